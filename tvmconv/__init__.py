@@ -1,0 +1,3 @@
+"""tvmconv: an ahead-of-time compiler for convolutions."""
+
+__version__ = "0.1.0"

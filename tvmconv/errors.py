@@ -1,0 +1,54 @@
+"""The errors tvmconv raises. Every message says what was given, what is allowed and what to do."""
+
+from __future__ import annotations
+
+
+class TvmconvError(Exception):
+    """Base class of every error that tvmconv raises on purpose."""
+
+
+class InvalidProblemError(TvmconvError, ValueError):
+    """Attributes or shapes that describe no valid convolution."""
+
+
+class SignatureError(TvmconvError, ValueError):
+    """A text that is not a signature."""
+
+
+class InputError(TvmconvError, ValueError):
+    """An array given to a kernel that the kernel cannot take (shape, type, device, alignment)."""
+
+
+class SourceError(TvmconvError, ValueError):
+    """A model or problem file that cannot be read as convolutions."""
+
+
+class TargetError(TvmconvError, ValueError):
+    """A target name that is unknown, or that this compiler cannot build for."""
+
+
+class BundleError(TvmconvError):
+    """A bundle that is truncated, foreign, altered, or unsafe to open."""
+
+
+class UnsupportedMachineError(BundleError):
+    """A bundle whose kernels need CPU features that this machine lacks."""
+
+
+class KernelNotFoundError(TvmconvError, LookupError):
+    """No loaded bundle holds a kernel for a problem."""
+
+
+class VerificationError(TvmconvError):
+    """A compiled kernel whose answer differs from the reference."""
+
+
+class MissingExtraError(TvmconvError, ImportError):
+    """A command needs an optional part of tvmconv that is not installed."""
+
+
+def missing_extra(extra: str, module: str) -> MissingExtraError:
+    """Return the error for a command that needs `module`, which comes with tvmconv[`extra`]."""
+    return MissingExtraError(
+        f"this needs the Python package {module!r}, which is not installed; install it with:  pip install 'tvmconv[{extra}]'"
+    )

@@ -1,0 +1,312 @@
+"""The two operations as people and models write them, resolved to a `Problem`.
+
+Pure Python: attributes, defaults, shape inference and validation, with no array touched. The rules
+are those of the Convolution and ConvolutionBackpropData specifications; README.md lists the points on
+which systems differ and what `same_rule` chooses.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from operator import index
+
+from .errors import InvalidProblemError
+from .problem import DATA_FORMATS, DTYPES, FILTER_FORMATS, Problem
+
+AUTO_PADS = ("none", "same_upper", "same_lower", "valid")
+CONVOLUTION_SAME_RULES = ("default", "pre_stride")
+BACKPROP_SAME_RULES = ("default", "attribute_text")
+
+
+def convolution(
+    data_shape: Sequence[int],
+    filter_shape: Sequence[int],
+    *,
+    strides: Sequence[int],
+    dilations: Sequence[int],
+    pads_begin: Sequence[int] | None = None,
+    pads_end: Sequence[int] | None = None,
+    auto_pad: str | None = None,
+    groups: int = 1,
+    data_format: str = "NXC",
+    filter_format: str = "XIO",
+    same_rule: str = "default",
+    dtype: str = "f32",
+    bias_shape: Sequence[int] | None = None,
+) -> Problem:
+    """Resolve a Convolution.
+
+    Parameters
+    ----------
+    data_shape
+        ``(N, spatial..., IC)`` for NXC, ``(N, IC, spatial...)`` for NCX; one to three spatial axes.
+    filter_shape
+        ``(k..., IC/groups, OC)`` for XIO, ``(OC, IC/groups, k...)`` for OIX.
+    strides, dilations
+        One positive number per spatial axis (dilation 1: dense).
+    pads_begin, pads_end
+        One non-negative number per spatial axis. Required, and ignored, when `auto_pad` is absent, and given.
+    auto_pad
+        ``None`` or ``"none"``, ``"same_upper"``, ``"same_lower"``, ``"valid"``, in any letter case.
+    groups
+        Number of independent groups; divides both channel counts.
+    data_format, filter_format
+        ``"NXC"`` or ``"NCX"``; ``"XIO"`` or ``"OIX"``.
+    same_rule
+        ``"default"``: `same_*` pads so that the output has ``ceil(X / stride)`` elements.
+        ``"pre_stride"``: so that the output before striding has X elements.
+    dtype
+        ``"f32"``, ``"f16"`` or ``"bf16"``.
+    bias_shape
+        ``(OC,)`` when a bias is added.
+
+    Returns
+    -------
+    Problem
+        The canonical problem; ``problem.output_shape`` is the inferred shape.
+
+    Raises
+    ------
+    InvalidProblemError
+        Naming the attribute or input, its value and what is allowed.
+    """
+    batch, in_channels, x, k, rank = _shapes("convolution", data_shape, filter_shape, data_format, filter_format, dtype)
+    strides = _axes("strides", strides, rank, 1)
+    dilations = _axes("dilations", dilations, rank, 1)
+    groups = _integer("groups", groups, 1)
+    mode = _auto_pad(auto_pad)
+    _choice("same_rule", same_rule, CONVOLUTION_SAME_RULES)
+    filter_inputs, out_channels = _filter_channels(filter_shape, filter_format)
+    _check_groups("data channels", in_channels, groups)
+    _check_groups("filter output channels", out_channels, groups)
+    if in_channels != filter_inputs * groups:
+        raise InvalidProblemError(
+            f"data has {in_channels} channels, but the filter takes {filter_inputs} in each of {groups} groups; "
+            f"the filter's input channels must be {in_channels // groups} (data shape {list(data_shape)} {data_format}, filter shape {list(filter_shape)} {filter_format})"
+        )
+    spans = [_span(kk, d) for kk, d in zip(k, dilations, strict=True)]
+    if mode == "none":
+        begin, end = _required_pads(pads_begin, pads_end, rank, "")
+    elif mode == "valid":
+        begin = end = (0,) * rank
+    else:
+        if same_rule == "pre_stride":
+            totals = [max(span - 1, 0) for span in spans]
+        else:
+            totals = [max((-(-xx // s) - 1) * s + span - xx, 0) for xx, s, span in zip(x, strides, spans, strict=True)]
+        begin, end = _halves(totals, extra_at_end=mode == "same_upper")
+    out_spatial = []
+    for axis in range(rank):
+        room = x[axis] + begin[axis] + end[axis]
+        if spans[axis] > room:
+            raise InvalidProblemError(
+                f"spatial axis {axis}: the filter spans {spans[axis]} (kernel {k[axis]}, dilation {dilations[axis]}), more than "
+                f"the input {x[axis]} with pads {begin[axis]} and {end[axis]}; use larger pads or a smaller filter"
+            )
+        out_spatial.append((room - spans[axis]) // strides[axis] + 1)
+    bias = _check_bias(bias_shape, out_channels)
+    return Problem(
+        "convolution", batch, in_channels, x, out_channels, tuple(out_spatial), k, strides, dilations, begin, end,
+        groups, data_format, filter_format, dtype, bias,
+    )  # fmt: skip
+
+
+def convolution_backprop_data(
+    data_shape: Sequence[int],
+    filter_shape: Sequence[int],
+    output_shape: Sequence[int] | None = None,
+    *,
+    strides: Sequence[int],
+    dilations: Sequence[int],
+    pads_begin: Sequence[int] | None = None,
+    pads_end: Sequence[int] | None = None,
+    auto_pad: str | None = None,
+    output_padding: Sequence[int] | None = None,
+    groups: int = 1,
+    data_format: str = "NXC",
+    filter_format: str = "XIO",
+    same_rule: str = "default",
+    dtype: str = "f32",
+    bias_shape: Sequence[int] | None = None,
+) -> Problem:
+    """Resolve a ConvolutionBackpropData (transposed convolution, the input gradient).
+
+    The filter is that of the forward convolution whose input gradient is computed: its O are the
+    channels of `data` and its I the output channels per group.
+
+    Parameters
+    ----------
+    data_shape
+        ``(N, spatial..., C)`` for NXC, ``(N, C, spatial...)`` for NCX.
+    filter_shape
+        ``(k..., M/groups, C)`` for XIO, ``(C, M/groups, k...)`` for OIX, M the output channels.
+    output_shape
+        Spatial extents of the output alone; the pads then follow from it and given ones are ignored.
+    strides, dilations, pads_begin, pads_end, auto_pad, groups, data_format, filter_format, dtype
+        As for :func:`convolution`; pads are not required when `output_shape` is given.
+    output_padding
+        One non-negative number per spatial axis: lowers the end pad, whatever its size.
+    same_rule
+        Where the odd pad goes with `output_shape`. ``"default"``: `same_upper` at the beginning,
+        otherwise at the end. ``"attribute_text"``: `same_upper` at the end, `same_lower` at the beginning.
+    bias_shape
+        ``(M,)`` when a bias is added.
+
+    Returns
+    -------
+    Problem
+        The canonical problem.
+
+    Raises
+    ------
+    InvalidProblemError
+        Naming the attribute or input, its value and what is allowed.
+    """
+    op = "convolution_backprop_data"
+    batch, in_channels, x, k, rank = _shapes(op, data_shape, filter_shape, data_format, filter_format, dtype)
+    strides = _axes("strides", strides, rank, 1)
+    dilations = _axes("dilations", dilations, rank, 1)
+    groups = _integer("groups", groups, 1)
+    mode = _auto_pad(auto_pad)
+    _choice("same_rule", same_rule, BACKPROP_SAME_RULES)
+    extra = (0,) * rank if output_padding is None else _axes("output_padding", output_padding, rank, 0)
+    group_outputs, filter_outputs = _filter_channels(filter_shape, filter_format)
+    if in_channels != filter_outputs:
+        raise InvalidProblemError(
+            f"data has {in_channels} channels, but the filter's O is {filter_outputs}; they must be equal "
+            f"(data shape {list(data_shape)} {data_format}, filter shape {list(filter_shape)} {filter_format})"
+        )
+    _check_groups("data channels", in_channels, groups)
+    out_channels = group_outputs * groups
+    natural = [s * (xx - 1) + _span(kk, d) for s, xx, kk, d in zip(strides, x, k, dilations, strict=True)]
+    if output_shape is not None:
+        out_spatial = _axes("output_shape", output_shape, rank, 1)
+        totals = [max(n - y + e, 0) for n, y, e in zip(natural, out_spatial, extra, strict=True)]
+        extra_at_end = mode != "same_upper" if same_rule == "default" else mode != "same_lower"
+        begin, _ = _halves(totals, extra_at_end)
+    else:
+        if mode == "none":
+            begin, end = _required_pads(pads_begin, pads_end, rank, " or output_shape")
+        else:
+            begin = end = (0,) * rank
+        out_spatial = tuple(n - b - e + op_ for n, b, e, op_ in zip(natural, begin, end, extra, strict=True))
+        for axis, y in enumerate(out_spatial):
+            if y < 1:
+                raise InvalidProblemError(
+                    f"spatial axis {axis}: pads_begin {begin[axis]} and pads_end {end[axis]} leave {y} of the {natural[axis]} outputs; "
+                    "use smaller pads"
+                )
+    ends = tuple(max(n - b - y, 0) for n, b, y in zip(natural, begin, out_spatial, strict=True))
+    bias = _check_bias(bias_shape, out_channels)
+    return Problem(
+        op, batch, in_channels, x, out_channels, out_spatial, k, strides, dilations, begin, ends,
+        groups, data_format, filter_format, dtype, bias,
+    )  # fmt: skip
+
+
+def _span(kernel: int, dilation: int) -> int:
+    """Extent of the input that a dilated filter covers (KE)."""
+    return dilation * (kernel - 1) + 1
+
+
+def _halves(totals: Sequence[int], extra_at_end: bool) -> tuple[tuple[int, ...], tuple[int, ...]]:
+    small, large = tuple(t // 2 for t in totals), tuple(t - t // 2 for t in totals)
+    return (small, large) if extra_at_end else (large, small)
+
+
+def _integer(name: str, value: object, least: int) -> int:
+    try:
+        number = index(value)  # type: ignore[arg-type]
+    except TypeError:
+        raise InvalidProblemError(
+            f"{name} is {value!r}, a {type(value).__name__}; it must be an integer of at least {least}"
+        ) from None
+    if isinstance(value, bool) or number < least:
+        raise InvalidProblemError(f"{name} is {value!r}; it must be an integer of at least {least}")
+    return number
+
+
+def _axes(name: str, values: object, rank: int, least: int) -> tuple[int, ...]:
+    numbers = _integers(name, values, least)
+    if len(numbers) != rank:
+        raise InvalidProblemError(
+            f"{name} is {list(numbers)}, {len(numbers)} numbers; {rank} are needed, one per spatial axis"
+        )
+    return numbers
+
+
+def _integers(name: str, values: object, least: int) -> tuple[int, ...]:
+    if isinstance(values, (str, bytes)):
+        raise InvalidProblemError(f"{name} is {values!r}; it must be a sequence of integers, each at least {least}")
+    try:
+        items = list(values)  # type: ignore[call-overload]
+    except TypeError:
+        raise InvalidProblemError(
+            f"{name} is {values!r}; it must be a sequence of integers, each at least {least}"
+        ) from None
+    return tuple(_integer(f"{name}[{i}]", item, least) for i, item in enumerate(items))
+
+
+def _choice(name: str, value: object, allowed: Sequence[str]) -> None:
+    if value not in allowed:
+        raise InvalidProblemError(f"{name} is {value!r}; allowed: {', '.join(allowed)}")
+
+
+def _auto_pad(value: object) -> str:
+    mode = "none" if value is None else value.lower() if isinstance(value, str) else value
+    if mode not in AUTO_PADS:
+        raise InvalidProblemError(f"auto_pad is {value!r}; allowed: None, {', '.join(AUTO_PADS)} (any letter case)")
+    return mode  # type: ignore[return-value]
+
+
+def _required_pads(begin: object, end: object, rank: int, or_else: str) -> tuple[tuple[int, ...], tuple[int, ...]]:
+    for name, value in (("pads_begin", begin), ("pads_end", end)):
+        if value is None:
+            raise InvalidProblemError(f"{name} is missing; give pads_begin and pads_end, auto_pad{or_else}")
+    return _axes("pads_begin", begin, rank, 0), _axes("pads_end", end, rank, 0)
+
+
+def _shapes(
+    op: str, data_shape: object, filter_shape: object, data_format: str, filter_format: str, dtype: str
+) -> tuple[int, int, tuple[int, ...], tuple[int, ...], int]:
+    """Check ranks and formats; return (batch, data channels, data spatial, filter taps, spatial rank)."""
+    _choice("data_format", data_format, DATA_FORMATS)
+    _choice("filter_format", filter_format, FILTER_FORMATS)
+    _choice("dtype", dtype, DTYPES)
+    data = _integers("data shape", data_shape, 0)
+    taps = _integers("filter shape", filter_shape, 0)
+    if not 3 <= len(data) <= 5:
+        raise InvalidProblemError(
+            f"data has rank {len(data)} (shape {list(data)}); {op} takes rank 3, 4 or 5 (one to three spatial axes)"
+        )
+    if len(taps) != len(data):
+        raise InvalidProblemError(
+            f"the filter has rank {len(taps)} (shape {list(taps)}), data has rank {len(data)} (shape {list(data)}); they must be equal"
+        )
+    spatial = data[1:-1] if data_format == "NXC" else data[2:]
+    channels = data[-1] if data_format == "NXC" else data[1]
+    if min(spatial) < 1:
+        raise InvalidProblemError(f"data has shape {list(data)}; every spatial extent must be at least 1")
+    kernel = taps[:-2] if filter_format == "XIO" else taps[2:]
+    return data[0], channels, spatial, kernel, len(spatial)
+
+
+def _filter_channels(filter_shape: Sequence[int], filter_format: str) -> tuple[int, int]:
+    """Return the filter's (I, O) channel extents."""
+    return (filter_shape[-2], filter_shape[-1]) if filter_format == "XIO" else (filter_shape[1], filter_shape[0])
+
+
+def _check_groups(name: str, channels: int, groups: int) -> None:
+    if channels % groups:
+        raise InvalidProblemError(f"{name} are {channels}, which groups={groups} does not divide")
+
+
+def _check_bias(bias_shape: Sequence[int] | None, out_channels: int) -> bool:
+    if bias_shape is None:
+        return False
+    shape = _integers("bias shape", bias_shape, 0)
+    if shape != (out_channels,):
+        raise InvalidProblemError(
+            f"bias has shape {list(shape)}; it must be [{out_channels}], one value per output channel"
+        )
+    return True

@@ -1,0 +1,247 @@
+"""`Problem`: one convolution with every rule resolved to explicit numbers.
+
+A Problem is canonical: two ways of writing one convolution give equal Problems. It holds no
+`auto_pad`, `output_padding`, `output_shape` or `same_rule`; `tvmconv.ops` resolves those.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from math import gcd, prod
+from typing import Literal
+
+from .errors import InvalidProblemError
+
+Op = Literal["convolution", "convolution_backprop_data"]
+OPS: tuple[str, ...] = ("convolution", "convolution_backprop_data")
+DTYPES: tuple[str, ...] = ("f32", "f16", "bf16")
+DTYPE_BYTES = {"f32": 4, "f16": 2, "bf16": 2}
+DATA_FORMATS: tuple[str, ...] = ("NXC", "NCX")
+FILTER_FORMATS: tuple[str, ...] = ("XIO", "OIX")
+AXIS_NAMES = {1: ("w",), 2: ("h", "w"), 3: ("d", "h", "w")}
+# Tensor expressions index with 32-bit integers; a larger array would wrap around.
+MAX_ELEMENTS = 2**31 - 1
+
+
+@dataclass(frozen=True, slots=True)
+class Problem:
+    """One convolution, resolved and canonical.
+
+    Build one with :func:`tvmconv.ops.convolution` or :func:`tvmconv.ops.convolution_backprop_data`,
+    which validate what a person wrote; the constructor checks and canonicalizes explicit numbers.
+
+    Parameters
+    ----------
+    op
+        ``"convolution"`` or ``"convolution_backprop_data"``.
+    batch
+        N, at least 0.
+    in_channels, out_channels
+        Channels of `data` and of `output`, each a multiple of `groups`, at least 0.
+    in_spatial, out_spatial
+        Spatial extents of `data` and of `output`, one to three numbers, each at least 1.
+    kernel
+        Filter taps per spatial axis, at least 0 (0: an empty window).
+    strides, dilations
+        Per spatial axis, at least 1. Canonical: a dilation between no two taps is 1, and so is a
+        stride that is never taken.
+    pads_begin, pads_end
+        Per spatial axis, at least 0. Canonical: `pads_end` is the least that gives `out_spatial`.
+    groups
+        At least 1.
+    dtype
+        ``"f32"``, ``"f16"`` or ``"bf16"``: the type of data, filter, bias and output.
+    data_format, filter_format
+        ``"NXC"`` or ``"NCX"``; ``"XIO"`` or ``"OIX"``.
+    bias
+        Whether a bias, one value per output channel, is added.
+
+    Raises
+    ------
+    InvalidProblemError
+        If a number is out of range or the extents contradict each other.
+    """
+
+    op: Op
+    batch: int
+    in_channels: int
+    in_spatial: tuple[int, ...]
+    out_channels: int
+    out_spatial: tuple[int, ...]
+    kernel: tuple[int, ...]
+    strides: tuple[int, ...]
+    dilations: tuple[int, ...]
+    pads_begin: tuple[int, ...]
+    pads_end: tuple[int, ...]
+    groups: int = 1
+    data_format: str = "NXC"
+    filter_format: str = "XIO"
+    dtype: str = "f32"
+    bias: bool = False
+
+    def __post_init__(self) -> None:
+        self._check_ranges()
+        strides, dilations, ends = [], [], []
+        for axis in range(self.rank):
+            stride, dilation, end = self._canonical_axis(axis)
+            strides.append(stride)
+            dilations.append(dilation)
+            ends.append(end)
+        object.__setattr__(self, "strides", tuple(strides))
+        object.__setattr__(self, "dilations", tuple(dilations))
+        object.__setattr__(self, "pads_end", tuple(ends))
+        for name in ("data", "filter", "output"):
+            elements = prod(getattr(self, f"{name}_shape"))
+            if elements > MAX_ELEMENTS:
+                raise InvalidProblemError(
+                    f"{name} would have {elements} elements; at most {MAX_ELEMENTS} are supported: split the batch"
+                )
+
+    def _check_ranges(self) -> None:
+        choices = (("op", OPS), ("dtype", DTYPES), ("data_format", DATA_FORMATS), ("filter_format", FILTER_FORMATS))
+        for name, allowed in choices:
+            if getattr(self, name) not in allowed:
+                raise InvalidProblemError(f"{name} is {getattr(self, name)!r}; allowed: {', '.join(allowed)}")
+        if not 1 <= self.rank <= 3:
+            raise InvalidProblemError(
+                f"there are {self.rank} spatial axes; 1, 2 or 3 are supported (arrays of rank 3 to 5)"
+            )
+        for name, least in (("batch", 0), ("in_channels", 0), ("out_channels", 0), ("groups", 1)):
+            if getattr(self, name) < least:
+                raise InvalidProblemError(f"{name} is {getattr(self, name)}; it must be at least {least}")
+        axis_fields = (
+            ("in_spatial", 1),
+            ("out_spatial", 1),
+            ("kernel", 0),
+            ("strides", 1),
+            ("dilations", 1),
+            ("pads_begin", 0),
+            ("pads_end", 0),
+        )
+        for name, least in axis_fields:
+            values = getattr(self, name)
+            if len(values) != self.rank:
+                raise InvalidProblemError(
+                    f"{name} is {list(values)}, {len(values)} numbers; {self.rank} are needed, one per spatial axis"
+                )
+            if any(value < least for value in values):
+                raise InvalidProblemError(f"{name} is {list(values)}; each must be at least {least}")
+        for name in ("in_channels", "out_channels"):
+            if getattr(self, name) % self.groups:
+                raise InvalidProblemError(
+                    f"{name} is {getattr(self, name)}, which groups={self.groups} does not divide"
+                )
+
+    def _canonical_axis(self, axis: int) -> tuple[int, int, int]:
+        """Check one axis' extents against each other; return its canonical (stride, dilation, pad_end)."""
+        x, y, k = self.in_spatial[axis], self.out_spatial[axis], self.kernel[axis]
+        s, d, begin, end = self.strides[axis], self.dilations[axis], self.pads_begin[axis], self.pads_end[axis]
+        taken = d * (k - 1) + 1
+        if self.op == "convolution":
+            if taken > x + begin + end:
+                raise InvalidProblemError(
+                    f"spatial axis {axis}: the filter spans {taken} (kernel {k}, dilation {d}), more than the input {x} with pads {begin} and {end}"
+                )
+            natural = (begin + end + x - taken) // s + 1
+            end = max((y - 1) * s + taken - begin - x, 0)
+            steps = y
+        else:
+            natural = s * (x - 1) + taken - begin - end
+            if end == 0:
+                natural = max(natural, y)  # a longer output is padded with zeros at the end
+            end = max(s * (x - 1) + taken - begin - y, 0)
+            steps = x
+        if natural != y:
+            raise InvalidProblemError(f"spatial axis {axis}: out_spatial is {y}, but the other numbers give {natural}")
+        return (1 if steps == 1 else s), (1 if k == 1 else d), end
+
+    @property
+    def rank(self) -> int:
+        """Number of spatial axes, 1 to 3."""
+        return len(self.in_spatial)
+
+    @property
+    def data_shape(self) -> tuple[int, ...]:
+        """Shape of `data` in `data_format`."""
+        return self._activation_shape(self.in_channels, self.in_spatial)
+
+    @property
+    def output_shape(self) -> tuple[int, ...]:
+        """Shape of the output in `data_format`."""
+        return self._activation_shape(self.out_channels, self.out_spatial)
+
+    def _activation_shape(self, channels: int, spatial: tuple[int, ...]) -> tuple[int, ...]:
+        if self.data_format == "NXC":
+            return (self.batch, *spatial, channels)
+        return (self.batch, channels, *spatial)
+
+    @property
+    def filter_shape(self) -> tuple[int, ...]:
+        """Shape of the filter in `filter_format`, named from the forward convolution (SEMANTICS)."""
+        if self.op == "convolution":
+            outputs, inputs = self.out_channels, self.in_channels // self.groups
+        else:
+            outputs, inputs = self.in_channels, self.out_channels // self.groups
+        if self.filter_format == "OIX":
+            return (outputs, inputs, *self.kernel)
+        return (*self.kernel, inputs, outputs)
+
+    @property
+    def bias_shape(self) -> tuple[int]:
+        """Shape of the bias, when there is one."""
+        return (self.out_channels,)
+
+    @property
+    def flops(self) -> int:
+        """Floating point operations, a multiply and an add for every tap, padding counted as data."""
+        if self.op == "convolution":
+            return (
+                2
+                * self.batch
+                * prod(self.out_spatial)
+                * prod(self.kernel)
+                * self.out_channels
+                * (self.in_channels // self.groups)
+            )
+        return (
+            2
+            * self.batch
+            * prod(self.in_spatial)
+            * prod(self.kernel)
+            * self.in_channels
+            * (self.out_channels // self.groups)
+        )
+
+    @property
+    def nbytes(self) -> int:
+        """Bytes read and written at the least: data, filter, bias and output once each."""
+        elements = prod(self.data_shape) + prod(self.filter_shape) + prod(self.output_shape)
+        return DTYPE_BYTES[self.dtype] * (elements + self.bias * self.out_channels)
+
+    @property
+    def products(self) -> int:
+        """The most products summed into one output element (`n_acc` of the exact fills)."""
+        if self.op == "convolution":
+            return prod(self.kernel) * (self.in_channels // self.groups)
+        # Taps d apart meet an output every s/gcd(s, d) taps.
+        taps = prod(-(-k * gcd(s, d) // s) for k, s, d in zip(self.kernel, self.strides, self.dilations, strict=True))
+        return taps * (self.in_channels // self.groups)
+
+    @property
+    def is_empty(self) -> bool:
+        """Whether the output has no element (batch 0 or no output channel)."""
+        return self.batch == 0 or self.out_channels == 0
+
+    @property
+    def is_constant(self) -> bool:
+        """Whether the output depends on the bias alone (no input channel, or an empty window)."""
+        return self.in_channels == 0 or 0 in self.kernel
+
+    @property
+    def is_depthwise(self) -> bool:
+        """Whether each group reads one channel of data."""
+        return self.groups > 1 and self.in_channels == self.groups
+
+    def with_(self, **changes: object) -> Problem:
+        """Return a copy with some fields changed (checked again)."""
+        return replace(self, **changes)  # type: ignore[arg-type]
