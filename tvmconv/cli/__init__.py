@@ -1,0 +1,87 @@
+"""The command line: one file a command, each with `add_parser(subparsers)`.
+
+Data goes to stdout, progress and errors to stderr. A command's modules are imported when it runs, so that
+`tvmconv sig` never waits for the compiler.
+"""
+
+from __future__ import annotations
+
+import argparse
+import os
+import sys
+from collections.abc import Sequence
+from importlib import import_module
+
+from .. import __version__
+from ..errors import (
+    KernelNotFoundError,
+    MissingExtraError,
+    TvmconvError,
+    UnsupportedMachineError,
+    VerificationError,
+)
+
+COMMANDS = ("build", "tune", "list", "verify", "bench", "explain", "sig", "env")
+
+OK, NO, BAD_INPUT, CANNOT, INTERRUPTED, BROKEN_PIPE = 0, 1, 2, 3, 130, 141
+EXIT_CODES = f"""\
+exit codes:
+  {OK}    done, or the answer is yes
+  {NO}    the answer is no: a kernel is wrong, or no kernel fits
+  {BAD_INPUT}    bad usage or bad input
+  {CANNOT}    this installation or machine cannot: an extra, the C compiler or a CPU feature is missing
+  {INTERRUPTED}  interrupted with Ctrl-C
+  {BROKEN_PIPE}  the reader of stdout went away
+"""
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    """Run one command.
+
+    Parameters
+    ----------
+    argv
+        The arguments after the program's name; those of this process when absent.
+
+    Returns
+    -------
+    int
+        The exit code (see ``tvmconv --help``).
+    """
+    arguments = _parser().parse_args(argv)
+    try:
+        code = arguments.run(arguments)
+        sys.stdout.flush()
+        return code
+    except KeyboardInterrupt:
+        print(f"tvmconv {arguments.command}: interrupted", file=sys.stderr)
+        return INTERRUPTED
+    except BrokenPipeError:
+        # The interpreter flushes stdout once more when it ends; give it a place to write to.
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        return BROKEN_PIPE
+    except (TvmconvError, OSError) as error:
+        print(f"tvmconv {arguments.command}: {error}", file=sys.stderr)
+        return _exit_code(error)
+
+
+def _parser() -> argparse.ArgumentParser:
+    parser = argparse.ArgumentParser(
+        prog="tvmconv",
+        description="An ahead-of-time compiler for convolutions: tuned kernels for exact shapes, shipped as bundles.",
+        epilog=EXIT_CODES,
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+    )
+    parser.add_argument("--version", action="version", version=f"tvmconv {__version__}")
+    subparsers = parser.add_subparsers(dest="command", metavar="COMMAND", required=True)
+    for name in COMMANDS:
+        import_module(f"{__name__}.{name}").add_parser(subparsers)
+    return parser
+
+
+def _exit_code(error: Exception) -> int:
+    if isinstance(error, (KernelNotFoundError, VerificationError)):
+        return NO
+    if isinstance(error, (MissingExtraError, UnsupportedMachineError)):
+        return CANNOT
+    return BAD_INPUT

@@ -1,0 +1,75 @@
+"""`tvmconv env`: what a bug report needs to know about this installation and machine."""
+
+from __future__ import annotations
+
+import argparse
+import os
+import platform
+import shutil
+import subprocess
+import sys
+from importlib.metadata import PackageNotFoundError, version
+from typing import TYPE_CHECKING
+
+from .. import __version__
+from .output import print_json, print_table
+from .parsing import add_command, add_json
+
+if TYPE_CHECKING:
+    from .parsing import Subparsers
+
+EXAMPLE = "  tvmconv env\n  tvmconv env --json\n"
+PACKAGES = ("apache-tvm-ffi", "numpy", "apache-tvm", "ml_dtypes", "xgboost-cpu", "onnx", "torch")
+ABSENT = "not installed"
+
+
+def add_parser(subparsers: Subparsers) -> None:
+    """Add the command."""
+    parser = add_command(subparsers, "env", "Print versions, CPU features and threads, for a bug report.", EXAMPLE, run)
+    add_json(parser)
+
+
+def run(arguments: argparse.Namespace) -> int:
+    """Print the facts."""
+    facts = _facts()
+    if arguments.json:
+        print_json(facts)
+    else:
+        print_table(("what", "value"), [(name, _text(value)) for name, value in facts.items()])
+    return 0
+
+
+def _facts() -> dict[str, object]:
+    from ..cpu import features, model_name
+
+    return {
+        "tvmconv": __version__,
+        "python": f"{platform.python_version()} ({sys.executable})",
+        **{name: _package(name) for name in PACKAGES},
+        "system": platform.platform(),
+        "cpu": model_name(),
+        "cpu features": sorted(features()),
+        "logical cpus": os.cpu_count(),
+        "cpus this process may use": len(os.sched_getaffinity(0)),
+        "OMP_NUM_THREADS": os.environ.get("OMP_NUM_THREADS", "not set"),
+        "C compiler": _compiler(),
+    }
+
+
+def _package(name: str) -> str:
+    try:
+        return version(name)
+    except PackageNotFoundError:
+        return ABSENT
+
+
+def _compiler() -> str:
+    path = shutil.which("cc")
+    if path is None:
+        return ABSENT
+    done = subprocess.run([path, "--version"], capture_output=True, text=True, check=False)
+    return f"{path}: {(done.stdout or done.stderr).partition(chr(10))[0]}"
+
+
+def _text(value: object) -> str:
+    return " ".join(value) if isinstance(value, list) else str(value)

@@ -1,0 +1,65 @@
+"""Tables and JSON on stdout, a progress bar on stderr.
+
+The tables are plain aligned columns, so that a listing needs no package beyond the run-time half and a
+long signature is never wrapped or cut.
+"""
+
+from __future__ import annotations
+
+import json
+import sys
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+
+Progress = Callable[[int, int, str], None]
+
+
+def print_json(value: object) -> None:
+    """Print `value` as JSON."""
+    print(json.dumps(value, indent=2))
+
+
+def print_table(header: Sequence[str], rows: Sequence[Sequence[str]]) -> None:
+    """Print `rows` under `header`, two spaces between columns; numbers are aligned right."""
+    columns = list(zip(header, *rows, strict=True))
+    widths = [max(map(len, column)) for column in columns]
+    numeric = [bool(rows) and all(_is_number(cell) for cell in column[1:]) for column in columns]
+    for row in (header, *rows):
+        cells = (
+            cell.rjust(width) if right else cell.ljust(width)
+            for cell, width, right in zip(row, widths, numeric, strict=True)
+        )
+        print("  ".join(cells).rstrip())
+
+
+def _is_number(cell: str) -> bool:
+    return cell in ("", "-") or cell.replace(".", "", 1).isdigit()
+
+
+@contextmanager
+def progress_bar(verb: str) -> Iterator[Progress]:
+    """Yield ``report(done, total, what)``, which draws a bar with the time left on stderr.
+
+    It draws nothing when stderr is no terminal, or `rich` is not installed.
+    """
+    try:
+        from rich.console import Console
+        from rich.progress import BarColumn, MofNCompleteColumn, TextColumn, TimeRemainingColumn
+        from rich.progress import Progress as Bar
+    except ImportError:
+        yield lambda done, total, what: None
+        return
+    columns = (
+        TextColumn("{task.description}"),
+        BarColumn(),
+        MofNCompleteColumn(),
+        TimeRemainingColumn(),
+        TextColumn("{task.fields[what]}"),
+    )
+    with Bar(*columns, console=Console(stderr=True), disable=not sys.stderr.isatty(), transient=True) as bar:
+        task = bar.add_task(verb, total=None, what="")
+
+        def report(done: int, total: int, what: str) -> None:
+            bar.update(task, completed=done, total=total, what=what)
+
+        yield report

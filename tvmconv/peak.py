@@ -1,0 +1,84 @@
+"""The machine's limits, measured: f32 multiply-adds and memory reads a second, with all threads.
+
+A small C program finds them, so this needs the C compiler of the machine; without one they are unknown.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import shutil
+import subprocess
+import tempfile
+import time
+from collections.abc import Callable
+from dataclasses import dataclass
+from functools import cache
+from pathlib import Path
+
+import numpy as np
+
+SOURCE = Path(__file__).parent / "runtime" / "peak.c"
+FLAGS = ("-O3", "-march=native", "-ffp-contract=fast", "-fopenmp", "-shared", "-fPIC")
+# About 10 ms a run on a 3 GHz core, twenty runs: long enough to leave the idle clock.
+STEPS = 2**20
+SECONDS = 0.3
+# Larger than any cache it should not measure.
+READ_FLOATS = 2**26
+
+
+@dataclass(frozen=True)
+class Peak:
+    """What the machine can do at most.
+
+    Parameters
+    ----------
+    flops
+        Floating point operations a second in f32, a multiply-add counted as two.
+    bandwidth
+        Bytes read from memory a second.
+    threads
+        Number of threads that were used.
+    """
+
+    flops: float
+    bandwidth: float
+    threads: int
+
+
+@cache
+def measure(threads: int) -> Peak | None:
+    """Measure the limits that `threads` threads meet, once per process.
+
+    Returns
+    -------
+    Peak or None
+        None when this machine has no C compiler that builds an OpenMP library.
+    """
+    compiler = shutil.which("cc")
+    if compiler is None:
+        return None
+    with tempfile.TemporaryDirectory(prefix="tvmconv-peak-") as folder:
+        path = Path(folder) / "peak.so"
+        done = subprocess.run([compiler, *FLAGS, str(SOURCE), "-o", str(path)], capture_output=True, check=False)
+        if done.returncode:
+            return None
+        library = ctypes.CDLL(str(path))
+    operations, reads = library.tvmconv_operations_per_second, library.tvmconv_bytes_per_second
+    operations.restype = reads.restype = ctypes.c_double
+    pointer, sink = ctypes.c_void_p, ctypes.byref(ctypes.c_float())
+    # The factor, the addend, and where the twelve sums start.
+    numbers = np.array([1.0, 1e-30, *range(12)], dtype=np.float32)
+    data = np.ones(READ_FLOATS, dtype=np.float32)
+    return Peak(
+        flops=_best(lambda: operations(threads, ctypes.c_int64(STEPS), pointer(numbers.ctypes.data), sink)),
+        bandwidth=_best(lambda: reads(threads, pointer(data.ctypes.data), ctypes.c_int64(data.size), sink)),
+        threads=threads,
+    )
+
+
+def _best(rate: Callable[[], float]) -> float:
+    """Return the highest of the rates measured in `SECONDS`."""
+    best, end = 0.0, time.perf_counter() + SECONDS
+    while time.perf_counter() < end:
+        best = max(best, rate())
+    return best

@@ -1,0 +1,57 @@
+/* The two limits of this machine that a convolution can meet, measured with all threads.
+ *
+ * Compiled with -O3 -march=native -ffp-contract=fast -fopenmp where it runs (tvmconv/peak.py). */
+
+#include <omp.h>
+#include <stdint.h>
+
+#if defined(__AVX512F__)
+#define VECTOR_BYTES 64
+#elif defined(__AVX__)
+#define VECTOR_BYTES 32
+#else
+#define VECTOR_BYTES 16 /* SSE, NEON */
+#endif
+#define LANES (VECTOR_BYTES / 4)
+
+typedef float vector __attribute__((vector_size(VECTOR_BYTES)));
+
+/* Twelve independent sums: more than latency x throughput of any fused multiply-add (4 to 5 cycles, 2 a
+ * cycle), and few enough to stay in 16 registers beside the two operands. Named one by one, because an
+ * array of them is kept in memory. */
+#define SUMS 12
+#define EACH_SUM(DO) DO(0) DO(1) DO(2) DO(3) DO(4) DO(5) DO(6) DO(7) DO(8) DO(9) DO(10) DO(11)
+#define START(i) vector sum##i = (vector){0} + numbers[2 + i];
+#define MULTIPLY_ADD(i) sum##i = sum##i * factor + addend;
+#define READ(i) total += sum##i[0];
+
+/* Operations per second of `threads` threads that do `steps` rounds of SUMS multiply-adds each. `numbers`
+ * holds the factor, the addend and where each sum starts: all from outside and all different, so that the
+ * compiler cannot compute or merge the sums. */
+double tvmconv_operations_per_second(int threads, int64_t steps, const float* numbers, float* sink) {
+  float total = 0;
+  double start = omp_get_wtime();
+#pragma omp parallel num_threads(threads) reduction(+ : total)
+  {
+    vector factor = (vector){0} + numbers[0], addend = (vector){0} + numbers[1];
+    EACH_SUM(START)
+    for (int64_t step = 0; step < steps; step++) {
+      EACH_SUM(MULTIPLY_ADD)
+    }
+    EACH_SUM(READ)
+  }
+  double seconds = omp_get_wtime() - start;
+  *sink = total;
+  return 2.0 * SUMS * LANES * (double)steps * threads / seconds;
+}
+
+/* Bytes per second of `threads` threads that together read `count` floats once. */
+double tvmconv_bytes_per_second(int threads, const float* data, int64_t count, float* sink) {
+  float total = 0;
+  double start = omp_get_wtime();
+#pragma omp parallel for simd num_threads(threads) schedule(static) reduction(+ : total)
+  for (int64_t i = 0; i < count; i++) total += data[i];
+  double seconds = omp_get_wtime() - start;
+  *sink = total;
+  return (double)count * sizeof(float) / seconds;
+}
