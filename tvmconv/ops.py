@@ -11,7 +11,7 @@ from collections.abc import Sequence
 from operator import index
 
 from .errors import InvalidProblemError
-from .problem import DATA_FORMATS, DTYPES, FILTER_FORMATS, Problem
+from .problem import DATA_FORMATS, DTYPES, FILTER_FORMATS, Op, Problem
 
 AUTO_PADS = ("none", "same_upper", "same_lower", "valid")
 CONVOLUTION_SAME_RULES = ("default", "pre_stride")
@@ -162,7 +162,7 @@ def convolution_backprop_data(
     InvalidProblemError
         Naming the attribute or input, its value and what is allowed.
     """
-    op = "convolution_backprop_data"
+    op: Op = "convolution_backprop_data"
     batch, in_channels, x, k, rank = _shapes(op, data_shape, filter_shape, data_format, filter_format, dtype)
     strides = _axes("strides", strides, rank, 1)
     dilations = _axes("dilations", dilations, rank, 1)
