@@ -1,0 +1,155 @@
+"""Long-lived worker processes: each imports what it needs once and runs one function on many tasks.
+
+Plain subprocesses rather than `multiprocessing`: they work from a notebook, from ``python -`` and from a
+script without a main guard, and when one dies its task and its last words are known.
+"""
+
+from __future__ import annotations
+
+import os
+import pickle
+import queue
+import signal
+import subprocess
+import sys
+import tempfile
+from collections.abc import Callable, Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor, as_completed
+from typing import Generic, TypeVar
+
+from .errors import TvmconvError
+
+T = TypeVar("T")
+R = TypeVar("R")
+LAST_WORDS = 2000
+
+
+class WorkerDiedError(TvmconvError):
+    """A worker process that ended instead of answering."""
+
+
+class Worker(Generic[T, R]):
+    """A process that runs `function`, which must be importable by its module's name.
+
+    Parameters
+    ----------
+    function
+        Runs in the worker. A TvmconvError that it raises is raised by :meth:`call`; any other error ends
+        the worker and is quoted by WorkerDiedError.
+    threads
+        Number of threads its kernels and NumPy use.
+    """
+
+    def __init__(self, function: Callable[[T], R], threads: int) -> None:
+        self._stderr = tempfile.TemporaryFile()  # noqa: SIM115 (close() closes it)
+        # In a session of its own, so that Ctrl-C reaches only this process, which then ends it.
+        self._process = subprocess.Popen(
+            [sys.executable, "-c", "from tvmconv.workers import serve; serve()"],
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            stderr=self._stderr,
+            start_new_session=True,
+            env={
+                **os.environ,
+                "PYTHONPATH": os.pathsep.join(filter(None, sys.path)),
+                "PYTHONSAFEPATH": "1",  # never import from the current folder
+                "OMP_NUM_THREADS": str(threads),
+                "OPENBLAS_NUM_THREADS": str(threads),
+            },
+        )
+        assert self._process.stdin is not None and self._process.stdout is not None
+        self._requests, self._answers = self._process.stdin, self._process.stdout
+        pickle.dump(function, self._requests)
+
+    def call(self, task: T) -> R:
+        """Run the function on `task`, whose text names it in messages, and return its result.
+
+        Raises
+        ------
+        WorkerDiedError
+            If the process ends instead: a crash, an unexpected error, a kill.
+        TvmconvError
+            Whatever of this kind the function raises.
+        """
+        try:
+            pickle.dump(task, self._requests)
+            self._requests.flush()
+            succeeded, value = pickle.load(self._answers)
+        except (EOFError, BrokenPipeError, pickle.UnpicklingError):  # UnpicklingError: half an answer
+            raise WorkerDiedError(f"{task}: {self._death()}") from None
+        if not succeeded:
+            raise value
+        return value  # type: ignore[no-any-return]
+
+    def _death(self) -> str:
+        code = self._process.wait()
+        how = f"was ended by {signal.Signals(-code).name}" if code < 0 else f"ended with exit code {code}"
+        size = self._stderr.seek(0, os.SEEK_END)
+        self._stderr.seek(max(size - LAST_WORDS, 0))
+        words = self._stderr.read().decode(errors="replace").strip()
+        return f"the worker process {how}" + (f"; its last words:\n{words}" if words else "")
+
+    def kill(self) -> None:
+        """End the process; a call under way raises WorkerDiedError."""
+        self._process.kill()
+
+    def close(self) -> None:
+        """End the process and release what belongs to it."""
+        self.kill()
+        self._process.communicate()
+        self._stderr.close()
+
+
+def run_all(function: Callable[[T], R], tasks: Sequence[T], jobs: int, threads: int) -> Iterator[tuple[T, R]]:
+    """Run `function` on every task in `jobs` processes; yield (task, result) as they finish.
+
+    Raises
+    ------
+    TvmconvError
+        What :meth:`Worker.call` raised for a task. The workers have ended by then, as they have when the
+        caller stops iterating.
+    """
+    workers = [Worker(function, threads) for _ in range(min(jobs, len(tasks)))]
+    idle: queue.SimpleQueue[Worker[T, R]] = queue.SimpleQueue()
+    for worker in workers:
+        idle.put(worker)
+
+    def call(task: T) -> R:
+        worker = idle.get()
+        try:
+            return worker.call(task)
+        finally:
+            idle.put(worker)
+
+    try:
+        with ThreadPoolExecutor(max(len(workers), 1)) as pool:
+            futures = {pool.submit(call, task): task for task in tasks}
+            try:
+                for future in as_completed(futures):
+                    yield futures[future], future.result()
+            finally:
+                for future in futures:
+                    future.cancel()
+                for worker in workers:
+                    worker.kill()
+    finally:
+        for worker in workers:
+            worker.close()
+
+
+def serve() -> None:
+    """Answer the requests of a :class:`Worker` until its end of the pipe closes."""
+    requests, answers = os.fdopen(0, "rb", closefd=False), os.fdopen(os.dup(1), "wb")
+    os.dup2(2, 1)  # what a compiler prints must not mix with the answers
+    function = pickle.load(requests)
+    while True:
+        try:
+            task = pickle.load(requests)
+        except EOFError:
+            return
+        try:
+            answer = (True, function(task))
+        except TvmconvError as error:
+            answer = (False, error)
+        pickle.dump(answer, answers)
+        answers.flush()
