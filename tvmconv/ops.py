@@ -8,8 +8,8 @@ which systems differ and what `same_rule` chooses.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from operator import index
 
+from .checks import axes, choice, integer, integers
 from .errors import InvalidProblemError
 from .problem import DATA_FORMATS, DTYPES, FILTER_FORMATS, Op, Problem
 
@@ -70,13 +70,15 @@ def convolution(
     InvalidProblemError
         Naming the attribute or input, its value and what is allowed.
     """
-    batch, in_channels, x, k, rank = _shapes("convolution", data_shape, filter_shape, data_format, filter_format, dtype)
-    strides = _axes("strides", strides, rank, 1)
-    dilations = _axes("dilations", dilations, rank, 1)
-    groups = _integer("groups", groups, 1)
+    data_shape, filter_shape = _shapes("convolution", data_shape, filter_shape, data_format, filter_format, dtype)
+    batch, in_channels, x = _data_extents(data_shape, data_format)
+    filter_inputs, out_channels, k = _filter_extents(filter_shape, filter_format)
+    rank = len(x)
+    strides = axes("strides", strides, rank, 1)
+    dilations = axes("dilations", dilations, rank, 1)
+    groups = integer("groups", groups, 1)
     mode = _auto_pad(auto_pad)
-    _choice("same_rule", same_rule, CONVOLUTION_SAME_RULES)
-    filter_inputs, out_channels = _filter_channels(filter_shape, filter_format)
+    choice("same_rule", same_rule, CONVOLUTION_SAME_RULES)
     _check_groups("data channels", in_channels, groups)
     _check_groups("filter output channels", out_channels, groups)
     if in_channels != filter_inputs * groups:
@@ -163,14 +165,16 @@ def convolution_backprop_data(
         Naming the attribute or input, its value and what is allowed.
     """
     op: Op = "convolution_backprop_data"
-    batch, in_channels, x, k, rank = _shapes(op, data_shape, filter_shape, data_format, filter_format, dtype)
-    strides = _axes("strides", strides, rank, 1)
-    dilations = _axes("dilations", dilations, rank, 1)
-    groups = _integer("groups", groups, 1)
+    data_shape, filter_shape = _shapes(op, data_shape, filter_shape, data_format, filter_format, dtype)
+    batch, in_channels, x = _data_extents(data_shape, data_format)
+    group_outputs, filter_outputs, k = _filter_extents(filter_shape, filter_format)
+    rank = len(x)
+    strides = axes("strides", strides, rank, 1)
+    dilations = axes("dilations", dilations, rank, 1)
+    groups = integer("groups", groups, 1)
     mode = _auto_pad(auto_pad)
-    _choice("same_rule", same_rule, BACKPROP_SAME_RULES)
-    extra = (0,) * rank if output_padding is None else _axes("output_padding", output_padding, rank, 0)
-    group_outputs, filter_outputs = _filter_channels(filter_shape, filter_format)
+    choice("same_rule", same_rule, BACKPROP_SAME_RULES)
+    extra = (0,) * rank if output_padding is None else axes("output_padding", output_padding, rank, 0)
     if in_channels != filter_outputs:
         raise InvalidProblemError(
             f"data has {in_channels} channels, but the filter's O is {filter_outputs}; they must be equal "
@@ -180,7 +184,7 @@ def convolution_backprop_data(
     out_channels = group_outputs * groups
     natural = [s * (xx - 1) + _span(kk, d) for s, xx, kk, d in zip(strides, x, k, dilations, strict=True)]
     if output_shape is not None:
-        out_spatial = _axes("output_shape", output_shape, rank, 1)
+        out_spatial = axes("output_shape", output_shape, rank, 1)
         totals = [max(n - y + e, 0) for n, y, e in zip(natural, out_spatial, extra, strict=True)]
         extra_at_end = mode != "same_upper" if same_rule == "default" else mode != "same_lower"
         begin, _ = _halves(totals, extra_at_end)
@@ -214,67 +218,30 @@ def _halves(totals: Sequence[int], extra_at_end: bool) -> tuple[tuple[int, ...],
     return (small, large) if extra_at_end else (large, small)
 
 
-def _integer(name: str, value: object, least: int) -> int:
-    try:
-        number = index(value)  # type: ignore[arg-type]
-    except TypeError:
-        raise InvalidProblemError(
-            f"{name} is {value!r}, a {type(value).__name__}; it must be an integer of at least {least}"
-        ) from None
-    if isinstance(value, bool) or number < least:
-        raise InvalidProblemError(f"{name} is {value!r}; it must be an integer of at least {least}")
-    return number
-
-
-def _axes(name: str, values: object, rank: int, least: int) -> tuple[int, ...]:
-    numbers = _integers(name, values, least)
-    if len(numbers) != rank:
-        raise InvalidProblemError(
-            f"{name} is {list(numbers)}, {len(numbers)} numbers; {rank} are needed, one per spatial axis"
-        )
-    return numbers
-
-
-def _integers(name: str, values: object, least: int) -> tuple[int, ...]:
-    if isinstance(values, (str, bytes)):
-        raise InvalidProblemError(f"{name} is {values!r}; it must be a sequence of integers, each at least {least}")
-    try:
-        items = list(values)  # type: ignore[call-overload]
-    except TypeError:
-        raise InvalidProblemError(
-            f"{name} is {values!r}; it must be a sequence of integers, each at least {least}"
-        ) from None
-    return tuple(_integer(f"{name}[{i}]", item, least) for i, item in enumerate(items))
-
-
-def _choice(name: str, value: object, allowed: Sequence[str]) -> None:
-    if value not in allowed:
-        raise InvalidProblemError(f"{name} is {value!r}; allowed: {', '.join(allowed)}")
-
-
 def _auto_pad(value: object) -> str:
-    mode = "none" if value is None else value.lower() if isinstance(value, str) else value
-    if mode not in AUTO_PADS:
+    if value is None:
+        return "none"
+    if not isinstance(value, str) or value.lower() not in AUTO_PADS:
         raise InvalidProblemError(f"auto_pad is {value!r}; allowed: None, {', '.join(AUTO_PADS)} (any letter case)")
-    return mode  # type: ignore[return-value]
+    return value.lower()
 
 
 def _required_pads(begin: object, end: object, rank: int, or_else: str) -> tuple[tuple[int, ...], tuple[int, ...]]:
     for name, value in (("pads_begin", begin), ("pads_end", end)):
         if value is None:
             raise InvalidProblemError(f"{name} is missing; give pads_begin and pads_end, auto_pad{or_else}")
-    return _axes("pads_begin", begin, rank, 0), _axes("pads_end", end, rank, 0)
+    return axes("pads_begin", begin, rank, 0), axes("pads_end", end, rank, 0)
 
 
 def _shapes(
     op: str, data_shape: object, filter_shape: object, data_format: str, filter_format: str, dtype: str
-) -> tuple[int, int, tuple[int, ...], tuple[int, ...], int]:
-    """Check ranks and formats; return (batch, data channels, data spatial, filter taps, spatial rank)."""
-    _choice("data_format", data_format, DATA_FORMATS)
-    _choice("filter_format", filter_format, FILTER_FORMATS)
-    _choice("dtype", dtype, DTYPES)
-    data = _integers("data shape", data_shape, 0)
-    taps = _integers("filter shape", filter_shape, 0)
+) -> tuple[tuple[int, ...], tuple[int, ...]]:
+    """Check formats, type and ranks; return the shapes of data and filter as plain tuples."""
+    choice("data_format", data_format, DATA_FORMATS)
+    choice("filter_format", filter_format, FILTER_FORMATS)
+    choice("dtype", dtype, DTYPES)
+    data = integers("data shape", data_shape, 0)
+    taps = integers("filter shape", filter_shape, 0)
     if not 3 <= len(data) <= 5:
         raise InvalidProblemError(
             f"data has rank {len(data)} (shape {list(data)}); {op} takes rank 3, 4 or 5 (one to three spatial axes)"
@@ -283,17 +250,23 @@ def _shapes(
         raise InvalidProblemError(
             f"the filter has rank {len(taps)} (shape {list(taps)}), data has rank {len(data)} (shape {list(data)}); they must be equal"
         )
-    spatial = data[1:-1] if data_format == "NXC" else data[2:]
-    channels = data[-1] if data_format == "NXC" else data[1]
+    return data, taps
+
+
+def _data_extents(shape: tuple[int, ...], data_format: str) -> tuple[int, int, tuple[int, ...]]:
+    """Return (batch, channels, spatial extents)."""
+    batch, *rest = shape
+    channels, spatial = (rest[-1], rest[:-1]) if data_format == "NXC" else (rest[0], rest[1:])
     if min(spatial) < 1:
-        raise InvalidProblemError(f"data has shape {list(data)}; every spatial extent must be at least 1")
-    kernel = taps[:-2] if filter_format == "XIO" else taps[2:]
-    return data[0], channels, spatial, kernel, len(spatial)
+        raise InvalidProblemError(f"data has shape {list(shape)}; every spatial extent must be at least 1")
+    return batch, channels, tuple(spatial)
 
 
-def _filter_channels(filter_shape: Sequence[int], filter_format: str) -> tuple[int, int]:
-    """Return the filter's (I, O) channel extents."""
-    return (filter_shape[-2], filter_shape[-1]) if filter_format == "XIO" else (filter_shape[1], filter_shape[0])
+def _filter_extents(shape: tuple[int, ...], filter_format: str) -> tuple[int, int, tuple[int, ...]]:
+    """Return the filter's (I, O, taps per spatial axis)."""
+    if filter_format == "XIO":
+        return shape[-2], shape[-1], shape[:-2]
+    return shape[1], shape[0], shape[2:]
 
 
 def _check_groups(name: str, channels: int, groups: int) -> None:
@@ -304,7 +277,7 @@ def _check_groups(name: str, channels: int, groups: int) -> None:
 def _check_bias(bias_shape: Sequence[int] | None, out_channels: int) -> bool:
     if bias_shape is None:
         return False
-    shape = _integers("bias shape", bias_shape, 0)
+    shape = integers("bias shape", bias_shape, 0)
     if shape != (out_channels,):
         raise InvalidProblemError(
             f"bias has shape {list(shape)}; it must be [{out_channels}], one value per output channel"

@@ -10,6 +10,7 @@ from dataclasses import dataclass, replace
 from math import gcd, prod
 from typing import Literal
 
+from .checks import LARGEST, axes, choice, integer, integers
 from .errors import InvalidProblemError
 
 Op = Literal["convolution", "convolution_backprop_data"]
@@ -19,8 +20,6 @@ DTYPE_BYTES = {"f32": 4, "f16": 2, "bf16": 2}
 DATA_FORMATS: tuple[str, ...] = ("NXC", "NCX")
 FILTER_FORMATS: tuple[str, ...] = ("XIO", "OIX")
 AXIS_NAMES = {1: ("w",), 2: ("h", "w"), 3: ("d", "h", "w")}
-# Tensor expressions index with 32-bit integers; a larger array would wrap around.
-MAX_ELEMENTS = 2**31 - 1
 
 
 @dataclass(frozen=True, slots=True)
@@ -43,8 +42,8 @@ class Problem:
     kernel
         Filter taps per spatial axis, at least 0 (0: an empty window).
     strides, dilations
-        Per spatial axis, at least 1. Canonical: a dilation between no two taps is 1, and so is a
-        stride that is never taken.
+        Per spatial axis, at least 1. Canonical: a dilation between no two taps is 1, and a stride
+        that is never taken the least that gives `out_spatial`.
     pads_begin, pads_end
         Per spatial axis, at least 0. Canonical: `pads_end` is the least that gives `out_spatial`.
     groups
@@ -80,56 +79,59 @@ class Problem:
     bias: bool = False
 
     def __post_init__(self) -> None:
-        self._check_ranges()
-        strides, dilations, ends = [], [], []
-        for axis in range(self.rank):
-            stride, dilation, end = self._canonical_axis(axis)
-            strides.append(stride)
-            dilations.append(dilation)
-            ends.append(end)
-        object.__setattr__(self, "strides", tuple(strides))
-        object.__setattr__(self, "dilations", tuple(dilations))
-        object.__setattr__(self, "pads_end", tuple(ends))
-        for name in ("data", "filter", "output"):
-            elements = prod(getattr(self, f"{name}_shape"))
-            if elements > MAX_ELEMENTS:
-                raise InvalidProblemError(
-                    f"{name} would have {elements} elements; at most {MAX_ELEMENTS} are supported: split the batch"
-                )
+        self._check_fields()
+        strides, dilations, ends = zip(*map(self._canonical_axis, range(self.rank)), strict=True)
+        object.__setattr__(self, "strides", strides)
+        object.__setattr__(self, "dilations", dilations)
+        object.__setattr__(self, "pads_end", ends)
+        self._check_sizes()
 
-    def _check_ranges(self) -> None:
+    def _check_fields(self) -> None:
+        """Check each field by itself; make its numbers plain ints and tuples."""
         choices = (("op", OPS), ("dtype", DTYPES), ("data_format", DATA_FORMATS), ("filter_format", FILTER_FORMATS))
         for name, allowed in choices:
-            if getattr(self, name) not in allowed:
-                raise InvalidProblemError(f"{name} is {getattr(self, name)!r}; allowed: {', '.join(allowed)}")
+            choice(name, getattr(self, name), allowed)
+        if not isinstance(self.bias, bool):
+            raise InvalidProblemError(f"bias is {self.bias!r}; it must be True or False")
+        for name, least in (("batch", 0), ("in_channels", 0), ("out_channels", 0), ("groups", 1)):
+            object.__setattr__(self, name, integer(name, getattr(self, name), least))
+        object.__setattr__(self, "in_spatial", integers("in_spatial", self.in_spatial, 1))
         if not 1 <= self.rank <= 3:
             raise InvalidProblemError(
                 f"there are {self.rank} spatial axes; 1, 2 or 3 are supported (arrays of rank 3 to 5)"
             )
-        for name, least in (("batch", 0), ("in_channels", 0), ("out_channels", 0), ("groups", 1)):
-            if getattr(self, name) < least:
-                raise InvalidProblemError(f"{name} is {getattr(self, name)}; it must be at least {least}")
-        axis_fields = (
-            ("in_spatial", 1),
+        for name, least in (
             ("out_spatial", 1),
             ("kernel", 0),
             ("strides", 1),
             ("dilations", 1),
             ("pads_begin", 0),
             ("pads_end", 0),
-        )
-        for name, least in axis_fields:
-            values = getattr(self, name)
-            if len(values) != self.rank:
-                raise InvalidProblemError(
-                    f"{name} is {list(values)}, {len(values)} numbers; {self.rank} are needed, one per spatial axis"
-                )
-            if any(value < least for value in values):
-                raise InvalidProblemError(f"{name} is {list(values)}; each must be at least {least}")
+        ):
+            object.__setattr__(self, name, axes(name, getattr(self, name), self.rank, least))
         for name in ("in_channels", "out_channels"):
             if getattr(self, name) % self.groups:
                 raise InvalidProblemError(
                     f"{name} is {getattr(self, name)}, which groups={self.groups} does not divide"
+                )
+
+    def _check_sizes(self) -> None:
+        """Refuse what 32-bit indices cannot reach."""
+        # Kernels compute places in the padding too: around the input, or around the output until it is cut off.
+        if self.op == "convolution":
+            padded, channels, inner = "data with its pads", self.in_channels, self.in_spatial
+        else:
+            padded, channels, inner = "the output with its pads", self.out_channels, self.out_spatial
+        extents = (sum(axis) for axis in zip(inner, self.pads_begin, self.pads_end, strict=True))
+        for name, shape in (
+            ("data", self.data_shape),
+            ("filter", self.filter_shape),
+            ("output", self.output_shape),
+            (padded, (self.batch, channels, *extents)),
+        ):
+            if prod(shape) > LARGEST:
+                raise InvalidProblemError(
+                    f"{name} would have {prod(shape)} elements; at most {LARGEST} are supported: split the batch"
                 )
 
     def _canonical_axis(self, axis: int) -> tuple[int, int, int]:
@@ -144,16 +146,18 @@ class Problem:
                 )
             natural = (begin + end + x - taken) // s + 1
             end = max((y - 1) * s + taken - begin - x, 0)
-            steps = y
+            if y == 1:
+                s = begin + end + x - taken + 1
         else:
             natural = s * (x - 1) + taken - begin - end
             if end == 0:
                 natural = max(natural, y)  # a longer output is padded with zeros at the end
             end = max(s * (x - 1) + taken - begin - y, 0)
-            steps = x
+            if x == 1:
+                s = 1
         if natural != y:
             raise InvalidProblemError(f"spatial axis {axis}: out_spatial is {y}, but the other numbers give {natural}")
-        return (1 if steps == 1 else s), (1 if k == 1 else d), end
+        return s, (1 if k == 1 else d), end
 
     @property
     def rank(self) -> int:

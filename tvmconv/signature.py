@@ -15,21 +15,30 @@ from __future__ import annotations
 import re
 
 from .errors import InvalidProblemError, SignatureError
-from .problem import Problem
+from .problem import DATA_FORMATS, DTYPES, FILTER_FORMATS, Op, Problem
 
-_PREFIX = {"convolution": "conv", "convolution_backprop_data": "backprop"}
+_PREFIX: dict[Op, str] = {"convolution": "conv", "convolution_backprop_data": "backprop"}
 _OP = {prefix: op for op, prefix in _PREFIX.items()}
-_NUMBERS = r"\d+(?:x\d+)*"
-_PATTERN = re.compile(
-    rf"(?P<op>{'|'.join(_OP)})(?P<rank>[123])d"
-    rf"-n(?P<n>\d+)-i(?P<i>{_NUMBERS})-o(?P<o>{_NUMBERS})-k(?P<k>{_NUMBERS})-s(?P<s>{_NUMBERS})-d(?P<d>{_NUMBERS})"
-    rf"-p(?P<pb>{_NUMBERS})_(?P<pe>{_NUMBERS})-g(?P<g>\d+)"
-    r"-(?P<data_format>[A-Z]+)-(?P<filter_format>[A-Z]+)-(?P<dtype>[a-z0-9]+)(?P<tails>(?:-[a-z0-9]+)*)",
-    re.ASCII,
-)
 _EXAMPLE = "conv2d-n1-i64x56x56-o64x56x56-k3x3-s1x1-d1x1-p1x1_1x1-g1-NXC-XIO-f32-bias"
+_NUMBER = r"(?:0|[1-9][0-9]*)"
+_NUMBERS = rf"({_NUMBER}(?:x{_NUMBER})*)"
+# What each field says, its pattern and an example, in order; tails follow.
+_FIELDS = (
+    ("the operation and its spatial rank", rf"({'|'.join(_OP)})([123])d", "conv2d or backprop2d (1d, 2d, 3d)"),
+    ("the batch", f"n({_NUMBER})", "n1"),
+    ("the input's channels and spatial extents", f"i{_NUMBERS}", "i64x56x56"),
+    ("the output's channels and spatial extents", f"o{_NUMBERS}", "o64x56x56"),
+    ("the filter's taps", f"k{_NUMBERS}", "k3x3"),
+    ("the strides", f"s{_NUMBERS}", "s1x1"),
+    ("the dilations", f"d{_NUMBERS}", "d1x1"),
+    ("the pads at the begin and the end", f"p{_NUMBERS}_{_NUMBERS}", "p1x1_1x1"),
+    ("the groups", f"g({_NUMBER})", "g1"),
+    ("the data format", f"({'|'.join(DATA_FORMATS)})", " or ".join(DATA_FORMATS)),
+    ("the filter format", f"({'|'.join(FILTER_FORMATS)})", " or ".join(FILTER_FORMATS)),
+    ("the type", f"({'|'.join(DTYPES)})", " or ".join(DTYPES)),
+)
 _TAILS = ("bias",)
-# No field of a valid problem has more digits, and int() refuses absurdly long ones.
+# No signature of a valid problem is as long, and int() refuses absurdly long numbers.
 _MAX_LENGTH = 512
 
 
@@ -62,34 +71,48 @@ def parse_signature(text: str) -> Problem:
     SignatureError
         If `text` has not the form of a signature, or its numbers contradict each other.
     """
-    match = _PATTERN.fullmatch(text) if isinstance(text, str) and len(text) <= _MAX_LENGTH else None
-    if match is None:
-        raise SignatureError(f"{text!r} is not a signature; one looks like {_EXAMPLE} (see: tvmconv sig --help)")
-    tails = tuple(match["tails"].split("-")[1:])
-    if len(set(tails)) != len(tails) or not set(tails) <= set(_TAILS):
-        raise SignatureError(f"{text!r} ends in {'-'.join(tails)!r}; allowed tails: {', '.join(_TAILS)}")
-    in_channels, *in_spatial = _split(match["i"])
-    out_channels, *out_spatial = _split(match["o"])
-    rank = int(match["rank"])
-    if len(in_spatial) != rank:
-        raise SignatureError(f"{text!r} says {rank}d, but i{match['i']} has {len(in_spatial)} spatial extents")
+    if not isinstance(text, str):
+        raise SignatureError(f"{text!r} is a {type(text).__name__}, not a signature; one is a text like {_EXAMPLE}")
+    if len(text) > _MAX_LENGTH:
+        raise SignatureError(f"{text[:80]!r}... has {len(text)} characters; a signature has at most {_MAX_LENGTH}")
+    parts = text.split("-")
+    groups: list[str] = []
+    for position, (meaning, pattern, example) in enumerate(_FIELDS, 1):
+        part = parts[position - 1] if position <= len(parts) else None
+        match = re.fullmatch(pattern, part) if part is not None else None
+        if match is None:
+            given = "is missing" if part is None else f"is {part!r}"
+            raise SignatureError(
+                f"{text!r} is not a signature: field {position}, {meaning}, {given}; it must look like {example}. "
+                f"A whole one: {_EXAMPLE}"
+            )
+        groups += match.groups()
+    tails = parts[len(_FIELDS) :]
+    for tail in tails:
+        if tail not in _TAILS or tails.count(tail) > 1:
+            raise SignatureError(f"{text!r} ends in {'-'.join(tails)!r}; allowed, once each: {', '.join(_TAILS)}")
+    op, rank, batch, inputs, outputs, kernel, strides, dilations, begin, end, group_count, *formats = groups
+    in_channels, *in_spatial = _split(inputs)
+    out_channels, *out_spatial = _split(outputs)
+    if len(in_spatial) != int(rank):
+        raise SignatureError(f"{text!r} says {rank}d, but i{inputs} has {len(in_spatial)} spatial extents")
     try:
         return Problem(
-            op=_OP[match["op"]],  # type: ignore[arg-type]
-            batch=int(match["n"]),
+            op=_OP[op],
+            batch=int(batch),
             in_channels=in_channels,
             in_spatial=tuple(in_spatial),
             out_channels=out_channels,
             out_spatial=tuple(out_spatial),
-            kernel=_split(match["k"]),
-            strides=_split(match["s"]),
-            dilations=_split(match["d"]),
-            pads_begin=_split(match["pb"]),
-            pads_end=_split(match["pe"]),
-            groups=int(match["g"]),
-            data_format=match["data_format"],
-            filter_format=match["filter_format"],
-            dtype=match["dtype"],
+            kernel=_split(kernel),
+            strides=_split(strides),
+            dilations=_split(dilations),
+            pads_begin=_split(begin),
+            pads_end=_split(end),
+            groups=int(group_count),
+            data_format=formats[0],
+            filter_format=formats[1],
+            dtype=formats[2],
             bias="bias" in tails,
         )
     except InvalidProblemError as error:

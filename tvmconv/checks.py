@@ -1,0 +1,78 @@
+"""Checks of single values: each returns the value in its plain form or says what was wrong with it."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence, Set
+from operator import index
+
+from .errors import InvalidProblemError
+
+# Kernels index with 32-bit integers; a larger array or extent would wrap around.
+LARGEST = 2**31 - 1
+
+
+def integer(name: str, value: object, least: int) -> int:
+    """Return `value`, an integer of any kind (Python's, NumPy's), as an int in `least`..LARGEST.
+
+    Raises
+    ------
+    InvalidProblemError
+        If it is no integer, or out of range.
+    """
+    try:
+        number = index(value)  # type: ignore[arg-type]
+    except TypeError:
+        raise InvalidProblemError(
+            f"{name} is {value!r}, a {type(value).__name__}; it must be an integer of at least {least}"
+        ) from None
+    if abs(number) > LARGEST:  # not printed: Python refuses to print integers of thousands of digits
+        raise InvalidProblemError(f"{name} is an integer of {number.bit_length()} bits; at most {LARGEST} is supported")
+    if isinstance(value, bool) or number < least:
+        raise InvalidProblemError(f"{name} is {value!r}; it must be an integer of at least {least}")
+    return number
+
+
+def integers(name: str, values: object, least: int) -> tuple[int, ...]:
+    """Return `values`, a sequence of integers, as a tuple of ints in `least`..LARGEST.
+
+    Raises
+    ------
+    InvalidProblemError
+        If it is no sequence, or one of its items no integer in range.
+    """
+    wrong = f"it must be a sequence of integers, each at least {least}"
+    if isinstance(values, (str, bytes, Set, Mapping)):
+        raise InvalidProblemError(f"{name} is {values!r}; {wrong}")
+    try:
+        items = list(values)  # type: ignore[call-overload]
+    except TypeError:
+        raise InvalidProblemError(f"{name} is {values!r}; {wrong}") from None
+    return tuple(integer(f"{name}[{i}]", item, least) for i, item in enumerate(items))
+
+
+def axes(name: str, values: object, rank: int, least: int) -> tuple[int, ...]:
+    """Return `values` as one int per spatial axis, each in `least`..LARGEST.
+
+    Raises
+    ------
+    InvalidProblemError
+        As for :func:`integers`, and if there are not `rank` of them.
+    """
+    numbers = integers(name, values, least)
+    if len(numbers) != rank:
+        raise InvalidProblemError(
+            f"{name} is {list(numbers)}, {len(numbers)} numbers; {rank} are needed, one per spatial axis"
+        )
+    return numbers
+
+
+def choice(name: str, value: object, allowed: Sequence[str]) -> None:
+    """Check that `value` is one of the texts `allowed`.
+
+    Raises
+    ------
+    InvalidProblemError
+        If it is not.
+    """
+    if not isinstance(value, str) or value not in allowed:
+        raise InvalidProblemError(f"{name} is {value!r}; allowed: {', '.join(allowed)}")
