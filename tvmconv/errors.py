@@ -43,6 +43,10 @@ class VerificationError(TvmconvError):
     """A compiled kernel whose answer differs from the reference."""
 
 
+class ToolchainError(TvmconvError, RuntimeError):
+    """The system's C compiler is missing, or failed."""
+
+
 class MissingExtraError(TvmconvError, ImportError):
     """A command needs an optional part of tvmconv that is not installed."""
 
