@@ -1,0 +1,1 @@
+"""Comparisons with other libraries. Not part of the installed package."""

@@ -1,0 +1,157 @@
+"""The command line's frame, `sig` and `env`: no compiler, no bundle."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+
+import pytest
+
+from tvmconv import cli
+from tvmconv.errors import KernelNotFoundError, TargetError, VerificationError, missing_extra
+from tvmconv.signature import parse_signature
+
+SIGNATURE = "conv2d-n1-i64x56x56-o64x56x56-k3x3-s1x1-d1x1-p1x1_1x1-g1-NXC-XIO-f32"
+CONVOLUTION = ["sig", "convolution", "--data", "1x56x56x64", "--filter", "3x3x64x64"]
+DENSE = ["--strides", "1x1", "--dilations", "1x1"]
+
+
+def test_sig_resolves_a_convolution(capsys: pytest.CaptureFixture[str]) -> None:
+    assert cli.main([*CONVOLUTION, *DENSE, "--auto-pad", "SAME_upper"]) == 0
+    assert capsys.readouterr().out == SIGNATURE + "\n"
+
+
+def test_sig_passes_every_attribute_on(capsys: pytest.CaptureFixture[str]) -> None:
+    arguments = [
+        "sig", "convolution_backprop_data", "--data", "2x8x5x7", "--filter", "8x3x3x4", "--strides", "2x3", "--dilations", "1x2",
+        "--groups", "2", "--data-format", "NCX", "--weights-format", "OIX", "--dtype", "bf16", "--bias",
+        "--auto-pad", "same_upper", "--same-rule", "attribute_text", "--output-shape", "10x20", "--output-padding", "1x0",
+    ]  # fmt: skip
+    assert cli.main([*arguments, "--json"]) == 0
+    facts = json.loads(capsys.readouterr().out)
+    problem = parse_signature(facts["signature"])
+    assert facts["out_spatial"] == [10, 20] and facts["groups"] == 2 and facts["bias"] and facts["dtype"] == "bf16"
+    assert problem.out_channels == 6 and problem.data_format == "NCX" and problem.filter_format == "OIX"
+    # The sum of both pads is s*(X-1) + KE - Y + op: 2*4+3-10+1 = 2 and 3*6+7-20+0 = 5, the odd one at the end.
+    assert problem.pads_begin == (1, 2)
+
+
+def test_sig_explains_a_signature(capsys: pytest.CaptureFixture[str]) -> None:
+    assert cli.main(["sig", SIGNATURE]) == 0
+    rows = dict(line.split(maxsplit=1) for line in capsys.readouterr().out.splitlines())
+    assert rows["output_shape"] == "1x56x56x64"
+    assert rows["flops"] == str(2 * 56 * 56 * 64 * 64 * 9)
+
+
+@pytest.mark.parametrize(
+    ("arguments", "words"),
+    [
+        (["sig", "convolve"], ["convolve", "is not a signature"]),
+        (["sig", SIGNATURE, "--strides", "2x2"], ["--strides", "leave the options out"]),
+        (CONVOLUTION, ["--strides is missing"]),
+        ([*CONVOLUTION, *DENSE], ["pads_begin is missing"]),
+        ([*CONVOLUTION, *DENSE, "--auto-pad", "half"], ["auto_pad", "half", "same_upper"]),
+        ([*CONVOLUTION, *DENSE, "--auto-pad", "valid", "--output-shape", "3x3"], ["--output-shape"]),
+        ([*CONVOLUTION, "--strides", "0x1", "--dilations", "1x1", "--auto-pad", "valid"], ["strides", "0", "at least 1"]),
+        ([*CONVOLUTION, "--strides", "1", "--dilations", "1x1", "--auto-pad", "valid"], ["strides", "2 are needed"]),
+        ([*CONVOLUTION, *DENSE, "--pads-begin=-1x0", "--pads-end", "0x0"], ["pads_begin", "-1"]),
+        ([*CONVOLUTION, *DENSE, "--auto-pad", "valid", "--same-rule", "attribute_text"], ["same_rule"]),
+    ],
+)  # fmt: skip
+def test_bad_input_is_one_clear_line(
+    arguments: list[str], words: list[str], capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert cli.main(arguments) == 2
+    out, err = capsys.readouterr()
+    assert out == "" and err.startswith("tvmconv sig: ") and "Traceback" not in err
+    assert all(word in err for word in words)
+
+
+@pytest.mark.parametrize(
+    "arguments",
+    [
+        [],
+        ["fly"],
+        ["sig"],
+        ["sig", "convolution", "--data", "1xx2"],
+        ["sig", "convolution", "--data", "1,2"],
+        ["sig", "convolution", "--groups", "0"],
+        ["sig", "convolution", "--groups", "١"],
+        ["sig", "convolution", "--dtype", "f64"],
+        ["build"],
+        ["build", "x.onnx"],
+        ["build", "x.onnx", "-o", "x", "--trials", "-1"],
+        ["build", "x.onnx", "-o", "x", "--seconds", "nan"],
+        ["build", "x.onnx", "-o", "x", "--jobs", "0"],
+    ],
+)
+def test_bad_usage_exits_with_2(arguments: list[str], capsys: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(SystemExit) as exit_:
+        cli.main(arguments)
+    assert exit_.value.code == 2
+    assert "usage: tvmconv" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize("command", cli.COMMANDS)
+def test_help_shows_an_example(command: str, capsys: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(SystemExit) as exit_:
+        cli.main([command, "--help"])
+    assert exit_.value.code == 0
+    assert f"example:\n  tvmconv {command}" in capsys.readouterr().out
+
+
+def test_help_documents_the_exit_codes(capsys: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(SystemExit):
+        cli.main(["--help"])
+    out = capsys.readouterr().out
+    assert cli.EXIT_CODES in out and all(f"    {command}" in out for command in cli.COMMANDS)
+
+
+@pytest.mark.parametrize(
+    ("error", "code"),
+    [
+        (VerificationError("wrong"), 1),
+        (KernelNotFoundError("none"), 1),
+        (TargetError("what"), 2),
+        (FileNotFoundError(2, "No such file", "x"), 2),
+        (missing_extra("compile", "tvm"), 3),
+        (KeyboardInterrupt(), 130),
+    ],
+)
+def test_errors_have_exit_codes(
+    error: BaseException, code: int, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    def run(_: object) -> int:
+        raise error
+
+    monkeypatch.setattr("tvmconv.cli.env.run", run)
+    assert cli.main(["env"]) == code
+    assert capsys.readouterr().err.startswith("tvmconv env: ")
+
+
+def test_env_says_what_a_bug_report_needs(capsys: pytest.CaptureFixture[str]) -> None:
+    assert cli.main(["env", "--json"]) == 0
+    facts = json.loads(capsys.readouterr().out)
+    assert facts["numpy"] and facts["tvmconv"] and facts["logical cpus"] == os.cpu_count()
+    assert cli.main(["env"]) == 0
+    assert "cpu features" in capsys.readouterr().out
+
+
+def test_a_reader_that_goes_away_is_no_error() -> None:
+    read_end, write_end = os.pipe()
+    os.close(read_end)
+    command = [sys.executable, "-c", "import sys; from tvmconv.cli import main; sys.exit(main())", "sig", SIGNATURE]
+    done = subprocess.run(command, stdout=write_end, stderr=subprocess.PIPE, check=False)
+    os.close(write_end)
+    assert (done.returncode, done.stderr) == (141, b"")
+
+
+@pytest.mark.parametrize("arguments", [["sig", SIGNATURE], ["env"]])
+def test_light_commands_never_import_the_compiler(arguments: list[str]) -> None:
+    script = (
+        "import sys; from tvmconv.cli import main; main(sys.argv[1:]); "
+        "sys.exit(any(name in sys.modules for name in ('tvm', 'torch', 'onnx', 'rich')))"
+    )
+    subprocess.run([sys.executable, "-c", script, *arguments], stdout=subprocess.DEVNULL, check=True)

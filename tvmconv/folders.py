@@ -1,0 +1,78 @@
+"""A folder that is replaced whole or not at all."""
+
+from __future__ import annotations
+
+import ctypes
+import errno
+import fcntl
+import os
+import shutil
+import tempfile
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+_AT_FDCWD = -100
+_RENAME_EXCHANGE = 2
+
+
+@contextmanager
+def staging(place: Path) -> Iterator[Path]:
+    """Yield an empty temporary folder beside `place`, which is removed at the end if it is still there.
+
+    Raises
+    ------
+    OSError
+        If it cannot be made, for instance because the parent of `place` does not exist.
+    """
+    folder = Path(tempfile.mkdtemp(prefix=f".{place.name}.", dir=place.parent))
+    try:
+        # mkdtemp makes it for this user alone; a bundle is as readable as any other folder.
+        folder.chmod(0o777 & ~_umask())
+        yield folder
+    finally:
+        shutil.rmtree(folder, ignore_errors=True)
+
+
+@contextmanager
+def locked(folder: Path) -> Iterator[None]:
+    """Hold an exclusive lock on `folder` among the processes that ask for it here."""
+    descriptor = os.open(folder, os.O_RDONLY | os.O_DIRECTORY)
+    try:
+        fcntl.flock(descriptor, fcntl.LOCK_EX)
+        yield
+    finally:
+        os.close(descriptor)
+
+
+def move_into_place(new: Path, place: Path) -> None:
+    """Rename the folder `new` to `place`; what was at `place` is removed.
+
+    Where the file system can exchange two names, `place` is at each moment the old folder or the new.
+    """
+    if not place.exists():
+        os.rename(new, place)
+        return
+    try:
+        _exchange(new, place)
+    except OSError as error:
+        if error.errno not in (errno.EINVAL, errno.ENOSYS):
+            raise
+        aside = Path(tempfile.mkdtemp(prefix=f".{place.name}.", dir=place.parent))
+        os.rename(place, aside)
+        os.rename(new, place)
+        new = aside
+    shutil.rmtree(new)
+
+
+def _exchange(one: Path, other: Path) -> None:
+    renameat2 = ctypes.CDLL(None, use_errno=True).renameat2
+    if renameat2(_AT_FDCWD, os.fsencode(one), _AT_FDCWD, os.fsencode(other), _RENAME_EXCHANGE):
+        number = ctypes.get_errno()
+        raise OSError(number, os.strerror(number), str(other))
+
+
+def _umask() -> int:
+    mask = os.umask(0)
+    os.umask(mask)
+    return mask

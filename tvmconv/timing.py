@@ -1,0 +1,57 @@
+"""How long a call takes."""
+
+from __future__ import annotations
+
+import statistics
+import time
+from collections.abc import Callable
+from dataclasses import dataclass
+
+# A sample is so long that reading the clock (about 50 ns) does not count.
+SAMPLE_SECONDS = 2e-4
+LEAST_SAMPLES = 5
+
+
+@dataclass(frozen=True)
+class Timing:
+    """Seconds a call took, over many samples.
+
+    Parameters
+    ----------
+    median, least
+        Of the samples.
+    samples
+        How many there were.
+    """
+
+    median: float
+    least: float
+    samples: int
+
+
+def time_call(call: Callable[[], object], seconds: float) -> Timing:
+    """Time `call` for about `seconds` after a warm-up of a quarter of that, in at least `LEAST_SAMPLES` samples."""
+    return summarize(sample_call(call, seconds))
+
+
+def sample_call(call: Callable[[], object], seconds: float) -> list[float]:
+    """Return samples of the seconds that `call` takes, measured as :func:`time_call` says."""
+    calls, start = 0, time.perf_counter()
+    while calls == 0 or time.perf_counter() - start < seconds / 4:
+        call()
+        calls += 1
+    once = (time.perf_counter() - start) / calls
+    batch = max(1, round(SAMPLE_SECONDS / once))
+    samples: list[float] = []
+    end = time.perf_counter() + seconds
+    while len(samples) < LEAST_SAMPLES or time.perf_counter() < end:
+        start = time.perf_counter()
+        for _ in range(batch):
+            call()
+        samples.append((time.perf_counter() - start) / batch)
+    return samples
+
+
+def summarize(samples: list[float]) -> Timing:
+    """Return the median and the least of `samples`."""
+    return Timing(statistics.median(samples), min(samples), len(samples))
