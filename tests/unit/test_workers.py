@@ -1,0 +1,64 @@
+"""Worker processes: results, errors, deaths, and that none stays behind."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pytest
+
+from tvmconv.errors import TargetError
+from tvmconv.workers import WorkerDiedError, run_all
+
+
+def work(task: str) -> tuple[str, int]:
+    """Do what `task` says; runs in a worker."""
+    print("what a compiler prints does not disturb the answers")
+    if task == "abort":
+        os.abort()
+    if task == "unexpected":
+        raise ValueError("boom")
+    if task == "refuse":
+        raise TargetError("no such target")
+    if task == "sleep":
+        time.sleep(60)
+    return task.upper(), os.getpid()
+
+
+def test_every_task_is_answered_by_few_processes() -> None:
+    results = dict(run_all(work, ["a", "b", "c", "d", "e"], jobs=2, threads=1))
+    assert {task: answer for task, (answer, _) in results.items()} == {c: c.upper() for c in "abcde"}
+    assert 1 <= len({pid for _, pid in results.values()}) <= 2
+
+
+def test_no_tasks() -> None:
+    assert list(run_all(work, [], jobs=2, threads=1)) == []
+
+
+@pytest.mark.parametrize(
+    ("task", "error", "words"),
+    [
+        ("abort", WorkerDiedError, "abort: the worker process was ended by SIGABRT"),
+        ("unexpected", WorkerDiedError, "ValueError: boom"),
+        ("refuse", TargetError, "no such target"),
+    ],
+)
+def test_a_failure_names_its_task_and_ends_the_others_at_once(task: str, error: type[Exception], words: str) -> None:
+    start = time.monotonic()
+    with pytest.raises(error, match=words):
+        list(run_all(work, ["sleep", task, "sleep"], jobs=2, threads=1))
+    assert time.monotonic() - start < 30
+
+
+def test_it_works_from_a_script_on_stdin_without_a_main_guard(tmp_path: Path) -> None:
+    (tmp_path / "doubling.py").write_text("def double(task):\n    return 2 * task\n")
+    script = (
+        f"import sys; sys.path.insert(0, {str(tmp_path)!r})\n"
+        "from doubling import double\nfrom tvmconv.workers import run_all\n"
+        "print(sorted(run_all(double, [1, 2, 3], 2, 1)))\n"
+    )
+    done = subprocess.run([sys.executable, "-"], input=script, capture_output=True, text=True, check=True)
+    assert done.stdout == "[(1, 2), (2, 4), (3, 6)]\n"
