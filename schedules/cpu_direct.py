@@ -1,0 +1,66 @@
+"""Search space of the direct windows on CPUs.
+
+A task is some rows of one part of the output channels. It copies its rows of data, padded, then walks
+over vectors of channels and tiles of a row; a tile's accumulators are all the vector registers but a few,
+and each step of the reduction multiplies every pixel of the tile, broadcast, with every filter vector.
+"""
+
+from __future__ import annotations
+
+from tvm.s_tir import Schedule
+
+from tvmconv.definitions.definition import Definition
+from tvmconv.definitions.window import Window
+from tvmconv.target import Target
+
+from . import cpu_steps as steps
+from .cpu_model import divisors, task_cycles, vector_counts, widths
+
+
+def space(sch: Schedule, definition: Definition, target: Target) -> list[Schedule]:
+    """Return one schedule for each number of vectors of channels in a tile, the default first."""
+    sketches = []
+    for vectors in vector_counts(definition.windows[0], target)[:3]:
+        sketch = sch.copy()
+        steps.fill(sketch)
+        for window in definition.windows:
+            _schedule(sketch, window, vectors, target)
+        sketches.append(sketch)
+    return sketches
+
+
+def _schedule(sch: Schedule, window: Window, vectors: int, target: Target) -> None:
+    i, lanes, rank = window.index, window.lanes, len(window.axes)
+    tiles = widths(window, vectors, target)[:4]
+    chunks = divisors(window.padded_outputs // (lanes * vectors), 16)
+    rows = divisors(window.axes[-2].outputs, 64) if rank > 1 else [1]
+    best = min(((c, r) for c in chunks for r in rows), key=lambda cr: task_cycles(window, *cr, tiles[0]))
+    unrolls = divisors(window.channels, 4)
+
+    acc = sch.get_sblock(f"acc{i}")
+    sch.set_scope(acc, 0, "local")
+    n, g, *loops, o = sch.get_loops(acc)[: 3 + 2 * rank]
+    phases, spatial = loops[:rank], loops[rank:]
+    *taps, c = sch.get_loops(acc)[3 + 2 * rank :]
+
+    chunk, block, vector, lane = sch.split(o, [steps.choose(sch, chunks, best[0]), None, vectors, lanes])
+    tile, x = sch.split(spatial[-1], [None, steps.choose(sch, tiles, tiles[0])])
+    # Few accumulators leave gaps that more independent steps per iteration do not fill, but loop overhead weighs more.
+    few = tiles[0] * vectors < 16
+    step, unrolled = sch.split(c, [None, steps.choose(sch, unrolls, unrolls[-1] if few else unrolls[0])])
+    if rank > 1:
+        band, row = sch.split(spatial[-2], [None, steps.choose(sch, rows, best[1])])
+        outer, inner = [n, g, chunk, *spatial[:-2], band], [*phases, block, row, tile]
+    else:
+        outer, inner = [n, g, chunk, tile], [*phases, block]
+    sch.reorder(*outer, *inner, *taps, step, unrolled, x, vector, lane)
+    task = sch.fuse(*outer)
+    sch.parallel(task)
+
+    steps.stage_filter(sch, window)
+    steps.stage_data(sch, window, task if rank > 1 else None, target)
+    steps.store(sch, window, inner[-1], vectors)
+    sch.vectorize(lane)
+    for loop in (unrolled, x, vector):
+        sch.unroll(loop)
+    sch.decompose_reduction(acc, taps[0])

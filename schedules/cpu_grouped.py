@@ -1,0 +1,67 @@
+"""Search space of windows whose lanes run across groups, on CPUs: depthwise and small groups.
+
+Every lane has its own data, so nothing is broadcast: a tap costs one filter vector for the tile and one
+data vector for each pixel. All taps along the row are unrolled, so that neighbouring pixels, which share
+data, load it once.
+"""
+
+from __future__ import annotations
+
+from tvm.s_tir import Schedule
+
+from tvmconv.definitions.definition import Definition
+from tvmconv.definitions.window import Window
+from tvmconv.target import Target
+
+from . import cpu_steps as steps
+from .cpu_model import divisors, task_cycles, vector_counts, widths
+
+MAX_UNROLLED = 128  # multiply-adds in a loop body: 3x3 taps of 14 vectors; more only grows the code
+
+
+def space(sch: Schedule, definition: Definition, target: Target) -> list[Schedule]:
+    """Return one schedule for each number of vectors of channels in a tile, the default first."""
+    sketches = []
+    for vectors in vector_counts(definition.windows[0], target)[:3]:
+        sketch = sch.copy()
+        steps.fill(sketch)
+        for window in definition.windows:
+            _schedule(sketch, window, vectors, target)
+        sketches.append(sketch)
+    return sketches
+
+
+def _schedule(sch: Schedule, window: Window, vectors: int, target: Target) -> None:
+    i, lanes, rank = window.index, window.lanes, len(window.axes)
+    tiles = widths(window, vectors, target)[:4]
+    chunks = divisors(window.padded_outputs // (lanes * vectors), 16)
+    rows = divisors(window.axes[-2].outputs, 64) if rank > 1 else [1]
+    best = min(((c, r) for c in chunks for r in rows), key=lambda cr: task_cycles(window, *cr, tiles[0]))
+    # The taps along the row, whole if they fit.
+    taps_unrolled = divisors(window.axes[-1].taps, max(1, MAX_UNROLLED // (tiles[0] * vectors)))[-1]
+
+    acc = sch.get_sblock(f"acc{i}")
+    sch.set_scope(acc, 0, "local")
+    n, g, *loops, o = sch.get_loops(acc)[: 3 + 2 * rank]
+    phases, spatial = loops[:rank], loops[rank:]
+    *taps, c = sch.get_loops(acc)[3 + 2 * rank :]
+
+    chunk, block, vector, lane = sch.split(o, [steps.choose(sch, chunks, best[0]), None, vectors, lanes])
+    tile, x = sch.split(spatial[-1], [None, steps.choose(sch, tiles, tiles[0])])
+    step, unrolled = sch.split(taps[-1], [None, taps_unrolled])
+    if rank > 1:
+        band, row = sch.split(spatial[-2], [None, steps.choose(sch, rows, best[1])])
+        outer, inner = [n, g, chunk, *spatial[:-2], band], [*phases, block, row, tile]
+    else:
+        outer, inner = [n, g, chunk, tile], [*phases, block]
+    sch.reorder(*outer, *inner, *taps[:-1], step, c, unrolled, x, vector, lane)
+    task = sch.fuse(*outer)
+    sch.parallel(task)
+
+    steps.stage_filter(sch, window)
+    steps.stage_data(sch, window, task if rank > 1 else None, target)
+    steps.store(sch, window, inner[-1], vectors)
+    sch.vectorize(lane)
+    for loop in (unrolled, x, vector):
+        sch.unroll(loop)
+    sch.decompose_reduction(acc, taps[0] if rank > 1 else step)

@@ -1,0 +1,73 @@
+"""What a tile and a task cost on a CPU, roughly: the default decisions, and which choices are worth a try.
+
+Counted in cycles of one core that starts one full-vector multiply-add each (Zen 4 with 512-bit
+vectors; two 256-bit ones are the same work), relative to which only ratios matter.
+"""
+
+from __future__ import annotations
+
+from math import prod
+
+from tvmconv.definitions.shapes import accumulators, tile_widths
+from tvmconv.definitions.window import Window
+from tvmconv.target import Target
+
+L2_BYTES = 512 * 1024  # half of the 1 MiB of a Zen 4 core; the other half holds data and output
+L2_BYTES_PER_CYCLE = 32
+L3_BYTES_PER_CYCLE = 8
+COPY_BYTES_PER_CYCLE = 16
+# A multiply-add takes 4 cycles and one or two start in each: fewer accumulators than this leave gaps.
+IN_FLIGHT = 8
+THREADS = (2, 4, 8)  # thread counts over which an uneven share of tasks is averaged
+TASK_CYCLES = 2000  # starting a task: a microsecond or less
+
+
+def divisors(number: int, most: int) -> list[int]:
+    """Return the divisors of `number` up to `most`."""
+    return [d for d in range(1, min(number, most) + 1) if number % d == 0]
+
+
+def vector_counts(window: Window, target: Target) -> list[int]:
+    """Return how many vectors of channels a tile may have, the best by the model first."""
+    blocks = window.padded_outputs // window.lanes
+    counts = divisors(blocks, 8)
+    return sorted(counts, key=lambda v: min(tile_cycles(t, v) for t in widths(window, v, target)))
+
+
+def widths(window: Window, vectors: int, target: Target) -> list[int]:
+    """Return the tile widths whose accumulators fit the registers, the best by the model first."""
+    fitting = [t for t in tile_widths(window.row, target) if t * vectors <= accumulators(target)]
+    return sorted(fitting, key=lambda t: tile_cycles(t, vectors))
+
+
+def tile_cycles(width: int, vectors: int) -> float:
+    """Cycles per output vector and channel of a tile: its multiply-adds, and part of its loads.
+
+    A filter vector comes from the second level cache (64 bytes at 32 a cycle, half of it hidden), a data
+    broadcast from the first, as part of the multiply-add unless several use it.
+    """
+    outputs = width * vectors
+    return (max(outputs, IN_FLIGHT) + 1.0 * vectors + 0.25 * width) / outputs
+
+
+def task_cycles(window: Window, chunks: int, rows: int, width: int) -> float:
+    """Cycles of a whole window cut into tasks of one `chunks`-th of the channels and `rows` rows."""
+    problem, axes = window.problem, window.axes
+    outer = axes[:-1]
+    phases = prod(axis.phases for axis in axes)
+    macs = phases * prod(axis.outputs for axis in axes) * prod(axis.taps for axis in axes) * window.channels
+    compute = problem.batch * window.groups * window.padded_outputs * macs / window.lanes
+    blocks = outer[-1].outputs // rows if outer else window.row // width
+    spread = problem.batch * window.groups * prod(axis.outputs for axis in outer[:-1])
+    tasks = spread * chunks * blocks
+    filter_bytes = 4 * window.channels * window.padded_outputs * prod(axis.taps * axis.phases for axis in axes)
+    rate = L2_BYTES_PER_CYCLE if filter_bytes / chunks <= L2_BYTES else L3_BYTES_PER_CYCLE
+    filters = spread * blocks * filter_bytes / rate
+    copy = 0.0
+    if window.stages_data and outer:
+        strip = (rows - 1) * outer[-1].step + (outer[-1].taps - 1) * outer[-1].spacing + 1
+        copied = strip * axes[-1].extent * window.channels * (window.padded_outputs if window.expands else 1)
+        depth = prod((axis.taps - 1) * axis.spacing + 1 for axis in outer[:-1])
+        copy = tasks * depth * copied * 8 / COPY_BYTES_PER_CYCLE
+    uneven = sum(-(-tasks // threads) * threads / tasks for threads in THREADS) / len(THREADS)
+    return (compute + filters + copy) * uneven + tasks * TASK_CYCLES / THREADS[0]

@@ -1,0 +1,90 @@
+"""Scheduling steps that the CPU spaces share."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from tvm.s_tir import Schedule
+from tvm.s_tir.schedule import LoopRV
+from tvm.tirx import Var
+
+from tvmconv.definitions.window import Window
+from tvmconv.target import Target
+
+
+def choose(sch: Schedule, values: Sequence[int], default: int) -> Var:
+    """Sample one of `values`, each as likely; `default` with zero trials."""
+    even = 1.0 / len(values)
+    return sch.sample_categorical(list(values), [even] * len(values), decision=list(values).index(default))
+
+
+def has_block(sch: Schedule, name: str) -> bool:
+    """Whether the function has a block of this name."""
+    return any(str(sch.get(block).name_hint) == name for block in sch.get_child_blocks(sch.get_sblock("root")))
+
+
+def vectorize_last(sch: Schedule, loop: LoopRV, lanes: int) -> None:
+    """Vectorize the innermost loop by the largest power of two up to `lanes` that divides it."""
+    extent = int(sch.get(loop).extent)
+    width = min(lanes, extent & -extent) if extent else 1
+    if width > 1:
+        sch.vectorize(sch.split(loop, [None, width])[1])
+
+
+def fill(sch: Schedule, name: str = "fill") -> None:
+    """Fill the output with the bias, in parallel, where the definition does."""
+    if not has_block(sch, name):
+        return
+    block = sch.get_sblock(name)
+    loops = sch.get_loops(block)
+    vectorize_last(sch, loops[-1], 16)
+    sch.parallel(sch.fuse(*sch.get_loops(block)[: len(loops) - 1]))
+
+
+def stage_filter(sch: Schedule, window: Window) -> None:
+    """Lay the filter out once, in parallel over groups and blocks of channels."""
+    if not window.stages_filter:
+        return
+    block = sch.get_sblock(f"filter_pack{window.index}")
+    group, channels, *rest, lane = sch.get_loops(block)
+    sch.parallel(sch.fuse(group, channels, *rest[: 2 * len(window.axes)]))
+    sch.vectorize(lane)
+
+
+def stage_data(sch: Schedule, window: Window, task: LoopRV | None, target: Target) -> None:
+    """Copy data, padded: each task its own rows, or all of it first (`task` None: one spatial axis, whose tiles overlap)."""
+    if not window.stages_data:
+        return
+    block = sch.get_sblock(f"data_pad{window.index}")
+    if task is not None:
+        sch.compute_at(block, task, preserve_unit_loops=True)
+    else:
+        n, x, *_ = sch.get_loops(block)
+        sch.parallel(sch.fuse(n, x))
+    vectorize_last(sch, sch.get_loops(block)[-1], target.vector_bits // 32)
+
+
+def store(sch: Schedule, window: Window, tile: LoopRV, vectors: int) -> None:
+    """Write a tile's outputs from the accumulators, by vectors where the layout has them together."""
+    out = sch.get_sblock(f"out{window.index}")
+    if window.stores_vectors:
+        sch.reverse_compute_at(out, tile, preserve_unit_loops=True)
+        _by_vectors(sch, window, out, vectors)
+        return
+    # Left-over lanes or strided channels: the accumulators leave the registers by vectors, the rest is scalar.
+    copy = sch.get_sblock(f"tile{window.index}")
+    sch.set_scope(copy, 0, "local")
+    sch.reverse_compute_at(copy, tile, preserve_unit_loops=True)
+    _by_vectors(sch, window, copy, vectors)
+    sch.reverse_compute_at(out, tile, preserve_unit_loops=True)
+    if window.problem.data_format == "NCX":
+        *_, x, o = sch.get_loops(out)
+        sch.reorder(o, x)
+
+
+def _by_vectors(sch: Schedule, window: Window, block: object, vectors: int) -> None:
+    *_, x, o = sch.get_loops(block)
+    vector, lane = sch.split(o, [vectors, window.lanes])
+    sch.unroll(x)
+    sch.unroll(vector)
+    sch.vectorize(lane)

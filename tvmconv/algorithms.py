@@ -1,0 +1,119 @@
+"""The algorithms: ways to compute a Problem, which problems each covers, and where its schedules are."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from functools import partial
+from importlib import import_module
+from typing import TYPE_CHECKING, Any
+
+from .errors import TvmconvError
+from .problem import Problem
+from .target import Target
+
+if TYPE_CHECKING:
+    from .definitions.definition import Definition
+
+# Fewer output channels per group than this leave most lanes of a vector empty; lanes across groups fill them.
+LEAST_PER_GROUP = 8
+
+
+@dataclass(frozen=True)
+class Algorithm:
+    """One way to compute problems.
+
+    Attributes
+    ----------
+    name
+        What records and manifests call it.
+    version
+        Of the definition and its space. Raising it makes older records a miss.
+    numerical_class
+        ``"exact"``: only the order of the sum differs from the formula. ``"transform"``: more than that.
+    covers
+        ``covers(problem, target)`` is None if it can compute the problem, else why not.
+    define
+        ``define(problem, target)`` returns the unscheduled Definition.
+    schedules
+        Name of the module in `tvmconv.schedules` whose ``space(sch, definition, target)`` returns the sketches,
+        the default first; each sketch's sampled decisions are the defaults.
+    """
+
+    name: str
+    version: int
+    numerical_class: str
+    covers: Callable[[Problem, Target], str | None]
+    define: Callable[[Problem, Target], Definition]
+    schedules: str
+
+    def sketches(self, definition: Definition, target: Target) -> list[Any]:
+        """Return the scheduled sketches (``tvm.s_tir.Schedule``) of a definition, the default first."""
+        from tvm.s_tir import Schedule
+
+        space = import_module(f"tvmconv.schedules.{self.schedules}").space
+        # The seed has no effect on default decisions; a fixed one keeps schedules reproducible.
+        return list(space(Schedule(definition.func, seed=1), definition, target))
+
+
+def _define(across: bool, problem: Problem, target: Target) -> Definition:
+    from .definitions.definition import define
+
+    return define(problem, target, across)
+
+
+def _define_constant(problem: Problem, target: Target) -> Definition:
+    from .definitions.definition import define_constant
+
+    return define_constant(problem, target)
+
+
+def _depends_on_data(problem: Problem) -> str | None:
+    return "the output does not depend on data" if problem.is_constant or problem.is_empty else None
+
+
+def _covers_direct(problem: Problem, target: Target) -> str | None:
+    per_group = problem.out_channels // problem.groups
+    if problem.groups > 1 and per_group < LEAST_PER_GROUP:
+        return f"{per_group} output channels per group leave lanes empty; it takes {LEAST_PER_GROUP} or more"
+    return _depends_on_data(problem)
+
+
+def _covers_grouped(problem: Problem, target: Target) -> str | None:
+    per_group = problem.out_channels // problem.groups
+    if problem.groups == 1:
+        return "there is one group"
+    if per_group >= LEAST_PER_GROUP:
+        return f"{per_group} output channels per group fill the lanes of one group"
+    return _depends_on_data(problem)
+
+
+def _covers_constant(problem: Problem, target: Target) -> str | None:
+    return None if problem.is_constant or problem.is_empty else "the output depends on data"
+
+
+# In order of preference.
+ALGORITHMS: tuple[Algorithm, ...] = (
+    Algorithm("direct", 1, "exact", _covers_direct, partial(_define, False), "cpu_direct"),
+    Algorithm("grouped", 1, "exact", _covers_grouped, partial(_define, True), "cpu_grouped"),
+    Algorithm("constant", 1, "exact", _covers_constant, _define_constant, "cpu_constant"),
+)
+
+
+def applicable(problem: Problem, target: Target) -> list[Algorithm]:
+    """Return the algorithms that cover `problem`, the best default first; there is always one."""
+    return [algorithm for algorithm in ALGORITHMS if algorithm.covers(problem, target) is None]
+
+
+def get(name: str) -> Algorithm:
+    """Return the algorithm called `name`.
+
+    Raises
+    ------
+    TvmconvError
+        If there is none.
+    """
+    for algorithm in ALGORITHMS:
+        if algorithm.name == name:
+            return algorithm
+    raise TvmconvError(f"algorithm is {name!r}; allowed: {', '.join(a.name for a in ALGORITHMS)}")

@@ -1,0 +1,113 @@
+"""One problem compiled into one shared library."""
+
+from __future__ import annotations
+
+import os
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import tvm
+from tvm.s_tir import Schedule
+from tvm.s_tir.schedule import Trace
+
+from . import algorithms
+from .algorithms import Algorithm
+from .definitions.definition import Definition
+from .linker import link
+from .lowering import PIPELINE, SYMBOL, lower
+from .problem import Problem
+from .target import Target
+
+
+@dataclass(frozen=True)
+class Choice:
+    """A schedule of a problem: an algorithm, one of its sketches, and the sampled decisions of that sketch.
+
+    Attributes
+    ----------
+    algorithm
+        Name of the algorithm.
+    sketch
+        Index of the sketch.
+    decisions
+        For each sampling instruction in order, the index of the candidate; None: the defaults.
+    """
+
+    algorithm: str
+    sketch: int = 0
+    decisions: tuple[int, ...] | None = None
+
+
+@dataclass(frozen=True)
+class CompiledKernel:
+    """What the manifest says of a compiled kernel."""
+
+    algorithm: str
+    version: int
+    numerical_class: str
+    symbol: str
+    workspace_bytes: int
+
+
+def default_choice(problem: Problem, target: Target) -> Choice:
+    """Return the schedule used with zero trials."""
+    return Choice(algorithms.applicable(problem, target)[0].name)
+
+
+def schedule(problem: Problem, target: Target, choice: Choice) -> tuple[Definition, Schedule]:
+    """Return the definition of a problem and its schedule by `choice`.
+
+    Raises
+    ------
+    LookupError
+        If the algorithm has no such sketch, or the decisions do not fit its samples.
+    """
+    algorithm = algorithms.get(choice.algorithm)
+    definition = algorithm.define(problem, target)
+    sketches = algorithm.sketches(definition, target)
+    if not 0 <= choice.sketch < len(sketches):
+        raise LookupError(
+            f"{algorithm.name} has {len(sketches)} sketches for this problem; there is no sketch {choice.sketch}"
+        )
+    sketch = sketches[choice.sketch]
+    return definition, sketch if choice.decisions is None else decide(definition, sketch, choice.decisions)
+
+
+def samples(sketch: Schedule) -> list[Any]:
+    """Return the sampling instructions of a sketch, in order; ``attrs[0]`` of each are its candidates."""
+    return [inst for inst in sketch.trace.insts if inst in sketch.trace.decisions]
+
+
+def decide(definition: Definition, sketch: Schedule, decisions: tuple[int, ...]) -> Schedule:
+    """Return the sketch replayed with other decisions."""
+    sampling = samples(sketch)
+    candidates = [len(inst.attrs[0]) for inst in sampling]
+    if len(decisions) != len(sampling) or any(not 0 <= d < n for d, n in zip(decisions, candidates, strict=True)):
+        raise LookupError(f"decisions {list(decisions)} do not fit samples of {candidates} candidates")
+    trace = Trace(sketch.trace.insts, dict(zip(sampling, decisions, strict=True)))
+    replayed = Schedule(definition.func, seed=1)
+    trace.apply_to_schedule(replayed, remove_postproc=False)
+    return replayed
+
+
+def build_module(definition: Definition, scheduled: Schedule, target: Target) -> Any:
+    """Return the ``tvm.runtime.Executable`` of a scheduled definition."""
+    return tvm.compile(lower(scheduled.mod, definition), target.tvm(), tir_pipeline=PIPELINE)
+
+
+def compile_problem(
+    problem: Problem, target: Target, path: str | os.PathLike[str], *, choice: Choice | None = None
+) -> CompiledKernel:
+    """Compile a problem into the shared library `path`.
+
+    Parameters
+    ----------
+    choice
+        The schedule; absent: the default one of the first applicable algorithm.
+    """
+    choice = choice or default_choice(problem, target)
+    definition, scheduled = schedule(problem, target, choice)
+    link(build_module(definition, scheduled, target), Path(path))
+    algorithm: Algorithm = algorithms.get(choice.algorithm)
+    return CompiledKernel(algorithm.name, algorithm.version, algorithm.numerical_class, SYMBOL, 0)

@@ -1,0 +1,66 @@
+"""Windows of ConvolutionBackpropData, by stride phases.
+
+Per axis, output y gathers data x and tap k with ``x*s + k*d = t``, ``t = y + pad_begin``. With G = gcd(s, d),
+S = s/G and D = d/G, a tap can meet t only if G divides t, and then exactly the taps ``k = k0 + j*S`` do, where
+``k0*d = t (mod s)`` and 0 <= k0 < S. Writing ``t = Q*s + r`` they read ``x = Q - (k0*d)//s - j*D``. So the outputs of
+one k0, one in every s, are a dense convolution of stride 1 and dilation D with every S-th tap, and each k0 is
+a phase. Phases k0 < K mod S have one tap more than the others: those with equally many form one window.
+Outputs that no tap meets are filled before.
+"""
+
+from __future__ import annotations
+
+from itertools import product
+from math import gcd, prod
+
+from ..problem import Problem
+from ..target import Target
+from .shapes import lane_count, row_extent
+from .window import Axis, Window
+
+
+def backprop_windows(problem: Problem, target: Target, across: bool) -> list[Window]:
+    """Return the windows of a flattened ConvolutionBackpropData."""
+    outputs = problem.out_channels if across else problem.out_channels // problem.groups
+    lanes = lane_count(outputs, target)
+    windows = []
+    for number, axes in enumerate(product(*(_axis_classes(problem, axis) for axis in range(problem.rank)))):
+        row = row_extent(axes[-1].outputs, target)
+        windows.append(Window(problem, number, axes, lanes, across, row))
+    return windows
+
+
+def covers_output(windows: list[Window]) -> bool:
+    """Whether every output element belongs to a window (else the rest is filled with the bias)."""
+    phases = sum(prod(axis.phases for axis in window.axes) for window in windows)
+    return phases == prod(windows[0].problem.strides)
+
+
+def _axis_classes(problem: Problem, axis: int) -> list[Axis]:
+    """Return the axis once for each number of taps that its phases have."""
+    taps, step = problem.kernel[axis], problem.strides[axis] // gcd(problem.strides[axis], problem.dilations[axis])
+    more = taps % step
+    classes = [(0, more, taps // step + 1), (more, step - more, taps // step)]
+    return [_axis(problem, axis, *phases) for phases in classes if phases[1] and phases[2]]
+
+
+def _axis(problem: Problem, axis: int, first: int, phases: int, taps: int) -> Axis:
+    s, d, begin, y = problem.strides[axis], problem.dilations[axis], problem.pads_begin[axis], problem.out_spatial[axis]
+    common = gcd(s, d)
+    phase_step, spacing = s // common, d // common
+    lowest, highest = begin // s, (y - 1 + begin) // s
+    wraps = (first + phases - 1) * d >= s  # else k0*d < s: no quotient, and the remainder is itself
+    return Axis(
+        inputs=problem.in_spatial[axis],
+        outputs=highest - lowest + 1,
+        taps=taps,
+        step=1,
+        spacing=spacing,
+        phases=phases,
+        # Taps run backwards (j' = taps - 1 - j), so that data is read forwards.
+        origin=lambda phase: lowest - (taps - 1) * spacing - ((first + phase) * d // s if wraps else 0),
+        filter_tap=lambda phase, k: first + phase + (taps - 1 - k) * phase_step,
+        place=lambda phase, q: (q + lowest) * s + ((first + phase) * d % s if wraps else (first + phase) * d) - begin,
+        places=y,
+        always_inside=begin % s == 0 and y % s == 0,
+    )

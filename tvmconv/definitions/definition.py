@@ -1,0 +1,93 @@
+"""`Definition`: the unscheduled function of one algorithm for one problem."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from math import prod
+from typing import Any
+
+from tvm import te, tirx
+
+from ..problem import Problem
+from ..target import Target
+from .backprop import backprop_windows, covers_output
+from .direct import convolution_windows
+from .flatten import flatten
+from .types import kernel_dtype, narrow, widen
+from .window import Window, express, placeholders
+
+
+@dataclass(frozen=True)
+class Definition:
+    """An unscheduled function, and how its arguments lie in the kernel's.
+
+    Attributes
+    ----------
+    func
+        Parameters: data, filter, bias if the problem has one, then one buffer for each of `outputs`. Data and
+        filter have the flattened problem's shapes: the same elements in the same order.
+    windows
+        What `func` computes, in order.
+    outputs
+        For each output buffer, a function from its indices to (flat offset in the output, condition
+        under which it is inside, or None).
+    """
+
+    problem: Problem
+    func: tirx.PrimFunc
+    windows: list[Window]
+    outputs: list[Callable[[list[Any]], tuple[Any, Any | None]]] = field(default_factory=list)
+
+
+def define(problem: Problem, target: Target, across: bool) -> Definition:
+    """Define `problem` by direct windows, with lanes across groups or within one."""
+    flat = flatten(problem)
+    make = convolution_windows if flat.op == "convolution" else backprop_windows
+    windows = make(flat, target, across)
+    data, weights, bias = placeholders(flat)
+    outs = [express(window, data, weights, bias) for window in windows]
+    places = [window.place for window in windows]
+    if flat.op == "convolution_backprop_data" and not covers_output(windows):
+        outs.insert(0, _fill(flat, bias))
+        places.insert(0, _in_order(flat))
+    return _definition(problem, data, weights, bias, outs, windows, places)
+
+
+def define_constant(problem: Problem, target: Target) -> Definition:
+    """Define a problem whose output is the bias alone, or empty."""
+    data, weights, bias = placeholders(problem)
+    return _definition(problem, data, weights, bias, [_fill(problem, bias)], [], [_in_order(problem)])
+
+
+def _definition(
+    problem: Problem,
+    data: te.Tensor,
+    weights: te.Tensor,
+    bias: te.Tensor | None,
+    outs: list[te.Tensor],
+    windows: list[Window],
+    places: list[Any],
+) -> Definition:
+    inputs = [data, weights, bias] if bias is not None else [data, weights]
+    return Definition(problem, te.create_prim_func([*inputs, *outs]), windows, places)
+
+
+def _fill(problem: Problem, bias: te.Tensor | None) -> te.Tensor:
+    """The output as it is where no tap meets it. Named `fill`."""
+    shape = (problem.batch, *problem.out_spatial, problem.out_channels)
+    if problem.data_format == "NCX":
+        shape = problem.output_shape
+    channel_axis = problem.rank + 1 if problem.data_format == "NXC" else 1
+
+    def value(*indices: Any) -> Any:
+        if bias is None:
+            return tirx.const(0, kernel_dtype(problem.dtype))
+        return narrow(widen(bias[indices[channel_axis]], problem.dtype), problem.dtype)
+
+    return te.compute(shape, value, name="fill")
+
+
+def _in_order(problem: Problem) -> Callable[[list[Any]], tuple[Any, None]]:
+    strides = [prod(problem.output_shape[axis + 1 :]) for axis in range(len(problem.output_shape))]
+    return lambda indices: (sum(i * s for i, s in zip(indices, strides, strict=True)), None)

@@ -1,0 +1,51 @@
+"""How many lanes and how long a row a window gets: the two shape choices that a definition fixes."""
+
+from __future__ import annotations
+
+from ..target import Target
+
+F32_BITS = 32
+
+
+def accumulators(target: Target) -> int:
+    """Return how many vector registers can accumulate: all but those for the filter's vectors and a data broadcast."""
+    return target.vector_registers - 4
+
+
+def lane_count(outputs: int, target: Target) -> int:
+    """Return the lanes that `outputs` channels are cut into: a full vector or half of one.
+
+    Half vectors waste fewer lanes where channels are not a multiple of a full one (24 = 3 x 8 beats
+    2 x 16), and a few channels get the smallest power of two that holds them, at least one SSE register.
+    """
+    full = target.vector_bits // F32_BITS
+    for lanes in (full, full // 2):
+        if outputs % lanes == 0:
+            return lanes
+    if outputs < full:
+        return max(4, 1 << (outputs - 1).bit_length())
+    # Rounded up to full vectors or to half ones, whichever computes less; full ones take fewer instructions.
+    return min((full, full // 2), key=lambda lanes: -(-outputs // lanes) * lanes)
+
+
+def tile_widths(row: int, target: Target) -> list[int]:
+    """Return the divisors of `row` that fit the accumulators."""
+    return [t for t in range(1, accumulators(target) + 1) if row % t == 0]
+
+
+def row_extent(outputs: int, target: Target) -> int:
+    """Return `outputs` of a row rounded up so that it divides into good tiles.
+
+    A tile of t outputs loads each filter vector once for t multiply-adds, so the cost per output is taken
+    as 1 + 1/t; rounding up computes outputs that nobody stores.
+    """
+    most = accumulators(target)
+    if outputs <= most:
+        return outputs
+
+    def cost(row: int) -> float:
+        return row * (1 + 1 / max(tile_widths(row, target)))
+
+    # Staging the row costs about one part in 16 of a small convolution: round up only for more than that.
+    best = min(range(outputs, outputs + most), key=cost)
+    return best if cost(best) < cost(outputs) * (1 - 1 / 16) else outputs

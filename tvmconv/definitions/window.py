@@ -1,0 +1,277 @@
+"""The tensor expressions of every direct algorithm: dense stride windows over channel-last tiles.
+
+A convolution is one window. A transposed convolution is a few, one for each class of output phases
+with the same number of taps, so that nothing is ever multiplied by an inserted zero (backprop.py).
+Each window is the same five stages, whatever the layouts and types:
+
+    data_pad     data widened to f32, zero-padded, channel-last   (absent when data can be read in place)
+    filter_pack  filter widened to f32, [group, o / lanes, taps, c, o % lanes]     (absent likewise)
+    acc          the sum, f32
+    tile         acc copied out of registers                      (only where the store is not by whole vectors)
+    out          bias added, rounded once to the output type
+
+Stages are te.compute's, named with the window's number, for the schedules to find.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from functools import cached_property
+from math import prod
+from typing import Any
+
+from tvm import te, tirx
+
+from ..problem import Problem
+from .types import kernel_dtype, narrow, widen
+
+Expr = Any  # an int or a tirx expression
+
+
+@dataclass(frozen=True)
+class Axis:
+    """One spatial axis of a window: output `y` of phase `p` sums taps `k` of data at ``origin(p) + y*step + k*spacing``."""
+
+    inputs: int
+    outputs: int
+    taps: int
+    step: int
+    spacing: int
+    phases: int
+    origin: Callable[[Expr], Expr]
+    filter_tap: Callable[[Expr, Expr], Expr]
+    place: Callable[[Expr, Expr], Expr]
+    places: int
+    always_inside: bool
+
+    @cached_property
+    def lowest(self) -> int:
+        """The lowest data coordinate that is read; negative where there is padding."""
+        return min(self.origin(phase) for phase in range(self.phases))
+
+    @cached_property
+    def extent(self) -> int:
+        """Data coordinates from the lowest to the highest that is read."""
+        highest = max(self.origin(phase) for phase in range(self.phases))
+        return highest - self.lowest + (self.outputs - 1) * self.step + (self.taps - 1) * self.spacing + 1
+
+    @property
+    def padded(self) -> bool:
+        """Whether coordinates outside of data are read."""
+        return self.lowest < 0 or self.lowest + self.extent > self.inputs
+
+
+@dataclass(frozen=True)
+class Window:
+    """One dense window of a (flattened) problem and how its channels lie in vector lanes.
+
+    Attributes
+    ----------
+    index
+        The window's number, which ends its stages' names.
+    lanes
+        Vector lanes per group of output channels.
+    across
+        Whether lanes run across groups (depthwise and small groups) instead of within one.
+    row
+        Outputs computed along the last axis: `axes[-1].outputs` rounded up for tiling; the excess is
+        never stored.
+    """
+
+    problem: Problem
+    index: int
+    axes: tuple[Axis, ...]
+    lanes: int
+    across: bool
+    row: int
+
+    @property
+    def groups(self) -> int:
+        """Extent of the explicit group axis."""
+        return 1 if self.across else self.problem.groups
+
+    @property
+    def channels(self) -> int:
+        """Channels summed for one output."""
+        return self.problem.in_channels // self.problem.groups
+
+    @property
+    def outputs(self) -> int:
+        """Output channels of one step of the group axis."""
+        return self.problem.out_channels // self.groups
+
+    @property
+    def padded_outputs(self) -> int:
+        """`outputs` rounded up to whole vectors."""
+        return -(-self.outputs // self.lanes) * self.lanes
+
+    @property
+    def expands(self) -> bool:
+        """Whether data is copied so that each lane finds its own group's channel, and left-over lanes find zeros."""
+        depthwise = self.problem.out_channels == self.problem.groups and self.channels == 1
+        return self.across and not (depthwise and self.padded_outputs == self.outputs)
+
+    @property
+    def stages_data(self) -> bool:
+        """Whether data is padded, widened or laid out anew before it is read."""
+        return (
+            any(axis.padded for axis in self.axes)
+            or self.row != self.axes[-1].outputs
+            or self.problem.dtype != "f32"
+            or self.problem.data_format == "NCX"
+            or self.expands
+        )
+
+    @property
+    def stages_filter(self) -> bool:
+        """Whether the filter is laid out anew: where its fastest index is not the lane, or lanes are left over."""
+        fastest_is_lane = self.problem.filter_format == "XIO" and (
+            self.problem.op == "convolution" or (self.across and not self.expands)
+        )
+        return not fastest_is_lane or self.padded_outputs != self.outputs
+
+    @property
+    def stores_vectors(self) -> bool:
+        """Whether whole vectors of output channels lie together in the output."""
+        return self.problem.data_format == "NXC" and self.padded_outputs == self.outputs
+
+    def place(self, indices: list[Expr]) -> tuple[Expr, Expr | None]:
+        """Return the flat output offset of `out` at `indices`, and where it is inside the output (None: always)."""
+        problem, rank = self.problem, len(self.axes)
+        n, g, o = indices[0], indices[1], indices[-1]
+        phases, ys = indices[2 : 2 + rank], indices[2 + rank : -1]
+        places = [axis.place(phase, y) for axis, phase, y in zip(self.axes, phases, ys, strict=True)]
+        channel = g * self.outputs + o
+        spatial: Expr = 0
+        for axis, place in zip(self.axes, places, strict=True):
+            spatial = spatial * axis.places + place
+        area = prod(axis.places for axis in self.axes)
+        if problem.data_format == "NXC":
+            offset = (n * area + spatial) * problem.out_channels + channel
+        else:
+            offset = (n * problem.out_channels + channel) * area + spatial
+        bounds = []
+        for axis, place in zip(self.axes, places, strict=True):
+            if not axis.always_inside:
+                bounds += [place >= 0, place < axis.places]
+        return offset, tirx.all(*bounds) if bounds else None
+
+
+def placeholders(problem: Problem) -> tuple[te.Tensor, te.Tensor, te.Tensor | None]:
+    """Return data, filter and bias (or None) of a problem."""
+    dtype = kernel_dtype(problem.dtype)
+    data = te.placeholder(problem.data_shape, dtype, name="data")
+    weights = te.placeholder(problem.filter_shape, dtype, name="filter")
+    bias = te.placeholder(problem.bias_shape, dtype, name="bias") if problem.bias else None
+    return data, weights, bias
+
+
+def express(window: Window, data: te.Tensor, weights: te.Tensor, bias: te.Tensor | None) -> te.Tensor:
+    """Return the window's `out`: axes (n, g, phases..., outputs..., o)."""
+    rank, number = len(window.axes), window.index
+    dtype = window.problem.dtype
+    read_data = _data(window, data)
+    read_filter = _filter(window, weights)
+    taps = [te.reduce_axis((0, axis.taps), name=f"k{i}") for i, axis in enumerate(window.axes)]
+    c = te.reduce_axis((0, window.channels), name="c")
+    phases = tuple(axis.phases for axis in window.axes)
+    spatial = (*(axis.outputs for axis in window.axes[:-1]), window.row)
+
+    def total(*indices: Expr) -> Expr:
+        n, g, o = indices[0], indices[1], indices[-1]
+        p, y = indices[2 : 2 + rank], indices[2 + rank : -1]
+        return te.sum(read_data(n, g, p, y, taps, c, o) * read_filter(g, p, taps, c, o), axis=[*taps, c])
+
+    shape = (window.problem.batch, window.groups, *phases, *spatial, window.padded_outputs)
+    acc = te.compute(shape, total, name=f"acc{number}")
+    if not window.stores_vectors:
+        acc = te.compute(shape, lambda *indices: acc(*indices), name=f"tile{number}")
+
+    def rounded(*indices: Expr) -> Expr:
+        value = acc(*indices)
+        if bias is not None:
+            value = value + widen(bias[indices[1] * window.outputs + indices[-1]], dtype)
+        return narrow(value, dtype)
+
+    outputs = tuple(axis.outputs for axis in window.axes)
+    shape = (window.problem.batch, window.groups, *phases, *outputs, window.outputs)
+    return te.compute(shape, rounded, name=f"out{number}")
+
+
+def _data(window: Window, data: te.Tensor) -> Callable[..., Expr]:
+    problem, axes = window.problem, window.axes
+
+    def coordinates(p: Any, y: Any, k: Any, base: list[int]) -> list[Expr]:
+        return [
+            axis.origin(pp) - low + yy * axis.step + kk * axis.spacing
+            for axis, pp, yy, kk, low in zip(axes, p, y, k, base, strict=True)
+        ]
+
+    def channel(g: Expr, c: Expr, o: Expr) -> Expr:
+        if not window.across:
+            return g * window.channels + c
+        return o // (problem.out_channels // problem.groups) * window.channels + c
+
+    if not window.stages_data:
+        zeros = [0] * len(axes)
+        return lambda n, g, p, y, k, c, o: data(n, *coordinates(p, y, k, zeros), channel(g, c, o))
+
+    lowest = [axis.lowest for axis in axes]
+    extents = [axis.extent for axis in axes]
+    extents[-1] += (window.row - axes[-1].outputs) * axes[-1].step
+
+    def padded(n: Expr, *indices: Expr) -> Expr:
+        spatial, rest = indices[: len(axes)], indices[len(axes) :]
+        x = [index + low for index, low in zip(spatial, lowest, strict=True)]
+        source = channel(0, *rest) if window.expands else rest[0]
+        value = data(n, *x, source) if problem.data_format == "NXC" else data(n, source, *x)
+        bounds = []
+        for axis, extent, xx in zip(axes, extents, x, strict=True):
+            bounds += [xx >= 0] if axis.lowest < 0 else []
+            bounds += [xx < axis.inputs] if axis.lowest + extent > axis.inputs else []
+        if window.expands and window.padded_outputs != window.outputs:
+            bounds.append(rest[1] < window.outputs)
+        value = widen(value, problem.dtype)
+        return tirx.if_then_else(tirx.all(*bounds), value, tirx.const(0, "float32")) if bounds else value
+
+    last = (window.channels, window.padded_outputs) if window.expands else (problem.in_channels,)
+    pad = te.compute((problem.batch, *extents, *last), padded, name=f"data_pad{window.index}")
+
+    def read(n: Expr, g: Expr, p: Any, y: Any, k: Any, c: Expr, o: Expr) -> Expr:
+        spatial = coordinates(p, y, k, lowest)
+        return pad(n, *spatial, c, o) if window.expands else pad(n, *spatial, channel(g, c, o))
+
+    return read
+
+
+def _filter(window: Window, weights: te.Tensor) -> Callable[..., Expr]:
+    problem, axes, lanes = window.problem, window.axes, window.lanes
+    per_group = problem.out_channels // problem.groups
+
+    def element(g: Expr, p: Any, k: Any, c: Expr, o: Expr) -> Expr:
+        taps = [axis.filter_tap(pp, kk) for axis, pp, kk in zip(axes, p, k, strict=True)]
+        if problem.op == "convolution":
+            inner, outer = c, g * window.outputs + o
+        elif window.across:
+            inner, outer = o % per_group, o // per_group * window.channels + c
+        else:
+            inner, outer = o, g * window.channels + c
+        value = weights(*taps, inner, outer) if problem.filter_format == "XIO" else weights(outer, inner, *taps)
+        return widen(value, problem.dtype)
+
+    if not window.stages_filter:
+        return element
+
+    def packed(g: Expr, block: Expr, *indices: Expr) -> Expr:
+        p, k = indices[: len(axes)], indices[len(axes) : -2]
+        o = block * lanes + indices[-1]
+        value = element(g, p, k, indices[-2], o)
+        if window.padded_outputs == window.outputs:
+            return value
+        return tirx.if_then_else(o < window.outputs, value, tirx.const(0, "float32"))
+
+    phases, taps = [axis.phases for axis in axes], [axis.taps for axis in axes]
+    shape = (window.groups, window.padded_outputs // lanes, *phases, *taps, window.channels, lanes)
+    pack = te.compute(shape, packed, name=f"filter_pack{window.index}")
+    return lambda g, p, k, c, o: pack(g, o // lanes, *p, *k, c, o % lanes)

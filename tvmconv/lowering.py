@@ -1,0 +1,97 @@
+"""From a scheduled function to one that TVM compiles: the kernel's own arguments put in place, then lowered.
+
+TVM's own pipeline for CPUs, less what these kernels never use (threads of GPUs, software pipelines),
+and with one pass more: `_bind_arguments`, which gives the function the argument list of a kernel.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from math import prod
+
+import tvm
+from tvm import s_tir, tirx
+from tvm_ffi.structural import structural_map
+
+from .definitions.definition import Definition
+from .definitions.types import kernel_dtype
+from .problem import DTYPE_BYTES
+
+SYMBOL = "tvmconv_kernel"
+PIPELINE = "tvmconv"
+
+
+def lower(mod: tvm.IRModule, definition: Definition) -> tvm.IRModule:
+    """Return the scheduled module with kernel arguments and without blocks, ready for `tvm.compile` with PIPELINE."""
+    blocks_away = tvm.transform.Sequential(
+        [
+            s_tir.transform.CanonicalizeLoop(),
+            s_tir.transform.LowerInitBlock(),
+            s_tir.transform.PlanAndUpdateBufferAllocationLocation(),
+            s_tir.transform.ConvertBlocksToOpaque(),
+            s_tir.transform.CompactBufferAllocation(),
+            s_tir.transform.StmtSimplify(),
+            s_tir.transform.LowerOpaqueBlock(),
+        ]
+    )
+    func = blocks_away(mod)["main"]
+    return tvm.IRModule({SYMBOL: _bind_arguments(func, definition).with_attr("global_symbol", SYMBOL)})
+
+
+def _pipeline() -> tuple[tvm.transform.Pass, Callable, Callable]:
+    """Return the passes that follow `lower`, and TVM's own for what they leave."""
+    passes = [
+        tirx.transform.FlattenBuffer(),
+        s_tir.transform.StmtSimplify(),
+        tirx.transform.NarrowDataType(32),
+        tirx.transform.VectorizeLoop(True),
+        tirx.transform.StorageRewrite(),
+        s_tir.transform.HoistIfThenElse(),
+        tirx.transform.UnrollLoop(),
+        s_tir.transform.RenormalizeSplitPattern(),
+        tirx.transform.StmtSimplify(),
+        tirx.transform.RemoveNoOp(),
+        s_tir.transform.RewriteUnsafeSelect(),
+        tirx.transform.CommonSubexprElim(),
+        tirx.transform.VerifyMemory(),
+        tirx.transform.AnnotateEntryFunc(),
+        tirx.transform.SplitHostDevice(),
+        tirx.transform.MakePackedAPI(),
+    ]
+    return tvm.transform.Sequential(passes), s_tir.pipeline.finalize_host_passes, s_tir.pipeline.finalize_device_passes
+
+
+tirx.register_tir_pipeline(PIPELINE, _pipeline)
+
+
+def _bind_arguments(func: tirx.PrimFunc, definition: Definition) -> tirx.PrimFunc:
+    """Replace the parameters by the kernel's: data, filter[, bias], output, in the problem's own shapes.
+
+    Inputs keep their memory and only change shape. Every output buffer becomes a part of the one
+    output: its stores go to where the definition places them. Arguments are aligned to their element
+    alone, because callers' arrays are.
+    """
+    problem = definition.problem
+    dtype, size = kernel_dtype(problem.dtype), DTYPE_BYTES[problem.dtype]
+    shapes = {"data": problem.data_shape, "filter": problem.filter_shape}
+    if problem.bias:
+        shapes["bias"] = problem.bias_shape
+    buffers = [tirx.decl_buffer(shape, dtype, name, data_alignment=size) for name, shape in shapes.items()]
+    output = tirx.decl_buffer(problem.output_shape, dtype, "output", data_alignment=size)
+    flat = tirx.decl_buffer((prod(problem.output_shape),), dtype, "output_flat", data_alignment=size)
+    given, outs = list(func.params)[: len(shapes)], list(func.params)[len(shapes) :]
+
+    def store(node: tirx.BufferStore) -> tirx.Stmt:
+        for out, place in zip(outs, definition.outputs, strict=True):
+            if node.buffer.same_as(out):
+                offset, inside = place(list(node.indices))
+                moved = tirx.BufferStore(flat, node.value, [offset])
+                return moved if inside is None else tirx.IfThenElse(inside, moved, None)
+        return node
+
+    body = structural_map(func.body, (tirx.BufferStore, store))
+    views = [
+        tirx.DeclBuffer(old, data=tirx.buffer_data(new))
+        for old, new in zip([*given, flat], [*buffers, output], strict=True)
+    ]
+    return tirx.PrimFunc([*buffers, output], tirx.SeqStmt([*views, body]), func.ret_type, func.attrs)

@@ -1,0 +1,168 @@
+"""Targets: what a kernel is compiled for, by name, and the CPU features its code may use."""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass, replace
+from functools import cache
+from typing import Any
+
+from .errors import TargetError
+
+# LLVM's names of x86 features where they differ from the flags in /proc/cpuinfo.
+_CPUINFO_NAME = {
+    "avx512bf16": "avx512_bf16",
+    "avx512bitalg": "avx512_bitalg",
+    "avx512fp16": "avx512_fp16",
+    "avx512vbmi2": "avx512_vbmi2",
+    "avx512vnni": "avx512_vnni",
+    "avx512vp2intersect": "avx512_vp2intersect",
+    "avx512vpopcntdq": "avx512_vpopcntdq",
+    "avxvnni": "avx_vnni",
+    "amx-bf16": "amx_bf16",
+    "amx-int8": "amx_int8",
+    "amx-tile": "amx_tile",
+    "lzcnt": "abm",
+    "sse3": "pni",
+    "sse4.1": "sse4_1",
+    "sse4.2": "sse4_2",
+}
+# The features that code generated for float and integer vectors can use. A CPU model's other features
+# (virtualization, cryptography, random numbers, ...) never show up in a kernel and are not required.
+_USED = frozenset(
+    [
+        "sse",
+        "sse2",
+        "sse3",
+        "ssse3",
+        "sse4.1",
+        "sse4.2",
+        "popcnt",
+        "avx",
+        "avx2",
+        "fma",
+        "f16c",
+        "bmi",
+        "bmi2",
+        "lzcnt",
+        "movbe",
+        "avx512f",
+        "avx512bw",
+        "avx512cd",
+        "avx512dq",
+        "avx512vl",
+        "avx512vnni",
+        "avx512bf16",
+        "avx512fp16",
+        "avx512ifma",
+        "avx512vbmi",
+        "avx512vbmi2",
+        "avx512bitalg",
+        "avx512vpopcntdq",
+        "gfni",
+    ]
+)
+_CPUINFO_NAME["bmi"] = "bmi1"
+
+
+@dataclass(frozen=True)
+class Target:
+    """A CPU that kernels are compiled for.
+
+    Attributes
+    ----------
+    name
+        What ``--target`` takes and what records and bundles are keyed by: an LLVM CPU name.
+    mcpu
+        The LLVM CPU.
+    features
+        Features its code may use, named as in /proc/cpuinfo, sorted; a machine must have all of them.
+    disabled
+        LLVM features of the CPU that are switched off (``host`` on a machine that hides some).
+    kind
+        ``"cpu"``.
+    """
+
+    name: str
+    mcpu: str
+    features: tuple[str, ...]
+    disabled: tuple[str, ...] = ()
+    kind: str = "cpu"
+
+    @property
+    def vector_bits(self) -> int:
+        """Width of a vector register."""
+        return 512 if "avx512f" in self.features else 256 if "avx2" in self.features else 128
+
+    @property
+    def vector_registers(self) -> int:
+        """Number of vector registers."""
+        return 32 if "avx512f" in self.features else 16
+
+    @staticmethod
+    def parse(text: str) -> Target:
+        """Return the target that `text` names: ``host``, or an LLVM CPU name such as ``x86-64-v3`` or ``znver4``.
+
+        Raises
+        ------
+        TargetError
+            If LLVM does not know the name, or the CPU is not one that kernels can be built for.
+        """
+        if not isinstance(text, str) or not re.fullmatch(r"[A-Za-z0-9][A-Za-z0-9_.-]*", text):
+            raise TargetError(
+                f"target is {text!r}; allowed: host, or an LLVM CPU name such as x86-64-v3, x86-64-v4, znver4"
+            )
+        return _host() if text == "host" else _named(text)
+
+    def tvm(self) -> Any:
+        """Return the ``tvm.target.Target``."""
+        import tvm
+
+        config: dict[str, Any] = {"kind": "llvm", "mcpu": self.mcpu, "opt-level": 3}
+        if self.disabled:
+            config["mattr"] = [f"-{feature}" for feature in self.disabled]
+        return tvm.target.Target(config)
+
+
+@cache
+def _named(name: str) -> Target:
+    import tvm
+    from tvm.target import codegen
+
+    known = {str(cpu) for cpu in codegen.llvm_get_cpu_archlist(tvm.target.Target("llvm"))}
+    if name not in known:
+        import difflib
+
+        near = ", ".join(difflib.get_close_matches(name, known, 4)) or "x86-64-v3, x86-64-v4, znver4, skylake-avx512"
+        raise TargetError(
+            f"target is {name!r}, which LLVM does not know for this architecture; near it: {near}; or host"
+        )
+    return _target(name, name, frozenset())
+
+
+def _target(name: str, mcpu: str, missing: frozenset[str]) -> Target:
+    import tvm
+    from tvm.target import codegen
+
+    has = {str(feature) for feature in codegen.llvm_get_cpu_features(tvm.target.Target({"kind": "llvm", "mcpu": mcpu}))}
+    used = has & _USED - missing
+    features = tuple(sorted(_CPUINFO_NAME.get(feature, feature) for feature in used))
+    if "avx2" not in used or "fma" not in used or "f16c" not in used:
+        raise TargetError(
+            f"target {name!r} has no AVX2, FMA and F16C, which every kernel needs; the least is x86-64-v3"
+        )
+    return Target(name, mcpu, features, tuple(sorted(has & missing)))
+
+
+@cache
+def _host() -> Target:
+    from tvm.target import codegen
+
+    from .cpu import cpu_features
+
+    mcpu = str(codegen.llvm_get_system_cpu())
+    present = cpu_features()
+    target = _target(mcpu, mcpu, frozenset(f for f in _USED if _CPUINFO_NAME.get(f, f) not in present))
+    # A machine that hides features of its CPU is another target than the CPU's name.
+    name = "-no-".join((mcpu, *target.disabled))
+    return replace(target, name=name)
