@@ -47,6 +47,18 @@ class ToolchainError(TvmconvError, RuntimeError):
     """The system's C compiler is missing, or failed."""
 
 
+class TuningError(TvmconvError):
+    """A problem that cannot be tuned, or a tuning record that does not fit it."""
+
+
+class ReplayError(TuningError, LookupError):
+    """A recorded schedule that its algorithm's space no longer offers, or that cannot be applied."""
+
+
+class TvmconvWarning(UserWarning):
+    """What tvmconv warns about: it carries on, but somebody should look."""
+
+
 class MissingExtraError(TvmconvError, ImportError):
     """A command needs an optional part of tvmconv that is not installed."""
 
