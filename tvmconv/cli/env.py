@@ -40,7 +40,7 @@ def run(arguments: argparse.Namespace) -> int:
 
 
 def _facts() -> dict[str, object]:
-    from ..cpu import features, model_name
+    from ..cpu import cpu_features, model_name
 
     return {
         "tvmconv": __version__,
@@ -48,7 +48,7 @@ def _facts() -> dict[str, object]:
         **{name: _package(name) for name in PACKAGES},
         "system": platform.platform(),
         "cpu": model_name(),
-        "cpu features": sorted(features()),
+        "cpu features": sorted(cpu_features()),
         "logical cpus": os.cpu_count(),
         "cpus this process may use": len(os.sched_getaffinity(0)),
         "OMP_NUM_THREADS": os.environ.get("OMP_NUM_THREADS", "not set"),
