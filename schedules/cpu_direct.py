@@ -35,6 +35,7 @@ def _schedule(sch: Schedule, window: Window, vectors: int, target: Target) -> No
     chunks = divisors(window.padded_outputs // (lanes * vectors), 16)
     rows = divisors(window.axes[-2].outputs, 64) if rank > 1 else [1]
     best = min(((c, r) for c in chunks for r in rows), key=lambda cr: task_cycles(window, *cr, tiles[0]))
+    # Up to 4 channels a step: 112 multiply-adds of a full tile, and four uses of a data cache line before the next.
     unrolls = divisors(window.channels, 4)
 
     acc = sch.get_sblock(f"acc{i}")
@@ -45,9 +46,7 @@ def _schedule(sch: Schedule, window: Window, vectors: int, target: Target) -> No
 
     chunk, block, vector, lane = sch.split(o, [steps.choose(sch, chunks, best[0]), None, vectors, lanes])
     tile, x = sch.split(spatial[-1], [None, steps.choose(sch, tiles, tiles[0])])
-    # Few accumulators leave gaps that more independent steps per iteration do not fill, but loop overhead weighs more.
-    few = tiles[0] * vectors < 16
-    step, unrolled = sch.split(c, [None, steps.choose(sch, unrolls, unrolls[-1] if few else unrolls[0])])
+    step, unrolled = sch.split(c, [None, steps.choose(sch, unrolls, unrolls[-1])])
     if rank > 1:
         band, row = sch.split(spatial[-2], [None, steps.choose(sch, rows, best[1])])
         outer, inner = [n, g, chunk, *spatial[:-2], band], [*phases, block, row, tile]

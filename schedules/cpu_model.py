@@ -6,13 +6,15 @@ vectors; two 256-bit ones are the same work), relative to which only ratios matt
 
 from __future__ import annotations
 
-from math import prod
+from math import gcd, prod
 
 from tvmconv.definitions.shapes import accumulators, tile_widths
 from tvmconv.definitions.window import Window
 from tvmconv.target import Target
 
 L2_BYTES = 512 * 1024  # half of the 1 MiB of a Zen 4 core; the other half holds data and output
+L1_WAY_BYTES = 4096  # 32 KiB in 8 ways; addresses that far apart share a set
+L1_WAYS = 8
 L2_BYTES_PER_CYCLE = 32
 L3_BYTES_PER_CYCLE = 8
 COPY_BYTES_PER_CYCLE = 16
@@ -31,23 +33,32 @@ def vector_counts(window: Window, target: Target) -> list[int]:
     """Return how many vectors of channels a tile may have, the best by the model first."""
     blocks = window.padded_outputs // window.lanes
     counts = divisors(blocks, 8)
-    return sorted(counts, key=lambda v: min(tile_cycles(t, v) for t in widths(window, v, target)))
+    return sorted(counts, key=lambda v: min(tile_cycles(window, t, v) for t in widths(window, v, target)))
 
 
 def widths(window: Window, vectors: int, target: Target) -> list[int]:
     """Return the tile widths whose accumulators fit the registers, the best by the model first."""
     fitting = [t for t in tile_widths(window.row, target) if t * vectors <= accumulators(target)]
-    return sorted(fitting, key=lambda t: tile_cycles(t, vectors))
+    return sorted(fitting, key=lambda t: tile_cycles(window, t, vectors))
 
 
-def tile_cycles(width: int, vectors: int) -> float:
+def tile_cycles(window: Window, width: int, vectors: int) -> float:
     """Cycles per output vector and channel of a tile: its multiply-adds, and part of its loads.
 
     A filter vector comes from the second level cache (64 bytes at 32 a cycle, half of it hidden), a data
-    broadcast from the first, as part of the multiply-add unless several use it.
+    broadcast from the first, as part of the multiply-add unless several use it. Pixels a multiple of 4 KiB
+    apart all lie in one set of that cache, where they and the passing filter evict each other; copied data is
+    spread out (cpu_steps.stage_data).
     """
     outputs = width * vectors
-    return (max(outputs, IN_FLIGHT) + 1.0 * vectors + 0.25 * width) / outputs
+    pixels_in_a_set = width * gcd(pixel_stride(window), L1_WAY_BYTES) / L1_WAY_BYTES
+    crowded = not window.stages_data and pixels_in_a_set + vectors > L1_WAYS + 1
+    return (max(outputs, IN_FLIGHT) + 1.0 * vectors + (1.0 if crowded else 0.25) * width) / outputs
+
+
+def pixel_stride(window: Window) -> int:
+    """Bytes between the data of neighbouring outputs of a row."""
+    return 4 * window.problem.in_channels * window.axes[-1].step
 
 
 def task_cycles(window: Window, chunks: int, rows: int, width: int) -> float:

@@ -11,6 +11,10 @@ from tvm.tirx import Var
 from tvmconv.definitions.window import Window
 from tvmconv.target import Target
 
+from .cpu_model import L1_WAY_BYTES, pixel_stride
+
+LINE_FLOATS = 16  # a cache line
+
 
 def choose(sch: Schedule, values: Sequence[int], default: int) -> Var:
     """Sample one of `values`, each as likely; `default` with zero trials."""
@@ -61,6 +65,9 @@ def stage_data(sch: Schedule, window: Window, task: LoopRV | None, target: Targe
     else:
         n, x, *_ = sch.get_loops(block)
         sch.parallel(sch.fuse(n, x))
+    if pixel_stride(window) % L1_WAY_BYTES == 0 and not window.expands:
+        # Pixels would share a set of the first level cache: a line more between them puts them into others.
+        sch.storage_align(block, 0, axis=-2, factor=window.problem.in_channels, offset=LINE_FLOATS)
     vectorize_last(sch, sch.get_loops(block)[-1], target.vector_bits // 32)
 
 
