@@ -60,6 +60,7 @@ class Worker(Generic[T, R]):
         assert self._process.stdin is not None and self._process.stdout is not None
         self._requests, self._answers = self._process.stdin, self._process.stdout
         pickle.dump(function, self._requests)
+        self._requests.flush()  # it imports what the function needs while this process does something else
 
     def call(self, task: T) -> R:
         """Run the function on `task`, whose text names it in messages, and return its result.

@@ -1,0 +1,165 @@
+"""Candidates built and measured, in processes of their own: building in several at once, measuring in one.
+
+The two never overlap, because the kernels under measurement use all cores. A candidate that fails to
+compile, crashes, hangs or computes something else becomes a Trial that says so.
+"""
+
+from __future__ import annotations
+
+import queue
+import tempfile
+from collections.abc import Callable, Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+from types import TracebackType
+from typing import Any
+
+from .errors import ReplayError
+from .measure import Check, Measured, Race, measure
+from .problem import Problem
+from .sandbox import Sandbox, TimeoutExceededError
+from .search import Candidate, Space
+from .target import Target
+from .trials import Trial
+from .workers import WorkerDiedError
+
+# A kernel compiles in a tenth of a second; the first in a process waits for TVM to be imported.
+BUILD_SECONDS = 60.0
+# To measure a kernel, and the least speed (operations a second) of the reference that checks it.
+MEASURE_SECONDS = 20.0
+REFERENCE_FLOPS = 2e8
+_DETAIL = 300
+
+
+class Evaluator:
+    """Builds and measures candidates. A context: it ends its processes.
+
+    Parameters
+    ----------
+    jobs
+        Number of processes that build.
+    threads
+        Number of threads that measured kernels use.
+    work, measure
+        What the processes run (functions that can be imported by name).
+    """
+
+    def __init__(
+        self,
+        jobs: int,
+        threads: int,
+        work: Callable[[Any], Any] | None = None,
+        measure: Callable[[Any], Any] = measure,
+    ) -> None:
+        if work is None:
+            from .replay import work as compile_work
+
+            work = compile_work
+        self._builders: list[Sandbox[Any, Any]] = [Sandbox(work, threads=1) for _ in range(jobs)]
+        self._measurer: Sandbox[Any, Any] = Sandbox(measure, threads)
+        self._folder = tempfile.TemporaryDirectory(prefix="tvmconv-tune-")
+        self._libraries = 0
+
+    def __enter__(self) -> Evaluator:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
+    ) -> None:
+        for sandbox in [*self._builders, self._measurer]:
+            sandbox.close()
+        self._folder.cleanup()
+
+    def spaces(self, problem: Problem, target: Target) -> list[Space]:
+        """Return the problem's spaces, the one used with zero trials first."""
+        from .replay import Describe
+
+        spaces: list[Space] = self._builders[0].call(Describe(problem, target), BUILD_SECONDS)
+        return spaces
+
+    def trials(
+        self, problem: Problem, target: Target, spaces: Sequence[Space], candidates: Sequence[Candidate], best: float
+    ) -> Iterator[Trial]:
+        """Build the candidates, then measure and yield them one by one, in their order.
+
+        Parameters
+        ----------
+        best
+            Seconds of the fastest candidate until now; ``math.inf`` if there is none.
+        """
+        by_name = {space.algorithm: space for space in spaces}
+        for candidate, built in zip(candidates, self._build(problem, target, candidates), strict=True):
+            space = by_name[candidate.algorithm]
+            if isinstance(built, ReplayError | WorkerDiedError | TimeoutExceededError):
+                trial = Trial(candidate, space.version, _status(built), None, str(built)[-_DETAIL:])
+            else:
+                trial = self._measure(problem, space, candidate, built, best)
+                built.unlink()
+            best = min(best, trial.cost)
+            yield trial
+
+    def race(self, problem: Problem, target: Target, candidates: Sequence[Candidate]) -> list[float]:
+        """Return the median seconds of candidates that worked before, measured in turns.
+
+        Raises
+        ------
+        TvmconvError
+            If one of them fails this time.
+        """
+        paths = []
+        for built in self._build(problem, target, candidates):
+            if not isinstance(built, Path):
+                raise built
+            paths.append(str(built))
+        seconds: list[float] = self._measurer.call(Race(problem, tuple(paths)), _limit(problem) * len(paths))
+        return seconds
+
+    def _measure(self, problem: Problem, space: Space, candidate: Candidate, path: Path, best: float) -> Trial:
+        check = Check(problem, space.numerical_class, str(path), best)
+        try:
+            measured: Measured = self._measurer.call(check, _limit(problem))
+        except (WorkerDiedError, TimeoutExceededError) as error:
+            return Trial(candidate, space.version, _status(error), None, str(error)[-_DETAIL:])
+        if measured.wrong:
+            return Trial(candidate, space.version, "wrong", None, measured.wrong)
+        return Trial(candidate, space.version, "ok", measured.seconds)
+
+    def _build(
+        self, problem: Problem, target: Target, candidates: Sequence[Candidate]
+    ) -> list[Path | ReplayError | WorkerDiedError | TimeoutExceededError]:
+        """Compile the candidates, all builders at work; return each one's library or what went wrong."""
+        from .replay import Compile
+
+        idle: queue.SimpleQueue[Sandbox[Any, Any]] = queue.SimpleQueue()
+        for builder in self._builders:
+            idle.put(builder)
+
+        def compile_one(task: Any) -> Path | ReplayError | WorkerDiedError | TimeoutExceededError:
+            builder = idle.get()
+            try:
+                builder.call(task, BUILD_SECONDS)
+                return Path(task.path)
+            except (ReplayError, WorkerDiedError, TimeoutExceededError) as error:
+                return error
+            finally:
+                idle.put(builder)
+
+        tasks = []
+        for candidate in candidates:
+            self._libraries += 1  # a loaded library stays loaded: no path is used twice
+            tasks.append(Compile(problem, target, candidate, f"{self._folder.name}/{self._libraries}.so"))
+        pool = ThreadPoolExecutor(len(self._builders))
+        try:
+            return list(pool.map(compile_one, tasks))
+        finally:
+            pool.shutdown(cancel_futures=True)
+
+
+def _status(error: Exception) -> Any:
+    if isinstance(error, ReplayError):
+        return "failed"
+    return "timeout" if isinstance(error, TimeoutExceededError) else "crashed"
+
+
+def _limit(problem: Problem) -> float:
+    return MEASURE_SECONDS + problem.flops / REFERENCE_FLOPS

@@ -1,0 +1,166 @@
+"""Measuring candidates, in a process that has only what a user of a bundle has loaded: tvm-ffi and NumPy.
+
+Runs in a `tvmconv.workers.Worker`, so that a candidate that crashes or hangs ends that process alone.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+from dataclasses import dataclass
+from functools import lru_cache
+from statistics import median
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+import tvm_ffi
+
+from .fills import Arrays, exact_case
+from .problem import Problem
+from .signature import format_signature
+from .timing import sample_call, time_call
+
+# Long enough for the least of some dozens of calls of most kernels, short beside building the candidate.
+TRIAL_SECONDS = 0.02
+# A candidate this many times slower than the fastest is not worth timing well.
+HOPELESS = 3.0
+# A finalist's turn, and how many turns each takes: a neighbour's burst of work spoils few of them. Slow kernels take
+# fewer, so that a race ends.
+TURN_SECONDS = 0.01
+TURNS, LEAST_TURNS = 15, 3
+RACE_SECONDS = 3.0
+# Relative L2 errors that are allowed to transforms (Winograd), as oneDNN's own tests do.
+TRANSFORM_ERROR = {"f32": 2e-5, "f16": 7e-3, "bf16": 6e-2}
+_ALIGNMENT = 64
+
+
+@dataclass(frozen=True)
+class Check:
+    """Check the answer of a library and time it.
+
+    Attributes
+    ----------
+    problem, numerical_class
+        What it computes, and how its answer may differ.
+    path
+        The library.
+    best
+        Seconds of the fastest candidate until now; ``math.inf`` if there is none.
+    """
+
+    problem: Problem
+    numerical_class: str
+    path: str
+    best: float
+
+    def __str__(self) -> str:
+        return f"measuring {format_signature(self.problem)}"
+
+
+@dataclass(frozen=True)
+class Race:
+    """Time several checked libraries of one problem in turns.
+
+    Attributes
+    ----------
+    problem, paths
+        The problem and the libraries.
+    """
+
+    problem: Problem
+    paths: tuple[str, ...]
+
+    def __str__(self) -> str:
+        return f"comparing the fastest kernels of {format_signature(self.problem)}"
+
+
+@dataclass(frozen=True)
+class Measured:
+    """The answer to a Check.
+
+    Attributes
+    ----------
+    seconds
+        The least that a call took; None if the answer was wrong.
+    wrong
+        How the answer differs from the reference; empty if it does not.
+    """
+
+    seconds: float | None
+    wrong: str = ""
+
+
+def measure(task: Check | Race) -> Measured | list[float]:
+    """Answer a Check with Measured, a Race with the seconds of each library: the median of its turns' least."""
+    if isinstance(task, Race):
+        return _race(task)
+    output, expected, call = _ready(task.problem, task.path)
+    # What a kernel fails to write stays NaN.
+    output.fill(0xFFFF if output.dtype == np.uint16 else np.nan)
+    call()
+    wrong = difference(output.view(expected.dtype), expected, task.numerical_class, task.problem.dtype)
+    if wrong:
+        return Measured(None, wrong)
+    start = time.perf_counter()
+    call()
+    once = time.perf_counter() - start
+    if once > HOPELESS * task.best:
+        return Measured(once)
+    return Measured(time_call(call, TRIAL_SECONDS).least)
+
+
+def difference(got: npt.NDArray[Any], expected: npt.NDArray[Any], numerical_class: str, dtype: str) -> str:
+    """Return how `got` differs from the reference on an exact fill; empty if no more than its class may."""
+    if numerical_class == "exact":
+        wrong = got != expected
+        if not wrong.any():
+            return ""
+        first = tuple(int(i) for i in np.argwhere(wrong)[0])
+        return (
+            f"{np.count_nonzero(wrong)} of {wrong.size} outputs differ; the first, at {list(first)}, "
+            f"is {float(got[first])} and should be {float(expected[first])}"
+        )
+    exact = expected.astype(np.float64)
+    error = float(np.linalg.norm(got.astype(np.float64) - exact) / max(float(np.linalg.norm(exact)), 1e-30))
+    # A NaN compares false with everything.
+    if error <= TRANSFORM_ERROR[dtype]:
+        return ""
+    return f"the relative L2 error is {error:.2g}; a {dtype} transform may have {TRANSFORM_ERROR[dtype]:.2g}"
+
+
+def _race(task: Race) -> list[float]:
+    calls = [_ready(task.problem, path)[2] for path in task.paths]
+    samples: list[list[float]] = [[] for _ in calls]
+    end = time.perf_counter() + RACE_SECONDS
+    while len(samples[0]) < LEAST_TURNS or (len(samples[0]) < TURNS and time.perf_counter() < end):
+        for call, of_call in zip(calls, samples, strict=True):
+            of_call.append(min(sample_call(call, TURN_SECONDS)))
+    return [median(of_call) for of_call in samples]
+
+
+def _ready(problem: Problem, path: str) -> tuple[npt.NDArray[Any], npt.NDArray[Any], Callable[[], object]]:
+    """Return the output array, the expected output, and a call of the library that fills the first."""
+    inputs, output, expected = _arrays(problem)
+    arguments = [tvm_ffi.from_dlpack(array) for array in (*inputs, output)]
+    kernel = tvm_ffi.load_module(path)["tvmconv_kernel"]
+    return output, expected, lambda: kernel(*arguments)
+
+
+@lru_cache(maxsize=1)
+def _arrays(problem: Problem) -> tuple[list[npt.NDArray[Any]], npt.NDArray[Any], npt.NDArray[Any]]:
+    """Return inputs and output for the kernel, the same memory for every candidate, and the expected output."""
+    arrays: Arrays
+    arrays, expected = exact_case(problem)
+    inputs = [_aligned(array) for array in arrays if array is not None]
+    return inputs, _aligned(np.zeros_like(expected)), expected
+
+
+def _aligned(array: npt.NDArray[Any]) -> npt.NDArray[Any]:
+    """Return a copy that starts at a cache line, with the bits of bfloat16 as uint16."""
+    bits = array.view(np.uint16) if array.dtype.name == "bfloat16" else array
+    memory = np.empty(bits.nbytes + _ALIGNMENT, np.uint8)
+    start = -memory.ctypes.data % _ALIGNMENT
+    copy = memory[start : start + bits.nbytes].view(bits.dtype).reshape(bits.shape)
+    copy[...] = bits
+    return copy

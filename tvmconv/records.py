@@ -1,0 +1,187 @@
+"""Tuning records: which schedule won for a problem on a target.
+
+A folder holds one folder a target, with JSON-lines files of records, one record a line. Two folders
+are read: the one that ships with tvmconv, and the user's, which wins. The user's also holds the trials of each
+problem (`tvmconv.trials`).
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import asdict, dataclass
+from importlib.resources import files
+from pathlib import Path
+from types import NoneType
+from typing import Any
+
+from . import algorithms, jsonlines
+from .errors import TvmconvError
+from .problem import Problem
+from .search import Candidate, decisions_of
+from .signature import format_signature, parse_signature
+from .target import Target
+
+FILE = "records.jsonl"
+_KINDS: dict[str, tuple[type, ...]] = {
+    "signature": (str,),
+    "target": (str,),
+    "algorithm": (str,),
+    "version": (int,),
+    "sketch": (int,),
+    "decisions": (list,),
+    "seconds": (float,),
+    "default_seconds": (float, NoneType),
+    "trials": (int,),
+    "seed": (int,),
+    "machine": (str,),
+    "date": (str,),
+    "tools": (dict,),
+}
+
+
+@dataclass(frozen=True)
+class Record:
+    """The fastest schedule that one algorithm was seen to have for a problem on a target.
+
+    Attributes
+    ----------
+    signature, target
+        The problem's signature and the target's name.
+    algorithm, version
+        The algorithm and the version of its definition.
+    sketch, decisions
+        The schedule (see `tvmconv.search.Candidate`).
+    seconds
+        A call of it, the median.
+    default_seconds
+        A call of the schedule for zero trials, measured in turns with it; None if that one failed.
+    trials
+        Candidates of the problem measured until then, of all algorithms.
+    seed
+        Of the search.
+    machine
+        CPU and threads it was measured with.
+    date
+        Of the measurement, like ``2026-01-31``.
+    tools
+        Versions of what compiled it.
+    """
+
+    signature: str
+    target: str
+    algorithm: str
+    version: int
+    sketch: int
+    decisions: tuple[int, ...]
+    seconds: float
+    default_seconds: float | None
+    trials: int
+    seed: int
+    machine: str
+    date: str
+    tools: Mapping[str, str]
+
+    @property
+    def candidate(self) -> Candidate:
+        """The schedule."""
+        return Candidate(self.algorithm, self.sketch, self.decisions)
+
+    @property
+    def key(self) -> tuple[str, str, int]:
+        """What tells it from the other records of its target."""
+        return (self.signature, self.algorithm, self.version)
+
+
+class Records:
+    """The records of the user's folder and of the shipped one.
+
+    A target's files are read once, at the first question about it.
+
+    Parameters
+    ----------
+    folder
+        The user's; absent: :func:`user_folder`.
+    """
+
+    def __init__(self, folder: str | os.PathLike[str] | None = None) -> None:
+        self.folder = user_folder() if folder is None else Path(folder)
+        self._tables: dict[tuple[Path, str], dict[str, list[Record]]] = {}
+
+    def best(self, problem: Problem, target: Target) -> Record | None:
+        """Return the fastest usable record of `problem` on `target`; the user's before the shipped.
+
+        Records of another version of an algorithm's definition are not usable. Malformed lines are left out with a
+        warning that names file and line.
+        """
+        signature = format_signature(problem)
+        for folder in (self.folder, shipped_folder()):
+            records = self._table(folder, target.name).get(signature, [])
+            usable = [record for record in records if record.version == _version(record.algorithm)]
+            if usable:
+                return min(usable, key=lambda record: record.seconds)
+        return None
+
+    def put(self, records: Iterable[Record]) -> None:
+        """Write records to the user's folder, in place of those of the same signature, algorithm and version."""
+        by_target: dict[str, list[Record]] = {}
+        for record in records:
+            by_target.setdefault(record.target, []).append(record)
+        for target, new in by_target.items():
+            path = self.folder / target / FILE
+            with jsonlines.lock(path):
+                old, malformed = jsonlines.read(path, _parser(target))
+                kept = {record.key: record for record in (*old, *new)}
+                jsonlines.write(path, (asdict(kept[key]) for key in sorted(kept)), malformed)
+            self._tables.pop((self.folder, target), None)
+
+    def _table(self, folder: Path, target: str) -> dict[str, list[Record]]:
+        if (folder, target) not in self._tables:
+            table: dict[str, list[Record]] = {}
+            for path in sorted((folder / target).glob("*.jsonl")):
+                for record in jsonlines.read(path, _parser(target))[0]:
+                    table.setdefault(record.signature, []).append(record)
+            self._tables[folder, target] = table
+        return self._tables[folder, target]
+
+
+def user_folder() -> Path:
+    """Return the folder of the user's records, by the XDG convention."""
+    data = os.environ.get("XDG_DATA_HOME", "")
+    # The convention says to ignore a relative path.
+    return (Path(data) if os.path.isabs(data) else Path.home() / ".local" / "share") / "tvmconv"
+
+
+def shipped_folder() -> Path:
+    """Return the folder of the records that come with tvmconv."""
+    return Path(str(files("tvmconv.tuning_logs")))
+
+
+def _version(algorithm: str) -> int | None:
+    """Return the version of the algorithm's definition today; None if it is gone."""
+    try:
+        return algorithms.get(algorithm).version
+    except TvmconvError:
+        return None
+
+
+def _parser(target: str) -> Callable[[Any], Record]:
+    return lambda value: parse_record(value, target)
+
+
+def parse_record(value: Any, target: str) -> Record:
+    """Return the record of `target` that a line's JSON value is.
+
+    Raises
+    ------
+    ValueError
+        If it is none.
+    """
+    known = jsonlines.fields(value, _KINDS)
+    if known["target"] != target:
+        raise ValueError(f"its target is {value['target']!r}, but it lies in the folder of {target!r}")
+    parse_signature(known["signature"])  # a SignatureError is a ValueError
+    for name in ("seconds", "default_seconds"):
+        if known[name] is not None and not known[name] > 0:
+            raise ValueError(f"{name} is {known[name]}; it must be above 0")
+    return Record(**{**known, "decisions": decisions_of(known["decisions"])})

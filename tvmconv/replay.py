@@ -1,0 +1,139 @@
+"""Candidates and schedules: what a problem's spaces offer, and a candidate compiled.
+
+A record keeps the values that a space sampled, not their positions nor a trace: small, readable, and a
+reordered or shortened list of options makes an older record fail to replay instead of meaning something else.
+"""
+
+from __future__ import annotations
+
+import os
+import warnings
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+from . import algorithms
+from .compiler import Choice, CompiledKernel, compile_problem, samples
+from .errors import ReplayError, TvmconvError, TvmconvWarning
+from .problem import Problem
+from .search import Candidate, Decisions, Sketch, Space
+from .signature import format_signature
+from .target import Target
+
+if TYPE_CHECKING:
+    from .records import Record
+
+# What TVM raises when a schedule cannot be applied or compiled (its errors are RuntimeErrors).
+TVM_ERRORS = (RuntimeError, ValueError, TypeError, LookupError)
+
+
+@dataclass(frozen=True)
+class Describe:
+    """Task of a worker: the spaces of a problem."""
+
+    problem: Problem
+    target: Target
+
+    def __str__(self) -> str:
+        return f"the search spaces of {format_signature(self.problem)}"
+
+
+@dataclass(frozen=True)
+class Compile:
+    """Task of a worker: compile one candidate into the library `path`."""
+
+    problem: Problem
+    target: Target
+    candidate: Candidate
+    path: str
+
+    def __str__(self) -> str:
+        return f"compiling {self.candidate} of {format_signature(self.problem)}"
+
+
+def work(task: Describe | Compile) -> list[Space] | CompiledKernel:
+    """Run one task (in a `tvmconv.workers.Worker`, which imports TVM once for many)."""
+    if isinstance(task, Describe):
+        return spaces_of(task.problem, task.target)
+    return compile_candidate(task.problem, task.target, task.candidate, task.path)
+
+
+def spaces_of(problem: Problem, target: Target) -> list[Space]:
+    """Return the spaces of every applicable algorithm, the one used with zero trials first."""
+    return [
+        Space(
+            algorithm.name,
+            algorithm.version,
+            algorithm.numerical_class,
+            tuple(_open(sketch) for sketch in algorithm.sketches(algorithm.define(problem, target), target)),
+        )
+        for algorithm in algorithms.applicable(problem, target)
+    ]
+
+
+def choice_of(problem: Problem, target: Target, candidate: Candidate) -> Choice:
+    """Return `candidate` as the compiler takes it.
+
+    Raises
+    ------
+    ReplayError
+        If the algorithm's space has not these choices.
+    """
+    algorithm = algorithms.get(candidate.algorithm)
+    sketches = algorithm.sketches(algorithm.define(problem, target), target)
+    if not 0 <= candidate.sketch < len(sketches):
+        raise ReplayError(f"{algorithm.name} has {len(sketches)} sketches; the record is of number {candidate.sketch}")
+    options = _open(sketches[candidate.sketch]).options
+    if len(options) != len(candidate.decisions):
+        raise ReplayError(f"{algorithm.name} makes {len(options)} choices; the record has {len(candidate.decisions)}")
+    positions = []
+    for number, (decision, allowed) in enumerate(zip(candidate.decisions, options, strict=True)):
+        if decision not in allowed:
+            raise ReplayError(f"choice {number} of {algorithm.name} is {decision}; it can be {allowed}")
+        positions.append(allowed.index(decision))
+    return Choice(candidate.algorithm, candidate.sketch, tuple(positions))
+
+
+def compile_candidate(
+    problem: Problem, target: Target, candidate: Candidate, path: str | os.PathLike[str]
+) -> CompiledKernel:
+    """Compile one candidate into the shared library `path`.
+
+    Raises
+    ------
+    ReplayError
+        If its space has not these choices, or TVM cannot apply them.
+    """
+    choice = choice_of(problem, target, candidate)
+    try:
+        return compile_problem(problem, target, path, choice=choice)
+    except TVM_ERRORS as error:
+        if isinstance(error, TvmconvError):
+            raise
+        raise ReplayError(f"{candidate}: {_last_line(error)}") from error
+
+
+def compile_recorded(
+    problem: Problem, target: Target, record: Record, path: str | os.PathLike[str]
+) -> CompiledKernel | None:
+    """Compile what a record holds; None, with a warning, if it cannot be replayed."""
+    try:
+        return compile_candidate(problem, target, record.candidate, path)
+    except ReplayError as error:
+        warnings.warn(
+            f"the tuning record of {format_signature(problem)} for {target.name} cannot be replayed, so it is not used: {error}",
+            TvmconvWarning,
+            stacklevel=2,
+        )
+        return None
+
+
+def _open(sketch: Any) -> Sketch:
+    instructions = samples(sketch)
+    options: tuple[Decisions, ...] = tuple(tuple(int(value) for value in inst.attrs[0]) for inst in instructions)
+    positions = [int(sketch.trace.decisions[inst]) for inst in instructions]
+    return Sketch(options, tuple(allowed[place] for allowed, place in zip(options, positions, strict=True)))
+
+
+def _last_line(error: Exception) -> str:
+    lines = str(error).strip().splitlines() or [type(error).__name__]
+    return lines[-1].strip()
