@@ -22,7 +22,7 @@ from pathlib import Path
 from tvmconv import peak
 from tvmconv.builder import build
 from tvmconv.cli.output import print_table, progress_bar
-from tvmconv.cpu import cpu_model
+from tvmconv.cpu import model_name
 from tvmconv.frontends import read_source
 from tvmconv.problem import Problem
 from tvmconv.signature import format_signature
@@ -148,7 +148,7 @@ def _means(rows: list[Row], peers: list[str]) -> dict[str, float]:
 def _report(rows: list[Row], arguments: argparse.Namespace, limits: peak.Peak | None) -> dict[str, object]:
     packages = (*PACKAGES, *(package for peer in arguments.peer for package in PEERS[peer]))
     return {
-        "machine": {"cpu": cpu_model(), "threads": arguments.threads, "system": platform.platform()},
+        "machine": {"cpu": model_name(), "threads": arguments.threads, "system": platform.platform()},
         "versions": {"python": platform.python_version(), **{package: version(package) for package in packages}},
         "peak": asdict(limits) if limits else None,
         "rounds": arguments.rounds,

@@ -65,6 +65,14 @@ def move_into_place(new: Path, place: Path) -> None:
     shutil.rmtree(new)
 
 
+def link_or_copy(source: Path, copy: Path) -> None:
+    """Make `copy` a second name of the file `source`, or a copy where the file system has no such names."""
+    try:
+        os.link(source, copy)
+    except OSError:
+        shutil.copyfile(source, copy)
+
+
 def _exchange(one: Path, other: Path) -> None:
     renameat2 = ctypes.CDLL(None, use_errno=True).renameat2
     if renameat2(_AT_FDCWD, os.fsencode(one), _AT_FDCWD, os.fsencode(other), _RENAME_EXCHANGE):

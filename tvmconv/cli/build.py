@@ -1,0 +1,64 @@
+"""`tvmconv build`: compile, check and bundle a kernel for every problem of the sources."""
+
+from __future__ import annotations
+
+import argparse
+from typing import TYPE_CHECKING
+
+from .output import progress_bar
+from .parsing import add_command, add_sources, positive, positive_seconds, read_sources, whole
+
+if TYPE_CHECKING:
+    from .parsing import Subparsers
+
+EXAMPLE = """\
+  tvmconv build resnet50.onnx --output resnet50.bundle
+  tvmconv build resnet50.onnx --batch 8 --dtype bf16 --target x86-64-v3 --target x86-64-v4 --output resnet50.bundle
+  tvmconv build conv2d-n1-i64x56x56-o64x56x56-k3x3-s1x1-d1x1-p1x1_1x1-g1-NXC-XIO-f32 --trials 64 --output one.bundle
+"""
+
+
+def add_parser(subparsers: Subparsers) -> None:
+    """Add the command."""
+    parser = add_command(
+        subparsers,
+        "build",
+        "Compile a kernel for every convolution of the sources, check it, and write a bundle. "
+        "A bundle that is already there keeps its other kernels.",
+        EXAMPLE,
+        run,
+    )
+    add_sources(parser)
+    parser.add_argument("-o", "--output", required=True, metavar="BUNDLE", help="the bundle's folder")
+    parser.add_argument(
+        "--target",
+        action="append",
+        metavar="CPU",
+        help="host (default), or an LLVM CPU name such as x86-64-v3, x86-64-v4 or znver4; may be given several times",
+    )
+    parser.add_argument(
+        "--trials", type=whole, default=0, metavar="N", help="tune first: schedules to try for each kernel"
+    )
+    parser.add_argument(
+        "--seconds", type=positive_seconds, metavar="S", help="tune first: the time to spend on all kernels together"
+    )
+    parser.add_argument("--jobs", type=positive, metavar="N", help="compile with N processes (default: one a core)")
+
+
+def run(arguments: argparse.Namespace) -> int:
+    """Build; print the bundle's path."""
+    from ..builder import build
+
+    problems = read_sources(arguments)
+    with progress_bar("compiling") as progress:
+        path = build(
+            problems,
+            arguments.output,
+            target=arguments.target or "host",
+            trials=arguments.trials,
+            seconds=arguments.seconds,
+            jobs=arguments.jobs,
+            progress=progress,
+        )
+    print(path)
+    return 0
