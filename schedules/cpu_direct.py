@@ -19,6 +19,9 @@ from .cpu_model import divisors, task_cycles, vector_counts, widths
 
 def space(sch: Schedule, definition: Definition, target: Target) -> list[Schedule]:
     """Return one schedule for each number of vectors of channels in a tile, the default first."""
+    if not definition.windows:  # no tap meets the output
+        steps.fill(sch)
+        return [sch]
     sketches = []
     for vectors in vector_counts(definition.windows[0], target)[:3]:
         sketch = sch.copy()

@@ -21,6 +21,9 @@ MAX_UNROLLED = 128  # multiply-adds in a loop body: 3x3 taps of 14 vectors; more
 
 def space(sch: Schedule, definition: Definition, target: Target) -> list[Schedule]:
     """Return one schedule for each number of vectors of channels in a tile, the default first."""
+    if not definition.windows:  # no tap meets the output
+        steps.fill(sch)
+        return [sch]
     sketches = []
     for vectors in vector_counts(definition.windows[0], target)[:3]:
         sketch = sch.copy()

@@ -50,8 +50,13 @@ def stage_filter(sch: Schedule, window: Window) -> None:
     if not window.stages_filter:
         return
     block = sch.get_sblock(f"filter_pack{window.index}")
-    group, channels, *rest, lane = sch.get_loops(block)
-    sch.parallel(sch.fuse(group, channels, *rest[: 2 * len(window.axes)]))
+    group, channels, *taps, c, lane = sch.get_loops(block)
+    if window.problem.filter_format == "OIX":
+        # Taps lie together in the filter: one pass over c then reads each of its cache lines once.
+        sch.reorder(c, *taps, lane)
+        sch.parallel(sch.fuse(group, channels))
+    else:
+        sch.parallel(sch.fuse(group, channels, *taps))
     sch.vectorize(lane)
 
 

@@ -12,10 +12,9 @@ from tvm.s_tir import Schedule
 from tvm.s_tir.schedule import Trace
 
 from . import algorithms
-from .algorithms import Algorithm
 from .definitions.definition import Definition
 from .linker import link
-from .lowering import PIPELINE, SYMBOL, lower
+from .lowering import PIPELINE, SYMBOL, lower, workspace_bytes
 from .problem import Problem
 from .target import Target
 
@@ -108,6 +107,7 @@ def compile_problem(
     """
     choice = choice or default_choice(problem, target)
     definition, scheduled = schedule(problem, target, choice)
-    link(build_module(definition, scheduled, target), Path(path))
-    algorithm: Algorithm = algorithms.get(choice.algorithm)
-    return CompiledKernel(algorithm.name, algorithm.version, algorithm.numerical_class, SYMBOL, 0)
+    module = lower(scheduled.mod, definition)
+    link(tvm.compile(module, target.tvm(), tir_pipeline=PIPELINE), Path(path))
+    algorithm = algorithms.get(choice.algorithm)
+    return CompiledKernel(algorithm.name, algorithm.version, algorithm.numerical_class, SYMBOL, workspace_bytes(module))

@@ -15,7 +15,8 @@ from tvm_ffi.structural import structural_map
 
 from .definitions.definition import Definition
 from .definitions.types import kernel_dtype
-from .problem import DTYPE_BYTES
+from .errors import InvalidProblemError
+from .problem import DTYPE_BYTES, MAX_ELEMENTS
 
 SYMBOL = "tvmconv_kernel"
 PIPELINE = "tvmconv"
@@ -36,6 +37,33 @@ def lower(mod: tvm.IRModule, definition: Definition) -> tvm.IRModule:
     )
     func = blocks_away(mod)["main"]
     return tvm.IRModule({SYMBOL: _bind_arguments(func, definition).with_attr("global_symbol", SYMBOL)})
+
+
+def workspace_bytes(module: tvm.IRModule) -> int:
+    """Return the bytes of intermediate arrays that one thread of a lowered kernel holds, registers and stack tiles apart.
+
+    Raises
+    ------
+    InvalidProblemError
+        If an intermediate array has more elements than 32-bit indices reach.
+    """
+    sizes = []
+
+    def size(node: tirx.AllocBuffer) -> tirx.AllocBuffer:
+        if node.buffer.scope() != "local":
+            # Rows may be spread out (storage_align): the outermost stride tells.
+            strides = [int(stride) for stride in node.buffer.strides]
+            shape = [int(extent) for extent in node.buffer.shape]
+            elements = shape[0] * strides[0] if strides else prod(shape)
+            if elements > MAX_ELEMENTS:
+                raise InvalidProblemError(
+                    f"{node.buffer.name} would have {elements} elements; at most {MAX_ELEMENTS} are supported: split the batch"
+                )
+            sizes.append(4 * elements)
+        return node
+
+    structural_map(module[SYMBOL], (tirx.AllocBuffer, size))
+    return sum(sizes)
 
 
 def _pipeline() -> tuple[tvm.transform.Pass, Callable, Callable]:

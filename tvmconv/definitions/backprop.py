@@ -11,7 +11,7 @@ Outputs that no tap meets are filled before.
 from __future__ import annotations
 
 from itertools import product
-from math import gcd, prod
+from math import gcd
 
 from ..problem import Problem
 from ..target import Target
@@ -30,10 +30,15 @@ def backprop_windows(problem: Problem, target: Target, across: bool) -> list[Win
     return windows
 
 
-def covers_output(windows: list[Window]) -> bool:
-    """Whether every output element belongs to a window (else the rest is filled with the bias)."""
-    phases = sum(prod(axis.phases for axis in window.axes) for window in windows)
-    return phases == prod(windows[0].problem.strides)
+def covers_output(problem: Problem) -> bool:
+    """Whether every output element is met by a tap (else the rest is filled with the bias)."""
+    return all(_covers_axis(problem, axis) for axis in range(problem.rank))
+
+
+def _covers_axis(problem: Problem, axis: int) -> bool:
+    s, d, begin = problem.strides[axis], problem.dilations[axis], problem.pads_begin[axis]
+    met = {k * d % s for k in range(min(problem.kernel[axis], s))}
+    return all((y + begin) % s in met for y in range(min(problem.out_spatial[axis], s)))
 
 
 def _axis_classes(problem: Problem, axis: int) -> list[Axis]:
@@ -41,18 +46,23 @@ def _axis_classes(problem: Problem, axis: int) -> list[Axis]:
     taps, step = problem.kernel[axis], problem.strides[axis] // gcd(problem.strides[axis], problem.dilations[axis])
     more = taps % step
     classes = [(0, more, taps // step + 1), (more, step - more, taps // step)]
-    return [_axis(problem, axis, *phases) for phases in classes if phases[1] and phases[2]]
+    axes = [_axis(problem, axis, *phases) for phases in classes if phases[1] and phases[2]]
+    return [each for each in axes if each.outputs > 0]
 
 
 def _axis(problem: Problem, axis: int, first: int, phases: int, taps: int) -> Axis:
     s, d, begin, y = problem.strides[axis], problem.dilations[axis], problem.pads_begin[axis], problem.out_spatial[axis]
     common = gcd(s, d)
     phase_step, spacing = s // common, d // common
-    lowest, highest = begin // s, (y - 1 + begin) // s
+    # The steps Q at which each phase's outputs begin and end; one loop over Q serves all phases.
+    remainders = [(first + phase) * d % s for phase in range(phases)]
+    lowests = {-((r - begin) // s) for r in remainders}
+    highests = {(y - 1 + begin - r) // s for r in remainders}
+    lowest = min(lowests)
     wraps = (first + phases - 1) * d >= s  # else k0*d < s: no quotient, and the remainder is itself
     return Axis(
         inputs=problem.in_spatial[axis],
-        outputs=highest - lowest + 1,
+        outputs=max(highests) - lowest + 1,
         taps=taps,
         step=1,
         spacing=spacing,
@@ -62,5 +72,5 @@ def _axis(problem: Problem, axis: int, first: int, phases: int, taps: int) -> Ax
         filter_tap=lambda phase, k: first + phase + (taps - 1 - k) * phase_step,
         place=lambda phase, q: (q + lowest) * s + ((first + phase) * d % s if wraps else (first + phase) * d) - begin,
         places=y,
-        always_inside=begin % s == 0 and y % s == 0,
+        always_inside=len(lowests) == len(highests) == 1,
     )

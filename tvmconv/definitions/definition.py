@@ -48,7 +48,7 @@ def define(problem: Problem, target: Target, across: bool) -> Definition:
     data, weights, bias = placeholders(flat)
     outs = [express(window, data, weights, bias) for window in windows]
     places = [window.place for window in windows]
-    if flat.op == "convolution_backprop_data" and not covers_output(windows):
+    if flat.op == "convolution_backprop_data" and not covers_output(flat):
         outs.insert(0, _fill(flat, bias))
         places.insert(0, _in_order(flat))
     return _definition(problem, data, weights, bias, outs, windows, places)

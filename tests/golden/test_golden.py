@@ -1,0 +1,65 @@
+"""The scheduled IR of one problem of each kind, as text: a change of a definition or a space shows as a diff.
+
+``make golden`` (or ``pytest tests/golden --update-golden``) writes the files again.
+"""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+
+import pytest
+
+from tvmconv.compiler import default_choice, schedule
+from tvmconv.lowering import lower
+from tvmconv.signature import parse_signature
+from tvmconv.target import Target
+
+FILES = Path(__file__).parent / "files"
+CASES = {
+    "direct": "conv2d-n1-i64x56x56-o64x56x56-k3x3-s1x1-d1x1-p1x1_1x1-g1-NXC-XIO-f32-bias",
+    "pointwise": "conv2d-n2-i256x14x14-o64x14x14-k1x1-s1x1-d1x1-p0x0_0x0-g1-NXC-XIO-f32",
+    "strided_crowded": "conv2d-n1-i512x28x28-o1024x14x14-k1x1-s2x2-d1x1-p0x0_0x0-g1-NXC-XIO-f32",
+    "planar": "conv2d-n1-i16x20x20-o24x20x20-k3x3-s1x1-d1x1-p1x1_1x1-g1-NCX-OIX-f32",
+    "bf16_left_over_lanes": "conv1d-n1-i8x50-o20x50-k3-s1-d2-p2_2-g1-NXC-XIO-bf16-bias",
+    "depthwise": "conv2d-n1-i32x28x28-o32x14x14-k3x3-s2x2-d1x1-p1x1_0x0-g32-NXC-XIO-f32",
+    "small_groups": "conv2d-n1-i16x14x14-o32x14x14-k3x3-s1x1-d1x1-p1x1_1x1-g8-NXC-XIO-f16",
+    "backprop_phases": "backprop2d-n1-i32x14x14-o16x28x28-k3x3-s2x2-d1x1-p1x1_0x0-g1-NXC-XIO-f32",
+    "backprop_holes": "backprop1d-n1-i16x10-o16x28-k1-s3-d1-p0_0-g1-NXC-XIO-f32-bias",
+    "volume": "conv3d-n1-i8x6x8x8-o16x6x8x8-k3x3x3-s1x1x1-d1x1x1-p1x1x1_1x1x1-g1-NXC-XIO-f32",
+    "constant": "conv2d-n1-i0x4x4-o8x4x4-k3x3-s1x1-d1x1-p1x1_1x1-g1-NXC-XIO-f32-bias",
+}
+
+
+def scheduled_text(signature: str, target: str) -> str:
+    problem, cpu = parse_signature(signature), Target.parse(target)
+    definition, scheduled = schedule(problem, cpu, default_choice(problem, cpu))
+    script = lower(scheduled.mod, definition).script()
+    # Colours are for terminals, and two buffers' attributes are the same in every allocation.
+    script = re.sub(r"\x1b\[[0-9;]*m", "", script)
+    script = re.sub(r', annotations=\{"buffer_allocated_addr": \[\], "buffer_data_alignment": 64\}', "", script)
+    return f"# {signature} for {target}\n{script}\n"
+
+
+@pytest.mark.parametrize("target", ["x86-64-v3", "x86-64-v4"])
+@pytest.mark.parametrize("name", CASES)
+def test_scheduled_ir(name: str, target: str, request: pytest.FixtureRequest) -> None:
+    path = FILES / f"{name}.{target}.txt"
+    text = scheduled_text(CASES[name], target)
+    if request.config.getoption("--update-golden"):
+        path.write_text(text)
+    assert path.exists(), f"{path.name} is missing; write it with: make golden"
+    assert text == path.read_text(), f"{path.name} differs; if the change is meant: make golden"
+
+
+@pytest.mark.parametrize("target", ["x86-64-v3", "x86-64-v4"])
+@pytest.mark.parametrize("name", [name for name in CASES if name != "constant"])
+def test_default_is_parallel_vectorized_and_tiled(name: str, target: str) -> None:
+    text = scheduled_text(CASES[name], target)
+    assert "T.parallel" in text
+    assert "T.vectorized" in text
+    accumulators = re.search(r"acc0_local = T\.alloc_local\(\(([\d, ]+)\)", text)
+    assert accumulators, "the sum is not kept in registers"
+    *_, x, lanes = map(int, accumulators[1].split(","))
+    registers = x * lanes * 32 // Target.parse(target).vector_bits
+    assert registers >= 4, f"a tile of {x} x {lanes} hides no latency"
