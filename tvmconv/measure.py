@@ -23,8 +23,8 @@ from .timing import sample_call, time_call
 
 # Long enough for the least of some dozens of calls of most kernels, short beside building the candidate.
 TRIAL_SECONDS = 0.02
-# A candidate this many times slower than the fastest is not worth timing well.
-HOPELESS = 3.0
+# A candidate that is this many times slower than the fastest in its best of a few calls is not timed any longer.
+HOPELESS, FEW = 1.5, 3
 # A finalist's turn, and how many turns each takes: a neighbour's burst of work spoils few of them. Slow kernels take
 # fewer, so that a race ends.
 TURN_SECONDS = 0.01
@@ -102,12 +102,16 @@ def measure(task: Check | Race) -> Measured | list[float]:
     wrong = difference(output.view(expected.dtype), expected, task.numerical_class, task.problem.dtype)
     if wrong:
         return Measured(None, wrong)
+    few = min(_seconds(call) for _ in range(FEW))
+    if few > HOPELESS * task.best:
+        return Measured(few)
+    return Measured(time_call(call, TRIAL_SECONDS).least)
+
+
+def _seconds(call: Callable[[], object]) -> float:
     start = time.perf_counter()
     call()
-    once = time.perf_counter() - start
-    if once > HOPELESS * task.best:
-        return Measured(once)
-    return Measured(time_call(call, TRIAL_SECONDS).least)
+    return time.perf_counter() - start
 
 
 def difference(got: npt.NDArray[Any], expected: npt.NDArray[Any], numerical_class: str, dtype: str) -> str:

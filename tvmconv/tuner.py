@@ -139,7 +139,7 @@ def tune(
         raise TuningError(f"seconds is {seconds}; it must be above 0")
     if trials is None and seconds is None:
         trials = DEFAULT_TRIALS
-    threads = _threads()
+    threads = kernel_threads()
     with Evaluator(jobs=len(os.sched_getaffinity(0)), threads=threads) as evaluator:
         tuner = Tuner(
             evaluator,
@@ -332,8 +332,8 @@ def _runnable(target: Target) -> Target:
     return target
 
 
-def _threads() -> int:
-    """Return how many threads a kernel uses here."""
+def kernel_threads() -> int:
+    """Return how many threads a kernel uses in this environment (OMP_NUM_THREADS, else every core)."""
     text = os.environ.get("OMP_NUM_THREADS", "")
     return int(text) if text.isdigit() and int(text) else len(os.sched_getaffinity(0))
 

@@ -1,0 +1,191 @@
+"""`tvmconv tune`: find fast schedules for every problem of the sources, and record them."""
+
+from __future__ import annotations
+
+import argparse
+import sys
+import warnings
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from importlib.util import find_spec
+from typing import TYPE_CHECKING, Any, TextIO
+
+from ..errors import TvmconvWarning, missing_extra
+from ..problem import Problem
+from ..signature import format_signature
+from .output import print_json, print_table
+from .parsing import add_command, add_json, add_sources, positive, positive_seconds, read_sources, whole
+
+if TYPE_CHECKING:
+    from ..tuner import TuneProgress, TuneResult
+    from .parsing import Subparsers
+
+EXAMPLE = """\
+  tvmconv tune resnet50.onnx --seconds 600
+  tvmconv tune conv2d-n1-i64x56x56-o64x56x56-k3x3-s1x1-d1x1-p1x1_1x1-g1-NXC-XIO-f32 --trials 128
+
+Every measurement is kept at once: after Ctrl-C the same command continues, and what was measured before
+is not measured again. Once all N trials of a problem are there, it has nothing left to do; raise N for more.
+The schedule for zero trials is measured first and compared last, so the winner is never slower.
+`tvmconv build` uses the winners of the default folder.
+"""
+HEADER = ("signature", "algorithm", "trials", "default us", "tuned us", "gain", "GFLOP/s", "peak %")
+
+
+def add_parser(subparsers: Subparsers) -> None:
+    """Add the command."""
+    parser = add_command(
+        subparsers,
+        "tune",
+        "Find fast schedules for every convolution of the sources by measuring them on this machine, and record the winners.",
+        EXAMPLE,
+        run,
+    )
+    add_sources(parser)
+    parser.add_argument(
+        "--trials",
+        type=positive,
+        metavar="N",
+        help="schedules to measure for each problem, earlier runs included (default: 64, or no limit with --seconds)",
+    )
+    parser.add_argument(
+        "--seconds",
+        type=positive_seconds,
+        metavar="S",
+        help="time to spend on all problems together (default: no limit)",
+    )
+    parser.add_argument(
+        "--target",
+        default="host",
+        metavar="CPU",
+        help="host (default), or an LLVM CPU name whose code this machine can run",
+    )
+    parser.add_argument("--seed", type=whole, default=0, metavar="N", help="of the random choices (default: 0)")
+    parser.add_argument(
+        "--records",
+        metavar="FOLDER",
+        help="where records are kept (default: $XDG_DATA_HOME/tvmconv or ~/.local/share/tvmconv)",
+    )
+    add_json(parser)
+
+
+def run(arguments: argparse.Namespace) -> int:
+    """Tune; print a line for each problem. Returns 1 if no schedule of one of them works."""
+    if find_spec("tvm") is None:
+        raise missing_extra("compile", "tvm")
+    from ..peak import measure
+    from ..records import Records
+    from ..tuner import kernel_threads, tune
+
+    problems = read_sources(arguments)
+    # Measured first, while this process has the machine for itself.
+    peak = measure(kernel_threads())
+    peak_flops = peak.flops if peak else None
+    with _progress_line(peak_flops) as progress:
+        results = tune(
+            problems,
+            arguments.target,
+            trials=arguments.trials,
+            seconds=arguments.seconds,
+            seed=arguments.seed,
+            records=Records(arguments.records),
+            progress=progress,
+        )
+    if arguments.json:
+        print_json([_facts(result, peak_flops) for result in results])
+    else:
+        print_table(HEADER, [_row(_facts(result, peak_flops)) for result in results])
+    return int(any(result.record is None for result in results))
+
+
+def _facts(result: TuneResult, peak: float | None) -> dict[str, Any]:
+    record = result.record
+    facts = {
+        "signature": format_signature(result.problem),
+        "algorithm": record and record.algorithm,
+        "trials": result.trials,
+        "failures": len(result.failures),
+        "default_seconds": record and record.default_seconds,
+        "seconds": record and record.seconds,
+        "gain": result.gain,
+    }
+    speed = None if record is None else result.problem.flops / record.seconds
+    return {**facts, "flops_per_second": speed, "share_of_peak": speed and peak and speed / peak}
+
+
+def _row(facts: dict[str, Any]) -> tuple[str, ...]:
+    return (
+        facts["signature"],
+        facts["algorithm"] or "-",
+        str(facts["trials"]),
+        _number(facts["default_seconds"], 1e6, 1),
+        _number(facts["seconds"], 1e6, 1),
+        _number(facts["gain"], 1, 3),
+        _number(facts["flops_per_second"], 1e-9, 1),
+        _number(facts["share_of_peak"], 100, 1),
+    )
+
+
+def _number(value: float | None, scale: float, digits: int) -> str:
+    return "-" if value is None else f"{value * scale:.{digits}f}"
+
+
+@contextmanager
+def _progress_line(peak: float | None) -> Iterator[Callable[[TuneProgress], None]]:
+    """Yield what draws the line on stderr, nothing when that is no terminal; warnings are printed above it."""
+    from rich.console import Console
+    from rich.markup import escape
+    from rich.progress import BarColumn, Progress, TextColumn
+
+    console = Console(stderr=True, soft_wrap=True)
+    columns = (TextColumn("{task.description}"), BarColumn(bar_width=20), TextColumn("{task.fields[state]}"))
+    with (
+        Progress(*columns, console=console, disable=not sys.stderr.isatty(), transient=True) as bar,
+        warnings.catch_warnings(),
+    ):
+        task = bar.add_task("starting", total=None, state="")
+
+        def show(
+            message: Warning | str,
+            category: type[Warning],
+            filename: str,
+            lineno: int,
+            file: TextIO | None = None,
+            line: str | None = None,
+        ) -> None:
+            console.print(f"tvmconv tune: warning: {escape(str(message))}", highlight=False)
+
+        warnings.simplefilter("always", TvmconvWarning)
+        warnings.showwarning = show
+
+        def report(state: TuneProgress) -> None:
+            bar.update(
+                task,
+                description=f"{state.number}/{state.count}",
+                completed=state.trials,
+                total=state.wanted,
+                state=progress_text(state, peak),
+            )
+
+        yield report
+
+
+def progress_text(state: TuneProgress, peak: float | None) -> str:
+    """Return the line's text: trials, time left, best so far, and the problem."""
+    trials = f"{state.trials}/{state.wanted} trials" if state.wanted else f"{state.trials} trials"
+    left = "" if state.remaining is None else f", {_clock(state.remaining)} left"
+    return f"{trials}{left}, {_best(state.problem, state, peak)}, {format_signature(state.problem)}"
+
+
+def _best(problem: Problem, state: TuneProgress, peak: float | None) -> str:
+    if state.best_seconds is None:
+        return "nothing works yet"
+    speed = problem.flops / state.best_seconds
+    share = f" ({speed / peak:.0%} of peak)" if peak else ""
+    return f"best {state.best_seconds * 1e6:.1f} us, {speed / 1e9:.1f} GFLOP/s{share}"
+
+
+def _clock(seconds: float) -> str:
+    minutes, rest = divmod(round(seconds), 60)
+    hours, minutes = divmod(minutes, 60)
+    return f"{hours}:{minutes:02}:{rest:02}" if hours else f"{minutes}:{rest:02}"
