@@ -37,7 +37,7 @@ def _schedule(sch: Schedule, window: Window, vectors: int, target: Target) -> No
     tiles = widths(window, vectors, target)[:4]
     chunks = divisors(window.padded_outputs // (lanes * vectors), 16)
     rows = divisors(window.axes[-2].outputs, 64) if rank > 1 else [1]
-    best = min(((c, r) for c in chunks for r in rows), key=lambda cr: task_cycles(window, *cr, tiles[0]))
+    best = min(((c, r) for c in chunks for r in rows), key=lambda cr: task_cycles(window, cr[0], cr[1], tiles[0]))
     # Up to 4 channels a step: 112 multiply-adds of a full tile, and four uses of a data cache line before the next.
     unrolls = divisors(window.channels, 4)
 

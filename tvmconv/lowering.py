@@ -8,15 +8,17 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from math import prod
+from typing import Any
 
 import tvm
 from tvm import s_tir, tirx
 from tvm_ffi.structural import structural_map
 
+from .checks import LARGEST
 from .definitions.definition import Definition
 from .definitions.types import kernel_dtype
 from .errors import InvalidProblemError
-from .problem import DTYPE_BYTES, MAX_ELEMENTS
+from .problem import DTYPE_BYTES
 
 SYMBOL = "tvmconv_kernel"
 PIPELINE = "tvmconv"
@@ -55,9 +57,9 @@ def workspace_bytes(module: tvm.IRModule) -> int:
             strides = [int(stride) for stride in node.buffer.strides]
             shape = [int(extent) for extent in node.buffer.shape]
             elements = shape[0] * strides[0] if strides else prod(shape)
-            if elements > MAX_ELEMENTS:
+            if elements > LARGEST:
                 raise InvalidProblemError(
-                    f"{node.buffer.name} would have {elements} elements; at most {MAX_ELEMENTS} are supported: split the batch"
+                    f"{node.buffer.name} would have {elements} elements; at most {LARGEST} are supported: split the batch"
                 )
             sizes.append(4 * elements)
         return node
@@ -66,7 +68,7 @@ def workspace_bytes(module: tvm.IRModule) -> int:
     return sum(sizes)
 
 
-def _pipeline() -> tuple[tvm.transform.Pass, Callable, Callable]:
+def _pipeline() -> tuple[tvm.transform.Pass, Callable[..., Any], Callable[..., Any]]:
     """Return the passes that follow `lower`, and TVM's own for what they leave."""
     passes = [
         tirx.transform.FlattenBuffer(),

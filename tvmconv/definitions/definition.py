@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from math import prod
 from typing import Any
 
@@ -16,6 +16,9 @@ from .direct import convolution_windows
 from .flatten import flatten
 from .types import kernel_dtype, narrow, widen
 from .window import Window, express, placeholders
+
+# From an output buffer's indices to (flat offset in the output, condition under which it is inside, or None: always).
+Place = Callable[[list[Any]], tuple[Any, Any]]
 
 
 @dataclass(frozen=True)
@@ -30,14 +33,13 @@ class Definition:
     windows
         What `func` computes, in order.
     outputs
-        For each output buffer, a function from its indices to (flat offset in the output, condition
-        under which it is inside, or None).
+        The place of each output buffer's elements in the kernel's one output.
     """
 
     problem: Problem
     func: tirx.PrimFunc
     windows: list[Window]
-    outputs: list[Callable[[list[Any]], tuple[Any, Any | None]]] = field(default_factory=list)
+    outputs: list[Place]
 
 
 def define(problem: Problem, target: Target, across: bool) -> Definition:
@@ -47,7 +49,7 @@ def define(problem: Problem, target: Target, across: bool) -> Definition:
     windows = make(flat, target, across)
     data, weights, bias = placeholders(flat)
     outs = [express(window, data, weights, bias) for window in windows]
-    places = [window.place for window in windows]
+    places: list[Place] = [window.place for window in windows]
     if flat.op == "convolution_backprop_data" and not covers_output(flat):
         outs.insert(0, _fill(flat, bias))
         places.insert(0, _in_order(flat))
@@ -67,7 +69,7 @@ def _definition(
     bias: te.Tensor | None,
     outs: list[te.Tensor],
     windows: list[Window],
-    places: list[Any],
+    places: list[Place],
 ) -> Definition:
     inputs = [data, weights, bias] if bias is not None else [data, weights]
     return Definition(problem, te.create_prim_func([*inputs, *outs]), windows, places)
@@ -88,6 +90,6 @@ def _fill(problem: Problem, bias: te.Tensor | None) -> te.Tensor:
     return te.compute(shape, value, name="fill")
 
 
-def _in_order(problem: Problem) -> Callable[[list[Any]], tuple[Any, None]]:
+def _in_order(problem: Problem) -> Place:
     strides = [prod(problem.output_shape[axis + 1 :]) for axis in range(len(problem.output_shape))]
     return lambda indices: (sum(i * s for i, s in zip(indices, strides, strict=True)), None)
