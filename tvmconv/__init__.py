@@ -1,3 +1,49 @@
-"""tvmconv: an ahead-of-time compiler for convolutions."""
+"""tvmconv: an ahead-of-time compiler for convolutions.
+
+Loading and calling bundles needs NumPy and tvm-ffi alone; nothing is imported before it is used.
+"""
+
+from __future__ import annotations
+
+from importlib import import_module
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from . import errors as errors
+    from . import ops as ops
+    from . import reference as reference
+    from .builder import build as build
+    from .kernel import Kernel as Kernel
+    from .problem import Problem as Problem
+    from .registry import Registry as Registry
+    from .registry import load as load
+    from .signature import format_signature as format_signature
+    from .signature import parse_signature as parse_signature
 
 __version__ = "0.1.0"
+
+_MODULES = ("errors", "ops", "reference")
+_HOME = {
+    "Kernel": "kernel",
+    "Problem": "problem",
+    "Registry": "registry",
+    "build": "builder",
+    "format_signature": "signature",
+    "load": "registry",
+    "parse_signature": "signature",
+}
+__all__ = [*_HOME, *_MODULES, "__version__"]
+
+
+def __getattr__(name: str) -> Any:
+    if name in _MODULES:
+        return import_module(f".{name}", __name__)
+    if name in _HOME:
+        value = getattr(import_module(f".{_HOME[name]}", __name__), name)
+        globals()[name] = value
+        return value
+    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+
+
+def __dir__() -> list[str]:
+    return sorted(set(globals()) | set(__all__))

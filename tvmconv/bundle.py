@@ -36,7 +36,8 @@ FORMAT = "tvmconv-bundle"
 FORMAT_VERSION = 1
 MANIFEST = "manifest.json"
 NUMERICAL_CLASSES = ("exact", "transform")
-ORIGINS = ("default", "tuned", "transferred")
+# The better first: tuned for this very problem, tuned for one like it, not tuned.
+ORIGINS = ("tuned", "transferred", "default")
 
 
 @dataclass(frozen=True, slots=True)
@@ -159,7 +160,7 @@ def _whole(value: object) -> bool:
 
 
 def _number(value: object) -> bool:
-    return type(value) in (int, float) and math.isfinite(value) and value >= 0  # type: ignore[arg-type]
+    return isinstance(value, (int, float)) and type(value) is not bool and math.isfinite(value) and value >= 0
 
 
 def _optional(check: Callable[[object], bool]) -> Callable[[object], bool]:
@@ -204,7 +205,7 @@ def _parse(folder: Path, document: object) -> Bundle:
     if not isinstance(document, dict) or document.get("format") != FORMAT:
         raise _Malformed(f'this is not a bundle\'s manifest (its "format" must be "{FORMAT}")')
     version = document.get("format_version")
-    if not _whole(version) or version == 0:
+    if type(version) is not int or version < 1:
         raise _Malformed(f'"format_version" is {version!r}; it must be a whole number, at least 1')
     if version > FORMAT_VERSION:
         raise _Malformed(

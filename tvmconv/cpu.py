@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import os
+from collections.abc import Iterable
 from functools import cache
 from pathlib import Path
 
@@ -18,9 +20,21 @@ def cpu_features() -> frozenset[str]:
     return frozenset(fields.get("flags", fields.get("Features", "")).split())
 
 
+def missing_features(needed: Iterable[str]) -> tuple[str, ...]:
+    """Return those of `needed` that this machine lacks, sorted."""
+    return tuple(sorted(set(needed) - cpu_features()))
+
+
 def model_name() -> str:
     """Return the CPU's name as the system reports it, ``"unknown CPU"`` if it does not."""
     return _cpuinfo().get("model name", "unknown CPU")
+
+
+def kernel_threads() -> int:
+    """Return how many threads a kernel uses in this environment (OMP_NUM_THREADS, else every core)."""
+    # OpenMP takes a list, one number for each level of nested parallelism; kernels have one level.
+    text = os.environ.get("OMP_NUM_THREADS", "").partition(",")[0].strip()
+    return int(text) if text.isdigit() and int(text) else len(os.sched_getaffinity(0))
 
 
 @cache
