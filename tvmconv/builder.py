@@ -8,6 +8,7 @@ import subprocess
 import warnings
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, replace
+from functools import cache
 from importlib.metadata import version
 from importlib.util import find_spec
 from pathlib import Path
@@ -15,18 +16,19 @@ from typing import TYPE_CHECKING, Any
 
 from . import __version__
 from .bundle import MANIFEST, Bundle, BundleTarget, Entry, read_bundle, write_manifest
-from .cpu import cpu_features
-from .errors import BundleError, InvalidProblemError, TvmconvWarning, VerificationError, missing_extra
+from .cpu import missing_features
+from .errors import BundleError, InvalidProblemError, TargetError, TvmconvWarning, VerificationError, missing_extra
 from .folders import link_or_copy, locked, move_into_place, staging
 from .problem import Problem
 from .records import Record, Records
 from .signature import format_signature
 from .target import Target
-from .verify import Check, check_library
+from .verify import Check, check_kernel
 from .workers import run_all
 
 if TYPE_CHECKING:
     from .compiler import CompiledKernel
+    from .tuner import TuneProgress
 
 Progress = Callable[[int, int, str], None]
 
@@ -94,7 +96,7 @@ def build(
     InvalidProblemError
         If there is no problem.
     TargetError
-        If a target is unknown.
+        If a target is unknown, or this machine cannot tune for it.
     BundleError
         If there is something else at `path`, or a bundle of other versions.
     VerificationError
@@ -102,29 +104,60 @@ def build(
     WorkerDiedError
         If the compiler or a kernel crashes; it names the problem.
     """
-    if find_spec("tvm") is None:
-        raise missing_extra("compile", "tvm")
     problems = list(dict.fromkeys(problems))
     if not problems:
         raise InvalidProblemError("there is no problem to build; give at least one")
     path = Path(path).absolute()
     _check_replaceable(path)
-    targets = {parsed.name: parsed for parsed in map(Target.parse, [target] if isinstance(target, str) else target)}
+    targets = parse_targets(target)
     records = records or Records()
     if trials or seconds:
-        from . import tuner
-
-        for each in targets.values():
-            tuner.tune(problems, each, trials=trials, seconds=seconds, records=records)
+        tune_for(targets, problems, trials, seconds, records)
     path.parent.mkdir(parents=True, exist_ok=True)
     with staging(path) as folder:
         work = [
-            Job(problem, each, records.best(problem, each), str(folder), verify and cpu_features() >= {*each.features})
-            for each in targets.values()
+            Job(problem, each, records.best(problem, each), str(folder), verify and not missing_features(each.features))
+            for each in targets
             for problem in problems
         ]
-        _finish(folder, path, targets.values(), _compile(work, jobs, progress))
+        _finish(folder, path, targets, _compile(work, jobs, progress))
     return path
+
+
+def parse_targets(target: str | Sequence[str]) -> list[Target]:
+    """Return the distinct targets that one name, or several, stand for.
+
+    Raises
+    ------
+    MissingExtraError
+        If the compiler, which knows the names, is not installed.
+    TargetError
+        If a name is unknown, or there is none.
+    """
+    if find_spec("tvm") is None:
+        raise missing_extra("compile", "tvm")
+    names = [target] if isinstance(target, str) else target
+    if not names:
+        raise TargetError("there is no target to build for; give at least one, for example host")
+    return list({parsed.name: parsed for parsed in map(Target.parse, names)}.values())
+
+
+def tune_for(
+    targets: Sequence[Target],
+    problems: Sequence[Problem],
+    trials: int,
+    seconds: float | None,
+    records: Records,
+    progress: Callable[[TuneProgress], None] | None = None,
+) -> None:
+    """Tune `problems` for each of the targets, for an equal part of the time (see :func:`tvmconv.tuner.tune`)."""
+    from .tuner import check_tunable, tune
+
+    for target in targets:
+        check_tunable(target)  # all of them, before time is spent on the first
+    share = seconds / len(targets) if seconds else None
+    for target in targets:
+        tune(problems, target, trials=trials or None, seconds=share, records=records, progress=progress)
 
 
 def _compile(work: list[Job], jobs: int | None, progress: Progress | None) -> list[Entry]:
@@ -170,7 +203,7 @@ def compile_job(job: Job) -> tuple[Entry, list[str]]:
         error=None,
     )
     if job.check:
-        answer = check_library(Check(entry, str(path)))
+        answer = check_kernel(Check(_bundle(Path(job.folder), [job.target]), entry))
         if answer.wrong:
             raise VerificationError(f"{job}: the kernel is wrong: {answer.wrong}")
         entry = replace(entry, error={"measure": answer.measure, "value": answer.value})
@@ -209,14 +242,7 @@ def _check_replaceable(path: Path) -> None:
 
 def _finish(folder: Path, path: Path, targets: Iterable[Target], entries: list[Entry]) -> None:
     """Write the manifest in `folder`, with what a bundle at `path` holds besides, and put it at `path`."""
-    bundle = Bundle(
-        path=folder,
-        tvmconv=__version__,
-        tvm=version("apache-tvm"),
-        source_commit=_source_commit(),
-        targets={target.name: BundleTarget(target.kind, target.features) for target in targets},
-        entries=tuple(entries),
-    )
+    bundle = _bundle(folder, targets, entries)
     # Another build may add to the same bundle meanwhile.
     with locked(path.parent):
         _check_replaceable(path)
@@ -224,6 +250,17 @@ def _finish(folder: Path, path: Path, targets: Iterable[Target], entries: list[E
             bundle = _merged(bundle, read_bundle(path))
         write_manifest(bundle)
         move_into_place(folder, path)
+
+
+def _bundle(folder: Path, targets: Iterable[Target], entries: Iterable[Entry] = ()) -> Bundle:
+    return Bundle(
+        path=folder,
+        tvmconv=__version__,
+        tvm=version("apache-tvm"),
+        source_commit=_source_commit(),
+        targets={target.name: BundleTarget(target.kind, target.features) for target in targets},
+        entries=tuple(entries),
+    )
 
 
 def _merged(new: Bundle, old: Bundle) -> Bundle:
@@ -258,6 +295,7 @@ def _merged(new: Bundle, old: Bundle) -> Bundle:
     )
 
 
+@cache
 def _source_commit() -> str | None:
     """Return the commit of the checkout that this package is, None if it is none."""
     root = Path(__file__).parents[1]

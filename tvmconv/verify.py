@@ -4,19 +4,19 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 
 from .bundle import Bundle, Entry, read_bundle
-from .cpu import cpu_features
-from .errors import TvmconvError, UnsupportedMachineError
+from .errors import TvmconvError
 from .fills import exact_case
-from .library import open_library
+from .kernel import Kernel
 from .measure import difference
 from .sandbox import Sandbox
+from .selection import obstacle, runnable
 from .signature import parse_signature
 
 # A kernel that takes this much longer than the reference hangs.
@@ -43,10 +43,10 @@ class Answer:
 
 @dataclass(frozen=True)
 class Check:
-    """Check the library `path` that `entry` describes."""
+    """Check the kernel that `entry` of `bundle` describes."""
 
+    bundle: Bundle
     entry: Entry
-    path: str
 
     def __str__(self) -> str:
         return f"checking {self.entry.signature} for {self.entry.target}"
@@ -98,8 +98,9 @@ def verify(path: str | os.PathLike[str], progress: Callable[[int, int, str], Non
         If this machine can run none of its kernels.
     """
     bundle = read_bundle(path)
+    runnable(bundle)  # a bundle of which nothing can be checked is not right
     verdicts: list[Verdict] = []
-    sandbox = Sandbox(check_library, threads=len(os.sched_getaffinity(0)))
+    sandbox = Sandbox(check_kernel, threads=len(os.sched_getaffinity(0)))
     try:
         for entry in bundle.entries:
             if progress is not None:
@@ -108,38 +109,31 @@ def verify(path: str | os.PathLike[str], progress: Callable[[int, int, str], Non
             verdicts.append(Verdict(entry.signature, entry.target, entry.algorithm, status, detail))
     finally:
         sandbox.close()
-    if verdicts and all(verdict.status == "skipped" for verdict in verdicts):
-        raise UnsupportedMachineError(
-            f"{bundle.path}: nothing was checked, because this machine can run none of its kernels; {verdicts[0].detail}"
-        )
     return verdicts
 
 
-def missing_features(bundle: Bundle, entry: Entry) -> list[str]:
-    """Return the CPU features that `entry` needs and this machine lacks."""
-    return sorted(set(bundle.targets[entry.target].features) - cpu_features())
-
-
-def check_library(check: Check) -> Answer:
-    """Run a library on an exact fill and compare its output with the reference."""
-    entry = check.entry
-    problem = parse_signature(entry.signature)
-    arrays, expected = exact_case(problem)
-    call = open_library(check.path, entry.symbol, problem, arrays)
-    call.run()
-    wrong = difference(call.output, expected, entry.numerical_class, problem.dtype)
-    if entry.numerical_class == "exact":
+def check_kernel(check: Check) -> Answer:
+    """Run a kernel on an exact fill and compare its output with the reference."""
+    kernel = Kernel(check.bundle, check.entry)
+    arrays, expected = exact_case(kernel.problem)
+    # What a kernel fails to write shows: it stays not a number.
+    output = np.full_like(expected, np.nan)
+    kernel(*arrays, out=output)
+    numerical_class = check.entry.numerical_class
+    wrong = difference(output, expected, numerical_class, kernel.problem.dtype)
+    if numerical_class == "exact":
         return Answer("exact", 0.0, wrong)
-    return Answer("relative_l2", _relative_error(call.output, expected), wrong)
+    return Answer("relative_l2", _relative_error(output, expected), wrong)
 
 
 def _status(bundle: Bundle, entry: Entry, sandbox: Sandbox[Check, Answer]) -> tuple[str, str]:
-    missing = missing_features(bundle, entry)
-    if missing:
-        return "skipped", f"this CPU lacks {', '.join(missing)}"
+    hindrance = obstacle(bundle.targets[entry.target])
+    if hindrance is not None:
+        return "skipped", hindrance
+    # Only what concerns this entry travels to the process.
+    check = Check(replace(bundle, entries=()), entry)
     try:
         flops = parse_signature(entry.signature).flops
-        check = Check(entry, str(bundle.library(entry)))
         wrong = sandbox.call(check, LEAST_SECONDS + flops / LEAST_FLOPS).wrong
     except TvmconvError as error:
         return "wrong", str(error)

@@ -80,7 +80,7 @@ class Worker(Generic[T, R]):
             raise WorkerDiedError(f"{task}: {self._death()}") from None
         if not succeeded:
             raise value
-        return value  # type: ignore[no-any-return]
+        return value
 
     def _death(self) -> str:
         code = self._process.wait()

@@ -9,14 +9,18 @@ from __future__ import annotations
 import argparse
 import os
 import sys
+import warnings
 from collections.abc import Sequence
 from importlib import import_module
+from typing import TextIO
 
 from .. import __version__
 from ..errors import (
     KernelNotFoundError,
     MissingExtraError,
+    ToolchainError,
     TvmconvError,
+    TvmconvWarning,
     UnsupportedMachineError,
     VerificationError,
 )
@@ -50,7 +54,9 @@ def main(argv: Sequence[str] | None = None) -> int:
     """
     arguments = _parser().parse_args(argv)
     try:
-        code = arguments.run(arguments)
+        with warnings.catch_warnings():
+            _show_warnings(arguments.command)
+            code = arguments.run(arguments)
         sys.stdout.flush()
         return code
     except KeyboardInterrupt:
@@ -79,9 +85,26 @@ def _parser() -> argparse.ArgumentParser:
     return parser
 
 
+def _show_warnings(command: str) -> None:
+    """Print our warnings as one line each, without where in the code they arose."""
+
+    def show(
+        message: Warning | str,
+        category: type[Warning],
+        filename: str,
+        lineno: int,
+        file: TextIO | None = None,
+        line: str | None = None,
+    ) -> None:
+        print(f"tvmconv {command}: warning: {message}", file=sys.stderr)
+
+    warnings.simplefilter("always", TvmconvWarning)
+    warnings.showwarning = show
+
+
 def _exit_code(error: Exception) -> int:
     if isinstance(error, (KernelNotFoundError, VerificationError)):
         return NO
-    if isinstance(error, (MissingExtraError, UnsupportedMachineError)):
+    if isinstance(error, (MissingExtraError, ToolchainError, UnsupportedMachineError)):
         return CANNOT
     return BAD_INPUT

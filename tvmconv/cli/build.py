@@ -7,8 +7,10 @@ from typing import TYPE_CHECKING
 
 from .output import progress_bar
 from .parsing import add_command, add_sources, positive, positive_seconds, read_sources, whole
+from .tune import progress_line
 
 if TYPE_CHECKING:
+    from ..problem import Problem
     from .parsing import Subparsers
 
 EXAMPLE = """\
@@ -50,15 +52,20 @@ def run(arguments: argparse.Namespace) -> int:
     from ..builder import build
 
     problems = read_sources(arguments)
+    targets = arguments.target or ["host"]
+    if arguments.trials or arguments.seconds:
+        _tune(problems, targets, arguments.trials, arguments.seconds)
     with progress_bar("compiling") as progress:
-        path = build(
-            problems,
-            arguments.output,
-            target=arguments.target or "host",
-            trials=arguments.trials,
-            seconds=arguments.seconds,
-            jobs=arguments.jobs,
-            progress=progress,
-        )
-    print(path)
+        print(build(problems, arguments.output, targets, jobs=arguments.jobs, progress=progress))
     return 0
+
+
+def _tune(problems: list[Problem], targets: list[str], trials: int, seconds: float | None) -> None:
+    from ..builder import parse_targets, tune_for
+    from ..cpu import kernel_threads
+    from ..peak import measure
+    from ..records import Records
+
+    peak = measure(kernel_threads())
+    with progress_line(peak.flops if peak else None) as progress:
+        tune_for(parse_targets(targets), problems, trials, seconds, Records(), progress)

@@ -4,13 +4,12 @@ from __future__ import annotations
 
 import argparse
 import sys
-import warnings
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from importlib.util import find_spec
-from typing import TYPE_CHECKING, Any, TextIO
+from typing import TYPE_CHECKING, Any
 
-from ..errors import TvmconvWarning, missing_extra
+from ..errors import missing_extra
 from ..problem import Problem
 from ..signature import format_signature
 from .output import print_json, print_table
@@ -73,15 +72,16 @@ def run(arguments: argparse.Namespace) -> int:
     """Tune; print a line for each problem. Returns 1 if no schedule of one of them works."""
     if find_spec("tvm") is None:
         raise missing_extra("compile", "tvm")
+    from ..cpu import kernel_threads
     from ..peak import measure
     from ..records import Records
-    from ..tuner import kernel_threads, tune
+    from ..tuner import tune
 
     problems = read_sources(arguments)
     # Measured first, while this process has the machine for itself.
     peak = measure(kernel_threads())
     peak_flops = peak.flops if peak else None
-    with _progress_line(peak_flops) as progress:
+    with progress_line(peak_flops) as progress:
         results = tune(
             problems,
             arguments.target,
@@ -131,32 +131,15 @@ def _number(value: float | None, scale: float, digits: int) -> str:
 
 
 @contextmanager
-def _progress_line(peak: float | None) -> Iterator[Callable[[TuneProgress], None]]:
-    """Yield what draws the line on stderr, nothing when that is no terminal; warnings are printed above it."""
+def progress_line(peak: float | None) -> Iterator[Callable[[TuneProgress], None]]:
+    """Yield what draws the line on stderr, nothing when that is no terminal."""
     from rich.console import Console
-    from rich.markup import escape
     from rich.progress import BarColumn, Progress, TextColumn
 
     console = Console(stderr=True, soft_wrap=True)
     columns = (TextColumn("{task.description}"), BarColumn(bar_width=20), TextColumn("{task.fields[state]}"))
-    with (
-        Progress(*columns, console=console, disable=not sys.stderr.isatty(), transient=True) as bar,
-        warnings.catch_warnings(),
-    ):
+    with Progress(*columns, console=console, disable=not sys.stderr.isatty(), transient=True) as bar:
         task = bar.add_task("starting", total=None, state="")
-
-        def show(
-            message: Warning | str,
-            category: type[Warning],
-            filename: str,
-            lineno: int,
-            file: TextIO | None = None,
-            line: str | None = None,
-        ) -> None:
-            console.print(f"tvmconv tune: warning: {escape(str(message))}", highlight=False)
-
-        warnings.simplefilter("always", TvmconvWarning)
-        warnings.showwarning = show
 
         def report(state: TuneProgress) -> None:
             bar.update(

@@ -1,0 +1,93 @@
+"""Time the kernels of a bundle."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable
+from dataclasses import dataclass
+
+import numpy as np
+
+from .bundle import Bundle, Entry, read_bundle
+from .fills import random_fill
+from .kernel import Kernel
+from .selection import runnable
+from .timing import Timing, time_call
+
+DEFAULT_SECONDS = 0.2
+
+
+@dataclass(frozen=True)
+class Row:
+    """What was measured for one entry of a bundle.
+
+    Attributes
+    ----------
+    signature, target, algorithm, origin
+        The entry.
+    flops, nbytes
+        Floating point operations of the problem, and bytes it reads and writes at the least.
+    timing
+        Seconds of a call, with NumPy arrays and `out`, as a program would make it.
+    """
+
+    signature: str
+    target: str
+    algorithm: str
+    origin: str
+    flops: int
+    nbytes: int
+    timing: Timing
+
+
+def bench(
+    path: str | os.PathLike[str],
+    *,
+    seconds: float = DEFAULT_SECONDS,
+    threads: int | None = None,
+    progress: Callable[[int, int, str], None] | None = None,
+) -> list[Row]:
+    """Time every entry of the bundle at `path` that this machine can run, and whose output is not empty.
+
+    Parameters
+    ----------
+    path
+        The bundle's folder.
+    seconds
+        To spend on each entry, after a warm-up of a quarter of it.
+    threads
+        Number of threads; None: as many as OpenMP gives.
+    progress
+        Called as ``progress(done, total, what)``.
+
+    Returns
+    -------
+    list of Row
+        In the bundle's order.
+
+    Raises
+    ------
+    BundleError
+        If there is no bundle, or it is damaged.
+    UnsupportedMachineError
+        If this machine can run none of its kernels.
+    """
+    bundle = read_bundle(path)
+    entries = runnable(bundle)
+    rows = []
+    for done, entry in enumerate(entries):
+        if progress is not None:
+            progress(done, len(entries), entry.signature)
+        rows += _time(bundle, entry, seconds, threads)
+    return rows
+
+
+def _time(bundle: Bundle, entry: Entry, seconds: float, threads: int | None) -> list[Row]:
+    kernel = Kernel(bundle, entry, threads)
+    problem = kernel.problem
+    if problem.is_empty:
+        return []
+    arrays = random_fill(problem)
+    output = np.empty(problem.output_shape, arrays.data.dtype)
+    timing = time_call(lambda: kernel(*arrays, out=output), seconds)
+    return [Row(entry.signature, entry.target, entry.algorithm, entry.origin, problem.flops, problem.nbytes, timing)]

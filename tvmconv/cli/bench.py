@@ -1,0 +1,86 @@
+"""`tvmconv bench`: time a bundle's kernels."""
+
+from __future__ import annotations
+
+import argparse
+import sys
+from dataclasses import asdict
+from typing import TYPE_CHECKING, Any
+
+from .output import print_json, print_table, progress_bar
+from .parsing import add_command, add_json, positive, positive_seconds
+
+if TYPE_CHECKING:
+    from ..bench import Row
+    from ..peak import Peak
+    from .parsing import Subparsers
+
+EXAMPLE = "  tvmconv bench resnet50.bundle\n  tvmconv bench resnet50.bundle --threads 1 --json\n"
+
+
+def add_parser(subparsers: Subparsers) -> None:
+    """Add the command."""
+    parser = add_command(
+        subparsers,
+        "bench",
+        "Time every kernel of a bundle. Shares are of the f32 multiply-adds that this machine was measured to do; "
+        "without a C compiler to measure that with, they are unknown.",
+        EXAMPLE,
+        run,
+    )
+    parser.add_argument("bundle", metavar="BUNDLE", help="the bundle's folder")
+    parser.add_argument("--threads", type=positive, metavar="N", help="default: all processors, or OMP_NUM_THREADS")
+    parser.add_argument(
+        "--seconds", type=positive_seconds, default=0.2, metavar="S", help="to spend on each kernel (default 0.2)"
+    )
+    add_json(parser)
+
+
+def run(arguments: argparse.Namespace) -> int:
+    """Print the time of each kernel."""
+    from .. import peak
+    from ..bench import bench
+    from ..cpu import kernel_threads
+
+    threads = arguments.threads or kernel_threads()
+    limits = peak.measure(threads)
+    with progress_bar("timing") as progress:
+        rows = bench(arguments.bundle, seconds=arguments.seconds, threads=threads, progress=progress)
+    if arguments.json:
+        print_json(
+            {
+                "threads": threads,
+                "peak": limits and asdict(limits),
+                "kernels": [{**asdict(row), "peak_share": limits and _share(row, limits)} for row in rows],
+            }
+        )
+        return 0
+    header = ("signature", "target", "algorithm", "origin", "median us", "min us", "GFLOP/s", "% of peak", "GB/s")
+    print_table(header, [_cells(row, limits) for row in rows])
+    if limits:
+        print(
+            f"{threads} threads; peak: {limits.flops / 1e9:.1f} GFLOP/s in f32; memory: {limits.bandwidth / 1e9:.1f} GB/s read",
+            file=sys.stderr,
+        )
+    else:
+        print(f"{threads} threads; the peak is unknown: no C compiler with OpenMP to measure it with", file=sys.stderr)
+    return 0
+
+
+def _share(row: Row, limits: Peak) -> float:
+    return row.flops / row.timing.median / limits.flops
+
+
+def _cells(row: Row, limits: Peak | None) -> list[Any]:
+    seconds = row.timing.median
+    return [
+        row.signature,
+        row.target,
+        row.algorithm,
+        row.origin,
+        f"{seconds * 1e6:.1f}",
+        f"{row.timing.least * 1e6:.1f}",
+        f"{row.flops / seconds / 1e9:.1f}",
+        f"{100 * _share(row, limits):.1f}" if limits else "-",
+        f"{row.nbytes / seconds / 1e9:.1f}",
+    ]
