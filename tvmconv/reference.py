@@ -188,8 +188,8 @@ def _convolution(p: Problem, x: Float64Array, w: Float64Array) -> Float64Array:
     taps = np.moveaxis(w.reshape(*p.kernel, inputs, groups, outputs), -2, -3)
     total = np.zeros((groups, p.batch * int(np.prod(p.out_spatial)), outputs))
     for tap in product(*map(range, p.kernel)):
-        window = padded[(slice(None), slice(None), *_strided(tap, p.dilations, p.strides, p.out_spatial))]
-        total += window.reshape(groups, -1, inputs) @ taps[tap]
+        window = (slice(None), slice(None), *_strided(tap, p.dilations, p.strides, p.out_spatial))
+        total += padded[window].reshape(groups, -1, inputs) @ taps[tap]
     y = total.reshape(groups, p.batch, *p.out_spatial, outputs)
     return np.moveaxis(y, 0, -2).reshape(p.batch, *p.out_spatial, p.out_channels)
 
@@ -209,13 +209,11 @@ def _backprop_data(p: Problem, x: Float64Array, w: Float64Array) -> Float64Array
     ]
     full = np.zeros((groups, p.batch, *extents, outputs))
     for tap in product(*map(range, p.kernel)):
-        places = _strided(tap, p.dilations, p.strides, p.in_spatial)
-        full[(slice(None), slice(None), *places)] += (columns @ taps[tap]).reshape(
-            groups, p.batch, *p.in_spatial, outputs
-        )
-    kept = [slice(begin, begin + y) for begin, y in zip(p.pads_begin, p.out_spatial, strict=True)]
-    y = full[(slice(None), slice(None), *kept)]
-    return np.moveaxis(y, 0, -2).reshape(p.batch, *p.out_spatial, p.out_channels)
+        places = (slice(None), slice(None), *_strided(tap, p.dilations, p.strides, p.in_spatial))
+        full[places] += (columns @ taps[tap]).reshape(groups, p.batch, *p.in_spatial, outputs)
+    ranges = (slice(begin, begin + y) for begin, y in zip(p.pads_begin, p.out_spatial, strict=True))
+    kept = (slice(None), slice(None), *ranges)
+    return np.moveaxis(full[kept], 0, -2).reshape(p.batch, *p.out_spatial, p.out_channels)
 
 
 def _strided(

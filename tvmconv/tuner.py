@@ -12,7 +12,7 @@ from importlib.metadata import version
 from math import inf
 
 from . import __version__
-from .cpu import cpu_features, model_name
+from .cpu import cpu_features, kernel_threads, model_name
 from .errors import TargetError, TuningError, TvmconvError, TvmconvWarning
 from .evaluate import Evaluator
 from .problem import Problem
@@ -143,7 +143,7 @@ def tune(
     with Evaluator(jobs=len(os.sched_getaffinity(0)), threads=threads) as evaluator:
         tuner = Tuner(
             evaluator,
-            _runnable(Target.parse(target) if isinstance(target, str) else target),
+            check_tunable(Target.parse(target) if isinstance(target, str) else target),
             Records() if records is None else records,
             f"{model_name()} ({threads} threads)",
             seed,
@@ -323,19 +323,20 @@ class _Run:
         warnings.warn(f"{format_signature(self.problem)}: {text}", TvmconvWarning, stacklevel=2)
 
 
-def _runnable(target: Target) -> Target:
+def check_tunable(target: Target) -> Target:
+    """Return `target`.
+
+    Raises
+    ------
+    TargetError
+        If this machine cannot run its code.
+    """
     missing = sorted(set(target.features) - cpu_features())
     if missing:
         raise TargetError(
             f"target {target.name} cannot be tuned on this machine, whose CPU lacks {', '.join(missing)}; tune it on one that has them"
         )
     return target
-
-
-def kernel_threads() -> int:
-    """Return how many threads a kernel uses in this environment (OMP_NUM_THREADS, else every core)."""
-    text = os.environ.get("OMP_NUM_THREADS", "")
-    return int(text) if text.isdigit() and int(text) else len(os.sched_getaffinity(0))
 
 
 def _finite(value: float) -> float | None:
