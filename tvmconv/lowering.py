@@ -14,10 +14,8 @@ import tvm
 from tvm import s_tir, tirx
 from tvm_ffi.structural import structural_map
 
-from .checks import LARGEST
 from .definitions.definition import Definition
 from .definitions.types import kernel_dtype
-from .errors import InvalidProblemError
 from .problem import DTYPE_BYTES
 
 SYMBOL = "tvmconv_kernel"
@@ -42,13 +40,7 @@ def lower(mod: tvm.IRModule, definition: Definition) -> tvm.IRModule:
 
 
 def workspace_bytes(module: tvm.IRModule) -> int:
-    """Return the bytes of intermediate arrays that one thread of a lowered kernel holds, registers and stack tiles apart.
-
-    Raises
-    ------
-    InvalidProblemError
-        If an intermediate array has more elements than 32-bit indices reach.
-    """
+    """Return the bytes of intermediate arrays that one thread of a lowered kernel holds, registers and stack tiles apart."""
     sizes = []
 
     def size(node: tirx.AllocBuffer) -> tirx.AllocBuffer:
@@ -57,10 +49,6 @@ def workspace_bytes(module: tvm.IRModule) -> int:
             strides = [int(stride) for stride in node.buffer.strides]
             shape = [int(extent) for extent in node.buffer.shape]
             elements = shape[0] * strides[0] if strides else prod(shape)
-            if elements > LARGEST:
-                raise InvalidProblemError(
-                    f"{node.buffer.name} would have {elements} elements; at most {LARGEST} are supported: split the batch"
-                )
             sizes.append(4 * elements)
         return node
 

@@ -23,6 +23,8 @@ from typing import Any
 
 from tvm import te, tirx
 
+from ..checks import LARGEST
+from ..errors import InvalidProblemError
 from ..problem import Problem
 from .types import kernel_dtype, narrow, widen
 
@@ -168,7 +170,13 @@ def placeholders(problem: Problem) -> tuple[te.Tensor, te.Tensor, te.Tensor | No
 
 
 def express(window: Window, data: te.Tensor, weights: te.Tensor, bias: te.Tensor | None) -> te.Tensor:
-    """Return the window's `out`: axes (n, g, phases..., outputs..., o)."""
+    """Return the window's `out`: axes (n, g, phases..., outputs..., o).
+
+    Raises
+    ------
+    InvalidProblemError
+        If a stage has more elements than 32-bit indices reach.
+    """
     rank, number = len(window.axes), window.index
     dtype = window.problem.dtype
     read_data = _data(window, data)
@@ -197,6 +205,14 @@ def express(window: Window, data: te.Tensor, weights: te.Tensor, bias: te.Tensor
     outputs = tuple(axis.outputs for axis in window.axes)
     shape = (window.problem.batch, window.groups, *phases, *outputs, window.outputs)
     return te.compute(shape, rounded, name=f"out{number}")
+
+
+def _within_reach(shape: tuple[int, ...], name: str) -> tuple[int, ...]:
+    if prod(shape) > LARGEST:
+        raise InvalidProblemError(
+            f"{name} would have {prod(shape)} elements; at most {LARGEST} are supported: split the batch"
+        )
+    return shape
 
 
 def _data(window: Window, data: te.Tensor) -> Callable[..., Expr]:
@@ -236,7 +252,8 @@ def _data(window: Window, data: te.Tensor) -> Callable[..., Expr]:
         return tirx.if_then_else(tirx.all(*bounds), value, tirx.const(0, "float32")) if bounds else value
 
     last = (window.channels, window.padded_outputs) if window.expands else (problem.in_channels,)
-    pad = te.compute((problem.batch, *extents, *last), padded, name=f"data_pad{window.index}")
+    shape = _within_reach((problem.batch, *extents, *last), "the copy of data")
+    pad = te.compute(shape, padded, name=f"data_pad{window.index}")
 
     def read(n: Expr, g: Expr, p: Any, y: Any, k: Any, c: Expr, o: Expr) -> Expr:
         spatial = coordinates(p, y, k, lowest)
@@ -273,5 +290,5 @@ def _filter(window: Window, weights: te.Tensor) -> Callable[..., Expr]:
 
     phases, taps = [axis.phases for axis in axes], [axis.taps for axis in axes]
     shape = (window.groups, window.padded_outputs // lanes, *phases, *taps, window.channels, lanes)
-    pack = te.compute(shape, packed, name=f"filter_pack{window.index}")
+    pack = te.compute(_within_reach(shape, "the copy of the filter"), packed, name=f"filter_pack{window.index}")
     return lambda g, p, k, c, o: pack(g, o // lanes, *p, *k, c, o % lanes)

@@ -1,0 +1,37 @@
+"""Compile one problem and call its kernel, past the registry, for tests of the compile half."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import numpy as np
+import tvm_ffi
+
+from tvmconv import fills, reference
+from tvmconv.compiler import Choice, compile_problem
+from tvmconv.lowering import SYMBOL
+from tvmconv.problem import Problem
+from tvmconv.target import Target
+
+
+def compile_and_call(
+    problem: Problem, target: Target, folder: Path, arrays: fills.Arrays, choice: Choice | None = None
+) -> np.ndarray:
+    """Return the output for `arrays`."""
+    path = folder / "kernel.so"
+    compile_problem(problem, target, path, choice=choice)
+    output = np.full(problem.output_shape, 77, fills.numpy_dtype(problem.dtype))
+    given = [arrays.data, arrays.filter, *([arrays.bias] if problem.bias else []), output]
+    bits = [array.view(np.uint16) if problem.dtype == "bf16" else array for array in given]
+    tvm_ffi.load_module(str(path))[SYMBOL](*map(tvm_ffi.from_dlpack, bits))
+    path.unlink()
+    return output
+
+
+def assert_exact(problem: Problem, target: Target, folder: Path, choice: Choice | None = None) -> None:
+    """Compare the kernel with the reference on exact fills, bit for bit."""
+    arrays = fills.exact_fill(problem)
+    expected = reference.compute(problem, arrays.data, arrays.filter, arrays.bias)
+    np.testing.assert_array_equal(
+        compile_and_call(problem, target, folder, arrays, choice).astype(np.float64), expected
+    )

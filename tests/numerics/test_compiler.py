@@ -1,0 +1,141 @@
+"""Definitions, spaces and lowering: every choice exact, roundings right, no multiplication by inserted zeros."""
+
+from __future__ import annotations
+
+import random
+from math import prod
+from pathlib import Path
+
+import numpy as np
+import pytest
+from kernels import assert_exact, compile_and_call
+
+from tvmconv import algorithms, fills
+from tvmconv.compiler import Choice, compile_problem, default_choice, samples, schedule
+from tvmconv.definitions.definition import define
+from tvmconv.errors import InvalidProblemError, TvmconvError
+from tvmconv.problem import Problem
+from tvmconv.signature import parse_signature
+from tvmconv.target import Target
+
+HOST = Target.parse("host")
+SPACES = [
+    "conv2d-n1-i48x13x13-o80x13x13-k3x3-s1x1-d1x1-p1x1_1x1-g1-NXC-XIO-f32-bias",
+    "conv2d-n1-i1024x14x14-o64x7x7-k1x1-s2x2-d1x1-p0x0_0x0-g1-NXC-XIO-f32",
+    "conv2d-n2-i24x9x9-o20x9x9-k3x3-s1x1-d1x1-p1x1_1x1-g1-NCX-OIX-bf16-bias",
+    "conv1d-n1-i16x60-o32x60-k5-s1-d3-p6_6-g1-NXC-XIO-f16",
+    "conv3d-n1-i8x4x6x6-o16x4x6x6-k3x3x3-s1x1x1-d1x1x1-p1x1x1_1x1x1-g1-NXC-XIO-f32",
+    "conv2d-n1-i58x14x14-o58x7x7-k3x3-s2x2-d1x1-p1x1_0x0-g58-NXC-XIO-f32",
+    "conv2d-n1-i32x12x12-o64x12x12-k3x3-s1x1-d1x1-p1x1_1x1-g16-NCX-OIX-f32",
+    "backprop2d-n1-i32x7x7-o24x14x14-k3x3-s2x2-d1x1-p1x1_0x0-g1-NXC-XIO-f32-bias",
+    "backprop2d-n1-i24x6x6-o24x13x13-k4x4-s2x2-d1x1-p0x0_1x1-g24-NXC-XIO-f32",
+]
+
+
+@pytest.mark.parametrize("signature", SPACES)
+def test_every_sketch_and_random_decisions_are_exact(signature: str, tmp_path: Path) -> None:
+    problem = parse_signature(signature)
+    draw = random.Random(signature)
+    for algorithm in algorithms.applicable(problem, HOST):
+        definition = algorithm.define(problem, HOST)
+        for number, sketch in enumerate(algorithm.sketches(definition, HOST)):
+            sizes = [len(sample.attrs[0]) for sample in samples(sketch)]
+            for _ in range(2):
+                decisions = tuple(draw.randrange(size) for size in sizes)
+                assert_exact(problem, HOST, tmp_path, Choice(algorithm.name, number, decisions))
+
+
+@pytest.mark.parametrize("target", ["x86-64-v3", "x86-64-v4"])
+@pytest.mark.parametrize("signature", SPACES[::3])
+def test_other_targets_are_exact(signature: str, target: str, tmp_path: Path) -> None:
+    cpu = Target.parse(target)
+    if missing := set(cpu.features) - set(HOST.features):
+        pytest.skip(f"this machine has no {', '.join(sorted(missing))}")
+    assert_exact(parse_signature(signature), cpu, tmp_path)
+
+
+@pytest.mark.parametrize(
+    "signature",
+    [
+        "backprop1d-n1-i4x9-o4x20-k3-s2-d1-p0_0-g1-NXC-XIO-f32",
+        "backprop1d-n1-i4x9-o4x28-k2-s3-d1-p1_0-g1-NXC-XIO-f32",
+        "backprop1d-n1-i4x9-o4x48-k4-s6-d4-p3_10-g1-NXC-XIO-f32",
+        "backprop1d-n1-i4x9-o4x44-k16-s4-d1-p4_0-g1-NXC-XIO-f32",
+        "backprop2d-n1-i4x5x6-o4x9x17-k3x5-s2x3-d1x2-p1x1_1x6-g1-NXC-XIO-f32",
+    ],
+)
+def test_backprop_multiplies_no_inserted_zero(signature: str) -> None:
+    """Per axis, a window computes as many taps for an output as there are k with (y + pad - k*d) a multiple of s."""
+    problem = parse_signature(signature)
+    needed = 1
+    for s, d, k, begin, y in zip(
+        problem.strides, problem.dilations, problem.kernel, problem.pads_begin, problem.out_spatial, strict=True
+    ):
+        needed *= sum((out + begin - tap * d) % s == 0 for out in range(y) for tap in range(k))
+    computed = 0
+    for window in define(problem, HOST, across=False).windows:
+        per_axis = 1
+        for axis in window.axes:
+            places = [axis.place(phase, q) for phase in range(axis.phases) for q in range(axis.outputs)]
+            per_axis *= axis.taps * sum(0 <= place < axis.places for place in places)
+        computed += per_axis
+    assert computed == needed
+
+
+def test_windows_write_each_output_once() -> None:
+    problem = parse_signature("backprop2d-n1-i4x5x6-o4x9x17-k3x5-s2x3-d1x2-p1x1_1x6-g1-NXC-XIO-f32")
+    written: list[tuple[int, ...]] = []
+    for window in define(problem, HOST, across=False).windows:
+        per_axis = [
+            [axis.place(phase, q) for phase in range(axis.phases) for q in range(axis.outputs)] for axis in window.axes
+        ]
+        written += [(h, w) for h in per_axis[0] for w in per_axis[1] if 0 <= h < 9 and 0 <= w < 17]
+    assert len(written) == len(set(written)) == prod(problem.out_spatial)
+
+
+SPECIAL = [0.0, -0.0, 1.0, np.inf, -np.inf, np.nan, 3.0e38, -3.0e38, 1e-40, 65504.0, 65519.0, 65520.0, 1e-8]
+
+
+@pytest.mark.parametrize("dtype", ["bf16", "f16"])
+def test_one_rounding_to_nearest_even(dtype: str, tmp_path: Path) -> None:
+    """Sums of two products that lie between two numbers of the type round as the type's own conversion does."""
+    kind = fills.numpy_dtype(dtype)
+    rng = np.random.default_rng(0)
+    data = np.stack([rng.standard_normal(4096), rng.standard_normal(4096)], axis=-1).astype(kind)
+    with np.errstate(over="ignore"):
+        data[: len(SPECIAL), 0], data[: len(SPECIAL), 1] = np.array(SPECIAL).astype(kind), 0
+    weights = np.array([1.0, 1.0 / 256], kind)
+    problem = Problem(
+        "convolution", 1, 2, (4096,), 16, (4096,), (1,), (1,), (1,), (0,), (0,), dtype=dtype, bias=False
+    )  # fmt: skip
+    arrays = fills.Arrays(data[None], np.repeat(weights[None, :, None], 16, axis=2), None)
+    output = compile_and_call(problem, HOST, tmp_path, arrays)
+    with np.errstate(over="ignore"):
+        exact = data.astype(np.float32) @ weights.astype(np.float32)  # exact: few bits far from f32's limits
+        expected = exact.astype(kind)
+    np.testing.assert_array_equal(output[0, :, 3].astype(np.float32), expected.astype(np.float32))
+
+
+def test_a_choice_that_does_not_fit_is_refused() -> None:
+    problem = parse_signature(SPACES[0])
+    with pytest.raises(LookupError, match="there is no sketch 99"):
+        schedule(problem, HOST, Choice("direct", 99))
+    with pytest.raises(LookupError, match="do not fit"):
+        schedule(problem, HOST, Choice("direct", 0, (10**6,)))
+    with pytest.raises(TvmconvError, match="allowed: direct"):
+        schedule(problem, HOST, Choice("magic"))
+
+
+def test_every_problem_has_an_algorithm_and_the_others_say_why_not() -> None:
+    for signature in SPACES:
+        problem = parse_signature(signature)
+        assert default_choice(problem, HOST).algorithm in ("direct", "grouped")
+        reasons = [algorithm.covers(problem, HOST) for algorithm in algorithms.ALGORITHMS]
+        assert None in reasons and all(reason is None or reason for reason in reasons)
+
+
+def test_an_intermediate_array_beyond_32_bits_is_refused(tmp_path: Path) -> None:
+    # Seven outputs a group: each lane gets its own copy of 128 channels.
+    problem = parse_signature("conv1d-n1-i256x2000000-o14x2000000-k3-s1-d1-p1_1-g2-NXC-XIO-f32")
+    with pytest.raises(InvalidProblemError, match="the copy of data would have"):
+        compile_problem(problem, HOST, tmp_path / "kernel.so")
