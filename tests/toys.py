@@ -1,0 +1,71 @@
+"""Small kernels and bundles for the tests of linking, loading and calling."""
+
+from __future__ import annotations
+
+import hashlib
+import os
+import subprocess
+import sys
+from collections.abc import Iterable
+from pathlib import Path
+
+from tvmconv import ops
+from tvmconv.bundle import Bundle, BundleTarget, Entry, write_manifest
+from tvmconv.problem import Problem
+from tvmconv.signature import format_signature
+
+FAKE_SHA256 = "0" * 64
+
+
+def small_problem(dtype: str = "f32", bias: bool = False, **changes: object) -> Problem:
+    """Return a convolution whose kernel is parallel, vectorized and has odd edges."""
+    problem = ops.convolution(
+        (2, 9, 7, 19), (3, 3, 19, 21), strides=(1, 1), dilations=(1, 1), auto_pad="same_upper",
+        dtype=dtype, bias_shape=(21,) if bias else None,
+    )  # fmt: skip
+    return problem.with_(**changes) if changes else problem
+
+
+def entry(signature: str, target: str = "any", sha256: str = FAKE_SHA256, **changes: object) -> Entry:
+    """Return a bundle's entry with plain values where the caller gives none."""
+    fields: dict[str, object] = {
+        "signature": signature, "target": target, "algorithm": "direct", "definition_version": 1,
+        "numerical_class": "exact", "origin": "default", "file": f"{target}/{signature}.so", "sha256": sha256,
+        "symbol": "tvmconv_kernel", "packed_filter": None, "workspace_bytes": 0, "measured": None, "error": None,
+    }  # fmt: skip
+    return Entry(**{**fields, **changes})  # type: ignore[arg-type]
+
+
+def write_bundle(path: Path, entries: Iterable[Entry], **targets: Iterable[str]) -> Bundle:
+    """Write a bundle with these entries and targets (name: CPU features), without libraries."""
+    path.mkdir(parents=True, exist_ok=True)
+    kinds = {name: BundleTarget("cpu", tuple(features)) for name, features in (targets or {"any": ()}).items()}
+    bundle = Bundle(path, "0.1.0", "0.27.0.post1", None, kinds, tuple(entries))
+    write_manifest(bundle)
+    return bundle
+
+
+def compile_bundle(path: Path, problems: Iterable[Problem], target: str = "host") -> Path:
+    """Compile a bundle in this process, unverified."""
+    from tvmconv.compiler import compile_problem
+    from tvmconv.target import Target
+
+    parsed = Target.parse(target)
+    (path / parsed.name).mkdir(parents=True)
+    entries = []
+    for problem in problems:
+        made = entry(format_signature(problem), parsed.name)
+        compile_problem(problem, parsed, path / made.file)
+        digest = hashlib.sha256((path / made.file).read_bytes()).hexdigest()
+        entries.append(entry(made.signature, made.target, digest))
+    write_bundle(path, entries, **{parsed.name: parsed.features})
+    return path
+
+
+def run_python(script: str, *arguments: object, python: str = sys.executable, **environment: str) -> str:
+    """Run a script in a fresh process that has no torch and return what it prints; fail with its errors, or after a minute."""
+    prologue = "import sys; sys.modules['torch'] = None\n"  # torch brings an OpenMP library of its own
+    command = [python, "-c", prologue + script, *map(str, arguments)]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=60, env={**os.environ, **environment})
+    assert done.returncode == 0, f"exit {done.returncode}\n{done.stdout}\n{done.stderr}"
+    return done.stdout.strip()
