@@ -1,0 +1,118 @@
+"""`tvmconv verify`'s engine: right kernels pass; wrong, altered, crashing and foreign ones do not."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import shutil
+import subprocess
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tvmconv import builder
+from tvmconv.errors import BundleError, UnsupportedMachineError
+from tvmconv.records import Records
+from tvmconv.signature import parse_signature
+from tvmconv.verify import Verdict, verify
+
+LEFT = "conv1d-n1-i16x9-o16x9-k2-s1-d1-p1_0-g1-NXC-XIO-f32"
+RIGHT = "conv1d-n1-i16x9-o16x9-k2-s1-d1-p0_1-g1-NXC-XIO-f32"
+CRASH = """
+#include <stdint.h>
+#include <stdlib.h>
+int __tvm_ffi_tvmconv_kernel(void* self, const void* args, int32_t count, void* result) { abort(); }
+"""
+
+
+@pytest.fixture(scope="module")
+def built(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Return a bundle of two kernels that differ only in the side of their pad."""
+    folder = tmp_path_factory.mktemp("verify")
+    problems = [parse_signature(LEFT), parse_signature(RIGHT)]
+    return builder.build(problems, folder / "b", jobs=1, records=Records(folder / "records"))
+
+
+@pytest.fixture
+def bundle(built: Path, tmp_path: Path) -> Path:
+    """Return a copy of `built` to spoil."""
+    return Path(shutil.copytree(built, tmp_path / "b"))
+
+
+def edit(bundle: Path, change: Callable[[dict[str, Any]], None]) -> None:
+    """Change a bundle's manifest."""
+    manifest = json.loads((bundle / "manifest.json").read_text())
+    change(manifest)
+    (bundle / "manifest.json").write_text(json.dumps(manifest))
+
+
+def replace_library(bundle: Path, signature: str, data: bytes) -> None:
+    """Put other bytes in the place of a kernel's library, and say so in the manifest."""
+
+    def change(manifest: dict[str, Any]) -> None:
+        (entry,) = (entry for entry in manifest["entries"] if entry["signature"] == signature)
+        (bundle / entry["file"]).write_bytes(data)
+        entry["sha256"] = hashlib.sha256(data).hexdigest()
+
+    edit(bundle, change)
+
+
+def by_signature(verdicts: list[Verdict]) -> dict[str, Verdict]:
+    """Return verdicts by their signature."""
+    return {verdict.signature: verdict for verdict in verdicts}
+
+
+def test_right_kernels_are_right(built: Path) -> None:
+    seen: list[tuple[int, int, str]] = []
+    verdicts = verify(built, progress=lambda *args: seen.append(args))
+    assert [verdict.status for verdict in verdicts] == ["right", "right"]
+    assert [(done, total) for done, total, _ in seen] == [(0, 2), (1, 2)]
+
+
+def test_a_kernel_that_computes_something_else_is_wrong(bundle: Path) -> None:
+    (other,) = bundle.rglob(f"{LEFT}.so")
+    replace_library(bundle, RIGHT, other.read_bytes())
+    verdicts = by_signature(verify(bundle))
+    assert verdicts[LEFT].status == "right"
+    assert verdicts[RIGHT].status == "wrong" and "outputs differ" in verdicts[RIGHT].detail
+
+
+def test_an_altered_library_is_wrong(bundle: Path) -> None:
+    (library,) = bundle.rglob(f"{LEFT}.so")
+    library.write_bytes(library.read_bytes() + b"\0")
+    verdicts = by_signature(verify(bundle))
+    assert verdicts[LEFT].status == "wrong" and "sha256" in verdicts[LEFT].detail
+    assert verdicts[RIGHT].status == "right"
+
+
+def test_a_crash_is_wrong_and_the_others_are_still_checked(bundle: Path, tmp_path: Path) -> None:
+    (tmp_path / "crash.c").write_text(CRASH)
+    library = tmp_path / "crash.so"
+    subprocess.run(["cc", "-shared", "-fPIC", str(tmp_path / "crash.c"), "-o", str(library)], check=True)
+    replace_library(bundle, LEFT, library.read_bytes())
+    verdicts = by_signature(verify(bundle))
+    assert verdicts[LEFT].status == "wrong" and "SIGABRT" in verdicts[LEFT].detail
+    assert verdicts[RIGHT].status == "right"
+
+
+def test_what_this_machine_cannot_run_is_skipped(bundle: Path) -> None:
+    def move_first(manifest: dict[str, Any]) -> None:
+        manifest["targets"]["z80"] = {"kind": "cpu", "features": ["ldir"]}
+        manifest["entries"][0]["target"] = "z80"
+
+    edit(bundle, move_first)
+    skipped, right = verify(bundle)
+    assert skipped.status == "skipped" and "ldir" in skipped.detail and right.status == "right"
+
+
+def test_a_bundle_of_which_nothing_can_be_checked_is_an_error(bundle: Path) -> None:
+    edit(bundle, lambda manifest: [target["features"].append("ldir") for target in manifest["targets"].values()])
+    with pytest.raises(UnsupportedMachineError, match="ldir"):
+        verify(bundle)
+
+
+def test_no_bundle(tmp_path: Path) -> None:
+    with pytest.raises(BundleError, match="is not a bundle"):
+        verify(tmp_path)
