@@ -20,6 +20,7 @@ Nothing of a bundle is trusted: the manifest is checked when it is read, a libra
 
 from __future__ import annotations
 
+import errno
 import hashlib
 import json
 import math
@@ -87,11 +88,11 @@ class Bundle:
             If the file is missing, lies outside the bundle, or differs from what was built.
         """
         path = self.path / entry.file
-        real = path.resolve()
-        if not real.is_relative_to(self.path.resolve()):
+        real = Path(os.path.realpath(path))
+        if not real.is_relative_to(os.path.realpath(self.path)):
             raise BundleError(f"{path} leads out of the bundle, to {real}; build the bundle again")
         try:
-            digest = hashlib.sha256(real.read_bytes()).hexdigest()
+            digest = hashlib.sha256(_content(real)).hexdigest()
         except OSError as error:
             raise BundleError(
                 f"cannot read {path}, which the manifest names for {entry.signature}: {error.strerror}; build the bundle again"
@@ -114,7 +115,7 @@ def read_bundle(path: str | os.PathLike[str]) -> Bundle:
     folder = Path(path)
     manifest = folder / MANIFEST
     try:
-        document = json.loads(manifest.read_bytes())
+        document = json.loads(_content(manifest))
     except OSError as error:
         raise BundleError(
             f"{folder} is not a bundle: cannot read {manifest} ({error.strerror}); make one with: tvmconv build SOURCE -o BUNDLE"
@@ -145,6 +146,13 @@ def write_manifest(bundle: Bundle) -> None:
     temporary = bundle.path / f".{MANIFEST}.{os.getpid()}"
     temporary.write_text(text, encoding="utf-8")
     os.replace(temporary, bundle.path / MANIFEST)
+
+
+def _content(path: Path) -> bytes:
+    """Read a file; of a pipe or a device, which could keep us waiting, nothing."""
+    if path.exists() and not path.is_file():
+        raise OSError(errno.EINVAL, "not a regular file", str(path))
+    return path.read_bytes()
 
 
 class _Malformed(Exception):

@@ -1,0 +1,49 @@
+"""CPU features as Linux reports them."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from tvmconv import cpu
+
+X86 = """processor\t: 0
+model name\t: An x86 CPU @ 2.00GHz
+flags\t\t: fpu sse2 avx2 avx512f
+
+processor\t: 1
+model name\t: Another
+flags\t\t: fpu
+"""
+ARM = "processor\t: 0\nFeatures\t: fp asimd sve\n\n"
+
+
+def _machine(monkeypatch: pytest.MonkeyPatch, path: Path, cpuinfo: str | None) -> None:
+    if cpuinfo is not None:
+        path.write_text(cpuinfo)
+    monkeypatch.setattr(cpu, "_CPUINFO", path)
+    monkeypatch.setattr(cpu, "_cpuinfo", cpu._cpuinfo.__wrapped__)
+
+
+@pytest.mark.parametrize(
+    ("cpuinfo", "features", "name"),
+    [
+        (X86, {"fpu", "sse2", "avx2", "avx512f"}, "An x86 CPU @ 2.00GHz"),
+        (ARM, {"fp", "asimd", "sve"}, "unknown CPU"),
+        (None, set(), "unknown CPU"),
+    ],
+    ids=["x86", "arm", "no /proc"],
+)
+def test_features(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path, cpuinfo: str | None, features: set[str], name: str
+) -> None:
+    _machine(monkeypatch, tmp_path / "cpuinfo", cpuinfo)
+    assert cpu.cpu_features() == features
+    assert cpu.model_name() == name
+
+
+def test_missing_features(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    _machine(monkeypatch, tmp_path / "cpuinfo", X86)
+    assert cpu.missing_features(["avx2", "sse2"]) == ()
+    assert cpu.missing_features(["amx_tile", "avx2", "avx512_bf16"]) == ("amx_tile", "avx512_bf16")
