@@ -74,13 +74,13 @@ class Registry:
         """Whether there is a kernel for a signature or a Problem."""
         if isinstance(key, Problem):
             key = format_signature(key)
-        return key in self._taken
+        return isinstance(key, str) and key in self._taken
 
-    def __getitem__(self, signature: str) -> Kernel:
-        """Return the kernel of a signature; errors as for :meth:`lookup`, and SignatureError."""
-        if signature in self._taken:
-            return self._kernel(signature)
-        return self.lookup(parse_signature(signature))
+    def __getitem__(self, key: str | Problem) -> Kernel:
+        """Return the kernel of a signature or a Problem; errors as for :meth:`lookup`, and SignatureError."""
+        if isinstance(key, str) and key in self._taken:
+            return self._kernel(key)
+        return self.lookup(key if isinstance(key, Problem) else parse_signature(key))
 
     def lookup(self, problem: Problem) -> Kernel:
         """Return the kernel that computes `problem`.
@@ -91,7 +91,11 @@ class Registry:
             Naming the nearest kernel there is, the fields that differ, and the command that builds it.
         UnsupportedMachineError
             If there are kernels for it, each for CPU features that this machine lacks.
+        InputError
+            If `problem` is no Problem.
         """
+        if not isinstance(problem, Problem):
+            raise InputError(f"lookup takes a Problem, not {problem!r}; a signature's kernel is registry[signature]")
         signature = format_signature(problem)
         if signature not in self._taken:
             raise not_found(self.explain(problem))
