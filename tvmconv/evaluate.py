@@ -20,6 +20,7 @@ from .problem import Problem
 from .sandbox import Sandbox, TimeoutExceededError
 from .search import Candidate, Space
 from .target import Target
+from .tasks import Compile, Describe
 from .trials import Trial
 from .workers import WorkerDiedError
 
@@ -52,7 +53,7 @@ class Evaluator:
         measure: Callable[[Any], Any] = measure,
     ) -> None:
         if work is None:
-            from .replay import work as compile_work
+            from .replay import work as compile_work  # imports TVM
 
             work = compile_work
         self._builders: list[Sandbox[Any, Any]] = [Sandbox(work, threads=1) for _ in range(jobs)]
@@ -72,8 +73,6 @@ class Evaluator:
 
     def spaces(self, problem: Problem, target: Target) -> list[Space]:
         """Return the problem's spaces, the one used with zero trials first."""
-        from .replay import Describe
-
         spaces: list[Space] = self._builders[0].call(Describe(problem, target), BUILD_SECONDS)
         return spaces
 
@@ -128,8 +127,6 @@ class Evaluator:
         self, problem: Problem, target: Target, candidates: Sequence[Candidate]
     ) -> list[Path | ReplayError | WorkerDiedError | TimeoutExceededError]:
         """Compile the candidates, all builders at work; return each one's library or what went wrong."""
-        from .replay import Compile
-
         idle: queue.SimpleQueue[Sandbox[Any, Any]] = queue.SimpleQueue()
         for builder in self._builders:
             idle.put(builder)

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import os
 import warnings
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from . import algorithms
@@ -18,36 +17,13 @@ from .problem import Problem
 from .search import Candidate, Decisions, Sketch, Space
 from .signature import format_signature
 from .target import Target
+from .tasks import Compile, Describe
 
 if TYPE_CHECKING:
     from .records import Record
 
 # What TVM raises when a schedule cannot be applied or compiled (its errors are RuntimeErrors).
 TVM_ERRORS = (RuntimeError, ValueError, TypeError, LookupError)
-
-
-@dataclass(frozen=True)
-class Describe:
-    """Task of a worker: the spaces of a problem."""
-
-    problem: Problem
-    target: Target
-
-    def __str__(self) -> str:
-        return f"the search spaces of {format_signature(self.problem)}"
-
-
-@dataclass(frozen=True)
-class Compile:
-    """Task of a worker: compile one candidate into the library `path`."""
-
-    problem: Problem
-    target: Target
-    candidate: Candidate
-    path: str
-
-    def __str__(self) -> str:
-        return f"compiling {self.candidate} of {format_signature(self.problem)}"
 
 
 def work(task: Describe | Compile) -> list[Space] | CompiledKernel:
@@ -78,7 +54,10 @@ def choice_of(problem: Problem, target: Target, candidate: Candidate) -> Choice:
     ReplayError
         If the algorithm's space has not these choices.
     """
-    algorithm = algorithms.get(candidate.algorithm)
+    try:
+        algorithm = algorithms.get(candidate.algorithm)
+    except TvmconvError as error:
+        raise ReplayError(str(error)) from None
     sketches = algorithm.sketches(algorithm.define(problem, target), target)
     if not 0 <= candidate.sketch < len(sketches):
         raise ReplayError(f"{algorithm.name} has {len(sketches)} sketches; the record is of number {candidate.sketch}")

@@ -1,0 +1,110 @@
+"""Candidates of a made-up search space, written in C: right ones of known speed, and every kind of bad one.
+
+The problem multiplies 64 numbers by one. A candidate's first decision is what it does, its second how many
+steps of 200 microseconds a call takes.
+"""
+
+from __future__ import annotations
+
+import subprocess
+from pathlib import Path
+from typing import Any
+
+from tvm_ffi.libinfo import find_dlpack_include_path, find_include_path
+
+from tvmconv.errors import ReplayError
+from tvmconv.evaluate import Evaluator
+from tvmconv.records import Records
+from tvmconv.search import Sketch, Space
+from tvmconv.signature import parse_signature
+from tvmconv.target import Target
+from tvmconv.tasks import Compile, Describe
+from tvmconv.tuner import Tuner, TuneResult
+
+PROBLEM = parse_signature("conv1d-n1-i1x64-o1x64-k1-s1-d1-p0_0-g1-NXC-XIO-f32")
+TARGET = Target("fake", "x86-64", ())
+MACHINE = "fake machine"
+RIGHT, WRONG, CRASHES, HANGS, FAILS, INCOMPLETE = range(6)
+STEP_SECONDS = 2e-4
+SOURCE = r"""
+#include <stdlib.h>
+#include <time.h>
+#include <tvm/ffi/c_api.h>
+static DLTensor* tensor(TVMFFIAny value) { return (DLTensor*)((char*)value.v_obj + sizeof(TVMFFIObject)); }
+static long long now(void) {
+  struct timespec t;
+  clock_gettime(CLOCK_MONOTONIC, &t);
+  return t.tv_sec * 1000000000LL + t.tv_nsec;
+}
+int __tvm_ffi_tvmconv_kernel(void* self, const TVMFFIAny* args, int32_t count, TVMFFIAny* result) {
+  float *data = tensor(args[0])->data, factor = *(float*)tensor(args[1])->data, *output = tensor(args[2])->data;
+  long long end = now() + STEPS * 200000LL;
+  if (KIND == 2) abort();
+  while (KIND == 3) {}
+  for (int i = 0; i < (KIND == 5 ? 63 : 64); i++) output[i] = data[i] * factor + (KIND == 1);
+  while (now() < end) {}
+  return 0;
+}
+"""
+
+
+def sketch(*kinds: int, steps: int = 8) -> Sketch:
+    """Return a sketch whose default does the first of `kinds` in half of the most steps."""
+    return Sketch((kinds, tuple(range(1, steps + 1))), (kinds[0], (steps + 1) // 2))
+
+
+SPACES = {
+    "good": [Space("direct", 1, "exact", (sketch(RIGHT),)), Space("grouped", 1, "exact", (sketch(RIGHT, steps=12),))],
+    "bad": [Space("direct", 1, "exact", (sketch(RIGHT, WRONG, CRASHES, HANGS, FAILS, INCOMPLETE, steps=1),))],
+    "hopeless": [Space("direct", 1, "exact", (sketch(WRONG, CRASHES, steps=2),))],
+    "large": [Space("direct", 1, "exact", (sketch(RIGHT, steps=100),))],
+}
+
+
+def work(spaces: list[Space], task: Describe | Compile) -> Any:
+    """Stand in for `tvmconv.replay.work`."""
+    if isinstance(task, Describe):
+        return spaces
+    kind, steps = task.candidate.decisions
+    if kind == FAILS:
+        raise ReplayError("this one does not compile")
+    includes = [f"-I{find_include_path()}", f"-I{find_dlpack_include_path()}"]
+    source = Path(task.path).with_suffix(".c")
+    source.write_text(SOURCE)
+    subprocess.run(
+        ["cc", "-shared", "-fPIC", f"-DKIND={kind}", f"-DSTEPS={steps}", *includes, source, "-o", task.path], check=True
+    )
+    return None
+
+
+def good(task: Describe | Compile) -> Any:
+    """Work on the spaces without a bad candidate."""
+    return work(SPACES["good"], task)
+
+
+def bad(task: Describe | Compile) -> Any:
+    """Work on the space with every kind of bad candidate."""
+    return work(SPACES["bad"], task)
+
+
+def hopeless(task: Describe | Compile) -> Any:
+    """Work on the space without a good candidate."""
+    return work(SPACES["hopeless"], task)
+
+
+def large(task: Describe | Compile) -> Any:
+    """Work on a space that takes long to measure."""
+    return work(SPACES["large"], task)
+
+
+def tune(folder: Path, space: Any, trials: int | None, seconds: float | None = None, **others: Any) -> TuneResult:
+    """Tune `PROBLEM` over one of the spaces above; `others`: `progress`, `seed`."""
+    progress, seed = others.pop("progress", None), others.pop("seed", 0)
+    with Evaluator(jobs=2, threads=1, work=space) as evaluator:
+        tuner = Tuner(evaluator, TARGET, Records(folder), MACHINE, seed)
+        return tuner.run([PROBLEM], trials, seconds, progress)[0]
+
+
+def tune_until_interrupted(folder: Path) -> None:
+    """Tune for a minute or so, printing the number of trials."""
+    tune(folder, large, trials=100, progress=lambda state: print(state.trials, flush=True))

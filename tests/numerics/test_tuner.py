@@ -1,0 +1,184 @@
+"""The tuner: what it measures, keeps, rejects and survives; and a real problem tuned, recorded and replayed."""
+
+from __future__ import annotations
+
+import json
+import signal
+import subprocess
+import sys
+import warnings
+from dataclasses import replace
+from pathlib import Path
+
+import fake_candidates as fake
+import pytest
+
+from tvmconv import evaluate, tuner
+from tvmconv.errors import TargetError, TuningError, TvmconvWarning
+from tvmconv.measure import Check, measure
+from tvmconv.records import Records
+from tvmconv.replay import compile_recorded
+from tvmconv.search import Candidate
+from tvmconv.signature import format_signature, parse_signature
+from tvmconv.target import Target
+
+SIGNATURE = "conv2d-n1-i16x8x8-o32x8x8-k3x3-s1x1-d1x1-p1x1_1x1-g1-NXC-XIO-f32-bias"
+
+
+def trial_lines(folder: Path) -> list[dict]:
+    path = folder / "fake" / "trials" / f"{format_signature(fake.PROBLEM)}.jsonl"
+    return [json.loads(line) for line in path.read_text().splitlines()]
+
+
+def test_the_defaults_are_measured_first_and_the_fastest_wins(tmp_path: Path) -> None:
+    states: list[tuner.TuneProgress] = []
+    result = fake.tune(tmp_path, fake.good, trials=20, progress=states.append)  # all there are
+    lines = trial_lines(tmp_path)
+    assert [(line["algorithm"], line["decisions"]) for line in lines[:2]] == [("direct", [0, 4]), ("grouped", [0, 6])]
+    assert result.record is not None
+    assert result.record.candidate.decisions == (fake.RIGHT, 1)
+    assert result.record.default_seconds == pytest.approx(4 * fake.STEP_SECONDS, rel=0.3)
+    assert result.gain == pytest.approx(4, rel=0.3)
+    assert (result.trials, result.failures) == (20, ())
+    assert [state.trials for state in states] == list(range(1, 21))
+    assert states[0].default_seconds == states[0].best_seconds
+    assert states[-1].remaining == 0
+    # The other algorithm's best is kept as well, as it beats the default.
+    kept = {record["algorithm"]: record for record in map(json.loads, (tmp_path / "fake" / "records.jsonl").open())}
+    assert kept.keys() == {"direct", "grouped"}
+    assert all(record["seconds"] <= record["default_seconds"] for record in kept.values())
+
+
+def test_running_again_continues_and_measures_nothing_twice(tmp_path: Path) -> None:
+    fake.tune(tmp_path, fake.good, trials=6)
+    first = trial_lines(tmp_path)
+    assert len(first) == 6
+    assert fake.tune(tmp_path, fake.good, trials=6).trials == 6
+    assert trial_lines(tmp_path) == first
+    result = fake.tune(tmp_path, fake.good, trials=100)  # the space has 20
+    lines = trial_lines(tmp_path)
+    assert result.trials == len(lines) == 20
+    assert lines[:6] == first
+    assert len({(line["algorithm"], *line["decisions"]) for line in lines}) == 20
+
+
+def test_a_seed_gives_its_sequence(tmp_path: Path) -> None:
+    sequences = []
+    for run, seed in enumerate((0, 0, 1)):
+        fake.tune(tmp_path / str(run), fake.good, trials=10, seed=seed)
+        sequences.append([(line["algorithm"], line["decisions"]) for line in trial_lines(tmp_path / str(run))])
+    assert sequences[0] == sequences[1] != sequences[2]
+
+
+def test_bad_candidates_are_rejected_and_survived(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(evaluate, "MEASURE_SECONDS", 8.0)
+    with pytest.warns(TvmconvWarning) as caught:
+        result = fake.tune(tmp_path, fake.bad, trials=6)
+    statuses = {tuple(line["decisions"]): line["status"] for line in trial_lines(tmp_path)}
+    of_kind = {
+        fake.RIGHT: "ok", fake.WRONG: "wrong", fake.CRASHES: "crashed",
+        fake.HANGS: "timeout", fake.FAILS: "failed", fake.INCOMPLETE: "wrong",
+    }  # fmt: skip
+    assert statuses == {(kind, 1): status for kind, status in of_kind.items()}
+    messages = [str(warning.message) for warning in caught]
+    assert sum("is rejected, wrong" in message and "outputs differ" in message for message in messages) == 2
+    assert sum("is rejected, crashed" in message and "SIGABRT" in message for message in messages) == 1
+    assert result.record is not None
+    assert result.record.decisions[0] == fake.RIGHT
+    assert len(result.failures) == 5
+    # They are not tried again either.
+    assert fake.tune(tmp_path, fake.bad, trials=6).trials == len(trial_lines(tmp_path)) == 6
+
+
+def test_nothing_is_recorded_when_nothing_works(tmp_path: Path) -> None:
+    with pytest.warns(TvmconvWarning, match="no candidate works"):
+        result = fake.tune(tmp_path, fake.hopeless, trials=4)
+    assert (result.record, result.gain, len(result.failures)) == (None, None, 4)
+    assert Records(tmp_path).best(fake.PROBLEM, fake.TARGET) is None
+
+
+def test_an_interrupted_run_keeps_its_measurements_and_its_best(tmp_path: Path) -> None:
+    script = (
+        f"import sys, pathlib; sys.path.insert(0, {str(Path(fake.__file__).parent)!r})\n"
+        f"import fake_candidates; fake_candidates.tune_until_interrupted(pathlib.Path({str(tmp_path)!r}))"
+    )
+    process = subprocess.Popen(
+        [sys.executable, "-c", script], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
+    )
+    assert process.stdout is not None
+    for line in process.stdout:
+        if int(line) == 10:
+            process.send_signal(signal.SIGINT)
+            break
+    _, errors = process.communicate(timeout=120)
+    assert process.returncode != 0
+    assert "KeyboardInterrupt" in errors
+    before = trial_lines(tmp_path)
+    assert 10 <= len(before) < 100
+    record = Records(tmp_path).best(fake.PROBLEM, fake.TARGET)
+    assert record is not None
+    assert record.trials == len(before)
+    # A line cut short by a crash spoils neither the others nor the next.
+    path = tmp_path / "fake" / "trials" / f"{format_signature(fake.PROBLEM)}.jsonl"
+    path.write_text(path.read_text() + '{"algorithm": "dir')
+    with pytest.warns(TvmconvWarning, match=f"line {len(before) + 1} is ignored"):
+        result = fake.tune(tmp_path, fake.large, trials=len(before) + 2)
+    assert result.trials == len(before) + 2
+    lines = path.read_text().splitlines()
+    assert [json.loads(line) for line in lines[: len(before)]] == before
+    assert len(lines) == len(before) + 3
+    assert {json.loads(line)["status"] for line in lines[len(before) + 1 :]} == {"ok"}
+
+
+def test_seconds_limit_a_run(tmp_path: Path) -> None:
+    result = fake.tune(tmp_path, fake.large, trials=None, seconds=4)
+    assert 1 <= result.trials < 100
+    assert result.record is not None
+
+
+@pytest.mark.parametrize(
+    ("arguments", "error"),
+    [({"trials": 0}, TuningError), ({"seconds": 0.0}, TuningError), ({"target": "no-such-cpu"}, TargetError)],
+)
+def test_bad_budgets_and_targets(arguments: dict, error: type[Exception], tmp_path: Path) -> None:
+    with pytest.raises(error):
+        tuner.tune([fake.PROBLEM], records=Records(tmp_path), **arguments)
+
+
+def test_a_target_that_this_machine_cannot_run_is_refused(tmp_path: Path) -> None:
+    other = replace(fake.TARGET, features=("avx9000",))
+    with pytest.raises(TargetError, match="avx9000"):
+        tuner.tune([fake.PROBLEM], other, trials=1, records=Records(tmp_path))
+
+
+def test_a_real_problem_is_tuned_recorded_and_replayed(tmp_path: Path) -> None:
+    problem, target = parse_signature(SIGNATURE), Target.parse("host")
+    result = tuner.tune([problem, problem.with_(batch=0)], trials=10, records=Records(tmp_path / "records"))
+    assert len(result) == 1  # the empty problem has nothing to tune
+    assert result[0].failures == ()
+    record = Records(tmp_path / "records").best(problem, target)
+    assert record == result[0].record
+    assert record is not None
+    library = tmp_path / "kernel.so"
+    kernel = compile_recorded(problem, target, record, library)
+    assert kernel is not None
+    assert kernel.algorithm == record.algorithm
+    assert measure(Check(problem, kernel.numerical_class, str(library), 1.0)).seconds is not None
+
+
+def test_a_record_that_does_not_replay_is_warned_about(tmp_path: Path) -> None:
+    problem, target = parse_signature(SIGNATURE), Target.parse("host")
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        (result,) = tuner.tune([problem], trials=1, records=Records(tmp_path))
+    assert result.record is not None
+    right = result.record.candidate
+    for wrong in (
+        replace(right, sketch=99),
+        replace(right, decisions=right.decisions[1:]),
+        replace(right, decisions=(12345, *right.decisions[1:])),
+        Candidate("no-such-algorithm", 0, ()),
+    ):
+        record = replace(result.record, algorithm=wrong.algorithm, sketch=wrong.sketch, decisions=wrong.decisions)
+        with pytest.warns(TvmconvWarning, match="cannot be replayed"):
+            assert compile_recorded(problem, target, record, tmp_path / "kernel.so") is None

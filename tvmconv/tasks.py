@@ -1,0 +1,34 @@
+"""What the processes that build candidates are asked to do. Light to import: `tvmconv.replay` does it."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from .problem import Problem
+from .search import Candidate
+from .signature import format_signature
+from .target import Target
+
+
+@dataclass(frozen=True)
+class Describe:
+    """Return the search spaces of a problem."""
+
+    problem: Problem
+    target: Target
+
+    def __str__(self) -> str:
+        return f"the search spaces of {format_signature(self.problem)}"
+
+
+@dataclass(frozen=True)
+class Compile:
+    """Compile one candidate into the library `path`."""
+
+    problem: Problem
+    target: Target
+    candidate: Candidate
+    path: str
+
+    def __str__(self) -> str:
+        return f"compiling {self.candidate} of {format_signature(self.problem)}"
