@@ -11,13 +11,12 @@ import argparse
 import json
 import os
 import platform
-import statistics
 import sys
 import tempfile
 from dataclasses import asdict, dataclass
 from importlib.metadata import version
-from math import exp, log
 from pathlib import Path
+from statistics import geometric_mean
 
 from tvmconv import peak
 from tvmconv.builder import build
@@ -31,7 +30,7 @@ from tvmconv.workers import Worker
 
 from .measure import OURS, Task, measure
 
-PEERS = {"pytorch": ("torch",)}
+PEERS = {"pytorch": "torch", "pytorch_packed": "torch"}  # the package each comes with
 PACKAGES = ("tvmconv", "apache-tvm", "apache-tvm-ffi", "numpy")
 
 
@@ -132,28 +131,42 @@ def _print(rows: list[Row], peers: list[str], limits: peak.Peak | None) -> None:
         cells += [f"{_ratio(row, peer):.2f}" if peer in row.peers else "-" for peer in peers]
         table.append(cells)
     print_table(header, table)
-    for peer, mean in _means(rows, peers).items():
-        print(f"geometric mean of ({peer} time / our time): {mean:.3f}")
+    for peer, (medians, leasts) in _means(rows, peers).items():
+        print(
+            f"geometric mean of ({peer} time / our time): {medians:.3f} of the medians, {leasts:.3f} of the least times"
+        )
 
 
 def _ratio(row: Row, peer: str) -> float:
     return row.peers[peer].median / row.ours.median
 
 
-def _means(rows: list[Row], peers: list[str]) -> dict[str, float]:
-    ratios = {peer: [_ratio(row, peer) for row in rows if peer in row.peers] for peer in peers}
-    return {peer: exp(statistics.fmean(map(log, values))) for peer, values in ratios.items() if values}
+def _means(rows: list[Row], peers: list[str]) -> dict[str, tuple[float, float]]:
+    """Return the geometric means of the ratios of the medians, and of the least times, which a busy machine spoils less."""
+    means = {}
+    for peer in peers:
+        both = [row for row in rows if peer in row.peers]
+        if both:
+            leasts = [row.peers[peer].least / row.ours.least for row in both]
+            means[peer] = (geometric_mean(_ratio(row, peer) for row in both), geometric_mean(leasts))
+    return means
 
 
 def _report(rows: list[Row], arguments: argparse.Namespace, limits: peak.Peak | None) -> dict[str, object]:
-    packages = (*PACKAGES, *(package for peer in arguments.peer for package in PEERS[peer]))
+    packages = {*PACKAGES, *(PEERS[peer] for peer in arguments.peer)}
     return {
         "machine": {"cpu": model_name(), "threads": arguments.threads, "system": platform.platform()},
-        "versions": {"python": platform.python_version(), **{package: version(package) for package in packages}},
+        "versions": {
+            "python": platform.python_version(),
+            **{package: version(package) for package in sorted(packages)},
+        },
         "peak": asdict(limits) if limits else None,
         "rounds": arguments.rounds,
         "seconds": arguments.seconds,
-        "geometric_means": _means(rows, arguments.peer),
+        "geometric_means": {
+            peer: {"medians": medians, "leasts": leasts}
+            for peer, (medians, leasts) in _means(rows, arguments.peer).items()
+        },
         "rows": [asdict(row) for row in rows],
     }
 

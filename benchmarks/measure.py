@@ -54,7 +54,7 @@ def _prepared(library: str, signature: str, bundle: str) -> Callable[[], Any]:
     else:
         peer = import_module(f"{__package__}.peers.{library}")
         call = peer.prepare(problem, arrays)
-        answer = peer.to_numpy(call())
+        answer = peer.to_numpy(call(), problem)
     if not np.array_equal(answer.astype(np.float32), expected.astype(np.float32)):
         raise VerificationError(f"{library} computes something else for {signature}")
     return call
