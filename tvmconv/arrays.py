@@ -230,7 +230,8 @@ def _bfloat16() -> np.dtype:
 
 
 def _library(value: Any) -> Any:
-    """Return the module of the array library that `value` belongs to."""
+    """Return the module of the array library that `value` belongs to, None if it has none that takes DLPack."""
     if hasattr(value, "__array_namespace__"):
         return value.__array_namespace__()
-    return sys.modules.get(type(value).__module__.split(".")[0])
+    modules = (sys.modules.get(kind.__module__.split(".")[0]) for kind in type(value).__mro__)
+    return next((module for module in modules if hasattr(module, "from_dlpack")), None)

@@ -221,7 +221,7 @@ def test_results_are_of_the_callers_kind() -> None:
     assert result(array, "f32", np.zeros(1, np.float32)) is array
     half = result(np.zeros(SHAPE, np.uint16), "bf16", _values("bf16"))
     assert half.dtype == TYPES["bf16"]
-    assert type(result(array, "f32", tvm_ffi.from_dlpack(np.zeros(1, np.float32)))) is tvm_ffi.Tensor
+    assert isinstance(result(array, "f32", tvm_ffi.from_dlpack(np.zeros(1, np.float32))), tvm_ffi.Tensor)
     assert type(result(array, "f32", _Foreign(array))) is np.ndarray
 
 
