@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from itertools import count
 from pathlib import Path
 
 import numpy as np
@@ -13,12 +14,15 @@ from tvmconv.lowering import SYMBOL
 from tvmconv.problem import Problem
 from tvmconv.target import Target
 
+NUMBERS = count()
+
 
 def compile_and_call(
     problem: Problem, target: Target, folder: Path, arrays: fills.Arrays, choice: Choice | None = None
 ) -> np.ndarray:
     """Return the output for `arrays`."""
-    path = folder / "kernel.so"
+    # Each has its own name: a library of the same name that something still holds would be taken for this one.
+    path = folder / f"{next(NUMBERS)}.so"
     compile_problem(problem, target, path, choice=choice)
     output = np.full(problem.output_shape, 77, fills.numpy_dtype(problem.dtype))
     given = [arrays.data, arrays.filter, *([arrays.bias] if problem.bias else []), output]

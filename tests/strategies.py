@@ -27,7 +27,7 @@ class Call:
 
 @st.composite
 def calls(draw: st.DrawFn, *, largest: int = 9, channels: int = 3, bias: bool = True) -> Call:
-    """Draw a valid call with explicit pads: extents up to `largest`, up to `channels` channels a group."""
+    """Draw a valid call with explicit pads: extents up to `largest`, up to `channels` channels a group or groups of one."""
     op = draw(st.sampled_from(OPS))
     rank = draw(st.integers(1, 3))
 
@@ -43,8 +43,12 @@ def calls(draw: st.DrawFn, *, largest: int = 9, channels: int = 3, bias: bool = 
         natural = [s * (xx - 1) + span for s, xx, span in zip(strides, x, spans, strict=True)]
         begin = tuple(min(pb, n - 1) for pb, n in zip(begin, natural, strict=True))
         end = tuple(min(pe, n - pb - 1) for pe, n, pb in zip(end, natural, begin, strict=True))
-    groups = draw(st.sampled_from([1, 1, 2, 3]))
-    inputs, outputs = draw(st.integers(1, channels)), draw(st.integers(1, channels))
+    kind = draw(st.sampled_from(["dense", "grouped", "depthwise"]))
+    if kind == "depthwise":
+        groups, inputs, outputs = draw(st.integers(1, channels)), 1, draw(st.integers(1, 3))
+    else:
+        groups = 1 if kind == "dense" else draw(st.integers(2, 3))
+        inputs, outputs = draw(st.integers(1, channels)), draw(st.integers(1, channels))
     data_format, filter_format = draw(st.sampled_from(DATA_FORMATS)), draw(st.sampled_from(FILTER_FORMATS))
     batch, in_channels, out_channels = draw(st.integers(1, 2)), inputs * groups, outputs * groups
     filter_i, filter_o = (inputs, out_channels) if op == "convolution" else (outputs, in_channels)
