@@ -9,11 +9,12 @@ import warnings
 from collections.abc import Callable, Iterable, Mapping
 from pathlib import Path
 from types import NoneType
-from typing import Any, TypeVar
-
-from filelock import FileLock
+from typing import TYPE_CHECKING, Any, TypeVar
 
 from .errors import TvmconvWarning
+
+if TYPE_CHECKING:
+    from filelock import FileLock
 
 T = TypeVar("T")
 _JSON_NAMES = {
@@ -110,6 +111,8 @@ def fields(value: Any, kinds: Mapping[str, tuple[type, ...]]) -> dict[str, Any]:
 
 def lock(path: Path) -> FileLock:
     """Return the lock, to be used as a context, that excludes other writers of the files beside `path`."""
+    from filelock import FileLock  # comes with tvmconv[compile]; reading needs no lock
+
     path.parent.mkdir(parents=True, exist_ok=True)
     return FileLock(path.parent / ".lock")
 

@@ -66,6 +66,7 @@ def _tune(problems: list[Problem], targets: list[str], trials: int, seconds: flo
     from ..peak import measure
     from ..records import Records
 
+    parsed = parse_targets(targets)
     peak = measure(kernel_threads())
     with progress_line(peak.flops if peak else None) as progress:
-        tune_for(parse_targets(targets), problems, trials, seconds, Records(), progress)
+        tune_for(parsed, problems, trials, seconds, Records(), progress)
