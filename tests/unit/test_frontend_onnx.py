@@ -182,7 +182,8 @@ def nodes(draw):
 
 def test_equals_onnxruntime():
     """Every node that onnxruntime runs gives its answer, or is refused for a stated reason."""
-    onnxruntime = pytest.importorskip("onnxruntime")
+    # Older ones compute nonsense for outputs longer than there is data for, which this one refuses.
+    onnxruntime = pytest.importorskip("onnxruntime", minversion="1.31")
     onnxruntime.set_default_logger_severity(4)
     errors = onnxruntime.capi.onnxruntime_pybind11_state
     equal = 0
