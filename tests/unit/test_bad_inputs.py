@@ -339,7 +339,7 @@ MODELS = [
     (conv_model, {"batch": 2}, "batch 2 was given, but no input of the model has a free dimension 0"),
     (two_free_dimensions, {"batch": 2}, "dimension 0 is not the same in all inputs: M, N"),
     (node_without_filter, {}, "Conv node 'conv' lacks its inputs or its output"),
-    (lambda: after("Mystery"), {}, "finds no shape for its data 'a'"),
+    (lambda: after("Mystery"), {}, "finds no shape for its data 'a'; declare it in the model"),
     (broken_before, {}, "shape inference fails: .*MatMul"),
     (untyped_attribute, {}, "strides is None; it must be a sequence"),
     (lambda: conv_model(strides=[1]), {}, r"Conv node 'conv': strides is \[1\], 1 numbers; 2 are needed"),

@@ -294,6 +294,31 @@ def test_subgraphs_and_functions(tmp_path):
     assert read_one(proto, tmp_path).out_spatial == (6, 6)
 
 
+def test_loops(tmp_path):
+    """A body has the shapes that it declares, and those of what it scans."""
+    conv = helper.make_node("Conv", ["v", "w"], ["v2"], name="conv", pads=[1, 1, 1, 1])
+    turn = [value("i", (), TensorProto.INT64), value("c", (), TensorProto.BOOL)]
+    weights = [weight("w", (3, 3, 3, 3))]
+
+    def loop(shape):
+        body = helper.make_graph(
+            [conv, helper.make_node("Identity", ["c"], ["c2"])],
+            "body",
+            [*turn, value("v", shape)],
+            [value("c2", (), TensorProto.BOOL), value("v2", shape)],
+        )
+        node = helper.make_node("Loop", ["n", "go", "x"], ["y"], body=body)
+        inputs = [value("n", (), TensorProto.INT64), value("go", (), TensorProto.BOOL), value("x", (1, 3, 8, 8))]
+        return model([node], inputs, weights=weights)
+
+    body = helper.make_graph([conv], "body", [value("v", None)], [value("v2", None)])
+    node = helper.make_node("Scan", ["xs"], ["ys"], body=body, num_scan_inputs=1)
+    scan = model([node], [value("xs", (5, 1, 3, 8, 8))], weights=weights)
+    assert read_one(scan, tmp_path) == read_one(loop((1, 3, 8, 8)), tmp_path)
+    with pytest.raises(SourceError, match="finds no shape for its data 'v'; declare it in the model"):
+        read_one(loop(None), tmp_path)
+
+
 def test_other_operators_of_the_same_name_are_not_ours(tmp_path):
     proto = conv_model()
     proto.graph.node.append(helper.make_node("Conv", ["y"], ["z"], domain="com.example"))

@@ -146,7 +146,7 @@ class _Reader:
 
     def _hint(self) -> str:
         if not self._free:
-            return ""
+            return "; declare it in the model (an entry of graph.value_info)"
         return (
             f". The model leaves free: {', '.join(self._free)}. Kernels are built for exact shapes: give a free batch "
             "(dimension 0) with --batch N, and fix other dimensions in the model, for example with "
