@@ -14,12 +14,13 @@ from tvm_ffi.libinfo import find_dlpack_include_path, find_include_path
 
 from tvmconv.errors import ReplayError
 from tvmconv.evaluate import Evaluator
+from tvmconv.problem_tuner import Session, TuneResult
 from tvmconv.records import Records
 from tvmconv.search import Sketch, Space
 from tvmconv.signature import parse_signature
 from tvmconv.target import Target
 from tvmconv.tasks import Compile, Describe
-from tvmconv.tuner import Tuner, TuneResult
+from tvmconv.tuner import tune_all
 
 PROBLEM = parse_signature("conv1d-n1-i1x64-o1x64-k1-s1-d1-p0_0-g1-NXC-XIO-f32")
 TARGET = Target("fake", "x86-64", ())
@@ -101,8 +102,8 @@ def tune(folder: Path, space: Any, trials: int | None, seconds: float | None = N
     """Tune `PROBLEM` over one of the spaces above; `others`: `progress`, `seed`."""
     progress, seed = others.pop("progress", None), others.pop("seed", 0)
     with Evaluator(jobs=2, threads=1, work=space) as evaluator:
-        tuner = Tuner(evaluator, TARGET, Records(folder), MACHINE, seed)
-        return tuner.run([PROBLEM], trials, seconds, progress)[0]
+        session = Session(evaluator, TARGET, Records(folder), MACHINE, seed)
+        return tune_all(session, [PROBLEM], trials, seconds, progress)[0]
 
 
 def tune_until_interrupted(folder: Path) -> None:

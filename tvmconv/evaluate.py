@@ -77,24 +77,17 @@ class Evaluator:
         return spaces
 
     def trials(
-        self, problem: Problem, target: Target, spaces: Sequence[Space], candidates: Sequence[Candidate], best: float
+        self, problem: Problem, target: Target, spaces: Sequence[Space], candidates: Sequence[Candidate]
     ) -> Iterator[Trial]:
-        """Build the candidates, then measure and yield them one by one, in their order.
-
-        Parameters
-        ----------
-        best
-            Seconds of the fastest candidate until now; ``math.inf`` if there is none.
-        """
+        """Build the candidates, then measure and yield them one by one, in their order."""
         by_name = {space.algorithm: space for space in spaces}
         for candidate, built in zip(candidates, self._build(problem, target, candidates), strict=True):
             space = by_name[candidate.algorithm]
             if isinstance(built, ReplayError | WorkerDiedError | TimeoutExceededError):
                 trial = Trial(candidate, space.version, _status(built), None, str(built)[-_DETAIL:])
             else:
-                trial = self._measure(problem, space, candidate, built, best)
+                trial = self._measure(problem, space, candidate, built)
                 built.unlink()
-            best = min(best, trial.cost)
             yield trial
 
     def race(self, problem: Problem, target: Target, candidates: Sequence[Candidate]) -> list[float]:
@@ -113,8 +106,8 @@ class Evaluator:
         seconds: list[float] = self._measurer.call(Race(problem, tuple(paths)), _limit(problem) * len(paths))
         return seconds
 
-    def _measure(self, problem: Problem, space: Space, candidate: Candidate, path: Path, best: float) -> Trial:
-        check = Check(problem, space.numerical_class, str(path), best)
+    def _measure(self, problem: Problem, space: Space, candidate: Candidate, path: Path) -> Trial:
+        check = Check(problem, space.numerical_class, str(path))
         try:
             measured: Measured = self._measurer.call(check, _limit(problem))
         except (WorkerDiedError, TimeoutExceededError) as error:

@@ -18,18 +18,16 @@ import tvm_ffi
 
 from .fills import Arrays, exact_case
 from .problem import Problem
+from .quiet import Least, least
 from .signature import format_signature
-from .timing import sample_call, time_call
 
-# Long enough for the least of some dozens of calls of most kernels, short beside building the candidate.
-TRIAL_SECONDS = 0.02
-# A candidate that is this many times slower than the fastest in its best of a few calls is not timed any longer.
-HOPELESS, FEW = 1.5, 3
-# A finalist's turn, and how many turns each takes: a neighbour's burst of work spoils few of them. Slow kernels take
-# fewer, so that a race ends.
-TURN_SECONDS = 0.01
+# Long enough for the least of some dozens of calls of most kernels, short beside building the candidate; and how long
+# to wait for a busy neighbour.
+TRIAL_SECONDS, TRIAL_PATIENCE = 0.02, 0.5
+# A race: how long one finalist's turn is, how many turns each takes, and when to stop in any case.
+TURN_SECONDS, TURN_PATIENCE = 0.01, 0.1
 TURNS, LEAST_TURNS = 15, 3
-RACE_SECONDS = 3.0
+RACE_SECONDS = 6.0
 # Relative L2 errors that are allowed to transforms (Winograd), as oneDNN's own tests do.
 TRANSFORM_ERROR = {"f32": 2e-5, "f16": 7e-3, "bf16": 6e-2}
 _ALIGNMENT = 64
@@ -45,14 +43,11 @@ class Check:
         What it computes, and how its answer may differ.
     path
         The library.
-    best
-        Seconds of the fastest candidate until now; ``math.inf`` if there is none.
     """
 
     problem: Problem
     numerical_class: str
     path: str
-    best: float
 
     def __str__(self) -> str:
         return f"measuring {format_signature(self.problem)}"
@@ -102,16 +97,7 @@ def measure(task: Check | Race) -> Measured | list[float]:
     wrong = difference(output.view(expected.dtype), expected, task.numerical_class, task.problem.dtype)
     if wrong:
         return Measured(None, wrong)
-    few = min(_seconds(call) for _ in range(FEW))
-    if few > HOPELESS * task.best:
-        return Measured(few)
-    return Measured(time_call(call, TRIAL_SECONDS).least)
-
-
-def _seconds(call: Callable[[], object]) -> float:
-    start = time.perf_counter()
-    call()
-    return time.perf_counter() - start
+    return Measured(least(call, TRIAL_SECONDS, TRIAL_PATIENCE).seconds)
 
 
 def difference(got: npt.NDArray[Any], expected: npt.NDArray[Any], numerical_class: str, dtype: str) -> str:
@@ -134,13 +120,21 @@ def difference(got: npt.NDArray[Any], expected: npt.NDArray[Any], numerical_clas
 
 
 def _race(task: Race) -> list[float]:
+    """Return each library's median of its turns' least, of the undisturbed turns if there are any."""
     calls = [_ready(task.problem, path)[2] for path in task.paths]
-    samples: list[list[float]] = [[] for _ in calls]
+    turns: list[list[Least]] = [[] for _ in calls]
     end = time.perf_counter() + RACE_SECONDS
-    while len(samples[0]) < LEAST_TURNS or (len(samples[0]) < TURNS and time.perf_counter() < end):
-        for call, of_call in zip(calls, samples, strict=True):
-            of_call.append(min(sample_call(call, TURN_SECONDS)))
-    return [median(of_call) for of_call in samples]
+    while len(turns[0]) < LEAST_TURNS or (min(map(_quiet, turns)) < TURNS and time.perf_counter() < end):
+        for call, of_call in zip(calls, turns, strict=True):
+            of_call.append(least(call, TURN_SECONDS, TURN_PATIENCE))
+    return [
+        median([turn.seconds for turn in of_call if turn.quiet] or [turn.seconds for turn in of_call])
+        for of_call in turns
+    ]
+
+
+def _quiet(turns: list[Least]) -> int:
+    return sum(turn.quiet for turn in turns)
 
 
 def _ready(problem: Problem, path: str) -> tuple[npt.NDArray[Any], npt.NDArray[Any], Callable[[], object]]:

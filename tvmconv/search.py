@@ -44,6 +44,9 @@ class Candidate:
     sketch: int
     decisions: Decisions
 
+    def __str__(self) -> str:
+        return f"sketch {self.sketch} of {self.algorithm} with decisions {list(self.decisions)}"
+
 
 @dataclass(frozen=True)
 class Sketch:

@@ -4,30 +4,19 @@ from __future__ import annotations
 
 import os
 import time
-import warnings
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from datetime import datetime, timezone
-from importlib.metadata import version
 from math import inf
 
-from . import __version__
 from .cpu import cpu_features, kernel_threads, model_name
-from .errors import TargetError, TuningError, TvmconvError, TvmconvWarning
+from .errors import TargetError, TuningError
 from .evaluate import Evaluator
 from .problem import Problem
-from .records import Record, Records
-from .search import Candidate, Search, Space
-from .signature import format_signature
+from .problem_tuner import ProblemTuner, Session, TuneResult
+from .records import Records
 from .target import Target
-from .trials import Trial, TrialLog
 
 DEFAULT_TRIALS = 64
-# Built together, then measured one by one. Not the number of cores: the search would differ between machines.
-BATCH = 16
-FINALISTS = 4
-# The default schedule wins against one that is faster by less than this.
-GAIN = 0.01
 
 
 @dataclass(frozen=True)
@@ -55,35 +44,6 @@ class TuneProgress:
     default_seconds: float | None
     elapsed: float
     remaining: float | None
-
-
-@dataclass(frozen=True)
-class TuneResult:
-    """What tuning one problem gave.
-
-    Attributes
-    ----------
-    problem
-        The problem.
-    record
-        The winner; None if no candidate worked.
-    trials
-        Candidates measured, earlier runs included.
-    failures
-        Those of them that did not compile, crashed, hung or computed something else.
-    """
-
-    problem: Problem
-    record: Record | None
-    trials: int
-    failures: tuple[Trial, ...]
-
-    @property
-    def gain(self) -> float | None:
-        """How many times faster the winner is than the default schedule."""
-        if self.record is None or self.record.default_seconds is None:
-            return None
-        return self.record.default_seconds / self.record.seconds
 
 
 def tune(
@@ -141,186 +101,73 @@ def tune(
         trials = DEFAULT_TRIALS
     threads = kernel_threads()
     with Evaluator(jobs=len(os.sched_getaffinity(0)), threads=threads) as evaluator:
-        tuner = Tuner(
+        session = Session(
             evaluator,
             check_tunable(Target.parse(target) if isinstance(target, str) else target),
             Records() if records is None else records,
             f"{model_name()} ({threads} threads)",
             seed,
         )
-        return tuner.run([p for p in problems if not p.is_empty], trials, seconds, progress)
+        return tune_all(session, [p for p in problems if not p.is_empty], trials, seconds, progress)
 
 
-class Tuner:
-    """Tunes problems with one evaluator (see :func:`tune`).
+def tune_all(
+    session: Session,
+    problems: Sequence[Problem],
+    trials: int | None,
+    seconds: float | None,
+    progress: Callable[[TuneProgress], None] | None,
+) -> list[TuneResult]:
+    """Tune each problem, as :func:`tune` does, in a session of the caller's."""
+    clock = _Clock(len(problems), trials, seconds)
+    results = []
+    for number, problem in enumerate(problems, 1):
+        deadline = clock.share(number)
+        tuner = ProblemTuner(session, problem)
 
-    Parameters
-    ----------
-    evaluator
-        Builds and measures.
-    target, records, seed
-        As for :func:`tune`.
-    machine
-        What the measurements are marked with.
-    """
+        def report(tuner: ProblemTuner = tuner, number: int = number) -> None:
+            state = clock.state(tuner, number)
+            if progress is not None:
+                progress(state)
 
-    def __init__(self, evaluator: Evaluator, target: Target, records: Records, machine: str, seed: int) -> None:
-        self._evaluator = evaluator
-        self._target = target
-        self._records = records
-        self._machine = machine
-        self._seed = seed
-
-    def run(
-        self,
-        problems: Sequence[Problem],
-        trials: int | None,
-        seconds: float | None,
-        progress: Callable[[TuneProgress], None] | None,
-    ) -> list[TuneResult]:
-        """Tune each problem within the budget."""
-        start = time.monotonic()
-        end = inf if seconds is None else start + seconds
-        results = []
-        measured = 0
-        for number, problem in enumerate(problems, 1):
-            now = time.monotonic()
-            deadline = now + (end - now) / (len(problems) - number + 1)
-            run = _Run(self._evaluator, problem, self._target, self._records, self._machine, self._seed)
-
-            def report(run: _Run = run, number: int = number) -> None:
-                nonlocal measured
-                measured += 1
-                if progress is None:
-                    return
-                elapsed = time.monotonic() - start
-                left = end - time.monotonic()
-                if trials is not None:
-                    to_do = trials - len(run.trials) + trials * (len(problems) - number)
-                    left = min(left, elapsed / measured * to_do)
-                default = run.trials.get(run.default)
-                progress(
-                    TuneProgress(
-                        run.problem, number, len(problems), len(run.trials), trials,
-                        _finite(run.best), _finite(default.cost if default else inf), elapsed, _finite(max(left, 0.0)),
-                    )
-                )  # fmt: skip
-
-            results.append(run.tune(inf if trials is None else trials, deadline, report))
-        return results
+        results.append(tuner.tune(inf if trials is None else trials, deadline, report))
+    return results
 
 
-class _Run:
-    """The tuning of one problem."""
+class _Clock:
+    """The budget: each problem's share of the time, and how much is left."""
 
-    def __init__(
-        self, evaluator: Evaluator, problem: Problem, target: Target, records: Records, machine: str, seed: int
-    ) -> None:
-        self.problem = problem
-        self._evaluator, self._target, self._records = evaluator, target, records
-        self._machine, self._seed = machine, seed
-        self._spaces: list[Space] = evaluator.spaces(problem, target)
-        self._log = TrialLog(records.folder, problem, target, machine)
-        self.trials = {trial.candidate: trial for trial in self._log.read(self._spaces)}
+    def __init__(self, count: int, trials: int | None, seconds: float | None) -> None:
+        self._count, self._trials = count, trials
+        self._start = time.monotonic()
+        self._end = inf if seconds is None else self._start + seconds
+        self._measured = 0
 
-    @property
-    def default(self) -> Candidate:
-        """The schedule for zero trials."""
-        return self._spaces[0].defaults[0]
+    def share(self, number: int) -> float:
+        """Return the deadline of problem `number`, which starts now."""
+        now = time.monotonic()
+        return now + (self._end - now) / (self._count - number + 1)
 
-    @property
-    def best(self) -> float:
-        """Seconds of the fastest candidate."""
-        return min((trial.cost for trial in self.trials.values()), default=inf)
-
-    def tune(self, wanted: float, deadline: float, report: Callable[[], None]) -> TuneResult:
-        """Measure until there are `wanted` trials or the deadline has passed; record the winner."""
-        try:
-            self._search(wanted, deadline, report)
-        except KeyboardInterrupt:
-            self._crown()
-            raise
-        record = self._crown()
-        failures = tuple(trial for trial in self.trials.values() if trial.status != "ok")
-        return TuneResult(self.problem, record, len(self.trials), failures)
-
-    def _search(self, wanted: float, deadline: float, report: Callable[[], None]) -> None:
-        search = Search(self._spaces, self._seed, {trial.candidate: trial.cost for trial in self.trials.values()})
-        while len(self.trials) < wanted and (time.monotonic() < deadline or not self.trials):
-            candidates = search.propose(int(min(BATCH, wanted - len(self.trials))))
-            if not candidates:
-                return
-            for trial in self._evaluator.trials(self.problem, self._target, self._spaces, candidates, self.best):
-                self._log.append(trial)
-                self.trials[trial.candidate] = trial
-                search.tell(trial.candidate, trial.cost)
-                if trial.status in ("wrong", "crashed"):
-                    self._warn(f"{trial.candidate} is rejected, {trial.status}: {trial.detail}")
-                report()
-                if time.monotonic() >= deadline:
-                    return
-
-    def _crown(self) -> Record | None:
-        """Compare the fastest trials and the default in turns; record the winner, and other algorithms' best.
-
-        Another algorithm's best is of use when the winner's definition changes, if it beats the default.
-        """
-        old = self._records.best(self.problem, self._target)
-        if old is not None and old.trials == len(self.trials) and old.machine == self._machine:
-            return old
-        finalists = self._finalists()
-        if not finalists:
-            self._warn("no candidate works, so nothing is recorded")
-            return None
-        try:
-            medians = self._evaluator.race(self.problem, self._target, finalists)
-        except TvmconvError as error:
-            self._warn(f"the final comparison failed, so nothing is recorded: {error}")
-            return None
-        seconds = dict(zip(finalists, medians, strict=True))
-        default = seconds.get(self.default)
-        ranked = sorted(finalists, key=seconds.__getitem__)
-        if default is not None and default * (1 - GAIN) <= seconds[ranked[0]]:
-            ranked = [self.default]
-        winners: dict[str, Record] = {}
-        for candidate in ranked:
-            if default is None or seconds[candidate] <= default:
-                winners.setdefault(candidate.algorithm, self._record(candidate, seconds[candidate], default))
-        self._records.put(winners.values())
-        return winners[ranked[0].algorithm]
-
-    def _finalists(self) -> list[Candidate]:
-        """Return the fastest trials, every algorithm's fastest, and the default, of those that work."""
-        working = sorted(
-            (trial for trial in self.trials.values() if trial.status == "ok"), key=lambda trial: trial.cost
+    def state(self, tuner: ProblemTuner, number: int) -> TuneProgress:
+        """Return the progress after one more trial."""
+        self._measured += 1
+        now = time.monotonic()
+        remaining = self._end - now
+        if self._trials is not None:
+            to_do = self._trials - len(tuner.trials) + self._trials * (self._count - number)
+            remaining = min(remaining, (now - self._start) / self._measured * to_do)
+        default = tuner.trials.get(tuner.default)
+        return TuneProgress(
+            problem=tuner.problem,
+            number=number,
+            count=self._count,
+            trials=len(tuner.trials),
+            wanted=self._trials,
+            best_seconds=_finite(tuner.best),
+            default_seconds=None if default is None else default.seconds,
+            elapsed=now - self._start,
+            remaining=_finite(max(remaining, 0.0)),
         )
-        chosen = [trial.candidate for trial in working[:FINALISTS]]
-        algorithms = {candidate.algorithm for candidate in chosen}
-        for trial in working:
-            if trial.candidate.algorithm not in algorithms or trial.candidate == self.default:
-                algorithms.add(trial.candidate.algorithm)
-                chosen.append(trial.candidate)
-        return list(dict.fromkeys(chosen))
-
-    def _record(self, candidate: Candidate, seconds: float, default_seconds: float | None) -> Record:
-        return Record(
-            signature=format_signature(self.problem),
-            target=self._target.name,
-            algorithm=candidate.algorithm,
-            version=next(space.version for space in self._spaces if space.algorithm == candidate.algorithm),
-            sketch=candidate.sketch,
-            decisions=candidate.decisions,
-            seconds=_rounded(seconds),
-            default_seconds=None if default_seconds is None else _rounded(default_seconds),
-            trials=len(self.trials),
-            seed=self._seed,
-            machine=self._machine,
-            date=datetime.now(timezone.utc).date().isoformat(),
-            tools={"tvmconv": __version__, "apache-tvm": version("apache-tvm")},
-        )
-
-    def _warn(self, text: str) -> None:
-        warnings.warn(f"{format_signature(self.problem)}: {text}", TvmconvWarning, stacklevel=2)
 
 
 def check_tunable(target: Target) -> Target:
@@ -341,7 +188,3 @@ def check_tunable(target: Target) -> Target:
 
 def _finite(value: float) -> float | None:
     return value if value < inf else None
-
-
-def _rounded(seconds: float) -> float:
-    return float(f"{seconds:.4g}")

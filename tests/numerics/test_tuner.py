@@ -14,6 +14,8 @@ import fake_candidates as fake
 import pytest
 
 from tvmconv import evaluate, tuner
+from tvmconv.cli import main
+from tvmconv.cli.tune import progress_text
 from tvmconv.errors import TargetError, TuningError, TvmconvWarning
 from tvmconv.measure import Check, measure
 from tvmconv.records import Records
@@ -131,7 +133,7 @@ def test_an_interrupted_run_keeps_its_measurements_and_its_best(tmp_path: Path) 
 
 
 def test_seconds_limit_a_run(tmp_path: Path) -> None:
-    result = fake.tune(tmp_path, fake.large, trials=None, seconds=4)
+    result = fake.tune(tmp_path, fake.large, trials=None, seconds=2)
     assert 1 <= result.trials < 100
     assert result.record is not None
 
@@ -163,7 +165,34 @@ def test_a_real_problem_is_tuned_recorded_and_replayed(tmp_path: Path) -> None:
     kernel = compile_recorded(problem, target, record, library)
     assert kernel is not None
     assert kernel.algorithm == record.algorithm
-    assert measure(Check(problem, kernel.numerical_class, str(library), 1.0)).seconds is not None
+    assert measure(Check(problem, kernel.numerical_class, str(library))).seconds is not None
+
+
+def test_the_command(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    command = ["tune", SIGNATURE, "--trials", "2", "--records", str(tmp_path)]
+    assert main([*command, "--json"]) == 0
+    (facts,) = json.loads(capsys.readouterr().out)
+    record = Records(tmp_path).best(parse_signature(SIGNATURE), Target.parse("host"))
+    assert record is not None
+    assert (facts["signature"], facts["trials"], facts["failures"]) == (SIGNATURE, 2, 0)
+    assert (facts["seconds"], facts["default_seconds"]) == (record.seconds, record.default_seconds)
+    assert main(command) == 0
+    output = capsys.readouterr()
+    assert output.out.splitlines()[1].split()[:3] == [SIGNATURE, "direct", "2"]
+    assert output.err == ""
+    assert main([*command, "--target", "z80"]) == 2
+    assert "z80" in capsys.readouterr().err
+
+
+def test_the_progress_line() -> None:
+    problem = parse_signature(SIGNATURE)
+    seconds = problem.flops / 50e9
+    state = tuner.TuneProgress(problem, 3, 20, 12, 64, seconds, 2 * seconds, 10.0, 3725.0)
+    assert progress_text(state, 100e9) == (
+        f"12/64 trials, 1:02:05 left, best {seconds * 1e6:.1f} us, 50.0 GFLOP/s (50% of peak), {SIGNATURE}"
+    )
+    nothing = replace(state, wanted=None, best_seconds=None, default_seconds=None, remaining=65.0)
+    assert progress_text(nothing, None) == f"12 trials, 1:05 left, nothing works yet, {SIGNATURE}"
 
 
 def test_a_record_that_does_not_replay_is_warned_about(tmp_path: Path) -> None:

@@ -16,7 +16,8 @@ from .output import print_json, print_table
 from .parsing import add_command, add_json, add_sources, positive, positive_seconds, read_sources, whole
 
 if TYPE_CHECKING:
-    from ..tuner import TuneProgress, TuneResult
+    from ..problem_tuner import TuneResult
+    from ..tuner import TuneProgress
     from .parsing import Subparsers
 
 EXAMPLE = """\

@@ -1,0 +1,201 @@
+"""One problem tuned: candidates searched and measured, the fastest compared in turns, the winner recorded."""
+
+from __future__ import annotations
+
+import time
+import warnings
+from collections.abc import Callable
+from dataclasses import dataclass
+from datetime import datetime, timezone
+from importlib.metadata import version
+from math import inf
+
+from . import __version__
+from .errors import TvmconvError, TvmconvWarning
+from .evaluate import Evaluator
+from .problem import Problem
+from .records import Record, Records
+from .search import Candidate, Search, Space
+from .signature import format_signature
+from .target import Target
+from .trials import Trial, TrialLog
+
+# Built together, then measured one by one. Not the number of cores: the search would differ between machines.
+BATCH = 16
+FINALISTS = 4
+# The default schedule wins against one that is faster by less than this.
+GAIN = 0.01
+
+
+@dataclass(frozen=True)
+class TuneResult:
+    """What tuning one problem gave.
+
+    Attributes
+    ----------
+    problem
+        The problem.
+    record
+        The winner; None if no candidate worked.
+    trials
+        Candidates measured, earlier runs included.
+    failures
+        Those of them that did not compile, crashed, hung or computed something else.
+    """
+
+    problem: Problem
+    record: Record | None
+    trials: int
+    failures: tuple[Trial, ...]
+
+    @property
+    def gain(self) -> float | None:
+        """How many times faster the winner is than the default schedule."""
+        if self.record is None or self.record.default_seconds is None:
+            return None
+        return self.record.default_seconds / self.record.seconds
+
+
+@dataclass(frozen=True)
+class Session:
+    """What the tuning of several problems has in common.
+
+    Attributes
+    ----------
+    evaluator
+        Builds and measures.
+    target, records, seed
+        As for `tvmconv.tuner.tune`.
+    machine
+        What the measurements are marked with: CPU and threads.
+    """
+
+    evaluator: Evaluator
+    target: Target
+    records: Records
+    machine: str
+    seed: int
+
+
+class ProblemTuner:
+    """The tuning of one problem; it starts with the trials of earlier runs.
+
+    Attributes
+    ----------
+    problem
+        The problem.
+    trials
+        Every candidate measured until now.
+    """
+
+    def __init__(self, session: Session, problem: Problem) -> None:
+        self.problem = problem
+        self._session = session
+        self._spaces: list[Space] = session.evaluator.spaces(problem, session.target)
+        self._log = TrialLog(session.records.folder, problem, session.target, session.machine)
+        self.trials = {trial.candidate: trial for trial in self._log.read(self._spaces)}
+
+    @property
+    def default(self) -> Candidate:
+        """The schedule for zero trials."""
+        return self._spaces[0].defaults[0]
+
+    @property
+    def best(self) -> float:
+        """Seconds of the fastest candidate."""
+        return min((trial.cost for trial in self.trials.values()), default=inf)
+
+    def tune(self, wanted: float, deadline: float, report: Callable[[], None]) -> TuneResult:
+        """Measure until there are `wanted` trials or the deadline has passed; record the winner."""
+        try:
+            self._search(wanted, deadline, report)
+        except KeyboardInterrupt:
+            self._crown()
+            raise
+        record = self._crown()
+        failures = tuple(trial for trial in self.trials.values() if trial.status != "ok")
+        return TuneResult(self.problem, record, len(self.trials), failures)
+
+    def _search(self, wanted: float, deadline: float, report: Callable[[], None]) -> None:
+        search = Search(
+            self._spaces, self._session.seed, {trial.candidate: trial.cost for trial in self.trials.values()}
+        )
+        while len(self.trials) < wanted and (time.monotonic() < deadline or not self.trials):
+            candidates = search.propose(int(min(BATCH, wanted - len(self.trials))))
+            if not candidates:
+                return
+            for trial in self._session.evaluator.trials(self.problem, self._session.target, self._spaces, candidates):
+                self._log.append(trial)
+                self.trials[trial.candidate] = trial
+                search.tell(trial.candidate, trial.cost)
+                if trial.status in ("wrong", "crashed"):
+                    self._warn(f"{trial.candidate} is rejected, {trial.status}: {trial.detail}")
+                report()
+                if time.monotonic() >= deadline:
+                    return
+
+    def _crown(self) -> Record | None:
+        """Compare the fastest trials and the default in turns; record the winner, and other algorithms' best.
+
+        Another algorithm's best is of use when the winner's definition changes, if it beats the default.
+        """
+        old = self._session.records.best(self.problem, self._session.target)
+        if old is not None and old.trials == len(self.trials) and old.machine == self._session.machine:
+            return old
+        finalists = self._finalists()
+        if not finalists:
+            self._warn("no candidate works, so nothing is recorded")
+            return None
+        try:
+            medians = self._session.evaluator.race(self.problem, self._session.target, finalists)
+        except TvmconvError as error:
+            self._warn(f"the final comparison failed, so nothing is recorded: {error}")
+            return None
+        seconds = dict(zip(finalists, medians, strict=True))
+        default = seconds.get(self.default)
+        ranked = sorted(finalists, key=seconds.__getitem__)
+        if default is not None and default * (1 - GAIN) <= seconds[ranked[0]]:
+            ranked = [self.default]
+        winners: dict[str, Record] = {}
+        for candidate in ranked:
+            if default is None or seconds[candidate] <= default:
+                winners.setdefault(candidate.algorithm, self._record(candidate, seconds[candidate], default))
+        self._session.records.put(winners.values())
+        return winners[ranked[0].algorithm]
+
+    def _finalists(self) -> list[Candidate]:
+        """Return the fastest trials, every algorithm's fastest, and the default, of those that work."""
+        working = sorted(
+            (trial for trial in self.trials.values() if trial.status == "ok"), key=lambda trial: trial.cost
+        )
+        chosen = [trial.candidate for trial in working[:FINALISTS]]
+        algorithms = {candidate.algorithm for candidate in chosen}
+        for trial in working:
+            if trial.candidate.algorithm not in algorithms or trial.candidate == self.default:
+                algorithms.add(trial.candidate.algorithm)
+                chosen.append(trial.candidate)
+        return list(dict.fromkeys(chosen))
+
+    def _record(self, candidate: Candidate, seconds: float, default_seconds: float | None) -> Record:
+        return Record(
+            signature=format_signature(self.problem),
+            target=self._session.target.name,
+            algorithm=candidate.algorithm,
+            version=next(space.version for space in self._spaces if space.algorithm == candidate.algorithm),
+            sketch=candidate.sketch,
+            decisions=candidate.decisions,
+            seconds=_rounded(seconds),
+            default_seconds=None if default_seconds is None else _rounded(default_seconds),
+            trials=len(self.trials),
+            seed=self._session.seed,
+            machine=self._session.machine,
+            date=datetime.now(timezone.utc).date().isoformat(),
+            tools={"tvmconv": __version__, "apache-tvm": version("apache-tvm")},
+        )
+
+    def _warn(self, text: str) -> None:
+        warnings.warn(f"{format_signature(self.problem)}: {text}", TvmconvWarning, stacklevel=2)
+
+
+def _rounded(seconds: float) -> float:
+    return float(f"{seconds:.4g}")
