@@ -61,8 +61,8 @@ def view(name: str, value: Any) -> tuple[np.ndarray, str]:
     )
 
 
-def kernel_input(name: str, value: Any, dtype: str, shape: tuple[int, ...]) -> Any:
-    """Return a caller's array as something a kernel of this type and shape can be called with.
+def kernel_input(name: str, value: Any, dtype: str, shape: tuple[int, ...]) -> np.ndarray:
+    """Return a caller's array as one that a kernel of this type and shape can be called with.
 
     Raises
     ------
@@ -79,7 +79,7 @@ def kernel_input(name: str, value: Any, dtype: str, shape: tuple[int, ...]) -> A
     return value if value.flags.carray and value.size else _readable(value)
 
 
-def kernel_output(value: Any, dtype: str, shape: tuple[int, ...], inputs: Iterable[Any]) -> np.ndarray:
+def kernel_output(value: Any, dtype: str, shape: tuple[int, ...], inputs: Iterable[np.ndarray]) -> np.ndarray:
     """Return a caller's `out` as an array that a kernel of this type and shape can write to.
 
     Raises
@@ -99,7 +99,7 @@ def kernel_output(value: Any, dtype: str, shape: tuple[int, ...], inputs: Iterab
     if not array.flags.carray:
         raise InputError("out must be C-contiguous and aligned to its elements; make it with numpy.empty")
     for other in inputs:
-        if np.may_share_memory(array, other if isinstance(other, np.ndarray) else np.from_dlpack(other)):
+        if np.may_share_memory(array, other):
             raise InputError("out shares memory with an input, which the kernel still reads; give an array of its own")
     return array
 
@@ -180,37 +180,39 @@ def _view_bfloat16(name: str, value: Any, refusal: Exception) -> tuple[np.ndarra
         raise InputError(f"{name} cannot be read through DLPack: {error}") from error
     if str(tensor.dtype) != "bfloat16":
         raise InputError(f"{name} has type {tensor.dtype}; kernels take {_ALLOWED} ({refusal})") from refusal
-    return np.asarray(_Bits(tensor)), "bf16"
+    bits = _Memory(
+        tensor,
+        KERNEL_TYPES["bf16"],
+        tuple(tensor.shape),
+        tuple(2 * stride for stride in tensor.strides),
+        tensor.data_ptr(),
+    )
+    array = np.asarray(bits)
+    array.flags.writeable = False  # it may be of an immutable kind
+    return array, "bf16"
 
 
-class _Bits:
-    """A bfloat16 tensor of tvm-ffi as NumPy reads it: its bits, read-only, since it may be immutable."""
+class _Memory:
+    """Memory of `owner` that NumPy reads and writes as an array, whatever `owner` says of itself."""
 
-    def __init__(self, tensor: Any) -> None:
-        self.tensor = tensor  # NumPy's view keeps this object, and so the caller's memory
+    def __init__(
+        self, owner: Any, dtype: np.dtype[Any], shape: tuple[int, ...], strides: tuple[int, ...], address: int
+    ) -> None:
+        self.owner = owner  # NumPy's array keeps this object, and so the caller's memory
         self.__array_interface__ = {
-            "version": 3,
-            "typestr": KERNEL_TYPES["bf16"].str,
-            "shape": tuple(tensor.shape),
-            "strides": tuple(2 * stride for stride in tensor.strides),
-            "data": (tensor.data_ptr(), True),
-        }
+            "version": 3, "typestr": dtype.str, "shape": shape, "strides": strides, "data": (address, False)
+        }  # fmt: skip
 
 
-def _readable(array: np.ndarray) -> Any:
+def _readable(array: np.ndarray) -> np.ndarray:
     """Return `array` in a form that a kernel can read: a copy unless it is only read-only."""
     if array.size == 0:
         return _empty(array.shape, array.dtype)
     array = np.require(array, requirements=["C", "A"])
     if array.flags.writeable:
         return array
-    import tvm_ffi
-
-    try:
-        capsule = array.__dlpack__(max_version=(1, 0))
-    except TypeError:  # NumPy before 2.1 exports no read-only array
-        return array.copy()
-    return tvm_ffi.from_dlpack(capsule)
+    # NumPy exports no read-only array in the way kernels are called; kernels do not write to inputs.
+    return np.asarray(_Memory(array, array.dtype, array.shape, array.strides, array.ctypes.data))
 
 
 def _empty(shape: tuple[int, ...], dtype: np.dtype[Any]) -> np.ndarray:
