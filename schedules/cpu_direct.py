@@ -25,6 +25,7 @@ def space(sch: Schedule, definition: Definition, target: Target) -> list[Schedul
     sketches = []
     for vectors in vector_counts(definition.windows[0], target)[:3]:
         sketch = sch.copy()
+        steps.choose(sketch, [vectors], vectors)  # no choice, but records then tell which sketch they are of
         steps.fill(sketch)
         for window in definition.windows:
             _schedule(sketch, window, vectors, target)
