@@ -78,7 +78,7 @@ def test_bad_input_is_one_clear_line(
         ["sig", "convolution", "--data", "1xx2"],
         ["sig", "convolution", "--data", "1,2"],
         ["sig", "convolution", "--groups", "0"],
-        ["sig", "convolution", "--groups", "١"],
+        ["sig", "convolution", "--groups", "\u0661"],
         ["sig", "convolution", "--dtype", "f64"],
         ["build"],
         ["build", "x.onnx"],

@@ -52,7 +52,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     int
         The exit code (see ``tvmconv --help``).
     """
-    arguments = _parser().parse_args(argv)
+    arguments = parser().parse_args(argv)
     try:
         with warnings.catch_warnings():
             _show_warnings(arguments.command)
@@ -71,18 +71,19 @@ def main(argv: Sequence[str] | None = None) -> int:
         return _exit_code(error)
 
 
-def _parser() -> argparse.ArgumentParser:
-    parser = argparse.ArgumentParser(
+def parser() -> argparse.ArgumentParser:
+    """Return the parser of all commands."""
+    result = argparse.ArgumentParser(
         prog="tvmconv",
         description="An ahead-of-time compiler for convolutions: tuned kernels for exact shapes, shipped as bundles.",
         epilog=EXIT_CODES,
         formatter_class=argparse.RawDescriptionHelpFormatter,
     )
-    parser.add_argument("--version", action="version", version=f"tvmconv {__version__}")
-    subparsers = parser.add_subparsers(dest="command", metavar="COMMAND", required=True)
+    result.add_argument("--version", action="version", version=f"tvmconv {__version__}")
+    subparsers = result.add_subparsers(dest="command", metavar="COMMAND", required=True)
     for name in COMMANDS:
         import_module(f"{__name__}.{name}").add_parser(subparsers)
-    return parser
+    return result
 
 
 def _show_warnings(command: str) -> None:
