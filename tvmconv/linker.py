@@ -7,15 +7,13 @@ kernel gives the same bytes, wherever and whenever it is linked.
 from __future__ import annotations
 
 import os
-import shutil
-import subprocess
 import tempfile
 from functools import cache
 from importlib.resources import files
 from pathlib import Path
 from typing import Any
 
-from .errors import ToolchainError
+from .toolchain import run_compiler
 
 # Only what a caller looks up is visible. TVM's runtime, when it is in the process, fills the launcher's
 # four slots of every library it can find them in; hidden, they stay ours.
@@ -33,7 +31,6 @@ _LINK_FLAGS = (
     "-fno-use-linker-plugin",
 )
 _COMPILE_FLAGS = ("-std=gnu11", "-O2", "-g0", "-fPIC", "-fopenmp", "-fvisibility=hidden", "-Wall", "-Werror")
-_COMPILERS = ("cc", "gcc", "clang")
 
 
 def link(executable: Any, path: str | os.PathLike[str]) -> None:
@@ -60,7 +57,7 @@ def link(executable: Any, path: str | os.PathLike[str]) -> None:
         (work / "exports.map").write_text(_EXPORTS)
         # Names relative to the folder: its own name must not reach the linker.
         command = (*_LINK_FLAGS, "-Wl,--version-script=exports.map", "-o", "kernel.so", "kernel.o", "launcher.o")
-        _run(command, work)
+        run_compiler(command, work)
         os.replace(work / "kernel.so", path)
 
 
@@ -73,27 +70,5 @@ def _launcher_object() -> bytes:
     with tempfile.TemporaryDirectory(prefix="tvmconv-") as folder:
         work = Path(folder)
         (work / "launcher.c").write_bytes(files("tvmconv.runtime").joinpath("launcher.c").read_bytes())
-        _run((*_COMPILE_FLAGS, *includes, "-c", "launcher.c", "-o", "launcher.o"), work)
+        run_compiler((*_COMPILE_FLAGS, *includes, "-c", "launcher.c", "-o", "launcher.o"), work)
         return (work / "launcher.o").read_bytes()
-
-
-@cache
-def _compiler() -> str:
-    for name in _COMPILERS:
-        found = shutil.which(name)
-        if found:
-            return found
-    raise ToolchainError(
-        f"there is no C compiler: none of {', '.join(_COMPILERS)} is on the PATH; "
-        "install one, with OpenMP (Debian, Ubuntu: apt install gcc libc6-dev; Fedora: dnf install gcc)"
-    )
-
-
-def _run(arguments: tuple[str, ...], folder: Path) -> None:
-    command = (_compiler(), *arguments)
-    result = subprocess.run(command, cwd=folder, capture_output=True, text=True)
-    if result.returncode:
-        raise ToolchainError(
-            f"the C compiler failed ({' '.join(command)}), with:\n{(result.stderr or result.stdout).strip()}\n"
-            "tvmconv needs a C compiler with OpenMP (Debian, Ubuntu: apt install gcc libc6-dev)"
-        )

@@ -6,8 +6,6 @@ A small C program finds them, so this needs the C compiler of the machine; witho
 from __future__ import annotations
 
 import ctypes
-import shutil
-import subprocess
 import tempfile
 import time
 from collections.abc import Callable
@@ -16,6 +14,9 @@ from functools import cache
 from pathlib import Path
 
 import numpy as np
+
+from .errors import ToolchainError
+from .toolchain import run_compiler
 
 SOURCE = Path(__file__).parent / "runtime" / "peak.c"
 FLAGS = ("-O3", "-march=native", "-ffp-contract=fast", "-fopenmp", "-shared", "-fPIC")
@@ -54,15 +55,12 @@ def measure(threads: int) -> Peak | None:
     Peak or None
         None when this machine has no C compiler that builds an OpenMP library.
     """
-    compiler = shutil.which("cc")
-    if compiler is None:
-        return None
     with tempfile.TemporaryDirectory(prefix="tvmconv-peak-") as folder:
-        path = Path(folder) / "peak.so"
-        done = subprocess.run([compiler, *FLAGS, str(SOURCE), "-o", str(path)], capture_output=True, check=False)
-        if done.returncode:
+        try:
+            run_compiler((*FLAGS, str(SOURCE), "-o", "peak.so"), Path(folder))
+        except ToolchainError:
             return None
-        library = ctypes.CDLL(str(path))
+        library = ctypes.CDLL(str(Path(folder) / "peak.so"))
     operations, reads = library.tvmconv_operations_per_second, library.tvmconv_bytes_per_second
     operations.restype = reads.restype = ctypes.c_double
     pointer, sink = ctypes.c_void_p, ctypes.byref(ctypes.c_float())

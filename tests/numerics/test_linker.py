@@ -20,6 +20,7 @@ from tvm_ffi.libinfo import find_dlpack_include_path, find_include_path
 from tvmconv import linker
 from tvmconv.errors import ToolchainError
 from tvmconv.lowering import SYMBOL
+from tvmconv.toolchain import run_compiler
 
 TARGET = {"kind": "llvm", "mcpu": "x86-64-v3"}
 SIZE = 64
@@ -207,14 +208,10 @@ print(failed, (outputs == 4).all())
 
 def test_no_compiler(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     monkeypatch.setattr(shutil, "which", lambda name: None)
-    linker._compiler.cache_clear()
-    try:
-        with pytest.raises(ToolchainError, match=r"no C compiler.*apt install gcc"):
-            linker._run((), tmp_path)
-    finally:
-        linker._compiler.cache_clear()
+    with pytest.raises(ToolchainError, match=r"no C compiler.*apt install gcc"):
+        run_compiler((), tmp_path)
 
 
 def test_failing_compiler(tmp_path: Path) -> None:
     with pytest.raises(ToolchainError, match=r"(?s)C compiler failed.*no-such-file.*apt install gcc"):
-        linker._run(("no-such-file.c",), tmp_path)
+        run_compiler(("no-such-file.c",), tmp_path)

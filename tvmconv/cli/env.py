@@ -5,7 +5,6 @@ from __future__ import annotations
 import argparse
 import os
 import platform
-import shutil
 import subprocess
 import sys
 from importlib.metadata import PackageNotFoundError, version
@@ -64,8 +63,12 @@ def _package(name: str) -> str:
 
 
 def _compiler() -> str:
-    path = shutil.which("cc")
-    if path is None:
+    from ..errors import ToolchainError
+    from ..toolchain import find_compiler
+
+    try:
+        path = find_compiler()
+    except ToolchainError:
         return ABSENT
     done = subprocess.run([path, "--version"], capture_output=True, text=True, check=False)
     return f"{path}: {(done.stdout or done.stderr).partition(chr(10))[0]}"

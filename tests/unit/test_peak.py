@@ -1,0 +1,22 @@
+"""The machine's peak: measured once, plausible, and unknown without a C compiler."""
+
+from __future__ import annotations
+
+import shutil
+
+import pytest
+
+from tvmconv import peak
+
+
+def test_it_is_measured_once_a_process() -> None:
+    limits = peak.measure(1)
+    assert limits is not None and limits.threads == 1
+    # Any x86-64 core of this century, and any yet to come.
+    assert 1e9 < limits.flops < 1e13 and 1e8 < limits.bandwidth < 1e13
+    assert peak.measure(1) is limits
+
+
+def test_without_a_compiler_it_is_unknown(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(shutil, "which", lambda name: None)
+    assert peak.measure.__wrapped__(1) is None
