@@ -22,6 +22,7 @@ KERNEL_TYPES: dict[str, np.dtype[Any]] = {
     "f16": np.dtype(np.float16),
     "bf16": np.dtype(np.uint16),
 }
+_BITS = KERNEL_TYPES["bf16"]
 _NAMES = {np.dtype(np.float32): "f32", np.dtype(np.float16): "f16"}
 _ALLOWED = "float32, float16 and bfloat16"
 # DLPack's numbers of devices whose memory the CPU reads: its own, and pinned memory of CUDA and ROCm.
@@ -49,6 +50,12 @@ def view(name: str, value: Any) -> tuple[np.ndarray, str]:
     InputError
         If it is no array, not in the CPU's memory, or not of one of the three types.
     """
+    if type(value) is np.ndarray:  # first and quickly what is met most
+        dtype = _NAMES.get(value.dtype)
+        if dtype == "bf16":
+            return value.view(_BITS), dtype
+        if dtype is not None:
+            return value, dtype
     if isinstance(value, np.ndarray):
         return _view_numpy(name, value)
     torch = sys.modules.get("torch")
@@ -69,9 +76,7 @@ def kernel_input(name: str, value: Any, dtype: str, shape: tuple[int, ...]) -> n
     InputError
         As for :func:`view`, and if the type or the shape is not the kernel's.
     """
-    given = _NAMES.get(value.dtype) if type(value) is np.ndarray else None
-    if given is None:
-        value, given = view(name, value)
+    value, given = view(name, value)
     if given != dtype:
         raise InputError(f"{name} has type {given}; this kernel takes {dtype}")
     if value.shape != shape:
@@ -94,9 +99,9 @@ def kernel_output(value: Any, dtype: str, shape: tuple[int, ...], inputs: Iterab
         raise InputError(
             f"out has shape {list(array.shape)} and type {given}; the result has shape {list(shape)} and type {dtype}"
         )
-    if not array.flags.writeable:
-        raise InputError("out is read-only; give an array that can be written")
     if not array.flags.carray:
+        if not array.flags.writeable:
+            raise InputError("out is read-only; give an array that can be written")
         raise InputError("out must be C-contiguous and aligned to its elements; make it with numpy.empty")
     for other in inputs:
         if np.may_share_memory(array, other):
@@ -126,12 +131,12 @@ def result(array: np.ndarray, dtype: str, like: Any) -> Any:
 def _view_numpy(name: str, array: np.ndarray) -> tuple[np.ndarray, str]:
     if isinstance(array, np.ma.MaskedArray):
         raise InputError(f"{name} is a masked array, and kernels know no masks; fill it first: {name}.filled(0)")
-    array = array if type(array) is np.ndarray else np.asarray(array)
+    array = np.asarray(array)
+    if array.dtype not in _NAMES and array.dtype.name == "bfloat16" and array.dtype.isnative:
+        _NAMES[array.dtype] = "bf16"  # of ml_dtypes, which need not be installed
     dtype = _NAMES.get(array.dtype)
     if dtype is not None:
-        return array, dtype
-    if array.dtype.name == "bfloat16" and array.dtype.isnative:
-        return array.view(np.uint16), "bf16"
+        return array.view(KERNEL_TYPES[dtype]), dtype
     if not array.dtype.isnative:
         raise InputError(
             f"{name} has type {array.dtype.str!r}, the other byte order; convert it: {name}.astype({array.dtype.newbyteorder('=').name!r})"
@@ -182,7 +187,7 @@ def _view_bfloat16(name: str, value: Any, refusal: Exception) -> tuple[np.ndarra
         raise InputError(f"{name} has type {tensor.dtype}; kernels take {_ALLOWED} ({refusal})") from refusal
     bits = _Memory(
         tensor,
-        KERNEL_TYPES["bf16"],
+        _BITS,
         tuple(tensor.shape),
         tuple(2 * stride for stride in tensor.strides),
         tensor.data_ptr(),

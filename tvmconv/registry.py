@@ -20,6 +20,11 @@ from .signature import format_signature, parse_signature
 MAX_THREADS = 1024
 # Calls remembered with the kernel that serves them; a program calls with fewer distinct shapes than this.
 _REMEMBERED_CALLS = 4096
+# The attributes of the two operations, in the order in which calls are remembered by them.
+_CONVOLUTION = (
+    "strides", "pads_begin", "pads_end", "dilations", "auto_pad", "groups", "data_format", "filter_format", "same_rule",
+)  # fmt: skip
+_BACKPROP_DATA = (*_CONVOLUTION, "output_shape", "output_padding")
 
 
 def load(*paths: str | os.PathLike[str], threads: int | None = None) -> Registry:
@@ -139,12 +144,10 @@ class Registry:
         KernelNotFoundError, UnsupportedMachineError, BundleError
             As for :meth:`lookup` and :class:`tvmconv.Kernel`.
         """
-        attributes = {
-            "strides": strides, "pads_begin": pads_begin, "pads_end": pads_end, "dilations": dilations,
-            "auto_pad": auto_pad, "groups": groups, "data_format": data_format, "filter_format": filter_format,
-            "same_rule": same_rule,
-        }  # fmt: skip
-        return self._find(ops.convolution, data, filter, bias, attributes)(data, filter, bias, out)
+        attributes = (
+            strides, pads_begin, pads_end, dilations, auto_pad, groups, data_format, filter_format, same_rule
+        )  # fmt: skip
+        return self._find(ops.convolution, data, filter, bias, _CONVOLUTION, attributes)(data, filter, bias, out)
 
     def convolution_backprop_data(
         self,
@@ -169,30 +172,36 @@ class Registry:
 
         Returns and raises as :meth:`convolution`.
         """
-        attributes = {
-            "output_shape": output_shape, "strides": strides, "pads_begin": pads_begin, "pads_end": pads_end,
-            "dilations": dilations, "auto_pad": auto_pad, "output_padding": output_padding, "groups": groups,
-            "data_format": data_format, "filter_format": filter_format, "same_rule": same_rule,
-        }  # fmt: skip
-        return self._find(ops.convolution_backprop_data, data, filter, bias, attributes)(data, filter, bias, out)
+        attributes = (
+            strides, pads_begin, pads_end, dilations, auto_pad, groups, data_format, filter_format, same_rule,
+            output_shape, output_padding,
+        )  # fmt: skip
+        kernel = self._find(ops.convolution_backprop_data, data, filter, bias, _BACKPROP_DATA, attributes)
+        return kernel(data, filter, bias, out)
 
     def _find(
-        self, op: Callable[..., Problem], data: Any, filter: Any, bias: Any, attributes: dict[str, Any]
+        self,
+        op: Callable[..., Problem],
+        data: Any,
+        filter: Any,
+        bias: Any,
+        names: tuple[str, ...],
+        attributes: tuple[Any, ...],
     ) -> Kernel:
         """Return the kernel of a call, by what was remembered of an equal call or else by the operation's rules."""
         key: Any
         try:
             key = (
                 op, data.shape, data.dtype, filter.shape, filter.dtype, bias is None or (bias.shape, bias.dtype),
-                marshal.dumps([*attributes.values()], 2),  # version 2: equal values give equal bytes
+                marshal.dumps(attributes, 2),  # version 2: equal values give equal bytes
             )  # fmt: skip
             kernel = self._calls.get(key)
         except (AttributeError, TypeError, ValueError):  # arguments of kinds that are not remembered
             key = kernel = None
         if kernel is None:
-            kernel = self._resolve(op, data, filter, bias, attributes)
+            kernel = self._resolve(op, data, filter, bias, dict(zip(names, attributes, strict=True)))
             # Only plain attributes have bytes of their own: a NumPy zero of one type has those of another.
-            if key is not None and all(map(_is_plain, attributes.values())):
+            if key is not None and all(map(_is_plain, attributes)):
                 if len(self._calls) >= _REMEMBERED_CALLS:
                     self._calls.clear()
                 self._calls[key] = kernel
