@@ -50,6 +50,7 @@ print("all within bounds")
 def _problems() -> Iterable[Problem]:
     for dtype in ("f32", "f16", "bf16"):
         yield small_problem(dtype, bias=True)
+    yield small_problem(in_channels=0, bias=True)
     for data_format in ("NXC", "NCX"):
         for filter_format in ("XIO", "OIX"):
             yield small_problem(data_format=data_format, filter_format=filter_format)
