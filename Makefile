@@ -2,8 +2,6 @@
 PYTHON ?= python3
 VENV := .venv
 BIN := $(VENV)/bin
-# Tests compile on every core already; more than one test process hides the compiler's start.
-WORKERS ?= auto
 # Prints where the ONNX package keeps its light ResNet-50: the network without its weights.
 RESNET50 := import onnx, pathlib; print(pathlib.Path(onnx.__file__).parent / "backend/test/data/light/light_resnet50.onnx")
 
@@ -33,7 +31,7 @@ demo: venv
 	$(BIN)/tvmconv bench demo.bundle
 
 test: venv
-	$(BIN)/python -m pytest -n $(WORKERS)
+	$(BIN)/python -m pytest -n auto --maxprocesses 8 --dist loadfile
 
 lint: venv
 	$(BIN)/ruff check .
