@@ -33,6 +33,7 @@ def convolution(
     same_rule: str = "default",
     dtype: str = "f32",
     bias_shape: Sequence[int] | None = None,
+    weights_format: str | None = None,
 ) -> Problem:
     """Resolve a Convolution.
 
@@ -59,6 +60,8 @@ def convolution(
         ``"f32"``, ``"f16"`` or ``"bf16"``.
     bias_shape
         ``(OC,)`` when a bias is added.
+    weights_format
+        Another name of `filter_format`.
 
     Returns
     -------
@@ -70,6 +73,7 @@ def convolution(
     InvalidProblemError
         Naming the attribute or input, its value and what is allowed.
     """
+    filter_format = _one_format(filter_format, weights_format)
     data_shape, filter_shape = _shapes("convolution", data_shape, filter_shape, data_format, filter_format, dtype)
     batch, in_channels, x = _data_extents(data_shape, data_format)
     filter_inputs, out_channels, k = _filter_extents(filter_shape, filter_format)
@@ -130,6 +134,7 @@ def convolution_backprop_data(
     same_rule: str = "default",
     dtype: str = "f32",
     bias_shape: Sequence[int] | None = None,
+    weights_format: str | None = None,
 ) -> Problem:
     """Resolve a ConvolutionBackpropData (transposed convolution, the input gradient).
 
@@ -153,6 +158,8 @@ def convolution_backprop_data(
         otherwise at the end. ``"attribute_text"``: `same_upper` at the end, `same_lower` at the beginning.
     bias_shape
         ``(M,)`` when a bias is added.
+    weights_format
+        Another name of `filter_format`.
 
     Returns
     -------
@@ -165,6 +172,7 @@ def convolution_backprop_data(
         Naming the attribute or input, its value and what is allowed.
     """
     op: Op = "convolution_backprop_data"
+    filter_format = _one_format(filter_format, weights_format)
     data_shape, filter_shape = _shapes(op, data_shape, filter_shape, data_format, filter_format, dtype)
     batch, in_channels, x = _data_extents(data_shape, data_format)
     group_outputs, filter_outputs, k = _filter_extents(filter_shape, filter_format)
@@ -260,6 +268,17 @@ def _data_extents(shape: tuple[int, ...], data_format: str) -> tuple[int, int, t
     if min(spatial) < 1:
         raise InvalidProblemError(f"data has shape {list(shape)}; every spatial extent must be at least 1")
     return batch, channels, tuple(spatial)
+
+
+def _one_format(filter_format: str, weights_format: str | None) -> str:
+    if weights_format is None:
+        return filter_format
+    choice("weights_format", weights_format, FILTER_FORMATS)
+    if filter_format not in ("XIO", weights_format):  # XIO is what it is when it was not given
+        raise InvalidProblemError(
+            f"filter_format is {filter_format!r} and weights_format {weights_format!r}; they are one attribute: give one of them"
+        )
+    return weights_format
 
 
 def _filter_extents(shape: tuple[int, ...], filter_format: str) -> tuple[int, int, tuple[int, ...]]:

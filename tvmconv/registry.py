@@ -23,6 +23,7 @@ _REMEMBERED_CALLS = 4096
 # The attributes of the two operations, in the order in which calls are remembered by them.
 _CONVOLUTION = (
     "strides", "pads_begin", "pads_end", "dilations", "auto_pad", "groups", "data_format", "filter_format", "same_rule",
+    "weights_format",
 )  # fmt: skip
 _BACKPROP_DATA = (*_CONVOLUTION, "output_shape", "output_padding")
 
@@ -126,6 +127,7 @@ class Registry:
         data_format: str = "NXC",
         filter_format: str = "XIO",
         same_rule: str = "default",
+        weights_format: str | None = None,
         out: Any = None,
     ) -> Any:
         """Compute a Convolution; the attributes are those of :func:`tvmconv.ops.convolution`.
@@ -145,7 +147,8 @@ class Registry:
             As for :meth:`lookup` and :class:`tvmconv.Kernel`.
         """
         attributes = (
-            strides, pads_begin, pads_end, dilations, auto_pad, groups, data_format, filter_format, same_rule
+            strides, pads_begin, pads_end, dilations, auto_pad, groups, data_format, filter_format, same_rule,
+            weights_format,
         )  # fmt: skip
         return self._find(ops.convolution, data, filter, bias, _CONVOLUTION, attributes)(data, filter, bias, out)
 
@@ -166,6 +169,7 @@ class Registry:
         data_format: str = "NXC",
         filter_format: str = "XIO",
         same_rule: str = "default",
+        weights_format: str | None = None,
         out: Any = None,
     ) -> Any:
         """Compute a ConvolutionBackpropData; the attributes are those of :func:`tvmconv.ops.convolution_backprop_data`.
@@ -174,7 +178,7 @@ class Registry:
         """
         attributes = (
             strides, pads_begin, pads_end, dilations, auto_pad, groups, data_format, filter_format, same_rule,
-            output_shape, output_padding,
+            weights_format, output_shape, output_padding,
         )  # fmt: skip
         kernel = self._find(ops.convolution_backprop_data, data, filter, bias, _BACKPROP_DATA, attributes)
         return kernel(data, filter, bias, out)

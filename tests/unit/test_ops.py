@@ -90,3 +90,14 @@ def test_zero_channels():
         problem = ops.convolution(shape, filter_shape, strides=[1], dilations=[1], auto_pad="valid")
         assert problem.data_shape == shape
         assert problem.is_empty == (0 in problem.output_shape)
+
+
+def test_weights_format_is_another_name_of_filter_format() -> None:
+    call = {"strides": (1,), "dilations": (1,), "auto_pad": "valid"}
+    for op in (ops.convolution, ops.convolution_backprop_data):
+        alias = op((1, 9, 4), (4, 4, 3), weights_format="OIX", **call)
+        assert alias == op((1, 9, 4), (4, 4, 3), filter_format="OIX", **call)
+        with pytest.raises(InvalidProblemError, match="one attribute"):
+            op((1, 9, 4), (4, 4, 3), filter_format="OIX", weights_format="XIO", **call)
+        with pytest.raises(InvalidProblemError, match="weights_format is 'IOX'"):
+            op((1, 9, 4), (4, 4, 3), weights_format="IOX", **call)
