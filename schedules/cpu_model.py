@@ -58,7 +58,7 @@ def tile_cycles(window: Window, width: int, vectors: int) -> float:
 
 def pixel_stride(window: Window) -> int:
     """Bytes between the data of neighbouring outputs of a row."""
-    return 4 * window.problem.in_channels * window.axes[-1].step
+    return 4 * window.pixel * window.axes[-1].step
 
 
 def task_cycles(window: Window, chunks: int, rows: int, width: int) -> float:

@@ -31,6 +31,7 @@ def lower(mod: tvm.IRModule, definition: Definition) -> tvm.IRModule:
             s_tir.transform.PlanAndUpdateBufferAllocationLocation(),
             s_tir.transform.ConvertBlocksToOpaque(),
             s_tir.transform.CompactBufferAllocation(),
+            s_tir.transform.LowerMatchBuffer(),
             s_tir.transform.StmtSimplify(),
             s_tir.transform.LowerOpaqueBlock(),
         ]
