@@ -24,7 +24,7 @@ def space(sch: Schedule, definition: Definition, target: Target) -> list[Schedul
         steps.fill(sch)
         return [sch]
     sketches = []
-    for vectors in vector_counts(definition.windows[0], target)[:3]:
+    for vectors in vector_counts(definition.windows[0], target, widths)[:3]:
         sketch = sch.copy()
         steps.fill(sketch)
         for window in definition.windows:
