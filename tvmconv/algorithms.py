@@ -15,8 +15,9 @@ from .target import Target
 if TYPE_CHECKING:
     from .definitions.definition import Definition
 
-# Fewer output channels per group than this leave most lanes of a vector empty; lanes across groups fill them.
-LEAST_PER_GROUP = 8
+# An SSE register of outputs; two multiply-adds of it start in a cycle, half the rate of full vectors. With fewer
+# channels per group, lanes across groups are faster although data is copied for each of them.
+LEAST_PER_GROUP = 4
 
 
 @dataclass(frozen=True)

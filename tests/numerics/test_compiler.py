@@ -28,6 +28,7 @@ SPACES = [
     "conv3d-n1-i8x4x6x6-o16x4x6x6-k3x3x3-s1x1x1-d1x1x1-p1x1x1_1x1x1-g1-NXC-XIO-f32",
     "conv2d-n1-i32x13x20-o32x11x20-k5x3-s1x1-d1x1-p1x1_1x1-g32-NXC-XIO-f32",
     "conv2d-n1-i58x14x14-o58x7x7-k3x3-s2x2-d1x1-p1x1_0x0-g58-NXC-XIO-f32",
+    "conv2d-n1-i32x12x12-o32x12x12-k3x3-s1x1-d1x1-p1x1_1x1-g16-NXC-XIO-f32",
     "conv2d-n1-i32x12x12-o64x12x12-k3x3-s1x1-d1x1-p1x1_1x1-g16-NCX-OIX-f32",
     "backprop2d-n1-i32x7x7-o24x14x14-k3x3-s2x2-d1x1-p1x1_0x0-g1-NXC-XIO-f32-bias",
     "backprop2d-n1-i34x7x7-o24x13x13-k3x3-s2x2-d1x1-p1x1_1x1-g1-NXC-XIO-bf16-bias",
@@ -142,7 +143,7 @@ def test_every_problem_has_an_algorithm_and_the_others_say_why_not() -> None:
 
 
 def test_an_intermediate_array_beyond_32_bits_is_refused(tmp_path: Path) -> None:
-    # Seven outputs a group: each lane gets its own copy of 128 channels.
-    problem = parse_signature("conv1d-n1-i256x2000000-o14x2000000-k3-s1-d1-p1_1-g2-NXC-XIO-f32")
+    # Three outputs a group: each lane gets its own copy of 256 channels.
+    problem = parse_signature("conv1d-n1-i512x2000000-o6x2000000-k3-s1-d1-p1_1-g2-NXC-XIO-f32")
     with pytest.raises(InvalidProblemError, match="the copy of data would have"):
         compile_problem(problem, HOST, tmp_path / "kernel.so")
