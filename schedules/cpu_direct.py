@@ -15,6 +15,7 @@ from tvmconv.target import Target
 
 from . import cpu_steps as steps
 from .cpu_model import divisors, task_cycles, vector_counts, widths
+from .x86_dot import tensorize_dot
 
 
 def space(sch: Schedule, definition: Definition, target: Target) -> list[Schedule]:
@@ -23,7 +24,7 @@ def space(sch: Schedule, definition: Definition, target: Target) -> list[Schedul
         steps.fill(sch)
         return [sch]
     sketches = []
-    for vectors in vector_counts(definition.windows[0], target)[:3]:
+    for vectors in vector_counts(definition.windows[0], target, widths)[:3]:
         sketch = sch.copy()
         steps.choose(sketch, [vectors], vectors)  # no choice, but records then tell which sketch they are of
         steps.fill(sketch)
@@ -63,7 +64,12 @@ def _schedule(sch: Schedule, window: Window, vectors: int, target: Target) -> No
     steps.stage_filter(sch, window)
     steps.stage_data(sch, window, task if rank > 1 else None, target)
     steps.store(sch, window, inner[-1], vectors)
-    sch.vectorize(lane)
     for loop in (unrolled, x, vector):
         sch.unroll(loop)
-    sch.decompose_reduction(acc, taps[0])
+    if window.packed == 1:
+        sch.vectorize(lane)
+        sch.decompose_reduction(acc, taps[0])
+    else:
+        zero = sch.decompose_reduction(acc, taps[0])
+        sch.vectorize(sch.get_loops(zero)[-1])
+        tensorize_dot(sch, lane, task)

@@ -2,7 +2,8 @@
 
 Every lane has its own data, so nothing is broadcast: a tap costs one filter vector for the tile and one
 data vector for each pixel. All taps along the row are unrolled, so that neighbouring pixels, which share
-data, load it once.
+data, load it once; half of the registers are left for that data. Depthwise data is read in place: padding
+is skipped, not copied (tvmconv/padding.py).
 """
 
 from __future__ import annotations
@@ -14,9 +15,11 @@ from tvmconv.definitions.window import Window
 from tvmconv.target import Target
 
 from . import cpu_steps as steps
-from .cpu_model import divisors, task_cycles, vector_counts, widths
+from .cpu_model import divisors, grouped_widths, reads_in_place, task_cycles, vector_counts
 
 MAX_UNROLLED = 128  # multiply-adds in a loop body: 3x3 taps of 14 vectors; more only grows the code
+
+LEAST_CHUNK = 64  # channels: four cache lines that lie together; fewer, and prefetching fetches what others use
 
 
 def space(sch: Schedule, definition: Definition, target: Target) -> list[Schedule]:
@@ -25,7 +28,7 @@ def space(sch: Schedule, definition: Definition, target: Target) -> list[Schedul
         steps.fill(sch)
         return [sch]
     sketches = []
-    for vectors in vector_counts(definition.windows[0], target)[:3]:
+    for vectors in vector_counts(definition.windows[0], target, grouped_widths)[:3]:
         sketch = sch.copy()
         steps.choose(sketch, [vectors], vectors)  # no choice, but records then tell which sketch they are of
         steps.fill(sketch)
@@ -37,8 +40,8 @@ def space(sch: Schedule, definition: Definition, target: Target) -> list[Schedul
 
 def _schedule(sch: Schedule, window: Window, vectors: int, target: Target) -> None:
     i, lanes, rank = window.index, window.lanes, len(window.axes)
-    tiles = widths(window, vectors, target)[:4]
-    chunks = divisors(window.padded_outputs // (lanes * vectors), 16)
+    tiles = grouped_widths(window, vectors, target)[:4]
+    chunks = divisors(window.padded_outputs // (lanes * vectors), max(1, window.padded_outputs // LEAST_CHUNK))
     rows = divisors(window.axes[-2].outputs, 64) if rank > 1 else [1]
     best = min(((c, r) for c in chunks for r in rows), key=lambda cr: task_cycles(window, cr[0], cr[1], tiles[0]))
     # The taps along the row, whole if they fit.
@@ -55,7 +58,7 @@ def _schedule(sch: Schedule, window: Window, vectors: int, target: Target) -> No
     step, unrolled = sch.split(taps[-1], [None, taps_unrolled])
     if rank > 1:
         band, row = sch.split(spatial[-2], [None, steps.choose(sch, rows, best[1])])
-        outer, inner = [n, g, chunk, *spatial[:-2], band], [*phases, block, row, tile]
+        outer, inner = [n, g, chunk, *spatial[:-2], band], [*phases, row, tile, block]
     else:
         outer, inner = [n, g, chunk, tile], [*phases, block]
     sch.reorder(*outer, *inner, *taps[:-1], step, c, unrolled, x, vector, lane)
@@ -63,7 +66,10 @@ def _schedule(sch: Schedule, window: Window, vectors: int, target: Target) -> No
     sch.parallel(task)
 
     steps.stage_filter(sch, window)
-    steps.stage_data(sch, window, task if rank > 1 else None, target)
+    if window.stages_data and reads_in_place(window):
+        sch.compute_inline(sch.get_sblock(f"data_pad{i}"))
+    else:
+        steps.stage_data(sch, window, task if rank > 1 else None, target)
     steps.store(sch, window, inner[-1], vectors)
     sch.vectorize(lane)
     for loop in (unrolled, x, vector):

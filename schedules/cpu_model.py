@@ -6,6 +6,7 @@ vectors; two 256-bit ones are the same work), relative to which only ratios matt
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from math import gcd, prod
 
 from tvmconv.definitions.shapes import accumulators, tile_widths
@@ -29,11 +30,14 @@ def divisors(number: int, most: int) -> list[int]:
     return [d for d in range(1, min(number, most) + 1) if number % d == 0]
 
 
-def vector_counts(window: Window, target: Target) -> list[int]:
-    """Return how many vectors of channels a tile may have, the best by the model first."""
-    blocks = window.padded_outputs // window.lanes
-    counts = divisors(blocks, 8)
-    return sorted(counts, key=lambda v: min(tile_cycles(window, t, v) for t in widths(window, v, target)))
+def vector_counts(window: Window, target: Target, fits: Callable[[Window, int, Target], list[int]]) -> list[int]:
+    """Return how many vectors of channels a tile may have, the best by the model first.
+
+    `fits` is `widths` or `grouped_widths`.
+    """
+    cycles = grouped_cycles if fits is grouped_widths else tile_cycles
+    counts = [v for v in divisors(window.padded_outputs // window.lanes, 8) if fits(window, v, target)]
+    return sorted(counts, key=lambda v: min(cycles(window, t, v) for t in fits(window, v, target)))
 
 
 def widths(window: Window, vectors: int, target: Target) -> list[int]:
@@ -56,9 +60,37 @@ def tile_cycles(window: Window, width: int, vectors: int) -> float:
     return (max(outputs, IN_FLIGHT) + 1.0 * vectors + (1.0 if crowded else 0.25) * width) / outputs
 
 
+def grouped_widths(window: Window, vectors: int, target: Target) -> list[int]:
+    """Return the tile widths whose accumulators fit half of the registers, the best by the model first.
+
+    The other half holds the data that the unrolled taps of neighbouring outputs share; with more accumulators
+    the compiler spills.
+    """
+    fitting = [t for t in tile_widths(window.row, target) if t * vectors <= target.vector_registers // 2]
+    return sorted(fitting, key=lambda t: grouped_cycles(window, t, vectors))
+
+
+def grouped_cycles(window: Window, width: int, vectors: int) -> float:
+    """Cycles per output vector and tap of a tile whose lanes have data of their own.
+
+    Two loads start in a cycle. Long tiles wait for the cache: a core looks a few hundred instructions ahead,
+    which is several short tiles but not two long ones (measured: 105 GFLOP/s with 8 accumulators, 60 with 16).
+    Single vectors waste half of the pair of lines that is fetched together.
+    """
+    axis, outputs = window.axes[-1], width * vectors
+    data = (width - 1) * axis.step + (axis.taps - 1) * axis.spacing + 1
+    wait = outputs / (4 * IN_FLIGHT) + 0.25 / vectors
+    return (max(outputs, IN_FLIGHT) + vectors * (data / axis.taps + 1) / 2) / outputs + wait
+
+
+def reads_in_place(window: Window) -> bool:
+    """Whether each lane's data can be read where it lies, so that only padding asks for a copy."""
+    return window.across and not window.expands and window.problem.data_format == "NXC"
+
+
 def pixel_stride(window: Window) -> int:
     """Bytes between the data of neighbouring outputs of a row."""
-    return 4 * window.problem.in_channels * window.axes[-1].step
+    return 4 * window.pixel * window.axes[-1].step
 
 
 def task_cycles(window: Window, chunks: int, rows: int, width: int) -> float:
@@ -75,7 +107,7 @@ def task_cycles(window: Window, chunks: int, rows: int, width: int) -> float:
     rate = L2_BYTES_PER_CYCLE if filter_bytes / chunks <= L2_BYTES else L3_BYTES_PER_CYCLE
     filters = spread * blocks * filter_bytes / rate
     copy = 0.0
-    if window.stages_data and outer:
+    if window.stages_data and outer and not reads_in_place(window):
         strip = (rows - 1) * outer[-1].step + (outer[-1].taps - 1) * outer[-1].spacing + 1
         copied = strip * axes[-1].extent * window.channels * (window.padded_outputs if window.expands else 1)
         depth = prod((axis.taps - 1) * axis.spacing + 1 for axis in outer[:-1])

@@ -72,7 +72,7 @@ def stage_data(sch: Schedule, window: Window, task: LoopRV | None, target: Targe
         sch.parallel(sch.fuse(n, x))
     if pixel_stride(window) % L1_WAY_BYTES == 0 and not window.expands:
         # Pixels would share a set of the first level cache: a line more between them puts them into others.
-        sch.storage_align(block, 0, axis=-2, factor=window.problem.in_channels, offset=LINE_FLOATS)
+        sch.storage_align(block, 0, axis=-2, factor=window.pixel, offset=LINE_FLOATS)
     vectorize_last(sch, sch.get_loops(block)[-1], target.vector_bits // 32)
 
 

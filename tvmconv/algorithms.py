@@ -15,8 +15,9 @@ from .target import Target
 if TYPE_CHECKING:
     from .definitions.definition import Definition
 
-# Fewer output channels per group than this leave most lanes of a vector empty; lanes across groups fill them.
-LEAST_PER_GROUP = 8
+# An SSE register of outputs; two multiply-adds of it start in a cycle, half the rate of full vectors. With fewer
+# channels per group, lanes across groups are faster although data is copied for each of them.
+LEAST_PER_GROUP = 4
 
 
 @dataclass(frozen=True)
@@ -56,10 +57,10 @@ class Algorithm:
         return list(space(Schedule(definition.func, seed=1), definition, target))
 
 
-def _define(across: bool, problem: Problem, target: Target) -> Definition:
+def _define(problem: Problem, target: Target, **how: Any) -> Definition:
     from .definitions.definition import define
 
-    return define(problem, target, across)
+    return define(problem, target, **how)
 
 
 def _define_constant(problem: Problem, target: Target) -> Definition:
@@ -79,6 +80,16 @@ def _covers_direct(problem: Problem, target: Target) -> str | None:
     return _depends_on_data(problem)
 
 
+def _covers_dot(problem: Problem, target: Target) -> str | None:
+    if problem.dtype != "bf16":
+        return f"it multiplies bf16, not {problem.dtype}"
+    if "avx512_bf16" not in target.features:
+        return f"{target.name} has no avx512_bf16"
+    if problem.in_channels // problem.groups < 2:
+        return "there are no two channels to pair"
+    return _covers_direct(problem, target)
+
+
 def _covers_grouped(problem: Problem, target: Target) -> str | None:
     per_group = problem.out_channels // problem.groups
     if problem.groups == 1:
@@ -94,8 +105,9 @@ def _covers_constant(problem: Problem, target: Target) -> str | None:
 
 # In order of preference.
 ALGORITHMS: tuple[Algorithm, ...] = (
-    Algorithm("direct", 1, "exact", _covers_direct, partial(_define, False), "cpu_direct"),
-    Algorithm("grouped", 1, "exact", _covers_grouped, partial(_define, True), "cpu_grouped"),
+    Algorithm("dot", 1, "exact", _covers_dot, partial(_define, packed=2), "cpu_direct"),
+    Algorithm("direct", 1, "exact", _covers_direct, _define, "cpu_direct"),
+    Algorithm("grouped", 1, "exact", _covers_grouped, partial(_define, across=True), "cpu_grouped"),
     Algorithm("constant", 1, "exact", _covers_constant, _define_constant, "cpu_constant"),
 )
 

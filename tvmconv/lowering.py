@@ -16,6 +16,7 @@ from tvm_ffi.structural import structural_map
 
 from .definitions.definition import Definition
 from .definitions.types import kernel_dtype
+from .padding import skip_padding
 from .problem import DTYPE_BYTES
 
 SYMBOL = "tvmconv_kernel"
@@ -31,6 +32,7 @@ def lower(mod: tvm.IRModule, definition: Definition) -> tvm.IRModule:
             s_tir.transform.PlanAndUpdateBufferAllocationLocation(),
             s_tir.transform.ConvertBlocksToOpaque(),
             s_tir.transform.CompactBufferAllocation(),
+            s_tir.transform.LowerMatchBuffer(),
             s_tir.transform.StmtSimplify(),
             s_tir.transform.LowerOpaqueBlock(),
         ]
@@ -107,7 +109,7 @@ def _bind_arguments(func: tirx.PrimFunc, definition: Definition) -> tirx.PrimFun
                 return moved if inside is None else tirx.IfThenElse(inside, moved, None)
         return node
 
-    body = structural_map(func.body, (tirx.BufferStore, store))
+    body = structural_map(skip_padding(func.body), (tirx.BufferStore, store))
     views = [
         tirx.DeclBuffer(old, data=tirx.buffer_data(new))
         for old, new in zip([*given, flat], [*buffers, output], strict=True)

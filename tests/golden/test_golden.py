@@ -6,6 +6,7 @@
 from __future__ import annotations
 
 import re
+from itertools import product
 from pathlib import Path
 
 import pytest
@@ -23,12 +24,14 @@ CASES = {
     "planar": "conv2d-n1-i16x20x20-o24x20x20-k3x3-s1x1-d1x1-p1x1_1x1-g1-NCX-OIX-f32",
     "bf16_left_over_lanes": "conv1d-n1-i8x50-o20x50-k3-s1-d2-p2_2-g1-NXC-XIO-bf16-bias",
     "depthwise": "conv2d-n1-i32x28x28-o32x14x14-k3x3-s2x2-d1x1-p1x1_0x0-g32-NXC-XIO-f32",
-    "small_groups": "conv2d-n1-i16x14x14-o32x14x14-k3x3-s1x1-d1x1-p1x1_1x1-g8-NXC-XIO-f16",
+    "small_groups": "conv2d-n1-i16x14x14-o16x14x14-k3x3-s1x1-d1x1-p1x1_1x1-g8-NXC-XIO-f16",
     "backprop_phases": "backprop2d-n1-i32x14x14-o16x28x28-k3x3-s2x2-d1x1-p1x1_0x0-g1-NXC-XIO-f32",
     "backprop_holes": "backprop1d-n1-i16x10-o16x28-k1-s3-d1-p0_0-g1-NXC-XIO-f32-bias",
     "volume": "conv3d-n1-i8x6x8x8-o16x6x8x8-k3x3x3-s1x1x1-d1x1x1-p1x1x1_1x1x1-g1-NXC-XIO-f32",
     "constant": "conv2d-n1-i0x4x4-o8x4x4-k3x3-s1x1-d1x1-p1x1_1x1-g1-NXC-XIO-f32-bias",
 }
+# Where the target has AVX512-BF16.
+DOT = {"bf16_dot": "conv2d-n1-i64x14x14-o32x14x14-k3x3-s1x1-d1x1-p1x1_1x1-g1-NXC-XIO-bf16-bias"}
 
 
 def scheduled_text(signature: str, target: str) -> str:
@@ -41,11 +44,10 @@ def scheduled_text(signature: str, target: str) -> str:
     return f"# {signature} for {target}\n{script}\n"
 
 
-@pytest.mark.parametrize("target", ["x86-64-v3", "x86-64-v4"])
-@pytest.mark.parametrize("name", CASES)
+@pytest.mark.parametrize(("name", "target"), [*product(CASES, ["x86-64-v3", "x86-64-v4"]), ("bf16_dot", "znver4")])
 def test_scheduled_ir(name: str, target: str, request: pytest.FixtureRequest) -> None:
     path = FILES / f"{name}.{target}.txt"
-    text = scheduled_text(CASES[name], target)
+    text = scheduled_text((CASES | DOT)[name], target)
     if request.config.getoption("--update-golden"):
         path.write_text(text)
     assert path.exists(), f"{path.name} is missing; write it with: make golden"

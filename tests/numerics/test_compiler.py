@@ -23,11 +23,15 @@ SPACES = [
     "conv2d-n1-i48x13x13-o80x13x13-k3x3-s1x1-d1x1-p1x1_1x1-g1-NXC-XIO-f32-bias",
     "conv2d-n1-i1024x14x14-o64x7x7-k1x1-s2x2-d1x1-p0x0_0x0-g1-NXC-XIO-f32",
     "conv2d-n2-i24x9x9-o20x9x9-k3x3-s1x1-d1x1-p1x1_1x1-g1-NCX-OIX-bf16-bias",
+    "conv2d-n1-i30x9x9-o32x8x8-k3x3-s2x2-d1x1-p4x4_5x5-g2-NXC-XIO-bf16",
     "conv1d-n1-i16x60-o32x60-k5-s1-d3-p6_6-g1-NXC-XIO-f16",
     "conv3d-n1-i8x4x6x6-o16x4x6x6-k3x3x3-s1x1x1-d1x1x1-p1x1x1_1x1x1-g1-NXC-XIO-f32",
+    "conv2d-n1-i32x13x20-o32x11x20-k5x3-s1x1-d1x1-p1x1_1x1-g32-NXC-XIO-f32",
     "conv2d-n1-i58x14x14-o58x7x7-k3x3-s2x2-d1x1-p1x1_0x0-g58-NXC-XIO-f32",
+    "conv2d-n1-i32x12x12-o32x12x12-k3x3-s1x1-d1x1-p1x1_1x1-g16-NXC-XIO-f32",
     "conv2d-n1-i32x12x12-o64x12x12-k3x3-s1x1-d1x1-p1x1_1x1-g16-NCX-OIX-f32",
     "backprop2d-n1-i32x7x7-o24x14x14-k3x3-s2x2-d1x1-p1x1_0x0-g1-NXC-XIO-f32-bias",
+    "backprop2d-n1-i34x7x7-o24x13x13-k3x3-s2x2-d1x1-p1x1_1x1-g1-NXC-XIO-bf16-bias",
     "backprop2d-n1-i24x6x6-o24x13x13-k4x4-s2x2-d1x1-p0x0_1x1-g24-NXC-XIO-f32",
 ]
 
@@ -46,7 +50,7 @@ def test_every_sketch_and_random_decisions_are_exact(signature: str, tmp_path: P
 
 
 @pytest.mark.parametrize("target", ["x86-64-v3", "x86-64-v4"])
-@pytest.mark.parametrize("signature", SPACES[::3])
+@pytest.mark.parametrize("signature", SPACES[::2])
 def test_other_targets_are_exact(signature: str, target: str, tmp_path: Path) -> None:
     cpu = Target.parse(target)
     if missing := set(cpu.features) - set(HOST.features):
@@ -96,8 +100,8 @@ def test_windows_write_each_output_once() -> None:
 SPECIAL = [0.0, -0.0, 1.0, np.inf, -np.inf, np.nan, 3.0e38, -3.0e38, 1e-40, 65504.0, 65519.0, 65520.0, 1e-8]
 
 
-@pytest.mark.parametrize("dtype", ["bf16", "f16"])
-def test_one_rounding_to_nearest_even(dtype: str, tmp_path: Path) -> None:
+@pytest.mark.parametrize(("dtype", "algorithm"), [("bf16", "direct"), ("bf16", "dot"), ("f16", "direct")])
+def test_one_rounding_to_nearest_even(dtype: str, algorithm: str, tmp_path: Path) -> None:
     """Sums of two products that lie between two numbers of the type round as the type's own conversion does."""
     kind = fills.numpy_dtype(dtype)
     rng = np.random.default_rng(0)
@@ -109,7 +113,11 @@ def test_one_rounding_to_nearest_even(dtype: str, tmp_path: Path) -> None:
         "convolution", 1, 2, (4096,), 16, (4096,), (1,), (1,), (1,), (0,), (0,), dtype=dtype, bias=False
     )  # fmt: skip
     arrays = fills.Arrays(data[None], np.repeat(weights[None, :, None], 16, axis=2), None)
-    output = compile_and_call(problem, HOST, tmp_path, arrays)
+    if reason := algorithms.get(algorithm).covers(problem, HOST):
+        pytest.skip(reason)
+    if algorithm == "dot":  # the instruction takes denormals for zeros
+        data[np.abs(data) < float(np.finfo(np.float32).tiny)] = 0
+    output = compile_and_call(problem, HOST, tmp_path, arrays, Choice(algorithm))
     with np.errstate(over="ignore"):
         exact = data.astype(np.float32) @ weights.astype(np.float32)  # exact: few bits far from f32's limits
         expected = exact.astype(kind)
@@ -122,20 +130,20 @@ def test_a_choice_that_does_not_fit_is_refused() -> None:
         schedule(problem, HOST, Choice("direct", 99))
     with pytest.raises(LookupError, match="do not fit"):
         schedule(problem, HOST, Choice("direct", 0, (10**6,)))
-    with pytest.raises(TvmconvError, match="allowed: direct"):
+    with pytest.raises(TvmconvError, match="allowed: dot, direct"):
         schedule(problem, HOST, Choice("magic"))
 
 
 def test_every_problem_has_an_algorithm_and_the_others_say_why_not() -> None:
     for signature in SPACES:
         problem = parse_signature(signature)
-        assert default_choice(problem, HOST).algorithm in ("direct", "grouped")
+        assert default_choice(problem, HOST).algorithm in ("dot", "direct", "grouped")
         reasons = [algorithm.covers(problem, HOST) for algorithm in algorithms.ALGORITHMS]
         assert None in reasons and all(reason is None or reason for reason in reasons)
 
 
 def test_an_intermediate_array_beyond_32_bits_is_refused(tmp_path: Path) -> None:
-    # Seven outputs a group: each lane gets its own copy of 128 channels.
-    problem = parse_signature("conv1d-n1-i256x2000000-o14x2000000-k3-s1-d1-p1_1-g2-NXC-XIO-f32")
+    # Three outputs a group: each lane gets its own copy of 256 channels.
+    problem = parse_signature("conv1d-n1-i512x2000000-o6x2000000-k3-s1-d1-p1_1-g2-NXC-XIO-f32")
     with pytest.raises(InvalidProblemError, match="the copy of data would have"):
         compile_problem(problem, HOST, tmp_path / "kernel.so")

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from math import prod
 from typing import Any
 
@@ -29,7 +29,7 @@ class Definition:
     ----------
     func
         Parameters: data, filter, bias if the problem has one, then one buffer for each of `outputs`. Data and
-        filter have the flattened problem's shapes: the same elements in the same order.
+        filter have the flattened problem's shapes (data possibly by pairs): the same bytes in the same order.
     windows
         What `func` computes, in order.
     outputs
@@ -42,12 +42,12 @@ class Definition:
     outputs: list[Place]
 
 
-def define(problem: Problem, target: Target, across: bool) -> Definition:
-    """Define `problem` by direct windows, with lanes across groups or within one."""
+def define(problem: Problem, target: Target, across: bool = False, packed: int = 1) -> Definition:
+    """Define `problem` by direct windows, with lanes across groups or within one, and channels `packed` to an element."""
     flat = flatten(problem)
     make = convolution_windows if flat.op == "convolution" else backprop_windows
-    windows = make(flat, target, across)
-    data, weights, bias = placeholders(flat)
+    windows = [replace(window, packed=packed) for window in make(flat, target, across)]
+    data, weights, bias = placeholders(flat, packed)
     outs = [express(window, data, weights, bias) for window in windows]
     places: list[Place] = [window.place for window in windows]
     if flat.op == "convolution_backprop_data" and not covers_output(flat):

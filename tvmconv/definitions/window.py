@@ -19,6 +19,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from functools import cached_property
 from math import prod
+from operator import mul
 from typing import Any
 
 from tvm import te, tirx
@@ -26,6 +27,7 @@ from tvm import te, tirx
 from ..checks import LARGEST
 from ..errors import InvalidProblemError
 from ..problem import Problem
+from .pairs import multiply_pairs, pair, reads_pairs
 from .types import kernel_dtype, narrow, widen
 
 Expr = Any  # an int or a tirx expression
@@ -79,6 +81,8 @@ class Window:
     row
         Outputs computed along the last axis: `axes[-1].outputs` rounded up for tiling; the excess is
         never stored.
+    packed
+        Channels in one 32-bit element of the copies: 1 (an f32), or 2 (a pair of bf16).
     """
 
     problem: Problem
@@ -87,6 +91,7 @@ class Window:
     lanes: int
     across: bool
     row: int
+    packed: int = 1
 
     @property
     def groups(self) -> int:
@@ -95,8 +100,13 @@ class Window:
 
     @property
     def channels(self) -> int:
-        """Channels summed for one output."""
-        return self.problem.in_channels // self.problem.groups
+        """Elements summed for one output and tap: its channels, or pairs of them."""
+        return -(-self.problem.in_channels // self.problem.groups // self.packed)
+
+    @property
+    def pixel(self) -> int:
+        """Elements of a pixel of data, or of its copy."""
+        return self.channels * (self.padded_outputs if self.expands else self.problem.groups)
 
     @property
     def outputs(self) -> int:
@@ -115,12 +125,17 @@ class Window:
         return self.across and not (depthwise and self.padded_outputs == self.outputs)
 
     @property
+    def element_type(self) -> str:
+        """Type of the copies' elements."""
+        return "uint32" if self.packed == 2 else "float32"
+
+    @property
     def stages_data(self) -> bool:
         """Whether data is padded, widened or laid out anew before it is read."""
         return (
             any(axis.padded for axis in self.axes)
             or self.row != self.axes[-1].outputs
-            or self.problem.dtype != "f32"
+            or (not reads_pairs(self.problem) if self.packed == 2 else self.problem.dtype != "f32")
             or self.problem.data_format == "NCX"
             or self.expands
         )
@@ -131,7 +146,7 @@ class Window:
         fastest_is_lane = self.problem.filter_format == "XIO" and (
             self.problem.op == "convolution" or (self.across and not self.expands)
         )
-        return not fastest_is_lane or self.padded_outputs != self.outputs
+        return not fastest_is_lane or self.padded_outputs != self.outputs or self.packed == 2
 
     @property
     def stores_vectors(self) -> bool:
@@ -160,10 +175,12 @@ class Window:
         return offset, tirx.all(*bounds) if bounds else None
 
 
-def placeholders(problem: Problem) -> tuple[te.Tensor, te.Tensor, te.Tensor | None]:
-    """Return data, filter and bias (or None) of a problem."""
+def placeholders(problem: Problem, packed: int = 1) -> tuple[te.Tensor, te.Tensor, te.Tensor | None]:
+    """Return data (as pairs of channels where `packed` is 2 and it has them), filter and bias (or None) of a problem."""
     dtype = kernel_dtype(problem.dtype)
     data = te.placeholder(problem.data_shape, dtype, name="data")
+    if packed == 2 and reads_pairs(problem):
+        data = te.placeholder((*problem.data_shape[:-1], problem.in_channels // 2), "uint32", name="data")
     weights = te.placeholder(problem.filter_shape, dtype, name="filter")
     bias = te.placeholder(problem.bias_shape, dtype, name="bias") if problem.bias else None
     return data, weights, bias
@@ -183,13 +200,14 @@ def express(window: Window, data: te.Tensor, weights: te.Tensor, bias: te.Tensor
     read_filter = _filter(window, weights)
     taps = [te.reduce_axis((0, axis.taps), name=f"k{i}") for i, axis in enumerate(window.axes)]
     c = te.reduce_axis((0, window.channels), name="c")
+    multiply = multiply_pairs if window.packed == 2 else mul
     phases = tuple(axis.phases for axis in window.axes)
     spatial = (*(axis.outputs for axis in window.axes[:-1]), window.row)
 
     def total(*indices: Expr) -> Expr:
         n, g, o = indices[0], indices[1], indices[-1]
         p, y = indices[2 : 2 + rank], indices[2 + rank : -1]
-        return te.sum(read_data(n, g, p, y, taps, c, o) * read_filter(g, p, taps, c, o), axis=[*taps, c])
+        return te.sum(multiply(read_data(n, g, p, y, taps, c, o), read_filter(g, p, taps, c, o)), axis=[*taps, c])
 
     shape = (window.problem.batch, window.groups, *phases, *spatial, window.padded_outputs)
     acc = te.compute(shape, total, name=f"acc{number}")
@@ -241,17 +259,29 @@ def _data(window: Window, data: te.Tensor) -> Callable[..., Expr]:
         spatial, rest = indices[: len(axes)], indices[len(axes) :]
         x = [index + low for index, low in zip(spatial, lowest, strict=True)]
         source = channel(0, *rest) if window.expands else rest[0]
-        value = data(n, *x, source) if problem.data_format == "NXC" else data(n, source, *x)
         bounds = []
         for axis, extent, xx in zip(axes, extents, x, strict=True):
             bounds += [xx >= 0] if axis.lowest < 0 else []
             bounds += [xx < axis.inputs] if axis.lowest + extent > axis.inputs else []
         if window.expands and window.padded_outputs != window.outputs:
             bounds.append(rest[1] < window.outputs)
-        value = widen(value, problem.dtype)
-        return tirx.if_then_else(tirx.all(*bounds), value, tirx.const(0, "float32")) if bounds else value
+        value = element(n, x, source)
+        return tirx.if_then_else(tirx.all(*bounds), value, tirx.const(0, window.element_type)) if bounds else value
 
-    last = (window.channels, window.padded_outputs) if window.expands else (problem.in_channels,)
+    def element(n: Expr, x: list[Expr], source: Expr) -> Expr:
+        def load(c: Expr) -> Expr:
+            return data(n, *x, c) if problem.data_format == "NXC" else data(n, c, *x)
+
+        if window.packed == 1:
+            return widen(load(source), problem.dtype)
+        if reads_pairs(problem):
+            return load(source)
+        # Pair c of group g are its channels 2c and 2c + 1, the last possibly alone.
+        g, c = source // window.channels, source % window.channels * 2
+        per_group = problem.in_channels // problem.groups
+        return pair(lambda which: load(g * per_group + c + which), c, per_group)
+
+    last = (window.channels, window.padded_outputs) if window.expands else (window.pixel,)
     shape = _within_reach((problem.batch, *extents, *last), "the copy of data")
     pad = te.compute(shape, padded, name=f"data_pad{window.index}")
 
@@ -265,17 +295,22 @@ def _data(window: Window, data: te.Tensor) -> Callable[..., Expr]:
 def _filter(window: Window, weights: te.Tensor) -> Callable[..., Expr]:
     problem, axes, lanes = window.problem, window.axes, window.lanes
     per_group = problem.out_channels // problem.groups
+    channels = problem.in_channels // problem.groups
 
     def element(g: Expr, p: Any, k: Any, c: Expr, o: Expr) -> Expr:
+        if window.packed == 1:
+            return widen(load(g, p, k, c, o), problem.dtype)
+        return pair(lambda which: load(g, p, k, 2 * c + which, o), 2 * c, channels)
+
+    def load(g: Expr, p: Any, k: Any, c: Expr, o: Expr) -> Expr:
         taps = [axis.filter_tap(pp, kk) for axis, pp, kk in zip(axes, p, k, strict=True)]
         if problem.op == "convolution":
             inner, outer = c, g * window.outputs + o
         elif window.across:
-            inner, outer = o % per_group, o // per_group * window.channels + c
+            inner, outer = o % per_group, o // per_group * channels + c
         else:
-            inner, outer = o, g * window.channels + c
-        value = weights(*taps, inner, outer) if problem.filter_format == "XIO" else weights(outer, inner, *taps)
-        return widen(value, problem.dtype)
+            inner, outer = o, g * channels + c
+        return weights(*taps, inner, outer) if problem.filter_format == "XIO" else weights(outer, inner, *taps)
 
     if not window.stages_filter:
         return element
@@ -286,7 +321,7 @@ def _filter(window: Window, weights: te.Tensor) -> Callable[..., Expr]:
         value = element(g, p, k, indices[-2], o)
         if window.padded_outputs == window.outputs:
             return value
-        return tirx.if_then_else(o < window.outputs, value, tirx.const(0, "float32"))
+        return tirx.if_then_else(o < window.outputs, value, tirx.const(0, window.element_type))
 
     phases, taps = [axis.phases for axis in axes], [axis.taps for axis in axes]
     shape = (window.groups, window.padded_outputs // lanes, *phases, *taps, window.channels, lanes)

@@ -1,0 +1,33 @@
+"""Pairs of bf16: two neighbouring channels in one uint32, the first in its low half, as AVX512-BF16 multiplies them."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+from tvm import tirx
+
+from ..problem import Problem
+
+
+def reads_pairs(problem: Problem) -> bool:
+    """Whether data already consists of pairs: channels lie together, an even number in each group."""
+    return problem.data_format == "NXC" and problem.in_channels // problem.groups % 2 == 0
+
+
+def pair(load: Callable[[int], Any], first: Any, channels: int) -> Any:
+    """Return ``load(0)`` and ``load(1)``, which is zero where channel ``first + 1`` is not one of `channels`."""
+    low, high = load(0).astype("uint32"), load(1).astype("uint32")
+    if channels % 2:
+        high = tirx.if_then_else(first + 1 < channels, high, tirx.const(0, "uint32"))
+    return high << tirx.const(16, "uint32") | low
+
+
+def multiply_pairs(a: Any, b: Any) -> Any:
+    """Return the f32 sum of the products of both channels of two pairs."""
+    sixteen, high = tirx.const(16, "uint32"), tirx.const(0xFFFF0000, "uint32")
+
+    def f32(bits: Any) -> Any:
+        return tirx.reinterpret("float32", bits)
+
+    return f32(a << sixteen) * f32(b << sixteen) + f32(a & high) * f32(b & high)
