@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from .parsing import Subparsers
 
 EXAMPLE = "  tvmconv env\n  tvmconv env --json\n"
-PACKAGES = ("apache-tvm-ffi", "numpy", "apache-tvm", "ml_dtypes", "xgboost-cpu", "onnx", "torch")
+PACKAGES = ("apache-tvm-ffi", "numpy", "apache-tvm", "ml_dtypes", "onnx", "torch")
 ABSENT = "not installed"
 
 
