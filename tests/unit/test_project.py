@@ -25,7 +25,7 @@ RUN_TIME_HALF = (
     "errors", "problem", "ops", "signature", "cpu", "bundle", "arrays", "kernel", "registry", "reference", "fills",
     "verify", "bench", "peak",
 )  # fmt: skip
-README = (ROOT / "README.md").read_text()
+README, CONTRIBUTING = ((ROOT / name).read_text() for name in ("README.md", "CONTRIBUTING.md"))
 
 
 @pytest.mark.parametrize("path", SOURCES, ids=lambda path: str(path.relative_to(ROOT)))
@@ -74,6 +74,6 @@ def test_the_readme_names_every_command_and_exit_code() -> None:
     assert len(documented) == 6 and all(re.search(rf"\b{code} \w", README) for code in documented)
 
 
-@pytest.mark.parametrize("target", re.findall(r"`?make (\w+)", README + (ROOT / "CONTRIBUTING.md").read_text()))
+@pytest.mark.parametrize("target", re.findall(r"(?:`|^    )make (\w+)", README + CONTRIBUTING, re.M))
 def test_the_make_targets_that_are_named_exist(target: str) -> None:
     assert re.search(rf"^{target}:", (ROOT / "Makefile").read_text(), re.MULTILINE)
