@@ -114,6 +114,25 @@ def test_explain(bundle: str, capsys: pytest.CaptureFixture[str]) -> None:
     assert [difference["field"] for difference in explanation["differences"]] == ["kernel", "pads_begin", "pads_end"]
 
 
+def test_a_bundle_for_other_machines(bundle: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    foreign = Path(shutil.copytree(bundle, tmp_path / "b"))
+    manifest = json.loads((foreign / "manifest.json").read_text())
+    for target in manifest["targets"].values():
+        target["features"].append("ldir")
+    (foreign / "manifest.json").write_text(json.dumps(manifest))
+    for command in (["verify"], ["bench"]):
+        assert cli.main([*command, str(foreign)]) == 3
+        assert "ldir" in capsys.readouterr().err
+    assert cli.main(["list", str(foreign)]) == 0
+    out, err = capsys.readouterr()
+    assert " no " in out and "ldir" in err
+    assert cli.main(["explain", DENSE, str(foreign)]) == 1
+    out = capsys.readouterr().out
+    assert "rejected" in out and "ldir" in out and f"tvmconv build {DENSE}" in out
+    assert cli.main(["explain", DENSE, str(foreign), bundle]) == 0
+    assert "taken" in capsys.readouterr().out
+
+
 @pytest.mark.parametrize("command", ["list", "verify", "bench"])
 @pytest.mark.parametrize(("text", "words"), [(None, "is not a bundle"), ("{", "truncated"), ("{}", "manifest")])
 def test_what_is_no_bundle(

@@ -32,9 +32,16 @@ def add_parser(subparsers: Subparsers) -> None:
 
 def run(arguments: argparse.Namespace) -> int:
     """Print the explanation."""
-    from ..registry import load
+    from ..bundle import read_bundle
+    from ..explain import explain
+    from ..selection import obstacle, take_best
+    from ..signature import parse_signature
 
-    explanation = load(*arguments.bundles).explain(arguments.signature)
+    problem = parse_signature(arguments.signature)
+    bundles = [read_bundle(path) for path in arguments.bundles]
+    # A bundle of which this machine runs nothing cannot be loaded, but it can be explained.
+    loadable = [bundle for bundle in bundles if any(obstacle(target) is None for target in bundle.targets.values())]
+    explanation = explain(problem, bundles, take_best(loadable))
     if arguments.json:
         print_json({**asdict(explanation), "found": explanation.found})
         return 0 if explanation.found else 1
