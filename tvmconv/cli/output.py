@@ -46,17 +46,20 @@ def progress_bar(verb: str) -> Iterator[Progress]:
         from rich.console import Console
         from rich.progress import BarColumn, MofNCompleteColumn, TextColumn, TimeRemainingColumn
         from rich.progress import Progress as Bar
+        from rich.table import Column
     except ImportError:
         yield lambda done, total, what: None
         return
     columns = (
         TextColumn("{task.description}"),
-        BarColumn(),
+        BarColumn(bar_width=20),
         MofNCompleteColumn(),
         TimeRemainingColumn(),
-        TextColumn("{task.fields[what]}"),
+        # What there is no room for is cut here, not from the columns before.
+        TextColumn("{task.fields[what]}", table_column=Column(ratio=1, no_wrap=True, overflow="ellipsis")),
     )
-    with Bar(*columns, console=Console(stderr=True), disable=not sys.stderr.isatty(), transient=True) as bar:
+    console = Console(stderr=True)
+    with Bar(*columns, console=console, disable=not sys.stderr.isatty(), expand=True, transient=True) as bar:
         task = bar.add_task(verb, total=None, what="")
 
         def report(done: int, total: int, what: str) -> None:
