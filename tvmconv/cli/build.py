@@ -56,7 +56,8 @@ def run(arguments: argparse.Namespace) -> int:
     if arguments.trials or arguments.seconds:
         _tune(problems, targets, arguments.trials, arguments.seconds)
     with progress_bar("compiling") as progress:
-        print(build(problems, arguments.output, targets, jobs=arguments.jobs, progress=progress))
+        path = build(problems, arguments.output, targets, jobs=arguments.jobs, progress=progress)
+    print(path)
     return 0
 
 

@@ -58,8 +58,8 @@ def progress_bar(verb: str) -> Iterator[Progress]:
         # What there is no room for is cut here, not from the columns before.
         TextColumn("{task.fields[what]}", table_column=Column(ratio=1, no_wrap=True, overflow="ellipsis")),
     )
-    console = Console(stderr=True)
-    with Bar(*columns, console=console, disable=not sys.stderr.isatty(), expand=True, transient=True) as bar:
+    quiet = not sys.stderr.isatty()
+    with Bar(*columns, console=Console(stderr=True), disable=quiet, expand=True, transient=True) as bar:
         task = bar.add_task(verb, total=None, what="")
 
         def report(done: int, total: int, what: str) -> None:
