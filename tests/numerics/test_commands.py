@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import pty
 import shutil
 import signal
 import subprocess
@@ -49,6 +50,19 @@ def test_build_prints_the_path_alone(
     assert cli.main(["build", EMPTY, "-o", "b"]) == 0
     out, err = capsys.readouterr()
     assert (out, err) == (f"{tmp_path / 'b'}\n", "")
+
+
+def test_progress_on_a_terminal_leaves_stdout_to_the_path(tmp_path: Path) -> None:
+    ours, terminal = pty.openpty()
+    command = [sys.executable, "-c", "import sys; from tvmconv.cli import main; sys.exit(main())", "build", EMPTY]
+    environment = {**os.environ, "XDG_DATA_HOME": str(tmp_path), "TERM": "xterm"}
+    done = subprocess.run(
+        [*command, "-o", str(tmp_path / "b")], stdout=subprocess.PIPE, stderr=terminal, env=environment, check=True
+    )
+    os.close(terminal)
+    assert done.stdout.decode() == f"{tmp_path / 'b'}\n"
+    assert b"compiling" in os.read(ours, 100_000)
+    os.close(ours)
 
 
 def test_list(bundle: str, capsys: pytest.CaptureFixture[str]) -> None:
