@@ -15,7 +15,7 @@ from .shapes import F32_BITS
 
 TAPS = 3
 # Cycles per vector of F(m x m): of data for a tile, of the filter, of the output for a tile.
-TRANSFORM_CYCLES = {2: (60, 80, 40), 4: (150, 200, 100)}
+TRANSFORM_CYCLES = {2: (60, 140, 40), 4: (150, 200, 100)}
 # What estimates are worth: Winograd has to promise this much of a gain.
 LEAST_GAIN = 1.1
 
@@ -32,12 +32,15 @@ def winograd_cycles(outputs: int, problem: Problem, target: Target) -> float:
     channels, out_channels = flat.in_channels, flat.out_channels
     data, weights, output = TRANSFORM_CYCLES[outputs]
     multiply = (outputs + TAPS - 1) ** 2 * tiles * channels * out_channels
-    transforms = data * tiles * channels + weights * channels * out_channels + output * tiles * out_channels
-    return (multiply + transforms) / lanes
+    transforms = weights * channels * out_channels + output * tiles * out_channels
+    # Data is transformed by vectors that divide its channels.
+    return (multiply + transforms) / lanes + data * tiles * channels / min(lanes, channels & -channels)
 
 
 def covers_winograd(outputs: int, problem: Problem, target: Target) -> str | None:
     """Return None if F(m x m, 3 x 3) can compute `problem` and is worth it, else why not."""
+    if problem.is_empty or problem.is_constant:
+        return "the output does not depend on data"
     flat = flatten(problem)
     if problem.op != "convolution" or flat.kernel != (TAPS, TAPS):
         return "it is for Convolution with 3x3 taps"
@@ -50,8 +53,6 @@ def covers_winograd(outputs: int, problem: Problem, target: Target) -> str | Non
         return "it is for f32, NXC and XIO"
     if problem.out_channels % 8:
         return f"{problem.out_channels} output channels leave lanes empty; it takes multiples of 8"
-    if problem.is_empty or problem.is_constant:
-        return "the output does not depend on data"
     if winograd_cycles(outputs, problem, target) * LEAST_GAIN > direct_cycles(problem, target):
         return "the problem is so small that the transforms cost more than they save"
     return None
