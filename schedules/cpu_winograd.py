@@ -47,7 +47,7 @@ def space(sch: Schedule, definition: WinogradDefinition, target: Target) -> list
     """Return both structures for a few tiles of registers, the default first."""
     tiles = definition.tiles
     shapes = _shapes(tiles, target)
-    by_rows = [(_by_rows, shape) for shape in sorted(shapes, key=lambda shape: shape.cycles)]
+    by_rows = [(_by_rows, shape) for shape in sorted(shapes, key=lambda shape: _rows_cycles(tiles, shape))]
     by_channels = [(_by_channels, shape) for shape in sorted(shapes, key=lambda shape: _channels_cycles(tiles, shape))]
     first, second = (by_rows, by_channels) if tiles.count > tiles.problem.out_channels else (by_channels, by_rows)
     sketches = []
@@ -71,8 +71,8 @@ def _shapes(tiles: Tiles, target: Target) -> list[Shape]:
 
 
 def _by_rows(sch: Schedule, tiles: Tiles, shape: Shape, target: Target) -> None:
-    bands = divisors(tiles.rows // shape.rows, 64)
-    best = min(bands, key=lambda band: _band_cycles(tiles, shape, band * shape.rows))
+    bands = _bands(tiles, shape)
+    best = min(bands, key=lambda band: _band_cycles(tiles, shape, band))
     n, rows, columns, i, j, o = sch.get_loops(sch.get_sblock("out"))
     band, block_row, row = sch.split(rows, [None, steps.choose(sch, bands, best), shape.rows])
     block, vector, lane = sch.split(o, [None, shape.vectors, tiles.lanes])
@@ -221,9 +221,18 @@ def _spread(sch: Schedule, block: SBlockRV) -> None:
     sch.storage_align(block, 0, axis=1, factor=TWO_LINES, offset=LINE)
 
 
-def _band_cycles(tiles: Tiles, shape: Shape, rows: int) -> float:
-    """Cycles of all tasks of `rows` rows of tiles: multiply-adds, and reading the filter, which each does once."""
-    problem = tiles.problem
+def _bands(tiles: Tiles, shape: Shape) -> list[int]:
+    """Return how many times a tile of registers' rows a task may have."""
+    return divisors(tiles.rows // shape.rows, 64)
+
+
+def _rows_cycles(tiles: Tiles, shape: Shape) -> float:
+    return min(_band_cycles(tiles, shape, band) for band in _bands(tiles, shape))
+
+
+def _band_cycles(tiles: Tiles, shape: Shape, band: int) -> float:
+    """Cycles of all tasks: multiply-adds, and reading the filter, which each does once."""
+    problem, rows = tiles.problem, band * shape.rows
     tasks = problem.batch * tiles.rows // rows
     per_task = tiles.points**2 * problem.in_channels * problem.out_channels // tiles.lanes
     filter_bytes = 4 * per_task * tiles.lanes
