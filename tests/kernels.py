@@ -8,9 +8,10 @@ from pathlib import Path
 import numpy as np
 import tvm_ffi
 
-from tvmconv import fills
+from tvmconv import algorithms, fills, reference
 from tvmconv.compiler import Choice, compile_problem
 from tvmconv.lowering import SYMBOL
+from tvmconv.measure import difference
 from tvmconv.problem import Problem
 from tvmconv.target import Target
 
@@ -30,6 +31,18 @@ def compile_and_call(
     tvm_ffi.load_module(str(path))[SYMBOL](*map(tvm_ffi.from_dlpack, bits))
     path.unlink()
     return output
+
+
+def assert_right(problem: Problem, target: Target, folder: Path, choice: Choice) -> None:
+    """Compare the kernel with the reference, as its algorithm's numerical class asks for."""
+    algorithm = algorithms.get(choice.algorithm)
+    if algorithm.numerical_class == "exact":
+        assert_exact(problem, target, folder, choice)
+        return
+    arrays = fills.random_fill(problem)
+    expected = reference.compute(problem, *arrays)
+    output = compile_and_call(problem, target, folder, arrays, choice)
+    assert not difference(output, expected, algorithm.numerical_class, problem.dtype)
 
 
 def assert_exact(problem: Problem, target: Target, folder: Path, choice: Choice | None = None) -> None:

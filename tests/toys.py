@@ -55,9 +55,10 @@ def compile_bundle(path: Path, problems: Iterable[Problem], target: str = "host"
     entries = []
     for problem in problems:
         made = entry(format_signature(problem), parsed.name)
-        compile_problem(problem, parsed, path / made.file)
+        kernel = compile_problem(problem, parsed, path / made.file)
         digest = hashlib.sha256((path / made.file).read_bytes()).hexdigest()
-        entries.append(entry(made.signature, made.target, digest))
+        what = {"algorithm": kernel.algorithm, "numerical_class": kernel.numerical_class}
+        entries.append(entry(made.signature, made.target, digest, **what))
     write_bundle(path, entries, **{parsed.name: parsed.features})
     return path
 

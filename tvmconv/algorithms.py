@@ -8,6 +8,7 @@ from functools import partial
 from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
+from .definitions.winograd_cost import covers_winograd, direct_cycles, winograd_cycles
 from .errors import TvmconvError
 from .problem import Problem
 from .target import Target
@@ -18,6 +19,8 @@ if TYPE_CHECKING:
 # An SSE register of outputs; two multiply-adds of it start in a cycle, half the rate of full vectors. With fewer
 # channels per group, lanes across groups are faster although data is copied for each of them.
 LEAST_PER_GROUP = 4
+# ``strict`` allows algorithms of class ``exact`` alone.
+MATHS = ("default", "strict")
 
 
 @dataclass(frozen=True)
@@ -39,6 +42,9 @@ class Algorithm:
     schedules
         Name of the module in `tvmconv.schedules` whose ``space(sch, definition, target)`` returns the sketches,
         the default first; each sketch's sampled decisions are the defaults.
+    cycles
+        ``cycles(problem, target)`` estimates what a problem that it covers costs, to compare algorithms without
+        measuring.
     """
 
     name: str
@@ -47,6 +53,7 @@ class Algorithm:
     covers: Callable[[Problem, Target], str | None]
     define: Callable[[Problem, Target], Definition]
     schedules: str
+    cycles: Callable[[Problem, Target], float] = direct_cycles
 
     def sketches(self, definition: Definition, target: Target) -> list[Any]:
         """Return the scheduled sketches (``tvm.s_tir.Schedule``) of a definition, the default first."""
@@ -67,6 +74,24 @@ def _define_constant(problem: Problem, target: Target) -> Definition:
     from .definitions.definition import define_constant
 
     return define_constant(problem, target)
+
+
+def _define_winograd(outputs: int, problem: Problem, target: Target) -> Definition:
+    from .definitions.winograd import define_winograd
+
+    return define_winograd(outputs, problem, target)
+
+
+def _winograd(outputs: int) -> Algorithm:
+    return Algorithm(
+        f"winograd{outputs}",
+        1,
+        "transform",
+        partial(covers_winograd, outputs),
+        partial(_define_winograd, outputs),
+        "cpu_winograd",
+        partial(winograd_cycles, outputs),
+    )
 
 
 def _depends_on_data(problem: Problem) -> str | None:
@@ -103,18 +128,46 @@ def _covers_constant(problem: Problem, target: Target) -> str | None:
     return None if problem.is_constant or problem.is_empty else "the output depends on data"
 
 
-# In order of preference.
+# Of those that cost the same, the first is preferred.
 ALGORITHMS: tuple[Algorithm, ...] = (
     Algorithm("dot", 1, "exact", _covers_dot, partial(_define, packed=2), "cpu_direct"),
     Algorithm("direct", 1, "exact", _covers_direct, _define, "cpu_direct"),
     Algorithm("grouped", 1, "exact", _covers_grouped, partial(_define, across=True), "cpu_grouped"),
     Algorithm("constant", 1, "exact", _covers_constant, _define_constant, "cpu_constant"),
+    _winograd(4),
+    _winograd(2),
 )
 
 
-def applicable(problem: Problem, target: Target) -> list[Algorithm]:
-    """Return the algorithms that cover `problem`, the best default first; there is always one."""
-    return [algorithm for algorithm in ALGORITHMS if algorithm.covers(problem, target) is None]
+def applicable(problem: Problem, target: Target, math: str = "default") -> list[Algorithm]:
+    """Return the algorithms that cover `problem`, by estimate the fastest first; there is always one.
+
+    Parameters
+    ----------
+    math
+        ``"strict"``: only those of class ``exact``.
+
+    Raises
+    ------
+    TvmconvError
+        If `math` is not one of MATHS.
+    """
+    check_math(math)
+    covering = [each for each in ALGORITHMS if allowed(each, math) and each.covers(problem, target) is None]
+    return sorted(covering, key=lambda algorithm: algorithm.cycles(problem, target))
+
+
+def allowed(algorithm: Algorithm, math: str) -> bool:
+    """Whether `math` allows an algorithm."""
+    return math != "strict" or algorithm.numerical_class == "exact"
+
+
+def check_math(math: str) -> None:
+    """Raise TvmconvError if `math` is not one of MATHS."""
+    if math not in MATHS:
+        raise TvmconvError(
+            f"math is {math!r}; allowed: default (transforms such as Winograd too), strict (exact algorithms only)"
+        )
 
 
 def get(name: str) -> Algorithm:

@@ -15,6 +15,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from . import __version__
+from .algorithms import check_math
 from .bundle import MANIFEST, Bundle, BundleTarget, Entry, read_bundle, write_manifest
 from .cpu import missing_features
 from .errors import BundleError, InvalidProblemError, TargetError, TvmconvWarning, VerificationError, missing_extra
@@ -39,6 +40,7 @@ class Job:
 
     problem: Problem
     target: Target
+    math: str
     record: Record | None
     folder: str
     check: bool
@@ -54,6 +56,7 @@ def build(
     trials: int = 0,
     seconds: float | None = None,
     *,
+    math: str = "default",
     jobs: int | None = None,
     verify: bool = True,
     records: Records | None = None,
@@ -75,6 +78,9 @@ def build(
     trials, seconds
         Tune first, for this many schedules of each problem or for this time in all (see :func:`tvmconv.tuner.tune`).
         With neither, the best known record of a problem is used, else the default schedule of its best algorithm.
+    math
+        ``"strict"``: only algorithms whose answer differs from the formula in the order of the sum alone.
+        ``"default"``: also transforms (Winograd), whose measured error the manifest tells.
     jobs
         Number of processes that compile; absent: one for each core this process may use.
     verify
@@ -95,6 +101,8 @@ def build(
         If the compiler is not installed.
     InvalidProblemError
         If there is no problem.
+    TvmconvError
+        If `math` is not ``"default"`` or ``"strict"``.
     TargetError
         If a target is unknown, or this machine cannot tune for it.
     BundleError
@@ -107,17 +115,18 @@ def build(
     problems = list(dict.fromkeys(problems))
     if not problems:
         raise InvalidProblemError("there is no problem to build; give at least one")
+    check_math(math)
     path = Path(path).absolute()
     _check_replaceable(path)
     targets = parse_targets(target)
     records = records or Records()
     if trials or seconds:
-        tune_for(targets, problems, trials, seconds, records)
+        tune_for(targets, problems, trials, seconds, records, math)
     path.parent.mkdir(parents=True, exist_ok=True)
     with staging(path) as folder:
         work = [
-            Job(problem, each, records.best(problem, each), str(folder), verify and not missing_features(each.features))
-            for each in targets
+            Job(problem, each, math, records.best(problem, each, math), str(folder), verify and runs_here)
+            for each, runs_here in ((each, not missing_features(each.features)) for each in targets)
             for problem in problems
         ]
         _finish(folder, path, targets, _compile(work, jobs, progress))
@@ -148,6 +157,7 @@ def tune_for(
     trials: int,
     seconds: float | None,
     records: Records,
+    math: str = "default",
     progress: Callable[[TuneProgress], None] | None = None,
 ) -> None:
     """Tune `problems` for each of the targets, for an equal part of the time (see :func:`tvmconv.tuner.tune`)."""
@@ -157,7 +167,7 @@ def tune_for(
         check_tunable(target)  # all of them, before time is spent on the first
     share = seconds / len(targets) if seconds else None
     for target in targets:
-        tune(problems, target, trials=trials or None, seconds=share, records=records, progress=progress)
+        tune(problems, target, trials=trials or None, seconds=share, math=math, records=records, progress=progress)
 
 
 def _compile(work: list[Job], jobs: int | None, progress: Progress | None) -> list[Entry]:
@@ -212,7 +222,7 @@ def compile_job(job: Job) -> tuple[Entry, list[str]]:
 
 def _compile_best(job: Job, path: Path) -> tuple[CompiledKernel, str, list[str]]:
     """Compile by the record, or by default if there is none that can be used; say which, and what to warn about."""
-    from .compiler import compile_problem
+    from .compiler import compile_problem, default_choice
     from .replay import compile_recorded
 
     messages: list[str] = []
@@ -223,7 +233,8 @@ def _compile_best(job: Job, path: Path) -> tuple[CompiledKernel, str, list[str]]
         messages = [str(warning.message) for warning in caught]
         if kernel is not None:
             return kernel, "tuned", messages
-    return compile_problem(job.problem, job.target, path), "default", messages
+    choice = default_choice(job.problem, job.target, job.math)
+    return compile_problem(job.problem, job.target, path, choice=choice), "default", messages
 
 
 def _measured(record: Record) -> dict[str, Any]:

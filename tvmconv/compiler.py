@@ -49,9 +49,9 @@ class CompiledKernel:
     workspace_bytes: int
 
 
-def default_choice(problem: Problem, target: Target) -> Choice:
-    """Return the schedule used with zero trials."""
-    return Choice(algorithms.applicable(problem, target)[0].name)
+def default_choice(problem: Problem, target: Target, math: str = "default") -> Choice:
+    """Return the schedule used with zero trials; `math` as in `tvmconv.algorithms.applicable`."""
+    return Choice(algorithms.applicable(problem, target, math)[0].name)
 
 
 def schedule(problem: Problem, target: Target, choice: Choice) -> tuple[Definition, Schedule]:

@@ -71,9 +71,9 @@ class Evaluator:
             sandbox.close()
         self._folder.cleanup()
 
-    def spaces(self, problem: Problem, target: Target) -> list[Space]:
-        """Return the problem's spaces, the one used with zero trials first."""
-        spaces: list[Space] = self._builders[0].call(Describe(problem, target), BUILD_SECONDS)
+    def spaces(self, problem: Problem, target: Target, math: str) -> list[Space]:
+        """Return the problem's spaces with `math`, the one used with zero trials first."""
+        spaces: list[Space] = self._builders[0].call(Describe(problem, target, math), BUILD_SECONDS)
         return spaces
 
     def trials(

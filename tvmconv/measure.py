@@ -111,12 +111,17 @@ def difference(got: npt.NDArray[Any], expected: npt.NDArray[Any], numerical_clas
             f"{np.count_nonzero(wrong)} of {wrong.size} outputs differ; the first, at {list(first)}, "
             f"is {float(got[first])} and should be {float(expected[first])}"
         )
-    exact = expected.astype(np.float64)
-    error = float(np.linalg.norm(got.astype(np.float64) - exact) / max(float(np.linalg.norm(exact)), 1e-30))
+    error = relative_error(got, expected)
     # A NaN compares false with everything.
     if error <= TRANSFORM_ERROR[dtype]:
         return ""
     return f"the relative L2 error is {error:.2g}; a {dtype} transform may have {TRANSFORM_ERROR[dtype]:.2g}"
+
+
+def relative_error(got: npt.NDArray[Any], expected: npt.NDArray[Any]) -> float:
+    """Return the relative L2 error."""
+    exact = expected.astype(np.float64)
+    return float(np.linalg.norm(got.astype(np.float64) - exact) / max(float(np.linalg.norm(exact)), 1e-30))
 
 
 def _race(task: Race) -> list[float]:

@@ -64,7 +64,7 @@ class Session:
     ----------
     evaluator
         Builds and measures.
-    target, records, seed
+    target, records, seed, math
         As for `tvmconv.tuner.tune`.
     machine
         What the measurements are marked with: CPU and threads.
@@ -75,6 +75,7 @@ class Session:
     records: Records
     machine: str
     seed: int
+    math: str = "default"
 
 
 class ProblemTuner:
@@ -91,7 +92,7 @@ class ProblemTuner:
     def __init__(self, session: Session, problem: Problem) -> None:
         self.problem = problem
         self._session = session
-        self._spaces: list[Space] = session.evaluator.spaces(problem, session.target)
+        self._spaces: list[Space] = session.evaluator.spaces(problem, session.target, session.math)
         self._log = TrialLog(session.records.folder, problem, session.target, session.machine)
         self.trials = {trial.candidate: trial for trial in self._log.read(self._spaces)}
 
@@ -137,9 +138,10 @@ class ProblemTuner:
     def _crown(self) -> Record | None:
         """Compare the fastest trials and the default in turns; record the winner, and other algorithms' best.
 
-        Another algorithm's best is of use when the winner's definition changes, if it beats the default.
+        Another algorithm's best is of use when the winner's definition changes, if it beats the default; an exact
+        algorithm's best is of use with strict math in any case.
         """
-        old = self._session.records.best(self.problem, self._session.target)
+        old = self._session.records.best(self.problem, self._session.target, self._session.math)
         if old is not None and old.trials == len(self.trials) and old.machine == self._session.machine:
             return old
         finalists = self._finalists()
@@ -153,12 +155,13 @@ class ProblemTuner:
             return None
         seconds = dict(zip(finalists, medians, strict=True))
         default = seconds.get(self.default)
+        exact = {space.algorithm for space in self._spaces if space.numerical_class == "exact"}
         ranked = sorted(finalists, key=seconds.__getitem__)
         if default is not None and default * (1 - GAIN) <= seconds[ranked[0]]:
-            ranked = [self.default]
+            ranked = [self.default, *(each for each in ranked if each.algorithm in exact - {self.default.algorithm})]
         winners: dict[str, Record] = {}
         for candidate in ranked:
-            if default is None or seconds[candidate] <= default:
+            if default is None or seconds[candidate] <= default or candidate.algorithm in exact:
                 winners.setdefault(candidate.algorithm, self._record(candidate, seconds[candidate], default))
         self._session.records.put(winners.values())
         return winners[ranked[0].algorithm]

@@ -108,16 +108,17 @@ class Records:
         self.folder = user_folder() if folder is None else Path(folder)
         self._tables: dict[tuple[Path, str], dict[str, list[Record]]] = {}
 
-    def best(self, problem: Problem, target: Target) -> Record | None:
+    def best(self, problem: Problem, target: Target, math: str = "default") -> Record | None:
         """Return the fastest usable record of `problem` on `target`; the user's before the shipped.
 
-        Records of another version of an algorithm's definition are not usable. Malformed lines are left out with a
+        Records of another version of an algorithm's definition are not usable, nor those of algorithms that `math`
+        excludes (see `tvmconv.algorithms.applicable`). Malformed lines are left out with a
         warning that names file and line.
         """
         signature = format_signature(problem)
         for folder in (self.folder, shipped_folder()):
             records = self._table(folder, target.name).get(signature, [])
-            usable = [record for record in records if record.version == _version(record.algorithm)]
+            usable = [record for record in records if record.version == _version(record.algorithm, math)]
             if usable:
                 return min(usable, key=lambda record: record.seconds)
         return None
@@ -157,12 +158,13 @@ def shipped_folder() -> Path:
     return Path(str(files("tvmconv.tuning_logs")))
 
 
-def _version(algorithm: str) -> int | None:
-    """Return the version of the algorithm's definition today; None if it is gone."""
+def _version(name: str, math: str) -> int | None:
+    """Return the version of the algorithm's definition today; None if it is gone, or excluded by `math`."""
     try:
-        return algorithms.get(algorithm).version
+        algorithm = algorithms.get(name)
     except TvmconvError:
         return None
+    return algorithm.version if algorithms.allowed(algorithm, math) else None
 
 
 def _parser(target: str) -> Callable[[Any], Record]:

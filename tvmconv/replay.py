@@ -29,12 +29,12 @@ TVM_ERRORS = (RuntimeError, ValueError, TypeError, LookupError)
 def work(task: Describe | Compile) -> list[Space] | CompiledKernel:
     """Run one task (in a `tvmconv.workers.Worker`, which imports TVM once for many)."""
     if isinstance(task, Describe):
-        return spaces_of(task.problem, task.target)
+        return spaces_of(task.problem, task.target, task.math)
     return compile_candidate(task.problem, task.target, task.candidate, task.path)
 
 
-def spaces_of(problem: Problem, target: Target) -> list[Space]:
-    """Return the spaces of every applicable algorithm, the one used with zero trials first."""
+def spaces_of(problem: Problem, target: Target, math: str = "default") -> list[Space]:
+    """Return the spaces of every algorithm applicable with `math`, the one used with zero trials first."""
     return [
         Space(
             algorithm.name,
@@ -42,7 +42,7 @@ def spaces_of(problem: Problem, target: Target) -> list[Space]:
             algorithm.numerical_class,
             tuple(_open(sketch) for sketch in algorithm.sketches(algorithm.define(problem, target), target)),
         )
-        for algorithm in algorithms.applicable(problem, target)
+        for algorithm in algorithms.applicable(problem, target, math)
     ]
 
 

@@ -12,10 +12,11 @@ from .target import Target
 
 @dataclass(frozen=True)
 class Describe:
-    """Return the search spaces of a problem."""
+    """Return the search spaces of a problem; `math` as in `tvmconv.algorithms.applicable`."""
 
     problem: Problem
     target: Target
+    math: str
 
     def __str__(self) -> str:
         return f"the search spaces of {format_signature(self.problem)}"

@@ -8,6 +8,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from math import inf
 
+from .algorithms import check_math
 from .cpu import cpu_features, kernel_threads, model_name
 from .errors import TargetError, TuningError
 from .evaluate import Evaluator
@@ -53,6 +54,7 @@ def tune(
     trials: int | None = None,
     seconds: float | None = None,
     seed: int = 0,
+    math: str = "default",
     records: Records | None = None,
     progress: Callable[[TuneProgress], None] | None = None,
 ) -> list[TuneResult]:
@@ -76,6 +78,8 @@ def tune(
         candidates and the final comparison may exceed it by a few seconds a problem.
     seed
         The same seed (and measurements) give the same candidates.
+    math
+        ``"strict"``: only algorithms whose answer differs from the formula in the order of the sum alone.
     records
         Where they are written; absent: the user's folder.
     progress
@@ -92,6 +96,8 @@ def tune(
         If the target is unknown, or this machine lacks its features.
     TuningError
         If the budget is not positive.
+    TvmconvError
+        If `math` is not ``"default"`` or ``"strict"``.
     """
     if trials is not None and trials < 1:
         raise TuningError(f"trials is {trials}; it must be at least 1")
@@ -99,6 +105,7 @@ def tune(
         raise TuningError(f"seconds is {seconds}; it must be above 0")
     if trials is None and seconds is None:
         trials = DEFAULT_TRIALS
+    check_math(math)
     threads = kernel_threads()
     with Evaluator(jobs=len(os.sched_getaffinity(0)), threads=threads) as evaluator:
         session = Session(
@@ -107,6 +114,7 @@ def tune(
             Records() if records is None else records,
             f"{model_name()} ({threads} threads)",
             seed,
+            math,
         )
         return tune_all(session, [p for p in problems if not p.is_empty], trials, seconds, progress)
 

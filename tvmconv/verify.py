@@ -10,11 +10,12 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
+from . import reference
 from .bundle import Bundle, Entry, read_bundle
 from .errors import TvmconvError
-from .fills import exact_case
+from .fills import Arrays, exact_case, numpy_dtype, random_fill
 from .kernel import Kernel
-from .measure import difference
+from .measure import difference, relative_error
 from .sandbox import Sandbox
 from .selection import obstacle, runnable
 from .signature import parse_signature
@@ -113,17 +114,25 @@ def verify(path: str | os.PathLike[str], progress: Callable[[int, int, str], Non
 
 
 def check_kernel(check: Check) -> Answer:
-    """Run a kernel on an exact fill and compare its output with the reference."""
+    """Run a kernel on an exact fill, a transform on normal data too, and compare its output with the reference."""
     kernel = Kernel(check.bundle, check.entry)
-    arrays, expected = exact_case(kernel.problem)
-    # What a kernel fails to write shows: it stays not a number.
-    output = np.full_like(expected, np.nan)
-    kernel(*arrays, out=output)
-    numerical_class = check.entry.numerical_class
-    wrong = difference(output, expected, numerical_class, kernel.problem.dtype)
-    if numerical_class == "exact":
+    problem, numerical_class = kernel.problem, check.entry.numerical_class
+    arrays, expected = exact_case(problem)
+    wrong = difference(_call(kernel, arrays, expected), expected, numerical_class, problem.dtype)
+    if wrong or numerical_class == "exact":
         return Answer("exact", 0.0, wrong)
-    return Answer("relative_l2", _relative_error(output, expected), wrong)
+    arrays = random_fill(problem)
+    expected = reference.compute(problem, *arrays)
+    output = _call(kernel, arrays, np.empty(problem.output_shape, numpy_dtype(problem.dtype)))
+    wrong = difference(output, expected, numerical_class, problem.dtype)
+    return Answer("relative_l2", relative_error(output, expected), wrong)
+
+
+def _call(kernel: Kernel, arrays: Arrays, like: npt.NDArray[Any]) -> npt.NDArray[Any]:
+    # What a kernel fails to write shows: it stays not a number.
+    output = np.full_like(like, np.nan)
+    kernel(*arrays, out=output)
+    return output
 
 
 def _status(bundle: Bundle, entry: Entry, sandbox: Sandbox[Check, Answer]) -> tuple[str, str]:
@@ -138,8 +147,3 @@ def _status(bundle: Bundle, entry: Entry, sandbox: Sandbox[Check, Answer]) -> tu
     except TvmconvError as error:
         return "wrong", str(error)
     return ("wrong", wrong) if wrong else ("right", "")
-
-
-def _relative_error(got: npt.NDArray[Any], expected: npt.NDArray[Any]) -> float:
-    exact = expected.astype(np.float64)
-    return float(np.linalg.norm(got.astype(np.float64) - exact) / max(float(np.linalg.norm(exact)), 1e-30))

@@ -45,7 +45,7 @@ def build_once(request, tmp_path_factory) -> Callable[[str, list[Problem]], Path
         with FileLock(cache / f"{name}.lock"):
             if not path.exists():
                 # The tests check the kernels themselves; the user's own tuning plays no part.
-                build(problems, path, verify=False, records=Records(tmp_path_factory.mktemp("records")))
+                build(problems, path, math="strict", verify=False, records=Records(tmp_path_factory.mktemp("records")))
                 by_age = sorted(cache.glob(f"{name}-*.bundle"), key=lambda folder: folder.stat().st_mtime)
                 for old in by_age[:-KEPT]:
                     shutil.rmtree(old)

@@ -38,6 +38,7 @@ def bundle(tmp_path_factory: pytest.TempPathFactory) -> str:
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv("XDG_DATA_HOME", str(folder))
         arguments = ["build", DENSE, EMPTY, str(folder / "problems.toml"), "-o", str(folder / "b"), "--jobs", "1"]
+        arguments += ["--math", "strict"]
         assert cli.main(arguments) == 0
     return str(folder / "b")
 

@@ -33,6 +33,7 @@ def place(array, at_end):
 RUN = """
 import tvmconv
 from tvmconv import fills
+from tvmconv.measure import difference
 registry = tvmconv.load(sys.argv[1], threads=int(sys.argv[2]))
 for signature in registry:
     print(signature, flush=True)
@@ -42,7 +43,8 @@ for signature in registry:
     for at_end in (False, True):
         out = place(np.zeros(expected.shape, inputs[0].dtype), at_end)
         kernel(*[place(array, at_end) for array in inputs], out=out)
-        assert (out.astype(np.float64) == expected.astype(np.float64)).all(), signature
+        wrong = difference(out, expected, kernel.info.numerical_class, kernel.problem.dtype)
+        assert not wrong, (signature, wrong)
 print("all within bounds")
 """
 
@@ -57,6 +59,12 @@ def _problems() -> Iterable[Problem]:
     for groups, inputs, outputs in ((3, 9, 15), (5, 5, 5), (17, 17, 34), (16, 16, 16)):
         for dtype in ("f32", "bf16"):
             yield small_problem(dtype, groups=groups, in_channels=inputs, out_channels=outputs)
+    for extents in ((10, 14), (9, 11)):
+        for auto_pad in ("valid", "same_upper"):
+            # Winograd: whole tiles read in place, and tiles that reach outside.
+            yield ops.convolution(
+                (2, *extents, 24), (3, 3, 24, 40), strides=(1, 1), dilations=(1, 1), auto_pad=auto_pad
+            )
     pads = {"strides": (2, 3), "dilations": (2, 1), "pads_begin": (3, 0), "pads_end": (1, 2)}
     yield ops.convolution((1, 11, 13, 3), (3, 5, 3, 40), **pads)
     yield ops.convolution((2, 30, 5), (4, 5, 33), strides=(3,), dilations=(2,), pads_begin=(2,), pads_end=(0,))

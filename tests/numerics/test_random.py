@@ -15,7 +15,7 @@ from kernels import compile_and_call
 from strategies import Call, calls
 
 from tvmconv import algorithms, fills
-from tvmconv.compiler import Choice, samples
+from tvmconv.compiler import Choice, default_choice, samples
 from tvmconv.problem import Problem
 from tvmconv.signature import format_signature
 from tvmconv.target import Target
@@ -57,8 +57,9 @@ def torch_output(problem: Problem, arrays: fills.Arrays) -> npt.NDArray[np.float
 
 
 def check(problem: Problem, folder: Path, choice: Choice | None = None) -> None:
-    """Compare a kernel with the reference and with PyTorch."""
-    note(f"{format_signature(problem)} {choice or ''}")
+    """Compare a kernel of an exact algorithm with the reference and with PyTorch."""
+    choice = choice or default_choice(problem, HOST, "strict")
+    note(f"{format_signature(problem)} {choice}")
     arrays, expected = fills.exact_case(problem)
     output = compile_and_call(problem, HOST, folder, arrays, choice)
     np.testing.assert_array_equal(output.astype(np.float64), expected.astype(np.float64))
@@ -69,9 +70,9 @@ def check(problem: Problem, folder: Path, choice: Choice | None = None) -> None:
 
 
 def random_choice(problem: Problem, seed: int) -> Choice:
-    """Return any schedule of any algorithm."""
+    """Return any schedule of any exact algorithm."""
     draw = random.Random(seed)
-    algorithm = draw.choice(algorithms.applicable(problem, HOST))
+    algorithm = draw.choice(algorithms.applicable(problem, HOST, "strict"))
     sketches = algorithm.sketches(algorithm.define(problem, HOST), HOST)
     number = draw.randrange(len(sketches))
     decisions = tuple(draw.randrange(len(sample.attrs[0])) for sample in samples(sketches[number]))

@@ -16,7 +16,7 @@ def test_python(tmp_path: Path) -> None:
     (code,) = re.findall(r"```python\n(.*?)```", README, re.DOTALL)
     (tmp_path / "example.py").write_text(code)
     done = subprocess.run([sys.executable, "example.py"], cwd=tmp_path, capture_output=True, text=True, check=True)
-    assert done.stdout.startswith("direct ") and done.stdout.endswith(" (1, 56, 56, 64)\n")
+    assert done.stdout.startswith("winograd4 ") and done.stdout.endswith(" (1, 56, 56, 64)\n")
 
 
 def test_toml(tmp_path: Path) -> None:

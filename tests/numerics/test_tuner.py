@@ -178,7 +178,7 @@ def test_the_command(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None
     assert (facts["seconds"], facts["default_seconds"]) == (record.seconds, record.default_seconds)
     assert main(command) == 0
     output = capsys.readouterr()
-    assert output.out.splitlines()[1].split()[:3] == [SIGNATURE, "direct", "2"]
+    assert output.out.splitlines()[1].split()[:3] == [SIGNATURE, record.algorithm, "2"]
     assert output.err == ""
     assert main([*command, "--target", "z80"]) == 2
     assert "z80" in capsys.readouterr().err

@@ -55,7 +55,7 @@ def bare(wheel: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
 def bundle(tmp_path_factory: pytest.TempPathFactory) -> str:
     """Return a bundle that was built here, where the compiler is."""
     problems = [tvmconv.parse_signature(signature) for signature in (F32, F16)]
-    return str(tvmconv.build(problems, tmp_path_factory.mktemp("wheel") / "b", jobs=1))
+    return str(tvmconv.build(problems, tmp_path_factory.mktemp("wheel") / "b", math="strict", jobs=1))
 
 
 def run(bare: Path, *arguments: str) -> subprocess.CompletedProcess[str]:

@@ -24,7 +24,7 @@ from tvmconv.trials import Trial, TrialLog
 SIGNATURE = "conv2d-n1-i64x56x56-o64x56x56-k3x3-s1x1-d1x1-p1x1_1x1-g1-NXC-XIO-f32"
 PROBLEM = parse_signature(SIGNATURE)
 TARGET = Target("x86-64-v3", "x86-64-v3", ("avx2", "f16c", "fma"))
-DIRECT = applicable(PROBLEM, TARGET)[0]
+DIRECT = applicable(PROBLEM, TARGET, "strict")[0]
 RECORD = Record(
     signature=SIGNATURE,
     target=TARGET.name,

@@ -6,7 +6,7 @@ import argparse
 from typing import TYPE_CHECKING
 
 from .output import progress_bar
-from .parsing import add_command, add_sources, positive, positive_seconds, read_sources, whole
+from .parsing import add_command, add_math, add_sources, positive, positive_seconds, read_sources, whole
 from .tune import progress_line
 
 if TYPE_CHECKING:
@@ -44,6 +44,7 @@ def add_parser(subparsers: Subparsers) -> None:
     parser.add_argument(
         "--seconds", type=positive_seconds, metavar="S", help="tune first: the time to spend on all kernels together"
     )
+    add_math(parser)
     parser.add_argument("--jobs", type=positive, metavar="N", help="compile with N processes (default: one a core)")
 
 
@@ -54,14 +55,14 @@ def run(arguments: argparse.Namespace) -> int:
     problems = read_sources(arguments)
     targets = arguments.target or ["host"]
     if arguments.trials or arguments.seconds:
-        _tune(problems, targets, arguments.trials, arguments.seconds)
+        _tune(problems, targets, arguments.trials, arguments.seconds, arguments.math)
     with progress_bar("compiling") as progress:
-        path = build(problems, arguments.output, targets, jobs=arguments.jobs, progress=progress)
+        path = build(problems, arguments.output, targets, math=arguments.math, jobs=arguments.jobs, progress=progress)
     print(path)
     return 0
 
 
-def _tune(problems: list[Problem], targets: list[str], trials: int, seconds: float | None) -> None:
+def _tune(problems: list[Problem], targets: list[str], trials: int, seconds: float | None, math: str) -> None:
     from ..builder import parse_targets, tune_for
     from ..cpu import kernel_threads
     from ..peak import measure
@@ -70,4 +71,4 @@ def _tune(problems: list[Problem], targets: list[str], trials: int, seconds: flo
     parsed = parse_targets(targets)
     peak = measure(kernel_threads())
     with progress_line(peak.flops if peak else None) as progress:
-        tune_for(parsed, problems, trials, seconds, Records(), progress)
+        tune_for(parsed, problems, trials, seconds, Records(), math, progress)

@@ -6,6 +6,7 @@ import argparse
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
+from ..algorithms import MATHS
 from ..errors import SourceError
 from ..problem import DATA_FORMATS, DTYPES, FILTER_FORMATS, Problem
 
@@ -31,6 +32,16 @@ def add_command(
 def add_json(parser: argparse.ArgumentParser) -> None:
     """Add ``--json``."""
     parser.add_argument("--json", action="store_true", help="print JSON instead of a table")
+
+
+def add_math(parser: argparse.ArgumentParser) -> None:
+    """Add ``--math``."""
+    parser.add_argument(
+        "--math",
+        choices=MATHS,
+        default="default",
+        help="strict: no algorithm that transforms its numbers, as Winograd does (default: %(default)s)",
+    )
 
 
 def add_sources(parser: argparse.ArgumentParser) -> None:

@@ -13,7 +13,7 @@ from ..errors import missing_extra
 from ..problem import Problem
 from ..signature import format_signature
 from .output import print_json, print_table
-from .parsing import add_command, add_json, add_sources, positive, positive_seconds, read_sources, whole
+from .parsing import add_command, add_json, add_math, add_sources, positive, positive_seconds, read_sources, whole
 
 if TYPE_CHECKING:
     from ..problem_tuner import TuneResult
@@ -61,6 +61,7 @@ def add_parser(subparsers: Subparsers) -> None:
         help="host (default), or an LLVM CPU name whose code this machine can run",
     )
     parser.add_argument("--seed", type=whole, default=0, metavar="N", help="of the random choices (default: 0)")
+    add_math(parser)
     parser.add_argument(
         "--records",
         metavar="FOLDER",
@@ -89,6 +90,7 @@ def run(arguments: argparse.Namespace) -> int:
             trials=arguments.trials,
             seconds=arguments.seconds,
             seed=arguments.seed,
+            math=arguments.math,
             records=Records(arguments.records),
             progress=progress,
         )

@@ -1,0 +1,51 @@
+"""Which algorithms are applicable, in which order, and why not."""
+
+from __future__ import annotations
+
+import pytest
+
+from tvmconv.algorithms import ALGORITHMS, applicable, get
+from tvmconv.errors import TvmconvError
+from tvmconv.signature import parse_signature
+from tvmconv.target import Target
+
+V4 = Target("x86-64-v4", "x86-64-v4", ("avx2", "avx512f", "f16c", "fma"))
+LARGE = "conv2d-n1-i64x56x56-o64x56x56-k3x3-s1x1-d1x1-p1x1_1x1-g1-NXC-XIO-f32"
+
+
+def test_the_least_estimate_comes_first() -> None:
+    assert [each.name for each in applicable(parse_signature(LARGE), V4)] == ["winograd4", "winograd2", "direct"]
+    small = parse_signature("conv2d-n1-i64x2x2-o64x2x2-k3x3-s1x1-d1x1-p1x1_1x1-g1-NXC-XIO-f32")
+    assert applicable(small, V4)[0].name == "direct"
+
+
+def test_strict_math_leaves_transforms_out() -> None:
+    assert [each.name for each in applicable(parse_signature(LARGE), V4, "strict")] == ["direct"]
+    assert {each.numerical_class for each in ALGORITHMS} == {"exact", "transform"}
+
+
+@pytest.mark.parametrize("math", ["fast", "", "STRICT", None])
+def test_another_math_is_refused(math: str) -> None:
+    with pytest.raises(TvmconvError, match="allowed: default"):
+        applicable(parse_signature(LARGE), V4, math)
+
+
+@pytest.mark.parametrize(
+    ("signature", "reason"),
+    [
+        (LARGE.replace("conv2d", "backprop2d"), "Convolution with 3x3 taps"),
+        (LARGE.replace("k3x3", "k5x5").replace("p1x1_1x1", "p2x2_2x2"), "Convolution with 3x3 taps"),
+        (LARGE.replace("o64x56x56", "o64x28x28").replace("s1x1", "s2x2").replace("_1x1", "_0x0"), "strides of 1"),
+        (LARGE.replace("d1x1", "d2x2").replace("p1x1_1x1", "p2x2_2x2"), "dilations of 1"),
+        (LARGE.replace("g1", "g2"), "one group"),
+        (LARGE.replace("f32", "f16"), "f32, NXC and XIO"),
+        (LARGE.replace("NXC", "NCX"), "f32, NXC and XIO"),
+        (LARGE.replace("o64", "o68"), "multiples of 8"),
+        (LARGE.replace("i64", "i0"), "does not depend on data"),
+        (LARGE.replace("i64", "i1"), "cost more than they save"),
+    ],
+)
+def test_winograd_says_why_not(signature: str, reason: str) -> None:
+    answer = get("winograd4").covers(parse_signature(signature), V4)
+    assert answer is not None and reason in answer
+    assert get("winograd4").covers(parse_signature(LARGE), V4) is None
