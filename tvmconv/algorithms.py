@@ -6,6 +6,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from functools import partial
 from importlib import import_module
+from math import prod
 from typing import TYPE_CHECKING, Any
 
 from .errors import TvmconvError
@@ -18,6 +19,8 @@ if TYPE_CHECKING:
 # An SSE register of outputs; two multiply-adds of it start in a cycle, half the rate of full vectors. With fewer
 # channels per group, lanes across groups are faster although data is copied for each of them.
 LEAST_PER_GROUP = 4
+# Up to so many, lanes along a row beat lanes across channels even where channels lie together.
+FEW_OUTPUTS = 8
 
 
 @dataclass(frozen=True)
@@ -34,6 +37,8 @@ class Algorithm:
         ``"exact"``: only the order of the sum differs from the formula. ``"transform"``: more than that.
     covers
         ``covers(problem, target)`` is None if it can compute the problem, else why not.
+    prefers
+        ``prefers(problem, target)``: whether it comes before the algorithms that do not say so.
     define
         ``define(problem, target)`` returns the unscheduled Definition.
     schedules
@@ -45,6 +50,7 @@ class Algorithm:
     version: int
     numerical_class: str
     covers: Callable[[Problem, Target], str | None]
+    prefers: Callable[[Problem, Target], bool]
     define: Callable[[Problem, Target], Definition]
     schedules: str
 
@@ -67,6 +73,12 @@ def _define_constant(problem: Problem, target: Target) -> Definition:
     from .definitions.definition import define_constant
 
     return define_constant(problem, target)
+
+
+def _define_planar(problem: Problem, target: Target) -> Definition:
+    from .definitions.definition import define_planar
+
+    return define_planar(problem, target)
 
 
 def _depends_on_data(problem: Problem) -> str | None:
@@ -99,22 +111,52 @@ def _covers_grouped(problem: Problem, target: Target) -> str | None:
     return _depends_on_data(problem)
 
 
+def _covers_planar(problem: Problem, target: Target) -> str | None:
+    if problem.data_format == "NXC" and problem.out_channels // problem.groups > FEW_OUTPUTS:
+        return f"channels lie together in {problem.data_format}, and there are more than {FEW_OUTPUTS} output channels"
+    return _depends_on_data(problem)
+
+
+def _prefers_planar(problem: Problem, target: Target) -> bool:
+    """Whether rows fill vectors and laying channels together does not pay."""
+    if _depends_on_data(problem):
+        return False
+    per_group, full = problem.out_channels // problem.groups, target.vector_bits // 32
+    if problem.data_format == "NXC":
+        return per_group <= FEW_OUTPUTS // 2 and problem.groups == 1 and problem.out_spatial[-1] >= full
+    pointwise = all(k == s == 1 for k, s in zip(problem.kernel, problem.strides, strict=True))
+    row = prod(problem.out_spatial) if pointwise else problem.out_spatial[-1]
+    if per_group <= 2 * full or problem.in_channels // problem.groups <= FEW_OUTPUTS:
+        return row >= full
+    if _covers_dot(problem, target) is None:
+        return False  # twice the rate
+    if problem.op == "convolution_backprop_data" and problem.strides[-1] > 1:
+        return False  # vectors of a row's phase lie apart in the output
+    return row % full == 0 or (pointwise and row >= 8 * full)
+
+
 def _covers_constant(problem: Problem, target: Target) -> str | None:
     return None if problem.is_constant or problem.is_empty else "the output depends on data"
 
 
-# In order of preference.
+def _always(problem: Problem, target: Target) -> bool:
+    return True
+
+
+# In order of preference, those that `prefers` a problem first.
 ALGORITHMS: tuple[Algorithm, ...] = (
-    Algorithm("dot", 1, "exact", _covers_dot, partial(_define, packed=2), "cpu_direct"),
-    Algorithm("direct", 1, "exact", _covers_direct, _define, "cpu_direct"),
-    Algorithm("grouped", 1, "exact", _covers_grouped, partial(_define, across=True), "cpu_grouped"),
-    Algorithm("constant", 1, "exact", _covers_constant, _define_constant, "cpu_constant"),
+    Algorithm("planar", 1, "exact", _covers_planar, _prefers_planar, _define_planar, "cpu_planar"),
+    Algorithm("dot", 1, "exact", _covers_dot, _always, partial(_define, packed=2), "cpu_direct"),
+    Algorithm("direct", 1, "exact", _covers_direct, _always, _define, "cpu_direct"),
+    Algorithm("grouped", 1, "exact", _covers_grouped, _always, partial(_define, across=True), "cpu_grouped"),
+    Algorithm("constant", 1, "exact", _covers_constant, _always, _define_constant, "cpu_constant"),
 )
 
 
 def applicable(problem: Problem, target: Target) -> list[Algorithm]:
     """Return the algorithms that cover `problem`, the best default first; there is always one."""
-    return [algorithm for algorithm in ALGORITHMS if algorithm.covers(problem, target) is None]
+    covering = [algorithm for algorithm in ALGORITHMS if algorithm.covers(problem, target) is None]
+    return sorted(covering, key=lambda algorithm: not algorithm.prefers(problem, target))
 
 
 def get(name: str) -> Algorithm:

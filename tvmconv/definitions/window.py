@@ -225,7 +225,8 @@ def express(window: Window, data: te.Tensor, weights: te.Tensor, bias: te.Tensor
     return te.compute(shape, rounded, name=f"out{number}")
 
 
-def _within_reach(shape: tuple[int, ...], name: str) -> tuple[int, ...]:
+def within_reach(shape: tuple[int, ...], name: str) -> tuple[int, ...]:
+    """Return `shape`, or raise InvalidProblemError where it has more elements than 32-bit indices reach."""
     if prod(shape) > LARGEST:
         raise InvalidProblemError(
             f"{name} would have {prod(shape)} elements; at most {LARGEST} are supported: split the batch"
@@ -282,7 +283,7 @@ def _data(window: Window, data: te.Tensor) -> Callable[..., Expr]:
         return pair(lambda which: load(g * per_group + c + which), c, per_group)
 
     last = (window.channels, window.padded_outputs) if window.expands else (window.pixel,)
-    shape = _within_reach((problem.batch, *extents, *last), "the copy of data")
+    shape = within_reach((problem.batch, *extents, *last), "the copy of data")
     pad = te.compute(shape, padded, name=f"data_pad{window.index}")
 
     def read(n: Expr, g: Expr, p: Any, y: Any, k: Any, c: Expr, o: Expr) -> Expr:
@@ -325,5 +326,5 @@ def _filter(window: Window, weights: te.Tensor) -> Callable[..., Expr]:
 
     phases, taps = [axis.phases for axis in axes], [axis.taps for axis in axes]
     shape = (window.groups, window.padded_outputs // lanes, *phases, *taps, window.channels, lanes)
-    pack = te.compute(_within_reach(shape, "the copy of the filter"), packed, name=f"filter_pack{window.index}")
+    pack = te.compute(within_reach(shape, "the copy of the filter"), packed, name=f"filter_pack{window.index}")
     return lambda g, p, k, c, o: pack(g, o // lanes, *p, *k, c, o % lanes)
