@@ -112,12 +112,16 @@ def _stage(sch: Schedule, window: Window, task: LoopRV | None) -> None:
 
     LLVM vectorizes the scalar loop, by masked loads; TVM would not, for the conditions are on lanes.
     """
-    block = sch.get_sblock(f"data_pad{window.index}")
+    stages = [name for name in (f"data_phases{window.index}", f"data_pad{window.index}") if steps.has_block(sch, name)]
+    block = sch.get_sblock(stages[0])
     if task is not None:
         sch.compute_at(block, task, preserve_unit_loops=True)
     else:
         n, c, *_ = sch.get_loops(block)
         sch.parallel(sch.fuse(n, c))
+    for name in stages[1:]:
+        row = sch.get_loops(block)[-3]
+        sch.compute_at(sch.get_sblock(name), row, preserve_unit_loops=True)
 
 
 def _store(sch: Schedule, window: Window, tile: LoopRV, lanes: int) -> None:

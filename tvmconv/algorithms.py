@@ -124,7 +124,8 @@ def _prefers_planar(problem: Problem, target: Target) -> bool:
     per_group, full = problem.out_channels // problem.groups, target.vector_bits // 32
     if problem.data_format == "NXC":
         return per_group <= FEW_OUTPUTS // 2 and problem.groups == 1 and problem.out_spatial[-1] >= full
-    pointwise = all(k == s == 1 for k, s in zip(problem.kernel, problem.strides, strict=True))
+    one_tap = all(k == 1 for k in problem.kernel)
+    pointwise = one_tap and all(s == 1 for s in problem.strides)
     row = prod(problem.out_spatial) if pointwise else problem.out_spatial[-1]
     if per_group <= 2 * full or problem.in_channels // problem.groups <= FEW_OUTPUTS:
         return row >= full
@@ -132,7 +133,7 @@ def _prefers_planar(problem: Problem, target: Target) -> bool:
         return False  # twice the rate
     if problem.op == "convolution_backprop_data" and problem.strides[-1] > 1:
         return False  # vectors of a row's phase lie apart in the output
-    return row % full == 0 or (pointwise and row >= 8 * full)
+    return row % full == 0 or (one_tap and row >= (8 if pointwise else 1) * full)
 
 
 def _covers_constant(problem: Problem, target: Target) -> str | None:

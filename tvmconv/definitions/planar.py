@@ -3,7 +3,8 @@
 The same windows as in window.py with other roles: a vector holds neighbouring outputs of a row, and each
 filter element is broadcast. Stages:
 
-    data_pad     data widened to f32, zero-padded, channel by channel; with a stride s, every s-th of a row together
+    data_pad     data widened to f32, zero-padded, channel by channel  (absent when data can be read in place)
+    data_phases  every s-th column of the copy together    (only with a stride s along the row)
     filter_pack  filter widened to f32                    (absent for f32)
     acc          the sum, f32, axes (n, g, phases..., outputs but the last..., o, x)
     tile         acc copied out of registers              (only where the store is not by whole vectors)
@@ -102,13 +103,12 @@ def _data(window: Window, data: te.Tensor) -> Callable[..., Expr]:
         return lambda n, c, p, y, k: data(n, c, *coordinates(p, y, k))
 
     last, lowest = axes[-1], [axis.lowest for axis in axes]
-    # Column x of the copy lies at (x % step, x // step): outputs of a row read columns `step` apart.
+    # Column x lies at (x % step, x // step) of the phases: outputs of a row read columns `step` apart.
     columns = -(-(last.extent + (window.row - last.outputs) * last.step) // last.step)
     extents = [*(axis.extent for axis in axes[:-1]), columns * last.step]
 
     def padded(n: Expr, c: Expr, *indices: Expr) -> Expr:
-        column = indices[-1] * last.step + indices[-2]
-        x = [index + low for index, low in zip((*indices[:-2], column), lowest, strict=True)]
+        x = [index + low for index, low in zip(indices, lowest, strict=True)]
         bounds = []
         for axis, extent, low, xx in zip(axes, extents, lowest, x, strict=True):
             bounds += [xx >= 0] if low < 0 else []
@@ -116,12 +116,21 @@ def _data(window: Window, data: te.Tensor) -> Callable[..., Expr]:
         value = widen(data(n, c, *x) if problem.data_format == "NCX" else data(n, *x, c), problem.dtype)
         return tirx.if_then_else(tirx.all(*bounds), value, tirx.const(0, "float32")) if bounds else value
 
-    shape = (problem.batch, problem.in_channels, *extents[:-1], last.step, columns)
+    shape = (problem.batch, problem.in_channels, *extents[:-1], columns * last.step)
     pad = te.compute(within_reach(shape, "the copy of data"), padded, name=f"data_pad{window.index}")
+    if last.step > 1:
+        # Without conditions LLVM separates the columns by shuffles.
+        phases = min(last.step, (last.taps - 1) * last.spacing + 1)
+        shape = (*shape[:-1], phases, columns)
+        pad = te.compute(
+            shape, lambda *at: pad(*at[:-2], at[-1] * last.step + at[-2]), name=f"data_phases{window.index}"
+        )
 
     def read(n: Expr, c: Expr, p: Any, y: Any, k: Any) -> Expr:
         spatial = [x - low for x, low in zip(coordinates(p, y, k), lowest, strict=True)]
         offset = last.origin(p[-1]) - lowest[-1] + k[-1] * last.spacing
+        if last.step == 1:
+            return pad(n, c, *spatial)
         return pad(n, c, *spatial[:-1], offset % last.step, y[-1] + offset // last.step)
 
     return read
