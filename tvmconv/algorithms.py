@@ -112,7 +112,7 @@ def _covers_grouped(problem: Problem, target: Target) -> str | None:
 
 
 def _covers_planar(problem: Problem, target: Target) -> str | None:
-    if problem.data_format == "NXC" and problem.out_channels // problem.groups > FEW_OUTPUTS:
+    if problem.data_format == "NXC" and problem.out_channels > FEW_OUTPUTS:
         return f"channels lie together in {problem.data_format}, and there are more than {FEW_OUTPUTS} output channels"
     return _depends_on_data(problem)
 
@@ -123,7 +123,7 @@ def _prefers_planar(problem: Problem, target: Target) -> bool:
         return False
     per_group, full = problem.out_channels // problem.groups, target.vector_bits // 32
     if problem.data_format == "NXC":
-        return per_group <= FEW_OUTPUTS // 2 and problem.groups == 1 and problem.out_spatial[-1] >= full
+        return problem.out_channels <= FEW_OUTPUTS // 2 and problem.out_spatial[-1] >= full
     one_tap = all(k == 1 for k in problem.kernel)
     pointwise = one_tap and all(s == 1 for s in problem.strides)
     row = prod(problem.out_spatial) if pointwise else problem.out_spatial[-1]
