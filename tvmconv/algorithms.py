@@ -127,10 +127,10 @@ def _prefers_planar(problem: Problem, target: Target) -> bool:
     one_tap = all(k == 1 for k in problem.kernel)
     pointwise = one_tap and all(s == 1 for s in problem.strides)
     row = prod(problem.out_spatial) if pointwise else problem.out_spatial[-1]
+    if _covers_dot(problem, target) is None and per_group > FEW_OUTPUTS:
+        return False  # twice the rate
     if per_group <= 2 * full or problem.in_channels // problem.groups <= FEW_OUTPUTS:
         return row >= full
-    if _covers_dot(problem, target) is None:
-        return False  # twice the rate
     if problem.op == "convolution_backprop_data" and problem.strides[-1] > 1:
         return False  # vectors of a row's phase lie apart in the output
     return row % full == 0 or (one_tap and row >= (8 if pointwise else 1) * full)
