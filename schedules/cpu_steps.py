@@ -11,7 +11,7 @@ from tvm.tirx import Var
 from tvmconv.definitions.window import Window
 from tvmconv.target import Target
 
-from .cpu_model import L1_WAY_BYTES, pixel_stride
+from .cpu_model import L1_WAY_BYTES, divisors, pixel_stride
 
 LINE_FLOATS = 16  # a cache line
 
@@ -55,6 +55,14 @@ def stage_filter(sch: Schedule, window: Window) -> None:
         # Taps lie together in the filter: one pass over c then reads each of its cache lines once.
         sch.reorder(c, *taps, lane)
         sch.parallel(sch.fuse(group, channels))
+    elif window.problem.op != "convolution" and not window.across:
+        # A lane's channels lie together: 128 of them are 8 cache lines, and of 16 lanes 8 KiB, a quarter of the
+        # first level cache, which the lanes then fill in turn.
+        sch.parallel(sch.fuse(group, channels, *taps))
+        step, c = sch.split(c, [None, divisors(window.channels, 8 * LINE_FLOATS)[-1]])
+        sch.reorder(step, lane, c)
+        vectorize_last(sch, c, LINE_FLOATS)
+        return
     else:
         sch.parallel(sch.fuse(group, channels, *taps))
     sch.vectorize(lane)

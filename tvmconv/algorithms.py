@@ -6,6 +6,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from functools import partial
 from importlib import import_module
+from math import prod
 from typing import TYPE_CHECKING, Any
 
 from .definitions.winograd_cost import covers_winograd, direct_cycles, winograd_cycles
@@ -21,6 +22,8 @@ if TYPE_CHECKING:
 LEAST_PER_GROUP = 4
 # ``strict`` allows algorithms of class ``exact`` alone.
 MATHS = ("default", "strict")
+# Up to so many, lanes along a row beat lanes across channels even where channels lie together.
+FEW_OUTPUTS = 8
 
 
 @dataclass(frozen=True)
@@ -37,6 +40,8 @@ class Algorithm:
         ``"exact"``: only the order of the sum differs from the formula. ``"transform"``: more than that.
     covers
         ``covers(problem, target)`` is None if it can compute the problem, else why not.
+    prefers
+        ``prefers(problem, target)``: whether it comes before the algorithms that do not say so.
     define
         ``define(problem, target)`` returns the unscheduled Definition.
     schedules
@@ -51,6 +56,7 @@ class Algorithm:
     version: int
     numerical_class: str
     covers: Callable[[Problem, Target], str | None]
+    prefers: Callable[[Problem, Target], bool]
     define: Callable[[Problem, Target], Definition]
     schedules: str
     cycles: Callable[[Problem, Target], float] = direct_cycles
@@ -83,15 +89,23 @@ def _define_winograd(outputs: int, problem: Problem, target: Target) -> Definiti
 
 
 def _winograd(outputs: int) -> Algorithm:
+    cycles = partial(winograd_cycles, outputs)
     return Algorithm(
         f"winograd{outputs}",
         1,
         "transform",
         partial(covers_winograd, outputs),
+        lambda problem, target: cycles(problem, target) < direct_cycles(problem, target),
         partial(_define_winograd, outputs),
         "cpu_winograd",
-        partial(winograd_cycles, outputs),
+        cycles,
     )
+
+
+def _define_planar(problem: Problem, target: Target) -> Definition:
+    from .definitions.definition import define_planar
+
+    return define_planar(problem, target)
 
 
 def _depends_on_data(problem: Problem) -> str | None:
@@ -124,23 +138,53 @@ def _covers_grouped(problem: Problem, target: Target) -> str | None:
     return _depends_on_data(problem)
 
 
+def _covers_planar(problem: Problem, target: Target) -> str | None:
+    if problem.data_format == "NXC" and problem.out_channels > FEW_OUTPUTS:
+        return f"channels lie together in {problem.data_format}, and there are more than {FEW_OUTPUTS} output channels"
+    return _depends_on_data(problem)
+
+
+def _prefers_planar(problem: Problem, target: Target) -> bool:
+    """Whether rows fill vectors and laying channels together does not pay."""
+    if _depends_on_data(problem):
+        return False
+    per_group, full = problem.out_channels // problem.groups, target.vector_bits // 32
+    if problem.data_format == "NXC":
+        return problem.out_channels <= FEW_OUTPUTS // 2 and problem.out_spatial[-1] >= full
+    one_tap = all(k == 1 for k in problem.kernel)
+    pointwise = one_tap and all(s == 1 for s in problem.strides)
+    row = prod(problem.out_spatial) if pointwise else problem.out_spatial[-1]
+    if _covers_dot(problem, target) is None and per_group > FEW_OUTPUTS:
+        return False  # twice the rate
+    if per_group <= 2 * full or problem.in_channels // problem.groups <= FEW_OUTPUTS:
+        return row >= full
+    if problem.op == "convolution_backprop_data" and problem.strides[-1] > 1:
+        return False  # vectors of a row's phase lie apart in the output
+    return row % full == 0 or (one_tap and row >= (8 if pointwise else 1) * full)
+
+
 def _covers_constant(problem: Problem, target: Target) -> str | None:
     return None if problem.is_constant or problem.is_empty else "the output depends on data"
 
 
-# Of those that cost the same, the first is preferred.
+def _always(problem: Problem, target: Target) -> bool:
+    return True
+
+
+# Of those that prefer a problem and cost the same by estimate, the first is the default.
 ALGORITHMS: tuple[Algorithm, ...] = (
-    Algorithm("dot", 1, "exact", _covers_dot, partial(_define, packed=2), "cpu_direct"),
-    Algorithm("direct", 1, "exact", _covers_direct, _define, "cpu_direct"),
-    Algorithm("grouped", 1, "exact", _covers_grouped, partial(_define, across=True), "cpu_grouped"),
-    Algorithm("constant", 1, "exact", _covers_constant, _define_constant, "cpu_constant"),
+    Algorithm("planar", 1, "exact", _covers_planar, _prefers_planar, _define_planar, "cpu_planar"),
+    Algorithm("dot", 1, "exact", _covers_dot, _always, partial(_define, packed=2), "cpu_direct"),
+    Algorithm("direct", 1, "exact", _covers_direct, _always, _define, "cpu_direct"),
+    Algorithm("grouped", 1, "exact", _covers_grouped, _always, partial(_define, across=True), "cpu_grouped"),
+    Algorithm("constant", 1, "exact", _covers_constant, _always, _define_constant, "cpu_constant"),
     _winograd(4),
     _winograd(2),
 )
 
 
 def applicable(problem: Problem, target: Target, math: str = "default") -> list[Algorithm]:
-    """Return the algorithms that cover `problem`, by estimate the fastest first; there is always one.
+    """Return the algorithms that cover `problem`, the best default first; there is always one.
 
     Parameters
     ----------
@@ -154,7 +198,7 @@ def applicable(problem: Problem, target: Target, math: str = "default") -> list[
     """
     check_math(math)
     covering = [each for each in ALGORITHMS if allowed(each, math) and each.covers(problem, target) is None]
-    return sorted(covering, key=lambda algorithm: algorithm.cycles(problem, target))
+    return sorted(covering, key=lambda each: (not each.prefers(problem, target), each.cycles(problem, target)))
 
 
 def allowed(algorithm: Algorithm, math: str) -> bool:

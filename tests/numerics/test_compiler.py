@@ -24,6 +24,8 @@ SPACES = [
     "conv2d-n1-i1024x14x14-o64x7x7-k1x1-s2x2-d1x1-p0x0_0x0-g1-NXC-XIO-f32",
     "conv2d-n2-i24x9x9-o20x9x9-k3x3-s1x1-d1x1-p1x1_1x1-g1-NCX-OIX-bf16-bias",
     "conv2d-n1-i30x9x9-o32x8x8-k3x3-s2x2-d1x1-p4x4_5x5-g2-NXC-XIO-bf16",
+    "conv2d-n1-i8x18x37-o6x9x19-k3x3-s2x2-d1x1-p1x1_0x1-g1-NCX-OIX-f32-bias",
+    "backprop2d-n1-i16x9x16-o4x18x32-k4x4-s2x2-d1x1-p1x1_1x1-g2-NCX-OIX-f16-bias",
     "conv1d-n1-i16x60-o32x60-k5-s1-d3-p6_6-g1-NXC-XIO-f16",
     "conv3d-n1-i8x4x6x6-o16x4x6x6-k3x3x3-s1x1x1-d1x1x1-p1x1x1_1x1x1-g1-NXC-XIO-f32",
     "conv2d-n1-i32x13x20-o32x11x20-k5x3-s1x1-d1x1-p1x1_1x1-g32-NXC-XIO-f32",
@@ -131,14 +133,14 @@ def test_a_choice_that_does_not_fit_is_refused() -> None:
         schedule(problem, HOST, Choice("direct", 99))
     with pytest.raises(LookupError, match="do not fit"):
         schedule(problem, HOST, Choice("direct", 0, (10**6,)))
-    with pytest.raises(TvmconvError, match="allowed: dot, direct"):
+    with pytest.raises(TvmconvError, match="allowed: planar, dot, direct"):
         schedule(problem, HOST, Choice("magic"))
 
 
 def test_every_problem_has_an_algorithm_and_the_others_say_why_not() -> None:
     for signature in SPACES:
         problem = parse_signature(signature)
-        assert default_choice(problem, HOST, "strict").algorithm in ("dot", "direct", "grouped")
+        assert default_choice(problem, HOST, "strict").algorithm in ("planar", "dot", "direct", "grouped")
         reasons = [algorithm.covers(problem, HOST) for algorithm in algorithms.ALGORITHMS]
         assert None in reasons and all(reason is None or reason for reason in reasons)
 

@@ -14,6 +14,7 @@ from ..target import Target
 from .backprop import backprop_windows, covers_output
 from .direct import convolution_windows
 from .flatten import flatten
+from .planar import express_planar, planar_place, planar_window
 from .types import kernel_dtype, narrow, widen
 from .window import Window, express, placeholders
 
@@ -50,16 +51,41 @@ def define(problem: Problem, target: Target, across: bool = False, packed: int =
     data, weights, bias = placeholders(flat, packed)
     outs = [express(window, data, weights, bias) for window in windows]
     places: list[Place] = [window.place for window in windows]
-    if flat.op == "convolution_backprop_data" and not covers_output(flat):
-        outs.insert(0, _fill(flat, bias))
-        places.insert(0, _in_order(flat))
-    return _definition(problem, data, weights, bias, outs, windows, places)
+    return _with_fill(problem, flat, data, weights, bias, outs, windows, places)
+
+
+def define_planar(problem: Problem, target: Target) -> Definition:
+    """Define `problem` by windows whose lanes run along a row."""
+    flat = flatten(problem)
+    make = convolution_windows if flat.op == "convolution" else backprop_windows
+    windows = [planar_window(window, target) for window in make(flat, target, False)]
+    data, weights, bias = placeholders(flat)
+    outs = [express_planar(window, data, weights, bias) for window in windows]
+    places: list[Place] = [planar_place(window) for window in windows]
+    return _with_fill(problem, flat, data, weights, bias, outs, windows, places)
 
 
 def define_constant(problem: Problem, target: Target) -> Definition:
     """Define a problem whose output is the bias alone, or empty."""
     data, weights, bias = placeholders(problem)
     return _definition(problem, data, weights, bias, [_fill(problem, bias)], [], [_in_order(problem)])
+
+
+def _with_fill(
+    problem: Problem,
+    flat: Problem,
+    data: te.Tensor,
+    weights: te.Tensor,
+    bias: te.Tensor | None,
+    outs: list[te.Tensor],
+    windows: list[Window],
+    places: list[Place],
+) -> Definition:
+    """Return the definition, which first fills the output where no tap meets it."""
+    if flat.op == "convolution_backprop_data" and not covers_output(flat):
+        outs.insert(0, _fill(flat, bias))
+        places.insert(0, _in_order(flat))
+    return _definition(problem, data, weights, bias, outs, windows, places)
 
 
 def _definition(

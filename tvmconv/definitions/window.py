@@ -225,7 +225,8 @@ def express(window: Window, data: te.Tensor, weights: te.Tensor, bias: te.Tensor
     return te.compute(shape, rounded, name=f"out{number}")
 
 
-def _within_reach(shape: tuple[int, ...], name: str) -> tuple[int, ...]:
+def within_reach(shape: tuple[int, ...], name: str) -> tuple[int, ...]:
+    """Return `shape`, or raise InvalidProblemError where it has more elements than 32-bit indices reach."""
     if prod(shape) > LARGEST:
         raise InvalidProblemError(
             f"{name} would have {prod(shape)} elements; at most {LARGEST} are supported: split the batch"
@@ -259,10 +260,7 @@ def _data(window: Window, data: te.Tensor) -> Callable[..., Expr]:
         spatial, rest = indices[: len(axes)], indices[len(axes) :]
         x = [index + low for index, low in zip(spatial, lowest, strict=True)]
         source = channel(0, *rest) if window.expands else rest[0]
-        bounds = []
-        for axis, extent, xx in zip(axes, extents, x, strict=True):
-            bounds += [xx >= 0] if axis.lowest < 0 else []
-            bounds += [xx < axis.inputs] if axis.lowest + extent > axis.inputs else []
+        bounds = [bound for each in zip(axes, x, lowest, extents, strict=True) for bound in _inside(*each)]
         if window.expands and window.padded_outputs != window.outputs:
             bounds.append(rest[1] < window.outputs)
         value = element(n, x, source)
@@ -282,14 +280,25 @@ def _data(window: Window, data: te.Tensor) -> Callable[..., Expr]:
         return pair(lambda which: load(g * per_group + c + which), c, per_group)
 
     last = (window.channels, window.padded_outputs) if window.expands else (window.pixel,)
-    shape = _within_reach((problem.batch, *extents, *last), "the copy of data")
+    shape = within_reach((problem.batch, *extents, *last), "the copy of data")
     pad = te.compute(shape, padded, name=f"data_pad{window.index}")
 
     def read(n: Expr, g: Expr, p: Any, y: Any, k: Any, c: Expr, o: Expr) -> Expr:
         spatial = coordinates(p, y, k, lowest)
-        return pad(n, *spatial, c, o) if window.expands else pad(n, *spatial, channel(g, c, o))
+        value = pad(n, *spatial, c, o) if window.expands else pad(n, *spatial, channel(g, c, o))
+        if window.across or window.packed == 2:
+            return value
+        # Known to be zero in rows of padding, which lowering then skips (tvmconv/padding.py).
+        rows = zip(axes[:-1], spatial, lowest, extents, strict=False)
+        bounds = [bound for axis, x, low, extent in rows for bound in _inside(axis, x + low, low, extent)]
+        return tirx.if_then_else(tirx.all(*bounds), value, tirx.const(0, "float32")) if bounds else value
 
     return read
+
+
+def _inside(axis: Axis, x: Expr, lowest: int, extent: int) -> list[Expr]:
+    """Return what holds for coordinate `x` of `extent` ones from `lowest` on if it is one of data's."""
+    return ([x >= 0] if lowest < 0 else []) + ([x < axis.inputs] if lowest + extent > axis.inputs else [])
 
 
 def _filter(window: Window, weights: te.Tensor) -> Callable[..., Expr]:
@@ -325,5 +334,5 @@ def _filter(window: Window, weights: te.Tensor) -> Callable[..., Expr]:
 
     phases, taps = [axis.phases for axis in axes], [axis.taps for axis in axes]
     shape = (window.groups, window.padded_outputs // lanes, *phases, *taps, window.channels, lanes)
-    pack = te.compute(_within_reach(shape, "the copy of the filter"), packed, name=f"filter_pack{window.index}")
+    pack = te.compute(within_reach(shape, "the copy of the filter"), packed, name=f"filter_pack{window.index}")
     return lambda g, p, k, c, o: pack(g, o // lanes, *p, *k, c, o % lanes)
