@@ -17,10 +17,12 @@ from tvm_ffi.structural import structural_map
 from .definitions.definition import Definition
 from .definitions.types import kernel_dtype
 from .padding import skip_padding
-from .problem import DTYPE_BYTES
+from .problem import DTYPE_BYTES, Problem
 
 SYMBOL = "tvmconv_kernel"
 PIPELINE = "tvmconv"
+TINY_FLOPS = 250_000
+TINY_BYTES = 64 * 1024
 
 
 def lower(mod: tvm.IRModule, definition: Definition) -> tvm.IRModule:
@@ -38,7 +40,24 @@ def lower(mod: tvm.IRModule, definition: Definition) -> tvm.IRModule:
         ]
     )
     func = blocks_away(mod)["main"]
+    if is_tiny(definition.problem):
+        func = func.with_body(structural_map(func.body, (tirx.For, _serial)))
     return tvm.IRModule({SYMBOL: _bind_arguments(func, definition).with_attr("global_symbol", SYMBOL)})
+
+
+def is_tiny(problem: Problem) -> bool:
+    """Whether other threads would cost more than they give.
+
+    A parallel loop costs half a microsecond when its threads are awake, and milliseconds when one waits for a
+    processor; a problem of this size takes 3 microseconds (two cores of a Zen 4: equal at 225 792 operations).
+    """
+    return problem.flops < TINY_FLOPS and problem.nbytes < TINY_BYTES
+
+
+def _serial(loop: tirx.For) -> tirx.For:
+    if loop.kind != tirx.ForKind.PARALLEL:
+        return loop
+    return tirx.For(loop.loop_var, loop.min, loop.extent, tirx.ForKind.SERIAL, loop.body)
 
 
 def workspace_bytes(module: tvm.IRModule) -> int:

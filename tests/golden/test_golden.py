@@ -13,7 +13,7 @@ from pathlib import Path
 import pytest
 
 from tvmconv.compiler import Choice, default_choice, schedule
-from tvmconv.lowering import lower
+from tvmconv.lowering import is_tiny, lower
 from tvmconv.signature import parse_signature
 from tvmconv.target import Target
 
@@ -70,7 +70,8 @@ def test_scheduled_ir(name: str, target: str, request: pytest.FixtureRequest) ->
 @pytest.mark.parametrize("name", [name for name in CASES if name not in UNACCUMULATED])
 def test_default_is_parallel_vectorized_and_tiled(name: str, target: str) -> None:
     text = scheduled_text(name, target)
-    assert "T.parallel" in text
+    # The tiniest problems are done before a second thread has started.
+    assert ("T.parallel" in text) == (not is_tiny(parse_signature(CASES[name])))
     assert "T.vectorized" in text
     accumulators = re.search(r"acc0?_local = T\.alloc_local\(\(([\d, ]+)\)", text)
     assert accumulators, "the sum is not kept in registers"
