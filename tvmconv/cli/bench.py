@@ -23,7 +23,8 @@ def add_parser(subparsers: Subparsers) -> None:
     parser = add_command(
         subparsers,
         "bench",
-        "Time every kernel of a bundle. Shares are of the f32 multiply-adds that this machine was measured to do; "
+        "Time every kernel of a bundle. GFLOP/s counts the multiplications and additions of the formula, so a transform "
+        "(Winograd) may pass the peak: the f32 multiply-adds that this machine was measured to do; "
         "without a C compiler to measure that with, they are unknown.",
         EXAMPLE,
         run,
