@@ -25,7 +25,7 @@ def add_parser(subparsers: Subparsers) -> None:
         "bench",
         "Time every kernel of a bundle. GFLOP/s counts the multiplications and additions of the formula, so a transform "
         "(Winograd) may pass the peak: the f32 multiply-adds that this machine was measured to do; "
-        "without a C compiler to measure that with, they are unknown.",
+        "without a C compiler to measure it with, that is unknown.",
         EXAMPLE,
         run,
     )
