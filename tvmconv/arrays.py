@@ -9,11 +9,12 @@ of an input whose layout a kernel cannot read: not C-contiguous, or not aligned 
 from __future__ import annotations
 
 import sys
-from collections.abc import Iterable
+from collections.abc import Sequence
 from math import prod
 from typing import Any
 
 import numpy as np
+from numpy import ndarray, uint16
 
 from .errors import InputError
 
@@ -76,6 +77,11 @@ def kernel_input(name: str, value: Any, dtype: str, shape: tuple[int, ...]) -> n
     InputError
         As for :func:`view`, and if the type or the shape is not the kernel's.
     """
+    # The usual case, told in little time.
+    if type(value) is ndarray and _NAMES.get(value.dtype) == dtype and value.shape == shape and value.flags.carray:
+        if dtype == "bf16":
+            value = value.view(uint16)
+        return value if value.size else _readable(value)
     value, given = view(name, value)
     if given != dtype:
         raise InputError(f"{name} has type {given}; this kernel takes {dtype}")
@@ -84,7 +90,9 @@ def kernel_input(name: str, value: Any, dtype: str, shape: tuple[int, ...]) -> n
     return value if value.flags.carray and value.size else _readable(value)
 
 
-def kernel_output(value: Any, dtype: str, shape: tuple[int, ...], inputs: Iterable[np.ndarray]) -> np.ndarray:
+def kernel_output(
+    value: Any, dtype: str, shape: tuple[int, ...], inputs: Sequence[np.ndarray], given_inputs: Sequence[Any]
+) -> np.ndarray:
     """Return a caller's `out` as an array that a kernel of this type and shape can write to.
 
     Raises
@@ -92,19 +100,29 @@ def kernel_output(value: Any, dtype: str, shape: tuple[int, ...], inputs: Iterab
     InputError
         As for :func:`kernel_input`, and if `out` cannot be written in place: it is read-only, not
         C-contiguous, not aligned to its element, or shares memory with one of `inputs`, which are what
-        :func:`kernel_input` returned.
+        :func:`kernel_input` returned for `given_inputs`.
     """
-    array, given = view("out", value)
-    if given != dtype or array.shape != shape:
-        raise InputError(
-            f"out has shape {list(array.shape)} and type {given}; the result has shape {list(shape)} and type {dtype}"
-        )
-    if not array.flags.carray:
+    if type(value) is ndarray and _NAMES.get(value.dtype) == dtype and value.shape == shape and value.flags.carray:
+        array = value.view(uint16) if dtype == "bf16" else value
+        owned = value.flags.owndata
+    else:
+        array, given = view("out", value)
+        owned = False
+        if given != dtype or array.shape != shape:
+            raise InputError(
+                f"out has shape {list(array.shape)} and type {given}; the result has shape {list(shape)} and type {dtype}"
+            )
         if not array.flags.writeable:
             raise InputError("out is read-only; give an array that can be written")
-        raise InputError("out must be C-contiguous and aligned to its elements; make it with numpy.empty")
-    for other in inputs:
-        if np.may_share_memory(array, other):
+        if not array.flags.carray:
+            raise InputError("out must be C-contiguous and aligned to its elements; make it with numpy.empty")
+    for other in given_inputs:  # two arrays that each own their memory share none
+        if not owned or other is value or not (other is None or (type(other) is ndarray and other.flags.owndata)):
+            break
+    else:
+        return array
+    for taken in inputs:
+        if np.may_share_memory(array, taken):
             raise InputError("out shares memory with an input, which the kernel still reads; give an array of its own")
     return array
 

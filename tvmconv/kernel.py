@@ -45,7 +45,7 @@ class Kernel:
         self._threads = threads
         self._function: Callable[..., object] | None = None
         problem = self.problem
-        self._dtype = problem.dtype
+        self._dtype, self._has_bias = problem.dtype, problem.bias
         self._shapes = (problem.data_shape, problem.filter_shape, problem.bias_shape)
         self._output_shape = problem.output_shape
         self._output_type = KERNEL_TYPES[problem.dtype]
@@ -75,7 +75,7 @@ class Kernel:
         """
         dtype, shapes = self._dtype, self._shapes
         inputs = [kernel_input("data", data, dtype, shapes[0]), kernel_input("filter", filter, dtype, shapes[1])]
-        if self.problem.bias:
+        if self._has_bias:
             if bias is None:
                 raise InputError("bias is missing; this kernel adds one")
             inputs.append(kernel_input("bias", bias, dtype, shapes[2]))
@@ -84,7 +84,7 @@ class Kernel:
         if out is None:
             output = np.empty(self._output_shape, self._output_type)
         else:
-            output = kernel_output(out, dtype, self._output_shape, inputs)
+            output = kernel_output(out, dtype, self._output_shape, inputs, (data, filter, bias))
         if output.size:
             (self._function or self._load())(*inputs, output)
         return out if out is not None else result(output, dtype, data)

@@ -195,10 +195,9 @@ class Registry:
         """Return the kernel of a call, by what was remembered of an equal call or else by the operation's rules."""
         key: Any
         try:
-            key = (
-                op, data.shape, data.dtype, filter.shape, filter.dtype, bias is None or (bias.shape, bias.dtype),
-                marshal.dumps(attributes, 2),  # version 2: equal values give equal bytes
-            )  # fmt: skip
+            # What is not in the key, the kernel checks: the filter's type, the bias' shape and type.
+            # Version 2 of marshal: equal values give equal bytes.
+            key = (op, data.shape, data.dtype, filter.shape, bias is None, marshal.dumps(attributes, 2))
             kernel = self._calls.get(key)
         except (AttributeError, TypeError, ValueError):  # arguments of kinds that are not remembered
             key = kernel = None

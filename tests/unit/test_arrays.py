@@ -142,7 +142,7 @@ def test_other_devices(kind: int, name: str) -> None:
 @pytest.mark.parametrize("dtype", TYPES)
 def test_out_in_place(dtype: str) -> None:
     out = np.zeros(SHAPE, TYPES[dtype])
-    taken = kernel_output(out, dtype, SHAPE, [])
+    taken = kernel_output(out, dtype, SHAPE, [], [])
     taken[...] = 1
     assert (_bits(out) == 1).all()
 
@@ -164,7 +164,7 @@ BAD_OUTS: list[tuple[Callable[[np.ndarray], Any], str]] = [
 @pytest.mark.parametrize(("change", "message"), BAD_OUTS, ids=[str(i) for i in range(len(BAD_OUTS))])
 def test_bad_out(change: Callable[[np.ndarray], Any], message: str) -> None:
     with pytest.raises(InputError, match=message):
-        kernel_output(change(np.zeros(SHAPE, np.float32)), "f32", SHAPE, [])
+        kernel_output(change(np.zeros(SHAPE, np.float32)), "f32", SHAPE, [], [])
 
 
 @pytest.mark.parametrize("read_only", [False, True])
@@ -175,14 +175,18 @@ def test_out_over_an_input(start: int, read_only: bool) -> None:
     data.flags.writeable = not read_only
     taken = kernel_input("data", data, "f32", SHAPE)
     with pytest.raises(InputError, match="out shares memory with an input"):
-        kernel_output(memory[start : start + 30].reshape(SHAPE), "f32", SHAPE, [taken])
-    kernel_output(memory[30:60].reshape(SHAPE), "f32", SHAPE, [taken])  # beside it is fine
+        kernel_output(memory[start : start + 30].reshape(SHAPE), "f32", SHAPE, [taken], [data])
+    kernel_output(memory[30:60].reshape(SHAPE), "f32", SHAPE, [taken], [data])  # beside it is fine
 
 
 def test_out_over_an_input_that_was_copied() -> None:
     memory = np.zeros((2, *SHAPE), np.float32)
-    taken = kernel_input("data", memory[0].transpose(2, 1, 0), "f32", SHAPE[::-1])
-    kernel_output(memory[0], "f32", SHAPE, [taken])
+    data = memory[0].transpose(2, 1, 0)
+    taken = kernel_input("data", data, "f32", SHAPE[::-1])
+    kernel_output(memory[0], "f32", SHAPE, [taken], [data])
+    whole = np.zeros(SHAPE, np.float32)
+    with pytest.raises(InputError, match="out shares memory with an input"):
+        kernel_output(whole, "f32", SHAPE, [kernel_input("data", whole, "f32", SHAPE)], [whole])
 
 
 class _Foreign:
@@ -228,7 +232,7 @@ def test_torch() -> None:
         made = result(taken, dtype, tensor)
         assert made.dtype == kind and torch.equal(made, tensor) and made.data_ptr() == tensor.data_ptr()
         out = torch.empty(SHAPE, dtype=kind)
-        assert kernel_output(out, dtype, SHAPE, []).ctypes.data == out.data_ptr()
+        assert kernel_output(out, dtype, SHAPE, [], []).ctypes.data == out.data_ptr()
 
 
 def test_torch_refused() -> None:
@@ -265,4 +269,4 @@ def test_torch_bfloat16_through_dlpack_alone() -> None:
     assert dtype == "bf16" and taken.ctypes.data == tensor.data_ptr()
     assert (taken == tensor.view(torch.uint16).numpy()).all()
     with pytest.raises(InputError, match="out is read-only"):
-        kernel_output(Opaque(), "bf16", SHAPE, [])
+        kernel_output(Opaque(), "bf16", SHAPE, [], [])
