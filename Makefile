@@ -49,7 +49,7 @@ golden: venv
 
 bench: venv
 	$(BIN)/python -m pip install --quiet --editable '.[bench]'
-	$(BIN)/python -m benchmarks.compare benchmarks/suites/resnet50.toml
+	$(BIN)/python -m benchmarks.compare benchmarks/suites/resnet50.toml --untuned
 
 clean:
 	rm -rf $(VENV) build dist demo.bundle *.egg-info .pytest_cache .mypy_cache .ruff_cache .hypothesis

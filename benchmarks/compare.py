@@ -19,12 +19,15 @@ from pathlib import Path
 from statistics import geometric_mean
 
 from tvmconv import peak
+from tvmconv.algorithms import MATHS
 from tvmconv.builder import build
 from tvmconv.cli.output import print_table, progress_bar
 from tvmconv.cpu import model_name
 from tvmconv.frontends import read_source
 from tvmconv.problem import Problem
+from tvmconv.records import Records
 from tvmconv.signature import format_signature
+from tvmconv.target import Target
 from tvmconv.timing import Timing, summarize
 from tvmconv.workers import Worker
 
@@ -44,6 +47,13 @@ class Row:
     peers: dict[str, Timing]
 
 
+class NoRecords(Records):
+    """As if nothing had ever been tuned."""
+
+    def best(self, problem: Problem, target: Target, math: str = "default") -> None:
+        """Return None."""
+
+
 def main() -> int:
     """Run the comparison that the command line asks for."""
     arguments = _arguments()
@@ -52,7 +62,9 @@ def main() -> int:
         bundle = arguments.bundle
         if bundle is None:
             with progress_bar("building") as progress:
-                bundle = build(problems, Path(folder) / "compare.bundle", progress=progress)
+                records = NoRecords() if arguments.untuned else Records()
+                path = Path(folder) / "compare.bundle"
+                bundle = build(problems, path, math=arguments.math, records=records, progress=progress)
         rows = compare(problems, str(bundle), arguments.peer, arguments.rounds, arguments.seconds, arguments.threads)
     limits = peak.measure(arguments.threads)
     _print(rows, arguments.peer, limits)
@@ -102,7 +114,9 @@ def compare(
 def _arguments() -> argparse.Namespace:
     parser = argparse.ArgumentParser(prog="python -m benchmarks.compare", description=__doc__)
     parser.add_argument("sources", nargs="+", metavar="SOURCE", help="a TOML suite, an ONNX file or a signature")
-    parser.add_argument("--bundle", help="use this bundle; by default one is built, untuned")
+    parser.add_argument("--bundle", help="use this bundle; by default one is built")
+    parser.add_argument("--untuned", action="store_true", help="build it by the default schedules, without any record")
+    parser.add_argument("--math", choices=MATHS, default="default", help="build it with this (default: %(default)s)")
     parser.add_argument("--peer", action="append", choices=PEERS, help="default: all")
     parser.add_argument("--rounds", type=int, default=5, help="default 5")
     parser.add_argument("--seconds", type=float, default=0.1, help="for each library in each round, default 0.1")
@@ -155,7 +169,11 @@ def _means(rows: list[Row], peers: list[str]) -> dict[str, tuple[float, float]]:
 def _report(rows: list[Row], arguments: argparse.Namespace, limits: peak.Peak | None) -> dict[str, object]:
     packages = {*PACKAGES, *(PEERS[peer] for peer in arguments.peer)}
     return {
-        "machine": {"cpu": model_name(), "threads": arguments.threads, "system": platform.platform()},
+        "machine": {
+            "cpu": model_name(),
+            "threads": arguments.threads,
+            "system": " ".join((platform.system(), platform.machine(), *platform.libc_ver())),
+        },
         "versions": {
             "python": platform.python_version(),
             **{package: version(package) for package in sorted(packages)},
