@@ -20,18 +20,7 @@ from .x86_dot import tensorize_dot
 
 def space(sch: Schedule, definition: Definition, target: Target) -> list[Schedule]:
     """Return one schedule for each number of vectors of channels in a tile, the default first."""
-    if not definition.windows:  # no tap meets the output
-        steps.fill(sch)
-        return [sch]
-    sketches = []
-    for vectors in vector_counts(definition.windows[0], target, widths)[:3]:
-        sketch = sch.copy()
-        steps.choose(sketch, [vectors], vectors)  # no choice, but records then tell which sketch they are of
-        steps.fill(sketch)
-        for window in definition.windows:
-            _schedule(sketch, window, vectors, target)
-        sketches.append(sketch)
-    return sketches
+    return steps.sketches(sch, definition, target, lambda window: vector_counts(window, target, widths)[:3], _schedule)
 
 
 def _schedule(sch: Schedule, window: Window, vectors: int, target: Target) -> None:

@@ -112,5 +112,9 @@ def task_cycles(window: Window, chunks: int, rows: int, width: int) -> float:
         copied = strip * axes[-1].extent * window.channels * (window.padded_outputs if window.expands else 1)
         depth = prod((axis.taps - 1) * axis.spacing + 1 for axis in outer[:-1])
         copy = tasks * depth * copied * 8 / COPY_BYTES_PER_CYCLE
-    uneven = sum(-(-tasks // threads) * threads / tasks for threads in THREADS) / len(THREADS)
-    return (compute + filters + copy) * uneven + tasks * TASK_CYCLES / THREADS[0]
+    return (compute + filters + copy) * uneven(tasks) + tasks * TASK_CYCLES / THREADS[0]
+
+
+def uneven(tasks: int) -> float:
+    """How much longer the busiest of some threads works than the average."""
+    return sum(-(-tasks // threads) * threads / tasks for threads in THREADS) / len(THREADS)

@@ -29,21 +29,16 @@ TASKS = 8  # at least, where there are as many: two threads to eight find a shar
 
 def space(sch: Schedule, definition: Definition, target: Target) -> list[Schedule]:
     """Return one schedule for each number of channels in a tile, the default first."""
-    if not definition.windows:  # no tap meets the output
-        steps.fill(sch)
-        return [sch]
-    window = definition.windows[0]
-    # Beside the sums of so many channels, a register holds the row's data and another the broadcast.
+    return steps.sketches(sch, definition, target, lambda window: _channels(window, target)[:3], _schedule)
+
+
+def _channels(window: Window, target: Target) -> list[int]:
+    """Return how many channels a tile may have, the best first.
+
+    Beside the sums of so many channels, a register holds the row's data and another the broadcast.
+    """
     fitting = divisors(window.outputs, min(16, target.vector_registers - 2))
-    channels = sorted(fitting, key=lambda o: min(_cycles(o, v) for v in _vectors(window, o, target)))
-    sketches = []
-    for count in channels[:3]:
-        sketch = sch.copy()
-        steps.fill(sketch)
-        for each in definition.windows:
-            _schedule(sketch, each, count, target)
-        sketches.append(sketch)
-    return sketches
+    return sorted(fitting, key=lambda o: min(_cycles(o, v) for v in _vectors(window, o, target)))
 
 
 def _vectors(window: Window, channels: int, target: Target) -> list[int]:

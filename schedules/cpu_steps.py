@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 
 from tvm.s_tir import Schedule
 from tvm.s_tir.schedule import LoopRV
 from tvm.tirx import Var
 
+from tvmconv.definitions.definition import Definition
 from tvmconv.definitions.window import Window
 from tvmconv.target import Target
 
@@ -20,6 +21,28 @@ def choose(sch: Schedule, values: Sequence[int], default: int) -> Var:
     """Sample one of `values`, each as likely; `default` with zero trials."""
     even = 1.0 / len(values)
     return sch.sample_categorical(list(values), [even] * len(values), decision=list(values).index(default))
+
+
+def sketches(
+    sch: Schedule,
+    definition: Definition,
+    target: Target,
+    counts: Callable[[Window], Sequence[int]],
+    schedule: Callable[[Schedule, Window, int, Target], None],
+) -> list[Schedule]:
+    """Return `schedule`'s schedules of all windows, one for each of the first window's `counts`, the default first."""
+    if not definition.windows:  # no tap meets the output
+        fill(sch)
+        return [sch]
+    made = []
+    for count in counts(definition.windows[0]):
+        sketch = sch.copy()
+        choose(sketch, [count], count)  # no choice, but records then tell which sketch they are of
+        fill(sketch)
+        for window in definition.windows:
+            schedule(sketch, window, count, target)
+        made.append(sketch)
+    return made
 
 
 def has_block(sch: Schedule, name: str) -> bool:
@@ -35,11 +58,11 @@ def vectorize_last(sch: Schedule, loop: LoopRV, lanes: int) -> None:
         sch.vectorize(sch.split(loop, [None, width])[1])
 
 
-def fill(sch: Schedule, name: str = "fill") -> None:
+def fill(sch: Schedule) -> None:
     """Fill the output with the bias, in parallel, where the definition does."""
-    if not has_block(sch, name):
+    if not has_block(sch, "fill"):
         return
-    block = sch.get_sblock(name)
+    block = sch.get_sblock("fill")
     loops = sch.get_loops(block)
     vectorize_last(sch, loops[-1], 16)
     sch.parallel(sch.fuse(*sch.get_loops(block)[: len(loops) - 1]))

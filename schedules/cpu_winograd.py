@@ -22,7 +22,7 @@ from tvmconv.definitions.winograd import Tiles, WinogradDefinition
 from tvmconv.target import Target
 
 from . import cpu_steps as steps
-from .cpu_model import IN_FLIGHT, L2_BYTES, L2_BYTES_PER_CYCLE, L3_BYTES_PER_CYCLE, TASK_CYCLES, THREADS, divisors
+from .cpu_model import IN_FLIGHT, L2_BYTES, L2_BYTES_PER_CYCLE, L3_BYTES_PER_CYCLE, TASK_CYCLES, divisors, uneven
 
 # Values of all points of one tile lie a stride apart: an odd number of cache lines puts them into different sets.
 TWO_LINES, LINE = 32, 16  # floats
@@ -241,7 +241,7 @@ def _band_cycles(tiles: Tiles, shape: Shape, band: int) -> float:
     cycles = per_task * rows * tiles.columns * shape.cycles + filter_bytes / rate
     if data_bytes > L2_BYTES:
         cycles += data_bytes * (problem.out_channels // (tiles.lanes * shape.vectors)) / L3_BYTES_PER_CYCLE
-    return tasks * ((cycles + TASK_CYCLES) * _uneven(tasks))
+    return tasks * ((cycles + TASK_CYCLES) * uneven(tasks))
 
 
 def _parts(tiles: Tiles, shape: Shape) -> int:
@@ -257,9 +257,4 @@ def _channels_cycles(tiles: Tiles, shape: Shape) -> float:
     tasks = tiles.problem.out_channels // (tiles.lanes * shape.vectors)
     # A load and a store of each vector, half of them hidden.
     sums = 4 * tiles.lanes / L2_BYTES_PER_CYCLE * _parts(tiles, shape) / tiles.problem.in_channels
-    return (shape.cycles + sums) * _uneven(tasks)
-
-
-def _uneven(tasks: int) -> float:
-    """How much longer the busiest of some threads works than the average."""
-    return sum(-(-tasks // threads) * threads / tasks for threads in THREADS) / len(THREADS)
+    return (shape.cycles + sums) * uneven(tasks)

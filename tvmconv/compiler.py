@@ -90,11 +90,6 @@ def decide(definition: Definition, sketch: Schedule, decisions: tuple[int, ...])
     return replayed
 
 
-def build_module(definition: Definition, scheduled: Schedule, target: Target) -> Any:
-    """Return the ``tvm.runtime.Executable`` of a scheduled definition."""
-    return tvm.compile(lower(scheduled.mod, definition), target.tvm(), tir_pipeline=PIPELINE)
-
-
 def compile_problem(
     problem: Problem, target: Target, path: str | os.PathLike[str], *, choice: Choice | None = None
 ) -> CompiledKernel:

@@ -4,7 +4,7 @@ Where a space inlines the padded copy of data, each step of a sum reads ``if_the
 Adding such a product under the condition itself frees the condition to move out of every loop that it
 does not depend on: the one on rows leaves the loops over a row's taps and outputs, and those on columns
 fall away (in TVM's simplifier) for all but the first and last unrolled outputs of a row. A filter's infinity
-or NaN therefore meets no padding, as in other libraries.
+or NaN therefore meets no padding.
 """
 
 from __future__ import annotations

@@ -16,12 +16,8 @@ _CPUINFO_NAME = {
     "avx512fp16": "avx512_fp16",
     "avx512vbmi2": "avx512_vbmi2",
     "avx512vnni": "avx512_vnni",
-    "avx512vp2intersect": "avx512_vp2intersect",
     "avx512vpopcntdq": "avx512_vpopcntdq",
-    "avxvnni": "avx_vnni",
-    "amx-bf16": "amx_bf16",
-    "amx-int8": "amx_int8",
-    "amx-tile": "amx_tile",
+    "bmi": "bmi1",
     "lzcnt": "abm",
     "sse3": "pni",
     "sse4.1": "sse4_1",
@@ -62,7 +58,6 @@ _USED = frozenset(
         "gfni",
     ]
 )
-_CPUINFO_NAME["bmi"] = "bmi1"
 
 
 @dataclass(frozen=True)

@@ -46,57 +46,41 @@ class Definition:
 def define(problem: Problem, target: Target, across: bool = False, packed: int = 1) -> Definition:
     """Define `problem` by direct windows, with lanes across groups or within one, and channels `packed` to an element."""
     flat = flatten(problem)
-    make = convolution_windows if flat.op == "convolution" else backprop_windows
-    windows = [replace(window, packed=packed) for window in make(flat, target, across)]
-    data, weights, bias = placeholders(flat, packed)
-    outs = [express(window, data, weights, bias) for window in windows]
-    places: list[Place] = [window.place for window in windows]
-    return _with_fill(problem, flat, data, weights, bias, outs, windows, places)
+    windows = [replace(window, packed=packed) for window in _windows(flat, target, across)]
+    return _definition(problem, flat, windows, express, [window.place for window in windows], packed)
 
 
 def define_planar(problem: Problem, target: Target) -> Definition:
     """Define `problem` by windows whose lanes run along a row."""
     flat = flatten(problem)
-    make = convolution_windows if flat.op == "convolution" else backprop_windows
-    windows = [planar_window(window, target) for window in make(flat, target, False)]
-    data, weights, bias = placeholders(flat)
-    outs = [express_planar(window, data, weights, bias) for window in windows]
-    places: list[Place] = [planar_place(window) for window in windows]
-    return _with_fill(problem, flat, data, weights, bias, outs, windows, places)
+    windows = [planar_window(window, target) for window in _windows(flat, target, False)]
+    return _definition(problem, flat, windows, express_planar, [planar_place(window) for window in windows])
 
 
 def define_constant(problem: Problem, target: Target) -> Definition:
     """Define a problem whose output is the bias alone, or empty."""
-    data, weights, bias = placeholders(problem)
-    return _definition(problem, data, weights, bias, [_fill(problem, bias)], [], [_in_order(problem)])
+    return _definition(problem, problem, [], express, [])
 
 
-def _with_fill(
-    problem: Problem,
-    flat: Problem,
-    data: te.Tensor,
-    weights: te.Tensor,
-    bias: te.Tensor | None,
-    outs: list[te.Tensor],
-    windows: list[Window],
-    places: list[Place],
-) -> Definition:
-    """Return the definition, which first fills the output where no tap meets it."""
-    if flat.op == "convolution_backprop_data" and not covers_output(flat):
-        outs.insert(0, _fill(flat, bias))
-        places.insert(0, _in_order(flat))
-    return _definition(problem, data, weights, bias, outs, windows, places)
+def _windows(flat: Problem, target: Target, across: bool) -> list[Window]:
+    make = convolution_windows if flat.op == "convolution" else backprop_windows
+    return make(flat, target, across)
 
 
 def _definition(
     problem: Problem,
-    data: te.Tensor,
-    weights: te.Tensor,
-    bias: te.Tensor | None,
-    outs: list[te.Tensor],
+    flat: Problem,
     windows: list[Window],
+    express_window: Callable[..., te.Tensor],
     places: list[Place],
+    packed: int = 1,
 ) -> Definition:
+    """Return the definition, which first fills the output where no window writes it."""
+    data, weights, bias = placeholders(flat, packed)
+    outs = [express_window(window, data, weights, bias) for window in windows]
+    if not windows or (flat.op == "convolution_backprop_data" and not covers_output(flat)):
+        outs.insert(0, _fill(flat, bias))
+        places = [_in_order(flat), *places]
     inputs = [data, weights, bias] if bias is not None else [data, weights]
     return Definition(problem, te.create_prim_func([*inputs, *outs]), windows, places)
 

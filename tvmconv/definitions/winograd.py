@@ -15,19 +15,16 @@ The output is cut into tiles of m x m. With e the (m + 2)^2 pairs of points of w
 from __future__ import annotations
 
 from dataclasses import dataclass
-from math import prod
 from typing import Any
 
 from tvm import te, tirx
 
-from ..checks import LARGEST
-from ..errors import InvalidProblemError
 from ..problem import Problem
 from ..target import Target
 from .definition import Definition
 from .flatten import flatten
 from .shapes import lane_count, row_extent
-from .window import placeholders
+from .window import placeholders, within_reach
 from .winograd_cost import TAPS
 from .winograd_transforms import data_transform, filter_transform, output_transform, pick
 
@@ -110,11 +107,7 @@ def define_winograd(outputs: int, problem: Problem, target: Target) -> WinogradD
 
 
 def _compute(shape: tuple[int, ...], value: Any, name: str) -> te.Tensor:
-    if prod(shape) > LARGEST:
-        raise InvalidProblemError(
-            f"{name} would have {prod(shape)} elements; at most {LARGEST} are supported: split the batch"
-        )
-    return te.compute(shape, value, name=name)
+    return te.compute(within_reach(shape, name), value, name=name)
 
 
 def _data(tiles: Tiles, data: te.Tensor) -> te.Tensor:
