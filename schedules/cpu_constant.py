@@ -5,12 +5,12 @@ from __future__ import annotations
 from tvm.s_tir import Schedule
 
 from tvmconv.definitions.definition import Definition
-from tvmconv.target import Target
+from tvmconv.target import CpuTarget
 
 from . import cpu_steps as steps
 
 
-def space(sch: Schedule, definition: Definition, target: Target) -> list[Schedule]:
+def space(sch: Schedule, definition: Definition, target: CpuTarget) -> list[Schedule]:
     """Return the one schedule."""
     if not definition.problem.is_empty:
         steps.fill(sch)

@@ -11,19 +11,19 @@ from tvm.s_tir import Schedule
 
 from tvmconv.definitions.definition import Definition
 from tvmconv.definitions.window import Window
-from tvmconv.target import Target
+from tvmconv.target import CpuTarget
 
 from . import cpu_steps as steps
 from .cpu_model import divisors, task_cycles, vector_counts, widths
 from .x86_dot import tensorize_dot
 
 
-def space(sch: Schedule, definition: Definition, target: Target) -> list[Schedule]:
+def space(sch: Schedule, definition: Definition, target: CpuTarget) -> list[Schedule]:
     """Return one schedule for each number of vectors of channels in a tile, the default first."""
     return steps.sketches(sch, definition, target, lambda window: vector_counts(window, target, widths)[:3], _schedule)
 
 
-def _schedule(sch: Schedule, window: Window, vectors: int, target: Target) -> None:
+def _schedule(sch: Schedule, window: Window, vectors: int, target: CpuTarget) -> None:
     i, lanes, rank = window.index, window.lanes, len(window.axes)
     tiles = widths(window, vectors, target)[:4]
     chunks = divisors(window.padded_outputs // (lanes * vectors), 16)

@@ -12,7 +12,7 @@ from tvm.s_tir import Schedule
 
 from tvmconv.definitions.definition import Definition
 from tvmconv.definitions.window import Window
-from tvmconv.target import Target
+from tvmconv.target import CpuTarget
 
 from . import cpu_steps as steps
 from .cpu_model import divisors, grouped_widths, reads_in_place, task_cycles, vector_counts
@@ -22,14 +22,14 @@ MAX_UNROLLED = 128  # multiply-adds in a loop body: 3x3 taps of 14 vectors; more
 LEAST_CHUNK = 64  # channels: four cache lines that lie together; fewer, and prefetching fetches what others use
 
 
-def space(sch: Schedule, definition: Definition, target: Target) -> list[Schedule]:
+def space(sch: Schedule, definition: Definition, target: CpuTarget) -> list[Schedule]:
     """Return one schedule for each number of vectors of channels in a tile, the default first."""
     return steps.sketches(
         sch, definition, target, lambda window: vector_counts(window, target, grouped_widths)[:3], _schedule
     )
 
 
-def _schedule(sch: Schedule, window: Window, vectors: int, target: Target) -> None:
+def _schedule(sch: Schedule, window: Window, vectors: int, target: CpuTarget) -> None:
     i, lanes, rank = window.index, window.lanes, len(window.axes)
     tiles = grouped_widths(window, vectors, target)[:4]
     chunks = divisors(window.padded_outputs // (lanes * vectors), max(1, window.padded_outputs // LEAST_CHUNK))

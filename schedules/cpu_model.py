@@ -11,7 +11,7 @@ from math import gcd, prod
 
 from tvmconv.definitions.shapes import accumulators, tile_widths
 from tvmconv.definitions.window import Window
-from tvmconv.target import Target
+from tvmconv.target import CpuTarget
 
 L2_BYTES = 512 * 1024  # half of the 1 MiB of a Zen 4 core; the other half holds data and output
 L1_WAY_BYTES = 4096  # 32 KiB in 8 ways; addresses that far apart share a set
@@ -30,7 +30,7 @@ def divisors(number: int, most: int) -> list[int]:
     return [d for d in range(1, min(number, most) + 1) if number % d == 0]
 
 
-def vector_counts(window: Window, target: Target, fits: Callable[[Window, int, Target], list[int]]) -> list[int]:
+def vector_counts(window: Window, target: CpuTarget, fits: Callable[[Window, int, CpuTarget], list[int]]) -> list[int]:
     """Return how many vectors of channels a tile may have, the best by the model first.
 
     `fits` is `widths` or `grouped_widths`.
@@ -40,7 +40,7 @@ def vector_counts(window: Window, target: Target, fits: Callable[[Window, int, T
     return sorted(counts, key=lambda v: min(cycles(window, t, v) for t in fits(window, v, target)))
 
 
-def widths(window: Window, vectors: int, target: Target) -> list[int]:
+def widths(window: Window, vectors: int, target: CpuTarget) -> list[int]:
     """Return the tile widths whose accumulators fit the registers, the best by the model first."""
     fitting = [t for t in tile_widths(window.row, target) if t * vectors <= accumulators(target)]
     return sorted(fitting, key=lambda t: tile_cycles(window, t, vectors))
@@ -60,7 +60,7 @@ def tile_cycles(window: Window, width: int, vectors: int) -> float:
     return (max(outputs, IN_FLIGHT) + 1.0 * vectors + (1.0 if crowded else 0.25) * width) / outputs
 
 
-def grouped_widths(window: Window, vectors: int, target: Target) -> list[int]:
+def grouped_widths(window: Window, vectors: int, target: CpuTarget) -> list[int]:
     """Return the tile widths whose accumulators fit half of the registers, the best by the model first.
 
     The other half holds the data that the unrolled taps of neighbouring outputs share; with more accumulators

@@ -17,7 +17,7 @@ from tvm.s_tir.schedule import LoopRV
 from tvmconv.definitions.definition import Definition
 from tvmconv.definitions.planar import stages_planes, stores_rows
 from tvmconv.definitions.window import Window
-from tvmconv.target import Target
+from tvmconv.target import CpuTarget
 
 from . import cpu_steps as steps
 from .cpu_model import IN_FLIGHT, divisors
@@ -27,12 +27,12 @@ TASK_ROWS = 16  # more rows a task copy fewer rows twice, but their copies leave
 TASKS = 8  # at least, where there are as many: two threads to eight find a share
 
 
-def space(sch: Schedule, definition: Definition, target: Target) -> list[Schedule]:
+def space(sch: Schedule, definition: Definition, target: CpuTarget) -> list[Schedule]:
     """Return one schedule for each number of channels in a tile, the default first."""
     return steps.sketches(sch, definition, target, lambda window: _channels(window, target)[:3], _schedule)
 
 
-def _channels(window: Window, target: Target) -> list[int]:
+def _channels(window: Window, target: CpuTarget) -> list[int]:
     """Return how many channels a tile may have, the best first.
 
     Beside the sums of so many channels, a register holds the row's data and another the broadcast.
@@ -41,7 +41,7 @@ def _channels(window: Window, target: Target) -> list[int]:
     return sorted(fitting, key=lambda o: min(_cycles(o, v) for v in _vectors(window, o, target)))
 
 
-def _vectors(window: Window, channels: int, target: Target) -> list[int]:
+def _vectors(window: Window, channels: int, target: CpuTarget) -> list[int]:
     """Return how many vectors of a row fit beside so many channels, the best first.
 
     Each vector takes a register for its data and one for each channel's sum; one more holds the broadcast.
@@ -56,7 +56,7 @@ def _cycles(channels: int, vectors: int) -> float:
     return (max(outputs, IN_FLIGHT) + 1.0 * vectors + 0.5 * channels) / outputs
 
 
-def _schedule(sch: Schedule, window: Window, channels: int, target: Target) -> None:
+def _schedule(sch: Schedule, window: Window, channels: int, target: CpuTarget) -> None:
     i, lanes, rank = window.index, window.lanes, len(window.axes)
     vectors = _vectors(window, channels, target)[:4]
     rows = divisors(window.axes[-2].outputs, 64) if rank > 1 else [1]

@@ -10,7 +10,7 @@ from tvm.tirx import Var
 
 from tvmconv.definitions.definition import Definition
 from tvmconv.definitions.window import Window
-from tvmconv.target import Target
+from tvmconv.target import CpuTarget
 
 from .cpu_model import L1_WAY_BYTES, divisors, pixel_stride
 
@@ -26,9 +26,9 @@ def choose(sch: Schedule, values: Sequence[int], default: int) -> Var:
 def sketches(
     sch: Schedule,
     definition: Definition,
-    target: Target,
+    target: CpuTarget,
     counts: Callable[[Window], Sequence[int]],
-    schedule: Callable[[Schedule, Window, int, Target], None],
+    schedule: Callable[[Schedule, Window, int, CpuTarget], None],
 ) -> list[Schedule]:
     """Return `schedule`'s schedules of all windows, one for each of the first window's `counts`, the default first."""
     if not definition.windows:  # no tap meets the output
@@ -91,7 +91,7 @@ def stage_filter(sch: Schedule, window: Window) -> None:
     sch.vectorize(lane)
 
 
-def stage_data(sch: Schedule, window: Window, task: LoopRV | None, target: Target) -> None:
+def stage_data(sch: Schedule, window: Window, task: LoopRV | None, target: CpuTarget) -> None:
     """Copy data, padded: each task its own rows, or all of it first (`task` None: one spatial axis, whose tiles overlap)."""
     if not window.stages_data:
         return

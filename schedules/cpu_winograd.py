@@ -19,7 +19,7 @@ from tvm.s_tir.schedule import LoopRV, SBlockRV
 
 from tvmconv.definitions.shapes import accumulators
 from tvmconv.definitions.winograd import Tiles, WinogradDefinition
-from tvmconv.target import Target
+from tvmconv.target import CpuTarget
 
 from . import cpu_steps as steps
 from .cpu_model import IN_FLIGHT, L2_BYTES, L2_BYTES_PER_CYCLE, L3_BYTES_PER_CYCLE, TASK_CYCLES, divisors, uneven
@@ -43,7 +43,7 @@ class Shape(NamedTuple):
         return (max(self.vectors * tiles, IN_FLIGHT) + 1.0 * self.vectors + 0.25 * tiles) / (self.vectors * tiles)
 
 
-def space(sch: Schedule, definition: WinogradDefinition, target: Target) -> list[Schedule]:
+def space(sch: Schedule, definition: WinogradDefinition, target: CpuTarget) -> list[Schedule]:
     """Return both structures for a few tiles of registers, the default first."""
     tiles = definition.tiles
     shapes = _shapes(tiles, target)
@@ -60,7 +60,7 @@ def space(sch: Schedule, definition: WinogradDefinition, target: Target) -> list
     return sketches
 
 
-def _shapes(tiles: Tiles, target: Target) -> list[Shape]:
+def _shapes(tiles: Tiles, target: CpuTarget) -> list[Shape]:
     most = accumulators(target)
     return [
         Shape(vectors, rows, columns)
@@ -70,7 +70,7 @@ def _shapes(tiles: Tiles, target: Target) -> list[Shape]:
     ]
 
 
-def _by_rows(sch: Schedule, tiles: Tiles, shape: Shape, target: Target) -> None:
+def _by_rows(sch: Schedule, tiles: Tiles, shape: Shape, target: CpuTarget) -> None:
     bands = _bands(tiles, shape)
     best = min(bands, key=lambda band: _band_cycles(tiles, shape, band))
     n, rows, columns, i, j, o = sch.get_loops(sch.get_sblock("out"))
@@ -103,7 +103,7 @@ def _by_rows(sch: Schedule, tiles: Tiles, shape: Shape, target: Target) -> None:
     _filter(sch)
 
 
-def _by_channels(sch: Schedule, tiles: Tiles, shape: Shape, target: Target) -> None:
+def _by_channels(sch: Schedule, tiles: Tiles, shape: Shape, target: CpuTarget) -> None:
     unroll = divisors(tiles.problem.in_channels, UNROLL)[-1]
     parts = divisors(tiles.problem.in_channels // unroll, 64)
     *around, i, j, o = sch.get_loops(sch.get_sblock("out"))
@@ -163,7 +163,7 @@ def _filter(sch: Schedule) -> None:
     _transform(sch, block, sch.get_sblock("filter_rows"), vector, [p, q, lane])
 
 
-def _filter_part(sch: Schedule, part: LoopRV, channels: int, target: Target) -> None:
+def _filter_part(sch: Schedule, part: LoopRV, channels: int, target: CpuTarget) -> None:
     """Transform a task's part of the filter, copying some input channels of it at a time.
 
     The copy's loads are not held up by the many stores of the transform, so more of them wait for memory together:
@@ -180,7 +180,7 @@ def _filter_part(sch: Schedule, part: LoopRV, channels: int, target: Target) -> 
     steps.vectorize_last(sch, sch.get_loops(copy)[-1], target.vector_bits // 32)
 
 
-def _data(sch: Schedule, tiles: Tiles, task: LoopRV | None, target: Target) -> None:
+def _data(sch: Schedule, tiles: Tiles, task: LoopRV | None, target: CpuTarget) -> None:
     """Transform data: a task's rows of it, or all of it first, in parallel (`task` None)."""
     full = target.vector_bits // 32
     channels = tiles.problem.in_channels

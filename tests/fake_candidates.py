@@ -18,12 +18,12 @@ from tvmconv.problem_tuner import Session, TuneResult
 from tvmconv.records import Records
 from tvmconv.search import Sketch, Space
 from tvmconv.signature import parse_signature
-from tvmconv.target import Target
+from tvmconv.target import CpuTarget
 from tvmconv.tasks import Compile, Describe
 from tvmconv.tuner import tune_all
 
 PROBLEM = parse_signature("conv1d-n1-i1x64-o1x64-k1-s1-d1-p0_0-g1-NXC-XIO-f32")
-TARGET = Target("fake", "x86-64", ())
+TARGET = CpuTarget("fake", (), "x86-64")
 MACHINE = "fake machine"
 RIGHT, WRONG, CRASHES, HANGS, FAILS, INCOMPLETE = range(6)
 STEP_SECONDS = 2e-4

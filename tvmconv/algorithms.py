@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 from .definitions.winograd_cost import covers_winograd, direct_cycles, winograd_cycles
 from .errors import TvmconvError
 from .problem import Problem
-from .target import Target
+from .target import CpuTarget, Target
 
 if TYPE_CHECKING:
     from .definitions.definition import Definition
@@ -50,16 +50,19 @@ class Algorithm:
     cycles
         ``cycles(problem, target)`` estimates what a problem that it covers costs, to compare algorithms without
         measuring.
+    kind
+        The kind of targets it is for; the functions above are called with such a target only.
     """
 
     name: str
     version: int
     numerical_class: str
-    covers: Callable[[Problem, Target], str | None]
-    prefers: Callable[[Problem, Target], bool]
-    define: Callable[[Problem, Target], Definition]
+    covers: Callable[[Problem, Any], str | None]
+    prefers: Callable[[Problem, Any], bool]
+    define: Callable[[Problem, Any], Definition]
     schedules: str
-    cycles: Callable[[Problem, Target], float] = direct_cycles
+    cycles: Callable[[Problem, Any], float] = direct_cycles
+    kind: str = "cpu"
 
     def sketches(self, definition: Definition, target: Target) -> list[Any]:
         """Return the scheduled sketches (``tvm.s_tir.Schedule``) of a definition, the default first."""
@@ -70,19 +73,19 @@ class Algorithm:
         return list(space(Schedule(definition.func, seed=1), definition, target))
 
 
-def _define(problem: Problem, target: Target, **how: Any) -> Definition:
+def _define(problem: Problem, target: CpuTarget, **how: Any) -> Definition:
     from .definitions.definition import define
 
     return define(problem, target, **how)
 
 
-def _define_constant(problem: Problem, target: Target) -> Definition:
+def _define_constant(problem: Problem, target: CpuTarget) -> Definition:
     from .definitions.definition import define_constant
 
     return define_constant(problem, target)
 
 
-def _define_winograd(outputs: int, problem: Problem, target: Target) -> Definition:
+def _define_winograd(outputs: int, problem: Problem, target: CpuTarget) -> Definition:
     from .definitions.winograd import define_winograd
 
     return define_winograd(outputs, problem, target)
@@ -102,7 +105,7 @@ def _winograd(outputs: int) -> Algorithm:
     )
 
 
-def _define_planar(problem: Problem, target: Target) -> Definition:
+def _define_planar(problem: Problem, target: CpuTarget) -> Definition:
     from .definitions.definition import define_planar
 
     return define_planar(problem, target)
@@ -112,14 +115,14 @@ def _depends_on_data(problem: Problem) -> str | None:
     return "the output does not depend on data" if problem.is_constant or problem.is_empty else None
 
 
-def _covers_direct(problem: Problem, target: Target) -> str | None:
+def _covers_direct(problem: Problem, target: CpuTarget) -> str | None:
     per_group = problem.out_channels // problem.groups
     if problem.groups > 1 and per_group < LEAST_PER_GROUP:
         return f"{per_group} output channels per group leave lanes empty; it takes {LEAST_PER_GROUP} or more"
     return _depends_on_data(problem)
 
 
-def _covers_dot(problem: Problem, target: Target) -> str | None:
+def _covers_dot(problem: Problem, target: CpuTarget) -> str | None:
     if problem.dtype != "bf16":
         return f"it multiplies bf16, not {problem.dtype}"
     if "avx512_bf16" not in target.features:
@@ -129,7 +132,7 @@ def _covers_dot(problem: Problem, target: Target) -> str | None:
     return _covers_direct(problem, target)
 
 
-def _covers_grouped(problem: Problem, target: Target) -> str | None:
+def _covers_grouped(problem: Problem, target: CpuTarget) -> str | None:
     per_group = problem.out_channels // problem.groups
     if problem.groups == 1:
         return "there is one group"
@@ -138,13 +141,13 @@ def _covers_grouped(problem: Problem, target: Target) -> str | None:
     return _depends_on_data(problem)
 
 
-def _covers_planar(problem: Problem, target: Target) -> str | None:
+def _covers_planar(problem: Problem, target: CpuTarget) -> str | None:
     if problem.data_format == "NXC" and problem.out_channels > FEW_OUTPUTS:
         return f"channels lie together in {problem.data_format}, and there are more than {FEW_OUTPUTS} output channels"
     return _depends_on_data(problem)
 
 
-def _prefers_planar(problem: Problem, target: Target) -> bool:
+def _prefers_planar(problem: Problem, target: CpuTarget) -> bool:
     """Whether rows fill vectors and laying channels together does not pay."""
     if _depends_on_data(problem):
         return False
@@ -163,11 +166,11 @@ def _prefers_planar(problem: Problem, target: Target) -> bool:
     return row % full == 0 or (one_tap and row >= (8 if pointwise else 1) * full)
 
 
-def _covers_constant(problem: Problem, target: Target) -> str | None:
+def _covers_constant(problem: Problem, target: CpuTarget) -> str | None:
     return None if problem.is_constant or problem.is_empty else "the output depends on data"
 
 
-def _always(problem: Problem, target: Target) -> bool:
+def _always(problem: Problem, target: CpuTarget) -> bool:
     return True
 
 
@@ -197,7 +200,8 @@ def applicable(problem: Problem, target: Target, math: str = "default") -> list[
         If `math` is not one of MATHS.
     """
     check_math(math)
-    covering = [each for each in ALGORITHMS if allowed(each, math) and each.covers(problem, target) is None]
+    candidates = [each for each in ALGORITHMS if each.kind == target.kind and allowed(each, math)]
+    covering = [each for each in candidates if each.covers(problem, target) is None]
     return sorted(covering, key=lambda each: (not each.prefers(problem, target), each.cycles(problem, target)))
 
 

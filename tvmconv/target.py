@@ -62,27 +62,79 @@ _USED = frozenset(
 
 @dataclass(frozen=True)
 class Target:
-    """A CPU that kernels are compiled for.
+    """What kernels are compiled for.
 
     Attributes
     ----------
     name
-        What ``--target`` takes and what records and bundles are keyed by: an LLVM CPU name.
-    mcpu
-        The LLVM CPU.
+        What ``--target`` takes, and what records and bundles are keyed by.
     features
-        Features its code may use, named as in /proc/cpuinfo, sorted; a machine must have all of them.
-    disabled
-        LLVM features of the CPU that are switched off (``host`` on a machine that hides some).
-    kind
-        ``"cpu"``.
+        What its code uses. A CPU must have all of them, named as in /proc/cpuinfo, sorted. A GPU must be of one of
+        these architectures, or later than the last: ``sm_90``, ascending.
     """
 
     name: str
-    mcpu: str
     features: tuple[str, ...]
+
+    @property
+    def kind(self) -> str:
+        """``"cpu"`` or ``"cuda"``: which algorithms apply."""
+        raise NotImplementedError
+
+    @property
+    def folder(self) -> str:
+        """Where a bundle and the tuning logs keep what is for this target."""
+        return self.name
+
+    def tvm(self) -> Any:
+        """Return the ``tvm.target.Target``."""
+        raise NotImplementedError
+
+    @staticmethod
+    def parse(text: str) -> Target:
+        """Return the target that `text` names.
+
+        Parameters
+        ----------
+        text
+            ``host``, an LLVM CPU name such as ``x86-64-v3`` or ``znver4``, or ``cuda:`` and one or several GPU
+            architectures, such as ``cuda:sm_90`` or ``cuda:sm_80,sm_90``.
+
+        Raises
+        ------
+        TargetError
+            If there is no such target, or it is not one that kernels can be built for.
+        """
+        if isinstance(text, str) and text.startswith("cuda"):
+            from .cuda_target import CudaTarget
+
+            return CudaTarget.parse(text)
+        if not isinstance(text, str) or not re.fullmatch(r"[A-Za-z0-9][A-Za-z0-9_.-]*", text):
+            raise TargetError(
+                f"target is {text!r}; allowed: host, an LLVM CPU name such as x86-64-v3, x86-64-v4, znver4, or cuda:sm_90"
+            )
+        return _host() if text == "host" else _named(text)
+
+
+@dataclass(frozen=True)
+class CpuTarget(Target):
+    """A CPU that kernels are compiled for. Its name is that of an LLVM CPU.
+
+    Attributes
+    ----------
+    mcpu
+        The LLVM CPU.
+    disabled
+        LLVM features of the CPU that are switched off (``host`` on a machine that hides some).
+    """
+
+    mcpu: str
     disabled: tuple[str, ...] = ()
-    kind: str = "cpu"
+
+    @property
+    def kind(self) -> str:
+        """``"cpu"``."""
+        return "cpu"
 
     @property
     def vector_bits(self) -> int:
@@ -93,21 +145,6 @@ class Target:
     def vector_registers(self) -> int:
         """Number of vector registers."""
         return 32 if "avx512f" in self.features else 16
-
-    @staticmethod
-    def parse(text: str) -> Target:
-        """Return the target that `text` names: ``host``, or an LLVM CPU name such as ``x86-64-v3`` or ``znver4``.
-
-        Raises
-        ------
-        TargetError
-            If LLVM does not know the name, or the CPU is not one that kernels can be built for.
-        """
-        if not isinstance(text, str) or not re.fullmatch(r"[A-Za-z0-9][A-Za-z0-9_.-]*", text):
-            raise TargetError(
-                f"target is {text!r}; allowed: host, or an LLVM CPU name such as x86-64-v3, x86-64-v4, znver4"
-            )
-        return _host() if text == "host" else _named(text)
 
     def tvm(self) -> Any:
         """Return the ``tvm.target.Target``."""
@@ -120,7 +157,7 @@ class Target:
 
 
 @cache
-def _named(name: str) -> Target:
+def _named(name: str) -> CpuTarget:
     import tvm
     from tvm.target import codegen
 
@@ -135,7 +172,7 @@ def _named(name: str) -> Target:
     return _target(name, name, frozenset())
 
 
-def _target(name: str, mcpu: str, missing: frozenset[str]) -> Target:
+def _target(name: str, mcpu: str, missing: frozenset[str]) -> CpuTarget:
     import tvm
     from tvm.target import codegen
 
@@ -146,11 +183,11 @@ def _target(name: str, mcpu: str, missing: frozenset[str]) -> Target:
         raise TargetError(
             f"target {name!r} has no AVX2, FMA and F16C, which every kernel needs; the least is x86-64-v3"
         )
-    return Target(name, mcpu, features, tuple(sorted(has & missing)))
+    return CpuTarget(name, features, mcpu, tuple(sorted(has & missing)))
 
 
 @cache
-def _host() -> Target:
+def _host() -> CpuTarget:
     from tvm.target import codegen
 
     from .cpu import cpu_features

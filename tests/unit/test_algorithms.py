@@ -7,9 +7,9 @@ import pytest
 from tvmconv.algorithms import ALGORITHMS, applicable, get
 from tvmconv.errors import TvmconvError
 from tvmconv.signature import parse_signature
-from tvmconv.target import Target
+from tvmconv.target import CpuTarget
 
-V4 = Target("x86-64-v4", "x86-64-v4", ("avx2", "avx512f", "f16c", "fma"))
+V4 = CpuTarget("x86-64-v4", ("avx2", "avx512f", "f16c", "fma"), "x86-64-v4")
 LARGE = "conv2d-n1-i64x56x56-o64x56x56-k3x3-s1x1-d1x1-p1x1_1x1-g1-NXC-XIO-f32"
 
 

@@ -18,12 +18,12 @@ from tvmconv.errors import TvmconvWarning
 from tvmconv.records import FILE, Record, Records
 from tvmconv.search import Candidate, Sketch, Space
 from tvmconv.signature import format_signature, parse_signature
-from tvmconv.target import Target
+from tvmconv.target import CpuTarget
 from tvmconv.trials import Trial, TrialLog
 
 SIGNATURE = "conv2d-n1-i64x56x56-o64x56x56-k3x3-s1x1-d1x1-p1x1_1x1-g1-NXC-XIO-f32"
 PROBLEM = parse_signature(SIGNATURE)
-TARGET = Target("x86-64-v3", "x86-64-v3", ("avx2", "f16c", "fma"))
+TARGET = CpuTarget("x86-64-v3", ("avx2", "f16c", "fma"), "x86-64-v3")
 DIRECT = applicable(PROBLEM, TARGET, "strict")[0]
 RECORD = Record(
     signature=SIGNATURE,

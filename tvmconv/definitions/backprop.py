@@ -14,12 +14,12 @@ from itertools import product
 from math import gcd
 
 from ..problem import Problem
-from ..target import Target
+from ..target import CpuTarget
 from .shapes import lane_count, row_extent
 from .window import Axis, Window
 
 
-def backprop_windows(problem: Problem, target: Target, across: bool) -> list[Window]:
+def backprop_windows(problem: Problem, target: CpuTarget, across: bool) -> list[Window]:
     """Return the windows of a flattened ConvolutionBackpropData."""
     outputs = problem.out_channels if across else problem.out_channels // problem.groups
     lanes = lane_count(outputs, target)

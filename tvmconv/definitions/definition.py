@@ -10,7 +10,7 @@ from typing import Any
 from tvm import te, tirx
 
 from ..problem import Problem
-from ..target import Target
+from ..target import CpuTarget
 from .backprop import backprop_windows, covers_output
 from .direct import convolution_windows
 from .flatten import flatten
@@ -43,26 +43,26 @@ class Definition:
     outputs: list[Place]
 
 
-def define(problem: Problem, target: Target, across: bool = False, packed: int = 1) -> Definition:
+def define(problem: Problem, target: CpuTarget, across: bool = False, packed: int = 1) -> Definition:
     """Define `problem` by direct windows, with lanes across groups or within one, and channels `packed` to an element."""
     flat = flatten(problem)
     windows = [replace(window, packed=packed) for window in _windows(flat, target, across)]
     return _definition(problem, flat, windows, express, [window.place for window in windows], packed)
 
 
-def define_planar(problem: Problem, target: Target) -> Definition:
+def define_planar(problem: Problem, target: CpuTarget) -> Definition:
     """Define `problem` by windows whose lanes run along a row."""
     flat = flatten(problem)
     windows = [planar_window(window, target) for window in _windows(flat, target, False)]
     return _definition(problem, flat, windows, express_planar, [planar_place(window) for window in windows])
 
 
-def define_constant(problem: Problem, target: Target) -> Definition:
+def define_constant(problem: Problem, target: CpuTarget) -> Definition:
     """Define a problem whose output is the bias alone, or empty."""
     return _definition(problem, problem, [], express, [])
 
 
-def _windows(flat: Problem, target: Target, across: bool) -> list[Window]:
+def _windows(flat: Problem, target: CpuTarget, across: bool) -> list[Window]:
     make = convolution_windows if flat.op == "convolution" else backprop_windows
     return make(flat, target, across)
 

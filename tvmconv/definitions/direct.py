@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 from ..problem import Problem
-from ..target import Target
+from ..target import CpuTarget
 from .shapes import lane_count, row_extent
 from .window import Axis, Window
 
 
-def convolution_windows(problem: Problem, target: Target, across: bool) -> list[Window]:
+def convolution_windows(problem: Problem, target: CpuTarget, across: bool) -> list[Window]:
     """Return the window of a flattened Convolution."""
     outputs = problem.out_channels if across else problem.out_channels // problem.groups
     axes = tuple(_axis(problem, axis) for axis in range(problem.rank))

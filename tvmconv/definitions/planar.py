@@ -19,13 +19,13 @@ from typing import Any
 
 from tvm import te, tirx
 
-from ..target import Target
+from ..target import CpuTarget
 from .shapes import lane_count
 from .types import narrow, widen
 from .window import Expr, Window, within_reach
 
 
-def planar_window(window: Window, target: Target) -> Window:
+def planar_window(window: Window, target: CpuTarget) -> Window:
     """Return the window with lanes along its row, which is rounded up to whole vectors."""
     outputs = window.axes[-1].outputs
     lanes = lane_count(outputs, target)

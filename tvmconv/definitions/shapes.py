@@ -2,17 +2,17 @@
 
 from __future__ import annotations
 
-from ..target import Target
+from ..target import CpuTarget
 
 F32_BITS = 32
 
 
-def accumulators(target: Target) -> int:
+def accumulators(target: CpuTarget) -> int:
     """Return how many vector registers can accumulate: all but those for the filter's vectors and a data broadcast."""
     return target.vector_registers - 4
 
 
-def lane_count(outputs: int, target: Target) -> int:
+def lane_count(outputs: int, target: CpuTarget) -> int:
     """Return the lanes that `outputs` channels are cut into: a full vector or half of one.
 
     Half vectors waste fewer lanes where channels are not a multiple of a full one (24 = 3 x 8 beats
@@ -28,12 +28,12 @@ def lane_count(outputs: int, target: Target) -> int:
     return min((full, full // 2), key=lambda lanes: -(-outputs // lanes) * lanes)
 
 
-def tile_widths(row: int, target: Target) -> list[int]:
+def tile_widths(row: int, target: CpuTarget) -> list[int]:
     """Return the divisors of `row` that fit the accumulators."""
     return [t for t in range(1, accumulators(target) + 1) if row % t == 0]
 
 
-def row_extent(outputs: int, target: Target) -> int:
+def row_extent(outputs: int, target: CpuTarget) -> int:
     """Return `outputs` of a row rounded up so that it divides into good tiles.
 
     A tile of t outputs loads each filter vector once for t multiply-adds, so the cost per output is taken

@@ -20,7 +20,7 @@ from typing import Any
 from tvm import te, tirx
 
 from ..problem import Problem
-from ..target import Target
+from ..target import CpuTarget
 from .definition import Definition
 from .flatten import flatten
 from .shapes import lane_count, row_extent
@@ -89,7 +89,7 @@ class WinogradDefinition(Definition):
     tiles: Tiles
 
 
-def define_winograd(outputs: int, problem: Problem, target: Target) -> WinogradDefinition:
+def define_winograd(outputs: int, problem: Problem, target: CpuTarget) -> WinogradDefinition:
     """Define `problem` by F(m x m, 3 x 3), m being `outputs`.
 
     Raises

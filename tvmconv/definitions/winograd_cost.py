@@ -9,7 +9,7 @@ from __future__ import annotations
 from math import prod
 
 from ..problem import Problem
-from ..target import Target
+from ..target import CpuTarget
 from .flatten import flatten
 from .shapes import F32_BITS
 
@@ -20,12 +20,12 @@ TRANSFORM_CYCLES = {2: (60, 140, 40), 4: (150, 200, 100)}
 LEAST_GAIN = 1.1
 
 
-def direct_cycles(problem: Problem, target: Target) -> float:
+def direct_cycles(problem: Problem, target: CpuTarget) -> float:
     """Return the cycles of the multiply-adds of a problem."""
     return problem.flops / 2 / (target.vector_bits // F32_BITS)
 
 
-def winograd_cycles(outputs: int, problem: Problem, target: Target) -> float:
+def winograd_cycles(outputs: int, problem: Problem, target: CpuTarget) -> float:
     """Return the cycles of a problem by F(m x m, 3 x 3), m being `outputs`."""
     flat, lanes = flatten(problem), target.vector_bits // F32_BITS
     tiles = flat.batch * prod(-(-extent // outputs) for extent in flat.out_spatial)
@@ -37,7 +37,7 @@ def winograd_cycles(outputs: int, problem: Problem, target: Target) -> float:
     return (multiply + transforms) / lanes + data * tiles * channels / min(lanes, channels & -channels)
 
 
-def covers_winograd(outputs: int, problem: Problem, target: Target) -> str | None:
+def covers_winograd(outputs: int, problem: Problem, target: CpuTarget) -> str | None:
     """Return None if F(m x m, 3 x 3) can compute `problem` and is worth it, else why not."""
     if problem.is_empty or problem.is_constant:
         return "the output does not depend on data"
