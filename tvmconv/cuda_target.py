@@ -1,0 +1,77 @@
+"""CUDA targets: one or several GPU architectures that one library holds code for."""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass
+from typing import Any
+
+from .errors import TargetError
+from .target import Target
+
+# Shared memory that one block can have, in bytes, and f32 units of one multiprocessor, by architecture (CUDA C++
+# Programming Guide, Technical Specifications per Compute Capability). Each has 65,536 registers a multiprocessor.
+_SHARED_BYTES = {80: 163 * 1024, 86: 99 * 1024, 89: 99 * 1024, 90: 227 * 1024, 100: 227 * 1024, 120: 99 * 1024}
+
+
+@dataclass(frozen=True)
+class CudaTarget(Target):
+    """NVIDIA GPUs that kernels are compiled for, by one source for all of its architectures.
+
+    Attributes
+    ----------
+    architectures
+        Compute capabilities times ten (90: sm_90), ascending. A library holds machine code for each, and PTX of the
+        last for later GPUs. Schedules keep to what the first can do.
+    """
+
+    architectures: tuple[int, ...]
+
+    @property
+    def kind(self) -> str:
+        """``"cuda"``."""
+        return "cuda"
+
+    @property
+    def folder(self) -> str:
+        """The name without what file systems and linkers dislike."""
+        return self.name.replace(":", "-").replace(",", "-")
+
+    @property
+    def shared_bytes(self) -> int:
+        """Shared memory that one block can have on every architecture."""
+        return min(_SHARED_BYTES[each] for each in self.architectures)
+
+    @staticmethod
+    def parse(text: str) -> CudaTarget:
+        """Return the target that `text` names, for example ``cuda:sm_90`` or ``cuda:sm_80,sm_90``.
+
+        Raises
+        ------
+        TargetError
+            If it names no architecture, or one that kernels cannot be built for.
+        """
+        allowed = ", ".join(f"sm_{each}" for each in _SHARED_BYTES)
+        match = re.fullmatch(r"cuda:(sm_\d+(?:,sm_\d+)*)", text)
+        named = {int(each[3:]) for each in match[1].split(",")} if match else set()
+        if not named or named - _SHARED_BYTES.keys():
+            raise TargetError(
+                f"target is {text!r}; allowed: cuda: and one or several of {allowed}, for example cuda:sm_90 or cuda:sm_80,sm_90"
+            )
+        architectures = tuple(sorted(named))
+        features = tuple(f"sm_{each}" for each in architectures)
+        return CudaTarget("cuda:" + ",".join(features), features, architectures)
+
+    def tvm(self) -> Any:
+        """Return the ``tvm.target.Target``, of the first architecture."""
+        import tvm
+
+        return tvm.target.Target(
+            {
+                "kind": "cuda",
+                "arch": f"sm_{self.architectures[0]}",
+                "max_num_threads": 1024,
+                "max_shared_memory_per_block": self.shared_bytes,
+                "thread_warp_size": 32,
+            }
+        )
