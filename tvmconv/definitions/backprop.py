@@ -24,10 +24,15 @@ def backprop_windows(problem: Problem, target: CpuTarget, across: bool) -> list[
     outputs = problem.out_channels if across else problem.out_channels // problem.groups
     lanes = lane_count(outputs, target)
     windows = []
-    for number, axes in enumerate(product(*(_axis_classes(problem, axis) for axis in range(problem.rank)))):
+    for number, axes in enumerate(backprop_axes(problem)):
         row = row_extent(axes[-1].outputs, target)
         windows.append(Window(problem, number, axes, lanes, across, row))
     return windows
+
+
+def backprop_axes(problem: Problem) -> list[tuple[Axis, ...]]:
+    """Return the spatial axes of each window of a ConvolutionBackpropData."""
+    return list(product(*(_axis_classes(problem, axis) for axis in range(problem.rank))))
 
 
 def covers_output(problem: Problem) -> bool:
