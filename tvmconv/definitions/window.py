@@ -173,7 +173,7 @@ class Window:
         bounds = []
         for axis, place in zip(self.axes, places, strict=True):
             if not axis.always_inside:
-                bounds += [place >= 0, place < axis.places]
+                bounds.append(place < axis.places)
         return offset, tirx.all(*bounds) if bounds else None
 
 
