@@ -7,30 +7,63 @@ fragments whose sums stay in registers. Sums leave through shared memory, so tha
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+from dataclasses import replace
+from itertools import product
+
 from tvm.s_tir import Schedule
-from tvm.s_tir.schedule import LoopRV, SBlockRV
+from tvm.s_tir.schedule import SBlockRV
 
 from tvmconv.cuda_pipeline import STAGES
 from tvmconv.cuda_target import CudaTarget
+from tvmconv.definitions.cuda_gemm import Gemm
+from tvmconv.definitions.cuda_tiles import WARP, Tile, tiles
 from tvmconv.definitions.definition import Definition
-from tvmconv.definitions.gemm import Gemm
 
-from . import mma
+from . import cuda_steps, mma
 from .cpu_steps import choose
-from .cuda_model import WARP, Tile, tiles
 
 PAD = 8  # elements after a row in shared memory, so that eight rows' 16 bytes lie in different banks
+ARRANGEMENTS = 3
 
 
 def space(sch: Schedule, definition: Definition, target: CudaTarget) -> list[Schedule]:
-    """Return one schedule for each arrangement of warps and number of stages, the default first."""
+    """Return one schedule for each of the best arrangements of warps, the default first."""
+    windows: list[Gemm] = definition.windows
     made = []
-    for tile in tiles(definition.windows[0], target):
+    for tile in _arrangements(windows, target):
         sketch = sch.copy()
-        for window in definition.windows:
+        cuda_steps.fill(sketch)
+        for window in windows:
             _schedule(sketch, window, tile, target)
         made.append(sketch)
     return made
+
+
+def _arrangements(windows: Sequence[Gemm], target: CudaTarget) -> list[Tile]:
+    """Return the definition's tile, and those of other arrangements of warps that the model finds next best."""
+    best = {(windows[0].tile.warps_m, windows[0].tile.warps_n): windows[0].tile}
+    fitting = [tile for tile in tiles(windows[0].tile.dtype, target) if _divides(tile, windows)]
+    for tile in sorted(fitting, key=lambda tile: sum(tile.cycles(window.extents, target) for window in windows)):
+        best.setdefault((tile.warps_m, tile.warps_n), tile)
+    return list(best.values())[:ARRANGEMENTS]
+
+
+def _divides(tile: Tile, windows: Sequence[Gemm]) -> bool:
+    return all(w.rows % tile.rows == w.columns % tile.columns == w.depth % tile.depth == 0 for w in windows)
+
+
+def _choices(tile: Tile, gemm: Gemm, target: CudaTarget) -> dict[str, list[int]]:
+    """Return what can be chosen of a tile, its own values first; everything chosen together fits."""
+    chosen = {name: [getattr(tile, name)] for name in ("fragments_m", "fragments_n", "depth", "stages")}
+    offers = {"fragments_m": (1, 2, 4), "fragments_n": (1, 2, 4), "depth": (16, 32, 64), "stages": (2, 3, 4)}
+    for name, values in offers.items():
+        for value in values:
+            grown = {**chosen, name: [*chosen[name], value]}
+            every = [replace(tile, **dict(zip(grown, each, strict=True))) for each in product(*grown.values())]
+            if value not in chosen[name] and all(each.fits(target) and _divides(each, [gemm]) for each in every):
+                chosen = grown
+    return chosen
 
 
 def _schedule(sch: Schedule, gemm: Gemm, tile: Tile, target: CudaTarget) -> None:
@@ -38,9 +71,11 @@ def _schedule(sch: Schedule, gemm: Gemm, tile: Tile, target: CudaTarget) -> None
     instruction = mma.depth(dtype)
     acc = sch.get_sblock(f"acc{i}")
     b, m, n, k = sch.get_loops(acc)
-    rows = choose(sch, tile.row_fragments, tile.row_fragments[0])
-    columns = choose(sch, tile.column_fragments, tile.column_fragments[0])
-    steps = choose(sch, tile.steps, tile.steps[0])
+    choices = _choices(tile, gemm, target)
+    rows = choose(sch, choices["fragments_m"], tile.fragments_m)
+    columns = choose(sch, choices["fragments_n"], tile.fragments_n)
+    steps = choose(sch, [depth // instruction for depth in choices["depth"]], tile.depth // instruction)
+    stages = choose(sch, choices["stages"], tile.stages)
     m, warp_m, rows, mi = sch.split(m, [None, tile.warps_m, rows, mma.SIZE])
     n, warp_n, columns, ni = sch.split(n, [None, tile.warps_n, columns, mma.SIZE])
     k, step, ki = sch.split(k, [None, steps, instruction])
@@ -63,7 +98,7 @@ def _schedule(sch: Schedule, gemm: Gemm, tile: Tile, target: CudaTarget) -> None
         sch.compute_at(copy, k, preserve_unit_loops=True)
         sch.storage_align(copy, 0, axis=-2, factor=mma.SIZE, offset=PAD)
         _share(sch, copy, tile.warps, vector)
-    sch.annotate(k, STAGES, tile.stages)
+    sch.annotate(k, STAGES, stages)
 
     stored = sch.get_sblock(f"tile{i}")
     sch.set_scope(stored, 0, mma.SHARED)

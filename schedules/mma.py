@@ -13,7 +13,7 @@ from typing import Any, NamedTuple
 from tvm.s_tir import TensorIntrin
 from tvm.script import tirx as T
 
-from tvmconv.definitions.types import kernel_dtype, widen
+from tvmconv.definitions.types import cuda_dtype
 
 SIZE = 16  # rows and columns of an accumulator fragment
 A, B, C = "wmma.matrix_a", "wmma.matrix_b", "wmma.accumulator"
@@ -45,7 +45,7 @@ def load(dtype: str, scope: str, transposed: bool) -> Intrinsic:
 
     A fragment of the left operand is [m, k], of the right one [k, n].
     """
-    element, k = kernel_dtype(dtype), depth(dtype)
+    element, k = cuda_dtype(dtype), depth(dtype)
     rows, columns = (SIZE, k) if (scope == A) != transposed else (k, SIZE)
     name = f"tvmconv_load_{'a' if scope == A else 'b'}{'_transposed' if transposed else ''}_{dtype}"
     function = name.replace(f"_{dtype}", "_tf32" if dtype == "f32" else "_16")
@@ -111,11 +111,14 @@ def zero() -> Intrinsic:
 @cache
 def multiply(dtype: str, transposed_a: bool, transposed_b: bool) -> Intrinsic:
     """Return the intrinsic that adds the product of two fragments to an accumulator."""
-    element, k = kernel_dtype(dtype), depth(dtype)
+    element, k = cuda_dtype(dtype), depth(dtype)
     a_shape = (k, SIZE) if transposed_a else (SIZE, k)
     b_shape = (SIZE, k) if transposed_b else (k, SIZE)
     name = f"tvmconv_multiply_{dtype}_{int(transposed_a)}{int(transposed_b)}"
     function = f"tvmconv_multiply_{'tf32' if dtype == 'f32' else dtype}"
+
+    def f32(value: Any) -> Any:
+        return value if dtype == "f32" else value.astype("float32")
 
     def at(transposed: bool, i: Any, j: Any) -> Any:
         return (j, i) if transposed else (i, j)
@@ -133,7 +136,7 @@ def multiply(dtype: str, transposed_a: bool, transposed_b: bool) -> Intrinsic:
                     vi, vj, vk = T.axis.remap("SSR", [i, j, l])
                     a0, a1 = T.meta_var(at(transposed_a, vi, vk))
                     b0, b1 = T.meta_var(at(transposed_b, vk, vj))
-                    Z[vi, vj] = Z[vi, vj] + widen(X[a0, a1], dtype) * widen(Y[b0, b1], dtype)
+                    Z[vi, vj] = Z[vi, vj] + f32(X[a0, a1]) * f32(Y[b0, b1])
 
     @T.prim_func(s_tir=True)
     def instruction(a: T.handle, b: T.handle, c: T.handle) -> None:

@@ -22,52 +22,42 @@ from typing import Any
 
 from tvm import te, tirx
 
+from ..cuda_target import CudaTarget
 from ..problem import DTYPE_BYTES, Problem
-from .types import kernel_dtype, narrow, widen
-from .window import Axis
+from .cuda_tiles import Extents, Tile, best_tile
+from .cuda_window import CudaWindow, cuda_windows, define_cuda, padded
+from .definition import Definition
+from .types import cuda_dtype
+from .window import Expr
 
-Expr = Any
 VECTOR_BYTES = 16  # the widest load, store and asynchronous copy of a thread
 
 
 @dataclass(frozen=True)
-class Gemm:
-    """One window of a flattened problem as a batch of matrix multiplications.
+class Gemm(CudaWindow):
+    """One window of a flattened problem as a batch of matrix multiplications, whose extents are whole `tile`s."""
 
-    Attributes
-    ----------
-    index
-        The window's number, which ends its stages' names.
-    rows, columns, depth
-        M, N and K rounded up to whole tiles.
-    """
-
-    problem: Problem
-    index: int
-    axes: tuple[Axis, ...]
-    rows: int
-    columns: int
-    depth: int
+    tile: Tile
 
     @property
-    def batch(self) -> int:
-        """Matrix multiplications: groups times combinations of phases."""
-        return self.problem.groups * prod(axis.phases for axis in self.axes)
+    def extents(self) -> Extents:
+        """The matrix multiplications without what rounding up adds."""
+        return extents(self)
 
     @property
-    def in_channels(self) -> int:
-        """Input channels per group."""
-        return self.problem.in_channels // self.problem.groups
+    def rows(self) -> int:
+        """M, rounded up to whole tiles."""
+        return _rounded_up(self.extents.rows, self.tile.rows)
 
     @property
-    def out_channels(self) -> int:
-        """N: output channels per group."""
-        return self.problem.out_channels // self.problem.groups
+    def columns(self) -> int:
+        """N, likewise."""
+        return _rounded_up(self.extents.columns, self.tile.columns)
 
     @property
-    def area(self) -> int:
-        """Outputs of one image and phase."""
-        return prod(axis.outputs for axis in self.axes)
+    def depth(self) -> int:
+        """K, likewise."""
+        return _rounded_up(self.extents.depth, self.tile.depth)
 
     @property
     def taps(self) -> int:
@@ -98,27 +88,31 @@ class Gemm:
     def data_vector(self) -> int:
         """Elements of data that lie together, are valid together, and start at a multiple of their number."""
         if self.data_by_depth:
-            return self._vector(self.in_channels)
+            return self._vector(self.channels)
         in_place = all(a.taps == a.step == a.phases == 1 and not a.padded and a.inputs == a.outputs for a in self.axes)
-        return self._vector(self.area) if in_place else 1
+        return self._vector(self._area) if in_place else 1
 
     @property
     def filter_vector(self) -> int:
         """Elements of the filter that lie together, likewise."""
         problem = self.problem
         if self.channels_outside:
-            return self._vector(self.in_channels * self.taps)
+            return self._vector(self.channels * self.taps)
         if problem.filter_format == "OIX" and prod(problem.kernel) > 1:
             return 1
-        return self._vector(self.in_channels if self.filter_by_depth else self.out_channels)
+        return self._vector(self.channels if self.filter_by_depth else self.outputs)
 
     @property
     def out_vector(self) -> int:
         """Elements of the output that lie together, likewise."""
         if not self.out_by_rows:
-            return self._vector(self.out_channels)
+            return self._vector(self.outputs)
         in_order = all(a.phases == 1 and a.always_inside and a.places == a.outputs for a in self.axes)
-        return self._vector(self.area) if in_order and self.problem.op == "convolution" else 1
+        return self._vector(self._area) if in_order and self.problem.op == "convolution" else 1
+
+    @property
+    def _area(self) -> int:
+        return prod(axis.outputs for axis in self.axes)
 
     def _vector(self, together: int) -> int:
         most = VECTOR_BYTES // DTYPE_BYTES[self.problem.dtype]
@@ -145,7 +139,7 @@ class Gemm:
         if self.channels_outside:
             channel, tap = k // self.taps, k % self.taps
         else:
-            tap, channel = k // self.in_channels, k % self.in_channels
+            tap, channel = k // self.channels, k % self.channels
         ks: list[Expr] = []
         for axis in reversed(self.axes):
             ks.insert(0, tap % axis.taps)
@@ -154,62 +148,54 @@ class Gemm:
 
     def place(self, indices: list[Expr]) -> tuple[Expr, Expr | None]:
         """Return the flat output offset of `out` at `indices` (b, m, n), and where it is inside the output."""
-        problem = self.problem
         b, m, n = indices
         g, phases = self.split_batch(b)
         image, ys = self.split_row(m)
-        channel = g * self.out_channels + n
-        bounds = [m < problem.batch * self.area] if self.rows != problem.batch * self.area else []
-        bounds += [n < self.out_channels] if self.columns != self.out_channels else []
-        spatial: Expr = 0
-        for axis, phase, y in zip(self.axes, phases, ys, strict=True):
-            place = axis.place(phase, y)
-            spatial = spatial * axis.places + place
-            if not axis.always_inside:
-                bounds += [place >= 0, place < axis.places]
-        area = prod(axis.places for axis in self.axes)
-        if problem.data_format == "NXC":
-            offset = (image * area + spatial) * problem.out_channels + channel
-        else:
-            offset = (image * problem.out_channels + channel) * area + spatial
+        offset, inside = super().place([image, g, *phases, *ys, n])
+        bounds = [*_within(self, m=m, n=n), *([inside] if inside is not None else [])]
         return offset, tirx.all(*bounds) if bounds else None
 
 
-def express_gemm(gemm: Gemm, data: te.Tensor, weights: te.Tensor, bias: te.Tensor | None) -> te.Tensor:
+def define_gemm(problem: Problem, target: CudaTarget) -> Definition:
+    """Define a problem by matrix multiplications with the tile that the model finds best for the largest of them."""
+    largest = max((extents(window) for window in cuda_windows(problem)), key=lambda each: each.products)
+    tile = best_tile(largest, problem.dtype, target)
+    return define_cuda(problem, express, lambda *window: Gemm(*window, tile))
+
+
+def extents(window: CudaWindow) -> Extents:
+    """Return the matrix multiplications that a window is."""
+    axes = window.axes
+    return Extents(
+        batch=window.groups * prod(axis.phases for axis in axes),
+        rows=window.problem.batch * prod(axis.outputs for axis in axes),
+        columns=window.outputs,
+        depth=prod(axis.taps for axis in axes) * window.channels,
+    )
+
+
+def express(gemm: Any, data: te.Tensor, weights: te.Tensor, bias: te.Tensor | None) -> te.Tensor:
     """Return the window's `out`: axes (matrix multiplication, m, n)."""
-    dtype, number = gemm.problem.dtype, gemm.index
-    zero = tirx.const(0, kernel_dtype(dtype))
+    dtype, number = cuda_dtype(gemm.problem.dtype), gemm.index
+    zero = tirx.const(0, dtype)
 
     def data_at(b: Expr, m: Expr, k: Expr) -> Expr:
         g, phases = gemm.split_batch(b)
         image, ys = gemm.split_row(m)
         taps, c = gemm.split_depth(k)
-        xs = [
-            axis.origin(phase) + y * axis.step + tap * axis.spacing
-            for axis, phase, y, tap in zip(gemm.axes, phases, ys, taps, strict=True)
-        ]
-        c = g * gemm.in_channels + c
-        value = data(image, *xs, c) if gemm.problem.data_format == "NXC" else data(image, c, *xs)
-        bounds = _within(gemm, m=m, k=k)
-        for axis, x in zip(gemm.axes, xs, strict=True):
-            bounds += [x >= 0] if axis.lowest < 0 else []
-            bounds += [x < axis.inputs] if axis.lowest + axis.extent > axis.inputs else []
+        x = gemm.coordinates(phases, ys, taps)
+        bounds = [*_within(gemm, m=m, k=k), *gemm.inside(x)]
+        value = data(*gemm.data_indices(image, x, g, c))
         return tirx.if_then_else(tirx.all(*bounds), value, zero) if bounds else value
 
     def filter_at(b: Expr, k: Expr, n: Expr) -> Expr:
         g, phases = gemm.split_batch(b)
         taps, c = gemm.split_depth(k)
-        taps = [axis.filter_tap(phase, tap) for axis, phase, tap in zip(gemm.axes, phases, taps, strict=True)]
-        if gemm.problem.op == "convolution":
-            inner, outer = c, g * gemm.out_channels + n
-        else:
-            inner, outer = n, g * gemm.in_channels + c
-        xio = gemm.problem.filter_format == "XIO"
-        value = weights(*taps, inner, outer) if xio else weights(outer, inner, *taps)
         bounds = _within(gemm, k=k, n=n)
+        value = weights(*gemm.filter_indices(g, phases, taps, c, n))
         return tirx.if_then_else(tirx.all(*bounds), value, zero) if bounds else value
 
-    batch, rows, columns, depth = gemm.batch, gemm.rows, gemm.columns, gemm.depth
+    batch, rows, columns, depth = gemm.extents.batch, gemm.rows, gemm.columns, gemm.depth
     if gemm.data_by_depth:
         data_tile = te.compute((batch, rows, depth), data_at, name=f"data_tile{number}")
     else:
@@ -223,7 +209,7 @@ def express_gemm(gemm: Gemm, data: te.Tensor, weights: te.Tensor, bias: te.Tenso
     def total(b: Expr, m: Expr, n: Expr) -> Expr:
         x = data_tile(b, m, k) if gemm.data_by_depth else data_tile(b, k, m)
         y = filter_tile(b, n, k) if gemm.filter_by_depth else filter_tile(b, k, n)
-        return te.sum(widen(x, dtype) * widen(y, dtype), axis=k)
+        return te.sum(x.astype("float32") * y.astype("float32"), axis=k)
 
     acc = te.compute((batch, rows, columns), total, name=f"acc{number}")
     if gemm.out_by_rows:
@@ -234,10 +220,9 @@ def express_gemm(gemm: Gemm, data: te.Tensor, weights: te.Tensor, bias: te.Tenso
     def rounded(b: Expr, m: Expr, n: Expr) -> Expr:
         value = tile(b, n, m) if gemm.out_by_rows else tile(b, m, n)
         if bias is not None:
-            channel = gemm.split_batch(b)[0] * gemm.out_channels + n
-            addend, bounds = widen(bias[channel], dtype), _within(gemm, n=n)
-            value = value + (tirx.if_then_else(bounds[0], addend, tirx.const(0, "float32")) if bounds else addend)
-        return narrow(value, dtype)
+            addend = bias[gemm.split_batch(b)[0] * gemm.outputs + n].astype("float32")
+            value = value + padded(_within(gemm, n=n), addend)
+        return value.astype(dtype)
 
     return te.compute((batch, rows, columns), rounded, name=f"out{number}")
 
@@ -246,10 +231,14 @@ def _within(gemm: Gemm, m: Expr = None, n: Expr = None, k: Expr = None) -> list[
     """Return the conditions under which the given indices are of the problem, not of a tile's rest."""
     bounds = []
     for index, extent, padded in (
-        (m, gemm.problem.batch * gemm.area, gemm.rows),
-        (n, gemm.out_channels, gemm.columns),
-        (k, gemm.taps * gemm.in_channels, gemm.depth),
+        (m, gemm.extents.rows, gemm.rows),
+        (n, gemm.extents.columns, gemm.columns),
+        (k, gemm.extents.depth, gemm.depth),
     ):
         if index is not None and extent != padded:
             bounds.append(index < extent)
     return bounds
+
+
+def _rounded_up(extent: int, multiple: int) -> int:
+    return -(-extent // multiple) * multiple
