@@ -81,8 +81,8 @@ def _pipelined(loop: tirx.For) -> tirx.Stmt:
             copies.append(each)
         elif not _is_sync(each):
             work.append(each)
-    asynchronous = [copy for copy in copies if _copied_bytes(copy) >= LEAST_ASYNCHRONOUS]
-    others = [copy for copy in copies if _copied_bytes(copy) < LEAST_ASYNCHRONOUS]
+    asynchronous = [copy for copy in copies if _is_asynchronous(copy)]
+    others = [copy for copy in copies if not _is_asynchronous(copy)]
     registers = [tirx.decl_buffer((1,), copy.value.ty.dtype, "ahead", scope="local") for copy in others]
 
     def at(step: Any, statements: list[tirx.Stmt]) -> list[tirx.Stmt]:
@@ -103,7 +103,9 @@ def _pipelined(loop: tirx.For) -> tirx.Stmt:
     ahead = k + (stages - 1)
 
     def if_ahead(statements: list[tirx.Stmt]) -> list[tirx.Stmt]:
-        return [tirx.IfThenElse(ahead < extent, tirx.SeqStmt(statements), None)] if statements else []
+        if not statements:
+            return []
+        return [tirx.IfThenElse(ahead < extent, tirx.SeqStmt(statements) if statements[1:] else statements[0], None)]
 
     body = [
         wait,
@@ -172,6 +174,11 @@ def _asynchronous_copy(copy: tirx.BufferStore) -> tirx.Stmt:
     target = tirx.address_of(tirx.BufferLoad(copy.buffer, [_first(copy.indices[0])]))
     source = tirx.address_of(tirx.BufferLoad(value.source, [_first(value.indices[0])]))
     return _call(f"tvmconv_copy_{_copied_bytes(copy)}", target, source, inside)
+
+
+def _is_asynchronous(copy: tirx.BufferStore) -> bool:
+    # Where all is padding the value is a constant.
+    return _copied_bytes(copy) >= LEAST_ASYNCHRONOUS and isinstance(copy.value, Call | TensorLoad)
 
 
 def _first(index: Any) -> Any:

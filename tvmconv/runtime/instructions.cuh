@@ -13,7 +13,6 @@
 __device__ __forceinline__ uint32_t tvmconv_shared_address(const void *pointer) {
   return static_cast<uint32_t>(__cvta_generic_to_shared(pointer));
 }
-
 // Asynchronous copies of 4, 8 or 16 bytes to shared memory; zeros where nothing is inside. 16 bytes pass by the first
 // level cache.
 __device__ __forceinline__ void tvmconv_copy_4(void *target, const void *source, bool inside) {
