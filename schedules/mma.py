@@ -70,11 +70,7 @@ def load(dtype: str, scope: str, transposed: bool) -> Intrinsic:
         with T.sblock("root"):
             T.reads(S[0:rows, 0:columns])
             T.writes(F[0:rows, 0:columns])
-            T.evaluate(
-                T.call_extern(
-                    "void", function, F.data, _fragment(F, f1, rows, columns), S.access_ptr("r"), s1
-                )
-            )
+            T.evaluate(T.call_extern("void", function, F.data, _fragment(F, f1, rows, columns), S.access_ptr("r"), s1))
 
     TensorIntrin.register(name, formula, instruction)
     return Intrinsic(name, rows, columns)
@@ -131,9 +127,9 @@ def multiply(dtype: str, transposed_a: bool, transposed_b: bool) -> Intrinsic:
         with T.sblock("root"):
             T.reads(Z[0:SIZE, 0:SIZE], X[0 : a_shape[0], 0 : a_shape[1]], Y[0 : b_shape[0], 0 : b_shape[1]])
             T.writes(Z[0:SIZE, 0:SIZE])
-            for i, j, l in T.grid(SIZE, SIZE, k):
+            for i, j, r in T.grid(SIZE, SIZE, k):
                 with T.sblock("multiply"):
-                    vi, vj, vk = T.axis.remap("SSR", [i, j, l])
+                    vi, vj, vk = T.axis.remap("SSR", [i, j, r])
                     a0, a1 = T.meta_var(at(transposed_a, vi, vk))
                     b0, b1 = T.meta_var(at(transposed_b, vk, vj))
                     Z[vi, vj] = Z[vi, vj] + f32(X[a0, a1]) * f32(Y[b0, b1])

@@ -141,7 +141,11 @@ def _staged(statement: tirx.Stmt, tiles: list[_Tile], stage: Any, k: Any, step: 
 
     def store(node: tirx.BufferStore) -> tirx.BufferStore:
         tile = tile_of(node.buffer)
-        return node if tile is None else tirx.BufferStore(tile.staged, node.value, [_moved(node.indices[0], stage * tile.size)])
+        return (
+            node
+            if tile is None
+            else tirx.BufferStore(tile.staged, node.value, [_moved(node.indices[0], stage * tile.size)])
+        )
 
     def load(node: TensorLoad) -> Any:
         tile = tile_of(node.source)

@@ -160,7 +160,7 @@ def define_gemm(problem: Problem, target: CudaTarget) -> Definition:
     """Define a problem by matrix multiplications with the tile that the model finds best for the largest of them."""
     largest = max((extents(window) for window in cuda_windows(problem)), key=lambda each: each.products)
     tile = best_tile(largest, problem.dtype, target)
-    return define_cuda(problem, express, lambda *window: Gemm(*window, tile))
+    return define_cuda(problem, express, lambda flat, index, axes: Gemm(flat, index, axes, tile))
 
 
 def extents(window: CudaWindow) -> Extents:
@@ -201,7 +201,9 @@ def express(gemm: Any, data: te.Tensor, weights: te.Tensor, bias: te.Tensor | No
     else:
         data_tile = te.compute((batch, depth, rows), lambda b, k, m: data_at(b, m, k), name=f"data_tile{number}")
     if gemm.filter_by_depth:
-        filter_tile = te.compute((batch, columns, depth), lambda b, n, k: filter_at(b, k, n), name=f"filter_tile{number}")
+        filter_tile = te.compute(
+            (batch, columns, depth), lambda b, n, k: filter_at(b, k, n), name=f"filter_tile{number}"
+        )
     else:
         filter_tile = te.compute((batch, depth, columns), filter_at, name=f"filter_tile{number}")
     k = te.reduce_axis((0, depth), name="k")
@@ -230,12 +232,12 @@ def express(gemm: Any, data: te.Tensor, weights: te.Tensor, bias: te.Tensor | No
 def _within(gemm: Gemm, m: Expr = None, n: Expr = None, k: Expr = None) -> list[Expr]:
     """Return the conditions under which the given indices are of the problem, not of a tile's rest."""
     bounds = []
-    for index, extent, padded in (
+    for index, extent, rounded_up in (
         (m, gemm.extents.rows, gemm.rows),
         (n, gemm.extents.columns, gemm.columns),
         (k, gemm.extents.depth, gemm.depth),
     ):
-        if index is not None and extent != padded:
+        if index is not None and extent != rounded_up:
             bounds.append(index < extent)
     return bounds
 
