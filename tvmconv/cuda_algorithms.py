@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING
 
 from .algorithm import Algorithm
 from .cuda_target import CudaTarget
+from .definitions.cuda_cost import direct_cycles, fma_cycles, tensorcore_cycles
 from .problem import Problem
 
 # Half of a fragment's columns.
@@ -39,6 +40,12 @@ def _define_gemm(problem: Problem, target: CudaTarget) -> Definition:
     return define_gemm(problem, target)
 
 
+def _define_fma(problem: Problem, target: CudaTarget) -> Definition:
+    from .definitions.cuda_fma import define_fma
+
+    return define_fma(problem, target)
+
+
 def _covers_constant(problem: Problem, target: CudaTarget) -> str | None:
     return None if problem.is_constant or problem.is_empty else "the output depends on data"
 
@@ -60,9 +67,18 @@ def _operations(problem: Problem, target: CudaTarget) -> float:
 # Of those that prefer a problem and cost the same by estimate, the first is the default.
 CUDA_ALGORITHMS: tuple[Algorithm, ...] = (
     Algorithm(
-        "tensorcore", 1, "exact", _covers_tensorcore, _always, _define_gemm, "cuda_tensorcore", _operations, "cuda"
+        "tensorcore",
+        1,
+        "exact",
+        _covers_tensorcore,
+        _always,
+        _define_gemm,
+        "cuda_tensorcore",
+        tensorcore_cycles,
+        "cuda",
     ),
-    Algorithm("cuda_direct", 1, "exact", _covers_direct, _always, _define_direct, "cuda_direct", _operations, "cuda"),
+    Algorithm("cuda_fma", 1, "exact", _covers_direct, _always, _define_fma, "cuda_fma", fma_cycles, "cuda"),
+    Algorithm("cuda_direct", 1, "exact", _covers_direct, _always, _define_direct, "cuda_direct", direct_cycles, "cuda"),
     Algorithm(
         "cuda_constant", 1, "exact", _covers_constant, _always, _define_constant, "cuda_constant", _operations, "cuda"
     ),

@@ -26,7 +26,7 @@ from .lowering import bind_arguments
 
 FUNCTION = "tvmconv"
 INSTRUCTIONS = Path(__file__).parent / "runtime" / "instructions.cuh"
-INSTRUCTIONS_USED = "tvmconv_multiply_"
+INSTRUCTIONS_USED = "tvmconv_cop"  # asynchronous copies: tensor cores get their operands by no other way
 WORKSPACE = "workspace"
 # Pieces of the workspace begin at multiples of this, which is what cudaMalloc aligns to: any vector load may be used.
 WORKSPACE_ALIGNMENT = 256
