@@ -83,10 +83,13 @@ class CudaKernel:
         library = library_of(data)
         stream = library.stream(gpu)
         dtype, shapes = self._expected
+        kind = type(data)
         foreign = library is DLPACK  # whether memory must be kept for the kernel
 
         def take(name: str, value: Any, shape: tuple[int, ...], writable: bool = False) -> Any:
             nonlocal foreign
+            if type(value) is kind and library.is_ready(value, dtype, shape, gpu):
+                return value
             _check(name, value, dtype, shape, gpu)
             own = library_of(value)
             foreign = foreign or own is not library
@@ -104,12 +107,15 @@ class CudaKernel:
             taken.append(take("bias", bias, shapes[2]))
         elif bias is not None:
             raise InputError("bias was given, but this kernel adds none; use the kernel whose signature ends in -bias")
-        output = library.empty(self._output_shape, data) if out is None else out
-        # What the call made itself may be written, even where the library's users may not write.
-        written = take("out", output, self._output_shape, out is not None)
-        if out is not None:
+        if out is None:
+            output = library.empty(self._output_shape, data)
+            # What the call made itself may be written, even where the library's users may not.
+            written = library.take(output, stream, False)
+        else:
+            output = out
+            written = take("out", out, self._output_shape, True)
             self._check_apart(written, taken)
-        if not self.problem.is_empty:
+        if self._output_bytes:
             self._launch(library, gpu, stream, data, (*taken, written))
             if foreign:
                 event = keep((*taken, written), stream)
@@ -124,7 +130,8 @@ class CudaKernel:
         """Refuse an output that overlaps an input, which other blocks of the kernel still read."""
         start = written.data_ptr()
         for array, nbytes in zip(taken, self._input_bytes, strict=True):
-            if start < array.data_ptr() + nbytes and array.data_ptr() < start + self._output_bytes:
+            address = array.data_ptr()
+            if start < address + nbytes and address < start + self._output_bytes:
                 raise InputError(
                     "out shares memory with an input, which the kernel still reads; give an array of its own"
                 )

@@ -32,6 +32,9 @@ class Library(Protocol):
     def stream(self, device: int) -> int:
         """Return the handle of the stream that a call made now belongs to."""
 
+    def is_ready(self, value: Any, dtype: str, shape: tuple[int, ...], gpu: int) -> bool:
+        """Whether a kernel can be given the array as it is; False if that cannot be told in little time."""
+
     def take(self, value: Any, stream: int, writable: bool) -> Any:
         """Return the array as a kernel on `stream` can read it, or write if `writable`: C-contiguous and aligned.
 
@@ -58,6 +61,7 @@ class Torch:
 
     def __init__(self, torch: Any) -> None:
         self._torch = torch
+        self._dtypes = {"f32": torch.float32, "f16": torch.float16, "bf16": torch.bfloat16}
 
     def device(self, value: Any) -> int:
         """Return the number of the tensor's GPU."""
@@ -66,6 +70,18 @@ class Torch:
     def stream(self, device: int) -> int:
         """Return the handle of torch.cuda.current_stream."""
         return int(self._torch.cuda.current_stream(device).cuda_stream)
+
+    def is_ready(self, value: Any, dtype: str, shape: tuple[int, ...], gpu: int) -> bool:
+        """Whether it is of this type, shape and GPU, dense, aligned, and without a gradient."""
+        return (
+            value.dtype is self._dtypes[dtype]
+            and value.shape == shape
+            and value.get_device() == gpu
+            and value.is_contiguous()
+            and not value.data_ptr() % ALIGNMENT
+            and not value.requires_grad
+            and not value.is_neg()
+        )
 
     def take(self, value: Any, stream: int, writable: bool) -> Any:
         """Return the tensor, or a copy made on the current stream."""
@@ -110,6 +126,10 @@ class CuPy:
     def stream(self, device: int) -> int:
         """Return the handle of the device's current stream."""
         return int(self._cupy.cuda.get_current_stream(device).ptr)
+
+    def is_ready(self, value: Any, dtype: str, shape: tuple[int, ...], gpu: int) -> bool:
+        """Whether it was told: never."""
+        return False
 
     def take(self, value: Any, stream: int, writable: bool) -> Any:
         """Return the array, or a copy made on the current stream, as tvm-ffi's tensor."""

@@ -31,6 +31,10 @@ class Dlpack:
         """Return the legacy default stream."""
         return LEGACY_STREAM
 
+    def is_ready(self, value: Any, dtype: str, shape: tuple[int, ...], gpu: int) -> bool:
+        """Whether it was told: never."""
+        return False
+
     def take(self, value: Any, stream: int, writable: bool) -> Any:
         """Return tvm-ffi's tensor of the same memory, ready on `stream`."""
         if writable and type(value).__module__.partition(".")[0] in ("jax", "jaxlib"):
@@ -64,19 +68,20 @@ class Event:
     """A point in a stream's work."""
 
     def __init__(self, stream: int) -> None:
-        self._handle = driver().event()
-        driver().call("cuEventRecord", self._handle, c_void_p(stream))
+        self._driver = driver()
+        self._handle = self._driver.event()
+        self._driver.call("cuEventRecord", self._handle, c_void_p(stream))
 
     def __del__(self) -> None:
-        driver().code("cuEventDestroy_v2", self._handle)
+        self._driver.code("cuEventDestroy_v2", self._handle)
 
     def hold_back(self, stream: int) -> None:
         """Let later work of `stream` wait for it."""
-        driver().call("cuStreamWaitEvent", c_void_p(stream), self._handle, 0)
+        self._driver.call("cuStreamWaitEvent", c_void_p(stream), self._handle, 0)
 
     def is_past(self) -> bool:
         """Whether the stream has come so far."""
-        return driver().is_done(self._handle)
+        return self._driver.is_done(self._handle)
 
 
 class _Finished:

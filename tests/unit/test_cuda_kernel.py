@@ -175,7 +175,7 @@ def _torch_with_cuda(streams: dict[int, int], capturing: list[bool]) -> Iterator
     )
     fake = types.SimpleNamespace(
         cuda=current, empty=empty, strided=torch.strided, is_grad_enabled=torch.is_grad_enabled, uint8=torch.uint8,
-        contiguous_format=torch.contiguous_format,
+        contiguous_format=torch.contiguous_format, float32=torch.float32, float16=torch.float16, bfloat16=torch.bfloat16,
     )  # fmt: skip
     device_arrays._libraries[Tensor] = device_arrays.Torch(fake)
     try:
