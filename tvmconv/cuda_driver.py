@@ -19,7 +19,7 @@ LIBRARY = "libcuda.so.1"
 LEAST_VERSION = 12000
 # The stream that others' streams are ordered with if they are of the blocking kind; DLPack calls it 1 as well.
 LEGACY_STREAM = 1
-_NOT_READY, _NO_CONTEXT = 600, 201
+_NOT_READY = 600  # CUDA_ERROR_NOT_READY
 
 
 class Driver:
@@ -46,8 +46,6 @@ class Driver:
             )
         self.call("cuInit", 0)
         self._contexts: dict[int, c_void_p] = {}
-        self._device = c_int()
-        self._get_device = self._library.cuCtxGetDevice
 
     def call(self, name: str, *arguments: object) -> None:
         """Call the driver's function `name`.
@@ -88,14 +86,6 @@ class Driver:
             yield
         finally:
             self.call("cuCtxPopCurrent_v2", byref(c_void_p()))
-
-    def is_current(self, index: int) -> bool:
-        """Whether a context of the device is current in this thread."""
-        device = c_int()
-        code = self._get_device(byref(device))
-        if code not in (0, _NO_CONTEXT):
-            raise CudaError(f"cuCtxGetDevice failed: {self._explain(code)}")
-        return code == 0 and device.value == index
 
     def create(self, name: str, *arguments: object) -> c_void_p:
         """Return the handle that a function writes to where its first argument points."""

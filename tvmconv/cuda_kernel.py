@@ -3,12 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from contextlib import nullcontext
 from math import prod
 from typing import Any
 
 from .bundle import Bundle, Entry
-from .cuda_driver import driver
 from .device_arrays import Library, dtype_of, library_of, location
 from .dlpack import DLPACK, finished, keep
 from .errors import CudaError, InputError
@@ -118,7 +116,7 @@ class CudaKernel:
         if self._output_bytes:
             self._launch(library, gpu, stream, data, (*taken, written))
             if foreign:
-                event = keep((*taken, written), stream)
+                event = keep((*taken, written), gpu, stream)
                 if out is None and library is DLPACK:
                     return finished(output, event)
         return output
@@ -138,15 +136,12 @@ class CudaKernel:
 
     def _launch(self, library: Library, gpu: int, stream: int, like: Any, arguments: tuple[Any, ...]) -> None:
         function = self._function or self._load()
-        cuda = driver()
-        # A thread that never used this GPU has no context, and another GPU's may be current.
-        with nullcontext() if cuda.is_current(gpu) else cuda.device(gpu):
-            workspace, address = self._workspace(library, gpu, stream, like) if self.info.workspace_bytes else (None, 0)
-            try:
-                function(stream, address, *arguments)
-            except RuntimeError as error:
-                raise CudaError(f"cannot run {self.info.signature} on cuda:{gpu}: {error}") from error
-            del workspace  # only now: its library may give it to later work of the stream
+        workspace, address = self._workspace(library, gpu, stream, like) if self.info.workspace_bytes else (None, 0)
+        try:
+            function(stream, address, *arguments)
+        except RuntimeError as error:
+            raise CudaError(f"cannot run {self.info.signature} on cuda:{gpu}: {error}") from error
+        del workspace  # only now: its library may give it to later work of the stream
 
     def _workspace(self, library: Library, gpu: int, stream: int, like: Any) -> tuple[Any, int]:
         """Return the workspace for a stream, and its address: made once, so that graphs can capture calls.

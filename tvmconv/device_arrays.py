@@ -16,8 +16,8 @@ from .errors import InputError
 
 # What the code of a kernel may assume of a pointer: its widest loads are of 16 bytes.
 ALIGNMENT = 16
-# DLPack's numbers of devices: CUDA and CUDA's managed memory.
-_CUDA_DEVICES = (2, 13)
+# DLPack's number of CUDA devices.
+_CUDA = 2
 _NAMES = {"float32": "f32", "float16": "f16", "bfloat16": "bf16"}
 _dtypes: dict[Any, str] = {}
 _libraries: dict[type, Library] = {}
@@ -173,7 +173,7 @@ def location(value: Any) -> int | None:
     if not hasattr(value, "__dlpack_device__") or not hasattr(value, "__dlpack__"):
         return None
     kind, index = value.__dlpack_device__()
-    return int(index) if int(kind) in _CUDA_DEVICES else None
+    return int(index) if int(kind) == _CUDA else None
 
 
 def dtype_of(value: Any) -> str:

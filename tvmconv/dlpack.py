@@ -67,17 +67,19 @@ DLPACK = Dlpack()
 class Event:
     """A point in a stream's work."""
 
-    def __init__(self, stream: int) -> None:
-        self._driver = driver()
-        self._handle = self._driver.event()
-        self._driver.call("cuEventRecord", self._handle, c_void_p(stream))
+    def __init__(self, gpu: int, stream: int) -> None:
+        self._driver, self._gpu = driver(), gpu
+        with self._driver.device(gpu):
+            self._handle = self._driver.event()
+            self._driver.call("cuEventRecord", self._handle, c_void_p(stream))
 
     def __del__(self) -> None:
         self._driver.code("cuEventDestroy_v2", self._handle)
 
     def hold_back(self, stream: int) -> None:
         """Let later work of `stream` wait for it."""
-        self._driver.call("cuStreamWaitEvent", c_void_p(stream), self._handle, 0)
+        with self._driver.device(self._gpu):
+            self._driver.call("cuStreamWaitEvent", c_void_p(stream), self._handle, 0)
 
     def is_past(self) -> bool:
         """Whether the stream has come so far."""
@@ -120,9 +122,9 @@ def import_on(value: Any, stream: int) -> Any:
     return tvm_ffi.from_dlpack(_OnStream(value, stream))
 
 
-def keep(taken: tuple[Any, ...], stream: int) -> Event:
-    """Keep tensors until the work that `stream` has now is done; return the event at its end."""
-    event = Event(stream)
+def keep(taken: tuple[Any, ...], gpu: int, stream: int) -> Event:
+    """Keep tensors until the work that `stream` of a GPU has now is done; return the event at its end."""
+    event = Event(gpu, stream)
     with _lock:
         while _held and _held[0][0].is_past():
             _held.popleft()

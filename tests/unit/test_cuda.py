@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import subprocess
+from ctypes import byref, c_int
 from pathlib import Path
 
 import pytest
@@ -60,13 +61,14 @@ def test_a_library_that_is_no_driver(tmp_path: Path) -> None:
 def test_contexts(tmp_path: Path) -> None:
     with machine_with(compile_driver(tmp_path, "90,90")):
         driver = cuda_driver.driver()
-        assert not driver.is_current(0)
+        current = c_int()
         with driver.device(1):
-            assert driver.is_current(1) and not driver.is_current(0)
             with driver.device(0):
-                assert driver.is_current(0)
-            assert driver.is_current(1)
-        assert not driver.is_current(1)
+                driver.call("cuCtxGetDevice", byref(current))
+                assert current.value == 0
+            driver.call("cuCtxGetDevice", byref(current))
+            assert current.value == 1
+        assert driver.code("cuCtxGetDevice", byref(current)) == 201
         no_such_gpu = pytest.raises(CudaError, match=r"cuDeviceGet failed: an error \(CUDA_ERROR, 101\)")
         with no_such_gpu, driver.device(5):
             pass
