@@ -94,8 +94,6 @@ inline int max(int a, int b) { return a > b ? a : b; }
 inline int min(int a, int b) { return a < b ? a : b; }
 inline float __ldg(const float* p) { return *p; }
 
-inline nv_bfloat16 __float2bfloat16_rn(float x) { return x; }
-inline half __float2half_rn(float x) { return x; }
 // Eight f32, as TVM names them.
 struct alignas(16) ulonglong4 {
   unsigned long long x, y, z, w;
