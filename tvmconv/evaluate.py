@@ -15,8 +15,9 @@ from types import TracebackType
 from typing import Any
 
 from .errors import ReplayError
-from .measure import Check, Measured, Race, measure
+from .measure import Check, Measured, measure
 from .problem import Problem
+from .race import Race, Times
 from .sandbox import Sandbox, TimeoutExceededError
 from .search import Candidate, Space
 from .target import Target
@@ -90,8 +91,8 @@ class Evaluator:
                 built.unlink()
             yield trial
 
-    def race(self, problem: Problem, target: Target, candidates: Sequence[Candidate]) -> list[float]:
-        """Return the median seconds of candidates that worked before, measured in turns.
+    def race(self, problem: Problem, target: Target, candidates: Sequence[Candidate]) -> Times:
+        """Time candidates that worked before in turns, in several placements of the arrays.
 
         Raises
         ------
@@ -103,8 +104,8 @@ class Evaluator:
             if not isinstance(built, Path):
                 raise built
             paths.append(str(built))
-        seconds: list[float] = self._measurer.call(Race(problem, tuple(paths)), _limit(problem) * len(paths))
-        return seconds
+        times: Times = self._measurer.call(Race(problem, tuple(paths)), _limit(problem) * len(paths))
+        return times
 
     def _measure(self, problem: Problem, space: Space, candidate: Candidate, path: Path) -> Trial:
         check = Check(problem, space.numerical_class, str(path))

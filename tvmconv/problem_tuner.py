@@ -1,4 +1,4 @@
-"""One problem tuned: candidates searched and measured, the fastest compared in turns, the winner recorded."""
+"""One problem tuned: candidates searched and measured, the fastest raced, the winner recorded."""
 
 from __future__ import annotations
 
@@ -9,10 +9,12 @@ from dataclasses import dataclass
 from datetime import datetime, timezone
 from importlib.metadata import version
 from math import inf
+from statistics import median
 
 from . import __version__
 from .errors import TvmconvError, TvmconvWarning
 from .evaluate import Evaluator
+from .finals import podium
 from .problem import Problem
 from .records import Record, Records
 from .search import Candidate, Search, Space
@@ -23,8 +25,6 @@ from .trials import Trial, TrialLog
 # Built together, then measured one by one. Not the number of cores: the search would differ between machines.
 BATCH = 16
 FINALISTS = 4
-# The default schedule wins against one that is faster by less than this.
-GAIN = 0.01
 
 
 @dataclass(frozen=True)
@@ -136,11 +136,7 @@ class ProblemTuner:
                     return
 
     def _crown(self) -> Record | None:
-        """Compare the fastest trials and the default in turns; record the winner, and other algorithms' best.
-
-        Another algorithm's best is of use when the winner's definition changes, if it beats the default; an exact
-        algorithm's best is of use with strict math in any case.
-        """
+        """Race the fastest trials and the defaults; record the winner, and the best of other algorithms."""
         old = self._session.records.best(self.problem, self._session.target, self._session.math)
         if old is not None and old.trials == len(self.trials) and old.machine == self._session.machine:
             return old
@@ -149,37 +145,33 @@ class ProblemTuner:
             self._warn("no candidate works, so nothing is recorded")
             return None
         try:
-            medians = self._session.evaluator.race(self.problem, self._session.target, finalists)
+            times = self._session.evaluator.race(self.problem, self._session.target, finalists)
         except TvmconvError as error:
             self._warn(f"the final comparison failed, so nothing is recorded: {error}")
             return None
-        seconds = dict(zip(finalists, medians, strict=True))
-        default = seconds.get(self.default)
-        exact = {space.algorithm for space in self._spaces if space.numerical_class == "exact"}
-        ranked = sorted(finalists, key=seconds.__getitem__)
-        if default is not None and default * (1 - GAIN) <= seconds[ranked[0]]:
-            ranked = [self.default, *(each for each in ranked if each.algorithm in exact - {self.default.algorithm})]
-        winners: dict[str, Record] = {}
-        for candidate in ranked:
-            if default is None or seconds[candidate] <= default or candidate.algorithm in exact:
-                winners.setdefault(candidate.algorithm, self._record(candidate, seconds[candidate], default))
-        self._session.records.put(winners.values())
-        return winners[ranked[0].algorithm]
+        placed = dict(zip(finalists, times.seconds, strict=True))
+        default = median(placed[self.default]) if self.default in placed else None
+        records = [
+            self._record(candidate, median(placed[candidate]), default, rank)
+            for rank, candidate in enumerate(podium(placed, self._spaces, times.again))
+        ]
+        everyone = {(format_signature(self.problem), space.algorithm, space.version) for space in self._spaces}
+        self._session.records.put(records, beaten=everyone - {record.key for record in records})
+        return records[0]
 
     def _finalists(self) -> list[Candidate]:
-        """Return the fastest trials, every algorithm's fastest, and the default, of those that work."""
-        working = sorted(
-            (trial for trial in self.trials.values() if trial.status == "ok"), key=lambda trial: trial.cost
-        )
-        chosen = [trial.candidate for trial in working[:FINALISTS]]
-        algorithms = {candidate.algorithm for candidate in chosen}
-        for trial in working:
-            if trial.candidate.algorithm not in algorithms or trial.candidate == self.default:
-                algorithms.add(trial.candidate.algorithm)
-                chosen.append(trial.candidate)
-        return list(dict.fromkeys(chosen))
+        """Return what takes part in the race, of the trials that work.
 
-    def _record(self, candidate: Candidate, seconds: float, default_seconds: float | None) -> Record:
+        The default; the fastest; the default of strict math; every algorithm's fastest.
+        """
+        ok = (trial for trial in self.trials.values() if trial.status == "ok")
+        working = [trial.candidate for trial in sorted(ok, key=lambda trial: trial.cost)]
+        strict = [space.defaults[0] for space in self._spaces if space.numerical_class == "exact"][:1]
+        best = {candidate.algorithm: candidate for candidate in reversed(working)}
+        chosen = [self.default, *working[:FINALISTS], *strict, *best.values()]
+        return [candidate for candidate in dict.fromkeys(chosen) if candidate in working]
+
+    def _record(self, candidate: Candidate, seconds: float, default_seconds: float | None, rank: int) -> Record:
         return Record(
             signature=format_signature(self.problem),
             target=self._session.target.name,
@@ -194,6 +186,7 @@ class ProblemTuner:
             machine=self._session.machine,
             date=datetime.now(timezone.utc).date().isoformat(),
             tools={"tvmconv": __version__, "apache-tvm": version("apache-tvm")},
+            rank=rank,
         )
 
     def _warn(self, text: str) -> None:

@@ -51,6 +51,15 @@ def test_the_defaults_are_measured_first_and_the_fastest_wins(tmp_path: Path) ->
     assert all(record["seconds"] <= record["default_seconds"] for record in kept.values())
 
 
+def test_a_candidate_that_is_fast_in_one_placement_loses(tmp_path: Path) -> None:
+    result = fake.tune(tmp_path, fake.fickle, trials=4)  # all there are
+    lines = trial_lines(tmp_path)
+    assert min(lines, key=lambda line: line["seconds"])["decisions"][0] == fake.FICKLE
+    assert result.record is not None
+    assert result.record.decisions == (fake.RIGHT, 3)
+    assert result.gain == pytest.approx(4 / 3, rel=0.1)
+
+
 def test_running_again_continues_and_measures_nothing_twice(tmp_path: Path) -> None:
     fake.tune(tmp_path, fake.good, trials=6)
     first = trial_lines(tmp_path)
