@@ -1,7 +1,8 @@
 """Candidates of a made-up search space, written in C: right ones of known speed, and every kind of bad one.
 
 The problem multiplies 64 numbers by one. A candidate's first decision is what it does, its second how many
-steps of 200 microseconds a call takes. A fickle one takes one step where the trials place the arrays.
+steps of 200 microseconds a call takes. A fickle one takes one step where the trials
+place the arrays, and two more elsewhere.
 """
 
 from __future__ import annotations
@@ -42,7 +43,7 @@ static long long now(void) {
 int __tvm_ffi_tvmconv_kernel(void* self, const TVMFFIAny* args, int32_t count, TVMFFIAny* result) {
   float *data = tensor(args[0])->data, factor = *(float*)tensor(args[1])->data, *output = tensor(args[2])->data;
   int lucky = KIND == 6 && (uintptr_t)data % 4096 == TRIAL_OFFSET;
-  long long end = now() + (lucky ? 1 : STEPS) * 200000LL;
+  long long end = now() + (lucky ? 1 : KIND == 6 ? STEPS + 2 : STEPS) * 200000LL;
   if (KIND == 2) abort();
   while (KIND == 3) {}
   for (int i = 0; i < (KIND == 5 ? 63 : 64); i++) output[i] = data[i] * factor + (KIND == 1);
@@ -62,6 +63,7 @@ SPACES = {
     "bad": [Space("direct", 1, "exact", (sketch(RIGHT, WRONG, CRASHES, HANGS, FAILS, INCOMPLETE, steps=1),))],
     "hopeless": [Space("direct", 1, "exact", (sketch(WRONG, CRASHES, steps=2),))],
     "fickle": [Space("direct", 1, "exact", (Sketch(((RIGHT, FICKLE), (3, 4)), (RIGHT, 4)),))],
+    "steady": [Space("direct", 1, "exact", (Sketch(((RIGHT,), (1,), tuple(range(24))), (RIGHT, 1, 0)),))],
     "large": [Space("direct", 1, "exact", (sketch(RIGHT, steps=100),))],
 }
 
@@ -70,7 +72,7 @@ def work(spaces: list[Space], task: Describe | Compile) -> Any:
     """Stand in for `tvmconv.replay.work`."""
     if isinstance(task, Describe):
         return spaces
-    kind, steps = task.candidate.decisions
+    kind, steps, *_ = task.candidate.decisions
     if kind == FAILS:
         raise ReplayError("this one does not compile")
     includes = [f"-I{find_include_path()}", f"-I{find_dlpack_include_path()}"]
@@ -99,6 +101,11 @@ def hopeless(task: Describe | Compile) -> Any:
 def fickle(task: Describe | Compile) -> Any:
     """Work on the space of which half is fast only where the trials place the arrays."""
     return work(SPACES["fickle"], task)
+
+
+def steady(task: Describe | Compile) -> Any:
+    """Work on the space whose candidates are all as fast."""
+    return work(SPACES["steady"], task)
 
 
 def large(task: Describe | Compile) -> Any:

@@ -25,6 +25,7 @@ class Variant:
     origin: str
     taken: bool
     reason: str
+    transferred_from: str | None
 
 
 @dataclass(frozen=True, slots=True)
@@ -111,7 +112,7 @@ def _variant(bundle: Bundle, entry: Entry, best: tuple[Bundle, Entry] | None) ->
         reason = f"this machine has the {len(target.features)} CPU features it needs, and no better variant was found"
     else:
         reason = f"{best[1].target} in {best[0].path} is better: {_advantage(rank(*best), rank(bundle, entry))}"
-    return Variant(str(bundle.path), entry.target, entry.algorithm, entry.origin, taken, reason)
+    return Variant(str(bundle.path), entry.target, entry.algorithm, entry.origin, taken, reason, entry.transferred_from)
 
 
 def _advantage(better: tuple[float, ...], worse: tuple[float, ...]) -> str:

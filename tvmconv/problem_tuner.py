@@ -5,7 +5,7 @@ from __future__ import annotations
 import time
 import warnings
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import datetime, timezone
 from importlib.metadata import version
 from math import inf
@@ -14,17 +14,22 @@ from statistics import median
 from . import __version__
 from .errors import TvmconvError, TvmconvWarning
 from .evaluate import Evaluator
-from .finals import podium
+from .finals import GAIN, podium
 from .problem import Problem
 from .records import Record, Records
 from .search import Candidate, Search, Space
 from .signature import format_signature
 from .target import Target
+from .transfer import adapt, nearest
 from .trials import Trial, TrialLog
 
 # Built together, then measured one by one. Not the number of cores: the search would differ between machines.
 BATCH = 16
 FINALISTS = 4
+# Schedules of other problems that the search begins with.
+STARTS = 3
+# What a candidate must gain to count as progress: less cannot win the race.
+PROGRESS = GAIN
 
 
 @dataclass(frozen=True)
@@ -87,6 +92,8 @@ class ProblemTuner:
         The problem.
     trials
         Every candidate measured until now.
+    exhausted
+        Whether the search has found nothing left to measure.
     """
 
     def __init__(self, session: Session, problem: Problem) -> None:
@@ -95,6 +102,12 @@ class ProblemTuner:
         self._spaces: list[Space] = session.evaluator.spaces(problem, session.target, session.math)
         self._log = TrialLog(session.records.folder, problem, session.target, session.machine)
         self.trials = {trial.candidate: trial for trial in self._log.read(self._spaces)}
+        near = nearest(problem, session.records.winners(session.target, session.math))
+        adapted = (adapt(record.candidate, self._spaces) for record in near)
+        self._starts = list(dict.fromkeys(filter(None, adapted)))[:STARTS]
+        self.exhausted = False
+        self._raced: list[Candidate] = []
+        self._records: list[Record] = []
 
     @property
     def default(self) -> Candidate:
@@ -106,10 +119,17 @@ class ProblemTuner:
         """Seconds of the fastest candidate."""
         return min((trial.cost for trial in self.trials.values()), default=inf)
 
-    def tune(self, wanted: float, deadline: float, report: Callable[[], None]) -> TuneResult:
-        """Measure until there are `wanted` trials or the deadline has passed; record the winner."""
+    def is_done(self, wanted: float) -> bool:
+        """Whether there is nothing left to measure up to `wanted` trials."""
+        return self.exhausted or len(self.trials) >= wanted
+
+    def tune(self, wanted: float, deadline: float, report: Callable[[], None], patience: float = inf) -> TuneResult:
+        """Measure until there are `wanted` trials or the deadline has passed; record the winner.
+
+        Also stop when the last `patience` candidates gave no progress.
+        """
         try:
-            self._search(wanted, deadline, report)
+            self._search(wanted, deadline, report, patience)
         except KeyboardInterrupt:
             self._crown()
             raise
@@ -117,13 +137,14 @@ class ProblemTuner:
         failures = tuple(trial for trial in self.trials.values() if trial.status != "ok")
         return TuneResult(self.problem, record, len(self.trials), failures)
 
-    def _search(self, wanted: float, deadline: float, report: Callable[[], None]) -> None:
-        search = Search(
-            self._spaces, self._session.seed, {trial.candidate: trial.cost for trial in self.trials.values()}
-        )
+    def _search(self, wanted: float, deadline: float, report: Callable[[], None], patience: float) -> None:
+        measured = {trial.candidate: trial.cost for trial in self.trials.values()}
+        search = Search(self._spaces, self._session.seed, measured, self._starts)
+        reached, since = self.best, 0
         while len(self.trials) < wanted and (time.monotonic() < deadline or not self.trials):
             candidates = search.propose(int(min(BATCH, wanted - len(self.trials))))
             if not candidates:
+                self.exhausted = True
                 return
             for trial in self._session.evaluator.trials(self.problem, self._session.target, self._spaces, candidates):
                 self._log.append(trial)
@@ -132,8 +153,13 @@ class ProblemTuner:
                 if trial.status in ("wrong", "crashed"):
                     self._warn(f"{trial.candidate} is rejected, {trial.status}: {trial.detail}")
                 report()
+                since += 1
+                if trial.cost < reached * (1 - PROGRESS):
+                    reached, since = trial.cost, 0
                 if time.monotonic() >= deadline:
                     return
+            if since >= patience:
+                return
 
     def _crown(self) -> Record | None:
         """Race the fastest trials and the defaults; record the winner, and the best of other algorithms."""
@@ -144,20 +170,25 @@ class ProblemTuner:
         if not finalists:
             self._warn("no candidate works, so nothing is recorded")
             return None
+        if finalists == self._raced:
+            self._records = [replace(record, trials=len(self.trials)) for record in self._records]
+            self._session.records.put(self._records)
+            return self._records[0]
         try:
             times = self._session.evaluator.race(self.problem, self._session.target, finalists)
         except TvmconvError as error:
-            self._warn(f"the final comparison failed, so nothing is recorded: {error}")
+            self._warn(f"the final race failed, so nothing is recorded: {error}")
             return None
         placed = dict(zip(finalists, times.seconds, strict=True))
         default = median(placed[self.default]) if self.default in placed else None
-        records = [
+        self._raced = finalists
+        self._records = [
             self._record(candidate, median(placed[candidate]), default, rank)
             for rank, candidate in enumerate(podium(placed, self._spaces, times.again))
         ]
         everyone = {(format_signature(self.problem), space.algorithm, space.version) for space in self._spaces}
-        self._session.records.put(records, beaten=everyone - {record.key for record in records})
-        return records[0]
+        self._session.records.put(self._records, beaten=everyone - {record.key for record in self._records})
+        return self._records[0]
 
     def _finalists(self) -> list[Candidate]:
         """Return what takes part in the race, of the trials that work.

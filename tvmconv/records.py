@@ -120,7 +120,15 @@ class Records:
         excludes (see `tvmconv.algorithms.applicable`). Malformed lines are left out with a
         warning that names file and line.
         """
-        signature = format_signature(problem)
+        return self._best(format_signature(problem), target, math)
+
+    def winners(self, target: Target, math: str = "default") -> list[Record]:
+        """Return what :meth:`best` does for every problem that has a record, in the order of their signatures."""
+        tables = [self._table(folder, target.name) for folder in (self.folder, shipped_folder())]
+        found = (self._best(signature, target, math) for signature in sorted({*tables[0], *tables[1]}))
+        return [record for record in found if record is not None]
+
+    def _best(self, signature: str, target: Target, math: str) -> Record | None:
         for folder in (self.folder, shipped_folder()):
             records = self._table(folder, target.name).get(signature, [])
             usable = [record for record in records if record.version == _version(record.algorithm, math)]

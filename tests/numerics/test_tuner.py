@@ -9,6 +9,7 @@ import sys
 import warnings
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import fake_candidates as fake
 import pytest
@@ -145,6 +146,26 @@ def test_seconds_limit_a_run(tmp_path: Path) -> None:
     result = fake.tune(tmp_path, fake.large, trials=None, seconds=2)
     assert 1 <= result.trials < 100
     assert result.record is not None
+
+
+def test_a_problem_without_progress_leaves_its_time_and_has_another_turn(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(tuner, "PATIENCE", 8)
+    turns: list[int] = []
+    tune = tuner.ProblemTuner.tune
+
+    def counted(self: tuner.ProblemTuner, *arguments: Any) -> Any:
+        result = tune(self, *arguments)
+        turns.append(result.trials)
+        return result
+
+    monkeypatch.setattr(tuner.ProblemTuner, "tune", counted)
+    result = fake.tune(tmp_path, fake.steady, trials=None, seconds=500)
+    # A batch of 16 ended the patience of 8; then the space ended, long before the time.
+    assert turns == [16, 24]
+    assert result.record is not None
+    assert (result.record.trials, result.record.decisions) == (24, (fake.RIGHT, 1, 0))
 
 
 @pytest.mark.parametrize(
