@@ -119,7 +119,7 @@ struct Fiber {
   Dim3 index;
   ucontext_t context;
   char* stack;
-  void* shown;  // to the other lanes of the warp
+  const void* shown;  // to the other lanes of the warp
   Copy copies[1024];
   int copy_count, groups;
 };
@@ -128,7 +128,7 @@ inline Fiber fibers[kMostThreads];
 inline Fiber* current;
 inline ucontext_t scheduler;
 inline Dim3 blockIdx, blockDim, gridDim;
-inline void (*kernel)();
+inline void (*entry_point)();
 alignas(1024) inline unsigned char dynamic_shared[kMostShared];
 extern "C" char __start_shared_memory[] __attribute__((weak));
 extern "C" char __stop_shared_memory[] __attribute__((weak));
@@ -151,12 +151,12 @@ void exchange(T* mine, Use use) {
   current->shown = mine;
   __syncwarp();
   Fiber* first = current - thread_number() % kWarp;
-  use([=](int lane) { return static_cast<T*>(first[lane].shown); });
+  use([=](int lane) { return static_cast<const T*>(first[lane].shown); });
   __syncwarp();
 }
 
 inline void enter() {
-  kernel();
+  entry_point();
   if (current->copy_count) fail("a thread ends without waiting for its asynchronous copies");
   current->state = Fiber::kDone;
   swapcontext(&current->context, &scheduler);
@@ -205,7 +205,7 @@ inline void run_block(int threads, size_t shared_bytes, bool descending) {
 }
 
 inline void launch(void (*function)(), Dim3 grid, Dim3 block, size_t shared_bytes, bool descending) {
-  kernel = function;
+  entry_point = function;
   gridDim = grid;
   blockDim = block;
   int threads = block.x * block.y * block.z;

@@ -15,17 +15,17 @@ from pathlib import Path
 
 import numpy as np
 
+import tvmconv
 from tvmconv import fills
 from tvmconv.cuda_lowering import CudaSource
 from tvmconv.problem import Problem
 
 HEADERS = Path(__file__).parent
+INSTRUCTIONS = Path(tvmconv.__file__).parent / "runtime/instructions.cuh"
 # Alignment: a GPU faults on a vector that is not aligned to its size. Bounds: of registers and shared memory.
 # Pattern: variables begin with numbers that no sum hides.
-FLAGS = (
-    "-std=c++17 -O1 -mf16c -ffp-contract=off -w -fno-strict-aliasing -fsanitize=alignment,bounds"
-    " -fno-sanitize-recover=all -ftrivial-auto-var-init=pattern"
-).split()
+FLAGS = ["-std=c++17", "-O1", "-w", "-mf16c", "-ffp-contract=off", "-fno-strict-aliasing"]
+FLAGS += ["-fsanitize=alignment,bounds", "-fno-sanitize-recover=all", "-ftrivial-auto-var-init=pattern"]
 FIRST_FUNCTION = 'extern "C" __global__'
 SECONDS = 300
 
@@ -70,13 +70,22 @@ def _call(command: list[str], folder: Path) -> None:
         raise EmulationError(f"{command[0]} ended with {done.returncode}:\n{done.stderr[-4000:]}")
 
 
+def _instructions() -> str:
+    """Return our own functions for CUDA but those of inline PTX, which emulator_instructions.h has instead."""
+    if not INSTRUCTIONS.exists():
+        return ""
+    paragraphs = INSTRUCTIONS.read_text().split("\n\n")
+    return "\n\n".join(each for each in paragraphs if "asm" not in each and "#include" not in each)
+
+
 def _program(source: CudaSource, sizes: dict[str, int]) -> str:
     """Return the C++ of the device functions and of a `main` that launches them; `sizes` of arrays are in bytes."""
     # Before the first function are headers for CUDA, TVM's and ours, in place of which there is emulator.h.
     start = source.source.find(FIRST_FUNCTION)
     functions = source.source[start:] if start >= 0 else ""
     functions = re.sub(r"extern __shared__[^;]*?(\w+)\[\];", r"unsigned char* const \1 = dynamic_shared;", functions)
-    lines = ['#include "emulator.h"', '#include "emulator_arrays.h"', functions]
+    lines = [f'#include "emulator{part}.h"' for part in ("", "_arrays", "_instructions")]
+    lines += [_instructions(), functions]
     lines += [f"static Array {name}({size}ul);" for name, size in sizes.items()]
     lines += ["int main(int, char** arguments) {", "  bool descending = arguments[1][0] == 'd';"]
     lines += [f'  {name}.place("{name}", descending);' for name in sizes]
