@@ -17,11 +17,13 @@ from typing import TYPE_CHECKING, Any
 from . import __version__
 from .algorithms import check_math
 from .bundle import MANIFEST, Bundle, BundleTarget, Entry, read_bundle, write_manifest
-from .cpu import missing_features
+from .cuda_target import CudaTarget
 from .errors import BundleError, InvalidProblemError, TargetError, TvmconvWarning, VerificationError, missing_extra
 from .folders import link_or_copy, locked, move_into_place, staging
+from .nvcc import check_nvcc
 from .problem import Problem
 from .records import Record, Records
+from .selection import obstacle
 from .signature import format_signature
 from .target import Target
 from .transfer import adapt, donor
@@ -80,7 +82,8 @@ def build(
     path
         The bundle's folder. Missing parents are made.
     target
-        ``"host"``, an LLVM CPU name such as ``"x86-64-v4"``, or several of them for a bundle with variants.
+        ``"host"``, an LLVM CPU name such as ``"x86-64-v4"``, GPU architectures such as ``"cuda:sm_80,sm_90"``, or
+        several of them for a bundle with variants.
     trials, seconds
         Tune first, for this many schedules of each problem or for this time in all (see :func:`tvmconv.tuner.tune`).
         With neither, the best known record of a problem is used, else the default schedule of its best algorithm.
@@ -114,6 +117,8 @@ def build(
         If `math` is not ``"default"`` or ``"strict"``.
     TargetError
         If a target is unknown, or this machine cannot tune for it.
+    ToolchainError
+        If there is no C compiler or, for CUDA targets, no nvcc that knows the architectures.
     BundleError
         If there is something else at `path`, or a bundle of other versions.
     VerificationError
@@ -128,6 +133,9 @@ def build(
     path = Path(path).absolute()
     _check_replaceable(path)
     targets = parse_targets(target)
+    for each in targets:
+        if isinstance(each, CudaTarget):
+            check_nvcc(each)  # before time is spent on others
     records = records or Records()
     if trials or seconds:
         tune_for(targets, problems, trials, seconds, records, math)
@@ -140,7 +148,7 @@ def build(
                 math,
                 records.best(problem, each, math),
                 str(folder),
-                verify and not missing_features(each.features),
+                verify and obstacle(_bundle_target(each)) is None,
                 donor(problem, each, math, winners),
             )
             for each, winners in ((each, records.winners(each, math) if transfer else []) for each in targets)
@@ -210,7 +218,7 @@ def compile_job(job: Job) -> tuple[Entry, list[str]]:
         If the kernel's answer differs from the reference.
     """
     signature = format_signature(job.problem)
-    file = f"{job.target.name}/{signature}.so"
+    file = f"{job.target.folder}/{signature}.so"
     path = Path(job.folder) / file
     path.parent.mkdir(exist_ok=True)
     kernel, origin, messages = _compile_best(job, path)
@@ -292,9 +300,13 @@ def _bundle(folder: Path, targets: Iterable[Target], entries: Iterable[Entry] = 
         tvmconv=__version__,
         tvm=version("apache-tvm"),
         source_commit=_source_commit(),
-        targets={target.name: BundleTarget(target.kind, target.features) for target in targets},
+        targets={target.name: _bundle_target(target) for target in targets},
         entries=tuple(entries),
     )
+
+
+def _bundle_target(target: Target) -> BundleTarget:
+    return BundleTarget(target.kind, target.features)
 
 
 def _merged(new: Bundle, old: Bundle) -> Bundle:

@@ -5,7 +5,6 @@ from __future__ import annotations
 import os
 from dataclasses import dataclass
 from functools import lru_cache
-from pathlib import Path
 from typing import Any
 
 import tvm
@@ -13,6 +12,9 @@ from tvm.s_tir import Schedule
 from tvm.s_tir.schedule import Trace
 
 from . import algorithms
+from .cuda_linker import link_cuda
+from .cuda_lowering import to_source
+from .cuda_target import CudaTarget
 from .definitions.definition import Definition
 from .linker import link
 from .lowering import PIPELINE, SYMBOL, lower, workspace_bytes
@@ -107,10 +109,21 @@ def compile_problem(
     ----------
     choice
         The schedule; absent: the default one of the first applicable algorithm.
+
+    Raises
+    ------
+    ToolchainError
+        If the C compiler, or nvcc for a CUDA target, is missing, too old, or fails.
     """
     choice = choice or default_choice(problem, target)
     definition, scheduled = schedule(problem, target, choice)
-    module = lower(scheduled.mod, definition)
-    link(tvm.compile(module, target.tvm(), tir_pipeline=PIPELINE), Path(path))
+    if isinstance(target, CudaTarget):
+        kernel = to_source(scheduled.mod, definition, target)
+        link_cuda(kernel, problem, target, path)
+        workspace = kernel.workspace_bytes
+    else:
+        module = lower(scheduled.mod, definition)
+        link(tvm.compile(module, target.tvm(), tir_pipeline=PIPELINE), path)
+        workspace = workspace_bytes(module)
     algorithm = algorithms.get(choice.algorithm)
-    return CompiledKernel(algorithm.name, algorithm.version, algorithm.numerical_class, SYMBOL, workspace_bytes(module))
+    return CompiledKernel(algorithm.name, algorithm.version, algorithm.numerical_class, SYMBOL, workspace)
