@@ -26,6 +26,7 @@ from .records import Record, Records
 from .selection import obstacle
 from .signature import format_signature
 from .target import Target
+from .transfer import adapt, donor
 from .verify import Check, check_kernel
 from .workers import run_all
 
@@ -38,7 +39,10 @@ Progress = Callable[[int, int, str], None]
 
 @dataclass(frozen=True)
 class Job:
-    """Compile `problem` for `target`, by `record` if there is one, into the bundle `folder`; check it if asked to."""
+    """Compile `problem` for `target`, by `record` if there is one, into the bundle `folder`; check it if asked to.
+
+    Without a record it takes over the schedule of `like`, another problem's record, if there is one.
+    """
 
     problem: Problem
     target: Target
@@ -46,6 +50,7 @@ class Job:
     record: Record | None
     folder: str
     check: bool
+    like: Record | None = None
 
     def __str__(self) -> str:
         return f"{format_signature(self.problem)} for {self.target.name}"
@@ -62,6 +67,7 @@ def build(
     jobs: int | None = None,
     verify: bool = True,
     records: Records | None = None,
+    transfer: bool = False,
     progress: Progress | None = None,
 ) -> Path:
     """Build kernels for `problems` into the bundle at `path`.
@@ -90,6 +96,9 @@ def build(
         Compare each kernel that this machine can run with the reference.
     records
         The tuning records; absent: the user's and those that ship with tvmconv.
+    transfer
+        Give problems without a record the schedule of the nearest problem that has one (see `tvmconv.transfer`),
+        rather than the default schedule.
     progress
         Called as ``progress(done, total, what)`` while compiling.
 
@@ -133,8 +142,16 @@ def build(
     path.parent.mkdir(parents=True, exist_ok=True)
     with staging(path) as folder:
         work = [
-            Job(problem, each, math, records.best(problem, each, math), str(folder), verify and runs_here)
-            for each, runs_here in ((each, obstacle(_bundle_target(each)) is None) for each in targets)
+            Job(
+                problem,
+                each,
+                math,
+                records.best(problem, each, math),
+                str(folder),
+                verify and obstacle(_bundle_target(each)) is None,
+                donor(problem, each, math, winners),
+            )
+            for each, winners in ((each, records.winners(each, math) if transfer else []) for each in targets)
             for problem in problems
         ]
         _finish(folder, path, targets, _compile(work, jobs, progress))
@@ -219,6 +236,7 @@ def compile_job(job: Job) -> tuple[Entry, list[str]]:
         workspace_bytes=kernel.workspace_bytes,
         measured=_measured(job.record) if job.record and origin == "tuned" else None,
         error=None,
+        transferred_from=job.like.signature if job.like and origin == "transferred" else None,
     )
     if job.check:
         answer = check_kernel(Check(_bundle(Path(job.folder), [job.target]), entry))
@@ -229,9 +247,9 @@ def compile_job(job: Job) -> tuple[Entry, list[str]]:
 
 
 def _compile_best(job: Job, path: Path) -> tuple[CompiledKernel, str, list[str]]:
-    """Compile by the record, or by default if there is none that can be used; say which, and what to warn about."""
+    """Compile by the record, else by what may be taken over, else by default; say which, and what to warn about."""
     from .compiler import compile_problem, default_choice
-    from .replay import compile_recorded
+    from .replay import compile_candidate, compile_recorded, spaces_of
 
     messages: list[str] = []
     if job.record is not None:
@@ -241,6 +259,11 @@ def _compile_best(job: Job, path: Path) -> tuple[CompiledKernel, str, list[str]]
         messages = [str(warning.message) for warning in caught]
         if kernel is not None:
             return kernel, "tuned", messages
+    if job.like is not None:
+        spaces = spaces_of(job.problem, job.target, job.math)
+        candidate = adapt(job.like.candidate, spaces)
+        if candidate is not None and candidate != spaces[0].defaults[0]:
+            return compile_candidate(job.problem, job.target, candidate, path), "transferred", messages
     choice = default_choice(job.problem, job.target, job.math)
     return compile_problem(job.problem, job.target, path, choice=choice), "default", messages
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 from dataclasses import dataclass
+from functools import lru_cache
 from typing import Any
 
 import tvm
@@ -56,6 +57,15 @@ def default_choice(problem: Problem, target: Target, math: str = "default") -> C
     return Choice(algorithms.applicable(problem, target, math)[0].name)
 
 
+# All algorithms of a problem that is being tuned, whose candidates come in any order.
+@lru_cache(maxsize=8)
+def sketches_of(algorithm: str, problem: Problem, target: Target) -> tuple[Definition, tuple[Schedule, ...]]:
+    """Return an algorithm's definition of a problem and its sketches, the default first."""
+    found = algorithms.get(algorithm)
+    definition = found.define(problem, target)
+    return definition, tuple(found.sketches(definition, target))
+
+
 def schedule(problem: Problem, target: Target, choice: Choice) -> tuple[Definition, Schedule]:
     """Return the definition of a problem and its schedule by `choice`.
 
@@ -64,12 +74,10 @@ def schedule(problem: Problem, target: Target, choice: Choice) -> tuple[Definiti
     LookupError
         If the algorithm has no such sketch, or the decisions do not fit its samples.
     """
-    algorithm = algorithms.get(choice.algorithm)
-    definition = algorithm.define(problem, target)
-    sketches = algorithm.sketches(definition, target)
+    definition, sketches = sketches_of(choice.algorithm, problem, target)
     if not 0 <= choice.sketch < len(sketches):
         raise LookupError(
-            f"{algorithm.name} has {len(sketches)} sketches for this problem; there is no sketch {choice.sketch}"
+            f"{choice.algorithm} has {len(sketches)} sketches for this problem; there is no sketch {choice.sketch}"
         )
     sketch = sketches[choice.sketch]
     return definition, sketch if choice.decisions is None else decide(definition, sketch, choice.decisions)

@@ -26,6 +26,7 @@ class Variant:
     origin: str
     taken: bool
     reason: str
+    transferred_from: str | None
 
 
 @dataclass(frozen=True, slots=True)
@@ -143,7 +144,9 @@ def _variant(bundle: Bundle, entry: Entry, tables: Mapping[Device, Table]) -> Va
     if not taken and not rejected:
         rejected = [obstacle(target) or f"it is for {_kind(target)}, and {_kind_of(tables)} is asked for"]
     reason = "; ".join(taken or rejected)
-    return Variant(str(bundle.path), entry.target, entry.algorithm, entry.origin, bool(taken), reason)
+    return Variant(
+        str(bundle.path), entry.target, entry.algorithm, entry.origin, bool(taken), reason, entry.transferred_from
+    )
 
 
 def _fitness(target: BundleTarget, device: Device) -> str:

@@ -47,6 +47,11 @@ def add_parser(subparsers: Subparsers) -> None:
         "--seconds", type=positive_seconds, metavar="S", help="tune first: the time to spend on all kernels together"
     )
     add_math(parser)
+    parser.add_argument(
+        "--transfer",
+        action="store_true",
+        help="what was never tuned takes over the schedule of the nearest tuned problem, and the bundle says so",
+    )
     parser.add_argument("--jobs", type=positive, metavar="N", help="compile with N processes (default: one a core)")
 
 
@@ -59,7 +64,15 @@ def run(arguments: argparse.Namespace) -> int:
     if arguments.trials or arguments.seconds:
         _tune(problems, targets, arguments.trials, arguments.seconds, arguments.math)
     with progress_bar("compiling") as progress:
-        path = build(problems, arguments.output, targets, math=arguments.math, jobs=arguments.jobs, progress=progress)
+        path = build(
+            problems,
+            arguments.output,
+            targets,
+            math=arguments.math,
+            jobs=arguments.jobs,
+            transfer=arguments.transfer,
+            progress=progress,
+        )
     print(path)
     return 0
 

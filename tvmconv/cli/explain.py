@@ -49,6 +49,9 @@ def run(arguments: argparse.Namespace) -> int:
             for v in explanation.variants
         ]
         print_table(("bundle", "target", "algorithm", "origin", "verdict", "reason"), rows)
+        for variant in explanation.variants:
+            if variant.transferred_from:
+                print(f"the schedule for {variant.target} was tuned for {variant.transferred_from}")
     else:
         print(f"there is no kernel for {explanation.signature}")
     if explanation.nearest is not None:
