@@ -44,7 +44,7 @@ class VerificationError(TvmconvError):
 
 
 class ToolchainError(TvmconvError, RuntimeError):
-    """The system's C compiler is missing, or failed."""
+    """The system's C compiler or NVIDIA's is missing, too old, or failed."""
 
 
 class TuningError(TvmconvError):

@@ -1,7 +1,7 @@
 """From a scheduled function to one that TVM compiles: the kernel's own arguments put in place, then lowered.
 
 TVM's own pipeline for CPUs, less what these kernels never use (threads of GPUs, software pipelines),
-and with one pass more: `_bind_arguments`, which gives the function the argument list of a kernel.
+and with one pass more: `bind_arguments`, which gives the function the argument list of a kernel.
 """
 
 from __future__ import annotations
@@ -42,7 +42,9 @@ def lower(mod: tvm.IRModule, definition: Definition) -> tvm.IRModule:
     func = blocks_away(mod)["main"]
     if is_tiny(definition.problem):
         func = func.with_body(structural_map(func.body, (tirx.For, _serial)))
-    return tvm.IRModule({SYMBOL: _bind_arguments(func, definition).with_attr("global_symbol", SYMBOL)})
+    func = func.with_body(skip_padding(func.body))
+    func = bind_arguments(func, definition, kernel_dtype(definition.problem.dtype))
+    return tvm.IRModule({SYMBOL: func.with_attr("global_symbol", SYMBOL)})
 
 
 def is_tiny(problem: Problem) -> bool:
@@ -103,15 +105,15 @@ def _pipeline() -> tuple[tvm.transform.Pass, Callable[..., Any], Callable[..., A
 tirx.register_tir_pipeline(PIPELINE, _pipeline)
 
 
-def _bind_arguments(func: tirx.PrimFunc, definition: Definition) -> tirx.PrimFunc:
-    """Replace the parameters by the kernel's: data, filter[, bias], output, in the problem's own shapes.
+def bind_arguments(func: tirx.PrimFunc, definition: Definition, dtype: str) -> tirx.PrimFunc:
+    """Replace the parameters by the kernel's: data, filter[, bias], output, in the problem's own shapes and `dtype`.
 
     Inputs keep their memory and only change shape. Every output buffer becomes a part of the one
     output: its stores go to where the definition places them. Arguments are aligned to their element
     alone, because callers' arrays are.
     """
     problem = definition.problem
-    dtype, size = kernel_dtype(problem.dtype), DTYPE_BYTES[problem.dtype]
+    size = DTYPE_BYTES[problem.dtype]
     shapes = {"data": problem.data_shape, "filter": problem.filter_shape}
     if problem.bias:
         shapes["bias"] = problem.bias_shape
@@ -128,7 +130,7 @@ def _bind_arguments(func: tirx.PrimFunc, definition: Definition) -> tirx.PrimFun
                 return moved if inside is None else tirx.IfThenElse(inside, moved, None)
         return node
 
-    body = structural_map(skip_padding(func.body), (tirx.BufferStore, store))
+    body = structural_map(func.body, (tirx.BufferStore, store))
     views = [
         tirx.DeclBuffer(old, data=tirx.buffer_data(new))
         for old, new in zip([*given, flat], [*buffers, output], strict=True)

@@ -31,6 +31,8 @@ from .pairs import multiply_pairs, pair, reads_pairs
 from .types import kernel_dtype, narrow, widen
 
 Expr = Any  # an int or a tirx expression
+# Columns of padding on one side from which on whole tiles of a row (4 to 14 outputs) read nothing else.
+LEAST_SKIPPED = 4
 
 
 @dataclass(frozen=True)
@@ -155,24 +157,32 @@ class Window:
 
     def place(self, indices: list[Expr]) -> tuple[Expr, Expr | None]:
         """Return the flat output offset of `out` at `indices`, and where it is inside the output (None: always)."""
-        problem, rank = self.problem, len(self.axes)
-        n, g, o = indices[0], indices[1], indices[-1]
-        phases, ys = indices[2 : 2 + rank], indices[2 + rank : -1]
-        places = [axis.place(phase, y) for axis, phase, y in zip(self.axes, phases, ys, strict=True)]
-        channel = g * self.outputs + o
-        spatial: Expr = 0
-        for axis, place in zip(self.axes, places, strict=True):
-            spatial = spatial * axis.places + place
-        area = prod(axis.places for axis in self.axes)
-        if problem.data_format == "NXC":
-            offset = (n * area + spatial) * problem.out_channels + channel
-        else:
-            offset = (n * problem.out_channels + channel) * area + spatial
-        bounds = []
-        for axis, place in zip(self.axes, places, strict=True):
-            if not axis.always_inside:
-                bounds += [place >= 0, place < axis.places]
-        return offset, tirx.all(*bounds) if bounds else None
+        return place(self.problem, self.axes, self.outputs, indices)
+
+
+def place(problem: Problem, axes: tuple[Axis, ...], outputs: int, indices: list[Expr]) -> tuple[Expr, Expr | None]:
+    """Return the flat output offset of element (n, g, phases..., outputs..., o) of a window, `outputs` of o a group.
+
+    The second value is the condition under which it is inside the output, None where it always is.
+    """
+    rank = len(axes)
+    n, g, o = indices[0], indices[1], indices[-1]
+    phases, ys = indices[2 : 2 + rank], indices[2 + rank : -1]
+    places = [axis.place(phase, y) for axis, phase, y in zip(axes, phases, ys, strict=True)]
+    channel = g * outputs + o
+    spatial: Expr = 0
+    for axis, at in zip(axes, places, strict=True):
+        spatial = spatial * axis.places + at
+    area = prod(axis.places for axis in axes)
+    if problem.data_format == "NXC":
+        offset = (n * area + spatial) * problem.out_channels + channel
+    else:
+        offset = (n * problem.out_channels + channel) * area + spatial
+    bounds = []
+    for axis, at in zip(axes, places, strict=True):
+        if not axis.always_inside:
+            bounds.append(at < axis.places)
+    return offset, tirx.all(*bounds) if bounds else None
 
 
 def placeholders(problem: Problem, packed: int = 1) -> tuple[te.Tensor, te.Tensor, te.Tensor | None]:
@@ -236,7 +246,8 @@ def within_reach(shape: tuple[int, ...], name: str) -> tuple[int, ...]:
 
 def _data(window: Window, data: te.Tensor) -> Callable[..., Expr]:
     problem, axes = window.problem, window.axes
-    at = data_reader(window, data)
+    skips_rows = not window.across and window.packed == 1
+    at = data_reader(window, data, skips_rows)
 
     def channel(g: Expr, c: Expr, o: Expr) -> Expr:
         if not window.across:
@@ -248,27 +259,37 @@ def _data(window: Window, data: te.Tensor) -> Callable[..., Expr]:
             axis.origin(pp) + yy * axis.step + kk * axis.spacing for axis, pp, yy, kk in zip(axes, p, y, k, strict=True)
         ]
         value = at(n, *spatial, c, o) if window.expands else at(n, *spatial, channel(g, c, o))
-        if not window.stages_data or window.across or window.packed == 2:
+        if not window.stages_data or not skips_rows:
             return value
-        # Known to be zero in rows of padding, which lowering then skips (tvmconv/padding.py).
-        rows = zip(axes[:-1], spatial, strict=False)
-        bounds = [bound for axis, x in rows for bound in _inside(axis, x, axis.lowest, axis.extent)]
+        # Known to be zero in padding, of which lowering skips rows, and columns as far as whole tiles read them
+        # (tvmconv/padding.py).
+        lowest, extents = _copied(window)
+        *rows, columns = map(_inside, axes, spatial, lowest, extents)
+        bounds = [bound for row in rows for bound in row]
+        if max(-lowest[-1], lowest[-1] + extents[-1] - axes[-1].inputs) >= LEAST_SKIPPED:
+            bounds += [tirx.likely(bound) for bound in columns]
         return tirx.if_then_else(tirx.all(*bounds), value, tirx.const(0, "float32")) if bounds else value
 
     return read
 
 
-def data_reader(window: Window, data: te.Tensor) -> Callable[..., Expr]:
+def _copied(window: Window) -> tuple[list[int], list[int]]:
+    """Return the lowest data coordinates that the copy of data holds, and how many along each axis."""
+    extents = [axis.extent for axis in window.axes]
+    extents[-1] += (window.row - window.axes[-1].outputs) * window.axes[-1].step
+    return [axis.lowest for axis in window.axes], extents
+
+
+def data_reader(window: Window, data: te.Tensor, skips_rows: bool = False) -> Callable[..., Expr]:
     """Return ``at(n, *x, channel)``: data at coordinates x, from its copy where the window stages it.
 
-    A copy that `expands` takes a channel of a group and an output channel instead.
+    A copy that `expands` takes a channel of a group and an output channel instead. Where the reader `skips_rows` of
+    padding, the copy may lack them.
     """
     problem, axes = window.problem, window.axes
     if not window.stages_data:
-        return data
-    lowest = [axis.lowest for axis in axes]
-    extents = [axis.extent for axis in axes]
-    extents[-1] += (window.row - axes[-1].outputs) * axes[-1].step
+        return lambda n, *at: data(n, *at)
+    lowest, extents = _copied(window)
 
     def padded(n: Expr, *indices: Expr) -> Expr:
         spatial, rest = indices[: len(axes)], indices[len(axes) :]
@@ -276,7 +297,8 @@ def data_reader(window: Window, data: te.Tensor) -> Callable[..., Expr]:
         source = rest[0]
         if window.expands:
             source = rest[1] // (problem.out_channels // problem.groups) * window.channels + rest[0]
-        bounds = [bound for each in zip(axes, x, lowest, extents, strict=True) for bound in _inside(*each)]
+        *rows, columns = map(_inside, axes, x, lowest, extents)
+        bounds = [tirx.likely(bound) if skips_rows else bound for row in rows for bound in row] + columns
         if window.expands and window.padded_outputs != window.outputs:
             bounds.append(rest[1] < window.outputs)
         value = element(n, x, source)

@@ -22,8 +22,8 @@ from typing import Any
 from tvm import te, tirx
 
 from .types import narrow, widen
-from .window import Axis, Expr, data_reader, filter_element, within_reach
-from .winograd_tiles import Tiles, varies
+from .window import Expr, data_reader, filter_element, within_reach
+from .winograd_tiles import Tiles, moves
 from .winograd_transforms import data_transform, filter_transform, output_transform, pick
 
 
@@ -42,16 +42,11 @@ def _compute(tiles: Tiles, shape: tuple[int, ...], value: Any, name: str) -> te.
     return te.compute(within_reach(shape, name), value, name=f"{name}{tiles.index}")
 
 
-def _moves(axis: Axis) -> bool:
-    """Whether phases of an axis read other data."""
-    return varies(axis, axis.origin)
-
-
 def _data(tiles: Tiles, data: te.Tensor) -> te.Tensor:
     first, *planes = tiles.axes
     cuts, (rows, columns) = tiles.cuts, (cut.points for cut in tiles.cuts)
     at = data_reader(tiles, data)
-    phases = tuple(axis.phases if _moves(axis) else 1 for axis in planes)
+    phases = tuple(axis.phases if moves(axis) else 1 for axis in planes)
     shape = (tiles.problem.batch, *phases, first.extent, tiles.rows, tiles.columns, tiles.problem.in_channels)
 
     def read(a: int, b: Expr, n: Expr, py: Expr, px: Expr, z: Expr, ty: Expr, tx: Expr, c: Expr) -> Expr:
@@ -109,7 +104,7 @@ def _product(tiles: Tiles, data: te.Tensor, weights: te.Tensor) -> te.Tensor:
 
     def total(a: Expr, b: Expr, n: Expr, g: Expr, *at: Expr) -> Expr:
         pz, py, px, z, ty, tx, o = at
-        moved = (phase if _moves(axis) else 0 for axis, phase in zip(planes, (py, px), strict=True))
+        moved = (phase if moves(axis) else 0 for axis, phase in zip(planes, (py, px), strict=True))
         plane = first.origin(pz) - first.lowest + z * first.step + kz * first.spacing
         value = data(a, b, n, *moved, plane, ty, tx, g * channels + c)
         return te.sum(value * weights(a, b, pz, py, px, kz, g, o // lanes, c, o % lanes), axis=[kz, c])

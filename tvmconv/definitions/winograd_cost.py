@@ -6,6 +6,7 @@ its stores at two cycles each, and its arithmetic; the filter's loads besides wa
 
 from __future__ import annotations
 
+from math import prod
 from typing import TYPE_CHECKING
 
 from ..problem import Problem
@@ -15,9 +16,10 @@ from .shapes import F32_BITS
 if TYPE_CHECKING:
     from .winograd_tiles import Tiles
 
-# Cycles per vector: of data for each point of a tile, of the filter for each tap and each point, of the output for
-# each point of a tile.
-DATA_POINT, FILTER_TAP, FILTER_POINT, OUTPUT_POINT = 4.0, 10.0, 3.0, 2.7
+# Cycles per vector: of data for each point of a tile, of the filter for each point, of the output for each point.
+DATA_POINT, FILTER_POINT, OUTPUT_POINT = 4.0, 3.0, 2.7
+# And of the filter for each tap: lanes lie together (XIO), or all taps of a lane do (OIX), or none (transposed XIO).
+TAP, TAP_OIX, TAP_APART = 10.0, 22.0, 40.0
 # Fewer output channels leave most lanes empty.
 LEAST_PER_GROUP = 4
 # What estimates are worth: Winograd has to promise this much of a gain.
@@ -35,14 +37,21 @@ def winograd_cycles(points: int, problem: Problem, target: CpuTarget) -> float:
 
 
 def _cycles(tiles: Tiles, target: CpuTarget) -> float:
+    from .winograd_tiles import moves
+
     lanes, channels = target.vector_bits // F32_BITS, tiles.channels
     vectors = tiles.groups * tiles.padded_outputs // tiles.lanes * tiles.phases
     taps = tiles.axes[1].taps * tiles.axes[2].taps
     multiply = tiles.points * tiles.count * tiles.depth * channels * vectors
-    weights = (FILTER_TAP * taps + FILTER_POINT * tiles.points) * tiles.depth * channels * vectors
+    if tiles.problem.filter_format == "OIX":
+        tap = TAP_OIX
+    else:
+        tap = TAP if tiles.problem.op == "convolution" else TAP_APART
+    weights = (tap * taps + FILTER_POINT * tiles.points) * tiles.depth * channels * vectors
     output = OUTPUT_POINT * tiles.points * tiles.count * vectors
     # Data is transformed by vectors that divide its channels.
     data = DATA_POINT * tiles.points * tiles.count * tiles.groups * channels / min(lanes, channels & -channels)
+    data *= prod(axis.phases for axis in tiles.axes[1:] if moves(axis))
     return multiply + weights + output + data
 
 

@@ -7,7 +7,6 @@ convolution is nothing but another order of tiles.
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from dataclasses import dataclass, replace
 from math import prod
 
@@ -137,6 +136,6 @@ def _rounded(cut: Cut) -> Axis:
     return replace(cut.axis, outputs=outputs, always_inside=cut.axis.always_inside and same)
 
 
-def varies(axis: Axis, what: Callable[[int], int]) -> bool:
-    """Whether `what` differs between the phases of an axis."""
-    return len({what(phase) for phase in range(axis.phases)}) > 1
+def moves(axis: Axis) -> bool:
+    """Whether the phases of an axis read other data, not the same with other filters."""
+    return len({axis.origin(phase) for phase in range(axis.phases)}) > 1
