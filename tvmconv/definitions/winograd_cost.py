@@ -43,10 +43,8 @@ def _cycles(tiles: Tiles, target: CpuTarget) -> float:
     vectors = tiles.groups * tiles.padded_outputs // tiles.lanes * tiles.phases
     taps = tiles.axes[1].taps * tiles.axes[2].taps
     multiply = tiles.points * tiles.count * tiles.depth * channels * vectors
-    if tiles.problem.filter_format == "OIX":
-        tap = TAP_OIX
-    else:
-        tap = TAP if tiles.problem.op == "convolution" else TAP_APART
+    apart = TAP if tiles.problem.op == "convolution" else TAP_APART
+    tap = TAP_OIX if tiles.problem.filter_format == "OIX" else apart
     weights = (tap * taps + FILTER_POINT * tiles.points) * tiles.depth * channels * vectors
     output = OUTPUT_POINT * tiles.points * tiles.count * vectors
     # Data is transformed by vectors that divide its channels.
