@@ -16,7 +16,7 @@ from tvm.s_tir.schedule import SBlockRV
 
 from tvmconv.cuda_pipeline import STAGES
 from tvmconv.cuda_target import CudaTarget
-from tvmconv.definitions.cuda_fma_tiles import PAD, VECTOR, FmaTile, fma_tiles
+from tvmconv.definitions.cuda_fma_tiles import VECTOR, FmaTile, fma_tiles
 from tvmconv.definitions.cuda_gemm import Gemm
 from tvmconv.definitions.definition import Definition
 
@@ -80,7 +80,7 @@ def _schedule(sch: Schedule, gemm: Gemm, tile: FmaTile, target: CudaTarget) -> N
         shared = sch.get_sblock(f"{name}_tile{i}")
         sch.set_scope(shared, 0, SHARED)
         sch.compute_at(shared, k, preserve_unit_loops=True)
-        sch.storage_align(shared, 0, axis=-2, factor=2 * VECTOR, offset=PAD)
+        sch.storage_align(shared, 0, axis=-2, factor=2 * tile.pad, offset=tile.pad)
         _share(sch, shared, tile.threads, vector)
         registers = sch.cache_read(acc, operand, "local")
         sch.compute_at(registers, step, preserve_unit_loops=True)

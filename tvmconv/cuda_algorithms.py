@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from functools import partial
 from typing import TYPE_CHECKING
 
 from .algorithm import Algorithm
@@ -28,7 +29,15 @@ def _define_direct(problem: Problem, target: CudaTarget) -> Definition:
 
 def _covers_tensorcore(problem: Problem, target: CudaTarget) -> str | None:
     if problem.dtype == "f32":
-        return "f32 is multiplied in full"
+        return "tensor cores multiply f32 only as TF32"
+    return _covers_fragments(problem, target)
+
+
+def _covers_tf32(problem: Problem, target: CudaTarget) -> str | None:
+    return _covers_fragments(problem, target) if problem.dtype == "f32" else f"{problem.dtype} is not f32"
+
+
+def _covers_fragments(problem: Problem, target: CudaTarget) -> str | None:
     if problem.out_channels // problem.groups < LEAST_COLUMNS:
         return f"tiles of 16 output channels per group would be emptier than half; it takes {LEAST_COLUMNS} or more"
     return _covers_direct(problem, target)
@@ -60,26 +69,18 @@ def _always(problem: Problem, target: CudaTarget) -> bool:
     return True
 
 
-def _operations(problem: Problem, target: CudaTarget) -> float:
-    return float(problem.flops)
+def _free(problem: Problem, target: CudaTarget) -> float:
+    return 0.0
 
+
+_tensorcore = partial(Algorithm, schedules="cuda_tensorcore", cycles=tensorcore_cycles, kind="cuda")
+_exact = partial(Algorithm, version=1, numerical_class="exact", prefers=_always, kind="cuda")
 
 # Of those that prefer a problem and cost the same by estimate, the first is the default.
 CUDA_ALGORITHMS: tuple[Algorithm, ...] = (
-    Algorithm(
-        "tensorcore",
-        1,
-        "exact",
-        _covers_tensorcore,
-        _always,
-        _define_gemm,
-        "cuda_tensorcore",
-        tensorcore_cycles,
-        "cuda",
-    ),
-    Algorithm("cuda_fma", 1, "exact", _covers_direct, _always, _define_fma, "cuda_fma", fma_cycles, "cuda"),
-    Algorithm("cuda_direct", 1, "exact", _covers_direct, _always, _define_direct, "cuda_direct", direct_cycles, "cuda"),
-    Algorithm(
-        "cuda_constant", 1, "exact", _covers_constant, _always, _define_constant, "cuda_constant", _operations, "cuda"
-    ),
+    _tensorcore("tensorcore", 1, "exact", _covers_tensorcore, _always, _define_gemm),
+    _tensorcore("tensorcore_tf32", 1, "tf32", _covers_tf32, _always, _define_gemm),
+    _exact("cuda_fma", covers=_covers_direct, define=_define_fma, schedules="cuda_fma", cycles=fma_cycles),
+    _exact("cuda_direct", covers=_covers_direct, define=_define_direct, schedules="cuda_direct", cycles=direct_cycles),
+    _exact("cuda_constant", covers=_covers_constant, define=_define_constant, schedules="cuda_constant", cycles=_free),
 )

@@ -133,6 +133,8 @@ def _lower(mod: tvm.IRModule, definition: Definition, target: CudaTarget) -> tvm
         tirx.transform.NarrowDataType(32),
         # Conditions on the places of outputs no longer depend on a vector's lane, which would keep it from being one.
         s_tir.transform.StmtSimplify(),
+        s_tir.transform.RenormalizeSplitPattern(),
+        s_tir.transform.StmtSimplify(),
         s_tir.transform.LoopPartition(),
         tirx.transform.VectorizeLoop(True),
         s_tir.transform.InjectVirtualThread(),

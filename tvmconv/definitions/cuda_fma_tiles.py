@@ -21,8 +21,6 @@ from ..problem import DTYPE_BYTES
 from .cuda_tiles import MULTIPROCESSORS, REGISTERS, WARP, Extents
 
 VECTOR = 4  # numbers of a 16-byte load from shared memory
-# After a row in shared memory: rows of a vector's multiple then begin in different banks.
-PAD = VECTOR
 RATE = (
     128  # multiply-adds of a multiprocessor in a cycle, on sm_80 with 64 as well as on later ones: only ratios matter
 )
@@ -77,10 +75,15 @@ class FmaTile:
         return self.threads_n * self.sums_n
 
     @property
+    def pad(self) -> int:
+        """Elements after a row in shared memory, 16 bytes: rows then begin in different banks, and vectors where they may."""
+        return 16 // DTYPE_BYTES[self.dtype]
+
+    @property
     def shared_bytes(self) -> int:
         """Shared memory of a block, whichever index of an operand is the faster."""
         edge = self.rows + self.columns
-        return self.stages * DTYPE_BYTES[self.dtype] * (edge * self.depth + PAD * max(edge, 2 * self.depth))
+        return self.stages * DTYPE_BYTES[self.dtype] * (edge * self.depth + self.pad * max(edge, 2 * self.depth))
 
     @property
     def registers(self) -> int:
