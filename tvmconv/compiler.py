@@ -102,7 +102,7 @@ def compile_problem(
     """
     choice = choice or default_choice(problem, target)
     definition, scheduled = schedule(problem, target, choice)
-    module = lower(scheduled.mod, definition)
-    link(tvm.compile(module, target.tvm(), tir_pipeline=PIPELINE), Path(path))
+    lowered = lower(scheduled.mod, definition)
+    link(tvm.compile(lowered.module, target.tvm(), tir_pipeline=PIPELINE), Path(path))
     algorithm = algorithms.get(choice.algorithm)
-    return CompiledKernel(algorithm.name, algorithm.version, algorithm.numerical_class, SYMBOL, workspace_bytes(module))
+    return CompiledKernel(algorithm.name, algorithm.version, algorithm.numerical_class, SYMBOL, workspace_bytes(lowered.module))

@@ -1,12 +1,14 @@
 """From a scheduled function to one that TVM compiles: the kernel's own arguments put in place, then lowered.
 
 TVM's own pipeline for CPUs, less what these kernels never use (threads of GPUs, software pipelines),
-and with one pass more: `_bind_arguments`, which gives the function the argument list of a kernel.
+and with one step more: the function gets the argument list of a kernel, and is cut where the filter is laid out anew
+(packing.py).
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import dataclass
 from math import prod
 from typing import Any
 
@@ -16,17 +18,35 @@ from tvm_ffi.structural import structural_map
 
 from .definitions.definition import Definition
 from .definitions.types import kernel_dtype
+from .packing import Cut, Layout, cut, elements
 from .padding import skip_padding
 from .problem import DTYPE_BYTES, Problem
 
 SYMBOL = "tvmconv_kernel"
+PACK_SYMBOL, PACKED_SYMBOL = "tvmconv_pack", "tvmconv_packed"
 PIPELINE = "tvmconv"
 TINY_FLOPS = 250_000
 TINY_BYTES = 64 * 1024
 
 
-def lower(mod: tvm.IRModule, definition: Definition) -> tvm.IRModule:
-    """Return the scheduled module with kernel arguments and without blocks, ready for `tvm.compile` with PIPELINE."""
+@dataclass(frozen=True)
+class Lowered:
+    """A kernel ready for `tvm.compile` with PIPELINE.
+
+    Attributes
+    ----------
+    module
+        The function SYMBOL; and PACK_SYMBOL and PACKED_SYMBOL if the kernel lays its filter out anew.
+    layout
+        What PACK_SYMBOL writes; None: the filter is read in place.
+    """
+
+    module: tvm.IRModule
+    layout: Layout | None
+
+
+def lower(mod: tvm.IRModule, definition: Definition) -> Lowered:
+    """Return the scheduled module with kernel arguments and without blocks."""
     blocks_away = tvm.transform.Sequential(
         [
             s_tir.transform.CanonicalizeLoop(),
@@ -40,9 +60,20 @@ def lower(mod: tvm.IRModule, definition: Definition) -> tvm.IRModule:
         ]
     )
     func = blocks_away(mod)["main"]
-    if is_tiny(definition.problem):
-        func = func.with_body(structural_map(func.body, (tirx.For, _serial)))
-    return tvm.IRModule({SYMBOL: _bind_arguments(func, definition).with_attr("global_symbol", SYMBOL)})
+    halves = cut(func)
+    if halves is None:
+        functions = {SYMBOL: _kernel(definition, func, [func.body])}
+    else:
+        functions = {
+            PACK_SYMBOL: _pack(definition, func, halves),
+            PACKED_SYMBOL: _kernel(definition, func, halves.rest, halves),
+            SYMBOL: _both(definition, func, halves),
+        }
+    for symbol, function in functions.items():
+        if is_tiny(definition.problem):
+            function = function.with_body(structural_map(function.body, (tirx.For, _serial)))
+        functions[symbol] = function.with_attr("global_symbol", symbol)
+    return Lowered(tvm.IRModule(functions), halves and halves.layout)
 
 
 def is_tiny(problem: Problem) -> bool:
@@ -66,14 +97,11 @@ def workspace_bytes(module: tvm.IRModule) -> int:
 
     def size(node: tirx.AllocBuffer) -> tirx.AllocBuffer:
         if node.buffer.scope() != "local":
-            # Rows may be spread out (storage_align): the outermost stride tells.
-            strides = [int(stride) for stride in node.buffer.strides]
-            shape = [int(extent) for extent in node.buffer.shape]
-            elements = shape[0] * strides[0] if strides else prod(shape)
-            sizes.append(4 * elements)
+            sizes.append(4 * elements(node.buffer))
         return node
 
-    structural_map(module[SYMBOL], (tirx.AllocBuffer, size))
+    for function in module.functions.values():
+        structural_map(function, (tirx.AllocBuffer, size))
     return sum(sizes)
 
 
@@ -103,22 +131,33 @@ def _pipeline() -> tuple[tvm.transform.Pass, Callable[..., Any], Callable[..., A
 tirx.register_tir_pipeline(PIPELINE, _pipeline)
 
 
-def _bind_arguments(func: tirx.PrimFunc, definition: Definition) -> tirx.PrimFunc:
-    """Replace the parameters by the kernel's: data, filter[, bias], output, in the problem's own shapes.
-
-    Inputs keep their memory and only change shape. Every output buffer becomes a part of the one
-    output: its stores go to where the definition places them. Arguments are aligned to their element
-    alone, because callers' arrays are.
-    """
-    problem = definition.problem
-    dtype, size = kernel_dtype(problem.dtype), DTYPE_BYTES[problem.dtype]
+def _arguments(problem: Problem) -> dict[str, Any]:
+    """Return new buffers for a kernel's arguments, aligned to their elements alone, because callers' arrays are."""
     shapes = {"data": problem.data_shape, "filter": problem.filter_shape}
     if problem.bias:
         shapes["bias"] = problem.bias_shape
-    buffers = [tirx.decl_buffer(shape, dtype, name, data_alignment=size) for name, shape in shapes.items()]
-    output = tirx.decl_buffer(problem.output_shape, dtype, "output", data_alignment=size)
-    flat = tirx.decl_buffer((prod(problem.output_shape),), dtype, "output_flat", data_alignment=size)
-    given, outs = list(func.params)[: len(shapes)], list(func.params)[len(shapes) :]
+    shapes["output"] = problem.output_shape
+    dtype, size = kernel_dtype(problem.dtype), DTYPE_BYTES[problem.dtype]
+    return {name: tirx.decl_buffer(shape, dtype, name, data_alignment=size) for name, shape in shapes.items()}
+
+
+def _view(old: Any, new: Any) -> tirx.Stmt:
+    """Make the buffer `old` the memory of `new`, in another shape."""
+    return tirx.DeclBuffer(old, data=tirx.buffer_data(new))
+
+
+def _kernel(definition: Definition, func: tirx.PrimFunc, body: list[tirx.Stmt], halves: Cut | None = None) -> tirx.PrimFunc:
+    """Return a function of data, filter (or `packed`, of `halves`)[, bias] and output, in the problem's own shapes.
+
+    Inputs keep their memory and only change shape. Every output buffer becomes a part of the one
+    output: its stores go to where the definition places them.
+    """
+    arguments = _arguments(definition.problem)
+    output, inputs = arguments["output"], list(arguments.values())[:-1]
+    flat = tirx.decl_buffer(
+        (prod(output.shape),), output.dtype, "output_flat", data_alignment=output.data_alignment
+    )
+    outs = list(func.params)[len(inputs) :]
 
     def store(node: tirx.BufferStore) -> tirx.Stmt:
         for out, place in zip(outs, definition.outputs, strict=True):
@@ -128,9 +167,29 @@ def _bind_arguments(func: tirx.PrimFunc, definition: Definition) -> tirx.PrimFun
                 return moved if inside is None else tirx.IfThenElse(inside, moved, None)
         return node
 
-    body = structural_map(skip_padding(func.body), (tirx.BufferStore, store))
-    views = [
-        tirx.DeclBuffer(old, data=tirx.buffer_data(new))
-        for old, new in zip([*given, flat], [*buffers, output], strict=True)
+    views = [_view(old, new) for old, new in zip(func.params, inputs, strict=False)]
+    if halves is not None:
+        inputs[1] = halves.packed()
+        views[1:2] = halves.views(inputs[1])
+    placed = [structural_map(skip_padding(each), (tirx.BufferStore, store)) for each in body]
+    statements = tirx.SeqStmt([*views, _view(flat, output), *placed])
+    return tirx.PrimFunc([*inputs, output], statements, func.ret_type, func.attrs)
+
+
+def _pack(definition: Definition, func: tirx.PrimFunc, halves: Cut) -> tirx.PrimFunc:
+    """Return the function of filter and `packed`."""
+    filter_, packed = _arguments(definition.problem)["filter"], halves.packed()
+    views = [_view(func.params[1], filter_), *halves.views(packed)]
+    return tirx.PrimFunc([filter_, packed], tirx.SeqStmt([*views, *halves.pack]), func.ret_type, func.attrs)
+
+
+def _both(definition: Definition, func: tirx.PrimFunc, halves: Cut) -> tirx.PrimFunc:
+    """Return the function of data, filter[, bias] and output that calls the two others."""
+    arguments, packed = _arguments(definition.problem), halves.packed()
+    data, filter_, *rest = arguments.values()
+    calls = [
+        tirx.Evaluate(tirx.call_cpacked(*call))
+        for call in ((PACK_SYMBOL, filter_, packed), (PACKED_SYMBOL, data, packed, *rest))
     ]
-    return tirx.PrimFunc([*buffers, output], tirx.SeqStmt([*views, body]), func.ret_type, func.attrs)
+    body = tirx.SeqStmt([tirx.AllocBuffer(packed), *calls])
+    return tirx.PrimFunc([data, filter_, *rest], body, func.ret_type, func.attrs)
