@@ -16,7 +16,7 @@ from math import gcd
 from ..problem import Problem
 from ..target import CpuTarget
 from .shapes import lane_count, row_extent
-from .window import Axis, Window
+from .window import Axis, Expr, Window
 
 
 def backprop_windows(problem: Problem, target: CpuTarget, across: bool) -> list[Window]:
@@ -24,10 +24,15 @@ def backprop_windows(problem: Problem, target: CpuTarget, across: bool) -> list[
     outputs = problem.out_channels if across else problem.out_channels // problem.groups
     lanes = lane_count(outputs, target)
     windows = []
-    for number, axes in enumerate(product(*(_axis_classes(problem, axis) for axis in range(problem.rank)))):
+    for number, axes in enumerate(backprop_axes(problem)):
         row = row_extent(axes[-1].outputs, target)
         windows.append(Window(problem, number, axes, lanes, across, row))
     return windows
+
+
+def backprop_axes(problem: Problem) -> list[tuple[Axis, ...]]:
+    """Return the spatial axes of each window of a ConvolutionBackpropData."""
+    return list(product(*(_axis_classes(problem, axis) for axis in range(problem.rank))))
 
 
 def covers_output(problem: Problem) -> bool:
@@ -54,23 +59,29 @@ def _axis(problem: Problem, axis: int, first: int, phases: int, taps: int) -> Ax
     s, d, begin, y = problem.strides[axis], problem.dilations[axis], problem.pads_begin[axis], problem.out_spatial[axis]
     common = gcd(s, d)
     phase_step, spacing = s // common, d // common
-    # The steps Q at which each phase's outputs begin and end; one loop over Q serves all phases.
-    remainders = [(first + phase) * d % s for phase in range(phases)]
-    lowests = {-((r - begin) // s) for r in remainders}
-    highests = {(y - 1 + begin - r) // s for r in remainders}
-    lowest = min(lowests)
     wraps = (first + phases - 1) * d >= s  # else k0*d < s: no quotient, and the remainder is itself
+
+    def remainder(phase: Expr) -> Expr:
+        return (first + phase) * d % s if wraps else (first + phase) * d
+
+    # The steps Q at which each phase's outputs begin, and how many it has.
+    lowests = [-((remainder(phase) - begin) // s) for phase in range(phases)]
+    counts = [(y - 1 + begin - remainder(phase)) // s - low + 1 for phase, low in enumerate(lowests)]
+
+    def lowest(phase: Expr) -> Expr:
+        return lowests[0] if len(set(lowests)) == 1 else -((remainder(phase) - begin) // s)
+
     return Axis(
         inputs=problem.in_spatial[axis],
-        outputs=max(highests) - lowest + 1,
+        outputs=max(counts),
         taps=taps,
         step=1,
         spacing=spacing,
         phases=phases,
         # Taps run backwards (j' = taps - 1 - j), so that data is read forwards.
-        origin=lambda phase: lowest - (taps - 1) * spacing - ((first + phase) * d // s if wraps else 0),
+        origin=lambda phase: lowest(phase) - (taps - 1) * spacing - ((first + phase) * d // s if wraps else 0),
         filter_tap=lambda phase, k: first + phase + (taps - 1 - k) * phase_step,
-        place=lambda phase, q: (q + lowest) * s + ((first + phase) * d % s if wraps else (first + phase) * d) - begin,
+        place=lambda phase, q: (q + lowest(phase)) * s + remainder(phase) - begin,
         places=y,
-        always_inside=len(lowests) == len(highests) == 1,
+        always_inside=len(set(counts)) == 1,
     )

@@ -11,9 +11,14 @@ from .window import Axis, Window
 def convolution_windows(problem: Problem, target: CpuTarget, across: bool) -> list[Window]:
     """Return the window of a flattened Convolution."""
     outputs = problem.out_channels if across else problem.out_channels // problem.groups
-    axes = tuple(_axis(problem, axis) for axis in range(problem.rank))
+    (axes,) = convolution_axes(problem)
     row = row_extent(axes[-1].outputs, target)
     return [Window(problem, 0, axes, lane_count(outputs, target), across, row)]
+
+
+def convolution_axes(problem: Problem) -> list[tuple[Axis, ...]]:
+    """Return the spatial axes of the one window of a Convolution."""
+    return [tuple(_axis(problem, axis) for axis in range(problem.rank))]
 
 
 def _axis(problem: Problem, axis: int) -> Axis:

@@ -31,6 +31,8 @@ from .pairs import multiply_pairs, pair, reads_pairs
 from .types import kernel_dtype, narrow, widen
 
 Expr = Any  # an int or a tirx expression
+# Columns of padding on one side from which on whole tiles of a row (4 to 14 outputs) read nothing else.
+LEAST_SKIPPED = 4
 
 
 @dataclass(frozen=True)
@@ -171,7 +173,7 @@ class Window:
         bounds = []
         for axis, place in zip(self.axes, places, strict=True):
             if not axis.always_inside:
-                bounds += [place >= 0, place < axis.places]
+                bounds.append(place < axis.places)
         return offset, tirx.all(*bounds) if bounds else None
 
 
@@ -252,6 +254,7 @@ def _data(window: Window, data: te.Tensor) -> Callable[..., Expr]:
         zeros = [0] * len(axes)
         return lambda n, g, p, y, k, c, o: data(n, *coordinates(p, y, k, zeros), channel(g, c, o))
 
+    skips_rows = not window.across and window.packed == 1
     lowest = [axis.lowest for axis in axes]
     extents = [axis.extent for axis in axes]
     extents[-1] += (window.row - axes[-1].outputs) * axes[-1].step
@@ -260,7 +263,8 @@ def _data(window: Window, data: te.Tensor) -> Callable[..., Expr]:
         spatial, rest = indices[: len(axes)], indices[len(axes) :]
         x = [index + low for index, low in zip(spatial, lowest, strict=True)]
         source = channel(0, *rest) if window.expands else rest[0]
-        bounds = [bound for each in zip(axes, x, lowest, extents, strict=True) for bound in _inside(*each)]
+        *rows, columns = [_inside(*each) for each in zip(axes, x, lowest, extents, strict=True)]
+        bounds = [tirx.likely(bound) if skips_rows else bound for row in rows for bound in row] + columns
         if window.expands and window.padded_outputs != window.outputs:
             bounds.append(rest[1] < window.outputs)
         value = element(n, x, source)
@@ -286,11 +290,15 @@ def _data(window: Window, data: te.Tensor) -> Callable[..., Expr]:
     def read(n: Expr, g: Expr, p: Any, y: Any, k: Any, c: Expr, o: Expr) -> Expr:
         spatial = coordinates(p, y, k, lowest)
         value = pad(n, *spatial, c, o) if window.expands else pad(n, *spatial, channel(g, c, o))
-        if window.across or window.packed == 2:
+        if not skips_rows:
             return value
-        # Known to be zero in rows of padding, which lowering then skips (tvmconv/padding.py).
-        rows = zip(axes[:-1], spatial, lowest, extents, strict=False)
-        bounds = [bound for axis, x, low, extent in rows for bound in _inside(axis, x + low, low, extent)]
+        # Known to be zero in padding, of which lowering skips rows, and columns as far as whole tiles read them
+        # (tvmconv/padding.py).
+        each = zip(axes, spatial, lowest, extents, strict=True)
+        *rows, columns = [_inside(axis, x + low, low, extent) for axis, x, low, extent in each]
+        bounds = [bound for row in rows for bound in row]
+        if max(-lowest[-1], lowest[-1] + extents[-1] - axes[-1].inputs) >= LEAST_SKIPPED:
+            bounds += [tirx.likely(bound) for bound in columns]
         return tirx.if_then_else(tirx.all(*bounds), value, tirx.const(0, "float32")) if bounds else value
 
     return read

@@ -1,0 +1,32 @@
+"""The benchmark suites hold what they say."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from tvmconv.frontends import read_uses
+
+SUITES = sorted((Path(__file__).parents[2] / "benchmarks/suites").glob("*.toml"))
+# The largest takes some 50 ms on two cores, so that all suites against all peers stay a matter of minutes.
+MOST_FLOPS = 10e9
+
+
+@pytest.mark.parametrize("path", SUITES, ids=lambda path: path.stem)
+def test_a_suite_is_distinct_cheap_layers(path: Path) -> None:
+    uses = read_uses(str(path))
+    assert 5 <= len(uses) <= 20
+    for use in uses:
+        assert len(use.places) == 1
+        problem = use.problem
+        assert (problem.batch, problem.dtype, problem.data_format, problem.filter_format) == (1, "f32", "NXC", "XIO")
+        assert 0 < problem.flops <= MOST_FLOPS
+
+
+def test_the_suites_cover_both_operations_in_all_ranks() -> None:
+    problems = [use.problem for path in SUITES for use in read_uses(str(path))]
+    assert {(problem.op, problem.rank) for problem in problems} == {
+        (op, rank) for op in ("convolution", "convolution_backprop_data") for rank in (1, 2, 3)
+    }
+    assert any(1 < problem.groups < problem.in_channels for problem in problems)
