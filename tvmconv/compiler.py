@@ -46,6 +46,7 @@ class CompiledKernel:
     version: int
     numerical_class: str
     symbol: str
+    packed_filter: dict[str, Any] | None
     workspace_bytes: int
 
 
@@ -105,4 +106,11 @@ def compile_problem(
     lowered = lower(scheduled.mod, definition)
     link(tvm.compile(lowered.module, target.tvm(), tir_pipeline=PIPELINE), Path(path))
     algorithm = algorithms.get(choice.algorithm)
-    return CompiledKernel(algorithm.name, algorithm.version, algorithm.numerical_class, SYMBOL, workspace_bytes(lowered.module))
+    return CompiledKernel(
+        algorithm.name,
+        algorithm.version,
+        algorithm.numerical_class,
+        SYMBOL,
+        lowered.layout.described() if lowered.layout else None,
+        workspace_bytes(lowered.module),
+    )

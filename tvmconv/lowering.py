@@ -18,12 +18,12 @@ from tvm_ffi.structural import structural_map
 
 from .definitions.definition import Definition
 from .definitions.types import kernel_dtype
+from .packed import PACK_SYMBOL, PACKED_SYMBOL
 from .packing import Cut, Layout, cut, elements
 from .padding import skip_padding
 from .problem import DTYPE_BYTES, Problem
 
 SYMBOL = "tvmconv_kernel"
-PACK_SYMBOL, PACKED_SYMBOL = "tvmconv_pack", "tvmconv_packed"
 PIPELINE = "tvmconv"
 TINY_FLOPS = 250_000
 TINY_BYTES = 64 * 1024
@@ -73,7 +73,7 @@ def lower(mod: tvm.IRModule, definition: Definition) -> Lowered:
         if is_tiny(definition.problem):
             function = function.with_body(structural_map(function.body, (tirx.For, _serial)))
         functions[symbol] = function.with_attr("global_symbol", symbol)
-    return Lowered(tvm.IRModule(functions), halves and halves.layout)
+    return Lowered(tvm.IRModule(functions), halves.layout if halves else None)
 
 
 def is_tiny(problem: Problem) -> bool:
@@ -146,7 +146,9 @@ def _view(old: Any, new: Any) -> tirx.Stmt:
     return tirx.DeclBuffer(old, data=tirx.buffer_data(new))
 
 
-def _kernel(definition: Definition, func: tirx.PrimFunc, body: list[tirx.Stmt], halves: Cut | None = None) -> tirx.PrimFunc:
+def _kernel(
+    definition: Definition, func: tirx.PrimFunc, body: list[tirx.Stmt], halves: Cut | None = None
+) -> tirx.PrimFunc:
     """Return a function of data, filter (or `packed`, of `halves`)[, bias] and output, in the problem's own shapes.
 
     Inputs keep their memory and only change shape. Every output buffer becomes a part of the one
@@ -154,9 +156,7 @@ def _kernel(definition: Definition, func: tirx.PrimFunc, body: list[tirx.Stmt], 
     """
     arguments = _arguments(definition.problem)
     output, inputs = arguments["output"], list(arguments.values())[:-1]
-    flat = tirx.decl_buffer(
-        (prod(output.shape),), output.dtype, "output_flat", data_alignment=output.data_alignment
-    )
+    flat = tirx.decl_buffer((prod(output.shape),), output.dtype, "output_flat", data_alignment=output.data_alignment)
     outs = list(func.params)[len(inputs) :]
 
     def store(node: tirx.BufferStore) -> tirx.Stmt:

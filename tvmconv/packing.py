@@ -37,6 +37,10 @@ class Layout:
     dtype: str
     elements: int
 
+    def described(self) -> dict[str, Any]:
+        """Return what a manifest says of it."""
+        return {"layout": self.name, "dtype": self.dtype, "bytes": 4 * self.elements}
+
 
 @dataclass(frozen=True)
 class Cut:
