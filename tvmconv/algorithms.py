@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from dataclasses import dataclass
 from functools import partial
-from importlib import import_module
 from math import prod
 from typing import TYPE_CHECKING, Any
 
+from .algorithm import Algorithm
+from .cuda_algorithms import CUDA_ALGORITHMS
 from .definitions.winograd_cost import covers_winograd, direct_cycles, winograd_cycles
 from .errors import TvmconvError
 from .problem import Problem
@@ -24,53 +23,6 @@ LEAST_PER_GROUP = 4
 MATHS = ("default", "strict")
 # Up to so many, lanes along a row beat lanes across channels even where channels lie together.
 FEW_OUTPUTS = 8
-
-
-@dataclass(frozen=True)
-class Algorithm:
-    """One way to compute problems.
-
-    Attributes
-    ----------
-    name
-        What records and manifests call it.
-    version
-        Of the definition and its space. Raising it makes older records a miss.
-    numerical_class
-        ``"exact"``: only the order of the sum differs from the formula. ``"transform"``: more than that.
-    covers
-        ``covers(problem, target)`` is None if it can compute the problem, else why not.
-    prefers
-        ``prefers(problem, target)``: whether it comes before the algorithms that do not say so.
-    define
-        ``define(problem, target)`` returns the unscheduled Definition.
-    schedules
-        Name of the module in `tvmconv.schedules` whose ``space(sch, definition, target)`` returns the sketches,
-        the default first; each sketch's sampled decisions are the defaults.
-    cycles
-        ``cycles(problem, target)`` estimates what a problem that it covers costs, to compare algorithms without
-        measuring.
-    kind
-        The kind of targets it is for; the functions above are called with such a target only.
-    """
-
-    name: str
-    version: int
-    numerical_class: str
-    covers: Callable[[Problem, Any], str | None]
-    prefers: Callable[[Problem, Any], bool]
-    define: Callable[[Problem, Any], Definition]
-    schedules: str
-    cycles: Callable[[Problem, Any], float] = direct_cycles
-    kind: str = "cpu"
-
-    def sketches(self, definition: Definition, target: Target) -> list[Any]:
-        """Return the scheduled sketches (``tvm.s_tir.Schedule``) of a definition, the default first."""
-        from tvm.s_tir import Schedule
-
-        space = import_module(f"tvmconv.schedules.{self.schedules}").space
-        # The seed has no effect on default decisions; a fixed one keeps schedules reproducible.
-        return list(space(Schedule(definition.func, seed=1), definition, target))
 
 
 def _define(problem: Problem, target: CpuTarget, **how: Any) -> Definition:
@@ -183,6 +135,7 @@ ALGORITHMS: tuple[Algorithm, ...] = (
     Algorithm("constant", 1, "exact", _covers_constant, _always, _define_constant, "cpu_constant"),
     _winograd(4),
     _winograd(2),
+    *CUDA_ALGORITHMS,
 )
 
 

@@ -11,7 +11,8 @@ manifest.json, format version 1::
        "file": "znver4/conv2d-....so", "sha256": "...", "symbol": "tvmconv_kernel",
        "packed_filter": null or {"layout": "...", "dtype": "float32", "bytes": 0}, "workspace_bytes": 0,
        "measured": null or {"seconds": 0.001, "machine": "...", "trials": 0},
-       "error": null or {"measure": "exact", "value": 0.0}}, ...]}
+       "error": null or {"measure": "exact", "value": 0.0},
+       "transferred_from": null or the signature of the tuned problem whose schedule this is (may be absent)}, ...]}
 
 `packed_filter` is what the kernel lays its filter out as, in each call unless the caller has it done ahead; null: the
 filter is read in place. `features` are the /proc/cpuinfo flags that the target's code may use. Files are relative, with ``/``.
@@ -69,6 +70,7 @@ class Entry:
     workspace_bytes: int
     measured: dict[str, Any] | None
     error: dict[str, Any] | None
+    transferred_from: str | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -212,7 +214,10 @@ _ENTRY_FIELDS: dict[str, tuple[str, Callable[[object], bool]]] = {
         _optional(_record(seconds=_number, machine=_text, trials=_whole)),
     ),
     "error": ("null or measure and value", _optional(_record(measure=_text, value=_number))),
+    "transferred_from": ("null or a signature", _optional(_text)),
 }
+# Absent from the bundles of earlier versions.
+_MAY_BE_ABSENT = ("transferred_from",)
 
 
 def _parse(folder: Path, document: object) -> Bundle:
@@ -262,6 +267,7 @@ def _parse_target(name: str, value: object) -> BundleTarget:
 def _parse_entry(number: int, value: object, targets: dict[str, BundleTarget]) -> Entry:
     if not isinstance(value, dict):
         raise _Malformed(f"entry {number} is {value!r}, not a table")
+    value = {**dict.fromkeys(_MAY_BE_ABSENT), **value}
     for name, (words, check) in _ENTRY_FIELDS.items():
         if name not in value:
             raise _Malformed(f"entry {number} ({value.get('signature')!r}) has no {name!r}")

@@ -32,7 +32,11 @@ class BundleError(TvmconvError):
 
 
 class UnsupportedMachineError(BundleError):
-    """A bundle whose kernels need CPU features that this machine lacks."""
+    """A bundle whose kernels need CPU features or a GPU that this machine lacks."""
+
+
+class CudaError(TvmconvError, RuntimeError):
+    """The NVIDIA driver is missing or too old, finds no GPU, or failed."""
 
 
 class KernelNotFoundError(TvmconvError, LookupError):
@@ -44,7 +48,7 @@ class VerificationError(TvmconvError):
 
 
 class ToolchainError(TvmconvError, RuntimeError):
-    """The system's C compiler is missing, or failed."""
+    """The system's C compiler or NVIDIA's is missing, too old, or failed."""
 
 
 class TuningError(TvmconvError):

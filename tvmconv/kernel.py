@@ -10,7 +10,8 @@ import numpy as np
 
 from .arrays import KERNEL_TYPES, aligned_copy, aligned_empty, kernel_input, kernel_output, result
 from .bundle import Bundle, Entry
-from .errors import BundleError, InputError
+from .errors import InputError
+from .library import load_function
 from .packed import PACK_SYMBOL, PACKED_SYMBOL, PackedFilter
 from .signature import parse_signature
 
@@ -154,14 +155,7 @@ class Kernel:
 
     def _load(self, symbol: str) -> Callable[..., object]:
         """Load a function of the library. Threads that come here together load it together, which does no harm."""
-        path = self._bundle.library(self.info)
-        import tvm_ffi
-
         name = symbol if self._threads is None else symbol + _WITH_THREADS
-        try:
-            function = tvm_ffi.load_module(path)[name]
-        except (AttributeError, RuntimeError, OSError) as error:
-            hint = "; install GNU OpenMP (Debian, Ubuntu: apt install libgomp1)" if "libgomp" in str(error) else ""
-            raise BundleError(f"cannot load {name} from {path}: {str(error).strip()}{hint}") from error
+        function = load_function(self._bundle, self.info, name)
         self._functions[symbol] = function if self._threads is None else partial(function, self._threads)
         return self._functions[symbol]

@@ -1,8 +1,8 @@
 """From a scheduled function to one that TVM compiles: the kernel's own arguments put in place, then lowered.
 
 TVM's own pipeline for CPUs, less what these kernels never use (threads of GPUs, software pipelines),
-and with one step more: the function gets the argument list of a kernel, and is cut where the filter is laid out anew
-(packing.py).
+and with two steps more: a function is cut in two where the filter is laid out anew (packing.py), and given the
+argument list of a kernel.
 """
 
 from __future__ import annotations
@@ -60,14 +60,15 @@ def lower(mod: tvm.IRModule, definition: Definition) -> Lowered:
         ]
     )
     func = blocks_away(mod)["main"]
+    func = func.with_body(skip_padding(func.body))
     halves = cut(func)
-    if halves is None:
-        functions = {SYMBOL: _kernel(definition, func, [func.body])}
-    else:
+    dtype = kernel_dtype(definition.problem.dtype)
+    functions = {SYMBOL: bind_arguments(func, definition, dtype)}
+    if halves is not None:
         functions = {
-            PACK_SYMBOL: _pack(definition, func, halves),
-            PACKED_SYMBOL: _kernel(definition, func, halves.rest, halves),
-            SYMBOL: _both(definition, func, halves),
+            PACK_SYMBOL: _pack(func, definition, dtype, halves),
+            PACKED_SYMBOL: bind_arguments(func, definition, dtype, halves),
+            SYMBOL: _both(func, definition, dtype, halves),
         }
     for symbol, function in functions.items():
         if is_tiny(definition.problem):
@@ -131,32 +132,17 @@ def _pipeline() -> tuple[tvm.transform.Pass, Callable[..., Any], Callable[..., A
 tirx.register_tir_pipeline(PIPELINE, _pipeline)
 
 
-def _arguments(problem: Problem) -> dict[str, Any]:
-    """Return new buffers for a kernel's arguments, aligned to their elements alone, because callers' arrays are."""
-    shapes = {"data": problem.data_shape, "filter": problem.filter_shape}
-    if problem.bias:
-        shapes["bias"] = problem.bias_shape
-    shapes["output"] = problem.output_shape
-    dtype, size = kernel_dtype(problem.dtype), DTYPE_BYTES[problem.dtype]
-    return {name: tirx.decl_buffer(shape, dtype, name, data_alignment=size) for name, shape in shapes.items()}
-
-
-def _view(old: Any, new: Any) -> tirx.Stmt:
-    """Make the buffer `old` the memory of `new`, in another shape."""
-    return tirx.DeclBuffer(old, data=tirx.buffer_data(new))
-
-
-def _kernel(
-    definition: Definition, func: tirx.PrimFunc, body: list[tirx.Stmt], halves: Cut | None = None
-) -> tirx.PrimFunc:
-    """Return a function of data, filter (or `packed`, of `halves`)[, bias] and output, in the problem's own shapes.
+def bind_arguments(func: tirx.PrimFunc, definition: Definition, dtype: str, halves: Cut | None = None) -> tirx.PrimFunc:
+    """Replace the parameters by the kernel's: data, filter[, bias], output, in the problem's own shapes and `dtype`.
 
     Inputs keep their memory and only change shape. Every output buffer becomes a part of the one
-    output: its stores go to where the definition places them.
+    output: its stores go to where the definition places them. Of `halves` only the rest remains, and `packed` takes
+    the filter's place.
     """
-    arguments = _arguments(definition.problem)
+    arguments = _arguments(definition.problem, dtype)
     output, inputs = arguments["output"], list(arguments.values())[:-1]
-    flat = tirx.decl_buffer((prod(output.shape),), output.dtype, "output_flat", data_alignment=output.data_alignment)
+    size = DTYPE_BYTES[definition.problem.dtype]
+    flat = tirx.decl_buffer((prod(definition.problem.output_shape),), dtype, "output_flat", data_alignment=size)
     outs = list(func.params)[len(inputs) :]
 
     def store(node: tirx.BufferStore) -> tirx.Stmt:
@@ -167,29 +153,42 @@ def _kernel(
                 return moved if inside is None else tirx.IfThenElse(inside, moved, None)
         return node
 
+    body = [func.body] if halves is None else halves.rest
     views = [_view(old, new) for old, new in zip(func.params, inputs, strict=False)]
     if halves is not None:
         inputs[1] = halves.packed()
         views[1:2] = halves.views(inputs[1])
-    placed = [structural_map(skip_padding(each), (tirx.BufferStore, store)) for each in body]
+    placed = [structural_map(each, (tirx.BufferStore, store)) for each in body]
     statements = tirx.SeqStmt([*views, _view(flat, output), *placed])
     return tirx.PrimFunc([*inputs, output], statements, func.ret_type, func.attrs)
 
 
-def _pack(definition: Definition, func: tirx.PrimFunc, halves: Cut) -> tirx.PrimFunc:
+def _pack(func: tirx.PrimFunc, definition: Definition, dtype: str, halves: Cut) -> tirx.PrimFunc:
     """Return the function of filter and `packed`."""
-    filter_, packed = _arguments(definition.problem)["filter"], halves.packed()
-    views = [_view(func.params[1], filter_), *halves.views(packed)]
-    return tirx.PrimFunc([filter_, packed], tirx.SeqStmt([*views, *halves.pack]), func.ret_type, func.attrs)
+    filter_, packed = _arguments(definition.problem, dtype)["filter"], halves.packed()
+    statements = tirx.SeqStmt([_view(func.params[1], filter_), *halves.views(packed), *halves.pack])
+    return tirx.PrimFunc([filter_, packed], statements, func.ret_type, func.attrs)
 
 
-def _both(definition: Definition, func: tirx.PrimFunc, halves: Cut) -> tirx.PrimFunc:
+def _both(func: tirx.PrimFunc, definition: Definition, dtype: str, halves: Cut) -> tirx.PrimFunc:
     """Return the function of data, filter[, bias] and output that calls the two others."""
-    arguments, packed = _arguments(definition.problem), halves.packed()
-    data, filter_, *rest = arguments.values()
-    calls = [
-        tirx.Evaluate(tirx.call_cpacked(*call))
-        for call in ((PACK_SYMBOL, filter_, packed), (PACKED_SYMBOL, data, packed, *rest))
-    ]
-    body = tirx.SeqStmt([tirx.AllocBuffer(packed), *calls])
+    data, filter_, *rest = _arguments(definition.problem, dtype).values()
+    packed = halves.packed()
+    calls = (PACK_SYMBOL, filter_, packed), (PACKED_SYMBOL, data, packed, *rest)
+    body = tirx.SeqStmt([tirx.AllocBuffer(packed), *(tirx.Evaluate(tirx.call_cpacked(*call)) for call in calls)])
     return tirx.PrimFunc([data, filter_, *rest], body, func.ret_type, func.attrs)
+
+
+def _arguments(problem: Problem, dtype: str) -> dict[str, Any]:
+    """Return new buffers for a kernel's arguments, aligned to their elements alone, because callers' arrays are."""
+    shapes = {"data": problem.data_shape, "filter": problem.filter_shape}
+    if problem.bias:
+        shapes["bias"] = problem.bias_shape
+    shapes["output"] = problem.output_shape
+    size = DTYPE_BYTES[problem.dtype]
+    return {name: tirx.decl_buffer(shape, dtype, name, data_alignment=size) for name, shape in shapes.items()}
+
+
+def _view(old: Any, new: Any) -> tirx.Stmt:
+    """Make the buffer `old` the memory of `new`, in another shape."""
+    return tirx.DeclBuffer(old, data=tirx.buffer_data(new))

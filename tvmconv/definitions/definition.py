@@ -15,7 +15,7 @@ from .backprop import backprop_windows, covers_output
 from .direct import convolution_windows
 from .flatten import flatten
 from .planar import express_planar, planar_place, planar_window
-from .types import kernel_dtype, narrow, widen
+from .types import kernel_dtype
 from .window import Window, express, placeholders
 
 # From an output buffer's indices to (flat offset in the output, condition under which it is inside, or None: always).
@@ -32,14 +32,14 @@ class Definition:
         Parameters: data, filter, bias if the problem has one, then one buffer for each of `outputs`. Data and
         filter have the flattened problem's shapes (data possibly by pairs): the same bytes in the same order.
     windows
-        What `func` computes, in order.
+        What `func` computes, in order: each a Window, on GPUs a CudaWindow.
     outputs
         The place of each output buffer's elements in the kernel's one output.
     """
 
     problem: Problem
     func: tirx.PrimFunc
-    windows: list[Window]
+    windows: list[Any]
     outputs: list[Place]
 
 
@@ -79,27 +79,26 @@ def _definition(
     data, weights, bias = placeholders(flat, packed)
     outs = [express_window(window, data, weights, bias) for window in windows]
     if not windows or (flat.op == "convolution_backprop_data" and not covers_output(flat)):
-        outs.insert(0, _fill(flat, bias))
-        places = [_in_order(flat), *places]
+        outs.insert(0, fill(flat, bias, kernel_dtype(flat.dtype)))
+        places = [in_order(flat), *places]
     inputs = [data, weights, bias] if bias is not None else [data, weights]
     return Definition(problem, te.create_prim_func([*inputs, *outs]), windows, places)
 
 
-def _fill(problem: Problem, bias: te.Tensor | None) -> te.Tensor:
-    """The output as it is where no tap meets it. Named `fill`."""
+def fill(problem: Problem, bias: te.Tensor | None, dtype: str) -> te.Tensor:
+    """The output, of TVM type `dtype`, as it is where no tap meets it. Named `fill`."""
     shape = (problem.batch, *problem.out_spatial, problem.out_channels)
     if problem.data_format == "NCX":
         shape = problem.output_shape
     channel_axis = problem.rank + 1 if problem.data_format == "NXC" else 1
 
     def value(*indices: Any) -> Any:
-        if bias is None:
-            return tirx.const(0, kernel_dtype(problem.dtype))
-        return narrow(widen(bias[indices[channel_axis]], problem.dtype), problem.dtype)
+        return tirx.const(0, dtype) if bias is None else bias[indices[channel_axis]]
 
     return te.compute(shape, value, name="fill")
 
 
-def _in_order(problem: Problem) -> Place:
+def in_order(problem: Problem) -> Place:
+    """Return the place of an output buffer that has the output's shape."""
     strides = [prod(problem.output_shape[axis + 1 :]) for axis in range(len(problem.output_shape))]
     return lambda indices: (sum(i * s for i, s in zip(indices, strides, strict=True)), None)

@@ -1,6 +1,7 @@
 """Types in kernels: every type is widened to f32 when loaded and rounded once when stored.
 
-LLVM's code generation in TVM has no bf16, and NumPy exports none, so kernels take bf16 as uint16 bits.
+LLVM's code generation in TVM has no bf16, and NumPy exports none, so kernels for CPUs take bf16 as uint16 bits.
+On GPUs it is a type like the others.
 """
 
 from __future__ import annotations
@@ -10,11 +11,17 @@ from typing import Any
 from tvm import tirx
 
 _KERNEL_DTYPE = {"f32": "float32", "f16": "float16", "bf16": "uint16"}
+_CUDA_DTYPE = {"f32": "float32", "f16": "float16", "bf16": "bfloat16"}
 
 
 def kernel_dtype(dtype: str) -> str:
-    """Return the TVM type of kernel arguments for a problem's type."""
+    """Return the TVM type of kernel arguments on CPUs for a problem's type."""
     return _KERNEL_DTYPE[dtype]
+
+
+def cuda_dtype(dtype: str) -> str:
+    """Return the TVM type of kernel arguments on GPUs for a problem's type."""
+    return _CUDA_DTYPE[dtype]
 
 
 def widen(value: Any, dtype: str) -> Any:

@@ -157,24 +157,32 @@ class Window:
 
     def place(self, indices: list[Expr]) -> tuple[Expr, Expr | None]:
         """Return the flat output offset of `out` at `indices`, and where it is inside the output (None: always)."""
-        problem, rank = self.problem, len(self.axes)
-        n, g, o = indices[0], indices[1], indices[-1]
-        phases, ys = indices[2 : 2 + rank], indices[2 + rank : -1]
-        places = [axis.place(phase, y) for axis, phase, y in zip(self.axes, phases, ys, strict=True)]
-        channel = g * self.outputs + o
-        spatial: Expr = 0
-        for axis, place in zip(self.axes, places, strict=True):
-            spatial = spatial * axis.places + place
-        area = prod(axis.places for axis in self.axes)
-        if problem.data_format == "NXC":
-            offset = (n * area + spatial) * problem.out_channels + channel
-        else:
-            offset = (n * problem.out_channels + channel) * area + spatial
-        bounds = []
-        for axis, place in zip(self.axes, places, strict=True):
-            if not axis.always_inside:
-                bounds.append(place < axis.places)
-        return offset, tirx.all(*bounds) if bounds else None
+        return place(self.problem, self.axes, self.outputs, indices)
+
+
+def place(problem: Problem, axes: tuple[Axis, ...], outputs: int, indices: list[Expr]) -> tuple[Expr, Expr | None]:
+    """Return the flat output offset of element (n, g, phases..., outputs..., o) of a window, `outputs` of o a group.
+
+    The second value is the condition under which it is inside the output, None where it always is.
+    """
+    rank = len(axes)
+    n, g, o = indices[0], indices[1], indices[-1]
+    phases, ys = indices[2 : 2 + rank], indices[2 + rank : -1]
+    places = [axis.place(phase, y) for axis, phase, y in zip(axes, phases, ys, strict=True)]
+    channel = g * outputs + o
+    spatial: Expr = 0
+    for axis, at in zip(axes, places, strict=True):
+        spatial = spatial * axis.places + at
+    area = prod(axis.places for axis in axes)
+    if problem.data_format == "NXC":
+        offset = (n * area + spatial) * problem.out_channels + channel
+    else:
+        offset = (n * problem.out_channels + channel) * area + spatial
+    bounds = []
+    for axis, at in zip(axes, places, strict=True):
+        if not axis.always_inside:
+            bounds.append(at < axis.places)
+    return offset, tirx.all(*bounds) if bounds else None
 
 
 def placeholders(problem: Problem, packed: int = 1) -> tuple[te.Tensor, te.Tensor, te.Tensor | None]:

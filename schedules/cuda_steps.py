@@ -1,0 +1,27 @@
+"""Scheduling steps that the GPU spaces share."""
+
+from __future__ import annotations
+
+from tvm.s_tir import Schedule
+from tvm.s_tir.schedule import LoopRV
+
+from .cpu_steps import has_block
+
+# Eight warps: two for each of a multiprocessor's four schedulers.
+THREADS = 256
+# Of the GPUs that kernels are for: 108 of an A100, 132 of an H100.
+MULTIPROCESSORS = 108
+
+
+def bind(sch: Schedule, loop: LoopRV, threads: int = THREADS) -> LoopRV:
+    """Spread a loop over blocks of `threads` threads; return the threads' loop."""
+    block, thread = sch.split(loop, [None, threads])
+    sch.bind(block, "blockIdx.x")
+    sch.bind(thread, "threadIdx.x")
+    return thread
+
+
+def fill(sch: Schedule) -> None:
+    """Fill the output with the bias where the definition does, an element a thread."""
+    if has_block(sch, "fill"):
+        bind(sch, sch.fuse(*sch.get_loops(sch.get_sblock("fill"))))

@@ -1,0 +1,30 @@
+"""Lower a problem for GPUs, for tests."""
+
+from __future__ import annotations
+
+import pytest
+
+from tvmconv.compiler import Choice, default_choice, schedule
+from tvmconv.cuda_lowering import CudaSource, to_source
+from tvmconv.cuda_target import CudaTarget
+from tvmconv.errors import ToolchainError
+from tvmconv.nvcc import find_nvcc
+from tvmconv.signature import parse_signature
+
+
+def _reason() -> str:
+    try:
+        find_nvcc()
+    except ToolchainError as error:
+        return str(error)
+    return ""
+
+
+needs_nvcc = pytest.mark.skipif(bool(_reason()), reason=_reason() or "there is an nvcc")
+
+
+def cuda_source(signature: str, target: CudaTarget, choice: Choice | None = None) -> CudaSource:
+    """Return the source of a problem, by default as it is with zero trials."""
+    problem = parse_signature(signature)
+    definition, scheduled = schedule(problem, target, choice or default_choice(problem, target))
+    return to_source(scheduled.mod, definition, target)

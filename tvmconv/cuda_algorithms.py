@@ -1,0 +1,69 @@
+"""The algorithms for GPUs: ways to compute a Problem, which problems each covers, and where its schedules are."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from .algorithm import Algorithm
+from .cuda_target import CudaTarget
+from .problem import Problem
+
+# Half of a fragment's columns.
+LEAST_COLUMNS = 8
+
+if TYPE_CHECKING:
+    from .definitions.definition import Definition
+
+
+def _covers_direct(problem: Problem, target: CudaTarget) -> str | None:
+    return "the output does not depend on data" if problem.is_constant or problem.is_empty else None
+
+
+def _define_direct(problem: Problem, target: CudaTarget) -> Definition:
+    from .definitions.cuda_direct import define_cuda_direct
+
+    return define_cuda_direct(problem)
+
+
+def _covers_tensorcore(problem: Problem, target: CudaTarget) -> str | None:
+    if problem.dtype == "f32":
+        return "f32 is multiplied in full"
+    if problem.out_channels // problem.groups < LEAST_COLUMNS:
+        return f"tiles of 16 output channels per group would be emptier than half; it takes {LEAST_COLUMNS} or more"
+    return _covers_direct(problem, target)
+
+
+def _define_gemm(problem: Problem, target: CudaTarget) -> Definition:
+    from .definitions.cuda_gemm import define_gemm
+
+    return define_gemm(problem, target)
+
+
+def _covers_constant(problem: Problem, target: CudaTarget) -> str | None:
+    return None if problem.is_constant or problem.is_empty else "the output depends on data"
+
+
+def _define_constant(problem: Problem, target: CudaTarget) -> Definition:
+    from .definitions.cuda_window import define_cuda_constant
+
+    return define_cuda_constant(problem)
+
+
+def _always(problem: Problem, target: CudaTarget) -> bool:
+    return True
+
+
+def _operations(problem: Problem, target: CudaTarget) -> float:
+    return float(problem.flops)
+
+
+# Of those that prefer a problem and cost the same by estimate, the first is the default.
+CUDA_ALGORITHMS: tuple[Algorithm, ...] = (
+    Algorithm(
+        "tensorcore", 1, "exact", _covers_tensorcore, _always, _define_gemm, "cuda_tensorcore", _operations, "cuda"
+    ),
+    Algorithm("cuda_direct", 1, "exact", _covers_direct, _always, _define_direct, "cuda_direct", _operations, "cuda"),
+    Algorithm(
+        "cuda_constant", 1, "exact", _covers_constant, _always, _define_constant, "cuda_constant", _operations, "cuda"
+    ),
+)

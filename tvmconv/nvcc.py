@@ -1,0 +1,129 @@
+"""NVIDIA's compiler: where it is, and CUDA C++ to one fatbin with machine code for several architectures."""
+
+from __future__ import annotations
+
+import os
+import re
+import shutil
+import subprocess
+import tempfile
+from functools import cache
+from importlib.metadata import PackageNotFoundError, distribution
+from pathlib import Path
+
+from .cuda_target import CudaTarget
+from .errors import ToolchainError
+
+_USUAL_HOME = "/usr/local/cuda"
+_PACKAGE = "nvidia-cuda-nvcc"
+_INSTALL = (
+    "install NVIDIA's CUDA toolkit and put its bin folder on the PATH or set CUDA_HOME, or: pip install 'tvmconv[cuda]'"
+)
+# The oldest toolkit that knows an architecture (release notes of CUDA); 12.0 is also where C++17 and the driver
+# interface that the launcher uses begin.
+_SINCE = {80: "12.0", 86: "12.0", 89: "12.0", 90: "12.0", 100: "12.8", 120: "12.8"}
+# Warnings are of what TVM prints, which nobody edits. Compressed code would save little and take longer to load.
+_FLAGS = ("-fatbin", "-std=c++17", "-O3", "--disable-warnings", "--no-compress")
+
+
+def find_nvcc() -> str:
+    """Return the path of nvcc: on the PATH, in CUDA_HOME or CUDA_PATH, in its usual place, or of the pip package.
+
+    Raises
+    ------
+    ToolchainError
+        If there is none.
+    """
+    found = shutil.which("nvcc")
+    if found:
+        return found
+    homes = [os.environ.get("CUDA_HOME"), os.environ.get("CUDA_PATH"), _USUAL_HOME]
+    for nvcc in [*(Path(home) / "bin" / "nvcc" for home in homes if home), *_packaged()]:
+        if os.access(nvcc, os.X_OK):
+            return str(nvcc)
+    raise ToolchainError(
+        "there is no nvcc, which compiles for cuda targets: not on the PATH, nor in CUDA_HOME, CUDA_PATH, "
+        f"{_USUAL_HOME} or the package {_PACKAGE}; {_INSTALL}"
+    )
+
+
+def _packaged() -> list[Path]:
+    """Return where the pip package has nvcc, if it is installed."""
+    try:
+        files = distribution(_PACKAGE).files or []
+    except PackageNotFoundError:
+        return []
+    return [Path(str(file.locate())) for file in files if file.parts[-2:] == ("bin", "nvcc")]
+
+
+@cache
+def nvcc_version(nvcc: str) -> str:
+    """Return the release of the toolkit that `nvcc` is of, such as ``13.0``.
+
+    Raises
+    ------
+    ToolchainError
+        If it does not run, or does not say.
+    """
+    text = _run((nvcc, "--version"), None)
+    release = re.search(r"release (\d+\.\d+)", text)
+    if release is None:
+        raise ToolchainError(f"{nvcc} --version names no release: {text.strip()!r}; {_INSTALL}")
+    return release[1]
+
+
+def check_nvcc(target: CudaTarget) -> str:
+    """Return the path of an nvcc that knows the target's architectures.
+
+    Raises
+    ------
+    ToolchainError
+        If there is no nvcc, or it is too old.
+    """
+    nvcc = find_nvcc()
+    release = nvcc_version(nvcc)
+    needed = max((_SINCE[each] for each in target.architectures), key=_numbers)
+    if _numbers(release) < _numbers(needed):
+        raise ToolchainError(
+            f"{nvcc} is of CUDA {release}, and {target.name} needs {needed} or later; {_INSTALL}, or leave an architecture out"
+        )
+    return nvcc
+
+
+def compile_fatbin(source: str, target: CudaTarget) -> bytes:
+    """Compile CUDA C++ to a fatbin: machine code for each of the target's architectures, and PTX of the last.
+
+    The same source gives the same bytes, wherever and whenever it is compiled.
+
+    Raises
+    ------
+    ToolchainError
+        If there is no nvcc, it is too old for an architecture, or it fails.
+    """
+    nvcc = check_nvcc(target)
+    last = target.architectures[-1]
+    codes = {each: f"sm_{each}" for each in target.architectures} | {last: f"[sm_{last},compute_{last}]"}
+    generate = [f"-gencode=arch=compute_{each},code={code}" for each, code in codes.items()]
+    with tempfile.TemporaryDirectory(prefix="tvmconv-") as folder:
+        work = Path(folder)
+        (work / "kernel.cu").write_text(source)
+        # Names relative to the folder: its own name must not reach the compiler.
+        _run((nvcc, *_FLAGS, *generate, "-o", "kernel.fatbin", "kernel.cu"), work)
+        return (work / "kernel.fatbin").read_bytes()
+
+
+def _numbers(release: str) -> tuple[int, ...]:
+    return tuple(map(int, release.split(".")))
+
+
+def _run(command: tuple[str, ...], folder: Path | None) -> str:
+    try:
+        result = subprocess.run(command, cwd=folder, capture_output=True, text=True, check=False)
+    except OSError as error:
+        raise ToolchainError(f"{command[0]} cannot be run: {error.strerror}; {_INSTALL}") from error
+    if result.returncode:
+        raise ToolchainError(
+            f"nvcc failed ({' '.join(command)}), with:\n{(result.stderr or result.stdout).strip()}\n"
+            "it needs the GNU C++ compiler besides itself (Debian, Ubuntu: apt install g++)"
+        )
+    return result.stdout
