@@ -138,7 +138,7 @@ def _conditions(result: Result) -> str:
         if packages.get(peer, peer) in result.versions
     )
     return (
-        f"{title(result)}: {result.date[:10]}, {result.machine}, {result.threads} threads, "
+        f"{title(result)}: {result.date[:10]}, {result.machine}, threads: {result.threads}, "
         f"tvmconv {result.versions['tvmconv']}, {versions}; load before: {result.load:.1f}."
         + "".join(f" {refusal}." for refusal in result.refusals)
     )

@@ -114,7 +114,7 @@ def test_the_table_has_a_line_for_all_for_each_suite_and_for_the_transposed() ->
         ["ConvolutionBackpropData alone", "1", "0.50", "0.50"],
     ]
     assert lines[-1] == (
-        "- f32, NXC/XIO, untuned: 2026-11-21, a machine, 2 threads, tvmconv 0.1.0, pytorch 2.13.0, onnxruntime 1.31.1; "
+        "- f32, NXC/XIO, untuned: 2026-11-21, a machine, threads: 2, tvmconv 0.1.0, pytorch 2.13.0, onnxruntime 1.31.1; "
         "load before: 0.1. openvino_nxc did not compute 2 of the 2 shapes: asymmetric padding."
     )
 
