@@ -5,6 +5,7 @@ from __future__ import annotations
 import pytest
 
 from tvmconv.algorithms import ALGORITHMS, applicable, get
+from tvmconv.cuda_target import CudaTarget
 from tvmconv.errors import TvmconvError
 from tvmconv.signature import parse_signature
 from tvmconv.target import CpuTarget
@@ -21,7 +22,15 @@ def test_the_least_estimate_comes_first() -> None:
 
 def test_strict_math_leaves_transforms_out() -> None:
     assert [each.name for each in applicable(parse_signature(LARGE), V4, "strict")] == ["direct"]
-    assert {each.numerical_class for each in ALGORITHMS} == {"exact", "transform"}
+    assert {each.numerical_class for each in ALGORITHMS} == {"exact", "tf32", "transform"}
+
+
+def test_tf32_is_for_those_who_ask() -> None:
+    problem, gpu = parse_signature(LARGE), CudaTarget.parse("cuda:sm_90")
+    assert applicable(problem, gpu, "tf32")[0].name == "tensorcore_tf32"
+    for math in ("default", "strict"):
+        assert all(each.numerical_class == "exact" for each in applicable(problem, gpu, math))
+    assert applicable(problem, V4, "tf32") == applicable(problem, V4)
 
 
 @pytest.mark.parametrize("math", ["fast", "", "STRICT", None])
