@@ -7,7 +7,7 @@ manifest.json, format version 1::
      "targets": {"znver4": {"kind": "cpu", "features": ["avx2", ...]}, ...},
      "entries": [
       {"signature": "conv2d-...", "target": "znver4", "algorithm": "direct", "definition_version": 1,
-       "numerical_class": "exact" or "transform", "origin": "default", "tuned" or "transferred",
+       "numerical_class": "exact", "tf32" or "transform", "origin": "default", "tuned" or "transferred",
        "file": "znver4/conv2d-....so", "sha256": "...", "symbol": "tvmconv_kernel",
        "packed_filter": null or {"layout": "...", "dtype": "float32", "bytes": 0}, "workspace_bytes": 0,
        "measured": null or {"seconds": 0.001, "machine": "...", "trials": 0},
@@ -38,7 +38,7 @@ from .errors import BundleError
 FORMAT = "tvmconv-bundle"
 FORMAT_VERSION = 1
 MANIFEST = "manifest.json"
-NUMERICAL_CLASSES = ("exact", "transform")
+NUMERICAL_CLASSES = ("exact", "tf32", "transform")
 # The elements of packed filters: numbers in the type that is computed with, or pairs of bf16.
 PACKED_TYPES = ("float32", "uint32")
 # The better first: tuned for this very problem, tuned for one like it, not tuned.
