@@ -16,7 +16,7 @@ from .errors import TvmconvError, TvmconvWarning
 from .evaluate import Evaluator
 from .finals import GAIN, podium
 from .problem import Problem
-from .race import Times
+from .race import LEAST_QUIET, Times
 from .records import Record, Records
 from .search import Candidate, Search, Space
 from .signature import format_signature
@@ -29,8 +29,6 @@ BATCH = 16
 FINALISTS = 4
 # Schedules of other problems that the search begins with.
 STARTS = 3
-# Placements in which nobody disturbed the race, for it to count.
-LEAST_QUIET = 4
 # What a candidate must gain to count as progress: less cannot win the race.
 PROGRESS = GAIN
 
@@ -189,30 +187,26 @@ class ProblemTuner:
         return self._records[0]
 
     def _is_recent(self, record: Record) -> bool:
-        """Whether there is nothing to race anew."""
-        same = (record.trials, record.machine) == (len(self.trials), self._session.machine)
+        """Whether there is nothing to race anew: it won over these trials, undisturbed."""
+        same = (record.rank, record.trials, record.machine) == (0, len(self.trials), self._session.machine)
         return same and record.placements >= LEAST_QUIET
 
-    def _placed(self, finalists: list[Candidate], times: Times) -> list[Record]:
+    def _placed(self, finalists: list[Candidate], race: Times) -> list[Record]:
         """Return the records that a race gives, the winner's first."""
-        places = [number for number, quiet in enumerate(times.quiet) if quiet]
-        count = len(places)
-        if count < LEAST_QUIET:
+        times, disturbed = race.undisturbed(), race.quiet.count(False)
+        if len(times.quiet) < LEAST_QUIET:
             self._warn(
-                f"others used the processors during {len(times.quiet) - count} of {len(times.quiet)} parts of the final "
-                "race, so the default schedule stays; the trials are kept: tune again when the machine is quiet"
+                f"others used the processors during {disturbed} of {len(race.quiet)} parts of the final race, so the "
+                "default schedule stays; the trials are kept: tune again when the machine is quiet"
             )
-            finalists = [each for each in finalists if each in self._defaults] or finalists
-            places = list(range(len(times.quiet)))
-        placed = {
-            candidate: [seconds[place] for place in places]
-            for candidate, seconds in zip(self._raced, times.seconds, strict=True)
-            if candidate in finalists
-        }
+            times, finalists = race, [each for each in finalists if each in self._defaults] or finalists
+        everyone = dict(zip(self._raced, times.seconds, strict=True))
+        placed = {candidate: everyone[candidate] for candidate in finalists}
         default = median(placed[self.default]) if self.default in placed else None
+        count = len(race.quiet) - disturbed
         return [
             self._record(candidate, median(placed[candidate]), default, rank=rank, placements=count)
-            for rank, candidate in enumerate(podium(placed, self._spaces, [times.again[place] for place in places]))
+            for rank, candidate in enumerate(podium(placed, self._spaces, times.again))
         ]
 
     @property

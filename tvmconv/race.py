@@ -24,6 +24,8 @@ TURN_SECONDS, TURN_PATIENCE = 0.005, 0.1
 # Undisturbed turns that each kernel takes in each placement, and when to go on without them: long kernels take one.
 TURNS = 3
 PLACEMENT_SECONDS = 0.75
+# Of 8 placements, in which nobody disturbed the race, for it to count.
+LEAST_QUIET = 4
 
 
 @dataclass(frozen=True)
@@ -61,6 +63,14 @@ class Times:
     seconds: tuple[tuple[float, ...], ...]
     again: tuple[float, ...]
     quiet: tuple[bool, ...]
+
+    def undisturbed(self) -> Times:
+        """Return the times in quiet placements alone, of which a race that counts has `LEAST_QUIET`."""
+
+        def kept(times: tuple[float, ...]) -> tuple[float, ...]:
+            return tuple(seconds for seconds, quiet in zip(times, self.quiet, strict=True) if quiet)
+
+        return Times(tuple(map(kept, self.seconds)), kept(self.again), (True,) * sum(self.quiet))
 
 
 def race(task: Race) -> Times:

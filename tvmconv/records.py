@@ -64,7 +64,7 @@ class Record:
     seed
         Of the search.
     machine
-        CPU and threads it was measured with.
+        The CPU, its LLVM name and the threads that it was measured with; `target` may be a lesser CPU.
     date
         Of the measurement, like ``2026-01-31``.
     tools
