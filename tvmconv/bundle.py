@@ -7,7 +7,7 @@ manifest.json, format version 1::
      "targets": {"znver4": {"kind": "cpu", "features": ["avx2", ...]}, ...},
      "entries": [
       {"signature": "conv2d-...", "target": "znver4", "algorithm": "direct", "definition_version": 1,
-       "numerical_class": "exact" or "transform", "origin": "default", "tuned" or "transferred",
+       "numerical_class": "exact", "tf32" or "transform", "origin": "default", "tuned" or "transferred",
        "file": "znver4/conv2d-....so", "sha256": "...", "symbol": "tvmconv_kernel",
        "packed_filter": null, "workspace_bytes": 0,
        "measured": null or {"seconds": 0.001, "machine": "...", "trials": 0},
@@ -37,7 +37,7 @@ from .errors import BundleError
 FORMAT = "tvmconv-bundle"
 FORMAT_VERSION = 1
 MANIFEST = "manifest.json"
-NUMERICAL_CLASSES = ("exact", "transform")
+NUMERICAL_CLASSES = ("exact", "tf32", "transform")
 # The better first: tuned for this very problem, tuned for one like it, not tuned.
 ORIGINS = ("tuned", "transferred", "default")
 
