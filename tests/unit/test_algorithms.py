@@ -77,3 +77,10 @@ def test_bf16_is_compared_with_the_dot_product() -> None:
     deep = LARGE.replace("f32", "bf16").replace("64x56x56", "512x7x7")
     assert applicable(parse_signature(LARGE.replace("f32", "bf16")), dot)[0].name == "winograd4"
     assert applicable(parse_signature(deep), dot)[0].name == "dot"
+
+
+def test_direct_gains_from_skipping_wide_padding() -> None:
+    wide = parse_signature("conv2d-n1-i512x21x21-o512x21x21-k3x3-s1x1-d8x8-p8x8_8x8-g1-NXC-XIO-f32")
+    # Measured: 0.72 of the direct algorithm's speed, which visits 13 of 21 outputs with each outer tap.
+    assert applicable(wide, V4)[0].name == "direct"
+    assert get("direct").cycles(wide, V4) / wide.flops * 2 * 16 == pytest.approx(((21 + 2 * 13) / 63) ** 2)
