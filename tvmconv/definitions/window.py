@@ -206,7 +206,7 @@ def express(window: Window, data: te.Tensor, weights: te.Tensor, bias: te.Tensor
     """
     rank, number = len(window.axes), window.index
     dtype = window.problem.dtype
-    read_data = _data(window, data)
+    read_data = staged_data(window, data)
     read_filter = _filter(window, weights)
     taps = [te.reduce_axis((0, axis.taps), name=f"k{i}") for i, axis in enumerate(window.axes)]
     c = te.reduce_axis((0, window.channels), name="c")
@@ -244,7 +244,8 @@ def within_reach(shape: tuple[int, ...], name: str) -> tuple[int, ...]:
     return shape
 
 
-def _data(window: Window, data: te.Tensor) -> Callable[..., Expr]:
+def staged_data(window: Window, data: te.Tensor) -> Callable[..., Expr]:
+    """Return what reads data for a product, ``(n, g, phases, outputs, taps, c, o)``: in place or from its copy."""
     problem, axes = window.problem, window.axes
 
     def coordinates(p: Any, y: Any, k: Any, base: list[int]) -> list[Expr]:
@@ -317,15 +318,11 @@ def _inside(axis: Axis, x: Expr, lowest: int, extent: int) -> list[Expr]:
     return ([x >= 0] if lowest < 0 else []) + ([x < axis.inputs] if lowest + extent > axis.inputs else [])
 
 
-def _filter(window: Window, weights: te.Tensor) -> Callable[..., Expr]:
-    problem, axes, lanes = window.problem, window.axes, window.lanes
+def filter_element(window: Window, weights: te.Tensor) -> Callable[..., Expr]:
+    """Return what reads an element of the filter where it lies, ``(g, phases, taps, c, o)``, as the copies have it."""
+    problem, axes = window.problem, window.axes
     per_group = problem.out_channels // problem.groups
     channels = problem.in_channels // problem.groups
-
-    def element(g: Expr, p: Any, k: Any, c: Expr, o: Expr) -> Expr:
-        if window.packed == 1:
-            return widen(load(g, p, k, c, o), problem.dtype)
-        return pair(lambda which: load(g, p, k, 2 * c + which, o), 2 * c, channels)
 
     def load(g: Expr, p: Any, k: Any, c: Expr, o: Expr) -> Expr:
         taps = [axis.filter_tap(pp, kk) for axis, pp, kk in zip(axes, p, k, strict=True)]
@@ -337,6 +334,17 @@ def _filter(window: Window, weights: te.Tensor) -> Callable[..., Expr]:
             inner, outer = o, g * channels + c
         return weights(*taps, inner, outer) if problem.filter_format == "XIO" else weights(outer, inner, *taps)
 
+    def element(g: Expr, p: Any, k: Any, c: Expr, o: Expr) -> Expr:
+        if window.packed == 1:
+            return widen(load(g, p, k, c, o), problem.dtype)
+        return pair(lambda which: load(g, p, k, 2 * c + which, o), 2 * c, channels)
+
+    return element
+
+
+def _filter(window: Window, weights: te.Tensor) -> Callable[..., Expr]:
+    axes, lanes = window.axes, window.lanes
+    element = filter_element(window, weights)
     if not window.stages_filter:
         return element
 
