@@ -5,7 +5,7 @@ BIN := $(VENV)/bin
 # Prints where the ONNX package keeps its light ResNet-50: the network without its weights.
 RESNET50 := import onnx, pathlib; print(pathlib.Path(onnx.__file__).parent / "backend/test/data/light/light_resnet50.onnx")
 
-.PHONY: help venv demo test lint format typecheck bench golden clean
+.PHONY: help venv demo test lint format typecheck bench results golden clean
 
 help:
 	@echo "make demo       build, verify and time ResNet-50's convolutions"
@@ -14,7 +14,8 @@ help:
 	@echo "make typecheck  check types"
 	@echo "make format     put the code into style"
 	@echo "make golden     write the golden files of scheduled IR again"
-	@echo "make bench      compare with PyTorch (oneDNN) on ResNet-50's shapes"
+	@echo "make bench      compare with PyTorch, onnxruntime and OpenVINO on all suites in f32"
+	@echo "make results    do so in all types and layouts, and write the README's table and the pictures"
 	@echo "make clean      remove what these made"
 
 venv: $(VENV)/installed
@@ -49,7 +50,16 @@ golden: venv
 
 bench: venv
 	$(BIN)/python -m pip install --quiet --editable '.[bench]'
-	$(BIN)/python -m benchmarks.compare benchmarks/suites/resnet50.toml --untuned
+	$(BIN)/python -m benchmarks.compare
+
+results: venv
+	$(BIN)/python -m pip install --quiet --editable '.[bench]'
+	$(BIN)/python -m benchmarks.compare --output benchmarks/results/f32-nxc.json
+	$(BIN)/python -m benchmarks.compare --untuned --output benchmarks/results/f32-nxc-untuned.json
+	$(BIN)/python -m benchmarks.compare --layout ncx --output benchmarks/results/f32-ncx.json
+	$(BIN)/python -m benchmarks.compare --dtype bf16 --output benchmarks/results/bf16-nxc.json
+	$(BIN)/python -m benchmarks.compare --dtype f16 --output benchmarks/results/f16-nxc.json
+	$(BIN)/python -m benchmarks.report benchmarks/results/*.json --update README.md --plots benchmarks/results
 
 clean:
 	rm -rf $(VENV) build dist demo.bundle *.egg-info .pytest_cache .mypy_cache .ruff_cache .hypothesis

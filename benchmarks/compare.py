@@ -2,49 +2,45 @@
 
 Each library runs in a process of its own with equal threads, all stay alive, and they are timed in turn,
 round after round, so that what slows the machine down for a while slows all of them down. What counts is
-the ratio of the medians over all rounds.
+the ratio of the medians over all rounds: the fastest peer's time / our time.
 """
 
 from __future__ import annotations
 
 import argparse
-import json
 import os
 import platform
 import sys
 import tempfile
-from dataclasses import asdict, dataclass
+from collections.abc import Sequence
+from datetime import datetime, timezone
 from importlib.metadata import version
 from pathlib import Path
-from statistics import geometric_mean
 
-from tvmconv import peak
+import numpy as np
+
+from tvmconv import load, peak, reference
 from tvmconv.algorithms import MATHS
 from tvmconv.builder import build
 from tvmconv.cli.output import print_table, progress_bar
 from tvmconv.cpu import model_name
+from tvmconv.errors import TvmconvError
+from tvmconv.fills import random_fill
 from tvmconv.frontends import read_source
-from tvmconv.problem import Problem
+from tvmconv.problem import DTYPES, Problem
 from tvmconv.records import Records
 from tvmconv.signature import format_signature
 from tvmconv.target import Target
-from tvmconv.timing import Timing, summarize
+from tvmconv.timing import summarize
 from tvmconv.workers import Worker
 
-from .measure import OURS, Task, measure
+from .measure import OURS, OURS_PACKED, Answer, Task, measure
+from .peers import PEERS
+from .results import Result, Row, summarize_rows, write_result
 
-PEERS = {"pytorch": "torch", "pytorch_packed": "torch"}  # the package each comes with
+SUITES = Path(__file__).parent / "suites"
 PACKAGES = ("tvmconv", "apache-tvm", "apache-tvm-ffi", "numpy")
-
-
-@dataclass(frozen=True)
-class Row:
-    """What was measured for one problem; a peer without a call for it is absent from `peers`."""
-
-    signature: str
-    flops: int
-    ours: Timing
-    peers: dict[str, Timing]
+FILTER_FORMATS = {"nxc": "XIO", "ncx": "OIX"}
 
 
 class NoRecords(Records):
@@ -54,139 +50,195 @@ class NoRecords(Records):
         """Return None."""
 
 
-def main() -> int:
+def main(argv: Sequence[str] | None = None) -> int:
     """Run the comparison that the command line asks for."""
-    arguments = _arguments()
-    problems = list(dict.fromkeys(problem for source in arguments.sources for problem in read_source(source)))
-    with tempfile.TemporaryDirectory() as folder:
-        bundle = arguments.bundle
-        if bundle is None:
-            with progress_bar("building") as progress:
-                records = NoRecords() if arguments.untuned else Records()
-                path = Path(folder) / "compare.bundle"
-                bundle = build(problems, path, math=arguments.math, records=records, progress=progress)
-        rows = compare(problems, str(bundle), arguments.peer, arguments.rounds, arguments.seconds, arguments.threads)
-    limits = peak.measure(arguments.threads)
-    _print(rows, arguments.peer, limits)
+    arguments = parse(argv)
+    try:
+        suites = read_suites(arguments.sources, arguments.dtype, arguments.layout)
+        result = _run(suites, arguments)
+    except TvmconvError as error:
+        print(f"error: {error}", file=sys.stderr)
+        return 1
+    print_rows(result)
     if arguments.output:
-        Path(arguments.output).write_text(json.dumps(_report(rows, arguments, limits), indent=2) + "\n")
+        write_result(result, arguments.output)
     return 0
 
 
-def compare(
-    problems: list[Problem], bundle: str, peers: list[str], rounds: int, seconds: float, threads: int
-) -> list[Row]:
-    """Time each problem with tvmconv and each peer.
-
-    Parameters
-    ----------
-    problems
-        What to compute; `bundle` has a kernel for each.
-    bundle
-        The bundle's folder.
-    peers
-        Names from `PEERS`.
-    rounds, seconds
-        Each library is timed for `seconds` in each of `rounds` rounds.
-    threads
-        Number of threads of each library.
-    """
-    libraries = [OURS, *peers]
-    workers = {name: Worker(measure, threads) for name in libraries}
-    try:
-        rows = []
-        with progress_bar("timing") as progress:
-            for done, problem in enumerate(problems):
-                signature = format_signature(problem)
-                progress(done, len(problems), signature)
-                samples: dict[str, list[float]] = {name: [] for name in libraries}
-                for _ in range(rounds):
-                    for name in libraries:
-                        samples[name] += workers[name].call(Task(name, signature, bundle, seconds))
-                timings = {name: summarize(taken) for name, taken in samples.items() if taken}
-                rows.append(Row(signature, problem.flops, timings.pop(OURS), timings))
-        return rows
-    finally:
-        for worker in workers.values():
-            worker.close()
-
-
-def _arguments() -> argparse.Namespace:
+def parse(argv: Sequence[str] | None = None) -> argparse.Namespace:
+    """Return the arguments of the command line, defaults filled in."""
     parser = argparse.ArgumentParser(prog="python -m benchmarks.compare", description=__doc__)
-    parser.add_argument("sources", nargs="+", metavar="SOURCE", help="a TOML suite, an ONNX file or a signature")
+    parser.add_argument(
+        "sources", nargs="*", metavar="SUITE", help="a name in benchmarks/suites (default: all), or a source of tvmconv"
+    )
+    parser.add_argument("--dtype", choices=DTYPES, default="f32", help="default %(default)s")
+    parser.add_argument("--layout", choices=FILTER_FORMATS, default="nxc", help="NXC/XIO or NCX/OIX, default nxc")
     parser.add_argument("--bundle", help="use this bundle; by default one is built")
     parser.add_argument("--untuned", action="store_true", help="build it by the default schedules, without any record")
     parser.add_argument("--math", choices=MATHS, default="default", help="build it with this (default: %(default)s)")
     parser.add_argument("--peer", action="append", choices=PEERS, help="default: all")
-    parser.add_argument("--rounds", type=int, default=5, help="default 5")
-    parser.add_argument("--seconds", type=float, default=0.1, help="for each library in each round, default 0.1")
+    parser.add_argument("--rounds", type=int, default=2, help="default 2")
+    parser.add_argument("--seconds", type=float, default=0.05, help="for each peer in each round, default 0.05")
     parser.add_argument("--threads", type=int, default=len(os.sched_getaffinity(0)), help="default: all")
-    parser.add_argument("--output", help="write a JSON report to this file")
-    arguments = parser.parse_args()
-    arguments.peer = arguments.peer or list(PEERS)
+    parser.add_argument("--output", type=Path, help="write the result to this JSON file")
+    arguments = parser.parse_args(argv)
+    arguments.sources = arguments.sources or sorted(path.stem for path in SUITES.glob("*.toml"))
+    arguments.peer = list(dict.fromkeys(arguments.peer or PEERS))
     return arguments
 
 
-def _print(rows: list[Row], peers: list[str], limits: peak.Peak | None) -> None:
-    header = [
-        "signature",
-        "us",
-        "GFLOP/s",
-        "% of peak",
-        *(f"{peer} us" for peer in peers),
-        *(f"x {peer}" for peer in peers),
-    ]
-    table = []
-    for row in rows:
-        rate = row.flops / row.ours.median
-        cells = [row.signature, f"{row.ours.median * 1e6:.0f}", f"{rate / 1e9:.1f}"]
-        cells.append(f"{100 * rate / limits.flops:.0f}" if limits else "-")
-        cells += [f"{row.peers[peer].median * 1e6:.0f}" if peer in row.peers else "-" for peer in peers]
-        cells += [f"{_ratio(row, peer):.2f}" if peer in row.peers else "-" for peer in peers]
-        table.append(cells)
-    print_table(header, table)
-    for peer, (medians, leasts) in _means(rows, peers).items():
-        print(
-            f"geometric mean of ({peer} time / our time): {medians:.3f} of the medians, {leasts:.3f} of the least times"
+def read_suites(sources: Sequence[str], dtype: str, layout: str) -> dict[str, list[Problem]]:
+    """Return the problems of each source by its name, in the type and layout asked for.
+
+    Raises
+    ------
+    SourceError
+        If a source is neither a suite nor readable by tvmconv.
+    """
+    suites = {}
+    for source in sources:
+        path = SUITES / f"{source}.toml"
+        suites[Path(source).stem] = read_source(
+            str(path) if path.exists() else source,
+            dtype=dtype,
+            data_format=layout.upper(),
+            filter_format=FILTER_FORMATS[layout],
         )
+    return suites
 
 
-def _ratio(row: Row, peer: str) -> float:
-    return row.peers[peer].median / row.ours.median
-
-
-def _means(rows: list[Row], peers: list[str]) -> dict[str, tuple[float, float]]:
-    """Return the geometric means of the ratios of the medians, and of the least times, which a busy machine spoils less."""
-    means = {}
-    for peer in peers:
-        both = [row for row in rows if peer in row.peers]
-        if both:
-            leasts = [row.peers[peer].least / row.ours.least for row in both]
-            means[peer] = (geometric_mean(_ratio(row, peer) for row in both), geometric_mean(leasts))
-    return means
-
-
-def _report(rows: list[Row], arguments: argparse.Namespace, limits: peak.Peak | None) -> dict[str, object]:
-    packages = {*PACKAGES, *(PEERS[peer] for peer in arguments.peer)}
-    return {
-        "machine": {
-            "cpu": model_name(),
-            "threads": arguments.threads,
-            "system": " ".join((platform.system(), platform.machine(), *platform.libc_ver())),
-        },
-        "versions": {
+def _run(suites: dict[str, list[Problem]], arguments: argparse.Namespace) -> Result:
+    load_before = os.getloadavg()[0]
+    with tempfile.TemporaryDirectory() as folder:
+        bundle = arguments.bundle
+        if bundle is None:
+            problems = list(dict.fromkeys(problem for suite in suites.values() for problem in suite))
+            with progress_bar("building") as progress:
+                records = NoRecords() if arguments.untuned else Records()
+                path = Path(folder) / "compare.bundle"
+                bundle = build(problems, path, math=arguments.math, records=records, progress=progress)
+        timer = Timer(str(bundle), arguments.peer, arguments.rounds, arguments.seconds, arguments.threads)
+        try:
+            rows = timer.rows(suites)
+        finally:
+            timer.close()
+    packages = {*PACKAGES, *(PEERS[peer].package for peer in arguments.peer)}
+    return Result(
+        date=datetime.now(timezone.utc).isoformat(timespec="seconds"),
+        machine=" ".join((model_name(), platform.system(), platform.machine(), *platform.libc_ver())),
+        versions={
             "python": platform.python_version(),
             **{package: version(package) for package in sorted(packages)},
         },
-        "peak": asdict(limits) if limits else None,
-        "rounds": arguments.rounds,
-        "seconds": arguments.seconds,
-        "geometric_means": {
-            peer: {"medians": medians, "leasts": leasts}
-            for peer, (medians, leasts) in _means(rows, arguments.peer).items()
-        },
-        "rows": [asdict(row) for row in rows],
-    }
+        dtype=arguments.dtype,
+        layout=arguments.layout,
+        math=arguments.math,
+        untuned=arguments.untuned,
+        threads=arguments.threads,
+        rounds=arguments.rounds,
+        seconds=arguments.seconds,
+        load=load_before,
+        peak=peak.measure(arguments.threads),
+        rows=tuple(rows),
+    )
+
+
+class Timer:
+    """The libraries' processes, and the rounds in which they are timed.
+
+    Parameters
+    ----------
+    bundle
+        A bundle's folder with a kernel for each problem.
+    peers
+        Names from `PEERS`.
+    rounds, seconds
+        Each contender is timed for `seconds` in each of `rounds` rounds.
+    threads
+        Number of threads of each library.
+    """
+
+    def __init__(self, bundle: str, peers: Sequence[str], rounds: int, seconds: float, threads: int) -> None:
+        self._bundle, self._rounds, self._seconds, self._threads = bundle, rounds, seconds, threads
+        modules = {OURS: OURS, OURS_PACKED: OURS, **{peer: PEERS[peer].module for peer in peers}}
+        # What shares a library shares its process.
+        workers: dict[str, Worker[Task, Answer]] = {}
+        for module in dict.fromkeys(modules.values()):
+            workers[module] = Worker(measure, threads)
+        self._workers = {contender: workers[module] for contender, module in modules.items()}
+
+    def rows(self, suites: dict[str, list[Problem]]) -> list[Row]:
+        """Time every problem of every suite."""
+        work = [(suite, problem) for suite, problems in suites.items() for problem in problems]
+        kernels = load(self._bundle)
+        rows = []
+        with progress_bar("timing") as progress, tempfile.TemporaryDirectory() as folder:
+            for done, (suite, problem) in enumerate(work):
+                signature = format_signature(problem)
+                progress(done, len(work), signature)
+                # Once for all: no process spends its time on it, or wakes threads for it.
+                expected = Path(folder) / "expected.npy"
+                np.save(expected, reference.compute(problem, *random_fill(problem)).astype(np.float32))
+                answers = self._time(signature, str(expected))
+                timings = {name: summarize(answer.samples) for name, answer in answers.items() if answer.samples}
+                info = kernels.lookup(problem).info
+                rows.append(
+                    Row(
+                        suite=suite,
+                        signature=signature,
+                        flops=problem.flops,
+                        nbytes=problem.nbytes,
+                        algorithm=info.algorithm,
+                        origin=info.origin,
+                        plain=timings.pop(OURS),
+                        packed=timings.pop(OURS_PACKED, None),
+                        peers=timings,
+                        unsupported={
+                            name: answer.unsupported
+                            for name, answer in answers.items()
+                            if answer.unsupported and name != OURS_PACKED
+                        },
+                    )
+                )
+        return rows
+
+    def close(self) -> None:
+        """End the processes."""
+        for worker in set(self._workers.values()):
+            worker.close()
+
+    def _time(self, signature: str, expected: str) -> dict[str, Answer]:
+        answers = {name: Answer([]) for name in self._workers}
+        for _ in range(self._rounds):
+            for name, worker in self._workers.items():
+                answer = worker.call(Task(name, signature, self._bundle, expected, self._threads, self._seconds))
+                answers[name] = Answer(answers[name].samples + answer.samples, answer.unsupported)
+        return answers
+
+
+def print_rows(result: Result) -> None:
+    """Print a line for each problem and the summary of all."""
+    names = list(dict.fromkeys(name for row in result.rows for name in row.peers))
+    table = []
+    for row in result.rows:
+        cells = [row.signature, f"{row.plain.median * 1e6:.0f}"]
+        cells.append(f"{row.packed.median * 1e6:.0f}" if row.packed else "-")
+        cells.append(f"{row.flops / row.ours / 1e9:.1f}")
+        cells.append(f"{100 * row.flops / row.ours / result.flops_limit:.0f}" if result.flops_limit else "-")
+        cells += [f"{row.peers[name].median * 1e6:.0f}" if name in row.peers else "-" for name in names]
+        cells.append("-" if row.ratio is None else f"{row.ratio:.2f}")
+        table.append(cells)
+    print_table(
+        ["signature", "us", "packed us", "GFLOP/s", "% of peak", *(f"{name} us" for name in names), "ratio"], table
+    )
+    summary = summarize_rows(result.rows)
+    if summary:
+        print(
+            f"{summary.shapes} shapes: geometric mean of (fastest peer's time / our time) {summary.mean:.3f}, "
+            f"worst {summary.worst:.3f} ({summary.worst_signature}); with plain filters {summary.plain_mean:.3f}"
+        )
+    for refusal in result.refusals:
+        print(refusal, file=sys.stderr)
 
 
 if __name__ == "__main__":

@@ -9,6 +9,8 @@ from .cpu_steps import has_block
 
 # Eight warps: two for each of a multiprocessor's four schedulers.
 THREADS = 256
+# Of the GPUs that kernels are for: 108 of an A100, 132 of an H100.
+MULTIPROCESSORS = 108
 
 
 def bind(sch: Schedule, loop: LoopRV, threads: int = THREADS) -> LoopRV:

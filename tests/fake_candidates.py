@@ -1,7 +1,8 @@
 """Candidates of a made-up search space, written in C: right ones of known speed, and every kind of bad one.
 
 The problem multiplies 64 numbers by one. A candidate's first decision is what it does, its second how many
-steps of 200 microseconds a call takes.
+steps of 200 microseconds a call takes. A fickle one takes one step where the trials
+place the arrays, and two more elsewhere.
 """
 
 from __future__ import annotations
@@ -14,6 +15,7 @@ from tvm_ffi.libinfo import find_dlpack_include_path, find_include_path
 
 from tvmconv.errors import ReplayError
 from tvmconv.evaluate import Evaluator
+from tvmconv.placements import PLACEMENTS
 from tvmconv.problem_tuner import Session, TuneResult
 from tvmconv.records import Records
 from tvmconv.search import Sketch, Space
@@ -25,9 +27,10 @@ from tvmconv.tuner import tune_all
 PROBLEM = parse_signature("conv1d-n1-i1x64-o1x64-k1-s1-d1-p0_0-g1-NXC-XIO-f32")
 TARGET = CpuTarget("fake", (), "x86-64")
 MACHINE = "fake machine"
-RIGHT, WRONG, CRASHES, HANGS, FAILS, INCOMPLETE = range(6)
+RIGHT, WRONG, CRASHES, HANGS, FAILS, INCOMPLETE, FICKLE = range(7)
 STEP_SECONDS = 2e-4
 SOURCE = r"""
+#include <stdint.h>
 #include <stdlib.h>
 #include <time.h>
 #include <tvm/ffi/c_api.h>
@@ -39,7 +42,8 @@ static long long now(void) {
 }
 int __tvm_ffi_tvmconv_kernel(void* self, const TVMFFIAny* args, int32_t count, TVMFFIAny* result) {
   float *data = tensor(args[0])->data, factor = *(float*)tensor(args[1])->data, *output = tensor(args[2])->data;
-  long long end = now() + STEPS * 200000LL;
+  int lucky = KIND == 6 && (uintptr_t)data % 4096 == TRIAL_OFFSET;
+  long long end = now() + (lucky ? 1 : KIND == 6 ? STEPS + 2 : STEPS) * 200000LL;
   if (KIND == 2) abort();
   while (KIND == 3) {}
   for (int i = 0; i < (KIND == 5 ? 63 : 64); i++) output[i] = data[i] * factor + (KIND == 1);
@@ -58,6 +62,8 @@ SPACES = {
     "good": [Space("direct", 1, "exact", (sketch(RIGHT),)), Space("grouped", 1, "exact", (sketch(RIGHT, steps=12),))],
     "bad": [Space("direct", 1, "exact", (sketch(RIGHT, WRONG, CRASHES, HANGS, FAILS, INCOMPLETE, steps=1),))],
     "hopeless": [Space("direct", 1, "exact", (sketch(WRONG, CRASHES, steps=2),))],
+    "fickle": [Space("direct", 1, "exact", (Sketch(((RIGHT, FICKLE), (3, 4)), (RIGHT, 4)),))],
+    "steady": [Space("direct", 1, "exact", (Sketch(((RIGHT,), (1,), tuple(range(24))), (RIGHT, 1, 0)),))],
     "large": [Space("direct", 1, "exact", (sketch(RIGHT, steps=100),))],
 }
 
@@ -66,15 +72,14 @@ def work(spaces: list[Space], task: Describe | Compile) -> Any:
     """Stand in for `tvmconv.replay.work`."""
     if isinstance(task, Describe):
         return spaces
-    kind, steps = task.candidate.decisions
+    kind, steps, *_ = task.candidate.decisions
     if kind == FAILS:
         raise ReplayError("this one does not compile")
     includes = [f"-I{find_include_path()}", f"-I{find_dlpack_include_path()}"]
     source = Path(task.path).with_suffix(".c")
     source.write_text(SOURCE)
-    subprocess.run(
-        ["cc", "-shared", "-fPIC", f"-DKIND={kind}", f"-DSTEPS={steps}", *includes, source, "-o", task.path], check=True
-    )
+    defines = [f"-DKIND={kind}", f"-DSTEPS={steps}", f"-DTRIAL_OFFSET={PLACEMENTS[0].offsets[0]}"]
+    subprocess.run(["cc", "-shared", "-fPIC", *defines, *includes, source, "-o", task.path], check=True)
     return None
 
 
@@ -91,6 +96,16 @@ def bad(task: Describe | Compile) -> Any:
 def hopeless(task: Describe | Compile) -> Any:
     """Work on the space without a good candidate."""
     return work(SPACES["hopeless"], task)
+
+
+def fickle(task: Describe | Compile) -> Any:
+    """Work on the space of which half is fast only where the trials place the arrays."""
+    return work(SPACES["fickle"], task)
+
+
+def steady(task: Describe | Compile) -> Any:
+    """Work on the space whose candidates are all as fast."""
+    return work(SPACES["steady"], task)
 
 
 def large(task: Describe | Compile) -> Any:

@@ -20,8 +20,8 @@ if TYPE_CHECKING:
 # An SSE register of outputs; two multiply-adds of it start in a cycle, half the rate of full vectors. With fewer
 # channels per group, lanes across groups are faster although data is copied for each of them.
 LEAST_PER_GROUP = 4
-# ``strict`` allows algorithms of class ``exact`` alone.
-MATHS = ("default", "strict")
+# ``strict`` allows algorithms of class ``exact`` alone, ``tf32`` all of them, ``default`` all but those of TF32.
+MATHS = ("default", "strict", "tf32")
 
 
 def _define(problem: Problem, target: CpuTarget, **how: Any) -> Definition:
@@ -36,24 +36,35 @@ def _define_constant(problem: Problem, target: CpuTarget) -> Definition:
     return define_constant(problem, target)
 
 
-def _define_winograd(outputs: int, problem: Problem, target: CpuTarget) -> Definition:
-    from .definitions.winograd import define_winograd
+def _define_winograd(points: int, problem: Problem, target: CpuTarget) -> Definition:
+    from .definitions.definition import define_winograd
 
-    return define_winograd(outputs, problem, target)
+    return define_winograd(problem, target, points)
 
 
 def _winograd(outputs: int) -> Algorithm:
-    cycles = partial(winograd_cycles, outputs)
+    """Return Winograd's algorithm that computes `outputs` of 3 taps, and as many points of others."""
+    points = outputs + 2
+    cycles = partial(winograd_cycles, points)
     return Algorithm(
         f"winograd{outputs}",
         1,
         "transform",
-        partial(covers_winograd, outputs),
-        lambda problem, target: cycles(problem, target) < direct_cycles(problem, target),
-        partial(_define_winograd, outputs),
+        partial(covers_winograd, points),
+        lambda problem, target: cycles(problem, target) < _exact_cycles(problem, target),
+        partial(_define_winograd, points),
         "cpu_winograd",
         cycles,
     )
+
+
+def _exact_cycles(problem: Problem, target: CpuTarget) -> float:
+    """Return the least estimate of the algorithms of class ``exact``."""
+    return (_dot_cycles if _covers_dot(problem, target) is None else direct_cycles)(problem, target)
+
+
+def _dot_cycles(problem: Problem, target: CpuTarget) -> float:
+    return direct_cycles(problem, target) / 2  # two products of each lane in a cycle
 
 
 def _define_planar(problem: Problem, target: CpuTarget) -> Definition:
@@ -135,7 +146,7 @@ def _always(problem: Problem, target: CpuTarget) -> bool:
 ALGORITHMS: tuple[Algorithm, ...] = (
     Algorithm("planar", 1, "exact", _covers_planar, _prefers_planar, _define_planar, "cpu_planar"),
     Algorithm("reduced", 1, "exact", covers_reduced, prefers_reduced, _define_reduced, "cpu_reduced"),
-    Algorithm("dot", 1, "exact", _covers_dot, _always, partial(_define, packed=2), "cpu_direct"),
+    Algorithm("dot", 1, "exact", _covers_dot, _always, partial(_define, packed=2), "cpu_direct", _dot_cycles),
     Algorithm("direct", 1, "exact", _covers_direct, _always, _define, "cpu_direct"),
     Algorithm("grouped", 1, "exact", _covers_grouped, _always, partial(_define, across=True), "cpu_grouped"),
     Algorithm("constant", 1, "exact", _covers_constant, _always, _define_constant, "cpu_constant"),
@@ -151,7 +162,7 @@ def applicable(problem: Problem, target: Target, math: str = "default") -> list[
     Parameters
     ----------
     math
-        ``"strict"``: only those of class ``exact``.
+        ``"strict"``: only those of class ``exact``. ``"tf32"``: those of class ``tf32`` too (GPUs alone have any).
 
     Raises
     ------
@@ -166,14 +177,17 @@ def applicable(problem: Problem, target: Target, math: str = "default") -> list[
 
 def allowed(algorithm: Algorithm, math: str) -> bool:
     """Whether `math` allows an algorithm."""
-    return math != "strict" or algorithm.numerical_class == "exact"
+    if math == "tf32":
+        return True
+    return algorithm.numerical_class == "exact" or (algorithm.numerical_class != "tf32" and math == "default")
 
 
 def check_math(math: str) -> None:
     """Raise TvmconvError if `math` is not one of MATHS."""
     if math not in MATHS:
         raise TvmconvError(
-            f"math is {math!r}; allowed: default (transforms such as Winograd too), strict (exact algorithms only)"
+            f"math is {math!r}; allowed: default (transforms such as Winograd too), strict (exact algorithms only), "
+            "tf32 (default, and on GPUs f32 numbers rounded to TF32 before they are multiplied)"
         )
 
 

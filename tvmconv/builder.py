@@ -17,13 +17,16 @@ from typing import TYPE_CHECKING, Any
 from . import __version__
 from .algorithms import check_math
 from .bundle import MANIFEST, Bundle, BundleTarget, Entry, read_bundle, write_manifest
-from .cpu import missing_features
+from .cuda_target import CudaTarget
 from .errors import BundleError, InvalidProblemError, TargetError, TvmconvWarning, VerificationError, missing_extra
 from .folders import link_or_copy, locked, move_into_place, staging
+from .nvcc import check_nvcc
 from .problem import Problem
 from .records import Record, Records
+from .selection import obstacle
 from .signature import format_signature
 from .target import Target
+from .transfer import adapt, donor
 from .verify import Check, check_kernel
 from .workers import run_all
 
@@ -36,7 +39,10 @@ Progress = Callable[[int, int, str], None]
 
 @dataclass(frozen=True)
 class Job:
-    """Compile `problem` for `target`, by `record` if there is one, into the bundle `folder`; check it if asked to."""
+    """Compile `problem` for `target`, by `record` if there is one, into the bundle `folder`; check it if asked to.
+
+    Without a record it takes over the schedule of `like`, another problem's record, if there is one.
+    """
 
     problem: Problem
     target: Target
@@ -44,6 +50,7 @@ class Job:
     record: Record | None
     folder: str
     check: bool
+    like: Record | None = None
 
     def __str__(self) -> str:
         return f"{format_signature(self.problem)} for {self.target.name}"
@@ -60,6 +67,7 @@ def build(
     jobs: int | None = None,
     verify: bool = True,
     records: Records | None = None,
+    transfer: bool = False,
     progress: Progress | None = None,
 ) -> Path:
     """Build kernels for `problems` into the bundle at `path`.
@@ -74,19 +82,24 @@ def build(
     path
         The bundle's folder. Missing parents are made.
     target
-        ``"host"``, an LLVM CPU name such as ``"x86-64-v4"``, or several of them for a bundle with variants.
+        ``"host"``, an LLVM CPU name such as ``"x86-64-v4"``, GPU architectures such as ``"cuda:sm_80,sm_90"``, or
+        several of them for a bundle with variants.
     trials, seconds
         Tune first, for this many schedules of each problem or for this time in all (see :func:`tvmconv.tuner.tune`).
         With neither, the best known record of a problem is used, else the default schedule of its best algorithm.
     math
         ``"strict"``: only algorithms whose answer differs from the formula in the order of the sum alone.
-        ``"default"``: also transforms (Winograd), whose measured error the manifest tells.
+        ``"default"``: also transforms (Winograd), whose measured error the manifest tells. ``"tf32"``: on GPUs also
+        f32 by tensor cores, which round factors to TF32.
     jobs
         Number of processes that compile; absent: one for each core this process may use.
     verify
         Compare each kernel that this machine can run with the reference.
     records
         The tuning records; absent: the user's and those that ship with tvmconv.
+    transfer
+        Give problems without a record the schedule of the nearest problem that has one (see `tvmconv.transfer`),
+        rather than the default schedule.
     progress
         Called as ``progress(done, total, what)`` while compiling.
 
@@ -102,9 +115,11 @@ def build(
     InvalidProblemError
         If there is no problem.
     TvmconvError
-        If `math` is not ``"default"`` or ``"strict"``.
+        If `math` is not ``"default"``, ``"strict"`` or ``"tf32"``.
     TargetError
         If a target is unknown, or this machine cannot tune for it.
+    ToolchainError
+        If there is no C compiler or, for CUDA targets, no nvcc that knows the architectures.
     BundleError
         If there is something else at `path`, or a bundle of other versions.
     VerificationError
@@ -119,14 +134,25 @@ def build(
     path = Path(path).absolute()
     _check_replaceable(path)
     targets = parse_targets(target)
+    for each in targets:
+        if isinstance(each, CudaTarget):
+            check_nvcc(each)  # before time is spent on others
     records = records or Records()
     if trials or seconds:
         tune_for(targets, problems, trials, seconds, records, math)
     path.parent.mkdir(parents=True, exist_ok=True)
     with staging(path) as folder:
         work = [
-            Job(problem, each, math, records.best(problem, each, math), str(folder), verify and runs_here)
-            for each, runs_here in ((each, not missing_features(each.features)) for each in targets)
+            Job(
+                problem,
+                each,
+                math,
+                records.best(problem, each, math),
+                str(folder),
+                verify and obstacle(_bundle_target(each)) is None,
+                donor(problem, each, math, winners),
+            )
+            for each, winners in ((each, records.winners(each, math) if transfer else []) for each in targets)
             for problem in problems
         ]
         _finish(folder, path, targets, _compile(work, jobs, progress))
@@ -193,7 +219,7 @@ def compile_job(job: Job) -> tuple[Entry, list[str]]:
         If the kernel's answer differs from the reference.
     """
     signature = format_signature(job.problem)
-    file = f"{job.target.name}/{signature}.so"
+    file = f"{job.target.folder}/{signature}.so"
     path = Path(job.folder) / file
     path.parent.mkdir(exist_ok=True)
     kernel, origin, messages = _compile_best(job, path)
@@ -211,6 +237,7 @@ def compile_job(job: Job) -> tuple[Entry, list[str]]:
         workspace_bytes=kernel.workspace_bytes,
         measured=_measured(job.record) if job.record and origin == "tuned" else None,
         error=None,
+        transferred_from=job.like.signature if job.like and origin == "transferred" else None,
     )
     if job.check:
         answer = check_kernel(Check(_bundle(Path(job.folder), [job.target]), entry))
@@ -221,9 +248,9 @@ def compile_job(job: Job) -> tuple[Entry, list[str]]:
 
 
 def _compile_best(job: Job, path: Path) -> tuple[CompiledKernel, str, list[str]]:
-    """Compile by the record, or by default if there is none that can be used; say which, and what to warn about."""
+    """Compile by the record, else by what may be taken over, else by default; say which, and what to warn about."""
     from .compiler import compile_problem, default_choice
-    from .replay import compile_recorded
+    from .replay import compile_candidate, compile_recorded, spaces_of
 
     messages: list[str] = []
     if job.record is not None:
@@ -233,6 +260,11 @@ def _compile_best(job: Job, path: Path) -> tuple[CompiledKernel, str, list[str]]
         messages = [str(warning.message) for warning in caught]
         if kernel is not None:
             return kernel, "tuned", messages
+    if job.like is not None:
+        spaces = spaces_of(job.problem, job.target, job.math)
+        candidate = adapt(job.like.candidate, spaces)
+        if candidate is not None and candidate != spaces[0].defaults[0]:
+            return compile_candidate(job.problem, job.target, candidate, path), "transferred", messages
     choice = default_choice(job.problem, job.target, job.math)
     return compile_problem(job.problem, job.target, path, choice=choice), "default", messages
 
@@ -269,9 +301,13 @@ def _bundle(folder: Path, targets: Iterable[Target], entries: Iterable[Entry] = 
         tvmconv=__version__,
         tvm=version("apache-tvm"),
         source_commit=_source_commit(),
-        targets={target.name: BundleTarget(target.kind, target.features) for target in targets},
+        targets={target.name: _bundle_target(target) for target in targets},
         entries=tuple(entries),
     )
+
+
+def _bundle_target(target: Target) -> BundleTarget:
+    return BundleTarget(target.kind, target.features)
 
 
 def _merged(new: Bundle, old: Bundle) -> Bundle:

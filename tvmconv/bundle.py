@@ -7,11 +7,12 @@ manifest.json, format version 1::
      "targets": {"znver4": {"kind": "cpu", "features": ["avx2", ...]}, ...},
      "entries": [
       {"signature": "conv2d-...", "target": "znver4", "algorithm": "direct", "definition_version": 1,
-       "numerical_class": "exact" or "transform", "origin": "default", "tuned" or "transferred",
+       "numerical_class": "exact", "tf32" or "transform", "origin": "default", "tuned" or "transferred",
        "file": "znver4/conv2d-....so", "sha256": "...", "symbol": "tvmconv_kernel",
        "packed_filter": null, "workspace_bytes": 0,
        "measured": null or {"seconds": 0.001, "machine": "...", "trials": 0},
-       "error": null or {"measure": "exact", "value": 0.0}}, ...]}
+       "error": null or {"measure": "exact", "value": 0.0},
+       "transferred_from": null or the signature of the tuned problem whose schedule this is (may be absent)}, ...]}
 
 `features` are the /proc/cpuinfo flags that the target's code may use. Files are relative, with ``/``.
 A signature occurs once a target. Unknown fields are ignored, so that a version may gain optional ones.
@@ -36,7 +37,7 @@ from .errors import BundleError
 FORMAT = "tvmconv-bundle"
 FORMAT_VERSION = 1
 MANIFEST = "manifest.json"
-NUMERICAL_CLASSES = ("exact", "transform")
+NUMERICAL_CLASSES = ("exact", "tf32", "transform")
 # The better first: tuned for this very problem, tuned for one like it, not tuned.
 ORIGINS = ("tuned", "transferred", "default")
 
@@ -66,6 +67,7 @@ class Entry:
     workspace_bytes: int
     measured: dict[str, Any] | None
     error: dict[str, Any] | None
+    transferred_from: str | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -206,7 +208,10 @@ _ENTRY_FIELDS: dict[str, tuple[str, Callable[[object], bool]]] = {
         _optional(_record(seconds=_number, machine=_text, trials=_whole)),
     ),
     "error": ("null or measure and value", _optional(_record(measure=_text, value=_number))),
+    "transferred_from": ("null or a signature", _optional(_text)),
 }
+# Absent from the bundles of earlier versions.
+_MAY_BE_ABSENT = ("transferred_from",)
 
 
 def _parse(folder: Path, document: object) -> Bundle:
@@ -256,6 +261,7 @@ def _parse_target(name: str, value: object) -> BundleTarget:
 def _parse_entry(number: int, value: object, targets: dict[str, BundleTarget]) -> Entry:
     if not isinstance(value, dict):
         raise _Malformed(f"entry {number} is {value!r}, not a table")
+    value = {**dict.fromkeys(_MAY_BE_ABSENT), **value}
     for name, (words, check) in _ENTRY_FIELDS.items():
         if name not in value:
             raise _Malformed(f"entry {number} ({value.get('signature')!r}) has no {name!r}")

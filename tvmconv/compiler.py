@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 from dataclasses import dataclass
-from pathlib import Path
+from functools import lru_cache
 from typing import Any
 
 import tvm
@@ -12,6 +12,9 @@ from tvm.s_tir import Schedule
 from tvm.s_tir.schedule import Trace
 
 from . import algorithms
+from .cuda_linker import link_cuda
+from .cuda_lowering import to_source
+from .cuda_target import CudaTarget
 from .definitions.definition import Definition
 from .linker import link
 from .lowering import PIPELINE, SYMBOL, lower, workspace_bytes
@@ -54,6 +57,15 @@ def default_choice(problem: Problem, target: Target, math: str = "default") -> C
     return Choice(algorithms.applicable(problem, target, math)[0].name)
 
 
+# All algorithms of a problem that is being tuned, whose candidates come in any order.
+@lru_cache(maxsize=8)
+def sketches_of(algorithm: str, problem: Problem, target: Target) -> tuple[Definition, tuple[Schedule, ...]]:
+    """Return an algorithm's definition of a problem and its sketches, the default first."""
+    found = algorithms.get(algorithm)
+    definition = found.define(problem, target)
+    return definition, tuple(found.sketches(definition, target))
+
+
 def schedule(problem: Problem, target: Target, choice: Choice) -> tuple[Definition, Schedule]:
     """Return the definition of a problem and its schedule by `choice`.
 
@@ -62,12 +74,10 @@ def schedule(problem: Problem, target: Target, choice: Choice) -> tuple[Definiti
     LookupError
         If the algorithm has no such sketch, or the decisions do not fit its samples.
     """
-    algorithm = algorithms.get(choice.algorithm)
-    definition = algorithm.define(problem, target)
-    sketches = algorithm.sketches(definition, target)
+    definition, sketches = sketches_of(choice.algorithm, problem, target)
     if not 0 <= choice.sketch < len(sketches):
         raise LookupError(
-            f"{algorithm.name} has {len(sketches)} sketches for this problem; there is no sketch {choice.sketch}"
+            f"{choice.algorithm} has {len(sketches)} sketches for this problem; there is no sketch {choice.sketch}"
         )
     sketch = sketches[choice.sketch]
     return definition, sketch if choice.decisions is None else decide(definition, sketch, choice.decisions)
@@ -99,10 +109,21 @@ def compile_problem(
     ----------
     choice
         The schedule; absent: the default one of the first applicable algorithm.
+
+    Raises
+    ------
+    ToolchainError
+        If the C compiler, or nvcc for a CUDA target, is missing, too old, or fails.
     """
     choice = choice or default_choice(problem, target)
     definition, scheduled = schedule(problem, target, choice)
-    module = lower(scheduled.mod, definition)
-    link(tvm.compile(module, target.tvm(), tir_pipeline=PIPELINE), Path(path))
+    if isinstance(target, CudaTarget):
+        kernel = to_source(scheduled.mod, definition, target)
+        link_cuda(kernel, problem, target, path)
+        workspace = kernel.workspace_bytes
+    else:
+        module = lower(scheduled.mod, definition)
+        link(tvm.compile(module, target.tvm(), tir_pipeline=PIPELINE), path)
+        workspace = workspace_bytes(module)
     algorithm = algorithms.get(choice.algorithm)
-    return CompiledKernel(algorithm.name, algorithm.version, algorithm.numerical_class, SYMBOL, workspace_bytes(module))
+    return CompiledKernel(algorithm.name, algorithm.version, algorithm.numerical_class, SYMBOL, workspace)

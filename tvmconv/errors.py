@@ -32,7 +32,11 @@ class BundleError(TvmconvError):
 
 
 class UnsupportedMachineError(BundleError):
-    """A bundle whose kernels need CPU features that this machine lacks."""
+    """A bundle whose kernels need CPU features or a GPU that this machine lacks."""
+
+
+class CudaError(TvmconvError, RuntimeError):
+    """The NVIDIA driver is missing or too old, finds no GPU, or failed."""
 
 
 class KernelNotFoundError(TvmconvError, LookupError):

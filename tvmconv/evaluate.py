@@ -8,15 +8,18 @@ from __future__ import annotations
 
 import queue
 import tempfile
+import time
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager
 from pathlib import Path
 from types import TracebackType
 from typing import Any
 
 from .errors import ReplayError
-from .measure import Check, Measured, Race, measure
+from .measure import Check, Measured, measure
 from .problem import Problem
+from .race import Race, Times
 from .sandbox import Sandbox, TimeoutExceededError
 from .search import Candidate, Space
 from .target import Target
@@ -43,6 +46,11 @@ class Evaluator:
         Number of threads that measured kernels use.
     work, measure
         What the processes run (functions that can be imported by name).
+
+    Attributes
+    ----------
+    spent
+        Seconds spent until now: ``"building"`` (all processes at once), ``"measuring"`` and ``"racing"``.
     """
 
     def __init__(
@@ -60,6 +68,7 @@ class Evaluator:
         self._measurer: Sandbox[Any, Any] = Sandbox(measure, threads)
         self._folder = tempfile.TemporaryDirectory(prefix="tvmconv-tune-")
         self._libraries = 0
+        self.spent = {"building": 0.0, "measuring": 0.0, "racing": 0.0}
 
     def __enter__(self) -> Evaluator:
         return self
@@ -90,8 +99,8 @@ class Evaluator:
                 built.unlink()
             yield trial
 
-    def race(self, problem: Problem, target: Target, candidates: Sequence[Candidate]) -> list[float]:
-        """Return the median seconds of candidates that worked before, measured in turns.
+    def race(self, problem: Problem, target: Target, candidates: Sequence[Candidate]) -> Times:
+        """Time candidates that worked before in turns, in several placements of the arrays.
 
         Raises
         ------
@@ -103,13 +112,23 @@ class Evaluator:
             if not isinstance(built, Path):
                 raise built
             paths.append(str(built))
-        seconds: list[float] = self._measurer.call(Race(problem, tuple(paths)), _limit(problem) * len(paths))
-        return seconds
+        with self._spending("racing"):
+            times: Times = self._measurer.call(Race(problem, tuple(paths)), _limit(problem) * len(paths))
+        return times
+
+    @contextmanager
+    def _spending(self, what: str) -> Iterator[None]:
+        start = time.monotonic()
+        try:
+            yield
+        finally:
+            self.spent[what] += time.monotonic() - start
 
     def _measure(self, problem: Problem, space: Space, candidate: Candidate, path: Path) -> Trial:
         check = Check(problem, space.numerical_class, str(path))
         try:
-            measured: Measured = self._measurer.call(check, _limit(problem))
+            with self._spending("measuring"):
+                measured: Measured = self._measurer.call(check, _limit(problem))
         except (WorkerDiedError, TimeoutExceededError) as error:
             return Trial(candidate, space.version, _status(error), None, str(error)[-_DETAIL:])
         if measured.wrong:
@@ -140,7 +159,8 @@ class Evaluator:
             tasks.append(Compile(problem, target, candidate, f"{self._folder.name}/{self._libraries}.so"))
         pool = ThreadPoolExecutor(len(self._builders))
         try:
-            return list(pool.map(compile_one, tasks))
+            with self._spending("building"):
+                return list(pool.map(compile_one, tasks))
         finally:
             pool.shutdown(cancel_futures=True)
 

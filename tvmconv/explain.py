@@ -7,11 +7,12 @@ import shlex
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, fields
 from math import log
+from typing import Any
 
-from .bundle import Bundle, Entry
+from .bundle import Bundle, BundleTarget, Entry
 from .errors import KernelNotFoundError, TvmconvError, UnsupportedMachineError
 from .problem import Problem
-from .selection import obstacle, rank
+from .selection import MACHINE_CODE, Device, Table, code_for, obstacle, obstacle_on, rank
 from .signature import format_signature, parse_signature
 
 
@@ -25,6 +26,7 @@ class Variant:
     origin: str
     taken: bool
     reason: str
+    transferred_from: str | None
 
 
 @dataclass(frozen=True, slots=True)
@@ -44,16 +46,19 @@ class Explanation:
     ----------
     signature
         What was asked for.
+    devices
+        For which devices: ``"the CPU"``, or a GPU such as ``"cuda:0 (NVIDIA H200, sm_90)"``.
     variants
-        Every kernel of the bundles for it; at most one is taken.
+        Every kernel of the bundles for it; at most one a device is taken.
     nearest, differences
-        On a miss: the most similar signature that this machine can run (None: there is none), and the
+        On a miss: the most similar signature that the devices can run (None: there is none), and the
         fields in which it differs.
     command
         On a miss: the command that adds the kernel.
     """
 
     signature: str
+    devices: tuple[str, ...]
     variants: tuple[Variant, ...]
     nearest: str | None = None
     differences: tuple[Difference, ...] = ()
@@ -65,59 +70,107 @@ class Explanation:
         return any(variant.taken for variant in self.variants)
 
 
-def explain(problem: Problem, bundles: Sequence[Bundle], taken: Mapping[str, tuple[Bundle, Entry]]) -> Explanation:
-    """Explain what `bundles` have for `problem`, where `taken` is what :func:`tvmconv.selection.take_best` gave."""
+def explain(problem: Problem, bundles: Sequence[Bundle], tables: Mapping[Device, Table]) -> Explanation:
+    """Explain what `bundles` have for `problem` on some devices.
+
+    Parameters
+    ----------
+    tables
+        For each of the devices, what :func:`tvmconv.selection.take_best` gave.
+    """
     signature = format_signature(problem)
-    best = taken.get(signature)
+    devices = tuple(map(_name, tables))
     variants = tuple(
-        _variant(bundle, entry, best) for bundle in bundles for entry in bundle.entries if entry.signature == signature
+        _variant(bundle, entry, tables)
+        for bundle in bundles
+        for entry in bundle.entries
+        if entry.signature == signature
     )
-    if best is not None:
-        return Explanation(signature, variants)
-    command = f"tvmconv build {signature} -o {shlex.quote(str(bundles[0].path))}"
-    nearest = _nearest(signature, taken)
+    if any(variant.taken for variant in variants):
+        return Explanation(signature, devices, variants)
+    command = f"tvmconv build {signature} {_option(next(iter(tables)))}-o {shlex.quote(str(bundles[0].path))}"
+    nearest = _nearest(signature, (candidate for table in tables.values() for candidate in table))
     if nearest is None:
-        return Explanation(signature, variants, command=command)
+        return Explanation(signature, devices, variants, command=command)
     other = parse_signature(nearest)
     pairs = ((field.name, getattr(problem, field.name), getattr(other, field.name)) for field in fields(Problem))
     differences = tuple(Difference(name, asked, has) for name, asked, has in pairs if asked != has)
-    return Explanation(signature, variants, nearest, differences, command)
+    return Explanation(signature, devices, variants, nearest, differences, command)
 
 
-def not_found(explanation: Explanation) -> TvmconvError:
-    """Return the error for a miss."""
+def not_found(explanation: Explanation, device: Device = None) -> TvmconvError:
+    """Return the error for a miss on one device."""
     if explanation.variants:
         reasons = "; ".join(f"{v.target} in {v.bundle}: {v.reason}" for v in explanation.variants)
         return UnsupportedMachineError(
-            f"this machine can run no kernel for {explanation.signature} ({reasons}); add one with: {explanation.command}"
+            f"{_name(device)} can run no kernel for {explanation.signature} ({reasons}); add one with: {explanation.command}"
         )
     if explanation.nearest is None:
-        nearest = "the bundle is empty"
+        nearest = "the bundle is empty" if device is None else f"there are none for {device}"
     else:
         differ = ", ".join(
             f"{d.field} is {_plain(d.nearest)} instead of {_plain(d.asked)}" for d in explanation.differences
         )
         nearest = f"the nearest is {explanation.nearest}, where {differ}"
-    return KernelNotFoundError(f"no kernel for {explanation.signature}; {nearest}. Add it with: {explanation.command}")
+    on = "" if device is None else f" on {device}"
+    return KernelNotFoundError(
+        f"no kernel for {explanation.signature}{on}; {nearest}. Add it with: {explanation.command}"
+    )
 
 
-def _variant(bundle: Bundle, entry: Entry, best: tuple[Bundle, Entry] | None) -> Variant:
+def _name(device: Device) -> str:
+    return "this machine's CPU" if device is None else str(device)
+
+
+def _option(device: Device) -> str:
+    return "" if device is None else f"--target cuda:sm_{device.architecture} "
+
+
+def _variant(bundle: Bundle, entry: Entry, tables: Mapping[Device, Table]) -> Variant:
+    """Say for which of the devices an entry is taken, or why for none."""
     target = bundle.targets[entry.target]
-    hindrance = obstacle(target)
-    taken = best is not None and entry is best[1]
-    if hindrance is not None:
-        reason = hindrance
-    elif taken or best is None:
-        reason = f"this machine has the {len(target.features)} CPU features it needs, and no better variant was found"
-    else:
-        reason = f"{best[1].target} in {best[0].path} is better: {_advantage(rank(*best), rank(bundle, entry))}"
-    return Variant(str(bundle.path), entry.target, entry.algorithm, entry.origin, taken, reason)
+    taken, rejected = [], []
+    for device, table in tables.items():
+        if (target.kind == "cpu") != (device is None):
+            continue
+        hindrance, best = obstacle_on(target, device), table.get(entry.signature)
+        if hindrance is not None:
+            rejected.append(hindrance)
+        elif best is None or entry is best[1]:
+            taken.append(f"{_fitness(target, device)}, and no better variant was found")
+        else:
+            advantage = _advantage(rank(*best, device), rank(bundle, entry, device))
+            rejected.append(f"{best[1].target} in {best[0].path} is better: {advantage}")
+    if not taken and not rejected:
+        rejected = [obstacle(target) or f"it is for {_kind(target)}, and {_kind_of(tables)} is asked for"]
+    reason = "; ".join(taken or rejected)
+    return Variant(
+        str(bundle.path), entry.target, entry.algorithm, entry.origin, bool(taken), reason, entry.transferred_from
+    )
 
 
-def _advantage(better: tuple[float, ...], worse: tuple[float, ...]) -> str:
+def _fitness(target: BundleTarget, device: Device) -> str:
+    code = None if device is None else code_for(target, device)
+    if code is None:
+        return f"this machine has the {len(target.features)} CPU features it needs"
+    what, architecture = code
+    return f"{device} runs its {'machine code' if what == MACHINE_CODE else 'PTX'} for sm_{-architecture}"
+
+
+def _kind(target: BundleTarget) -> str:
+    return "CPUs" if target.kind == "cpu" else "GPUs"
+
+
+def _kind_of(tables: Mapping[Device, Table]) -> str:
+    return "one for CPUs" if None in tables else "one for GPUs"
+
+
+def _advantage(better: tuple[Any, ...], worse: tuple[Any, ...]) -> str:
     """Say by which item of their ranks one variant is better than another."""
     if better[0] != worse[0]:
-        return f"it uses {-better[0]} CPU features, this one {-worse[0]}"
+        if isinstance(better[0], int):
+            return f"it uses {-better[0]} CPU features, this one {-worse[0]}"
+        return "its code is made for an architecture nearer to this GPU's"
     if better[1] != worse[1]:
         return "it is tuned for this problem" if better[1] == 0 else "it is tuned for a problem like this"
     return "it was measured faster" if better[2] != worse[2] else "it comes first"

@@ -10,7 +10,8 @@ import numpy as np
 
 from .arrays import KERNEL_TYPES, kernel_input, kernel_output, result
 from .bundle import Bundle, Entry
-from .errors import BundleError, InputError
+from .errors import InputError
+from .library import load_function
 from .signature import parse_signature
 
 # The launcher that is linked into each library has this twin of the kernel, which takes the number of threads first.
@@ -94,14 +95,7 @@ class Kernel:
 
     def _load(self) -> Callable[..., object]:
         """Load the library. Threads that come here together load it together, which does no harm."""
-        path = self._bundle.library(self.info)
-        import tvm_ffi
-
         symbol = self.info.symbol if self._threads is None else self.info.symbol + _WITH_THREADS
-        try:
-            function = tvm_ffi.load_module(path)[symbol]
-        except (AttributeError, RuntimeError, OSError) as error:
-            hint = "; install GNU OpenMP (Debian, Ubuntu: apt install libgomp1)" if "libgomp" in str(error) else ""
-            raise BundleError(f"cannot load {symbol} from {path}: {str(error).strip()}{hint}") from error
+        function = load_function(self._bundle, self.info, symbol)
         self._function = function if self._threads is None else partial(function, self._threads)
         return self._function

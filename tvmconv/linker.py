@@ -9,7 +9,6 @@ from __future__ import annotations
 import os
 import tempfile
 from functools import cache
-from importlib.resources import files
 from pathlib import Path
 from typing import Any
 
@@ -19,18 +18,20 @@ from .toolchain import run_compiler
 # four slots of every library it can find them in; hidden, they stay ours.
 _EXPORTS = "{ global: __tvm_ffi_*; local: *; };\n"
 # As build-id and debug sections carry nothing a caller needs, they cannot differ between two builds.
-# nodelete: OpenMP's idle workers wait inside its library, which must therefore outlive the last kernel.
+# nodelete: OpenMP's idle workers wait inside its library, which must therefore outlive the last kernel; and a GPU
+# that kernels were loaded on keeps them.
 _LINK_FLAGS = (
     "-shared",
-    "-fopenmp",
     "-Wl,--build-id=none",
     "-Wl,--strip-all",
     "-Wl,--hash-style=gnu",
     "-Wl,--as-needed",
     "-Wl,-z,nodelete",
     "-fno-use-linker-plugin",
+    "-Wl,--version-script=exports.map",
 )
-_COMPILE_FLAGS = ("-std=gnu11", "-O2", "-g0", "-fPIC", "-fopenmp", "-fvisibility=hidden", "-Wall", "-Werror")
+RUNTIME = Path(__file__).parent / "runtime"
+COMPILE_FLAGS = ("-std=gnu11", "-O2", "-g0", "-fPIC", "-fvisibility=hidden", "-Wall", "-Werror")
 
 
 def link(executable: Any, path: str | os.PathLike[str]) -> None:
@@ -54,21 +55,29 @@ def link(executable: Any, path: str | os.PathLike[str]) -> None:
         work = Path(folder)
         executable.mod.write_to_file(str(work / "kernel.o"))
         (work / "launcher.o").write_bytes(_launcher_object())
-        (work / "exports.map").write_text(_EXPORTS)
-        # Names relative to the folder: its own name must not reach the linker.
-        command = (*_LINK_FLAGS, "-Wl,--version-script=exports.map", "-o", "kernel.so", "kernel.o", "launcher.o")
-        run_compiler(command, work)
-        os.replace(work / "kernel.so", path)
+        link_objects(work, ("-fopenmp", "kernel.o", "launcher.o"), path)
+
+
+def link_objects(work: Path, arguments: tuple[str, ...], path: Path) -> None:
+    """Link what `arguments` name in the folder `work` into the library `path`, which is replaced whole."""
+    (work / "exports.map").write_text(_EXPORTS)
+    # Names relative to the folder: its own name must not reach the linker.
+    run_compiler((*_LINK_FLAGS, *arguments, "-o", "kernel.so"), work)
+    os.replace(work / "kernel.so", path)
 
 
 @cache
 def _launcher_object() -> bytes:
-    """Compile runtime/launcher.c, once a process."""
+    return compile_runtime("launcher.c", "-fopenmp")
+
+
+def compile_runtime(name: str, *flags: str) -> bytes:
+    """Compile a C file of `tvmconv/runtime`, which may include the others and the headers of tvm-ffi."""
     from tvm_ffi.libinfo import find_dlpack_include_path, find_include_path
 
-    includes = (f"-I{find_include_path()}", f"-I{find_dlpack_include_path()}")
+    includes = (f"-I{find_include_path()}", f"-I{find_dlpack_include_path()}", f"-I{RUNTIME}")
     with tempfile.TemporaryDirectory(prefix="tvmconv-") as folder:
         work = Path(folder)
-        (work / "launcher.c").write_bytes(files("tvmconv.runtime").joinpath("launcher.c").read_bytes())
-        run_compiler((*_COMPILE_FLAGS, *includes, "-c", "launcher.c", "-o", "launcher.o"), work)
-        return (work / "launcher.o").read_bytes()
+        (work / name).write_bytes((RUNTIME / name).read_bytes())
+        run_compiler((*COMPILE_FLAGS, *flags, *includes, "-c", name, "-o", "object.o"), work)
+        return (work / "object.o").read_bytes()

@@ -1,4 +1,4 @@
-"""The machine's limits, measured: f32 multiply-adds and memory reads a second, with all threads.
+"""The machine's limits, measured: multiply-adds a second, and reads from memory and from the cache, with all threads.
 
 A small C program finds them, so this needs the C compiler of the machine; without one they are unknown.
 """
@@ -23,8 +23,10 @@ FLAGS = ("-O3", "-march=native", "-ffp-contract=fast", "-fopenmp", "-shared", "-
 # About 10 ms a run on a 3 GHz core, twenty runs: long enough to leave the idle clock.
 STEPS = 2**20
 SECONDS = 0.3
-# Larger than any cache it should not measure.
-READ_FLOATS = 2**26
+# 256 MiB: larger than any cache that a memory's bandwidth must not come from. 4 MiB: larger than a core's own caches,
+# smaller than the last one, and about what a layer reads and writes; where that is called again and again, as here and
+# in a benchmark, the cache holds it.
+MEMORY_FLOATS, CACHE_FLOATS = 2**26, 2**20
 
 
 @dataclass(frozen=True)
@@ -35,14 +37,20 @@ class Peak:
     ----------
     flops
         Floating point operations a second in f32, a multiply-add counted as two.
+    bf16_flops
+        The same by the bf16 dot product of AVX512-BF16; None where the CPU, or the compiler, has none.
     bandwidth
         Bytes read from memory a second.
+    cache_bandwidth
+        Bytes read a second from 4 MiB that were read before.
     threads
         Number of threads that were used.
     """
 
     flops: float
+    bf16_flops: float | None
     bandwidth: float
+    cache_bandwidth: float
     threads: int
 
 
@@ -61,15 +69,25 @@ def measure(threads: int) -> Peak | None:
         except ToolchainError:
             return None
         library = ctypes.CDLL(str(Path(folder) / "peak.so"))
-    operations, reads = library.tvmconv_operations_per_second, library.tvmconv_bytes_per_second
-    operations.restype = reads.restype = ctypes.c_double
+    operations, dots = library.tvmconv_operations_per_second, library.tvmconv_bf16_operations_per_second
+    reads = library.tvmconv_bytes_per_second
+    operations.restype = dots.restype = reads.restype = ctypes.c_double
     pointer, sink = ctypes.c_void_p, ctypes.byref(ctypes.c_float())
     # The factor, the addend, and where the twelve sums start.
     numbers = np.array([1.0, 1e-30, *range(12)], dtype=np.float32)
-    data = np.ones(READ_FLOATS, dtype=np.float32)
+    data = np.ones(MEMORY_FLOATS, dtype=np.float32)
+
+    def computing(function: Callable[..., float]) -> float:
+        return _best(lambda: function(threads, ctypes.c_int64(STEPS), pointer(numbers.ctypes.data), sink))
+
+    def reading(count: int) -> float:
+        return _best(lambda: reads(threads, pointer(data.ctypes.data), ctypes.c_int64(count), sink))
+
     return Peak(
-        flops=_best(lambda: operations(threads, ctypes.c_int64(STEPS), pointer(numbers.ctypes.data), sink)),
-        bandwidth=_best(lambda: reads(threads, pointer(data.ctypes.data), ctypes.c_int64(data.size), sink)),
+        flops=computing(operations),
+        bf16_flops=computing(dots) or None,
+        bandwidth=reading(MEMORY_FLOATS),
+        cache_bandwidth=reading(CACHE_FLOATS),
         threads=threads,
     )
 

@@ -1,30 +1,35 @@
-"""One problem tuned: candidates searched and measured, the fastest compared in turns, the winner recorded."""
+"""One problem tuned: candidates searched and measured, the fastest raced, the winner recorded."""
 
 from __future__ import annotations
 
 import time
 import warnings
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import datetime, timezone
 from importlib.metadata import version
 from math import inf
+from statistics import median
 
 from . import __version__
 from .errors import TvmconvError, TvmconvWarning
 from .evaluate import Evaluator
+from .finals import GAIN, podium
 from .problem import Problem
 from .records import Record, Records
 from .search import Candidate, Search, Space
 from .signature import format_signature
 from .target import Target
+from .transfer import adapt, nearest
 from .trials import Trial, TrialLog
 
 # Built together, then measured one by one. Not the number of cores: the search would differ between machines.
 BATCH = 16
 FINALISTS = 4
-# The default schedule wins against one that is faster by less than this.
-GAIN = 0.01
+# Schedules of other problems that the search begins with.
+STARTS = 3
+# What a candidate must gain to count as progress: less cannot win the race.
+PROGRESS = GAIN
 
 
 @dataclass(frozen=True)
@@ -87,6 +92,8 @@ class ProblemTuner:
         The problem.
     trials
         Every candidate measured until now.
+    exhausted
+        Whether the search has found nothing left to measure.
     """
 
     def __init__(self, session: Session, problem: Problem) -> None:
@@ -95,6 +102,12 @@ class ProblemTuner:
         self._spaces: list[Space] = session.evaluator.spaces(problem, session.target, session.math)
         self._log = TrialLog(session.records.folder, problem, session.target, session.machine)
         self.trials = {trial.candidate: trial for trial in self._log.read(self._spaces)}
+        near = nearest(problem, session.records.winners(session.target, session.math))
+        adapted = (adapt(record.candidate, self._spaces) for record in near)
+        self._starts = list(dict.fromkeys(filter(None, adapted)))[:STARTS]
+        self.exhausted = False
+        self._raced: list[Candidate] = []
+        self._records: list[Record] = []
 
     @property
     def default(self) -> Candidate:
@@ -106,10 +119,17 @@ class ProblemTuner:
         """Seconds of the fastest candidate."""
         return min((trial.cost for trial in self.trials.values()), default=inf)
 
-    def tune(self, wanted: float, deadline: float, report: Callable[[], None]) -> TuneResult:
-        """Measure until there are `wanted` trials or the deadline has passed; record the winner."""
+    def is_done(self, wanted: float) -> bool:
+        """Whether there is nothing left to measure up to `wanted` trials."""
+        return self.exhausted or len(self.trials) >= wanted
+
+    def tune(self, wanted: float, deadline: float, report: Callable[[], None], patience: float = inf) -> TuneResult:
+        """Measure until there are `wanted` trials or the deadline has passed; record the winner.
+
+        Also stop when the last `patience` candidates gave no progress.
+        """
         try:
-            self._search(wanted, deadline, report)
+            self._search(wanted, deadline, report, patience)
         except KeyboardInterrupt:
             self._crown()
             raise
@@ -117,13 +137,14 @@ class ProblemTuner:
         failures = tuple(trial for trial in self.trials.values() if trial.status != "ok")
         return TuneResult(self.problem, record, len(self.trials), failures)
 
-    def _search(self, wanted: float, deadline: float, report: Callable[[], None]) -> None:
-        search = Search(
-            self._spaces, self._session.seed, {trial.candidate: trial.cost for trial in self.trials.values()}
-        )
+    def _search(self, wanted: float, deadline: float, report: Callable[[], None], patience: float) -> None:
+        measured = {trial.candidate: trial.cost for trial in self.trials.values()}
+        search = Search(self._spaces, self._session.seed, measured, self._starts)
+        reached, since = self.best, 0
         while len(self.trials) < wanted and (time.monotonic() < deadline or not self.trials):
             candidates = search.propose(int(min(BATCH, wanted - len(self.trials))))
             if not candidates:
+                self.exhausted = True
                 return
             for trial in self._session.evaluator.trials(self.problem, self._session.target, self._spaces, candidates):
                 self._log.append(trial)
@@ -132,15 +153,16 @@ class ProblemTuner:
                 if trial.status in ("wrong", "crashed"):
                     self._warn(f"{trial.candidate} is rejected, {trial.status}: {trial.detail}")
                 report()
+                since += 1
+                if trial.cost < reached * (1 - PROGRESS):
+                    reached, since = trial.cost, 0
                 if time.monotonic() >= deadline:
                     return
+            if since >= patience:
+                return
 
     def _crown(self) -> Record | None:
-        """Compare the fastest trials and the default in turns; record the winner, and other algorithms' best.
-
-        Another algorithm's best is of use when the winner's definition changes, if it beats the default; an exact
-        algorithm's best is of use with strict math in any case.
-        """
+        """Race the fastest trials and the defaults; record the winner, and the best of other algorithms."""
         old = self._session.records.best(self.problem, self._session.target, self._session.math)
         if old is not None and old.trials == len(self.trials) and old.machine == self._session.machine:
             return old
@@ -148,38 +170,39 @@ class ProblemTuner:
         if not finalists:
             self._warn("no candidate works, so nothing is recorded")
             return None
+        if finalists == self._raced:
+            self._records = [replace(record, trials=len(self.trials)) for record in self._records]
+            self._session.records.put(self._records)
+            return self._records[0]
         try:
-            medians = self._session.evaluator.race(self.problem, self._session.target, finalists)
+            times = self._session.evaluator.race(self.problem, self._session.target, finalists)
         except TvmconvError as error:
-            self._warn(f"the final comparison failed, so nothing is recorded: {error}")
+            self._warn(f"the final race failed, so nothing is recorded: {error}")
             return None
-        seconds = dict(zip(finalists, medians, strict=True))
-        default = seconds.get(self.default)
-        exact = {space.algorithm for space in self._spaces if space.numerical_class == "exact"}
-        ranked = sorted(finalists, key=seconds.__getitem__)
-        if default is not None and default * (1 - GAIN) <= seconds[ranked[0]]:
-            ranked = [self.default, *(each for each in ranked if each.algorithm in exact - {self.default.algorithm})]
-        winners: dict[str, Record] = {}
-        for candidate in ranked:
-            if default is None or seconds[candidate] <= default or candidate.algorithm in exact:
-                winners.setdefault(candidate.algorithm, self._record(candidate, seconds[candidate], default))
-        self._session.records.put(winners.values())
-        return winners[ranked[0].algorithm]
+        placed = dict(zip(finalists, times.seconds, strict=True))
+        default = median(placed[self.default]) if self.default in placed else None
+        self._raced = finalists
+        self._records = [
+            self._record(candidate, median(placed[candidate]), default, rank)
+            for rank, candidate in enumerate(podium(placed, self._spaces, times.again))
+        ]
+        everyone = {(format_signature(self.problem), space.algorithm, space.version) for space in self._spaces}
+        self._session.records.put(self._records, beaten=everyone - {record.key for record in self._records})
+        return self._records[0]
 
     def _finalists(self) -> list[Candidate]:
-        """Return the fastest trials, every algorithm's fastest, and the default, of those that work."""
-        working = sorted(
-            (trial for trial in self.trials.values() if trial.status == "ok"), key=lambda trial: trial.cost
-        )
-        chosen = [trial.candidate for trial in working[:FINALISTS]]
-        algorithms = {candidate.algorithm for candidate in chosen}
-        for trial in working:
-            if trial.candidate.algorithm not in algorithms or trial.candidate == self.default:
-                algorithms.add(trial.candidate.algorithm)
-                chosen.append(trial.candidate)
-        return list(dict.fromkeys(chosen))
+        """Return what takes part in the race, of the trials that work.
 
-    def _record(self, candidate: Candidate, seconds: float, default_seconds: float | None) -> Record:
+        The default; the fastest; the default of strict math; every algorithm's fastest.
+        """
+        ok = (trial for trial in self.trials.values() if trial.status == "ok")
+        working = [trial.candidate for trial in sorted(ok, key=lambda trial: trial.cost)]
+        strict = [space.defaults[0] for space in self._spaces if space.numerical_class == "exact"][:1]
+        best = {candidate.algorithm: candidate for candidate in reversed(working)}
+        chosen = [self.default, *working[:FINALISTS], *strict, *best.values()]
+        return [candidate for candidate in dict.fromkeys(chosen) if candidate in working]
+
+    def _record(self, candidate: Candidate, seconds: float, default_seconds: float | None, rank: int) -> Record:
         return Record(
             signature=format_signature(self.problem),
             target=self._session.target.name,
@@ -194,6 +217,7 @@ class ProblemTuner:
             machine=self._session.machine,
             date=datetime.now(timezone.utc).date().isoformat(),
             tools={"tvmconv": __version__, "apache-tvm": version("apache-tvm")},
+            rank=rank,
         )
 
     def _warn(self, text: str) -> None:

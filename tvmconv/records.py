@@ -8,7 +8,7 @@ problem (`tvmconv.trials`).
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Collection, Iterable, Mapping
 from dataclasses import asdict, dataclass
 from importlib.resources import files
 from pathlib import Path
@@ -23,6 +23,7 @@ from .signature import format_signature, parse_signature
 from .target import Target
 
 FILE = "records.jsonl"
+Key = tuple[str, str, int]  # signature, algorithm, version
 _KINDS: dict[str, tuple[type, ...]] = {
     "signature": (str,),
     "target": (str,),
@@ -37,12 +38,13 @@ _KINDS: dict[str, tuple[type, ...]] = {
     "machine": (str,),
     "date": (str,),
     "tools": (dict,),
+    "rank": (int,),
 }
 
 
 @dataclass(frozen=True)
 class Record:
-    """The fastest schedule that one algorithm was seen to have for a problem on a target.
+    """What one algorithm was seen to do best for a problem on a target.
 
     Attributes
     ----------
@@ -53,7 +55,7 @@ class Record:
     sketch, decisions
         The schedule (see `tvmconv.search.Candidate`).
     seconds
-        A call of it, the median.
+        A call of it, the median over several placements of the arrays (`tvmconv.race`).
     default_seconds
         A call of the schedule for zero trials, measured in turns with it; None if that one failed.
     trials
@@ -66,6 +68,8 @@ class Record:
         Of the measurement, like ``2026-01-31``.
     tools
         Versions of what compiled it.
+    rank
+        0: it won. Above: the best of another algorithm, for when the winner's cannot be used.
     """
 
     signature: str
@@ -81,6 +85,7 @@ class Record:
     machine: str
     date: str
     tools: Mapping[str, str]
+    rank: int = 0
 
     @property
     def candidate(self) -> Candidate:
@@ -88,7 +93,7 @@ class Record:
         return Candidate(self.algorithm, self.sketch, self.decisions)
 
     @property
-    def key(self) -> tuple[str, str, int]:
+    def key(self) -> Key:
         """What tells it from the other records of its target."""
         return (self.signature, self.algorithm, self.version)
 
@@ -109,22 +114,30 @@ class Records:
         self._tables: dict[tuple[Path, str], dict[str, list[Record]]] = {}
 
     def best(self, problem: Problem, target: Target, math: str = "default") -> Record | None:
-        """Return the fastest usable record of `problem` on `target`; the user's before the shipped.
+        """Return the best usable record of `problem` on `target`; the user's before the shipped.
 
         Records of another version of an algorithm's definition are not usable, nor those of algorithms that `math`
         excludes (see `tvmconv.algorithms.applicable`). Malformed lines are left out with a
         warning that names file and line.
         """
-        signature = format_signature(problem)
+        return self._best(format_signature(problem), target, math)
+
+    def winners(self, target: Target, math: str = "default") -> list[Record]:
+        """Return what :meth:`best` does for every problem that has a record, in the order of their signatures."""
+        tables = [self._table(folder, target.name) for folder in (self.folder, shipped_folder())]
+        found = (self._best(signature, target, math) for signature in sorted({*tables[0], *tables[1]}))
+        return [record for record in found if record is not None]
+
+    def _best(self, signature: str, target: Target, math: str) -> Record | None:
         for folder in (self.folder, shipped_folder()):
             records = self._table(folder, target.name).get(signature, [])
             usable = [record for record in records if record.version == _version(record.algorithm, math)]
             if usable:
-                return min(usable, key=lambda record: record.seconds)
+                return min(usable, key=lambda record: (record.rank, record.seconds))
         return None
 
-    def put(self, records: Iterable[Record]) -> None:
-        """Write records to the user's folder, in place of those of the same signature, algorithm and version."""
+    def put(self, records: Iterable[Record], beaten: Collection[Key] = ()) -> None:
+        """Write records to the user's folder, in place of those with the same key; remove those with `beaten` keys."""
         by_target: dict[str, list[Record]] = {}
         for record in records:
             by_target.setdefault(record.target, []).append(record)
@@ -133,6 +146,7 @@ class Records:
             with jsonlines.lock(path):
                 old, malformed = jsonlines.read(path, _parser(target))
                 kept = {record.key: record for record in (*old, *new)}
+                kept = {key: record for key, record in kept.items() if key not in beaten}
                 jsonlines.write(path, (asdict(kept[key]) for key in sorted(kept)), malformed)
             self._tables.pop((self.folder, target), None)
 
@@ -179,7 +193,8 @@ def parse_record(value: Any, target: str) -> Record:
     ValueError
         If it is none.
     """
-    known = jsonlines.fields(value, _KINDS)
+    # Records of the first release had no rank.
+    known = jsonlines.fields({"rank": 0, **value} if isinstance(value, dict) else value, _KINDS)
     if known["target"] != target:
         raise ValueError(f"its target is {value['target']!r}, but it lies in the folder of {target!r}")
     parse_signature(known["signature"])  # a SignatureError is a ValueError

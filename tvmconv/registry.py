@@ -4,17 +4,21 @@ from __future__ import annotations
 
 import marshal
 import os
+import re
 from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
 from . import ops
 from .arrays import view
 from .bundle import Bundle, read_bundle
-from .errors import InputError
+from .cuda import Gpu, survey
+from .cuda_kernel import CudaKernel
+from .device_arrays import dtype_of, location, same_gpu
+from .errors import InputError, UnsupportedMachineError
 from .explain import Explanation, explain, not_found
 from .kernel import Kernel
 from .problem import Problem
-from .selection import take_best
+from .selection import Device, Table, check_usable, take_best
 from .signature import format_signature, parse_signature
 
 MAX_THREADS = 1024
@@ -34,10 +38,11 @@ def load(*paths: str | os.PathLike[str], threads: int | None = None) -> Registry
     Parameters
     ----------
     paths
-        The bundles' folders. Where several have a kernel for one problem, the most specific that this
-        machine runs is taken: the most CPU features, then tuned before untuned, then the earlier bundle.
+        The bundles' folders. Where several have a kernel for one problem, the most specific that a
+        device runs is taken: the most CPU features, on a GPU the code of the nearest architecture, then tuned before
+        untuned, then the earlier bundle.
     threads
-        Number of threads of each call; None: as many as OpenMP gives (``OMP_NUM_THREADS``, else all
+        Number of threads of each call on the CPU; None: as many as OpenMP gives (``OMP_NUM_THREADS``, else all
         processors).
 
     Raises
@@ -45,7 +50,7 @@ def load(*paths: str | os.PathLike[str], threads: int | None = None) -> Registry
     BundleError
         If a folder is no bundle, or its manifest is damaged, foreign or unsafe.
     UnsupportedMachineError
-        If all kernels of a bundle need CPU features that this machine lacks.
+        If all kernels of a bundle need CPU features or a GPU that this machine lacks.
     InputError
         If `threads` is not a positive number.
     """
@@ -57,8 +62,8 @@ def load(*paths: str | os.PathLike[str], threads: int | None = None) -> Registry
 class Registry:
     """The kernels of some bundles that this machine can run. Made by :func:`load`.
 
-    It is a read-only mapping from signatures to kernels. Calls are safe from several threads and after
-    ``fork``.
+    It is a read-only mapping from signatures to kernels: the CPU's, or the first GPU's that has one where the CPU has
+    none. Calls run where their arrays are. Calls are safe from several threads, and those of CPU kernels after ``fork``.
     """
 
     def __init__(self, bundles: Sequence[Bundle], *, threads: int | None = None) -> None:
@@ -66,51 +71,83 @@ class Registry:
             raise InputError(f"threads is {threads!r}; it must be None or a number from 1 to {MAX_THREADS}")
         self.bundles = tuple(bundles)
         self.threads = threads
-        self._taken = take_best(self.bundles)
-        self._kernels: dict[str, Kernel] = {}
-        self._calls: dict[Any, Kernel] = {}
+        for bundle in self.bundles:
+            check_usable(bundle)
+        # The GPUs' are made when they are first asked for.
+        self._tables: dict[Device, Table] = {None: take_best(self.bundles)}
+        self._has_cuda = any(target.kind == "cuda" for bundle in bundles for target in bundle.targets.values())
+        self._kernels: dict[tuple[str, Device], Kernel | CudaKernel] = {}
+        self._calls: dict[Any, Kernel | CudaKernel] = {}
 
     def __len__(self) -> int:
-        return len(self._taken)
+        return sum(1 for _ in self)
 
     def __iter__(self) -> Iterator[str]:
-        return iter(self._taken)
+        return iter(dict.fromkeys(signature for table in self._all_tables().values() for signature in table))
 
     def __contains__(self, key: object) -> bool:
-        """Whether there is a kernel for a signature or a Problem."""
+        """Whether there is a kernel for a signature or a Problem, on any device."""
         if isinstance(key, Problem):
             key = format_signature(key)
-        return isinstance(key, str) and key in self._taken
+        return isinstance(key, str) and any(key in table for table in self._all_tables().values())
 
-    def __getitem__(self, key: str | Problem) -> Kernel:
+    def __getitem__(self, key: str | Problem) -> Kernel | CudaKernel:
         """Return the kernel of a signature or a Problem; errors as for :meth:`lookup`, and SignatureError."""
-        if isinstance(key, str) and key in self._taken:
-            return self._kernel(key)
+        if isinstance(key, str) and key in self._tables[None]:
+            return self._kernel(key, None)
         return self.lookup(key if isinstance(key, Problem) else parse_signature(key))
 
-    def lookup(self, problem: Problem) -> Kernel:
+    def lookup(self, problem: Problem, device: Any = None) -> Kernel | CudaKernel:
         """Return the kernel that computes `problem`.
+
+        Parameters
+        ----------
+        device
+            ``"cpu"``, ``"cuda"``, ``"cuda:1"``, or a torch.device: where it is to run. None: on the CPU, or on the first
+            GPU that has one where the CPU has none.
 
         Raises
         ------
         KernelNotFoundError
             Naming the nearest kernel there is, the fields that differ, and the command that builds it.
         UnsupportedMachineError
-            If there are kernels for it, each for CPU features that this machine lacks.
+            If there are kernels for it, each for CPU features or GPUs that this machine lacks; or no such GPU.
         InputError
-            If `problem` is no Problem.
+            If `problem` is no Problem, or `device` no device.
         """
         if not isinstance(problem, Problem):
             raise InputError(f"lookup takes a Problem, not {problem!r}; a signature's kernel is registry[signature]")
         signature = format_signature(problem)
-        if signature not in self._taken:
-            raise not_found(self.explain(problem))
-        return self._kernel(signature)
+        if device is not None:
+            return self._lookup_on(problem, _parse_device(device))
+        if signature in self._tables[None]:
+            return self._kernel(signature, None)
+        for gpu, table in self._all_tables().items():
+            if signature in table:
+                return self._kernel(signature, gpu)
+        raise not_found(self.explain(problem))
+
+    def _lookup_on(self, problem: Problem, device: Device) -> Kernel | CudaKernel:
+        table = self._table(device)
+        signature = format_signature(problem)
+        if signature not in table:
+            raise not_found(explain(problem, self.bundles, {device: table}), device)
+        return self._kernel(signature, device)
 
     def explain(self, problem: Problem | str) -> Explanation:
-        """Return which kernel serves a problem or signature, and why each variant was taken or rejected."""
+        """Return which kernel serves a problem or signature on each device, and why variants were taken or rejected."""
         problem = parse_signature(problem) if isinstance(problem, str) else problem
-        return explain(problem, self.bundles, self._taken)
+        return explain(problem, self.bundles, self._all_tables())
+
+    def _table(self, device: Device) -> Table:
+        table = self._tables.get(device)
+        if table is None:
+            table = self._tables[device] = take_best(self.bundles, device)
+        return table
+
+    def _all_tables(self) -> dict[Device, Table]:
+        gpus: tuple[Device, ...] = survey().gpus if self._has_cuda else ()
+        return {device: self._table(device) for device in (None, *gpus)}
 
     def convolution(
         self,
@@ -191,13 +228,14 @@ class Registry:
         bias: Any,
         names: tuple[str, ...],
         attributes: tuple[Any, ...],
-    ) -> Kernel:
+    ) -> Kernel | CudaKernel:
         """Return the kernel of a call, by what was remembered of an equal call or else by the operation's rules."""
         key: Any
         try:
             # What is not in the key, the kernel checks: the filter's type, the bias' shape and type.
             # Version 2 of marshal: equal values give equal bytes.
-            key = (op, data.shape, data.dtype, filter.shape, bias is None, marshal.dumps(attributes, 2))
+            place = location(data) if self._has_cuda else None
+            key = (op, data.shape, data.dtype, filter.shape, bias is None, marshal.dumps(attributes, 2), place)
             kernel = self._calls.get(key)
         except (AttributeError, TypeError, ValueError):  # arguments of kinds that are not remembered
             key = kernel = None
@@ -212,25 +250,45 @@ class Registry:
 
     def _resolve(
         self, op: Callable[..., Problem], data: Any, filter: Any, bias: Any, attributes: dict[str, Any]
-    ) -> Kernel:
-        arrays = {"data": view("data", data), "filter": view("filter", filter)}
-        if bias is not None:
-            arrays["bias"] = view("bias", bias)
-        types = {name: dtype for name, (_, dtype) in arrays.items()}
+    ) -> Kernel | CudaKernel:
+        named = {"data": data, "filter": filter, **({} if bias is None else {"bias": bias})}
+        index = same_gpu(named)
+        if index is None:
+            views = {name: view(name, value) for name, value in named.items()}
+            types = {name: dtype for name, (_, dtype) in views.items()}
+            shapes = {name: array.shape for name, (array, _) in views.items()}
+        else:
+            types = {name: dtype_of(value) for name, value in named.items()}
+            shapes = {name: tuple(value.shape) for name, value in named.items()}
         if len(set(types.values())) > 1:
             given = ", ".join(f"{name} {dtype}" for name, dtype in types.items())
             raise InputError(f"the types differ: {given}; all must be the same")
-        shapes = {name: array.shape for name, (array, _) in arrays.items()}
-        return self.lookup(
-            op(shapes["data"], shapes["filter"], bias_shape=shapes.get("bias"), dtype=types["data"], **attributes)
-        )
+        problem = op(shapes["data"], shapes["filter"], bias_shape=shapes.get("bias"), dtype=types["data"], **attributes)
+        return self._lookup_on(problem, None if index is None else _gpu(index))
 
-    def _kernel(self, signature: str) -> Kernel:
-        kernel = self._kernels.get(signature)
+    def _kernel(self, signature: str, device: Device) -> Kernel | CudaKernel:
+        kernel = self._kernels.get((signature, device))
         if kernel is None:
-            bundle, entry = self._taken[signature]
-            kernel = self._kernels.setdefault(signature, Kernel(bundle, entry, self.threads))
+            bundle, entry = self._table(device)[signature]
+            made = Kernel(bundle, entry, self.threads) if device is None else CudaKernel(bundle, entry)
+            kernel = self._kernels.setdefault((signature, device), made)
         return kernel
+
+
+def _parse_device(device: Any) -> Device:
+    """Return what ``"cpu"``, ``"cuda"``, ``"cuda:1"`` or a torch.device says."""
+    match = re.fullmatch(r"cpu|cuda(?::(\d{1,4}))?", str(device))
+    if match is None:
+        raise InputError(f"device is {device!r}; allowed: cpu, cuda, or cuda: and the number of a GPU")
+    return None if match[0] == "cpu" else _gpu(int(match[1] or 0))
+
+
+def _gpu(index: int) -> Gpu:
+    found = survey()
+    if index < len(found.gpus):
+        return found.gpus[index]
+    has = found.obstacle or f"it has {', '.join(map(str, found.gpus))}"
+    raise UnsupportedMachineError(f"this machine has no cuda:{index}: {has}")
 
 
 def _is_plain(value: Any) -> bool:

@@ -11,7 +11,7 @@ import warnings
 from typing import TYPE_CHECKING, Any
 
 from . import algorithms
-from .compiler import Choice, CompiledKernel, compile_problem, samples
+from .compiler import Choice, CompiledKernel, compile_problem, samples, sketches_of
 from .errors import ReplayError, TvmconvError, TvmconvWarning
 from .problem import Problem
 from .search import Candidate, Decisions, Sketch, Space
@@ -40,7 +40,7 @@ def spaces_of(problem: Problem, target: Target, math: str = "default") -> list[S
             algorithm.name,
             algorithm.version,
             algorithm.numerical_class,
-            tuple(_open(sketch) for sketch in algorithm.sketches(algorithm.define(problem, target), target)),
+            tuple(_open(sketch) for sketch in sketches_of(algorithm.name, problem, target)[1]),
         )
         for algorithm in algorithms.applicable(problem, target, math)
     ]
@@ -58,7 +58,7 @@ def choice_of(problem: Problem, target: Target, candidate: Candidate) -> Choice:
         algorithm = algorithms.get(candidate.algorithm)
     except TvmconvError as error:
         raise ReplayError(str(error)) from None
-    sketches = algorithm.sketches(algorithm.define(problem, target), target)
+    _, sketches = sketches_of(algorithm.name, problem, target)
     if not 0 <= candidate.sketch < len(sketches):
         raise ReplayError(f"{algorithm.name} has {len(sketches)} sketches; the record is of number {candidate.sketch}")
     options = _open(sketches[candidate.sketch]).options

@@ -16,7 +16,7 @@ from math import inf, prod
 
 Decisions = tuple[int, ...]
 
-# Candidates drawn at random, besides the defaults, before the fastest become parents.
+# Candidates drawn at random, besides the defaults and starts, before the fastest become parents.
 WARM_UP = 16
 PARENTS = 8
 # The share of candidates that is still drawn at random later, so that no corner is never looked at.
@@ -129,15 +129,23 @@ class Search:
         Of the random choices.
     measured
         Seconds of candidates measured before; ``math.inf`` for those that failed. They are not proposed again.
+    starts
+        Candidates of the spaces to propose first, after the defaults.
     """
 
-    def __init__(self, spaces: Sequence[Space], seed: int, measured: Mapping[Candidate, float]) -> None:
+    def __init__(
+        self,
+        spaces: Sequence[Space],
+        seed: int,
+        measured: Mapping[Candidate, float],
+        starts: Sequence[Candidate] = (),
+    ) -> None:
         self._sketches = {
             (space.algorithm, number): sketch for space in spaces for number, sketch in enumerate(space.sketches)
         }
         first = [space.defaults[0] for space in spaces]
         others = [default for space in spaces for default in space.defaults[1:]]
-        self._defaults = [*first, *others]
+        self._first = list(dict.fromkeys([*first, *others, *starts]))
         # Not of the seed alone: a search that continues must not draw again what was drawn before it.
         self._random = random.Random(f"{seed} {len(measured)}")
         self._seconds = dict(measured)
@@ -146,7 +154,7 @@ class Search:
     def propose(self, count: int) -> list[Candidate]:
         """Return at most `count` candidates that were never proposed; none when nothing is left.
 
-        The default schedules come first.
+        The default schedules come first, then the `starts`.
         """
         candidates: list[Candidate] = []
         while len(candidates) < count:
@@ -162,10 +170,10 @@ class Search:
         self._seconds[candidate] = seconds
 
     def _next(self) -> Candidate | None:
-        for default in self._defaults:
-            if default not in self._proposed:
-                return default
-        warm = len(self._proposed) >= WARM_UP + len(self._defaults)
+        for candidate in self._first:
+            if candidate not in self._proposed:
+                return candidate
+        warm = len(self._proposed) >= WARM_UP + len(self._first)
         parents = self._parents() if warm and self._random.random() >= RANDOM_SHARE else []
         for _ in range(_DRAWS):
             candidate = self._child(parents) if parents else self._any()

@@ -1,4 +1,7 @@
-"""Which of several variants of a kernel this machine takes."""
+"""Which of several variants of a kernel a device takes: this machine's CPU, or one of its GPUs.
+
+A device is a `tvmconv.cuda.Gpu`, or None for the CPU. The NVIDIA driver is asked only where the answer needs it.
+"""
 
 from __future__ import annotations
 
@@ -7,25 +10,70 @@ from typing import Any
 
 from .bundle import ORIGINS, Bundle, BundleTarget, Entry
 from .cpu import missing_features
+from .cuda import Gpu, survey
 from .errors import UnsupportedMachineError
+
+Device = Gpu | None
+# For each signature that a device can run, the best variant.
+Table = dict[str, tuple[Bundle, Entry]]
+MACHINE_CODE, PTX = 0, 1
 
 
 def obstacle(target: BundleTarget) -> str | None:
     """Return why this machine cannot run code for `target`, or None if it can."""
-    if target.kind != "cpu":
-        return f"it is for {target.kind!r} devices, and this version runs kernels on CPUs only"
-    missing = missing_features(target.features)
-    return f"this machine's CPU lacks {', '.join(missing)}" if missing else None
+    if target.kind == "cpu":
+        missing = missing_features(target.features)
+        return f"this machine's CPU lacks {', '.join(missing)}" if missing else None
+    if target.kind != "cuda":
+        return f"it is for {target.kind!r} devices, which this version of tvmconv does not know"
+    found = survey()
+    if found.obstacle is not None:
+        return found.obstacle
+    reasons = [obstacle_on(target, gpu) for gpu in found.gpus]
+    return None if None in reasons else "; ".join(filter(None, reasons))
 
 
-def rank(bundle: Bundle, entry: Entry) -> tuple[Any, ...]:
-    """Return what variants that run here are ordered by, the best first.
+def obstacle_on(target: BundleTarget, device: Device) -> str | None:
+    """Return why one device cannot run code for `target`, or None if it can."""
+    if device is None:
+        return obstacle(target) if target.kind == "cpu" else "it is for GPUs"
+    if target.kind != "cuda":
+        return f"it is for {target.kind} devices"
+    if code_for(target, device) is not None:
+        return None
+    return f"{device} is older than the code, which is for {', '.join(target.features) or 'no architecture'}"
 
-    More CPU features first: such code is wider, and made for machines like this one. Then tuned before
-    untuned, then the shorter measured time.
+
+def code_for(target: BundleTarget, gpu: Gpu) -> tuple[int, int] | None:
+    """Return which code of a CUDA target a GPU runs; the least is the best.
+
+    Machine code runs on architectures of the same major number that are not older; PTX, which the driver compiles when
+    the kernel is loaded, on all that are not older (CUDA C++ Programming Guide, Binary and PTX Compatibility). A library
+    has machine code for each architecture of its target, and PTX of the last.
+
+    Returns
+    -------
+    tuple or None
+        MACHINE_CODE or PTX, and the architecture of that code, negative. None if there is no code for this GPU.
     """
+    architectures = [int(name[3:]) for name in target.features if name.startswith("sm_") and name[3:].isdigit()]
+    older = [each for each in architectures if each <= gpu.architecture]
+    native = [each for each in older if each // 10 == gpu.architecture // 10]
+    if native:
+        return MACHINE_CODE, -max(native)
+    return (PTX, -max(architectures)) if older and len(older) == len(architectures) else None
+
+
+def rank(bundle: Bundle, entry: Entry, device: Device = None) -> tuple[Any, ...]:
+    """Return what variants that run on a device are ordered by, the best first.
+
+    On the CPU, more features first: such code is wider, and made for machines like this one. On a GPU, machine code
+    before PTX, and of the newest architecture first. Then tuned before untuned, then the shorter measured time.
+    """
+    target = bundle.targets[entry.target]
+    fit = -len(target.features) if device is None else code_for(target, device)
     seconds = entry.measured["seconds"] if entry.measured else float("inf")
-    return (-len(bundle.targets[entry.target].features), ORIGINS.index(entry.origin), seconds)
+    return (fit, ORIGINS.index(entry.origin), seconds)
 
 
 def runnable(bundle: Bundle) -> list[Entry]:
@@ -39,26 +87,51 @@ def runnable(bundle: Bundle) -> list[Entry]:
     obstacles = {name: obstacle(target) for name, target in bundle.targets.items()}
     entries = [entry for entry in bundle.entries if obstacles[entry.target] is None]
     if bundle.entries and not entries:
-        used = sorted({entry.target for entry in bundle.entries})
-        reasons = "; ".join(f"for {name}, {obstacles[name]}" for name in used)
-        raise UnsupportedMachineError(
-            f"{bundle.path} has no kernel that this machine can run: {reasons}; build it with --target host on this machine"
-        )
+        raise _unusable(bundle)
     return entries
 
 
-def take_best(bundles: Sequence[Bundle]) -> dict[str, tuple[Bundle, Entry]]:
-    """Return, for each signature that this machine can run, the best variant; of equals the earlier bundle's.
+def check_usable(bundle: Bundle) -> None:
+    """Check that this machine can run something of `bundle`.
+
+    The NVIDIA driver is not asked if the CPU can: a process that only uses the CPU may fork.
 
     Raises
     ------
     UnsupportedMachineError
-        If a bundle has kernels, and this machine can run none of them.
+        If the bundle has kernels, and this machine can run none of them.
     """
-    taken: dict[str, tuple[Bundle, Entry]] = {}
+    used = {entry.target: bundle.targets[entry.target] for entry in bundle.entries}
+    # CPUs first: any() stops at the first that runs.
+    if used and not any(obstacle(t) is None for t in sorted(used.values(), key=lambda t: t.kind != "cpu")):
+        raise _unusable(bundle)
+
+
+def take_best(bundles: Sequence[Bundle], device: Device = None) -> Table:
+    """Return, for each signature that a device can run, the best variant; of equals the earlier bundle's."""
+    taken: Table = {}
     for bundle in bundles:
-        for entry in runnable(bundle):
+        runs = {name for name, target in bundle.targets.items() if obstacle_on(target, device) is None}
+        for entry in bundle.entries:
+            if entry.target not in runs:
+                continue
             other = taken.get(entry.signature)
-            if other is None or rank(bundle, entry) < rank(*other):
+            if other is None or rank(bundle, entry, device) < rank(*other, device):
                 taken[entry.signature] = (bundle, entry)
     return taken
+
+
+def tables(bundles: Sequence[Bundle]) -> dict[Device, Table]:
+    """Return the table of each device: of the CPU, and if there are CUDA kernels, of every GPU."""
+    devices: list[Device] = [None]
+    if any(target.kind == "cuda" for bundle in bundles for target in bundle.targets.values()):
+        devices += survey().gpus
+    return {device: take_best(bundles, device) for device in devices}
+
+
+def _unusable(bundle: Bundle) -> UnsupportedMachineError:
+    used = sorted({entry.target for entry in bundle.entries})
+    reasons = "; ".join(f"for {name}, {obstacle(bundle.targets[name])}" for name in used)
+    return UnsupportedMachineError(
+        f"{bundle.path} has no kernel that this machine can run: {reasons}; build it with --target host on this machine"
+    )

@@ -18,6 +18,8 @@ from .records import Records
 from .target import Target
 
 DEFAULT_TRIALS = 64
+# Within a time for all: after so many candidates of one problem without progress, the next has its turn.
+PATIENCE = 32
 
 
 @dataclass(frozen=True)
@@ -74,12 +76,14 @@ def tune(
         Candidates to measure for each problem, those of earlier calls included. Absent: 64, or as many as
         `seconds` allows.
     seconds
-        For all problems together; divided evenly, what one leaves goes to the later ones. Building the first
-        candidates and the final comparison may exceed it by a few seconds a problem.
+        For all problems together; divided evenly. A problem that makes no progress leaves its time to the others, and
+        has another turn when there is time left. Building the first candidates and the final race may exceed it by a
+        few seconds a problem.
     seed
         The same seed (and measurements) give the same candidates.
     math
-        ``"strict"``: only algorithms whose answer differs from the formula in the order of the sum alone.
+        ``"strict"``: only algorithms whose answer differs from the formula in the order of the sum alone. ``"tf32"``:
+        on GPUs also f32 by tensor cores, which round factors to TF32.
     records
         Where they are written; absent: the user's folder.
     progress
@@ -97,7 +101,7 @@ def tune(
     TuningError
         If the budget is not positive.
     TvmconvError
-        If `math` is not ``"default"`` or ``"strict"``.
+        If `math` is not ``"default"``, ``"strict"`` or ``"tf32"``.
     """
     if trials is not None and trials < 1:
         raise TuningError(f"trials is {trials}; it must be at least 1")
@@ -127,48 +131,59 @@ def tune_all(
     progress: Callable[[TuneProgress], None] | None,
 ) -> list[TuneResult]:
     """Tune each problem, as :func:`tune` does, in a session of the caller's."""
-    clock = _Clock(len(problems), trials, seconds)
-    results = []
-    for number, problem in enumerate(problems, 1):
-        deadline = clock.share(number)
-        tuner = ProblemTuner(session, problem)
+    clock = _Clock(trials, seconds)
+    results: dict[Problem, TuneResult] = {}
+    tuners: dict[Problem, ProblemTuner] = {}
+    turns, patience = list(dict.fromkeys(problems)), inf if seconds is None else PATIENCE
+    while turns and (not results or clock.has_time()):
+        for number, problem in enumerate(turns, 1):
+            deadline = clock.share(len(turns) - number + 1)
+            tuner = tuners.get(problem) or ProblemTuner(session, problem)
+            tuners[problem] = tuner
 
-        def report(tuner: ProblemTuner = tuner, number: int = number) -> None:
-            state = clock.state(tuner, number)
-            if progress is not None:
-                progress(state)
+            def report(tuner: ProblemTuner = tuner, number: int = number, count: int = len(turns)) -> None:
+                state = clock.state(tuner, number, count)
+                if progress is not None:
+                    progress(state)
 
-        results.append(tuner.tune(inf if trials is None else trials, deadline, report))
-    return results
+            results[problem] = tuner.tune(inf if trials is None else trials, deadline, report, patience)
+        # What made no progress gets twice the patience, as long as there is time and something left to measure.
+        turns = [problem for problem in turns if not tuners[problem].is_done(inf if trials is None else trials)]
+        patience *= 2
+    return [results[problem] for problem in problems]
 
 
 class _Clock:
     """The budget: each problem's share of the time, and how much is left."""
 
-    def __init__(self, count: int, trials: int | None, seconds: float | None) -> None:
-        self._count, self._trials = count, trials
+    def __init__(self, trials: int | None, seconds: float | None) -> None:
+        self._trials = trials
         self._start = time.monotonic()
         self._end = inf if seconds is None else self._start + seconds
         self._measured = 0
 
-    def share(self, number: int) -> float:
-        """Return the deadline of problem `number`, which starts now."""
-        now = time.monotonic()
-        return now + (self._end - now) / (self._count - number + 1)
+    def has_time(self) -> bool:
+        """Whether any is left."""
+        return time.monotonic() < self._end
 
-    def state(self, tuner: ProblemTuner, number: int) -> TuneProgress:
+    def share(self, problems: int) -> float:
+        """Return the deadline of a problem that starts now, when so many, itself included, share what is left."""
+        now = time.monotonic()
+        return now + (self._end - now) / problems
+
+    def state(self, tuner: ProblemTuner, number: int, count: int) -> TuneProgress:
         """Return the progress after one more trial."""
         self._measured += 1
         now = time.monotonic()
         remaining = self._end - now
         if self._trials is not None:
-            to_do = self._trials - len(tuner.trials) + self._trials * (self._count - number)
+            to_do = self._trials - len(tuner.trials) + self._trials * (count - number)
             remaining = min(remaining, (now - self._start) / self._measured * to_do)
         default = tuner.trials.get(tuner.default)
         return TuneProgress(
             problem=tuner.problem,
             number=number,
-            count=self._count,
+            count=count,
             trials=len(tuner.trials),
             wanted=self._trials,
             best_seconds=_finite(tuner.best),

@@ -15,7 +15,7 @@ from .bundle import Bundle, Entry, read_bundle
 from .errors import TvmconvError
 from .fills import Arrays, exact_case, numpy_dtype, random_fill
 from .kernel import Kernel
-from .measure import difference, relative_error
+from .measure import difference, inaccuracy, relative_error
 from .sandbox import Sandbox
 from .selection import obstacle, runnable
 from .signature import parse_signature
@@ -32,7 +32,7 @@ class Answer:
     Attributes
     ----------
     measure, value
-        ``"exact"`` and 0, or ``"relative_l2"`` and that error, for transforms.
+        ``"exact"`` and 0, or ``"relative_l2"`` and that error, for transforms and TF32.
     wrong
         What is wrong with it; empty if nothing is.
     """
@@ -114,7 +114,7 @@ def verify(path: str | os.PathLike[str], progress: Callable[[int, int, str], Non
 
 
 def check_kernel(check: Check) -> Answer:
-    """Run a kernel on an exact fill, a transform on normal data too, and compare its output with the reference."""
+    """Run a kernel on an exact fill, a transform or TF32 on normal data too, and compare its output with the reference."""
     kernel = Kernel(check.bundle, check.entry)
     problem, numerical_class = kernel.problem, check.entry.numerical_class
     arrays, expected = exact_case(problem)
@@ -124,7 +124,7 @@ def check_kernel(check: Check) -> Answer:
     arrays = random_fill(problem)
     expected = reference.compute(problem, *arrays)
     output = _call(kernel, arrays, np.empty(problem.output_shape, numpy_dtype(problem.dtype)))
-    wrong = difference(output, expected, numerical_class, problem.dtype)
+    wrong = inaccuracy(output, expected, numerical_class, problem.dtype)
     return Answer("relative_l2", relative_error(output, expected), wrong)
 
 

@@ -1,11 +1,10 @@
-"""PyTorch's eager convolutions, which oneDNN computes on a CPU; NXC is channels_last.
+"""PyTorch's eager convolutions, which oneDNN computes on a CPU, in both memory formats.
 
 oneDNN may reorder the filter in every call. `pytorch_packed` has that done beforehand.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from typing import Any
 
 import numpy.typing as npt
@@ -15,46 +14,57 @@ import torch.nn.functional as F
 from tvmconv.fills import Arrays
 from tvmconv.problem import Problem
 
-from . import UnsupportedError
+from . import Prepared, UnsupportedError, from_layout, refuse_empty
 
 _DTYPES = {"f32": torch.float32, "f16": torch.float16, "bf16": torch.bfloat16}
+_CHANNELS_LAST = {2: torch.channels_last, 3: torch.channels_last_3d}
 
 
-def prepare(problem: Problem, arrays: Arrays) -> Callable[[], Any]:
-    """Return a call of PyTorch that computes `problem`."""
+def prepare(problem: Problem, arrays: Arrays, option: str, threads: int) -> Prepared:
+    """Return the call of PyTorch that computes `problem` with tensors in the memory format `option`.
+
+    The environment has set the number of threads.
+    """
     torch.set_grad_enabled(False)
-    data, filter_, bias = tensors(problem, arrays)
     p = problem
+    data, filter_, bias = tensors(p, arrays, option)
     if p.op == "convolution":
         pads = symmetric_pads(p)
         convolve = (F.conv1d, F.conv2d, F.conv3d)[p.rank - 1]
-        return lambda: convolve(data, filter_, bias, p.strides, pads, p.dilations, p.groups)
-    extra = _output_padding(p)
+        return prepared(lambda: convolve(data, filter_, bias, p.strides, pads, p.dilations, p.groups), p)
+    extra = symmetric_output_padding(p)
     transposed = (F.conv_transpose1d, F.conv_transpose2d, F.conv_transpose3d)[p.rank - 1]
-    return lambda: transposed(data, filter_, bias, p.strides, p.pads_begin, extra, p.groups, p.dilations)
+    return prepared(lambda: transposed(data, filter_, bias, p.strides, p.pads_begin, extra, p.groups, p.dilations), p)
 
 
-def to_numpy(result: Any, problem: Problem) -> npt.NDArray[Any]:
-    """Return the tensor in the problem's layout, as float32, which holds every value of its type."""
-    tensor = result.movedim(1, -1) if problem.data_format == "NXC" else result
-    return tensor.float().numpy()
+def prepared(call: Any, problem: Problem) -> Prepared:
+    """Return `call`, whose result is a tensor of any strides and PyTorch's order of axes."""
+
+    def answer() -> npt.NDArray[Any]:
+        try:
+            return from_layout(call().float().numpy(), problem, "NCX")
+        except RuntimeError as error:  # PyTorch's only kind
+            raise UnsupportedError(str(error).partition("\n")[0]) from error
+
+    return Prepared(call, answer)
 
 
-def tensors(problem: Problem, arrays: Arrays) -> tuple[Any, Any, Any]:
-    """Return data, filter and bias as PyTorch takes them, in the memory format of the problem's data."""
-    if problem.is_empty or problem.is_constant:
-        raise UnsupportedError("no multiplications")
+def tensors(problem: Problem, arrays: Arrays, layout: str) -> tuple[Any, Any, Any]:
+    """Return data, filter and bias as PyTorch takes them, in the memory format of `layout`."""
+    refuse_empty(problem)
     dtype = _DTYPES[problem.dtype]
     data, filter_ = (torch.from_numpy(array.astype("float32")).to(dtype) for array in (arrays.data, arrays.filter))
     bias = None if arrays.bias is None else torch.from_numpy(arrays.bias.astype("float32")).to(dtype)
     if problem.data_format == "NXC":
-        data = data.movedim(-1, 1)  # a view: its strides are those of channels_last
+        data = data.movedim(-1, 1)
     if problem.filter_format == "XIO":
         filter_ = filter_.movedim(-1, 0).movedim(-1, 1)
-    memory_format = torch.contiguous_format
-    if problem.data_format == "NXC" and problem.rank > 1:
-        memory_format = torch.channels_last if problem.rank == 2 else torch.channels_last_3d
-    return data, filter_.contiguous(memory_format=memory_format), bias
+    if layout == "NCX":
+        return data.contiguous(), filter_.contiguous(), bias
+    if problem.rank == 1:  # no memory format of its own, but its strides can be those of channels last
+        return data.movedim(1, -1).contiguous().movedim(-1, 1), filter_.contiguous(), bias
+    memory_format = _CHANNELS_LAST[problem.rank]
+    return data.contiguous(memory_format=memory_format), filter_.contiguous(memory_format=memory_format), bias
 
 
 def symmetric_pads(problem: Problem) -> tuple[int, ...]:
@@ -69,7 +79,8 @@ def symmetric_pads(problem: Problem) -> tuple[int, ...]:
     return p.pads_begin
 
 
-def _output_padding(problem: Problem) -> tuple[int, ...]:
+def symmetric_output_padding(problem: Problem) -> tuple[int, ...]:
+    """Return what PyTorch calls output_padding, for pads that are those at the beginning on both sides."""
     p = problem
     extra = []
     for x, y, k, s, d, pad in zip(

@@ -2,28 +2,39 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from typing import Any
-
 import torch
 
 from tvmconv.fills import Arrays
 from tvmconv.problem import Problem
 
-from . import UnsupportedError
-from .pytorch import symmetric_pads, tensors
-from .pytorch import to_numpy as to_numpy
+from . import Prepared, UnsupportedError
+from .pytorch import prepared, symmetric_output_padding, symmetric_pads, tensors
 
 
-def prepare(problem: Problem, arrays: Arrays) -> Callable[[], Any]:
-    """Return a call of oneDNN that computes `problem`."""
-    p = problem
-    if p.op != "convolution" or p.rank != 2:
+def prepare(problem: Problem, arrays: Arrays, option: str, threads: int) -> Prepared:
+    """Return the call of oneDNN that computes `problem` with data in the memory format `option`."""
+    p, onednn = problem, torch.ops.mkldnn
+    if p.rank != 2:
         raise UnsupportedError("PyTorch packs filters of 2-D convolutions only")
+    if p.dtype == "f16" and not onednn._is_mkldnn_fp16_supported():
+        raise UnsupportedError("oneDNN has no f16 on this CPU")
     torch.set_grad_enabled(False)
-    data, filter_, bias = tensors(p, arrays)
-    pads, onednn = symmetric_pads(p), torch.ops.mkldnn
-    packed = onednn._reorder_convolution_weight(filter_, pads, p.strides, p.dilations, p.groups, list(data.shape))
-    return lambda: onednn._convolution_pointwise(
-        data, packed, bias, pads, p.strides, p.dilations, p.groups, "none", [], ""
+    data, filter_, bias = tensors(p, arrays, option)
+    size = list(data.shape)
+    if p.op == "convolution":
+        pads = symmetric_pads(p)
+        packed = onednn._reorder_convolution_weight(filter_, pads, p.strides, p.dilations, p.groups, size)
+        return prepared(
+            lambda: onednn._convolution_pointwise(
+                data, packed, bias, pads, p.strides, p.dilations, p.groups, "none", [], ""
+            ),
+            p,
+        )
+    pads, extra = p.pads_begin, symmetric_output_padding(p)
+    packed = onednn._reorder_convolution_transpose_weight(filter_, pads, extra, p.strides, p.dilations, p.groups, size)
+    return prepared(
+        lambda: onednn._convolution_transpose_pointwise(
+            data, packed, bias, pads, extra, p.strides, p.dilations, p.groups, "none", [], ""
+        ),
+        p,
     )

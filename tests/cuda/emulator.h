@@ -87,9 +87,17 @@ unsigned packed_pair(T x, T y) {
 }
 inline unsigned __pack_half2(half x, half y) { return packed_pair(x, y); }
 inline unsigned __pack_nv_bfloat162(nv_bfloat16 x, nv_bfloat16 y) { return packed_pair(x, y); }
+inline half __float2half_rn(float x) { return x; }
+inline nv_bfloat16 __float2bfloat16_rn(float x) { return x; }
+inline nv_bfloat16 __float2bfloat16(float x) { return x; }
 inline int max(int a, int b) { return a > b ? a : b; }
 inline int min(int a, int b) { return a < b ? a : b; }
 inline float __ldg(const float* p) { return *p; }
+
+// Eight f32, as TVM names them.
+struct alignas(16) ulonglong4 {
+  unsigned long long x, y, z, w;
+};
 
 // ---- Threads ----
 

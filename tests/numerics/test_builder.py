@@ -85,7 +85,7 @@ def test_variants_for_several_targets(tmp_path: Path, no_records: Records) -> No
 def test_a_variant_that_this_machine_cannot_run_is_not_verified(
     tmp_path: Path, no_records: Records, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(builder, "missing_features", lambda features: ("amx_tile",))
+    monkeypatch.setattr(builder, "obstacle", lambda target: "it lacks amx_tile")
     (entry,) = read_bundle(builder.build([DENSE], tmp_path / "b", jobs=1, records=no_records)).entries
     assert entry.error is None
 

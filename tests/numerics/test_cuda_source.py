@@ -2,9 +2,14 @@
 
 from __future__ import annotations
 
+import subprocess
+from pathlib import Path
+
 import pytest
 from cuda_kernels import cuda_source, needs_nvcc
+from toys import run_python
 
+from tvmconv.compiler import Choice
 from tvmconv.cuda_lowering import Argument
 from tvmconv.cuda_target import CudaTarget
 from tvmconv.nvcc import compile_fatbin
@@ -19,7 +24,7 @@ EMPTY = "conv2d-n0-i4x4x4-o8x4x4-k3x3-s1x1-d1x1-p1x1_1x1-g1-NXC-XIO-f32"
 
 @pytest.mark.parametrize(("dtype", "type_name"), [("f32", "float"), ("f16", "half"), ("bf16", "nv_bfloat16")])
 def test_every_type_is_native(dtype: str, type_name: str) -> None:
-    lowered = cuda_source(DIRECT.format(dtype=dtype), SM_90)
+    lowered = cuda_source(DIRECT.format(dtype=dtype), SM_90, Choice("cuda_direct"))
     (launch,) = lowered.launches
     assert {argument.name for argument in launch.arguments} == {"data", "filter", "bias", "output"}
     assert f"{launch.function}({type_name}* " in lowered.source
@@ -36,6 +41,26 @@ def test_a_launch_for_each_part_of_the_output() -> None:
 
 def test_nothing_is_launched_for_an_empty_output() -> None:
     assert cuda_source(EMPTY, SM_90).launches == ()
+
+
+def test_a_driver_changes_nothing(tmp_path: Path) -> None:
+    # Where there is one, TVM loads its CUDA runtime, and would have that compile what it generates.
+    functions = (
+        "cuDeviceGetName", "cuFuncSetAttribute", "cuGetErrorName", "cuGetErrorString", "cuLaunchKernelEx",
+        "cuModuleGetFunction", "cuModuleLoadData", "cuModuleUnload", "cuTensorMapEncodeTiled",
+    )  # fmt: skip
+    (tmp_path / "driver.c").write_text("".join(f"int {name}(void) {{ return 100; }}\n" for name in functions))
+    command = ["cc", "-shared", "-fPIC", "-o", tmp_path / "libcuda.so.1", tmp_path / "driver.c"]
+    subprocess.run(command, check=True)
+    signature = DIRECT.format(dtype="bf16")
+    script = "import sys; sys.path[:0] = sys.argv[2:]\n"
+    script += "import tvm; from cuda_kernels import cuda_source; from tvmconv.cuda_target import CudaTarget\n"
+    script += "print(tvm.runtime.enabled('cuda'), cuda_source(sys.argv[1], CudaTarget.parse('cuda:sm_90')).source)"
+    printed = run_python(script, signature, Path(__file__).parents[1], LD_LIBRARY_PATH=str(tmp_path))
+    enabled, _, source = printed.partition(" ")
+    if enabled != "True":
+        pytest.skip("TVM's CUDA runtime cannot be loaded: there is no libcudart")
+    assert source == cuda_source(signature, SM_90).source.strip()
 
 
 @needs_nvcc

@@ -9,6 +9,7 @@ import sys
 import warnings
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import fake_candidates as fake
 import pytest
@@ -49,6 +50,15 @@ def test_the_defaults_are_measured_first_and_the_fastest_wins(tmp_path: Path) ->
     kept = {record["algorithm"]: record for record in map(json.loads, (tmp_path / "fake" / "records.jsonl").open())}
     assert kept.keys() == {"direct", "grouped"}
     assert all(record["seconds"] <= record["default_seconds"] for record in kept.values())
+
+
+def test_a_candidate_that_is_fast_in_one_placement_loses(tmp_path: Path) -> None:
+    result = fake.tune(tmp_path, fake.fickle, trials=4)  # all there are
+    lines = trial_lines(tmp_path)
+    assert min(lines, key=lambda line: line["seconds"])["decisions"][0] == fake.FICKLE
+    assert result.record is not None
+    assert result.record.decisions == (fake.RIGHT, 3)
+    assert result.gain == pytest.approx(4 / 3, rel=0.1)
 
 
 def test_running_again_continues_and_measures_nothing_twice(tmp_path: Path) -> None:
@@ -136,6 +146,26 @@ def test_seconds_limit_a_run(tmp_path: Path) -> None:
     result = fake.tune(tmp_path, fake.large, trials=None, seconds=2)
     assert 1 <= result.trials < 100
     assert result.record is not None
+
+
+def test_a_problem_without_progress_leaves_its_time_and_has_another_turn(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(tuner, "PATIENCE", 8)
+    turns: list[int] = []
+    tune = tuner.ProblemTuner.tune
+
+    def counted(self: tuner.ProblemTuner, *arguments: Any) -> Any:
+        result = tune(self, *arguments)
+        turns.append(result.trials)
+        return result
+
+    monkeypatch.setattr(tuner.ProblemTuner, "tune", counted)
+    result = fake.tune(tmp_path, fake.steady, trials=None, seconds=500)
+    # A batch of 16 ended the patience of 8; then the space ended, long before the time.
+    assert turns == [16, 24]
+    assert result.record is not None
+    assert (result.record.trials, result.record.decisions) == (24, (fake.RIGHT, 1, 0))
 
 
 @pytest.mark.parametrize(

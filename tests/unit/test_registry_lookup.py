@@ -104,7 +104,7 @@ VARIANTS = [
     ([("wide", "default", None), ("other", "transferred", None)], "other", "it is tuned for a problem like this"),
     ([("wide", "tuned", 2e-3), ("other", "tuned", 1e-3)], "other", "it was measured faster"),
     ([("lacking", "tuned", 1e-9), ("narrow", "default", None)], "narrow", "this machine's CPU lacks x, y"),
-    ([("gpu", "tuned", 1e-9), ("narrow", "default", None)], "narrow", "it is for 'cuda' devices"),
+    ([("gpu", "tuned", 1e-9), ("narrow", "default", None)], "narrow", "it is for 'rocm' devices"),
 ]
 TARGETS = {"narrow": "a", "wide": "abc", "other": "abc", "lacking": "abcxy"}
 
@@ -116,7 +116,7 @@ def test_variants(tmp_path: Path, entries: list[tuple[str, str, float | None]], 
     ]
     write_bundle(tmp_path, made, **TARGETS, gpu=())
     manifest = tmp_path / "manifest.json"
-    manifest.write_text(re.sub(r'("gpu": \{\s*"kind": )"cpu"', r'\1"cuda"', manifest.read_text()))
+    manifest.write_text(re.sub(r'("gpu": \{\s*"kind": )"cpu"', r'\1"rocm"', manifest.read_text()))
     registry = tvmconv.load(tmp_path)
     assert registry[SIGNATURE].info.target == taken
     explanation = registry.explain(SIGNATURE)

@@ -16,6 +16,7 @@ if TYPE_CHECKING:
 EXAMPLE = """\
   tvmconv build resnet50.onnx --output resnet50.bundle
   tvmconv build resnet50.onnx --batch 8 --dtype bf16 --target x86-64-v3 --target x86-64-v4 --output resnet50.bundle
+  tvmconv build resnet50.onnx --target cuda:sm_80,sm_90 --target x86-64-v3 --output resnet50.bundle
   tvmconv build conv2d-n1-i64x56x56-o64x56x56-k3x3-s1x1-d1x1-p1x1_1x1-g1-NXC-XIO-f32 --trials 64 --output one.bundle
 """
 
@@ -35,8 +36,9 @@ def add_parser(subparsers: Subparsers) -> None:
     parser.add_argument(
         "--target",
         action="append",
-        metavar="CPU",
-        help="host (default), or an LLVM CPU name such as x86-64-v3, x86-64-v4 or znver4; may be given several times",
+        metavar="TARGET",
+        help="host (default), an LLVM CPU name such as x86-64-v3, x86-64-v4 or znver4, or GPU architectures such as "
+        "cuda:sm_90 or cuda:sm_80,sm_90; may be given several times",
     )
     parser.add_argument(
         "--trials", type=whole, default=0, metavar="N", help="tune first: schedules to try for each kernel"
@@ -45,6 +47,11 @@ def add_parser(subparsers: Subparsers) -> None:
         "--seconds", type=positive_seconds, metavar="S", help="tune first: the time to spend on all kernels together"
     )
     add_math(parser)
+    parser.add_argument(
+        "--transfer",
+        action="store_true",
+        help="what was never tuned takes over the schedule of the nearest tuned problem, and the bundle says so",
+    )
     parser.add_argument("--jobs", type=positive, metavar="N", help="compile with N processes (default: one a core)")
 
 
@@ -57,7 +64,15 @@ def run(arguments: argparse.Namespace) -> int:
     if arguments.trials or arguments.seconds:
         _tune(problems, targets, arguments.trials, arguments.seconds, arguments.math)
     with progress_bar("compiling") as progress:
-        path = build(problems, arguments.output, targets, math=arguments.math, jobs=arguments.jobs, progress=progress)
+        path = build(
+            problems,
+            arguments.output,
+            targets,
+            math=arguments.math,
+            jobs=arguments.jobs,
+            transfer=arguments.transfer,
+            progress=progress,
+        )
     print(path)
     return 0
 

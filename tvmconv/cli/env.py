@@ -24,7 +24,9 @@ ABSENT = "not installed"
 
 def add_parser(subparsers: Subparsers) -> None:
     """Add the command."""
-    parser = add_command(subparsers, "env", "Print versions, CPU features and threads, for a bug report.", EXAMPLE, run)
+    parser = add_command(
+        subparsers, "env", "Print versions, CPU features, threads and GPUs, for a bug report.", EXAMPLE, run
+    )
     add_json(parser)
 
 
@@ -52,6 +54,8 @@ def _facts() -> dict[str, object]:
         "cpus this process may use": len(os.sched_getaffinity(0)),
         "OMP_NUM_THREADS": os.environ.get("OMP_NUM_THREADS", "not set"),
         "C compiler": _compiler(),
+        "nvcc": _nvcc(),
+        "GPUs": _gpus(),
     }
 
 
@@ -72,6 +76,23 @@ def _compiler() -> str:
         return ABSENT
     done = subprocess.run([path, "--version"], capture_output=True, text=True, check=False)
     return f"{path}: {(done.stdout or done.stderr).partition(chr(10))[0]}"
+
+
+def _nvcc() -> str:
+    from ..errors import ToolchainError
+    from ..nvcc import nvcc_paths, nvcc_version
+
+    try:
+        return ", ".join(f"{nvcc}: CUDA {nvcc_version(nvcc)}" for nvcc in nvcc_paths())
+    except ToolchainError:
+        return ABSENT
+
+
+def _gpus() -> list[str] | str:
+    from ..cuda import survey
+
+    found = survey()
+    return found.obstacle or [str(gpu) for gpu in found.gpus]
 
 
 def _text(value: object) -> str:

@@ -34,14 +34,12 @@ def run(arguments: argparse.Namespace) -> int:
     """Print the explanation."""
     from ..bundle import read_bundle
     from ..explain import explain
-    from ..selection import obstacle, take_best
+    from ..selection import tables
     from ..signature import parse_signature
 
     problem = parse_signature(arguments.signature)
     bundles = [read_bundle(path) for path in arguments.bundles]
-    # A bundle of which this machine runs nothing cannot be loaded, but it can be explained.
-    loadable = [bundle for bundle in bundles if any(obstacle(target) is None for target in bundle.targets.values())]
-    explanation = explain(problem, bundles, take_best(loadable))
+    explanation = explain(problem, bundles, tables(bundles))
     if arguments.json:
         print_json({**asdict(explanation), "found": explanation.found})
         return 0 if explanation.found else 1
@@ -51,6 +49,9 @@ def run(arguments: argparse.Namespace) -> int:
             for v in explanation.variants
         ]
         print_table(("bundle", "target", "algorithm", "origin", "verdict", "reason"), rows)
+        for variant in explanation.variants:
+            if variant.transferred_from:
+                print(f"the schedule for {variant.target} was tuned for {variant.transferred_from}")
     else:
         print(f"there is no kernel for {explanation.signature}")
     if explanation.nearest is not None:

@@ -1,44 +1,145 @@
-"""Direct convolution on GPUs, any problem: every output is a sum over taps and channels, read in place.
+"""Direct convolution on GPUs, any problem: a thread sums a few neighbouring outputs of a row in registers.
 
-acc     the sum, f32
-out     bias added, rounded once to the output type
+Outputs but those neighbours are flattened to one axis p, so that any number of them fills blocks of threads, in an order
+by which the threads of a warp read and write neighbours: channels fastest where they lie together, else places of a row.
+
+    patch   the data that neighbours share, f32, zero where padding is read   [p, taps but the last..., c, column]
+    acc     the sum, f32                                                      [p, neighbour]
+    out     bias added, rounded once to the output type                       [p, neighbour]
 """
 
 from __future__ import annotations
 
-from tvm import te
+from dataclasses import dataclass
+from functools import cached_property
+from math import prod
+
+from tvm import te, tirx
 
 from ..problem import Problem
 from .cuda_window import CudaWindow, define_cuda, padded
 from .definition import Definition
 from .types import cuda_dtype
-from .window import Expr
+from .window import Expr, within_reach
+
+WARP = 32
+# Whole blocks of so many threads at the most: eight warps, two for each of a multiprocessor's four schedulers.
+THREADS = 256
+# Neighbours of a thread, if they share data: 4 outputs of 3 taps load 6 columns instead of 12. Where a warp's threads lie
+# along a row, neighbours of a thread spread its loads over as many more cache lines: 2 load 4 columns instead of 6.
+NEIGHBOURS = {"NXC": 4, "NCX": 2}
+# Threads that keep a GPU of some 100 multiprocessors busy, 512 each; with fewer, a thread has one output.
+ENOUGH_THREADS = 100 * 512
+
+
+@dataclass(frozen=True)
+class DirectWindow(CudaWindow):
+    """A window whose outputs are flattened, but for those that a thread computes."""
+
+    @cached_property
+    def neighbours(self) -> int:
+        """Outputs of a row that a thread computes."""
+        axis, most = self.axes[-1], NEIGHBOURS[self.problem.data_format]
+        shares = axis.spacing == 1 and axis.step < axis.taps
+        return most if shares and prod(self.shape) >= most * ENOUGH_THREADS and axis.outputs >= most else 1
+
+    @property
+    def columns(self) -> int:
+        """Columns of data that the neighbours of a thread read."""
+        axis = self.axes[-1]
+        return (self.neighbours - 1) * axis.step + (axis.taps - 1) * axis.spacing + 1
+
+    @cached_property
+    def extents(self) -> dict[str, int]:
+        """The parts of p by name, the slowest first: n, g, o, axes' phases p0... and outputs y0..., the last by neighbours."""
+        phases = {f"p{i}": axis.phases for i, axis in enumerate(self.axes)}
+        outputs = {f"y{i}": axis.outputs for i, axis in enumerate(self.axes)}
+        last = len(self.axes) - 1
+        outputs[f"y{last}"] = -(-outputs[f"y{last}"] // self.neighbours)
+        # Phases of the last axis interleave in the output, so they are next to its places.
+        spatial = {**dict(list(phases.items())[:last]), **outputs, f"p{last}": phases[f"p{last}"]}
+        channels = {"g": self.groups, "o": self.outputs}
+        order = {**spatial, **channels} if self.problem.data_format == "NXC" else {**channels, **spatial}
+        return {"n": self.problem.batch, **order}
+
+    @property
+    def total(self) -> int:
+        """Extent of p that is of the problem."""
+        return prod(self.extents.values())
+
+    @property
+    def threads(self) -> int:
+        """Extent of p: `total` rounded up to whole blocks, or to whole warps where there is less than a block."""
+        unit = THREADS if self.total > THREADS else WARP
+        return -(-self.total // unit) * unit
+
+    def split(self, p: Expr) -> dict[str, Expr]:
+        """Return the parts of `p`; of those beyond the problem, all but n are within bounds."""
+        parts: dict[str, Expr] = {}
+        for name, extent in reversed(self.extents.items()):
+            parts[name] = p if name == "n" else p % extent
+            p = p // extent
+        return parts
+
+    def outputs_of(self, parts: dict[str, Expr], neighbour: Expr) -> list[Expr]:
+        """Return the outputs (per axis, within their phases) of a neighbour of a thread."""
+        *ys, last = (parts[f"y{i}"] for i in range(len(self.axes)))
+        return [*ys, last * self.neighbours + neighbour]
+
+    def phases_of(self, parts: dict[str, Expr]) -> list[Expr]:
+        """Return the phases of the outputs of a thread."""
+        return [parts[f"p{i}"] for i in range(len(self.axes))]
+
+    def place(self, indices: list[Expr]) -> tuple[Expr, Expr | None]:
+        """Return the flat output offset of `out` at `indices` (p, neighbour), and where it is inside the output."""
+        p, neighbour = indices
+        parts = self.split(p)
+        ys = self.outputs_of(parts, neighbour)
+        offset, inside = super().place([parts["n"], parts["g"], *self.phases_of(parts), *ys, parts["o"]])
+        bounds = [] if inside is None else [inside]
+        bounds += [p < self.total] if self.threads != self.total else []
+        bounds += [ys[-1] < self.axes[-1].outputs] if self.axes[-1].outputs % self.neighbours else []
+        return offset, tirx.all(*bounds) if bounds else None
 
 
 def define_cuda_direct(problem: Problem) -> Definition:
     """Define a problem whose output depends on data."""
-    return define_cuda(problem, _express)
+    return define_cuda(problem, _express, DirectWindow)
 
 
-def _express(window: CudaWindow, data: te.Tensor, weights: te.Tensor, bias: te.Tensor | None) -> te.Tensor:
-    rank, number = len(window.axes), window.index
-    taps = [te.reduce_axis((0, axis.taps), name=f"k{i}") for i, axis in enumerate(window.axes)]
+def _express(window: DirectWindow, data: te.Tensor, weights: te.Tensor, bias: te.Tensor | None) -> te.Tensor:
+    axes, number = window.axes, window.index
+    taps = [te.reduce_axis((0, axis.taps), name=f"k{i}") for i, axis in enumerate(axes)]
     c = te.reduce_axis((0, window.channels), name="c")
+    last, beyond = axes[-1], -axes[-1].outputs % window.neighbours  # outputs beyond the row, never stored
 
-    def total(*indices: Expr) -> Expr:
-        n, g, o = indices[0], indices[1], indices[-1]
-        phases, ys = indices[2 : 2 + rank], indices[2 + rank : -1]
-        x = window.coordinates(phases, ys, taps)
-        value = padded(window.inside(x), data(*window.data_indices(n, x, g, c)).astype("float32"))
-        weight = weights(*window.filter_indices(g, phases, taps, c, o)).astype("float32")
-        return te.sum(value * weight, axis=[*taps, c])
+    def columns(p: Expr, *indices: Expr) -> Expr:
+        *outer, channel, column = indices
+        parts = window.split(p)
+        phases, ys = window.phases_of(parts), window.outputs_of(parts, 0)
+        x = window.coordinates(phases, ys, [*outer, 0])
+        x[-1] = x[-1] + column
+        bounds = [*([p < window.total] if window.threads != window.total else []), *window.inside(x)]
+        if last.lowest + last.extent <= last.inputs < last.lowest + last.extent + beyond * last.step:
+            bounds.append(x[-1] < last.inputs)
+        return padded(bounds, data(*window.data_indices(parts["n"], x, parts["g"], channel)).astype("float32"))
 
-    acc = te.compute(window.shape, total, name=f"acc{number}")
+    shape = (window.threads, *(axis.taps for axis in axes[:-1]), window.channels, window.columns)
+    patch = te.compute(shape, columns, name=f"patch{number}")
 
-    def rounded(*indices: Expr) -> Expr:
-        value = acc(*indices)
+    def total(p: Expr, neighbour: Expr) -> Expr:
+        parts = window.split(p)
+        value = patch(p, *taps[:-1], c, neighbour * last.step + taps[-1] * last.spacing)
+        at = window.filter_indices(parts["g"], window.phases_of(parts), taps, c, parts["o"])
+        return te.sum(value * weights(*at).astype("float32"), axis=[*taps[:-1], c, taps[-1]])
+
+    outputs = within_reach((window.threads, window.neighbours), "the output of whole blocks")
+    acc = te.compute(outputs, total, name=f"acc{number}")
+
+    def rounded(p: Expr, neighbour: Expr) -> Expr:
+        value, parts = acc(p, neighbour), window.split(p)
         if bias is not None:
-            value = value + bias[indices[1] * window.outputs + indices[-1]].astype("float32")
+            value = value + bias[parts["g"] * window.outputs + parts["o"]].astype("float32")
         return value.astype(cuda_dtype(window.problem.dtype))
 
-    return te.compute(window.shape, rounded, name=f"out{number}")
+    return te.compute(outputs, rounded, name=f"out{number}")

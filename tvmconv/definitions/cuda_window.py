@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from typing import Any
 
 from tvm import te, tirx
 
@@ -19,8 +20,8 @@ from .flatten import flatten
 from .types import cuda_dtype
 from .window import Axis, Expr, place
 
-# From a window and data, filter and bias (or None) to the window's `out`, axes (n, g, phases..., outputs..., o).
-Express = Callable[["CudaWindow", te.Tensor, te.Tensor, te.Tensor | None], te.Tensor]
+# From a window and data, filter and bias (or None) to the window's `out`, whose elements' places the window knows.
+Express = Callable[[Any, te.Tensor, te.Tensor, te.Tensor | None], te.Tensor]
 
 
 @dataclass(frozen=True)
@@ -84,15 +85,26 @@ class CudaWindow:
         return [*spatial, inner, outer] if self.problem.filter_format == "XIO" else [outer, inner, *spatial]
 
 
-def define_cuda(problem: Problem, express: Express) -> Definition:
-    """Define `problem` by the windows of its flattened form, each computed as `express` says.
+def define_cuda(
+    problem: Problem,
+    express: Express,
+    make: Callable[[Problem, int, tuple[Axis, ...]], CudaWindow] = CudaWindow,
+) -> Definition:
+    """Define `problem` by the windows of its flattened form, made by `make`, each computed as `express` says.
 
     The output is filled first where no window writes it.
     """
+    windows = cuda_windows(problem, make)
+    return _definition(problem, flatten(problem), windows, express)
+
+
+def cuda_windows(
+    problem: Problem, make: Callable[[Problem, int, tuple[Axis, ...]], CudaWindow] = CudaWindow
+) -> list[CudaWindow]:
+    """Return the windows of a problem's flattened form, made by `make`."""
     flat = flatten(problem)
     spatial_axes = convolution_axes if flat.op == "convolution" else backprop_axes
-    windows = [CudaWindow(flat, index, axes) for index, axes in enumerate(spatial_axes(flat))]
-    return _definition(problem, flat, windows, express)
+    return [make(flat, index, axes) for index, axes in enumerate(spatial_axes(flat))]
 
 
 def define_cuda_constant(problem: Problem) -> Definition:
@@ -100,7 +112,7 @@ def define_cuda_constant(problem: Problem) -> Definition:
     return _definition(problem, problem, [], None)
 
 
-def _definition(problem: Problem, flat: Problem, windows: list[CudaWindow], express: Express | None) -> Definition:
+def _definition(problem: Problem, flat: Problem, windows: Sequence[CudaWindow], express: Express | None) -> Definition:
     dtype = cuda_dtype(flat.dtype)
     data = te.placeholder(flat.data_shape, dtype, name="data")
     weights = te.placeholder(flat.filter_shape, dtype, name="filter")
@@ -111,7 +123,7 @@ def _definition(problem: Problem, flat: Problem, windows: list[CudaWindow], expr
         outs.insert(0, fill(flat, bias, dtype))
         places.insert(0, in_order(flat))
     inputs = [data, weights, bias] if bias is not None else [data, weights]
-    return Definition(problem, te.create_prim_func([*inputs, *outs]), windows, places)
+    return Definition(problem, te.create_prim_func([*inputs, *outs]), list(windows), places)
 
 
 def padded(bounds: list[Expr], value: Expr) -> Expr:

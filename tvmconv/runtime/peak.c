@@ -1,9 +1,12 @@
-/* The two limits of this machine that a convolution can meet, measured with all threads.
+/* The limits of this machine that a convolution can meet, measured with all threads.
  *
  * Compiled with -O3 -march=native -ffp-contract=fast -fopenmp where it runs (tvmconv/peak.py). */
 
 #include <omp.h>
 #include <stdint.h>
+#if defined(__AVX512BF16__)
+#include <immintrin.h>
+#endif
 
 #if defined(__AVX512F__)
 #define VECTOR_BYTES 64
@@ -23,6 +26,7 @@ typedef float vector __attribute__((vector_size(VECTOR_BYTES)));
 #define EACH_SUM(DO) DO(0) DO(1) DO(2) DO(3) DO(4) DO(5) DO(6) DO(7) DO(8) DO(9) DO(10) DO(11)
 #define START(i) vector sum##i = (vector){0} + numbers[2 + i];
 #define MULTIPLY_ADD(i) sum##i = sum##i * factor + addend;
+#define DOT_PRODUCT(i) sum##i = (vector)_mm512_dpbf16_ps((__m512)sum##i, left, right);
 #define READ(i) total += sum##i[0];
 
 /* Operations per second of `threads` threads that do `steps` rounds of SUMS multiply-adds each. `numbers`
@@ -43,6 +47,30 @@ double tvmconv_operations_per_second(int threads, int64_t steps, const float* nu
   double seconds = omp_get_wtime() - start;
   *sink = total;
   return 2.0 * SUMS * LANES * (double)steps * threads / seconds;
+}
+
+/* The same of dot products of bf16 pairs, two multiply-adds a lane; 0 where there is no such instruction. Its operands
+ * are the bits of `numbers`, whatever they are as bf16: they stay what they are, only the sums change. */
+double tvmconv_bf16_operations_per_second(int threads, int64_t steps, const float* numbers, float* sink) {
+#if defined(__AVX512BF16__)
+  float total = 0;
+  double start = omp_get_wtime();
+#pragma omp parallel num_threads(threads) reduction(+ : total)
+  {
+    __m512bh left = (__m512bh)_mm512_set1_ps(numbers[0]), right = (__m512bh)_mm512_set1_ps(numbers[1]);
+    EACH_SUM(START)
+    for (int64_t step = 0; step < steps; step++) {
+      EACH_SUM(DOT_PRODUCT)
+    }
+    EACH_SUM(READ)
+  }
+  double seconds = omp_get_wtime() - start;
+  *sink = total;
+  return 4.0 * SUMS * LANES * (double)steps * threads / seconds;
+#else
+  (void)threads, (void)steps, (void)numbers, (void)sink;
+  return 0;
+#endif
 }
 
 /* Bytes per second of `threads` threads that together read `count` floats once. */

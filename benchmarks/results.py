@@ -1,0 +1,216 @@
+"""What a comparison found, and its file: one for each type, layout and way to build."""
+
+from __future__ import annotations
+
+import json
+import os
+from collections import Counter
+from collections.abc import Iterable
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from statistics import geometric_mean
+from typing import Any
+
+from tvmconv.errors import SourceError
+from tvmconv.peak import Peak
+from tvmconv.problem import Problem
+from tvmconv.signature import parse_signature
+from tvmconv.timing import Timing
+
+
+@dataclass(frozen=True)
+class Row:
+    """What was measured for one problem.
+
+    Attributes
+    ----------
+    suite, signature
+        The problem, and which file it is from.
+    flops, nbytes
+        Floating point operations by the formula; bytes read and written at the least.
+    algorithm, origin
+        Which of our kernels: its algorithm, and whether its schedule is the default, transferred or tuned.
+    plain, packed
+        Our times with the filter as it is, and with one packed ahead (None: the kernel takes it only as it is).
+    peers
+        Times of those peers that compute the problem.
+    unsupported
+        Why each other peer does not.
+    """
+
+    suite: str
+    signature: str
+    flops: int
+    nbytes: int
+    algorithm: str
+    origin: str
+    plain: Timing
+    packed: Timing | None
+    peers: dict[str, Timing]
+    unsupported: dict[str, str]
+
+    @property
+    def problem(self) -> Problem:
+        """The problem of the signature."""
+        return parse_signature(self.signature)
+
+    @property
+    def ours(self) -> float:
+        """Our seconds: packed ahead where that is possible, as onnxruntime, OpenVINO and pytorch_packed do it."""
+        return (self.packed or self.plain).median
+
+    @property
+    def fastest(self) -> str | None:
+        """The name of the fastest peer, None if there is none."""
+        return min(self.peers, key=lambda name: self.peers[name].median, default=None)
+
+    @property
+    def ratio(self) -> float | None:
+        """The fastest peer's time / our time, None without a peer."""
+        return self._ratio(self.ours)
+
+    @property
+    def plain_ratio(self) -> float | None:
+        """The same with the filter as it is."""
+        return self._ratio(self.plain.median)
+
+    def _ratio(self, ours: float) -> float | None:
+        return None if self.fastest is None else self.peers[self.fastest].median / ours
+
+
+@dataclass(frozen=True)
+class Result:
+    """One run of `benchmarks.compare`.
+
+    Attributes
+    ----------
+    date
+        When it ended, in UTC, by ISO 8601.
+    machine, versions
+        Where, and with what.
+    dtype, layout
+        Of all problems; the layout is that of the data.
+    math, untuned
+        How our kernels were built.
+    threads, rounds, seconds
+        How they were measured: each peer for `seconds` in each round.
+    load
+        Processes that wanted a processor in the minute before, the benchmark's own not among them.
+    peak
+        The machine's limits; None where no C compiler is.
+    rows
+        One a problem.
+    """
+
+    date: str
+    machine: str
+    versions: dict[str, str]
+    dtype: str
+    layout: str
+    math: str
+    untuned: bool
+    threads: int
+    rounds: int
+    seconds: float
+    load: float
+    peak: Peak | None
+    rows: tuple[Row, ...]
+
+    @property
+    def flops_limit(self) -> float | None:
+        """Operations a second that the machine can do in this type: bf16 by its dot product, f16 in f32."""
+        if self.peak is None:
+            return None
+        return (self.peak.bf16_flops if self.dtype == "bf16" else None) or self.peak.flops
+
+    @property
+    def refusals(self) -> list[str]:
+        """Which peers did not compute how many of the problems, and why."""
+        reasons = Counter((name, reason) for row in self.rows for name, reason in row.unsupported.items())
+        return [
+            f"{name} did not compute {count} of the {len(self.rows)} shapes: {reason}"
+            for (name, reason), count in sorted(reasons.items())
+        ]
+
+
+@dataclass(frozen=True)
+class Summary:
+    """Ratios of several rows in a few numbers.
+
+    Attributes
+    ----------
+    shapes
+        How many rows have a ratio.
+    mean, worst
+        Geometric mean and least of the ratios.
+    plain_mean
+        Geometric mean of the ratios with filters as they are.
+    worst_signature
+        Where the worst is.
+    """
+
+    shapes: int
+    mean: float
+    worst: float
+    plain_mean: float
+    worst_signature: str
+
+
+def summarize_rows(rows: Iterable[Row]) -> Summary | None:
+    """Return the summary of those `rows` that have a peer, None if none has."""
+    with_ratio = [(row.ratio, row.plain_ratio, row) for row in rows]
+    known = [(ratio, plain, row) for ratio, plain, row in with_ratio if ratio is not None and plain is not None]
+    if not known:
+        return None
+    worst, _, row = min(known, key=lambda entry: entry[0])
+    return Summary(
+        shapes=len(known),
+        mean=geometric_mean(ratio for ratio, _, _ in known),
+        worst=worst,
+        plain_mean=geometric_mean(plain for _, plain, _ in known),
+        worst_signature=row.signature,
+    )
+
+
+def write_result(result: Result, path: Path) -> None:
+    """Write `result` to `path` as JSON, whole or not at all."""
+    part = path.with_name(f".{path.name}.{os.getpid()}.part")
+    try:
+        part.write_text(json.dumps(asdict(result), indent=1) + "\n", encoding="utf-8")
+        os.replace(part, path)
+    finally:
+        part.unlink(missing_ok=True)
+
+
+def read_result(path: Path) -> Result:
+    """Return the result in a file.
+
+    Raises
+    ------
+    SourceError
+        If there is no such file, or it holds none.
+    """
+    try:
+        value = json.loads(path.read_text(encoding="utf-8"))
+        return _result(value)
+    except OSError as error:
+        raise SourceError(f"{path} cannot be read: {error.strerror}") from error
+    except (ValueError, TypeError, KeyError) as error:
+        raise SourceError(f"{path} is no result of python -m benchmarks.compare: {error!r}") from error
+
+
+def _result(value: dict[str, Any]) -> Result:
+    return Result(**{**value, "peak": _peak(value["peak"]), "rows": tuple(_row(row) for row in value["rows"])})
+
+
+def _peak(value: dict[str, Any] | None) -> Peak | None:
+    return None if value is None else Peak(**value)
+
+
+def _row(value: dict[str, Any]) -> Row:
+    times = {
+        "plain": Timing(**value["plain"]),
+        "packed": None if value["packed"] is None else Timing(**value["packed"]),
+        "peers": {name: Timing(**timing) for name, timing in value["peers"].items()},
+    }
+    return Row(**{**value, **times})

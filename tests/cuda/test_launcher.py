@@ -1,0 +1,251 @@
+"""The launcher that is linked into CUDA libraries, on a driver that writes down what it is asked to do."""
+
+from __future__ import annotations
+
+import subprocess
+from pathlib import Path
+
+import pytest
+from toys import run_python
+
+from tvmconv import cuda_linker, ops
+from tvmconv.cuda_lowering import Argument, CudaSource, Launch
+from tvmconv.cuda_target import CudaTarget
+
+HERE = Path(__file__).parent
+PROBLEM = ops.convolution(
+    (1, 4, 4, 8), (3, 3, 8, 16), strides=(1, 1), dilations=(1, 1), auto_pad="valid", bias_shape=(16,)
+)
+KERNEL = CudaSource(
+    "",
+    (
+        Launch("pack", (3, 1, 1), (32, 1, 1), 0, (Argument("filter"), Argument("workspace", 512))),
+        Launch(
+            "convolve",
+            (5, 6, 7),
+            (64, 2, 1),
+            100_000,
+            (Argument("data"), Argument("workspace", 512), Argument("output")),
+        ),
+    ),
+    1024,
+)
+# The first four bytes of every fatbin; the driver of these tests looks no further.
+FATBIN = b"\x50\xed\x55\xba" + bytes(60)
+ARRAYS = """
+import sys; sys.path.insert(0, sys.argv[2])
+import threading, tvm_ffi
+from device_arrays import CUDA, HOST, DeviceArray
+call = tvm_ffi.load_module(sys.argv[1])["tvmconv_kernel"]
+kept = []
+def array(*given, **more):
+    kept.append(DeviceArray(*given, **more))
+    return tvm_ffi.from_dlpack(kept[-1])
+def arrays(device=0, **changed):
+    shapes = {"data": (1, 4, 4, 8), "filter": (3, 3, 8, 16), "bias": (16,), "output": (1, 2, 2, 16)}
+    made = {name: dict(address=0x1000 * (i + 1), shape=shape, device=(CUDA, device))
+            for i, (name, shape) in enumerate(shapes.items())}
+    for name, change in changed.items():
+        made[name].update(change)
+    return [array(**each) for each in made.values()]
+def error(*given):
+    try:
+        call(*given)
+    except Exception as raised:
+        return f"{type(raised).__name__}: {raised}"
+"""
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A folder with the driver, and `kernel.so`."""
+    folder = tmp_path_factory.mktemp("launcher")
+    command = ["cc", "-shared", "-fPIC", "-Wall", "-Wextra", "-Werror", "-o", folder / "libcuda.so.1"]
+    subprocess.run([*command, HERE / "fake_driver.c"], check=True)
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(cuda_linker, "compile_fatbin", lambda source, target: FATBIN)
+        cuda_linker.link_cuda(KERNEL, PROBLEM, CudaTarget.parse("cuda:sm_80,sm_90"), folder / "kernel.so")
+    return folder
+
+
+def _run(script: str, folder: Path, log: Path, **environment: str) -> list[str]:
+    log.touch()
+    return run_python(
+        ARRAYS + script,
+        folder / "kernel.so",
+        HERE,
+        **{"LD_LIBRARY_PATH": str(folder), "FAKE_CUDA_LOG": str(log), "FAKE_CUDA_PARAMETERS": "2", **environment},
+    ).splitlines()
+
+
+def test_loads_once_and_launches_in_order(folder: Path, tmp_path: Path) -> None:
+    _run("for _ in range(2): call(7, 0x8000, *arrays())", folder, tmp_path / "log")
+    lines = (tmp_path / "log").read_text().splitlines()
+    assert [line for line in lines if line.split()[0] in ("init", "load", "retain")] == [
+        "init 0",
+        "load ba55ed50",
+        "retain 0",
+    ]
+    assert "attribute 8 of convolve is 100000 on 0" in lines
+    launches = [
+        "push 0",
+        "launch pack on 0 grid 3 1 1 block 32 1 1 shared 0 stream 0x7 with 0x2000 0x8200",
+        "launch convolve on 0 grid 5 6 7 block 64 2 1 shared 100000 stream 0x7 with 0x1000 0x8200",
+        "pop 0",
+    ]
+    assert [line for line in lines if line.split()[0] in ("launch", "push", "pop")] == launches * 2
+    # What loads code is allowed while a graph is captured, and what the caller chose holds again afterwards.
+    modes = [line for line in lines if line.startswith("capture")]
+    assert modes == ["capture mode 2", "capture mode 0"] * (len(modes) // 2)
+    assert lines.index("capture mode 2") < lines.index("load ba55ed50")
+    assert "capture mode 2" not in lines[lines.index(launches[1]) :]
+
+
+def test_the_callers_context_is_used_if_it_is_of_the_device(folder: Path, tmp_path: Path) -> None:
+    script = """
+import ctypes
+driver = ctypes.CDLL("libcuda.so.1")
+def enter(device):
+    context = ctypes.c_void_p()
+    driver.cuDevicePrimaryCtxRetain(ctypes.byref(context), device)
+    driver.cuCtxPushCurrent_v2(context)
+enter(1)
+for device in (1, 0, 1):
+    call(0, 0x8000, *arrays(device))
+found = ctypes.c_int()
+driver.cuCtxGetDevice(ctypes.byref(found))
+print(found.value)
+"""
+    assert _run(script, folder, tmp_path / "log") == ["1"]
+    lines = (tmp_path / "log").read_text().splitlines()
+    assert [" ".join(line.split()[:4]) for line in lines if line.split()[0] in ("launch", "push", "pop")] == [
+        "push 1",
+        "launch pack on 1",
+        "launch convolve on 1",
+        "push 0",
+        "launch pack on 0",
+        "launch convolve on 0",
+        "pop 0",
+        "launch pack on 1",
+        "launch convolve on 1",
+    ]
+    # Shared memory is asked for on each device, once.
+    assert [line[-1] for line in lines if line.startswith("attribute 8 of convolve")] == ["1", "0"]
+
+
+def test_threads_load_it_together_once(folder: Path, tmp_path: Path) -> None:
+    script = """
+start = threading.Barrier(8)
+def work():
+    given = arrays()
+    start.wait()
+    call(0, 0x8000, *given)
+threads = [threading.Thread(target=work) for _ in range(8)]
+for thread in threads: thread.start()
+for thread in threads: thread.join()
+"""
+    _run(script, folder, tmp_path / "log")
+    first_words = [line.split()[0] for line in (tmp_path / "log").read_text().splitlines()]
+    assert (first_words.count("load"), first_words.count("retain"), first_words.count("init")) == (1, 1, 1)
+    assert first_words.count("launch") == 16
+
+
+def test_wrong_arguments(folder: Path, tmp_path: Path) -> None:
+    cases = {
+        "*arrays(data={'device': (HOST, 0)})": "ValueError: data is not in a CUDA device's memory",
+        "*arrays(bias={'device': (CUDA, 1)})": "ValueError: bias is on GPU 1, and the arrays before it on GPU 0",
+        "*arrays(device=64)": "ValueError: data is on GPU 64; there is none",
+        "*arrays(filter={'dtype': 'bf16'})": "TypeError: filter has the DLPack type (4, 16 bits), not (2, 32 bits)",
+        "*arrays(output={'shape': (1, 2, 2, 8)})": "ValueError: output has 8 elements along axis 3, not 16",
+        "*arrays(output={'shape': (4, 16)})": "ValueError: output has 2 axes, not 4",
+        "*arrays(data={'strides': (128, 32, 1, 4)})": "ValueError: data is not C-contiguous",
+        "*arrays(data={'address': 0x1004})": "ValueError: data is at address 0x1004, which is not a multiple of 16",
+        "*arrays(data={'address': 0})": "ValueError: data is at address",
+        "*arrays()[:3]": "TypeError: expected 6 arguments",
+        "*arrays()[:3], 3": "TypeError: output is not an array",
+    }
+    calls = "\n".join(f"print(error(0, 0x8000, {given}))" for given in cases)
+    lines = _run(calls, folder, tmp_path / "log")
+    for line, expected in zip(lines, cases.values(), strict=True):
+        assert line.startswith(expected)
+    assert "launch" not in (tmp_path / "log").read_text()
+
+
+def test_strides_of_single_elements_do_not_matter(folder: Path, tmp_path: Path) -> None:
+    assert _run("print(error(0, 0x8000, *arrays(data={'strides': (7, 32, 8, 1)})))", folder, tmp_path / "log") == [
+        "None"
+    ]
+
+
+def test_workspace_and_stream_are_numbers(folder: Path, tmp_path: Path) -> None:
+    script = "print(error(0, 0, *arrays()))\nprint(error(0, 0x8010, *arrays()))\nprint(error(None, 0, *arrays()))"
+    missing, unaligned, not_a_number = _run(script, folder, tmp_path / "log")
+    assert "needs 1024 bytes, aligned to 256" in missing and "needs 1024 bytes" in unaligned
+    assert not_a_number.startswith("TypeError: the stream and the workspace")
+
+
+@pytest.mark.parametrize(
+    ("failure", "said"),
+    [
+        ("cuInit:100", r"cuInit failed with CUDA error 100, no CUDA-capable device is detected"),
+        ("cuInit:3", "use spawn instead of fork"),
+        ("cuLibraryLoadData:209", "it is for sm_80, sm_90 and later, and this GPU is an sm_75"),
+        ("cuKernelGetFunction:209", "it is for sm_80, sm_90 and later, and this GPU is an sm_75"),
+        ("cuLibraryLoadData:222", "update the driver"),
+        ("cuLibraryGetKernel:500", "looking up pack failed with CUDA error 500"),
+        ("cuDevicePrimaryCtxRetain:2", "opening the GPU failed with CUDA error 2"),
+        ("cuCtxGetDevice:4", "reading the context failed with CUDA error 4"),
+        ("cuKernelSetAttribute:1", "reserving the shared memory of pack failed with CUDA error 1"),
+        ("cuLaunchKernel:701", "launching pack failed with CUDA error 701, an error of the fake driver"),
+    ],
+)
+def test_driver_errors(folder: Path, tmp_path: Path, failure: str, said: str) -> None:
+    # After an error, the next call tries again.
+    script = "print(error(0, 0x8000, *arrays()))\nimport ctypes\nctypes.CDLL(None).unsetenv(b'FAKE_CUDA_FAIL')\n"
+    failed, again = _run(
+        f"{script}print(error(0, 0x8000, *arrays()))", folder, tmp_path / "log", FAKE_CUDA_FAIL=failure
+    )
+    assert failed.startswith("RuntimeError: ") and said in failed
+    assert again == "None"
+    lines = (tmp_path / "log").read_text().splitlines()
+    assert sum(line.startswith("push") for line in lines) == sum(line.startswith("pop") for line in lines)
+
+
+def test_a_gpu_that_is_not_there(folder: Path, tmp_path: Path) -> None:
+    (line,) = _run("print(error(0, 0x8000, *arrays(device=5)))", folder, tmp_path / "log")
+    assert line.startswith("RuntimeError: finding the GPU failed with CUDA error 101")
+
+
+def test_no_driver(folder: Path, tmp_path: Path) -> None:
+    (line,) = _run("print(error(0, 0x8000, *arrays()))", folder, tmp_path / "log", LD_LIBRARY_PATH="/nowhere")
+    assert line.startswith("RuntimeError: there is no NVIDIA driver (libcuda.so.1:")
+
+
+def test_a_driver_that_is_too_old(folder: Path, tmp_path: Path) -> None:
+    source = (HERE / "fake_driver.c").read_text().replace("int cuLibraryLoadData(", "int renamed(")
+    (tmp_path / "old.c").write_text(source)
+    subprocess.run(["cc", "-shared", "-fPIC", "-o", tmp_path / "libcuda.so.1", tmp_path / "old.c"], check=True)
+    (line,) = _run("print(error(0, 0x8000, *arrays()))", folder, tmp_path / "log", LD_LIBRARY_PATH=str(tmp_path))
+    assert (
+        line == "RuntimeError: the NVIDIA driver has no cuLibraryLoadData: it is older than CUDA 12; update the driver"
+    )
+
+
+def test_usable_in_a_child_forked_before_the_first_call(folder: Path, tmp_path: Path) -> None:
+    script = """
+import os
+child = os.fork()
+if child == 0:
+    os._exit(0 if error(0, 0x8000, *arrays()) is None else 1)
+print(os.waitpid(child, 0)[1])
+"""
+    assert _run(script, folder, tmp_path / "log") == ["0"]
+
+
+def test_needs_only_libc(folder: Path) -> None:
+    dynamic = subprocess.run(
+        ["readelf", "-dW", folder / "kernel.so"], capture_output=True, text=True, check=True
+    ).stdout
+    needed = [line.split("[")[1].rstrip("]") for line in dynamic.splitlines() if "(NEEDED)" in line]
+    assert needed
+    assert all(name.startswith(("libc.", "libdl.", "libpthread.", "ld-linux")) for name in needed), needed

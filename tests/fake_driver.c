@@ -1,0 +1,73 @@
+/* A driver without a GPU: device memory is the host's, work is done when it is asked for, and calls are logged.
+ *
+ * Compiled with -DVERSION=13000 -DINIT=0 -DARCHITECTURES=90,80. Streams, events and graphs are numbers. */
+#include <stdint.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <time.h>
+
+static const int architectures[] = {ARCHITECTURES};
+#define DEVICES ((int)(sizeof architectures / sizeof *architectures))
+
+static __thread int stack[16], depth = 0; /* the contexts of this thread: each is its device's number plus 1 */
+static char text[1 << 16];
+static uintptr_t handles = 1000;
+static int64_t recorded[1 << 16];
+static int finished = 1;
+
+const char* fake_log(void) { return text; }
+void fake_clear(void) { text[0] = 0; }
+void fake_set_finished(int value) { finished = value; } /* what events say when they are asked */
+static void note(const char* what, uintptr_t stream) {
+  size_t used = strlen(text);
+  snprintf(text + used, sizeof text - used, "%s %ld\n", what, (long)stream);
+}
+static int64_t now(void) {
+  struct timespec t;
+  clock_gettime(CLOCK_MONOTONIC, &t);
+  return t.tv_sec * 1000000000LL + t.tv_nsec;
+}
+
+int cuDriverGetVersion(int* version) { return *version = VERSION, 0; }
+int cuInit(unsigned flags) { return (void)flags, INIT; }
+int cuGetErrorName(int code, const char** name) { return *name = code == 100 ? "CUDA_ERROR_NO_DEVICE" : "CUDA_ERROR", 0; }
+int cuGetErrorString(int code, const char** words) { return *words = code == 100 ? "no CUDA-capable device is detected" : "an error", 0; }
+int cuDeviceGetCount(int* count) { return *count = DEVICES, 0; }
+int cuDeviceGet(int* device, int index) { return *device = index, index < DEVICES ? 0 : 101; }
+int cuDeviceGetName(char* name, int size, int device) { return snprintf(name, size, "Fake %d", device), 0; }
+int cuDeviceTotalMem_v2(size_t* bytes, int device) { return (void)device, *bytes = 1 << 30, 0; }
+int cuDeviceGetAttribute(int* value, int attribute, int device) {
+  *value = attribute == 75 ? architectures[device] / 10 : attribute == 76 ? architectures[device] % 10 : attribute == 38 ? 4096 : 4;
+  return 0;
+}
+int cuDevicePrimaryCtxRetain(void** context, int device) { return *context = (void*)(intptr_t)(device + 1), 0; }
+int cuCtxPushCurrent_v2(void* context) { return stack[depth++] = (int)(intptr_t)context, 0; }
+int cuCtxPopCurrent_v2(void** context) { return *context = (void*)(intptr_t)stack[--depth], 0; }
+int cuCtxGetDevice(int* device) { return depth ? (*device = stack[depth - 1] - 1, 0) : 201; }
+
+int cuMemAlloc_v2(uint64_t* address, size_t bytes) { return *address = (uintptr_t)aligned_alloc(256, (bytes + 255) / 256 * 256), 0; }
+int cuMemFree_v2(uint64_t address) { return free((void*)(uintptr_t)address), 0; }
+int cuMemcpyHtoD_v2(uint64_t to, const void* from, size_t bytes) { return memcpy((void*)(uintptr_t)to, from, bytes), 0; }
+int cuMemcpyDtoH_v2(void* to, uint64_t from, size_t bytes) { return memcpy(to, (void*)(uintptr_t)from, bytes), 0; }
+int cuMemsetD8_v2(uint64_t to, unsigned char value, size_t bytes) { return memset((void*)(uintptr_t)to, value, bytes), 0; }
+
+int cuStreamCreate(void** stream, unsigned flags) { return (void)flags, *stream = (void*)++handles, 0; }
+int cuStreamSynchronize(void* stream) { return note("synchronize", (uintptr_t)stream), 0; }
+int cuStreamWaitEvent(void* stream, void* event, unsigned flags) { return (void)event, (void)flags, note("wait", (uintptr_t)stream), 0; }
+int cuStreamBeginCapture_v2(void* stream, int mode) { return (void)mode, note("capture", (uintptr_t)stream), 0; }
+int cuStreamEndCapture(void* stream, void** graph) { return (void)stream, *graph = (void*)++handles, 0; }
+int cuGraphInstantiateWithFlags(void** program, void* graph, unsigned long long flags) { return (void)graph, (void)flags, *program = (void*)++handles, 0; }
+int cuGraphDestroy(void* graph) { return (void)graph, 0; }
+int cuGraphExecDestroy(void* program) { return (void)program, 0; }
+int cuGraphLaunch(void* program, void* stream) { return (void)program, note("graph", (uintptr_t)stream), 0; }
+
+int cuEventCreate(void** event, unsigned flags) { return (void)flags, *event = (void*)++handles, 0; }
+int cuEventDestroy_v2(void* event) { return note("destroy", (uintptr_t)event), 0; }
+int cuEventRecord(void* event, void* stream) { return recorded[(uintptr_t)event & 0xffff] = now(), note("record", (uintptr_t)stream), 0; }
+int cuEventQuery(void* event) { return (void)event, finished ? 0 : 600; }
+int cuEventSynchronize(void* event) { return (void)event, 0; }
+int cuEventElapsedTime(float* milliseconds, void* start, void* end) {
+  *milliseconds = (recorded[(uintptr_t)end & 0xffff] - recorded[(uintptr_t)start & 0xffff]) * 1e-6f;
+  return 0;
+}

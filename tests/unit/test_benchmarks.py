@@ -1,0 +1,204 @@
+"""The benchmarks' pure parts: arguments, statistics, files, tables, what pictures show; and the README's table."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from benchmarks import compare, report
+from benchmarks.peers import PEERS, data_as, filter_as_oix, from_layout, output_padding
+from benchmarks.results import Result, Row, read_result, summarize_rows, write_result
+from benchmarks.turns import openmp_libraries, take_turns
+from tvmconv.errors import SourceError
+from tvmconv.fills import random_fill
+from tvmconv.peak import Peak
+from tvmconv.signature import parse_signature
+from tvmconv.timing import Timing
+
+ROOT = Path(__file__).parents[2]
+CONV = "conv2d-n1-i64x56x56-o64x56x56-k3x3-s1x1-d1x1-p1x1_1x1-g1-NXC-XIO-f32"
+TRANSPOSED = "backprop2d-n1-i512x4x4-o256x8x8-k4x4-s2x2-d1x1-p1x1_1x1-g1-NXC-XIO-f32"
+
+
+def timing(seconds: float) -> Timing:
+    return Timing(seconds, seconds, 10)
+
+
+def row(signature: str, plain: float, packed: float | None, suite: str = "a", **peers: float) -> Row:
+    problem = parse_signature(signature)
+    return Row(
+        suite=suite,
+        signature=signature,
+        flops=problem.flops,
+        nbytes=problem.nbytes,
+        algorithm="direct",
+        origin="default",
+        plain=timing(plain),
+        packed=None if packed is None else timing(packed),
+        peers={name: timing(seconds) for name, seconds in peers.items()},
+        unsupported={"openvino_nxc": "asymmetric padding"},
+    )
+
+
+ROWS = (
+    row(CONV, 2.0, 1.0, pytorch_nxc=4.0, onnxruntime=2.0),
+    row(TRANSPOSED, 2.0, None, suite="b", pytorch_nxc=1.0, onnxruntime=3.0),
+)
+RESULT = Result(
+    date="2026-11-21T12:00:00+00:00",
+    machine="a machine",
+    versions={"tvmconv": "0.1.0", "torch": "2.13.0", "onnxruntime": "1.31.1"},
+    dtype="f32",
+    layout="nxc",
+    math="default",
+    untuned=True,
+    threads=2,
+    rounds=2,
+    seconds=0.05,
+    load=0.1,
+    peak=Peak(2e11, None, 5e10, 1e11, 2),
+    rows=ROWS,
+)
+
+
+def test_a_ratio_is_of_the_fastest_peer_and_of_packed_filters_where_there_are_some() -> None:
+    assert (ROWS[0].fastest, ROWS[0].ratio, ROWS[0].plain_ratio) == ("onnxruntime", 2.0, 1.0)
+    assert (ROWS[1].fastest, ROWS[1].ratio, ROWS[1].plain_ratio) == ("pytorch_nxc", 0.5, 0.5)
+    alone = row(CONV, 1.0, None)
+    assert alone.fastest is None and alone.ratio is None
+
+
+def test_a_summary_is_of_the_rows_that_have_a_peer() -> None:
+    summary = summarize_rows((*ROWS, row(CONV, 1.0, None)))
+    assert summary is not None
+    assert (summary.shapes, summary.worst, summary.worst_signature) == (2, 0.5, TRANSPOSED)
+    assert summary.mean == pytest.approx(1.0) and summary.plain_mean == pytest.approx(0.5**0.5)
+    assert summarize_rows([row(CONV, 1.0, None)]) is None
+
+
+def test_the_limit_is_that_of_the_type() -> None:
+    peak = Peak(2e11, 4e11, 5e10, 1e11, 2)
+    limits = [replace(RESULT, dtype=dtype, peak=peak).flops_limit for dtype in ("f32", "f16", "bf16")]
+    assert limits == [2e11, 2e11, 4e11]
+    assert replace(RESULT, dtype="bf16").flops_limit == 2e11
+    assert replace(RESULT, peak=None).flops_limit is None
+
+
+def test_a_result_is_read_as_it_was_written(tmp_path: Path) -> None:
+    path = tmp_path / "result.json"
+    for result in (RESULT, replace(RESULT, peak=None, rows=())):
+        write_result(result, path)
+        assert read_result(path) == result
+    assert list(tmp_path.iterdir()) == [path]
+
+
+@pytest.mark.parametrize("text", ["", "[]", "{}", '{"peak": null, "rows": [{}]}'])
+def test_what_is_no_result_is_refused(tmp_path: Path, text: str) -> None:
+    path = tmp_path / "result.json"
+    path.write_text(text)
+    with pytest.raises(SourceError, match=r"result\.json is no result"):
+        read_result(path)
+    with pytest.raises(SourceError, match="cannot be read"):
+        read_result(tmp_path / "missing.json")
+
+
+def test_the_table_has_a_line_for_all_for_each_suite_and_for_the_transposed() -> None:
+    lines = report.report([RESULT]).splitlines()
+    assert [line.split(" | ")[1:5] for line in lines if line.startswith("| f32")] == [
+        ["all suites", "2", "1.00", "0.50"],
+        ["a", "1", "2.00", "2.00"],
+        ["b", "1", "0.50", "0.50"],
+        ["ConvolutionBackpropData alone", "1", "0.50", "0.50"],
+    ]
+    assert lines[-1] == (
+        "- f32, NXC/XIO, untuned: 2026-11-21, a machine, threads: 2, tvmconv 0.1.0, pytorch 2.13.0, onnxruntime 1.31.1; "
+        "load before: 0.1. openvino_nxc did not compute 2 of the 2 shapes: asymmetric padding."
+    )
+
+
+def test_a_document_is_updated_between_its_markers_alone(tmp_path: Path) -> None:
+    path = tmp_path / "README.md"
+    path.write_text(f"before\n{report.BEGIN}\nold\n{report.END}\nafter\n")
+    report.update(path, "new")
+    assert path.read_text() == f"before\n{report.BEGIN}\n\nnew\n\n{report.END}\nafter\n"
+    path.write_text("no markers")
+    with pytest.raises(SourceError, match="once and in this order"):
+        report.update(path, "new")
+    assert path.read_text() == "no markers"
+
+
+def test_the_readme_shows_the_committed_results() -> None:
+    results = [read_result(path) for path in sorted((ROOT / "benchmarks/results").glob("*.json"))]
+    readme = (ROOT / "README.md").read_text()
+    command = "python -m benchmarks.report benchmarks/results/*.json --update README.md"
+    assert readme == report.between(readme, report.report(results), "README.md"), f"run {command}"
+
+
+def test_a_picture_shows_sorted_ratios_by_suite_and_rates_over_intensity() -> None:
+    plots = pytest.importorskip("benchmarks.plots", exc_type=ImportError)
+    result = replace(RESULT, rows=(*ROWS, row(CONV, 1.0, None, onnxruntime=3.0), row(CONV, 1.0, None)))
+    suites = plots.ratios(result)
+    assert {suite: [ratio for _, ratio in bars] for suite, bars in suites.items()} == {"a": [3.0, 2.0], "b": [0.5]}
+    assert plots.two_columns(suites) == ({"a": suites["a"]}, {"b": suites["b"]})
+    points = list(plots.roofline(result))
+    assert points[0] == (ROWS[0], ROWS[0].flops / ROWS[0].nbytes, ROWS[0].flops / 1.0)
+    assert len(points) == 4
+    assert plots.short_name(parse_signature(TRANSPOSED)) == "512>256 4x4 k4x4 s2 T"
+
+
+def test_pictures_are_drawn(tmp_path: Path) -> None:
+    pytest.importorskip("matplotlib")
+    write_result(RESULT, tmp_path / "some.json")
+    assert report.main([str(tmp_path / "some.json"), "--plots", str(tmp_path)]) == 0
+    for name in ("some-ratios.png", "some-roofline.png"):
+        assert (tmp_path / name).read_bytes().startswith(b"\x89PNG")
+
+
+def test_arguments_default_to_every_suite_and_peer() -> None:
+    arguments = compare.parse([])
+    assert arguments.peer == list(PEERS) and "resnet50" in arguments.sources and len(arguments.sources) >= 10
+    assert compare.parse(["--peer", "onnxruntime", "--peer", "onnxruntime"]).peer == ["onnxruntime"]
+    with pytest.raises(SystemExit):
+        compare.parse(["--peer", "unknown"])
+
+
+def test_suites_are_read_by_name_in_the_type_and_layout_asked_for() -> None:
+    (name, problems), (other, single) = compare.read_suites(["dcgan", CONV], "bf16", "ncx").items()
+    assert name == "dcgan" and len(problems) == 9 and other == CONV and len(single) == 1
+    for problem in (*problems, *single):
+        assert (problem.dtype, problem.data_format, problem.filter_format) == ("bf16", "NCX", "OIX")
+    with pytest.raises(SourceError):
+        compare.read_suites(["no such suite"], "f32", "nxc")
+
+
+@pytest.mark.parametrize("signature", [CONV, TRANSPOSED, TRANSPOSED.replace("NXC-XIO", "NCX-OIX")])
+def test_arrays_reach_peers_in_their_layout(signature: str) -> None:
+    problem = parse_signature(signature)
+    arrays = random_fill(problem)
+    channels = (problem.batch, problem.in_channels, *problem.in_spatial)
+    assert data_as(arrays.data, problem, "NCX").shape == channels
+    for layout in ("NCX", "NXC"):
+        assert np.array_equal(from_layout(data_as(arrays.data, problem, layout), problem, layout), arrays.data)
+    oix = problem.with_(filter_format="OIX").filter_shape
+    assert filter_as_oix(arrays.filter, problem).shape == oix
+    assert output_padding(parse_signature(TRANSPOSED)) == (0, 0)
+
+
+def test_openmp_libraries_are_counted_by_file() -> None:
+    maps = """\
+7f00-7f01 r--p 00000000 08:01 42                         /venv/torch/lib/libgomp.so.1
+7f01-7f02 r-xp 00001000 08:01 42                         /venv/torch/lib/libgomp.so.1
+7f02-7f03 r-xp 00001000 08:01 43                         /usr/lib/libiomp5.so
+7f03-7f04 rw-p 00000000 00:00 0
+7f04-7f05 r-xp 00001000 08:01 44                         /usr/lib/libm.so.6
+"""
+    assert openmp_libraries(maps) == ["/usr/lib/libiomp5.so", "/venv/torch/lib/libgomp.so.1"]
+
+
+def test_turns_are_taken_in_turn() -> None:
+    calls: list[str] = []
+    times = take_turns(lambda: calls.append("ours"), lambda: calls.append("theirs"))
+    assert calls == ["ours", "theirs"] * len(times) and all(a >= 0 and b >= 0 for a, b in times)
