@@ -25,7 +25,7 @@ from tvm import te, tirx
 
 from ..cuda_target import CudaTarget
 from ..problem import DTYPE_BYTES, Problem
-from .cuda_tiles import Extents, Tile, best_tile
+from .cuda_tiles import Extents, best_tile
 from .cuda_window import CudaWindow, cuda_windows, define_cuda, padded
 from .definition import Definition
 from .types import cuda_dtype
@@ -38,7 +38,7 @@ VECTOR_BYTES = 16  # the widest load, store and asynchronous copy of a thread
 class Gemm(CudaWindow):
     """One window of a flattened problem as a batch of matrix multiplications, whose extents are whole `tile`s."""
 
-    tile: Tile
+    tile: Any  # a Tile of tensor cores, or an FmaTile
 
     @property
     def extents(self) -> Extents:

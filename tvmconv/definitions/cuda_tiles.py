@@ -27,7 +27,7 @@ FRAGMENT = 16
 WARP = 32
 REGISTERS = 65536
 # Multiprocessors of the card that an architecture is best known by: A100, A10, L40, H100 SXM, B200, RTX 5090.
-_MULTIPROCESSORS = {80: 108, 86: 72, 89: 142, 90: 132, 100: 148, 120: 170}
+MULTIPROCESSORS = {80: 108, 86: 72, 89: 142, 90: 132, 100: 148, 120: 170}
 # 16-bit multiply-adds of a multiprocessor in a cycle by mma.sync, TF32 at half of it. sm_90 has 2048 by wgmma, and
 # about 62 % of that by mma.sync; later ones are taken to be the same.
 _RATE = {80: 1024, 86: 512, 89: 512, 90: 1280, 100: 1280, 120: 512}
@@ -135,11 +135,11 @@ class Tile:
         each = max(self.rows * self.columns / rate, (edge + read) / _SHARED_RATE, edge / _L2_RATE)
         steps = ceil(extents.depth / self.depth / self.splits)
         blocks = self.splits * extents.batch * ceil(extents.rows / self.rows) * ceil(extents.columns / self.columns)
-        rounds = ceil(blocks / _MULTIPROCESSORS[first])
+        rounds = ceil(blocks / MULTIPROCESSORS[first])
         together = min(rounds, self._resident(target))
         busy = min(1.0, 0.5 + 0.5 * together * self.warps / _BUSY_WARPS)
         step = each * self.depth / busy + _STEP_LATENCY / together
-        return rounds * (steps * step + _BLOCK_LATENCY / together) + self._adding(extents, _MULTIPROCESSORS[first])
+        return rounds * (steps * step + _BLOCK_LATENCY / together) + self._adding(extents, MULTIPROCESSORS[first])
 
     def _adding(self, extents: Extents, multiprocessors: int) -> float:
         """Cycles of adding the parts of a split depth, which are written and read as f32."""
