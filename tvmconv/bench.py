@@ -29,6 +29,8 @@ class Row:
         Floating point operations of the problem, and bytes it reads and writes at the least.
     timing
         Seconds of a call, with NumPy arrays and `out`, as a program would make it.
+    packed
+        The same with the filter packed ahead; None where the filter is read in place.
     """
 
     signature: str
@@ -38,6 +40,7 @@ class Row:
     flops: int
     nbytes: int
     timing: Timing
+    packed: Timing | None
 
 
 def bench(
@@ -54,7 +57,7 @@ def bench(
     path
         The bundle's folder.
     seconds
-        To spend on each entry, after a warm-up of a quarter of it.
+        To spend on each entry, and again with its filter packed ahead, after a warm-up of a quarter of it.
     threads
         Number of threads; None: as many as OpenMP gives.
     progress
@@ -90,4 +93,9 @@ def _time(bundle: Bundle, entry: Entry, seconds: float, threads: int | None) -> 
     arrays = random_fill(problem)
     output = np.empty(problem.output_shape, arrays.data.dtype)
     timing = time_call(lambda: kernel(*arrays, out=output), seconds)
-    return [Row(entry.signature, entry.target, entry.algorithm, entry.origin, problem.flops, problem.nbytes, timing)]
+    packed = None
+    if entry.packed_filter is not None:
+        ahead = kernel.pack(arrays.filter)
+        packed = time_call(lambda: kernel(arrays.data, ahead, arrays.bias, out=output), seconds)
+    what = (entry.signature, entry.target, entry.algorithm, entry.origin)
+    return [Row(*what, problem.flops, problem.nbytes, timing, packed)]

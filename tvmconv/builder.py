@@ -233,7 +233,7 @@ def compile_job(job: Job) -> tuple[Entry, list[str]]:
         file=file,
         sha256=hashlib.sha256(path.read_bytes()).hexdigest(),
         symbol=kernel.symbol,
-        packed_filter=None,
+        packed_filter=kernel.packed_filter,
         workspace_bytes=kernel.workspace_bytes,
         measured=_measured(job.record) if job.record and origin == "tuned" else None,
         error=None,

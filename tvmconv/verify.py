@@ -114,24 +114,31 @@ def verify(path: str | os.PathLike[str], progress: Callable[[int, int, str], Non
 
 
 def check_kernel(check: Check) -> Answer:
-    """Run a kernel on an exact fill, a transform or TF32 on normal data too, and compare its output with the reference."""
+    """Run a kernel on an exact fill, its filter packed ahead or not, and a transform or TF32 on normal data too.
+
+    The outputs are compared with the reference.
+    """
     kernel = Kernel(check.bundle, check.entry)
     problem, numerical_class = kernel.problem, check.entry.numerical_class
     arrays, expected = exact_case(problem)
-    wrong = difference(_call(kernel, arrays, expected), expected, numerical_class, problem.dtype)
+    wrong = difference(_call(kernel, arrays, arrays.filter, expected), expected, numerical_class, problem.dtype)
+    if not wrong:
+        output = _call(kernel, arrays, kernel.pack(arrays.filter), expected)
+        wrong = difference(output, expected, numerical_class, problem.dtype)
+        wrong = wrong and f"with the filter packed ahead, {wrong}"
     if wrong or numerical_class == "exact":
         return Answer("exact", 0.0, wrong)
     arrays = random_fill(problem)
     expected = reference.compute(problem, *arrays)
-    output = _call(kernel, arrays, np.empty(problem.output_shape, numpy_dtype(problem.dtype)))
+    output = _call(kernel, arrays, arrays.filter, np.empty(problem.output_shape, numpy_dtype(problem.dtype)))
     wrong = inaccuracy(output, expected, numerical_class, problem.dtype)
     return Answer("relative_l2", relative_error(output, expected), wrong)
 
 
-def _call(kernel: Kernel, arrays: Arrays, like: npt.NDArray[Any]) -> npt.NDArray[Any]:
+def _call(kernel: Kernel, arrays: Arrays, filter: Any, like: npt.NDArray[Any]) -> npt.NDArray[Any]:
     # What a kernel fails to write shows: it stays not a number.
     output = np.full_like(like, np.nan)
-    kernel(*arrays, out=output)
+    kernel(arrays.data, filter, arrays.bias, out=output)
     return output
 
 
