@@ -15,6 +15,7 @@ from .backprop import backprop_windows, covers_output
 from .direct import convolution_windows
 from .flatten import flatten
 from .planar import express_planar, planar_place, planar_window
+from .reduced import express_reduced, reduced_window
 from .types import kernel_dtype
 from .window import Window, express, placeholders
 from .winograd import express_winograd
@@ -65,6 +66,13 @@ def define_planar(problem: Problem, target: CpuTarget) -> Definition:
     flat = flatten(problem)
     windows = [planar_window(window, target) for window in _windows(flat, target, False)]
     return _definition(problem, flat, windows, express_planar, [planar_place(window) for window in windows])
+
+
+def define_reduced(problem: Problem, target: CpuTarget) -> Definition:
+    """Define `problem` by windows whose lanes run along the channels that are summed."""
+    flat = flatten(problem)
+    windows = [reduced_window(window, target) for window in _windows(flat, target, False)]
+    return _definition(problem, flat, windows, express_reduced, [window.place for window in windows])
 
 
 def define_winograd(problem: Problem, target: CpuTarget, points: int) -> Definition:
