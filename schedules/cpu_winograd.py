@@ -139,7 +139,10 @@ def _by_channels(sch: Schedule, tiles: Tiles, shape: Shape, target: CpuTarget) -
     sch.reorder(g, *phases, kz, part, a, b, n, z, *tile, step, unrolled, *inner)
     _in_registers(sch, [unrolled, *inner])
     _spread(sch, acc)
-    _filter_part(sch, tiles, part, unroll, target)
+    if tiles.ahead:
+        _filter(sch, tiles)
+    else:
+        _filter_part(sch, tiles, part, unroll, target)
     sch.decompose_reduction(acc, kz)
 
     _data(sch, tiles, None, target)

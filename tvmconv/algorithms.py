@@ -30,6 +30,10 @@ def _define(problem: Problem, target: CpuTarget, **how: Any) -> Definition:
     return define(problem, target, **how)
 
 
+def _define_ahead(problem: Problem, target: CpuTarget) -> Definition | None:
+    return None if problem.dtype == "f32" else _define(problem, target, ahead=True)
+
+
 def _define_constant(problem: Problem, target: CpuTarget) -> Definition:
     from .definitions.definition import define_constant
 
@@ -40,6 +44,12 @@ def _define_winograd(points: int, problem: Problem, target: CpuTarget) -> Defini
     from .definitions.definition import define_winograd
 
     return define_winograd(problem, target, points)
+
+
+def _define_winograd_ahead(points: int, problem: Problem, target: CpuTarget) -> Definition | None:
+    from .definitions.definition import winograd_ahead
+
+    return winograd_ahead(problem, target, points)
 
 
 def _winograd(outputs: int) -> Algorithm:
@@ -55,6 +65,7 @@ def _winograd(outputs: int) -> Algorithm:
         partial(_define_winograd, points),
         "cpu_winograd",
         cycles,
+        ahead=partial(_define_winograd_ahead, points),
     )
 
 
@@ -147,7 +158,7 @@ ALGORITHMS: tuple[Algorithm, ...] = (
     Algorithm("planar", 1, "exact", _covers_planar, _prefers_planar, _define_planar, "cpu_planar"),
     Algorithm("reduced", 1, "exact", covers_reduced, prefers_reduced, _define_reduced, "cpu_reduced"),
     Algorithm("dot", 1, "exact", _covers_dot, _always, partial(_define, packed=2), "cpu_direct", _dot_cycles),
-    Algorithm("direct", 1, "exact", _covers_direct, _always, _define, "cpu_direct"),
+    Algorithm("direct", 1, "exact", _covers_direct, _always, _define, "cpu_direct", ahead=_define_ahead),
     Algorithm("grouped", 1, "exact", _covers_grouped, _always, partial(_define, across=True), "cpu_grouped"),
     Algorithm("constant", 1, "exact", _covers_constant, _always, _define_constant, "cpu_constant"),
     _winograd(4),

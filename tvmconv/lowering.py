@@ -77,6 +77,11 @@ def lower(mod: tvm.IRModule, definition: Definition) -> Lowered:
     return Lowered(tvm.IRModule(functions), halves.layout if halves else None)
 
 
+def functions_of(module: tvm.IRModule) -> dict[str, tirx.PrimFunc]:
+    """Return the functions of a module by their names."""
+    return {variable.name_hint: function for variable, function in module.functions.items()}
+
+
 def is_tiny(problem: Problem) -> bool:
     """Whether other threads would cost more than they give.
 

@@ -84,6 +84,8 @@ class Window:
         never stored.
     packed
         Channels in one 32-bit element of the copies: 1 (an f32), or 2 (a pair of bf16).
+    ahead
+        Whether the filter is packed ahead, so that laying it out takes no time: it is then widened, or transformed whole.
     """
 
     problem: Problem
@@ -93,6 +95,7 @@ class Window:
     across: bool
     row: int
     packed: int = 1
+    ahead: bool = False
 
     @property
     def groups(self) -> int:
@@ -147,7 +150,8 @@ class Window:
         fastest_is_lane = self.problem.filter_format == "XIO" and (
             self.problem.op == "convolution" or (self.across and not self.expands)
         )
-        return not fastest_is_lane or self.padded_outputs != self.outputs or self.packed == 2
+        widened = self.ahead and self.problem.dtype != "f32"
+        return not fastest_is_lane or self.padded_outputs != self.outputs or self.packed == 2 or widened
 
     @property
     def stores_vectors(self) -> bool:
