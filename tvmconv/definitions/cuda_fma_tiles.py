@@ -60,6 +60,11 @@ class FmaTile:
     stages: int
 
     @property
+    def splits(self) -> int:
+        """Parts of the depth, each summed by blocks of its own: one (the tiles of tensor cores may have several)."""
+        return 1
+
+    @property
     def threads(self) -> int:
         """Threads of a block."""
         return self.threads_m * self.threads_n
