@@ -58,6 +58,7 @@ class FmaTile:
     sums_n: int
     depth: int
     stages: int
+    splits: int = 1
 
     @property
     def splits(self) -> int:
