@@ -31,8 +31,9 @@ def fill(sch: Schedule) -> None:
 
 def add_parts(sch: Schedule, out: SBlockRV, vector: int) -> None:
     """Add the parts of a split depth: a vector of outputs a thread."""
-    fused = sch.fuse(*sch.get_loops(out))
-    block, thread, lane = sch.split(fused, [None, ADDERS, vector])
+    *outer, inner = sch.get_loops(out)
+    inner, lane = sch.split(inner, [None, vector])
+    block, thread = sch.split(sch.fuse(*outer, inner), [None, ADDERS])
     sch.bind(block, "blockIdx.x")
     sch.bind(thread, "threadIdx.x")
     sch.vectorize(lane)

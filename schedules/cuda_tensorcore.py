@@ -134,11 +134,11 @@ def _schedule(sch: Schedule, gemm: Gemm, tile: Tile, target: CudaTarget) -> None
 def _share(sch: Schedule, block: SBlockRV, warps: int, vector: int) -> None:
     """Share a tile's elements among all threads by vectors."""
     *_, outer, inner = sch.get_loops(block)
-    fused = sch.fuse(outer, inner)
-    each, warp, lane, vector = sch.split(fused, [None, warps, WARP, vector])
+    inner, element = sch.split(inner, [None, vector])
+    each, warp, lane = sch.split(sch.fuse(outer, inner), [None, warps, WARP])
     sch.bind(warp, "threadIdx.y")
     sch.bind(lane, "threadIdx.x")
-    sch.vectorize(vector)
+    sch.vectorize(element)
     sch.unroll(each)
 
 
