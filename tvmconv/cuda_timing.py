@@ -1,0 +1,73 @@
+"""How long work on a GPU takes: launches captured in a CUDA graph, between two events, so that no host time counts.
+
+The launches of a graph take turns on several sets of arrays, together larger than the L2 cache: a kernel that finds its
+input there would be timed too fast.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from ctypes import c_uint64, c_void_p
+
+from .cuda_driver import Driver, driver
+
+# CU_STREAM_NON_BLOCKING; CU_STREAM_CAPTURE_MODE_THREAD_LOCAL
+_NON_BLOCKING, _THREAD_LOCAL = 1, 1
+# Once through the sets of arrays moves this many times the L2 cache, so that nothing is left from the last time.
+CACHES = 2
+# More launches in a graph would only take longer to capture; a launch of 2 microseconds is then timed by half a millisecond.
+MAX_SETS = 256
+# A sample is so long that the events' resolution (0.5 microseconds) does not count.
+SAMPLE_SECONDS = 5e-4
+
+
+def sets_for(nbytes: int, l2_bytes: int) -> int:
+    """Return how many sets of arrays a kernel that touches `nbytes` takes turns on."""
+    return max(1, min(MAX_SETS, -(-CACHES * l2_bytes // max(nbytes, 1)) + 1))
+
+
+@contextmanager
+def new_stream(gpu: int) -> Iterator[int]:
+    """Make a GPU current in this thread, and yield a stream of its own."""
+    cuda = driver()
+    with cuda.device(gpu):
+        yield cuda.create("cuStreamCreate", _NON_BLOCKING).value or 0
+
+
+class Graph:
+    """Launches on `stream`, captured: each of `calls` enqueues some of them there and nothing else."""
+
+    def __init__(self, calls: Sequence[Callable[[], object]], stream: int) -> None:
+        self._driver: Driver = driver()
+        self._stream, self._count = c_void_p(stream), len(calls)
+        self._driver.call("cuStreamBeginCapture_v2", self._stream, _THREAD_LOCAL)
+        try:
+            for call in calls:
+                call()
+        finally:
+            graph = self._driver.create_from("cuStreamEndCapture", self._stream)
+        self._program = self._driver.create("cuGraphInstantiateWithFlags", graph, c_uint64(0))
+        self._driver.call("cuGraphDestroy", graph)
+        self._start, self._end = self._driver.event(timing=True), self._driver.event(timing=True)
+        self.run(1)
+        self._times = max(1, round(SAMPLE_SECONDS / max(self.run(1), 1e-7)))
+
+    def run(self, times: int) -> float:
+        """Replay `times` and wait; return the seconds that it took."""
+        self._driver.call("cuEventRecord", self._start, self._stream)
+        for _ in range(times):
+            self._driver.call("cuGraphLaunch", self._program, self._stream)
+        self._driver.call("cuEventRecord", self._end, self._stream)
+        self._driver.call("cuEventSynchronize", self._end)
+        return self._driver.elapsed(self._start, self._end)
+
+    def sample(self) -> float:
+        """Return the seconds of one call, measured over at least `SAMPLE_SECONDS`."""
+        return self.run(self._times) / self._times / self._count
+
+    def close(self) -> None:
+        """Release what belongs to it."""
+        self._driver.call("cuGraphExecDestroy", self._program)
+        for event in (self._start, self._end):
+            self._driver.call("cuEventDestroy_v2", event)
