@@ -8,6 +8,9 @@ from .algorithm import Algorithm
 from .cuda_target import CudaTarget
 from .problem import Problem
 
+# Half of a fragment's columns.
+LEAST_COLUMNS = 8
+
 if TYPE_CHECKING:
     from .definitions.definition import Definition
 
@@ -20,6 +23,20 @@ def _define_direct(problem: Problem, target: CudaTarget) -> Definition:
     from .definitions.cuda_direct import define_cuda_direct
 
     return define_cuda_direct(problem)
+
+
+def _covers_tensorcore(problem: Problem, target: CudaTarget) -> str | None:
+    if problem.dtype == "f32":
+        return "f32 is multiplied in full"
+    if problem.out_channels // problem.groups < LEAST_COLUMNS:
+        return f"tiles of 16 output channels per group would be emptier than half; it takes {LEAST_COLUMNS} or more"
+    return _covers_direct(problem, target)
+
+
+def _define_gemm(problem: Problem, target: CudaTarget) -> Definition:
+    from .definitions.cuda_gemm import define_gemm
+
+    return define_gemm(problem, target)
 
 
 def _covers_constant(problem: Problem, target: CudaTarget) -> str | None:
@@ -42,6 +59,9 @@ def _operations(problem: Problem, target: CudaTarget) -> float:
 
 # Of those that prefer a problem and cost the same by estimate, the first is the default.
 CUDA_ALGORITHMS: tuple[Algorithm, ...] = (
+    Algorithm(
+        "tensorcore", 1, "exact", _covers_tensorcore, _always, _define_gemm, "cuda_tensorcore", _operations, "cuda"
+    ),
     Algorithm("cuda_direct", 1, "exact", _covers_direct, _always, _define_direct, "cuda_direct", _operations, "cuda"),
     Algorithm(
         "cuda_constant", 1, "exact", _covers_constant, _always, _define_constant, "cuda_constant", _operations, "cuda"

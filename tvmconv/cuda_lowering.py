@@ -7,8 +7,10 @@ order, each with a constant grid and block, since shapes are fixed, and pointers
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
 from math import prod
+from pathlib import Path
 from typing import Any
 
 import tvm
@@ -16,12 +18,15 @@ from tvm import s_tir, tirx
 from tvm.ir import Call, CallingConv
 from tvm_ffi import dtype as DataType
 
+from .cuda_pipeline import fragments, pipeline
 from .cuda_target import CudaTarget
 from .definitions.definition import Definition
 from .definitions.types import cuda_dtype
 from .lowering import bind_arguments
 
 FUNCTION = "tvmconv"
+INSTRUCTIONS = Path(__file__).parent / "runtime" / "instructions.cuh"
+INSTRUCTIONS_USED = "tvmconv_multiply_"
 WORKSPACE = "workspace"
 # Pieces of the workspace begin at multiples of this, which is what cudaMalloc aligns to: any vector load may be used.
 WORKSPACE_ALIGNMENT = 256
@@ -85,12 +90,18 @@ def to_source(mod: tvm.IRModule, definition: Definition, target: CudaTarget) -> 
     (host,) = (func for name, func in lowered.functions.items() if name not in device)
     finished = s_tir.pipeline.finalize_device_passes()(tvm.IRModule(device))
     source = tvm.get_global_func("target.build.cuda")(finished, target.tvm()).inspect_source()
+    if INSTRUCTIONS_USED in source:
+        source = INSTRUCTIONS.read_text() + source
     table = _LaunchTable(host)
     return CudaSource(source, tuple(table.launches), table.workspace_bytes)
 
 
 def _is_device_function(func: tirx.PrimFunc) -> bool:
     return bool(func.attrs.get("calling_conv", 0) == CallingConv.DEVICE_KERNEL_LAUNCH)
+
+
+def _function_pass(change: Callable[[tirx.PrimFunc], tirx.PrimFunc], name: str) -> tvm.transform.Pass:
+    return tirx.transform.prim_func_pass(lambda func, mod, context: change(func), opt_level=0, name=name)
 
 
 def _lower(mod: tvm.IRModule, definition: Definition, target: CudaTarget) -> tvm.IRModule:
@@ -120,6 +131,8 @@ def _lower(mod: tvm.IRModule, definition: Definition, target: CudaTarget) -> tvm
         tirx.transform.FlattenBuffer(),
         tirx.transform.BF16ComputeLegalize(),
         tirx.transform.NarrowDataType(32),
+        # Conditions on the places of outputs no longer depend on a vector's lane, which would keep it from being one.
+        s_tir.transform.StmtSimplify(),
         s_tir.transform.LoopPartition(),
         tirx.transform.VectorizeLoop(True),
         s_tir.transform.InjectVirtualThread(),
@@ -134,6 +147,8 @@ def _lower(mod: tvm.IRModule, definition: Definition, target: CudaTarget) -> tvm
         tirx.transform.AnnotateEntryFunc(),
         s_tir.transform.ThreadSync("shared"),
         s_tir.transform.ThreadSync("shared.dyn"),
+        _function_pass(pipeline, "tvmconv.Pipeline"),
+        _function_pass(fragments, "tvmconv.Fragments"),
         s_tir.transform.InferFragment(),
         s_tir.transform.LowerThreadAllreduce(),
         s_tir.transform.InjectPTXAsyncCopy(),

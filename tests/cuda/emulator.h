@@ -94,6 +94,11 @@ inline int max(int a, int b) { return a > b ? a : b; }
 inline int min(int a, int b) { return a < b ? a : b; }
 inline float __ldg(const float* p) { return *p; }
 
+// Eight f32, as TVM names them.
+struct alignas(16) ulonglong4 {
+  unsigned long long x, y, z, w;
+};
+
 // ---- Threads ----
 
 struct Dim3 {

@@ -5,6 +5,7 @@ from __future__ import annotations
 import pytest
 from cuda_kernels import cuda_source, needs_nvcc
 
+from tvmconv.compiler import Choice
 from tvmconv.cuda_lowering import Argument
 from tvmconv.cuda_target import CudaTarget
 from tvmconv.nvcc import compile_fatbin
@@ -19,7 +20,7 @@ EMPTY = "conv2d-n0-i4x4x4-o8x4x4-k3x3-s1x1-d1x1-p1x1_1x1-g1-NXC-XIO-f32"
 
 @pytest.mark.parametrize(("dtype", "type_name"), [("f32", "float"), ("f16", "half"), ("bf16", "nv_bfloat16")])
 def test_every_type_is_native(dtype: str, type_name: str) -> None:
-    lowered = cuda_source(DIRECT.format(dtype=dtype), SM_90)
+    lowered = cuda_source(DIRECT.format(dtype=dtype), SM_90, Choice("cuda_direct"))
     (launch,) = lowered.launches
     assert {argument.name for argument in launch.arguments} == {"data", "filter", "bias", "output"}
     assert f"{launch.function}({type_name}* " in lowered.source

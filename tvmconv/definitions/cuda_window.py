@@ -85,15 +85,26 @@ class CudaWindow:
         return [*spatial, inner, outer] if self.problem.filter_format == "XIO" else [outer, inner, *spatial]
 
 
-def define_cuda(problem: Problem, express: Express, kind: type[CudaWindow] = CudaWindow) -> Definition:
-    """Define `problem` by the windows, of `kind`, of its flattened form, each computed as `express` says.
+def define_cuda(
+    problem: Problem,
+    express: Express,
+    make: Callable[[Problem, int, tuple[Axis, ...]], CudaWindow] = CudaWindow,
+) -> Definition:
+    """Define `problem` by the windows of its flattened form, made by `make`, each computed as `express` says.
 
     The output is filled first where no window writes it.
     """
+    windows = cuda_windows(problem, make)
+    return _definition(problem, flatten(problem), windows, express)
+
+
+def cuda_windows(
+    problem: Problem, make: Callable[[Problem, int, tuple[Axis, ...]], CudaWindow] = CudaWindow
+) -> list[CudaWindow]:
+    """Return the windows of a problem's flattened form, made by `make`."""
     flat = flatten(problem)
     spatial_axes = convolution_axes if flat.op == "convolution" else backprop_axes
-    windows = [kind(flat, index, axes) for index, axes in enumerate(spatial_axes(flat))]
-    return _definition(problem, flat, windows, express)
+    return [make(flat, index, axes) for index, axes in enumerate(spatial_axes(flat))]
 
 
 def define_cuda_constant(problem: Problem) -> Definition:

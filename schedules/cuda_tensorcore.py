@@ -1,0 +1,143 @@
+"""Search space of convolutions on tensor cores.
+
+A block of warps computes a tile of one matrix multiplication: all copy the next tiles of data and filter to shared
+memory, several steps ahead of the one that is multiplied, and each warp multiplies its part of the tile by 16x16
+fragments whose sums stay in registers. Sums leave through shared memory, so that stores take whole vectors.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import replace
+from itertools import product
+
+from tvm.s_tir import Schedule
+from tvm.s_tir.schedule import SBlockRV
+
+from tvmconv.cuda_pipeline import STAGES
+from tvmconv.cuda_target import CudaTarget
+from tvmconv.definitions.cuda_gemm import Gemm
+from tvmconv.definitions.cuda_tiles import WARP, Tile, tiles
+from tvmconv.definitions.definition import Definition
+
+from . import cuda_steps, mma
+from .cpu_steps import choose
+
+PAD = 8  # elements after a row in shared memory, so that eight rows' 16 bytes lie in different banks
+ARRANGEMENTS = 3
+
+
+def space(sch: Schedule, definition: Definition, target: CudaTarget) -> list[Schedule]:
+    """Return one schedule for each of the best arrangements of warps, the default first."""
+    windows: list[Gemm] = definition.windows
+    made = []
+    for tile in _arrangements(windows, target):
+        sketch = sch.copy()
+        cuda_steps.fill(sketch)
+        for window in windows:
+            _schedule(sketch, window, tile, target)
+        made.append(sketch)
+    return made
+
+
+def _arrangements(windows: Sequence[Gemm], target: CudaTarget) -> list[Tile]:
+    """Return the definition's tile, and those of other arrangements of warps that the model finds next best."""
+    best = {(windows[0].tile.warps_m, windows[0].tile.warps_n): windows[0].tile}
+    fitting = [tile for tile in tiles(windows[0].tile.dtype, target) if _divides(tile, windows)]
+    for tile in sorted(fitting, key=lambda tile: sum(tile.cycles(window.extents, target) for window in windows)):
+        best.setdefault((tile.warps_m, tile.warps_n), tile)
+    return list(best.values())[:ARRANGEMENTS]
+
+
+def _divides(tile: Tile, windows: Sequence[Gemm]) -> bool:
+    return all(w.rows % tile.rows == w.columns % tile.columns == w.depth % tile.depth == 0 for w in windows)
+
+
+def _choices(tile: Tile, gemm: Gemm, target: CudaTarget) -> dict[str, list[int]]:
+    """Return what can be chosen of a tile, its own values first; everything chosen together fits."""
+    chosen = {name: [getattr(tile, name)] for name in ("fragments_m", "fragments_n", "depth", "stages")}
+    offers = {"fragments_m": (1, 2, 4), "fragments_n": (1, 2, 4), "depth": (16, 32, 64), "stages": (2, 3, 4)}
+    for name, values in offers.items():
+        for value in values:
+            grown = {**chosen, name: [*chosen[name], value]}
+            every = [replace(tile, **dict(zip(grown, each, strict=True))) for each in product(*grown.values())]
+            if value not in chosen[name] and all(each.fits(target) and _divides(each, [gemm]) for each in every):
+                chosen = grown
+    return chosen
+
+
+def _schedule(sch: Schedule, gemm: Gemm, tile: Tile, target: CudaTarget) -> None:
+    i, dtype = gemm.index, gemm.problem.dtype
+    instruction = mma.depth(dtype)
+    acc = sch.get_sblock(f"acc{i}")
+    b, m, n, k = sch.get_loops(acc)
+    choices = _choices(tile, gemm, target)
+    rows = choose(sch, choices["fragments_m"], tile.fragments_m)
+    columns = choose(sch, choices["fragments_n"], tile.fragments_n)
+    steps = choose(sch, [depth // instruction for depth in choices["depth"]], tile.depth // instruction)
+    stages = choose(sch, choices["stages"], tile.stages)
+    m, warp_m, rows, mi = sch.split(m, [None, tile.warps_m, rows, mma.SIZE])
+    n, warp_n, columns, ni = sch.split(n, [None, tile.warps_n, columns, mma.SIZE])
+    k, step, ki = sch.split(k, [None, steps, instruction])
+    sch.reorder(b, m, n, warp_m, warp_n, k, step, rows, columns, mi, ni, ki)
+    block = sch.fuse(m, n)
+    warp = sch.fuse(warp_m, warp_n)
+    sch.bind(block, "blockIdx.x")
+    sch.bind(b, "blockIdx.y")
+    sch.bind(warp, "threadIdx.y")
+    sch.set_scope(acc, 0, mma.C)
+
+    data = sch.get_sblock(f"data_tile{i}")
+    weights = sch.get_sblock(f"filter_tile{i}")
+    data_fragment = sch.cache_read(acc, 0, mma.A)
+    filter_fragment = sch.cache_read(acc, 1, mma.B)
+    sch.compute_at(data_fragment, step, preserve_unit_loops=True)
+    sch.compute_at(filter_fragment, step, preserve_unit_loops=True)
+    for copy, vector in ((data, gemm.data_vector), (weights, gemm.filter_vector)):
+        sch.set_scope(copy, 0, mma.SHARED)
+        sch.compute_at(copy, k, preserve_unit_loops=True)
+        sch.storage_align(copy, 0, axis=-2, factor=mma.SIZE, offset=PAD)
+        _share(sch, copy, tile.warps, vector)
+    sch.annotate(k, STAGES, stages)
+
+    stored = sch.get_sblock(f"tile{i}")
+    sch.set_scope(stored, 0, mma.SHARED)
+    sch.reverse_compute_at(stored, warp, preserve_unit_loops=True)
+    out = sch.get_sblock(f"out{i}")
+    sch.reverse_compute_at(out, block, preserve_unit_loops=True)
+    if gemm.out_by_rows:
+        *_, om, on = sch.get_loops(out)
+        sch.reorder(on, om)
+    _share(sch, out, tile.warps, gemm.out_vector)
+
+    zero = sch.decompose_reduction(acc, k)
+    _tensorize(sch, zero, mma.zero())
+    _tensorize(sch, data_fragment, mma.load(dtype, mma.A, not gemm.data_by_depth))
+    _tensorize(sch, filter_fragment, mma.load(dtype, mma.B, gemm.filter_by_depth))
+    sch.tensorize(mi, mma.multiply(dtype, not gemm.data_by_depth, gemm.filter_by_depth).name)
+    _tensorize(sch, stored, mma.store(gemm.out_by_rows))
+    sch.storage_align(sch.get_sblock(f"tile{i}_o"), 0, axis=-2, factor=mma.SIZE, offset=PAD)
+    for loop in (step, rows, columns):
+        sch.unroll(loop)
+
+
+def _share(sch: Schedule, block: SBlockRV, warps: int, vector: int) -> None:
+    """Share a tile's elements among all threads by vectors."""
+    *_, outer, inner = sch.get_loops(block)
+    fused = sch.fuse(outer, inner)
+    each, warp, lane, vector = sch.split(fused, [None, warps, WARP, vector])
+    sch.bind(warp, "threadIdx.y")
+    sch.bind(lane, "threadIdx.x")
+    sch.vectorize(vector)
+    sch.unroll(each)
+
+
+def _tensorize(sch: Schedule, block: SBlockRV, intrinsic: mma.Intrinsic) -> None:
+    """Compute a block over two loops by fragments."""
+    *_, outer, inner = sch.get_loops(block)
+    outer, i = sch.split(outer, [None, intrinsic.rows])
+    inner, j = sch.split(inner, [None, intrinsic.columns])
+    sch.reorder(outer, inner, i, j)
+    sch.tensorize(i, intrinsic.name)
+    sch.unroll(outer)
+    sch.unroll(inner)

@@ -1,0 +1,246 @@
+"""Windows as matrix multiplications for tensor cores: the im2col matrix exists only by tiles, in shared memory.
+
+For each group and combination of phases, outputs [m, n] are the sums over k of data [m, k] times filter [k, n], where
+m runs over batch and outputs, n over the group's output channels, k over taps and the group's input channels. Extents
+are rounded up to whole tiles; what is beyond them is zero, and not stored. Stages, named with the window's number:
+
+    data_tile    the im2col matrix, zero where padding is read
+    filter_tile  the filter's matrix
+    acc          the sum, f32
+    tile         acc as it leaves the registers
+    out          bias added, rounded once to the output type
+
+Both matrices lie as memory has them, so that copies take vectors: `data_by_depth`, `filter_by_depth` and `out_by_rows`
+say which of two indices is the faster.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from math import prod
+from typing import Any
+
+from tvm import te, tirx
+
+from ..cuda_target import CudaTarget
+from ..problem import DTYPE_BYTES, Problem
+from .cuda_tiles import Extents, Tile, best_tile
+from .cuda_window import CudaWindow, cuda_windows, define_cuda, padded
+from .definition import Definition
+from .types import cuda_dtype
+from .window import Expr
+
+VECTOR_BYTES = 16  # the widest load, store and asynchronous copy of a thread
+
+
+@dataclass(frozen=True)
+class Gemm(CudaWindow):
+    """One window of a flattened problem as a batch of matrix multiplications, whose extents are whole `tile`s."""
+
+    tile: Tile
+
+    @property
+    def extents(self) -> Extents:
+        """The matrix multiplications without what rounding up adds."""
+        return extents(self)
+
+    @property
+    def rows(self) -> int:
+        """M, rounded up to whole tiles."""
+        return _rounded_up(self.extents.rows, self.tile.rows)
+
+    @property
+    def columns(self) -> int:
+        """N, likewise."""
+        return _rounded_up(self.extents.columns, self.tile.columns)
+
+    @property
+    def depth(self) -> int:
+        """K, likewise."""
+        return _rounded_up(self.extents.depth, self.tile.depth)
+
+    @property
+    def taps(self) -> int:
+        """Taps of one phase."""
+        return prod(axis.taps for axis in self.axes)
+
+    @property
+    def data_by_depth(self) -> bool:
+        """Whether data lie [m, k] with k the faster: channels last."""
+        return self.problem.data_format == "NXC"
+
+    @property
+    def filter_by_depth(self) -> bool:
+        """Whether the filter lies [n, k] with k the faster."""
+        return (self.problem.op == "convolution") == (self.problem.filter_format == "OIX")
+
+    @property
+    def out_by_rows(self) -> bool:
+        """Whether outputs lie [n, m] with m the faster: channels first."""
+        return self.problem.data_format == "NCX"
+
+    @property
+    def channels_outside(self) -> bool:
+        """Whether k is (channel, tap), as a filter OIX lies, not (tap, channel): where data do not mind."""
+        return self.problem.op == "convolution" and self.problem.filter_format == "OIX" and not self.data_by_depth
+
+    @property
+    def data_vector(self) -> int:
+        """Elements of data that lie together, are valid together, and start at a multiple of their number."""
+        if self.data_by_depth:
+            return self._vector(self.channels)
+        in_place = all(a.taps == a.step == a.phases == 1 and not a.padded and a.inputs == a.outputs for a in self.axes)
+        return self._vector(self._area) if in_place else 1
+
+    @property
+    def filter_vector(self) -> int:
+        """Elements of the filter that lie together, likewise."""
+        problem = self.problem
+        if self.channels_outside:
+            return self._vector(self.channels * self.taps)
+        if problem.filter_format == "OIX" and prod(problem.kernel) > 1:
+            return 1
+        return self._vector(self.channels if self.filter_by_depth else self.outputs)
+
+    @property
+    def out_vector(self) -> int:
+        """Elements of the output that lie together, likewise."""
+        if not self.out_by_rows:
+            return self._vector(self.outputs)
+        in_order = all(a.phases == 1 and a.always_inside and a.places == a.outputs for a in self.axes)
+        return self._vector(self._area) if in_order and self.problem.op == "convolution" else 1
+
+    @property
+    def _area(self) -> int:
+        return prod(axis.outputs for axis in self.axes)
+
+    def _vector(self, together: int) -> int:
+        most = VECTOR_BYTES // DTYPE_BYTES[self.problem.dtype]
+        return min(most, together & -together)
+
+    def split_batch(self, b: Expr) -> tuple[Expr, list[Expr]]:
+        """Return the group and the phases of matrix multiplication `b`."""
+        phases: list[Expr] = []
+        for axis in reversed(self.axes):
+            phases.insert(0, b % axis.phases)
+            b = b // axis.phases
+        return b, phases
+
+    def split_row(self, m: Expr) -> tuple[Expr, list[Expr]]:
+        """Return the image and the outputs of row `m`."""
+        ys: list[Expr] = []
+        for axis in reversed(self.axes):
+            ys.insert(0, m % axis.outputs)
+            m = m // axis.outputs
+        return m, ys
+
+    def split_depth(self, k: Expr) -> tuple[list[Expr], Expr]:
+        """Return the taps and the channel of depth `k`."""
+        if self.channels_outside:
+            channel, tap = k // self.taps, k % self.taps
+        else:
+            tap, channel = k // self.channels, k % self.channels
+        ks: list[Expr] = []
+        for axis in reversed(self.axes):
+            ks.insert(0, tap % axis.taps)
+            tap = tap // axis.taps
+        return ks, channel
+
+    def place(self, indices: list[Expr]) -> tuple[Expr, Expr | None]:
+        """Return the flat output offset of `out` at `indices` (b, m, n), and where it is inside the output."""
+        b, m, n = indices
+        g, phases = self.split_batch(b)
+        image, ys = self.split_row(m)
+        offset, inside = super().place([image, g, *phases, *ys, n])
+        bounds = [*_within(self, m=m, n=n), *([inside] if inside is not None else [])]
+        return offset, tirx.all(*bounds) if bounds else None
+
+
+def define_gemm(problem: Problem, target: CudaTarget) -> Definition:
+    """Define a problem by matrix multiplications with the tile that the model finds best for the largest of them."""
+    largest = max((extents(window) for window in cuda_windows(problem)), key=lambda each: each.products)
+    tile = best_tile(largest, problem.dtype, target)
+    return define_cuda(problem, express, lambda flat, index, axes: Gemm(flat, index, axes, tile))
+
+
+def extents(window: CudaWindow) -> Extents:
+    """Return the matrix multiplications that a window is."""
+    axes = window.axes
+    return Extents(
+        batch=window.groups * prod(axis.phases for axis in axes),
+        rows=window.problem.batch * prod(axis.outputs for axis in axes),
+        columns=window.outputs,
+        depth=prod(axis.taps for axis in axes) * window.channels,
+    )
+
+
+def express(gemm: Any, data: te.Tensor, weights: te.Tensor, bias: te.Tensor | None) -> te.Tensor:
+    """Return the window's `out`: axes (matrix multiplication, m, n)."""
+    dtype, number = cuda_dtype(gemm.problem.dtype), gemm.index
+    zero = tirx.const(0, dtype)
+
+    def data_at(b: Expr, m: Expr, k: Expr) -> Expr:
+        g, phases = gemm.split_batch(b)
+        image, ys = gemm.split_row(m)
+        taps, c = gemm.split_depth(k)
+        x = gemm.coordinates(phases, ys, taps)
+        bounds = [*_within(gemm, m=m, k=k), *gemm.inside(x)]
+        value = data(*gemm.data_indices(image, x, g, c))
+        return tirx.if_then_else(tirx.all(*bounds), value, zero) if bounds else value
+
+    def filter_at(b: Expr, k: Expr, n: Expr) -> Expr:
+        g, phases = gemm.split_batch(b)
+        taps, c = gemm.split_depth(k)
+        bounds = _within(gemm, k=k, n=n)
+        value = weights(*gemm.filter_indices(g, phases, taps, c, n))
+        return tirx.if_then_else(tirx.all(*bounds), value, zero) if bounds else value
+
+    batch, rows, columns, depth = gemm.extents.batch, gemm.rows, gemm.columns, gemm.depth
+    if gemm.data_by_depth:
+        data_tile = te.compute((batch, rows, depth), data_at, name=f"data_tile{number}")
+    else:
+        data_tile = te.compute((batch, depth, rows), lambda b, k, m: data_at(b, m, k), name=f"data_tile{number}")
+    if gemm.filter_by_depth:
+        filter_tile = te.compute(
+            (batch, columns, depth), lambda b, n, k: filter_at(b, k, n), name=f"filter_tile{number}"
+        )
+    else:
+        filter_tile = te.compute((batch, depth, columns), filter_at, name=f"filter_tile{number}")
+    k = te.reduce_axis((0, depth), name="k")
+
+    def total(b: Expr, m: Expr, n: Expr) -> Expr:
+        x = data_tile(b, m, k) if gemm.data_by_depth else data_tile(b, k, m)
+        y = filter_tile(b, n, k) if gemm.filter_by_depth else filter_tile(b, k, n)
+        return te.sum(x.astype("float32") * y.astype("float32"), axis=k)
+
+    acc = te.compute((batch, rows, columns), total, name=f"acc{number}")
+    if gemm.out_by_rows:
+        tile = te.compute((batch, columns, rows), lambda b, n, m: acc(b, m, n), name=f"tile{number}")
+    else:
+        tile = te.compute((batch, rows, columns), lambda b, m, n: acc(b, m, n), name=f"tile{number}")
+
+    def rounded(b: Expr, m: Expr, n: Expr) -> Expr:
+        value = tile(b, n, m) if gemm.out_by_rows else tile(b, m, n)
+        if bias is not None:
+            addend = bias[gemm.split_batch(b)[0] * gemm.outputs + n].astype("float32")
+            value = value + padded(_within(gemm, n=n), addend)
+        return value.astype(dtype)
+
+    return te.compute((batch, rows, columns), rounded, name=f"out{number}")
+
+
+def _within(gemm: Gemm, m: Expr = None, n: Expr = None, k: Expr = None) -> list[Expr]:
+    """Return the conditions under which the given indices are of the problem, not of a tile's rest."""
+    bounds = []
+    for index, extent, rounded_up in (
+        (m, gemm.extents.rows, gemm.rows),
+        (n, gemm.extents.columns, gemm.columns),
+        (k, gemm.extents.depth, gemm.depth),
+    ):
+        if index is not None and extent != rounded_up:
+            bounds.append(index < extent)
+    return bounds
+
+
+def _rounded_up(extent: int, multiple: int) -> int:
+    return -(-extent // multiple) * multiple
