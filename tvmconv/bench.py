@@ -9,9 +9,12 @@ from dataclasses import dataclass
 import numpy as np
 
 from .bundle import Bundle, Entry, read_bundle
+from .cuda import survey
+from .cuda_timing import time_kernel
 from .fills import random_fill
 from .kernel import Kernel
-from .selection import runnable
+from .selection import code_for, runnable
+from .signature import parse_signature
 from .timing import Timing, time_call
 
 DEFAULT_SECONDS = 0.2
@@ -23,16 +26,18 @@ class Row:
 
     Attributes
     ----------
-    signature, target, algorithm, origin
-        The entry.
+    signature, target, kind, algorithm, origin
+        The entry, and the kind of its target.
     flops, nbytes
         Floating point operations of the problem, and bytes it reads and writes at the least.
     timing
-        Seconds of a call, with NumPy arrays and `out`, as a program would make it.
+        Seconds of a call: on a CPU with NumPy arrays and `out`, as a program would make it; on a GPU between events, with
+        inputs that are not in its cache.
     """
 
     signature: str
     target: str
+    kind: str
     algorithm: str
     origin: str
     flops: int
@@ -83,11 +88,16 @@ def bench(
 
 
 def _time(bundle: Bundle, entry: Entry, seconds: float, threads: int | None) -> list[Row]:
-    kernel = Kernel(bundle, entry, threads)
-    problem = kernel.problem
+    problem, target = parse_signature(entry.signature), bundle.targets[entry.target]
     if problem.is_empty:
         return []
-    arrays = random_fill(problem)
-    output = np.empty(problem.output_shape, arrays.data.dtype)
-    timing = time_call(lambda: kernel(*arrays, out=output), seconds)
-    return [Row(entry.signature, entry.target, entry.algorithm, entry.origin, problem.flops, problem.nbytes, timing)]
+    if target.kind == "cuda":
+        index = next(gpu.index for gpu in survey().gpus if code_for(target, gpu) is not None)
+        timing = time_kernel(bundle.library(entry), problem, index, seconds)
+    else:
+        kernel = Kernel(bundle, entry, threads)
+        arrays = random_fill(problem)
+        output = np.empty(problem.output_shape, arrays.data.dtype)
+        timing = time_call(lambda: kernel(*arrays, out=output), seconds)
+    facts = (entry.signature, entry.target, target.kind, entry.algorithm, entry.origin)
+    return [Row(*facts, problem.flops, problem.nbytes, timing)]

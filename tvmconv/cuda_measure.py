@@ -10,31 +10,26 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from ctypes import c_void_p
 from functools import lru_cache
-from statistics import median
 from typing import Any
 
-import numpy as np
 import numpy.typing as npt
-import tvm_ffi
 
-from .cuda import survey
 from .cuda_driver import driver
 from .cuda_memory import DeviceArray
-from .cuda_timing import Graph, new_stream, sets_for
+from .cuda_timing import Graph, array_sets, launches, new_stream
 from .errors import CudaError
 from .fills import exact_case
-from .measure import Check, Measured, Race, difference
+from .measure import Check, Measured, difference
 from .problem import Problem
+from .race import Race, Times
 
 GPU = 0
-# Samples of a candidate, of which the least counts, and turns of each finalist, of which the median does.
+# Samples of a candidate, of which the least counts, and turns of each finalist.
 SAMPLES, TURNS = 5, 9
-# A process holds so many bytes of arrays at most, whatever the cache.
-MAX_BYTES = 4 << 30
 
 
-def measure(task: Check | Race) -> Measured | list[float]:
-    """Answer a Check with Measured, a Race with the seconds of each library."""
+def measure(task: Check | Race) -> Measured | Times:
+    """Answer a Check with Measured, a Race with Times: turns are to a GPU what placements of arrays are to a CPU."""
     try:
         with new_stream(GPU) as stream:
             return _race(task, stream) if isinstance(task, Race) else _check(task, stream)
@@ -46,7 +41,7 @@ def _check(task: Check, stream: int) -> Measured:
     sets, expected = _arrays(task.problem)
     output = sets[0][-1]
     output.fill(0xFF)  # what a kernel fails to write stays not a number
-    calls = _calls(task.problem, task.path, stream)
+    calls = launches(task.path, sets, stream)
     calls[0]()
     driver().call("cuStreamSynchronize", c_void_p(stream))
     wrong = difference(output.numpy(), expected, task.numerical_class, task.problem.dtype)
@@ -56,17 +51,18 @@ def _check(task: Check, stream: int) -> Measured:
         return Measured(min(graph.sample() for _ in range(SAMPLES)))
 
 
-def _race(task: Race, stream: int) -> list[float]:
-    """Return each library's median over its turns."""
-    graphs = []
-    for path in task.paths:
-        calls = _calls(task.problem, path, stream)
+def _race(task: Race, stream: int) -> Times:
+    """Time the libraries in turns, the first once more."""
+    sets, graphs = _arrays(task.problem)[0], []
+    for path in (*task.paths, task.paths[0]):
+        calls = launches(path, sets, stream)
         calls[0]()  # loads the code, which is not to be captured
         graphs.append(Graph(calls, stream))
     turns = [[graph.sample() for graph in graphs] for _ in range(TURNS)]
     for graph in graphs:
         graph.close()
-    return [median(of_one) for of_one in zip(*turns, strict=True)]
+    *seconds, again = zip(*turns, strict=True)
+    return Times(tuple(seconds), again)
 
 
 @contextmanager
@@ -80,21 +76,4 @@ def _captured(calls: list[Callable[[], object]], stream: int) -> Iterator[Graph]
 def _arrays(problem: Problem) -> tuple[list[list[DeviceArray]], npt.NDArray[Any]]:
     """Return sets of inputs and output, the same memory for every candidate, and the expected output."""
     arrays, expected = exact_case(problem)
-    count = min(sets_for(problem.nbytes, survey().gpus[GPU].l2_bytes), max(1, MAX_BYTES // max(problem.nbytes, 1)))
-    sets = []
-    for _ in range(count):
-        inputs = [DeviceArray.of(array, GPU) for array in arrays if array is not None]
-        sets.append([*inputs, DeviceArray(expected.shape, expected.dtype, GPU)])
-    return sets, expected
-
-
-def _calls(problem: Problem, path: str, stream: int) -> list[Callable[[], object]]:
-    """Return calls that launch a library on `stream`, one for each set of arrays."""
-    module = tvm_ffi.load_module(path)
-    kernel, nbytes = module["tvmconv_kernel"], int(module["tvmconv_workspace_bytes"]())
-    workspace = DeviceArray((nbytes,), np.dtype(np.uint8), GPU)
-
-    def on(tensors: list[Any]) -> Callable[[], object]:
-        return lambda: kernel(stream, workspace.address, *tensors)
-
-    return [on([tvm_ffi.from_dlpack(array) for array in one]) for one in _arrays(problem)[0]]
+    return array_sets(problem, arrays, GPU), expected

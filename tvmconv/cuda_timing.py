@@ -9,8 +9,18 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from ctypes import c_uint64, c_void_p
+from pathlib import Path
+from typing import Any
 
+import numpy as np
+import tvm_ffi
+
+from .cuda import survey
 from .cuda_driver import Driver, driver
+from .cuda_memory import DeviceArray
+from .fills import Arrays, random_fill
+from .problem import Problem
+from .timing import LEAST_SAMPLES, Timing, summarize
 
 # CU_STREAM_NON_BLOCKING; CU_STREAM_CAPTURE_MODE_THREAD_LOCAL
 _NON_BLOCKING, _THREAD_LOCAL = 1, 1
@@ -18,13 +28,46 @@ _NON_BLOCKING, _THREAD_LOCAL = 1, 1
 CACHES = 2
 # More launches in a graph would only take longer to capture; a launch of 2 microseconds is then timed by half a millisecond.
 MAX_SETS = 256
+# A process holds so many bytes of arrays at most, whatever the cache.
+MAX_BYTES = 4 << 30
 # A sample is so long that the events' resolution (0.5 microseconds) does not count.
 SAMPLE_SECONDS = 5e-4
 
 
-def sets_for(nbytes: int, l2_bytes: int) -> int:
-    """Return how many sets of arrays a kernel that touches `nbytes` takes turns on."""
-    return max(1, min(MAX_SETS, -(-CACHES * l2_bytes // max(nbytes, 1)) + 1))
+def array_sets(problem: Problem, arrays: Arrays, gpu: int) -> list[list[DeviceArray]]:
+    """Return sets of a kernel's arguments on a GPU, the output last: so many that the cache holds none for long."""
+    nbytes = max(problem.nbytes, 1)
+    wanted = 1 + CACHES * survey().gpus[gpu].l2_bytes // nbytes
+    sets = []
+    for _ in range(max(1, min(wanted, MAX_SETS, MAX_BYTES // nbytes))):
+        inputs = [DeviceArray.of(array, gpu) for array in arrays if array is not None]
+        sets.append([*inputs, DeviceArray(problem.output_shape, arrays.data.dtype, gpu)])
+    return sets
+
+
+def launches(path: str | Path, sets: Sequence[Sequence[DeviceArray]], stream: int) -> list[Callable[[], object]]:
+    """Return calls that launch the library at `path` on `stream`, one for each set of arrays."""
+    module = tvm_ffi.load_module(str(path))
+    kernel, nbytes = module["tvmconv_kernel"], int(module["tvmconv_workspace_bytes"]())
+    workspace = DeviceArray((nbytes,), np.dtype(np.uint8), sets[0][-1].device.index)
+
+    def on(tensors: list[Any]) -> Callable[[], object]:
+        return lambda: kernel(stream, workspace.address, *tensors)
+
+    return [on([tvm_ffi.from_dlpack(array) for array in arrays]) for arrays in sets]
+
+
+def time_kernel(path: str | Path, problem: Problem, gpu: int, seconds: float) -> Timing:
+    """Time the library at `path` on normal data for about `seconds`, or `LEAST_SAMPLES` samples."""
+    sets = array_sets(problem, random_fill(problem), gpu)
+    with new_stream(gpu) as stream:
+        calls = launches(path, sets, stream)
+        calls[0]()  # loads the code, which is not to be captured
+        graph = Graph(calls, stream)
+        once = graph.sample_seconds
+        samples = [graph.sample() for _ in range(max(LEAST_SAMPLES, round(seconds / once)))]
+        graph.close()
+    return summarize(samples)
 
 
 @contextmanager
@@ -36,7 +79,13 @@ def new_stream(gpu: int) -> Iterator[int]:
 
 
 class Graph:
-    """Launches on `stream`, captured: each of `calls` enqueues some of them there and nothing else."""
+    """Launches on `stream`, captured: each of `calls` enqueues some of them there and nothing else.
+
+    Attributes
+    ----------
+    sample_seconds
+        How long a sample takes.
+    """
 
     def __init__(self, calls: Sequence[Callable[[], object]], stream: int) -> None:
         self._driver: Driver = driver()
@@ -51,7 +100,9 @@ class Graph:
         self._driver.call("cuGraphDestroy", graph)
         self._start, self._end = self._driver.event(timing=True), self._driver.event(timing=True)
         self.run(1)
-        self._times = max(1, round(SAMPLE_SECONDS / max(self.run(1), 1e-7)))
+        once = max(self.run(1), 1e-7)
+        self._times = max(1, round(SAMPLE_SECONDS / once))
+        self.sample_seconds = self._times * once
 
     def run(self, times: int) -> float:
         """Replay `times` and wait; return the seconds that it took."""
