@@ -12,13 +12,15 @@ channels, 3.1 at 28x28x128, 2.4 at 14x14x256, 1.4 at 7x7x512 (where transforming
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import NamedTuple
 
 from tvm.s_tir import Schedule
 from tvm.s_tir.schedule import LoopRV, SBlockRV
 
+from tvmconv.definitions.definition import Definition
 from tvmconv.definitions.shapes import accumulators
-from tvmconv.definitions.winograd import Tiles, WinogradDefinition
+from tvmconv.definitions.winograd_tiles import Tiles
 from tvmconv.target import CpuTarget
 
 from . import cpu_steps as steps
@@ -27,6 +29,9 @@ from .cpu_model import IN_FLIGHT, L2_BYTES, L2_BYTES_PER_CYCLE, L3_BYTES_PER_CYC
 # Values of all points of one tile lie a stride apart: an odd number of cache lines puts them into different sets.
 TWO_LINES, LINE = 32, 16  # floats
 UNROLL = 4  # channels a step, as in cpu_direct
+
+
+Structure = Callable[[Schedule, Tiles, "Shape", CpuTarget], None]
 
 
 class Shape(NamedTuple):
@@ -43,46 +48,55 @@ class Shape(NamedTuple):
         return (max(self.vectors * tiles, IN_FLIGHT) + 1.0 * self.vectors + 0.25 * tiles) / (self.vectors * tiles)
 
 
-def space(sch: Schedule, definition: WinogradDefinition, target: CpuTarget) -> list[Schedule]:
+def space(sch: Schedule, definition: Definition, target: CpuTarget) -> list[Schedule]:
     """Return both structures for a few tiles of registers, the default first."""
-    tiles = definition.tiles
+    kinds = [_kinds(tiles, target) for tiles in definition.windows if isinstance(tiles, Tiles)]
+    sketches = []
+    for number in range(len(kinds[0])):
+        sketch = sch.copy()
+        for tiles, of_window in zip(definition.windows, kinds, strict=True):
+            structure, shape = of_window[min(number, len(of_window) - 1)]
+            for value in shape:
+                steps.choose(sketch, [value], value)  # no choice, but records then tell which sketch they are of
+            structure(sketch, tiles, shape, target)
+        steps.fill(sketch)
+        sketches.append(sketch)
+    return sketches
+
+
+def _kinds(tiles: Tiles, target: CpuTarget) -> list[tuple[Structure, Shape]]:
+    """Return structures and tiles of registers of a window, the best first."""
     shapes = _shapes(tiles, target)
     by_rows = [(_by_rows, shape) for shape in sorted(shapes, key=lambda shape: _rows_cycles(tiles, shape))]
     by_channels = [(_by_channels, shape) for shape in sorted(shapes, key=lambda shape: _channels_cycles(tiles, shape))]
-    first, second = (by_rows, by_channels) if tiles.count > tiles.problem.out_channels else (by_channels, by_rows)
-    sketches = []
-    for schedule, shape in [*first[:3], *second[:2]]:
-        sketch = sch.copy()
-        for value in shape:
-            steps.choose(sketch, [value], value)  # no choice, but records then tell which sketch they are of
-        schedule(sketch, tiles, shape, target)
-        sketches.append(sketch)
-    return sketches
+    first, second = (by_rows, by_channels) if tiles.count > tiles.outputs * tiles.depth else (by_channels, by_rows)
+    return [*first[:3], *second[:2]]
 
 
 def _shapes(tiles: Tiles, target: CpuTarget) -> list[Shape]:
     most = accumulators(target)
     return [
         Shape(vectors, rows, columns)
-        for vectors in divisors(tiles.problem.out_channels // tiles.lanes, 8)
+        for vectors in divisors(tiles.padded_outputs // tiles.lanes, 8)
         for columns in divisors(tiles.columns, most // vectors)
         for rows in divisors(tiles.rows, most // (vectors * columns))
     ]
 
 
 def _by_rows(sch: Schedule, tiles: Tiles, shape: Shape, target: CpuTarget) -> None:
+    i = tiles.index
     bands = _bands(tiles, shape)
     best = min(bands, key=lambda band: _band_cycles(tiles, shape, band))
-    n, rows, columns, i, j, o = sch.get_loops(sch.get_sblock("out"))
+    n, g, *phases, z, rows, columns, y, x, o = sch.get_loops(sch.get_sblock(f"out{i}"))
     band, block_row, row = sch.split(rows, [None, steps.choose(sch, bands, best), shape.rows])
-    block, vector, lane = sch.split(o, [None, shape.vectors, tiles.lanes])
-    sch.reorder(n, band, block, block_row, row, columns, vector, i, j, lane)
-    task = sch.fuse(n, band)
+    block, vector, lane = _vectors(sch, o, tiles, shape)
+    sch.reorder(n, g, z, band, *phases, block, block_row, row, columns, vector, y, x, lane)
+    task = sch.fuse(n, g, z, band)
     sch.parallel(task)
-    _output(sch, vector, i, j, lane)
+    _output(sch, tiles, vector, [y, x, lane])
 
     # The sums stay in registers until they are whole.
-    acc = sch.get_sblock("acc")
+    acc = sch.get_sblock(f"acc{i}")
     product = sch.cache_write(acc, 0, "local")
     sch.compute_at(product, block, preserve_unit_loops=True)
     *_, rows, columns, o = sch.get_loops(product)
@@ -91,39 +105,47 @@ def _by_rows(sch: Schedule, tiles: Tiles, shape: Shape, target: CpuTarget) -> No
     _in_registers(sch, inner)
     _spread(sch, product)
     sch.compute_at(acc, tile[-1], preserve_unit_loops=True)
-    *_, rows, columns, o, c = sch.get_loops(acc)
-    unrolls = divisors(tiles.problem.in_channels, UNROLL)
+    *_, rows, columns, o, kz, c = sch.get_loops(acc)
+    unrolls = divisors(tiles.channels, UNROLL)
     step, unrolled = sch.split(c, [None, steps.choose(sch, unrolls, unrolls[-1])])
     _, inner = _tile(sch, rows, columns, o, shape, tiles)
-    sch.reorder(step, unrolled, *inner)
+    sch.reorder(kz, step, unrolled, *inner)
     _in_registers(sch, [unrolled, *inner])
-    sch.decompose_reduction(acc, step)
+    sch.decompose_reduction(acc, kz)
 
-    _data(sch, tiles, task, target)
-    _filter(sch)
+    # Planes that several taps read are transformed once, before.
+    _data(sch, tiles, task if tiles.depth == 1 else None, target)
+    _filter(sch, tiles)
 
 
 def _by_channels(sch: Schedule, tiles: Tiles, shape: Shape, target: CpuTarget) -> None:
-    unroll = divisors(tiles.problem.in_channels, UNROLL)[-1]
-    parts = divisors(tiles.problem.in_channels // unroll, 64)
-    *around, i, j, o = sch.get_loops(sch.get_sblock("out"))
-    task, vector, lane = sch.split(o, [None, shape.vectors, tiles.lanes])
-    sch.reorder(task, *around, vector, i, j, lane)
+    i = tiles.index
+    unroll = divisors(tiles.channels, UNROLL)[-1]
+    parts = divisors(tiles.channels // unroll, 64)
+    n, g, *around, y, x, o = sch.get_loops(sch.get_sblock(f"out{i}"))
+    block, vector, lane = _vectors(sch, o, tiles, shape)
+    sch.reorder(g, block, n, *around, vector, y, x, lane)
+    task = sch.fuse(g, block)
     sch.parallel(task)
-    _output(sch, vector, i, j, lane)
+    _output(sch, tiles, vector, [y, x, lane])
 
-    acc = sch.get_sblock("acc")
+    acc = sch.get_sblock(f"acc{i}")
     sch.compute_at(acc, task, preserve_unit_loops=True)
-    *points, n, rows, columns, o, c = sch.get_loops(acc)[1:]
+    a, b, n, g, *phases, z, rows, columns, o, kz, c = sch.get_loops(acc)[1:]
     part, step, unrolled = sch.split(c, [steps.choose(sch, parts, _parts(tiles, shape)), None, unroll])
     tile, inner = _tile(sch, rows, columns, o, shape, tiles)
-    sch.reorder(part, *points, n, *tile, step, unrolled, *inner)
+    sch.reorder(g, *phases, kz, part, a, b, n, z, *tile, step, unrolled, *inner)
     _in_registers(sch, [unrolled, *inner])
     _spread(sch, acc)
-    _filter_part(sch, part, unroll, target)
-    sch.decompose_reduction(acc, part)
+    _filter_part(sch, tiles, part, unroll, target)
+    sch.decompose_reduction(acc, kz)
 
     _data(sch, tiles, None, target)
+
+
+def _vectors(sch: Schedule, o: LoopRV, tiles: Tiles, shape: Shape) -> list[LoopRV]:
+    """Cut output channels into blocks of a tile of registers, its vectors, and their lanes."""
+    return list(sch.split(o, [None, shape.vectors, tiles.lanes]))
 
 
 def _tile(
@@ -143,66 +165,75 @@ def _in_registers(sch: Schedule, loops: list[LoopRV]) -> None:
     sch.vectorize(loops[-1])
 
 
-def _output(sch: Schedule, vector: LoopRV, i: LoopRV, j: LoopRV, lane: LoopRV) -> None:
+def _output(sch: Schedule, tiles: Tiles, vector: LoopRV, loops: list[LoopRV]) -> None:
     """Transform back a vector of channels of one tile, in straight-line code."""
-    rows = sch.get_sblock("out_rows")
+    rows = sch.get_sblock(f"out_rows{tiles.index}")
+    if tiles.stores_vectors:
+        _in_registers(sch, loops)
+    else:
+        tile = sch.get_sblock(f"tile{tiles.index}")
+        sch.set_scope(tile, 0, "local")
+        sch.compute_at(tile, vector, preserve_unit_loops=True)
+        _in_registers(sch, sch.get_loops(tile)[-3:])
+        if tiles.problem.data_format == "NCX":
+            sch.reorder(loops[2], *loops[:2])
     sch.set_scope(rows, 0, "local")
     sch.compute_at(rows, vector, preserve_unit_loops=True)
-    p, q, *_, row_lane = sch.get_loops(rows)[-6:]
-    _in_registers(sch, [p, q, row_lane])
-    _in_registers(sch, [i, j, lane])
+    # After the loops around `vector` come the stage's own, points first.
+    own = sch.get_loops(rows)[-(len(tiles.axes) * 2 + 4) :]
+    _in_registers(sch, [own[0], own[1], own[-1]])
 
 
-def _filter(sch: Schedule) -> None:
+def _filter(sch: Schedule, tiles: Tiles) -> None:
     """Transform all of the filter first, in parallel."""
-    block = sch.get_sblock("filter_tiles")
-    p, q, vector, c, lane = sch.get_loops(block)
+    block = sch.get_sblock(f"filter_tiles{tiles.index}")
+    a, b, *phases, kz, g, vector, c, lane = sch.get_loops(block)
     # Neighbouring vectors of channels lie together in the filter.
-    sch.reorder(c, vector, p, q, lane)
-    sch.parallel(c)
-    _transform(sch, block, sch.get_sblock("filter_rows"), vector, [p, q, lane])
+    sch.reorder(g, c, *phases, kz, vector, a, b, lane)
+    sch.parallel(sch.fuse(g, c))
+    _transform(sch, block, sch.get_sblock(f"filter_rows{tiles.index}"), vector, [a, b, lane])
 
 
-def _filter_part(sch: Schedule, part: LoopRV, channels: int, target: CpuTarget) -> None:
+def _filter_part(sch: Schedule, tiles: Tiles, part: LoopRV, channels: int, target: CpuTarget) -> None:
     """Transform a task's part of the filter, copying some input channels of it at a time.
 
     The copy's loads are not held up by the many stores of the transform, so more of them wait for memory together:
     5 to 9 percent of the whole at 14x14x256 and 7x7x512.
     """
-    block, rows = sch.get_sblock("filter_tiles"), sch.get_sblock("filter_rows")
+    block, rows = sch.get_sblock(f"filter_tiles{tiles.index}"), sch.get_sblock(f"filter_rows{tiles.index}")
     sch.compute_at(block, part, preserve_unit_loops=True)
-    p, q, vector, c, lane = sch.get_loops(block)[-5:]
+    a, b, *phases, kz, g, vector, c, lane = sch.get_loops(block)[-10:]
     copied, c = sch.split(c, [None, channels])
-    sch.reorder(copied, c, vector, p, q, lane)
-    _transform(sch, block, rows, vector, [p, q, lane])
-    copy = sch.cache_read(rows, 0, "global")
-    sch.compute_at(copy, copied, preserve_unit_loops=True)
-    steps.vectorize_last(sch, sch.get_loops(copy)[-1], target.vector_bits // 32)
+    sch.reorder(g, *phases, kz, copied, c, vector, a, b, lane)
+    _transform(sch, block, rows, vector, [a, b, lane])
+    if tiles.problem.filter_format == "XIO" and tiles.problem.op == "convolution":
+        copy = sch.cache_read(rows, 0, "global")
+        sch.compute_at(copy, copied, preserve_unit_loops=True)
+        steps.vectorize_last(sch, sch.get_loops(copy)[-1], target.vector_bits // 32)
 
 
 def _data(sch: Schedule, tiles: Tiles, task: LoopRV | None, target: CpuTarget) -> None:
     """Transform data: a task's rows of it, or all of it first, in parallel (`task` None)."""
-    full = target.vector_bits // 32
-    channels = tiles.problem.in_channels
-    block = sch.get_sblock("data_tiles")
+    full, channels = target.vector_bits // 32, tiles.channels
+    block = sch.get_sblock(f"data_tiles{tiles.index}")
     if task is not None:
         sch.compute_at(block, task, preserve_unit_loops=True)
-    p, q, n, row, column, c = sch.get_loops(block)[-6:]
+    a, b, n, *phases, z, row, column, c = sch.get_loops(block)[-9:]
     vector, lane = sch.split(c, [None, min(full, channels & -channels)])
-    sch.reorder(n, row, column, vector, p, q, lane)
+    sch.reorder(n, *phases, z, row, column, vector, a, b, lane)
     if task is None:
-        sch.parallel(sch.fuse(n, row, column))
+        sch.parallel(sch.fuse(n, *phases, z, row, column))
     if channels % LINE == 0:
         sch.storage_align(block, 0, axis=-2, factor=TWO_LINES, offset=LINE)
-    _transform(sch, block, sch.get_sblock("data_rows"), vector, [p, q, lane])
+    _transform(sch, block, sch.get_sblock(f"data_rows{tiles.index}"), vector, [a, b, lane])
     if not tiles.stages_data:
         return
-    pad = sch.get_sblock("data_pad")
+    pad = sch.get_sblock(f"data_pad{tiles.index}")
     if task is not None:
         sch.compute_at(pad, task, preserve_unit_loops=True)
     else:
-        n, y, *_ = sch.get_loops(pad)
-        sch.parallel(sch.fuse(n, y))
+        n, z, y, *_ = sch.get_loops(pad)
+        sch.parallel(sch.fuse(n, z, y))
     steps.vectorize_last(sch, sch.get_loops(pad)[-1], full)
 
 
@@ -210,8 +241,8 @@ def _transform(sch: Schedule, block: SBlockRV, rows: SBlockRV, vector: LoopRV, l
     """Compute all points of one vector in straight-line code, along the first axis in registers."""
     sch.set_scope(rows, 0, "local")
     sch.compute_at(rows, vector, preserve_unit_loops=True)
-    p, x, *_, lane = sch.get_loops(rows)[len(sch.get_loops(block)) - len(loops) :]
-    _in_registers(sch, [p, x, lane])
+    a, x, *_, lane = sch.get_loops(rows)[len(sch.get_loops(block)) - len(loops) :]
+    _in_registers(sch, [a, x, lane])
     _in_registers(sch, loops)
     _spread(sch, block)
 
@@ -233,28 +264,28 @@ def _rows_cycles(tiles: Tiles, shape: Shape) -> float:
 def _band_cycles(tiles: Tiles, shape: Shape, band: int) -> float:
     """Cycles of all tasks: multiply-adds, and reading the filter, which each does once."""
     problem, rows = tiles.problem, band * shape.rows
-    tasks = problem.batch * tiles.rows // rows
-    per_task = tiles.points**2 * problem.in_channels * problem.out_channels // tiles.lanes
+    tasks = problem.batch * tiles.groups * tiles.axes[0].outputs * tiles.rows // rows
+    per_task = tiles.points * tiles.depth * tiles.phases * tiles.channels * tiles.padded_outputs // tiles.lanes
     filter_bytes = 4 * per_task * tiles.lanes
-    data_bytes = 4 * tiles.points**2 * rows * tiles.columns * problem.in_channels
+    data_bytes = 4 * tiles.points * tiles.depth * rows * tiles.columns * tiles.channels
     rate = L2_BYTES_PER_CYCLE if filter_bytes + data_bytes <= L2_BYTES else L3_BYTES_PER_CYCLE
     cycles = per_task * rows * tiles.columns * shape.cycles + filter_bytes / rate
     if data_bytes > L2_BYTES:
-        cycles += data_bytes * (problem.out_channels // (tiles.lanes * shape.vectors)) / L3_BYTES_PER_CYCLE
+        cycles += data_bytes * (tiles.padded_outputs // (tiles.lanes * shape.vectors)) / L3_BYTES_PER_CYCLE
     return tasks * ((cycles + TASK_CYCLES) * uneven(tasks))
 
 
 def _parts(tiles: Tiles, shape: Shape) -> int:
     """Into how many parts of input channels a task's filters are cut, to stay in the second level cache."""
-    channels = tiles.problem.in_channels
-    size = 4 * tiles.points**2 * shape.vectors * tiles.lanes * channels
+    channels = tiles.channels
+    size = 4 * tiles.points * shape.vectors * tiles.lanes * channels
     parts = divisors(channels // divisors(channels, UNROLL)[-1], 64)
     return next((part for part in parts if size / part <= L2_BYTES), parts[-1])
 
 
 def _channels_cycles(tiles: Tiles, shape: Shape) -> float:
     """Cycles per multiply-add, the sums' way to the cache and back for each part of the channels included."""
-    tasks = tiles.problem.out_channels // (tiles.lanes * shape.vectors)
+    tasks = tiles.groups * tiles.padded_outputs // (tiles.lanes * shape.vectors)
     # A load and a store of each vector, half of them hidden.
-    sums = 4 * tiles.lanes / L2_BYTES_PER_CYCLE * _parts(tiles, shape) / tiles.problem.in_channels
+    sums = 4 * tiles.lanes / L2_BYTES_PER_CYCLE * _parts(tiles, shape) / tiles.channels
     return (shape.cycles + sums) * uneven(tasks)

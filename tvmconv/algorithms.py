@@ -37,24 +37,35 @@ def _define_constant(problem: Problem, target: CpuTarget) -> Definition:
     return define_constant(problem, target)
 
 
-def _define_winograd(outputs: int, problem: Problem, target: CpuTarget) -> Definition:
-    from .definitions.winograd import define_winograd
+def _define_winograd(points: int, problem: Problem, target: CpuTarget) -> Definition:
+    from .definitions.definition import define_winograd
 
-    return define_winograd(outputs, problem, target)
+    return define_winograd(problem, target, points)
 
 
 def _winograd(outputs: int) -> Algorithm:
-    cycles = partial(winograd_cycles, outputs)
+    """Return Winograd's algorithm that computes `outputs` of 3 taps, and as many points of others."""
+    points = outputs + 2
+    cycles = partial(winograd_cycles, points)
     return Algorithm(
         f"winograd{outputs}",
         1,
         "transform",
-        partial(covers_winograd, outputs),
-        lambda problem, target: cycles(problem, target) < direct_cycles(problem, target),
-        partial(_define_winograd, outputs),
+        partial(covers_winograd, points),
+        lambda problem, target: cycles(problem, target) < _exact_cycles(problem, target),
+        partial(_define_winograd, points),
         "cpu_winograd",
         cycles,
     )
+
+
+def _exact_cycles(problem: Problem, target: CpuTarget) -> float:
+    """Return the least estimate of the algorithms of class ``exact``."""
+    return (_dot_cycles if _covers_dot(problem, target) is None else direct_cycles)(problem, target)
+
+
+def _dot_cycles(problem: Problem, target: CpuTarget) -> float:
+    return direct_cycles(problem, target) / 2  # two products of each lane in a cycle
 
 
 def _define_planar(problem: Problem, target: CpuTarget) -> Definition:
@@ -129,7 +140,7 @@ def _always(problem: Problem, target: CpuTarget) -> bool:
 # Of those that prefer a problem and cost the same by estimate, the first is the default.
 ALGORITHMS: tuple[Algorithm, ...] = (
     Algorithm("planar", 1, "exact", _covers_planar, _prefers_planar, _define_planar, "cpu_planar"),
-    Algorithm("dot", 1, "exact", _covers_dot, _always, partial(_define, packed=2), "cpu_direct"),
+    Algorithm("dot", 1, "exact", _covers_dot, _always, partial(_define, packed=2), "cpu_direct", _dot_cycles),
     Algorithm("direct", 1, "exact", _covers_direct, _always, _define, "cpu_direct"),
     Algorithm("grouped", 1, "exact", _covers_grouped, _always, partial(_define, across=True), "cpu_grouped"),
     Algorithm("constant", 1, "exact", _covers_constant, _always, _define_constant, "cpu_constant"),

@@ -37,15 +37,67 @@ EDGES = [
     "conv2d-n1-i8x4x4-o8x12x11-k3x3-s1x1-d1x1-p5x4_5x5-g1-NXC-XIO-f32",
     # A volume that is a batch of images.
     "conv3d-n2-i8x3x8x8-o16x3x8x8-k1x3x3-s1x1x1-d1x1x1-p0x1x1_0x1x1-g1-NXC-XIO-f32",
+    # Channels first, filters as models have them, output channels that fill no vector.
+    "conv2d-n2-i20x7x9-o21x7x9-k3x3-s1x1-d1x1-p1x1_1x1-g1-NCX-OIX-f32-bias",
+    # Dilations that interleave more tiles than there are outputs.
+    "conv2d-n1-i8x14x14-o16x14x14-k3x3-s1x1-d3x20-p3x20_3x20-g1-NXC-XIO-f32",
+    # Groups; a transposed filter.
+    "conv2d-n1-i16x8x8-o32x8x8-k3x3-s1x1-d1x1-p1x1_1x1-g2-NCX-XIO-f32-bias",
+    # Depth taps and strides are summed directly.
+    "conv3d-n1-i8x6x9x9-o16x3x9x9-k3x3x3-s2x1x1-d1x1x1-p1x1x1_0x1x1-g1-NXC-OIX-f32-bias",
+    # One axis; two taps.
+    "conv1d-n1-i16x50-o24x50-k2-s1-d4-p4_0-g1-NXC-XIO-f32-bias",
+    "conv2d-n1-i16x14x14-o16x15x14-k2x1-s1x1-d1x1-p1x0_1x0-g1-NXC-XIO-f32",
+    # Transposed: one window of several phases, four windows of one or two taps an axis, dilated phases.
+    "backprop2d-n1-i16x7x7-o16x14x14-k4x4-s2x2-d1x1-p1x1_1x1-g1-NXC-XIO-f32-bias",
+    "backprop2d-n1-i16x7x7-o16x14x14-k3x3-s2x2-d1x1-p1x1_0x0-g1-NCX-OIX-f32",
+    "backprop2d-n1-i16x5x5-o8x24x24-k4x4-s3x3-d5x5-p2x2_2x2-g1-NXC-XIO-f32",
+    # Narrower types.
+    "conv2d-n1-i16x9x9-o24x9x9-k3x3-s1x1-d1x1-p1x1_1x1-g1-NXC-XIO-f16-bias",
+    "backprop2d-n1-i16x9x9-o24x9x9-k3x3-s1x1-d1x1-p1x1_1x1-g1-NCX-OIX-bf16-bias",
 ]
+# The most that rounding the output alone can make of it.
+ROUNDING = {"f16": 2.0**-11, "bf16": 2.0**-8}
 
 
+@pytest.mark.parametrize("signature", EDGES)
+def test_both_structures_are_right(signature: str, tmp_path: Path) -> None:
+    problem = parse_signature(signature)
+    other = algorithms.get(NAMES[1])
+    last = len(other.sketches(other.define(problem, HOST), HOST)) - 1
+    # The default of one, and of the other the last, which is of the other structure.
+    assert_right(problem, HOST, tmp_path, Choice(NAMES[0]))
+    assert_right(problem, HOST, tmp_path, Choice(NAMES[1], last))
+
+
+@pytest.mark.slow
 @pytest.mark.parametrize("name", NAMES)
 @pytest.mark.parametrize("signature", EDGES)
 def test_every_sketch_is_right(signature: str, name: str, tmp_path: Path) -> None:
     problem, algorithm = parse_signature(signature), algorithms.get(name)
     for number in range(len(algorithm.sketches(algorithm.define(problem, HOST), HOST))):
         assert_right(problem, HOST, tmp_path, Choice(name, number))
+
+
+@pytest.mark.parametrize("dtype", ["f16", "bf16"])
+def test_sums_are_rounded_once(dtype: str, tmp_path: Path) -> None:
+    problem = parse_signature(SMALL.replace("f32", dtype))
+    arrays = fills.random_fill(problem)
+    expected = reference.compute(problem, *arrays)
+    error = relative_error(compile_and_call(problem, HOST, tmp_path, arrays, Choice("winograd4")), expected)
+    assert 0 < error < ROUNDING[dtype]
+
+
+@pytest.mark.parametrize("taps", [2, 5])
+def test_error_of_other_taps_is_within_the_limit(taps: int, tmp_path: Path) -> None:
+    kernel, end = f"k{taps}x{taps}", taps // 2
+    problem = parse_signature(
+        f"conv2d-n1-i512x8x8-o32x{9 - taps % 2}x{9 - taps % 2}-{kernel}-s1x1-d1x1-p{end}x{end}_{end}x{end}-g1-NXC-XIO-f32"
+    )
+    arrays = fills.random_fill(problem)
+    expected = reference.compute(problem, *arrays)
+    error = relative_error(compile_and_call(problem, HOST, tmp_path, arrays, Choice("winograd4")), expected)
+    assert 0 < error < TRANSFORM_ERROR["f32"] / 3
 
 
 @pytest.mark.parametrize("target", ["x86-64-v3", "x86-64-v4"])
@@ -69,14 +121,11 @@ def test_error_is_within_the_limit(channels: int, name: str, tmp_path: Path) -> 
     assert 0 < error < TRANSFORM_ERROR["f32"] / 3
 
 
-@pytest.mark.parametrize("outputs", [2, 4])
-def test_transforms_convolve(outputs: int) -> None:
-    """In float64, along one axis, the three transforms together are the convolution with 3 taps."""
+@pytest.mark.parametrize(("points", "taps"), [(4, 2), (4, 3), (6, 2), (6, 3), (6, 5)])
+def test_transforms_convolve(points: int, taps: int) -> None:
+    """In float64, along one axis, the three transforms together are the convolution."""
     rng = np.random.default_rng(0)
-    data, taps = rng.standard_normal(outputs + 2), rng.standard_normal(3)
-
-    def numbers(values: list[object]) -> list[float]:
-        return [float(value) for value in values]
+    data, weights, outputs = rng.standard_normal(points), rng.standard_normal(taps), points + 1 - taps
 
     class Number(float):
         """A float64 that multiplies with TVM's constants."""
@@ -90,16 +139,11 @@ def test_transforms_convolve(outputs: int) -> None:
         def __mul__(self, other: object) -> Number:
             return Number(float(self) * float(getattr(other, "value", other)))
 
-    products = [
-        Number(a * b)
-        for a, b in zip(
-            numbers(data_transform(outputs, [Number(x) for x in data])),
-            numbers(filter_transform(outputs, [Number(x) for x in taps])),
-            strict=True,
-        )
-    ]
-    expected = [data[i : i + 3] @ taps for i in range(outputs)]
-    np.testing.assert_allclose(numbers(output_transform(outputs, products)), expected, rtol=1e-6)
+    transformed = data_transform([Number(x) for x in data]), filter_transform(points, [Number(x) for x in weights])
+    products = [Number(float(a) * float(b)) for a, b in zip(*transformed, strict=True)]
+    expected = [data[i : i + taps] @ weights for i in range(outputs)]
+    got = [float(value) for value in output_transform(products, outputs)]
+    np.testing.assert_allclose(got, expected, rtol=1e-6)
 
 
 def test_the_manifest_tells_class_and_error(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

@@ -33,14 +33,10 @@ def test_another_math_is_refused(math: str) -> None:
 @pytest.mark.parametrize(
     ("signature", "reason"),
     [
-        (LARGE.replace("conv2d", "backprop2d"), "Convolution with 3x3 taps"),
-        (LARGE.replace("k3x3", "k5x5").replace("p1x1_1x1", "p2x2_2x2"), "Convolution with 3x3 taps"),
-        (LARGE.replace("o64x56x56", "o64x28x28").replace("s1x1", "s2x2").replace("_1x1", "_0x0"), "strides of 1"),
-        (LARGE.replace("d1x1", "d2x2").replace("p1x1_1x1", "p2x2_2x2"), "dilations of 1"),
-        (LARGE.replace("g1", "g2"), "one group"),
-        (LARGE.replace("f32", "f16"), "f32, NXC and XIO"),
-        (LARGE.replace("NXC", "NCX"), "f32, NXC and XIO"),
-        (LARGE.replace("o64", "o68"), "multiples of 8"),
+        (LARGE.replace("k3x3", "k7x7").replace("p1x1_1x1", "p3x3_3x3"), "at most 5 taps"),
+        (LARGE.replace("k3x3", "k1x1").replace("p1x1_1x1", "p0x0_0x0"), "one tap"),
+        (LARGE.replace("o64x56x56", "o64x28x28").replace("s1x1", "s2x2").replace("_1x1", "_0x0"), "stride 1"),
+        (LARGE.replace("g1", "g32"), "2 output channels per group"),
         (LARGE.replace("i64", "i0"), "does not depend on data"),
         (LARGE.replace("i64", "i1"), "cost more than they save"),
     ],
@@ -48,4 +44,27 @@ def test_another_math_is_refused(math: str) -> None:
 def test_winograd_says_why_not(signature: str, reason: str) -> None:
     answer = get("winograd4").covers(parse_signature(signature), V4)
     assert answer is not None and reason in answer
-    assert get("winograd4").covers(parse_signature(LARGE), V4) is None
+
+
+@pytest.mark.parametrize(
+    "signature",
+    [
+        LARGE,
+        LARGE.replace("NXC-XIO-f32", "NCX-OIX-f16"),
+        LARGE.replace("o64", "o68"),
+        LARGE.replace("g1", "g2"),
+        LARGE.replace("d1x1-p1x1_1x1", "d2x2-p2x2_2x2"),
+        "conv1d-n1-i64x8000-o64x8000-k3-s1-d1-p1_1-g1-NXC-XIO-f32",
+        "conv3d-n1-i32x16x32x32-o32x16x32x32-k3x3x3-s1x1x1-d1x1x1-p1x1x1_1x1x1-g1-NXC-XIO-f32",
+        "backprop2d-n1-i128x32x32-o64x64x64-k4x4-s2x2-d1x1-p1x1_1x1-g1-NXC-XIO-f32",
+    ],
+)
+def test_winograd_covers_what_it_wins(signature: str) -> None:
+    assert applicable(parse_signature(signature), V4)[0].name == "winograd4"
+
+
+def test_bf16_is_compared_with_the_dot_product() -> None:
+    dot = CpuTarget("znver4", (*V4.features, "avx512_bf16"), "znver4")
+    deep = LARGE.replace("f32", "bf16").replace("64x56x56", "512x7x7")
+    assert applicable(parse_signature(LARGE.replace("f32", "bf16")), dot)[0].name == "winograd4"
+    assert applicable(parse_signature(deep), dot)[0].name == "dot"

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from math import prod
 from typing import Any
@@ -17,6 +17,8 @@ from .flatten import flatten
 from .planar import express_planar, planar_place, planar_window
 from .types import kernel_dtype
 from .window import Window, express, placeholders
+from .winograd import express_winograd
+from .winograd_tiles import cut, lift
 
 # From an output buffer's indices to (flat offset in the output, condition under which it is inside, or None: always).
 Place = Callable[[list[Any]], tuple[Any, Any]]
@@ -39,7 +41,7 @@ class Definition:
 
     problem: Problem
     func: tirx.PrimFunc
-    windows: list[Any]
+    windows: Sequence[Any]
     outputs: list[Place]
 
 
@@ -57,6 +59,18 @@ def define_planar(problem: Problem, target: CpuTarget) -> Definition:
     return _definition(problem, flat, windows, express_planar, [planar_place(window) for window in windows])
 
 
+def define_winograd(problem: Problem, target: CpuTarget, points: int) -> Definition:
+    """Define `problem` by windows cut into tiles of `points` points along an axis."""
+    windows = [cut(window, points, target) for window in winograd_windows(problem, target)]
+    flat = lift(flatten(problem))
+    return _definition(problem, flat, windows, express_winograd, [window.place for window in windows])
+
+
+def winograd_windows(problem: Problem, target: CpuTarget) -> list[Window]:
+    """Return the windows that `define_winograd` cuts into tiles, of three axes each."""
+    return _windows(lift(flatten(problem)), target, False)
+
+
 def define_constant(problem: Problem, target: CpuTarget) -> Definition:
     """Define a problem whose output is the bias alone, or empty."""
     return _definition(problem, problem, [], express, [])
@@ -70,7 +84,7 @@ def _windows(flat: Problem, target: CpuTarget, across: bool) -> list[Window]:
 def _definition(
     problem: Problem,
     flat: Problem,
-    windows: list[Window],
+    windows: Sequence[Window],
     express_window: Callable[..., te.Tensor],
     places: list[Place],
     packed: int = 1,

@@ -246,32 +246,58 @@ def within_reach(shape: tuple[int, ...], name: str) -> tuple[int, ...]:
 
 def _data(window: Window, data: te.Tensor) -> Callable[..., Expr]:
     problem, axes = window.problem, window.axes
-
-    def coordinates(p: Any, y: Any, k: Any, base: list[int]) -> list[Expr]:
-        return [
-            axis.origin(pp) - low + yy * axis.step + kk * axis.spacing
-            for axis, pp, yy, kk, low in zip(axes, p, y, k, base, strict=True)
-        ]
+    skips_rows = not window.across and window.packed == 1
+    at = data_reader(window, data, skips_rows)
 
     def channel(g: Expr, c: Expr, o: Expr) -> Expr:
         if not window.across:
             return g * window.channels + c
         return o // (problem.out_channels // problem.groups) * window.channels + c
 
-    if not window.stages_data:
-        zeros = [0] * len(axes)
-        return lambda n, g, p, y, k, c, o: data(n, *coordinates(p, y, k, zeros), channel(g, c, o))
+    def read(n: Expr, g: Expr, p: Any, y: Any, k: Any, c: Expr, o: Expr) -> Expr:
+        spatial = [
+            axis.origin(pp) + yy * axis.step + kk * axis.spacing for axis, pp, yy, kk in zip(axes, p, y, k, strict=True)
+        ]
+        value = at(n, *spatial, c, o) if window.expands else at(n, *spatial, channel(g, c, o))
+        if not window.stages_data or not skips_rows:
+            return value
+        # Known to be zero in padding, of which lowering skips rows, and columns as far as whole tiles read them
+        # (tvmconv/padding.py).
+        lowest, extents = _copied(window)
+        *rows, columns = map(_inside, axes, spatial, lowest, extents)
+        bounds = [bound for row in rows for bound in row]
+        if max(-lowest[-1], lowest[-1] + extents[-1] - axes[-1].inputs) >= LEAST_SKIPPED:
+            bounds += [tirx.likely(bound) for bound in columns]
+        return tirx.if_then_else(tirx.all(*bounds), value, tirx.const(0, "float32")) if bounds else value
 
-    skips_rows = not window.across and window.packed == 1
-    lowest = [axis.lowest for axis in axes]
-    extents = [axis.extent for axis in axes]
-    extents[-1] += (window.row - axes[-1].outputs) * axes[-1].step
+    return read
+
+
+def _copied(window: Window) -> tuple[list[int], list[int]]:
+    """Return the lowest data coordinates that the copy of data holds, and how many along each axis."""
+    extents = [axis.extent for axis in window.axes]
+    extents[-1] += (window.row - window.axes[-1].outputs) * window.axes[-1].step
+    return [axis.lowest for axis in window.axes], extents
+
+
+def data_reader(window: Window, data: te.Tensor, skips_rows: bool = False) -> Callable[..., Expr]:
+    """Return ``at(n, *x, channel)``: data at coordinates x, from its copy where the window stages it.
+
+    A copy that `expands` takes a channel of a group and an output channel instead. Where the reader `skips_rows` of
+    padding, the copy may lack them.
+    """
+    problem, axes = window.problem, window.axes
+    if not window.stages_data:
+        return lambda n, *at: data(n, *at)
+    lowest, extents = _copied(window)
 
     def padded(n: Expr, *indices: Expr) -> Expr:
         spatial, rest = indices[: len(axes)], indices[len(axes) :]
         x = [index + low for index, low in zip(spatial, lowest, strict=True)]
-        source = channel(0, *rest) if window.expands else rest[0]
-        *rows, columns = [_inside(*each) for each in zip(axes, x, lowest, extents, strict=True)]
+        source = rest[0]
+        if window.expands:
+            source = rest[1] // (problem.out_channels // problem.groups) * window.channels + rest[0]
+        *rows, columns = map(_inside, axes, x, lowest, extents)
         bounds = [tirx.likely(bound) if skips_rows else bound for row in rows for bound in row] + columns
         if window.expands and window.padded_outputs != window.outputs:
             bounds.append(rest[1] < window.outputs)
@@ -294,22 +320,7 @@ def _data(window: Window, data: te.Tensor) -> Callable[..., Expr]:
     last = (window.channels, window.padded_outputs) if window.expands else (window.pixel,)
     shape = within_reach((problem.batch, *extents, *last), "the copy of data")
     pad = te.compute(shape, padded, name=f"data_pad{window.index}")
-
-    def read(n: Expr, g: Expr, p: Any, y: Any, k: Any, c: Expr, o: Expr) -> Expr:
-        spatial = coordinates(p, y, k, lowest)
-        value = pad(n, *spatial, c, o) if window.expands else pad(n, *spatial, channel(g, c, o))
-        if not skips_rows:
-            return value
-        # Known to be zero in padding, of which lowering skips rows, and columns as far as whole tiles read them
-        # (tvmconv/padding.py).
-        each = zip(axes, spatial, lowest, extents, strict=True)
-        *rows, columns = [_inside(axis, x + low, low, extent) for axis, x, low, extent in each]
-        bounds = [bound for row in rows for bound in row]
-        if max(-lowest[-1], lowest[-1] + extents[-1] - axes[-1].inputs) >= LEAST_SKIPPED:
-            bounds += [tirx.likely(bound) for bound in columns]
-        return tirx.if_then_else(tirx.all(*bounds), value, tirx.const(0, "float32")) if bounds else value
-
-    return read
+    return lambda n, *at: pad(n, *(x - low for x, low in zip(at, lowest, strict=False)), *at[len(axes) :])
 
 
 def _inside(axis: Axis, x: Expr, lowest: int, extent: int) -> list[Expr]:
@@ -317,8 +328,9 @@ def _inside(axis: Axis, x: Expr, lowest: int, extent: int) -> list[Expr]:
     return ([x >= 0] if lowest < 0 else []) + ([x < axis.inputs] if lowest + extent > axis.inputs else [])
 
 
-def _filter(window: Window, weights: te.Tensor) -> Callable[..., Expr]:
-    problem, axes, lanes = window.problem, window.axes, window.lanes
+def filter_element(window: Window, weights: te.Tensor) -> Callable[..., Expr]:
+    """Return ``element(g, p, k, c, o)``: the window's filter as the arithmetic takes it."""
+    problem, axes = window.problem, window.axes
     per_group = problem.out_channels // problem.groups
     channels = problem.in_channels // problem.groups
 
@@ -337,6 +349,11 @@ def _filter(window: Window, weights: te.Tensor) -> Callable[..., Expr]:
             inner, outer = o, g * channels + c
         return weights(*taps, inner, outer) if problem.filter_format == "XIO" else weights(outer, inner, *taps)
 
+    return element
+
+
+def _filter(window: Window, weights: te.Tensor) -> Callable[..., Expr]:
+    axes, lanes, element = window.axes, window.lanes, filter_element(window, weights)
     if not window.stages_filter:
         return element
 

@@ -1,185 +1,143 @@
-"""The tensor expressions of Winograd convolution F(m x m, 3 x 3), for stride 1.
+"""The tensor expressions of Winograd convolution, for windows of stride 1.
 
-The output is cut into tiles of m x m. With e the (m + 2)^2 pairs of points of winograd_transforms.py:
+The last two axes are cut into tiles (winograd_tiles.py). With (a, b) the pairs of points of winograd_transforms.py:
 
-    data_pad       data, zero-padded to whole tiles                       (absent when all tiles lie inside)
-    data_rows      data_pad transformed along its first axis              (registers)
-    data_tiles     data_rows transformed along its second: [e, n, tile, c]
-    filter_rows    the filter transformed along its first axis            (registers)
-    filter_tiles   filter_rows along its second: [e, o / lanes, c, o % lanes]
-    acc            for every e the product of the two matrices, [e, n, tile, o]
-    out_rows       acc transformed back along its first axis              (registers)
-    out            out_rows along its second, bias added: [n, tile, m, m, o]
+    data_pad       data widened to f32, zero-padded to whole tiles, channel-last     (absent where it can be read in place)
+    data_rows      data_pad transformed along the second axis      (registers)
+    data_tiles     data_rows transformed along the last: [a, b, n, phases..., z, tile, tile, c]
+    filter_rows    the filter transformed along its second axis    (registers)
+    filter_tiles   filter_rows along its last: [a, b, phases..., taps of the first axis, g, o / lanes, c, o % lanes]
+    acc            for every (a, b) the product of the two matrices, [a, b, n, g, phases..., z, tile, tile, o]
+    out_rows       acc transformed back along the second axis      (registers)
+    tile           out_rows along the last                         (only where the store is not by whole vectors)
+    out            bias added, rounded once to the output type: [n, g, phases..., z, tile, tile, m, m, o]
+
+The names end in the window's number.
 """
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import Any
 
 from tvm import te, tirx
 
-from ..problem import Problem
-from ..target import CpuTarget
-from .definition import Definition
-from .flatten import flatten
-from .shapes import lane_count, row_extent
-from .window import placeholders, within_reach
-from .winograd_cost import TAPS
+from .types import narrow, widen
+from .window import Expr, data_reader, filter_element, within_reach
+from .winograd_tiles import Tiles, moves
 from .winograd_transforms import data_transform, filter_transform, output_transform, pick
 
-Expr = Any
 
-
-@dataclass(frozen=True)
-class Tiles:
-    """How a (flattened) problem's output is cut.
-
-    Attributes
-    ----------
-    outputs
-        m: outputs of a tile along each axis.
-    rows, columns
-        Tiles along each axis; `columns` may be rounded up for tiling, the excess is never stored.
-    lanes
-        Output channels in a vector.
-    """
-
-    problem: Problem
-    outputs: int
-    rows: int
-    columns: int
-    lanes: int
-
-    @property
-    def points(self) -> int:
-        """Interpolation points along an axis: m + 2."""
-        return self.outputs + TAPS - 1
-
-    @property
-    def count(self) -> int:
-        """Number of tiles."""
-        return self.problem.batch * self.rows * self.columns
-
-    @property
-    def extents(self) -> tuple[int, int]:
-        """Data coordinates that the tiles read along each axis."""
-        return self.rows * self.outputs + TAPS - 1, self.columns * self.outputs + TAPS - 1
-
-    @property
-    def stages_data(self) -> bool:
-        """Whether tiles reach outside of data."""
-        return any(self.problem.pads_begin) or self.extents != self.problem.in_spatial
-
-    def place(self, indices: list[Expr]) -> tuple[Expr, Expr | None]:
-        """Return the flat output offset of `out` at `indices`, and where it is inside the output (None: always)."""
-        n, tile_y, tile_x, i, j, o = indices
-        height, width = self.problem.out_spatial
-        y, x = tile_y * self.outputs + i, tile_x * self.outputs + j
-        offset = ((n * height + y) * width + x) * self.problem.out_channels + o
-        bounds = [y < height] if self.rows * self.outputs > height else []
-        bounds += [x < width] if self.columns * self.outputs > width else []
-        return offset, tirx.all(*bounds) if bounds else None
-
-
-@dataclass(frozen=True)
-class WinogradDefinition(Definition):
-    """A Definition with the tiles its space needs to know."""
-
-    tiles: Tiles
-
-
-def define_winograd(outputs: int, problem: Problem, target: CpuTarget) -> WinogradDefinition:
-    """Define `problem` by F(m x m, 3 x 3), m being `outputs`.
+def express_winograd(tiles: Tiles, data: te.Tensor, weights: te.Tensor, bias: te.Tensor | None) -> te.Tensor:
+    """Return the window's `out`.
 
     Raises
     ------
     InvalidProblemError
         If a stage has more elements than 32-bit indices reach.
     """
-    flat = flatten(problem)
-    rows, columns = (-(-extent // outputs) for extent in flat.out_spatial)
-    tiles = Tiles(flat, outputs, rows, row_extent(columns, target), lane_count(flat.out_channels, target))
-    data, weights, bias = placeholders(flat)
-    out = _output(tiles, _product(tiles, _data(tiles, data), _filter(tiles, weights)), bias)
-    inputs = [data, weights, bias] if bias is not None else [data, weights]
-    return WinogradDefinition(problem, te.create_prim_func([*inputs, out]), [], [tiles.place], tiles)
+    return _output(tiles, _product(tiles, _data(tiles, data), _filter(tiles, weights)), bias)
 
 
-def _compute(shape: tuple[int, ...], value: Any, name: str) -> te.Tensor:
-    return te.compute(within_reach(shape, name), value, name=name)
+def _compute(tiles: Tiles, shape: tuple[int, ...], value: Any, name: str) -> te.Tensor:
+    return te.compute(within_reach(shape, name), value, name=f"{name}{tiles.index}")
 
 
 def _data(tiles: Tiles, data: te.Tensor) -> te.Tensor:
-    problem, m, points = tiles.problem, tiles.outputs, tiles.points
-    begins, inside = problem.pads_begin, problem.in_spatial
+    first, *planes = tiles.axes
+    cuts, (rows, columns) = tiles.cuts, (cut.points for cut in tiles.cuts)
+    at = data_reader(tiles, data)
+    phases = tuple(axis.phases if moves(axis) else 1 for axis in planes)
+    shape = (tiles.problem.batch, *phases, first.extent, tiles.rows, tiles.columns, tiles.problem.in_channels)
 
-    def padded(n: Expr, y: Expr, x: Expr, c: Expr) -> Expr:
-        source = [coordinate - begin for coordinate, begin in zip((y, x), begins, strict=True)]
-        bounds = []
-        for coordinate, begin, extent, limit in zip(source, begins, tiles.extents, inside, strict=True):
-            bounds += [coordinate >= 0] if begin else []
-            bounds += [coordinate < limit] if extent - begin > limit else []
-        return tirx.if_then_else(tirx.all(*bounds), data(n, *source, c), tirx.const(0, "float32"))
+    def read(a: int, b: Expr, n: Expr, py: Expr, px: Expr, z: Expr, ty: Expr, tx: Expr, c: Expr) -> Expr:
+        points = zip(planes, cuts, (py, px), (ty, tx), (a, b), strict=True)
+        y, x = (axis.origin(phase) + cut.output(tile, point) for axis, cut, phase, tile, point in points)
+        return at(n, z + first.lowest, y, x, c)
 
-    pad = data
-    if tiles.stages_data:
-        pad = _compute((problem.batch, *tiles.extents, problem.in_channels), padded, "data_pad")
-    shape = (problem.batch, tiles.rows, tiles.columns, problem.in_channels)
-    rows = _compute(
-        (points, points, *shape),
-        lambda p, x, n, ty, tx, c: pick(
-            data_transform(m, [pad(n, ty * m + y, tx * m + x, c) for y in range(points)]), p
-        ),
+    by_rows = _compute(
+        tiles,
+        (rows, columns, *shape),
+        lambda a, b, *at: pick(data_transform([read(y, b, *at) for y in range(rows)]), a),
         "data_rows",
     )
     return _compute(
-        (points, points, *shape),
-        lambda p, q, *at: pick(data_transform(m, [rows(p, x, *at) for x in range(points)]), q),
+        tiles,
+        (rows, columns, *shape),
+        lambda a, b, *at: pick(data_transform([by_rows(a, x, *at) for x in range(columns)]), b),
         "data_tiles",
     )
 
 
 def _filter(tiles: Tiles, weights: te.Tensor) -> te.Tensor:
-    problem, m, points, lanes = tiles.problem, tiles.outputs, tiles.points, tiles.lanes
-    shape = (problem.out_channels // lanes, problem.in_channels, lanes)
+    first, *planes = tiles.axes
+    rows, columns = (cut.points for cut in tiles.cuts)
+    element, lanes = filter_element(tiles, weights), tiles.lanes
+    phases = tuple(axis.phases for axis in tiles.axes)
+    shape = (*phases, first.taps, tiles.groups, tiles.padded_outputs // lanes, tiles.channels, lanes)
 
-    def tap(y: int, x: Expr, block: Expr, c: Expr, lane: Expr) -> Expr:
-        return weights(y, x, c, block * lanes + lane)
+    def tap(ky: int, kx: Expr, *at: Expr) -> Expr:
+        *phase, kz, g, block, c, lane = at
+        o = block * lanes + lane
+        value = element(g, phase, (kz, ky, kx), c, o)
+        if tiles.padded_outputs == tiles.outputs:
+            return value
+        return tirx.if_then_else(o < tiles.outputs, value, tirx.const(0, "float32"))
 
-    rows = _compute(
-        (points, TAPS, *shape),
-        lambda p, x, *at: pick(filter_transform(m, [tap(y, x, *at) for y in range(TAPS)]), p),
+    by_rows = _compute(
+        tiles,
+        (rows, planes[1].taps, *shape),
+        lambda a, kx, *at: pick(filter_transform(rows, [tap(ky, kx, *at) for ky in range(planes[0].taps)]), a),
         "filter_rows",
     )
     return _compute(
-        (points, points, *shape),
-        lambda p, q, *at: pick(filter_transform(m, [rows(p, x, *at) for x in range(TAPS)]), q),
+        tiles,
+        (rows, columns, *shape),
+        lambda a, b, *at: pick(filter_transform(columns, [by_rows(a, kx, *at) for kx in range(planes[1].taps)]), b),
         "filter_tiles",
     )
 
 
 def _product(tiles: Tiles, data: te.Tensor, weights: te.Tensor) -> te.Tensor:
-    problem, points, lanes = tiles.problem, tiles.points, tiles.lanes
-    c = te.reduce_axis((0, problem.in_channels), name="c")
-    return _compute(
-        (points, points, problem.batch, tiles.rows, tiles.columns, problem.out_channels),
-        lambda p, q, n, ty, tx, o: te.sum(data(p, q, n, ty, tx, c) * weights(p, q, o // lanes, c, o % lanes), axis=[c]),
-        "acc",
-    )
+    first, *planes = tiles.axes
+    lanes, channels = tiles.lanes, tiles.channels
+    kz, c = te.reduce_axis((0, first.taps), name="kz"), te.reduce_axis((0, channels), name="c")
+
+    def total(a: Expr, b: Expr, n: Expr, g: Expr, *at: Expr) -> Expr:
+        pz, py, px, z, ty, tx, o = at
+        moved = (phase if moves(axis) else 0 for axis, phase in zip(planes, (py, px), strict=True))
+        plane = first.origin(pz) - first.lowest + z * first.step + kz * first.spacing
+        value = data(a, b, n, *moved, plane, ty, tx, g * channels + c)
+        return te.sum(value * weights(a, b, pz, py, px, kz, g, o // lanes, c, o % lanes), axis=[kz, c])
+
+    shape = (*_shape(tiles), tiles.padded_outputs)
+    return _compute(tiles, (*(cut.points for cut in tiles.cuts), *shape), total, "acc")
 
 
 def _output(tiles: Tiles, acc: te.Tensor, bias: te.Tensor | None) -> te.Tensor:
-    problem, m, points = tiles.problem, tiles.outputs, tiles.points
-    shape = (problem.batch, tiles.rows, tiles.columns)
+    points, (m_y, m_x) = [cut.points for cut in tiles.cuts], (cut.outputs for cut in tiles.cuts)
+    shape, dtype = _shape(tiles), tiles.problem.dtype
     rows = _compute(
-        (m, points, *shape, problem.out_channels),
-        lambda i, q, *at: pick(output_transform(m, [acc(p, q, *at) for p in range(points)]), i),
+        tiles,
+        (m_y, points[1], *shape, tiles.padded_outputs),
+        lambda i, b, *at: pick(output_transform([acc(a, b, *at) for a in range(points[0])], m_y), i),
         "out_rows",
     )
 
-    def value(n: Expr, ty: Expr, tx: Expr, i: Expr, j: Expr, o: Expr) -> Expr:
-        result = pick(output_transform(m, [rows(i, q, n, ty, tx, o) for q in range(points)]), j)
-        return result if bias is None else result + bias[o]
+    def total(*indices: Expr) -> Expr:
+        *at, i, j, o = indices
+        return pick(output_transform([rows(i, b, *at, o) for b in range(points[1])], m_x), j)
 
-    return _compute((*shape, m, m, problem.out_channels), value, "out")
+    def rounded(*indices: Expr) -> Expr:
+        value = total(*indices) if tiles.stores_vectors else tile(*indices)
+        if bias is not None:
+            value = value + widen(bias[indices[1] * tiles.outputs + indices[-1]], dtype)
+        return narrow(value, dtype)
+
+    if not tiles.stores_vectors:
+        tile = _compute(tiles, (*shape, m_y, m_x, tiles.padded_outputs), total, "tile")
+    return _compute(tiles, (*shape, m_y, m_x, tiles.outputs), rounded, "out")
+
+
+def _shape(tiles: Tiles) -> tuple[int, ...]:
+    phases = (axis.phases for axis in tiles.axes)
+    return (tiles.problem.batch, tiles.groups, *phases, tiles.axes[0].outputs, tiles.rows, tiles.columns)

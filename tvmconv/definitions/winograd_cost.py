@@ -1,21 +1,27 @@
 """What Winograd convolution costs, for deciding without a measurement whether it is worth its transforms.
 
 Counted in cycles of one core that starts one vector multiply-add each. A transform of one vector costs its loads,
-its stores at two cycles each, and its arithmetic; the filter's 9 loads besides wait for memory.
+its stores at two cycles each, and its arithmetic; the filter's loads besides wait for memory.
 """
 
 from __future__ import annotations
 
 from math import prod
+from typing import TYPE_CHECKING
 
 from ..problem import Problem
 from ..target import CpuTarget
-from .flatten import flatten
 from .shapes import F32_BITS
 
-TAPS = 3
-# Cycles per vector of F(m x m): of data for a tile, of the filter, of the output for a tile.
-TRANSFORM_CYCLES = {2: (60, 140, 40), 4: (150, 200, 100)}
+if TYPE_CHECKING:
+    from .winograd_tiles import Tiles
+
+# Cycles per vector: of data for each point of a tile, of the filter for each point, of the output for each point.
+DATA_POINT, FILTER_POINT, OUTPUT_POINT = 4.0, 3.0, 2.7
+# And of the filter for each tap: lanes lie together (XIO), or all taps of a lane do (OIX), or none (transposed XIO).
+TAP, TAP_OIX, TAP_APART = 10.0, 22.0, 40.0
+# Fewer output channels leave most lanes empty.
+LEAST_PER_GROUP = 4
 # What estimates are worth: Winograd has to promise this much of a gain.
 LEAST_GAIN = 1.1
 
@@ -25,34 +31,49 @@ def direct_cycles(problem: Problem, target: CpuTarget) -> float:
     return problem.flops / 2 / (target.vector_bits // F32_BITS)
 
 
-def winograd_cycles(outputs: int, problem: Problem, target: CpuTarget) -> float:
-    """Return the cycles of a problem by F(m x m, 3 x 3), m being `outputs`."""
-    flat, lanes = flatten(problem), target.vector_bits // F32_BITS
-    tiles = flat.batch * prod(-(-extent // outputs) for extent in flat.out_spatial)
-    channels, out_channels = flat.in_channels, flat.out_channels
-    data, weights, output = TRANSFORM_CYCLES[outputs]
-    multiply = (outputs + TAPS - 1) ** 2 * tiles * channels * out_channels
-    transforms = weights * channels * out_channels + output * tiles * out_channels
+def winograd_cycles(points: int, problem: Problem, target: CpuTarget) -> float:
+    """Return the cycles of a problem by tiles of so many points."""
+    return sum(_cycles(tiles, target) for tiles in _tiles(points, problem, target))
+
+
+def _cycles(tiles: Tiles, target: CpuTarget) -> float:
+    from .winograd_tiles import moves
+
+    lanes, channels = target.vector_bits // F32_BITS, tiles.channels
+    vectors = tiles.groups * tiles.padded_outputs // tiles.lanes * tiles.phases
+    taps = tiles.axes[1].taps * tiles.axes[2].taps
+    multiply = tiles.points * tiles.count * tiles.depth * channels * vectors
+    apart = TAP if tiles.problem.op == "convolution" else TAP_APART
+    tap = TAP_OIX if tiles.problem.filter_format == "OIX" else apart
+    weights = (tap * taps + FILTER_POINT * tiles.points) * tiles.depth * channels * vectors
+    output = OUTPUT_POINT * tiles.points * tiles.count * vectors
     # Data is transformed by vectors that divide its channels.
-    return (multiply + transforms) / lanes + data * tiles * channels / min(lanes, channels & -channels)
+    data = DATA_POINT * tiles.points * tiles.count * tiles.groups * channels / min(lanes, channels & -channels)
+    data *= prod(axis.phases for axis in tiles.axes[1:] if moves(axis))
+    return multiply + weights + output + data
 
 
-def covers_winograd(outputs: int, problem: Problem, target: CpuTarget) -> str | None:
-    """Return None if F(m x m, 3 x 3) can compute `problem` and is worth it, else why not."""
+def _tiles(points: int, problem: Problem, target: CpuTarget) -> list[Tiles]:
+    from .definition import winograd_windows
+    from .winograd_tiles import cut
+
+    return [cut(window, points, target) for window in winograd_windows(problem, target)]
+
+
+def covers_winograd(points: int, problem: Problem, target: CpuTarget) -> str | None:
+    """Return None if tiles of so many points can compute `problem` and it is worth it, else why not."""
+    from .definition import winograd_windows
+    from .winograd_tiles import can_cut
+
     if problem.is_empty or problem.is_constant:
         return "the output does not depend on data"
-    flat = flatten(problem)
-    if problem.op != "convolution" or flat.kernel != (TAPS, TAPS):
-        return "it is for Convolution with 3x3 taps"
-    for name, values in (("strides", flat.strides), ("dilations", flat.dilations)):
-        if values != (1, 1):
-            return f"it is for {name} of 1"
-    if problem.groups != 1:
-        return "it is for one group"
-    if (problem.dtype, problem.data_format, problem.filter_format) != ("f32", "NXC", "XIO"):
-        return "it is for f32, NXC and XIO"
-    if problem.out_channels % 8:
-        return f"{problem.out_channels} output channels leave lanes empty; it takes multiples of 8"
-    if winograd_cycles(outputs, problem, target) * LEAST_GAIN > direct_cycles(problem, target):
-        return "the problem is so small that the transforms cost more than they save"
+    if problem.out_channels // problem.groups < LEAST_PER_GROUP:
+        return f"{problem.out_channels // problem.groups} output channels per group leave lanes empty"
+    axes = [axis for window in winograd_windows(problem, target) for axis in window.axes[1:]]
+    if all(axis.taps == 1 for axis in axes):
+        return "there is one tap along each of the last two axes"
+    if not all(can_cut(axis, points) for axis in axes):
+        return f"it is for stride 1 and at most {points - 1} taps along each of the last two axes"
+    if winograd_cycles(points, problem, target) * LEAST_GAIN > direct_cycles(problem, target):
+        return "the transforms cost more than they save"
     return None
