@@ -30,7 +30,8 @@ def compile_driver(folder: Path, architectures: str = "90", version: int = 13000
     """Compile a driver that knows GPUs of these architectures (separated by commas) into the folder; return its path."""
     path = folder / "libcuda.so.1"
     macros = [f"-DARCHITECTURES={architectures}", f"-DVERSION={version}", f"-DINIT={init}"]
-    subprocess.run(["cc", "-shared", "-fPIC", *macros, HERE / "fake_driver.c", "-o", path], check=True)
+    soname = "-Wl,-soname,libcuda.so.1"  # by which a kernel's launcher finds it
+    subprocess.run(["cc", "-shared", "-fPIC", soname, *macros, HERE / "fake_driver.c", "-o", path], check=True)
     return path
 
 

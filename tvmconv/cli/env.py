@@ -24,7 +24,9 @@ ABSENT = "not installed"
 
 def add_parser(subparsers: Subparsers) -> None:
     """Add the command."""
-    parser = add_command(subparsers, "env", "Print versions, CPU features and threads, for a bug report.", EXAMPLE, run)
+    parser = add_command(
+        subparsers, "env", "Print versions, CPU features, threads and GPUs, for a bug report.", EXAMPLE, run
+    )
     add_json(parser)
 
 
@@ -40,7 +42,10 @@ def run(arguments: argparse.Namespace) -> int:
 
 def _facts() -> dict[str, object]:
     from ..cpu import cpu_features, model_name
+    from ..cuda import survey
+    from ..cuda_driver import version_text
 
+    gpus = survey()
     return {
         "tvmconv": __version__,
         "python": f"{platform.python_version()} ({sys.executable})",
@@ -52,6 +57,9 @@ def _facts() -> dict[str, object]:
         "cpus this process may use": len(os.sched_getaffinity(0)),
         "OMP_NUM_THREADS": os.environ.get("OMP_NUM_THREADS", "not set"),
         "C compiler": _compiler(),
+        "GPUs": [str(gpu) for gpu in gpus.gpus] or gpus.obstacle,
+        "CUDA of the driver": version_text(gpus.driver_version) if gpus.driver_version else "none",
+        "nvcc": _nvcc(),
     }
 
 
@@ -74,5 +82,16 @@ def _compiler() -> str:
     return f"{path}: {(done.stdout or done.stderr).partition(chr(10))[0]}"
 
 
+def _nvcc() -> str:
+    from ..errors import ToolchainError
+    from ..nvcc import find_nvcc, nvcc_version
+
+    try:
+        path = find_nvcc()
+        return f"{path}: {nvcc_version(path)}"
+    except ToolchainError as error:
+        return str(error)
+
+
 def _text(value: object) -> str:
-    return " ".join(value) if isinstance(value, list) else str(value)
+    return ", ".join(value) if isinstance(value, list) else str(value)
