@@ -224,20 +224,21 @@ def print_rows(result: Result) -> None:
         cells = [row.signature, f"{row.plain.median * 1e6:.0f}"]
         cells.append(f"{row.packed.median * 1e6:.0f}" if row.packed else "-")
         cells.append(f"{row.flops / row.ours / 1e9:.1f}")
+        cells.append(f"{100 * row.flops / row.ours / result.flops_limit:.0f}" if result.flops_limit else "-")
         cells += [f"{row.peers[name].median * 1e6:.0f}" if name in row.peers else "-" for name in names]
         cells.append("-" if row.ratio is None else f"{row.ratio:.2f}")
         table.append(cells)
-    print_table(["signature", "us", "packed us", "GFLOP/s", *(f"{name} us" for name in names), "ratio"], table)
+    print_table(
+        ["signature", "us", "packed us", "GFLOP/s", "% of peak", *(f"{name} us" for name in names), "ratio"], table
+    )
     summary = summarize_rows(result.rows)
     if summary:
         print(
             f"{summary.shapes} shapes: geometric mean of (fastest peer's time / our time) {summary.mean:.3f}, "
             f"worst {summary.worst:.3f} ({summary.worst_signature}); with plain filters {summary.plain_mean:.3f}"
         )
-    reasons = {(name, reason) for row in result.rows for name, reason in row.unsupported.items()}
-    for name, reason in sorted(reasons):
-        count = sum(row.unsupported.get(name) == reason for row in result.rows)
-        print(f"{name} did not compute {count} of them: {reason}", file=sys.stderr)
+    for refusal in result.refusals:
+        print(refusal, file=sys.stderr)
 
 
 if __name__ == "__main__":

@@ -117,7 +117,7 @@ def _peer(name: str, problem: Problem, arrays: Arrays, threads: int) -> Prepared
 
 def _our_kernel(name: str, problem: Problem, arrays: Arrays, bundle: str) -> Prepared:
     kernel = load(bundle).lookup(problem)
-    filter_ = arrays.filter
+    filter_: Any = arrays.filter
     if name == OURS_PACKED:
         if not hasattr(kernel, "pack"):
             raise UnsupportedError("this version packs no filters ahead")

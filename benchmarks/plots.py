@@ -77,9 +77,8 @@ def plot_roofline(result: Result, path: Path) -> None:
     suites = list(dict.fromkeys(row.suite for row, _, _ in points))
     low = min(intensity for _, intensity, _ in points) / 1.5
     high = max(intensity for _, intensity, _ in points) * 1.5
-    if result.peak is not None:
-        # bf16's own instruction has twice the rate; f16 is computed in f32.
-        flops = (result.peak.bf16_flops if result.dtype == "bf16" else None) or result.peak.flops
+    flops = result.flops_limit
+    if result.peak is not None and flops is not None:
         for name, bandwidth, style in (
             ("cache", result.peak.cache_bandwidth, "--"),
             ("memory", result.peak.bandwidth, ":"),

@@ -131,7 +131,8 @@ def _calling(path: Path, dtype: str) -> list[Row]:
     out = np.empty(problem.output_shape, arrays.data.dtype)
     kernel = registry.lookup(problem)
     kernel(*arrays)
-    function: Any = kernel._function
+    functions: Any = vars(kernel)["_functions"]
+    function = functions[kernel.info.symbol]
     tensors = [tvm_ffi.from_dlpack(view("", array)[0]) for array in (*arrays, out)]
     calls: dict[str, Callable[[], object]] = {
         "kernel(data, filter, bias)": lambda: kernel(*arrays),

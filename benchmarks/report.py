@@ -58,7 +58,7 @@ def report(results: Iterable[Result]) -> str:
     lines = [HEADER]
     for result in ordered:
         lines += [_line(result, what, summary) for what, summary in summaries(result)]
-    return "\n".join((*lines, "", *dict.fromkeys(_conditions(result) for result in ordered)))
+    return "\n".join((*lines, "", *(f"- {_conditions(result)}" for result in ordered)))
 
 
 def summaries(result: Result) -> list[tuple[str, Summary]]:
@@ -138,8 +138,9 @@ def _conditions(result: Result) -> str:
         if packages.get(peer, peer) in result.versions
     )
     return (
-        f"{title(result)}: {result.date[:10]}, {result.machine}, {result.threads} threads, "
+        f"{title(result)}: {result.date[:10]}, {result.machine}, threads: {result.threads}, "
         f"tvmconv {result.versions['tvmconv']}, {versions}; load before: {result.load:.1f}."
+        + "".join(f" {refusal}." for refusal in result.refusals)
     )
 
 

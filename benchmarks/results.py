@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+from collections import Counter
 from collections.abc import Iterable
 from dataclasses import asdict, dataclass
 from pathlib import Path
@@ -114,6 +115,22 @@ class Result:
     load: float
     peak: Peak | None
     rows: tuple[Row, ...]
+
+    @property
+    def flops_limit(self) -> float | None:
+        """Operations a second that the machine can do in this type: bf16 by its dot product, f16 in f32."""
+        if self.peak is None:
+            return None
+        return (self.peak.bf16_flops if self.dtype == "bf16" else None) or self.peak.flops
+
+    @property
+    def refusals(self) -> list[str]:
+        """Which peers did not compute how many of the problems, and why."""
+        reasons = Counter((name, reason) for row in self.rows for name, reason in row.unsupported.items())
+        return [
+            f"{name} did not compute {count} of the {len(self.rows)} shapes: {reason}"
+            for (name, reason), count in sorted(reasons.items())
+        ]
 
 
 @dataclass(frozen=True)

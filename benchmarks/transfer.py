@@ -21,6 +21,7 @@ from tvmconv.cli.output import print_table, progress_bar
 from tvmconv.cpu import kernel_threads
 from tvmconv.errors import TvmconvError
 from tvmconv.evaluate import Evaluator
+from tvmconv.race import LEAST_QUIET
 from tvmconv.records import Record, Records
 from tvmconv.signature import parse_signature
 from tvmconv.target import Target
@@ -90,9 +91,12 @@ def study(record: Record, records: Sequence[Record], target: Target, math: str, 
     if taken is None or taken == default:
         return
     try:
-        times = evaluator.race(problem, target, [default, taken, record.candidate])
+        times = evaluator.race(problem, target, [default, taken, record.candidate]).undisturbed()
     except TvmconvError as error:
         warnings.warn(f"{record.signature} is left out: {error}", stacklevel=2)
+        return
+    if len(times.quiet) < LEAST_QUIET:
+        warnings.warn(f"{record.signature} is left out: others used the processors", stacklevel=2)
         return
     default_seconds, seconds, tuned_seconds = map(median, times.seconds)
     worst = min(d / t for d, t in zip(times.seconds[0], times.seconds[1], strict=True))

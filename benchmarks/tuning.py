@@ -26,6 +26,7 @@ from tvmconv.evaluate import Evaluator
 from tvmconv.frontends import read_source
 from tvmconv.problem import Problem
 from tvmconv.problem_tuner import Session, TuneResult
+from tvmconv.race import LEAST_QUIET
 from tvmconv.records import Records
 from tvmconv.signature import format_signature
 from tvmconv.target import Target
@@ -131,14 +132,17 @@ def _compare(
     long: Sequence[TuneResult],
     math: str,
 ) -> list[Row]:
-    """Race both runs' winners and the default schedule; a problem of which none works is left out."""
+    """Race both runs' winners and the default schedule; what does not work, or was disturbed, is left out."""
     rows = []
     with _evaluator() as evaluator:
         for problem, one, other in zip(problems, short, long, strict=True):
             if one.record is not None and other.record is not None:
                 default = evaluator.spaces(problem, target, math)[0].defaults[0]
                 candidates = [default, one.record.candidate, other.record.candidate]
-                times = evaluator.race(problem, target, list(dict.fromkeys(candidates)))
+                times = evaluator.race(problem, target, list(dict.fromkeys(candidates))).undisturbed()
+                if len(times.quiet) < LEAST_QUIET:
+                    print(f"{format_signature(problem)} is left out: others used the processors", file=sys.stderr)
+                    continue
                 seconds = dict(zip(dict.fromkeys(candidates), map(median, times.seconds), strict=True))
                 rows.append(Row(format_signature(problem), *(seconds[candidate] for candidate in candidates)))
     return rows

@@ -8,13 +8,13 @@ from tvmconv.compiler import Choice, default_choice, schedule
 from tvmconv.cuda_lowering import CudaSource, to_source
 from tvmconv.cuda_target import CudaTarget
 from tvmconv.errors import ToolchainError
-from tvmconv.nvcc import find_nvcc
+from tvmconv.nvcc import check_nvcc
 from tvmconv.signature import parse_signature
 
 
 def _reason() -> str:
     try:
-        find_nvcc()
+        check_nvcc(CudaTarget.parse("cuda:sm_80,sm_90,sm_100"))
     except ToolchainError as error:
         return str(error)
     return ""

@@ -57,7 +57,11 @@ def compile_bundle(path: Path, problems: Iterable[Problem], target: str = "host"
         made = entry(format_signature(problem), parsed.name)
         kernel = compile_problem(problem, parsed, path / made.file)
         digest = hashlib.sha256((path / made.file).read_bytes()).hexdigest()
-        what = {"algorithm": kernel.algorithm, "numerical_class": kernel.numerical_class}
+        what = {
+            "algorithm": kernel.algorithm,
+            "numerical_class": kernel.numerical_class,
+            "packed_filter": kernel.packed_filter,
+        }
         entries.append(entry(made.signature, made.target, digest, **what))
     write_bundle(path, entries, **{parsed.name: parsed.features})
     return path

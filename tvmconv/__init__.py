@@ -14,6 +14,7 @@ if TYPE_CHECKING:
     from . import reference as reference
     from .builder import build as build
     from .kernel import Kernel as Kernel
+    from .packed import PackedFilter as PackedFilter
     from .problem import Problem as Problem
     from .registry import Registry as Registry
     from .registry import load as load
@@ -25,6 +26,7 @@ __version__ = "0.1.0"
 _MODULES = ("errors", "ops", "reference")
 _HOME = {
     "Kernel": "kernel",
+    "PackedFilter": "packed",
     "Problem": "problem",
     "Registry": "registry",
     "build": "builder",

@@ -26,7 +26,8 @@ class Algorithm:
     version
         Of the definition and its space. Raising it makes older records a miss.
     numerical_class
-        ``"exact"``: only the order of the sum differs from the formula. ``"transform"``: more than that.
+        ``"exact"``: only the order of the sum differs from the formula. ``"tf32"``: factors are rounded to TF32 (11
+        bits) before. ``"transform"``: more than that.
     covers
         ``covers(problem, target)`` is None if it can compute the problem, else why not.
     prefers

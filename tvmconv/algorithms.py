@@ -19,8 +19,8 @@ if TYPE_CHECKING:
 # An SSE register of outputs; two multiply-adds of it start in a cycle, half the rate of full vectors. With fewer
 # channels per group, lanes across groups are faster although data is copied for each of them.
 LEAST_PER_GROUP = 4
-# ``strict`` allows algorithms of class ``exact`` alone.
-MATHS = ("default", "strict")
+# ``strict`` allows algorithms of class ``exact`` alone, ``tf32`` all of them, ``default`` all but those of TF32.
+MATHS = ("default", "strict", "tf32")
 # Up to so many, lanes along a row beat lanes across channels even where channels lie together.
 FEW_OUTPUTS = 8
 
@@ -156,7 +156,7 @@ def applicable(problem: Problem, target: Target, math: str = "default") -> list[
     Parameters
     ----------
     math
-        ``"strict"``: only those of class ``exact``.
+        ``"strict"``: only those of class ``exact``. ``"tf32"``: those of class ``tf32`` too (GPUs alone have any).
 
     Raises
     ------
@@ -171,14 +171,17 @@ def applicable(problem: Problem, target: Target, math: str = "default") -> list[
 
 def allowed(algorithm: Algorithm, math: str) -> bool:
     """Whether `math` allows an algorithm."""
-    return math != "strict" or algorithm.numerical_class == "exact"
+    if math == "tf32":
+        return True
+    return algorithm.numerical_class == "exact" or (algorithm.numerical_class != "tf32" and math == "default")
 
 
 def check_math(math: str) -> None:
     """Raise TvmconvError if `math` is not one of MATHS."""
     if math not in MATHS:
         raise TvmconvError(
-            f"math is {math!r}; allowed: default (transforms such as Winograd too), strict (exact algorithms only)"
+            f"math is {math!r}; allowed: default (transforms such as Winograd too), strict (exact algorithms only), "
+            "tf32 (default, and on GPUs f32 numbers rounded to TF32 before they are multiplied)"
         )
 
 

@@ -23,6 +23,7 @@ KERNEL_TYPES: dict[str, np.dtype[Any]] = {
     "f16": np.dtype(np.float16),
     "bf16": np.dtype(np.uint16),
 }
+LINE_BYTES = 64  # a cache line, and the longest vector
 _BITS = KERNEL_TYPES["bf16"]
 _NAMES = {np.dtype(np.float32): "f32", np.dtype(np.float16): "f16"}
 _ALLOWED = "float32, float16 and bfloat16"
@@ -230,7 +231,7 @@ class _Memory:
 def _readable(array: np.ndarray) -> np.ndarray:
     """Return `array` in a form that a kernel can read: a copy unless it is only read-only."""
     if array.size == 0:
-        return _empty(array.shape, array.dtype)
+        return aligned_empty(array.shape, array.dtype)
     array = np.require(array, requirements=["C", "A"])
     if array.flags.writeable:
         return array
@@ -238,10 +239,19 @@ def _readable(array: np.ndarray) -> np.ndarray:
     return np.asarray(_Memory(array, array.dtype, array.shape, array.strides, array.ctypes.data))
 
 
-def _empty(shape: tuple[int, ...], dtype: np.dtype[Any]) -> np.ndarray:
-    """Return an array without elements that kernels accept: it has an address, and the strides of its shape."""
+def aligned_empty(shape: tuple[int, ...], dtype: Any) -> np.ndarray:
+    """Return a new array, of any content, that begins at a cache line; kernels accept it even without elements."""
+    dtype = np.dtype(dtype)
     strides = [dtype.itemsize * prod(shape[axis + 1 :]) for axis in range(len(shape))]
-    return np.ndarray(shape, dtype, np.empty(1, dtype), strides=strides)
+    memory = np.empty(prod(shape) * dtype.itemsize + LINE_BYTES, np.uint8)
+    return np.ndarray(shape, dtype, memory, -memory.ctypes.data % LINE_BYTES, strides)
+
+
+def aligned_copy(array: np.ndarray) -> np.ndarray:
+    """Return a copy of `array` as :func:`aligned_empty` makes it."""
+    copy = aligned_empty(array.shape, array.dtype)
+    copy[...] = array
+    return copy
 
 
 def _bfloat16() -> np.dtype:

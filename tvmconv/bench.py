@@ -33,6 +33,8 @@ class Row:
     timing
         Seconds of a call: on a CPU with NumPy arrays and `out`, as a program would make it; on a GPU between events, with
         inputs that are not in its cache.
+    packed
+        The same with the filter packed ahead; None where the filter is read in place.
     """
 
     signature: str
@@ -43,6 +45,7 @@ class Row:
     flops: int
     nbytes: int
     timing: Timing
+    packed: Timing | None
 
 
 def bench(
@@ -59,7 +62,7 @@ def bench(
     path
         The bundle's folder.
     seconds
-        To spend on each entry, after a warm-up of a quarter of it.
+        To spend on each entry, and again with its filter packed ahead, after a warm-up of a quarter of it.
     threads
         Number of threads; None: as many as OpenMP gives.
     progress
@@ -91,13 +94,17 @@ def _time(bundle: Bundle, entry: Entry, seconds: float, threads: int | None) -> 
     problem, target = parse_signature(entry.signature), bundle.targets[entry.target]
     if problem.is_empty:
         return []
+    facts = (entry.signature, entry.target, target.kind, entry.algorithm, entry.origin)
     if target.kind == "cuda":
         index = next(gpu.index for gpu in survey().gpus if code_for(target, gpu) is not None)
         timing = time_kernel(bundle.library(entry), problem, index, seconds)
-    else:
-        kernel = Kernel(bundle, entry, threads)
-        arrays = random_fill(problem)
-        output = np.empty(problem.output_shape, arrays.data.dtype)
-        timing = time_call(lambda: kernel(*arrays, out=output), seconds)
-    facts = (entry.signature, entry.target, target.kind, entry.algorithm, entry.origin)
-    return [Row(*facts, problem.flops, problem.nbytes, timing)]
+        return [Row(*facts, problem.flops, problem.nbytes, timing, None)]
+    kernel = Kernel(bundle, entry, threads)
+    arrays = random_fill(problem)
+    output = np.empty(problem.output_shape, arrays.data.dtype)
+    timing = time_call(lambda: kernel(*arrays, out=output), seconds)
+    packed = None
+    if entry.packed_filter is not None:
+        ahead = kernel.pack(arrays.filter)
+        packed = time_call(lambda: kernel(arrays.data, ahead, arrays.bias, out=output), seconds)
+    return [Row(*facts, problem.flops, problem.nbytes, timing, packed)]

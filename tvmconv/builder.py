@@ -89,7 +89,8 @@ def build(
         With neither, the best known record of a problem is used, else the default schedule of its best algorithm.
     math
         ``"strict"``: only algorithms whose answer differs from the formula in the order of the sum alone.
-        ``"default"``: also transforms (Winograd), whose measured error the manifest tells.
+        ``"default"``: also transforms (Winograd), whose measured error the manifest tells. ``"tf32"``: on GPUs also
+        f32 by tensor cores, which round factors to TF32.
     jobs
         Number of processes that compile; absent: one for each core this process may use.
     verify
@@ -114,7 +115,7 @@ def build(
     InvalidProblemError
         If there is no problem.
     TvmconvError
-        If `math` is not ``"default"`` or ``"strict"``.
+        If `math` is not ``"default"``, ``"strict"`` or ``"tf32"``.
     TargetError
         If a target is unknown, or this machine cannot tune for it.
     ToolchainError
@@ -233,7 +234,7 @@ def compile_job(job: Job) -> tuple[Entry, list[str]]:
         file=file,
         sha256=hashlib.sha256(path.read_bytes()).hexdigest(),
         symbol=kernel.symbol,
-        packed_filter=None,
+        packed_filter=kernel.packed_filter,
         workspace_bytes=kernel.workspace_bytes,
         measured=_measured(job.record) if job.record and origin == "tuned" else None,
         error=None,

@@ -7,14 +7,15 @@ manifest.json, format version 1::
      "targets": {"znver4": {"kind": "cpu", "features": ["avx2", ...]}, ...},
      "entries": [
       {"signature": "conv2d-...", "target": "znver4", "algorithm": "direct", "definition_version": 1,
-       "numerical_class": "exact" or "transform", "origin": "default", "tuned" or "transferred",
+       "numerical_class": "exact", "tf32" or "transform", "origin": "default", "tuned" or "transferred",
        "file": "znver4/conv2d-....so", "sha256": "...", "symbol": "tvmconv_kernel",
-       "packed_filter": null, "workspace_bytes": 0,
+       "packed_filter": null or {"layout": "...", "dtype": "float32", "bytes": 0}, "workspace_bytes": 0,
        "measured": null or {"seconds": 0.001, "machine": "...", "trials": 0},
        "error": null or {"measure": "exact", "value": 0.0},
        "transferred_from": null or the signature of the tuned problem whose schedule this is (may be absent)}, ...]}
 
-`features` are the /proc/cpuinfo flags that the target's code may use. Files are relative, with ``/``.
+`packed_filter` is what the kernel lays its filter out as, in each call unless the caller has it done ahead; null: the
+filter is read in place. `features` are the /proc/cpuinfo flags that the target's code may use. Files are relative, with ``/``.
 A signature occurs once a target. Unknown fields are ignored, so that a version may gain optional ones.
 Nothing of a bundle is trusted: the manifest is checked when it is read, a library before it is loaded.
 """
@@ -37,7 +38,9 @@ from .errors import BundleError
 FORMAT = "tvmconv-bundle"
 FORMAT_VERSION = 1
 MANIFEST = "manifest.json"
-NUMERICAL_CLASSES = ("exact", "transform")
+NUMERICAL_CLASSES = ("exact", "tf32", "transform")
+# The elements of packed filters: numbers in the type that is computed with, or pairs of bf16.
+PACKED_TYPES = ("float32", "uint32")
 # The better first: tuned for this very problem, tuned for one like it, not tuned.
 ORIGINS = ("tuned", "transferred", "default")
 
@@ -63,7 +66,7 @@ class Entry:
     file: str
     sha256: str
     symbol: str
-    packed_filter: str | None
+    packed_filter: dict[str, Any] | None
     workspace_bytes: int
     measured: dict[str, Any] | None
     error: dict[str, Any] | None
@@ -201,7 +204,10 @@ _ENTRY_FIELDS: dict[str, tuple[str, Callable[[object], bool]]] = {
     "file": ("a relative path that stays inside the bundle", _inside),
     "sha256": ("64 hexadecimal digits", lambda value: isinstance(value, str) and _HASH.fullmatch(value) is not None),
     "symbol": ("a text", _text),
-    "packed_filter": ("null or a text", _optional(_text)),
+    "packed_filter": (
+        "null or layout, dtype and bytes",
+        _optional(_record(layout=_text, dtype=lambda value: value in PACKED_TYPES, bytes=_whole)),
+    ),
     "workspace_bytes": ("a whole number", _whole),
     "measured": (
         "null or seconds, machine and trials",

@@ -49,6 +49,7 @@ class CompiledKernel:
     version: int
     numerical_class: str
     symbol: str
+    packed_filter: dict[str, Any] | None
     workspace_bytes: int
 
 
@@ -117,13 +118,17 @@ def compile_problem(
     """
     choice = choice or default_choice(problem, target)
     definition, scheduled = schedule(problem, target, choice)
+    packed_filter = None
     if isinstance(target, CudaTarget):
         kernel = to_source(scheduled.mod, definition, target)
         link_cuda(kernel, problem, target, path)
         workspace = kernel.workspace_bytes
     else:
-        module = lower(scheduled.mod, definition)
-        link(tvm.compile(module, target.tvm(), tir_pipeline=PIPELINE), path)
-        workspace = workspace_bytes(module)
+        lowered = lower(scheduled.mod, definition)
+        link(tvm.compile(lowered.module, target.tvm(), tir_pipeline=PIPELINE), path)
+        workspace = workspace_bytes(lowered.module)
+        packed_filter = lowered.layout.described() if lowered.layout else None
     algorithm = algorithms.get(choice.algorithm)
-    return CompiledKernel(algorithm.name, algorithm.version, algorithm.numerical_class, SYMBOL, workspace)
+    return CompiledKernel(
+        algorithm.name, algorithm.version, algorithm.numerical_class, SYMBOL, packed_filter, workspace
+    )

@@ -27,7 +27,15 @@ def _define_direct(problem: Problem, target: CudaTarget) -> Definition:
 
 def _covers_tensorcore(problem: Problem, target: CudaTarget) -> str | None:
     if problem.dtype == "f32":
-        return "f32 is multiplied in full"
+        return "tensor cores multiply f32 only as TF32"
+    return _covers_fragments(problem, target)
+
+
+def _covers_tf32(problem: Problem, target: CudaTarget) -> str | None:
+    return _covers_fragments(problem, target) if problem.dtype == "f32" else f"{problem.dtype} is not f32"
+
+
+def _covers_fragments(problem: Problem, target: CudaTarget) -> str | None:
     if problem.out_channels // problem.groups < LEAST_COLUMNS:
         return f"tiles of 16 output channels per group would be emptier than half; it takes {LEAST_COLUMNS} or more"
     return _covers_direct(problem, target)
@@ -61,6 +69,9 @@ def _operations(problem: Problem, target: CudaTarget) -> float:
 CUDA_ALGORITHMS: tuple[Algorithm, ...] = (
     Algorithm(
         "tensorcore", 1, "exact", _covers_tensorcore, _always, _define_gemm, "cuda_tensorcore", _operations, "cuda"
+    ),
+    Algorithm(
+        "tensorcore_tf32", 1, "tf32", _covers_tf32, _always, _define_gemm, "cuda_tensorcore", _operations, "cuda"
     ),
     Algorithm("cuda_direct", 1, "exact", _covers_direct, _always, _define_direct, "cuda_direct", _operations, "cuda"),
     Algorithm(

@@ -14,6 +14,7 @@ from pathlib import Path
 from typing import Any
 
 import tvm
+import tvm_ffi
 from tvm import s_tir, tirx
 from tvm.ir import Call, CallingConv
 from tvm_ffi import dtype as DataType
@@ -25,6 +26,7 @@ from .definitions.types import cuda_dtype
 from .lowering import bind_arguments
 
 FUNCTION = "tvmconv"
+_COMPILE = "tvm_callback_cuda_compile"
 INSTRUCTIONS = Path(__file__).parent / "runtime" / "instructions.cuh"
 INSTRUCTIONS_USED = "tvmconv_multiply_"
 WORKSPACE = "workspace"
@@ -89,11 +91,23 @@ def to_source(mod: tvm.IRModule, definition: Definition, target: CudaTarget) -> 
     device = {name: func for name, func in lowered.functions.items() if _is_device_function(func)}
     (host,) = (func for name, func in lowered.functions.items() if name not in device)
     finished = s_tir.pipeline.finalize_device_passes()(tvm.IRModule(device))
-    source = tvm.get_global_func("target.build.cuda")(finished, target.tvm()).inspect_source()
+    source = _generate(finished, target)
     if INSTRUCTIONS_USED in source:
         source = INSTRUCTIONS.read_text() + source
     table = _LaunchTable(host)
     return CudaSource(source, tuple(table.launches), table.workspace_bytes)
+
+
+def _generate(device: tvm.IRModule, target: CudaTarget) -> str:
+    """Return the CUDA C++ of device functions by TVM's code generator."""
+    # Where there is a driver, TVM also compiles what it generates, for the GPU that is there: give it nothing instead.
+    compile_as_before = tvm.get_global_func(_COMPILE)
+    tvm_ffi.register_global_func(_COMPILE, lambda code: b"", override=True)
+    try:
+        module = tvm.get_global_func("target.build.cuda")(device, target.tvm())
+    finally:
+        tvm_ffi.register_global_func(_COMPILE, compile_as_before, override=True)
+    return str(module.inspect_source("cuda"))
 
 
 def _is_device_function(func: tirx.PrimFunc) -> bool:

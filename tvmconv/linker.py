@@ -24,6 +24,7 @@ _LINK_FLAGS = (
     "-shared",
     "-Wl,--build-id=none",
     "-Wl,--strip-all",
+    "-Wl,-Bsymbolic",  # every library has functions of these names: its calls must reach its own
     "-Wl,--hash-style=gnu",
     "-Wl,--as-needed",
     "-Wl,-z,nodelete",

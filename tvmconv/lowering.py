@@ -1,12 +1,14 @@
 """From a scheduled function to one that TVM compiles: the kernel's own arguments put in place, then lowered.
 
 TVM's own pipeline for CPUs, less what these kernels never use (threads of GPUs, software pipelines),
-and with one pass more: `bind_arguments`, which gives the function the argument list of a kernel.
+and with two steps more: a function is cut in two where the filter is laid out anew (packing.py), and given the
+argument list of a kernel.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import dataclass
 from math import prod
 from typing import Any
 
@@ -16,6 +18,8 @@ from tvm_ffi.structural import structural_map
 
 from .definitions.definition import Definition
 from .definitions.types import kernel_dtype
+from .packed import PACK_SYMBOL, PACKED_SYMBOL
+from .packing import Cut, Layout, cut, elements
 from .padding import skip_padding
 from .problem import DTYPE_BYTES, Problem
 
@@ -25,8 +29,24 @@ TINY_FLOPS = 250_000
 TINY_BYTES = 64 * 1024
 
 
-def lower(mod: tvm.IRModule, definition: Definition) -> tvm.IRModule:
-    """Return the scheduled module with kernel arguments and without blocks, ready for `tvm.compile` with PIPELINE."""
+@dataclass(frozen=True)
+class Lowered:
+    """A kernel ready for `tvm.compile` with PIPELINE.
+
+    Attributes
+    ----------
+    module
+        The function SYMBOL; and PACK_SYMBOL and PACKED_SYMBOL if the kernel lays its filter out anew.
+    layout
+        What PACK_SYMBOL writes; None: the filter is read in place.
+    """
+
+    module: tvm.IRModule
+    layout: Layout | None
+
+
+def lower(mod: tvm.IRModule, definition: Definition) -> Lowered:
+    """Return the scheduled module with kernel arguments and without blocks."""
     blocks_away = tvm.transform.Sequential(
         [
             s_tir.transform.CanonicalizeLoop(),
@@ -40,11 +60,21 @@ def lower(mod: tvm.IRModule, definition: Definition) -> tvm.IRModule:
         ]
     )
     func = blocks_away(mod)["main"]
-    if is_tiny(definition.problem):
-        func = func.with_body(structural_map(func.body, (tirx.For, _serial)))
     func = func.with_body(skip_padding(func.body))
-    func = bind_arguments(func, definition, kernel_dtype(definition.problem.dtype))
-    return tvm.IRModule({SYMBOL: func.with_attr("global_symbol", SYMBOL)})
+    halves = cut(func)
+    dtype = kernel_dtype(definition.problem.dtype)
+    functions = {SYMBOL: bind_arguments(func, definition, dtype)}
+    if halves is not None:
+        functions = {
+            PACK_SYMBOL: _pack(func, definition, dtype, halves),
+            PACKED_SYMBOL: bind_arguments(func, definition, dtype, halves),
+            SYMBOL: _both(func, definition, dtype, halves),
+        }
+    for symbol, function in functions.items():
+        if is_tiny(definition.problem):
+            function = function.with_body(structural_map(function.body, (tirx.For, _serial)))
+        functions[symbol] = function.with_attr("global_symbol", symbol)
+    return Lowered(tvm.IRModule(functions), halves.layout if halves else None)
 
 
 def is_tiny(problem: Problem) -> bool:
@@ -68,14 +98,11 @@ def workspace_bytes(module: tvm.IRModule) -> int:
 
     def size(node: tirx.AllocBuffer) -> tirx.AllocBuffer:
         if node.buffer.scope() != "local":
-            # Rows may be spread out (storage_align): the outermost stride tells.
-            strides = [int(stride) for stride in node.buffer.strides]
-            shape = [int(extent) for extent in node.buffer.shape]
-            elements = shape[0] * strides[0] if strides else prod(shape)
-            sizes.append(4 * elements)
+            sizes.append(4 * elements(node.buffer))
         return node
 
-    structural_map(module[SYMBOL], (tirx.AllocBuffer, size))
+    for function in module.functions.values():
+        structural_map(function, (tirx.AllocBuffer, size))
     return sum(sizes)
 
 
@@ -105,22 +132,18 @@ def _pipeline() -> tuple[tvm.transform.Pass, Callable[..., Any], Callable[..., A
 tirx.register_tir_pipeline(PIPELINE, _pipeline)
 
 
-def bind_arguments(func: tirx.PrimFunc, definition: Definition, dtype: str) -> tirx.PrimFunc:
+def bind_arguments(func: tirx.PrimFunc, definition: Definition, dtype: str, halves: Cut | None = None) -> tirx.PrimFunc:
     """Replace the parameters by the kernel's: data, filter[, bias], output, in the problem's own shapes and `dtype`.
 
     Inputs keep their memory and only change shape. Every output buffer becomes a part of the one
-    output: its stores go to where the definition places them. Arguments are aligned to their element
-    alone, because callers' arrays are.
+    output: its stores go to where the definition places them. Of `halves` only the rest remains, and `packed` takes
+    the filter's place.
     """
-    problem = definition.problem
-    size = DTYPE_BYTES[problem.dtype]
-    shapes = {"data": problem.data_shape, "filter": problem.filter_shape}
-    if problem.bias:
-        shapes["bias"] = problem.bias_shape
-    buffers = [tirx.decl_buffer(shape, dtype, name, data_alignment=size) for name, shape in shapes.items()]
-    output = tirx.decl_buffer(problem.output_shape, dtype, "output", data_alignment=size)
-    flat = tirx.decl_buffer((prod(problem.output_shape),), dtype, "output_flat", data_alignment=size)
-    given, outs = list(func.params)[: len(shapes)], list(func.params)[len(shapes) :]
+    arguments = _arguments(definition.problem, dtype)
+    output, inputs = arguments["output"], list(arguments.values())[:-1]
+    size = DTYPE_BYTES[definition.problem.dtype]
+    flat = tirx.decl_buffer((prod(definition.problem.output_shape),), dtype, "output_flat", data_alignment=size)
+    outs = list(func.params)[len(inputs) :]
 
     def store(node: tirx.BufferStore) -> tirx.Stmt:
         for out, place in zip(outs, definition.outputs, strict=True):
@@ -130,9 +153,42 @@ def bind_arguments(func: tirx.PrimFunc, definition: Definition, dtype: str) -> t
                 return moved if inside is None else tirx.IfThenElse(inside, moved, None)
         return node
 
-    body = structural_map(func.body, (tirx.BufferStore, store))
-    views = [
-        tirx.DeclBuffer(old, data=tirx.buffer_data(new))
-        for old, new in zip([*given, flat], [*buffers, output], strict=True)
-    ]
-    return tirx.PrimFunc([*buffers, output], tirx.SeqStmt([*views, body]), func.ret_type, func.attrs)
+    body = [func.body] if halves is None else halves.rest
+    views = [_view(old, new) for old, new in zip(func.params, inputs, strict=False)]
+    if halves is not None:
+        inputs[1] = halves.packed()
+        views[1:2] = halves.views(inputs[1])
+    placed = [structural_map(each, (tirx.BufferStore, store)) for each in body]
+    statements = tirx.SeqStmt([*views, _view(flat, output), *placed])
+    return tirx.PrimFunc([*inputs, output], statements, func.ret_type, func.attrs)
+
+
+def _pack(func: tirx.PrimFunc, definition: Definition, dtype: str, halves: Cut) -> tirx.PrimFunc:
+    """Return the function of filter and `packed`."""
+    filter_, packed = _arguments(definition.problem, dtype)["filter"], halves.packed()
+    statements = tirx.SeqStmt([_view(func.params[1], filter_), *halves.views(packed), *halves.pack])
+    return tirx.PrimFunc([filter_, packed], statements, func.ret_type, func.attrs)
+
+
+def _both(func: tirx.PrimFunc, definition: Definition, dtype: str, halves: Cut) -> tirx.PrimFunc:
+    """Return the function of data, filter[, bias] and output that calls the two others."""
+    data, filter_, *rest = _arguments(definition.problem, dtype).values()
+    packed = halves.packed()
+    calls = (PACK_SYMBOL, filter_, packed), (PACKED_SYMBOL, data, packed, *rest)
+    body = tirx.SeqStmt([tirx.AllocBuffer(packed), *(tirx.Evaluate(tirx.call_cpacked(*call)) for call in calls)])
+    return tirx.PrimFunc([data, filter_, *rest], body, func.ret_type, func.attrs)
+
+
+def _arguments(problem: Problem, dtype: str) -> dict[str, Any]:
+    """Return new buffers for a kernel's arguments, aligned to their elements alone, because callers' arrays are."""
+    shapes = {"data": problem.data_shape, "filter": problem.filter_shape}
+    if problem.bias:
+        shapes["bias"] = problem.bias_shape
+    shapes["output"] = problem.output_shape
+    size = DTYPE_BYTES[problem.dtype]
+    return {name: tirx.decl_buffer(shape, dtype, name, data_alignment=size) for name, shape in shapes.items()}
+
+
+def _view(old: Any, new: Any) -> tirx.Stmt:
+    """Make the buffer `old` the memory of `new`, in another shape."""
+    return tirx.DeclBuffer(old, data=tirx.buffer_data(new))

@@ -25,6 +25,8 @@ from .signature import format_signature
 # to wait for a busy neighbour.
 TRIAL_SECONDS, TRIAL_PATIENCE = 0.02, 0.5
 # Relative L2 errors that are allowed to transforms (Winograd), as oneDNN's own tests do.
+# Factors are rounded to 11 bits, each by at most 2^-11 of itself: a product errs by 2^-10, sums of many by less.
+TF32_ERROR = 2.0**-10
 TRANSFORM_ERROR = {"f32": 2e-5, "f16": 7e-3, "bf16": 6e-2}
 
 
@@ -79,8 +81,11 @@ def measure(task: Check | Race) -> Measured | Times:
 
 
 def difference(got: npt.NDArray[Any], expected: npt.NDArray[Any], numerical_class: str, dtype: str) -> str:
-    """Return how `got` differs from the reference on an exact fill; empty if no more than its class may."""
-    if numerical_class == "exact":
+    """Return how `got` differs from the reference on an exact fill; empty if no more than its class may.
+
+    The fill's integers are TF32 numbers, so TF32 is exact too.
+    """
+    if numerical_class in ("exact", "tf32"):
         wrong = got != expected
         if not wrong.any():
             return ""
@@ -89,11 +94,17 @@ def difference(got: npt.NDArray[Any], expected: npt.NDArray[Any], numerical_clas
             f"{np.count_nonzero(wrong)} of {wrong.size} outputs differ; the first, at {list(first)}, "
             f"is {float(got[first])} and should be {float(expected[first])}"
         )
-    error = relative_error(got, expected)
+    return inaccuracy(got, expected, numerical_class, dtype)
+
+
+def inaccuracy(got: npt.NDArray[Any], expected: npt.NDArray[Any], numerical_class: str, dtype: str) -> str:
+    """Return how far `got` is from the reference on normal data; empty if no more than its class may."""
+    error, most = relative_error(got, expected), TF32_ERROR if numerical_class == "tf32" else TRANSFORM_ERROR[dtype]
     # A NaN compares false with everything.
-    if error <= TRANSFORM_ERROR[dtype]:
+    if error <= most:
         return ""
-    return f"the relative L2 error is {error:.2g}; a {dtype} transform may have {TRANSFORM_ERROR[dtype]:.2g}"
+    what = "TF32" if numerical_class == "tf32" else f"a {dtype} transform"
+    return f"the relative L2 error is {error:.2g}; {what} may have {most:.2g}"
 
 
 def relative_error(got: npt.NDArray[Any], expected: npt.NDArray[Any]) -> float:

@@ -26,25 +26,23 @@ _SINCE = {80: "12.0", 86: "12.0", 89: "12.0", 90: "12.0", 100: "12.8", 120: "12.
 _FLAGS = ("-fatbin", "-std=c++17", "-O3", "--disable-warnings", "--no-compress")
 
 
-def find_nvcc() -> str:
-    """Return the path of nvcc: on the PATH, in CUDA_HOME or CUDA_PATH, in its usual place, or of the pip package.
+def nvcc_paths() -> list[str]:
+    """Return the paths of nvcc: on the PATH, in CUDA_HOME or CUDA_PATH, in its usual place, of the pip package.
 
     Raises
     ------
     ToolchainError
         If there is none.
     """
-    found = shutil.which("nvcc")
-    if found:
-        return found
     homes = [os.environ.get("CUDA_HOME"), os.environ.get("CUDA_PATH"), _USUAL_HOME]
-    for nvcc in [*(Path(home) / "bin" / "nvcc" for home in homes if home), *_packaged()]:
-        if os.access(nvcc, os.X_OK):
-            return str(nvcc)
-    raise ToolchainError(
-        "there is no nvcc, which compiles for cuda targets: not on the PATH, nor in CUDA_HOME, CUDA_PATH, "
-        f"{_USUAL_HOME} or the package {_PACKAGE}; {_INSTALL}"
-    )
+    places = [*(Path(home) / "bin" / "nvcc" for home in homes if home), *_packaged()]
+    found = [shutil.which("nvcc"), *(str(nvcc) for nvcc in places if os.access(nvcc, os.X_OK))]
+    if not any(found):
+        raise ToolchainError(
+            "there is no nvcc, which compiles for cuda targets: not on the PATH, nor in CUDA_HOME, CUDA_PATH, "
+            f"{_USUAL_HOME} or the package {_PACKAGE}; {_INSTALL}"
+        )
+    return [nvcc for nvcc in found if nvcc is not None]
 
 
 def _packaged() -> list[Path]:
@@ -73,21 +71,22 @@ def nvcc_version(nvcc: str) -> str:
 
 
 def check_nvcc(target: CudaTarget) -> str:
-    """Return the path of an nvcc that knows the target's architectures.
+    """Return the path of the first nvcc that knows the target's architectures.
 
     Raises
     ------
     ToolchainError
         If there is no nvcc, or it is too old.
     """
-    nvcc = find_nvcc()
-    release = nvcc_version(nvcc)
     needed = max((_SINCE[each] for each in target.architectures), key=_numbers)
-    if _numbers(release) < _numbers(needed):
-        raise ToolchainError(
-            f"{nvcc} is of CUDA {release}, and {target.name} needs {needed} or later; {_INSTALL}, or leave an architecture out"
-        )
-    return nvcc
+    releases = {nvcc: nvcc_version(nvcc) for nvcc in nvcc_paths()}
+    for nvcc, release in releases.items():
+        if _numbers(release) >= _numbers(needed):
+            return nvcc
+    found = " and ".join(f"{nvcc} is of CUDA {release}" for nvcc, release in releases.items())
+    raise ToolchainError(
+        f"{found}, and {target.name} needs {needed} or later; {_INSTALL}, or leave an architecture out"
+    )
 
 
 def compile_fatbin(source: str, target: CudaTarget) -> bytes:

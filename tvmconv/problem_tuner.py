@@ -16,6 +16,7 @@ from .errors import TvmconvError, TvmconvWarning
 from .evaluate import Evaluator
 from .finals import GAIN, podium
 from .problem import Problem
+from .race import LEAST_QUIET, Times
 from .records import Record, Records
 from .search import Candidate, Search, Space
 from .signature import format_signature
@@ -164,7 +165,7 @@ class ProblemTuner:
     def _crown(self) -> Record | None:
         """Race the fastest trials and the defaults; record the winner, and the best of other algorithms."""
         old = self._session.records.best(self.problem, self._session.target, self._session.math)
-        if old is not None and old.trials == len(self.trials) and old.machine == self._session.machine:
+        if old is not None and self._is_recent(old):
             return old
         finalists = self._finalists()
         if not finalists:
@@ -179,16 +180,40 @@ class ProblemTuner:
         except TvmconvError as error:
             self._warn(f"the final race failed, so nothing is recorded: {error}")
             return None
-        placed = dict(zip(finalists, times.seconds, strict=True))
-        default = median(placed[self.default]) if self.default in placed else None
         self._raced = finalists
-        self._records = [
-            self._record(candidate, median(placed[candidate]), default, rank)
-            for rank, candidate in enumerate(podium(placed, self._spaces, times.again))
-        ]
+        self._records = self._placed(finalists, times)
         everyone = {(format_signature(self.problem), space.algorithm, space.version) for space in self._spaces}
         self._session.records.put(self._records, beaten=everyone - {record.key for record in self._records})
         return self._records[0]
+
+    def _is_recent(self, record: Record) -> bool:
+        """Whether there is nothing to race anew: it won over these trials, undisturbed."""
+        same = (record.rank, record.trials, record.machine) == (0, len(self.trials), self._session.machine)
+        return same and record.placements >= LEAST_QUIET
+
+    def _placed(self, finalists: list[Candidate], race: Times) -> list[Record]:
+        """Return the records that a race gives, the winner's first."""
+        times, disturbed = race.undisturbed(), race.quiet.count(False)
+        if len(times.quiet) < LEAST_QUIET:
+            self._warn(
+                f"others used the processors during {disturbed} of {len(race.quiet)} parts of the final race, so the "
+                "default schedule stays; the trials are kept: tune again when the machine is quiet"
+            )
+            times, finalists = race, [each for each in finalists if each in self._defaults] or finalists
+        everyone = dict(zip(self._raced, times.seconds, strict=True))
+        placed = {candidate: everyone[candidate] for candidate in finalists}
+        default = median(placed[self.default]) if self.default in placed else None
+        count = len(race.quiet) - disturbed
+        return [
+            self._record(candidate, median(placed[candidate]), default, rank=rank, placements=count)
+            for rank, candidate in enumerate(podium(placed, self._spaces, times.again))
+        ]
+
+    @property
+    def _defaults(self) -> list[Candidate]:
+        """The schedule for zero trials, and that with strict math."""
+        strict = [space.defaults[0] for space in self._spaces if space.numerical_class == "exact"]
+        return [self.default, *strict[:1]]
 
     def _finalists(self) -> list[Candidate]:
         """Return what takes part in the race, of the trials that work.
@@ -197,12 +222,11 @@ class ProblemTuner:
         """
         ok = (trial for trial in self.trials.values() if trial.status == "ok")
         working = [trial.candidate for trial in sorted(ok, key=lambda trial: trial.cost)]
-        strict = [space.defaults[0] for space in self._spaces if space.numerical_class == "exact"][:1]
         best = {candidate.algorithm: candidate for candidate in reversed(working)}
-        chosen = [self.default, *working[:FINALISTS], *strict, *best.values()]
+        chosen = [self.default, *working[:FINALISTS], *self._defaults, *best.values()]
         return [candidate for candidate in dict.fromkeys(chosen) if candidate in working]
 
-    def _record(self, candidate: Candidate, seconds: float, default_seconds: float | None, rank: int) -> Record:
+    def _record(self, candidate: Candidate, seconds: float, default_seconds: float | None, **race: int) -> Record:
         return Record(
             signature=format_signature(self.problem),
             target=self._session.target.name,
@@ -217,7 +241,7 @@ class ProblemTuner:
             machine=self._session.machine,
             date=datetime.now(timezone.utc).date().isoformat(),
             tools={"tvmconv": __version__, "apache-tvm": version("apache-tvm")},
-            rank=rank,
+            **race,
         )
 
     def _warn(self, text: str) -> None:

@@ -24,6 +24,8 @@ TURN_SECONDS, TURN_PATIENCE = 0.005, 0.1
 # Undisturbed turns that each kernel takes in each placement, and when to go on without them: long kernels take one.
 TURNS = 3
 PLACEMENT_SECONDS = 0.75
+# Of 8 placements, in which nobody disturbed the race, for it to count.
+LEAST_QUIET = 4
 
 
 @dataclass(frozen=True)
@@ -53,10 +55,22 @@ class Times:
         For each library, the least that a call took in each placement.
     again
         The same of the first library, timed once more in turn with all.
+    quiet
+        Whether all libraries had an undisturbed turn in each placement. Where not, those that wait for no other
+        thread seem hundreds of times faster.
     """
 
     seconds: tuple[tuple[float, ...], ...]
     again: tuple[float, ...]
+    quiet: tuple[bool, ...]
+
+    def undisturbed(self) -> Times:
+        """Return the times in quiet placements alone, of which a race that counts has `LEAST_QUIET`."""
+
+        def kept(times: tuple[float, ...]) -> tuple[float, ...]:
+            return tuple(seconds for seconds, quiet in zip(times, self.quiet, strict=True) if quiet)
+
+        return Times(tuple(map(kept, self.seconds)), kept(self.again), (True,) * sum(self.quiet))
 
 
 def race(task: Race) -> Times:
@@ -65,12 +79,12 @@ def race(task: Race) -> Times:
     given = [array for array in (*arrays, expected) if array is not None]
     kernels = [tvm_ffi.load_module(path)["tvmconv_kernel"] for path in (*task.paths, task.paths[0])]
     by_placement = [_turns(kernels, placement.copy(given)) for placement in PLACEMENTS]
-    *seconds, again = zip(*by_placement, strict=True)
-    return Times(tuple(seconds), again)
+    *seconds, again = zip(*(seconds for seconds, _ in by_placement), strict=True)
+    return Times(tuple(seconds), again, tuple(quiet for _, quiet in by_placement))
 
 
-def _turns(kernels: list[Any], arrays: list[npt.NDArray[Any]]) -> list[float]:
-    """Return the least seconds of each kernel on these arrays: undisturbed, if it ever was."""
+def _turns(kernels: list[Any], arrays: list[npt.NDArray[Any]]) -> tuple[list[float], bool]:
+    """Return the least seconds of each kernel on these arrays, undisturbed if it ever was, and whether all were."""
     arguments = [tvm_ffi.from_dlpack(array) for array in arrays]
     calls = [partial(kernel, *arguments) for kernel in kernels]
     turns: list[list[Least]] = [[] for _ in calls]
@@ -80,9 +94,10 @@ def _turns(kernels: list[Any], arrays: list[npt.NDArray[Any]]) -> list[float]:
         # There and back: who follows whom, and what drifts, favours nobody.
         for call, of_call in order if len(turns[0]) % 2 == 0 else reversed(order):
             of_call.append(least(call, TURN_SECONDS, TURN_PATIENCE))
-    return [
+    least_seconds = [
         min([turn.seconds for turn in of_call if turn.quiet] or [turn.seconds for turn in of_call]) for of_call in turns
     ]
+    return least_seconds, min(map(_quiet, turns)) > 0
 
 
 def _quiet(turns: list[Least]) -> int:

@@ -39,6 +39,7 @@ _KINDS: dict[str, tuple[type, ...]] = {
     "date": (str,),
     "tools": (dict,),
     "rank": (int,),
+    "placements": (int,),
 }
 
 
@@ -63,11 +64,13 @@ class Record:
     seed
         Of the search.
     machine
-        CPU and threads it was measured with.
+        The CPU, its LLVM name and the threads that it was measured with; `target` may be a lesser CPU.
     date
         Of the measurement, like ``2026-01-31``.
     tools
         Versions of what compiled it.
+    placements
+        In how many placements of the arrays it was compared undisturbed (`tvmconv.race`).
     rank
         0: it won. Above: the best of another algorithm, for when the winner's cannot be used.
     """
@@ -86,6 +89,7 @@ class Record:
     date: str
     tools: Mapping[str, str]
     rank: int = 0
+    placements: int = 0
 
     @property
     def candidate(self) -> Candidate:
@@ -193,8 +197,8 @@ def parse_record(value: Any, target: str) -> Record:
     ValueError
         If it is none.
     """
-    # Records of the first release had no rank.
-    known = jsonlines.fields({"rank": 0, **value} if isinstance(value, dict) else value, _KINDS)
+    # The first records had neither.
+    known = jsonlines.fields({"rank": 0, "placements": 0, **value} if isinstance(value, dict) else value, _KINDS)
     if known["target"] != target:
         raise ValueError(f"its target is {value['target']!r}, but it lies in the folder of {target!r}")
     parse_signature(known["signature"])  # a SignatureError is a ValueError

@@ -82,7 +82,8 @@ def tune(
     seed
         The same seed (and measurements) give the same candidates.
     math
-        ``"strict"``: only algorithms whose answer differs from the formula in the order of the sum alone.
+        ``"strict"``: only algorithms whose answer differs from the formula in the order of the sum alone. ``"tf32"``:
+        on GPUs also f32 by tensor cores, which round factors to TF32.
     records
         Where they are written; absent: the user's folder.
     progress
@@ -100,7 +101,7 @@ def tune(
     TuningError
         If the budget is not positive.
     TvmconvError
-        If `math` is not ``"default"`` or ``"strict"``.
+        If `math` is not ``"default"``, ``"strict"`` or ``"tf32"``.
     """
     if trials is not None and trials < 1:
         raise TuningError(f"trials is {trials}; it must be at least 1")

@@ -18,7 +18,7 @@ from .cuda_memory import DeviceArray
 from .errors import TvmconvError
 from .fills import Arrays, exact_case, numpy_dtype, random_fill
 from .kernel import Kernel
-from .measure import difference, relative_error
+from .measure import difference, inaccuracy, relative_error
 from .sandbox import Sandbox
 from .selection import code_for, obstacle, runnable
 from .signature import parse_signature
@@ -35,7 +35,7 @@ class Answer:
     Attributes
     ----------
     measure, value
-        ``"exact"`` and 0, or ``"relative_l2"`` and that error, for transforms.
+        ``"exact"`` and 0, or ``"relative_l2"`` and that error, for transforms and TF32.
     wrong
         What is wrong with it; empty if nothing is.
     """
@@ -117,26 +117,34 @@ def verify(path: str | os.PathLike[str], progress: Callable[[int, int, str], Non
 
 
 def check_kernel(check: Check) -> Answer:
-    """Run a kernel on an exact fill, a transform on normal data too, and compare its output with the reference."""
+    """Run a kernel on an exact fill, its filter packed ahead or not, and a transform or TF32 on normal data too.
+
+    The outputs are compared with the reference.
+    """
     problem, numerical_class = parse_signature(check.entry.signature), check.entry.numerical_class
     arrays, expected = exact_case(problem)
     wrong = difference(_call(check, arrays, expected), expected, numerical_class, problem.dtype)
+    if not wrong and check.bundle.targets[check.entry.target].kind == "cpu":
+        output = _call(check, arrays, expected, packed=True)
+        wrong = difference(output, expected, numerical_class, problem.dtype)
+        wrong = wrong and f"with the filter packed ahead, {wrong}"
     if wrong or numerical_class == "exact":
         return Answer("exact", 0.0, wrong)
     arrays = random_fill(problem)
     expected = reference.compute(problem, *arrays)
     output = _call(check, arrays, np.empty(problem.output_shape, numpy_dtype(problem.dtype)))
-    wrong = difference(output, expected, numerical_class, problem.dtype)
+    wrong = inaccuracy(output, expected, numerical_class, problem.dtype)
     return Answer("relative_l2", relative_error(output, expected), wrong)
 
 
-def _call(check: Check, arrays: Arrays, like: npt.NDArray[Any]) -> npt.NDArray[Any]:
+def _call(check: Check, arrays: Arrays, like: npt.NDArray[Any], *, packed: bool = False) -> npt.NDArray[Any]:
     """Return what the kernel computes, on the CPU or on the first GPU that runs its code."""
     # What a kernel fails to write shows: it stays not a number.
     output = np.full_like(like, np.nan)
     target = check.bundle.targets[check.entry.target]
     if target.kind == "cpu":
-        Kernel(check.bundle, check.entry)(*arrays, out=output)
+        kernel = Kernel(check.bundle, check.entry)
+        kernel(arrays.data, kernel.pack(arrays.filter) if packed else arrays.filter, arrays.bias, out=output)
         return output
     index = next(gpu.index for gpu in survey().gpus if code_for(target, gpu) is not None)
     data, filter_, bias = (None if array is None else DeviceArray.of(array, index) for array in arrays)

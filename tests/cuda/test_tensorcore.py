@@ -10,11 +10,12 @@ import pytest
 from cuda_kernels import cuda_source, needs_nvcc
 from emulator import run
 
-from tvmconv import fills
+from tvmconv import fills, reference
 from tvmconv.compiler import Choice, samples, schedule
 from tvmconv.cuda_lowering import CudaSource, to_source
 from tvmconv.cuda_target import CudaTarget
 from tvmconv.definitions.cuda_tiles import Extents, best_tile
+from tvmconv.measure import inaccuracy
 from tvmconv.nvcc import compile_fatbin
 from tvmconv.signature import parse_signature
 
@@ -68,6 +69,18 @@ def test_default_is_exact(signature: str) -> None:
     source = cuda_source(signature, SM_90, Choice("tensorcore"))
     assert "tvmconv_multiply_" in source.source
     assert_exact(source, signature)
+
+
+@pytest.mark.parametrize("name", ["padded", "dilated", "channels_first", "three_channels", "backprop"])
+def test_tf32_rounds_factors_and_nothing_else(name: str) -> None:
+    signature = re.sub("b?f16", "f32", PROBLEMS[name])
+    source = cuda_source(signature, SM_90, Choice("tensorcore_tf32"))
+    assert_exact(source, signature)
+    problem = parse_signature(signature)
+    arrays = fills.random_fill(problem)
+    output = run(source, problem, arrays)
+    assert inaccuracy(output, reference.compute(problem, *arrays), "tf32", "f32") == ""
+    assert inaccuracy(output, reference.compute(problem, *arrays), "transform", "f32"), "nothing was rounded"
 
 
 @pytest.mark.parametrize("seed", range(4))

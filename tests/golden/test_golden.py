@@ -49,7 +49,7 @@ def scheduled_text(name: str, target: str) -> str:
     problem, cpu = parse_signature(signature), Target.parse(target)
     choice = Choice(name) if name.startswith("winograd") else default_choice(problem, cpu, "strict")
     definition, scheduled = schedule(problem, cpu, choice)
-    script = lower(scheduled.mod, definition).script()
+    script = lower(scheduled.mod, definition).module.script()
     # Colours are for terminals, and two buffers' attributes are the same in every allocation.
     script = re.sub(r"\x1b\[[0-9;]*m", "", script)
     script = re.sub(r', annotations=\{"buffer_allocated_addr": \[\], "buffer_data_alignment": 64\}', "", script)

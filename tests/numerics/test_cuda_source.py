@@ -2,8 +2,12 @@
 
 from __future__ import annotations
 
+import subprocess
+from pathlib import Path
+
 import pytest
 from cuda_kernels import cuda_source, needs_nvcc
+from toys import run_python
 
 from tvmconv.compiler import Choice
 from tvmconv.cuda_lowering import Argument
@@ -37,6 +41,26 @@ def test_a_launch_for_each_part_of_the_output() -> None:
 
 def test_nothing_is_launched_for_an_empty_output() -> None:
     assert cuda_source(EMPTY, SM_90).launches == ()
+
+
+def test_a_driver_changes_nothing(tmp_path: Path) -> None:
+    # Where there is one, TVM loads its CUDA runtime, and would have that compile what it generates.
+    functions = (
+        "cuDeviceGetName", "cuFuncSetAttribute", "cuGetErrorName", "cuGetErrorString", "cuLaunchKernelEx",
+        "cuModuleGetFunction", "cuModuleLoadData", "cuModuleUnload", "cuTensorMapEncodeTiled",
+    )  # fmt: skip
+    (tmp_path / "driver.c").write_text("".join(f"int {name}(void) {{ return 100; }}\n" for name in functions))
+    command = ["cc", "-shared", "-fPIC", "-o", tmp_path / "libcuda.so.1", tmp_path / "driver.c"]
+    subprocess.run(command, check=True)
+    signature = DIRECT.format(dtype="bf16")
+    script = "import sys; sys.path[:0] = sys.argv[2:]\n"
+    script += "import tvm; from cuda_kernels import cuda_source; from tvmconv.cuda_target import CudaTarget\n"
+    script += "print(tvm.runtime.enabled('cuda'), cuda_source(sys.argv[1], CudaTarget.parse('cuda:sm_90')).source)"
+    printed = run_python(script, signature, Path(__file__).parents[1], LD_LIBRARY_PATH=str(tmp_path))
+    enabled, _, source = printed.partition(" ")
+    if enabled != "True":
+        pytest.skip("TVM's CUDA runtime cannot be loaded: there is no libcudart")
+    assert source == cuda_source(signature, SM_90).source.strip()
 
 
 @needs_nvcc

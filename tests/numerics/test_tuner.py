@@ -19,6 +19,8 @@ from tvmconv.cli import main
 from tvmconv.cli.tune import progress_text
 from tvmconv.errors import TargetError, TuningError, TvmconvWarning
 from tvmconv.measure import Check, measure
+from tvmconv.placements import PLACEMENTS
+from tvmconv.race import Times
 from tvmconv.records import Records
 from tvmconv.replay import compile_recorded
 from tvmconv.search import Candidate
@@ -59,6 +61,24 @@ def test_a_candidate_that_is_fast_in_one_placement_loses(tmp_path: Path) -> None
     assert result.record is not None
     assert result.record.decisions == (fake.RIGHT, 3)
     assert result.gain == pytest.approx(4 / 3, rel=0.1)
+
+
+def test_the_default_stays_when_others_disturbed_the_race(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    race = evaluate.Evaluator.race
+
+    def disturbed(self: evaluate.Evaluator, *arguments: Any) -> Times:
+        return replace(race(self, *arguments), quiet=(True,) * 3 + (False,) * 5)
+
+    with monkeypatch.context() as patch, pytest.warns(TvmconvWarning, match="during 5 of 8 parts"):
+        patch.setattr(evaluate.Evaluator, "race", disturbed)
+        result = fake.tune(tmp_path, fake.fickle, trials=4)
+    assert result.record is not None
+    assert (result.record.decisions, result.record.placements) == ((fake.RIGHT, 4), 3)
+    # It races again, without a new trial.
+    result = fake.tune(tmp_path, fake.fickle, trials=4)
+    assert len(trial_lines(tmp_path)) == 4
+    assert result.record is not None
+    assert (result.record.decisions, result.record.placements) == ((fake.RIGHT, 3), len(PLACEMENTS))
 
 
 def test_running_again_continues_and_measures_nothing_twice(tmp_path: Path) -> None:

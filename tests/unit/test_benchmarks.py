@@ -79,6 +79,14 @@ def test_a_summary_is_of_the_rows_that_have_a_peer() -> None:
     assert summarize_rows([row(CONV, 1.0, None)]) is None
 
 
+def test_the_limit_is_that_of_the_type() -> None:
+    peak = Peak(2e11, 4e11, 5e10, 1e11, 2)
+    limits = [replace(RESULT, dtype=dtype, peak=peak).flops_limit for dtype in ("f32", "f16", "bf16")]
+    assert limits == [2e11, 2e11, 4e11]
+    assert replace(RESULT, dtype="bf16").flops_limit == 2e11
+    assert replace(RESULT, peak=None).flops_limit is None
+
+
 def test_a_result_is_read_as_it_was_written(tmp_path: Path) -> None:
     path = tmp_path / "result.json"
     for result in (RESULT, replace(RESULT, peak=None, rows=())):
@@ -106,8 +114,8 @@ def test_the_table_has_a_line_for_all_for_each_suite_and_for_the_transposed() ->
         ["ConvolutionBackpropData alone", "1", "0.50", "0.50"],
     ]
     assert lines[-1] == (
-        "f32, NXC/XIO, untuned: 2026-11-21, a machine, 2 threads, tvmconv 0.1.0, pytorch 2.13.0, onnxruntime 1.31.1; "
-        "load before: 0.1."
+        "- f32, NXC/XIO, untuned: 2026-11-21, a machine, threads: 2, tvmconv 0.1.0, pytorch 2.13.0, onnxruntime 1.31.1; "
+        "load before: 0.1. openvino_nxc did not compute 2 of the 2 shapes: asymmetric padding."
     )
 
 

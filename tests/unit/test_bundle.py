@@ -22,7 +22,11 @@ MEASURED = {"seconds": 0.001, "machine": "a machine", "trials": 3}
 
 def _document(path: Path) -> dict[str, Any]:
     """Write a valid bundle of two entries and return its manifest."""
-    rich = {"measured": MEASURED, "error": {"measure": "exact", "value": 0.0}, "packed_filter": "OIX16o"}
+    rich = {
+        "measured": MEASURED,
+        "error": {"measure": "exact", "value": 0.0},
+        "packed_filter": {"layout": "4x64x16", "dtype": "float32", "bytes": 16384},
+    }
     entries = [entry(SIGNATURE, "b", **rich), entry(SIGNATURE, "a")]
     write_bundle(path, entries, a=["sse2"], b=["sse2", "avx2"])
     return json.loads((path / "manifest.json").read_text())
@@ -104,8 +108,8 @@ BAD = [
     (_set("entries", 0, "algorithm", 3), "algorithm"),
     (_set("entries", 0, "definition_version", -1), "definition_version"),
     (_set("entries", 0, "definition_version", True), "definition_version"),
-    (_set("entries", 0, "numerical_class", "approximate"), "exact or transform"),
-    (_set("entries", 0, "numerical_class", {}), "exact or transform"),
+    (_set("entries", 0, "numerical_class", "approximate"), "exact or tf32 or transform"),
+    (_set("entries", 0, "numerical_class", {}), "exact or tf32 or transform"),
     (_set("entries", 0, "origin", "guessed"), "origin"),
     (_set("entries", 0, "origin", []), "origin"),
     (_set("entries", 0, "sha256", "0" * 63), "64 hexadecimal digits"),
@@ -113,7 +117,8 @@ BAD = [
     (_set("entries", 0, "sha256", "0" * 64 + "\n"), "64 hexadecimal digits"),
     (_set("entries", 0, "sha256", 0), "64 hexadecimal digits"),
     (_set("entries", 0, "symbol", ""), "symbol"),
-    (_set("entries", 0, "packed_filter", 1), "packed_filter"),
+    (_set("entries", 0, "packed_filter", "OIX16o"), "packed_filter"),
+    (_set("entries", 0, "packed_filter", {"layout": "x", "dtype": "object", "bytes": 8}), "packed_filter"),
     (_set("entries", 0, "workspace_bytes", -1), "workspace_bytes"),
     (_set("entries", 0, "workspace_bytes", 0.5), "workspace_bytes"),
     (_set("entries", 0, "measured", []), "measured"),

@@ -29,4 +29,5 @@ def test_the_suites_cover_both_operations_in_all_ranks() -> None:
     assert {(problem.op, problem.rank) for problem in problems} == {
         (op, rank) for op in ("convolution", "convolution_backprop_data") for rank in (1, 2, 3)
     }
+    assert f"{len(problems)} shapes" in (SUITES[0].parents[2] / "README.md").read_text()
     assert any(1 < problem.groups < problem.in_channels for problem in problems)

@@ -23,7 +23,8 @@ def add_parser(subparsers: Subparsers) -> None:
     parser = add_command(
         subparsers,
         "bench",
-        "Time every kernel of a bundle. GFLOP/s counts the multiplications and additions of the formula, so a transform "
+        "Time every kernel of a bundle; where it lays its filter out anew, also with the filter packed ahead (packed us, "
+        "the median). GFLOP/s counts the multiplications and additions of the formula, so a transform "
         "(Winograd) may pass the peak: the f32 multiply-adds that this machine was measured to do; "
         "without a C compiler to measure it with, that is unknown.",
         EXAMPLE,
@@ -32,7 +33,11 @@ def add_parser(subparsers: Subparsers) -> None:
     parser.add_argument("bundle", metavar="BUNDLE", help="the bundle's folder")
     parser.add_argument("--threads", type=positive, metavar="N", help="default: all processors, or OMP_NUM_THREADS")
     parser.add_argument(
-        "--seconds", type=positive_seconds, default=0.2, metavar="S", help="to spend on each kernel (default 0.2)"
+        "--seconds",
+        type=positive_seconds,
+        default=0.2,
+        metavar="S",
+        help="to spend on each kernel and way (default 0.2)",
     )
     add_json(parser)
 
@@ -56,7 +61,18 @@ def run(arguments: argparse.Namespace) -> int:
             }
         )
         return 0
-    header = ("signature", "target", "algorithm", "origin", "median us", "min us", "GFLOP/s", "% of peak", "GB/s")
+    header = (
+        "signature",
+        "target",
+        "algorithm",
+        "origin",
+        "median us",
+        "min us",
+        "packed us",
+        "GFLOP/s",
+        "% of peak",
+        "GB/s",
+    )
     print_table(header, [_cells(row, limits) for row in rows])
     if limits:
         print(
@@ -83,6 +99,7 @@ def _cells(row: Row, limits: Peak | None) -> list[Any]:
         row.origin,
         f"{seconds * 1e6:.1f}",
         f"{row.timing.least * 1e6:.1f}",
+        f"{row.packed.median * 1e6:.1f}" if row.packed else "-",
         f"{row.flops / seconds / 1e9:.1f}",
         "-" if share is None else f"{100 * share:.1f}",
         f"{row.nbytes / seconds / 1e9:.1f}",

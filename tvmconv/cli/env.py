@@ -42,10 +42,7 @@ def run(arguments: argparse.Namespace) -> int:
 
 def _facts() -> dict[str, object]:
     from ..cpu import cpu_features, model_name
-    from ..cuda import survey
-    from ..cuda_driver import version_text
 
-    gpus = survey()
     return {
         "tvmconv": __version__,
         "python": f"{platform.python_version()} ({sys.executable})",
@@ -57,9 +54,8 @@ def _facts() -> dict[str, object]:
         "cpus this process may use": len(os.sched_getaffinity(0)),
         "OMP_NUM_THREADS": os.environ.get("OMP_NUM_THREADS", "not set"),
         "C compiler": _compiler(),
-        "GPUs": [str(gpu) for gpu in gpus.gpus] or gpus.obstacle,
-        "CUDA of the driver": version_text(gpus.driver_version) if gpus.driver_version else "none",
         "nvcc": _nvcc(),
+        "GPUs": _gpus(),
     }
 
 
@@ -84,14 +80,20 @@ def _compiler() -> str:
 
 def _nvcc() -> str:
     from ..errors import ToolchainError
-    from ..nvcc import find_nvcc, nvcc_version
+    from ..nvcc import nvcc_paths, nvcc_version
 
     try:
-        path = find_nvcc()
-        return f"{path}: {nvcc_version(path)}"
-    except ToolchainError as error:
-        return str(error)
+        return ", ".join(f"{nvcc}: CUDA {nvcc_version(nvcc)}" for nvcc in nvcc_paths())
+    except ToolchainError:
+        return ABSENT
+
+
+def _gpus() -> list[str] | str:
+    from ..cuda import survey
+
+    found = survey()
+    return found.obstacle or [str(gpu) for gpu in found.gpus]
 
 
 def _text(value: object) -> str:
-    return ", ".join(value) if isinstance(value, list) else str(value)
+    return " ".join(value) if isinstance(value, list) else str(value)

@@ -40,7 +40,8 @@ def add_math(parser: argparse.ArgumentParser) -> None:
         "--math",
         choices=MATHS,
         default="default",
-        help="strict: no algorithm that transforms its numbers, as Winograd does (default: %(default)s)",
+        help="strict: no algorithm that transforms its numbers, as Winograd does; tf32: on GPUs, f32 numbers may be"
+        " rounded to TF32 before they are multiplied (default: %(default)s)",
     )
 
 

@@ -28,11 +28,10 @@ from ..checks import LARGEST
 from ..errors import InvalidProblemError
 from ..problem import Problem
 from .pairs import multiply_pairs, pair, reads_pairs
+from .shapes import LEAST_SKIPPED
 from .types import kernel_dtype, narrow, widen
 
 Expr = Any  # an int or a tirx expression
-# Columns of padding on one side from which on whole tiles of a row (4 to 14 outputs) read nothing else.
-LEAST_SKIPPED = 4
 
 
 @dataclass(frozen=True)

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 
 from ..problem import Problem
 from ..target import CpuTarget
-from .shapes import F32_BITS
+from .shapes import F32_BITS, LEAST_SKIPPED
 
 if TYPE_CHECKING:
     from .winograd_tiles import Tiles
@@ -27,8 +27,21 @@ LEAST_GAIN = 1.1
 
 
 def direct_cycles(problem: Problem, target: CpuTarget) -> float:
-    """Return the cycles of the multiply-adds of a problem."""
-    return problem.flops / 2 / (target.vector_bits // F32_BITS)
+    """Return the cycles of the multiply-adds of a problem, less those with wide padding, which are skipped."""
+    inside = prod(_inside(problem, axis) for axis in range(problem.rank))
+    return problem.flops / 2 * inside / (target.vector_bits // F32_BITS)
+
+
+def _inside(problem: Problem, axis: int) -> float:
+    """Return the share of an axis' taps, of all its outputs, that do not meet wide padding."""
+    begin, taps, outputs = problem.pads_begin[axis], problem.kernel[axis], problem.out_spatial[axis]
+    wide = max(begin, problem.pads_end[axis]) >= LEAST_SKIPPED
+    if problem.op != "convolution" or not wide or taps == 0:
+        return 1.0
+    step, apart, inputs = problem.strides[axis], problem.dilations[axis], problem.in_spatial[axis]
+    # Tap k of output y reads y*step + k*apart - begin.
+    firsts = (range(-begin + k * apart, -begin + k * apart + outputs * step, step) for k in range(taps))
+    return sum(0 <= x < inputs for first in firsts for x in first) / (taps * outputs)
 
 
 def winograd_cycles(points: int, problem: Problem, target: CpuTarget) -> float:

@@ -83,21 +83,34 @@ int (*__TVMBackendParallelBarrier)(int, ParallelGroupEnv*) = parallel_barrier;
 void* (*__TVMBackendAllocWorkspace)(int, int, uint64_t, int, int) = alloc_workspace;
 int (*__TVMBackendFreeWorkspace)(int, int, void*) = free_workspace;
 
-/* The kernel; and the same with the number of threads as first argument, for this one call. */
-int __tvm_ffi_tvmconv_kernel(void* self, const TVMFFIAny* args, int32_t num_args, TVMFFIAny* result);
+typedef int (*Function)(void* self, const TVMFFIAny* args, int32_t num_args, TVMFFIAny* result);
 
-__attribute__((visibility("default"))) int __tvm_ffi_tvmconv_kernel_with_threads(void* self, const TVMFFIAny* args,
-                                                                                 int32_t num_args, TVMFFIAny* result) {
+static int call_with_threads(Function function, void* self, const TVMFFIAny* args, int32_t num_args,
+                             TVMFFIAny* result) {
   if (num_args < 1 || args[0].type_index != kTVMFFIInt || args[0].v_int64 < 1 || args[0].v_int64 > INT32_MAX) {
     TVMFFIErrorSetRaisedFromCStr("ValueError", "the first argument must be the number of threads, at least 1");
     return -1;
   }
   int outer = requested_threads;
   requested_threads = (int)args[0].v_int64;
-  int status = __tvm_ffi_tvmconv_kernel(self, args + 1, num_args - 1, result);
+  int status = function(self, args + 1, num_args - 1, result);
   requested_threads = outer;
   return status;
 }
+
+/* Each function of a library; and the same with the number of threads as first argument, for this one call. */
+#define WITH_THREADS(name)                                                                       \
+  int name(void* self, const TVMFFIAny* args, int32_t num_args, TVMFFIAny* result);              \
+  __attribute__((visibility("default"))) int name##_with_threads(                                \
+      void* self, const TVMFFIAny* args, int32_t num_args, TVMFFIAny* result) {                  \
+    return call_with_threads(name, self, args, num_args, result);                                \
+  }
+WITH_THREADS(__tvm_ffi_tvmconv_kernel)
+/* The two parts of a kernel that lays its filter out anew; other libraries are without them, and nobody asks them. */
+#pragma weak __tvm_ffi_tvmconv_pack
+#pragma weak __tvm_ffi_tvmconv_packed
+WITH_THREADS(__tvm_ffi_tvmconv_pack)
+WITH_THREADS(__tvm_ffi_tvmconv_packed)
 
 /* GNU OpenMP's worker threads do not exist in a forked child, but its record of them does, and the
  * child's first parallel region would wait for them for ever. Retiring them before the fork leaves a
