@@ -191,12 +191,10 @@ class Timer:
                         algorithm=info.algorithm,
                         origin=info.origin,
                         plain=timings.pop(OURS),
-                        packed=timings.pop(OURS_PACKED, None),
+                        packed=timings.pop(OURS_PACKED),
                         peers=timings,
                         unsupported={
-                            name: answer.unsupported
-                            for name, answer in answers.items()
-                            if answer.unsupported and name != OURS_PACKED
+                            name: answer.unsupported for name, answer in answers.items() if answer.unsupported
                         },
                     )
                 )
@@ -221,8 +219,7 @@ def print_rows(result: Result) -> None:
     names = list(dict.fromkeys(name for row in result.rows for name in row.peers))
     table = []
     for row in result.rows:
-        cells = [row.signature, f"{row.plain.median * 1e6:.0f}"]
-        cells.append(f"{row.packed.median * 1e6:.0f}" if row.packed else "-")
+        cells = [row.signature, f"{row.plain.median * 1e6:.0f}", f"{row.packed.median * 1e6:.0f}"]
         cells.append(f"{row.flops / row.ours / 1e9:.1f}")
         cells.append(f"{100 * row.flops / row.ours / result.flops_limit:.0f}" if result.flops_limit else "-")
         cells += [f"{row.peers[name].median * 1e6:.0f}" if name in row.peers else "-" for name in names]

@@ -61,7 +61,7 @@ fi
 step tests 150 "$python" -m pytest tests/gpu -q -rs -p no:cacheprovider
 # The types and batches take turns, so that each gets a part of the time.
 # shellcheck disable=SC2086
-step tune $((seconds + 30)) "$python" -m benchmarks.gpu_tune $sources $choice --target "$target" --seconds "$seconds" \
+step tune $((seconds + 60)) "$python" -m benchmarks.gpu_tune $sources $choice --target "$target" --seconds "$seconds" \
   --records "$work/records"
 cat "$work"/records/*/records.jsonl >"$out/records.jsonl" 2>/dev/null
 # shellcheck disable=SC2086

@@ -116,12 +116,8 @@ def _peer(name: str, problem: Problem, arrays: Arrays, threads: int) -> Prepared
 
 
 def _our_kernel(name: str, problem: Problem, arrays: Arrays, bundle: str) -> Prepared:
-    kernel = load(bundle).lookup(problem)
-    filter_: Any = arrays.filter
-    if name == OURS_PACKED:
-        if not hasattr(kernel, "pack"):
-            raise UnsupportedError("this version packs no filters ahead")
-        filter_ = kernel.pack(filter_)
+    kernel: Any = load(bundle).lookup(problem)  # a CPU's, which packs filters: the bundle is built for this machine
+    filter_ = kernel.pack(arrays.filter) if name == OURS_PACKED else arrays.filter
     output = np.empty(problem.output_shape, numpy_dtype(problem.dtype))
     call = partial(kernel, arrays.data, filter_, arrays.bias, out=output)
 

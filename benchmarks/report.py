@@ -19,9 +19,7 @@ from .results import Result, Row, Summary, read_result, summarize_rows
 
 BEGIN = "<!-- Made by python -m benchmarks.report; do not edit. -->"
 END = "<!-- End of what python -m benchmarks.report made. -->"
-HEADER = (
-    "| type, layout | shapes of | number | geometric mean | worst | packed each call: mean |\n|---|---|---|---|---|---|"
-)
+HEADER = "| type, layout | shapes of | number | geometric mean | worst | mean with plain filters |\n|---|---|---|---|---|---|"
 
 
 def main(argv: Sequence[str] | None = None) -> int:

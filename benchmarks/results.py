@@ -31,7 +31,7 @@ class Row:
     algorithm, origin
         Which of our kernels: its algorithm, and whether its schedule is the default, transferred or tuned.
     plain, packed
-        Our times with the filter as it is, and with one packed ahead (None: the kernel takes it only as it is).
+        Our times with the filter as it is, and with one that ``kernel.pack`` returned.
     peers
         Times of those peers that compute the problem.
     unsupported
@@ -45,7 +45,7 @@ class Row:
     algorithm: str
     origin: str
     plain: Timing
-    packed: Timing | None
+    packed: Timing
     peers: dict[str, Timing]
     unsupported: dict[str, str]
 
@@ -56,8 +56,8 @@ class Row:
 
     @property
     def ours(self) -> float:
-        """Our seconds: packed ahead where that is possible, as onnxruntime, OpenVINO and pytorch_packed do it."""
-        return (self.packed or self.plain).median
+        """Our seconds with the filter packed ahead, as onnxruntime, OpenVINO and pytorch_packed have it."""
+        return self.packed.median
 
     @property
     def fastest(self) -> str | None:
@@ -210,7 +210,7 @@ def _peak(value: dict[str, Any] | None) -> Peak | None:
 def _row(value: dict[str, Any]) -> Row:
     times = {
         "plain": Timing(**value["plain"]),
-        "packed": None if value["packed"] is None else Timing(**value["packed"]),
+        "packed": Timing(**value["packed"]),
         "peers": {name: Timing(**timing) for name, timing in value["peers"].items()},
     }
     return Row(**{**value, **times})

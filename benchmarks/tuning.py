@@ -44,19 +44,20 @@ class Run:
         The time it was given and the time it took.
     candidates
         Built and measured.
-    building, measuring, racing
+    describing, building, measuring, racing
         What of the time went where; the rest is the search, records and waiting.
     """
 
     wanted: float
     seconds: float
     candidates: int
+    describing: float
     building: float
     measuring: float
     racing: float
 
     def __str__(self) -> str:
-        shares = (f"{name} {getattr(self, name) / self.seconds:.0%}" for name in ("building", "measuring", "racing"))
+        shares = (f"{name} {spent / self.seconds:.0%}" for name, spent in list(asdict(self).items())[3:])
         return (
             f"{self.candidates} candidates in {self.seconds:.0f} s, {self.candidates / self.seconds:.1f} a second: "
             f"{', '.join(shares)}"

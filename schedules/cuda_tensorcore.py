@@ -25,6 +25,9 @@ from .cpu_steps import choose
 
 PAD = 8  # elements after a row in shared memory, so that eight rows' 16 bytes lie in different banks
 ARRANGEMENTS = 3
+PART_VECTOR = 4  # f32 in 16 bytes
+# Threads of a block that adds parts; with vectors of 8 they divide the least tile, 512 outputs.
+ADDERS = 64
 
 
 def space(sch: Schedule, definition: Definition, target: CudaTarget) -> list[Schedule]:
@@ -44,6 +47,7 @@ def _arrangements(windows: Sequence[Gemm], target: CudaTarget) -> list[Tile]:
     """Return the definition's tile, and those of other arrangements of warps that the model finds next best."""
     best = {(windows[0].tile.warps_m, windows[0].tile.warps_n): windows[0].tile}
     fitting = [tile for tile in tiles(windows[0].tile.dtype, target) if _divides(tile, windows)]
+    fitting = [replace(tile, splits=windows[0].tile.splits) for tile in fitting]
     for tile in sorted(fitting, key=lambda tile: sum(tile.cycles(window.extents, target) for window in windows)):
         best.setdefault((tile.warps_m, tile.warps_n), tile)
     return list(best.values())[:ARRANGEMENTS]
@@ -104,11 +108,19 @@ def _schedule(sch: Schedule, gemm: Gemm, tile: Tile, target: CudaTarget) -> None
     sch.set_scope(stored, 0, mma.SHARED)
     sch.reverse_compute_at(stored, warp, preserve_unit_loops=True)
     out = sch.get_sblock(f"out{i}")
-    sch.reverse_compute_at(out, block, preserve_unit_loops=True)
+    if tile.splits > 1:
+        part = sch.get_sblock(f"part{i}")
+        sch.reverse_compute_at(part, block, preserve_unit_loops=True)
+        _share(sch, part, tile.warps, PART_VECTOR)
+    else:
+        sch.reverse_compute_at(out, block, preserve_unit_loops=True)
     if gemm.out_by_rows:
         *_, om, on = sch.get_loops(out)
         sch.reorder(on, om)
-    _share(sch, out, tile.warps, gemm.out_vector)
+    if tile.splits > 1:
+        _add_parts(sch, out, gemm.out_vector)
+    else:
+        _share(sch, out, tile.warps, gemm.out_vector)
 
     zero = sch.decompose_reduction(acc, k)
     _tensorize(sch, zero, mma.zero())
@@ -119,6 +131,15 @@ def _schedule(sch: Schedule, gemm: Gemm, tile: Tile, target: CudaTarget) -> None
     sch.storage_align(sch.get_sblock(f"tile{i}_o"), 0, axis=-2, factor=mma.SIZE, offset=PAD)
     for loop in (step, rows, columns):
         sch.unroll(loop)
+
+
+def _add_parts(sch: Schedule, out: SBlockRV, vector: int) -> None:
+    """Add the parts of a split depth: a vector of outputs a thread."""
+    fused = sch.fuse(*sch.get_loops(out))
+    block, thread, lane = sch.split(fused, [None, ADDERS, vector])
+    sch.bind(block, "blockIdx.x")
+    sch.bind(thread, "threadIdx.x")
+    sch.vectorize(lane)
 
 
 def _share(sch: Schedule, block: SBlockRV, warps: int, vector: int) -> None:

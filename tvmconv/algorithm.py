@@ -15,6 +15,10 @@ if TYPE_CHECKING:
     from .definitions.definition import Definition
 
 
+def _as_defined(problem: Problem, target: Target) -> None:
+    """Return None: a filter packed ahead changes nothing."""
+
+
 @dataclass(frozen=True)
 class Algorithm:
     """One way to compute problems.
@@ -42,6 +46,9 @@ class Algorithm:
         measuring.
     kind
         The kind of targets it is for; the functions above are called with such a target only.
+    ahead
+        ``ahead(problem, target)`` returns the Definition for filters packed ahead, if it is another than `define`
+        gives and that one reads the filter in place; else None. The space has the same choices for both.
     """
 
     name: str
@@ -53,6 +60,7 @@ class Algorithm:
     schedules: str
     cycles: Callable[[Problem, Any], float] = direct_cycles
     kind: str = "cpu"
+    ahead: Callable[[Problem, Any], Definition | None] = _as_defined
 
     def sketches(self, definition: Definition, target: Target) -> list[Any]:
         """Return the scheduled sketches (``tvm.s_tir.Schedule``) of a definition, the default first."""

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 from .algorithm import Algorithm
 from .cuda_algorithms import CUDA_ALGORITHMS
+from .definitions.few_outputs import FEW_OUTPUTS, covers_reduced, prefers_reduced, prefers_rows
 from .definitions.winograd_cost import covers_winograd, direct_cycles, winograd_cycles
 from .errors import TvmconvError
 from .problem import Problem
@@ -21,14 +22,16 @@ if TYPE_CHECKING:
 LEAST_PER_GROUP = 4
 # ``strict`` allows algorithms of class ``exact`` alone, ``tf32`` all of them, ``default`` all but those of TF32.
 MATHS = ("default", "strict", "tf32")
-# Up to so many, lanes along a row beat lanes across channels even where channels lie together.
-FEW_OUTPUTS = 8
 
 
 def _define(problem: Problem, target: CpuTarget, **how: Any) -> Definition:
     from .definitions.definition import define
 
     return define(problem, target, **how)
+
+
+def _define_ahead(problem: Problem, target: CpuTarget) -> Definition | None:
+    return None if problem.dtype == "f32" else _define(problem, target, ahead=True)
 
 
 def _define_constant(problem: Problem, target: CpuTarget) -> Definition:
@@ -41,6 +44,12 @@ def _define_winograd(points: int, problem: Problem, target: CpuTarget) -> Defini
     from .definitions.definition import define_winograd
 
     return define_winograd(problem, target, points)
+
+
+def _define_winograd_ahead(points: int, problem: Problem, target: CpuTarget) -> Definition | None:
+    from .definitions.definition import winograd_ahead
+
+    return winograd_ahead(problem, target, points)
 
 
 def _winograd(outputs: int) -> Algorithm:
@@ -56,6 +65,7 @@ def _winograd(outputs: int) -> Algorithm:
         partial(_define_winograd, points),
         "cpu_winograd",
         cycles,
+        ahead=partial(_define_winograd_ahead, points),
     )
 
 
@@ -72,6 +82,12 @@ def _define_planar(problem: Problem, target: CpuTarget) -> Definition:
     from .definitions.definition import define_planar
 
     return define_planar(problem, target)
+
+
+def _define_reduced(problem: Problem, target: CpuTarget) -> Definition:
+    from .definitions.definition import define_reduced
+
+    return define_reduced(problem, target)
 
 
 def _depends_on_data(problem: Problem) -> str | None:
@@ -116,7 +132,7 @@ def _prefers_planar(problem: Problem, target: CpuTarget) -> bool:
         return False
     per_group, full = problem.out_channels // problem.groups, target.vector_bits // 32
     if problem.data_format == "NXC":
-        return problem.out_channels <= FEW_OUTPUTS // 2 and problem.out_spatial[-1] >= full
+        return prefers_rows(problem, target)
     one_tap = all(k == 1 for k in problem.kernel)
     pointwise = one_tap and all(s == 1 for s in problem.strides)
     row = prod(problem.out_spatial) if pointwise else problem.out_spatial[-1]
@@ -140,8 +156,9 @@ def _always(problem: Problem, target: CpuTarget) -> bool:
 # Of those that prefer a problem and cost the same by estimate, the first is the default.
 ALGORITHMS: tuple[Algorithm, ...] = (
     Algorithm("planar", 1, "exact", _covers_planar, _prefers_planar, _define_planar, "cpu_planar"),
+    Algorithm("reduced", 1, "exact", covers_reduced, prefers_reduced, _define_reduced, "cpu_reduced"),
     Algorithm("dot", 1, "exact", _covers_dot, _always, partial(_define, packed=2), "cpu_direct", _dot_cycles),
-    Algorithm("direct", 1, "exact", _covers_direct, _always, _define, "cpu_direct"),
+    Algorithm("direct", 1, "exact", _covers_direct, _always, _define, "cpu_direct", ahead=_define_ahead),
     Algorithm("grouped", 1, "exact", _covers_grouped, _always, partial(_define, across=True), "cpu_grouped"),
     Algorithm("constant", 1, "exact", _covers_constant, _always, _define_constant, "cpu_constant"),
     _winograd(4),

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import lru_cache
 from typing import Any
@@ -17,7 +18,7 @@ from .cuda_lowering import to_source
 from .cuda_target import CudaTarget
 from .definitions.definition import Definition
 from .linker import link
-from .lowering import PIPELINE, SYMBOL, lower, workspace_bytes
+from .lowering import PIPELINE, SYMBOL, Lowered, functions_of, lower, workspace_bytes
 from .problem import Problem
 from .target import Target
 
@@ -76,12 +77,16 @@ def schedule(problem: Problem, target: Target, choice: Choice) -> tuple[Definiti
         If the algorithm has no such sketch, or the decisions do not fit its samples.
     """
     definition, sketches = sketches_of(choice.algorithm, problem, target)
+    return definition, _chosen(definition, sketches, choice)
+
+
+def _chosen(definition: Definition, sketches: Sequence[Schedule], choice: Choice) -> Schedule:
     if not 0 <= choice.sketch < len(sketches):
         raise LookupError(
             f"{choice.algorithm} has {len(sketches)} sketches for this problem; there is no sketch {choice.sketch}"
         )
     sketch = sketches[choice.sketch]
-    return definition, sketch if choice.decisions is None else decide(definition, sketch, choice.decisions)
+    return sketch if choice.decisions is None else decide(definition, sketch, choice.decisions)
 
 
 def samples(sketch: Schedule) -> list[Any]:
@@ -102,7 +107,12 @@ def decide(definition: Definition, sketch: Schedule, decisions: tuple[int, ...])
 
 
 def compile_problem(
-    problem: Problem, target: Target, path: str | os.PathLike[str], *, choice: Choice | None = None
+    problem: Problem,
+    target: Target,
+    path: str | os.PathLike[str],
+    *,
+    choice: Choice | None = None,
+    ahead: bool = True,
 ) -> CompiledKernel:
     """Compile a problem into the shared library `path`.
 
@@ -110,6 +120,8 @@ def compile_problem(
     ----------
     choice
         The schedule; absent: the default one of the first applicable algorithm.
+    ahead
+        Whether the library also gets what an algorithm has for filters packed ahead alone. Tuning does without it.
 
     Raises
     ------
@@ -125,6 +137,8 @@ def compile_problem(
         workspace = kernel.workspace_bytes
     else:
         lowered = lower(scheduled.mod, definition)
+        if ahead and lowered.layout is None:
+            lowered = _with_packed(lowered, problem, target, choice)
         link(tvm.compile(lowered.module, target.tvm(), tir_pipeline=PIPELINE), path)
         workspace = workspace_bytes(lowered.module)
         packed_filter = lowered.layout.described() if lowered.layout else None
@@ -132,3 +146,14 @@ def compile_problem(
     return CompiledKernel(
         algorithm.name, algorithm.version, algorithm.numerical_class, SYMBOL, packed_filter, workspace
     )
+
+
+def _with_packed(plain: Lowered, problem: Problem, target: Target, choice: Choice) -> Lowered:
+    """Return a kernel that reads its filter in place with what its algorithm has for filters packed ahead, if anything."""
+    algorithm = algorithms.get(choice.algorithm)
+    definition = algorithm.ahead(problem, target)
+    if definition is None:
+        return plain
+    scheduled = _chosen(definition, algorithm.sketches(definition, target), choice)
+    other = lower(scheduled.mod, definition)
+    return Lowered(tvm.IRModule({**functions_of(other.module), **functions_of(plain.module)}), other.layout)

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+from functools import partial
 from typing import TYPE_CHECKING
 
 from .algorithm import Algorithm
 from .cuda_target import CudaTarget
+from .definitions.cuda_cost import direct_cycles, fma_cycles, tensorcore_cycles
 from .problem import Problem
 
 # Half of a fragment's columns.
@@ -47,6 +49,12 @@ def _define_gemm(problem: Problem, target: CudaTarget) -> Definition:
     return define_gemm(problem, target)
 
 
+def _define_fma(problem: Problem, target: CudaTarget) -> Definition:
+    from .definitions.cuda_fma import define_fma
+
+    return define_fma(problem, target)
+
+
 def _covers_constant(problem: Problem, target: CudaTarget) -> str | None:
     return None if problem.is_constant or problem.is_empty else "the output depends on data"
 
@@ -61,20 +69,18 @@ def _always(problem: Problem, target: CudaTarget) -> bool:
     return True
 
 
-def _operations(problem: Problem, target: CudaTarget) -> float:
-    return float(problem.flops)
+def _free(problem: Problem, target: CudaTarget) -> float:
+    return 0.0
 
+
+_tensorcore = partial(Algorithm, schedules="cuda_tensorcore", cycles=tensorcore_cycles, kind="cuda")
+_exact = partial(Algorithm, version=1, numerical_class="exact", prefers=_always, kind="cuda")
 
 # Of those that prefer a problem and cost the same by estimate, the first is the default.
 CUDA_ALGORITHMS: tuple[Algorithm, ...] = (
-    Algorithm(
-        "tensorcore", 1, "exact", _covers_tensorcore, _always, _define_gemm, "cuda_tensorcore", _operations, "cuda"
-    ),
-    Algorithm(
-        "tensorcore_tf32", 1, "tf32", _covers_tf32, _always, _define_gemm, "cuda_tensorcore", _operations, "cuda"
-    ),
-    Algorithm("cuda_direct", 1, "exact", _covers_direct, _always, _define_direct, "cuda_direct", _operations, "cuda"),
-    Algorithm(
-        "cuda_constant", 1, "exact", _covers_constant, _always, _define_constant, "cuda_constant", _operations, "cuda"
-    ),
+    _tensorcore("tensorcore", 1, "exact", _covers_tensorcore, _always, _define_gemm),
+    _tensorcore("tensorcore_tf32", 1, "tf32", _covers_tf32, _always, _define_gemm),
+    _exact("cuda_fma", covers=_covers_direct, define=_define_fma, schedules="cuda_fma", cycles=fma_cycles),
+    _exact("cuda_direct", covers=_covers_direct, define=_define_direct, schedules="cuda_direct", cycles=direct_cycles),
+    _exact("cuda_constant", covers=_covers_constant, define=_define_constant, schedules="cuda_constant", cycles=_free),
 )

@@ -28,7 +28,7 @@ from .lowering import bind_arguments
 FUNCTION = "tvmconv"
 _COMPILE = "tvm_callback_cuda_compile"
 INSTRUCTIONS = Path(__file__).parent / "runtime" / "instructions.cuh"
-INSTRUCTIONS_USED = "tvmconv_multiply_"
+INSTRUCTIONS_USED = "tvmconv_cop"  # asynchronous copies: tensor cores get their operands by no other way
 WORKSPACE = "workspace"
 # Pieces of the workspace begin at multiples of this, which is what cudaMalloc aligns to: any vector load may be used.
 WORKSPACE_ALIGNMENT = 256
@@ -146,6 +146,8 @@ def _lower(mod: tvm.IRModule, definition: Definition, target: CudaTarget) -> tvm
         tirx.transform.BF16ComputeLegalize(),
         tirx.transform.NarrowDataType(32),
         # Conditions on the places of outputs no longer depend on a vector's lane, which would keep it from being one.
+        s_tir.transform.StmtSimplify(),
+        s_tir.transform.RenormalizeSplitPattern(),
         s_tir.transform.StmtSimplify(),
         s_tir.transform.LoopPartition(),
         tirx.transform.VectorizeLoop(True),

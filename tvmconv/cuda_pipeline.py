@@ -73,12 +73,15 @@ def _pipelined(loop: tirx.For) -> tirx.Stmt:
     stages, extent, k = int(loop.annotations[STAGES]), int(loop.extent), loop.loop_var
     tiles: list[_Tile] = []
     copies: list[tirx.BufferStore] = []
+    plain: list[tirx.Stmt] = []  # copies of several statements, for conditions that differ within a vector
     work: list[tirx.Stmt] = []
     for each in loop.body.seq:
         if isinstance(each, tirx.AllocBuffer) and _is_shared(each.buffer):
             tiles.append(_Tile(each.buffer, stages))
         elif isinstance(each, tirx.BufferStore) and _is_shared(each.buffer):
             copies.append(each)
+        elif _writes_shared(each):
+            plain.append(each)
         elif not _is_sync(each):
             work.append(each)
     asynchronous = [copy for copy in copies if _is_asynchronous(copy)]
@@ -99,7 +102,7 @@ def _pipelined(loop: tirx.For) -> tirx.Stmt:
     barrier = tirx.Evaluate(tirx.call_intrin("void", _SYNC, "shared.dyn"))
     first: list[tirx.Stmt] = []
     for step in range(stages - 1):
-        first += [*at(tirx.const(step, "int32"), [*starts, *others]), commit] if step < extent else [commit]
+        first += [*at(tirx.const(step, "int32"), [*starts, *others, *plain]), commit] if step < extent else [commit]
     ahead = k + (stages - 1)
 
     def if_ahead(statements: list[tirx.Stmt]) -> list[tirx.Stmt]:
@@ -110,7 +113,7 @@ def _pipelined(loop: tirx.For) -> tirx.Stmt:
     body = [
         wait,
         barrier,
-        *if_ahead(at(ahead, starts)),
+        *if_ahead(at(ahead, [*starts, *plain])),
         commit,
         *if_ahead(at(ahead, loads)),
         *at(k, work),
@@ -196,6 +199,17 @@ def _copied_bytes(copy: tirx.BufferStore) -> int:
 
 def _call(function: str, *arguments: Any) -> tirx.Stmt:
     return tirx.Evaluate(tirx.call_extern("void", function, *arguments))
+
+
+def _writes_shared(statement: tirx.Stmt) -> bool:
+    found: list[bool] = []
+
+    def store(node: tirx.BufferStore) -> tirx.BufferStore:
+        found.append(_is_shared(node.buffer))
+        return node
+
+    structural_map(statement, (tirx.BufferStore, store))
+    return any(found)
 
 
 def _is_sync(statement: tirx.Stmt) -> bool:

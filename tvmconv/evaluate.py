@@ -50,7 +50,8 @@ class Evaluator:
     Attributes
     ----------
     spent
-        Seconds spent until now: ``"building"`` (all processes at once), ``"measuring"`` and ``"racing"``.
+        Seconds spent until now: ``"describing"`` spaces (and waiting for TVM to be imported), ``"building"`` (all
+        processes at once), ``"measuring"`` and ``"racing"``.
     """
 
     def __init__(
@@ -68,7 +69,7 @@ class Evaluator:
         self._measurer: Sandbox[Any, Any] = Sandbox(measure, threads)
         self._folder = tempfile.TemporaryDirectory(prefix="tvmconv-tune-")
         self._libraries = 0
-        self.spent = {"building": 0.0, "measuring": 0.0, "racing": 0.0}
+        self.spent = {"describing": 0.0, "building": 0.0, "measuring": 0.0, "racing": 0.0}
 
     def __enter__(self) -> Evaluator:
         return self
@@ -82,7 +83,8 @@ class Evaluator:
 
     def spaces(self, problem: Problem, target: Target, math: str) -> list[Space]:
         """Return the problem's spaces with `math`, the one used with zero trials first."""
-        spaces: list[Space] = self._builders[0].call(Describe(problem, target, math), BUILD_SECONDS)
+        with self._spending("describing"):
+            spaces: list[Space] = self._builders[0].call(Describe(problem, target, math), BUILD_SECONDS)
         return spaces
 
     def trials(

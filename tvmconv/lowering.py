@@ -77,6 +77,11 @@ def lower(mod: tvm.IRModule, definition: Definition) -> Lowered:
     return Lowered(tvm.IRModule(functions), halves.layout if halves else None)
 
 
+def functions_of(module: tvm.IRModule) -> dict[str, tirx.PrimFunc]:
+    """Return the functions of a module by their names."""
+    return {variable.name_hint: function for variable, function in module.functions.items()}
+
+
 def is_tiny(problem: Problem) -> bool:
     """Whether other threads would cost more than they give.
 
@@ -121,12 +126,29 @@ def _pipeline() -> tuple[tvm.transform.Pass, Callable[..., Any], Callable[..., A
         tirx.transform.RemoveNoOp(),
         s_tir.transform.RewriteUnsafeSelect(),
         tirx.transform.CommonSubexprElim(),
+        _keep_on_stack(),
         tirx.transform.VerifyMemory(),
         tirx.transform.AnnotateEntryFunc(),
         tirx.transform.SplitHostDevice(),
         tirx.transform.MakePackedAPI(),
     ]
     return tvm.transform.Sequential(passes), s_tir.pipeline.finalize_host_passes, s_tir.pipeline.finalize_device_passes
+
+
+def _keep_on_stack() -> tvm.transform.Pass:
+    """Return the pass that keeps what is local (a tile's sums, 2 KiB or so) on the stack.
+
+    TVM would allocate a workspace for all but the smallest, for each tile anew.
+    """
+
+    def keep(node: tirx.AllocBuffer) -> tirx.AllocBuffer:
+        local = node.buffer.scope() == "local"
+        return tirx.AllocBuffer(node.buffer, {"disable_lower_builtin": tirx.const(True, "bool")}) if local else node
+
+    def on_stack(func: tirx.PrimFunc, mod: tvm.IRModule, context: tvm.transform.PassContext) -> tirx.PrimFunc:
+        return func.with_body(structural_map(func.body, (tirx.AllocBuffer, keep)))
+
+    return tirx.transform.prim_func_pass(on_stack, opt_level=0, name="KeepOnStack")
 
 
 tirx.register_tir_pipeline(PIPELINE, _pipeline)

@@ -88,7 +88,10 @@ class Cut:
 
 
 def cut(func: tirx.PrimFunc) -> Cut | None:
-    """Cut a lowered function, whose second parameter is the filter; None if no whole statement depends on that alone."""
+    """Cut a lowered function, whose second parameter is the filter; None if no whole statement depends on that alone.
+
+    None too if another statement reads the filter itself: callers would have to give both.
+    """
     statements = list(func.body.seq) if isinstance(func.body, tirx.SeqStmt) else [func.body]
     allocations = [each for each in statements if isinstance(each, tirx.AllocBuffer)]
     made, others = {func.params[1]}, set(func.params) - {func.params[1]}
@@ -102,7 +105,7 @@ def cut(func: tirx.PrimFunc) -> Cut | None:
         elif used:  # an allocation uses nothing
             rest.append(each)
             others |= used - made
-    if not pack:
+    if not pack or any(func.params[1] in _used(each) for each in rest):
         return None
     read = {used for each in rest for used in _used(each)}
     made_here = [each for each in allocations if each.buffer in made]

@@ -157,8 +157,6 @@ class ProblemTuner:
                 since += 1
                 if trial.cost < reached * (1 - PROGRESS):
                     reached, since = trial.cost, 0
-                if time.monotonic() >= deadline:
-                    return
             if since >= patience:
                 return
 

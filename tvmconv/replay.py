@@ -73,9 +73,9 @@ def choice_of(problem: Problem, target: Target, candidate: Candidate) -> Choice:
 
 
 def compile_candidate(
-    problem: Problem, target: Target, candidate: Candidate, path: str | os.PathLike[str]
+    problem: Problem, target: Target, candidate: Candidate, path: str | os.PathLike[str], ahead: bool = False
 ) -> CompiledKernel:
-    """Compile one candidate into the shared library `path`.
+    """Compile one candidate into the shared library `path`, `ahead` as in `compile_problem`.
 
     Raises
     ------
@@ -84,7 +84,7 @@ def compile_candidate(
     """
     choice = choice_of(problem, target, candidate)
     try:
-        return compile_problem(problem, target, path, choice=choice)
+        return compile_problem(problem, target, path, choice=choice, ahead=ahead)
     except TVM_ERRORS as error:
         if isinstance(error, TvmconvError):
             raise
@@ -96,7 +96,7 @@ def compile_recorded(
 ) -> CompiledKernel | None:
     """Compile what a record holds; None, with a warning, if it cannot be replayed."""
     try:
-        return compile_candidate(problem, target, record.candidate, path)
+        return compile_candidate(problem, target, record.candidate, path, ahead=True)
     except ReplayError as error:
         warnings.warn(
             f"the tuning record of {format_signature(problem)} for {target.name} cannot be replayed, so it is not used: {error}",

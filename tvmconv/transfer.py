@@ -17,8 +17,12 @@ from .target import Target
 OTHER_TYPE, OTHER_LAYOUT, OTHER_FILTER_LAYOUT, OTHER_BIAS = 4.0, 2.0, 1.0, 0.25
 # Taps and strides decide which data a tile shares; a factor in one of them changes more than one in the sizes.
 TAPS, STRIDES = 2.0, 2.0
-# A problem further away than this has nothing to tell: each of five sizes is another by a factor of nearly 4.
+# A problem further away than this has nothing to tell a search: each of five sizes is another by a factor of nearly 4.
 FARTHEST = 9.0
+# Nor is its schedule taken over from further than this. `python -m benchmarks.transfer` on ResNet-50's and MobileNet's
+# shapes (Zen 4, one thread, 24 trials each): up to here 5 schedules, geometric mean of the gain 1.024, the least
+# 1.001; the one from further away lost 1 %.
+NEAR = 4.0
 
 
 def distance(one: Problem, other: Problem) -> float:
@@ -49,7 +53,7 @@ def nearest(problem: Problem, records: Iterable[Record]) -> list[Record]:
 def donor(problem: Problem, target: Target, math: str, records: Iterable[Record]) -> Record | None:
     """Return the record whose schedule `problem` may take over; None if the default schedule is as good a guess.
 
-    That is the nearest of an algorithm that covers the problem, unless its own default schedule won.
+    That is the nearest of an algorithm that covers the problem, at most `NEAR`, unless its own default schedule won.
 
     Parameters
     ----------
@@ -60,7 +64,9 @@ def donor(problem: Problem, target: Target, math: str, records: Iterable[Record]
     """
     names = {algorithm.name for algorithm in applicable(problem, target, math)}
     found = next((record for record in nearest(problem, records) if record.algorithm in names), None)
-    return None if found is None or found.seconds == found.default_seconds else found
+    if found is None or found.seconds == found.default_seconds:
+        return None
+    return found if distance(problem, _problem(found.signature)) <= NEAR else None
 
 
 def adapt(candidate: Candidate, spaces: Sequence[Space]) -> Candidate | None:

@@ -77,8 +77,8 @@ def tune(
         `seconds` allows.
     seconds
         For all problems together; divided evenly. A problem that makes no progress leaves its time to the others, and
-        has another turn when there is time left. Building the first candidates and the final race may exceed it by a
-        few seconds a problem.
+        has another turn when there is time left. The last candidates built and the final race may exceed it by a few
+        seconds a problem.
     seed
         The same seed (and measurements) give the same candidates.
     math

@@ -72,8 +72,6 @@ def _call(command: list[str], folder: Path) -> None:
 
 def _instructions() -> str:
     """Return our own functions for CUDA but those of inline PTX, which emulator_instructions.h has instead."""
-    if not INSTRUCTIONS.exists():
-        return ""
     paragraphs = INSTRUCTIONS.read_text().split("\n\n")
     return "\n\n".join(each for each in paragraphs if "asm" not in each and "#include" not in each)
 

@@ -6,11 +6,13 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <unistd.h>
 
 #define MAX_DEPTH 8
-enum { SUCCESS = 0, INVALID_DEVICE = 101, INVALID_CONTEXT = 201, DEVICES = 2 };
+enum { SUCCESS = 0, NOT_INITIALIZED = 3, INVALID_DEVICE = 101, INVALID_CONTEXT = 201, DEVICES = 2 };
 static __thread int stack[MAX_DEPTH], depth;
 static char primaries[DEVICES];
+static pid_t initialized; /* a forked child cannot use what its parent initialized */
 
 #define LOG(...)                                    \
   do {                                              \
@@ -20,6 +22,7 @@ static char primaries[DEVICES];
   } while (0)
 
 static int failure(const char* function) {
+  if (initialized && initialized != getpid()) return NOT_INITIALIZED;
   const char* wanted = getenv("FAKE_CUDA_FAIL");
   const size_t length = strlen(function);
   return wanted && !strncmp(wanted, function, length) && wanted[length] == ':' ? atoi(wanted + length + 1) : SUCCESS;
@@ -33,6 +36,7 @@ static int failure(const char* function) {
 int cuInit(unsigned flags) {
   LOG("init %u\n", flags);
   MAY_FAIL();
+  initialized = getpid();
   return SUCCESS;
 }
 

@@ -25,13 +25,15 @@ PROBLEMS = {
     "strided": "conv2d-n1-i16x12x12-o40x6x6-k3x3-s2x2-d1x1-p1x1_0x0-g1-NXC-OIX-f16",
     "dilated": "conv2d-n1-i24x10x10-o16x10x10-k3x3-s1x1-d2x2-p2x2_2x2-g1-NCX-OIX-f16-bias",
     "channels_first": "conv2d-n1-i24x10x10-o16x10x10-k3x3-s1x1-d1x1-p1x1_1x1-g1-NCX-XIO-bf16",
-    "pointwise_channels_first": "conv2d-n2-i64x8x8-o32x8x8-k1x1-s1x1-d1x1-p0x0_0x0-g1-NCX-OIX-f16",
+    "pointwise_channels_first": "conv2d-n2-i64x8x8-o32x8x8-k1x1-s1x1-d1x1-p0x0_0x0-g1-NCX-OIX-f16-bias",
     "three_channels": "conv2d-n1-i3x20x20-o16x10x10-k7x7-s2x2-d1x1-p3x3_2x2-g1-NXC-XIO-f16-bias",
     "groups": "conv2d-n1-i32x8x8-o64x8x8-k3x3-s1x1-d1x1-p1x1_1x1-g2-NXC-XIO-f16-bias",
     "one_axis": "conv1d-n1-i8x30-o9x28-k3-s1-d1-p0_0-g1-NCX-OIX-bf16-bias",
     "volume": "conv3d-n1-i8x4x6x6-o16x4x6x6-k3x3x3-s1x1x1-d1x1x1-p1x1x1_1x1x1-g1-NXC-XIO-bf16",
     "pointwise": "conv2d-n1-i256x7x7-o64x7x7-k1x1-s1x1-d1x1-p0x0_0x0-g1-NXC-XIO-f16",
     "one_step": "conv2d-n1-i8x9x9-o8x9x9-k1x1-s1x1-d1x1-p0x0_0x0-g1-NXC-XIO-f16",
+    "split_depth": "conv2d-n1-i512x7x7-o40x7x7-k3x3-s1x1-d1x1-p1x1_1x1-g1-NXC-XIO-f16-bias",
+    "split_channels_first": "conv2d-n1-i256x5x5-o32x5x5-k3x3-s1x1-d1x1-p1x1_1x1-g1-NCX-OIX-bf16-bias",
     "backprop": "backprop2d-n1-i32x7x7-o16x14x14-k3x3-s2x2-d1x1-p1x1_0x0-g1-NXC-XIO-f16-bias",
     "backprop_phases": "backprop2d-n1-i32x7x7-o16x14x14-k4x4-s2x2-d1x1-p1x1_1x1-g1-NXC-OIX-bf16",
     "backprop_channels_first": "backprop2d-n1-i16x6x6-o12x12x12-k4x4-s2x2-d1x1-p1x1_1x1-g1-NCX-OIX-f16-bias",
@@ -83,8 +85,8 @@ def test_tf32_rounds_factors_and_nothing_else(name: str) -> None:
     assert inaccuracy(output, reference.compute(problem, *arrays), "transform", "f32"), "nothing was rounded"
 
 
-@pytest.mark.parametrize("seed", range(4))
-@pytest.mark.parametrize("name", ["padded", "dilated", "backprop"])
+@pytest.mark.parametrize("seed", [0, *(pytest.param(seed, marks=pytest.mark.slow) for seed in range(1, 6))])
+@pytest.mark.parametrize("name", ["padded", "dilated", "split_depth"])
 def test_sampled_schedules_are_exact(name: str, seed: int) -> None:
     assert_exact(sampled_source(PROBLEMS[name], SM_80, seed), PROBLEMS[name])
 
@@ -96,8 +98,17 @@ def test_steps_run_ahead_with_one_barrier_each() -> None:
     assert "tvmconv_copies_wait(2);" in loop and loop.index("tvmconv_copy_16") < loop.index("tvmconv_multiply")
 
 
+def test_a_long_depth_is_split_where_blocks_are_few() -> None:
+    source = cuda_source(PROBLEMS["split_depth"], SM_90, Choice("tensorcore"))
+    summed, added = source.launches
+    assert summed.grid[1] > 1 and source.workspace_bytes
+    assert "workspace" in {argument.name for argument in added.arguments}
+    large = best_tile(Extents(1, 32 * 56 * 56, 256, 2304), "f16", SM_90)
+    assert large.splits == 1
+
+
 @needs_nvcc
-@pytest.mark.parametrize("name", ["padded", "three_channels"])
+@pytest.mark.parametrize("name", ["padded", pytest.param("three_channels", marks=pytest.mark.slow)])
 def test_compiles_for_all_architectures(name: str) -> None:
     target = CudaTarget.parse("cuda:sm_80,sm_89,sm_90,sm_100")
     assert compile_fatbin(cuda_source(PROBLEMS[name], target, Choice("tensorcore")).source, target)

@@ -35,6 +35,11 @@ SPACES = [
     "backprop2d-n1-i32x7x7-o24x14x14-k3x3-s2x2-d1x1-p1x1_0x0-g1-NXC-XIO-f32-bias",
     "backprop2d-n1-i34x7x7-o24x13x13-k3x3-s2x2-d1x1-p1x1_1x1-g1-NXC-XIO-bf16-bias",
     "backprop2d-n1-i24x6x6-o24x13x13-k4x4-s2x2-d1x1-p0x0_1x1-g24-NXC-XIO-f32",
+    "conv2d-n2-i48x9x12-o3x9x12-k3x3-s1x1-d1x1-p1x1_1x1-g1-NXC-OIX-f16-bias",
+    "conv2d-n1-i24x9x12-o4x9x6-k3x3-s1x2-d1x1-p1x1_1x0-g2-NXC-XIO-bf16",
+    "conv1d-n3-i64x30-o1x30-k1-s1-d1-p0_0-g1-NXC-XIO-f32-bias",
+    "backprop2d-n1-i32x6x6-o2x12x12-k4x4-s2x2-d1x1-p1x1_1x1-g1-NXC-XIO-f32-bias",
+    "conv2d-n1-i32x33x33-o32x33x33-k3x3-s1x1-d6x12-p6x12_6x12-g1-NXC-XIO-f32",
 ]
 
 
@@ -133,14 +138,14 @@ def test_a_choice_that_does_not_fit_is_refused() -> None:
         schedule(problem, HOST, Choice("direct", 99))
     with pytest.raises(LookupError, match="do not fit"):
         schedule(problem, HOST, Choice("direct", 0, (10**6,)))
-    with pytest.raises(TvmconvError, match="allowed: planar, dot, direct"):
+    with pytest.raises(TvmconvError, match="allowed: planar, reduced, dot, direct"):
         schedule(problem, HOST, Choice("magic"))
 
 
 def test_every_problem_has_an_algorithm_and_the_others_say_why_not() -> None:
     for signature in SPACES:
         problem = parse_signature(signature)
-        assert default_choice(problem, HOST, "strict").algorithm in ("planar", "dot", "direct", "grouped")
+        assert default_choice(problem, HOST, "strict").algorithm in ("planar", "reduced", "dot", "direct", "grouped")
         reasons = [algorithm.covers(problem, HOST) for algorithm in algorithms.ALGORITHMS]
         assert None in reasons and all(reason is None or reason for reason in reasons)
 

@@ -4,15 +4,18 @@ from __future__ import annotations
 
 import pickle
 from concurrent.futures import ThreadPoolExecutor
+from math import prod
 from pathlib import Path
 
 import numpy as np
 import pytest
+from test_compiler import HOST
 from test_compiler import SPACES as ALL_SPACES
 from toys import compile_bundle, run_python, small_problem
 
 import tvmconv
 from tvmconv import fills
+from tvmconv.compiler import Choice, compile_problem
 from tvmconv.errors import InputError
 from tvmconv.measure import difference
 from tvmconv.signature import format_signature, parse_signature
@@ -22,6 +25,7 @@ WINOGRAD = [
     "conv2d-n1-i32x30x30-o32x30x30-k3x3-s1x1-d1x1-p1x1_1x1-g1-NXC-XIO-f32-bias",
     "conv2d-n1-i64x7x7-o64x7x7-k3x3-s1x1-d1x1-p1x1_1x1-g1-NXC-XIO-f32",
 ]
+WIDENED = "conv2d-n1-i20x9x9-o32x9x9-k3x3-s1x1-d1x1-p1x1_1x1-g1-NXC-XIO-f16"
 NO_CHANNELS = format_signature(small_problem(in_channels=0, bias=True))
 NO_IMAGES = format_signature(small_problem(batch=0))
 # The filters that are read where they lie: lanes lie together in f32, or there is nothing to read.
@@ -33,7 +37,7 @@ DATA_TYPES = ("f32", "f16", "bf16")
 @pytest.fixture(scope="module")
 def bundle(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """Return a bundle of every algorithm, layout and type."""
-    problems = [*map(parse_signature, [*SPACES, *WINOGRAD, *IN_PLACE, NO_IMAGES])]
+    problems = [*map(parse_signature, [*SPACES, *WINOGRAD, WIDENED, *IN_PLACE, NO_IMAGES])]
     problems += [small_problem(dtype, bias) for dtype in DATA_TYPES for bias in (False, True)]
     problems += [OIX, OIX.with_(batch=1), OIX.with_(filter_format="XIO"), OIX.with_(groups=1, in_channels=20)]
     return compile_bundle(tmp_path_factory.mktemp("packed") / "b", dict.fromkeys(problems))
@@ -72,6 +76,18 @@ def test_info_tells_what_is_packed(registry: tvmconv.Registry) -> None:
             assert packed.array.dtype in (np.float32, np.uint32)
     assert all(registry[signature].info.packed_filter is None for signature in IN_PLACE)
     assert registry.lookup(OIX).info.packed_filter is not None
+
+
+def test_what_is_packed_ahead_alone(tmp_path: Path) -> None:
+    """Read in place by a plain call: f16, widened by packing. Transformed as it is used: Winograd's by channels."""
+    for signature, algorithm in ((WIDENED, "direct"), (WINOGRAD[1], "winograd4")):
+        problem, choice = parse_signature(signature), Choice(algorithm)
+        kernel = compile_problem(problem, HOST, tmp_path / f"{algorithm}.so", choice=choice)
+        assert kernel.packed_filter is not None
+        assert kernel.packed_filter["bytes"] >= 4 * prod(problem.filter_shape)
+        tuned = compile_problem(problem, HOST, tmp_path / "tuned.so", choice=choice, ahead=False)
+        assert tuned.packed_filter is None
+        assert (tmp_path / "tuned.so").stat().st_size < (tmp_path / f"{algorithm}.so").stat().st_size
 
 
 def test_a_packed_filter_is_a_copy(registry: tvmconv.Registry) -> None:

@@ -4,15 +4,18 @@ from __future__ import annotations
 
 from dataclasses import replace
 from pathlib import Path
+from types import SimpleNamespace
 
 import numpy as np
+import numpy.typing as npt
 import pytest
 
-from benchmarks import compare, report
+from benchmarks import compare, measure, report
 from benchmarks.peers import PEERS, data_as, filter_as_oix, from_layout, output_padding
 from benchmarks.results import Result, Row, read_result, summarize_rows, write_result
 from benchmarks.turns import openmp_libraries, take_turns
-from tvmconv.errors import SourceError
+from tvmconv import reference
+from tvmconv.errors import SourceError, VerificationError
 from tvmconv.fills import random_fill
 from tvmconv.peak import Peak
 from tvmconv.signature import parse_signature
@@ -27,7 +30,7 @@ def timing(seconds: float) -> Timing:
     return Timing(seconds, seconds, 10)
 
 
-def row(signature: str, plain: float, packed: float | None, suite: str = "a", **peers: float) -> Row:
+def row(signature: str, plain: float, packed: float, suite: str = "a", **peers: float) -> Row:
     problem = parse_signature(signature)
     return Row(
         suite=suite,
@@ -37,7 +40,7 @@ def row(signature: str, plain: float, packed: float | None, suite: str = "a", **
         algorithm="direct",
         origin="default",
         plain=timing(plain),
-        packed=None if packed is None else timing(packed),
+        packed=timing(packed),
         peers={name: timing(seconds) for name, seconds in peers.items()},
         unsupported={"openvino_nxc": "asymmetric padding"},
     )
@@ -45,7 +48,7 @@ def row(signature: str, plain: float, packed: float | None, suite: str = "a", **
 
 ROWS = (
     row(CONV, 2.0, 1.0, pytorch_nxc=4.0, onnxruntime=2.0),
-    row(TRANSPOSED, 2.0, None, suite="b", pytorch_nxc=1.0, onnxruntime=3.0),
+    row(TRANSPOSED, 2.0, 2.0, suite="b", pytorch_nxc=1.0, onnxruntime=3.0),
 )
 RESULT = Result(
     date="2026-11-21T12:00:00+00:00",
@@ -64,19 +67,19 @@ RESULT = Result(
 )
 
 
-def test_a_ratio_is_of_the_fastest_peer_and_of_packed_filters_where_there_are_some() -> None:
+def test_a_ratio_is_of_the_fastest_peer_and_of_packed_filters() -> None:
     assert (ROWS[0].fastest, ROWS[0].ratio, ROWS[0].plain_ratio) == ("onnxruntime", 2.0, 1.0)
     assert (ROWS[1].fastest, ROWS[1].ratio, ROWS[1].plain_ratio) == ("pytorch_nxc", 0.5, 0.5)
-    alone = row(CONV, 1.0, None)
+    alone = row(CONV, 1.0, 1.0)
     assert alone.fastest is None and alone.ratio is None
 
 
 def test_a_summary_is_of_the_rows_that_have_a_peer() -> None:
-    summary = summarize_rows((*ROWS, row(CONV, 1.0, None)))
+    summary = summarize_rows((*ROWS, row(CONV, 1.0, 1.0)))
     assert summary is not None
     assert (summary.shapes, summary.worst, summary.worst_signature) == (2, 0.5, TRANSPOSED)
     assert summary.mean == pytest.approx(1.0) and summary.plain_mean == pytest.approx(0.5**0.5)
-    assert summarize_rows([row(CONV, 1.0, None)]) is None
+    assert summarize_rows([row(CONV, 1.0, 1.0)]) is None
 
 
 def test_the_limit_is_that_of_the_type() -> None:
@@ -139,7 +142,7 @@ def test_the_readme_shows_the_committed_results() -> None:
 
 def test_a_picture_shows_sorted_ratios_by_suite_and_rates_over_intensity() -> None:
     plots = pytest.importorskip("benchmarks.plots", exc_type=ImportError)
-    result = replace(RESULT, rows=(*ROWS, row(CONV, 1.0, None, onnxruntime=3.0), row(CONV, 1.0, None)))
+    result = replace(RESULT, rows=(*ROWS, row(CONV, 1.0, 1.0, onnxruntime=3.0), row(CONV, 1.0, 1.0)))
     suites = plots.ratios(result)
     assert {suite: [ratio for _, ratio in bars] for suite, bars in suites.items()} == {"a": [3.0, 2.0], "b": [0.5]}
     assert plots.two_columns(suites) == ({"a": suites["a"]}, {"b": suites["b"]})
@@ -185,6 +188,38 @@ def test_arrays_reach_peers_in_their_layout(signature: str) -> None:
     oix = problem.with_(filter_format="OIX").filter_shape
     assert filter_as_oix(arrays.filter, problem).shape == oix
     assert output_padding(parse_signature(TRANSPOSED)) == (0, 0)
+
+
+def test_our_kernel_is_timed_with_plain_and_with_packed_filters(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    problem = parse_signature(TRANSPOSED)
+    right = reference.compute(problem, *random_fill(problem))
+    filters = []
+
+    class Kernel:
+        def pack(self, filter_: object) -> str:
+            return "packed"
+
+        def __call__(self, data: object, filter_: object, bias: object, out: npt.NDArray[np.float32]) -> None:
+            filters.append(filter_)
+            out[...] = right * (1 + error)
+
+    monkeypatch.setattr(measure, "load", lambda path: SimpleNamespace(lookup=lambda problem: Kernel()))
+    np.save(tmp_path / "expected.npy", right)
+    for number, contender in enumerate((measure.OURS, measure.OURS_PACKED)):
+        filters.clear()
+        for error in (0.0, 1e-3):
+            # Another number of threads: nothing that was made ready before is taken.
+            task = measure.Task(
+                contender, TRANSPOSED, "", str(tmp_path / "expected.npy"), 2 * number + (error > 0), 0.0
+            )
+            if error:
+                with pytest.raises(VerificationError, match=r"the relative L2 error is 0\.001"):
+                    measure.measure(task)
+            else:
+                assert len(measure.measure(task).samples) > 0
+        assert {isinstance(filter_, str) for filter_ in filters} == {contender == measure.OURS_PACKED}
 
 
 def test_openmp_libraries_are_counted_by_file() -> None:

@@ -64,6 +64,8 @@ def test_the_donor_has_an_algorithm_that_covers_the_problem_and_gained_by_tuning
     assert donor(PROBLEM, TARGET, "strict", [winograd]) is None
     # That nothing beat the default there is what there is to learn.
     assert donor(PROBLEM, TARGET, "default", [far, replace(near, default_seconds=near.seconds)]) is None
+    assert donor(PROBLEM, TARGET, "default", [record(OTHERS["type"])]) is not None
+    assert donor(PROBLEM, TARGET, "default", [record(OTHERS["stride"])]) is None  # too far
     assert donor(PROBLEM, TARGET, "default", []) is None
 
 

@@ -8,6 +8,7 @@ are rounded up to whole tiles; what is beyond them is zero, and not stored. Stag
     filter_tile  the filter's matrix
     acc          the sum, f32
     tile         acc as it leaves the registers
+    part         tile in memory, where the depth is split among blocks
     out          bias added, rounded once to the output type
 
 Both matrices lie as memory has them, so that copies take vectors: `data_by_depth`, `filter_by_depth` and `out_by_rows`
@@ -24,7 +25,7 @@ from tvm import te, tirx
 
 from ..cuda_target import CudaTarget
 from ..problem import DTYPE_BYTES, Problem
-from .cuda_tiles import Extents, Tile, best_tile
+from .cuda_tiles import Extents, best_tile
 from .cuda_window import CudaWindow, cuda_windows, define_cuda, padded
 from .definition import Definition
 from .types import cuda_dtype
@@ -37,7 +38,7 @@ VECTOR_BYTES = 16  # the widest load, store and asynchronous copy of a thread
 class Gemm(CudaWindow):
     """One window of a flattened problem as a batch of matrix multiplications, whose extents are whole `tile`s."""
 
-    tile: Tile
+    tile: Any  # a Tile of tensor cores, or an FmaTile
 
     @property
     def extents(self) -> Extents:
@@ -56,8 +57,8 @@ class Gemm(CudaWindow):
 
     @property
     def depth(self) -> int:
-        """K, likewise."""
-        return _rounded_up(self.extents.depth, self.tile.depth)
+        """K of one part of the depth, likewise."""
+        return _rounded_up(self.extents.depth, self.tile.depth * self.tile.splits) // self.tile.splits
 
     @property
     def taps(self) -> int:
@@ -108,7 +109,8 @@ class Gemm(CudaWindow):
         if not self.out_by_rows:
             return self._vector(self.outputs)
         in_order = all(a.phases == 1 and a.always_inside and a.places == a.outputs for a in self.axes)
-        return self._vector(self._area) if in_order and self.problem.op == "convolution" else 1
+        # TVM's code generation has no broadcast, of the bias, to eight f32.
+        return min(4, self._vector(self._area)) if in_order and self.problem.op == "convolution" else 1
 
     @property
     def _area(self) -> int:
@@ -195,17 +197,26 @@ def express(gemm: Any, data: te.Tensor, weights: te.Tensor, bias: te.Tensor | No
         value = weights(*gemm.filter_indices(g, phases, taps, c, n))
         return tirx.if_then_else(tirx.all(*bounds), value, zero) if bounds else value
 
-    batch, rows, columns, depth = gemm.extents.batch, gemm.rows, gemm.columns, gemm.depth
+    # A batch for each part of the depth.
+    each, rows, columns, depth = gemm.extents.batch, gemm.rows, gemm.columns, gemm.depth
+    batch = gemm.tile.splits * each
+
+    def data_of(b: Expr, m: Expr, k: Expr) -> Expr:
+        return data_at(b % each, m, b // each * depth + k)
+
+    def filter_of(b: Expr, k: Expr, n: Expr) -> Expr:
+        return filter_at(b % each, b // each * depth + k, n)
+
     if gemm.data_by_depth:
-        data_tile = te.compute((batch, rows, depth), data_at, name=f"data_tile{number}")
+        data_tile = te.compute((batch, rows, depth), data_of, name=f"data_tile{number}")
     else:
-        data_tile = te.compute((batch, depth, rows), lambda b, k, m: data_at(b, m, k), name=f"data_tile{number}")
+        data_tile = te.compute((batch, depth, rows), lambda b, k, m: data_of(b, m, k), name=f"data_tile{number}")
     if gemm.filter_by_depth:
         filter_tile = te.compute(
-            (batch, columns, depth), lambda b, n, k: filter_at(b, k, n), name=f"filter_tile{number}"
+            (batch, columns, depth), lambda b, n, k: filter_of(b, k, n), name=f"filter_tile{number}"
         )
     else:
-        filter_tile = te.compute((batch, depth, columns), filter_at, name=f"filter_tile{number}")
+        filter_tile = te.compute((batch, depth, columns), filter_of, name=f"filter_tile{number}")
     k = te.reduce_axis((0, depth), name="k")
 
     def total(b: Expr, m: Expr, n: Expr) -> Expr:
@@ -219,14 +230,19 @@ def express(gemm: Any, data: te.Tensor, weights: te.Tensor, bias: te.Tensor | No
     else:
         tile = te.compute((batch, rows, columns), lambda b, m, n: acc(b, m, n), name=f"tile{number}")
 
+    if gemm.tile.splits > 1:
+        whole = tile
+        tile = te.compute(whole.shape, lambda *indices: whole(*indices), name=f"part{number}")
+
     def rounded(b: Expr, m: Expr, n: Expr) -> Expr:
-        value = tile(b, n, m) if gemm.out_by_rows else tile(b, m, n)
+        parts = [s * each + b for s in range(gemm.tile.splits)]
+        value = sum(tile(part, n, m) if gemm.out_by_rows else tile(part, m, n) for part in parts)
         if bias is not None:
             addend = bias[gemm.split_batch(b)[0] * gemm.outputs + n].astype("float32")
             value = value + padded(_within(gemm, n=n), addend)
         return value.astype(dtype)
 
-    return te.compute((batch, rows, columns), rounded, name=f"out{number}")
+    return te.compute((each, rows, columns), rounded, name=f"out{number}")
 
 
 def _within(gemm: Gemm, m: Expr = None, n: Expr = None, k: Expr = None) -> list[Expr]:
@@ -235,7 +251,7 @@ def _within(gemm: Gemm, m: Expr = None, n: Expr = None, k: Expr = None) -> list[
     for index, extent, rounded_up in (
         (m, gemm.extents.rows, gemm.rows),
         (n, gemm.extents.columns, gemm.columns),
-        (k, gemm.extents.depth, gemm.depth),
+        (k, gemm.extents.depth, gemm.depth * gemm.tile.splits),
     ):
         if index is not None and extent != rounded_up:
             bounds.append(index < extent)

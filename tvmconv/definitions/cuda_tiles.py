@@ -15,7 +15,7 @@ long as others of the same multiprocessor have work.
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 from itertools import product
 from math import ceil
@@ -27,7 +27,7 @@ FRAGMENT = 16
 WARP = 32
 REGISTERS = 65536
 # Multiprocessors of the card that an architecture is best known by: A100, A10, L40, H100 SXM, B200, RTX 5090.
-_MULTIPROCESSORS = {80: 108, 86: 72, 89: 142, 90: 132, 100: 148, 120: 170}
+MULTIPROCESSORS = {80: 108, 86: 72, 89: 142, 90: 132, 100: 148, 120: 170}
 # 16-bit multiply-adds of a multiprocessor in a cycle by mma.sync, TF32 at half of it. sm_90 has 2048 by wgmma, and
 # about 62 % of that by mma.sync; later ones are taken to be the same.
 _RATE = {80: 1024, 86: 512, 89: 512, 90: 1280, 100: 1280, 120: 512}
@@ -37,6 +37,10 @@ _L2_RATE = 40
 _STEP_LATENCY = 100
 # A block's first tiles come from memory (about 800 cycles), its last leave by shared memory and stores (about as many).
 _BLOCK_LATENCY = 1600
+# From the end of one kernel to the first results of the next: about 2 microseconds.
+_LAUNCH = 3000
+# A split must leave so many steps that the first tiles' latency does not outweigh them.
+_LEAST_STEPS = 8
 # Blocks of one multiprocessor hide each other's waiting; this many warps keep its four schedulers busy.
 _BUSY_WARPS = 8
 # Registers of a thread apart from sums and operands: addresses of what is copied, and of fragments.
@@ -74,6 +78,8 @@ class Tile:
         Of a step: what is in shared memory at a time, but for what is on its way.
     stages
         Steps in shared memory: the one that is multiplied, and those on their way.
+    splits
+        Parts that the depth is cut into, each computed by a block of its own; a second kernel adds them.
     """
 
     dtype: str
@@ -83,6 +89,7 @@ class Tile:
     fragments_n: int
     depth: int
     stages: int
+    splits: int = 1
 
     @property
     def warps(self) -> int:
@@ -126,13 +133,20 @@ class Tile:
         edge = (self.rows + self.columns) * size
         read = self.warps * (self.fragments_m + self.fragments_n) * FRAGMENT * size
         each = max(self.rows * self.columns / rate, (edge + read) / _SHARED_RATE, edge / _L2_RATE)
-        steps = ceil(extents.depth / self.depth)
-        blocks = extents.batch * ceil(extents.rows / self.rows) * ceil(extents.columns / self.columns)
-        rounds = ceil(blocks / _MULTIPROCESSORS[first])
+        steps = ceil(extents.depth / self.depth / self.splits)
+        blocks = self.splits * extents.batch * ceil(extents.rows / self.rows) * ceil(extents.columns / self.columns)
+        rounds = ceil(blocks / MULTIPROCESSORS[first])
         together = min(rounds, self._resident(target))
         busy = min(1.0, 0.5 + 0.5 * together * self.warps / _BUSY_WARPS)
         step = each * self.depth / busy + _STEP_LATENCY / together
-        return rounds * (steps * step + _BLOCK_LATENCY / together)
+        return rounds * (steps * step + _BLOCK_LATENCY / together) + self._adding(extents, MULTIPROCESSORS[first])
+
+    def _adding(self, extents: Extents, multiprocessors: int) -> float:
+        """Cycles of adding the parts of a split depth, which are written and read as f32."""
+        if self.splits == 1:
+            return 0.0
+        moved = 2 * 4 * self.splits * extents.batch * extents.rows * extents.columns
+        return _LAUNCH + moved / (_L2_RATE * multiprocessors)
 
     def _resident(self, target: CudaTarget) -> int:
         """Blocks that one multiprocessor has at a time."""
@@ -142,7 +156,12 @@ class Tile:
 
 def best_tile(extents: Extents, dtype: str, target: CudaTarget) -> Tile:
     """Return the tile that the model finds best."""
-    return min(tiles(dtype, target), key=lambda tile: tile.cycles(extents, target))
+    candidates = [
+        replace(tile, splits=splits)
+        for tile, splits in product(tiles(dtype, target), (1, 2, 4, 8, 16))
+        if splits == 1 or extents.depth >= splits * _LEAST_STEPS * tile.depth
+    ]
+    return min(candidates, key=lambda tile: tile.cycles(extents, target))
 
 
 def tiles(dtype: str, target: CudaTarget) -> Iterator[Tile]:

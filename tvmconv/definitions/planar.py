@@ -22,7 +22,7 @@ from tvm import te, tirx
 from ..target import CpuTarget
 from .shapes import lane_count
 from .types import narrow, widen
-from .window import Expr, Window, within_reach
+from .window import Expr, Window, filter_element, within_reach
 
 
 def planar_window(window: Window, target: CpuTarget) -> Window:
@@ -138,16 +138,7 @@ def _data(window: Window, data: te.Tensor) -> Callable[..., Expr]:
 
 def _filter(window: Window, weights: te.Tensor) -> Callable[..., Expr]:
     problem, axes = window.problem, window.axes
-
-    def element(g: Expr, p: Any, k: Any, c: Expr, o: Expr) -> Expr:
-        taps = [axis.filter_tap(pp, kk) for axis, pp, kk in zip(axes, p, k, strict=True)]
-        if problem.op == "convolution":
-            inner, outer = c, g * window.outputs + o
-        else:
-            inner, outer = o, g * window.channels + c
-        value = weights(*taps, inner, outer) if problem.filter_format == "XIO" else weights(outer, inner, *taps)
-        return widen(value, problem.dtype)
-
+    element = filter_element(window, weights)
     if problem.dtype == "f32":
         return element
 

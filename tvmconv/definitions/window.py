@@ -84,6 +84,8 @@ class Window:
         never stored.
     packed
         Channels in one 32-bit element of the copies: 1 (an f32), or 2 (a pair of bf16).
+    ahead
+        Whether the filter is packed ahead, so that laying it out takes no time: it is then widened, or transformed whole.
     """
 
     problem: Problem
@@ -93,6 +95,7 @@ class Window:
     across: bool
     row: int
     packed: int = 1
+    ahead: bool = False
 
     @property
     def groups(self) -> int:
@@ -147,7 +150,8 @@ class Window:
         fastest_is_lane = self.problem.filter_format == "XIO" and (
             self.problem.op == "convolution" or (self.across and not self.expands)
         )
-        return not fastest_is_lane or self.padded_outputs != self.outputs or self.packed == 2
+        widened = self.ahead and self.problem.dtype != "f32"
+        return not fastest_is_lane or self.padded_outputs != self.outputs or self.packed == 2 or widened
 
     @property
     def stores_vectors(self) -> bool:
@@ -205,7 +209,7 @@ def express(window: Window, data: te.Tensor, weights: te.Tensor, bias: te.Tensor
     """
     rank, number = len(window.axes), window.index
     dtype = window.problem.dtype
-    read_data = _data(window, data)
+    read_data = staged_data(window, data)
     read_filter = _filter(window, weights)
     taps = [te.reduce_axis((0, axis.taps), name=f"k{i}") for i, axis in enumerate(window.axes)]
     c = te.reduce_axis((0, window.channels), name="c")
@@ -243,7 +247,8 @@ def within_reach(shape: tuple[int, ...], name: str) -> tuple[int, ...]:
     return shape
 
 
-def _data(window: Window, data: te.Tensor) -> Callable[..., Expr]:
+def staged_data(window: Window, data: te.Tensor) -> Callable[..., Expr]:
+    """Return what reads data for a product, ``(n, g, phases, outputs, taps, c, o)``: in place or from its copy."""
     problem, axes = window.problem, window.axes
     skips_rows = not window.across and window.packed == 1
     at = data_reader(window, data, skips_rows)
@@ -333,11 +338,6 @@ def filter_element(window: Window, weights: te.Tensor) -> Callable[..., Expr]:
     per_group = problem.out_channels // problem.groups
     channels = problem.in_channels // problem.groups
 
-    def element(g: Expr, p: Any, k: Any, c: Expr, o: Expr) -> Expr:
-        if window.packed == 1:
-            return widen(load(g, p, k, c, o), problem.dtype)
-        return pair(lambda which: load(g, p, k, 2 * c + which, o), 2 * c, channels)
-
     def load(g: Expr, p: Any, k: Any, c: Expr, o: Expr) -> Expr:
         taps = [axis.filter_tap(pp, kk) for axis, pp, kk in zip(axes, p, k, strict=True)]
         if problem.op == "convolution":
@@ -347,6 +347,11 @@ def filter_element(window: Window, weights: te.Tensor) -> Callable[..., Expr]:
         else:
             inner, outer = o, g * channels + c
         return weights(*taps, inner, outer) if problem.filter_format == "XIO" else weights(outer, inner, *taps)
+
+    def element(g: Expr, p: Any, k: Any, c: Expr, o: Expr) -> Expr:
+        if window.packed == 1:
+            return widen(load(g, p, k, c, o), problem.dtype)
+        return pair(lambda which: load(g, p, k, 2 * c + which, o), 2 * c, channels)
 
     return element
 

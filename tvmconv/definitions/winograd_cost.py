@@ -82,10 +82,11 @@ def covers_winograd(points: int, problem: Problem, target: CpuTarget) -> str | N
         return "the output does not depend on data"
     if problem.out_channels // problem.groups < LEAST_PER_GROUP:
         return f"{problem.out_channels // problem.groups} output channels per group leave lanes empty"
-    axes = [axis for window in winograd_windows(problem, target) for axis in window.axes[1:]]
-    if all(axis.taps == 1 for axis in axes):
+    planes = [window.axes[1:] for window in winograd_windows(problem, target)]
+    if any(all(axis.taps == 1 for axis in axes) for axes in planes):
+        # Phases too: their data would be copied for nothing, measured as slow as what the others gain.
         return "there is one tap along each of the last two axes"
-    if not all(can_cut(axis, points) for axis in axes):
+    if not all(can_cut(axis, points) for axes in planes for axis in axes):
         return f"it is for stride 1 and at most {points - 1} taps along each of the last two axes"
     if winograd_cycles(points, problem, target) * LEAST_GAIN > direct_cycles(problem, target):
         return "the transforms cost more than they save"

@@ -70,6 +70,12 @@ class Tiles(Window):
         return prod(cut.points for cut in self.cuts)
 
     @property
+    def filter_bytes(self) -> int:
+        """Size of the transformed filter."""
+        phases = prod(axis.phases for axis in self.axes)
+        return 4 * self.points * phases * self.depth * self.groups * self.channels * self.padded_outputs
+
+    @property
     def depth(self) -> int:
         """Taps of the first axis."""
         return self.axes[0].taps

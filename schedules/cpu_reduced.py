@@ -1,0 +1,90 @@
+"""Search space of windows whose lanes run along the channels that are summed, on CPUs: few output channels.
+
+A tile is some pixels of a row by all output channels. Each step of the reduction loads a vector of channels of every
+pixel and one of the filter for every output channel. The lanes of the sums are added in registers.
+A task is some rows.
+"""
+
+from __future__ import annotations
+
+from math import prod
+
+from tvm.s_tir import Schedule
+
+from tvmconv.definitions.definition import Definition
+from tvmconv.definitions.reduced import packs_filter
+from tvmconv.definitions.window import Window
+from tvmconv.target import CpuTarget
+
+from . import cpu_steps as steps
+from .cpu_model import divisors
+
+TASK_ROWS = 16  # more rows a task copy fewer rows twice, but their copies leave the second level cache
+TASKS = 8  # at least, where there are as many: two threads to eight find a share
+
+
+def space(sch: Schedule, definition: Definition, target: CpuTarget) -> list[Schedule]:
+    """Return one schedule for each number of pixels in a tile, the default first."""
+    return steps.sketches(sch, definition, target, lambda window: _widths(window, target)[:3], _schedule)
+
+
+def _widths(window: Window, target: CpuTarget) -> list[int]:
+    """Return how many pixels a tile may have, the most first.
+
+    Half of the registers hold sums; the other half the data and filter of a step, and lanes being added.
+    """
+    most = max(1, target.vector_registers // 2 // window.outputs)
+    return divisors(window.row, most)[::-1]
+
+
+def _schedule(sch: Schedule, window: Window, width: int, target: CpuTarget) -> None:
+    i, lanes, rank = window.index, window.lanes, len(window.axes)
+    rows = divisors(window.axes[-2].outputs, 64) if rank > 1 else [1]
+    least = window.problem.batch * window.groups * prod(axis.outputs for axis in window.axes[:-1])
+    most = max(r for r in rows if r == 1 or (r <= TASK_ROWS and least // r >= TASKS))
+    # Up to 4 steps unrolled: 64 channels.
+    unrolls = divisors(window.channels // lanes, 4)
+
+    acc = sch.get_sblock(f"acc{i}")
+    sch.set_scope(acc, 0, "local")
+    n, g, *loops, o, high, low = sch.get_loops(acc)[: 5 + 2 * rank]
+    phases, spatial = loops[:rank], loops[rank:]
+    *taps, c = sch.get_loops(acc)[5 + 2 * rank :]
+
+    run, x = sch.split(spatial[-1], [None, width])
+    step, unrolled = sch.split(c, [None, steps.choose(sch, unrolls, unrolls[-1])])
+    if rank > 1:
+        band, row = sch.split(spatial[-2], [None, steps.choose(sch, rows, most)])
+        outer, inner = [n, g, *spatial[:-2], band], [*phases, row, run]
+    else:
+        outer, inner = [n, g, run], phases
+    sch.reorder(*outer, *inner, *taps, step, unrolled, x, o, high, low)
+    lane = sch.fuse(high, low)
+    task = sch.fuse(*outer)
+    sch.parallel(task)
+
+    if packs_filter(window):
+        sch.parallel(sch.fuse(*sch.get_loops(sch.get_sblock(f"filter_pack{i}"))[:2]))
+    steps.stage_data(sch, window, task if rank > 1 else None, target)
+    # A tile's sums are added up together: their chains of additions overlap.
+    quarter = sch.get_sblock(f"quarter{i}")
+    sch.set_scope(quarter, 0, "local")
+    sch.reverse_compute_at(quarter, inner[-1], preserve_unit_loops=True)
+    *_, pixel, channel, four, part = sch.get_loops(quarter)
+    sch.reorder(part, four)
+    for loop in (pixel, channel, part):
+        sch.unroll(loop)
+    sch.vectorize(four)
+    tile = sch.get_sblock(f"tile{i}")
+    sch.set_scope(tile, 0, "local")
+    sch.reverse_compute_at(tile, inner[-1], preserve_unit_loops=True)
+    for loop in sch.get_loops(tile)[-3:]:
+        sch.unroll(loop)
+    out = sch.get_sblock(f"out{i}")
+    sch.reverse_compute_at(out, inner[-1], preserve_unit_loops=True)
+    for loop in sch.get_loops(out)[-2:]:
+        sch.unroll(loop)
+    sch.vectorize(lane)
+    for loop in (unrolled, x, o):
+        sch.unroll(loop)
+    sch.decompose_reduction(acc, taps[0])
