@@ -105,4 +105,5 @@ class _Namespace:
 
     @staticmethod
     def empty(shape: tuple[int, ...], dtype: np.dtype[Any], device: Gpu) -> DeviceArray:
+        """Return an array of any content."""
         return DeviceArray(shape, dtype, device.index)
