@@ -135,8 +135,9 @@ def _schedule(sch: Schedule, gemm: Gemm, tile: Tile, target: CudaTarget) -> None
 
 def _add_parts(sch: Schedule, out: SBlockRV, vector: int) -> None:
     """Add the parts of a split depth: a vector of outputs a thread."""
-    fused = sch.fuse(*sch.get_loops(out))
-    block, thread, lane = sch.split(fused, [None, ADDERS, vector])
+    *outer, inner = sch.get_loops(out)
+    inner, lane = sch.split(inner, [None, vector])
+    block, thread = sch.split(sch.fuse(*outer, inner), [None, ADDERS])
     sch.bind(block, "blockIdx.x")
     sch.bind(thread, "threadIdx.x")
     sch.vectorize(lane)
@@ -145,11 +146,11 @@ def _add_parts(sch: Schedule, out: SBlockRV, vector: int) -> None:
 def _share(sch: Schedule, block: SBlockRV, warps: int, vector: int) -> None:
     """Share a tile's elements among all threads by vectors."""
     *_, outer, inner = sch.get_loops(block)
-    fused = sch.fuse(outer, inner)
-    each, warp, lane, vector = sch.split(fused, [None, warps, WARP, vector])
+    inner, element = sch.split(inner, [None, vector])
+    each, warp, lane = sch.split(sch.fuse(outer, inner), [None, warps, WARP])
     sch.bind(warp, "threadIdx.y")
     sch.bind(lane, "threadIdx.x")
-    sch.vectorize(vector)
+    sch.vectorize(element)
     sch.unroll(each)
 
 

@@ -58,6 +58,12 @@ class FmaTile:
     sums_n: int
     depth: int
     stages: int
+    splits: int = 1
+
+    @property
+    def splits(self) -> int:
+        """Parts of the depth, each summed by blocks of its own: one (the tiles of tensor cores may have several)."""
+        return 1
 
     @property
     def threads(self) -> int:

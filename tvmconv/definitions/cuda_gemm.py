@@ -128,20 +128,26 @@ class Gemm(CudaWindow):
             b = b // axis.phases
         return b, phases
 
-    def split_row(self, m: Expr) -> tuple[Expr, list[Expr]]:
-        """Return the image and the outputs of row `m`."""
-        ys: list[Expr] = []
-        for axis in reversed(self.axes):
+    def split_row(self, m: Expr, vector: int = 1) -> tuple[Expr, list[Expr]]:
+        """Return the image and the outputs of row `m`; `vector` rows lie together in one row of outputs."""
+        per, last = self.axes[-1].outputs // vector, m // vector
+        ys: list[Expr] = [last % per * vector + m % vector]
+        m = last // per
+        for axis in reversed(self.axes[:-1]):
             ys.insert(0, m % axis.outputs)
             m = m // axis.outputs
         return m, ys
 
-    def split_depth(self, k: Expr) -> tuple[list[Expr], Expr]:
-        """Return the taps and the channel of depth `k`."""
+    def split_depth(self, k: Expr, vector: int = 1) -> tuple[list[Expr], Expr]:
+        """Return the taps and the channel of depth `k`; `vector` channels of a tap lie together.
+
+        What does not depend on a vector's element is written without it, lest simplification fail to find out.
+        """
         if self.channels_outside:
             channel, tap = k // self.taps, k % self.taps
         else:
-            tap, channel = k // self.channels, k % self.channels
+            per, group = self.channels // vector, k // vector
+            tap, channel = group // per, group % per * vector + k % vector
         ks: list[Expr] = []
         for axis in reversed(self.axes):
             ks.insert(0, tap % axis.taps)
@@ -154,7 +160,11 @@ class Gemm(CudaWindow):
         g, phases = self.split_batch(b)
         image, ys = self.split_row(m)
         offset, inside = super().place([image, g, *phases, *ys, n])
-        bounds = [*_within(self, m=m, n=n), *([inside] if inside is not None else [])]
+        bounds = [
+            *_below(m, self.extents.rows, self.rows, self.out_vector if self.out_by_rows else 1),
+            *_below(n, self.extents.columns, self.columns, 1 if self.out_by_rows else self.out_vector),
+            *([inside] if inside is not None else []),
+        ]
         return offset, tirx.all(*bounds) if bounds else None
 
 
@@ -180,20 +190,30 @@ def express(gemm: Any, data: te.Tensor, weights: te.Tensor, bias: te.Tensor | No
     """Return the window's `out`: axes (matrix multiplication, m, n)."""
     dtype, number = cuda_dtype(gemm.problem.dtype), gemm.index
     zero = tirx.const(0, dtype)
+    whole_depth = gemm.depth * gemm.tile.splits
 
     def data_at(b: Expr, m: Expr, k: Expr) -> Expr:
         g, phases = gemm.split_batch(b)
-        image, ys = gemm.split_row(m)
-        taps, c = gemm.split_depth(k)
+        along_m, along_k = (1, gemm.data_vector) if gemm.data_by_depth else (gemm.data_vector, 1)
+        image, ys = gemm.split_row(m, along_m)
+        taps, c = gemm.split_depth(k, along_k)
         x = gemm.coordinates(phases, ys, taps)
-        bounds = [*_within(gemm, m=m, k=k), *gemm.inside(x)]
+        bounds = [
+            *_below(m, gemm.extents.rows, gemm.rows, along_m),
+            *_below(k, gemm.extents.depth, whole_depth, along_k),
+            *gemm.inside(x),
+        ]
         value = data(*gemm.data_indices(image, x, g, c))
         return tirx.if_then_else(tirx.all(*bounds), value, zero) if bounds else value
 
     def filter_at(b: Expr, k: Expr, n: Expr) -> Expr:
         g, phases = gemm.split_batch(b)
-        taps, c = gemm.split_depth(k)
-        bounds = _within(gemm, k=k, n=n)
+        along_n, along_k = (1, gemm.filter_vector) if gemm.filter_by_depth else (gemm.filter_vector, 1)
+        taps, c = gemm.split_depth(k, along_k)
+        bounds = [
+            *_below(k, gemm.extents.depth, whole_depth, along_k),
+            *_below(n, gemm.extents.columns, gemm.columns, along_n),
+        ]
         value = weights(*gemm.filter_indices(g, phases, taps, c, n))
         return tirx.if_then_else(tirx.all(*bounds), value, zero) if bounds else value
 
@@ -239,23 +259,16 @@ def express(gemm: Any, data: te.Tensor, weights: te.Tensor, bias: te.Tensor | No
         value = sum(tile(part, n, m) if gemm.out_by_rows else tile(part, m, n) for part in parts)
         if bias is not None:
             addend = bias[gemm.split_batch(b)[0] * gemm.outputs + n].astype("float32")
-            value = value + padded(_within(gemm, n=n), addend)
+            along_n = 1 if gemm.out_by_rows else gemm.out_vector
+            value = value + padded(_below(n, gemm.extents.columns, gemm.columns, along_n), addend)
         return value.astype(dtype)
 
     return te.compute((each, rows, columns), rounded, name=f"out{number}")
 
 
-def _within(gemm: Gemm, m: Expr = None, n: Expr = None, k: Expr = None) -> list[Expr]:
-    """Return the conditions under which the given indices are of the problem, not of a tile's rest."""
-    bounds = []
-    for index, extent, rounded_up in (
-        (m, gemm.extents.rows, gemm.rows),
-        (n, gemm.extents.columns, gemm.columns),
-        (k, gemm.extents.depth, gemm.depth * gemm.tile.splits),
-    ):
-        if index is not None and extent != rounded_up:
-            bounds.append(index < extent)
-    return bounds
+def _below(index: Expr, extent: int, rounded_up: int, vector: int) -> list[Expr]:
+    """Return the condition, of whole vectors, under which an index is of the problem, not of a tile's rest."""
+    return [index // vector < extent // vector] if extent != rounded_up else []
 
 
 def _rounded_up(extent: int, multiple: int) -> int:
