@@ -61,11 +61,6 @@ class FmaTile:
     splits: int = 1
 
     @property
-    def splits(self) -> int:
-        """Parts of the depth, each summed by blocks of its own: one (the tiles of tensor cores may have several)."""
-        return 1
-
-    @property
     def threads(self) -> int:
         """Threads of a block."""
         return self.threads_m * self.threads_n
