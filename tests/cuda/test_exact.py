@@ -80,7 +80,7 @@ def test_neighbours_share_data(signature: str, monkeypatch: pytest.MonkeyPatch) 
     check(problem, Choice("cuda_direct"))
 
 
-@settings(max_examples=8)
+@settings(max_examples=5)
 @given(call=CALLS, seed=SEEDS)
 def test_random_problems_are_exact(call: Call, seed: int) -> None:
     check(call.problem(), random_choice(call.problem(), None, seed))
