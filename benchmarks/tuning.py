@@ -30,7 +30,8 @@ from tvmconv.race import LEAST_QUIET
 from tvmconv.records import Records
 from tvmconv.signature import format_signature
 from tvmconv.target import Target
-from tvmconv.tuner import check_tunable, tune_all
+from tvmconv.tuner import tune_all
+from tvmconv.tuning_machine import check_tunable
 
 
 @dataclass(frozen=True)

@@ -33,8 +33,6 @@ from .cpu_steps import choose
 PAD = 8  # elements after a row in shared memory, so that eight rows' 16 bytes lie in different banks
 ARRANGEMENTS = 3
 PART_VECTOR = 4  # f32 in 16 bytes
-# Threads of a block that adds parts; with vectors of 8 they divide the least tile, 512 outputs.
-ADDERS = 64
 
 
 def space(sch: Schedule, definition: Definition, target: CudaTarget) -> list[Schedule]:
@@ -127,7 +125,7 @@ def _schedule(sch: Schedule, gemm: Gemm, tile: Tile, target: CudaTarget) -> None
         *_, om, on = sch.get_loops(out)
         sch.reorder(on, om)
     if tile.splits > 1:
-        _add_parts(sch, out, gemm.out_vector)
+        cuda_steps.add_parts(sch, out, gemm.out_vector)
     else:
         _share(sch, out, tile.warps, gemm.out_vector)
 
@@ -140,16 +138,6 @@ def _schedule(sch: Schedule, gemm: Gemm, tile: Tile, target: CudaTarget) -> None
     sch.storage_align(sch.get_sblock(f"tile{i}_o"), 0, axis=-2, factor=mma.SIZE, offset=PAD)
     for loop in (step, rows, columns):
         sch.unroll(loop)
-
-
-def _add_parts(sch: Schedule, out: SBlockRV, vector: int) -> None:
-    """Add the parts of a split depth: a vector of outputs a thread."""
-    *outer, inner = sch.get_loops(out)
-    inner, lane = sch.split(inner, [None, vector])
-    block, thread = sch.split(sch.fuse(*outer, inner), [None, ADDERS])
-    sch.bind(block, "blockIdx.x")
-    sch.bind(thread, "threadIdx.x")
-    sch.vectorize(lane)
 
 
 def _share(sch: Schedule, block: SBlockRV, warps: int, vector: int) -> None:

@@ -30,7 +30,8 @@ def compile_driver(folder: Path, architectures: str = "90", version: int = 13000
     """Compile a driver that knows GPUs of these architectures (separated by commas) into the folder; return its path."""
     path = folder / "libcuda.so.1"
     macros = [f"-DARCHITECTURES={architectures}", f"-DVERSION={version}", f"-DINIT={init}"]
-    subprocess.run(["cc", "-shared", "-fPIC", *macros, HERE / "fake_driver.c", "-o", path], check=True)
+    soname = "-Wl,-soname,libcuda.so.1"  # by which a kernel's launcher finds it
+    subprocess.run(["cc", "-shared", "-fPIC", soname, *macros, HERE / "fake_driver.c", "-o", path], check=True)
     return path
 
 
@@ -59,7 +60,9 @@ def compile_kernel(path: Path, *macros: str) -> None:
     subprocess.run(["cc", "-shared", "-fPIC", *macros, *includes, HERE / "fake_kernel.c", "-o", path], check=True)
 
 
-def write_cuda_bundle(folder: Path, *targets: str, bias: bool = False, workspace_bytes: int = 0) -> Path:
+def write_cuda_bundle(
+    folder: Path, *targets: str, bias: bool = False, workspace_bytes: int = 0, macros: tuple[str, ...] = ()
+) -> Path:
     """Write a bundle with the fake kernel for each of the CUDA targets, named like ``cuda:sm_90``."""
     signature = SIGNATURE + ("-bias" if bias else "")
     entries = []
@@ -67,7 +70,7 @@ def write_cuda_bundle(folder: Path, *targets: str, bias: bool = False, workspace
         made = entry(signature, target.replace(":", "-").replace(",", "-"))
         library = folder / made.file
         library.parent.mkdir(parents=True)
-        compile_kernel(library, f"-DBIAS={int(bias)}")
+        compile_kernel(library, f"-DBIAS={int(bias)}", *macros)
         digest = hashlib.sha256(library.read_bytes()).hexdigest()
         entries.append(entry(signature, target, digest, file=made.file, workspace_bytes=workspace_bytes))
     kinds = {target: BundleTarget("cuda", tuple(target.removeprefix("cuda:").split(","))) for target in targets}

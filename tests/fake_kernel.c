@@ -51,3 +51,4 @@ static int answer(TVMFFIAny* result, int64_t value) {
 int __tvm_ffi_last_stream(void* self, const TVMFFIAny* args, int32_t count, TVMFFIAny* result) { return (void)self, (void)args, (void)count, answer(result, last_stream); }
 int __tvm_ffi_last_workspace(void* self, const TVMFFIAny* args, int32_t count, TVMFFIAny* result) { return (void)self, (void)args, (void)count, answer(result, last_workspace); }
 int __tvm_ffi_calls(void* self, const TVMFFIAny* args, int32_t count, TVMFFIAny* result) { return (void)self, (void)args, (void)count, answer(result, calls); }
+int __tvm_ffi_tvmconv_workspace_bytes(void* self, const TVMFFIAny* args, int32_t count, TVMFFIAny* result) { return (void)self, (void)args, (void)count, answer(result, 64); }

@@ -9,9 +9,12 @@ from dataclasses import dataclass
 import numpy as np
 
 from .bundle import Bundle, Entry, read_bundle
+from .cuda import survey
+from .cuda_timing import time_kernel
 from .fills import random_fill
 from .kernel import Kernel
-from .selection import runnable
+from .selection import code_for, runnable
+from .signature import parse_signature
 from .timing import Timing, time_call
 
 DEFAULT_SECONDS = 0.2
@@ -23,18 +26,20 @@ class Row:
 
     Attributes
     ----------
-    signature, target, algorithm, origin
-        The entry.
+    signature, target, kind, algorithm, origin
+        The entry, and the kind of its target.
     flops, nbytes
         Floating point operations of the problem, and bytes it reads and writes at the least.
     timing
-        Seconds of a call, with NumPy arrays and `out`, as a program would make it.
+        Seconds of a call: on a CPU with NumPy arrays and `out`, as a program would make it; on a GPU between events, with
+        inputs that are not in its cache.
     packed
         The same with the filter packed ahead; None where the filter is read in place.
     """
 
     signature: str
     target: str
+    kind: str
     algorithm: str
     origin: str
     flops: int
@@ -86,10 +91,15 @@ def bench(
 
 
 def _time(bundle: Bundle, entry: Entry, seconds: float, threads: int | None) -> list[Row]:
-    kernel = Kernel(bundle, entry, threads)
-    problem = kernel.problem
+    problem, target = parse_signature(entry.signature), bundle.targets[entry.target]
     if problem.is_empty:
         return []
+    facts = (entry.signature, entry.target, target.kind, entry.algorithm, entry.origin)
+    if target.kind == "cuda":
+        index = next(gpu.index for gpu in survey().gpus if code_for(target, gpu) is not None)
+        timing = time_kernel(bundle.library(entry), problem, index, seconds)
+        return [Row(*facts, problem.flops, problem.nbytes, timing, None)]
+    kernel = Kernel(bundle, entry, threads)
     arrays = random_fill(problem)
     output = np.empty(problem.output_shape, arrays.data.dtype)
     timing = time_call(lambda: kernel(*arrays, out=output), seconds)
@@ -97,5 +107,4 @@ def _time(bundle: Bundle, entry: Entry, seconds: float, threads: int | None) -> 
     if entry.packed_filter is not None:
         ahead = kernel.pack(arrays.filter)
         packed = time_call(lambda: kernel(arrays.data, ahead, arrays.bias, out=output), seconds)
-    what = (entry.signature, entry.target, entry.algorithm, entry.origin)
-    return [Row(*what, problem.flops, problem.nbytes, timing, packed)]
+    return [Row(*facts, problem.flops, problem.nbytes, timing, packed)]

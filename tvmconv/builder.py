@@ -187,7 +187,8 @@ def tune_for(
     progress: Callable[[TuneProgress], None] | None = None,
 ) -> None:
     """Tune `problems` for each of the targets, for an equal part of the time (see :func:`tvmconv.tuner.tune`)."""
-    from .tuner import check_tunable, tune
+    from .tuner import tune
+    from .tuning_machine import check_tunable
 
     for target in targets:
         check_tunable(target)  # all of them, before time is spent on the first

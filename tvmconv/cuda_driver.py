@@ -93,6 +93,12 @@ class Driver:
         self.call(name, byref(handle), *arguments)
         return handle
 
+    def create_from(self, name: str, *arguments: object) -> c_void_p:
+        """Return the handle that a function writes to where its last argument points."""
+        handle = c_void_p()
+        self.call(name, *arguments, byref(handle))
+        return handle
+
     def allocate(self, nbytes: int) -> int:
         """Return the address of new device memory; free it with ``cuMemFree_v2``."""
         address = c_uint64()

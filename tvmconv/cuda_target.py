@@ -33,11 +33,6 @@ class CudaTarget(Target):
         return "cuda"
 
     @property
-    def folder(self) -> str:
-        """The name without what file systems and linkers dislike."""
-        return self.name.replace(":", "-").replace(",", "-")
-
-    @property
     def shared_bytes(self) -> int:
         """Shared memory that one block can have on every architecture."""
         return min(_SHARED_BYTES[each] for each in self.architectures)

@@ -22,6 +22,7 @@ from .packed import PACK_SYMBOL, PACKED_SYMBOL
 from .packing import Cut, Layout, cut, elements
 from .padding import skip_padding
 from .problem import DTYPE_BYTES, Problem
+from .rounding import round_vectors
 
 SYMBOL = "tvmconv_kernel"
 PIPELINE = "tvmconv"
@@ -73,6 +74,7 @@ def lower(mod: tvm.IRModule, definition: Definition) -> Lowered:
     for symbol, function in functions.items():
         if is_tiny(definition.problem):
             function = function.with_body(structural_map(function.body, (tirx.For, _serial)))
+        function = function.with_body(round_vectors(function.body))
         functions[symbol] = function.with_attr("global_symbol", symbol)
     return Lowered(tvm.IRModule(functions), halves.layout if halves else None)
 

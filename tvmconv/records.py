@@ -20,7 +20,7 @@ from .errors import TvmconvError
 from .problem import Problem
 from .search import Candidate, decisions_of
 from .signature import format_signature, parse_signature
-from .target import Target
+from .target import Target, folder_of
 
 FILE = "records.jsonl"
 Key = tuple[str, str, int]  # signature, algorithm, version
@@ -146,7 +146,7 @@ class Records:
         for record in records:
             by_target.setdefault(record.target, []).append(record)
         for target, new in by_target.items():
-            path = self.folder / target / FILE
+            path = self.folder / folder_of(target) / FILE
             with jsonlines.lock(path):
                 old, malformed = jsonlines.read(path, _parser(target))
                 kept = {record.key: record for record in (*old, *new)}
@@ -157,7 +157,7 @@ class Records:
     def _table(self, folder: Path, target: str) -> dict[str, list[Record]]:
         if (folder, target) not in self._tables:
             table: dict[str, list[Record]] = {}
-            for path in sorted((folder / target).glob("*.jsonl")):
+            for path in sorted((folder / folder_of(target)).glob("*.jsonl")):
                 for record in jsonlines.read(path, _parser(target))[0]:
                     table.setdefault(record.signature, []).append(record)
             self._tables[folder, target] = table

@@ -84,7 +84,7 @@ class Target:
     @property
     def folder(self) -> str:
         """Where a bundle and the tuning logs keep what is for this target."""
-        return self.name
+        return folder_of(self.name)
 
     def tvm(self) -> Any:
         """Return the ``tvm.target.Target``."""
@@ -154,6 +154,11 @@ class CpuTarget(Target):
         if self.disabled:
             config["mattr"] = [f"-{feature}" for feature in self.disabled]
         return tvm.target.Target(config)
+
+
+def folder_of(name: str) -> str:
+    """Return a target's name without what file systems and linkers dislike."""
+    return name.replace(":", "-").replace(",", "-")
 
 
 @cache

@@ -68,7 +68,7 @@ class TrialLog:
     """
 
     def __init__(self, folder: Path, problem: Problem, target: Target, machine: str) -> None:
-        self._path = folder / target.name / "trials" / f"{format_signature(problem)}.jsonl"
+        self._path = folder / target.folder / "trials" / f"{format_signature(problem)}.jsonl"
         self._machine = machine
 
     def read(self, spaces: list[Space]) -> list[Trial]:

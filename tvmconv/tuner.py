@@ -9,13 +9,13 @@ from dataclasses import dataclass
 from math import inf
 
 from .algorithms import check_math
-from .cpu import cpu_features, kernel_threads, model_name
-from .errors import TargetError, TuningError
+from .errors import TuningError
 from .evaluate import Evaluator
 from .problem import Problem
 from .problem_tuner import ProblemTuner, Session, TuneResult
 from .records import Records
 from .target import Target
+from .tuning_machine import check_tunable, tuning_machine
 
 DEFAULT_TRIALS = 64
 # Within a time for all: after so many candidates of one problem without progress, the next has its turn.
@@ -71,7 +71,7 @@ def tune(
     problems
         What to tune.
     target
-        A CPU that this machine can run.
+        A CPU that this machine can run, or a GPU like its first.
     trials
         Candidates to measure for each problem, those of earlier calls included. Absent: 64, or as many as
         `seconds` allows.
@@ -110,18 +110,11 @@ def tune(
     if trials is None and seconds is None:
         trials = DEFAULT_TRIALS
     check_math(math)
-    threads = kernel_threads()
-    # Code for x86-64-v3 is tuned on some CPU that has more than it uses: which one, the records say.
-    machine = f"{model_name()}, {Target.parse('host').name} ({threads} threads)"
-    with Evaluator(jobs=len(os.sched_getaffinity(0)), threads=threads) as evaluator:
-        session = Session(
-            evaluator,
-            check_tunable(Target.parse(target) if isinstance(target, str) else target),
-            Records() if records is None else records,
-            machine,
-            seed,
-            math,
-        )
+    target = check_tunable(Target.parse(target) if isinstance(target, str) else target)
+    machine = tuning_machine(target)
+    records = Records() if records is None else records
+    with Evaluator(len(os.sched_getaffinity(0)), machine.threads, measure=machine.measure) as evaluator:
+        session = Session(evaluator, target, records, machine.label, seed, math)
         return tune_all(session, [p for p in problems if not p.is_empty], trials, seconds, progress)
 
 
@@ -193,22 +186,6 @@ class _Clock:
             elapsed=now - self._start,
             remaining=_finite(max(remaining, 0.0)),
         )
-
-
-def check_tunable(target: Target) -> Target:
-    """Return `target`.
-
-    Raises
-    ------
-    TargetError
-        If this machine cannot run its code.
-    """
-    missing = sorted(set(target.features) - cpu_features())
-    if missing:
-        raise TargetError(
-            f"target {target.name} cannot be tuned on this machine, whose CPU lacks {', '.join(missing)}; tune it on one that has them"
-        )
-    return target
 
 
 def _finite(value: float) -> float | None:

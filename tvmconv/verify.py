@@ -12,12 +12,15 @@ import numpy.typing as npt
 
 from . import reference
 from .bundle import Bundle, Entry, read_bundle
+from .cuda import survey
+from .cuda_kernel import CudaKernel
+from .cuda_memory import DeviceArray
 from .errors import TvmconvError
 from .fills import Arrays, exact_case, numpy_dtype, random_fill
 from .kernel import Kernel
 from .measure import difference, inaccuracy, relative_error
 from .sandbox import Sandbox
-from .selection import obstacle, runnable
+from .selection import code_for, obstacle, runnable
 from .signature import parse_signature
 
 # A kernel that takes this much longer than the reference hangs.
@@ -118,28 +121,36 @@ def check_kernel(check: Check) -> Answer:
 
     The outputs are compared with the reference.
     """
-    kernel = Kernel(check.bundle, check.entry)
-    problem, numerical_class = kernel.problem, check.entry.numerical_class
+    problem, numerical_class = parse_signature(check.entry.signature), check.entry.numerical_class
     arrays, expected = exact_case(problem)
-    wrong = difference(_call(kernel, arrays, arrays.filter, expected), expected, numerical_class, problem.dtype)
-    if not wrong:
-        output = _call(kernel, arrays, kernel.pack(arrays.filter), expected)
+    wrong = difference(_call(check, arrays, expected), expected, numerical_class, problem.dtype)
+    if not wrong and check.bundle.targets[check.entry.target].kind == "cpu":
+        output = _call(check, arrays, expected, packed=True)
         wrong = difference(output, expected, numerical_class, problem.dtype)
         wrong = wrong and f"with the filter packed ahead, {wrong}"
     if wrong or numerical_class == "exact":
         return Answer("exact", 0.0, wrong)
     arrays = random_fill(problem)
     expected = reference.compute(problem, *arrays)
-    output = _call(kernel, arrays, arrays.filter, np.empty(problem.output_shape, numpy_dtype(problem.dtype)))
+    output = _call(check, arrays, np.empty(problem.output_shape, numpy_dtype(problem.dtype)))
     wrong = inaccuracy(output, expected, numerical_class, problem.dtype)
     return Answer("relative_l2", relative_error(output, expected), wrong)
 
 
-def _call(kernel: Kernel, arrays: Arrays, filter: Any, like: npt.NDArray[Any]) -> npt.NDArray[Any]:
+def _call(check: Check, arrays: Arrays, like: npt.NDArray[Any], *, packed: bool = False) -> npt.NDArray[Any]:
+    """Return what the kernel computes, on the CPU or on the first GPU that runs its code."""
     # What a kernel fails to write shows: it stays not a number.
     output = np.full_like(like, np.nan)
-    kernel(arrays.data, filter, arrays.bias, out=output)
-    return output
+    target = check.bundle.targets[check.entry.target]
+    if target.kind == "cpu":
+        kernel = Kernel(check.bundle, check.entry)
+        kernel(arrays.data, kernel.pack(arrays.filter) if packed else arrays.filter, arrays.bias, out=output)
+        return output
+    index = next(gpu.index for gpu in survey().gpus if code_for(target, gpu) is not None)
+    data, filter_, bias = (None if array is None else DeviceArray.of(array, index) for array in arrays)
+    on_gpu = DeviceArray.of(output, index)
+    CudaKernel(check.bundle, check.entry)(data, filter_, bias, out=on_gpu)
+    return on_gpu.numpy()
 
 
 def _status(bundle: Bundle, entry: Entry, sandbox: Sandbox[Check, Answer]) -> tuple[str, str]:

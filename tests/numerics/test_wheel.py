@@ -67,7 +67,7 @@ def test_the_wheel_has_every_file_of_the_packages(wheel: Path) -> None:
     names = set(zipfile.ZipFile(wheel).namelist())
     for folder, installed in (("tvmconv", "tvmconv"), ("schedules", "tvmconv/schedules"), ("tuning_logs", "tvmconv/tuning_logs")):  # fmt: skip
         for path in (ROOT / folder).rglob("*"):
-            if path.suffix in (".py", ".c", ".jsonl", ".typed"):
+            if path.suffix in (".py", ".c", ".h", ".cuh", ".jsonl", ".typed"):
                 assert f"{installed}/{path.relative_to(ROOT / folder)}" in names
     assert any(name.endswith("/licenses/LICENSE") for name in names)
     assert not any(name.startswith(("tests/", "benchmarks/")) for name in names)

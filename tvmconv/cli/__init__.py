@@ -16,6 +16,7 @@ from typing import TextIO
 
 from .. import __version__
 from ..errors import (
+    CudaError,
     KernelNotFoundError,
     MissingExtraError,
     ToolchainError,
@@ -106,6 +107,6 @@ def _show_warnings(command: str) -> None:
 def _exit_code(error: Exception) -> int:
     if isinstance(error, (KernelNotFoundError, VerificationError)):
         return NO
-    if isinstance(error, (MissingExtraError, ToolchainError, UnsupportedMachineError)):
+    if isinstance(error, (CudaError, MissingExtraError, ToolchainError, UnsupportedMachineError)):
         return CANNOT
     return BAD_INPUT

@@ -57,7 +57,7 @@ def run(arguments: argparse.Namespace) -> int:
             {
                 "threads": threads,
                 "peak": limits and asdict(limits),
-                "kernels": [{**asdict(row), "peak_share": limits and _share(row, limits)} for row in rows],
+                "kernels": [{**asdict(row), "peak_share": _share(row, limits)} for row in rows],
             }
         )
         return 0
@@ -84,12 +84,14 @@ def run(arguments: argparse.Namespace) -> int:
     return 0
 
 
-def _share(row: Row, limits: Peak) -> float:
+def _share(row: Row, limits: Peak | None) -> float | None:
+    if limits is None or row.kind != "cpu":
+        return None
     return row.flops / row.timing.median / limits.flops
 
 
 def _cells(row: Row, limits: Peak | None) -> list[Any]:
-    seconds = row.timing.median
+    seconds, share = row.timing.median, _share(row, limits)
     return [
         row.signature,
         row.target,
@@ -99,6 +101,6 @@ def _cells(row: Row, limits: Peak | None) -> list[Any]:
         f"{row.timing.least * 1e6:.1f}",
         f"{row.packed.median * 1e6:.1f}" if row.packed else "-",
         f"{row.flops / seconds / 1e9:.1f}",
-        f"{100 * _share(row, limits):.1f}" if limits else "-",
+        "-" if share is None else f"{100 * share:.1f}",
         f"{row.nbytes / seconds / 1e9:.1f}",
     ]

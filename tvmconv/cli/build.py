@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 from .output import progress_bar
 from .parsing import add_command, add_math, add_sources, positive, positive_seconds, read_sources, whole
-from .tune import progress_line
+from .tune import peak_of, progress_line
 
 if TYPE_CHECKING:
     from ..problem import Problem
@@ -79,11 +79,8 @@ def run(arguments: argparse.Namespace) -> int:
 
 def _tune(problems: list[Problem], targets: list[str], trials: int, seconds: float | None, math: str) -> None:
     from ..builder import parse_targets, tune_for
-    from ..cpu import kernel_threads
-    from ..peak import measure
     from ..records import Records
 
     parsed = parse_targets(targets)
-    peak = measure(kernel_threads())
-    with progress_line(peak.flops if peak else None) as progress:
+    with progress_line(peak_of(targets)) as progress:
         tune_for(parsed, problems, trials, seconds, Records(), math, progress)

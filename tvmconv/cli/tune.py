@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import argparse
 import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from importlib.util import find_spec
 from typing import TYPE_CHECKING, Any
@@ -57,8 +57,8 @@ def add_parser(subparsers: Subparsers) -> None:
     parser.add_argument(
         "--target",
         default="host",
-        metavar="CPU",
-        help="host (default), or an LLVM CPU name whose code this machine can run",
+        metavar="TARGET",
+        help="host (default), an LLVM CPU name whose code this machine can run, or a GPU like its first: cuda:sm_90",
     )
     parser.add_argument("--seed", type=whole, default=0, metavar="N", help="of the random choices (default: 0)")
     add_math(parser)
@@ -74,15 +74,12 @@ def run(arguments: argparse.Namespace) -> int:
     """Tune; print a line for each problem. Returns 1 if no schedule of one of them works."""
     if find_spec("tvm") is None:
         raise missing_extra("compile", "tvm")
-    from ..cpu import kernel_threads
-    from ..peak import measure
     from ..records import Records
     from ..tuner import tune
 
     problems = read_sources(arguments)
     # Measured first, while this process has the machine for itself.
-    peak = measure(kernel_threads())
-    peak_flops = peak.flops if peak else None
+    peak_flops = peak_of([arguments.target])
     with progress_line(peak_flops) as progress:
         results = tune(
             problems,
@@ -99,6 +96,17 @@ def run(arguments: argparse.Namespace) -> int:
     else:
         print_table(HEADER, [_row(_facts(result, peak_flops)) for result in results])
     return int(any(result.record is None for result in results))
+
+
+def peak_of(targets: Sequence[str]) -> float | None:
+    """Return the peak of the CPU in f32 operations a second; None where it is unknown, or a target is no CPU."""
+    from ..cpu import kernel_threads
+    from ..peak import measure
+
+    if any(target.startswith("cuda") for target in targets):
+        return None
+    peak = measure(kernel_threads())
+    return peak.flops if peak else None
 
 
 def _facts(result: TuneResult, peak: float | None) -> dict[str, Any]:

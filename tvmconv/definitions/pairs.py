@@ -9,6 +9,8 @@ from tvm import tirx
 
 from ..problem import Problem
 
+ROUND = "tvmconv_round_bf16"
+
 
 def reads_pairs(problem: Problem) -> bool:
     """Whether data already consists of pairs: channels lie together, an even number in each group."""
@@ -31,3 +33,8 @@ def multiply_pairs(a: Any, b: Any) -> Any:
         return tirx.reinterpret("float32", bits)
 
     return f32(a << sixteen) * f32(b << sixteen) + f32(a & high) * f32(b & high)
+
+
+def round_pair(value: Any) -> Any:
+    """Return f32 `value` rounded to bf16's bits, as a call that lowering makes an instruction (tvmconv/rounding.py)."""
+    return tirx.call_pure_extern("uint16", ROUND, value)

@@ -27,7 +27,7 @@ from tvm import te, tirx
 from ..checks import LARGEST
 from ..errors import InvalidProblemError
 from ..problem import Problem
-from .pairs import multiply_pairs, pair, reads_pairs
+from .pairs import multiply_pairs, pair, reads_pairs, round_pair
 from .shapes import LEAST_SKIPPED
 from .types import kernel_dtype, narrow, widen
 
@@ -231,7 +231,7 @@ def express(window: Window, data: te.Tensor, weights: te.Tensor, bias: te.Tensor
         value = acc(*indices)
         if bias is not None:
             value = value + widen(bias[indices[1] * window.outputs + indices[-1]], dtype)
-        return narrow(value, dtype)
+        return round_pair(value) if window.packed == 2 else narrow(value, dtype)
 
     outputs = tuple(axis.outputs for axis in window.axes)
     shape = (window.problem.batch, window.groups, *phases, *outputs, window.outputs)

@@ -259,3 +259,12 @@ __attribute__((visibility("default"))) int __tvm_ffi_tvmconv_kernel(void* self, 
   if (pushed) cuCtxPopCurrent_v2(&popped);
   return status;
 }
+
+/* How many bytes of device memory the workspace argument must point to. */
+__attribute__((visibility("default"))) int __tvm_ffi_tvmconv_workspace_bytes(void* self, const TVMFFIAny* args,
+                                                                             int32_t num_args, TVMFFIAny* result) {
+  (void)self, (void)args, (void)num_args;
+  result->type_index = kTVMFFIInt;
+  result->v_int64 = (int64_t)tvmconv_workspace_bytes;
+  return 0;
+}

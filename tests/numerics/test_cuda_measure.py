@@ -1,0 +1,112 @@
+"""Tuning, verifying and timing on a GPU that is none: the driver is a fake, kernels run on the host. Times mean nothing."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from fake_candidates import MACHINE
+from fake_cuda import SIGNATURE, Array, compile_driver, compile_kernel, machine_with, write_cuda_bundle
+
+from tvmconv import fills
+from tvmconv.bench import bench
+from tvmconv.cuda_measure import measure
+from tvmconv.cuda_memory import DeviceArray
+from tvmconv.errors import ReplayError, TargetError
+from tvmconv.evaluate import Evaluator
+from tvmconv.problem_tuner import Session
+from tvmconv.records import Records
+from tvmconv.search import Sketch, Space
+from tvmconv.signature import parse_signature
+from tvmconv.target import Target
+from tvmconv.tasks import Compile, Describe
+from tvmconv.tuner import tune, tune_all
+from tvmconv.tuning_machine import tuning_machine
+from tvmconv.verify import verify
+
+PROBLEM = parse_signature(SIGNATURE)
+TARGET = Target.parse("cuda:sm_80,sm_90")
+RIGHT, WRONG, CRASHES, FAILS = range(4)
+SPACE = Space("cuda_direct", 1, "exact", (Sketch(((RIGHT, WRONG, CRASHES, FAILS), (0, 1)), (RIGHT, 0)),))
+
+
+@pytest.fixture
+def machine(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Any]:
+    """A machine with a fake GPU, in this process and in those it starts."""
+    path = compile_driver(tmp_path)
+    monkeypatch.setenv("LD_LIBRARY_PATH", os.pathsep.join([str(tmp_path), os.environ.get("LD_LIBRARY_PATH", "")]))
+    with machine_with(path) as driver:
+        yield driver
+
+
+def work(task: Describe | Compile) -> Any:
+    """Stand in for `tvmconv.replay.work`."""
+    if isinstance(task, Describe):
+        return [SPACE]
+    kind, _ = task.candidate.decisions
+    if kind == FAILS:
+        raise ReplayError("this one does not compile")
+    compile_kernel(Path(task.path), f"-DWRONG={int(kind == WRONG)}", f"-DBIAS={int(kind == CRASHES)}")
+
+
+def test_tuning(machine: Any, tmp_path: Path) -> None:
+    records = Records(tmp_path / "records")
+    with Evaluator(jobs=2, threads=1, work=work, measure=measure) as evaluator:
+        session = Session(evaluator, TARGET, records, MACHINE, 0)
+        with pytest.warns(UserWarning, match="is rejected"):
+            (result,) = tune_all(session, [PROBLEM], 8, None, None)
+    assert result.trials == 8 and result.record is not None and result.record.decisions[0] == RIGHT
+    states = sorted((trial.status, trial.candidate.decisions[0]) for trial in result.failures)
+    # A kernel that the launcher refuses ends the process as one that the GPU does not survive would.
+    assert states == sorted([("wrong", WRONG), ("crashed", CRASHES), ("failed", FAILS)] * 2)
+    folder = tmp_path / "records" / "cuda-sm_80-sm_90"
+    assert (folder / "records.jsonl").is_file() and (folder / "trials" / f"{SIGNATURE}.jsonl").is_file()
+    assert Records(tmp_path / "records").best(PROBLEM, TARGET) == result.record
+
+
+def test_the_label_names_the_card(machine: Any) -> None:
+    assert tuning_machine(TARGET).label == "Fake 0 (sm_90, driver for CUDA 13.0)"
+
+
+@pytest.mark.parametrize(
+    ("architectures", "why"), [(None, "no NVIDIA driver"), ("75", r"cuda:0 \(Fake 0, sm_75\) is older than the code")]
+)
+def test_tuning_needs_a_gpu(tmp_path: Path, architectures: str | None, why: str) -> None:
+    driver = compile_driver(tmp_path, architectures) if architectures else tmp_path / "none.so"
+    with (
+        machine_with(driver),
+        pytest.raises(TargetError, match=f"target cuda:sm_80,sm_90 cannot be tuned here: .*{why}"),
+    ):
+        tune([PROBLEM], TARGET, trials=1, records=Records(tmp_path))
+
+
+def test_verify_and_bench(machine: Any, tmp_path: Path) -> None:
+    bundle = write_cuda_bundle(tmp_path / "bundle", "cuda:sm_90", workspace_bytes=64)
+    assert [verdict.status for verdict in verify(bundle)] == ["right"]
+    (row,) = bench(bundle, seconds=0.001)
+    assert row.kind == "cuda" and row.timing.median > 0
+
+
+def test_verify_tells_a_wrong_kernel(machine: Any, tmp_path: Path) -> None:
+    bundle = write_cuda_bundle(tmp_path / "bundle", "cuda:sm_90", macros=("-DWRONG=1",))
+    (verdict,) = verify(bundle)
+    assert verdict.status == "wrong" and "outputs differ" in verdict.detail
+
+
+@pytest.mark.parametrize("dtype", ["f32", "f16", "bf16"])
+def test_device_arrays(machine: Any, dtype: str) -> None:
+    import tvm_ffi
+
+    content = np.arange(24).reshape(2, 3, 4).astype(fills.numpy_dtype(dtype))
+    array = DeviceArray.of(content)
+    assert (array.numpy() == content).all()
+    tensor = tvm_ffi.from_dlpack(array)
+    assert tuple(tensor.shape) == (2, 3, 4) and tensor.data_ptr() == array.address
+    assert str(tensor.dtype) == content.dtype.name and tensor.is_contiguous()
+    array.fill(0xFF)
+    assert np.isnan(array.numpy().astype(np.float32)).all()
+    assert Array(content).__dlpack_device__() == array.__dlpack_device__()
