@@ -9,6 +9,7 @@ as all threads' together, so that neighbouring threads read neighbouring vectors
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
 from math import gcd
 
 from tvm.s_tir import Schedule
@@ -47,7 +48,8 @@ def _arrangements(windows: Sequence[Gemm], target: CudaTarget) -> list[FmaTile]:
     def cycles(tile: FmaTile) -> float:
         return sum(tile.cycles(window.extents, target) for window in windows)
 
-    others = [tile for tile in fma_tiles(own.dtype, target) if tile != own and _divides(tile, windows)]
+    others = [replace(tile, splits=own.splits) for tile in fma_tiles(own.dtype, target) if _divides(tile, windows)]
+    others = [tile for tile in others if tile != own]
     return [own, *sorted(others, key=cycles)[: ARRANGEMENTS - 1]]
 
 
@@ -90,18 +92,31 @@ def _schedule(sch: Schedule, gemm: Gemm, tile: FmaTile, target: CudaTarget) -> N
     sch.annotate(k, STAGES, choose(sch, stages, tile.stages))
 
     sch.compute_inline(tiled)
-    sch.reverse_compute_at(out, thread, preserve_unit_loops=True)
+    together = vector_m if gemm.out_by_rows else vector_n
+    if tile.splits > 1:
+        part = sch.get_sblock(f"part{i}")
+        sch.reverse_compute_at(part, thread, preserve_unit_loops=True)
+        _store(sch, part, together)
+    else:
+        sch.reverse_compute_at(out, thread, preserve_unit_loops=True)
     *_, om, on = sch.get_loops(out)
     if gemm.out_by_rows:
         sch.reorder(on, om)
-    together, last = (vector_m, om) if gemm.out_by_rows else (vector_n, on)
-    _, last = sch.split(last, [None, gcd(together, gemm.out_vector)])
-    for loop in sch.get_loops(out)[4:-1]:
-        sch.unroll(loop)
-    sch.vectorize(last)
+    if tile.splits > 1:
+        cuda_steps.add_parts(sch, out, gemm.out_vector)
+    else:
+        _store(sch, out, gcd(together, gemm.out_vector))
     for loop in (step, k_, m_, n_):
         sch.unroll(loop)
     sch.decompose_reduction(acc, k)
+
+
+def _store(sch: Schedule, block: SBlockRV, vector: int) -> None:
+    """Store a thread's sums by vectors."""
+    _, last = sch.split(sch.get_loops(block)[-1], [None, vector])
+    for loop in sch.get_loops(block)[4:-1]:
+        sch.unroll(loop)
+    sch.vectorize(last)
 
 
 def _share(sch: Schedule, block: SBlockRV, threads: int, vector: int) -> None:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from tvm.s_tir import Schedule
-from tvm.s_tir.schedule import LoopRV
+from tvm.s_tir.schedule import LoopRV, SBlockRV
 
 from .cpu_steps import has_block
 
@@ -11,6 +11,8 @@ from .cpu_steps import has_block
 THREADS = 256
 # Of the GPUs that kernels are for: 108 of an A100, 132 of an H100.
 MULTIPROCESSORS = 108
+# Threads of a block that adds parts; with vectors of 8 they divide the least tile, 512 outputs.
+ADDERS = 64
 
 
 def bind(sch: Schedule, loop: LoopRV, threads: int = THREADS) -> LoopRV:
@@ -25,3 +27,13 @@ def fill(sch: Schedule) -> None:
     """Fill the output with the bias where the definition does, an element a thread."""
     if has_block(sch, "fill"):
         bind(sch, sch.fuse(*sch.get_loops(sch.get_sblock("fill"))))
+
+
+def add_parts(sch: Schedule, out: SBlockRV, vector: int) -> None:
+    """Add the parts of a split depth: a vector of outputs a thread."""
+    *outer, inner = sch.get_loops(out)
+    inner, lane = sch.split(inner, [None, vector])
+    block, thread = sch.split(sch.fuse(*outer, inner), [None, ADDERS])
+    sch.bind(block, "blockIdx.x")
+    sch.bind(thread, "threadIdx.x")
+    sch.vectorize(lane)

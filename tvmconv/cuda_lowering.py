@@ -164,6 +164,7 @@ def _lower(mod: tvm.IRModule, definition: Definition, target: CudaTarget) -> tvm
         s_tir.transform.ThreadSync("shared"),
         s_tir.transform.ThreadSync("shared.dyn"),
         _function_pass(pipeline, "tvmconv.Pipeline"),
+        tirx.transform.ConvertSSA(),  # it repeats loops
         _function_pass(fragments, "tvmconv.Fragments"),
         s_tir.transform.InferFragment(),
         s_tir.transform.LowerThreadAllreduce(),

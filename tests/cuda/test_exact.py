@@ -22,6 +22,7 @@ from tvmconv.signature import format_signature, parse_signature
 
 SM_80 = CudaTarget.parse("cuda:sm_80,sm_90")
 PROBLEMS = [
+    "conv2d-n1-i64x6x6-o16x6x6-k3x3-s1x1-d1x1-p1x1_1x1-g1-NXC-XIO-f32-bias",
     "conv2d-n1-i48x13x13-o80x13x13-k3x3-s1x1-d1x1-p1x1_1x1-g1-NXC-XIO-f32-bias",
     "conv2d-n1-i40x14x14-o64x7x7-k1x1-s2x2-d1x1-p0x0_0x0-g1-NXC-XIO-f32",
     "conv2d-n2-i24x9x9-o20x9x9-k3x3-s1x1-d1x1-p1x1_1x1-g1-NCX-OIX-bf16-bias",
@@ -70,7 +71,7 @@ def test_default_and_random_schedules_are_exact(signature: str) -> None:
     check(problem, random_choice(problem, None, len(signature)))
 
 
-@pytest.mark.parametrize("signature", PROBLEMS[4:5] + PROBLEMS[6:7] + PROBLEMS[10:11])
+@pytest.mark.parametrize("signature", PROBLEMS[5:6] + PROBLEMS[7:8] + PROBLEMS[11:12])
 def test_neighbours_share_data(signature: str, monkeypatch: pytest.MonkeyPatch) -> None:
     """Where there are many more outputs than here, which would take long."""
     monkeypatch.setattr(cuda_direct, "ENOUGH_THREADS", 0)

@@ -12,7 +12,7 @@ For example 128 x 128 by 256 threads of 8 x 8: 128 cycles of multiplying, 8 warp
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import product
 from math import ceil
 
@@ -29,6 +29,10 @@ L2_RATE = 40  # bytes a cycle
 OTHER_REGISTERS = 48
 # As for tensor cores: a barrier and the first loads of a step; a block's first tiles and last stores.
 STEP_LATENCY, BLOCK_LATENCY = 80, 1600
+# Starting another launch, some 2 microseconds.
+LAUNCH = 3000
+# A split must leave so many steps that the first tiles' latency does not outweigh them.
+LEAST_STEPS = 8
 # Two for each of a multiprocessor's four schedulers.
 BUSY_WARPS = 8
 
@@ -49,6 +53,8 @@ class FmaTile:
         Of a step: what is in shared memory at a time, but for what is on its way.
     stages
         Steps in shared memory: the one that is multiplied, and those on their way.
+    splits
+        Parts of the depth, each by blocks of its own; another launch adds them.
     """
 
     dtype: str
@@ -106,18 +112,33 @@ class FmaTile:
         loads = (ceil(self.sums_m / VECTOR) + ceil(self.sums_n / VECTOR)) * warps
         multiply = self.rows * self.columns / RATE + loads / 4  # each of 4 schedulers starts one instruction a cycle
         l2 = (self.rows + self.columns) * DTYPE_BYTES[self.dtype] / L2_RATE
-        blocks = extents.batch * ceil(extents.rows / self.rows) * ceil(extents.columns / self.columns)
-        rounds = ceil(blocks / MULTIPROCESSORS[target.architectures[0]])
+        blocks = self.splits * extents.batch * ceil(extents.rows / self.rows) * ceil(extents.columns / self.columns)
+        multiprocessors = MULTIPROCESSORS[target.architectures[0]]
+        rounds = ceil(blocks / multiprocessors)
         resident = min(REGISTERS // (self.threads * self.registers), target.shared_bytes // self.shared_bytes)
         together = min(rounds, max(1, resident))
         busy = min(1.0, 0.5 + 0.5 * together * warps / BUSY_WARPS)
         step = max(multiply, 2 * loads, l2) * self.depth / busy + STEP_LATENCY / together
-        return rounds * (ceil(extents.depth / self.depth) * step + BLOCK_LATENCY / together)
+        steps = ceil(extents.depth / self.depth / self.splits)
+        return rounds * (steps * step + BLOCK_LATENCY / together) + self._adding(extents, multiprocessors)
+
+    def _adding(self, extents: Extents, multiprocessors: int) -> float:
+        """Cycles of adding the parts of a split depth, which are written and read as f32."""
+        if self.splits == 1:
+            return 0.0
+        return LAUNCH + 2 * 4 * self.splits * extents.batch * extents.rows * extents.columns / (
+            L2_RATE * multiprocessors
+        )
 
 
 def best_fma_tile(extents: Extents, dtype: str, target: CudaTarget) -> FmaTile:
     """Return the tile that the model finds best."""
-    return min(fma_tiles(dtype, target), key=lambda tile: tile.cycles(extents, target))
+    candidates = [
+        replace(tile, splits=splits)
+        for tile, splits in product(fma_tiles(dtype, target), (1, 2, 4, 8, 16))
+        if splits == 1 or extents.depth >= splits * LEAST_STEPS * tile.depth
+    ]
+    return min(candidates, key=lambda tile: tile.cycles(extents, target))
 
 
 def fma_tiles(dtype: str, target: CudaTarget) -> Iterator[FmaTile]:

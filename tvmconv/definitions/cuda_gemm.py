@@ -23,9 +23,10 @@ from typing import Any
 
 from tvm import te, tirx
 
+from ..cuda_pipeline import LEAST_ASYNCHRONOUS
 from ..cuda_target import CudaTarget
 from ..problem import DTYPE_BYTES, Problem
-from .cuda_tiles import Extents, best_tile
+from .cuda_tiles import MOST_SUMS, MOST_SUMS_BY_ELEMENTS, Extents, best_tile
 from .cuda_window import CudaWindow, cuda_windows, define_cuda, padded
 from .definition import Definition
 from .types import cuda_dtype
@@ -113,6 +114,12 @@ class Gemm(CudaWindow):
         return min(4, self._vector(self._area)) if in_order and self.problem.op == "convolution" else 1
 
     @property
+    def most_sums(self) -> int:
+        """Fragments of sums that a warp has registers for, beside the elements that cannot be copied asynchronously."""
+        least = DTYPE_BYTES[self.problem.dtype] * min(self.data_vector, self.filter_vector)
+        return MOST_SUMS if least >= LEAST_ASYNCHRONOUS else MOST_SUMS_BY_ELEMENTS
+
+    @property
     def _area(self) -> int:
         return prod(axis.outputs for axis in self.axes)
 
@@ -172,6 +179,9 @@ def define_gemm(problem: Problem, target: CudaTarget) -> Definition:
     """Define a problem by matrix multiplications with the tile that the model finds best for the largest of them."""
     largest = max((extents(window) for window in cuda_windows(problem)), key=lambda each: each.products)
     tile = best_tile(largest, problem.dtype, target)
+    most = min(Gemm(each.problem, each.index, each.axes, tile).most_sums for each in cuda_windows(problem))
+    if tile.sums > most:
+        tile = best_tile(largest, problem.dtype, target, most)
     return define_cuda(problem, express, lambda flat, index, axes: Gemm(flat, index, axes, tile))
 
 

@@ -33,6 +33,8 @@ MULTIPROCESSORS = {80: 108, 86: 72, 89: 142, 90: 132, 100: 148, 120: 170}
 _RATE = {80: 1024, 86: 512, 89: 512, 90: 1280, 100: 1280, 120: 512}
 _SHARED_RATE = 128
 _L2_RATE = 40
+# Memory, likewise: 3.35 TB/s at 1.7 GHz on 132 multiprocessors.
+_MEMORY_RATE = 15
 # A step of the loop over depth: a barrier (about 30 cycles), a load of fragments (30) and the first multiplication (35).
 _STEP_LATENCY = 100
 # A block's first tiles come from memory (about 800 cycles), its last leave by shared memory and stores (about as many).
@@ -43,8 +45,10 @@ _LAUNCH = 3000
 _LEAST_STEPS = 8
 # Blocks of one multiprocessor hide each other's waiting; this many warps keep its four schedulers busy.
 _BUSY_WARPS = 8
+# Fragments of sums that a warp has room for; and where single elements are copied, up to 64 of them by registers.
+MOST_SUMS, MOST_SUMS_BY_ELEMENTS = 16, 8
 # Registers of a thread apart from sums and operands: addresses of what is copied, and of fragments.
-_OTHER_REGISTERS = 64
+_OTHER_REGISTERS = 56
 
 
 @dataclass(frozen=True)
@@ -116,9 +120,13 @@ class Tile:
 
     @property
     def registers(self) -> int:
-        """Registers of a thread: 8 for each sum, 4 for each fragment of an operand, twice as the next are loaded ahead."""
-        sums, operands = self.fragments_m * self.fragments_n, self.fragments_m + self.fragments_n
-        return 8 * sums + 8 * operands + _OTHER_REGISTERS
+        """Registers of a thread: 8 for each sum, 4 for each fragment of an operand (ptxas: 210 with 4 x 4)."""
+        return 8 * self.sums + 4 * (self.fragments_m + self.fragments_n) + _OTHER_REGISTERS
+
+    @property
+    def sums(self) -> int:
+        """Fragments of sums of a warp."""
+        return self.fragments_m * self.fragments_n
 
     def fits(self, target: CudaTarget) -> bool:
         """Whether a block has its registers and shared memory, and every thread a 16-byte vector of each copy."""
@@ -146,7 +154,7 @@ class Tile:
         if self.splits == 1:
             return 0.0
         moved = 2 * 4 * self.splits * extents.batch * extents.rows * extents.columns
-        return _LAUNCH + moved / (_L2_RATE * multiprocessors)
+        return _LAUNCH + moved / (_MEMORY_RATE * multiprocessors)
 
     def _resident(self, target: CudaTarget) -> int:
         """Blocks that one multiprocessor has at a time."""
@@ -154,12 +162,12 @@ class Tile:
         return max(1, min(by_registers, target.shared_bytes // self.shared_bytes))
 
 
-def best_tile(extents: Extents, dtype: str, target: CudaTarget) -> Tile:
-    """Return the tile that the model finds best."""
+def best_tile(extents: Extents, dtype: str, target: CudaTarget, most_sums: int = MOST_SUMS) -> Tile:
+    """Return the tile that the model finds best, with at most so many fragments of sums a warp."""
     candidates = [
         replace(tile, splits=splits)
         for tile, splits in product(tiles(dtype, target), (1, 2, 4, 8, 16))
-        if splits == 1 or extents.depth >= splits * _LEAST_STEPS * tile.depth
+        if tile.sums <= most_sums and (splits == 1 or extents.depth >= splits * _LEAST_STEPS * tile.depth)
     ]
     return min(candidates, key=lambda tile: tile.cycles(extents, target))
 
