@@ -23,7 +23,7 @@ SOURCES = [
 MODULES = [path for path in SOURCES if path.suffix == ".py" and path.is_relative_to(ROOT / "tvmconv")]
 RUN_TIME_HALF = (
     "errors", "problem", "ops", "signature", "cpu", "bundle", "arrays", "kernel", "registry", "reference", "fills",
-    "verify", "bench", "peak",
+    "verify", "bench", "peak", "cuda", "cuda_kernel", "cuda_measure",
 )  # fmt: skip
 README, CONTRIBUTING = ((ROOT / name).read_text() for name in ("README.md", "CONTRIBUTING.md"))
 
