@@ -294,10 +294,12 @@ def data_reader(window: Window, data: te.Tensor, skips_rows: bool = False) -> Ca
     if not window.stages_data:
         return lambda n, *at: data(n, *at)
     lowest, extents = _copied(window)
+    # Along an axis with one tap, a stride leaves out what lies between.
+    gaps = [axis.step if axis.taps == axis.phases == 1 else 1 for axis in axes]
 
     def padded(n: Expr, *indices: Expr) -> Expr:
         spatial, rest = indices[: len(axes)], indices[len(axes) :]
-        x = [index + low for index, low in zip(spatial, lowest, strict=True)]
+        x = [index * gap + low for index, gap, low in zip(spatial, gaps, lowest, strict=True)]
         source = rest[0]
         if window.expands:
             source = rest[1] // (problem.out_channels // problem.groups) * window.channels + rest[0]
@@ -322,9 +324,15 @@ def data_reader(window: Window, data: te.Tensor, skips_rows: bool = False) -> Ca
         return pair(lambda which: load(g * per_group + c + which), c, per_group)
 
     last = (window.channels, window.padded_outputs) if window.expands else (window.pixel,)
-    shape = within_reach((problem.batch, *extents, *last), "the copy of data")
+    held = [-(-extent // gap) for extent, gap in zip(extents, gaps, strict=True)]
+    shape = within_reach((problem.batch, *held, *last), "the copy of data")
     pad = te.compute(shape, padded, name=f"data_pad{window.index}")
-    return lambda n, *at: pad(n, *(x - low for x, low in zip(at, lowest, strict=False)), *at[len(axes) :])
+
+    def at(n: Expr, *indices: Expr) -> Expr:
+        spatial = [(x - low) // gap for x, low, gap in zip(indices, lowest, gaps, strict=False)]
+        return pad(n, *spatial, *indices[len(axes) :])
+
+    return at
 
 
 def _inside(axis: Axis, x: Expr, lowest: int, extent: int) -> list[Expr]:
