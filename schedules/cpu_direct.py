@@ -7,6 +7,8 @@ and each step of the reduction multiplies every pixel of the tile, broadcast, wi
 
 from __future__ import annotations
 
+from math import prod
+
 from tvm.s_tir import Schedule
 
 from tvmconv.definitions.definition import Definition
@@ -14,7 +16,7 @@ from tvmconv.definitions.window import Window
 from tvmconv.target import CpuTarget
 
 from . import cpu_steps as steps
-from .cpu_model import divisors, task_cycles, vector_counts, widths
+from .cpu_model import L2_BYTES, divisors, task_cycles, vector_counts, widths
 from .x86_dot import tensorize_dot
 
 
@@ -24,6 +26,60 @@ def space(sch: Schedule, definition: Definition, target: CpuTarget) -> list[Sche
 
 
 def _schedule(sch: Schedule, window: Window, vectors: int, target: CpuTarget) -> None:
+    if _is_deep(window, vectors):
+        _tap_by_tap(sch, window, vectors, target)
+    else:
+        _whole_sums(sch, window, vectors, target)
+
+
+def _is_deep(window: Window, vectors: int) -> bool:
+    """Whether the filter of a tile's channels leaves the second level cache before the next tile uses it.
+
+    One tap's stays. Sums in memory are worth it where 8 rows or more use the filter.
+    """
+    one_tap = 4 * window.channels * vectors * window.lanes
+    taps = prod(axis.taps for axis in window.axes)
+    rows = prod(axis.outputs for axis in window.axes[:-1])
+    simple = window.packed == 1 and len(window.axes) > 1 and all(axis.phases == 1 for axis in window.axes)
+    return simple and one_tap <= L2_BYTES < one_tap * taps / 2 and rows >= 8
+
+
+def _tap_by_tap(sch: Schedule, window: Window, vectors: int, target: CpuTarget) -> None:
+    """A task is some of the output channels: for a few of them at a time, all rows of one tap, then of the next."""
+    i, lanes, rank = window.index, window.lanes, len(window.axes)
+    tiles = widths(window, vectors, target)[:4]
+    chunks = divisors(window.padded_outputs // (lanes * vectors), 16)
+    unrolls = divisors(window.channels, 4)
+
+    acc = sch.get_sblock(f"acc{i}")
+    tap = sch.fuse(*sch.get_loops(acc)[3 + 2 * rank : -1])
+    part = sch.rfactor(tap, 0)
+    sch.set_scope(part, 0, "local")
+    n, g, *loops, o, tap = sch.get_loops(acc)
+    phases, spatial = loops[:rank], loops[rank:]
+    chunk, block, vector, lane = sch.split(o, [steps.choose(sch, chunks, chunks[-1]), None, vectors, lanes])
+    tile, x = sch.split(spatial[-1], [None, steps.choose(sch, tiles, tiles[0])])
+    sch.reorder(n, g, chunk, *phases, block, tap, *spatial[:-1], tile, x, vector, lane)
+    task = sch.fuse(n, g, chunk)
+    sch.parallel(task)
+
+    sch.compute_at(part, tile, preserve_unit_loops=True)
+    *_, sx, so, c = sch.get_loops(part)
+    step, unrolled = sch.split(c, [None, steps.choose(sch, unrolls, unrolls[-1])])
+    part_vector, part_lane = sch.split(so, [vectors, lanes])
+    sch.reorder(step, unrolled, sx, part_vector, part_lane)
+    steps.stage_filter(sch, window)
+    steps.stage_data(sch, window, None, target)
+    steps.store(sch, window, block, vectors)
+    for loop in (unrolled, sx, part_vector, x, vector):
+        sch.unroll(loop)
+    sch.vectorize(lane)
+    sch.vectorize(part_lane)
+    sch.decompose_reduction(part, step)
+    sch.decompose_reduction(acc, tap)
+
+
+def _whole_sums(sch: Schedule, window: Window, vectors: int, target: CpuTarget) -> None:
     i, lanes, rank = window.index, window.lanes, len(window.axes)
     tiles = widths(window, vectors, target)[:4]
     chunks = divisors(window.padded_outputs // (lanes * vectors), 16)

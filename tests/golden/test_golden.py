@@ -21,6 +21,7 @@ FILES = Path(__file__).parent / "files"
 CASES = {
     "direct": "conv2d-n1-i64x56x56-o64x56x56-k3x3-s1x1-d1x1-p1x1_1x1-g1-NXC-XIO-f32-bias",
     "pointwise": "conv2d-n2-i256x14x14-o64x14x14-k1x1-s1x1-d1x1-p0x0_0x0-g1-NXC-XIO-f32",
+    "deep": "conv2d-n1-i2048x21x21-o256x21x21-k3x3-s1x1-d12x12-p12x12_12x12-g1-NXC-XIO-f32",
     "strided_crowded": "conv2d-n1-i512x28x28-o1024x14x14-k1x1-s2x2-d1x1-p0x0_0x0-g1-NXC-XIO-f32",
     "planar_copied": "conv2d-n1-i16x20x20-o48x20x20-k3x3-s1x1-d1x1-p1x1_1x1-g1-NCX-OIX-f32",
     "planar_pointwise": "conv2d-n1-i64x28x28-o32x28x28-k1x1-s1x1-d1x1-p0x0_0x0-g1-NCX-OIX-f32",
@@ -75,7 +76,7 @@ def test_default_is_parallel_vectorized_and_tiled(name: str, target: str) -> Non
     # The tiniest problems are done before a second thread has started.
     assert ("T.parallel" in text) == (not is_tiny(parse_signature(CASES[name])))
     assert "T.vectorized" in text
-    accumulators = re.search(r"acc0?_local = T\.alloc_local\(\(([\d, ]+)\)", text)
+    accumulators = re.search(r"acc0?(?:_rf)?_local = T\.alloc_local\(\(([\d, ]+)\)", text)
     assert accumulators, "the sum is not kept in registers"
     *outer, lanes = map(int, accumulators[1].split(","))
     x = prod(outer)
