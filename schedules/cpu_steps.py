@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 
 from tvm.s_tir import Schedule
-from tvm.s_tir.schedule import LoopRV
+from tvm.s_tir.schedule import LoopRV, SBlockRV
 from tvm.tirx import Var
 
 from tvmconv.definitions.definition import Definition
@@ -101,10 +101,14 @@ def stage_data(sch: Schedule, window: Window, task: LoopRV | None, target: CpuTa
     else:
         n, x, *_ = sch.get_loops(block)
         sch.parallel(sch.fuse(n, x))
-    if pixel_stride(window) % L1_WAY_BYTES == 0 and not window.expands:
-        # Pixels would share a set of the first level cache: a line more between them puts them into others.
-        sch.storage_align(block, 0, axis=-2, factor=window.pixel, offset=LINE_FLOATS)
+    spread_pixels(sch, block, window)
     vectorize_last(sch, sch.get_loops(block)[-1], target.vector_bits // 32)
+
+
+def spread_pixels(sch: Schedule, block: SBlockRV, window: Window) -> None:
+    """Put a line between the pixels of a copy of data where they would share a set of the first level cache."""
+    if pixel_stride(window) % L1_WAY_BYTES == 0 and not window.expands:
+        sch.storage_align(block, 0, axis=-2, factor=window.pixel, offset=LINE_FLOATS)
 
 
 def store(sch: Schedule, window: Window, tile: LoopRV, vectors: int) -> None:

@@ -239,6 +239,7 @@ def _data(sch: Schedule, tiles: Tiles, task: LoopRV | None, target: CpuTarget) -
     else:
         n, z, y, *_ = sch.get_loops(pad)
         sch.parallel(sch.fuse(n, z, y))
+        steps.spread_pixels(sch, pad, tiles)
     steps.vectorize_last(sch, sch.get_loops(pad)[-1], full)
 
 
