@@ -61,35 +61,21 @@ static int parallel_barrier(int task_id, ParallelGroupEnv* env) {
   return 0;
 }
 
-/* Workspaces that this thread holds. */
-static __thread int held_workspaces = 0;
-
-/* malloc keeps freed blocks of up to 32 MiB for the next call, so a repeated call touches no fresh page; an aligned
- * block it would not keep.
- * A workspace starts where no other one of its thread does, modulo 4096: at k*25 lines of 64 bytes, whose first 64
- * multiples differ and lie far apart. A load from one workspace that seems to follow a store to another, because the
- * last 12 bits of their addresses agree, waits for it: left to malloc's placement, a Winograd kernel took twice as
- * long in one process of ten. */
-enum { PAGE = 4096, STEP = 25 * 64 };
-
+/* malloc keeps freed blocks of up to 32 MiB for the next call, so a repeated call touches no fresh page. (Not so with
+ * an alignment of a page: then half of a Winograd kernel's time went to page faults.) */
 static void* alloc_workspace(int device_type, int device_id, uint64_t nbytes, int code_hint, int bits_hint) {
   (void)device_type, (void)device_id, (void)code_hint, (void)bits_hint;
-  void* block = malloc(nbytes + 2 * PAGE);
-  if (block == NULL) {
+  void* block = NULL;
+  if (posix_memalign(&block, 64, nbytes ? nbytes : 1) != 0) {
     TVMFFIErrorSetRaisedFromCStr("MemoryError", "there is no memory for the kernel's workspace");
     return NULL;
   }
-  /* The start of the block is kept in the line before the workspace. */
-  uintptr_t page = ((uintptr_t)block + 64 + PAGE - 1) / PAGE * PAGE;
-  void** workspace = (void**)(page + (uint64_t)held_workspaces++ * STEP % PAGE);
-  workspace[-1] = block;
-  return workspace;
+  return block;
 }
 
-static int free_workspace(int device_type, int device_id, void* workspace) {
+static int free_workspace(int device_type, int device_id, void* block) {
   (void)device_type, (void)device_id;
-  --held_workspaces;
-  free(((void**)workspace)[-1]);
+  free(block);
   return 0;
 }
 
