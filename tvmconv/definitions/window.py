@@ -5,7 +5,7 @@ with the same number of taps, so that nothing is ever multiplied by an inserted 
 Each window is the same five stages, whatever the layouts and types:
 
     data_pad     data widened to f32, zero-padded, channel-last   (absent when data can be read in place)
-    filter_pack  filter widened to f32, [group, o / lanes, taps, c, o % lanes]     (absent likewise)
+    filter_pack  filter widened to f32, [group, o / block, taps, c, o % block]     (absent likewise)
     acc          the sum, f32
     tile         acc copied out of registers                      (only where the store is not by whole vectors)
     out          bias added, rounded once to the output type
@@ -32,6 +32,7 @@ from .shapes import LEAST_SKIPPED
 from .types import kernel_dtype, narrow, widen
 
 Expr = Any  # an int or a tirx expression
+TOGETHER = 4  # vectors of the filter: more than most tiles have
 
 
 @dataclass(frozen=True)
@@ -150,8 +151,13 @@ class Window:
         fastest_is_lane = self.problem.filter_format == "XIO" and (
             self.problem.op == "convolution" or (self.across and not self.expands)
         )
-        widened = self.ahead and self.problem.dtype != "f32"
-        return not fastest_is_lane or self.padded_outputs != self.outputs or self.packed == 2 or widened
+        return not fastest_is_lane or self.padded_outputs != self.outputs or self.packed == 2 or self.ahead
+
+    @property
+    def filter_block(self) -> int:
+        """Output channels that lie together in the copy of the filter: vectors of a tile are then one stream of lines."""
+        vectors = self.padded_outputs // self.lanes
+        return self.lanes * max(v for v in range(1, TOGETHER + 1) if vectors % v == 0)
 
     @property
     def stores_vectors(self) -> bool:
@@ -365,19 +371,19 @@ def filter_element(window: Window, weights: te.Tensor) -> Callable[..., Expr]:
 
 
 def _filter(window: Window, weights: te.Tensor) -> Callable[..., Expr]:
-    axes, lanes, element = window.axes, window.lanes, filter_element(window, weights)
+    axes, together, element = window.axes, window.filter_block, filter_element(window, weights)
     if not window.stages_filter:
         return element
 
     def packed(g: Expr, block: Expr, *indices: Expr) -> Expr:
         p, k = indices[: len(axes)], indices[len(axes) : -2]
-        o = block * lanes + indices[-1]
+        o = block * together + indices[-1]
         value = element(g, p, k, indices[-2], o)
         if window.padded_outputs == window.outputs:
             return value
         return tirx.if_then_else(o < window.outputs, value, tirx.const(0, window.element_type))
 
     phases, taps = [axis.phases for axis in axes], [axis.taps for axis in axes]
-    shape = (window.groups, window.padded_outputs // lanes, *phases, *taps, window.channels, lanes)
+    shape = (window.groups, window.padded_outputs // together, *phases, *taps, window.channels, together)
     pack = te.compute(within_reach(shape, "the copy of the filter"), packed, name=f"filter_pack{window.index}")
-    return lambda g, p, k, c, o: pack(g, o // lanes, *p, *k, c, o % lanes)
+    return lambda g, p, k, c, o: pack(g, o // together, *p, *k, c, o % together)
