@@ -16,6 +16,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import replace
+from functools import partial
 from itertools import product
 
 from tvm.s_tir import Schedule
@@ -37,15 +38,8 @@ PART_VECTOR = 4  # f32 in 16 bytes
 
 def space(sch: Schedule, definition: Definition, target: CudaTarget) -> list[Schedule]:
     """Return one schedule for each of the best arrangements of warps, the default first."""
-    windows: list[Gemm] = definition.windows
-    made = []
-    for tile in _arrangements(windows, target):
-        sketch = sch.copy()
-        cuda_steps.fill(sketch)
-        for window in windows:
-            _schedule(sketch, window, tile, target)
-        made.append(sketch)
-    return made
+    tiles = _arrangements(definition.windows, target)
+    return cuda_steps.sketches(sch, definition, tiles, partial(_schedule, target=target))
 
 
 def _arrangements(windows: Sequence[Gemm], target: CudaTarget) -> list[Tile]:
