@@ -24,8 +24,9 @@ from tvm.s_tir.schedule import SBlockRV
 
 from tvmconv.cuda_pipeline import STAGES
 from tvmconv.cuda_target import CudaTarget
+from tvmconv.definitions.cuda_blocks import WARP
 from tvmconv.definitions.cuda_gemm import Gemm
-from tvmconv.definitions.cuda_tiles import WARP, Tile, tiles
+from tvmconv.definitions.cuda_tiles import Tile, tiles
 from tvmconv.definitions.definition import Definition
 
 from . import cuda_steps, mma
