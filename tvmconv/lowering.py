@@ -74,7 +74,8 @@ def lower(mod: tvm.IRModule, definition: Definition) -> Lowered:
     for symbol, function in functions.items():
         if is_tiny(definition.problem):
             function = function.with_body(structural_map(function.body, (tirx.For, _serial)))
-        function = function.with_body(by_instructions(function.body))
+        if definition.problem.dtype == "bf16":
+            function = function.with_body(by_instructions(function.body))
         functions[symbol] = function.with_attr("global_symbol", symbol)
     return Lowered(tvm.IRModule(functions), halves.layout if halves else None)
 

@@ -34,11 +34,13 @@ def _unread(node: Any) -> Any:
     value = node.value
     if not (isinstance(value, Call) and value.op.same_as(_IF_THEN_ELSE)):
         return node
-    rows = [each for each in _conjuncts(value.args[0]) if _is_likely(each)]
-    others = [each for each in _conjuncts(value.args[0]) if not _is_likely(each)]
-    if others:
-        value = tirx.if_then_else(tirx.all(*others), *value.args[1:])
-    statement: Any = tirx.BufferStore(node.buffer, value if others else value.args[1], node.indices)
+    inside, data, zero = value.args
+    rows = [each for each in _conjuncts(inside) if _is_likely(each)]
+    if not rows:
+        return node
+    others = [each for each in _conjuncts(inside) if not _is_likely(each)]
+    copied = tirx.if_then_else(tirx.all(*others), data, zero) if others else data
+    statement: Any = tirx.BufferStore(node.buffer, copied, node.indices)
     for condition in rows:
         statement = tirx.IfThenElse(condition, statement, None)
     return statement
