@@ -17,7 +17,7 @@ from tvmconv.target import CpuTarget
 
 from . import cpu_steps as steps
 from .cpu_model import L2_BYTES, divisors, task_cycles, vector_counts, widths
-from .x86_dot import tensorize_dot
+from .x86_dot import import_bf16
 
 
 def space(sch: Schedule, definition: Definition, target: CpuTarget) -> list[Schedule]:
@@ -111,10 +111,7 @@ def _whole_sums(sch: Schedule, window: Window, vectors: int, target: CpuTarget) 
     steps.store(sch, window, inner[-1], vectors)
     for loop in (unrolled, x, vector):
         sch.unroll(loop)
-    if window.packed == 1:
-        sch.vectorize(lane)
-        sch.decompose_reduction(acc, taps[0])
-    else:
-        zero = sch.decompose_reduction(acc, taps[0])
-        sch.vectorize(sch.get_loops(zero)[-1])
-        tensorize_dot(sch, lane, task)
+    sch.vectorize(lane)
+    sch.decompose_reduction(acc, taps[0])
+    if window.packed == 2:
+        import_bf16(sch, task, lanes)

@@ -23,6 +23,8 @@ COPY_BYTES_PER_CYCLE = 16
 IN_FLIGHT = 8
 THREADS = (2, 4, 8)  # thread counts over which an uneven share of tasks is averaged
 TASK_CYCLES = 2000  # starting a task: a microsecond or less
+TASK_ROWS = 16  # more rows a task copy fewer rows twice, but their copies leave the second level cache
+TASKS = 8  # at least, where there are as many: two threads to eight find a share
 
 
 def divisors(number: int, most: int) -> list[int]:
@@ -113,6 +115,15 @@ def task_cycles(window: Window, chunks: int, rows: int, width: int) -> float:
         depth = prod((axis.taps - 1) * axis.spacing + 1 for axis in outer[:-1])
         copy = tasks * depth * copied * 8 / COPY_BYTES_PER_CYCLE
     return (compute + filters + copy) * uneven(tasks) + tasks * TASK_CYCLES / THREADS[0]
+
+
+def task_rows(window: Window) -> tuple[list[int], int]:
+    """Return how many rows a task of all channels may have, and the default: the most up to TASK_ROWS that leave TASKS."""
+    if len(window.axes) == 1:
+        return [1], 1
+    rows = divisors(window.axes[-2].outputs, 64)
+    total = window.problem.batch * window.groups * prod(axis.outputs for axis in window.axes[:-1])
+    return rows, max(r for r in rows if r == 1 or (r <= TASK_ROWS and total // r >= TASKS))
 
 
 def uneven(tasks: int) -> float:

@@ -9,8 +9,6 @@ Measured on one Zen 4 core (peak 116 GFLOP/s): 115 for 1x1 64 to 256 channels at
 
 from __future__ import annotations
 
-from math import prod
-
 from tvm.s_tir import Schedule
 from tvm.s_tir.schedule import LoopRV
 
@@ -20,11 +18,9 @@ from tvmconv.definitions.window import Window
 from tvmconv.target import CpuTarget
 
 from . import cpu_steps as steps
-from .cpu_model import IN_FLIGHT, divisors
+from .cpu_model import IN_FLIGHT, divisors, task_rows
 
 MAX_UNROLLED = 128  # multiply-adds in a loop body; more only grows the code
-TASK_ROWS = 16  # more rows a task copy fewer rows twice, but their copies leave the second level cache
-TASKS = 8  # at least, where there are as many: two threads to eight find a share
 
 
 def space(sch: Schedule, definition: Definition, target: CpuTarget) -> list[Schedule]:
@@ -59,9 +55,7 @@ def _cycles(channels: int, vectors: int) -> float:
 def _schedule(sch: Schedule, window: Window, channels: int, target: CpuTarget) -> None:
     i, lanes, rank = window.index, window.lanes, len(window.axes)
     vectors = _vectors(window, channels, target)[:4]
-    rows = divisors(window.axes[-2].outputs, 64) if rank > 1 else [1]
-    least = window.problem.batch * window.groups * prod(axis.outputs for axis in window.axes[:-1])
-    most = max(r for r in rows if r == 1 or (r <= TASK_ROWS and least // r >= TASKS))
+    rows, most = task_rows(window)
     body = channels * vectors[0]
     taps_unrolled = divisors(window.axes[-1].taps, max(1, MAX_UNROLLED // body))[-1]
 

@@ -30,15 +30,7 @@ ARRANGEMENTS = 4
 
 def space(sch: Schedule, definition: Definition, target: CudaTarget) -> list[Schedule]:
     """Return one schedule for each of the best tiles, the default first."""
-    windows: list[Gemm] = definition.windows
-    made = []
-    for tile in _arrangements(windows, target):
-        sketch = sch.copy()
-        cuda_steps.fill(sketch)
-        for window in windows:
-            _schedule(sketch, window, tile, target)
-        made.append(sketch)
-    return made
+    return cuda_steps.sketches(sch, definition, _arrangements(definition.windows, target), _schedule)
 
 
 def _arrangements(windows: Sequence[Gemm], target: CudaTarget) -> list[FmaTile]:
@@ -57,7 +49,7 @@ def _divides(tile: FmaTile, windows: Sequence[Gemm]) -> bool:
     return all(w.rows % tile.rows == w.columns % tile.columns == w.depth % tile.depth == 0 for w in windows)
 
 
-def _schedule(sch: Schedule, gemm: Gemm, tile: FmaTile, target: CudaTarget) -> None:
+def _schedule(sch: Schedule, gemm: Gemm, tile: FmaTile) -> None:
     i = gemm.index
     acc, out, tiled = (sch.get_sblock(f"{stage}{i}") for stage in ("acc", "out", "tile"))
     stages = [tile.stages, *(s for s in (2, 3, 4) if s < tile.stages)]

@@ -2,8 +2,14 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable, Iterable
+from typing import Any
+
 from tvm.s_tir import Schedule
 from tvm.s_tir.schedule import LoopRV, SBlockRV
+
+from tvmconv.definitions.cuda_gemm import Gemm
+from tvmconv.definitions.definition import Definition
 
 from .cpu_steps import has_block
 
@@ -13,6 +19,20 @@ THREADS = 256
 MULTIPROCESSORS = 108
 # Threads of a block that adds parts; with vectors of 8 they divide the least tile, 512 outputs.
 ADDERS = 64
+
+
+def sketches(
+    sch: Schedule, definition: Definition, tiles: Iterable[Any], schedule: Callable[[Schedule, Gemm, Any], None]
+) -> list[Schedule]:
+    """Return `schedule`'s schedules of all windows, one for each of `tiles`."""
+    made = []
+    for tile in tiles:
+        sketch = sch.copy()
+        fill(sketch)
+        for window in definition.windows:
+            schedule(sketch, window, tile)
+        made.append(sketch)
+    return made
 
 
 def bind(sch: Schedule, loop: LoopRV, threads: int = THREADS) -> LoopRV:

@@ -16,6 +16,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import replace
+from functools import partial
 from itertools import product
 
 from tvm.s_tir import Schedule
@@ -23,8 +24,9 @@ from tvm.s_tir.schedule import SBlockRV
 
 from tvmconv.cuda_pipeline import STAGES
 from tvmconv.cuda_target import CudaTarget
+from tvmconv.definitions.cuda_blocks import WARP
 from tvmconv.definitions.cuda_gemm import Gemm
-from tvmconv.definitions.cuda_tiles import WARP, Tile, tiles
+from tvmconv.definitions.cuda_tiles import Tile, tiles
 from tvmconv.definitions.definition import Definition
 
 from . import cuda_steps, mma
@@ -37,15 +39,8 @@ PART_VECTOR = 4  # f32 in 16 bytes
 
 def space(sch: Schedule, definition: Definition, target: CudaTarget) -> list[Schedule]:
     """Return one schedule for each of the best arrangements of warps, the default first."""
-    windows: list[Gemm] = definition.windows
-    made = []
-    for tile in _arrangements(windows, target):
-        sketch = sch.copy()
-        cuda_steps.fill(sketch)
-        for window in windows:
-            _schedule(sketch, window, tile, target)
-        made.append(sketch)
-    return made
+    tiles = _arrangements(definition.windows, target)
+    return cuda_steps.sketches(sch, definition, tiles, partial(_schedule, target=target))
 
 
 def _arrangements(windows: Sequence[Gemm], target: CudaTarget) -> list[Tile]:

@@ -6,8 +6,9 @@ from functools import partial
 from math import prod
 from typing import TYPE_CHECKING, Any
 
-from .algorithm import Algorithm
+from .algorithm import Algorithm, always
 from .cuda_algorithms import CUDA_ALGORITHMS
+from .definitions.constant import covers_constant, covers_data
 from .definitions.few_outputs import FEW_OUTPUTS, covers_reduced, prefers_reduced, prefers_rows
 from .definitions.winograd_cost import covers_winograd, direct_cycles, winograd_cycles
 from .errors import TvmconvError
@@ -103,15 +104,11 @@ def _define_reduced(problem: Problem, target: CpuTarget) -> Definition:
     return define_reduced(problem, target)
 
 
-def _depends_on_data(problem: Problem) -> str | None:
-    return "the output does not depend on data" if problem.is_constant or problem.is_empty else None
-
-
 def _covers_direct(problem: Problem, target: CpuTarget) -> str | None:
     per_group = problem.out_channels // problem.groups
     if problem.groups > 1 and per_group < LEAST_PER_GROUP:
         return f"{per_group} output channels per group leave lanes empty; it takes {LEAST_PER_GROUP} or more"
-    return _depends_on_data(problem)
+    return covers_data(problem, target)
 
 
 def _covers_dot(problem: Problem, target: CpuTarget) -> str | None:
@@ -130,18 +127,18 @@ def _covers_grouped(problem: Problem, target: CpuTarget) -> str | None:
         return "there is one group"
     if per_group >= LEAST_PER_GROUP:
         return f"{per_group} output channels per group fill the lanes of one group"
-    return _depends_on_data(problem)
+    return covers_data(problem, target)
 
 
 def _covers_planar(problem: Problem, target: CpuTarget) -> str | None:
     if problem.data_format == "NXC" and problem.out_channels > FEW_OUTPUTS:
         return f"channels lie together in {problem.data_format}, and there are more than {FEW_OUTPUTS} output channels"
-    return _depends_on_data(problem)
+    return covers_data(problem, target)
 
 
 def _prefers_planar(problem: Problem, target: CpuTarget) -> bool:
     """Whether rows fill vectors and laying channels together does not pay."""
-    if _depends_on_data(problem):
+    if covers_data(problem, target):
         return False
     per_group, full = problem.out_channels // problem.groups, target.vector_bits // 32
     if problem.data_format == "NXC":
@@ -158,22 +155,14 @@ def _prefers_planar(problem: Problem, target: CpuTarget) -> bool:
     return row % full == 0 or (one_tap and row >= (8 if pointwise else 1) * full)
 
 
-def _covers_constant(problem: Problem, target: CpuTarget) -> str | None:
-    return None if problem.is_constant or problem.is_empty else "the output depends on data"
-
-
-def _always(problem: Problem, target: CpuTarget) -> bool:
-    return True
-
-
 # Of those that prefer a problem and cost the same by estimate, the first is the default.
 ALGORITHMS: tuple[Algorithm, ...] = (
     Algorithm("planar", 1, "exact", _covers_planar, _prefers_planar, _define_planar, "cpu_planar"),
     Algorithm("reduced", 1, "exact", covers_reduced, prefers_reduced, _define_reduced, "cpu_reduced"),
-    Algorithm("dot", 1, "exact", _covers_dot, _always, partial(_define, packed=2), "cpu_direct", _dot_cycles),
-    Algorithm("direct", 1, "exact", _covers_direct, _always, _define, "cpu_direct", ahead=_define_ahead),
-    Algorithm("grouped", 1, "exact", _covers_grouped, _always, partial(_define, across=True), "cpu_grouped"),
-    Algorithm("constant", 1, "exact", _covers_constant, _always, _define_constant, "cpu_constant"),
+    Algorithm("dot", 1, "exact", _covers_dot, always, partial(_define, packed=2), "cpu_direct", _dot_cycles),
+    Algorithm("direct", 1, "exact", _covers_direct, always, _define, "cpu_direct", ahead=_define_ahead),
+    Algorithm("grouped", 1, "exact", _covers_grouped, always, partial(_define, across=True), "cpu_grouped"),
+    Algorithm("constant", 1, "exact", covers_constant, always, _define_constant, "cpu_constant"),
     _winograd(4),
     _winograd(2),
     *CUDA_ALGORITHMS,

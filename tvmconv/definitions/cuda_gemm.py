@@ -26,7 +26,8 @@ from tvm import te, tirx
 from ..cuda_pipeline import LEAST_ASYNCHRONOUS
 from ..cuda_target import CudaTarget
 from ..problem import DTYPE_BYTES, Problem
-from .cuda_tiles import MOST_SUMS, MOST_SUMS_BY_ELEMENTS, Extents, best_tile
+from .cuda_blocks import Extents
+from .cuda_tiles import MOST_SUMS, MOST_SUMS_BY_ELEMENTS, best_tile
 from .cuda_window import CudaWindow, cuda_windows, define_cuda, padded
 from .definition import Definition
 from .types import cuda_dtype
@@ -39,7 +40,7 @@ VECTOR_BYTES = 16  # the widest load, store and asynchronous copy of a thread
 class Gemm(CudaWindow):
     """One window of a flattened problem as a batch of matrix multiplications, whose extents are whole `tile`s."""
 
-    tile: Any  # a Tile of tensor cores, or an FmaTile
+    tile: Any  # a BlockTile: a Tile of tensor cores, or an FmaTile
 
     @property
     def extents(self) -> Extents:

@@ -256,7 +256,7 @@ def within_reach(shape: tuple[int, ...], name: str) -> tuple[int, ...]:
 def staged_data(window: Window, data: te.Tensor) -> Callable[..., Expr]:
     """Return what reads data for a product, ``(n, g, phases, outputs, taps, c, o)``: in place or from its copy."""
     problem, axes = window.problem, window.axes
-    skips_rows = not window.across and window.packed == 1
+    skips_rows = not window.across
     at = data_reader(window, data, skips_rows)
 
     def channel(g: Expr, c: Expr, o: Expr) -> Expr:
@@ -278,7 +278,7 @@ def staged_data(window: Window, data: te.Tensor) -> Callable[..., Expr]:
         bounds = [bound for row in rows for bound in row]
         if max(-lowest[-1], lowest[-1] + extents[-1] - axes[-1].inputs) >= LEAST_SKIPPED:
             bounds += [tirx.likely(bound) for bound in columns]
-        return tirx.if_then_else(tirx.all(*bounds), value, tirx.const(0, "float32")) if bounds else value
+        return tirx.if_then_else(tirx.all(*bounds), value, tirx.const(0, window.element_type)) if bounds else value
 
     return read
 

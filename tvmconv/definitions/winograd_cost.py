@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING
 
 from ..problem import Problem
 from ..target import CpuTarget
+from .constant import covers_data
 from .shapes import F32_BITS, LEAST_SKIPPED
 
 if TYPE_CHECKING:
@@ -78,8 +79,8 @@ def covers_winograd(points: int, problem: Problem, target: CpuTarget) -> str | N
     from .definition import winograd_windows
     from .winograd_tiles import can_cut
 
-    if problem.is_empty or problem.is_constant:
-        return "the output does not depend on data"
+    if constant := covers_data(problem, target):
+        return constant
     if problem.out_channels // problem.groups < LEAST_PER_GROUP:
         return f"{problem.out_channels // problem.groups} output channels per group leave lanes empty"
     planes = [window.axes[1:] for window in winograd_windows(problem, target)]
