@@ -89,7 +89,9 @@ def test_what_is_packed_ahead_alone(tmp_path: Path) -> None:
         assert kernel.packed_filter["bytes"] >= 4 * prod(problem.filter_shape)
         tuned = compile_problem(problem, HOST, tmp_path / "tuned.so", choice=choice, plain=False)
         assert tuned.packed_filter == kernel.packed_filter
-        assert (tmp_path / "tuned.so").stat().st_size < (tmp_path / f"{algorithm}.so").stat().st_size
+        # Less code: sections are filled up with zeros to whole pages.
+        tuned_size, size = (np.count_nonzero(np.fromfile(tmp_path / f"{n}.so", np.uint8)) for n in ("tuned", algorithm))
+        assert tuned_size < size
 
 
 def test_a_packed_filter_is_a_copy(registry: tvmconv.Registry) -> None:
