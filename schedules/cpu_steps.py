@@ -73,8 +73,7 @@ def stage_filter(sch: Schedule, window: Window) -> None:
     if not window.stages_filter:
         return
     block = sch.get_sblock(f"filter_pack{window.index}")
-    group, channels, *taps, c, o = sch.get_loops(block)
-    vector, lane = sch.split(o, [None, window.lanes])
+    group, channels, *taps, c, vector, lane = sch.get_loops(block)
     if window.problem.filter_format == "OIX":
         # Taps lie together in the filter: one pass over c then reads each of its cache lines once.
         sch.reorder(vector, c, *taps, lane)

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import replace
+from functools import partial
 from math import gcd
 
 from tvm.s_tir import Schedule
@@ -30,7 +31,7 @@ ARRANGEMENTS = 4
 
 def space(sch: Schedule, definition: Definition, target: CudaTarget) -> list[Schedule]:
     """Return one schedule for each of the best tiles, the default first."""
-    return cuda_steps.sketches(sch, definition, _arrangements(definition.windows, target), _schedule)
+    return cuda_steps.sketches(sch, definition, partial(_arrangements, target=target), _schedule)
 
 
 def _arrangements(windows: Sequence[Gemm], target: CudaTarget) -> list[FmaTile]:

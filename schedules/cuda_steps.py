@@ -22,11 +22,17 @@ ADDERS = 64
 
 
 def sketches(
-    sch: Schedule, definition: Definition, tiles: Iterable[Any], schedule: Callable[[Schedule, Gemm, Any], None]
+    sch: Schedule,
+    definition: Definition,
+    tiles: Callable[[list[Gemm]], Iterable[Any]],
+    schedule: Callable[[Schedule, Gemm, Any], None],
 ) -> list[Schedule]:
-    """Return `schedule`'s schedules of all windows, one for each of `tiles`."""
+    """Return `schedule`'s schedules of all windows, one for each of their `tiles`, the default first."""
+    if not definition.windows:  # no tap meets the output
+        fill(sch)
+        return [sch]
     made = []
-    for tile in tiles:
+    for tile in tiles(definition.windows):
         sketch = sch.copy()
         fill(sketch)
         for window in definition.windows:

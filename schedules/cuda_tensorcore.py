@@ -39,8 +39,8 @@ PART_VECTOR = 4  # f32 in 16 bytes
 
 def space(sch: Schedule, definition: Definition, target: CudaTarget) -> list[Schedule]:
     """Return one schedule for each of the best arrangements of warps, the default first."""
-    tiles = _arrangements(definition.windows, target)
-    return cuda_steps.sketches(sch, definition, tiles, partial(_schedule, target=target))
+    arrangements = partial(_arrangements, target=target)
+    return cuda_steps.sketches(sch, definition, arrangements, partial(_schedule, target=target))
 
 
 def _arrangements(windows: Sequence[Gemm], target: CudaTarget) -> list[Tile]:

@@ -20,7 +20,7 @@ from tvmconv.cli.tune import progress_text
 from tvmconv.errors import TargetError, TuningError, TvmconvWarning
 from tvmconv.measure import Check, measure
 from tvmconv.placements import PLACEMENTS
-from tvmconv.race import Times
+from tvmconv.race import Built, Times
 from tvmconv.records import Records
 from tvmconv.replay import compile_recorded
 from tvmconv.search import Candidate
@@ -203,8 +203,9 @@ def test_a_target_that_this_machine_cannot_run_is_refused(tmp_path: Path) -> Non
         tuner.tune([fake.PROBLEM], other, trials=1, records=Records(tmp_path))
 
 
-def test_a_real_problem_is_tuned_recorded_and_replayed(tmp_path: Path) -> None:
-    problem, target = parse_signature(SIGNATURE), Target.parse("host")
+@pytest.mark.parametrize("filter_format", ["XIO", "OIX"])  # read in place, and packed ahead
+def test_a_real_problem_is_tuned_recorded_and_replayed(tmp_path: Path, filter_format: str) -> None:
+    problem, target = parse_signature(SIGNATURE).with_(filter_format=filter_format), Target.parse("host")
     result = tuner.tune([problem, problem.with_(batch=0)], trials=10, records=Records(tmp_path / "records"))
     assert len(result) == 1  # the empty problem has nothing to tune
     assert result[0].failures == ()
@@ -215,7 +216,7 @@ def test_a_real_problem_is_tuned_recorded_and_replayed(tmp_path: Path) -> None:
     kernel = compile_recorded(problem, target, record, library)
     assert kernel is not None
     assert kernel.algorithm == record.algorithm
-    assert measure(Check(problem, kernel.numerical_class, str(library))).seconds is not None
+    assert measure(Check(problem, kernel.numerical_class, Built(str(library)))).seconds is not None
 
 
 def test_the_command(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

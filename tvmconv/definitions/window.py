@@ -5,7 +5,7 @@ with the same number of taps, so that nothing is ever multiplied by an inserted 
 Each window is the same five stages, whatever the layouts and types:
 
     data_pad     data widened to f32, zero-padded, channel-last   (absent when data can be read in place)
-    filter_pack  filter widened to f32, [group, o / block, taps, c, o % block]     (absent likewise)
+    filter_pack  filter widened to f32, [group, block, taps, c, vector, lane]     (absent likewise)
     acc          the sum, f32
     tile         acc copied out of registers                      (only where the store is not by whole vectors)
     out          bias added, rounded once to the output type
@@ -154,10 +154,10 @@ class Window:
         return not fastest_is_lane or self.padded_outputs != self.outputs or self.packed == 2 or self.ahead
 
     @property
-    def filter_block(self) -> int:
-        """Output channels that lie together in the copy of the filter: vectors of a tile are then one stream of lines."""
+    def vectors_together(self) -> int:
+        """Vectors of output channels that lie together in the copy of the filter: those of a tile are one stream of lines."""
         vectors = self.padded_outputs // self.lanes
-        return self.lanes * max(v for v in range(1, TOGETHER + 1) if vectors % v == 0)
+        return max(v for v in range(1, TOGETHER + 1) if vectors % v == 0)
 
     @property
     def stores_vectors(self) -> bool:
@@ -378,19 +378,20 @@ def filter_element(window: Window, weights: te.Tensor) -> Callable[..., Expr]:
 
 def staged_filter(window: Window, weights: te.Tensor) -> Callable[..., Expr]:
     """Return what reads the filter for a product, ``(g, phases, taps, c, o)``: in place or from its copy."""
-    axes, together, element = window.axes, window.filter_block, filter_element(window, weights)
+    axes, lanes, together, element = window.axes, window.lanes, window.vectors_together, filter_element(window, weights)
     if not window.stages_filter:
         return element
 
     def packed(g: Expr, block: Expr, *indices: Expr) -> Expr:
-        p, k = indices[: len(axes)], indices[len(axes) : -2]
-        o = block * together + indices[-1]
-        value = element(g, p, k, indices[-2], o)
+        p, k, (c, vector, lane) = indices[: len(axes)], indices[len(axes) : -3], indices[-3:]
+        o = (block * together + vector) * lanes + lane
+        value = element(g, p, k, c, o)
         if window.padded_outputs == window.outputs:
             return value
         return tirx.if_then_else(o < window.outputs, value, tirx.const(0, window.element_type))
 
     phases, taps = [axis.phases for axis in axes], [axis.taps for axis in axes]
-    shape = (window.groups, window.padded_outputs // together, *phases, *taps, window.channels, together)
+    blocks = window.padded_outputs // lanes // together
+    shape = (window.groups, blocks, *phases, *taps, window.channels, together, lanes)
     pack = te.compute(within_reach(shape, "the copy of the filter"), packed, name=f"filter_pack{window.index}")
-    return lambda g, p, k, c, o: pack(g, o // together, *p, *k, c, o % together)
+    return lambda g, p, k, c, o: pack(g, o // lanes // together, *p, *k, c, o // lanes % together, o % lanes)
