@@ -9,7 +9,6 @@ as all threads' together, so that neighbouring threads read neighbouring vectors
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import replace
 from functools import partial
 from math import gcd
 
@@ -37,17 +36,8 @@ def space(sch: Schedule, definition: Definition, target: CudaTarget) -> list[Sch
 def _arrangements(windows: Sequence[Gemm], target: CudaTarget) -> list[FmaTile]:
     """Return the definition's tile, and those that divide the same extents and the model finds next best."""
     own: FmaTile = windows[0].tile
-
-    def cycles(tile: FmaTile) -> float:
-        return sum(tile.cycles(window.extents, target) for window in windows)
-
-    others = [replace(tile, splits=own.splits) for tile in fma_tiles(own.dtype, target) if _divides(tile, windows)]
-    others = [tile for tile in others if tile != own]
-    return [own, *sorted(others, key=cycles)[: ARRANGEMENTS - 1]]
-
-
-def _divides(tile: FmaTile, windows: Sequence[Gemm]) -> bool:
-    return all(w.rows % tile.rows == w.columns % tile.columns == w.depth % tile.depth == 0 for w in windows)
+    fitting = cuda_steps.fitting(windows, fma_tiles(own.dtype, target), target)
+    return [own, *(tile for tile in fitting if tile != own)][:ARRANGEMENTS]
 
 
 def _schedule(sch: Schedule, gemm: Gemm, tile: FmaTile) -> None:

@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import replace
 from typing import Any
 
 from tvm.s_tir import Schedule
 from tvm.s_tir.schedule import LoopRV, SBlockRV
 
+from tvmconv.cuda_target import CudaTarget
+from tvmconv.definitions.cuda_blocks import AnyTile, BlockTile
 from tvmconv.definitions.cuda_gemm import Gemm
 from tvmconv.definitions.definition import Definition
 
@@ -39,6 +42,17 @@ def sketches(
             schedule(sketch, window, tile)
         made.append(sketch)
     return made
+
+
+def fitting(windows: Sequence[Gemm], tiles: Iterable[AnyTile], target: CudaTarget) -> list[AnyTile]:
+    """Return those of `tiles` that divide the windows' extents, split as their own is, the best by the model first."""
+    fit = [replace(tile, splits=windows[0].tile.splits) for tile in tiles if divides(tile, windows)]
+    return sorted(fit, key=lambda tile: sum(tile.cycles(window.extents, target) for window in windows))
+
+
+def divides(tile: BlockTile, windows: Sequence[Gemm]) -> bool:
+    """Whether a tile divides the extents of windows, which are whole tiles of their own."""
+    return all(w.rows % tile.rows == w.columns % tile.columns == w.depth % tile.depth == 0 for w in windows)
 
 
 def bind(sch: Schedule, loop: LoopRV, threads: int = THREADS) -> LoopRV:

@@ -45,18 +45,13 @@ def space(sch: Schedule, definition: Definition, target: CudaTarget) -> list[Sch
 
 def _arrangements(windows: Sequence[Gemm], target: CudaTarget) -> list[Tile]:
     """Return the definition's tile, and those of other arrangements of warps that the model finds next best."""
-    best = {(windows[0].tile.warps_m, windows[0].tile.warps_n): windows[0].tile}
-    fitting = [tile for tile in tiles(windows[0].tile.dtype, target) if _divides(tile, windows)]
-    fitting = [replace(tile, splits=windows[0].tile.splits) for tile in fitting]
-    for tile in sorted(fitting, key=lambda tile: sum(tile.cycles(window.extents, target) for window in windows)):
+    own: Tile = windows[0].tile
+    most = min(window.most_sums for window in windows)
+    small = (tile for tile in tiles(own.dtype, target) if tile.sums <= most)
+    best = {(own.warps_m, own.warps_n): own}
+    for tile in cuda_steps.fitting(windows, small, target):
         best.setdefault((tile.warps_m, tile.warps_n), tile)
     return list(best.values())[:ARRANGEMENTS]
-
-
-def _divides(tile: Tile, windows: Sequence[Gemm]) -> bool:
-    if tile.sums > min(window.most_sums for window in windows):
-        return False
-    return all(w.rows % tile.rows == w.columns % tile.columns == w.depth % tile.depth == 0 for w in windows)
 
 
 def _choices(tile: Tile, gemm: Gemm, target: CudaTarget) -> dict[str, list[int]]:
@@ -67,9 +62,13 @@ def _choices(tile: Tile, gemm: Gemm, target: CudaTarget) -> dict[str, list[int]]
         for value in values:
             grown = {**chosen, name: [*chosen[name], value]}
             every = [replace(tile, **dict(zip(grown, each, strict=True))) for each in product(*grown.values())]
-            if value not in chosen[name] and all(each.fits(target) and _divides(each, [gemm]) for each in every):
+            if value not in chosen[name] and all(_fits(each, gemm, target) for each in every):
                 chosen = grown
     return chosen
+
+
+def _fits(tile: Tile, gemm: Gemm, target: CudaTarget) -> bool:
+    return tile.fits(target) and tile.sums <= gemm.most_sums and cuda_steps.divides(tile, [gemm])
 
 
 def _schedule(sch: Schedule, gemm: Gemm, tile: Tile, target: CudaTarget) -> None:
