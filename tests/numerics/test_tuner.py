@@ -19,6 +19,7 @@ from tvmconv.cli import main
 from tvmconv.cli.tune import progress_text
 from tvmconv.errors import TargetError, TuningError, TvmconvWarning
 from tvmconv.measure import Check, measure
+from tvmconv.peak import Peak
 from tvmconv.placements import PLACEMENTS
 from tvmconv.race import Built, Times
 from tvmconv.records import Records
@@ -239,9 +240,11 @@ def test_the_progress_line() -> None:
     problem = parse_signature(SIGNATURE)
     seconds = problem.flops / 50e9
     state = tuner.TuneProgress(problem, 3, 20, 12, 64, seconds, 2 * seconds, 10.0, 3725.0)
-    assert progress_text(state, 100e9) == (
+    assert progress_text(state, Peak(100e9, 200e9, 1e10, 1e11, 1)) == (
         f"12/64 trials, 1:02:05 left, best {seconds * 1e6:.1f} us, 50.0 GFLOP/s (50% of peak), {SIGNATURE}"
     )
+    bf16 = replace(state, problem=problem.with_(dtype="bf16"))
+    assert "(25% of peak)" in progress_text(bf16, Peak(100e9, 200e9, 1e10, 1e11, 1))
     nothing = replace(state, wanted=None, best_seconds=None, default_seconds=None, remaining=65.0)
     assert progress_text(nothing, None) == f"12 trials, 1:05 left, nothing works yet, {SIGNATURE}"
 
