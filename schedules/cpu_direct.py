@@ -40,7 +40,7 @@ def _is_deep(window: Window, vectors: int) -> bool:
     one_tap = 4 * window.channels * vectors * window.lanes
     taps = prod(axis.taps for axis in window.axes)
     rows = prod(axis.outputs for axis in window.axes[:-1])
-    simple = window.packed == 1 and len(window.axes) > 1 and all(axis.phases == 1 for axis in window.axes)
+    simple = len(window.axes) > 1 and all(axis.phases == 1 for axis in window.axes)
     return simple and one_tap <= L2_BYTES < one_tap * taps / 2 and rows >= 8
 
 
@@ -77,6 +77,8 @@ def _tap_by_tap(sch: Schedule, window: Window, vectors: int, target: CpuTarget) 
     sch.vectorize(part_lane)
     sch.decompose_reduction(part, step)
     sch.decompose_reduction(acc, tap)
+    if window.packed == 2:
+        import_bf16(sch, task, lanes)
 
 
 def _whole_sums(sch: Schedule, window: Window, vectors: int, target: CpuTarget) -> None:

@@ -29,11 +29,11 @@ LEAST_GAIN = 0.75
 
 def direct_cycles(problem: Problem, target: CpuTarget) -> float:
     """Return the vector multiply-adds of a problem, less those with wide padding, which are skipped."""
-    inside = prod(_inside(problem, axis) for axis in range(problem.rank))
+    inside = prod(share_inside(problem, axis) for axis in range(problem.rank))
     return problem.flops / 2 * inside / (target.vector_bits // F32_BITS)
 
 
-def _inside(problem: Problem, axis: int) -> float:
+def share_inside(problem: Problem, axis: int) -> float:
     """Return the share of an axis' taps, of all its outputs, that do not meet wide padding."""
     begin, taps, outputs = problem.pads_begin[axis], problem.kernel[axis], problem.out_spatial[axis]
     wide = max(begin, problem.pads_end[axis]) >= LEAST_SKIPPED
