@@ -10,7 +10,8 @@ from .algorithm import Algorithm, always
 from .cuda_algorithms import CUDA_ALGORITHMS
 from .definitions.constant import covers_constant, covers_data
 from .definitions.few_outputs import FEW_OUTPUTS, covers_reduced, prefers_reduced, prefers_rows
-from .definitions.winograd_cost import covers_winograd, direct_cycles, winograd_cycles
+from .definitions.shapes import LEAST_SKIPPED
+from .definitions.winograd_cost import covers_winograd, direct_cycles, share_inside, winograd_cycles
 from .errors import TvmconvError
 from .problem import Problem
 from .target import CpuTarget, Target
@@ -25,6 +26,10 @@ LEAST_PER_GROUP = 4
 # Measured on one Zen 5 core in place and packed ahead, GFLOP/s of 275: 128 to 512 channels (256 KiB) 272 and 273; 256 to
 # 1024 (1 MiB) 243 and 272; 512 to 1024 with stride 2 (2 MiB) 165 and 270.
 NEAR_BYTES = 256 * 1024
+# Adding up what a tap gave an output, a store, two loads and an addition of a vector, is a tenth of so many channels' sum.
+LEAST_ADDED = 64
+# Of the columns that the taps of a row meet, a tile of it that holds a few computes them all.
+MOST_INSIDE = 0.9
 # ``strict`` allows algorithms of class ``exact`` alone, ``tf32`` all of them, ``default`` all but those of TF32.
 MATHS = ("default", "strict", "tf32")
 
@@ -63,7 +68,7 @@ def _gain(problem: Problem) -> float:
 
     With groups, some processes run it at half its speed (14x14, 512 channels in 32 groups: 109 or 330 microseconds).
     """
-    return 2.0 if problem.groups > 1 else 1.0
+    return 2.0 if problem.groups > 1 else 1.1
 
 
 def _winograd(outputs: int) -> Algorithm:
@@ -90,6 +95,31 @@ def _exact_cycles(problem: Problem, target: CpuTarget) -> float:
 
 def _dot_cycles(problem: Problem, target: CpuTarget) -> float:
     return direct_cycles(problem, target) / 2  # two products of each lane in a cycle
+
+
+def _define_kn2row(problem: Problem, target: CpuTarget, **how: Any) -> Definition:
+    from .definitions.definition import define_kn2row
+
+    return define_kn2row(problem, target, **how)
+
+
+def _define_kn2row_ahead(problem: Problem, target: CpuTarget) -> Definition:
+    return _define_kn2row(problem, target, ahead=True)
+
+
+def _covers_kn2row(problem: Problem, target: CpuTarget) -> str | None:
+    if problem.op != "convolution":
+        return "a transposed convolution computes no padding"
+    if all(share_inside(problem, axis) == 1 for axis in range(problem.rank)):
+        return f"no axis has {LEAST_SKIPPED} elements of padding at an end"
+    return _covers_direct(problem, target)
+
+
+def _prefers_kn2row(problem: Problem, target: CpuTarget) -> bool:
+    """Whether tiles across rows skip enough of the columns that tiles of one row visit, to pay for adding up."""
+    full = target.vector_bits // 32
+    wide = problem.out_channels // problem.groups > 2 * full and problem.in_channels // problem.groups >= LEAST_ADDED
+    return wide and share_inside(problem, problem.rank - 1) <= MOST_INSIDE
 
 
 def _define_planar(problem: Problem, target: CpuTarget) -> Definition:
@@ -157,6 +187,9 @@ def _prefers_planar(problem: Problem, target: CpuTarget) -> bool:
 
 # Of those that prefer a problem and cost the same by estimate, the first is the default.
 ALGORITHMS: tuple[Algorithm, ...] = (
+    Algorithm(
+        "kn2row", 1, "exact", _covers_kn2row, _prefers_kn2row, _define_kn2row, "cpu_kn2row", ahead=_define_kn2row_ahead
+    ),
     Algorithm("planar", 1, "exact", _covers_planar, _prefers_planar, _define_planar, "cpu_planar"),
     Algorithm("reduced", 1, "exact", covers_reduced, prefers_reduced, _define_reduced, "cpu_reduced"),
     Algorithm("dot", 1, "exact", _covers_dot, always, partial(_define, packed=2), "cpu_direct", _dot_cycles),

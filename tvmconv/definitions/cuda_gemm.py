@@ -1,4 +1,4 @@
-"""Windows as matrix multiplications for tensor cores: the im2col matrix exists only by tiles, in shared memory.
+"""Windows as matrix multiplications for GPUs: the im2col matrix exists only by tiles, in shared memory.
 
 For each group and combination of phases, outputs [m, n] are the sums over k of data [m, k] times filter [k, n], where
 m runs over batch and outputs, n over the group's output channels, k over taps and the group's input channels. Extents

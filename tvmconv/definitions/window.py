@@ -214,9 +214,8 @@ def express(window: Window, data: te.Tensor, weights: te.Tensor, bias: te.Tensor
         If a stage has more elements than 32-bit indices reach.
     """
     rank, number = len(window.axes), window.index
-    dtype = window.problem.dtype
     read_data = staged_data(window, data)
-    read_filter = _filter(window, weights)
+    read_filter = staged_filter(window, weights)
     taps = [te.reduce_axis((0, axis.taps), name=f"k{i}") for i, axis in enumerate(window.axes)]
     c = te.reduce_axis((0, window.channels), name="c")
     multiply = multiply_pairs if window.packed == 2 else mul
@@ -230,8 +229,14 @@ def express(window: Window, data: te.Tensor, weights: te.Tensor, bias: te.Tensor
 
     shape = (window.problem.batch, window.groups, *phases, *spatial, window.padded_outputs)
     acc = te.compute(shape, total, name=f"acc{number}")
+    return finished(window, acc, bias)
+
+
+def finished(window: Window, acc: te.Tensor, bias: te.Tensor | None) -> te.Tensor:
+    """Return `out` of the whole sums: axes (n, g, phases..., outputs..., o)."""
+    number, dtype = window.index, window.problem.dtype
     if not window.stores_vectors:
-        acc = te.compute(shape, lambda *indices: acc(*indices), name=f"tile{number}")
+        acc = te.compute(acc.shape, lambda *indices: acc(*indices), name=f"tile{number}")
 
     def rounded(*indices: Expr) -> Expr:
         value = acc(*indices)
@@ -240,6 +245,7 @@ def express(window: Window, data: te.Tensor, weights: te.Tensor, bias: te.Tensor
         return round_pair(value) if window.packed == 2 else narrow(value, dtype)
 
     outputs = tuple(axis.outputs for axis in window.axes)
+    phases = tuple(axis.phases for axis in window.axes)
     shape = (window.problem.batch, window.groups, *phases, *outputs, window.outputs)
     return te.compute(shape, rounded, name=f"out{number}")
 
@@ -370,7 +376,8 @@ def filter_element(window: Window, weights: te.Tensor) -> Callable[..., Expr]:
     return element
 
 
-def _filter(window: Window, weights: te.Tensor) -> Callable[..., Expr]:
+def staged_filter(window: Window, weights: te.Tensor) -> Callable[..., Expr]:
+    """Return what reads the filter for a product, ``(g, phases, taps, c, o)``: in place or from its copy."""
     axes, lanes, together, element = window.axes, window.lanes, window.vectors_together, filter_element(window, weights)
     if not window.stages_filter:
         return element
