@@ -16,7 +16,8 @@ from tvmconv.definitions.window import Window
 from tvmconv.target import CpuTarget
 
 from . import cpu_steps as steps
-from .cpu_model import IN_FLIGHT, L1_WAY_BYTES, L1_WAYS, divisors, pixel_stride
+from .cpu_model import IN_FLIGHT, L1_WAY_BYTES, L1_WAYS, SPILL, divisors, pixel_stride
+from .x86_dot import import_bf16
 
 MAX_GATHERED = 32  # outputs of a row whose sums are together on the stack: 8 KiB of 4 vectors
 
@@ -29,7 +30,7 @@ def space(sch: Schedule, definition: Definition, target: CpuTarget) -> list[Sche
 def _vectors(window: Window, target: CpuTarget) -> list[int]:
     """Return how many vectors of channels a tile may have, the best first."""
     fitting = divisors(window.padded_outputs // window.lanes, min(8, accumulators(target)))
-    return sorted(fitting, key=lambda v: _cycles(_widths(window, v, target)[0], v))
+    return sorted(fitting, key=lambda v: _cycles(_widths(window, v, target)[0], v, target))
 
 
 def _widths(window: Window, vectors: int, target: CpuTarget) -> list[int]:
@@ -39,13 +40,14 @@ def _widths(window: Window, vectors: int, target: CpuTarget) -> list[int]:
     """
     in_a_set = 0.0 if window.stages_data else gcd(pixel_stride(window), L1_WAY_BYTES) / L1_WAY_BYTES
     fitting = [t for t in tile_widths(window.row, target) if t * vectors <= accumulators(target)]
-    return sorted((t for t in fitting if t * in_a_set < L1_WAYS), key=lambda t: _cycles(t, vectors))
+    return sorted((t for t in fitting if t * in_a_set < L1_WAYS), key=lambda t: _cycles(t, vectors, target))
 
 
-def _cycles(width: int, vectors: int) -> float:
+def _cycles(width: int, vectors: int, target: CpuTarget) -> float:
     """Cycles per output vector and channel of a tile, as cpu_model.tile_cycles counts them."""
     outputs = width * vectors
-    return (max(outputs, IN_FLIGHT) + 1.0 * vectors + 0.25 * width) / outputs
+    spilled = max(0, outputs + vectors + 1 - target.vector_registers)
+    return (max(outputs, IN_FLIGHT) + 1.0 * vectors + 0.25 * width + SPILL * spilled) / outputs
 
 
 def _schedule(sch: Schedule, window: Window, vectors: int, target: CpuTarget) -> None:
@@ -90,3 +92,5 @@ def _schedule(sch: Schedule, window: Window, vectors: int, target: CpuTarget) ->
         sch.vectorize(loop)
     sch.decompose_reduction(acc, step)
     sch.decompose_reduction(total, taps[0])
+    if window.packed == 2:
+        import_bf16(sch, task, lanes)

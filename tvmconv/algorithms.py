@@ -116,6 +116,14 @@ def _covers_kn2row(problem: Problem, target: CpuTarget) -> str | None:
     return _covers_direct(problem, target)
 
 
+def _covers_kn2row_dot(problem: Problem, target: CpuTarget) -> str | None:
+    from .definitions.pairs import reads_pairs
+
+    if not reads_pairs(problem):
+        return "pixels are no pairs of channels as they lie"
+    return _covers_kn2row(problem, target) or _covers_dot(problem, target)
+
+
 def _prefers_kn2row(problem: Problem, target: CpuTarget) -> bool:
     """Whether tiles across rows skip enough of the columns that tiles of one row visit, to pay for adding up."""
     full = target.vector_bits // 32
@@ -190,6 +198,16 @@ def _prefers_planar(problem: Problem, target: CpuTarget) -> bool:
 ALGORITHMS: tuple[Algorithm, ...] = (
     Algorithm(
         "kn2row", 1, "exact", _covers_kn2row, _prefers_kn2row, _define_kn2row, "cpu_kn2row", ahead=_define_kn2row_ahead
+    ),
+    Algorithm(
+        "kn2row_dot",
+        1,
+        "exact",
+        _covers_kn2row_dot,
+        _prefers_kn2row,
+        partial(_define_kn2row, packed=2),
+        "cpu_kn2row",
+        _dot_cycles,
     ),
     Algorithm("planar", 1, "exact", _covers_planar, _prefers_planar, _define_planar, "cpu_planar"),
     Algorithm("reduced", 1, "exact", covers_reduced, prefers_reduced, _define_reduced, "cpu_reduced"),

@@ -45,6 +45,7 @@ CASES = {
 DOT = {
     "bf16_dot": "conv2d-n1-i64x14x14-o32x14x14-k3x3-s1x1-d1x1-p1x1_1x1-g1-NXC-XIO-bf16-bias",
     "bf16_dilated": "conv2d-n1-i32x33x33-o32x33x33-k3x3-s1x1-d12x12-p12x12_12x12-g1-NXC-XIO-bf16",
+    "kn2row_dot": "conv2d-n1-i128x13x13-o64x13x13-k3x3-s1x1-d6x6-p6x6_6x6-g1-NXC-XIO-bf16",
 }
 
 

@@ -62,11 +62,13 @@ def define(
     return _definition(problem, flat, windows, express, [window.place for window in windows], packed)
 
 
-def define_kn2row(problem: Problem, target: CpuTarget, ahead: bool = False) -> Definition:
+def define_kn2row(problem: Problem, target: CpuTarget, packed: int = 1, ahead: bool = False) -> Definition:
     """Define a convolution tap by tap; with `ahead`, as it is best where the filter is packed ahead."""
     flat = flatten(problem)
-    windows = [replace(tap_window(window, target), ahead=ahead) for window in _windows(flat, target, False)]
-    return _definition(problem, flat, windows, express_kn2row, [window.place for window in windows])
+    windows = [
+        replace(tap_window(window, target), packed=packed, ahead=ahead) for window in _windows(flat, target, False)
+    ]
+    return _definition(problem, flat, windows, express_kn2row, [window.place for window in windows], packed)
 
 
 def define_planar(problem: Problem, target: CpuTarget) -> Definition:

@@ -4,7 +4,7 @@ Each tap of the filter is a matrix that multiplies the pixels of data which it m
 padding. They are numbered through, row by row, and tiles take so many in turn, wherever rows end. Each output then
 adds up what the taps gave it. Stages:
 
-    data_pad     data widened to f32, channel-last, not padded      (absent when data can be read in place)
+    data_pad     data widened to f32, channel-last, not padded      (absent when data, or its pairs, can be read in place)
     filter_pack  as in window.py
     acc          the products of a tap, f32, axes (n, g, taps..., pixel, o)
     part         acc copied out of registers
@@ -17,10 +17,12 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, fields
 from math import prod
+from operator import mul
 
 from tvm import te, tirx
 
 from ..target import CpuTarget
+from .pairs import multiply_pairs
 from .shapes import accumulators
 from .types import widen
 from .window import Axis, Expr, Window, finished, staged_filter, within_reach
@@ -33,7 +35,7 @@ class TapWindow(Window):
     @property
     def stages_data(self) -> bool:
         """Whether data is widened or laid out anew before it is read."""
-        return self.problem.dtype != "f32" or self.problem.data_format == "NCX"
+        return self.packed == 1 and (self.problem.dtype != "f32" or self.problem.data_format == "NCX")
 
 
 def tap_window(window: Window, target: CpuTarget) -> TapWindow:
@@ -64,6 +66,7 @@ def express_kn2row(window: Window, data: te.Tensor, weights: te.Tensor, bias: te
     read_data, read_filter = _data(window, data), staged_filter(window, weights)
     c = te.reduce_axis((0, window.channels), name="c")
     phase = [0] * rank
+    multiply = multiply_pairs if window.packed == 2 else mul
 
     def pixels(k: Sequence[Expr]) -> Expr:
         return prod(reached(axis, tap)[1] for axis, tap in zip(axes, k, strict=True))
@@ -79,8 +82,8 @@ def express_kn2row(window: Window, data: te.Tensor, weights: te.Tensor, bias: te
             x.insert(0, axis.origin(0) + (first + left % count) * axis.step + tap * axis.spacing)
             left = left // count
         value = read_data(n, x, g * window.channels + c)
-        value = tirx.if_then_else(tirx.likely(pixel < pixels(k)), value, tirx.const(0, "float32"))
-        return te.sum(value * read_filter(g, phase, k, c, o), axis=c)
+        value = tirx.if_then_else(tirx.likely(pixel < pixels(k)), value, tirx.const(0, window.element_type))
+        return te.sum(multiply(value, read_filter(g, phase, k, c, o)), axis=c)
 
     taps = [axis.taps for axis in axes]
     shape = (window.problem.batch, window.groups, *taps, window.row, window.padded_outputs)
