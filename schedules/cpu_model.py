@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from math import gcd, prod
 
-from tvmconv.definitions.shapes import accumulators, tile_widths
+from tvmconv.definitions.shapes import accumulators, divisors, tile_widths
 from tvmconv.definitions.window import Window
 from tvmconv.target import CpuTarget
 
@@ -23,11 +23,6 @@ COPY_BYTES_PER_CYCLE = 16
 IN_FLIGHT = 8
 THREADS = (2, 4, 8)  # thread counts over which an uneven share of tasks is averaged
 TASK_CYCLES = 2000  # starting a task: a microsecond or less
-
-
-def divisors(number: int, most: int) -> list[int]:
-    """Return the divisors of `number` up to `most`."""
-    return [d for d in range(1, min(number, most) + 1) if number % d == 0]
 
 
 def vector_counts(window: Window, target: CpuTarget, fits: Callable[[Window, int, CpuTarget], list[int]]) -> list[int]:
