@@ -118,10 +118,8 @@ class Result:
 
     @property
     def flops_limit(self) -> float | None:
-        """Operations a second that the machine can do in this type: bf16 by its dot product, f16 in f32."""
-        if self.peak is None:
-            return None
-        return (self.peak.bf16_flops if self.dtype == "bf16" else None) or self.peak.flops
+        """Operations a second that the machine can do in this type."""
+        return None if self.peak is None else self.peak.of(self.dtype)
 
     @property
     def refusals(self) -> list[str]:

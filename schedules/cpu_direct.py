@@ -17,7 +17,7 @@ from tvmconv.target import CpuTarget
 
 from . import cpu_steps as steps
 from .cpu_model import L2_BYTES, divisors, task_cycles, vector_counts, widths
-from .x86_dot import tensorize_dot
+from .x86_dot import import_bf16
 
 
 def space(sch: Schedule, definition: Definition, target: CpuTarget) -> list[Schedule]:
@@ -40,7 +40,7 @@ def _is_deep(window: Window, vectors: int) -> bool:
     one_tap = 4 * window.channels * vectors * window.lanes
     taps = prod(axis.taps for axis in window.axes)
     rows = prod(axis.outputs for axis in window.axes[:-1])
-    simple = window.packed == 1 and len(window.axes) > 1 and all(axis.phases == 1 for axis in window.axes)
+    simple = len(window.axes) > 1 and all(axis.phases == 1 for axis in window.axes)
     return simple and one_tap <= L2_BYTES < one_tap * taps / 2 and rows >= 8
 
 
@@ -77,6 +77,8 @@ def _tap_by_tap(sch: Schedule, window: Window, vectors: int, target: CpuTarget) 
     sch.vectorize(part_lane)
     sch.decompose_reduction(part, step)
     sch.decompose_reduction(acc, tap)
+    if window.packed == 2:
+        import_bf16(sch, task, lanes)
 
 
 def _whole_sums(sch: Schedule, window: Window, vectors: int, target: CpuTarget) -> None:
@@ -111,10 +113,7 @@ def _whole_sums(sch: Schedule, window: Window, vectors: int, target: CpuTarget) 
     steps.store(sch, window, inner[-1], vectors)
     for loop in (unrolled, x, vector):
         sch.unroll(loop)
-    if window.packed == 1:
-        sch.vectorize(lane)
-        sch.decompose_reduction(acc, taps[0])
-    else:
-        zero = sch.decompose_reduction(acc, taps[0])
-        sch.vectorize(sch.get_loops(zero)[-1])
-        tensorize_dot(sch, lane, task)
+    sch.vectorize(lane)
+    sch.decompose_reduction(acc, taps[0])
+    if window.packed == 2:
+        import_bf16(sch, task, lanes)

@@ -21,8 +21,11 @@ L3_BYTES_PER_CYCLE = 8
 COPY_BYTES_PER_CYCLE = 16
 # A multiply-add takes 4 cycles and one or two start in each: fewer accumulators than this leave gaps.
 IN_FLIGHT = 8
+SPILL = 4.0  # a store, a load, and waiting for them
 THREADS = (2, 4, 8)  # thread counts over which an uneven share of tasks is averaged
 TASK_CYCLES = 2000  # starting a task: a microsecond or less
+TASK_ROWS = 16  # more rows a task copy fewer rows twice, but their copies leave the second level cache
+TASKS = 8  # at least, where there are as many: two threads to eight find a share
 
 
 def vector_counts(window: Window, target: CpuTarget, fits: Callable[[Window, int, CpuTarget], list[int]]) -> list[int]:
@@ -32,27 +35,30 @@ def vector_counts(window: Window, target: CpuTarget, fits: Callable[[Window, int
     """
     cycles = grouped_cycles if fits is grouped_widths else tile_cycles
     counts = [v for v in divisors(window.padded_outputs // window.lanes, 8) if fits(window, v, target)]
-    return sorted(counts, key=lambda v: min(cycles(window, t, v) for t in fits(window, v, target)))
+    return sorted(counts, key=lambda v: min(cycles(window, t, v, target) for t in fits(window, v, target)))
 
 
 def widths(window: Window, vectors: int, target: CpuTarget) -> list[int]:
     """Return the tile widths whose accumulators fit the registers, the best by the model first."""
     fitting = [t for t in tile_widths(window.row, target) if t * vectors <= accumulators(target)]
-    return sorted(fitting, key=lambda t: tile_cycles(window, t, vectors))
+    return sorted(fitting, key=lambda t: tile_cycles(window, t, vectors, target))
 
 
-def tile_cycles(window: Window, width: int, vectors: int) -> float:
+def tile_cycles(window: Window, width: int, vectors: int, target: CpuTarget) -> float:
     """Cycles per output vector and channel of a tile: its multiply-adds, and part of its loads.
 
     A filter vector comes from the second level cache (64 bytes at 32 a cycle, half of it hidden), a data
     broadcast from the first, as part of the multiply-add unless several use it. Pixels a multiple of 4 KiB
     apart all lie in one set of that cache, where they and the passing filter evict each other; copied data is
-    spread out (cpu_steps.stage_data).
+    spread out (cpu_steps.stage_data). Sums beyond the registers that the filter's vectors and a broadcast leave are
+    stored and loaded in each step (7 pixels by 4 vectors of 33 registers: 0.75 to 0.95 of the speed of 14 by 2 or 7 by
+    2 on Zen 5).
     """
     outputs = width * vectors
     pixels_in_a_set = width * gcd(pixel_stride(window), L1_WAY_BYTES) / L1_WAY_BYTES
     crowded = not window.stages_data and pixels_in_a_set + vectors > L1_WAYS + 1
-    return (max(outputs, IN_FLIGHT) + 1.0 * vectors + (1.0 if crowded else 0.25) * width) / outputs
+    spilled = max(0, outputs + vectors + 1 - target.vector_registers)
+    return (max(outputs, IN_FLIGHT) + 1.0 * vectors + (1.0 if crowded else 0.25) * width + SPILL * spilled) / outputs
 
 
 def grouped_widths(window: Window, vectors: int, target: CpuTarget) -> list[int]:
@@ -62,10 +68,10 @@ def grouped_widths(window: Window, vectors: int, target: CpuTarget) -> list[int]
     the compiler spills.
     """
     fitting = [t for t in tile_widths(window.row, target) if t * vectors <= target.vector_registers // 2]
-    return sorted(fitting, key=lambda t: grouped_cycles(window, t, vectors))
+    return sorted(fitting, key=lambda t: grouped_cycles(window, t, vectors, target))
 
 
-def grouped_cycles(window: Window, width: int, vectors: int) -> float:
+def grouped_cycles(window: Window, width: int, vectors: int, target: CpuTarget) -> float:
     """Cycles per output vector and tap of a tile whose lanes have data of their own.
 
     Two loads start in a cycle. Long tiles wait for the cache: a core looks a few hundred instructions ahead,
@@ -108,6 +114,18 @@ def task_cycles(window: Window, chunks: int, rows: int, width: int) -> float:
         depth = prod((axis.taps - 1) * axis.spacing + 1 for axis in outer[:-1])
         copy = tasks * depth * copied * 8 / COPY_BYTES_PER_CYCLE
     return (compute + filters + copy) * uneven(tasks) + tasks * TASK_CYCLES / THREADS[0]
+
+
+def task_rows(window: Window, together: int = 1, most: int = TASK_ROWS) -> tuple[list[int], int]:
+    """Return how many times `together` rows a task of all channels may have, and the default.
+
+    That is as many as are at most `most` rows, and leave TASKS.
+    """
+    if len(window.axes) == 1:
+        return [1], 1
+    rows = divisors(window.axes[-2].outputs // together, 64)
+    total = window.problem.batch * window.groups * prod(axis.outputs for axis in window.axes[:-1]) // together
+    return rows, max(r for r in rows if r == 1 or (r * together <= most and total // r >= TASKS))
 
 
 def uneven(tasks: int) -> float:

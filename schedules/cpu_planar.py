@@ -21,11 +21,9 @@ from tvmconv.definitions.window import Window
 from tvmconv.target import CpuTarget
 
 from . import cpu_steps as steps
-from .cpu_model import divisors, uneven
+from .cpu_model import TASK_ROWS, divisors, task_rows, uneven
 
 MAX_UNROLLED = 128  # multiply-adds in a loop body; more only grows the code
-TASK_ROWS = 16  # more rows a task copy fewer rows twice, but unless the first level cache holds them, leave the second
-TASKS = 8  # at least, where there are as many: two threads to eight find a share
 
 
 def space(sch: Schedule, definition: Definition, target: CpuTarget) -> list[Schedule]:
@@ -66,10 +64,8 @@ def _schedule(sch: Schedule, window: Window, channels: int, target: CpuTarget) -
     i, lanes, rank = window.index, window.lanes, len(window.axes)
     vectors = _vectors(window, channels, target)[:4]
     shared = _rows(window, vectors[0])
-    rows = divisors(window.axes[-2].outputs // shared, 64) if rank > 1 else [1]
-    least = window.problem.batch * window.groups * prod(axis.outputs for axis in window.axes[:-1]) // shared
-    near_rows = max(TASK_ROWS, L1_BYTES // 2 // _row_bytes(window)) if rank > 1 else 1
-    most = max(r for r in rows if r == 1 or (r * shared <= near_rows and least // r >= TASKS))
+    # More rows than usual a task where the first level cache holds their copies.
+    rows, most = task_rows(window, shared, max(TASK_ROWS, L1_BYTES // 2 // _row_bytes(window)) if rank > 1 else 1)
     body = channels * vectors[0] * (window.axes[-1].phases if interleaves(window) else 1)
     taps_unrolled = divisors(window.axes[-1].taps, max(1, MAX_UNROLLED // body))[-1]
 

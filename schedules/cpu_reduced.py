@@ -7,8 +7,6 @@ A task is some rows.
 
 from __future__ import annotations
 
-from math import prod
-
 from tvm.s_tir import Schedule
 
 from tvmconv.definitions.definition import Definition
@@ -17,10 +15,7 @@ from tvmconv.definitions.window import Window
 from tvmconv.target import CpuTarget
 
 from . import cpu_steps as steps
-from .cpu_model import divisors
-
-TASK_ROWS = 16  # more rows a task copy fewer rows twice, but their copies leave the second level cache
-TASKS = 8  # at least, where there are as many: two threads to eight find a share
+from .cpu_model import divisors, task_rows
 
 
 def space(sch: Schedule, definition: Definition, target: CpuTarget) -> list[Schedule]:
@@ -39,9 +34,7 @@ def _widths(window: Window, target: CpuTarget) -> list[int]:
 
 def _schedule(sch: Schedule, window: Window, width: int, target: CpuTarget) -> None:
     i, lanes, rank = window.index, window.lanes, len(window.axes)
-    rows = divisors(window.axes[-2].outputs, 64) if rank > 1 else [1]
-    least = window.problem.batch * window.groups * prod(axis.outputs for axis in window.axes[:-1])
-    most = max(r for r in rows if r == 1 or (r <= TASK_ROWS and least // r >= TASKS))
+    rows, most = task_rows(window)
     # Up to 4 steps unrolled: 64 channels.
     unrolls = divisors(window.channels // lanes, 4)
 

@@ -73,17 +73,17 @@ def stage_filter(sch: Schedule, window: Window) -> None:
     if not window.stages_filter:
         return
     block = sch.get_sblock(f"filter_pack{window.index}")
-    group, channels, *taps, c, lane = sch.get_loops(block)
+    group, channels, *taps, c, vector, lane = sch.get_loops(block)
     if window.problem.filter_format == "OIX":
         # Taps lie together in the filter: one pass over c then reads each of its cache lines once.
-        sch.reorder(c, *taps, lane)
-        sch.parallel(sch.fuse(group, channels))
+        sch.reorder(vector, c, *taps, lane)
+        sch.parallel(sch.fuse(group, channels, vector))
     elif window.problem.op != "convolution" and not window.across:
         # A lane's channels lie together: 128 of them are 8 cache lines, and of 16 lanes 8 KiB, a quarter of the
         # first level cache, which the lanes then fill in turn.
         sch.parallel(sch.fuse(group, channels, *taps))
         step, c = sch.split(c, [None, divisors(window.channels, 8 * LINE_FLOATS)[-1]])
-        sch.reorder(step, lane, c)
+        sch.reorder(step, vector, lane, c)
         vectorize_last(sch, c, LINE_FLOATS)
         return
     else:

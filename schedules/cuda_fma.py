@@ -9,7 +9,7 @@ as all threads' together, so that neighbouring threads read neighbouring vectors
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import replace
+from functools import partial
 from math import gcd
 
 from tvm.s_tir import Schedule
@@ -30,34 +30,17 @@ ARRANGEMENTS = 4
 
 def space(sch: Schedule, definition: Definition, target: CudaTarget) -> list[Schedule]:
     """Return one schedule for each of the best tiles, the default first."""
-    windows: list[Gemm] = definition.windows
-    made = []
-    for tile in _arrangements(windows, target):
-        sketch = sch.copy()
-        cuda_steps.fill(sketch)
-        for window in windows:
-            _schedule(sketch, window, tile, target)
-        made.append(sketch)
-    return made
+    return cuda_steps.sketches(sch, definition, partial(_arrangements, target=target), _schedule)
 
 
 def _arrangements(windows: Sequence[Gemm], target: CudaTarget) -> list[FmaTile]:
     """Return the definition's tile, and those that divide the same extents and the model finds next best."""
     own: FmaTile = windows[0].tile
-
-    def cycles(tile: FmaTile) -> float:
-        return sum(tile.cycles(window.extents, target) for window in windows)
-
-    others = [replace(tile, splits=own.splits) for tile in fma_tiles(own.dtype, target) if _divides(tile, windows)]
-    others = [tile for tile in others if tile != own]
-    return [own, *sorted(others, key=cycles)[: ARRANGEMENTS - 1]]
+    fitting = cuda_steps.fitting(windows, fma_tiles(own.dtype, target), target)
+    return [own, *(tile for tile in fitting if tile != own)][:ARRANGEMENTS]
 
 
-def _divides(tile: FmaTile, windows: Sequence[Gemm]) -> bool:
-    return all(w.rows % tile.rows == w.columns % tile.columns == w.depth % tile.depth == 0 for w in windows)
-
-
-def _schedule(sch: Schedule, gemm: Gemm, tile: FmaTile, target: CudaTarget) -> None:
+def _schedule(sch: Schedule, gemm: Gemm, tile: FmaTile) -> None:
     i = gemm.index
     acc, out, tiled = (sch.get_sblock(f"{stage}{i}") for stage in ("acc", "out", "tile"))
     stages = [tile.stages, *(s for s in (2, 3, 4) if s < tile.stages)]

@@ -2,8 +2,17 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import replace
+from typing import Any
+
 from tvm.s_tir import Schedule
 from tvm.s_tir.schedule import LoopRV, SBlockRV
+
+from tvmconv.cuda_target import CudaTarget
+from tvmconv.definitions.cuda_blocks import AnyTile, BlockTile
+from tvmconv.definitions.cuda_gemm import Gemm
+from tvmconv.definitions.definition import Definition
 
 from .cpu_steps import has_block
 
@@ -13,6 +22,37 @@ THREADS = 256
 MULTIPROCESSORS = 108
 # Threads of a block that adds parts; with vectors of 8 they divide the least tile, 512 outputs.
 ADDERS = 64
+
+
+def sketches(
+    sch: Schedule,
+    definition: Definition,
+    tiles: Callable[[list[Gemm]], Iterable[Any]],
+    schedule: Callable[[Schedule, Gemm, Any], None],
+) -> list[Schedule]:
+    """Return `schedule`'s schedules of all windows, one for each of their `tiles`, the default first."""
+    if not definition.windows:  # no tap meets the output
+        fill(sch)
+        return [sch]
+    made = []
+    for tile in tiles(definition.windows):
+        sketch = sch.copy()
+        fill(sketch)
+        for window in definition.windows:
+            schedule(sketch, window, tile)
+        made.append(sketch)
+    return made
+
+
+def fitting(windows: Sequence[Gemm], tiles: Iterable[AnyTile], target: CudaTarget) -> list[AnyTile]:
+    """Return those of `tiles` that divide the windows' extents, split as their own is, the best by the model first."""
+    fit = [replace(tile, splits=windows[0].tile.splits) for tile in tiles if divides(tile, windows)]
+    return sorted(fit, key=lambda tile: sum(tile.cycles(window.extents, target) for window in windows))
+
+
+def divides(tile: BlockTile, windows: Sequence[Gemm]) -> bool:
+    """Whether a tile divides the extents of windows, which are whole tiles of their own."""
+    return all(w.rows % tile.rows == w.columns % tile.columns == w.depth % tile.depth == 0 for w in windows)
 
 
 def bind(sch: Schedule, loop: LoopRV, threads: int = THREADS) -> LoopRV:

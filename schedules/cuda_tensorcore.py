@@ -16,6 +16,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import replace
+from functools import partial
 from itertools import product
 
 from tvm.s_tir import Schedule
@@ -23,8 +24,9 @@ from tvm.s_tir.schedule import SBlockRV
 
 from tvmconv.cuda_pipeline import STAGES
 from tvmconv.cuda_target import CudaTarget
+from tvmconv.definitions.cuda_blocks import WARP
 from tvmconv.definitions.cuda_gemm import Gemm
-from tvmconv.definitions.cuda_tiles import WARP, Tile, tiles
+from tvmconv.definitions.cuda_tiles import Tile, tiles
 from tvmconv.definitions.definition import Definition
 
 from . import cuda_steps, mma
@@ -37,31 +39,19 @@ PART_VECTOR = 4  # f32 in 16 bytes
 
 def space(sch: Schedule, definition: Definition, target: CudaTarget) -> list[Schedule]:
     """Return one schedule for each of the best arrangements of warps, the default first."""
-    windows: list[Gemm] = definition.windows
-    made = []
-    for tile in _arrangements(windows, target):
-        sketch = sch.copy()
-        cuda_steps.fill(sketch)
-        for window in windows:
-            _schedule(sketch, window, tile, target)
-        made.append(sketch)
-    return made
+    arrangements = partial(_arrangements, target=target)
+    return cuda_steps.sketches(sch, definition, arrangements, partial(_schedule, target=target))
 
 
 def _arrangements(windows: Sequence[Gemm], target: CudaTarget) -> list[Tile]:
     """Return the definition's tile, and those of other arrangements of warps that the model finds next best."""
-    best = {(windows[0].tile.warps_m, windows[0].tile.warps_n): windows[0].tile}
-    fitting = [tile for tile in tiles(windows[0].tile.dtype, target) if _divides(tile, windows)]
-    fitting = [replace(tile, splits=windows[0].tile.splits) for tile in fitting]
-    for tile in sorted(fitting, key=lambda tile: sum(tile.cycles(window.extents, target) for window in windows)):
+    own: Tile = windows[0].tile
+    most = min(window.most_sums for window in windows)
+    small = (tile for tile in tiles(own.dtype, target) if tile.sums <= most)
+    best = {(own.warps_m, own.warps_n): own}
+    for tile in cuda_steps.fitting(windows, small, target):
         best.setdefault((tile.warps_m, tile.warps_n), tile)
     return list(best.values())[:ARRANGEMENTS]
-
-
-def _divides(tile: Tile, windows: Sequence[Gemm]) -> bool:
-    if tile.sums > min(window.most_sums for window in windows):
-        return False
-    return all(w.rows % tile.rows == w.columns % tile.columns == w.depth % tile.depth == 0 for w in windows)
 
 
 def _choices(tile: Tile, gemm: Gemm, target: CudaTarget) -> dict[str, list[int]]:
@@ -72,9 +62,13 @@ def _choices(tile: Tile, gemm: Gemm, target: CudaTarget) -> dict[str, list[int]]
         for value in values:
             grown = {**chosen, name: [*chosen[name], value]}
             every = [replace(tile, **dict(zip(grown, each, strict=True))) for each in product(*grown.values())]
-            if value not in chosen[name] and all(each.fits(target) and _divides(each, [gemm]) for each in every):
+            if value not in chosen[name] and all(_fits(each, gemm, target) for each in every):
                 chosen = grown
     return chosen
+
+
+def _fits(tile: Tile, gemm: Gemm, target: CudaTarget) -> bool:
+    return tile.fits(target) and tile.sums <= gemm.most_sums and cuda_steps.divides(tile, [gemm])
 
 
 def _schedule(sch: Schedule, gemm: Gemm, tile: Tile, target: CudaTarget) -> None:

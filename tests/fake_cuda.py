@@ -26,12 +26,16 @@ SHAPE, FILTER_SHAPE = (2, 64, 1), (1, 1, 1)
 FOREIGN_STREAM = 77
 
 
-def compile_driver(folder: Path, architectures: str = "90", version: int = 13000, init: int = 0) -> Path:
-    """Compile a driver that knows GPUs of these architectures (separated by commas) into the folder; return its path."""
+def compile_driver(folder: Path, architectures: str = "90", version: int = 13000, init: int = 0, *more: str) -> Path:
+    """Compile a driver that knows GPUs of these architectures (separated by commas) into the folder; return its path.
+
+    `more` are other arguments of the compiler.
+    """
     path = folder / "libcuda.so.1"
     macros = [f"-DARCHITECTURES={architectures}", f"-DVERSION={version}", f"-DINIT={init}"]
     soname = "-Wl,-soname,libcuda.so.1"  # by which a kernel's launcher finds it
-    subprocess.run(["cc", "-shared", "-fPIC", soname, *macros, HERE / "fake_driver.c", "-o", path], check=True)
+    flags = ["-shared", "-fPIC", "-Wall", "-Wextra", "-Werror", soname, *macros, *more]
+    subprocess.run(["cc", *flags, HERE / "fake_driver.c", "-o", path], check=True)
     return path
 
 

@@ -15,6 +15,11 @@ if TYPE_CHECKING:
     from .definitions.definition import Definition
 
 
+def always(problem: Problem, target: Target) -> bool:
+    """Prefer an algorithm for all problems that it covers."""
+    return True
+
+
 def _as_defined(problem: Problem, target: Target) -> None:
     """Return None: a filter packed ahead changes nothing."""
 

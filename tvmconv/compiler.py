@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import lru_cache
 from typing import Any
@@ -60,33 +59,34 @@ def default_choice(problem: Problem, target: Target, math: str = "default") -> C
 
 
 # All algorithms of a problem that is being tuned, whose candidates come in any order.
-@lru_cache(maxsize=8)
-def sketches_of(algorithm: str, problem: Problem, target: Target) -> tuple[Definition, tuple[Schedule, ...]]:
-    """Return an algorithm's definition of a problem and its sketches, the default first."""
+@lru_cache(maxsize=16)
+def sketches_of(
+    algorithm: str, problem: Problem, target: Target, ahead: bool = False
+) -> tuple[Definition, tuple[Schedule, ...]]:
+    """Return an algorithm's definition of a problem and its sketches, the default first.
+
+    With `ahead`, what it has for filters packed ahead, if that is another.
+    """
     found = algorithms.get(algorithm)
-    definition = found.define(problem, target)
+    definition = (ahead and found.ahead(problem, target)) or found.define(problem, target)
     return definition, tuple(found.sketches(definition, target))
 
 
-def schedule(problem: Problem, target: Target, choice: Choice) -> tuple[Definition, Schedule]:
-    """Return the definition of a problem and its schedule by `choice`.
+def schedule(problem: Problem, target: Target, choice: Choice, ahead: bool = False) -> tuple[Definition, Schedule]:
+    """Return the definition of a problem and its schedule by `choice`; `ahead` as in :func:`sketches_of`.
 
     Raises
     ------
     LookupError
         If the algorithm has no such sketch, or the decisions do not fit its samples.
     """
-    definition, sketches = sketches_of(choice.algorithm, problem, target)
-    return definition, _chosen(definition, sketches, choice)
-
-
-def _chosen(definition: Definition, sketches: Sequence[Schedule], choice: Choice) -> Schedule:
+    definition, sketches = sketches_of(choice.algorithm, problem, target, ahead)
     if not 0 <= choice.sketch < len(sketches):
         raise LookupError(
             f"{choice.algorithm} has {len(sketches)} sketches for this problem; there is no sketch {choice.sketch}"
         )
     sketch = sketches[choice.sketch]
-    return sketch if choice.decisions is None else decide(definition, sketch, choice.decisions)
+    return definition, sketch if choice.decisions is None else decide(definition, sketch, choice.decisions)
 
 
 def samples(sketch: Schedule) -> list[Any]:
@@ -112,7 +112,7 @@ def compile_problem(
     path: str | os.PathLike[str],
     *,
     choice: Choice | None = None,
-    ahead: bool = True,
+    plain: bool = True,
 ) -> CompiledKernel:
     """Compile a problem into the shared library `path`.
 
@@ -120,8 +120,9 @@ def compile_problem(
     ----------
     choice
         The schedule; absent: the default one of the first applicable algorithm.
-    ahead
-        Whether the library also gets what an algorithm has for filters packed ahead alone. Tuning does without it.
+    plain
+        Whether the library has the best for plain filters too where another is best for those packed ahead. Tuning,
+        which measures the latter, does without it: calls with plain filters then pack.
 
     Raises
     ------
@@ -129,7 +130,7 @@ def compile_problem(
         If the C compiler, or nvcc for a CUDA target, is missing, too old, or fails.
     """
     choice = choice or default_choice(problem, target)
-    definition, scheduled = schedule(problem, target, choice)
+    definition, scheduled = schedule(problem, target, choice, ahead=not plain)
     packed_filter = None
     if isinstance(target, CudaTarget):
         kernel = to_source(scheduled.mod, definition, target)
@@ -137,7 +138,7 @@ def compile_problem(
         workspace = kernel.workspace_bytes
     else:
         lowered = lower(scheduled.mod, definition)
-        if ahead and lowered.layout is None:
+        if plain and lowered.layout is None:
             lowered = _with_packed(lowered, problem, target, choice)
         link(tvm.compile(lowered.module, target.tvm(), tir_pipeline=PIPELINE), path)
         workspace = workspace_bytes(lowered.module)
@@ -150,10 +151,8 @@ def compile_problem(
 
 def _with_packed(plain: Lowered, problem: Problem, target: Target, choice: Choice) -> Lowered:
     """Return a kernel that reads its filter in place with what its algorithm has for filters packed ahead, if anything."""
-    algorithm = algorithms.get(choice.algorithm)
-    definition = algorithm.ahead(problem, target)
-    if definition is None:
+    if algorithms.get(choice.algorithm).ahead(problem, target) is None:
         return plain
-    scheduled = _chosen(definition, algorithm.sketches(definition, target), choice)
+    definition, scheduled = schedule(problem, target, choice, ahead=True)
     other = lower(scheduled.mod, definition)
     return Lowered(tvm.IRModule({**functions_of(other.module), **functions_of(plain.module)}), other.layout)

@@ -5,8 +5,9 @@ from __future__ import annotations
 from functools import partial
 from typing import TYPE_CHECKING
 
-from .algorithm import Algorithm
+from .algorithm import Algorithm, always
 from .cuda_target import CudaTarget
+from .definitions.constant import covers_constant, covers_data
 from .definitions.cuda_cost import direct_cycles, fma_cycles, tensorcore_cycles
 from .problem import Problem
 
@@ -15,10 +16,6 @@ LEAST_COLUMNS = 8
 
 if TYPE_CHECKING:
     from .definitions.definition import Definition
-
-
-def _covers_direct(problem: Problem, target: CudaTarget) -> str | None:
-    return "the output does not depend on data" if problem.is_constant or problem.is_empty else None
 
 
 def _define_direct(problem: Problem, target: CudaTarget) -> Definition:
@@ -40,7 +37,7 @@ def _covers_tf32(problem: Problem, target: CudaTarget) -> str | None:
 def _covers_fragments(problem: Problem, target: CudaTarget) -> str | None:
     if problem.out_channels // problem.groups < LEAST_COLUMNS:
         return f"tiles of 16 output channels per group would be emptier than half; it takes {LEAST_COLUMNS} or more"
-    return _covers_direct(problem, target)
+    return covers_data(problem, target)
 
 
 def _define_gemm(problem: Problem, target: CudaTarget) -> Definition:
@@ -55,18 +52,10 @@ def _define_fma(problem: Problem, target: CudaTarget) -> Definition:
     return define_fma(problem, target)
 
 
-def _covers_constant(problem: Problem, target: CudaTarget) -> str | None:
-    return None if problem.is_constant or problem.is_empty else "the output depends on data"
-
-
 def _define_constant(problem: Problem, target: CudaTarget) -> Definition:
     from .definitions.cuda_window import define_cuda_constant
 
     return define_cuda_constant(problem)
-
-
-def _always(problem: Problem, target: CudaTarget) -> bool:
-    return True
 
 
 def _free(problem: Problem, target: CudaTarget) -> float:
@@ -74,13 +63,13 @@ def _free(problem: Problem, target: CudaTarget) -> float:
 
 
 _tensorcore = partial(Algorithm, schedules="cuda_tensorcore", cycles=tensorcore_cycles, kind="cuda")
-_exact = partial(Algorithm, version=1, numerical_class="exact", prefers=_always, kind="cuda")
+_exact = partial(Algorithm, version=1, numerical_class="exact", prefers=always, kind="cuda")
 
 # Of those that prefer a problem and cost the same by estimate, the first is the default.
 CUDA_ALGORITHMS: tuple[Algorithm, ...] = (
-    _tensorcore("tensorcore", 1, "exact", _covers_tensorcore, _always, _define_gemm),
-    _tensorcore("tensorcore_tf32", 1, "tf32", _covers_tf32, _always, _define_gemm),
-    _exact("cuda_fma", covers=_covers_direct, define=_define_fma, schedules="cuda_fma", cycles=fma_cycles),
-    _exact("cuda_direct", covers=_covers_direct, define=_define_direct, schedules="cuda_direct", cycles=direct_cycles),
-    _exact("cuda_constant", covers=_covers_constant, define=_define_constant, schedules="cuda_constant", cycles=_free),
+    _tensorcore("tensorcore", 1, "exact", _covers_tensorcore, always, _define_gemm),
+    _tensorcore("tensorcore_tf32", 1, "tf32", _covers_tf32, always, _define_gemm),
+    _exact("cuda_fma", covers=covers_data, define=_define_fma, schedules="cuda_fma", cycles=fma_cycles),
+    _exact("cuda_direct", covers=covers_data, define=_define_direct, schedules="cuda_direct", cycles=direct_cycles),
+    _exact("cuda_constant", covers=covers_constant, define=_define_constant, schedules="cuda_constant", cycles=_free),
 )

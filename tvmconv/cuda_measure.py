@@ -41,7 +41,7 @@ def _check(task: Check, stream: int) -> Measured:
     sets, expected = _arrays(task.problem)
     output = sets[0][-1]
     output.fill(0xFF)  # what a kernel fails to write stays not a number
-    calls = launches(task.path, sets, stream)
+    calls = launches(task.library.path, sets, stream)
     calls[0]()
     driver().call("cuStreamSynchronize", c_void_p(stream))
     wrong = difference(output.numpy(), expected, task.numerical_class, task.problem.dtype)
@@ -54,8 +54,8 @@ def _check(task: Check, stream: int) -> Measured:
 def _race(task: Race, stream: int) -> Times:
     """Time the libraries in turns, the first once more."""
     sets, graphs = _arrays(task.problem)[0], []
-    for path in (*task.paths, task.paths[0]):
-        calls = launches(path, sets, stream)
+    for library in (*task.libraries, task.libraries[0]):
+        calls = launches(library.path, sets, stream)
         calls[0]()  # loads the code, which is not to be captured
         graphs.append(Graph(calls, stream))
     turns = [[graph.sample() for graph in graphs] for _ in range(TURNS)]

@@ -19,7 +19,7 @@ from typing import Any
 from .errors import ReplayError
 from .measure import Check, Measured, measure
 from .problem import Problem
-from .race import Race, Times
+from .race import Built, Race, Times
 from .sandbox import Sandbox, TimeoutExceededError
 from .search import Candidate, Space
 from .target import Target
@@ -98,7 +98,7 @@ class Evaluator:
                 trial = Trial(candidate, space.version, _status(built), None, str(built)[-_DETAIL:])
             else:
                 trial = self._measure(problem, space, candidate, built)
-                built.unlink()
+                Path(built.path).unlink()
             yield trial
 
     def race(self, problem: Problem, target: Target, candidates: Sequence[Candidate]) -> Times:
@@ -109,13 +109,13 @@ class Evaluator:
         TvmconvError
             If one of them fails this time.
         """
-        paths = []
+        libraries = []
         for built in self._build(problem, target, candidates):
-            if not isinstance(built, Path):
+            if not isinstance(built, Built):
                 raise built
-            paths.append(str(built))
+            libraries.append(built)
         with self._spending("racing"):
-            times: Times = self._measurer.call(Race(problem, tuple(paths)), _limit(problem) * len(paths))
+            times: Times = self._measurer.call(Race(problem, tuple(libraries)), _limit(problem) * len(libraries))
         return times
 
     @contextmanager
@@ -126,8 +126,8 @@ class Evaluator:
         finally:
             self.spent[what] += time.monotonic() - start
 
-    def _measure(self, problem: Problem, space: Space, candidate: Candidate, path: Path) -> Trial:
-        check = Check(problem, space.numerical_class, str(path))
+    def _measure(self, problem: Problem, space: Space, candidate: Candidate, library: Built) -> Trial:
+        check = Check(problem, space.numerical_class, library)
         try:
             with self._spending("measuring"):
                 measured: Measured = self._measurer.call(check, _limit(problem))
@@ -139,17 +139,17 @@ class Evaluator:
 
     def _build(
         self, problem: Problem, target: Target, candidates: Sequence[Candidate]
-    ) -> list[Path | ReplayError | WorkerDiedError | TimeoutExceededError]:
+    ) -> list[Built | ReplayError | WorkerDiedError | TimeoutExceededError]:
         """Compile the candidates, all builders at work; return each one's library or what went wrong."""
         idle: queue.SimpleQueue[Sandbox[Any, Any]] = queue.SimpleQueue()
         for builder in self._builders:
             idle.put(builder)
 
-        def compile_one(task: Any) -> Path | ReplayError | WorkerDiedError | TimeoutExceededError:
+        def compile_one(task: Any) -> Built | ReplayError | WorkerDiedError | TimeoutExceededError:
             builder = idle.get()
             try:
-                builder.call(task, BUILD_SECONDS)
-                return Path(task.path)
+                packed = builder.call(task, BUILD_SECONDS)
+                return Built(task.path, packed)
             except (ReplayError, WorkerDiedError, TimeoutExceededError) as error:
                 return error
             finally:

@@ -18,11 +18,11 @@ from tvm_ffi.structural import structural_map
 
 from .definitions.definition import Definition
 from .definitions.types import kernel_dtype
+from .instructions import by_instructions
 from .packed import PACK_SYMBOL, PACKED_SYMBOL
 from .packing import Cut, Layout, cut, elements
 from .padding import skip_padding
 from .problem import DTYPE_BYTES, Problem
-from .rounding import round_vectors
 
 SYMBOL = "tvmconv_kernel"
 PIPELINE = "tvmconv"
@@ -76,7 +76,8 @@ def lower(mod: tvm.IRModule, definition: Definition) -> Lowered:
     for symbol, function in functions.items():
         if is_tiny(definition.problem):
             function = function.with_body(structural_map(function.body, (tirx.For, _serial)))
-        function = function.with_body(round_vectors(function.body))
+        if definition.problem.dtype == "bf16":
+            function = function.with_body(by_instructions(function.body))
         functions[symbol] = function.with_attr("global_symbol", symbol)
     return Lowered(tvm.IRModule(functions), halves.layout if halves else None)
 

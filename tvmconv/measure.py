@@ -5,20 +5,18 @@ Runs in a `tvmconv.workers.Worker`, so that a candidate that crashes or hangs en
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from dataclasses import dataclass
 from functools import lru_cache
 from typing import Any
 
 import numpy as np
 import numpy.typing as npt
-import tvm_ffi
 
 from .fills import Arrays, exact_case
 from .placements import PLACEMENTS
 from .problem import Problem
 from .quiet import least
-from .race import Race, Times, race
+from .race import Built, Race, Times, race
 from .signature import format_signature
 
 # Long enough for the least of some dozens of calls of most kernels, short beside building the candidate; and how long
@@ -38,13 +36,13 @@ class Check:
     ----------
     problem, numerical_class
         What it computes, and how its answer may differ.
-    path
+    library
         The library.
     """
 
     problem: Problem
     numerical_class: str
-    path: str
+    library: Built
 
     def __str__(self) -> str:
         return f"measuring {format_signature(self.problem)}"
@@ -70,7 +68,8 @@ def measure(task: Check | Race) -> Measured | Times:
     """Answer a Check with Measured, a Race with Times."""
     if isinstance(task, Race):
         return race(task)
-    output, expected, call = _ready(task.problem, task.path)
+    inputs, output, expected = _arrays(task.problem)
+    call = task.library.call([*inputs, output])
     # What a kernel fails to write stays NaN.
     output.fill(0xFFFF if output.dtype == np.uint16 else np.nan)
     call()
@@ -111,14 +110,6 @@ def relative_error(got: npt.NDArray[Any], expected: npt.NDArray[Any]) -> float:
     """Return the relative L2 error."""
     exact = expected.astype(np.float64)
     return float(np.linalg.norm(got.astype(np.float64) - exact) / max(float(np.linalg.norm(exact)), 1e-30))
-
-
-def _ready(problem: Problem, path: str) -> tuple[npt.NDArray[Any], npt.NDArray[Any], Callable[[], object]]:
-    """Return the output array, the expected output, and a call of the library that fills the first."""
-    inputs, output, expected = _arrays(problem)
-    arguments = [tvm_ffi.from_dlpack(array) for array in (*inputs, output)]
-    kernel = tvm_ffi.load_module(path)["tvmconv_kernel"]
-    return output, expected, lambda: kernel(*arguments)
 
 
 @lru_cache(maxsize=1)

@@ -23,7 +23,9 @@ _INSTALL = (
 # interface that the launcher uses begin.
 _SINCE = {80: "12.0", 86: "12.0", 89: "12.0", 90: "12.0", 100: "12.8", 120: "12.8"}
 # Warnings are of what TVM prints, which nobody edits. Compressed code would save little and take longer to load.
-_FLAGS = ("-fatbin", "-std=c++17", "-O3", "--disable-warnings", "--no-compress")
+_FLAGS = ("-fatbin", "-std=c++17", "-O3", "--disable-warnings", "--no-compress", "-Xptxas=-v")
+# What ptxas says, with -v, of a function that keeps registers in local memory.
+_SPILLS = re.compile(r"Function properties for (\w+)\s+\d+ bytes stack frame, [1-9]\d* bytes spill stores")
 
 
 def nvcc_paths() -> list[str]:
@@ -63,7 +65,7 @@ def nvcc_version(nvcc: str) -> str:
     ToolchainError
         If it does not run, or does not say.
     """
-    text = _run((nvcc, "--version"), None)
+    text = _run((nvcc, "--version"), None).stdout
     release = re.search(r"release (\d+\.\d+)", text)
     if release is None:
         raise ToolchainError(f"{nvcc} --version names no release: {text.strip()!r}; {_INSTALL}")
@@ -92,7 +94,8 @@ def check_nvcc(target: CudaTarget) -> str:
 def compile_fatbin(source: str, target: CudaTarget) -> bytes:
     """Compile CUDA C++ to a fatbin: machine code for each of the target's architectures, and PTX of the last.
 
-    The same source gives the same bytes, wherever and whenever it is compiled.
+    The same source gives the same bytes, wherever and whenever it is compiled. No function keeps registers in local
+    memory if a block has enough of them.
 
     Raises
     ------
@@ -105,17 +108,34 @@ def compile_fatbin(source: str, target: CudaTarget) -> bytes:
     generate = [f"-gencode=arch=compute_{each},code={code}" for each, code in codes.items()]
     with tempfile.TemporaryDirectory(prefix="tvmconv-") as folder:
         work = Path(folder)
-        (work / "kernel.cu").write_text(source)
-        # Names relative to the folder: its own name must not reach the compiler.
-        _run((nvcc, *_FLAGS, *generate, "-o", "kernel.fatbin", "kernel.cu"), work)
+
+        def compiled(text: str) -> set[str]:
+            """Return the names of functions that keep registers in local memory."""
+            (work / "kernel.cu").write_text(text)
+            # Names relative to the folder: its own name must not reach the compiler.
+            report = _run((nvcc, *_FLAGS, *generate, "-o", "kernel.fatbin", "kernel.cu"), work).stderr
+            return set(_SPILLS.findall(report))
+
+        # ptxas spills a few registers where more threads then fit a multiprocessor: it takes 64 and 12 bytes, not 83.
+        if spilling := compiled(source):
+            compiled(_for_one_block(source, spilling))
         return (work / "kernel.fatbin").read_bytes()
+
+
+def _for_one_block(source: str, functions: set[str]) -> str:
+    """Return the source with launch bounds by which ptxas may take all registers for one block of these functions.
+
+    Of others it would take more too, 80 where it needs 48, and fewer blocks would fit a multiprocessor.
+    """
+    names = "|".join(sorted(functions))
+    return re.sub(rf"__launch_bounds__\((\d+)\) ({names})\(", r"__launch_bounds__(\1, 1) \2(", source)
 
 
 def _numbers(release: str) -> tuple[int, ...]:
     return tuple(map(int, release.split(".")))
 
 
-def _run(command: tuple[str, ...], folder: Path | None) -> str:
+def _run(command: tuple[str, ...], folder: Path | None) -> subprocess.CompletedProcess[str]:
     try:
         result = subprocess.run(command, cwd=folder, capture_output=True, text=True, check=False)
     except OSError as error:
@@ -125,4 +145,4 @@ def _run(command: tuple[str, ...], folder: Path | None) -> str:
             f"nvcc failed ({' '.join(command)}), with:\n{(result.stderr or result.stdout).strip()}\n"
             "it needs the GNU C++ compiler besides itself (Debian, Ubuntu: apt install g++)"
         )
-    return result.stdout
+    return result

@@ -10,11 +10,14 @@ that some iteration needs the product. A filter's infinity or NaN therefore does
 
 from __future__ import annotations
 
+from operator import mul
 from typing import Any
 
 from tvm import tirx
 from tvm.ir import Call, Op
 from tvm_ffi.structural import structural_map
+
+from .definitions.pairs import DOT, calls, multiply_pairs
 
 _IF_THEN_ELSE = Op.get("prim.if_then_else")
 _LIKELY = Op.get("prim.likely")
@@ -31,11 +34,13 @@ def _unread(node: Any) -> Any:
     value = node.value
     if not (isinstance(value, Call) and value.op.same_as(_IF_THEN_ELSE)):
         return node
-    rows = [each for each in _conjuncts(value.args[0]) if _is_likely(each)]
-    others = [each for each in _conjuncts(value.args[0]) if not _is_likely(each)]
-    if others:
-        value = tirx.if_then_else(tirx.all(*others), *value.args[1:])
-    statement: Any = tirx.BufferStore(node.buffer, value if others else value.args[1], node.indices)
+    inside, data, zero = value.args
+    rows = [each for each in _conjuncts(inside) if _is_likely(each)]
+    if not rows:
+        return node
+    others = [each for each in _conjuncts(inside) if not _is_likely(each)]
+    copied = tirx.if_then_else(tirx.all(*others), data, zero) if others else data
+    statement: Any = tirx.BufferStore(node.buffer, copied, node.indices)
     for condition in rows:
         statement = tirx.IfThenElse(condition, statement, None)
     return statement
@@ -45,13 +50,18 @@ def _conditional(node: Any) -> Any:
     """``s = s + if_then_else(c1 and c2, x, 0)*f``: ``if c1: if c2: s = s + x*f``."""
     if node.buffer.scope() != "local":
         return _unread(node)
-    if not isinstance(node.value, tirx.Add) or not isinstance(node.value.b, tirx.Mul):
+    if not isinstance(node.value, tirx.Add):
         return node
-    data, weight = node.value.b.a, node.value.b.b
+    if isinstance(node.value.b, tirx.Mul):
+        multiply, data, weight = mul, node.value.b.a, node.value.b.b
+    elif calls(node.value.b, DOT):
+        multiply, (_, data, weight) = multiply_pairs, node.value.b.args
+    else:
+        return node
     if not (isinstance(data, Call) and data.op.same_as(_IF_THEN_ELSE)):
         return node
     inside, value, _zero = data.args
-    statement: Any = tirx.BufferStore(node.buffer, node.value.a + value * weight, node.indices)
+    statement: Any = tirx.BufferStore(node.buffer, node.value.a + multiply(value, weight), node.indices)
     for condition in reversed(_conjuncts(inside)):
         statement = tirx.IfThenElse(condition, statement, None)
     return statement

@@ -53,6 +53,10 @@ class Peak:
     cache_bandwidth: float
     threads: int
 
+    def of(self, dtype: str) -> float:
+        """Return the operations a second in a problem's type: in bf16 by the dot product if there is one, else in f32."""
+        return (self.bf16_flops if dtype == "bf16" else None) or self.flops
+
 
 @cache
 def measure(threads: int) -> Peak | None:

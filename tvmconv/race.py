@@ -6,6 +6,7 @@ Runs where `tvmconv.measure` does, in a process of its own.
 from __future__ import annotations
 
 import time
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import partial
 from typing import Any
@@ -13,7 +14,9 @@ from typing import Any
 import numpy.typing as npt
 import tvm_ffi
 
+from .arrays import aligned_empty
 from .fills import exact_case
+from .packed import PACK_SYMBOL, PACKED_SYMBOL
 from .placements import PLACEMENTS
 from .problem import Problem
 from .quiet import Least, least
@@ -29,17 +32,44 @@ LEAST_QUIET = 4
 
 
 @dataclass(frozen=True)
+class Built:
+    """A candidate's library.
+
+    Attributes
+    ----------
+    path
+        The library.
+    packed
+        Elements and type of the filter that it takes packed ahead, as it is then called; None: it takes the plain one.
+    """
+
+    path: str
+    packed: tuple[int, str] | None = None
+
+    def call(self, arrays: Sequence[npt.NDArray[Any]]) -> Callable[[], object]:
+        """Return a call with these arrays (data, filter, bias if there is one, output), the filter packed before."""
+        arguments = [tvm_ffi.from_dlpack(array) for array in arrays]
+        library = tvm_ffi.load_module(self.path)
+        if self.packed is None:
+            return partial(library["tvmconv_kernel"], *arguments)
+        elements, dtype = self.packed
+        packed = tvm_ffi.from_dlpack(aligned_empty((elements,), dtype))
+        library[PACK_SYMBOL](arguments[1], packed)
+        return partial(library[PACKED_SYMBOL], arguments[0], packed, *arguments[2:])
+
+
+@dataclass(frozen=True)
 class Race:
     """Time several checked libraries of one problem in turns.
 
     Attributes
     ----------
-    problem, paths
+    problem, libraries
         The problem and the libraries. The first is timed twice: how far the two differ is the noise.
     """
 
     problem: Problem
-    paths: tuple[str, ...]
+    libraries: tuple[Built, ...]
 
     def __str__(self) -> str:
         return f"comparing the fastest kernels of {format_signature(self.problem)}"
@@ -77,16 +107,15 @@ def race(task: Race) -> Times:
     """Time the libraries."""
     arrays, expected = exact_case(task.problem)
     given = [array for array in (*arrays, expected) if array is not None]
-    kernels = [tvm_ffi.load_module(path)["tvmconv_kernel"] for path in (*task.paths, task.paths[0])]
-    by_placement = [_turns(kernels, placement.copy(given)) for placement in PLACEMENTS]
+    libraries = (*task.libraries, task.libraries[0])
+    by_placement = [_turns(libraries, placement.copy(given)) for placement in PLACEMENTS]
     *seconds, again = zip(*(seconds for seconds, _ in by_placement), strict=True)
     return Times(tuple(seconds), again, tuple(quiet for _, quiet in by_placement))
 
 
-def _turns(kernels: list[Any], arrays: list[npt.NDArray[Any]]) -> tuple[list[float], bool]:
-    """Return the least seconds of each kernel on these arrays, undisturbed if it ever was, and whether all were."""
-    arguments = [tvm_ffi.from_dlpack(array) for array in arrays]
-    calls = [partial(kernel, *arguments) for kernel in kernels]
+def _turns(libraries: Sequence[Built], arrays: list[npt.NDArray[Any]]) -> tuple[list[float], bool]:
+    """Return the least seconds of each library on these arrays, undisturbed if it ever was, and whether all were."""
+    calls = [library.call(arrays) for library in libraries]
     turns: list[list[Least]] = [[] for _ in calls]
     end = time.perf_counter() + PLACEMENT_SECONDS
     while not turns[0] or (min(map(_quiet, turns)) < TURNS and time.perf_counter() < end):

@@ -26,11 +26,15 @@ if TYPE_CHECKING:
 TVM_ERRORS = (RuntimeError, ValueError, TypeError, LookupError)
 
 
-def work(task: Describe | Compile) -> list[Space] | CompiledKernel:
-    """Run one task (in a `tvmconv.workers.Worker`, which imports TVM once for many)."""
+def work(task: Describe | Compile) -> list[Space] | tuple[int, str] | None:
+    """Run one task (in a `tvmconv.workers.Worker`, which imports TVM once for many).
+
+    Of what was compiled, return the elements and the type of the packed filter, if it takes one.
+    """
     if isinstance(task, Describe):
         return spaces_of(task.problem, task.target, task.math)
-    return compile_candidate(task.problem, task.target, task.candidate, task.path)
+    packed = compile_candidate(task.problem, task.target, task.candidate, task.path).packed_filter
+    return (packed["bytes"] // 4, packed["dtype"]) if packed else None
 
 
 def spaces_of(problem: Problem, target: Target, math: str = "default") -> list[Space]:
@@ -73,9 +77,9 @@ def choice_of(problem: Problem, target: Target, candidate: Candidate) -> Choice:
 
 
 def compile_candidate(
-    problem: Problem, target: Target, candidate: Candidate, path: str | os.PathLike[str], ahead: bool = False
+    problem: Problem, target: Target, candidate: Candidate, path: str | os.PathLike[str], plain: bool = False
 ) -> CompiledKernel:
-    """Compile one candidate into the shared library `path`, `ahead` as in `compile_problem`.
+    """Compile one candidate into the shared library `path`, `plain` as in `compile_problem`.
 
     Raises
     ------
@@ -84,7 +88,7 @@ def compile_candidate(
     """
     choice = choice_of(problem, target, candidate)
     try:
-        return compile_problem(problem, target, path, choice=choice, ahead=ahead)
+        return compile_problem(problem, target, path, choice=choice, plain=plain)
     except TVM_ERRORS as error:
         if isinstance(error, TvmconvError):
             raise
@@ -96,7 +100,7 @@ def compile_recorded(
 ) -> CompiledKernel | None:
     """Compile what a record holds; None, with a warning, if it cannot be replayed."""
     try:
-        return compile_candidate(problem, target, record.candidate, path, ahead=True)
+        return compile_candidate(problem, target, record.candidate, path, plain=True)
     except ReplayError as error:
         warnings.warn(
             f"the tuning record of {format_signature(problem)} for {target.name} cannot be replayed, so it is not used: {error}",

@@ -60,6 +60,24 @@ _USED = frozenset(
 )
 
 
+# LLVM's names of CPUs that start two multiply-adds of 512 bits in a cycle. Others start two of 256 bits.
+_TWO_OF_512 = frozenset(
+    [
+        "znver5",
+        "skylake-avx512",
+        "skx",
+        "cascadelake",
+        "cooperlake",
+        "icelake-server",
+        "sapphirerapids",
+        "emeraldrapids",
+        "graniterapids",
+        "graniterapids-d",
+        "diamondrapids",
+    ]
+)
+
+
 @dataclass(frozen=True)
 class Target:
     """What kernels are compiled for.
@@ -145,6 +163,11 @@ class CpuTarget(Target):
     def vector_registers(self) -> int:
         """Number of vector registers."""
         return 32 if "avx512f" in self.features else 16
+
+    @property
+    def multiply_adds(self) -> int:
+        """Multiply-adds of full vectors that a core starts in a cycle."""
+        return 2 if self.vector_bits < 512 or self.mcpu in _TWO_OF_512 else 1
 
     def tvm(self) -> Any:
         """Return the ``tvm.target.Target``."""

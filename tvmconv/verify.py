@@ -19,6 +19,7 @@ from .errors import TvmconvError
 from .fills import Arrays, exact_case, numpy_dtype, random_fill
 from .kernel import Kernel
 from .measure import difference, inaccuracy, relative_error
+from .problem import Problem
 from .sandbox import Sandbox
 from .selection import code_for, obstacle, runnable
 from .signature import parse_signature
@@ -122,35 +123,50 @@ def check_kernel(check: Check) -> Answer:
     The outputs are compared with the reference.
     """
     problem, numerical_class = parse_signature(check.entry.signature), check.entry.numerical_class
+    on_cpu = check.bundle.targets[check.entry.target].kind == "cpu"
+    computed = (_on_cpu if on_cpu else _on_gpu)(check)
     arrays, expected = exact_case(problem)
-    wrong = difference(_call(check, arrays, expected), expected, numerical_class, problem.dtype)
-    if not wrong and check.bundle.targets[check.entry.target].kind == "cpu":
-        output = _call(check, arrays, expected, packed=True)
-        wrong = difference(output, expected, numerical_class, problem.dtype)
+    wrong = difference(computed(arrays), expected, numerical_class, problem.dtype)
+    if not wrong and on_cpu:
+        wrong = difference(computed(arrays, packed=True), expected, numerical_class, problem.dtype)
         wrong = wrong and f"with the filter packed ahead, {wrong}"
     if wrong or numerical_class == "exact":
         return Answer("exact", 0.0, wrong)
     arrays = random_fill(problem)
-    expected = reference.compute(problem, *arrays)
-    output = _call(check, arrays, np.empty(problem.output_shape, numpy_dtype(problem.dtype)))
+    output, expected = computed(arrays), reference.compute(problem, *arrays)
     wrong = inaccuracy(output, expected, numerical_class, problem.dtype)
     return Answer("relative_l2", relative_error(output, expected), wrong)
 
 
-def _call(check: Check, arrays: Arrays, like: npt.NDArray[Any], *, packed: bool = False) -> npt.NDArray[Any]:
-    """Return what the kernel computes, on the CPU or on the first GPU that runs its code."""
-    # What a kernel fails to write shows: it stays not a number.
-    output = np.full_like(like, np.nan)
-    target = check.bundle.targets[check.entry.target]
-    if target.kind == "cpu":
-        kernel = Kernel(check.bundle, check.entry)
+def _on_cpu(check: Check) -> Callable[..., npt.NDArray[Any]]:
+    """Return what computes a kernel's output for arrays, its filter packed ahead or not."""
+    kernel = Kernel(check.bundle, check.entry)
+
+    def computed(arrays: Arrays, *, packed: bool = False) -> npt.NDArray[Any]:
+        output = _unwritten(kernel.problem)
         kernel(arrays.data, kernel.pack(arrays.filter) if packed else arrays.filter, arrays.bias, out=output)
         return output
+
+    return computed
+
+
+def _on_gpu(check: Check) -> Callable[..., npt.NDArray[Any]]:
+    """Return what computes a kernel's output for arrays on the first GPU that runs its code."""
+    kernel, target = CudaKernel(check.bundle, check.entry), check.bundle.targets[check.entry.target]
     index = next(gpu.index for gpu in survey().gpus if code_for(target, gpu) is not None)
-    data, filter_, bias = (None if array is None else DeviceArray.of(array, index) for array in arrays)
-    on_gpu = DeviceArray.of(output, index)
-    CudaKernel(check.bundle, check.entry)(data, filter_, bias, out=on_gpu)
-    return on_gpu.numpy()
+
+    def computed(arrays: Arrays) -> npt.NDArray[Any]:
+        output = DeviceArray.of(_unwritten(kernel.problem), index)
+        data, filter_, bias = (None if array is None else DeviceArray.of(array, index) for array in arrays)
+        kernel(data, filter_, bias, out=output)
+        return output.numpy()
+
+    return computed
+
+
+def _unwritten(problem: Problem) -> npt.NDArray[Any]:
+    """Return an output of which what a kernel fails to write shows: it stays not a number."""
+    return np.full(problem.output_shape, np.nan, numpy_dtype(problem.dtype))
 
 
 def _status(bundle: Bundle, entry: Entry, sandbox: Sandbox[Check, Answer]) -> tuple[str, str]:

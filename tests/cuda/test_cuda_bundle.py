@@ -8,7 +8,7 @@ import subprocess
 from pathlib import Path
 
 import pytest
-from cuda_kernels import needs_nvcc
+from cuda_kernels import ELF, MAGIC, PTX, images_of, needs_nvcc
 
 from tvmconv import builder, cli
 from tvmconv.bundle import Bundle, read_bundle
@@ -23,8 +23,6 @@ from tvmconv.verify import verify
 SIGNATURE = "backprop2d-n1-i8x5x5-o4x11x11-k3x3-s2x2-d1x1-p0x0_0x0-g1-NXC-XIO-bf16-bias"
 CPU = "x86-64-v3"
 TARGETS = {"cuda:sm_80,sm_90": ([80, 90], 90), "cuda:sm_100": ([100], 100)}
-MAGIC = struct.pack("<I", 0xBA55ED50)
-PTX, ELF = 1, 2
 EM_CUDA = 190
 
 
@@ -46,15 +44,7 @@ def _images(library: Path) -> list[tuple[int, int, bytes]]:
     """Return the kind, architecture and code of each part of the fatbin that is embedded in a library."""
     content = library.read_bytes()
     assert content.count(MAGIC) == 1
-    fatbin = content[content.index(MAGIC) :]
-    _magic, _version, header, size = struct.unpack_from("<IHHQ", fatbin)
-    images, at = [], header
-    while at < header + size:
-        kind, _version, part_header, part_size = struct.unpack_from("<HHIQ", fatbin, at)
-        (architecture,) = struct.unpack_from("<I", fatbin, at + 28)
-        images.append((kind, architecture, fatbin[at + part_header : at + part_header + part_size]))
-        at += part_header + part_size
-    return images
+    return images_of(content[content.index(MAGIC) :])
 
 
 def _elf_architecture(cubin: bytes) -> int:

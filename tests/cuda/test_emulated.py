@@ -35,6 +35,8 @@ PROBLEMS = [
     "conv3d-n1-i8x4x6x6-o16x4x6x6-k3x3x3-s1x1x1-d1x1x1-p1x1x1_1x1x1-g1-NXC-XIO-f16",
     "conv2d-n1-i32x13x20-o32x11x20-k5x3-s1x1-d1x1-p1x1_1x1-g32-NXC-XIO-f32",
     "conv2d-n1-i32x12x12-o64x12x12-k3x3-s1x1-d1x1-p1x1_1x1-g16-NCX-OIX-f32",
+    "backprop2d-n1-i8x2x1-o8x1x1-k1x1-s2x1-d1x1-p1x0_1x0-g1-NXC-XIO-f16-bias",  # no tap meets the output
+    "backprop2d-n1-i8x2x1-o8x3x1-k1x1-s2x1-d1x1-p0x0_0x0-g1-NCX-XIO-f16",  # rows shorter than a vector
     "conv2d-n1-i0x4x4-o8x4x4-k3x3-s1x1-d1x1-p1x1_1x1-g1-NCX-XIO-f16-bias",
     "conv2d-n0-i8x4x4-o8x4x4-k3x3-s1x1-d1x1-p1x1_1x1-g1-NXC-XIO-f32-bias",
 ]

@@ -6,6 +6,7 @@ import subprocess
 from pathlib import Path
 
 import pytest
+from fake_cuda import compile_driver
 from toys import run_python
 
 from tvmconv import cuda_linker, ops
@@ -60,8 +61,7 @@ def error(*given):
 def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A folder with the driver, and `kernel.so`."""
     folder = tmp_path_factory.mktemp("launcher")
-    command = ["cc", "-shared", "-fPIC", "-Wall", "-Wextra", "-Werror", "-o", folder / "libcuda.so.1"]
-    subprocess.run([*command, HERE / "fake_driver.c"], check=True)
+    compile_driver(folder, "75,75")
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(cuda_linker, "compile_fatbin", lambda source, target: FATBIN)
         cuda_linker.link_cuda(KERNEL, PROBLEM, CudaTarget.parse("cuda:sm_80,sm_90"), folder / "kernel.so")
@@ -222,9 +222,7 @@ def test_no_driver(folder: Path, tmp_path: Path) -> None:
 
 
 def test_a_driver_that_is_too_old(folder: Path, tmp_path: Path) -> None:
-    source = (HERE / "fake_driver.c").read_text().replace("int cuLibraryLoadData(", "int renamed(")
-    (tmp_path / "old.c").write_text(source)
-    subprocess.run(["cc", "-shared", "-fPIC", "-o", tmp_path / "libcuda.so.1", tmp_path / "old.c"], check=True)
+    compile_driver(tmp_path, "75", 13000, 0, "-DcuLibraryLoadData=renamed")
     (line,) = _run("print(error(0, 0x8000, *arrays()))", folder, tmp_path / "log", LD_LIBRARY_PATH=str(tmp_path))
     assert (
         line == "RuntimeError: the NVIDIA driver has no cuLibraryLoadData: it is older than CUDA 12; update the driver"

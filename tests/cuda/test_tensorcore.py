@@ -14,7 +14,8 @@ from tvmconv import fills, reference
 from tvmconv.compiler import Choice, samples, schedule
 from tvmconv.cuda_lowering import CudaSource, to_source
 from tvmconv.cuda_target import CudaTarget
-from tvmconv.definitions.cuda_tiles import Extents, best_tile
+from tvmconv.definitions.cuda_blocks import Extents
+from tvmconv.definitions.cuda_tiles import best_tile
 from tvmconv.measure import inaccuracy
 from tvmconv.nvcc import compile_fatbin
 from tvmconv.signature import parse_signature

@@ -21,7 +21,8 @@ FILES = Path(__file__).parent / "files"
 CASES = {
     "direct": "conv2d-n1-i64x56x56-o64x56x56-k3x3-s1x1-d1x1-p1x1_1x1-g1-NXC-XIO-f32-bias",
     "pointwise": "conv2d-n2-i256x14x14-o64x14x14-k1x1-s1x1-d1x1-p0x0_0x0-g1-NXC-XIO-f32",
-    "deep": "conv2d-n1-i2048x21x21-o256x21x21-k3x3-s1x1-d12x12-p12x12_12x12-g1-NXC-XIO-f32",
+    "deep": "conv2d-n1-i1024x21x21-o256x21x21-k3x3-s1x1-d2x2-p2x2_2x2-g1-NXC-XIO-f32",
+    "kn2row": "conv2d-n1-i2048x21x21-o256x21x21-k3x3-s1x1-d12x12-p12x12_12x12-g1-NXC-XIO-f32",
     "strided_crowded": "conv2d-n1-i512x28x28-o1024x14x14-k1x1-s2x2-d1x1-p0x0_0x0-g1-NXC-XIO-f32",
     "planar_copied": "conv2d-n1-i16x20x20-o48x20x20-k3x3-s1x1-d1x1-p1x1_1x1-g1-NCX-OIX-f32",
     "planar_pointwise": "conv2d-n1-i64x28x28-o32x28x28-k1x1-s1x1-d1x1-p0x0_0x0-g1-NCX-OIX-f32",
@@ -40,7 +41,10 @@ CASES = {
     "constant": "conv2d-n1-i0x4x4-o8x4x4-k3x3-s1x1-d1x1-p1x1_1x1-g1-NXC-XIO-f32-bias",
 }
 # Where the target has AVX512-BF16.
-DOT = {"bf16_dot": "conv2d-n1-i64x14x14-o32x14x14-k3x3-s1x1-d1x1-p1x1_1x1-g1-NXC-XIO-bf16-bias"}
+DOT = {
+    "bf16_dot": "conv2d-n1-i64x14x14-o32x14x14-k3x3-s1x1-d1x1-p1x1_1x1-g1-NXC-XIO-bf16-bias",
+    "bf16_dilated": "conv2d-n1-i32x33x33-o32x33x33-k3x3-s1x1-d12x12-p12x12_12x12-g1-NXC-XIO-bf16",
+}
 
 
 # Nothing is summed, or in a cache: a task by channels adds up parts of the sum.
@@ -59,7 +63,7 @@ def scheduled_text(name: str, target: str) -> str:
     return f"# {signature} for {target}\n{script}\n"
 
 
-@pytest.mark.parametrize(("name", "target"), [*product(CASES, ["x86-64-v3", "x86-64-v4"]), ("bf16_dot", "znver4")])
+@pytest.mark.parametrize(("name", "target"), [*product(CASES, ["x86-64-v3", "x86-64-v4"]), *product(DOT, ["znver4"])])
 def test_scheduled_ir(name: str, target: str, request: pytest.FixtureRequest) -> None:
     path = FILES / f"{name}.{target}.txt"
     text = scheduled_text(name, target)

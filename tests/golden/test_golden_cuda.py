@@ -14,6 +14,8 @@ from tvmconv.signature import parse_signature
 FILES = Path(__file__).parent / "files"
 SM_80 = CudaTarget.parse("cuda:sm_80")
 CASES = {
+    "tensorcore": "conv2d-n1-i64x56x56-o64x56x56-k3x3-s1x1-d1x1-p1x1_1x1-g1-NXC-XIO-f16-bias",
+    "tensorcore_split_depth": "conv2d-n1-i256x7x7-o64x7x7-k3x3-s1x1-d1x1-p1x1_1x1-g1-NCX-OIX-bf16",
     "cuda_fma": "conv2d-n1-i64x56x56-o64x56x56-k3x3-s1x1-d1x1-p1x1_1x1-g1-NXC-XIO-f32-bias",
     "cuda_fma_first_layer": "conv2d-n1-i3x112x112-o32x56x56-k7x7-s2x2-d1x1-p3x3_2x2-g1-NCX-OIX-f32",
     "cuda_fma_backprop": "backprop2d-n1-i64x14x14-o32x28x28-k4x4-s2x2-d1x1-p1x1_1x1-g1-NXC-XIO-f32",

@@ -13,6 +13,7 @@ from kernels import assert_exact, assert_right, compile_and_call
 from tvmconv import algorithms, fills
 from tvmconv.compiler import Choice, compile_problem, default_choice, samples, schedule
 from tvmconv.definitions.definition import define
+from tvmconv.definitions.kn2row import reached
 from tvmconv.errors import InvalidProblemError, TvmconvError
 from tvmconv.problem import Problem
 from tvmconv.signature import parse_signature
@@ -45,7 +46,11 @@ SPACES = [
     "conv1d-n3-i64x30-o1x30-k1-s1-d1-p0_0-g1-NXC-XIO-f32-bias",
     "backprop2d-n1-i32x6x6-o2x12x12-k4x4-s2x2-d1x1-p1x1_1x1-g1-NXC-XIO-f32-bias",
     "conv2d-n1-i1024x8x6-o32x8x6-k3x3-s1x1-d2x2-p2x2_2x2-g1-NXC-OIX-f32-bias",
+    "conv2d-n1-i1024x8x6-o64x8x6-k3x3-s1x1-d2x2-p2x2_2x2-g1-NXC-XIO-bf16",
     "conv2d-n1-i32x33x33-o32x33x33-k3x3-s1x1-d6x12-p6x12_6x12-g1-NXC-XIO-f32",
+    "conv2d-n2-i64x15x17-o80x8x9-k3x4-s2x2-d8x5-p8x7_8x8-g2-NCX-OIX-f16-bias",
+    "conv1d-n2-i64x5-o48x5-k3-s1-d12-p12_12-g1-NXC-XIO-f32",
+    "conv3d-n1-i64x5x7x9-o64x5x7x9-k3x3x3-s1x1x1-d1x2x6-p1x2x6_1x2x6-g1-NXC-OIX-f32",
 ]
 
 
@@ -98,6 +103,15 @@ def test_backprop_multiplies_no_inserted_zero(signature: str) -> None:
             per_axis *= axis.taps * sum(0 <= place < axis.places for place in places)
         computed += per_axis
     assert computed == needed
+
+
+@pytest.mark.parametrize("signature", [each for each in SPACES if each.startswith("conv")])
+def test_taps_visit_the_outputs_for_which_they_meet_data(signature: str) -> None:
+    for axis in (axis for window in define(parse_signature(signature), HOST).windows for axis in window.axes):
+        for tap in range(axis.taps):
+            first, count = map(int, reached(axis, tap))
+            reads = (axis.origin(0) + y * axis.step + tap * axis.spacing for y in range(axis.outputs))
+            assert [*range(first, first + count)] == [y for y, x in enumerate(reads) if 0 <= x < axis.inputs]
 
 
 def test_windows_write_each_output_once() -> None:

@@ -19,8 +19,9 @@ from tvmconv.cli import main
 from tvmconv.cli.tune import progress_text
 from tvmconv.errors import TargetError, TuningError, TvmconvWarning
 from tvmconv.measure import Check, measure
+from tvmconv.peak import Peak
 from tvmconv.placements import PLACEMENTS
-from tvmconv.race import Times
+from tvmconv.race import Built, Times
 from tvmconv.records import Records
 from tvmconv.replay import compile_recorded
 from tvmconv.search import Candidate
@@ -203,8 +204,9 @@ def test_a_target_that_this_machine_cannot_run_is_refused(tmp_path: Path) -> Non
         tuner.tune([fake.PROBLEM], other, trials=1, records=Records(tmp_path))
 
 
-def test_a_real_problem_is_tuned_recorded_and_replayed(tmp_path: Path) -> None:
-    problem, target = parse_signature(SIGNATURE), Target.parse("host")
+@pytest.mark.parametrize("filter_format", ["XIO", "OIX"])  # read in place, and packed ahead
+def test_a_real_problem_is_tuned_recorded_and_replayed(tmp_path: Path, filter_format: str) -> None:
+    problem, target = parse_signature(SIGNATURE).with_(filter_format=filter_format), Target.parse("host")
     result = tuner.tune([problem, problem.with_(batch=0)], trials=10, records=Records(tmp_path / "records"))
     assert len(result) == 1  # the empty problem has nothing to tune
     assert result[0].failures == ()
@@ -215,7 +217,7 @@ def test_a_real_problem_is_tuned_recorded_and_replayed(tmp_path: Path) -> None:
     kernel = compile_recorded(problem, target, record, library)
     assert kernel is not None
     assert kernel.algorithm == record.algorithm
-    assert measure(Check(problem, kernel.numerical_class, str(library))).seconds is not None
+    assert measure(Check(problem, kernel.numerical_class, Built(str(library)))).seconds is not None
 
 
 def test_the_command(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
@@ -238,9 +240,11 @@ def test_the_progress_line() -> None:
     problem = parse_signature(SIGNATURE)
     seconds = problem.flops / 50e9
     state = tuner.TuneProgress(problem, 3, 20, 12, 64, seconds, 2 * seconds, 10.0, 3725.0)
-    assert progress_text(state, 100e9) == (
+    assert progress_text(state, Peak(100e9, 200e9, 1e10, 1e11, 1)) == (
         f"12/64 trials, 1:02:05 left, best {seconds * 1e6:.1f} us, 50.0 GFLOP/s (50% of peak), {SIGNATURE}"
     )
+    bf16 = replace(state, problem=problem.with_(dtype="bf16"))
+    assert "(25% of peak)" in progress_text(bf16, Peak(100e9, 200e9, 1e10, 1e11, 1))
     nothing = replace(state, wanted=None, best_seconds=None, default_seconds=None, remaining=65.0)
     assert progress_text(nothing, None) == f"12 trials, 1:05 left, nothing works yet, {SIGNATURE}"
 

@@ -69,7 +69,9 @@ def test_contexts(tmp_path: Path) -> None:
             driver.call("cuCtxGetDevice", byref(current))
             assert current.value == 1
         assert driver.code("cuCtxGetDevice", byref(current)) == 201
-        no_such_gpu = pytest.raises(CudaError, match=r"cuDeviceGet failed: an error \(CUDA_ERROR, 101\)")
+        no_such_gpu = pytest.raises(
+            CudaError, match=r"cuDeviceGet failed: an error of the fake driver \(CUDA_ERROR, 101\)"
+        )
         with no_such_gpu, driver.device(5):
             pass
 

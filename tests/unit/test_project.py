@@ -77,3 +77,9 @@ def test_the_readme_names_every_command_and_exit_code() -> None:
 @pytest.mark.parametrize("target", re.findall(r"(?:`|^    )make (\w+)", README + CONTRIBUTING, re.M))
 def test_the_make_targets_that_are_named_exist(target: str) -> None:
     assert re.search(rf"^{target}:", (ROOT / "Makefile").read_text(), re.MULTILINE)
+
+
+@pytest.mark.parametrize(("path", "code"), re.findall(r"^ *```py\n *# (\S+)\n(.*?)^ *```$", CONTRIBUTING, re.M | re.S))
+def test_code_that_is_quoted_stands_in_its_file(path: str, code: str) -> None:
+    # The list that the block is in indents it by three columns.
+    assert re.sub("^   ", "", code, flags=re.MULTILINE) in (ROOT / path).read_text()

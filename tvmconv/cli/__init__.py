@@ -32,9 +32,9 @@ OK, NO, BAD_INPUT, CANNOT, INTERRUPTED, BROKEN_PIPE = 0, 1, 2, 3, 130, 141
 EXIT_CODES = f"""\
 exit codes:
   {OK}    done, or the answer is yes
-  {NO}    the answer is no: a kernel is wrong, or no kernel fits
+  {NO}    the answer is no: a kernel is wrong, none fits, or none can be tuned
   {BAD_INPUT}    bad usage or bad input
-  {CANNOT}    this installation or machine cannot: an extra, the C compiler or a CPU feature is missing
+  {CANNOT}    this installation or machine cannot: an extra, the C compiler, a CPU feature or a GPU is missing
   {INTERRUPTED}  interrupted with Ctrl-C
   {BROKEN_PIPE}  the reader of stdout went away
 """

@@ -7,12 +7,14 @@ import sys
 from dataclasses import asdict
 from typing import TYPE_CHECKING, Any
 
+from ..signature import parse_signature
 from .output import print_json, print_table, progress_bar
 from .parsing import add_command, add_json, positive, positive_seconds
 
 if TYPE_CHECKING:
     from ..bench import Row
     from ..peak import Peak
+    from ..timing import Timing
     from .parsing import Subparsers
 
 EXAMPLE = "  tvmconv bench resnet50.bundle\n  tvmconv bench resnet50.bundle --threads 1 --json\n"
@@ -25,8 +27,8 @@ def add_parser(subparsers: Subparsers) -> None:
         "bench",
         "Time every kernel of a bundle; where it lays its filter out anew, also with the filter packed ahead (packed us, "
         "the median). GFLOP/s counts the multiplications and additions of the formula, so a transform "
-        "(Winograd) may pass the peak: the f32 multiply-adds that this machine was measured to do; "
-        "without a C compiler to measure it with, that is unknown.",
+        "(Winograd) may pass the peak: the multiply-adds that this machine was measured to do, of bf16 where the kernel "
+        "is in bf16 and the CPU has its dot product, else of f32; without a C compiler to measure it with, that is unknown.",
         EXAMPLE,
         run,
     )
@@ -57,7 +59,14 @@ def run(arguments: argparse.Namespace) -> int:
             {
                 "threads": threads,
                 "peak": limits and asdict(limits),
-                "kernels": [{**asdict(row), "peak_share": _share(row, limits)} for row in rows],
+                "kernels": [
+                    {
+                        **asdict(row),
+                        "peak_share": _share(row, row.timing, limits),
+                        "packed_peak_share": _share(row, row.packed, limits),
+                    }
+                    for row in rows
+                ],
             }
         )
         return 0
@@ -68,15 +77,18 @@ def run(arguments: argparse.Namespace) -> int:
         "origin",
         "median us",
         "min us",
-        "packed us",
         "GFLOP/s",
         "% of peak",
         "GB/s",
+        "packed us",
+        "% of peak",
     )
     print_table(header, [_cells(row, limits) for row in rows])
     if limits:
+        dots = f", {limits.bf16_flops / 1e9:.1f} in bf16" if limits.bf16_flops else ""
         print(
-            f"{threads} threads; peak: {limits.flops / 1e9:.1f} GFLOP/s in f32; memory: {limits.bandwidth / 1e9:.1f} GB/s read",
+            f"{threads} threads; peak: {limits.flops / 1e9:.1f} GFLOP/s in f32{dots}; "
+            f"memory: {limits.bandwidth / 1e9:.1f} GB/s read",
             file=sys.stderr,
         )
     else:
@@ -84,14 +96,14 @@ def run(arguments: argparse.Namespace) -> int:
     return 0
 
 
-def _share(row: Row, limits: Peak | None) -> float | None:
-    if limits is None or row.kind != "cpu":
+def _share(row: Row, timing: Timing | None, limits: Peak | None) -> float | None:
+    if limits is None or timing is None or row.kind != "cpu":
         return None
-    return row.flops / row.timing.median / limits.flops
+    return row.flops / timing.median / limits.of(parse_signature(row.signature).dtype)
 
 
 def _cells(row: Row, limits: Peak | None) -> list[Any]:
-    seconds, share = row.timing.median, _share(row, limits)
+    seconds = row.timing.median
     return [
         row.signature,
         row.target,
@@ -99,8 +111,13 @@ def _cells(row: Row, limits: Peak | None) -> list[Any]:
         row.origin,
         f"{seconds * 1e6:.1f}",
         f"{row.timing.least * 1e6:.1f}",
-        f"{row.packed.median * 1e6:.1f}" if row.packed else "-",
         f"{row.flops / seconds / 1e9:.1f}",
-        "-" if share is None else f"{100 * share:.1f}",
+        _percent(_share(row, row.timing, limits)),
         f"{row.nbytes / seconds / 1e9:.1f}",
+        f"{row.packed.median * 1e6:.1f}" if row.packed else "-",
+        _percent(_share(row, row.packed, limits)),
     ]
+
+
+def _percent(share: float | None) -> str:
+    return "-" if share is None else f"{100 * share:.1f}"

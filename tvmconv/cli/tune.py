@@ -16,6 +16,7 @@ from .output import print_json, print_table
 from .parsing import add_command, add_json, add_math, add_sources, positive, positive_seconds, read_sources, whole
 
 if TYPE_CHECKING:
+    from ..peak import Peak
     from ..problem_tuner import TuneResult
     from ..tuner import TuneProgress
     from .parsing import Subparsers
@@ -79,8 +80,8 @@ def run(arguments: argparse.Namespace) -> int:
 
     problems = read_sources(arguments)
     # Measured first, while this process has the machine for itself.
-    peak_flops = peak_of([arguments.target])
-    with progress_line(peak_flops) as progress:
+    peak = peak_of([arguments.target])
+    with progress_line(peak) as progress:
         results = tune(
             problems,
             arguments.target,
@@ -92,24 +93,23 @@ def run(arguments: argparse.Namespace) -> int:
             progress=progress,
         )
     if arguments.json:
-        print_json([_facts(result, peak_flops) for result in results])
+        print_json([_facts(result, peak) for result in results])
     else:
-        print_table(HEADER, [_row(_facts(result, peak_flops)) for result in results])
+        print_table(HEADER, [_row(_facts(result, peak)) for result in results])
     return int(any(result.record is None for result in results))
 
 
-def peak_of(targets: Sequence[str]) -> float | None:
-    """Return the peak of the CPU in f32 operations a second; None where it is unknown, or a target is no CPU."""
+def peak_of(targets: Sequence[str]) -> Peak | None:
+    """Return what the CPU can do at most; None where it is unknown, or a target is no CPU."""
     from ..cpu import kernel_threads
     from ..peak import measure
 
     if any(target.startswith("cuda") for target in targets):
         return None
-    peak = measure(kernel_threads())
-    return peak.flops if peak else None
+    return measure(kernel_threads())
 
 
-def _facts(result: TuneResult, peak: float | None) -> dict[str, Any]:
+def _facts(result: TuneResult, peak: Peak | None) -> dict[str, Any]:
     record = result.record
     facts = {
         "signature": format_signature(result.problem),
@@ -121,7 +121,8 @@ def _facts(result: TuneResult, peak: float | None) -> dict[str, Any]:
         "gain": result.gain,
     }
     speed = None if record is None else result.problem.flops / record.seconds
-    return {**facts, "flops_per_second": speed, "share_of_peak": speed and peak and speed / peak}
+    share = None if speed is None or peak is None else speed / peak.of(result.problem.dtype)
+    return {**facts, "flops_per_second": speed, "share_of_peak": share}
 
 
 def _row(facts: dict[str, Any]) -> tuple[str, ...]:
@@ -142,7 +143,7 @@ def _number(value: float | None, scale: float, digits: int) -> str:
 
 
 @contextmanager
-def progress_line(peak: float | None) -> Iterator[Callable[[TuneProgress], None]]:
+def progress_line(peak: Peak | None) -> Iterator[Callable[[TuneProgress], None]]:
     """Yield what draws the line on stderr, nothing when that is no terminal."""
     from rich.console import Console
     from rich.progress import BarColumn, Progress, TextColumn
@@ -164,18 +165,18 @@ def progress_line(peak: float | None) -> Iterator[Callable[[TuneProgress], None]
         yield report
 
 
-def progress_text(state: TuneProgress, peak: float | None) -> str:
+def progress_text(state: TuneProgress, peak: Peak | None) -> str:
     """Return the line's text: trials, time left, best so far, and the problem."""
     trials = f"{state.trials}/{state.wanted} trials" if state.wanted else f"{state.trials} trials"
     left = "" if state.remaining is None else f", {_clock(state.remaining)} left"
     return f"{trials}{left}, {_best(state.problem, state, peak)}, {format_signature(state.problem)}"
 
 
-def _best(problem: Problem, state: TuneProgress, peak: float | None) -> str:
+def _best(problem: Problem, state: TuneProgress, peak: Peak | None) -> str:
     if state.best_seconds is None:
         return "nothing works yet"
     speed = problem.flops / state.best_seconds
-    share = f" ({speed / peak:.0%} of peak)" if peak else ""
+    share = f" ({speed / peak.of(problem.dtype):.0%} of peak)" if peak else ""
     return f"best {state.best_seconds * 1e6:.1f} us, {speed / 1e9:.1f} GFLOP/s{share}"
 
 

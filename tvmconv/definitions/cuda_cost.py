@@ -6,8 +6,9 @@ from math import prod
 
 from ..cuda_target import CudaTarget
 from ..problem import DTYPE_BYTES, Problem
+from .cuda_blocks import MULTIPROCESSORS, Extents
 from .cuda_fma_tiles import best_fma_tile
-from .cuda_tiles import MULTIPROCESSORS, Extents, best_tile
+from .cuda_tiles import best_tile
 
 # Loads that threads of a multiprocessor start in a cycle.
 LOADS = 32

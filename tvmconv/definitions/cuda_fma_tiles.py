@@ -1,6 +1,6 @@
-"""Which part of a matrix multiplication on FMA units a block of threads computes, by a model of GPUs.
+"""Which part of a matrix multiplication on FMA units a block of threads computes, by the model of `cuda_blocks.py`.
 
-Each thread sums a tile of its own in registers. Counted in cycles of one multiprocessor, as in `cuda_tiles.py`: for one step of depth, a tile of rows x columns costs the most of
+Each thread sums a tile of its own in registers. For one step of depth, a tile of rows x columns costs the most of
 
     multiplying    rows * columns / 128, and part of the loads, which take the same slots
     shared memory  each thread reads `sums_m` + `sums_n` numbers, by vectors of 4; a warp's vector, partly one for all, takes 2 cycles
@@ -12,59 +12,43 @@ For example 128 x 128 by 256 threads of 8 x 8: 128 cycles of multiplying, 8 warp
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from itertools import product
 from math import ceil
+from typing import ClassVar
 
 from ..cuda_target import CudaTarget
 from ..problem import DTYPE_BYTES
-from .cuda_tiles import MULTIPROCESSORS, REGISTERS, WARP, Extents
+from .cuda_blocks import L2_RATE, REGISTERS, BlockTile, Extents, best
 
 VECTOR = 4  # numbers of a 16-byte load from shared memory
-RATE = (
-    128  # multiply-adds of a multiprocessor in a cycle, on sm_80 with 64 as well as on later ones: only ratios matter
-)
-L2_RATE = 40  # bytes a cycle
+# Multiply-adds of a multiprocessor in a cycle, on sm_80 with 64 as well as on later ones: only ratios matter.
+RATE = 128
 # Registers of a thread apart from sums and operands: addresses, and what is on its way to shared memory.
 OTHER_REGISTERS = 48
-# As for tensor cores: a barrier and the first loads of a step; a block's first tiles and last stores.
-STEP_LATENCY, BLOCK_LATENCY = 80, 1600
-# Starting another launch, some 2 microseconds.
-LAUNCH = 3000
-# A split must leave so many steps that the first tiles' latency does not outweigh them.
-LEAST_STEPS = 8
-# Two for each of a multiprocessor's four schedulers.
-BUSY_WARPS = 8
 
 
 @dataclass(frozen=True)
-class FmaTile:
+class FmaTile(BlockTile):
     """How a block of threads computes its part of a matrix multiplication.
 
     Attributes
     ----------
-    dtype
-        Type of the operands.
     threads_m, threads_n
         Threads along rows and columns.
     sums_m, sums_n
         Sums of each thread along rows and columns.
-    depth
-        Of a step: what is in shared memory at a time, but for what is on its way.
-    stages
-        Steps in shared memory: the one that is multiplied, and those on their way.
-    splits
-        Parts of the depth, each by blocks of its own; another launch adds them.
     """
 
-    dtype: str
     threads_m: int
     threads_n: int
     sums_m: int
     sums_n: int
-    depth: int
-    stages: int
-    splits: int = 1
+
+    # A barrier and the first loads.
+    STEP_LATENCY: ClassVar[float] = 80
+    # From the L2 cache: only small problems are split.
+    PARTS_RATE: ClassVar[float] = L2_RATE
 
     @property
     def threads(self) -> int:
@@ -106,61 +90,25 @@ class FmaTile:
             and copied >= self.threads
         )
 
-    def cycles(self, extents: Extents, target: CudaTarget) -> float:
-        """Cycles of the busiest multiprocessor for all of `extents`."""
-        warps = self.threads // WARP
-        loads = (ceil(self.sums_m / VECTOR) + ceil(self.sums_n / VECTOR)) * warps
+    def depth_cycles(self, target: CudaTarget) -> float:
+        """Cycles for each index of depth where nothing waits."""
+        loads = (ceil(self.sums_m / VECTOR) + ceil(self.sums_n / VECTOR)) * self.warps
         multiply = self.rows * self.columns / RATE + loads / 4  # each of 4 schedulers starts one instruction a cycle
-        l2 = (self.rows + self.columns) * DTYPE_BYTES[self.dtype] / L2_RATE
-        blocks = self.splits * extents.batch * ceil(extents.rows / self.rows) * ceil(extents.columns / self.columns)
-        multiprocessors = MULTIPROCESSORS[target.architectures[0]]
-        rounds = ceil(blocks / multiprocessors)
-        resident = min(REGISTERS // (self.threads * self.registers), target.shared_bytes // self.shared_bytes)
-        together = min(rounds, max(1, resident))
-        busy = min(1.0, 0.5 + 0.5 * together * warps / BUSY_WARPS)
-        step = max(multiply, 2 * loads, l2) * self.depth / busy + STEP_LATENCY / together
-        steps = ceil(extents.depth / self.depth / self.splits)
-        return rounds * (steps * step + BLOCK_LATENCY / together) + self._adding(extents, multiprocessors)
-
-    def _adding(self, extents: Extents, multiprocessors: int) -> float:
-        """Cycles of adding the parts of a split depth, which are written and read as f32."""
-        if self.splits == 1:
-            return 0.0
-        return LAUNCH + 2 * 4 * self.splits * extents.batch * extents.rows * extents.columns / (
-            L2_RATE * multiprocessors
-        )
+        return max(multiply, 2 * loads, self.copy_cycles)
 
 
 def best_fma_tile(extents: Extents, dtype: str, target: CudaTarget) -> FmaTile:
     """Return the tile that the model finds best."""
-    candidates = [
-        replace(tile, splits=splits)
-        for tile, splits in product(fma_tiles(dtype, target), (1, 2, 4, 8, 16))
-        if splits == 1 or extents.depth >= splits * LEAST_STEPS * tile.depth
-    ]
-    return min(candidates, key=lambda tile: tile.cycles(extents, target))
+    return best(fma_tiles(dtype, target), extents, target)
 
 
 def fma_tiles(dtype: str, target: CudaTarget) -> Iterator[FmaTile]:
     """Return the tiles that an expert would consider: of 2 to 8 warps, as square as threads and sums allow."""
-    threads = (
-        (8, 8),
-        (16, 8),
-        (8, 16),
-        (16, 16),
-        (32, 2),
-        (32, 4),
-        (64, 4),
-        (64, 2),
-        (64, 1),
-        (32, 8),
-        (2, 32),
-        (4, 32),
-    )
-    sums = ((8, 8), (8, 4), (4, 8), (4, 4), (4, 2), (2, 4), (2, 2), (8, 2), (8, 1), (4, 1), (2, 1))
-    for (threads_m, threads_n), (sums_m, sums_n), depth in product(threads, sums, (8, 16)):
+    grids = ((8, 8), (16, 8), (8, 16), (16, 16), (32, 2), (32, 4), (64, 4), (64, 2), (64, 1), (32, 8), (2, 32), (4, 32))
+    sizes = ((8, 8), (8, 4), (4, 8), (4, 4), (4, 2), (2, 4), (2, 2), (8, 2), (8, 1), (4, 1), (2, 1))
+    for threads, sums, depth in product(grids, sizes, (8, 16)):
         for stages in (4, 3, 2):
-            tile = FmaTile(dtype, threads_m, threads_n, sums_m, sums_n, depth, stages)
+            tile = FmaTile(*threads, *sums, dtype=dtype, depth=depth, stages=stages)
             if tile.fits(target):
                 yield tile
                 break

@@ -1,4 +1,4 @@
-"""Windows as matrix multiplications for tensor cores: the im2col matrix exists only by tiles, in shared memory.
+"""Windows as matrix multiplications for GPUs: the im2col matrix exists only by tiles, in shared memory.
 
 For each group and combination of phases, outputs [m, n] are the sums over k of data [m, k] times filter [k, n], where
 m runs over batch and outputs, n over the group's output channels, k over taps and the group's input channels. Extents
@@ -17,6 +17,7 @@ say which of two indices is the faster.
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
 from math import prod
 from typing import Any
@@ -26,8 +27,9 @@ from tvm import te, tirx
 from ..cuda_pipeline import LEAST_ASYNCHRONOUS
 from ..cuda_target import CudaTarget
 from ..problem import DTYPE_BYTES, Problem
-from .cuda_tiles import MOST_SUMS, MOST_SUMS_BY_ELEMENTS, Extents, best_tile
-from .cuda_window import CudaWindow, cuda_windows, define_cuda, padded
+from .cuda_blocks import BlockTile, Extents
+from .cuda_tiles import MOST_SUMS, MOST_SUMS_BY_ELEMENTS, Tile, best_tile
+from .cuda_window import CudaWindow, cuda_windows, define_cuda, define_cuda_constant, padded
 from .definition import Definition
 from .types import cuda_dtype
 from .window import Expr
@@ -39,7 +41,7 @@ VECTOR_BYTES = 16  # the widest load, store and asynchronous copy of a thread
 class Gemm(CudaWindow):
     """One window of a flattened problem as a batch of matrix multiplications, whose extents are whole `tile`s."""
 
-    tile: Any  # a Tile of tensor cores, or an FmaTile
+    tile: Any  # a BlockTile: a Tile of tensor cores, or an FmaTile
 
     @property
     def extents(self) -> Extents:
@@ -92,7 +94,7 @@ class Gemm(CudaWindow):
         if self.data_by_depth:
             return self._vector(self.channels)
         in_place = all(a.taps == a.step == a.phases == 1 and not a.padded and a.inputs == a.outputs for a in self.axes)
-        return self._vector(self._area) if in_place else 1
+        return self._vector(self.axes[-1].outputs) if in_place else 1
 
     @property
     def filter_vector(self) -> int:
@@ -177,11 +179,21 @@ class Gemm(CudaWindow):
 
 def define_gemm(problem: Problem, target: CudaTarget) -> Definition:
     """Define a problem by matrix multiplications with the tile that the model finds best for the largest of them."""
-    largest = max((extents(window) for window in cuda_windows(problem)), key=lambda each: each.products)
-    tile = best_tile(largest, problem.dtype, target)
-    most = min(Gemm(each.problem, each.index, each.axes, tile).most_sums for each in cuda_windows(problem))
-    if tile.sums > most:
-        tile = best_tile(largest, problem.dtype, target, most)
+
+    def chosen(windows: list[CudaWindow], largest: Extents) -> Tile:
+        tile = best_tile(largest, problem.dtype, target)
+        most = min(Gemm(each.problem, each.index, each.axes, tile).most_sums for each in windows)
+        return tile if tile.sums <= most else best_tile(largest, problem.dtype, target, most)
+
+    return define_tiled(problem, chosen)
+
+
+def define_tiled(problem: Problem, chosen: Callable[[list[CudaWindow], Extents], BlockTile]) -> Definition:
+    """Define a problem by matrix multiplications with the tile that is chosen for its windows and the largest of them."""
+    windows = cuda_windows(problem)
+    if not windows:  # no tap meets the output
+        return define_cuda_constant(problem)
+    tile = chosen(windows, max((extents(window) for window in windows), key=lambda each: each.products))
     return define_cuda(problem, express, lambda flat, index, axes: Gemm(flat, index, axes, tile))
 
 

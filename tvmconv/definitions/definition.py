@@ -14,6 +14,7 @@ from ..target import CpuTarget
 from .backprop import backprop_windows, covers_output, interleaved_windows
 from .direct import convolution_windows
 from .flatten import flatten
+from .kn2row import express_kn2row, tap_window
 from .planar import express_planar, planar_place, planar_window
 from .reduced import express_reduced, reduced_window
 from .types import kernel_dtype
@@ -59,6 +60,13 @@ def define(
     flat = flatten(problem)
     windows = [replace(window, packed=packed, ahead=ahead) for window in _windows(flat, target, across)]
     return _definition(problem, flat, windows, express, [window.place for window in windows], packed)
+
+
+def define_kn2row(problem: Problem, target: CpuTarget, ahead: bool = False) -> Definition:
+    """Define a convolution tap by tap; with `ahead`, as it is best where the filter is packed ahead."""
+    flat = flatten(problem)
+    windows = [replace(tap_window(window, target), ahead=ahead) for window in _windows(flat, target, False)]
+    return _definition(problem, flat, windows, express_kn2row, [window.place for window in windows])
 
 
 def define_planar(problem: Problem, target: CpuTarget, ahead: bool = False) -> Definition:

@@ -9,6 +9,7 @@ from math import prod
 
 from ..problem import Problem
 from ..target import CpuTarget
+from .constant import covers_data
 
 # Up to so many, lanes across output channels are mostly empty.
 FEW_OUTPUTS = 8
@@ -24,15 +25,13 @@ def reduced_lanes(channels: int, target: CpuTarget) -> int:
 
 def covers_reduced(problem: Problem, target: CpuTarget) -> str | None:
     """Why lanes along summed channels do not compute a problem, or None if they do."""
-    if problem.is_constant or problem.is_empty:
-        return "the output does not depend on data"
     if problem.data_format != "NXC":
         return f"channels lie apart in {problem.data_format}"
     if problem.out_channels // problem.groups > FEW_OUTPUTS:
         return f"there are more than {FEW_OUTPUTS} output channels"
     if not reduced_lanes(problem.in_channels // problem.groups, target):
         return "the channels of a group are no multiple of 4"
-    return None
+    return covers_data(problem, target)
 
 
 def prefers_reduced(problem: Problem, target: CpuTarget) -> bool:

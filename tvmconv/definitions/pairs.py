@@ -6,9 +6,12 @@ from collections.abc import Callable
 from typing import Any
 
 from tvm import tirx
+from tvm.ir import Call
 
 from ..problem import Problem
 
+# Of one lane: tvmconv/instructions.py makes them vectors'.
+DOT = "tvmconv_dot_bf16"
 ROUND = "tvmconv_round_bf16"
 
 
@@ -26,15 +29,15 @@ def pair(load: Callable[[int], Any], first: Any, channels: int) -> Any:
 
 
 def multiply_pairs(a: Any, b: Any) -> Any:
-    """Return the f32 sum of the products of both channels of two pairs."""
-    sixteen, high = tirx.const(16, "uint32"), tirx.const(0xFFFF0000, "uint32")
-
-    def f32(bits: Any) -> Any:
-        return tirx.reinterpret("float32", bits)
-
-    return f32(a << sixteen) * f32(b << sixteen) + f32(a & high) * f32(b & high)
+    """Return the f32 sum of the products of both channels of two pairs, as a call that lowering makes an instruction."""
+    return tirx.call_pure_extern("float32", DOT, a, b)
 
 
 def round_pair(value: Any) -> Any:
-    """Return f32 `value` rounded to bf16's bits, as a call that lowering makes an instruction (tvmconv/rounding.py)."""
+    """Return f32 `value` rounded to bf16's bits, as a call that lowering makes an instruction."""
     return tirx.call_pure_extern("uint16", ROUND, value)
+
+
+def calls(value: Any, name: str) -> bool:
+    """Whether `value` is a call of DOT or ROUND, as `name` says."""
+    return isinstance(value, Call) and bool(value.args) and str(value.args[0]).strip('"') == name

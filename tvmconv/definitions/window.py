@@ -5,7 +5,7 @@ with the same number of taps, so that nothing is ever multiplied by an inserted 
 Each window is the same five stages, whatever the layouts and types:
 
     data_pad     data widened to f32, zero-padded, channel-last   (absent when data can be read in place)
-    filter_pack  filter widened to f32, [group, o / lanes, taps, c, o % lanes]     (absent likewise)
+    filter_pack  filter widened to f32, [group, block, taps, c, vector, lane]     (absent likewise)
     acc          the sum, f32
     tile         acc copied out of registers                      (only where the store is not by whole vectors)
     out          bias added, rounded once to the output type
@@ -32,6 +32,7 @@ from .shapes import LEAST_SKIPPED
 from .types import kernel_dtype, narrow, widen
 
 Expr = Any  # an int or a tirx expression
+TOGETHER = 4  # vectors of the filter: more than most tiles have
 
 
 @dataclass(frozen=True)
@@ -150,8 +151,13 @@ class Window:
         fastest_is_lane = self.problem.filter_format == "XIO" and (
             self.problem.op == "convolution" or (self.across and not self.expands)
         )
-        widened = self.ahead and self.problem.dtype != "f32"
-        return not fastest_is_lane or self.padded_outputs != self.outputs or self.packed == 2 or widened
+        return not fastest_is_lane or self.padded_outputs != self.outputs or self.packed == 2 or self.ahead
+
+    @property
+    def vectors_together(self) -> int:
+        """Vectors of output channels that lie together in the copy of the filter: those of a tile are one stream of lines."""
+        vectors = self.padded_outputs // self.lanes
+        return max(v for v in range(1, TOGETHER + 1) if vectors % v == 0)
 
     @property
     def stores_vectors(self) -> bool:
@@ -208,9 +214,8 @@ def express(window: Window, data: te.Tensor, weights: te.Tensor, bias: te.Tensor
         If a stage has more elements than 32-bit indices reach.
     """
     rank, number = len(window.axes), window.index
-    dtype = window.problem.dtype
     read_data = staged_data(window, data)
-    read_filter = _filter(window, weights)
+    read_filter = staged_filter(window, weights)
     taps = [te.reduce_axis((0, axis.taps), name=f"k{i}") for i, axis in enumerate(window.axes)]
     c = te.reduce_axis((0, window.channels), name="c")
     multiply = multiply_pairs if window.packed == 2 else mul
@@ -224,8 +229,14 @@ def express(window: Window, data: te.Tensor, weights: te.Tensor, bias: te.Tensor
 
     shape = (window.problem.batch, window.groups, *phases, *spatial, window.padded_outputs)
     acc = te.compute(shape, total, name=f"acc{number}")
+    return finished(window, acc, bias)
+
+
+def finished(window: Window, acc: te.Tensor, bias: te.Tensor | None) -> te.Tensor:
+    """Return `out` of the whole sums: axes (n, g, phases..., outputs..., o)."""
+    number, dtype = window.index, window.problem.dtype
     if not window.stores_vectors:
-        acc = te.compute(shape, lambda *indices: acc(*indices), name=f"tile{number}")
+        acc = te.compute(acc.shape, lambda *indices: acc(*indices), name=f"tile{number}")
 
     def rounded(*indices: Expr) -> Expr:
         value = acc(*indices)
@@ -234,6 +245,7 @@ def express(window: Window, data: te.Tensor, weights: te.Tensor, bias: te.Tensor
         return round_pair(value) if window.packed == 2 else narrow(value, dtype)
 
     outputs = tuple(axis.outputs for axis in window.axes)
+    phases = tuple(axis.phases for axis in window.axes)
     shape = (window.problem.batch, window.groups, *phases, *outputs, window.outputs)
     return te.compute(shape, rounded, name=f"out{number}")
 
@@ -250,7 +262,7 @@ def within_reach(shape: tuple[int, ...], name: str) -> tuple[int, ...]:
 def staged_data(window: Window, data: te.Tensor) -> Callable[..., Expr]:
     """Return what reads data for a product, ``(n, g, phases, outputs, taps, c, o)``: in place or from its copy."""
     problem, axes = window.problem, window.axes
-    skips_rows = not window.across and window.packed == 1
+    skips_rows = not window.across
     at = data_reader(window, data, skips_rows)
 
     def channel(g: Expr, c: Expr, o: Expr) -> Expr:
@@ -272,7 +284,7 @@ def staged_data(window: Window, data: te.Tensor) -> Callable[..., Expr]:
         bounds = [bound for row in rows for bound in row]
         if max(-lowest[-1], lowest[-1] + extents[-1] - axes[-1].inputs) >= LEAST_SKIPPED:
             bounds += [tirx.likely(bound) for bound in columns]
-        return tirx.if_then_else(tirx.all(*bounds), value, tirx.const(0, "float32")) if bounds else value
+        return tirx.if_then_else(tirx.all(*bounds), value, tirx.const(0, window.element_type)) if bounds else value
 
     return read
 
@@ -364,20 +376,22 @@ def filter_element(window: Window, weights: te.Tensor) -> Callable[..., Expr]:
     return element
 
 
-def _filter(window: Window, weights: te.Tensor) -> Callable[..., Expr]:
-    axes, lanes, element = window.axes, window.lanes, filter_element(window, weights)
+def staged_filter(window: Window, weights: te.Tensor) -> Callable[..., Expr]:
+    """Return what reads the filter for a product, ``(g, phases, taps, c, o)``: in place or from its copy."""
+    axes, lanes, together, element = window.axes, window.lanes, window.vectors_together, filter_element(window, weights)
     if not window.stages_filter:
         return element
 
     def packed(g: Expr, block: Expr, *indices: Expr) -> Expr:
-        p, k = indices[: len(axes)], indices[len(axes) : -2]
-        o = block * lanes + indices[-1]
-        value = element(g, p, k, indices[-2], o)
+        p, k, (c, vector, lane) = indices[: len(axes)], indices[len(axes) : -3], indices[-3:]
+        o = (block * together + vector) * lanes + lane
+        value = element(g, p, k, c, o)
         if window.padded_outputs == window.outputs:
             return value
         return tirx.if_then_else(o < window.outputs, value, tirx.const(0, window.element_type))
 
     phases, taps = [axis.phases for axis in axes], [axis.taps for axis in axes]
-    shape = (window.groups, window.padded_outputs // lanes, *phases, *taps, window.channels, lanes)
+    blocks = window.padded_outputs // lanes // together
+    shape = (window.groups, blocks, *phases, *taps, window.channels, together, lanes)
     pack = te.compute(within_reach(shape, "the copy of the filter"), packed, name=f"filter_pack{window.index}")
-    return lambda g, p, k, c, o: pack(g, o // lanes, *p, *k, c, o % lanes)
+    return lambda g, p, k, c, o: pack(g, o // lanes // together, *p, *k, c, o // lanes % together, o % lanes)

@@ -1,7 +1,7 @@
 """What Winograd convolution costs, for deciding without a measurement whether it is worth its transforms.
 
-Counted in cycles of one core that starts one vector multiply-add each. A transform of one vector costs its loads,
-its stores at two cycles each, and its arithmetic; the filter's loads besides wait for memory.
+Counted in multiply-adds of a vector, of which a core starts one or two in a cycle. A transform of one vector costs its
+loads, its stores at two cycles each, and its arithmetic; the filter's loads besides wait for memory.
 """
 
 from __future__ import annotations
@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING
 
 from ..problem import Problem
 from ..target import CpuTarget
+from .constant import covers_data
 from .shapes import F32_BITS, LEAST_SKIPPED
 
 if TYPE_CHECKING:
@@ -22,17 +23,17 @@ DATA_POINT, FILTER_POINT, OUTPUT_POINT = 4.0, 3.0, 2.7
 TAP, TAP_OIX, TAP_APART = 10.0, 22.0, 40.0
 # Fewer output channels leave most lanes empty.
 LEAST_PER_GROUP = 4
-# What estimates are worth: Winograd has to promise this much of a gain.
-LEAST_GAIN = 1.1
+# Estimates err by a quarter: what promises at least this much of a gain is worth a trial when a problem is tuned.
+LEAST_GAIN = 0.75
 
 
 def direct_cycles(problem: Problem, target: CpuTarget) -> float:
-    """Return the cycles of the multiply-adds of a problem, less those with wide padding, which are skipped."""
-    inside = prod(_inside(problem, axis) for axis in range(problem.rank))
+    """Return the vector multiply-adds of a problem, less those with wide padding, which are skipped."""
+    inside = prod(share_inside(problem, axis) for axis in range(problem.rank))
     return problem.flops / 2 * inside / (target.vector_bits // F32_BITS)
 
 
-def _inside(problem: Problem, axis: int) -> float:
+def share_inside(problem: Problem, axis: int) -> float:
     """Return the share of an axis' taps, of all its outputs, that do not meet wide padding."""
     begin, taps, outputs = problem.pads_begin[axis], problem.kernel[axis], problem.out_spatial[axis]
     wide = max(begin, problem.pads_end[axis]) >= LEAST_SKIPPED
@@ -45,7 +46,7 @@ def _inside(problem: Problem, axis: int) -> float:
 
 
 def winograd_cycles(points: int, problem: Problem, target: CpuTarget) -> float:
-    """Return the cycles of a problem by tiles of so many points."""
+    """Return the cost of a problem by tiles of so many points."""
     return sum(_cycles(tiles, target) for tiles in _tiles(points, problem, target))
 
 
@@ -63,7 +64,7 @@ def _cycles(tiles: Tiles, target: CpuTarget) -> float:
     # Data is transformed by vectors that divide its channels.
     data = DATA_POINT * tiles.points * tiles.count * tiles.groups * channels / min(lanes, channels & -channels)
     data *= prod(axis.phases for axis in tiles.axes[1:] if moves(axis))
-    return multiply + weights + output + data
+    return multiply + target.multiply_adds * (weights + output + data)
 
 
 def _tiles(points: int, problem: Problem, target: CpuTarget) -> list[Tiles]:
@@ -78,8 +79,8 @@ def covers_winograd(points: int, problem: Problem, target: CpuTarget) -> str | N
     from .definition import winograd_windows
     from .winograd_tiles import can_cut
 
-    if problem.is_empty or problem.is_constant:
-        return "the output does not depend on data"
+    if constant := covers_data(problem, target):
+        return constant
     if problem.out_channels // problem.groups < LEAST_PER_GROUP:
         return f"{problem.out_channels // problem.groups} output channels per group leave lanes empty"
     planes = [window.axes[1:] for window in winograd_windows(problem, target)]

@@ -1,0 +1,90 @@
+"""Search space of convolutions tap by tap, on CPUs.
+
+A task is some of the output channels: for a few vectors of them at a time, one tap's part of the filter, which stays in
+the second level cache, multiplies all pixels that it meets; then the next tap's. The results are added up behind.
+"""
+
+from __future__ import annotations
+
+from math import gcd
+
+from tvm.s_tir import Schedule
+
+from tvmconv.definitions.definition import Definition
+from tvmconv.definitions.shapes import accumulators, tile_widths
+from tvmconv.definitions.window import Window
+from tvmconv.target import CpuTarget
+
+from . import cpu_steps as steps
+from .cpu_model import IN_FLIGHT, L1_WAY_BYTES, L1_WAYS, divisors, pixel_stride
+
+MAX_GATHERED = 32  # outputs of a row whose sums are together on the stack: 8 KiB of 4 vectors
+
+
+def space(sch: Schedule, definition: Definition, target: CpuTarget) -> list[Schedule]:
+    """Return one schedule for each number of vectors of channels in a tile, the default first."""
+    return steps.sketches(sch, definition, target, lambda window: _vectors(window, target)[:3], _schedule)
+
+
+def _vectors(window: Window, target: CpuTarget) -> list[int]:
+    """Return how many vectors of channels a tile may have, the best first."""
+    fitting = divisors(window.padded_outputs // window.lanes, min(8, accumulators(target)))
+    return sorted(fitting, key=lambda v: _cycles(_widths(window, v, target)[0], v))
+
+
+def _widths(window: Window, vectors: int, target: CpuTarget) -> list[int]:
+    """Return how many pixels a tile may have, the best first.
+
+    Those read in place may all lie in one set of the first level cache, and leave a way of it to the filter.
+    """
+    in_a_set = 0.0 if window.stages_data else gcd(pixel_stride(window), L1_WAY_BYTES) / L1_WAY_BYTES
+    fitting = [t for t in tile_widths(window.row, target) if t * vectors <= accumulators(target)]
+    return sorted((t for t in fitting if t * in_a_set < L1_WAYS), key=lambda t: _cycles(t, vectors))
+
+
+def _cycles(width: int, vectors: int) -> float:
+    """Cycles per output vector and channel of a tile, as cpu_model.tile_cycles counts them."""
+    outputs = width * vectors
+    return (max(outputs, IN_FLIGHT) + 1.0 * vectors + 0.25 * width) / outputs
+
+
+def _schedule(sch: Schedule, window: Window, vectors: int, target: CpuTarget) -> None:
+    i, lanes, rank = window.index, window.lanes, len(window.axes)
+    tiles = _widths(window, vectors, target)[:4]
+    chunks = divisors(window.padded_outputs // (lanes * vectors), 16)
+    unrolls = divisors(window.channels, 4)
+
+    # What an output gets from the taps.
+    total = sch.get_sblock(f"sum{i}")
+    sch.set_scope(total, 0, "local")
+    n, g, *loops, o = sch.get_loops(total)[: 3 + 2 * rank]
+    phases, (*rows, row) = loops[:rank], loops[rank:]
+    taps = sch.get_loops(total)[3 + 2 * rank :]
+    chunk, block, vector, lane = sch.split(o, [steps.choose(sch, chunks, chunks[-1]), None, vectors, lanes])
+    strip, x = sch.split(row, [None, divisors(window.axes[-1].outputs, MAX_GATHERED)[-1]])
+    sch.reorder(n, g, chunk, block, *phases, *rows, strip, *taps, x, vector, lane)
+    task = sch.fuse(n, g, chunk)
+    sch.parallel(task)
+
+    # The products of a tap.
+    part, acc = sch.get_sblock(f"part{i}"), sch.get_sblock(f"acc{i}")
+    sch.set_scope(acc, 0, "local")
+    sch.compute_at(part, block, preserve_unit_loops=True)
+    *_, pixels, o = sch.get_loops(part)
+    pixels, pixel = sch.split(pixels, [None, steps.choose(sch, tiles, tiles[0])])
+    part_vector, part_lane = sch.split(o, [vectors, lanes])
+    sch.compute_at(acc, pixels, preserve_unit_loops=True)
+    *_, acc_pixel, o, c = sch.get_loops(acc)
+    acc_vector, acc_lane = sch.split(o, [vectors, lanes])
+    step, unrolled = sch.split(c, [None, steps.choose(sch, unrolls, unrolls[-1])])
+    sch.reorder(step, unrolled, acc_pixel, acc_vector, acc_lane)
+
+    steps.stage_filter(sch, window)
+    steps.stage_data(sch, window, None, target)
+    steps.store(sch, window, strip, vectors)
+    for loop in (unrolled, acc_pixel, acc_vector, pixel, part_vector, vector):
+        sch.unroll(loop)
+    for loop in (lane, part_lane, acc_lane):
+        sch.vectorize(loop)
+    sch.decompose_reduction(acc, step)
+    sch.decompose_reduction(total, taps[0])
