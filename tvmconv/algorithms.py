@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 # An SSE register of outputs; two multiply-adds of it start in a cycle, half the rate of full vectors. With fewer
 # channels per group, lanes across groups are faster although data is copied for each of them.
 LEAST_PER_GROUP = 4
-LAID_CYCLES = 2.0  # an element of planes laid into lanes of channels, or back
+LAID_CYCLES = 1.8  # an element of planes laid into lanes of channels, or back
 # 64 pages: within reach of a first level TLB, and of a second level cache. A tile's part of a larger filter lies on more.
 # Measured on one Zen 5 core in place and packed ahead, GFLOP/s of 275: 128 to 512 channels (256 KiB) 272 and 273; 256 to
 # 1024 (1 MiB) 243 and 272; 512 to 1024 with stride 2 (2 MiB) 165 and 270.
@@ -96,7 +96,7 @@ def _laying(problem: Problem, target: CpuTarget) -> float:
 
     Long rows of few channels (16000 outputs, 64 to 128 channels, 2 taps) took a sixth to four times more by Winograd.
     """
-    if not _prefers_planar(problem, target):
+    if problem.groups > 1 or not _prefers_planar(problem, target):
         return 0.0
     return LAID_CYCLES * (prod(problem.data_shape) + prod(problem.output_shape))
 

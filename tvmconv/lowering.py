@@ -28,7 +28,8 @@ SYMBOL = "tvmconv_kernel"
 PIPELINE = "tvmconv"
 TINY_FLOPS = 250_000
 TINY_BYTES = 64 * 1024
-# A task's rows of one channel: allocating them takes 70 ns, as long as a third of a depthwise task of 28x28 pixels.
+# A task's rows of one channel, say: allocating them takes 70 ns. Measured on a Zen 5: 256 depthwise planes of 28x28 took
+# 45 microseconds, and 33 with their copies on the stack.
 STACK_BYTES = 16 * 1024
 
 
