@@ -54,12 +54,13 @@ bench: venv
 
 results: venv
 	$(BIN)/python -m pip install --quiet --editable '.[bench]'
+	$(BIN)/python -m benchmarks.compare --output benchmarks/results/f32-nxc.json
 	$(BIN)/python -m benchmarks.compare --untuned --output benchmarks/results/f32-nxc-untuned.json
-	$(BIN)/python -m benchmarks.compare --untuned --layout ncx --output benchmarks/results/f32-ncx-untuned.json
-	$(BIN)/python -m benchmarks.compare --untuned --dtype bf16 --output benchmarks/results/bf16-nxc-untuned.json
+	$(BIN)/python -m benchmarks.compare --layout ncx --output benchmarks/results/f32-ncx.json
+	$(BIN)/python -m benchmarks.compare --dtype bf16 --output benchmarks/results/bf16-nxc.json
 	# PyTorch's f16 convolutions take minutes: they are no rivals.
-	$(BIN)/python -m benchmarks.compare --untuned --dtype f16 --peer onnxruntime --peer openvino_nxc --peer openvino_ncx \
-		--output benchmarks/results/f16-nxc-untuned.json
+	$(BIN)/python -m benchmarks.compare --dtype f16 --peer onnxruntime --peer openvino_nxc --peer openvino_ncx \
+		--output benchmarks/results/f16-nxc.json
 	$(BIN)/python -m benchmarks.report benchmarks/results/*.json --update README.md --plots benchmarks/results
 
 clean:

@@ -125,7 +125,15 @@ def _run(suites: dict[str, list[Problem]], arguments: argparse.Namespace) -> Res
     packages = {*PACKAGES, *(PEERS[peer].package for peer in arguments.peer)}
     return Result(
         date=datetime.now(timezone.utc).isoformat(timespec="seconds"),
-        machine=" ".join((model_name(), platform.system(), platform.machine(), *platform.libc_ver())),
+        machine=" ".join(
+            (
+                model_name(),
+                f"({Target.parse('host').name})",
+                platform.system(),
+                platform.machine(),
+                *platform.libc_ver(),
+            )
+        ),
         versions={
             "python": platform.python_version(),
             **{package: version(package) for package in sorted(packages)},

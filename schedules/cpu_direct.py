@@ -3,6 +3,13 @@
 A task is some rows of one part of the output channels. It copies its rows of data, padded, then walks
 over vectors of channels and tiles of a row; a tile's accumulators are all the vector registers but a few,
 and each step of the reduction multiplies every pixel of the tile, broadcast, with every filter vector.
+
+Measured on one Zen 5 core, percent of its peak (275 GFLOP/s), by
+
+    tvmconv build SIGNATURE --math strict -o B && tvmconv bench B --threads 1
+
+for f32, NXC and XIO, 3x3 taps with padding, filters packed ahead: 97 at 56x56, 64 to 64 channels; 99 at 28x28, 128 to
+128; 99 at 14x14, 256 to 256 (one in 21 products is with rows of padding, and skipped); 94 at 56x56, 256 to 256.
 """
 
 from __future__ import annotations

@@ -4,6 +4,13 @@ Every lane has its own data, so nothing is broadcast: a tap costs one filter vec
 data vector for each pixel. All taps along the row are unrolled, so that neighbouring pixels, which share
 data, load it once; half of the registers are left for that data. Depthwise data is read in place: padding
 is skipped, not copied (tvmconv/padding.py).
+
+Measured on one Zen 5 core, percent of its peak (275 GFLOP/s), by
+
+    tvmconv build SIGNATURE -o B && tvmconv bench B --threads 1
+
+for depthwise 3x3 in f32, NXC and XIO: 35 at 28x28, 256 channels, and at 14x14, 512; 21 with stride 2 to 7x7, 512. Loads
+take the time: a vector of data or filter is in 9 multiply-adds at the most.
 """
 
 from __future__ import annotations

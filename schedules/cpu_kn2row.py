@@ -62,7 +62,9 @@ def _schedule(sch: Schedule, window: Window, vectors: int, target: CpuTarget) ->
     taps = sch.get_loops(total)[3 + 2 * rank :]
     chunk, block, vector, lane = sch.split(o, [steps.choose(sch, chunks, chunks[-1]), None, vectors, lanes])
     strip, x = sch.split(row, [None, divisors(window.axes[-1].outputs, MAX_GATHERED)[-1]])
-    sch.reorder(n, g, chunk, block, *phases, *rows, strip, *taps, x, vector, lane)
+    # Where vectors are stored, an output's sum stays in registers; else those of a strip are stored channel by channel.
+    inner = [x, *taps] if window.stores_vectors else [*taps, x]
+    sch.reorder(n, g, chunk, block, *phases, *rows, strip, *inner, vector, lane)
     task = sch.fuse(n, g, chunk)
     sch.parallel(task)
 
@@ -81,7 +83,7 @@ def _schedule(sch: Schedule, window: Window, vectors: int, target: CpuTarget) ->
 
     steps.stage_filter(sch, window)
     steps.stage_data(sch, window, None, target)
-    steps.store(sch, window, strip, vectors)
+    steps.store(sch, window, x if window.stores_vectors else strip, vectors)
     for loop in (unrolled, acc_pixel, acc_vector, pixel, part_vector, vector):
         sch.unroll(loop)
     for loop in (lane, part_lane, acc_lane):

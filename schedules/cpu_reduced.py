@@ -3,6 +3,13 @@
 A tile is some pixels of a row by all output channels. Each step of the reduction loads a vector of channels of every
 pixel and one of the filter for every output channel. The lanes of the sums are added in registers.
 A task is some rows.
+
+Measured on one Zen 5 core, percent of its peak (275 GFLOP/s), by
+
+    tvmconv build SIGNATURE -o B && tvmconv bench B --threads 1
+
+for f32, NXC and XIO: 63 for 3x3, 64 to 3 channels at 128x128; 41 for transposed 4x4 with stride 2, 64 to 3 from 32x32;
+18 for 1x1, 32 to 1 at 256x256, which reads 98 GB/s: to add the lanes of a sum takes longer than its 2 multiply-adds.
 """
 
 from __future__ import annotations

@@ -6,10 +6,13 @@ tiles: it transforms their data, and walks over all channels. Otherwise a task i
 their filters, part by part of the input channels, and walks over all tiles. The product's tile of registers is that
 of cpu_direct: some tiles' values, broadcast, times some vectors of channels.
 
-Measured on one core of Zen 4, times as fast as the direct kernels (f32: 116 GFLOP/s): 3.0 at 56x56x64 to 64 channels,
-3.1 at 28x28x128, 2.4 at 14x14x256, 1.4 at 7x7x512 (where transforming the filter is most of it), and as much in NCX with
-OIX and in f16; in bf16 1.6, 1.7, 1.3 and 1.05 times the dot product's kernels. 5x5 taps at 28x28x64: 1.9. Transposed
-4x4 with stride 2, 32x32x128 to 64: 1.7 to 2.0. A row of 2000 with 3 taps, 256 to 256: 1.8. 3x3x3 at 16x32x32x32: 3.6.
+Measured on one Zen 5 core, percent of its peak (275 GFLOP/s) by the operations of the formula, by
+
+    tvmconv build SIGNATURE -o B && tvmconv bench B --threads 1
+
+for f32, NXC and XIO, 3x3 taps with padding, the filter transformed in each call, and ahead: 274 and 285 at 56x56, 64 to 64
+channels; 230 and 247 at 28x28, 128 to 128; 199 and 241 at 14x14, 256 to 256; 75 at 7x7, 512 to 512, where transforming
+the filter is most of it, and its 36 MiB are not kept (definition.KEPT_BYTES).
 """
 
 from __future__ import annotations

@@ -6,7 +6,11 @@ intrinsic that is inlined wherever it is called. A broadcast pair of data meets 
 With it comes its companion, which rounds a vector of sums to bf16. tvmconv/instructions.py calls both.
 
 The instruction takes denormal bf16 (below 1.2e-38) for zeros, rounds each step of its sum to nearest even and
-flushes denormal sums. Measured: 228 GFLOP/s on one Zen 4 core whose f32 peak is 116 (3x3, 64 to 64 channels, 56x56).
+flushes denormal sums. Measured on one Zen 5 core whose peak is 275 GFLOP/s in f32 and 550 in bf16, by
+
+    tvmconv build SIGNATURE --math strict -o B && tvmconv bench B --threads 1
+
+for NXC and XIO, 3x3 taps: 532 GFLOP/s at 56x56, 64 to 64 channels, and 538 at 28x28, 128 to 128: 97 percent.
 """
 
 from __future__ import annotations

@@ -77,8 +77,8 @@ def measure(threads: int) -> Peak | None:
     reads = library.tvmconv_bytes_per_second
     operations.restype = dots.restype = reads.restype = ctypes.c_double
     pointer, sink = ctypes.c_void_p, ctypes.byref(ctypes.c_float())
-    # The factor, the addend, and where the twelve sums start.
-    numbers = np.array([1.0, 1e-30, *range(12)], dtype=np.float32)
+    # The factor, the addend, and where the sums start, 20 at most.
+    numbers = np.array([1.0, 1e-30, *range(20)], dtype=np.float32)
     data = np.ones(MEMORY_FLOATS, dtype=np.float32)
 
     def computing(function: Callable[..., float]) -> float:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import json
 import os
 import subprocess
@@ -129,6 +130,17 @@ def test_errors_have_exit_codes(
     monkeypatch.setattr("tvmconv.cli.env.run", run)
     assert cli.main(["env"]) == code
     assert capsys.readouterr().err.startswith("tvmconv env: ")
+
+
+def test_what_the_system_refuses_is_said_without_its_number(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    def refused(text: str) -> None:
+        raise PermissionError(errno.EACCES, os.strerror(errno.EACCES), "/root/b")
+
+    monkeypatch.setattr("tvmconv.cli.sig.parse_signature", refused)
+    assert cli.main(["sig", SIGNATURE]) == 2
+    assert capsys.readouterr().err == "tvmconv sig: /root/b: Permission denied\n"
 
 
 def test_env_says_what_a_bug_report_needs(capsys: pytest.CaptureFixture[str]) -> None:

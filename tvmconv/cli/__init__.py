@@ -68,7 +68,7 @@ def main(argv: Sequence[str] | None = None) -> int:
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         return BROKEN_PIPE
     except (TvmconvError, OSError) as error:
-        print(f"tvmconv {arguments.command}: {error}", file=sys.stderr)
+        print(f"tvmconv {arguments.command}: {_text(error)}", file=sys.stderr)
         return _exit_code(error)
 
 
@@ -102,6 +102,13 @@ def _show_warnings(command: str) -> None:
 
     warnings.simplefilter("always", TvmconvWarning)
     warnings.showwarning = show
+
+
+def _text(error: Exception) -> str:
+    """Return what an error says; the system's without its number."""
+    if isinstance(error, OSError) and error.filename is not None and error.strerror:
+        return f"{error.filename}: {error.strerror}"
+    return str(error)
 
 
 def _exit_code(error: Exception) -> int:
