@@ -9,8 +9,8 @@ Measured on one Zen 5 core, percent of its peak (275 GFLOP/s), by
 
     tvmconv build SIGNATURE --math strict -o B && tvmconv bench B --threads 1
 
-for f32, NCX and OIX: 95 for 1x1, 64 to 256 channels at 56x56; 80 for 1x1, 256 to 256 at 28x28; 88 for 3x3, 3 to 32 at
-256x256; 73 for 3x3, 256 to 256 in 32 groups at 28x28.
+for f32, NCX and OIX: 94 for 1x1, 64 to 256 channels at 56x56; 94 for 1x1, 256 to 256 at 28x28; 79 for 3x3, 3 to 32 at
+256x256 (87 packed ahead); 77 for 3x3, 256 to 256 in 32 groups at 28x28.
 """
 
 from __future__ import annotations

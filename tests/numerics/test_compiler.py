@@ -158,7 +158,7 @@ def test_a_choice_that_does_not_fit_is_refused() -> None:
         schedule(problem, HOST, Choice("direct", 99))
     with pytest.raises(LookupError, match="do not fit"):
         schedule(problem, HOST, Choice("direct", 0, (10**6,)))
-    with pytest.raises(TvmconvError, match="allowed: planar, reduced, dot, direct"):
+    with pytest.raises(TvmconvError, match="allowed: kn2row, planar, reduced, dot, direct"):
         schedule(problem, HOST, Choice("magic"))
 
 
