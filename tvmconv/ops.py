@@ -46,7 +46,7 @@ def convolution(
     strides, dilations
         One positive number per spatial axis (dilation 1: dense).
     pads_begin, pads_end
-        One non-negative number per spatial axis. Required, and ignored, when `auto_pad` is absent, and given.
+        One non-negative number per spatial axis. Required when `auto_pad` is absent, ignored when it is given.
     auto_pad
         ``None`` or ``"none"``, ``"same_upper"``, ``"same_lower"``, ``"valid"``, in any letter case.
     groups

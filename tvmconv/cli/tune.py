@@ -25,8 +25,8 @@ EXAMPLE = """\
   tvmconv tune resnet50.onnx --seconds 600
   tvmconv tune conv2d-n1-i64x56x56-o64x56x56-k3x3-s1x1-d1x1-p1x1_1x1-g1-NXC-XIO-f32 --trials 128
 
-Every measurement is kept at once: after Ctrl-C the same command continues, and what was measured before
-is not measured again. Once all N trials of a problem are there, it has nothing left to do; raise N for more.
+Every measurement is kept at once: Ctrl-C records the fastest until then, which takes some seconds (a second
+one does without), and the same command continues; what was measured before is not measured again. Once all N trials of a problem are there, it has nothing left to do; raise N for more.
 The schedule for zero trials is measured first and compared last, so the winner is never slower.
 `tvmconv build` uses the winners of the default folder.
 """
