@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from math import gcd, prod
 
-from tvmconv.definitions.shapes import accumulators, divisors, tile_widths
+from tvmconv.definitions.shapes import F32_BITS, accumulators, divisors, tile_widths
 from tvmconv.definitions.window import Window
 from tvmconv.target import CpuTarget
 
@@ -47,10 +47,10 @@ def widths(window: Window, vectors: int, target: CpuTarget) -> list[int]:
 def tile_cycles(window: Window, width: int, vectors: int, target: CpuTarget) -> float:
     """Cycles per output vector and channel of a tile: its multiply-adds, and part of its loads.
 
-    A filter vector comes from the second level cache (64 bytes at 32 a cycle, half of it hidden), a data
-    broadcast from the first, as part of the multiply-add unless several use it. Pixels a multiple of 4 KiB
-    apart all lie in one set of that cache, where they and the passing filter evict each other; copied data is
-    spread out (cpu_steps.stage_data). Sums beyond the registers that the filter's vectors and a broadcast leave are
+    A filter vector comes from the second level cache (64 bytes at 32 a cycle, half of it hidden; half a vector in
+    half the time), a data broadcast from the first, as part of the multiply-add unless several use it. Pixels a
+    multiple of 4 KiB apart all lie in one set of that cache, where they and the passing filter evict each other;
+    copied data is spread out (cpu_steps.stage_data). Sums beyond the registers that the filter's vectors and a broadcast leave are
     stored and loaded in each step (7 pixels by 4 vectors of 33 registers: 0.75 to 0.95 of the speed of 14 by 2 or 7 by
     2 on Zen 5).
     """
@@ -58,7 +58,8 @@ def tile_cycles(window: Window, width: int, vectors: int, target: CpuTarget) -> 
     pixels_in_a_set = width * gcd(pixel_stride(window), L1_WAY_BYTES) / L1_WAY_BYTES
     crowded = not window.stages_data and pixels_in_a_set + vectors > L1_WAYS + 1
     spilled = max(0, outputs + vectors + 1 - target.vector_registers)
-    return (max(outputs, IN_FLIGHT) + 1.0 * vectors + (1.0 if crowded else 0.25) * width + SPILL * spilled) / outputs
+    filters = vectors * window.lanes * F32_BITS / target.vector_bits
+    return (max(outputs, IN_FLIGHT) + filters + (1.0 if crowded else 0.25) * width + SPILL * spilled) / outputs
 
 
 def grouped_widths(window: Window, vectors: int, target: CpuTarget) -> list[int]:
