@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from math import gcd, prod
 
-from tvmconv.definitions.shapes import F32_BITS, accumulators, tile_widths
+from tvmconv.definitions.shapes import F32_BITS, accumulators, divisors, tile_widths
 from tvmconv.definitions.window import Window
 from tvmconv.target import CpuTarget
 
@@ -26,11 +26,6 @@ THREADS = (2, 4, 8)  # thread counts over which an uneven share of tasks is aver
 TASK_CYCLES = 2000  # starting a task: a microsecond or less
 TASK_ROWS = 16  # more rows a task copy fewer rows twice, but their copies leave the second level cache
 TASKS = 8  # at least, where there are as many: two threads to eight find a share
-
-
-def divisors(number: int, most: int) -> list[int]:
-    """Return the divisors of `number` up to `most`."""
-    return [d for d in range(1, min(number, most) + 1) if number % d == 0]
 
 
 def vector_counts(window: Window, target: CpuTarget, fits: Callable[[Window, int, CpuTarget], list[int]]) -> list[int]:
@@ -122,13 +117,16 @@ def task_cycles(window: Window, chunks: int, rows: int, width: int) -> float:
     return (compute + filters + copy) * uneven(tasks) + tasks * TASK_CYCLES / THREADS[0]
 
 
-def task_rows(window: Window) -> tuple[list[int], int]:
-    """Return how many rows a task of all channels may have, and the default: the most up to TASK_ROWS that leave TASKS."""
+def task_rows(window: Window, together: int = 1, most: int = TASK_ROWS) -> tuple[list[int], int]:
+    """Return how many times `together` rows a task of all channels may have, and the default.
+
+    That is as many as are at most `most` rows, and leave TASKS.
+    """
     if len(window.axes) == 1:
         return [1], 1
-    rows = divisors(window.axes[-2].outputs, 64)
-    total = window.problem.batch * window.groups * prod(axis.outputs for axis in window.axes[:-1])
-    return rows, max(r for r in rows if r == 1 or (r <= TASK_ROWS and total // r >= TASKS))
+    rows = divisors(window.axes[-2].outputs // together, 64)
+    total = window.problem.batch * window.groups * prod(axis.outputs for axis in window.axes[:-1]) // together
+    return rows, max(r for r in rows if r == 1 or (r * together <= most and total // r >= TASKS))
 
 
 def uneven(tasks: int) -> float:

@@ -2,28 +2,31 @@
 
 A tile is some channels by some vectors of a row. Each step of the reduction loads the row's vectors, which
 taps shift by one element, and broadcasts a filter element for each channel. A task is some rows of all
-channels, or of one group; its channels share the rows' data.
+channels, or of one group; its channels share the rows' data. Phases of a transposed convolution that are neighbours in
+the output are summed in one tile, and leave the registers shuffled into whole vectors.
 
 Measured on one Zen 5 core, percent of its peak (275 GFLOP/s), by
 
     tvmconv build SIGNATURE --math strict -o B && tvmconv bench B --threads 1
 
-for f32, NCX and OIX: 95 for 1x1, 64 to 256 channels at 56x56; 80 for 1x1, 256 to 256 at 28x28; 88 for 3x3, 3 to 32 at
-256x256; 73 for 3x3, 256 to 256 in 32 groups at 28x28.
+for f32, NCX and OIX: 94 for 1x1, 64 to 256 channels at 56x56; 94 for 1x1, 256 to 256 at 28x28; 79 for 3x3, 3 to 32 at
+256x256 (87 packed ahead); 77 for 3x3, 256 to 256 in 32 groups at 28x28.
 """
 
 from __future__ import annotations
+
+from math import prod
 
 from tvm.s_tir import Schedule
 from tvm.s_tir.schedule import LoopRV
 
 from tvmconv.definitions.definition import Definition
-from tvmconv.definitions.planar import stages_planes, stores_rows
+from tvmconv.definitions.planar import L1_BYTES, interleaves, stages_planes, stores_rows, tile_cycles, tiles
 from tvmconv.definitions.window import Window
 from tvmconv.target import CpuTarget
 
 from . import cpu_steps as steps
-from .cpu_model import IN_FLIGHT, divisors, task_rows
+from .cpu_model import TASK_ROWS, divisors, task_rows, uneven
 
 MAX_UNROLLED = 128  # multiply-adds in a loop body; more only grows the code
 
@@ -34,34 +37,41 @@ def space(sch: Schedule, definition: Definition, target: CpuTarget) -> list[Sche
 
 
 def _channels(window: Window, target: CpuTarget) -> list[int]:
-    """Return how many channels a tile may have, the best first.
-
-    Beside the sums of so many channels, a register holds the row's data and another the broadcast.
-    """
-    fitting = divisors(window.outputs, min(16, target.vector_registers - 2))
-    return sorted(fitting, key=lambda o: min(_cycles(o, v) for v in _vectors(window, o, target)))
+    """Return how many channels a tile may have, the best first."""
+    fitting = sorted(tiles(window, target), key=lambda tile: tile_cycles(window, *tile))
+    return list(dict.fromkeys(channels for channels, _ in fitting))
 
 
 def _vectors(window: Window, channels: int, target: CpuTarget) -> list[int]:
-    """Return how many vectors of a row fit beside so many channels, the best first.
+    """Return how many vectors of a row a tile of so many channels may have, the best first."""
+    fitting = [vectors for each, vectors in tiles(window, target) if each == channels]
+    return sorted(fitting, key=lambda vectors: tile_cycles(window, channels, vectors))
 
-    Each vector takes a register for its data and one for each channel's sum; one more holds the broadcast.
+
+def _rows(window: Window, vectors: int) -> int:
+    """Return how many rows a tile of a depthwise convolution has: their taps share loads, each of which crosses cache lines.
+
+    Its sums take half of the registers; the other half holds the filter, and data that is used again.
     """
-    fitting = divisors(window.row // window.lanes, max(1, (target.vector_registers - 1) // (channels + 1)))
-    return sorted(fitting, key=lambda v: _cycles(channels, v))
+    if len(window.axes) == 1 or window.outputs > 1 or window.axes[-2].taps == 1:
+        return 1
+    sums = vectors * (window.axes[-1].phases if interleaves(window) else 1)
+    taps = prod(axis.taps for axis in window.axes) * window.channels
+    return divisors(window.axes[-2].outputs, max(1, min(16, MAX_UNROLLED // taps) // sums))[-1]
 
 
-def _cycles(channels: int, vectors: int) -> float:
-    """Cycles per multiply-add of a tile: a shifted vector crosses two cache lines, a broadcast shares the load ports."""
-    outputs = channels * vectors
-    return (max(outputs, IN_FLIGHT) + 1.0 * vectors + 0.5 * channels) / outputs
+def _row_bytes(window: Window) -> int:
+    """Return the bytes of the copies of data that a row of outputs adds."""
+    return 4 * window.channels * window.axes[-2].step * window.axes[-1].extent
 
 
 def _schedule(sch: Schedule, window: Window, channels: int, target: CpuTarget) -> None:
     i, lanes, rank = window.index, window.lanes, len(window.axes)
     vectors = _vectors(window, channels, target)[:4]
-    rows, most = task_rows(window)
-    body = channels * vectors[0]
+    shared = _rows(window, vectors[0])
+    # More rows than usual a task where the first level cache holds their copies.
+    rows, most = task_rows(window, shared, max(TASK_ROWS, L1_BYTES // 2 // _row_bytes(window)) if rank > 1 else 1)
+    body = channels * vectors[0] * (window.axes[-1].phases if interleaves(window) else 1)
     taps_unrolled = divisors(window.axes[-1].taps, max(1, MAX_UNROLLED // body))[-1]
 
     acc = sch.get_sblock(f"acc{i}")
@@ -80,12 +90,19 @@ def _schedule(sch: Schedule, window: Window, channels: int, target: CpuTarget) -
     block, channel = sch.split(o, [None, channels])
     tile, vector, lane = sch.split(x, [None, steps.choose(sch, vectors, vectors[0]), lanes])
     step, unrolled = sch.split(taps[-1], [None, taps_unrolled])
+    together = [phases.pop()] if interleaves(window) else []
     if rank > 1:
-        band, row = sch.split(spatial[-1], [None, steps.choose(sch, rows, most)])
+        band, row, near = sch.split(spatial[-1], [None, steps.choose(sch, rows, most), shared])
         outer, inner = [n, g, *spatial[:-1], band], [*phases, row, tile, block]
+        together.insert(0, near)
     else:
-        outer, inner = [n, g, tile], [*phases, block]
-    sch.reorder(*outer, *inner, c, *taps[:-1], step, unrolled, channel, vector, lane)
+        # Few tiles are cut by channels too, so that threads find equal shares.
+        chunks = divisors(window.outputs // channels, 16)
+        tasks = window.problem.batch * window.groups * (window.row // lanes // vectors[0])
+        even = min(chunks, key=lambda chunk: (round(uneven(tasks * chunk), 1), chunk))
+        chunk, block = sch.split(block, [steps.choose(sch, chunks, even), None])
+        outer, inner = [n, g, tile, chunk], [*phases, block]
+    sch.reorder(*outer, *inner, c, *taps[:-1], step, unrolled, *together, channel, vector, lane)
     task = sch.fuse(*outer)
     sch.parallel(task)
 
@@ -96,7 +113,7 @@ def _schedule(sch: Schedule, window: Window, channels: int, target: CpuTarget) -
         _stage(sch, window, task if rank > 1 else None)
     _store(sch, window, inner[-1], lanes)
     sch.vectorize(lane)
-    for loop in (unrolled, channel, vector):
+    for loop in (*(taps[:-1] if shared > 1 else []), unrolled, *together, channel, vector):
         sch.unroll(loop)
     sch.decompose_reduction(acc, c)
 
@@ -127,10 +144,15 @@ def _store(sch: Schedule, window: Window, tile: LoopRV, lanes: int) -> None:
         sch.set_scope(written, 0, "local")
         sch.reverse_compute_at(written, tile, preserve_unit_loops=True)
     sch.reverse_compute_at(out, tile, preserve_unit_loops=True)
-    *_, channel, x = sch.get_loops(written)
-    vector, lane = sch.split(x, [None, lanes])
-    sch.unroll(channel)
-    sch.unroll(vector)
+    if written is out and interleaves(window):
+        *rows, channel, x, phase = sch.get_loops(out)
+        vector, lane = sch.split(x, [None, lanes])
+        lane = sch.fuse(lane, phase)
+    else:
+        *rows, channel, x = sch.get_loops(written)
+        vector, lane = sch.split(x, [None, lanes])
+    for loop in (*rows[-1:], channel, vector):
+        sch.unroll(loop)
     sch.vectorize(lane)
     if written is not out and window.problem.data_format == "NXC":
         *_, channel, x = sch.get_loops(out)

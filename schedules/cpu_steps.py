@@ -102,7 +102,12 @@ def stage_data(sch: Schedule, window: Window, task: LoopRV | None, target: CpuTa
         n, x, *_ = sch.get_loops(block)
         sch.parallel(sch.fuse(n, x))
     spread_pixels(sch, block, window)
-    vectorize_last(sch, sch.get_loops(block)[-1], target.vector_bits // 32)
+    *_, column, channel = sch.get_loops(block)
+    if task is None and window.problem.data_format == "NCX" and len(window.axes) > 1 and not window.expands:
+        # Channels lie apart in data: a row's columns of a few of them, while their cache lines are near.
+        few, channel = sch.split(channel, [None, divisors(window.pixel, LINE_FLOATS)[-1]])
+        sch.reorder(few, column, channel)
+    vectorize_last(sch, channel, target.vector_bits // 32)
 
 
 def spread_pixels(sch: Schedule, block: SBlockRV, window: Window) -> None:

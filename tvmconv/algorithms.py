@@ -22,6 +22,7 @@ if TYPE_CHECKING:
 # An SSE register of outputs; two multiply-adds of it start in a cycle, half the rate of full vectors. With fewer
 # channels per group, lanes across groups are faster although data is copied for each of them.
 LEAST_PER_GROUP = 4
+LAID_CYCLES = 1.8  # an element of planes laid into lanes of channels, or back
 # 64 pages: within reach of a first level TLB, and of a second level cache. A tile's part of a larger filter lies on more.
 # Measured on one Zen 5 core in place and packed ahead, GFLOP/s of 275: 128 to 512 channels (256 KiB) 272 and 273; 256 to
 # 1024 (1 MiB) 243 and 272; 512 to 1024 with stride 2 (2 MiB) 165 and 270.
@@ -81,12 +82,24 @@ def _winograd(outputs: int) -> Algorithm:
         1,
         "transform",
         partial(covers_winograd, points),
-        lambda problem, target: _gain(problem) * cycles(problem, target) < _exact_cycles(problem, target),
+        lambda problem, target: (
+            _gain(problem) * cycles(problem, target) + _laying(problem, target) < _exact_cycles(problem, target)
+        ),
         partial(_define_winograd, points),
         "cpu_winograd",
         cycles,
         ahead=partial(_define_winograd_ahead, points),
     )
+
+
+def _laying(problem: Problem, target: CpuTarget) -> float:
+    """Return the cycles of laying channels together and apart again, where the planar algorithm need not.
+
+    Long rows of few channels (16000 outputs, 64 to 128 channels, 2 taps) took a sixth to four times more by Winograd.
+    """
+    if problem.groups > 1 or not _prefers_planar(problem, target):
+        return 0.0
+    return LAID_CYCLES * (prod(problem.data_shape) + prod(problem.output_shape))
 
 
 def _exact_cycles(problem: Problem, target: CpuTarget) -> float:
@@ -131,10 +144,16 @@ def _prefers_kn2row(problem: Problem, target: CpuTarget) -> bool:
     return wide and share_inside(problem, problem.rank - 1) <= MOST_INSIDE
 
 
-def _define_planar(problem: Problem, target: CpuTarget) -> Definition:
+def _define_planar(problem: Problem, target: CpuTarget, ahead: bool = False) -> Definition:
     from .definitions.definition import define_planar
 
-    return define_planar(problem, target)
+    return define_planar(problem, target, ahead)
+
+
+def _define_planar_ahead(problem: Problem, target: CpuTarget) -> Definition | None:
+    """Return the definition whose filter lies in the order of the sum, where several channels are summed for several."""
+    several = min(problem.in_channels, problem.out_channels) > problem.groups
+    return _define_planar(problem, target, ahead=True) if problem.dtype == "f32" and several else None
 
 
 def _define_reduced(problem: Problem, target: CpuTarget) -> Definition:
@@ -185,13 +204,23 @@ def _prefers_planar(problem: Problem, target: CpuTarget) -> bool:
     one_tap = all(k == 1 for k in problem.kernel)
     pointwise = one_tap and all(s == 1 for s in problem.strides)
     row = prod(problem.out_spatial) if pointwise else problem.out_spatial[-1]
+    apart = problem.op == "convolution_backprop_data" and problem.strides[-1] > 1
+    if apart and _interleaves(problem):
+        row, apart = row // problem.strides[-1], False
     if _covers_dot(problem, target) is None and per_group > FEW_OUTPUTS:
         return False  # twice the rate
     if per_group <= 2 * full or problem.in_channels // problem.groups <= FEW_OUTPUTS:
         return row >= full
     if problem.op == "convolution_backprop_data" and problem.strides[-1] > 1:
-        return False  # vectors of a row's phase lie apart in the output
+        return row >= full and not apart  # in the output, vectors of a row's phase
     return row % full == 0 or (one_tap and row >= (8 if pointwise else 1) * full)
+
+
+def _interleaves(problem: Problem) -> bool:
+    """Whether a row's phases fill whole vectors of the output together."""
+    from .definitions.backprop import interleaved_axis
+
+    return interleaved_axis(problem, problem.rank - 1) is not None
 
 
 # Of those that prefer a problem and cost the same by estimate, the first is the default.
@@ -209,7 +238,9 @@ ALGORITHMS: tuple[Algorithm, ...] = (
         "cpu_kn2row",
         _dot_cycles,
     ),
-    Algorithm("planar", 1, "exact", _covers_planar, _prefers_planar, _define_planar, "cpu_planar"),
+    Algorithm(
+        "planar", 2, "exact", _covers_planar, _prefers_planar, _define_planar, "cpu_planar", ahead=_define_planar_ahead
+    ),
     Algorithm("reduced", 1, "exact", covers_reduced, prefers_reduced, _define_reduced, "cpu_reduced"),
     Algorithm("dot", 1, "exact", _covers_dot, always, partial(_define, packed=2), "cpu_direct", _dot_cycles),
     Algorithm("direct", 1, "exact", _covers_direct, always, _define, "cpu_direct", ahead=_define_ahead),

@@ -28,6 +28,9 @@ SYMBOL = "tvmconv_kernel"
 PIPELINE = "tvmconv"
 TINY_FLOPS = 250_000
 TINY_BYTES = 64 * 1024
+# A task's rows of one channel, say: allocating them takes 70 ns. Measured on a Zen 5: 256 depthwise planes of 28x28 took
+# 45 microseconds, and 33 with their copies on the stack.
+STACK_BYTES = 16 * 1024
 
 
 @dataclass(frozen=True)
@@ -139,14 +142,14 @@ def _pipeline() -> tuple[tvm.transform.Pass, Callable[..., Any], Callable[..., A
 
 
 def _keep_on_stack() -> tvm.transform.Pass:
-    """Return the pass that keeps what is local (a tile's sums, 2 KiB or so) on the stack.
+    """Return the pass that keeps what is local (a tile's sums, 2 KiB or so), and other small arrays, on the stack.
 
-    TVM would allocate a workspace for all but the smallest, for each tile anew.
+    TVM would allocate a workspace for all but the smallest, for each tile or task anew.
     """
 
     def keep(node: tirx.AllocBuffer) -> tirx.AllocBuffer:
-        local = node.buffer.scope() == "local"
-        return tirx.AllocBuffer(node.buffer, {"disable_lower_builtin": tirx.const(True, "bool")}) if local else node
+        stays = node.buffer.scope() == "local" or 4 * elements(node.buffer) <= STACK_BYTES
+        return tirx.AllocBuffer(node.buffer, {"disable_lower_builtin": tirx.const(True, "bool")}) if stays else node
 
     def on_stack(func: tirx.PrimFunc, mod: tvm.IRModule, context: tvm.transform.PassContext) -> tirx.PrimFunc:
         return func.with_body(structural_map(func.body, (tirx.AllocBuffer, keep)))

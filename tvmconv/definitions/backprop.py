@@ -21,10 +21,23 @@ from .window import Axis, Expr, Window
 
 def backprop_windows(problem: Problem, target: CpuTarget, across: bool) -> list[Window]:
     """Return the windows of a flattened ConvolutionBackpropData."""
+    return _windows(problem, target, across, backprop_axes(problem))
+
+
+def interleaved_windows(problem: Problem, target: CpuTarget) -> list[Window]:
+    """Return its windows with the phases of a row in one, in order, where that is possible."""
+    row = interleaved_axis(problem, problem.rank - 1)
+    if row is None or problem.strides[-1] == 1:
+        return backprop_windows(problem, target, False)
+    classes = [_axis_classes(problem, axis) for axis in range(problem.rank - 1)]
+    return _windows(problem, target, False, [(*axes, row) for axes in product(*classes)])
+
+
+def _windows(problem: Problem, target: CpuTarget, across: bool, axes_of: list[tuple[Axis, ...]]) -> list[Window]:
     outputs = problem.out_channels if across else problem.out_channels // problem.groups
     lanes = lane_count(outputs, target)
     windows = []
-    for number, axes in enumerate(backprop_axes(problem)):
+    for number, axes in enumerate(axes_of):
         row = row_extent(axes[-1].outputs, target)
         windows.append(Window(problem, number, axes, lanes, across, row))
     return windows
@@ -33,6 +46,34 @@ def backprop_windows(problem: Problem, target: CpuTarget, across: bool) -> list[
 def backprop_axes(problem: Problem) -> list[tuple[Axis, ...]]:
     """Return the spatial axes of each window of a ConvolutionBackpropData."""
     return list(product(*(_axis_classes(problem, axis) for axis in range(problem.rank))))
+
+
+def interleaved_axis(problem: Problem, axis: int) -> Axis | None:
+    """Return an axis with all phases, in the order of their outputs; None where some have no tap, or outputs are left over.
+
+    Phases with one tap less than others find it beyond the filter's end.
+    """
+    s, d, begin, taps = problem.strides[axis], problem.dilations[axis], problem.pads_begin[axis], problem.kernel[axis]
+    if gcd(s, d) > 1 or taps < s or problem.out_spatial[axis] % s:
+        return None
+    inverse, most = pow(d, -1, s), -(-taps // s)
+
+    def first_tap(phase: Expr) -> Expr:
+        return (phase + begin) * inverse % s
+
+    return Axis(
+        inputs=problem.in_spatial[axis],
+        outputs=problem.out_spatial[axis] // s,
+        taps=most,
+        step=1,
+        spacing=d,
+        phases=s,
+        origin=lambda phase: (phase + begin) // s - first_tap(phase) * d // s - (most - 1) * d,
+        filter_tap=lambda phase, k: first_tap(phase) + (most - 1 - k) * s,
+        place=lambda phase, q: q * s + phase,
+        places=problem.out_spatial[axis],
+        always_inside=True,
+    )
 
 
 def covers_output(problem: Problem) -> bool:

@@ -11,7 +11,7 @@ from tvm import te, tirx
 
 from ..problem import Problem
 from ..target import CpuTarget
-from .backprop import backprop_windows, covers_output
+from .backprop import backprop_windows, covers_output, interleaved_windows
 from .direct import convolution_windows
 from .flatten import flatten
 from .kn2row import express_kn2row, tap_window
@@ -71,10 +71,11 @@ def define_kn2row(problem: Problem, target: CpuTarget, packed: int = 1, ahead: b
     return _definition(problem, flat, windows, express_kn2row, [window.place for window in windows], packed)
 
 
-def define_planar(problem: Problem, target: CpuTarget) -> Definition:
-    """Define `problem` by windows whose lanes run along a row."""
+def define_planar(problem: Problem, target: CpuTarget, ahead: bool = False) -> Definition:
+    """Define `problem` by windows whose lanes run along a row; with `ahead`, as it is best where the filter is packed ahead."""
     flat = flatten(problem)
-    windows = [planar_window(window, target) for window in _windows(flat, target, False)]
+    made = convolution_windows(flat, target, False) if flat.op == "convolution" else interleaved_windows(flat, target)
+    windows = [replace(planar_window(window, target), ahead=ahead) for window in made]
     return _definition(problem, flat, windows, express_planar, [planar_place(window) for window in windows])
 
 

@@ -9,6 +9,11 @@ F32_BITS = 32
 LEAST_SKIPPED = 4
 
 
+def divisors(number: int, most: int) -> list[int]:
+    """Return the divisors of `number` up to `most`."""
+    return [d for d in range(1, min(number, most) + 1) if number % d == 0]
+
+
 def accumulators(target: CpuTarget) -> int:
     """Return how many vector registers can accumulate: all but those for the filter's vectors and a data broadcast."""
     return target.vector_registers - 4
