@@ -116,7 +116,9 @@ def _whole_sums(sch: Schedule, window: Window, vectors: int, target: CpuTarget) 
     sch.parallel(task)
 
     steps.stage_filter(sch, window)
-    steps.stage_data(sch, window, task if rank > 1 else None, target)
+    # A copy of planar data takes an element at a time: one for all tasks where several use the same.
+    once = rank == 1 or (window.problem.data_format == "NCX" and best[0] > 1)
+    steps.stage_data(sch, window, None if once else task, target)
     steps.store(sch, window, inner[-1], vectors)
     for loop in (unrolled, x, vector):
         sch.unroll(loop)

@@ -103,7 +103,7 @@ def stage_data(sch: Schedule, window: Window, task: LoopRV | None, target: CpuTa
         sch.parallel(sch.fuse(n, x))
     spread_pixels(sch, block, window)
     *_, column, channel = sch.get_loops(block)
-    if task is None and window.problem.data_format == "NCX" and len(window.axes) > 1 and not window.expands:
+    if window.problem.data_format == "NCX" and len(window.axes) > 1 and not window.expands:
         # Channels lie apart in data: a row's columns of a few of them, while their cache lines are near.
         few, channel = sch.split(channel, [None, divisors(window.pixel, LINE_FLOATS)[-1]])
         sch.reorder(few, column, channel)
