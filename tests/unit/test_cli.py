@@ -136,11 +136,11 @@ def test_what_the_system_refuses_is_said_without_its_number(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     def refused(text: str) -> None:
-        raise PermissionError(errno.EACCES, os.strerror(errno.EACCES), "/root/b")
+        raise PermissionError(errno.EACCES, os.strerror(errno.EACCES), "/models/b")
 
     monkeypatch.setattr("tvmconv.cli.sig.parse_signature", refused)
     assert cli.main(["sig", SIGNATURE]) == 2
-    assert capsys.readouterr().err == "tvmconv sig: /root/b: Permission denied\n"
+    assert capsys.readouterr().err == "tvmconv sig: /models/b: Permission denied\n"
 
 
 def test_env_says_what_a_bug_report_needs(capsys: pytest.CaptureFixture[str]) -> None:
