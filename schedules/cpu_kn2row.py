@@ -16,7 +16,7 @@ from tvmconv.definitions.window import Window
 from tvmconv.target import CpuTarget
 
 from . import cpu_steps as steps
-from .cpu_model import IN_FLIGHT, L1_WAY_BYTES, L1_WAYS, SPILL, divisors, pixel_stride
+from .cpu_model import IN_FLIGHT, L1_WAY_BYTES, L1_WAYS, divisors, pixel_stride, spills
 from .x86_dot import import_bf16
 
 MAX_GATHERED = 32  # outputs of a row whose sums are together on the stack: 8 KiB of 4 vectors
@@ -46,8 +46,7 @@ def _widths(window: Window, vectors: int, target: CpuTarget) -> list[int]:
 def _cycles(width: int, vectors: int, target: CpuTarget) -> float:
     """Cycles per output vector and channel of a tile, as cpu_model.tile_cycles counts them."""
     outputs = width * vectors
-    spilled = max(0, outputs + vectors + 1 - target.vector_registers)
-    return (max(outputs, IN_FLIGHT) + 1.0 * vectors + 0.25 * width + SPILL * spilled) / outputs
+    return (max(outputs, IN_FLIGHT) + 1.0 * vectors + 0.25 * width + spills(width, vectors, target)) / outputs
 
 
 def _schedule(sch: Schedule, window: Window, vectors: int, target: CpuTarget) -> None:

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from math import gcd, prod
 
-from tvmconv.definitions.shapes import F32_BITS, accumulators, divisors, tile_widths
+from tvmconv.definitions.shapes import F32_BITS, IN_FLIGHT, accumulators, divisors, tile_widths
 from tvmconv.definitions.window import Window
 from tvmconv.target import CpuTarget
 
@@ -19,8 +19,6 @@ L1_WAYS = 8
 L2_BYTES_PER_CYCLE = 32
 L3_BYTES_PER_CYCLE = 8
 COPY_BYTES_PER_CYCLE = 16
-# A multiply-add takes 4 cycles and one or two start in each: fewer accumulators than this leave gaps.
-IN_FLIGHT = 8
 SPILL = 4.0  # a store, a load, and waiting for them
 THREADS = (2, 4, 8)  # thread counts over which an uneven share of tasks is averaged
 TASK_CYCLES = 2000  # starting a task: a microsecond or less
@@ -50,16 +48,23 @@ def tile_cycles(window: Window, width: int, vectors: int, target: CpuTarget) -> 
     A filter vector comes from the second level cache (64 bytes at 32 a cycle, half of it hidden; half a vector in
     half the time), a data broadcast from the first, as part of the multiply-add unless several use it. Pixels a
     multiple of 4 KiB apart all lie in one set of that cache, where they and the passing filter evict each other;
-    copied data is spread out (cpu_steps.stage_data). Sums beyond the registers that the filter's vectors and a broadcast leave are
-    stored and loaded in each step (7 pixels by 4 vectors of 33 registers: 0.75 to 0.95 of the speed of 14 by 2 or 7 by
-    2 on Zen 5).
+    copied data is spread out (cpu_steps.stage_data).
     """
     outputs = width * vectors
     pixels_in_a_set = width * gcd(pixel_stride(window), L1_WAY_BYTES) / L1_WAY_BYTES
     crowded = not window.stages_data and pixels_in_a_set + vectors > L1_WAYS + 1
-    spilled = max(0, outputs + vectors + 1 - target.vector_registers)
     filters = vectors * window.lanes * F32_BITS / target.vector_bits
-    return (max(outputs, IN_FLIGHT) + filters + (1.0 if crowded else 0.25) * width + SPILL * spilled) / outputs
+    return (
+        max(outputs, IN_FLIGHT) + filters + (1.0 if crowded else 0.25) * width + spills(width, vectors, target)
+    ) / outputs
+
+
+def spills(width: int, vectors: int, target: CpuTarget) -> float:
+    """Cycles for sums beyond the registers that the filter's vectors and a broadcast leave: stored and loaded in each step.
+
+    7 pixels by 4 vectors take 33 registers: 0.75 to 0.95 of the speed of 14 by 2 or 7 by 2 on Zen 5.
+    """
+    return SPILL * max(0, (width + 1) * vectors + 1 - target.vector_registers)
 
 
 def grouped_widths(window: Window, vectors: int, target: CpuTarget) -> list[int]:

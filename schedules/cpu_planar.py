@@ -21,7 +21,7 @@ from tvm.s_tir import Schedule
 from tvm.s_tir.schedule import LoopRV
 
 from tvmconv.definitions.definition import Definition
-from tvmconv.definitions.planar import L1_BYTES, interleaves, stages_planes, stores_rows, tile_cycles, tiles
+from tvmconv.definitions.planar import L1_BYTES, interleaves, row_phases, stages_planes, stores_rows, tile_cycles, tiles
 from tvmconv.definitions.window import Window
 from tvmconv.target import CpuTarget
 
@@ -55,7 +55,7 @@ def _rows(window: Window, vectors: int) -> int:
     """
     if len(window.axes) == 1 or window.outputs > 1 or window.axes[-2].taps == 1:
         return 1
-    sums = vectors * (window.axes[-1].phases if interleaves(window) else 1)
+    sums = vectors * row_phases(window)
     taps = prod(axis.taps for axis in window.axes) * window.channels
     return divisors(window.axes[-2].outputs, max(1, min(16, MAX_UNROLLED // taps) // sums))[-1]
 
@@ -71,7 +71,7 @@ def _schedule(sch: Schedule, window: Window, channels: int, target: CpuTarget) -
     shared = _rows(window, vectors[0])
     # More rows than usual a task where the first level cache holds their copies.
     rows, most = task_rows(window, shared, max(TASK_ROWS, L1_BYTES // 2 // _row_bytes(window)) if rank > 1 else 1)
-    body = channels * vectors[0] * (window.axes[-1].phases if interleaves(window) else 1)
+    body = channels * vectors[0] * row_phases(window)
     taps_unrolled = divisors(window.axes[-1].taps, max(1, MAX_UNROLLED // body))[-1]
 
     acc = sch.get_sblock(f"acc{i}")

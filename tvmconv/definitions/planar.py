@@ -20,11 +20,10 @@ from typing import Any
 from tvm import te, tirx
 
 from ..target import CpuTarget
-from .shapes import F32_BITS, divisors, lane_count
+from .shapes import F32_BITS, IN_FLIGHT, divisors, lane_count
 from .types import narrow, widen
 from .window import Expr, Window, filter_element, within_reach
 
-IN_FLIGHT = 8  # a multiply-add takes 4 cycles and one or two start in each: fewer sums leave gaps
 L1_BYTES = 32 * 1024
 MOST_CHANNELS = 16  # of a tile, beside whose sums a register holds the row's data and another the broadcast
 
@@ -46,7 +45,7 @@ def tiles(window: Window, target: CpuTarget) -> list[tuple[int, int]]:
 
     Each vector takes a register for its data and one for each sum; one more holds the broadcast.
     """
-    registers, phases = target.vector_registers, _phases(window)
+    registers, phases = target.vector_registers, row_phases(window)
     fitting = []
     for channels in divisors(window.outputs, max(1, min(MOST_CHANNELS, registers - 2) // phases)):
         most = max(1, (registers - 1) // (channels * phases + 1))
@@ -60,12 +59,12 @@ def tile_cycles(window: Window, channels: int, vectors: int) -> float:
     A shifted vector crosses two cache lines, and comes from the second level cache where the sum has many channels; a
     broadcast shares the load ports.
     """
-    sums = channels * _phases(window)
+    sums = channels * row_phases(window)
     far = 4 * window.lanes * vectors * window.channels > L1_BYTES // 2
     return (max(sums * vectors, IN_FLIGHT) + (2.0 if far else 1.0) * vectors + 0.5 * sums) / (sums * vectors)
 
 
-def _phases(window: Window) -> int:
+def row_phases(window: Window) -> int:
     """Return how many phases' sums a tile holds."""
     return window.axes[-1].phases if interleaves(window) else 1
 

@@ -5,6 +5,8 @@ from __future__ import annotations
 from ..target import CpuTarget
 
 F32_BITS = 32
+# A multiply-add takes 4 cycles and one or two start in each: fewer accumulators than this leave gaps.
+IN_FLIGHT = 8
 # Columns of padding on one side from which on whole tiles of a row (4 to 14 outputs) read nothing else.
 LEAST_SKIPPED = 4
 
