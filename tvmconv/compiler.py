@@ -68,7 +68,9 @@ def sketches_of(
     With `ahead`, what it has for filters packed ahead, if that is another.
     """
     found = algorithms.get(algorithm)
-    definition = (ahead and found.ahead(problem, target)) or found.define(problem, target)
+    definition = found.ahead(problem, target) if ahead else found.define(problem, target)
+    if definition is None:
+        return sketches_of(algorithm, problem, target)
     return definition, tuple(found.sketches(definition, target))
 
 
@@ -151,7 +153,8 @@ def compile_problem(
 
 def _with_packed(plain: Lowered, problem: Problem, target: Target, choice: Choice) -> Lowered:
     """Return a kernel that reads its filter in place with what its algorithm has for filters packed ahead, if anything."""
-    if algorithms.get(choice.algorithm).ahead(problem, target) is None:
+    with_ahead = sketches_of(choice.algorithm, problem, target, ahead=True)
+    if with_ahead is sketches_of(choice.algorithm, problem, target):
         return plain
     definition, scheduled = schedule(problem, target, choice, ahead=True)
     other = lower(scheduled.mod, definition)
