@@ -127,6 +127,8 @@ def _stage(sch: Schedule, window: Window, task: LoopRV | None) -> None:
     block = sch.get_sblock(stages[0])
     if task is not None:
         sch.compute_at(block, task, preserve_unit_loops=True)
+        # An odd number of cache lines from channel to channel: they lie in all sets of the caches.
+        sch.storage_align(block, 0, axis=1, factor=2 * steps.LINE_FLOATS, offset=steps.LINE_FLOATS)
     else:
         n, c, *_ = sch.get_loops(block)
         sch.parallel(sch.fuse(n, c))

@@ -98,15 +98,14 @@ def stage_data(sch: Schedule, window: Window, task: LoopRV | None, target: CpuTa
     block = sch.get_sblock(f"data_pad{window.index}")
     if task is not None:
         sch.compute_at(block, task, preserve_unit_loops=True)
-    else:
-        n, x, *_ = sch.get_loops(block)
-        sch.parallel(sch.fuse(n, x))
     spread_pixels(sch, block, window)
     *_, column, channel = sch.get_loops(block)
-    if window.problem.data_format == "NCX" and len(window.axes) > 1 and not window.expands:
-        # Channels lie apart in data: a row's columns of a few of them, while their cache lines are near.
+    if window.problem.data_format == "NCX" and not window.expands:
+        # Channels lie apart in data: a row's columns of a few of them, which lowering turns (tvmconv/turning.py).
         few, channel = sch.split(channel, [None, divisors(window.pixel, LINE_FLOATS)[-1]])
         sch.reorder(few, column, channel)
+    if task is None:
+        sch.parallel(sch.fuse(*sch.get_loops(block)[:2]))
     vectorize_last(sch, channel, target.vector_bits // 32)
 
 

@@ -32,6 +32,10 @@ NEAR_BYTES = 256 * 1024
 LEAST_ADDED = 128
 # Of the columns that the taps of a row meet, a tile of it that holds a few computes them all.
 MOST_INSIDE = 0.9
+# Vectors of a pointwise row, rounded up to whole tiles, that planar tiles lose more by than laying channels together takes.
+# `tvmconv build SIGNATURE -o B --math strict && tvmconv bench B --threads 1` on one Zen 5 core, microseconds by rows and by
+# pixels, f32: 1024 to 512 at 14x14 956 and 838, 512 to 512 462 and 432; at 21x21 1280 to 256 1162 and 1205.
+MOST_ROUNDED = 16
 # ``strict`` allows algorithms of class ``exact`` alone, ``tf32`` all of them, ``default`` all but those of TF32.
 MATHS = ("default", "strict", "tf32")
 
@@ -213,7 +217,7 @@ def _prefers_planar(problem: Problem, target: CpuTarget) -> bool:
         return row >= full
     if problem.op == "convolution_backprop_data" and problem.strides[-1] > 1:
         return row >= full and not apart  # in the output, vectors of a row's phase
-    return row % full == 0 or (one_tap and row >= (8 if pointwise else 1) * full)
+    return row % full == 0 or (one_tap and row >= (MOST_ROUNDED if pointwise else 1) * full)
 
 
 def _interleaves(problem: Problem) -> bool:

@@ -23,6 +23,7 @@ from .packed import PACK_SYMBOL, PACKED_SYMBOL
 from .packing import Cut, Layout, cut, elements
 from .padding import skip_padding
 from .problem import DTYPE_BYTES, Problem
+from .turning import turn
 
 SYMBOL = "tvmconv_kernel"
 PIPELINE = "tvmconv"
@@ -79,6 +80,8 @@ def lower(mod: tvm.IRModule, definition: Definition) -> Lowered:
             function = function.with_body(structural_map(function.body, (tirx.For, _serial)))
         if definition.problem.dtype == "bf16":
             function = function.with_body(by_instructions(function.body))
+        if definition.problem.data_format == "NCX":
+            function = function.with_body(turn(function.body))
         functions[symbol] = function.with_attr("global_symbol", symbol)
     return Lowered(tvm.IRModule(functions), halves.layout if halves else None)
 

@@ -28,6 +28,8 @@ CASES = {
     "planar_copied": "conv2d-n1-i16x20x20-o48x20x20-k3x3-s1x1-d1x1-p1x1_1x1-g1-NCX-OIX-f32",
     "planar_pointwise": "conv2d-n1-i64x28x28-o32x28x28-k1x1-s1x1-d1x1-p0x0_0x0-g1-NCX-OIX-f32",
     "planar_depthwise": "conv2d-n1-i16x64x64-o16x64x64-k3x3-s1x1-d1x1-p1x1_1x1-g16-NCX-OIX-f32-bias",
+    "turned": "conv2d-n1-i8x18x22-o8x9x11-k3x3-s2x2-d1x1-p1x1_0x0-g1-NCX-OIX-f32-bias",
+    "interleaved": "backprop2d-n1-i16x32x32-o32x64x64-k2x2-s2x2-d1x1-p0x0_0x0-g1-NCX-OIX-f32-bias",
     "few_outputs": "conv2d-n1-i32x32x32-o3x32x32-k3x3-s1x1-d1x1-p1x1_1x1-g1-NXC-XIO-f32",
     "few_channels": "conv2d-n1-i3x32x32-o3x32x32-k9x9-s1x1-d1x1-p4x4_4x4-g1-NXC-XIO-f32",
     "dilated": "conv2d-n1-i32x33x33-o32x33x33-k3x3-s1x1-d12x12-p12x12_12x12-g1-NXC-XIO-f32",

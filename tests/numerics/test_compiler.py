@@ -32,6 +32,8 @@ SPACES = [
     "backprop1d-n1-i24x18-o48x36-k3-s2-d1-p1_0-g1-NCX-XIO-f32-bias",
     "conv2d-n1-i40x7x7-o24x7x7-k1x1-s1x1-d1x1-p0x0_0x0-g1-NCX-OIX-f32-bias",
     "conv2d-n1-i6x14x23-o6x14x23-k3x3-s1x1-d2x2-p2x2_2x2-g6-NCX-OIX-f16-bias",
+    "conv2d-n1-i16x5x21-o48x5x21-k3x3-s1x1-d1x1-p1x1_1x1-g1-NCX-OIX-f16-bias",
+    "backprop2d-n1-i20x32x32-o32x64x64-k2x2-s2x2-d1x1-p0x0_0x0-g1-NCX-OIX-f32-bias",
     "conv1d-n1-i16x60-o32x60-k5-s1-d3-p6_6-g1-NXC-XIO-f16",
     "conv3d-n1-i8x4x6x6-o16x4x6x6-k3x3x3-s1x1x1-d1x1x1-p1x1x1_1x1x1-g1-NXC-XIO-f32",
     "conv2d-n1-i32x13x20-o32x11x20-k5x3-s1x1-d1x1-p1x1_1x1-g32-NXC-XIO-f32",

@@ -15,6 +15,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import replace
+from math import prod
 from typing import Any
 
 from tvm import te, tirx
@@ -25,6 +26,7 @@ from .types import narrow, widen
 from .window import Expr, Window, filter_element, within_reach
 
 L1_BYTES = 32 * 1024
+L1_WAY_BYTES, L1_WAYS = 4096, 8  # addresses that far apart share a set
 MOST_CHANNELS = 16  # of a tile, beside whose sums a register holds the row's data and another the broadcast
 
 
@@ -106,7 +108,15 @@ def stages_planes(window: Window) -> bool:
         or window.axes[-1].step != 1
         or window.problem.dtype != "f32"
         or window.problem.data_format == "NXC"
+        or _crowded(window)
     )
+
+
+def _crowded(window: Window) -> bool:
+    """Whether a row's data of all channels would lie in one set of the first level cache, and several tiles read it."""
+    plane = F32_BITS // 8 * prod(window.problem.in_spatial)
+    several = len(window.axes) > 1 and window.channels > L1_WAYS and window.outputs > MOST_CHANNELS
+    return several and plane % L1_WAY_BYTES == 0
 
 
 def stores_rows(window: Window) -> bool:
