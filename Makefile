@@ -61,6 +61,7 @@ results: venv
 	# PyTorch's f16 convolutions take minutes: they are no rivals.
 	$(BIN)/python -m benchmarks.compare --dtype f16 --peer onnxruntime --peer openvino_nxc --peer openvino_ncx \
 		--output benchmarks/results/f16-nxc.json
+	$(BIN)/python -m benchmarks.compare --target x86-64-v3 --output benchmarks/results/f32-nxc-x86-64-v3.json
 	$(BIN)/python -m benchmarks.report benchmarks/results/*.json --update README.md --plots benchmarks/results
 
 clean:

@@ -24,13 +24,13 @@ from tvmconv.algorithms import MATHS
 from tvmconv.builder import build
 from tvmconv.cli.output import print_table, progress_bar
 from tvmconv.cpu import model_name
-from tvmconv.errors import TvmconvError
+from tvmconv.errors import TargetError, TvmconvError
 from tvmconv.fills import random_fill
 from tvmconv.frontends import read_source
 from tvmconv.problem import DTYPES, Problem
 from tvmconv.records import Records
 from tvmconv.signature import format_signature
-from tvmconv.target import Target
+from tvmconv.target import CpuTarget, Target
 from tvmconv.timing import summarize
 from tvmconv.workers import Worker
 
@@ -74,16 +74,21 @@ def parse(argv: Sequence[str] | None = None) -> argparse.Namespace:
     parser.add_argument("--dtype", choices=DTYPES, default="f32", help="default %(default)s")
     parser.add_argument("--layout", choices=FILTER_FORMATS, default="nxc", help="NXC/XIO or NCX/OIX, default nxc")
     parser.add_argument("--bundle", help="use this bundle; by default one is built")
+    parser.add_argument(
+        "--target",
+        default="host",
+        help="build it for this CPU; without AVX-512, oneDNN is held to AVX2 (default: host)",
+    )
     parser.add_argument("--untuned", action="store_true", help="build it by the default schedules, without any record")
     parser.add_argument("--math", choices=MATHS, default="default", help="build it with this (default: %(default)s)")
-    parser.add_argument("--peer", action="append", choices=PEERS, help="default: all")
-    parser.add_argument("--rounds", type=int, default=2, help="default 2")
+    parser.add_argument("--peer", action="append", choices=PEERS, help="default: all that can be held to the target")
+    parser.add_argument("--rounds", type=int, default=3, help="default 3: of two, a disturbed one moves the median")
     parser.add_argument("--seconds", type=float, default=0.05, help="for each peer in each round, default 0.05")
     parser.add_argument("--threads", type=int, default=len(os.sched_getaffinity(0)), help="default: all")
     parser.add_argument("--output", type=Path, help="write the result to this JSON file")
     arguments = parser.parse_args(argv)
     arguments.sources = arguments.sources or sorted(path.stem for path in SUITES.glob("*.toml"))
-    arguments.peer = list(dict.fromkeys(arguments.peer or PEERS))
+    arguments.peer = list(dict.fromkeys(arguments.peer or ()))
     return arguments
 
 
@@ -107,8 +112,30 @@ def read_suites(sources: Sequence[str], dtype: str, layout: str) -> dict[str, li
     return suites
 
 
+def hold_to(target: Target, peers: Sequence[str]) -> list[str]:
+    """Let the processes that start from now on use no wider vectors than `target` has; return who takes part.
+
+    PyTorch and OpenVINO compute by oneDNN, which can be told; onnxruntime takes the widest that it finds.
+
+    Raises
+    ------
+    TargetError
+        If the target is no CPU, or one of `peers` (absent: all that can) cannot be held to it.
+    """
+    if not isinstance(target, CpuTarget):
+        raise TargetError(f"target is {target.name}; this comparison is for CPUs: python -m benchmarks.gpu_compare")
+    if target.vector_bits >= 512:
+        return list(peers or PEERS)
+    if "onnxruntime" in peers:
+        raise TargetError(f"onnxruntime cannot be held to the instructions of {target.name}: leave it out")
+    os.environ["ONEDNN_MAX_CPU_ISA"] = "AVX2"
+    return list(peers or (peer for peer in PEERS if peer != "onnxruntime"))
+
+
 def _run(suites: dict[str, list[Problem]], arguments: argparse.Namespace) -> Result:
     load_before = os.getloadavg()[0]
+    target = Target.parse(arguments.target)
+    peers = hold_to(target, arguments.peer)
     with tempfile.TemporaryDirectory() as folder:
         bundle = arguments.bundle
         if bundle is None:
@@ -116,13 +143,15 @@ def _run(suites: dict[str, list[Problem]], arguments: argparse.Namespace) -> Res
             with progress_bar("building") as progress:
                 records = NoRecords() if arguments.untuned else Records()
                 path = Path(folder) / "compare.bundle"
-                bundle = build(problems, path, math=arguments.math, records=records, progress=progress)
-        timer = Timer(str(bundle), arguments.peer, arguments.rounds, arguments.seconds, arguments.threads)
+                bundle = build(
+                    problems, path, arguments.target, math=arguments.math, records=records, progress=progress
+                )
+        timer = Timer(str(bundle), peers, arguments.rounds, arguments.seconds, arguments.threads)
         try:
             rows = timer.rows(suites)
         finally:
             timer.close()
-    packages = {*PACKAGES, *(PEERS[peer].package for peer in arguments.peer)}
+    packages = {*PACKAGES, *(PEERS[peer].package for peer in peers)}
     return Result(
         date=datetime.now(timezone.utc).isoformat(timespec="seconds"),
         machine=" ".join(
@@ -140,13 +169,14 @@ def _run(suites: dict[str, list[Problem]], arguments: argparse.Namespace) -> Res
         },
         dtype=arguments.dtype,
         layout=arguments.layout,
+        target=arguments.target,
         math=arguments.math,
         untuned=arguments.untuned,
         threads=arguments.threads,
         rounds=arguments.rounds,
         seconds=arguments.seconds,
         load=load_before,
-        peak=peak.measure(arguments.threads),
+        peak=peak.measure(arguments.threads, "native" if arguments.target == "host" else arguments.target),
         rows=tuple(rows),
     )
 

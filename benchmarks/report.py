@@ -12,6 +12,7 @@ import os
 import sys
 from collections.abc import Iterable, Sequence
 from pathlib import Path
+from typing import Any
 
 from tvmconv.errors import SourceError, TvmconvError
 
@@ -105,13 +106,15 @@ def title(result: Result) -> str:
     """Return type, layouts and how the kernels were built, in a few words."""
     filters = {"nxc": "XIO", "ncx": "OIX"}[result.layout]
     words = [f"{result.dtype}, {result.layout.upper()}/{filters}"]
+    words += [result.target] if result.target != "host" else []
     words += ["untuned"] if result.untuned else []
     words += [result.math] if result.math != "default" else []
     return ", ".join(words)
 
 
-def _order(result: Result) -> tuple[int, int, bool, str]:
-    return ("f32", "bf16", "f16").index(result.dtype), ("nxc", "ncx").index(result.layout), result.untuned, result.math
+def _order(result: Result) -> tuple[Any, ...]:
+    dtype, layout = ("f32", "bf16", "f16").index(result.dtype), ("nxc", "ncx").index(result.layout)
+    return result.target != "host", dtype, layout, result.untuned, result.math
 
 
 def _line(result: Result, what: str, summary: Summary) -> str:

@@ -90,8 +90,8 @@ class Result:
         Where, and with what.
     dtype, layout
         Of all problems; the layout is that of the data.
-    math, untuned
-        How our kernels were built.
+    target, math, untuned
+        What our kernels were built for, and how.
     threads, rounds, seconds
         How they were measured: each peer for `seconds` in each round.
     load
@@ -107,6 +107,7 @@ class Result:
     versions: dict[str, str]
     dtype: str
     layout: str
+    target: str
     math: str
     untuned: bool
     threads: int

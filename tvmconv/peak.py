@@ -19,7 +19,7 @@ from .errors import ToolchainError
 from .toolchain import run_compiler
 
 SOURCE = Path(__file__).parent / "runtime" / "peak.c"
-FLAGS = ("-O3", "-march=native", "-ffp-contract=fast", "-fopenmp", "-shared", "-fPIC")
+FLAGS = ("-O3", "-ffp-contract=fast", "-fopenmp", "-shared", "-fPIC")
 # About 10 ms a run on a 3 GHz core, twenty runs: long enough to leave the idle clock.
 STEPS = 2**20
 SECONDS = 0.3
@@ -59,17 +59,17 @@ class Peak:
 
 
 @cache
-def measure(threads: int) -> Peak | None:
-    """Measure the limits that `threads` threads meet, once per process.
+def measure(threads: int, cpu: str = "native") -> Peak | None:
+    """Measure the limits that `threads` threads meet with the instructions of `cpu`, once per process.
 
     Returns
     -------
     Peak or None
-        None when this machine has no C compiler that builds an OpenMP library.
+        None when this machine has no C compiler that builds an OpenMP library for `cpu`.
     """
     with tempfile.TemporaryDirectory(prefix="tvmconv-peak-") as folder:
         try:
-            run_compiler((*FLAGS, str(SOURCE), "-o", "peak.so"), Path(folder))
+            run_compiler((*FLAGS, f"-march={cpu}", str(SOURCE), "-o", "peak.so"), Path(folder))
         except ToolchainError:
             return None
         library = ctypes.CDLL(str(Path(folder) / "peak.so"))

@@ -124,17 +124,25 @@ class Records:
         excludes (see `tvmconv.algorithms.applicable`). Malformed lines are left out with a
         warning that names file and line.
         """
-        return self._best(format_signature(problem), target, math)
+        return self._best(format_signature(problem), target.name, math)
 
     def winners(self, target: Target, math: str = "default") -> list[Record]:
         """Return what :meth:`best` does for every problem that has a record, in the order of their signatures."""
         tables = [self._table(folder, target.name) for folder in (self.folder, shipped_folder())]
-        found = (self._best(signature, target, math) for signature in sorted({*tables[0], *tables[1]}))
+        found = (self._best(signature, target.name, math) for signature in sorted({*tables[0], *tables[1]}))
         return [record for record in found if record is not None]
 
-    def _best(self, signature: str, target: Target, math: str) -> Record | None:
+    def elsewhere(self, problem: Problem, target: Target, math: str = "default") -> list[Record]:
+        """Return what :meth:`best` does for the same problem on each other CPU, in the order of their names."""
+        folders = (path for folder in (self.folder, shipped_folder()) for path in folder.glob(f"*/{FILE}"))
+        # A GPU's folder has not quite its name; and no algorithm is for both.
+        others = {path.parent.name for path in folders if not path.parent.name.startswith("cuda")} - {target.name}
+        found = (self._best(format_signature(problem), name, math) for name in sorted(others))
+        return [record for record in found if record is not None]
+
+    def _best(self, signature: str, target: str, math: str) -> Record | None:
         for folder in (self.folder, shipped_folder()):
-            records = self._table(folder, target.name).get(signature, [])
+            records = self._table(folder, target).get(signature, [])
             usable = [record for record in records if record.version == _version(record.algorithm, math)]
             if usable:
                 return min(usable, key=lambda record: (record.rank, record.seconds))

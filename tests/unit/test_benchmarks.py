@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from dataclasses import replace
 from pathlib import Path
 from types import SimpleNamespace
@@ -15,10 +16,12 @@ from benchmarks.peers import PEERS, data_as, filter_as_oix, from_layout, output_
 from benchmarks.results import Result, Row, read_result, summarize_rows, write_result
 from benchmarks.turns import openmp_libraries, take_turns
 from tvmconv import reference
-from tvmconv.errors import SourceError, VerificationError
+from tvmconv.cuda_target import CudaTarget
+from tvmconv.errors import SourceError, TargetError, VerificationError
 from tvmconv.fills import random_fill
 from tvmconv.peak import Peak
 from tvmconv.signature import parse_signature
+from tvmconv.target import CpuTarget
 from tvmconv.timing import Timing
 
 ROOT = Path(__file__).parents[2]
@@ -56,6 +59,7 @@ RESULT = Result(
     versions={"tvmconv": "0.1.0", "torch": "2.13.0", "onnxruntime": "1.31.1"},
     dtype="f32",
     layout="nxc",
+    target="host",
     math="default",
     untuned=True,
     threads=2,
@@ -116,6 +120,7 @@ def test_the_table_has_a_line_for_all_for_each_suite_and_for_the_transposed() ->
         ["b", "1", "0.50", "0.50"],
         ["ConvolutionBackpropData alone", "1", "0.50", "0.50"],
     ]
+    assert report.title(replace(RESULT, target="x86-64-v3")) == "f32, NXC/XIO, x86-64-v3, untuned"
     assert lines[-1] == (
         "- f32, NXC/XIO, untuned: 2026-11-21, a machine, threads: 2, tvmconv 0.1.0, pytorch 2.13.0, onnxruntime 1.31.1; "
         "load before: 0.1. openvino_nxc did not compute 2 of the 2 shapes: asymmetric padding."
@@ -160,12 +165,24 @@ def test_pictures_are_drawn(tmp_path: Path) -> None:
         assert (tmp_path / name).read_bytes().startswith(b"\x89PNG")
 
 
-def test_arguments_default_to_every_suite_and_peer() -> None:
+def test_arguments_default_to_every_suite() -> None:
     arguments = compare.parse([])
-    assert arguments.peer == list(PEERS) and "resnet50" in arguments.sources and len(arguments.sources) >= 10
+    assert "resnet50" in arguments.sources and len(arguments.sources) >= 10
     assert compare.parse(["--peer", "onnxruntime", "--peer", "onnxruntime"]).peer == ["onnxruntime"]
     with pytest.raises(SystemExit):
         compare.parse(["--peer", "unknown"])
+
+
+def test_peers_are_held_to_the_target(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(os, "environ", environment := {})
+    avx2 = CpuTarget("x86-64-v3", ("avx2", "fma"), "x86-64-v3")
+    assert compare.hold_to(CpuTarget("x86-64-v4", ("avx512f",), "x86-64-v4"), []) == list(PEERS) and not environment
+    assert "onnxruntime" not in compare.hold_to(avx2, []) and environment == {"ONEDNN_MAX_CPU_ISA": "AVX2"}
+    assert compare.hold_to(avx2, ["openvino_nxc"]) == ["openvino_nxc"]
+    with pytest.raises(TargetError, match="leave it out"):
+        compare.hold_to(avx2, ["onnxruntime"])
+    with pytest.raises(TargetError, match=r"benchmarks\.gpu_compare"):
+        compare.hold_to(CudaTarget.parse("cuda:sm_90"), [])
 
 
 def test_suites_are_read_by_name_in_the_type_and_layout_asked_for() -> None:

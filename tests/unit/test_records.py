@@ -78,6 +78,14 @@ def test_putting_replaces_the_same_algorithm_and_keeps_the_file_sorted(tmp_path:
     assert ours.best(PROBLEM, TARGET) == replace(RECORD, seconds=2e-3)
 
 
+def test_other_cpus_records_of_the_same_problem_are_found(tmp_path: Path, shipped: Path) -> None:
+    ours, wider = Records(tmp_path / "user"), replace(RECORD, target="x86-64-v4")
+    Records(shipped).put([wider, replace(RECORD, target="znver4"), replace(RECORD, target="cuda:sm_90")])
+    ours.put([RECORD, faster := replace(wider, seconds=5e-4)])
+    assert ours.elsewhere(PROBLEM, TARGET) == [faster, replace(RECORD, target="znver4")]
+    assert ours.elsewhere(PROBLEM.with_(batch=2), TARGET) == []
+
+
 def test_a_record_of_another_version_or_of_no_algorithm_is_a_miss(tmp_path: Path) -> None:
     ours = Records(tmp_path)
     with warnings.catch_warnings():

@@ -1,6 +1,6 @@
 /* The limits of this machine that a convolution can meet, measured with all threads.
  *
- * Compiled with -O3 -march=native -ffp-contract=fast -fopenmp where it runs (tvmconv/peak.py). */
+ * Compiled with -O3 -march=... -ffp-contract=fast -fopenmp where it runs (tvmconv/peak.py). */
 
 #include <omp.h>
 #include <stdint.h>
