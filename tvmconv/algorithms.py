@@ -32,9 +32,8 @@ NEAR_BYTES = 256 * 1024
 LEAST_ADDED = 128
 # Of the columns that the taps of a row meet, a tile of it that holds a few computes them all.
 MOST_INSIDE = 0.9
-# Vectors of a pointwise row, rounded up to whole tiles, that planar tiles lose more by than laying channels together takes.
-# `tvmconv build SIGNATURE -o B --math strict && tvmconv bench B --threads 1` on one Zen 5 core, microseconds by rows and by
-# pixels, f32: 1024 to 512 at 14x14 956 and 838, 512 to 512 462 and 432; at 21x21 1280 to 256 1162 and 1205.
+# Vectors of a pointwise row below which rounding it up to whole tiles costs more than laying channels together: 196
+# pixels are 13 vectors, computed as 14 in tiles of 2, 1.14 times the work; 441 pixels are 28, 1.02 times.
 MOST_ROUNDED = 16
 # ``strict`` allows algorithms of class ``exact`` alone, ``tf32`` all of them, ``default`` all but those of TF32.
 MATHS = ("default", "strict", "tf32")
