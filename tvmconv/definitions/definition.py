@@ -14,9 +14,11 @@ from ..target import CpuTarget
 from .backprop import backprop_windows, covers_output, interleaved_windows
 from .direct import convolution_windows
 from .flatten import flatten
+from .gathered import gathered
 from .kn2row import express_kn2row, tap_window
 from .planar import express_planar, planar_place, planar_window
 from .reduced import express_reduced, reduced_window
+from .tile import rounded_up
 from .types import kernel_dtype
 from .window import Window, express, placeholders
 from .winograd import express_winograd
@@ -59,6 +61,7 @@ def define(
     """
     flat = flatten(problem)
     windows = [replace(window, packed=packed, ahead=ahead) for window in _windows(flat, target, across)]
+    windows = [gathered(rounded_up(window, target), target) for window in windows]
     return _definition(problem, flat, windows, express, [window.place for window in windows], packed)
 
 
