@@ -24,11 +24,11 @@ from ..checks import within_reach
 from ..target import CpuTarget
 from .filter import filter_element
 from .shapes import F32_BITS, IN_FLIGHT, divisors, lane_count
+from .tile import L1_WAY_BYTES, L1_WAYS
 from .types import narrow, widen
 from .window import Expr, Window
 
 L1_BYTES = 32 * 1024
-L1_WAY_BYTES, L1_WAYS = 4096, 8  # addresses that far apart share a set
 MOST_CHANNELS = 16  # of a tile, beside whose sums a register holds the row's data and another the broadcast
 
 
