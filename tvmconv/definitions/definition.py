@@ -15,10 +15,12 @@ from .backprop import backprop_windows, covers_output, interleaved_windows
 from .direct import convolution_windows
 from .flatten import flatten
 from .kn2row import express_kn2row, tap_window
+from .pairs import placeholders
 from .planar import express_planar, planar_place, planar_window
 from .reduced import express_reduced, reduced_window
+from .shapes import shuffles
 from .types import kernel_dtype
-from .window import Window, express, placeholders
+from .window import Window, express
 from .winograd import express_winograd
 from .winograd_tiles import Tiles, cut, lift
 
@@ -58,7 +60,10 @@ def define(
     With `ahead`, as it is best where the filter is packed ahead.
     """
     flat = flatten(problem)
-    windows = [replace(window, packed=packed, ahead=ahead) for window in _windows(flat, target, across)]
+    shuffled = across and shuffles(problem, packed, target)
+    windows = [
+        replace(window, packed=packed, ahead=ahead, shuffles=shuffled) for window in _windows(flat, target, across)
+    ]
     return _definition(problem, flat, windows, express, [window.place for window in windows], packed)
 
 

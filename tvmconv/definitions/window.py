@@ -28,8 +28,8 @@ from ..checks import LARGEST
 from ..errors import InvalidProblemError
 from ..problem import Problem
 from .pairs import multiply_pairs, pair, reads_pairs, round_pair
-from .shapes import LEAST_SKIPPED
-from .types import kernel_dtype, narrow, widen
+from .shapes import LEAST_SKIPPED, turned
+from .types import narrow, widen
 
 Expr = Any  # an int or a tirx expression
 TOGETHER = 4  # vectors of the filter: more than most tiles have
@@ -87,6 +87,8 @@ class Window:
         Channels in one 32-bit element of the copies: 1 (an f32), or 2 (a pair of bf16).
     ahead
         Whether the filter is packed ahead, so that laying it out takes no time: it is then widened, or transformed whole.
+    shuffles
+        Whether lanes across groups find their own group's channels by shuffles of a pixel's, in registers.
     """
 
     problem: Problem
@@ -97,6 +99,7 @@ class Window:
     row: int
     packed: int = 1
     ahead: bool = False
+    shuffles: bool = False
 
     @property
     def groups(self) -> int:
@@ -127,7 +130,7 @@ class Window:
     def expands(self) -> bool:
         """Whether data is copied so that each lane finds its own group's channel, and left-over lanes find zeros."""
         depthwise = self.problem.out_channels == self.problem.groups and self.channels == 1
-        return self.across and not (depthwise and self.padded_outputs == self.outputs)
+        return self.across and not self.shuffles and not (depthwise and self.padded_outputs == self.outputs)
 
     @property
     def element_type(self) -> str:
@@ -151,7 +154,8 @@ class Window:
         fastest_is_lane = self.problem.filter_format == "XIO" and (
             self.problem.op == "convolution" or (self.across and not self.expands)
         )
-        return not fastest_is_lane or self.padded_outputs != self.outputs or self.packed == 2 or self.ahead
+        left_over = self.padded_outputs != self.outputs
+        return not fastest_is_lane or left_over or self.shuffles or self.packed == 2 or self.ahead
 
     @property
     def vectors_together(self) -> int:
@@ -163,6 +167,10 @@ class Window:
     def stores_vectors(self) -> bool:
         """Whether whole vectors of output channels lie together in the output."""
         return self.problem.data_format == "NXC" and self.padded_outputs == self.outputs
+
+    def summed(self, c: Expr, o: Expr) -> Expr:
+        """Return the channel, or pair of them, that output channel `o` sums as its `c`-th."""
+        return turned(c, o, self.channels, self.problem.out_channels // self.problem.groups) if self.shuffles else c
 
     def place(self, indices: list[Expr]) -> tuple[Expr, Expr | None]:
         """Return the flat output offset of `out` at `indices`, and where it is inside the output (None: always)."""
@@ -192,17 +200,6 @@ def place(problem: Problem, axes: tuple[Axis, ...], outputs: int, indices: list[
         if not axis.always_inside:
             bounds.append(at < axis.places)
     return offset, tirx.all(*bounds) if bounds else None
-
-
-def placeholders(problem: Problem, packed: int = 1) -> tuple[te.Tensor, te.Tensor, te.Tensor | None]:
-    """Return data (as pairs of channels where `packed` is 2 and it has them), filter and bias (or None) of a problem."""
-    dtype = kernel_dtype(problem.dtype)
-    data = te.placeholder(problem.data_shape, dtype, name="data")
-    if packed == 2 and reads_pairs(problem):
-        data = te.placeholder((*problem.data_shape[:-1], problem.in_channels // 2), "uint32", name="data")
-    weights = te.placeholder(problem.filter_shape, dtype, name="filter")
-    bias = te.placeholder(problem.bias_shape, dtype, name="bias") if problem.bias else None
-    return data, weights, bias
 
 
 def express(window: Window, data: te.Tensor, weights: te.Tensor, bias: te.Tensor | None) -> te.Tensor:
@@ -268,7 +265,7 @@ def staged_data(window: Window, data: te.Tensor) -> Callable[..., Expr]:
     def channel(g: Expr, c: Expr, o: Expr) -> Expr:
         if not window.across:
             return g * window.channels + c
-        return o // (problem.out_channels // problem.groups) * window.channels + c
+        return o // (problem.out_channels // problem.groups) * window.channels + window.summed(c, o)
 
     def read(n: Expr, g: Expr, p: Any, y: Any, k: Any, c: Expr, o: Expr) -> Expr:
         spatial = [
@@ -369,6 +366,7 @@ def filter_element(window: Window, weights: te.Tensor) -> Callable[..., Expr]:
         return weights(*taps, inner, outer) if problem.filter_format == "XIO" else weights(outer, inner, *taps)
 
     def element(g: Expr, p: Any, k: Any, c: Expr, o: Expr) -> Expr:
+        c = window.summed(c, o)
         if window.packed == 1:
             return widen(load(g, p, k, c, o), problem.dtype)
         return pair(lambda which: load(g, p, k, 2 * c + which, o), 2 * c, channels)
