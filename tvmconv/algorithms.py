@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from .definitions.definition import Definition
 
 # An SSE register of outputs; two multiply-adds of it start in a cycle, half the rate of full vectors. With fewer
-# channels per group, lanes across groups are faster although data is copied for each of them.
+# channels per group, lanes across groups are faster even where data is copied for each of them.
 LEAST_PER_GROUP = 4
 LAID_CYCLES = 1.8  # an element of planes laid into lanes of channels, or back
 # 64 pages: within reach of a first level TLB, and of a second level cache. A tile's part of a larger filter lies on more.
