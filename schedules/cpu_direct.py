@@ -17,13 +17,15 @@ from __future__ import annotations
 from math import prod
 
 from tvm.s_tir import Schedule
+from tvm.s_tir.schedule import LoopRV
 
 from tvmconv.definitions.definition import Definition
+from tvmconv.definitions.tile import widths
 from tvmconv.definitions.window import Window
 from tvmconv.target import CpuTarget
 
 from . import cpu_steps as steps
-from .cpu_model import L2_BYTES, divisors, task_cycles, vector_counts, widths
+from .cpu_model import L2_BYTES, divisors, task_cycles, vector_counts
 from .x86_dot import import_bf16
 
 
@@ -74,7 +76,7 @@ def _tap_by_tap(sch: Schedule, window: Window, vectors: int, target: CpuTarget) 
     *_, sx, so, c = sch.get_loops(part)
     step, unrolled = sch.split(c, [None, steps.choose(sch, unrolls, unrolls[-1])])
     part_vector, part_lane = sch.split(so, [vectors, lanes])
-    sch.reorder(step, unrolled, sx, part_vector, part_lane)
+    sch.reorder(step, unrolled, *_held_first(sx, part_vector, tiles[0] < vectors), part_lane)
     steps.stage_filter(sch, window)
     steps.stage_data(sch, window, None, target)
     steps.store(sch, window, block, vectors)
@@ -86,6 +88,11 @@ def _tap_by_tap(sch: Schedule, window: Window, vectors: int, target: CpuTarget) 
     sch.decompose_reduction(acc, tap)
     if window.packed == 2:
         import_bf16(sch, task, lanes)
+
+
+def _held_first(x: LoopRV, vector: LoopRV, few: bool) -> list[LoopRV]:
+    """Return the loops of a tile's pixels and vectors: of `few` pixels, data stays in registers, and the filter passes through one."""
+    return [vector, x] if few else [x, vector]
 
 
 def _whole_sums(sch: Schedule, window: Window, vectors: int, target: CpuTarget) -> None:
@@ -111,7 +118,11 @@ def _whole_sums(sch: Schedule, window: Window, vectors: int, target: CpuTarget) 
         outer, inner = [n, g, chunk, *spatial[:-2], band], [*phases, block, row, tile]
     else:
         outer, inner = [n, g, chunk, tile], [*phases, block]
-    sch.reorder(*outer, *inner, *taps, step, unrolled, x, vector, lane)
+    if window.channels <= unrolls[-1]:
+        # LLVM unrolls the innermost tap loop: over a row's taps, it would hold the data that neighbouring outputs share,
+        # which leaves no registers for the sums.
+        taps.reverse()
+    sch.reorder(*outer, *inner, *taps, step, unrolled, *_held_first(x, vector, tiles[0] < vectors), lane)
     task = sch.fuse(*outer)
     sch.parallel(task)
 

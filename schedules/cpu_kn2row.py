@@ -12,11 +12,12 @@ from tvm.s_tir import Schedule
 
 from tvmconv.definitions.definition import Definition
 from tvmconv.definitions.shapes import accumulators, tile_widths
+from tvmconv.definitions.tile import L1_WAY_BYTES, L1_WAYS, pixel_stride, spills
 from tvmconv.definitions.window import Window
 from tvmconv.target import CpuTarget
 
 from . import cpu_steps as steps
-from .cpu_model import IN_FLIGHT, L1_WAY_BYTES, L1_WAYS, divisors, pixel_stride, spills
+from .cpu_model import IN_FLIGHT, divisors
 from .x86_dot import import_bf16
 
 MAX_GATHERED = 32  # outputs of a row whose sums are together on the stack: 8 KiB of 4 vectors
@@ -44,7 +45,7 @@ def _widths(window: Window, vectors: int, target: CpuTarget) -> list[int]:
 
 
 def _cycles(width: int, vectors: int, target: CpuTarget) -> float:
-    """Cycles per output vector and channel of a tile, as cpu_model.tile_cycles counts them."""
+    """Cycles per output vector and channel of a tile, as tile.tile_cycles counts them."""
     outputs = width * vectors
     return (max(outputs, IN_FLIGHT) + 1.0 * vectors + 0.25 * width + spills(width, vectors, target)) / outputs
 

@@ -1,25 +1,22 @@
 """What a tile and a task cost on a CPU, roughly: the default decisions, and which choices are worth a try.
 
-Counted in cycles of one core that starts one full-vector multiply-add each (Zen 4 with 512-bit
-vectors; two 256-bit ones are the same work), relative to which only ratios matter.
+Counted in cycles of one core that starts one full-vector multiply-add each (definitions/tile.py).
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable
-from math import gcd, prod
+from math import prod
 
-from tvmconv.definitions.shapes import F32_BITS, IN_FLIGHT, accumulators, divisors, tile_widths
+from tvmconv.definitions.shapes import IN_FLIGHT, divisors, tile_widths
+from tvmconv.definitions.tile import tile_cycles
 from tvmconv.definitions.window import Window
 from tvmconv.target import CpuTarget
 
 L2_BYTES = 512 * 1024  # half of the 1 MiB of a Zen 4 core; the other half holds data and output
-L1_WAY_BYTES = 4096  # 32 KiB in 8 ways; addresses that far apart share a set
-L1_WAYS = 8
 L2_BYTES_PER_CYCLE = 32
 L3_BYTES_PER_CYCLE = 8
 COPY_BYTES_PER_CYCLE = 16
-SPILL = 4.0  # a store, a load, and waiting for them
 THREADS = (2, 4, 8)  # thread counts over which an uneven share of tasks is averaged
 TASK_CYCLES = 2000  # starting a task: a microsecond or less
 TASK_ROWS = 16  # more rows a task copy fewer rows twice, but their copies leave the second level cache
@@ -34,37 +31,6 @@ def vector_counts(window: Window, target: CpuTarget, fits: Callable[[Window, int
     cycles = grouped_cycles if fits is grouped_widths else tile_cycles
     counts = [v for v in divisors(window.padded_outputs // window.lanes, 8) if fits(window, v, target)]
     return sorted(counts, key=lambda v: min(cycles(window, t, v, target) for t in fits(window, v, target)))
-
-
-def widths(window: Window, vectors: int, target: CpuTarget) -> list[int]:
-    """Return the tile widths whose accumulators fit the registers, the best by the model first."""
-    fitting = [t for t in tile_widths(window.row, target) if t * vectors <= accumulators(target)]
-    return sorted(fitting, key=lambda t: tile_cycles(window, t, vectors, target))
-
-
-def tile_cycles(window: Window, width: int, vectors: int, target: CpuTarget) -> float:
-    """Cycles per output vector and channel of a tile: its multiply-adds, and part of its loads.
-
-    A filter vector comes from the second level cache (64 bytes at 32 a cycle, half of it hidden; half a vector in
-    half the time), a data broadcast from the first, as part of the multiply-add unless several use it. Pixels a
-    multiple of 4 KiB apart all lie in one set of that cache, where they and the passing filter evict each other;
-    copied data is spread out (cpu_steps.stage_data).
-    """
-    outputs = width * vectors
-    pixels_in_a_set = width * gcd(pixel_stride(window), L1_WAY_BYTES) / L1_WAY_BYTES
-    crowded = not window.stages_data and pixels_in_a_set + vectors > L1_WAYS + 1
-    filters = vectors * window.lanes * F32_BITS / target.vector_bits
-    return (
-        max(outputs, IN_FLIGHT) + filters + (1.0 if crowded else 0.25) * width + spills(width, vectors, target)
-    ) / outputs
-
-
-def spills(width: int, vectors: int, target: CpuTarget) -> float:
-    """Cycles for sums beyond the registers that the filter's vectors and a broadcast leave: stored and loaded in each step.
-
-    7 pixels by 4 vectors take 33 registers: 0.75 to 0.95 of the speed of 14 by 2 or 7 by 2 on Zen 5.
-    """
-    return SPILL * max(0, (width + 1) * vectors + 1 - target.vector_registers)
 
 
 def grouped_widths(window: Window, vectors: int, target: CpuTarget) -> list[int]:
@@ -98,11 +64,6 @@ def reads_in_place(window: Window) -> bool:
     """
     ready = not window.shuffles or window.packed == 2 or window.problem.dtype == "f32"
     return window.across and not window.expands and ready and window.problem.data_format == "NXC"
-
-
-def pixel_stride(window: Window) -> int:
-    """Bytes between the data of neighbouring outputs of a row."""
-    return 4 * window.pixel * window.axes[-1].step
 
 
 def task_cycles(window: Window, chunks: int, rows: int, width: int) -> float:

@@ -9,10 +9,11 @@ from tvm.s_tir.schedule import LoopRV, SBlockRV
 from tvm.tirx import Var
 
 from tvmconv.definitions.definition import Definition
+from tvmconv.definitions.tile import L1_WAY_BYTES, pixel_stride
 from tvmconv.definitions.window import Window
 from tvmconv.target import CpuTarget
 
-from .cpu_model import L1_WAY_BYTES, divisors, pixel_stride
+from .cpu_model import divisors
 
 LINE_FLOATS = 16  # a cache line
 

@@ -48,7 +48,7 @@ class Shape(NamedTuple):
 
     @property
     def cycles(self) -> float:
-        """Cycles per multiply-add of whole vectors: those, and part of the loads (cpu_model.tile_cycles)."""
+        """Cycles per multiply-add of whole vectors: those, and part of the loads (tile.tile_cycles)."""
         tiles = self.rows * self.columns
         return (max(self.vectors * tiles, IN_FLIGHT) + 1.0 * self.vectors + 0.25 * tiles) / (self.vectors * tiles)
 

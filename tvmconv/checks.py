@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence, Set
+from math import prod
 from operator import index
 
 from .errors import InvalidProblemError
@@ -76,3 +77,12 @@ def choice(name: str, value: object, allowed: Sequence[str]) -> None:
     """
     if not isinstance(value, str) or value not in allowed:
         raise InvalidProblemError(f"{name} is {value!r}; allowed: {', '.join(allowed)}")
+
+
+def within_reach(shape: tuple[int, ...], name: str) -> tuple[int, ...]:
+    """Return `shape`, or raise InvalidProblemError where it has more elements than 32-bit indices reach."""
+    if prod(shape) > LARGEST:
+        raise InvalidProblemError(
+            f"{name} would have {prod(shape)} elements; at most {LARGEST} are supported: split the batch"
+        )
+    return shape

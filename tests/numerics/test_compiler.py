@@ -64,6 +64,20 @@ SPACES = [
     "conv1d-n2-i64x5-o48x5-k3-s1-d12-p12_12-g1-NXC-XIO-f32",
     "conv3d-n1-i64x5x7x9-o64x5x7x9-k3x3x3-s1x1x1-d1x2x6-p1x2x6_1x2x6-g1-NXC-OIX-f32",
 ]
+# Rows of which the last tile is moved back on AVX2; pixels copied together; taps along a row outside of the others.
+MOVED_BACK = [
+    "conv2d-n2-i24x7x7-o48x7x7-k1x1-s1x1-d1x1-p0x0_0x0-g1-NXC-XIO-f32-bias",
+    "conv2d-n2-i10x15x21-o32x8x7-k1x1-s2x3-d1x1-p0x0_0x0-g1-NXC-XIO-f32-bias",
+    "conv2d-n1-i20x13x13-o32x7x7-k1x1-s2x2-d1x1-p0x0_0x0-g2-NXC-OIX-f16-bias",
+    "conv3d-n1-i9x4x15x7-o16x2x8x7-k1x1x1-s3x2x1-d1x1x1-p0x0x0_0x0x0-g1-NXC-XIO-bf16",
+    "conv2d-n1-i3x11x17-o16x11x17-k3x3-s1x1-d1x1-p1x1_1x1-g1-NXC-XIO-f32",
+    "conv2d-n1-i32x9x14-o64x9x14-k3x3-s1x1-d1x1-p1x1_1x1-g2-NXC-XIO-bf16-bias",
+    "conv2d-n1-i16x22x23-o32x30x31-k3x3-s1x1-d1x1-p5x5_5x5-g1-NXC-XIO-f32",
+    "backprop2d-n1-i16x5x13-o32x10x26-k2x2-s2x2-d1x1-p0x0_0x0-g1-NXC-XIO-f32-bias",
+    "backprop2d-n1-i16x5x13-o32x11x28-k4x5-s2x2-d1x1-p1x1_0x0-g1-NXC-XIO-f16",
+    "backprop1d-n2-i16x25-o32x201-k16-s8-d1-p4_3-g1-NXC-XIO-f32-bias",
+    "conv1d-n1-i1x40-o16x19-k3-s2-d1-p0_0-g1-NXC-XIO-f32",
+]
 
 
 @pytest.mark.parametrize("signature", SPACES)
@@ -80,13 +94,23 @@ def test_every_sketch_and_random_decisions_are_right(signature: str, tmp_path: P
 
 
 @pytest.mark.parametrize("target", ["x86-64-v3", "x86-64-v4"])
-@pytest.mark.parametrize("signature", SPACES[::2])
+@pytest.mark.parametrize("signature", [*SPACES[::2], *MOVED_BACK])
 def test_other_targets_are_exact(signature: str, target: str, tmp_path: Path) -> None:
     cpu = Target.parse(target)
     if missing := set(cpu.features) - set(HOST.features):
         pytest.skip(f"this machine has no {', '.join(sorted(missing))}")
     problem = parse_signature(signature)
     assert_exact(problem, cpu, tmp_path, default_choice(problem, cpu, "strict"))
+
+
+@pytest.mark.parametrize("signature", MOVED_BACK)
+def test_sketches_of_direct_windows_are_exact_on_avx2(signature: str, tmp_path: Path) -> None:
+    problem, target = parse_signature(signature), Target.parse("x86-64-v3")
+    definition = define(problem, target)
+    for number, sketch in enumerate(algorithms.get("direct").sketches(definition, target)):
+        for last in (False, True):
+            decisions = tuple(last * (len(sample.attrs[0]) - 1) for sample in samples(sketch))
+            assert_exact(problem, target, tmp_path, Choice("direct", number, decisions))
 
 
 @pytest.mark.parametrize(

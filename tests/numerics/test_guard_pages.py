@@ -76,6 +76,9 @@ def _problems() -> Iterable[Problem]:
     yield ops.convolution((2, 30, 5), (4, 5, 33), strides=(3,), dilations=(2,), pads_begin=(2,), pads_end=(0,))
     yield ops.convolution((1, 5, 6, 7, 6), (2, 3, 2, 6, 18), strides=(1, 2, 1), dilations=(1,) * 3, auto_pad="valid")
     yield ops.convolution((1, 1, 1, 129), (1, 1, 129, 1), strides=(1, 1), dilations=(1, 1), auto_pad="valid")
+    # Rows whose last tile is moved back, and pixels copied together.
+    yield ops.convolution((2, 7, 7, 18), (1, 1, 18, 48), strides=(1, 1), dilations=(1, 1), auto_pad="valid")
+    yield ops.convolution((2, 9, 15, 18), (1, 1, 18, 48), strides=(2, 2), dilations=(1, 1), auto_pad="valid")
     for dtype in ("f32", "f16"):
         for attributes in (pads, {**pads, "strides": (1, 1)}, {**pads, "strides": (3, 2), "dilations": (1, 2)}):
             yield ops.convolution_backprop_data((2, 5, 7, 18), (3, 4, 7, 18), dtype=dtype, **attributes)

@@ -15,7 +15,7 @@ from math import gcd
 
 from ..problem import Problem
 from ..target import CpuTarget
-from .shapes import lane_count, row_extent
+from .shapes import lane_count
 from .window import Axis, Expr, Window
 
 
@@ -36,11 +36,7 @@ def interleaved_windows(problem: Problem, target: CpuTarget) -> list[Window]:
 def _windows(problem: Problem, target: CpuTarget, across: bool, axes_of: list[tuple[Axis, ...]]) -> list[Window]:
     outputs = problem.out_channels if across else problem.out_channels // problem.groups
     lanes = lane_count(outputs, target)
-    windows = []
-    for number, axes in enumerate(axes_of):
-        row = row_extent(axes[-1].outputs, target)
-        windows.append(Window(problem, number, axes, lanes, across, row))
-    return windows
+    return [Window(problem, number, axes, lanes, across, axes[-1].outputs) for number, axes in enumerate(axes_of)]
 
 
 def backprop_axes(problem: Problem) -> list[tuple[Axis, ...]]:

@@ -16,11 +16,12 @@ from math import prod
 
 from tvm import te, tirx
 
+from ..checks import within_reach
 from ..problem import Problem
 from .cuda_window import CudaWindow, define_cuda, padded
 from .definition import Definition
 from .types import cuda_dtype
-from .window import Expr, within_reach
+from .window import Expr
 
 WARP = 32
 # Whole blocks of so many threads at the most: eight warps, two for each of a multiprocessor's four schedulers.

@@ -14,13 +14,14 @@ from ..target import CpuTarget
 from .backprop import backprop_windows, covers_output, interleaved_windows
 from .direct import convolution_windows
 from .flatten import flatten
+from .gathered import gathered
 from .kn2row import express_kn2row, tap_window
-from .pairs import placeholders
 from .planar import express_planar, planar_place, planar_window
 from .reduced import express_reduced, reduced_window
 from .shapes import shuffles
+from .tile import rounded_up
 from .types import kernel_dtype
-from .window import Window, express
+from .window import Window, express, placeholders
 from .winograd import express_winograd
 from .winograd_tiles import Tiles, cut, lift
 
@@ -64,6 +65,7 @@ def define(
     windows = [
         replace(window, packed=packed, ahead=ahead, shuffles=shuffled) for window in _windows(flat, target, across)
     ]
+    windows = [gathered(rounded_up(window, target), target) for window in windows]
     return _definition(problem, flat, windows, express, [window.place for window in windows], packed)
 
 

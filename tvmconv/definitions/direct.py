@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from ..problem import Problem
 from ..target import CpuTarget
-from .shapes import lane_count, row_extent
+from .shapes import lane_count
 from .window import Axis, Window
 
 
@@ -12,8 +12,7 @@ def convolution_windows(problem: Problem, target: CpuTarget, across: bool) -> li
     """Return the window of a flattened Convolution."""
     outputs = problem.out_channels if across else problem.out_channels // problem.groups
     (axes,) = convolution_axes(problem)
-    row = row_extent(axes[-1].outputs, target)
-    return [Window(problem, 0, axes, lane_count(outputs, target), across, row)]
+    return [Window(problem, 0, axes, lane_count(outputs, target), across, axes[-1].outputs)]
 
 
 def convolution_axes(problem: Problem) -> list[tuple[Axis, ...]]:

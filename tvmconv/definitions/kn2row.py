@@ -21,11 +21,13 @@ from operator import mul
 
 from tvm import te, tirx
 
+from ..checks import within_reach
 from ..target import CpuTarget
+from .filter import staged_filter
 from .pairs import multiply_pairs
 from .shapes import accumulators
 from .types import widen
-from .window import Axis, Expr, Window, finished, staged_filter, within_reach
+from .window import Axis, Expr, Window, finished
 
 
 @dataclass(frozen=True)

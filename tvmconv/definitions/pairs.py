@@ -5,11 +5,10 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
-from tvm import te, tirx
+from tvm import tirx
 from tvm.ir import Call
 
 from ..problem import Problem
-from .types import kernel_dtype
 
 # Of one lane: tvmconv/instructions.py makes them vectors'.
 DOT = "tvmconv_dot_bf16"
@@ -19,17 +18,6 @@ ROUND = "tvmconv_round_bf16"
 def reads_pairs(problem: Problem) -> bool:
     """Whether data already consists of pairs: channels lie together, an even number in each group."""
     return problem.data_format == "NXC" and problem.in_channels // problem.groups % 2 == 0
-
-
-def placeholders(problem: Problem, packed: int = 1) -> tuple[te.Tensor, te.Tensor, te.Tensor | None]:
-    """Return data (as pairs of channels where `packed` is 2 and it has them), filter and bias (or None) of a problem."""
-    dtype = kernel_dtype(problem.dtype)
-    data = te.placeholder(problem.data_shape, dtype, name="data")
-    if packed == 2 and reads_pairs(problem):
-        data = te.placeholder((*problem.data_shape[:-1], problem.in_channels // 2), "uint32", name="data")
-    weights = te.placeholder(problem.filter_shape, dtype, name="filter")
-    bias = te.placeholder(problem.bias_shape, dtype, name="bias") if problem.bias else None
-    return data, weights, bias
 
 
 def pair(load: Callable[[int], Any], first: Any, channels: int) -> Any:

@@ -19,10 +19,12 @@ from typing import Any
 
 from tvm import te, tirx
 
+from ..checks import within_reach
 from ..target import CpuTarget
+from .filter import filter_element
 from .shapes import F32_BITS, IN_FLIGHT, divisors, lane_count
 from .types import narrow, widen
-from .window import Expr, Window, filter_element, within_reach
+from .window import Expr, Window
 
 L1_BYTES = 32 * 1024
 MOST_CHANNELS = 16  # of a tile, beside whose sums a register holds the row's data and another the broadcast

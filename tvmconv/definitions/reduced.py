@@ -18,15 +18,17 @@ from dataclasses import replace
 
 from tvm import te
 
+from ..checks import within_reach
 from ..target import CpuTarget
 from .few_outputs import reduced_lanes
+from .filter import filter_element
 from .types import narrow, widen
-from .window import Expr, Window, filter_element, staged_data, within_reach
+from .window import Expr, Window, staged_data
 
 
 def reduced_window(window: Window, target: CpuTarget) -> Window:
-    """Return the window with lanes along the channels of data; its row is not rounded up."""
-    return replace(window, lanes=reduced_lanes(window.channels, target), row=window.axes[-1].outputs)
+    """Return the window with lanes along the channels of data."""
+    return replace(window, lanes=reduced_lanes(window.channels, target))
 
 
 def packs_filter(window: Window) -> bool:

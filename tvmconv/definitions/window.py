@@ -15,7 +15,7 @@ Stages are te.compute's, named with the window's number, for the schedules to fi
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from math import prod
@@ -24,12 +24,12 @@ from typing import Any
 
 from tvm import te, tirx
 
-from ..checks import LARGEST
-from ..errors import InvalidProblemError
+from ..checks import within_reach
 from ..problem import Problem
+from .filter import staged_filter
 from .pairs import multiply_pairs, pair, reads_pairs, round_pair
 from .shapes import LEAST_SKIPPED, turned
-from .types import narrow, widen
+from .types import kernel_dtype, narrow, widen
 
 Expr = Any  # an int or a tirx expression
 TOGETHER = 4  # vectors of the filter: more than most tiles have
@@ -81,12 +81,15 @@ class Window:
     across
         Whether lanes run across groups (depthwise and small groups) instead of within one.
     row
-        Outputs computed along the last axis: `axes[-1].outputs` rounded up for tiling; the excess is
-        never stored.
+        Outputs computed along the last axis: `axes[-1].outputs`, or that rounded up for tiling.
     packed
         Channels in one 32-bit element of the copies: 1 (an f32), or 2 (a pair of bf16).
     ahead
         Whether the filter is packed ahead, so that laying it out takes no time: it is then widened, or transformed whole.
+    tile
+        Outputs of a tile where the last tile of the row is moved back, to end with the row. It computes and stores again
+        what it shares with the one before, and nothing outside of the row is read or written. 0: what `row` exceeds
+        the outputs by is never stored.
     shuffles
         Whether lanes across groups find their own group's channels by shuffles of a pixel's, in registers.
     """
@@ -99,6 +102,7 @@ class Window:
     row: int
     packed: int = 1
     ahead: bool = False
+    tile: int = 0
     shuffles: bool = False
 
     @property
@@ -127,6 +131,25 @@ class Window:
         return -(-self.outputs // self.lanes) * self.lanes
 
     @property
+    def excess(self) -> int:
+        """Elements of a row that are computed but not stored."""
+        return 0 if self.tile else self.row - self.axes[-1].outputs
+
+    def column(self, y: Expr) -> Expr:
+        """Return the output of a row that its element `y` computes."""
+        if not self.tile:
+            return y
+        return tirx.min(y // self.tile * self.tile, self.axes[-1].outputs - self.tile) + y % self.tile
+
+    def coordinates(self, x: list[Expr]) -> list[Expr]:
+        """Return where in data what the window finds at `x` lies."""
+        return x
+
+    def filter_taps(self, p: Sequence[Expr], k: Sequence[Expr]) -> list[Expr]:
+        """Return the filter's spatial indices of the taps `k` of phases `p`."""
+        return [axis.filter_tap(pp, kk) for axis, pp, kk in zip(self.axes, p, k, strict=True)]
+
+    @property
     def expands(self) -> bool:
         """Whether data is copied so that each lane finds its own group's channel, and left-over lanes find zeros."""
         depthwise = self.problem.out_channels == self.problem.groups and self.channels == 1
@@ -142,7 +165,7 @@ class Window:
         """Whether data is padded, widened or laid out anew before it is read."""
         return (
             any(axis.padded for axis in self.axes)
-            or self.row != self.axes[-1].outputs
+            or self.excess > 0
             or (not reads_pairs(self.problem) if self.packed == 2 else self.problem.dtype != "f32")
             or self.problem.data_format == "NCX"
             or self.expands
@@ -174,7 +197,7 @@ class Window:
 
     def place(self, indices: list[Expr]) -> tuple[Expr, Expr | None]:
         """Return the flat output offset of `out` at `indices`, and where it is inside the output (None: always)."""
-        return place(self.problem, self.axes, self.outputs, indices)
+        return place(self.problem, self.axes, self.outputs, [*indices[:-2], self.column(indices[-2]), indices[-1]])
 
 
 def place(problem: Problem, axes: tuple[Axis, ...], outputs: int, indices: list[Expr]) -> tuple[Expr, Expr | None]:
@@ -202,6 +225,17 @@ def place(problem: Problem, axes: tuple[Axis, ...], outputs: int, indices: list[
     return offset, tirx.all(*bounds) if bounds else None
 
 
+def placeholders(problem: Problem, packed: int = 1) -> tuple[te.Tensor, te.Tensor, te.Tensor | None]:
+    """Return data (as pairs of channels where `packed` is 2 and it has them), filter and bias (or None) of a problem."""
+    dtype = kernel_dtype(problem.dtype)
+    data = te.placeholder(problem.data_shape, dtype, name="data")
+    if packed == 2 and reads_pairs(problem):
+        data = te.placeholder((*problem.data_shape[:-1], problem.in_channels // 2), "uint32", name="data")
+    weights = te.placeholder(problem.filter_shape, dtype, name="filter")
+    bias = te.placeholder(problem.bias_shape, dtype, name="bias") if problem.bias else None
+    return data, weights, bias
+
+
 def express(window: Window, data: te.Tensor, weights: te.Tensor, bias: te.Tensor | None) -> te.Tensor:
     """Return the window's `out`: axes (n, g, phases..., outputs..., o).
 
@@ -221,7 +255,7 @@ def express(window: Window, data: te.Tensor, weights: te.Tensor, bias: te.Tensor
 
     def total(*indices: Expr) -> Expr:
         n, g, o = indices[0], indices[1], indices[-1]
-        p, y = indices[2 : 2 + rank], indices[2 + rank : -1]
+        p, y = indices[2 : 2 + rank], [*indices[2 + rank : -2], window.column(indices[-2])]
         return te.sum(multiply(read_data(n, g, p, y, taps, c, o), read_filter(g, p, taps, c, o)), axis=[*taps, c])
 
     shape = (window.problem.batch, window.groups, *phases, *spatial, window.padded_outputs)
@@ -241,19 +275,10 @@ def finished(window: Window, acc: te.Tensor, bias: te.Tensor | None) -> te.Tenso
             value = value + widen(bias[indices[1] * window.outputs + indices[-1]], dtype)
         return round_pair(value) if window.packed == 2 else narrow(value, dtype)
 
-    outputs = tuple(axis.outputs for axis in window.axes)
+    outputs = tuple(axis.outputs for axis in window.axes[:-1])
     phases = tuple(axis.phases for axis in window.axes)
-    shape = (window.problem.batch, window.groups, *phases, *outputs, window.outputs)
+    shape = (window.problem.batch, window.groups, *phases, *outputs, window.row - window.excess, window.outputs)
     return te.compute(shape, rounded, name=f"out{number}")
-
-
-def within_reach(shape: tuple[int, ...], name: str) -> tuple[int, ...]:
-    """Return `shape`, or raise InvalidProblemError where it has more elements than 32-bit indices reach."""
-    if prod(shape) > LARGEST:
-        raise InvalidProblemError(
-            f"{name} would have {prod(shape)} elements; at most {LARGEST} are supported: split the batch"
-        )
-    return shape
 
 
 def staged_data(window: Window, data: te.Tensor) -> Callable[..., Expr]:
@@ -289,7 +314,7 @@ def staged_data(window: Window, data: te.Tensor) -> Callable[..., Expr]:
 def _copied(window: Window) -> tuple[list[int], list[int]]:
     """Return the lowest data coordinates that the copy of data holds, and how many along each axis."""
     extents = [axis.extent for axis in window.axes]
-    extents[-1] += (window.row - window.axes[-1].outputs) * window.axes[-1].step
+    extents[-1] += window.excess * window.axes[-1].step
     return [axis.lowest for axis in window.axes], extents
 
 
@@ -321,7 +346,8 @@ def data_reader(window: Window, data: te.Tensor, skips_rows: bool = False) -> Ca
 
     def element(n: Expr, x: list[Expr], source: Expr) -> Expr:
         def load(c: Expr) -> Expr:
-            return data(n, *x, c) if problem.data_format == "NXC" else data(n, c, *x)
+            at = window.coordinates(x)
+            return data(n, *at, c) if problem.data_format == "NXC" else data(n, c, *at)
 
         if window.packed == 1:
             return widen(load(source), problem.dtype)
@@ -347,49 +373,3 @@ def data_reader(window: Window, data: te.Tensor, skips_rows: bool = False) -> Ca
 def _inside(axis: Axis, x: Expr, lowest: int, extent: int) -> list[Expr]:
     """Return what holds for coordinate `x` of `extent` ones from `lowest` on if it is one of data's."""
     return ([x >= 0] if lowest < 0 else []) + ([x < axis.inputs] if lowest + extent > axis.inputs else [])
-
-
-def filter_element(window: Window, weights: te.Tensor) -> Callable[..., Expr]:
-    """Return ``element(g, p, k, c, o)``: the window's filter as the arithmetic takes it."""
-    problem, axes = window.problem, window.axes
-    per_group = problem.out_channels // problem.groups
-    channels = problem.in_channels // problem.groups
-
-    def load(g: Expr, p: Any, k: Any, c: Expr, o: Expr) -> Expr:
-        taps = [axis.filter_tap(pp, kk) for axis, pp, kk in zip(axes, p, k, strict=True)]
-        if problem.op == "convolution":
-            inner, outer = c, g * window.outputs + o
-        elif window.across:
-            inner, outer = o % per_group, o // per_group * channels + c
-        else:
-            inner, outer = o, g * channels + c
-        return weights(*taps, inner, outer) if problem.filter_format == "XIO" else weights(outer, inner, *taps)
-
-    def element(g: Expr, p: Any, k: Any, c: Expr, o: Expr) -> Expr:
-        c = window.summed(c, o)
-        if window.packed == 1:
-            return widen(load(g, p, k, c, o), problem.dtype)
-        return pair(lambda which: load(g, p, k, 2 * c + which, o), 2 * c, channels)
-
-    return element
-
-
-def staged_filter(window: Window, weights: te.Tensor) -> Callable[..., Expr]:
-    """Return what reads the filter for a product, ``(g, phases, taps, c, o)``: in place or from its copy."""
-    axes, lanes, together, element = window.axes, window.lanes, window.vectors_together, filter_element(window, weights)
-    if not window.stages_filter:
-        return element
-
-    def packed(g: Expr, block: Expr, *indices: Expr) -> Expr:
-        p, k, (c, vector, lane) = indices[: len(axes)], indices[len(axes) : -3], indices[-3:]
-        o = (block * together + vector) * lanes + lane
-        value = element(g, p, k, c, o)
-        if window.padded_outputs == window.outputs:
-            return value
-        return tirx.if_then_else(o < window.outputs, value, tirx.const(0, window.element_type))
-
-    phases, taps = [axis.phases for axis in axes], [axis.taps for axis in axes]
-    blocks = window.padded_outputs // lanes // together
-    shape = (window.groups, blocks, *phases, *taps, window.channels, together, lanes)
-    pack = te.compute(within_reach(shape, "the copy of the filter"), packed, name=f"filter_pack{window.index}")
-    return lambda g, p, k, c, o: pack(g, o // lanes // together, *p, *k, c, o // lanes % together, o % lanes)

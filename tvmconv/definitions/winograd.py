@@ -21,8 +21,10 @@ from typing import Any
 
 from tvm import te, tirx
 
+from ..checks import within_reach
+from .filter import filter_element
 from .types import narrow, widen
-from .window import Expr, data_reader, filter_element, within_reach
+from .window import Expr, data_reader
 from .winograd_tiles import Tiles, moves
 from .winograd_transforms import data_transform, filter_transform, output_transform, pick
 

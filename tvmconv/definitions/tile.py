@@ -1,0 +1,80 @@
+"""How many pixels of a row a tile of sums has, and what it costs: the row is rounded up to whole tiles.
+
+Counted in cycles of one core that starts one full-vector multiply-add each (Zen 4 with 512-bit
+vectors; two 256-bit ones are the same work), relative to which only ratios matter.
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from math import gcd
+
+from ..target import CpuTarget
+from .shapes import F32_BITS, IN_FLIGHT, accumulators, divisors, row_extent, tile_widths
+from .window import Window
+
+L1_WAY_BYTES = 4096  # 32 KiB in 8 ways; addresses that far apart share a set
+L1_WAYS = 8
+SPILL = 4.0  # a store, a load, and waiting for them
+# Of tiles that overlap, and of pixels copied together. Measured: 14 pixels by 2 vectors of 512 bits gain nothing over 8 by
+# 2, where the estimate is 1 in 24; with 256 bits, 6 by 2 take 0.87 of the time of 8 by 1.
+LEAST_GAIN = 1 / 16
+
+
+def rounded_up(window: Window, target: CpuTarget) -> Window:
+    """Return the window with its row rounded up to good tiles, if that is worth it.
+
+    The last tile is moved back, unless padding of its columns is skipped, or it is stored element by element, where the
+    place of each would take longer: there the row is copied longer.
+    """
+    outputs = window.axes[-1].outputs
+    if window.across or not window.stores_vectors:
+        return replace(window, row=row_extent(outputs, target))
+    tiles = range(1, min(outputs, accumulators(target)) + 1)
+    tiled = [replace(window, row=-(-outputs // tile) * tile, tile=tile) for tile in tiles]
+    best = min(tiled, key=lambda each: pixel_cycles(each, target))
+    return best if pixel_cycles(best, target) < pixel_cycles(window, target) * (1 - LEAST_GAIN) else window
+
+
+def pixel_cycles(window: Window, target: CpuTarget) -> float:
+    """Cycles per vector and channel of a pixel that is stored, by the best tile."""
+    counts = divisors(window.padded_outputs // window.lanes, 8)
+    tiles = [tile_cycles(window, t, v, target) for v in counts for t in widths(window, v, target)]
+    return min(tiles) * window.row / window.axes[-1].outputs
+
+
+def widths(window: Window, vectors: int, target: CpuTarget) -> list[int]:
+    """Return the tile widths whose accumulators fit the registers, the best by the model first."""
+    fitting = [t for t in tile_widths(window.tile or window.row, target) if t * vectors <= accumulators(target)]
+    return sorted(fitting, key=lambda t: tile_cycles(window, t, vectors, target))
+
+
+def tile_cycles(window: Window, width: int, vectors: int, target: CpuTarget) -> float:
+    """Cycles per output vector and channel of a tile: its multiply-adds, and part of its loads.
+
+    A filter vector comes from the second level cache (64 bytes at 32 a cycle, half of it hidden; half a vector in
+    half the time), a data broadcast from the first, as part of the multiply-add unless several use it; AVX2 has none that
+    broadcasts. Where just enough multiply-adds are in flight, one that waits for its load leaves a gap. Pixels a
+    multiple of 4 KiB apart all lie in one set of the first level cache, where they and the passing filter evict each
+    other; copied data is spread out (cpu_steps.stage_data).
+    """
+    outputs = width * vectors
+    pixels_in_a_set = width * gcd(pixel_stride(window), L1_WAY_BYTES) / L1_WAY_BYTES
+    crowded = not window.stages_data and pixels_in_a_set + vectors > L1_WAYS + 1
+    filters = vectors * window.lanes * F32_BITS / target.vector_bits
+    broadcasts = width * (1.0 if crowded else 0.25 if target.vector_bits == 512 else 0.5)
+    return (max(outputs, IN_FLIGHT + 1) + filters + broadcasts + spills(width, vectors, target)) / outputs
+
+
+def spills(width: int, vectors: int, target: CpuTarget) -> float:
+    """Cycles for sums beyond the registers that the others leave: stored and loaded in each step.
+
+    Either the filter's vectors stay in registers and broadcasts pass through one, or the other way round. 7 pixels by 4
+    vectors take 33 registers: 0.75 to 0.95 of the speed of 14 by 2 or 7 by 2 on Zen 5.
+    """
+    return SPILL * max(0, width * vectors + min(width, vectors) + 1 - target.vector_registers)
+
+
+def pixel_stride(window: Window) -> int:
+    """Bytes between the data of neighbouring outputs of a row."""
+    return 4 * window.pixel * window.axes[-1].step
