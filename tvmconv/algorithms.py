@@ -10,7 +10,7 @@ from .algorithm import Algorithm, always
 from .cuda_algorithms import CUDA_ALGORITHMS
 from .definitions.constant import covers_constant, covers_data
 from .definitions.few_outputs import FEW_OUTPUTS, covers_reduced, prefers_reduced, prefers_rows
-from .definitions.shapes import LEAST_SKIPPED
+from .definitions.shapes import LEAST_SKIPPED, shuffles
 from .definitions.winograd_cost import covers_winograd, direct_cycles, share_inside, winograd_cycles
 from .errors import TvmconvError
 from .problem import Problem
@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from .definitions.definition import Definition
 
 # An SSE register of outputs; two multiply-adds of it start in a cycle, half the rate of full vectors. With fewer
-# channels per group, lanes across groups are faster although data is copied for each of them.
+# channels per group, lanes across groups are faster even where data is copied for each of them.
 LEAST_PER_GROUP = 4
 LAID_CYCLES = 1.8  # an element of planes laid into lanes of channels, or back
 # 64 pages: within reach of a first level TLB, and of a second level cache. A tile's part of a larger filter lies on more.
@@ -172,23 +172,34 @@ def _covers_direct(problem: Problem, target: CpuTarget) -> str | None:
     return covers_data(problem, target)
 
 
-def _covers_dot(problem: Problem, target: CpuTarget) -> str | None:
+def _no_dot(problem: Problem, target: CpuTarget) -> str | None:
+    """Why products of bf16 cannot be by dot products of pairs, or None if they can."""
     if problem.dtype != "bf16":
         return f"it multiplies bf16, not {problem.dtype}"
     if "avx512_bf16" not in target.features:
         return f"{target.name} has no avx512_bf16"
     if problem.in_channels // problem.groups < 2:
         return "there are no two channels to pair"
-    return _covers_direct(problem, target)
+    return None
+
+
+def _covers_dot(problem: Problem, target: CpuTarget) -> str | None:
+    return _no_dot(problem, target) or _covers_direct(problem, target)
 
 
 def _covers_grouped(problem: Problem, target: CpuTarget) -> str | None:
     per_group = problem.out_channels // problem.groups
     if problem.groups == 1:
         return "there is one group"
-    if per_group >= LEAST_PER_GROUP:
+    if per_group >= LEAST_PER_GROUP and not shuffles(problem, 1, target):
         return f"{per_group} output channels per group fill the lanes of one group"
     return covers_data(problem, target)
+
+
+def _covers_grouped_dot(problem: Problem, target: CpuTarget) -> str | None:
+    if problem.in_channels // problem.groups % 2 or not shuffles(problem, 2, target):
+        return "no whole groups, of pairs of channels as they lie, fill vectors"
+    return _no_dot(problem, target) or covers_data(problem, target)
 
 
 def _covers_planar(problem: Problem, target: CpuTarget) -> str | None:
@@ -245,9 +256,19 @@ ALGORITHMS: tuple[Algorithm, ...] = (
         "planar", 2, "exact", _covers_planar, _prefers_planar, _define_planar, "cpu_planar", ahead=_define_planar_ahead
     ),
     Algorithm("reduced", 1, "exact", covers_reduced, prefers_reduced, _define_reduced, "cpu_reduced"),
+    Algorithm(
+        "grouped_dot",
+        1,
+        "exact",
+        _covers_grouped_dot,
+        always,
+        partial(_define, across=True, packed=2),
+        "cpu_grouped",
+        _dot_cycles,
+    ),
     Algorithm("dot", 1, "exact", _covers_dot, always, partial(_define, packed=2), "cpu_direct", _dot_cycles),
-    Algorithm("direct", 1, "exact", _covers_direct, always, _define, "cpu_direct", ahead=_define_ahead),
     Algorithm("grouped", 1, "exact", _covers_grouped, always, partial(_define, across=True), "cpu_grouped"),
+    Algorithm("direct", 1, "exact", _covers_direct, always, _define, "cpu_direct", ahead=_define_ahead),
     Algorithm("constant", 1, "exact", covers_constant, always, _define_constant, "cpu_constant"),
     _winograd(4),
     _winograd(2),

@@ -16,6 +16,7 @@ from tvm_ffi.structural import structural_map
 
 from .definitions.pairs import DOT, ROUND, calls
 from .definitions.types import narrow
+from .shuffles import lanes_of
 
 
 def by_instructions(body: Any) -> Any:
@@ -35,18 +36,13 @@ def _by_vector(loop: Any) -> Any:
     return loop
 
 
-def _summed(loop: Any, store: Any, broadcast: Any, weight: Any) -> Any:
-    """``sum[lane] = sum[lane] + DOT(broadcast, weight[lane])``."""
-    lanes = int(loop.extent)
-    sums, weights = _vector(store.indices, loop), _vector(weight.indices, loop)
+def _summed(loop: Any, store: Any, data: Any, weight: Any) -> Any:
+    """``sum[lane] = sum[lane] + DOT(data, weight[lane])``, of which all lanes read the same data or shuffle it."""
+    lanes, sums = int(loop.extent), lanes_of(store.value.a, loop)
     added = tirx.call_pure_extern(
-        f"float32x{lanes}",
-        f"{DOT}_{lanes}",
-        tirx.BufferLoad(store.buffer, sums),
-        tirx.Broadcast(broadcast, lanes),
-        tirx.BufferLoad(weight.source, weights),
+        f"float32x{lanes}", f"{DOT}_{lanes}", sums, lanes_of(data, loop), lanes_of(weight, loop)
     )
-    return tirx.BufferStore(store.buffer, added, sums)
+    return tirx.BufferStore(store.buffer, added, sums.indices)
 
 
 def _rounded(loop: Any, store: Any, value: Any) -> Any:

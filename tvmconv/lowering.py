@@ -23,6 +23,7 @@ from .packed import PACK_SYMBOL, PACKED_SYMBOL
 from .packing import Cut, Layout, cut, elements
 from .padding import skip_padding
 from .problem import DTYPE_BYTES, Problem
+from .shuffles import by_shuffles
 from .turning import turn
 
 SYMBOL = "tvmconv_kernel"
@@ -78,6 +79,8 @@ def lower(mod: tvm.IRModule, definition: Definition) -> Lowered:
     for symbol, function in functions.items():
         if is_tiny(definition.problem):
             function = function.with_body(structural_map(function.body, (tirx.For, _serial)))
+        if any(window.shuffles for window in definition.windows):
+            function = function.with_body(by_shuffles(function.body))
         if definition.problem.dtype == "bf16":
             function = function.with_body(by_instructions(function.body))
         if definition.problem.data_format == "NCX":

@@ -35,7 +35,8 @@ CASES = {
     "dilated": "conv2d-n1-i32x33x33-o32x33x33-k3x3-s1x1-d12x12-p12x12_12x12-g1-NXC-XIO-f32",
     "bf16_left_over_lanes": "conv1d-n1-i8x50-o20x50-k3-s1-d2-p2_2-g1-NXC-XIO-bf16-bias",
     "depthwise": "conv2d-n1-i32x28x28-o32x14x14-k3x3-s2x2-d1x1-p1x1_0x0-g32-NXC-XIO-f32",
-    "small_groups": "conv2d-n1-i16x14x14-o16x14x14-k3x3-s1x1-d1x1-p1x1_1x1-g8-NXC-XIO-f16",
+    "small_groups": "conv2d-n1-i48x14x14-o48x14x14-k3x3-s1x1-d1x1-p1x1_1x1-g16-NXC-XIO-f16",
+    "shuffled": "conv2d-n1-i32x14x14-o32x14x14-k3x3-s1x1-d1x1-p1x1_1x1-g8-NXC-XIO-f32",
     "backprop_phases": "backprop2d-n1-i32x14x14-o16x28x28-k3x3-s2x2-d1x1-p1x1_0x0-g1-NXC-XIO-f32",
     "backprop_holes": "backprop1d-n1-i16x10-o16x28-k1-s3-d1-p0_0-g1-NXC-XIO-f32-bias",
     "volume": "conv3d-n1-i8x6x8x8-o16x6x8x8-k3x3x3-s1x1x1-d1x1x1-p1x1x1_1x1x1-g1-NXC-XIO-f32",
@@ -47,6 +48,7 @@ CASES = {
 DOT = {
     "bf16_dot": "conv2d-n1-i64x14x14-o32x14x14-k3x3-s1x1-d1x1-p1x1_1x1-g1-NXC-XIO-bf16-bias",
     "bf16_dilated": "conv2d-n1-i32x33x33-o32x33x33-k3x3-s1x1-d12x12-p12x12_12x12-g1-NXC-XIO-bf16",
+    "bf16_shuffled": "conv2d-n1-i32x14x14-o32x7x7-k3x3-s2x2-d1x1-p1x1_0x0-g4-NXC-XIO-bf16",
     "kn2row_dot": "conv2d-n1-i128x13x13-o64x13x13-k3x3-s1x1-d6x6-p6x6_6x6-g1-NXC-XIO-bf16",
 }
 

@@ -40,6 +40,17 @@ SPACES = [
     "conv2d-n1-i58x14x14-o58x7x7-k3x3-s2x2-d1x1-p1x1_0x0-g58-NXC-XIO-f32",
     "conv2d-n1-i32x12x12-o32x12x12-k3x3-s1x1-d1x1-p1x1_1x1-g16-NXC-XIO-f32",
     "conv2d-n1-i32x12x12-o64x12x12-k3x3-s1x1-d1x1-p1x1_1x1-g16-NCX-OIX-f32",
+    "conv2d-n1-i12x9x9-o18x9x9-k3x3-s1x1-d1x1-p1x1_1x1-g6-NXC-XIO-f32-bias",
+    "conv2d-n2-i32x9x13-o32x9x13-k3x3-s1x1-d1x1-p1x1_1x1-g8-NXC-XIO-bf16-bias",
+    "conv2d-n1-i40x13x23-o40x7x12-k3x3-s2x2-d1x1-p1x1_1x1-g10-NXC-OIX-f32-bias",
+    "conv2d-n1-i80x13x23-o80x5x11-k5x3-s2x2-d1x2-p0x1_1x2-g10-NXC-XIO-bf16",
+    "conv2d-n1-i6x14x17-o16x12x9-k3x2-s1x2-d1x1-p0x1_0x1-g2-NXC-XIO-f16-bias",
+    "conv2d-n1-i64x13x23-o64x13x23-k3x3-s1x1-d5x5-p5x5_5x5-g8-NXC-XIO-f32",
+    "conv1d-n2-i24x31-o64x29-k5-s1-d2-p3_3-g8-NXC-XIO-f32",
+    "conv1d-n1-i64x50-o64x25-k7-s2-d1-p3_2-g16-NXC-OIX-bf16-bias",
+    "conv3d-n1-i16x4x5x6-o32x4x3x6-k3x3x3-s1x2x1-d1x1x1-p1x1x1_1x1x1-g8-NXC-XIO-bf16",
+    "backprop2d-n1-i32x6x7-o32x12x14-k4x4-s2x2-d1x1-p1x1_1x1-g4-NXC-XIO-bf16-bias",
+    "backprop2d-n1-i24x6x9-o48x11x17-k3x3-s2x2-d1x1-p1x1_1x1-g12-NXC-OIX-f32",
     "backprop2d-n1-i32x7x7-o24x14x14-k3x3-s2x2-d1x1-p1x1_0x0-g1-NXC-XIO-f32-bias",
     "backprop2d-n1-i34x7x7-o24x13x13-k3x3-s2x2-d1x1-p1x1_1x1-g1-NXC-XIO-bf16-bias",
     "backprop2d-n1-i24x6x6-o24x13x13-k4x4-s2x2-d1x1-p0x0_1x1-g24-NXC-XIO-f32",
@@ -185,14 +196,14 @@ def test_a_choice_that_does_not_fit_is_refused() -> None:
         schedule(problem, HOST, Choice("direct", 99))
     with pytest.raises(LookupError, match="do not fit"):
         schedule(problem, HOST, Choice("direct", 0, (10**6,)))
-    with pytest.raises(TvmconvError, match="allowed: kn2row, kn2row_dot, planar, reduced, dot, direct"):
+    with pytest.raises(TvmconvError, match="allowed: kn2row, kn2row_dot, planar, reduced, grouped_dot, dot, "):
         schedule(problem, HOST, Choice("magic"))
 
 
 def test_every_problem_has_an_algorithm_and_the_others_say_why_not() -> None:
     for signature in SPACES:
         problem = parse_signature(signature)
-        assert default_choice(problem, HOST, "strict").algorithm in ("planar", "reduced", "dot", "direct", "grouped")
+        assert algorithms.get(default_choice(problem, HOST, "strict").algorithm).numerical_class == "exact"
         reasons = [algorithm.covers(problem, HOST) for algorithm in algorithms.ALGORITHMS]
         assert None in reasons and all(reason is None or reason for reason in reasons)
 

@@ -62,7 +62,7 @@ def _problems() -> Iterable[Problem]:
     for data_format in ("NXC", "NCX"):
         for filter_format in ("XIO", "OIX"):
             yield small_problem(data_format=data_format, filter_format=filter_format)
-    for groups, inputs, outputs in ((3, 9, 15), (5, 5, 5), (17, 17, 34), (16, 16, 16)):
+    for groups, inputs, outputs in ((3, 9, 15), (5, 5, 5), (17, 17, 34), (16, 16, 16), (4, 12, 16), (8, 32, 32)):
         for dtype in ("f32", "bf16"):
             yield small_problem(dtype, groups=groups, in_channels=inputs, out_channels=outputs)
     for extents in ((10, 14), (9, 11)):

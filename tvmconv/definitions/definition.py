@@ -18,6 +18,7 @@ from .gathered import gathered
 from .kn2row import express_kn2row, tap_window
 from .planar import express_planar, planar_place, planar_window
 from .reduced import express_reduced, reduced_window
+from .shapes import shuffles
 from .tile import rounded_up
 from .types import kernel_dtype
 from .window import Window, express, placeholders
@@ -60,7 +61,10 @@ def define(
     With `ahead`, as it is best where the filter is packed ahead.
     """
     flat = flatten(problem)
-    windows = [replace(window, packed=packed, ahead=ahead) for window in _windows(flat, target, across)]
+    shuffled = across and shuffles(problem, packed, target)
+    windows = [
+        replace(window, packed=packed, ahead=ahead, shuffles=shuffled) for window in _windows(flat, target, across)
+    ]
     windows = [gathered(rounded_up(window, target), target) for window in windows]
     return _definition(problem, flat, windows, express, [window.place for window in windows], packed)
 

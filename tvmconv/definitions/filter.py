@@ -32,6 +32,7 @@ def filter_element(window: Window, weights: te.Tensor) -> Callable[..., Expr]:
         return weights(*taps, inner, outer) if problem.filter_format == "XIO" else weights(outer, inner, *taps)
 
     def element(g: Expr, p: Any, k: Any, c: Expr, o: Expr) -> Expr:
+        c = window.summed(c, o)
         if window.packed == 1:
             return widen(load(g, p, k, c, o), problem.dtype)
         return pair(lambda which: load(g, p, k, 2 * c + which, o), 2 * c, channels)

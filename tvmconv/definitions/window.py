@@ -28,7 +28,7 @@ from ..checks import within_reach
 from ..problem import Problem
 from .filter import staged_filter
 from .pairs import multiply_pairs, pair, reads_pairs, round_pair
-from .shapes import LEAST_SKIPPED
+from .shapes import LEAST_SKIPPED, turned
 from .types import kernel_dtype, narrow, widen
 
 Expr = Any  # an int or a tirx expression
@@ -90,6 +90,8 @@ class Window:
         Outputs of a tile where the last tile of the row is moved back, to end with the row. It computes and stores again
         what it shares with the one before, and nothing outside of the row is read or written. 0: what `row` exceeds
         the outputs by is never stored.
+    shuffles
+        Whether lanes across groups find their own group's channels by shuffles of a pixel's, in registers.
     """
 
     problem: Problem
@@ -101,6 +103,7 @@ class Window:
     packed: int = 1
     ahead: bool = False
     tile: int = 0
+    shuffles: bool = False
 
     @property
     def groups(self) -> int:
@@ -150,7 +153,7 @@ class Window:
     def expands(self) -> bool:
         """Whether data is copied so that each lane finds its own group's channel, and left-over lanes find zeros."""
         depthwise = self.problem.out_channels == self.problem.groups and self.channels == 1
-        return self.across and not (depthwise and self.padded_outputs == self.outputs)
+        return self.across and not self.shuffles and not (depthwise and self.padded_outputs == self.outputs)
 
     @property
     def element_type(self) -> str:
@@ -174,7 +177,8 @@ class Window:
         fastest_is_lane = self.problem.filter_format == "XIO" and (
             self.problem.op == "convolution" or (self.across and not self.expands)
         )
-        return not fastest_is_lane or self.padded_outputs != self.outputs or self.packed == 2 or self.ahead
+        left_over = self.padded_outputs != self.outputs
+        return not fastest_is_lane or left_over or self.shuffles or self.packed == 2 or self.ahead
 
     @property
     def vectors_together(self) -> int:
@@ -186,6 +190,10 @@ class Window:
     def stores_vectors(self) -> bool:
         """Whether whole vectors of output channels lie together in the output."""
         return self.problem.data_format == "NXC" and self.padded_outputs == self.outputs
+
+    def summed(self, c: Expr, o: Expr) -> Expr:
+        """Return the channel, or pair of them, that output channel `o` sums as its `c`-th."""
+        return turned(c, o, self.channels, self.problem.out_channels // self.problem.groups) if self.shuffles else c
 
     def place(self, indices: list[Expr]) -> tuple[Expr, Expr | None]:
         """Return the flat output offset of `out` at `indices`, and where it is inside the output (None: always)."""
@@ -282,7 +290,7 @@ def staged_data(window: Window, data: te.Tensor) -> Callable[..., Expr]:
     def channel(g: Expr, c: Expr, o: Expr) -> Expr:
         if not window.across:
             return g * window.channels + c
-        return o // (problem.out_channels // problem.groups) * window.channels + c
+        return o // (problem.out_channels // problem.groups) * window.channels + window.summed(c, o)
 
     def read(n: Expr, g: Expr, p: Any, y: Any, k: Any, c: Expr, o: Expr) -> Expr:
         spatial = [
