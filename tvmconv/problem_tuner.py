@@ -27,7 +27,7 @@ from .trials import Trial, TrialLog
 # Built together, then measured one by one. Not the number of cores: the search would differ between machines.
 BATCH = 16
 FINALISTS = 4
-# Schedules of other CPUs and other problems that the search begins with.
+# Schedules recorded before, of other CPUs and of other problems, that the search begins with.
 STARTS = 4
 # What a candidate must gain to count as progress: less cannot win the race.
 PROGRESS = GAIN
@@ -103,9 +103,10 @@ class ProblemTuner:
         self._spaces: list[Space] = session.evaluator.spaces(problem, session.target, session.math)
         self._log = TrialLog(session.records.folder, problem, session.target, session.machine)
         self.trials = {trial.candidate: trial for trial in self._log.read(self._spaces)}
-        elsewhere = session.records.elsewhere(problem, session.target, session.math)
-        near = nearest(problem, session.records.winners(session.target, session.math))
-        adapted = (adapt(record.candidate, self._spaces) for record in (*elsewhere, *near))
+        records, how = session.records, (session.target, session.math)
+        known = filter(None, [records.best(problem, *how), *records.elsewhere(problem, *how)])
+        near = nearest(problem, records.winners(*how))
+        adapted = (adapt(record.candidate, self._spaces) for record in (*known, *near))
         self._starts = list(dict.fromkeys(filter(None, adapted)))[:STARTS]
         self.exhausted = False
         self._raced: list[Candidate] = []
