@@ -80,13 +80,9 @@ def stage_filter(sch: Schedule, window: Window) -> None:
         sch.reorder(vector, c, *taps, lane)
         sch.parallel(sch.fuse(group, channels, vector))
     elif window.problem.op != "convolution" and not window.across:
-        # A lane's channels lie together: 128 of them are 8 cache lines, and of 16 lanes 8 KiB, a quarter of the
-        # first level cache, which the lanes then fill in turn.
+        # A lane's channels lie together, and lowering turns them (tvmconv/turning.py).
         sch.parallel(sch.fuse(group, channels, *taps))
-        step, c = sch.split(c, [None, divisors(window.channels, 8 * LINE_FLOATS)[-1]])
-        sch.reorder(step, vector, lane, c)
-        vectorize_last(sch, c, LINE_FLOATS)
-        return
+        sch.reorder(vector, c, lane)
     else:
         sch.parallel(sch.fuse(group, channels, *taps))
     sch.vectorize(lane)

@@ -83,7 +83,7 @@ def lower(mod: tvm.IRModule, definition: Definition) -> Lowered:
             function = function.with_body(by_shuffles(function.body))
         if definition.problem.dtype == "bf16":
             function = function.with_body(by_instructions(function.body))
-        if definition.problem.data_format == "NCX":
+        if definition.problem.data_format == "NCX" or symbol == PACK_SYMBOL:
             function = function.with_body(turn(function.body))
         functions[symbol] = function.with_attr("global_symbol", symbol)
     return Lowered(tvm.IRModule(functions), halves.layout if halves else None)

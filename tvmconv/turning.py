@@ -1,7 +1,8 @@
 """Planes and pixels turned into each other in registers: what lies along a row of a channel, and a pixel's channels.
 
 Copying planar data to pixels reads a row of each channel and stores channels together; storing sums to planar output
-does the opposite. One of the two is then by single elements, at one or two a cycle. Here such a pair of loops is cut
+does the opposite; and of a transposed convolution's filter, what lies together is summed, and lanes lie apart. One of
+reading and writing is then by single elements, at one or two a cycle. Here such a pair of loops is cut
 into squares, which are read and written by vectors: within 128 bits four vectors turn in 8 shuffles, and then the
 128-bit parts of vectors that are longer do.
 """
