@@ -14,6 +14,7 @@ from tvm.ir import TensorLoad
 from tvm_ffi.structural import structural_map
 
 from .definitions.pairs import DOT, calls
+from .turning import replaced
 
 
 def by_shuffles(body: Any) -> Any:
@@ -25,7 +26,7 @@ def by_shuffles(body: Any) -> Any:
 
 def _unrolled(loop: Any) -> Any:
     values = range(int(loop.min), int(loop.min + loop.extent))
-    return tirx.SeqStmt([_with_value(loop.body, loop.loop_var, value) for value in values])
+    return tirx.SeqStmt([replaced(loop.body, {loop.loop_var: value}) for value in values])
 
 
 def _instead(loop: Any, statement: Any, each: Any) -> Any:
@@ -41,8 +42,8 @@ def lanes_of(value: Any, loop: Any) -> Any:
     if not any(lane.same_as(var) for var in tirx.analysis.undefined_vars(value, [])):
         return tirx.Broadcast(value, count)
     *outer, index = value.indices
-    first = _with_value(index, lane, 0)
-    offsets = [analyzer.simplify(_with_value(index, lane, each) - first) for each in range(count)]
+    first = replaced(index, {lane: 0})
+    offsets = [analyzer.simplify(replaced(index, {lane: each}) - first) for each in range(count)]
     if not all(isinstance(offset, tirx.IntImm) for offset in offsets):
         return None
     order = [int(offset) for offset in offsets]
@@ -92,8 +93,3 @@ def _by_vector(loop: Any) -> Any:
     if not isinstance(data, tirx.Shuffle):
         return loop
     return tirx.BufferStore(loop.body.buffer, sums + data * weights, sums.indices)
-
-
-def _with_value(expression: Any, variable: Any, value: int) -> Any:
-    constant = tirx.const(value, "int32")
-    return structural_map(expression, (tirx.Var, lambda var: constant if var.same_as(variable) else var))

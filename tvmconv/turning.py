@@ -53,7 +53,7 @@ def _to_pixels(loop: Any) -> Any:
         return None
 
     def stored(at: Any, vector: Any) -> Any:
-        indices = [_replaced(index, {column: at, lane: 0}) for index in store.indices]
+        indices = [replaced(index, {column: at, lane: 0}) for index in store.indices]
         return tirx.BufferStore(store.buffer, vector, [*indices[:-1], tirx.Ramp(indices[-1], 1, count)])
 
     width = count if end - first >= count else PART
@@ -68,7 +68,7 @@ def _to_pixels(loop: Any) -> Any:
     start = tirx.min(first + square * width, end - width) if (end - first) % width else first + square * width
     rows = tirx.decl_buffer((count * width,), "float32", "rows", scope="local")
     row, x = tirx.Var("row", "int32"), tirx.Var("x", "int32")
-    read = tirx.BufferStore(rows, _replaced(value, {lane: row, column: start + x}), [row * width + x])
+    read = tirx.BufferStore(rows, replaced(value, {lane: row, column: start + x}), [row * width + x])
     vectors = [
         _joined([_vector(rows, (part + j) * width, width) for part in range(0, count, width)]) for j in range(width)
     ]
@@ -103,7 +103,7 @@ def _to_planes(loop: Any) -> Any:
     def square(start: int) -> list[Any]:
         lane, each = tirx.Var("lane", "int32"), tirx.Var("x", "int32")
         indices = [
-            [_replaced(index, {channel: block * count, x: start + i}) for index in tile.indices] for i in range(side)
+            [replaced(index, {channel: block * count, x: start + i}) for index in tile.indices] for i in range(side)
         ]
         columns = [tirx.BufferLoad(tile.source, [*at[:-1], tirx.Ramp(at[-1], 1, count)]) for at in indices]
         parts = [
@@ -116,8 +116,8 @@ def _to_planes(loop: Any) -> Any:
             store.value, (TensorLoad, lambda load: element if load.source.same_as(tile.source) else load)
         )
         variables = {channel: block * count + lane, x: start + each}
-        moved = [_replaced(index, variables) for index in store.indices]
-        write = tirx.BufferStore(store.buffer, _replaced(value, variables), moved)
+        moved = [replaced(index, variables) for index in store.indices]
+        write = tirx.BufferStore(store.buffer, replaced(value, variables), moved)
         return [*parts, _loop(lane, count, tirx.ForKind.UNROLLED, _loop(each, side, tirx.ForKind.VECTORIZED, write))]
 
     starts = [*range(0, width - side, side), width - side]
@@ -139,7 +139,7 @@ def _interleaved(loop: Any) -> Any:
     column = tirx.Var("column", "int32")
     for phases in range(2, extent // PART + 1):
         of_phases = [
-            [_replaced(index, {loop.loop_var: column * phases + phase}) for index in load.indices]
+            [replaced(index, {loop.loop_var: column * phases + phase}) for index in load.indices]
             for phase in range(phases)
         ]
         if extent % phases == 0 and all(_runs(at, column, extent // phases) for at in of_phases):
@@ -147,7 +147,7 @@ def _interleaved(loop: Any) -> Any:
     else:
         return None
     count = extent // phases
-    firsts = [[_replaced(index, {column: 0}) for index in indices] for indices in of_phases]
+    firsts = [[replaced(index, {column: 0}) for index in indices] for indices in of_phases]
     vectors = [tirx.BufferLoad(load.source, [*at[:-1], tirx.Ramp(at[-1], 1, count)]) for at in firsts]
     row = tirx.decl_buffer((extent,), "float32", "row", scope="local")
     together = [
@@ -164,9 +164,7 @@ def _interleaved(loop: Any) -> Any:
         store.value, (TensorLoad, lambda each: element if each.source.same_as(load.source) else each)
     )
     variables = {loop.loop_var: part * count + lane}
-    moved = tirx.BufferStore(
-        store.buffer, _replaced(value, variables), [_replaced(i, variables) for i in store.indices]
-    )
+    moved = tirx.BufferStore(store.buffer, replaced(value, variables), [replaced(i, variables) for i in store.indices])
     write = _loop(part, phases, tirx.ForKind.UNROLLED, _loop(lane, count, tirx.ForKind.VECTORIZED, moved))
     return tirx.SeqStmt([tirx.AllocBuffer(row), *together, write])
 
@@ -243,23 +241,23 @@ def _loads(value: Any) -> list[Any]:
     return found
 
 
-def _replaced(value: Any, variables: dict[Any, Any]) -> Any:
+def replaced(value: Any, variables: dict[Any, Any]) -> Any:
     """Return `value` with other expressions in place of variables."""
 
-    def replaced(var: Any) -> Any:
+    def instead(var: Any) -> Any:
         for each, other in variables.items():
             if each.same_as(var):
                 return tirx.const(other, "int32") if isinstance(other, int) else other
         return var
 
-    return structural_map(value, (tirx.Var, replaced))
+    return structural_map(value, (tirx.Var, instead))
 
 
 def _runs(indices: Any, variable: Any, extent: int) -> bool:
     """Whether elements lie together as `variable` grows up to `extent`: the last index grows as it does, and no other."""
     analyzer = sym.Analyzer()
     analyzer.bind(variable, Range(0, extent))
-    firsts = [_replaced(index, {variable: 0}) for index in indices]
+    firsts = [replaced(index, {variable: 0}) for index in indices]
     beyond = [*[0] * (len(firsts) - 1), variable]
     return all(
         analyzer.can_prove_equal(index, first + by) for index, first, by in zip(indices, firsts, beyond, strict=True)
@@ -271,7 +269,7 @@ def _inside(condition: Any, column: Any, extent: int) -> tuple[int, int]:
     if condition is None:
         return 0, extent
     analyzer = sym.Analyzer()
-    columns = [analyzer.simplify(_replaced(condition, {column: x})) for x in range(extent)]
+    columns = [analyzer.simplify(replaced(condition, {column: x})) for x in range(extent)]
     if not all(hasattr(each, "value") for each in columns):
         return 0, 0
     held = [x for x, each in enumerate(columns) if each.value]
