@@ -1,8 +1,8 @@
 """Make the tables and pictures of what comparisons found.
 
-Prints a table in Markdown: for each result a line for all its shapes, for each suite and, in f32, for the transposed
-convolutions alone. ``--update FILE`` writes it between the two markers of FILE instead; ``--plots FOLDER`` draws the
-ratio of every shape and a roofline for each result.
+Prints two tables in Markdown: a line for each result, and the suites of all results side by side. ``--update FILE``
+writes them between the two markers of FILE instead; ``--plots FOLDER`` draws the ratio of every shape and a roofline for
+each result.
 """
 
 from __future__ import annotations
@@ -16,11 +16,11 @@ from typing import Any
 
 from tvmconv.errors import SourceError, TvmconvError
 
-from .results import Result, Row, Summary, read_result, summarize_rows
+from .results import Result, Row, read_result, summarize_rows
 
 BEGIN = "<!-- Made by python -m benchmarks.report; do not edit. -->"
 END = "<!-- End of what python -m benchmarks.report made. -->"
-HEADER = "| type, layout | shapes of | number | geometric mean | worst | mean with plain filters |\n|---|---|---|---|---|---|"
+HEADER = ("type, layout", "shapes", "geometric mean", "worst", "below 1", "with plain filters", "transposed alone")
 
 
 def main(argv: Sequence[str] | None = None) -> int:
@@ -50,25 +50,23 @@ def main(argv: Sequence[str] | None = None) -> int:
 
 
 def report(results: Iterable[Result]) -> str:
-    """Return the table of `results` and where they were measured, in Markdown."""
+    """Return the tables of `results` and where they were measured, in Markdown."""
     ordered = sorted(results, key=_order)
     if not ordered:
         return "No results are committed yet."
-    lines = [HEADER]
-    for result in ordered:
-        lines += [_line(result, what, summary) for what, summary in summaries(result)]
-    return "\n".join((*lines, "", *(f"- {_conditions(result)}" for result in ordered)))
-
-
-def summaries(result: Result) -> list[tuple[str, Summary]]:
-    """Return what each line of the table is about and its numbers."""
-    groups: dict[str, list[Row]] = {"all suites": list(result.rows)}
-    for row in result.rows:
-        groups.setdefault(row.suite, []).append(row)
-    transposed = [row for row in result.rows if row.problem.op == "convolution_backprop_data"]
-    groups["ConvolutionBackpropData alone"] = transposed
-    summarized = ((what, summarize_rows(rows)) for what, rows in groups.items())
-    return [(what, summary) for what, summary in summarized if summary is not None]
+    suites = sorted({row.suite for result in ordered for row in result.rows})
+    by_suite = [
+        (suite, *(_short(row for row in result.rows if row.suite == suite) for result in ordered)) for suite in suites
+    ]
+    return "\n".join(
+        (
+            *_table(HEADER, map(_line, ordered)),
+            "",
+            *_table(("suite", *map(title, ordered)), by_suite),
+            "",
+            *(f"- {_conditions(result)}" for result in ordered),
+        )
+    )
 
 
 def update(path: Path, text: str) -> None:
@@ -117,16 +115,30 @@ def _order(result: Result) -> tuple[Any, ...]:
     return result.target != "host", dtype, layout, result.untuned, result.math
 
 
-def _line(result: Result, what: str, summary: Summary) -> str:
-    cells = (
+def _table(header: Sequence[str], lines: Iterable[Sequence[str]]) -> list[str]:
+    return [f"| {' | '.join(cells)} |" for cells in (header, ("---",) * len(header), *lines)]
+
+
+def _line(result: Result) -> tuple[str, ...]:
+    """Return the cells of HEADER."""
+    summary = summarize_rows(result.rows)
+    if summary is None:
+        return (title(result), "0", *("",) * (len(HEADER) - 2))
+    return (
         title(result),
-        what,
         str(summary.shapes),
         f"{summary.mean:.2f}",
         f"{summary.worst:.2f}",
+        str(summary.slower),
         f"{summary.plain_mean:.2f}",
+        _short(row for row in result.rows if row.problem.op == "convolution_backprop_data"),
     )
-    return f"| {' | '.join(cells)} |"
+
+
+def _short(rows: Iterable[Row]) -> str:
+    """Return geometric mean and worst of `rows` in one cell."""
+    summary = summarize_rows(rows)
+    return "" if summary is None else f"{summary.mean:.2f} ({summary.worst:.2f})"
 
 
 def _conditions(result: Result) -> str:

@@ -142,6 +142,8 @@ class Summary:
         How many rows have a ratio.
     mean, worst
         Geometric mean and least of the ratios.
+    slower
+        How many ratios are below 1.
     plain_mean
         Geometric mean of the ratios with filters as they are.
     worst_signature
@@ -151,6 +153,7 @@ class Summary:
     shapes: int
     mean: float
     worst: float
+    slower: int
     plain_mean: float
     worst_signature: str
 
@@ -166,6 +169,7 @@ def summarize_rows(rows: Iterable[Row]) -> Summary | None:
         shapes=len(known),
         mean=geometric_mean(ratio for ratio, _, _ in known),
         worst=worst,
+        slower=sum(ratio < 1 for ratio, _, _ in known),
         plain_mean=geometric_mean(plain for _, plain, _ in known),
         worst_signature=row.signature,
     )

@@ -81,7 +81,7 @@ def test_a_ratio_is_of_the_fastest_peer_and_of_packed_filters() -> None:
 def test_a_summary_is_of_the_rows_that_have_a_peer() -> None:
     summary = summarize_rows((*ROWS, row(CONV, 1.0, 1.0)))
     assert summary is not None
-    assert (summary.shapes, summary.worst, summary.worst_signature) == (2, 0.5, TRANSPOSED)
+    assert (summary.shapes, summary.worst, summary.slower, summary.worst_signature) == (2, 0.5, 1, TRANSPOSED)
     assert summary.mean == pytest.approx(1.0) and summary.plain_mean == pytest.approx(0.5**0.5)
     assert summarize_rows([row(CONV, 1.0, 1.0)]) is None
 
@@ -112,14 +112,21 @@ def test_what_is_no_result_is_refused(tmp_path: Path, text: str) -> None:
         read_result(tmp_path / "missing.json")
 
 
-def test_the_table_has_a_line_for_all_for_each_suite_and_for_the_transposed() -> None:
-    lines = report.report([RESULT]).splitlines()
-    assert [line.split(" | ")[1:5] for line in lines if line.startswith("| f32")] == [
-        ["all suites", "2", "1.00", "0.50"],
-        ["a", "1", "2.00", "2.00"],
-        ["b", "1", "0.50", "0.50"],
-        ["ConvolutionBackpropData alone", "1", "0.50", "0.50"],
+def test_a_line_for_each_result_and_the_suites_side_by_side() -> None:
+    tuned = replace(RESULT, untuned=False, rows=ROWS[:1])
+    lines = report.report([RESULT, tuned]).splitlines()
+    tables = [line.strip("| ").split(" | ") for line in lines if line.startswith("| ")]
+    assert tables == [
+        list(report.HEADER),
+        ["---"] * 7,
+        ["f32, NXC/XIO", "1", "2.00", "2.00", "0", "1.00"],
+        ["f32, NXC/XIO, untuned", "2", "1.00", "0.50", "1", "0.71", "0.50 (0.50)"],
+        ["suite", "f32, NXC/XIO", "f32, NXC/XIO, untuned"],
+        ["---"] * 3,
+        ["a", "2.00 (2.00)", "2.00 (2.00)"],
+        ["b", "", "0.50 (0.50)"],
     ]
+    assert "| f32, NXC/XIO | 0 |  |  |  |  |  |" in report.report([replace(tuned, rows=())])
     assert report.title(replace(RESULT, target="x86-64-v3")) == "f32, NXC/XIO, x86-64-v3, untuned"
     assert lines[-1] == (
         "- f32, NXC/XIO, untuned: 2026-11-21, a machine, threads: 2, tvmconv 0.1.0, pytorch 2.13.0, onnxruntime 1.31.1; "
