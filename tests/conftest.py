@@ -1,9 +1,21 @@
-"""Hypothesis draws the same examples in every run, so that a failure is a change of the code."""
+"""How many threads tests use; and Hypothesis draws the same examples in every run, so that a failure is a change of the code."""
 
 from __future__ import annotations
 
+import os
+import signal
+
 import pytest
 from hypothesis import settings
+
+# Several test processes share the cores, of which they may have fewer than they see: a thread that waits for another
+# must let it run, a thread for each of many cores would wait long, and NumPy's computes nothing large.
+os.environ.setdefault("OMP_WAIT_POLICY", "passive")
+os.environ.setdefault("OMP_NUM_THREADS", str(min(len(os.sched_getaffinity(0)), 4)))
+os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
+
+# A shell that starts this in the background lets it ignore Ctrl-C, and all that it starts.
+signal.signal(signal.SIGINT, signal.default_int_handler)
 
 settings.register_profile("fixed", derandomize=True, deadline=None, database=None, print_blob=True)
 settings.load_profile("fixed")
