@@ -14,7 +14,7 @@ import pytest
 
 from tvmconv import jsonlines, records
 from tvmconv.algorithms import applicable
-from tvmconv.errors import TvmconvWarning
+from tvmconv.errors import TvmconvError, TvmconvWarning
 from tvmconv.records import FILE, Record, Records
 from tvmconv.search import Candidate, Sketch, Space
 from tvmconv.signature import format_signature, parse_signature
@@ -169,6 +169,16 @@ def test_the_users_folder_follows_the_convention(tmp_path: Path, monkeypatch: py
     assert Records().folder == tmp_path / ".local" / "share" / "tvmconv"
     monkeypatch.setenv("XDG_DATA_HOME", str(tmp_path / "data"))
     assert Records().folder == tmp_path / "data" / "tvmconv"
+
+
+def test_a_user_without_a_home_is_told(monkeypatch: pytest.MonkeyPatch) -> None:
+    def home() -> Path:
+        raise RuntimeError
+
+    monkeypatch.delenv("XDG_DATA_HOME", raising=False)
+    monkeypatch.setattr(Path, "home", home)
+    with pytest.raises(TvmconvError, match="set HOME or XDG_DATA_HOME"):
+        Records()
 
 
 SPACE = Space("direct", 3, "exact", (Sketch(((1, 2), (4, 8)), (1, 8)),))
