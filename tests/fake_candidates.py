@@ -7,6 +7,7 @@ place the arrays, and two more elsewhere.
 
 from __future__ import annotations
 
+import os
 import subprocess
 from pathlib import Path
 from typing import Any
@@ -17,8 +18,9 @@ from tvmconv.errors import ReplayError
 from tvmconv.evaluate import Evaluator
 from tvmconv.placements import PLACEMENTS
 from tvmconv.problem_tuner import Session, TuneResult
+from tvmconv.race import Built
 from tvmconv.records import Records
-from tvmconv.search import Sketch, Space
+from tvmconv.search import Candidate, Sketch, Space
 from tvmconv.signature import parse_signature
 from tvmconv.target import CpuTarget
 from tvmconv.tasks import Compile, Describe
@@ -27,7 +29,7 @@ from tvmconv.tuner import tune_all
 PROBLEM = parse_signature("conv1d-n1-i1x64-o1x64-k1-s1-d1-p0_0-g1-NXC-XIO-f32")
 TARGET = CpuTarget("fake", (), "x86-64")
 MACHINE = "fake machine"
-RIGHT, WRONG, CRASHES, HANGS, FAILS, INCOMPLETE, FICKLE = range(7)
+RIGHT, WRONG, CRASHES, HANGS, FAILS, INCOMPLETE, FICKLE, BREAKS = range(8)
 STEP_SECONDS = 2e-4
 SOURCE = r"""
 #include <stdint.h>
@@ -61,7 +63,7 @@ def sketch(*kinds: int, steps: int = 8) -> Sketch:
 
 SPACES = {
     "good": [Space("direct", 1, "exact", (sketch(RIGHT),)), Space("grouped", 1, "exact", (sketch(RIGHT, steps=12),))],
-    "bad": [Space("direct", 1, "exact", (sketch(RIGHT, WRONG, CRASHES, HANGS, FAILS, INCOMPLETE, steps=1),))],
+    "bad": [Space("direct", 1, "exact", (sketch(RIGHT, WRONG, CRASHES, HANGS, FAILS, INCOMPLETE, BREAKS, steps=1),))],
     "hopeless": [Space("direct", 1, "exact", (sketch(WRONG, CRASHES, steps=2),))],
     "fickle": [Space("direct", 1, "exact", (Sketch(((RIGHT, FICKLE), (3, 4)), (RIGHT, 4)),))],
     "steady": [Space("direct", 1, "exact", (Sketch(((RIGHT,), (1,), tuple(range(24))), (RIGHT, 1, 0)),))],
@@ -70,18 +72,24 @@ SPACES = {
 
 
 def work(spaces: list[Space], task: Describe | Compile) -> Any:
-    """Stand in for `tvmconv.replay.work`."""
+    """Stand in for `tvmconv.trial_library.work`."""
     if isinstance(task, Describe):
         return spaces
-    kind, steps, *_ = task.candidate.decisions
+    return [_compile(candidate, f"{task.path}.{number}.so") for number, candidate in enumerate(task.candidates)]
+
+
+def _compile(candidate: Candidate, path: str) -> Built | ReplayError:
+    kind, steps, *_ = candidate.decisions
     if kind == FAILS:
-        raise ReplayError("this one does not compile")
+        return ReplayError("this one does not compile")
+    if kind == BREAKS:
+        os.abort()
     includes = [f"-I{find_include_path()}", f"-I{find_dlpack_include_path()}"]
-    source = Path(task.path).with_suffix(".c")
+    source = Path(path).with_suffix(".c")
     source.write_text(SOURCE)
     defines = [f"-DKIND={kind}", f"-DSTEPS={steps}", f"-DTRIAL_OFFSET={PLACEMENTS[0].offsets[0]}"]
-    subprocess.run(["cc", "-shared", "-fPIC", *defines, *includes, source, "-o", task.path], check=True)
-    return None
+    subprocess.run(["cc", "-shared", "-fPIC", *defines, *includes, source, "-o", path], check=True)
+    return Built(path)
 
 
 def good(task: Describe | Compile) -> Any:

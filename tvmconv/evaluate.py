@@ -6,6 +6,7 @@ compile, crashes, hangs or computes something else becomes a Trial that says so.
 
 from __future__ import annotations
 
+import itertools
 import queue
 import tempfile
 import time
@@ -27,12 +28,18 @@ from .tasks import Compile, Describe
 from .trials import Trial
 from .workers import WorkerDiedError
 
+# Candidates in one library: LLVM and the linker start once for all, and still no core waits long for the last ones.
+TOGETHER = 4
 # A kernel compiles in a tenth of a second; the first in a process waits for TVM to be imported.
 BUILD_SECONDS = 60.0
 # To measure a kernel, and the least speed (operations a second) of the reference that checks it.
 MEASURE_SECONDS = 20.0
 REFERENCE_FLOPS = 2e8
+# How many times slower than the fastest a candidate is that will not be a finalist, whatever disturbed the timing.
+HOPELESS = 1.5
 _DETAIL = 300
+
+Result = Built | ReplayError | WorkerDiedError | TimeoutExceededError
 
 
 class Evaluator:
@@ -51,7 +58,7 @@ class Evaluator:
     ----------
     spent
         Seconds spent until now: ``"describing"`` spaces (and waiting for TVM to be imported), ``"building"`` (all
-        processes at once), ``"measuring"`` and ``"racing"``.
+        processes at once), ``"measuring"``, the reference included, and ``"racing"``, building the finalists included.
     """
 
     def __init__(
@@ -62,13 +69,13 @@ class Evaluator:
         measure: Callable[[Any], Any] = measure,
     ) -> None:
         if work is None:
-            from .replay import work as compile_work  # imports TVM
+            from .trial_library import work as compile_work  # imports TVM
 
             work = compile_work
         self._builders: list[Sandbox[Any, Any]] = [Sandbox(work, threads=1) for _ in range(jobs)]
         self._measurer: Sandbox[Any, Any] = Sandbox(measure, threads)
         self._folder = tempfile.TemporaryDirectory(prefix="tvmconv-tune-")
-        self._libraries = 0
+        self._numbers = itertools.count()
         self.spent = {"describing": 0.0, "building": 0.0, "measuring": 0.0, "racing": 0.0}
 
     def __enter__(self) -> Evaluator:
@@ -88,18 +95,24 @@ class Evaluator:
         return spaces
 
     def trials(
-        self, problem: Problem, target: Target, spaces: Sequence[Space], candidates: Sequence[Candidate]
+        self, problem: Problem, target: Target, spaces: Sequence[Space], candidates: Sequence[Candidate], best: float
     ) -> Iterator[Trial]:
-        """Build the candidates, then measure and yield them one by one, in their order."""
+        """Build the candidates, then measure and yield them one by one, in their order.
+
+        Those that are clearly slower than `best` seconds, or than one before, are measured less exactly.
+        """
         by_name = {space.algorithm: space for space in spaces}
-        for candidate, built in zip(candidates, self._build(problem, target, candidates), strict=True):
+        results = self._build(problem, target, candidates)
+        for candidate, built in zip(candidates, results, strict=True):
             space = by_name[candidate.algorithm]
             if isinstance(built, ReplayError | WorkerDiedError | TimeoutExceededError):
                 trial = Trial(candidate, space.version, _status(built), None, str(built)[-_DETAIL:])
             else:
-                trial = self._measure(problem, space, candidate, built)
-                Path(built.path).unlink()
+                trial = self._measure(problem, space, candidate, built, best * HOPELESS)
+                best = min(best, trial.cost)
             yield trial
+        for path in {built.path for built in results if isinstance(built, Built)}:
+            Path(path).unlink()
 
     def race(self, problem: Problem, target: Target, candidates: Sequence[Candidate]) -> Times:
         """Time candidates that worked before in turns, in several placements of the arrays.
@@ -110,7 +123,7 @@ class Evaluator:
             If one of them fails this time.
         """
         libraries = []
-        for built in self._build(problem, target, candidates):
+        for built in self._build(problem, target, candidates, finalists=True):
             if not isinstance(built, Built):
                 raise built
             libraries.append(built)
@@ -126,8 +139,8 @@ class Evaluator:
         finally:
             self.spent[what] += time.monotonic() - start
 
-    def _measure(self, problem: Problem, space: Space, candidate: Candidate, library: Built) -> Trial:
-        check = Check(problem, space.numerical_class, library)
+    def _measure(self, problem: Problem, space: Space, candidate: Candidate, library: Built, hopeless: float) -> Trial:
+        check = Check(problem, space.numerical_class, library, hopeless)
         try:
             with self._spending("measuring"):
                 measured: Measured = self._measurer.call(check, _limit(problem))
@@ -138,31 +151,36 @@ class Evaluator:
         return Trial(candidate, space.version, "ok", measured.seconds)
 
     def _build(
-        self, problem: Problem, target: Target, candidates: Sequence[Candidate]
-    ) -> list[Built | ReplayError | WorkerDiedError | TimeoutExceededError]:
+        self, problem: Problem, target: Target, candidates: Sequence[Candidate], finalists: bool = False
+    ) -> list[Result]:
         """Compile the candidates, all builders at work; return each one's library or what went wrong."""
+        size = 1 if finalists else TOGETHER
+        chunks = [tuple(candidates[start : start + size]) for start in range(0, len(candidates), size)]
         idle: queue.SimpleQueue[Sandbox[Any, Any]] = queue.SimpleQueue()
         for builder in self._builders:
             idle.put(builder)
 
-        def compile_one(task: Any) -> Built | ReplayError | WorkerDiedError | TimeoutExceededError:
+        def compile_chunk(chunk: tuple[Candidate, ...]) -> list[Result]:
             builder = idle.get()
             try:
-                packed = builder.call(task, BUILD_SECONDS)
-                return Built(task.path, packed)
-            except (ReplayError, WorkerDiedError, TimeoutExceededError) as error:
-                return error
+                return compile_with(builder, chunk)
             finally:
                 idle.put(builder)
 
-        tasks = []
-        for candidate in candidates:
-            self._libraries += 1  # a loaded library stays loaded: no path is used twice
-            tasks.append(Compile(problem, target, candidate, f"{self._folder.name}/{self._libraries}.so"))
+        def compile_with(builder: Sandbox[Any, Any], chunk: tuple[Candidate, ...]) -> list[Result]:
+            # A loaded library stays loaded: no path is used twice.
+            task = Compile(problem, target, chunk, f"{self._folder.name}/{next(self._numbers)}.so", finalists)
+            try:
+                results: list[Result] = builder.call(task, BUILD_SECONDS)
+                return results
+            except (WorkerDiedError, TimeoutExceededError) as error:
+                # Which of them it was, they show alone.
+                return [error] if len(chunk) == 1 else [each for c in chunk for each in compile_with(builder, (c,))]
+
         pool = ThreadPoolExecutor(len(self._builders))
         try:
-            with self._spending("building"):
-                return list(pool.map(compile_one, tasks))
+            with self._spending("racing" if finalists else "building"):
+                return [result for results in pool.map(compile_chunk, chunks) for result in results]
         finally:
             pool.shutdown(cancel_futures=True)
 

@@ -51,8 +51,11 @@ class Lowered:
     layout: Layout | None
 
 
-def lower(mod: tvm.IRModule, definition: Definition) -> Lowered:
-    """Return the scheduled module with kernel arguments and without blocks."""
+def lower(mod: tvm.IRModule, definition: Definition, trial: bool = False) -> Lowered:
+    """Return the scheduled module with kernel arguments and without blocks.
+
+    A trial has no SYMBOL where it has PACKED_SYMBOL, which is what is measured.
+    """
     blocks_away = tvm.transform.Sequential(
         [
             s_tir.transform.CanonicalizeLoop(),
@@ -74,8 +77,9 @@ def lower(mod: tvm.IRModule, definition: Definition) -> Lowered:
         functions = {
             PACK_SYMBOL: _pack(func, definition, dtype, halves),
             PACKED_SYMBOL: bind_arguments(func, definition, dtype, halves),
-            SYMBOL: _both(func, definition, dtype, halves),
         }
+        if not trial:
+            functions[SYMBOL] = _both(func, definition, dtype, halves)
     for symbol, function in functions.items():
         if is_tiny(definition.problem):
             function = function.with_body(structural_map(function.body, (tirx.For, _serial)))
@@ -135,7 +139,6 @@ def _pipeline() -> tuple[tvm.transform.Pass, Callable[..., Any], Callable[..., A
         tirx.transform.UnrollLoop(),
         s_tir.transform.RenormalizeSplitPattern(),
         tirx.transform.StmtSimplify(),
-        tirx.transform.RemoveNoOp(),
         s_tir.transform.RewriteUnsafeSelect(),
         tirx.transform.CommonSubexprElim(),
         _keep_on_stack(),

@@ -6,17 +6,15 @@ Runs in a `tvmconv.workers.Worker`, so that a candidate that crashes or hangs en
 from __future__ import annotations
 
 from dataclasses import dataclass
-from functools import lru_cache
+from math import inf
 from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 
-from .fills import Arrays, exact_case
-from .placements import PLACEMENTS
 from .problem import Problem
 from .quiet import least
-from .race import Built, Race, Times, race
+from .race import Built, Race, Times, arrays_of, race
 from .signature import format_signature
 
 # Long enough for the least of some dozens of calls of most kernels, short beside building the candidate; and how long
@@ -38,11 +36,14 @@ class Check:
         What it computes, and how its answer may differ.
     library
         The library.
+    hopeless
+        Seconds of a call for which nobody wants to know more exactly how long it takes.
     """
 
     problem: Problem
     numerical_class: str
     library: Built
+    hopeless: float = inf
 
     def __str__(self) -> str:
         return f"measuring {format_signature(self.problem)}"
@@ -68,7 +69,7 @@ def measure(task: Check | Race) -> Measured | Times:
     """Answer a Check with Measured, a Race with Times."""
     if isinstance(task, Race):
         return race(task)
-    inputs, output, expected = _arrays(task.problem)
+    inputs, output, expected = arrays_of(task.problem)
     call = task.library.call([*inputs, output])
     # What a kernel fails to write stays NaN.
     output.fill(0xFFFF if output.dtype == np.uint16 else np.nan)
@@ -76,7 +77,7 @@ def measure(task: Check | Race) -> Measured | Times:
     wrong = difference(output.view(expected.dtype), expected, task.numerical_class, task.problem.dtype)
     if wrong:
         return Measured(None, wrong)
-    return Measured(least(call, TRIAL_SECONDS, TRIAL_PATIENCE).seconds)
+    return Measured(least(call, TRIAL_SECONDS, TRIAL_PATIENCE, task.hopeless).seconds)
 
 
 def difference(got: npt.NDArray[Any], expected: npt.NDArray[Any], numerical_class: str, dtype: str) -> str:
@@ -110,12 +111,3 @@ def relative_error(got: npt.NDArray[Any], expected: npt.NDArray[Any]) -> float:
     """Return the relative L2 error."""
     exact = expected.astype(np.float64)
     return float(np.linalg.norm(got.astype(np.float64) - exact) / max(float(np.linalg.norm(exact)), 1e-30))
-
-
-@lru_cache(maxsize=1)
-def _arrays(problem: Problem) -> tuple[list[npt.NDArray[Any]], npt.NDArray[Any], npt.NDArray[Any]]:
-    """Return inputs and output for the kernel, the same memory for every candidate, and the expected output."""
-    arrays: Arrays
-    arrays, expected = exact_case(problem)
-    *inputs, output = PLACEMENTS[0].copy([*(array for array in arrays if array is not None), expected])
-    return inputs, output, expected

@@ -149,7 +149,8 @@ class ProblemTuner:
             if not candidates:
                 self.exhausted = True
                 return
-            for trial in self._session.evaluator.trials(self.problem, self._session.target, self._spaces, candidates):
+            what = (self.problem, self._session.target, self._spaces, candidates, self.best)
+            for trial in self._session.evaluator.trials(*what):
                 self._log.append(trial)
                 self.trials[trial.candidate] = trial
                 search.tell(trial.candidate, trial.cost)

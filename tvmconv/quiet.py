@@ -11,6 +11,7 @@ from __future__ import annotations
 import time
 from collections.abc import Callable
 from dataclasses import dataclass
+from math import inf
 from resource import RUSAGE_SELF, getrusage
 
 # A sample is so long that reading clock and counter (about 1 microsecond) does not count.
@@ -35,17 +36,18 @@ class Least:
     quiet: bool
 
 
-def least(call: Callable[[], object], seconds: float, patience: float) -> Least:
+def least(call: Callable[[], object], seconds: float, patience: float, hopeless: float = inf) -> Least:
     """Time `call` for `seconds`, longer if others disturb it, but no longer than `patience`.
 
-    The first call only warms up. A call that takes longer than `patience` is timed once.
+    The first call only warms up. A call that takes longer than `patience` is timed once, and one that takes longer than
+    `hopeless` no longer than to believe it.
     """
     first = _once(call, 1)
     once = min(first, _once(call, 1))
     batch = max(1, round(SAMPLE_SECONDS / once))
     start = time.perf_counter()
     undisturbed, elapsed = 0, 0.0
-    while (undisturbed < SAMPLES or elapsed < seconds) and elapsed < patience:
+    while (undisturbed < SAMPLES or (elapsed < seconds and once < hopeless)) and elapsed < patience:
         switches = getrusage(RUSAGE_SELF).ru_nivcsw
         once = min(once, _once(call, batch))
         undisturbed += getrusage(RUSAGE_SELF).ru_nivcsw == switches

@@ -8,7 +8,7 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from functools import partial
+from functools import lru_cache, partial
 from typing import Any
 
 import numpy.typing as npt
@@ -41,21 +41,24 @@ class Built:
         The library.
     packed
         Elements and type of the filter that it takes packed ahead, as it is then called; None: it takes the plain one.
+    ending
+        Of the names of its functions, where the library has those of several candidates.
     """
 
     path: str
     packed: tuple[int, str] | None = None
+    ending: str = ""
 
     def call(self, arrays: Sequence[npt.NDArray[Any]]) -> Callable[[], object]:
         """Return a call with these arrays (data, filter, bias if there is one, output), the filter packed before."""
         arguments = [tvm_ffi.from_dlpack(array) for array in arrays]
         library = tvm_ffi.load_module(self.path)
         if self.packed is None:
-            return partial(library["tvmconv_kernel"], *arguments)
+            return partial(library["tvmconv_kernel" + self.ending], *arguments)
         elements, dtype = self.packed
         packed = tvm_ffi.from_dlpack(aligned_empty((elements,), dtype))
-        library[PACK_SYMBOL](arguments[1], packed)
-        return partial(library[PACKED_SYMBOL], arguments[0], packed, *arguments[2:])
+        library[PACK_SYMBOL + self.ending](arguments[1], packed)
+        return partial(library[PACKED_SYMBOL + self.ending], arguments[0], packed, *arguments[2:])
 
 
 @dataclass(frozen=True)
@@ -105,12 +108,20 @@ class Times:
 
 def race(task: Race) -> Times:
     """Time the libraries."""
-    arrays, expected = exact_case(task.problem)
-    given = [array for array in (*arrays, expected) if array is not None]
+    inputs, output, _ = arrays_of(task.problem)
+    given = [*inputs, output]
     libraries = (*task.libraries, task.libraries[0])
     by_placement = [_turns(libraries, placement.copy(given)) for placement in PLACEMENTS]
     *seconds, again = zip(*(seconds for seconds, _ in by_placement), strict=True)
     return Times(tuple(seconds), again, tuple(quiet for _, quiet in by_placement))
+
+
+@lru_cache(maxsize=1)
+def arrays_of(problem: Problem) -> tuple[list[npt.NDArray[Any]], npt.NDArray[Any], npt.NDArray[Any]]:
+    """Return inputs and output for the kernel, the same memory for every candidate, and the expected output."""
+    arrays, expected = exact_case(problem)
+    *inputs, output = PLACEMENTS[0].copy([*(array for array in arrays if array is not None), expected])
+    return inputs, output, expected
 
 
 def _turns(libraries: Sequence[Built], arrays: list[npt.NDArray[Any]]) -> tuple[list[float], bool]:

@@ -8,6 +8,9 @@ from __future__ import annotations
 
 import os
 import warnings
+from collections.abc import Iterator
+from contextlib import contextmanager
+from functools import lru_cache
 from typing import TYPE_CHECKING, Any
 
 from . import algorithms
@@ -17,24 +20,12 @@ from .problem import Problem
 from .search import Candidate, Decisions, Sketch, Space
 from .signature import format_signature
 from .target import Target
-from .tasks import Compile, Describe
 
 if TYPE_CHECKING:
     from .records import Record
 
 # What TVM raises when a schedule cannot be applied or compiled (its errors are RuntimeErrors).
 TVM_ERRORS = (RuntimeError, ValueError, TypeError, LookupError)
-
-
-def work(task: Describe | Compile) -> list[Space] | tuple[int, str] | None:
-    """Run one task (in a `tvmconv.workers.Worker`, which imports TVM once for many).
-
-    Of what was compiled, return the elements and the type of the packed filter, if it takes one.
-    """
-    if isinstance(task, Describe):
-        return spaces_of(task.problem, task.target, task.math)
-    packed = compile_candidate(task.problem, task.target, task.candidate, task.path).packed_filter
-    return (packed["bytes"] // 4, packed["dtype"]) if packed else None
 
 
 def spaces_of(problem: Problem, target: Target, math: str = "default") -> list[Space]:
@@ -44,7 +35,7 @@ def spaces_of(problem: Problem, target: Target, math: str = "default") -> list[S
             algorithm.name,
             algorithm.version,
             algorithm.numerical_class,
-            tuple(_open(sketch) for sketch in sketches_of(algorithm.name, problem, target)[1]),
+            _open_all(algorithm.name, problem, target),
         )
         for algorithm in algorithms.applicable(problem, target, math)
     ]
@@ -62,10 +53,10 @@ def choice_of(problem: Problem, target: Target, candidate: Candidate) -> Choice:
         algorithm = algorithms.get(candidate.algorithm)
     except TvmconvError as error:
         raise ReplayError(str(error)) from None
-    _, sketches = sketches_of(algorithm.name, problem, target)
+    sketches = _open_all(algorithm.name, problem, target)
     if not 0 <= candidate.sketch < len(sketches):
         raise ReplayError(f"{algorithm.name} has {len(sketches)} sketches; the record is of number {candidate.sketch}")
-    options = _open(sketches[candidate.sketch]).options
+    options = sketches[candidate.sketch].options
     if len(options) != len(candidate.decisions):
         raise ReplayError(f"{algorithm.name} makes {len(options)} choices; the record has {len(candidate.decisions)}")
     positions = []
@@ -74,6 +65,17 @@ def choice_of(problem: Problem, target: Target, candidate: Candidate) -> Choice:
             raise ReplayError(f"choice {number} of {algorithm.name} is {decision}; it can be {allowed}")
         positions.append(allowed.index(decision))
     return Choice(candidate.algorithm, candidate.sketch, tuple(positions))
+
+
+@contextmanager
+def replaying(candidate: Candidate) -> Iterator[None]:
+    """Raise ReplayError, which names the candidate, for what TVM raises in this context."""
+    try:
+        yield
+    except TVM_ERRORS as error:
+        if isinstance(error, TvmconvError):
+            raise
+        raise ReplayError(f"{candidate}: {_last_line(error)}") from error
 
 
 def compile_candidate(
@@ -86,13 +88,8 @@ def compile_candidate(
     ReplayError
         If its space has not these choices, or TVM cannot apply them.
     """
-    choice = choice_of(problem, target, candidate)
-    try:
-        return compile_problem(problem, target, path, choice=choice, plain=plain)
-    except TVM_ERRORS as error:
-        if isinstance(error, TvmconvError):
-            raise
-        raise ReplayError(f"{candidate}: {_last_line(error)}") from error
+    with replaying(candidate):
+        return compile_problem(problem, target, path, choice=choice_of(problem, target, candidate), plain=plain)
 
 
 def compile_recorded(
@@ -108,6 +105,12 @@ def compile_recorded(
             stacklevel=2,
         )
         return None
+
+
+# As many as `sketches_of` keeps: to read the options from TVM takes milliseconds.
+@lru_cache(maxsize=16)
+def _open_all(algorithm: str, problem: Problem, target: Target) -> tuple[Sketch, ...]:
+    return tuple(map(_open, sketches_of(algorithm, problem, target)[1]))
 
 
 def _open(sketch: Any) -> Sketch:

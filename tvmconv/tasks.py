@@ -24,12 +24,21 @@ class Describe:
 
 @dataclass(frozen=True)
 class Compile:
-    """Compile one candidate into the library `path`."""
+    """Compile candidates into the library `path`.
+
+    Attributes
+    ----------
+    problem, target, candidates, path
+        What, for which target, and where to.
+    finalist
+        Whether the library of the one candidate is as it ships. Others hold only what measuring calls.
+    """
 
     problem: Problem
     target: Target
-    candidate: Candidate
+    candidates: tuple[Candidate, ...]
     path: str
+    finalist: bool = False
 
     def __str__(self) -> str:
-        return f"compiling {self.candidate} of {format_signature(self.problem)}"
+        return f"compiling {' and '.join(map(str, self.candidates))} of {format_signature(self.problem)}"

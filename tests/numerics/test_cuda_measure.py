@@ -19,8 +19,9 @@ from tvmconv.cuda_memory import DeviceArray
 from tvmconv.errors import ReplayError, TargetError
 from tvmconv.evaluate import Evaluator
 from tvmconv.problem_tuner import Session
+from tvmconv.race import Built
 from tvmconv.records import Records
-from tvmconv.search import Sketch, Space
+from tvmconv.search import Candidate, Sketch, Space
 from tvmconv.signature import parse_signature
 from tvmconv.target import Target
 from tvmconv.tasks import Compile, Describe
@@ -44,13 +45,18 @@ def machine(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Any]:
 
 
 def work(task: Describe | Compile) -> Any:
-    """Stand in for `tvmconv.replay.work`."""
+    """Stand in for `tvmconv.trial_library.work`."""
     if isinstance(task, Describe):
         return [SPACE]
-    kind, _ = task.candidate.decisions
+    return [_compile(candidate, f"{task.path}.{number}.so") for number, candidate in enumerate(task.candidates)]
+
+
+def _compile(candidate: Candidate, path: str) -> Built | ReplayError:
+    kind, _ = candidate.decisions
     if kind == FAILS:
-        raise ReplayError("this one does not compile")
-    compile_kernel(Path(task.path), f"-DWRONG={int(kind == WRONG)}", f"-DBIAS={int(kind == CRASHES)}")
+        return ReplayError("this one does not compile")
+    compile_kernel(Path(path), f"-DWRONG={int(kind == WRONG)}", f"-DBIAS={int(kind == CRASHES)}")
+    return Built(path)
 
 
 def test_tuning(machine: Any, tmp_path: Path) -> None:

@@ -113,10 +113,12 @@ static int call_with_threads(Function function, void* self, const TVMFFIAny* arg
       void* self, const TVMFFIAny* args, int32_t num_args, TVMFFIAny* result) {                  \
     return call_with_threads(name, self, args, num_args, result);                                \
   }
-WITH_THREADS(__tvm_ffi_tvmconv_kernel)
-/* The two parts of a kernel that lays its filter out anew; other libraries are without them, and nobody asks them. */
+/* Two are the parts of a kernel that lays its filter out anew, and the tuner's libraries have names of their own: what a
+ * library is without, nobody asks it for. */
+#pragma weak __tvm_ffi_tvmconv_kernel
 #pragma weak __tvm_ffi_tvmconv_pack
 #pragma weak __tvm_ffi_tvmconv_packed
+WITH_THREADS(__tvm_ffi_tvmconv_kernel)
 WITH_THREADS(__tvm_ffi_tvmconv_pack)
 WITH_THREADS(__tvm_ffi_tvmconv_packed)
 
