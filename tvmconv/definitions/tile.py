@@ -36,6 +36,19 @@ def rounded_up(window: Window, target: CpuTarget) -> Window:
     return best if pixel_cycles(best, target) < pixel_cycles(window, target) * (1 - LEAST_GAIN) else window
 
 
+def whole_planes(window: Window, target: CpuTarget) -> Window:
+    """Return the window with tiles of all its rows where they fit, and the filter comes from memory: it is read once.
+
+    Not where only the filter packed ahead is a copy: both are to have the same choices, and in place, vectors of a tile
+    lie together.
+    """
+    if window.across or len(window.axes) == 1 or not replace(window, ahead=False).streams_filter:
+        return window
+    pixels = window.axes[-2].outputs * window.row
+    # Of one phase, it is known for each of the rows' taps which rows are padding.
+    return replace(window, planes=pixels <= accumulators(target) and window.axes[-2].phases == 1)
+
+
 def pixel_cycles(window: Window, target: CpuTarget) -> float:
     """Cycles per vector and channel of a pixel that is stored, by the best tile."""
     counts = divisors(window.padded_outputs // window.lanes, 8)

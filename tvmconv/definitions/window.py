@@ -28,7 +28,7 @@ from ..checks import within_reach
 from ..problem import Problem
 from .filter import staged_filter
 from .pairs import multiply_pairs, pair, reads_pairs, round_pair
-from .shapes import LEAST_SKIPPED, turned
+from .shapes import KEPT_BYTES, LEAST_SKIPPED, turned
 from .types import kernel_dtype, narrow, widen
 
 Expr = Any  # an int or a tirx expression
@@ -92,6 +92,8 @@ class Window:
         the outputs by is never stored.
     shuffles
         Whether lanes across groups find their own group's channels by shuffles of a pixel's, in registers.
+    planes
+        Whether a tile has all rows, of one vector of channels.
     """
 
     problem: Problem
@@ -104,6 +106,7 @@ class Window:
     ahead: bool = False
     tile: int = 0
     shuffles: bool = False
+    planes: bool = False
 
     @property
     def groups(self) -> int:
@@ -181,10 +184,15 @@ class Window:
         return not fastest_is_lane or left_over or self.shuffles or self.packed == 2 or self.ahead
 
     @property
+    def streams_filter(self) -> bool:
+        """Whether the copy of the filter comes from memory: the third level cache does not keep it from call to call."""
+        return self.stages_filter and 4 * prod(self.problem.filter_shape) // self.packed > KEPT_BYTES
+
+    @property
     def vectors_together(self) -> int:
         """Vectors of output channels that lie together in the copy of the filter: those of a tile are one stream of lines."""
         vectors = self.padded_outputs // self.lanes
-        return max(v for v in range(1, TOGETHER + 1) if vectors % v == 0)
+        return 1 if self.planes else max(v for v in range(1, TOGETHER + 1) if vectors % v == 0)
 
     @property
     def stores_vectors(self) -> bool:
