@@ -142,7 +142,7 @@ def _whole_sums(sch: Schedule, window: Window, vectors: int, target: CpuTarget) 
     once = rank == 1 or window.planes or (window.problem.data_format == "NCX" and best[0] > 1)
     steps.stage_data(sch, window, None if once else task, target)
     steps.store(sch, window, inner[-1], vectors)
-    if window.streams_filter:
+    if window.planes:
         sch.annotate(unrolled, AHEAD, 1)
     for loop in (unrolled, *near, x, vector):
         sch.unroll(loop)

@@ -16,7 +16,7 @@ from tvm_ffi.structural import structural_map, structural_walk
 from .turning import replaced
 
 AHEAD = "tvmconv_ahead"
-# A core reads 23 GB/s from memory, which takes half a microsecond to answer: 12 KB are under way.
+# Bytes. Measured on one Zen 5 core, 4x4 outputs of 1024 to 512 channels in f32: 1.72 ms; 1.83 with 8 KiB, 9.4 without.
 DISTANCE = 16 * 1024
 _READ, _ALL_LEVELS, _DATA = 0, 3, 1  # as LLVM numbers them
 

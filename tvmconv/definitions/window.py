@@ -28,7 +28,7 @@ from ..checks import within_reach
 from ..problem import Problem
 from .filter import staged_filter
 from .pairs import multiply_pairs, pair, reads_pairs, round_pair
-from .shapes import KEPT_BYTES, LEAST_SKIPPED, turned
+from .shapes import LEAST_SKIPPED, turned
 from .types import kernel_dtype, narrow, widen
 
 Expr = Any  # an int or a tirx expression
@@ -93,7 +93,7 @@ class Window:
     shuffles
         Whether lanes across groups find their own group's channels by shuffles of a pixel's, in registers.
     planes
-        Whether a tile has all rows, of one vector of channels.
+        Whether a tile has all rows, of one vector of channels, so that the filter is read once.
     """
 
     problem: Problem
@@ -182,11 +182,6 @@ class Window:
         )
         left_over = self.padded_outputs != self.outputs
         return not fastest_is_lane or left_over or self.shuffles or self.packed == 2 or self.ahead
-
-    @property
-    def streams_filter(self) -> bool:
-        """Whether the copy of the filter comes from memory: the third level cache does not keep it from call to call."""
-        return self.stages_filter and 4 * prod(self.problem.filter_shape) // self.packed > KEPT_BYTES
 
     @property
     def vectors_together(self) -> int:
