@@ -32,7 +32,7 @@ demo: venv
 	$(BIN)/tvmconv bench demo.bundle
 
 test: venv
-	$(BIN)/python -m pytest -n auto --maxprocesses 8 --dist loadfile
+	$(BIN)/python -m pytest -n auto --maxprocesses 8 --dist worksteal
 
 lint: venv
 	$(BIN)/ruff check .

@@ -89,7 +89,7 @@ def _measure_all(threads: int, batches: int) -> list[Row]:
         for policy, environment in POLICIES.items():
             for openmp in OPENMP:
                 with patch.dict(os.environ, environment):
-                    worker = Worker(measure, threads)
+                    worker = Worker(measure, threads, torch=True)
                 try:
                     libraries, turns = worker.call(Task(openmp, bundle, batches))
                 finally:

@@ -202,7 +202,7 @@ class Timer:
         # What shares a library shares its process.
         workers: dict[str, Worker[Task, Answer]] = {}
         for module in dict.fromkeys(modules.values()):
-            workers[module] = Worker(measure, threads)
+            workers[module] = Worker(measure, threads, torch=True)
         self._workers = {contender: workers[module] for contender, module in modules.items()}
 
     def rows(self, suites: dict[str, list[Problem]]) -> list[Row]:

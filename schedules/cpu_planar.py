@@ -33,7 +33,13 @@ MAX_UNROLLED = 128  # multiply-adds in a loop body; more only grows the code
 
 def space(sch: Schedule, definition: Definition, target: CpuTarget) -> list[Schedule]:
     """Return one schedule for each number of channels in a tile, the default first."""
-    return steps.sketches(sch, definition, target, lambda window: _channels(window, target)[:3], _schedule)
+
+    def counts(first: Window) -> list[int]:
+        """Return what the first window likes best, of what leaves every window registers for a vector."""
+        every = definition.windows
+        return [count for count in _channels(first, target) if all(_vectors(each, count, target) for each in every)][:3]
+
+    return steps.sketches(sch, definition, target, counts, _schedule)
 
 
 def _channels(window: Window, target: CpuTarget) -> list[int]:

@@ -55,6 +55,9 @@ class Shape(NamedTuple):
 
 def space(sch: Schedule, definition: Definition, target: CpuTarget) -> list[Schedule]:
     """Return both structures for a few tiles of registers, the default first."""
+    if not definition.windows:  # no tap meets the output
+        steps.fill(sch)
+        return [sch]
     kinds = [_kinds(tiles, target) for tiles in definition.windows if isinstance(tiles, Tiles)]
     sketches = []
     for number in range(len(kinds[0])):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from functools import lru_cache
 from itertools import count
 from pathlib import Path
 
@@ -16,6 +17,15 @@ from tvmconv.problem import Problem
 from tvmconv.target import Target
 
 NUMBERS = count()
+# The schedules of a problem are compared with one answer.
+exact_case = lru_cache(maxsize=1)(fills.exact_case)
+
+
+@lru_cache(maxsize=1)
+def random_case(problem: Problem) -> tuple[fills.Arrays, np.ndarray]:
+    """Return standard normal inputs, and the output in float64."""
+    arrays = fills.random_fill(problem)
+    return arrays, reference.compute(problem, *arrays)
 
 
 def compile_and_call(
@@ -39,13 +49,12 @@ def assert_right(problem: Problem, target: Target, folder: Path, choice: Choice)
     if algorithm.numerical_class == "exact":
         assert_exact(problem, target, folder, choice)
         return
-    arrays = fills.random_fill(problem)
-    expected = reference.compute(problem, *arrays)
+    arrays, expected = random_case(problem)
     output = compile_and_call(problem, target, folder, arrays, choice)
     assert not difference(output, expected, algorithm.numerical_class, problem.dtype)
 
 
 def assert_exact(problem: Problem, target: Target, folder: Path, choice: Choice | None = None) -> None:
     """Compare the kernel with the reference on exact fills, bit for bit."""
-    arrays, expected = fills.exact_case(problem)
+    arrays, expected = exact_case(problem)
     np.testing.assert_array_equal(compile_and_call(problem, target, folder, arrays, choice), expected)

@@ -68,9 +68,9 @@ def compile_bundle(path: Path, problems: Iterable[Problem], target: str = "host"
 
 
 def run_python(script: str, *arguments: object, python: str = sys.executable, **environment: str) -> str:
-    """Run a script in a fresh process that has no torch and return what it prints; fail with its errors, or after a minute."""
+    """Run a script in a fresh process that has no torch and return what it prints; fail with its errors, or after ten minutes."""
     prologue = "import sys; sys.modules['torch'] = None\n"  # torch brings an OpenMP library of its own
     command = [python, "-c", prologue + script, *map(str, arguments)]
-    done = subprocess.run(command, capture_output=True, text=True, timeout=60, env={**os.environ, **environment})
+    done = subprocess.run(command, capture_output=True, text=True, timeout=600, env={**os.environ, **environment})
     assert done.returncode == 0, f"exit {done.returncode}\n{done.stdout}\n{done.stderr}"
     return done.stdout.strip()

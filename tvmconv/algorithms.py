@@ -11,7 +11,7 @@ from .cuda_algorithms import CUDA_ALGORITHMS
 from .definitions.constant import covers_constant, covers_data
 from .definitions.few_outputs import FEW_OUTPUTS, covers_reduced, prefers_reduced, prefers_rows
 from .definitions.shapes import LEAST_SKIPPED, shuffles
-from .definitions.winograd_cost import covers_winograd, direct_cycles, share_inside, winograd_cycles
+from .definitions.winograd_cost import covers_winograd, direct_cycles, share_inside, share_met, winograd_cycles
 from .errors import TvmconvError
 from .problem import Problem
 from .target import CpuTarget, Target
@@ -129,6 +129,8 @@ def _covers_kn2row(problem: Problem, target: CpuTarget) -> str | None:
         return "a transposed convolution computes no padding"
     if all(share_inside(problem, axis) == 1 for axis in range(problem.rank)):
         return f"no axis has {LEAST_SKIPPED} elements of padding at an end"
+    if any(share_met(problem, axis) == 0 for axis in range(problem.rank)):
+        return "no tap meets data"
     return _covers_direct(problem, target)
 
 

@@ -173,10 +173,20 @@ class Records:
 
 
 def user_folder() -> Path:
-    """Return the folder of the user's records, by the XDG convention."""
+    """Return the folder of the user's records, by the XDG convention.
+
+    Raises
+    ------
+    TvmconvError
+        If the user has no home.
+    """
     data = os.environ.get("XDG_DATA_HOME", "")
-    # The convention says to ignore a relative path.
-    return (Path(data) if os.path.isabs(data) else Path.home() / ".local" / "share") / "tvmconv"
+    if os.path.isabs(data):  # the convention says to ignore another
+        return Path(data) / "tvmconv"
+    try:
+        return Path.home() / ".local" / "share" / "tvmconv"
+    except RuntimeError:
+        raise TvmconvError("this user has no home, where tuning records are kept; set HOME or XDG_DATA_HOME") from None
 
 
 def shipped_folder() -> Path:

@@ -38,13 +38,16 @@ class Worker(Generic[T, R]):
         the worker and is quoted by WorkerDiedError.
     threads
         Number of threads its kernels and NumPy use.
+    torch
+        Whether the function may import PyTorch. tvm-ffi does where it is installed, which triples the time until the
+        worker is there.
     """
 
-    def __init__(self, function: Callable[[T], R], threads: int) -> None:
+    def __init__(self, function: Callable[[T], R], threads: int, torch: bool = False) -> None:
         self._stderr = tempfile.TemporaryFile()  # noqa: SIM115 (close() closes it)
         # In a session of its own, so that Ctrl-C reaches only this process, which then ends it.
         self._process = subprocess.Popen(
-            [sys.executable, "-c", "from tvmconv.workers import serve; serve()"],
+            [sys.executable, "-c", f"from tvmconv.workers import serve; serve(torch={torch})"],
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
             stderr=self._stderr,
@@ -138,8 +141,10 @@ def run_all(function: Callable[[T], R], tasks: Sequence[T], jobs: int, threads: 
             worker.close()
 
 
-def serve() -> None:
+def serve(torch: bool) -> None:
     """Answer the requests of a :class:`Worker` until its end of the pipe closes."""
+    if not torch:
+        sys.modules["torch"] = None  # type: ignore[assignment]
     requests, answers = os.fdopen(0, "rb", closefd=False), os.fdopen(os.dup(1), "wb")
     os.dup2(2, 1)  # what a compiler prints must not mix with the answers
     function = pickle.load(requests)

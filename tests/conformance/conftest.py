@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+import os
 import shutil
 from collections.abc import Callable
 from importlib.metadata import version
@@ -45,7 +46,8 @@ def build_once(request, tmp_path_factory) -> Callable[[str, list[Problem]], Path
         with FileLock(cache / f"{name}.lock"):
             if not path.exists():
                 # The tests check the kernels themselves; the user's own tuning plays no part.
-                build(problems, path, math="strict", verify=False, records=Records(tmp_path_factory.mktemp("records")))
+                records, jobs = Records(tmp_path_factory.mktemp("records")), min(len(os.sched_getaffinity(0)), 8)
+                build(problems, path, math="strict", jobs=jobs, verify=False, records=records)
                 by_age = sorted(cache.glob(f"{name}-*.bundle"), key=lambda folder: folder.stat().st_mtime)
                 for old in by_age[:-KEPT]:
                     shutil.rmtree(old)

@@ -24,7 +24,7 @@ HEADERS = Path(__file__).parent
 INSTRUCTIONS = Path(tvmconv.__file__).parent / "runtime/instructions.cuh"
 # Alignment: a GPU faults on a vector that is not aligned to its size. Bounds: of registers and shared memory.
 # Pattern: variables begin with numbers that no sum hides.
-FLAGS = ["-std=c++17", "-O1", "-w", "-mf16c", "-ffp-contract=off", "-fno-strict-aliasing"]
+FLAGS = ["-std=c++17", "-Og", "-w", "-mf16c", "-ffp-contract=off", "-fno-strict-aliasing"]
 FLAGS += ["-fsanitize=alignment,bounds", "-fno-sanitize-recover=all", "-ftrivial-auto-var-init=pattern"]
 FIRST_FUNCTION = 'extern "C" __global__'
 SECONDS = 300

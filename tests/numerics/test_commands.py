@@ -203,11 +203,11 @@ def test_ctrl_c_leaves_nothing_behind(tmp_path: Path) -> None:
         text=True,
         env={**os.environ, "XDG_DATA_HOME": str(tmp_path.parent)},
     )
-    deadline = time.monotonic() + 120
+    deadline = time.monotonic() + 600
     while not list(tmp_path.glob(".b.*/*/*.so")) and time.monotonic() < deadline:
         time.sleep(0.05)
     process.send_signal(signal.SIGINT)
-    out, err = process.communicate(timeout=60)
+    out, err = process.communicate(timeout=600)
     assert (process.returncode, out, err) == (130, "", "tvmconv build: interrupted\n")
     assert os.listdir(tmp_path) == []
 

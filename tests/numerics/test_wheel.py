@@ -1,4 +1,4 @@
-"""The wheel: complete, and enough with tvm-ffi and NumPy alone, in a virtual environment of its own."""
+"""The wheel: complete, and enough with tvm-ffi and NumPy alone, as production has it, in a virtual environment of its own."""
 
 from __future__ import annotations
 
@@ -27,6 +27,33 @@ for signature in sys.argv[2:]:
     arrays, expected = exact_case(tvmconv.parse_signature(signature))
     assert numpy.array_equal(registry[signature](*arrays), expected), signature
 assert not {"tvm", "torch", "ml_dtypes", "rich"} & set(sys.modules)
+"""
+
+
+LOADED = """
+import importlib.util, json, sys
+import tvmconv
+registry = tvmconv.load(sys.argv[1])
+from tvmconv import fills, reference
+right = []
+for signature in registry:
+    kernel = registry[signature]
+    if kernel.problem.dtype == "bf16":
+        continue  # there is no bfloat16 in NumPy alone
+    (*inputs, bias), expected = fills.exact_case(kernel.problem)
+    right.append(bool((kernel(*inputs, bias) == expected).all()))
+import numpy as np
+data, taps = np.ones((2, 9, 7, 19), np.float32), np.ones((3, 3, 19, 21), np.float32)
+called = registry.convolution(data, taps, strides=(1, 1), dilations=(1, 1), auto_pad="same_upper")
+mapped = {line.split()[-1].rsplit("/", 1)[-1] for line in open("/proc/self/maps") if ".so" in line}
+print(json.dumps({
+    "file": tvmconv.__file__,
+    "right": right,
+    "called": float(called[0, 4, 4, 0]),
+    "importable": [name for name in ("tvm", "torch", "ml_dtypes", "rich") if importlib.util.find_spec(name)],
+    "tvm libraries": sorted(name for name in mapped if "tvm" in name),
+    "tvm modules": sorted(name for name in sys.modules if name.split(".")[0] == "tvm"),
+}))
 """
 
 
@@ -85,6 +112,20 @@ def test_kernels_are_right_there(bare: Path, bundle: str) -> None:
     subprocess.run([bare / "python", "-c", CALLS, bundle, F32, F16], cwd=bare, check=True)
 
 
+def test_nothing_else_is_loaded(bare: Path, small_bundle: Path, tmp_path: Path) -> None:
+    command = [bare / "python", "-c", LOADED, small_bundle]
+    done = subprocess.run(command, capture_output=True, text=True, cwd=tmp_path)
+    assert done.returncode == 0, done.stderr
+    found = json.loads(done.stdout)
+    assert str(ROOT) not in found["file"]
+    assert "libtvm_ffi.so" in found["tvm libraries"]
+    assert found["right"] == [True] * 7
+    assert found["called"] == 3 * 3 * 19
+    assert found["importable"] == []
+    assert found["tvm modules"] == []
+    assert all(name.startswith("libtvm_ffi") for name in found["tvm libraries"]), found["tvm libraries"]
+
+
 @pytest.mark.parametrize("command", ["list", "verify", "bench"])
 def test_commands_on_a_bundle(command: str, bare: Path, bundle: str) -> None:
     done = run(bare, command, bundle)
@@ -114,3 +155,4 @@ def test_a_missing_extra_is_named(arguments: list[str], extra: str, bare: Path) 
     done = run(bare, *arguments)
     assert done.returncode == 3, done.stderr
     assert f"pip install 'tvmconv[{extra}]'" in done.stderr and "Traceback" not in done.stderr
+    assert not (bare / "b").exists()

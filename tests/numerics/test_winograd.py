@@ -52,6 +52,8 @@ EDGES = [
     "backprop2d-n1-i16x7x7-o16x14x14-k4x4-s2x2-d1x1-p1x1_1x1-g1-NXC-XIO-f32-bias",
     "backprop2d-n1-i16x7x7-o16x14x14-k3x3-s2x2-d1x1-p1x1_0x0-g1-NCX-OIX-f32",
     "backprop2d-n1-i16x5x5-o8x24x24-k4x4-s3x3-d5x5-p2x2_2x2-g1-NXC-XIO-f32",
+    # No tap meets the output.
+    "backprop1d-n1-i8x2-o16x1-k2-s4-d1-p3_2-g1-NXC-XIO-f32-bias",
     # Narrower types.
     "conv2d-n1-i16x9x9-o24x9x9-k3x3-s1x1-d1x1-p1x1_1x1-g1-NXC-XIO-f16-bias",
     "backprop2d-n1-i16x9x9-o24x9x9-k3x3-s1x1-d1x1-p1x1_1x1-g1-NCX-OIX-bf16-bias",

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pytest
 
 from tvmconv.algorithms import ALGORITHMS, applicable, get
@@ -94,3 +96,9 @@ def test_direct_gains_from_skipping_wide_padding() -> None:
     # Winograd has 0.72 of the speed, which visits all outputs where 13 of 21 meet data with each outer tap.
     assert applicable(wide, V4)[0].name == "kn2row"
     assert get("direct").cycles(wide, V4) / wide.flops * 2 * 16 == pytest.approx(((21 + 2 * 13) / 63) ** 2)
+
+
+def test_tap_by_tap_is_for_taps_that_meet_data() -> None:
+    beside = parse_signature("conv2d-n1-i16x1x9-o16x3x9-k1x5-s3x1-d1x1-p4x2_2x2-g1-NXC-XIO-f32")
+    assert get("kn2row").covers(beside, V4) == "no tap meets data"
+    assert get("kn2row").covers(replace(beside, pads_begin=(6, 2), pads_end=(0, 2)), V4) is None

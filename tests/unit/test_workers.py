@@ -24,7 +24,7 @@ def work(task: str) -> tuple[str, int]:
     if task == "refuse":
         raise TargetError("no such target")
     if task == "sleep":
-        time.sleep(60)
+        time.sleep(600)
     return task.upper(), os.getpid()
 
 
@@ -50,7 +50,7 @@ def test_a_failure_names_its_task_and_ends_the_others_at_once(task: str, error: 
     start = time.monotonic()
     with pytest.raises(error, match=words):
         list(run_all(work, ["sleep", task, "sleep"], jobs=2, threads=1))
-    assert time.monotonic() - start < 30
+    assert time.monotonic() - start < 300
 
 
 def test_it_works_from_a_script_on_stdin_without_a_main_guard(tmp_path: Path) -> None:

@@ -53,6 +53,9 @@ def main(argv: Sequence[str] | None = None) -> int:
     int
         The exit code (see ``tvmconv --help``).
     """
+    if argv is None:
+        # Of a process of its own; importing tvm-ffi would import PyTorch, for two seconds and no use.
+        sys.modules.setdefault("torch", None)  # type: ignore[arg-type]
     arguments = parser().parse_args(argv)
     try:
         with warnings.catch_warnings():

@@ -35,9 +35,14 @@ def direct_cycles(problem: Problem, target: CpuTarget) -> float:
 
 def share_inside(problem: Problem, axis: int) -> float:
     """Return the share of an axis' taps, of all its outputs, that do not meet wide padding."""
+    wide = max(problem.pads_begin[axis], problem.pads_end[axis]) >= LEAST_SKIPPED
+    return share_met(problem, axis) if problem.op == "convolution" and wide else 1.0
+
+
+def share_met(problem: Problem, axis: int) -> float:
+    """Return the share of an axis' taps, of all outputs of a convolution, that meet data; 1 if there is no tap."""
     begin, taps, outputs = problem.pads_begin[axis], problem.kernel[axis], problem.out_spatial[axis]
-    wide = max(begin, problem.pads_end[axis]) >= LEAST_SKIPPED
-    if problem.op != "convolution" or not wide or taps == 0:
+    if taps == 0:
         return 1.0
     step, apart, inputs = problem.strides[axis], problem.dilations[axis], problem.in_spatial[axis]
     # Tap k of output y reads y*step + k*apart - begin.
