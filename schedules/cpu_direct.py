@@ -14,6 +14,7 @@ for f32, NXC and XIO, 3x3 taps with padding, filters packed ahead: 97 at 56x56, 
 
 from __future__ import annotations
 
+from itertools import product
 from math import prod
 
 from tvm.s_tir import Schedule
@@ -100,7 +101,8 @@ def _whole_sums(sch: Schedule, window: Window, vectors: int, target: CpuTarget) 
     tiles = widths(window, vectors, target)[:4]
     chunks = divisors(window.padded_outputs // (lanes * vectors), 16)
     rows = divisors(window.axes[-2].outputs, 64) if rank > 1 else [1]
-    best = min(((c, r) for c in chunks for r in rows), key=lambda cr: task_cycles(window, cr[0], cr[1], tiles[0]))
+    ways = product(chunks, rows, (False, True))
+    best = min(ways, key=lambda way: task_cycles(window, way[0], way[1], tiles[0], apart=way[2]))
     # Up to 4 channels a step: 112 multiply-adds of a full tile, and four uses of a data cache line before the next.
     unrolls = divisors(window.channels, 4)
 
@@ -115,7 +117,9 @@ def _whole_sums(sch: Schedule, window: Window, vectors: int, target: CpuTarget) 
     step, unrolled = sch.split(c, [None, steps.choose(sch, unrolls, unrolls[-1])])
     if rank > 1:
         band, row = sch.split(spatial[-2], [None, steps.choose(sch, rows, best[1])])
-        outer, inner = [n, g, chunk, *spatial[:-2], band], [*phases, block, row, tile]
+        # Phases apart where the filter of all of them leaves the second level cache before the next rows use it.
+        apart = rank - 1 if best[2] else 0
+        outer, inner = [n, g, chunk, *phases[:apart], *spatial[:-2], band], [*phases[apart:], block, row, tile]
     else:
         outer, inner = [n, g, chunk, tile], [*phases, block]
     if window.channels <= unrolls[-1]:
