@@ -23,6 +23,7 @@ from tvm.s_tir.schedule import LoopRV
 from tvmconv.definitions.definition import Definition
 from tvmconv.definitions.tile import widths
 from tvmconv.definitions.window import Window
+from tvmconv.prefetching import AHEAD
 from tvmconv.target import CpuTarget
 
 from . import cpu_steps as steps
@@ -32,11 +33,16 @@ from .x86_dot import import_bf16
 
 def space(sch: Schedule, definition: Definition, target: CpuTarget) -> list[Schedule]:
     """Return one schedule for each number of vectors of channels in a tile, the default first."""
-    return steps.sketches(sch, definition, target, lambda window: vector_counts(window, target, widths)[:3], _schedule)
+    return steps.sketches(sch, definition, target, lambda window: _vectors(window, target), _schedule)
+
+
+def _vectors(window: Window, target: CpuTarget) -> list[int]:
+    """Return how many vectors of channels a tile may have, the best first."""
+    return [1] if window.planes else vector_counts(window, target, widths)[:3]
 
 
 def _schedule(sch: Schedule, window: Window, vectors: int, target: CpuTarget) -> None:
-    if _is_deep(window, vectors):
+    if _is_deep(window, vectors) and not window.planes:
         _tap_by_tap(sch, window, vectors, target)
     else:
         _whole_sums(sch, window, vectors, target)
@@ -101,7 +107,9 @@ def _whole_sums(sch: Schedule, window: Window, vectors: int, target: CpuTarget) 
     tiles = widths(window, vectors, target)[:4]
     chunks = divisors(window.padded_outputs // (lanes * vectors), 16)
     rows = divisors(window.axes[-2].outputs, 64) if rank > 1 else [1]
-    ways = product(chunks, rows, (False, True))
+    if window.planes:
+        rows = rows[-1:]
+    ways = product(chunks, rows, (False,) if window.planes else (False, True))
     best = min(ways, key=lambda way: task_cycles(window, way[0], way[1], tiles[0], apart=way[2]))
     # Up to 4 channels a step: 112 multiply-adds of a full tile, and four uses of a data cache line before the next.
     unrolls = divisors(window.channels, 4)
@@ -115,27 +123,36 @@ def _whole_sums(sch: Schedule, window: Window, vectors: int, target: CpuTarget) 
     chunk, block, vector, lane = sch.split(o, [steps.choose(sch, chunks, best[0]), None, vectors, lanes])
     tile, x = sch.split(spatial[-1], [None, steps.choose(sch, tiles, tiles[0])])
     step, unrolled = sch.split(c, [None, steps.choose(sch, unrolls, unrolls[-1])])
-    if rank > 1:
+    if window.planes:
+        outer, inner, near = [n, g, chunk, *spatial[:-2]], [*phases, block, tile], [spatial[-2]]
+        sch.unroll(taps[-2])
+    elif rank > 1:
         band, row = sch.split(spatial[-2], [None, steps.choose(sch, rows, best[1])])
         # Phases apart where the filter of all of them leaves the second level cache before the next rows use it.
         apart = rank - 1 if best[2] else 0
-        outer, inner = [n, g, chunk, *phases[:apart], *spatial[:-2], band], [*phases[apart:], block, row, tile]
+        outer, inner, near = (
+            [n, g, chunk, *phases[:apart], *spatial[:-2], band],
+            [*phases[apart:], block, row, tile],
+            [],
+        )
     else:
-        outer, inner = [n, g, chunk, tile], [*phases, block]
+        outer, inner, near = [n, g, chunk, tile], [*phases, block], []
     if window.channels <= unrolls[-1]:
         # LLVM unrolls the innermost tap loop: over a row's taps, it would hold the data that neighbouring outputs share,
         # which leaves no registers for the sums.
         taps.reverse()
-    sch.reorder(*outer, *inner, *taps, step, unrolled, *_held_first(x, vector, tiles[0] < vectors), lane)
+    sch.reorder(*outer, *inner, *taps, step, unrolled, *near, *_held_first(x, vector, tiles[0] < vectors), lane)
     task = sch.fuse(*outer)
     sch.parallel(task)
 
     steps.stage_filter(sch, window)
     # A copy of planar data takes an element at a time: one for all tasks where several use the same.
-    once = rank == 1 or (window.problem.data_format == "NCX" and best[0] > 1)
+    once = rank == 1 or window.planes or (window.problem.data_format == "NCX" and best[0] > 1)
     steps.stage_data(sch, window, None if once else task, target)
     steps.store(sch, window, inner[-1], vectors)
-    for loop in (unrolled, x, vector):
+    if window.planes:
+        sch.annotate(unrolled, AHEAD, 1)
+    for loop in (unrolled, *near, x, vector):
         sch.unroll(loop)
     sch.vectorize(lane)
     sch.decompose_reduction(acc, taps[0])

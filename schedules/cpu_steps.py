@@ -131,8 +131,10 @@ def store(sch: Schedule, window: Window, tile: LoopRV, vectors: int) -> None:
 
 
 def _by_vectors(sch: Schedule, window: Window, block: object, vectors: int) -> None:
-    *_, x, o = sch.get_loops(block)
+    *_, row, x, o = sch.get_loops(block)
     vector, lane = sch.split(o, [vectors, window.lanes])
+    if window.planes:
+        sch.unroll(row)
     sch.unroll(x)
     sch.unroll(vector)
     sch.vectorize(lane)

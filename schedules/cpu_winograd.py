@@ -12,7 +12,7 @@ Measured on one Zen 5 core, percent of its peak (275 GFLOP/s) by the operations 
 
 for f32, NXC and XIO, 3x3 taps with padding, the filter transformed in each call, and ahead: 274 and 285 at 56x56, 64 to 64
 channels; 230 and 247 at 28x28, 128 to 128; 199 and 241 at 14x14, 256 to 256; 75 at 7x7, 512 to 512, where transforming
-the filter is most of it, and its 36 MiB are not kept (definition.KEPT_BYTES).
+the filter is most of it, and its 36 MiB are not kept (shapes.KEPT_BYTES).
 """
 
 from __future__ import annotations

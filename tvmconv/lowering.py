@@ -22,6 +22,7 @@ from .instructions import by_instructions
 from .packed import PACK_SYMBOL, PACKED_SYMBOL
 from .packing import Cut, Layout, cut, elements
 from .padding import skip_padding
+from .prefetching import prefetch_filters
 from .problem import DTYPE_BYTES, Problem
 from .shuffles import by_shuffles
 from .striding import apart
@@ -67,7 +68,7 @@ def lower(mod: tvm.IRModule, definition: Definition) -> Lowered:
         ]
     )
     func = blocks_away(mod)["main"]
-    func = func.with_body(skip_padding(func.body))
+    func = func.with_body(prefetch_filters(skip_padding(func.body)))
     halves = cut(func)
     dtype = kernel_dtype(definition.problem.dtype)
     functions = {SYMBOL: bind_arguments(func, definition, dtype)}

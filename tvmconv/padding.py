@@ -86,7 +86,7 @@ def _outwards(loop: Any) -> Any:
         return loop
     for condition in reversed(inside):
         body = tirx.IfThenElse(condition, body, None)
-    statement: Any = tirx.For(loop.loop_var, loop.min, loop.extent, loop.kind, body)
+    statement: Any = tirx.For(loop.loop_var, loop.min, loop.extent, loop.kind, body, annotations=loop.annotations)
     for condition in reversed(outside):
         statement = tirx.IfThenElse(condition, statement, None)
     return statement

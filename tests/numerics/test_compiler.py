@@ -104,6 +104,23 @@ def test_every_sketch_and_random_decisions_are_right(signature: str, tmp_path: P
                 assert_right(problem, HOST, tmp_path, Choice(algorithm.name, number, decisions))
 
 
+@pytest.mark.parametrize(
+    "signature",
+    [
+        "backprop2d-n2-i513x3x4-o336x5x8-k5x5-s2x2-d1x1-p2x2_2x1-g1-NXC-XIO-f32-bias",
+        "backprop2d-n1-i257x5x3-o672x9x6-k5x5-s2x2-d1x1-p2x2_2x1-g1-NCX-OIX-f16",
+        "conv2d-n1-i514x4x6-o672x4x6-k5x5-s1x1-d1x1-p2x2_2x2-g1-NXC-XIO-bf16",
+    ],
+)
+def test_tiles_of_all_rows_are_exact(signature: str, tmp_path: Path) -> None:
+    problem, target = parse_signature(signature), Target.parse("x86-64-v4" if "bf16" not in signature else "znver4")
+    if missing := set(target.features) - set(HOST.features):
+        pytest.skip(f"this machine has no {', '.join(sorted(missing))}")
+    choice = default_choice(problem, target, "strict")
+    assert any(window.planes for window in schedule(problem, target, choice)[0].windows)
+    assert_exact(problem, target, tmp_path, choice)
+
+
 @pytest.mark.parametrize("target", ["x86-64-v3", "x86-64-v4"])
 @pytest.mark.parametrize("signature", [*SPACES[::2], *MOVED_BACK, UNLIKE_WINDOWS])
 def test_other_targets_are_exact(signature: str, target: str, tmp_path: Path) -> None:

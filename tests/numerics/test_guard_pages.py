@@ -79,6 +79,10 @@ def _problems() -> Iterable[Problem]:
     # Rows whose last tile is moved back, and pixels copied together.
     yield ops.convolution((2, 7, 7, 18), (1, 1, 18, 48), strides=(1, 1), dilations=(1, 1), auto_pad="valid")
     yield ops.convolution((2, 9, 15, 18), (1, 1, 18, 48), strides=(2, 2), dilations=(1, 1), auto_pad="valid")
+    # A filter that is prefetched, also beyond its end.
+    yield ops.convolution_backprop_data(
+        (1, 3, 4, 520), (4, 4, 512, 520), strides=(2, 2), dilations=(1, 1), auto_pad="valid"
+    )
     for dtype in ("f32", "f16"):
         for attributes in (pads, {**pads, "strides": (1, 1)}, {**pads, "strides": (3, 2), "dilations": (1, 2)}):
             yield ops.convolution_backprop_data((2, 5, 7, 18), (3, 4, 7, 18), dtype=dtype, **attributes)

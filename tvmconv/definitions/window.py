@@ -92,6 +92,8 @@ class Window:
         the outputs by is never stored.
     shuffles
         Whether lanes across groups find their own group's channels by shuffles of a pixel's, in registers.
+    planes
+        Whether a tile has all rows, of one vector of channels, so that the filter is read once.
     """
 
     problem: Problem
@@ -104,6 +106,7 @@ class Window:
     ahead: bool = False
     tile: int = 0
     shuffles: bool = False
+    planes: bool = False
 
     @property
     def groups(self) -> int:
@@ -196,7 +199,7 @@ class Window:
     def vectors_together(self) -> int:
         """Vectors of output channels that lie together in the copy of the filter: those of a tile are one stream of lines."""
         vectors = self.padded_outputs // self.lanes
-        return max(v for v in range(1, TOGETHER + 1) if vectors % v == 0)
+        return 1 if self.planes else max(v for v in range(1, TOGETHER + 1) if vectors % v == 0)
 
     @property
     def stores_vectors(self) -> bool:
