@@ -14,6 +14,7 @@ for f32, NXC and XIO, 3x3 taps with padding, filters packed ahead: 97 at 56x56, 
 
 from __future__ import annotations
 
+from itertools import product
 from math import prod
 
 from tvm.s_tir import Schedule
@@ -108,7 +109,8 @@ def _whole_sums(sch: Schedule, window: Window, vectors: int, target: CpuTarget) 
     rows = divisors(window.axes[-2].outputs, 64) if rank > 1 else [1]
     if window.planes:
         rows = rows[-1:]
-    best = min(((c, r) for c in chunks for r in rows), key=lambda cr: task_cycles(window, *cr, tiles[0]))
+    ways = product(chunks, rows, (False,) if window.planes else (False, True))
+    best = min(ways, key=lambda way: task_cycles(window, way[0], way[1], tiles[0], apart=way[2]))
     # Up to 4 channels a step: 112 multiply-adds of a full tile, and four uses of a data cache line before the next.
     unrolls = divisors(window.channels, 4)
 
@@ -126,7 +128,13 @@ def _whole_sums(sch: Schedule, window: Window, vectors: int, target: CpuTarget) 
         sch.unroll(taps[-2])
     elif rank > 1:
         band, row = sch.split(spatial[-2], [None, steps.choose(sch, rows, best[1])])
-        outer, inner, near = [n, g, chunk, *spatial[:-2], band], [*phases, block, row, tile], []
+        # Phases apart where the filter of all of them leaves the second level cache before the next rows use it.
+        apart = rank - 1 if best[2] else 0
+        outer, inner, near = (
+            [n, g, chunk, *phases[:apart], *spatial[:-2], band],
+            [*phases[apart:], block, row, tile],
+            [],
+        )
     else:
         outer, inner, near = [n, g, chunk, tile], [*phases, block], []
     if window.channels <= unrolls[-1]:

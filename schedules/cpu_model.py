@@ -66,8 +66,11 @@ def reads_in_place(window: Window) -> bool:
     return window.across and not window.expands and ready and window.problem.data_format == "NXC"
 
 
-def task_cycles(window: Window, chunks: int, rows: int, width: int) -> float:
-    """Cycles of a whole window cut into tasks of one `chunks`-th of the channels and `rows` rows."""
+def task_cycles(window: Window, chunks: int, rows: int, width: int, apart: bool = False) -> float:
+    """Cycles of a whole window cut into tasks of one `chunks`-th of the channels and `rows` rows.
+
+    With `apart`, a task has one phase of each axis but the last.
+    """
     problem, axes = window.problem, window.axes
     outer = axes[:-1]
     phases = prod(axis.phases for axis in axes)
@@ -75,9 +78,10 @@ def task_cycles(window: Window, chunks: int, rows: int, width: int) -> float:
     compute = problem.batch * window.groups * window.padded_outputs * macs / window.lanes
     blocks = outer[-1].outputs // rows if outer else window.row // width
     spread = problem.batch * window.groups * prod(axis.outputs for axis in outer[:-1])
-    tasks = spread * chunks * blocks
+    parts = chunks * (prod(axis.phases for axis in outer) if apart else 1)
+    tasks = spread * parts * blocks
     filter_bytes = 4 * window.channels * window.padded_outputs * prod(axis.taps * axis.phases for axis in axes)
-    rate = L2_BYTES_PER_CYCLE if filter_bytes / chunks <= L2_BYTES else L3_BYTES_PER_CYCLE
+    rate = L2_BYTES_PER_CYCLE if filter_bytes / parts <= L2_BYTES else L3_BYTES_PER_CYCLE
     filters = spread * blocks * filter_bytes / rate
     copy = 0.0
     if window.stages_data and outer and not reads_in_place(window):

@@ -35,6 +35,12 @@ MOST_INSIDE = 0.9
 # Vectors of a pointwise row below which rounding it up to whole tiles costs more than laying channels together: 196
 # pixels are 13 vectors, computed as 14 in tiles of 2, 1.14 times the work; 441 pixels are 28, 1.02 times.
 MOST_ROUNDED = 16
+# Outputs of a row of a depthwise convolution from which on lanes lie along it, without a stride and with one: two vectors
+# that overlap are as good as a full one, and laying channels together takes longer the more of them a stride leaves out.
+# Measured on one Zen 5 core, microseconds along rows and across channels: 7x7, 1024 channels, 42 and 18; from 28x28 to
+# 14x14, 256 channels, 28 and 55.
+LEAST_ROW = {False: 8, True: 4}
+MANY_PHASES = 16
 # ``strict`` allows algorithms of class ``exact`` alone, ``tf32`` all of them, ``default`` all but those of TF32.
 MATHS = ("default", "strict", "tf32")
 
@@ -68,12 +74,17 @@ def _define_winograd_ahead(points: int, problem: Problem, target: CpuTarget) -> 
     return winograd_ahead(problem, target, points)
 
 
-def _gain(problem: Problem) -> float:
+def _gain(problem: Problem, target: CpuTarget) -> float:
     """How many times as fast as the others an estimate must be for Winograd to be the default.
 
-    With groups, some processes run it at half its speed (14x14, 512 channels in 32 groups: 109 or 330 microseconds).
+    With groups, some processes run it at half its speed (14x14, 512 channels in 32 groups: 109 or 330 microseconds). With
+    many phases, each has a filter of its own and stores far apart, which takes as long with vectors of 512 bits as with
+    shorter ones: 33 channels, 16x16 taps, stride 8, to 344x344: 8.6 ms, and 7.2 by the direct algorithm (one Zen 5 core).
     """
-    return 2.0 if problem.groups > 1 else 1.1
+    if problem.groups > 1:
+        return 2.0
+    phases = prod(problem.strides) if problem.op == "convolution_backprop_data" else 1
+    return 1.8 if phases >= MANY_PHASES and target.vector_bits == 512 else 1.1
 
 
 def _winograd(outputs: int) -> Algorithm:
@@ -86,7 +97,7 @@ def _winograd(outputs: int) -> Algorithm:
         "transform",
         partial(covers_winograd, points),
         lambda problem, target: (
-            _gain(problem) * cycles(problem, target) + _laying(problem, target) < _exact_cycles(problem, target)
+            _gain(problem, target) * cycles(problem, target) + _laying(problem, target) < _exact_cycles(problem, target)
         ),
         partial(_define_winograd, points),
         "cpu_winograd",
@@ -226,7 +237,8 @@ def _prefers_planar(problem: Problem, target: CpuTarget) -> bool:
     if _covers_dot(problem, target) is None and per_group > FEW_OUTPUTS:
         return False  # twice the rate
     if per_group <= 2 * full or problem.in_channels // problem.groups <= FEW_OUTPUTS:
-        return row >= full
+        depthwise = problem.groups > 1 and problem.out_channels == problem.groups == problem.in_channels
+        return row >= (LEAST_ROW[problem.strides[-1] > 1] if depthwise else full)
     if problem.op == "convolution_backprop_data" and problem.strides[-1] > 1:
         return row >= full and not apart  # in the output, vectors of a row's phase
     return row % full == 0 or (one_tap and row >= (MOST_ROUNDED if pointwise else 1) * full)

@@ -25,6 +25,7 @@ from .padding import skip_padding
 from .prefetching import prefetch_filters
 from .problem import DTYPE_BYTES, Problem
 from .shuffles import by_shuffles
+from .striding import apart
 from .turning import turn
 
 SYMBOL = "tvmconv_kernel"
@@ -89,7 +90,7 @@ def lower(mod: tvm.IRModule, definition: Definition, trial: bool = False) -> Low
         if definition.problem.dtype == "bf16":
             function = function.with_body(by_instructions(function.body))
         if definition.problem.data_format == "NCX" or symbol == PACK_SYMBOL:
-            function = function.with_body(turn(function.body))
+            function = function.with_body(apart(turn(function.body)))
         functions[symbol] = function.with_attr("global_symbol", symbol)
     return Lowered(tvm.IRModule(functions), halves.layout if halves else None)
 

@@ -18,7 +18,7 @@ from tvm_ffi.structural import structural_map
 
 PART = 4  # floats in 128 bits, within which shuffles take one cycle on every x86
 LANES = (16, 8, 4)
-_IF_THEN_ELSE = Op.get("prim.if_then_else")
+IF_THEN_ELSE = Op.get("prim.if_then_else")
 
 
 def turn(body: Any) -> Any:
@@ -39,16 +39,16 @@ def _to_pixels(loop: Any) -> Any:
     if not isinstance(store, tirx.BufferStore) or store.buffer.dtype != "float32" or store.buffer.scope() == "local":
         return None
     column, lane, value, conditions = loop.loop_var, lanes.loop_var, store.value, None
-    if isinstance(value, Call) and value.op.same_as(_IF_THEN_ELSE):
+    if isinstance(value, Call) and value.op.same_as(IF_THEN_ELSE):
         conditions, value, _zero = value.args
-    loads = _loads(value)
+    loads = loads_of(value)
     if (
         len(loads) != 1
         or not _runs(loads[0].indices, column, int(loop.extent))
         or not _runs(store.indices, lane, count)
     ):
         return None
-    first, end = _inside(conditions, column, int(loop.extent))
+    first, end = inside(conditions, column, int(loop.extent))
     if end - first < PART:
         return None
 
@@ -92,7 +92,7 @@ def _to_planes(loop: Any) -> Any:
     if not isinstance(store, tirx.BufferStore) or not count or width < PART:
         return None
     channel, x = loop.loop_var, columns.loop_var
-    tiles = [load for load in _loads(store.value) if load.source.scope() == "local"]
+    tiles = [load for load in loads_of(store.value) if load.source.scope() == "local"]
     if len(tiles) != 1 or not _runs(tiles[0].indices, channel, int(loop.extent)) or not _runs(store.indices, x, width):
         return None
     (tile,) = tiles
@@ -132,7 +132,7 @@ def _interleaved(loop: Any) -> Any:
     store, extent = loop.body, int(loop.extent)
     if loop.kind != tirx.ForKind.VECTORIZED or not isinstance(store, tirx.BufferStore):
         return None
-    sums = [load for load in _loads(store.value) if load.source.scope() == "local"]
+    sums = [load for load in loads_of(store.value) if load.source.scope() == "local"]
     if len(sums) != 1 or not _runs(store.indices, loop.loop_var, extent):
         return None
     (load,) = sums
@@ -230,7 +230,8 @@ def _loop(variable: Any, extent: int, kind: Any, body: Any) -> Any:
     return tirx.For(variable, 0, extent, kind, body)
 
 
-def _loads(value: Any) -> list[Any]:
+def loads_of(value: Any) -> list[Any]:
+    """Return what `value` reads of buffers."""
     found: list[Any] = []
 
     def keep(load: Any) -> Any:
@@ -264,7 +265,7 @@ def _runs(indices: Any, variable: Any, extent: int) -> bool:
     )
 
 
-def _inside(condition: Any, column: Any, extent: int) -> tuple[int, int]:
+def inside(condition: Any, column: Any, extent: int) -> tuple[int, int]:
     """Return the first column where the condition holds and the one after the last; (0, 0) if other things decide."""
     if condition is None:
         return 0, extent

@@ -49,8 +49,8 @@ def staged_filter(window: Window, weights: te.Tensor) -> Callable[..., Expr]:
     def packed(g: Expr, block: Expr, *indices: Expr) -> Expr:
         p, k, (c, vector, lane) = indices[: len(axes)], indices[len(axes) : -3], indices[-3:]
         o = (block * together + vector) * lanes + lane
-        value = element(g, p, k, c, o)
-        if window.padded_outputs == window.outputs:
+        value = element(g, p, k, c, window.output(o))
+        if window.stored == window.padded_outputs:
             return value
         return tirx.if_then_else(o < window.outputs, value, tirx.const(0, window.element_type))
 

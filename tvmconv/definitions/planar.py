@@ -23,10 +23,11 @@ from tvm import te, tirx
 from ..checks import within_reach
 from ..target import CpuTarget
 from .filter import filter_element
-from .shapes import F32_BITS, IN_FLIGHT, divisors, lane_count
+from .shapes import F32_BITS, IN_FLIGHT, QUARTER, divisors, lane_count
 from .tile import L1_WAY_BYTES, L1_WAYS
 from .types import narrow, widen
 from .window import Expr, Window
+from .window import place as lies
 
 L1_BYTES = 32 * 1024
 MOST_CHANNELS = 16  # of a tile, beside whose sums a register holds the row's data and another the broadcast
@@ -37,6 +38,8 @@ def planar_window(window: Window, target: CpuTarget) -> Window:
     outputs, full = window.axes[-1].outputs, target.vector_bits // F32_BITS
     if outputs < full or not _lie_together(window):
         lanes = lane_count(outputs, target)
+        if window.outputs == 1 and lanes > max(QUARTER, outputs) and _lie_together(window):
+            lanes //= 2  # depthwise: two vectors that overlap rather than one whose lanes are left over
         return replace(window, lanes=lanes, row=-(-outputs // lanes) * lanes)
     # Some vectors more, which repeat others, where they divide into better tiles.
     least = -(-outputs // full)
@@ -138,7 +141,8 @@ def planar_place(window: Window) -> Callable[[list[Expr]], tuple[Expr, Expr | No
     def place(indices: list[Expr]) -> tuple[Expr, Expr | None]:
         if interleaves(window):  # the last index is the phase
             indices = [*indices[: 1 + rank], indices[-1], *indices[1 + rank : -1]]
-        return window.place([*indices[:-2], _column(window, indices[-1]), indices[-2]])
+        at = [*indices[:-2], _column(window, indices[-1]), indices[-2]]
+        return lies(window.problem, window.axes, window.outputs, at)
 
     return place
 
@@ -214,13 +218,15 @@ def _data(window: Window, data: te.Tensor) -> Callable[..., Expr]:
         return tirx.if_then_else(tirx.all(*bounds), value, tirx.const(0, "float32")) if bounds else value
 
     shape = (problem.batch, problem.in_channels, *extents[:-1], columns * last.step)
-    pad = te.compute(within_reach(shape, "the copy of data"), padded, name=f"data_pad{window.index}")
+    taken: Callable[..., Expr] = padded
+    # Lowering separates the columns of planes in f32 by shuffles (tvmconv/striding.py), LLVM others, without conditions.
+    if last.step == 1 or problem.dtype != "f32" or problem.data_format != "NCX":
+        taken = pad = te.compute(within_reach(shape, "the copy of data"), padded, name=f"data_pad{window.index}")
     if last.step > 1:
-        # Without conditions LLVM separates the columns by shuffles.
         phases = min(last.step, (last.taps - 1) * last.spacing + 1)
-        shape = (*shape[:-1], phases, columns)
+        shape = within_reach((*shape[:-1], phases, columns), "the copy of data")
         pad = te.compute(
-            shape, lambda *at: pad(*at[:-2], at[-1] * last.step + at[-2]), name=f"data_phases{window.index}"
+            shape, lambda *at: taken(*at[:-2], at[-1] * last.step + at[-2]), name=f"data_phases{window.index}"
         )
 
     def read(n: Expr, c: Expr, p: Any, y: Any, k: Any) -> Expr:

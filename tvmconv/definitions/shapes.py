@@ -32,17 +32,15 @@ def accumulators(target: CpuTarget) -> int:
 def lane_count(outputs: int, target: CpuTarget) -> int:
     """Return the lanes that `outputs` channels are cut into: a full vector or half of one.
 
-    Half vectors waste fewer lanes where channels are not a multiple of a full one (24 = 3 x 8 beats
-    2 x 16), and a few channels get the smallest power of two that holds them, at least one SSE register.
+    Where full vectors start at half the rate, half ones waste fewer lanes of channels that are no multiple of a full one
+    (24 = 3 x 8 beats 2 x 16); else fewer vectors are better. A few channels get the smallest power of two that holds
+    them, at least one SSE register.
     """
     full = target.vector_bits // F32_BITS
-    for lanes in (full, full // 2):
-        if outputs % lanes == 0:
-            return lanes
     if outputs < full:
         return max(4, 1 << (outputs - 1).bit_length())
-    # Rounded up to full vectors or to half ones, whichever computes less; full ones take fewer instructions.
-    return min((full, full // 2), key=lambda lanes: -(-outputs // lanes) * lanes)
+    halved = target.multiply_adds == 1
+    return min((full, full // 2), key=lambda lanes: -(-outputs // lanes) * (lanes if halved else 1))
 
 
 def tile_widths(row: int, target: CpuTarget) -> list[int]:

@@ -134,6 +134,11 @@ class Window:
         return -(-self.outputs // self.lanes) * self.lanes
 
     @property
+    def moved(self) -> bool:
+        """Whether the last vector of output channels is moved back, to end with them, as `tile` moves the last tile of a row."""
+        return self.lanes < self.outputs < self.padded_outputs and self.problem.data_format == "NXC"
+
+    @property
     def excess(self) -> int:
         """Elements of a row that are computed but not stored."""
         return 0 if self.tile else self.row - self.axes[-1].outputs
@@ -143,6 +148,12 @@ class Window:
         if not self.tile:
             return y
         return tirx.min(y // self.tile * self.tile, self.axes[-1].outputs - self.tile) + y % self.tile
+
+    def output(self, o: Expr) -> Expr:
+        """Return the output channel of a group that lane `o` of all its vectors computes."""
+        if not self.moved:
+            return o
+        return tirx.min(o // self.lanes * self.lanes, self.outputs - self.lanes) + o % self.lanes
 
     def coordinates(self, x: list[Expr]) -> list[Expr]:
         """Return where in data what the window finds at `x` lies."""
@@ -156,7 +167,8 @@ class Window:
     def expands(self) -> bool:
         """Whether data is copied so that each lane finds its own group's channel, and left-over lanes find zeros."""
         depthwise = self.problem.out_channels == self.problem.groups and self.channels == 1
-        return self.across and not self.shuffles and not (depthwise and self.padded_outputs == self.outputs)
+        whole = self.moved or self.padded_outputs == self.outputs
+        return self.across and not self.shuffles and not (depthwise and whole)
 
     @property
     def element_type(self) -> str:
@@ -192,7 +204,12 @@ class Window:
     @property
     def stores_vectors(self) -> bool:
         """Whether whole vectors of output channels lie together in the output."""
-        return self.problem.data_format == "NXC" and self.padded_outputs == self.outputs
+        return self.problem.data_format == "NXC" and (self.moved or self.padded_outputs == self.outputs)
+
+    @property
+    def stored(self) -> int:
+        """Output channels of `out`."""
+        return self.padded_outputs if self.moved else self.outputs
 
     def summed(self, c: Expr, o: Expr) -> Expr:
         """Return the channel, or pair of them, that output channel `o` sums as its `c`-th."""
@@ -200,7 +217,8 @@ class Window:
 
     def place(self, indices: list[Expr]) -> tuple[Expr, Expr | None]:
         """Return the flat output offset of `out` at `indices`, and where it is inside the output (None: always)."""
-        return place(self.problem, self.axes, self.outputs, [*indices[:-2], self.column(indices[-2]), indices[-1]])
+        at = [*indices[:-2], self.column(indices[-2]), self.output(indices[-1])]
+        return place(self.problem, self.axes, self.outputs, at)
 
 
 def place(problem: Problem, axes: tuple[Axis, ...], outputs: int, indices: list[Expr]) -> tuple[Expr, Expr | None]:
@@ -275,12 +293,12 @@ def finished(window: Window, acc: te.Tensor, bias: te.Tensor | None) -> te.Tenso
     def rounded(*indices: Expr) -> Expr:
         value = acc(*indices)
         if bias is not None:
-            value = value + widen(bias[indices[1] * window.outputs + indices[-1]], dtype)
+            value = value + widen(bias[indices[1] * window.outputs + window.output(indices[-1])], dtype)
         return round_pair(value) if window.packed == 2 else narrow(value, dtype)
 
     outputs = tuple(axis.outputs for axis in window.axes[:-1])
     phases = tuple(axis.phases for axis in window.axes)
-    shape = (window.problem.batch, window.groups, *phases, *outputs, window.row - window.excess, window.outputs)
+    shape = (window.problem.batch, window.groups, *phases, *outputs, window.row - window.excess, window.stored)
     return te.compute(shape, rounded, name=f"out{number}")
 
 
@@ -293,7 +311,7 @@ def staged_data(window: Window, data: te.Tensor) -> Callable[..., Expr]:
     def channel(g: Expr, c: Expr, o: Expr) -> Expr:
         if not window.across:
             return g * window.channels + c
-        return o // (problem.out_channels // problem.groups) * window.channels + window.summed(c, o)
+        return window.output(o) // (problem.out_channels // problem.groups) * window.channels + window.summed(c, o)
 
     def read(n: Expr, g: Expr, p: Any, y: Any, k: Any, c: Expr, o: Expr) -> Expr:
         spatial = [
@@ -339,10 +357,10 @@ def data_reader(window: Window, data: te.Tensor, skips_rows: bool = False) -> Ca
         x = [index * gap + low for index, gap, low in zip(spatial, gaps, lowest, strict=True)]
         source = rest[0]
         if window.expands:
-            source = rest[1] // (problem.out_channels // problem.groups) * window.channels + rest[0]
+            source = window.output(rest[1]) // (problem.out_channels // problem.groups) * window.channels + rest[0]
         *rows, columns = map(_inside, axes, x, lowest, extents)
         bounds = [tirx.likely(bound) if skips_rows else bound for row in rows for bound in row] + columns
-        if window.expands and window.padded_outputs != window.outputs:
+        if window.expands and window.stored < window.padded_outputs:
             bounds.append(rest[1] < window.outputs)
         value = element(n, x, source)
         return tirx.if_then_else(tirx.all(*bounds), value, tirx.const(0, window.element_type)) if bounds else value

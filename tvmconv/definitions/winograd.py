@@ -80,8 +80,8 @@ def _filter(tiles: Tiles, weights: te.Tensor) -> te.Tensor:
     def tap(ky: int, kx: Expr, *at: Expr) -> Expr:
         *phase, kz, g, block, c, lane = at
         o = block * lanes + lane
-        value = element(g, phase, (kz, ky, kx), c, o)
-        if tiles.padded_outputs == tiles.outputs:
+        value = element(g, phase, (kz, ky, kx), c, tiles.output(o))
+        if tiles.stored == tiles.padded_outputs:
             return value
         return tirx.if_then_else(o < tiles.outputs, value, tirx.const(0, "float32"))
 
@@ -132,12 +132,12 @@ def _output(tiles: Tiles, acc: te.Tensor, bias: te.Tensor | None) -> te.Tensor:
     def rounded(*indices: Expr) -> Expr:
         value = total(*indices) if tiles.stores_vectors else tile(*indices)
         if bias is not None:
-            value = value + widen(bias[indices[1] * tiles.outputs + indices[-1]], dtype)
+            value = value + widen(bias[indices[1] * tiles.outputs + tiles.output(indices[-1])], dtype)
         return narrow(value, dtype)
 
     if not tiles.stores_vectors:
         tile = _compute(tiles, (*shape, m_y, m_x, tiles.padded_outputs), total, "tile")
-    return _compute(tiles, (*shape, m_y, m_x, tiles.outputs), rounded, "out")
+    return _compute(tiles, (*shape, m_y, m_x, tiles.stored), rounded, "out")
 
 
 def _shape(tiles: Tiles) -> tuple[int, ...]:

@@ -1,0 +1,98 @@
+"""Every s-th column of a planar row laid together by vectors: as many loads as it has columns, and shuffles.
+
+A copy of data whose outputs read columns a stride apart puts every s-th column together. Read one by one, they take a load
+and a store each; padded first and then taken apart, the second copy waits for the first's masked stores to reach the cache.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from tvm import sym, tirx
+from tvm.ir import Call
+from tvm_ffi.structural import structural_map
+
+from .turning import IF_THEN_ELSE, LANES, inside, loads_of, replaced
+
+
+def apart(body: Any) -> Any:
+    """Return the statement with copies of every s-th column by vectors."""
+    return structural_map(body, (tirx.For, lambda loop: _apart(loop) or loop))
+
+
+def _apart(loop: Any) -> Any:
+    """``for phase: for x: copy[.., phase, x] = row[.., x * s + phase]``, 0 where outside."""
+    columns = loop.body
+    if loop.kind != tirx.ForKind.SERIAL or not isinstance(columns, tirx.For) or columns.kind != tirx.ForKind.SERIAL:
+        return None
+    store, extent = columns.body, int(columns.extent)
+    if not isinstance(store, tirx.BufferStore) or store.buffer.dtype != "float32":
+        return None
+    phase, x, value, conditions = loop.loop_var, columns.loop_var, store.value, []
+    if isinstance(value, Call) and value.op.same_as(IF_THEN_ELSE):
+        conditions, value = _conjuncts(value.args[0]), value.args[1]
+    loads = loads_of(value)
+    if len(loads) != 1 or not value.same_as(loads[0]) or loads[0].source.dtype != "float32":
+        return None
+    step = _step(loads[0].indices, x, extent)
+    if step < 2 or int(loop.extent) > step:
+        return None
+    of_rows = [each for each in conditions if not _uses(each, phase, x)]
+    of_columns = [each for each in conditions if _uses(each, phase, x)]
+
+    def stored(p: int, start: Any, lanes: int) -> Any:
+        *before, at = [replaced(index, {phase: p, x: start}) for index in store.indices]
+        return tirx.BufferStore(store.buffer, taken(p, start, lanes), [*before, tirx.Ramp(at, 1, lanes)])
+
+    def taken(p: int, start: Any, lanes: int) -> Any:
+        """Columns a step apart: the last vector that is read ends with the last of them."""
+        *before, at = [replaced(index, {phase: p, x: start}) for index in value.indices]
+        span = (lanes - 1) * step + 1
+        firsts = [*range(0, span - lanes, lanes), span - lanes]
+        vectors = [tirx.BufferLoad(value.source, [*before, tirx.Ramp(at + first, 1, lanes)]) for first in firsts]
+        later = len(firsts) * lanes - span  # by so many places does the last vector hold what it ends with later
+        places = [column if column < firsts[-1] else column + later for column in range(0, span, step)]
+        return tirx.Shuffle(vectors, [tirx.const(place, "int32") for place in places])
+
+    zero, steps = tirx.const(0, "float32"), []
+    for p in range(int(loop.extent)):
+        first, end = inside(replaced(tirx.all(*of_columns), {phase: p}) if of_columns else None, x, extent)
+        lanes = next((lanes for lanes in LANES if lanes <= end - first), 0)
+        if not lanes:
+            return None
+        steps += [
+            tirx.BufferStore(store.buffer, zero, [replaced(index, {phase: p, x: at}) for index in store.indices])
+            for at in (*range(first), *range(end, extent))
+        ]
+        # The last vector ends with the row, and may repeat columns of the one before.
+        vector, vectors = tirx.Var("vector", "int32"), -(-(end - first) // lanes)
+        body = stored(p, tirx.min(first + vector * lanes, end - lanes), lanes)
+        steps.append(tirx.For(vector, 0, vectors, tirx.ForKind.SERIAL, body))
+    if not of_rows:
+        return tirx.SeqStmt(steps)
+    clear = tirx.BufferStore(store.buffer, zero, store.indices)
+    zeros = tirx.For(phase, 0, loop.extent, tirx.ForKind.SERIAL, tirx.For(x, 0, extent, tirx.ForKind.SERIAL, clear))
+    return tirx.IfThenElse(tirx.all(*of_rows), tirx.SeqStmt(steps), zeros)
+
+
+def _conjuncts(condition: Any) -> list[Any]:
+    if isinstance(condition, tirx.And):
+        return [*_conjuncts(condition.a), *_conjuncts(condition.b)]
+    return [condition]
+
+
+def _uses(value: Any, *variables: Any) -> bool:
+    return any(var.same_as(each) for var in tirx.analysis.undefined_vars(value, []) for each in variables)
+
+
+def _step(indices: Any, x: Any, extent: int) -> int:
+    """Return by how much the last index grows with `x`; 0: not evenly, or others do too."""
+    analyzer = sym.Analyzer()
+    *before, last = indices
+    if extent < 2 or any(_uses(index, x) for index in before):
+        return 0
+    first = replaced(last, {x: 0})
+    step = analyzer.simplify(replaced(last, {x: 1}) - first)
+    if not isinstance(step, tirx.IntImm) or not analyzer.can_prove_equal(last, first + x * step):
+        return 0
+    return int(step)
