@@ -79,7 +79,7 @@ def replaying(candidate: Candidate) -> Iterator[None]:
 
 
 def compile_candidate(
-    problem: Problem, target: Target, candidate: Candidate, path: str | os.PathLike[str], plain: bool = False
+    problem: Problem, target: Target, candidate: Candidate, path: str | os.PathLike[str], plain: bool = True
 ) -> CompiledKernel:
     """Compile one candidate into the shared library `path`, `plain` as in `compile_problem`.
 
@@ -97,7 +97,7 @@ def compile_recorded(
 ) -> CompiledKernel | None:
     """Compile what a record holds; None, with a warning, if it cannot be replayed."""
     try:
-        return compile_candidate(problem, target, record.candidate, path, plain=True)
+        return compile_candidate(problem, target, record.candidate, path)
     except ReplayError as error:
         warnings.warn(
             f"the tuning record of {format_signature(problem)} for {target.name} cannot be replayed, so it is not used: {error}",

@@ -68,7 +68,7 @@ def _alone(task: Compile, candidate: Candidate, number: int) -> Built | ReplayEr
     """Compile a candidate into a library of its own."""
     path = f"{task.path}.{number}.so"
     try:
-        packed = compile_candidate(task.problem, task.target, candidate, path).packed_filter
+        packed = compile_candidate(task.problem, task.target, candidate, path, plain=False).packed_filter
     except ReplayError as error:
         return error
     return Built(path, (packed["bytes"] // 4, packed["dtype"]) if packed else None)
