@@ -116,7 +116,7 @@ def _run(
     """Tune into `folder`, going on where it stands."""
     before = _trials(folder)
     with _evaluator() as evaluator, progress_line(None) as progress:
-        session = Session(evaluator, target, Records(folder), model_name(), 0, math)
+        session = Session(evaluator, target, Records(folder, shipped=False), model_name(), 0, math)
         start = time.monotonic()
         results = tune_all(session, problems, None, seconds, progress)
         run = Run(seconds, time.monotonic() - start, _trials(folder) - before, **evaluator.spent)

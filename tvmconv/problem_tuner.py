@@ -165,7 +165,9 @@ class ProblemTuner:
 
     def _crown(self) -> Record | None:
         """Race the fastest trials and the defaults; record the winner, and the best of other algorithms."""
-        old = self._session.records.best(self.problem, self._session.target, self._session.math)
+        # What ships won over other trials, perhaps of as many.
+        own = Records(self._session.records.folder, shipped=False)
+        old = own.best(self.problem, self._session.target, self._session.math)
         if old is not None and self._is_recent(old):
             return old
         finalists = self._finalists()

@@ -111,10 +111,13 @@ class Records:
     ----------
     folder
         The user's; absent: :func:`user_folder`.
+    shipped
+        Whether the shipped ones count.
     """
 
-    def __init__(self, folder: str | os.PathLike[str] | None = None) -> None:
+    def __init__(self, folder: str | os.PathLike[str] | None = None, shipped: bool = True) -> None:
         self.folder = user_folder() if folder is None else Path(folder)
+        self._shipped = shipped
         self._tables: dict[tuple[Path, str], dict[str, list[Record]]] = {}
 
     def best(self, problem: Problem, target: Target, math: str = "default") -> Record | None:
@@ -128,20 +131,20 @@ class Records:
 
     def winners(self, target: Target, math: str = "default") -> list[Record]:
         """Return what :meth:`best` does for every problem that has a record, in the order of their signatures."""
-        tables = [self._table(folder, target.name) for folder in (self.folder, shipped_folder())]
-        found = (self._best(signature, target.name, math) for signature in sorted({*tables[0], *tables[1]}))
+        signatures = {each for folder in self._folders() for each in self._table(folder, target.name)}
+        found = (self._best(signature, target.name, math) for signature in sorted(signatures))
         return [record for record in found if record is not None]
 
     def elsewhere(self, problem: Problem, target: Target, math: str = "default") -> list[Record]:
         """Return what :meth:`best` does for the same problem on each other CPU, in the order of their names."""
-        folders = (path for folder in (self.folder, shipped_folder()) for path in folder.glob(f"*/{FILE}"))
+        folders = (path for folder in self._folders() for path in folder.glob(f"*/{FILE}"))
         # A GPU's folder has not quite its name; and no algorithm is for both.
         others = {path.parent.name for path in folders if not path.parent.name.startswith("cuda")} - {target.name}
         found = (self._best(format_signature(problem), name, math) for name in sorted(others))
         return [record for record in found if record is not None]
 
     def _best(self, signature: str, target: str, math: str) -> Record | None:
-        for folder in (self.folder, shipped_folder()):
+        for folder in self._folders():
             records = self._table(folder, target).get(signature, [])
             usable = [record for record in records if record.version == _version(record.algorithm, math)]
             if usable:
@@ -161,6 +164,9 @@ class Records:
                 kept = {key: record for key, record in kept.items() if key not in beaten}
                 jsonlines.write(path, (asdict(kept[key]) for key in sorted(kept)), malformed)
             self._tables.pop((self.folder, target), None)
+
+    def _folders(self) -> list[Path]:
+        return [self.folder, shipped_folder()] if self._shipped else [self.folder]
 
     def _table(self, folder: Path, target: str) -> dict[str, list[Record]]:
         if (folder, target) not in self._tables:

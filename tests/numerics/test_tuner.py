@@ -110,6 +110,14 @@ def test_running_again_continues_and_measures_nothing_twice(tmp_path: Path) -> N
     assert len({(line["algorithm"], *line["decisions"]) for line in lines}) == 20
 
 
+def test_what_ships_does_not_stand_for_a_race_of_this_run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    shipped = fake.tune(tmp_path / "shipped", fake.good, trials=6).record
+    monkeypatch.setattr("tvmconv.records.shipped_folder", lambda: tmp_path / "shipped")
+    again = fake.tune(tmp_path / "ours", fake.good, trials=6).record
+    assert shipped is not None and again is not None and shipped.trials == again.trials
+    assert Records(tmp_path / "ours", shipped=False).best(fake.PROBLEM, fake.TARGET) == again
+
+
 def test_a_seed_gives_its_sequence(tmp_path: Path) -> None:
     sequences = []
     for run, seed in enumerate((0, 0, 1)):
