@@ -31,7 +31,7 @@ class Compile:
     problem, target, candidates, path
         What, for which target, and where to.
     finalist
-        Whether the library of the one candidate is as it ships. Others hold only what measuring calls.
+        Whether each is a library of its own, with the checks of one that ships. Others hold only what measuring calls.
     """
 
     problem: Problem
