@@ -26,7 +26,7 @@ from tvmconv.definitions.window import Window
 from tvmconv.target import CpuTarget
 
 from . import cpu_steps as steps
-from .cpu_model import TASK_ROWS, divisors, task_rows, uneven
+from .cpu_model import L2_BYTES, TASK_ROWS, TASKS, divisors, task_rows, uneven
 
 MAX_UNROLLED = 128  # multiply-adds in a loop body; more only grows the code
 
@@ -71,6 +71,16 @@ def _row_bytes(window: Window) -> int:
     return 4 * window.channels * window.axes[-2].step * window.axes[-1].extent
 
 
+def _band(window: Window, width: int, tiles: int, tasks: int) -> tuple[list[int], int]:
+    """Return how many of a row's `tiles` of `width` outputs a task may have, where each were a task; and the default.
+
+    Their data fills half of the second level cache at most, and TASKS are left.
+    """
+    bands, tile_bytes = divisors(tiles, 64), 4 * window.channels * window.axes[-1].step * width
+    held = [band for band in bands if band == 1 or (band * tile_bytes <= L2_BYTES // 2 and tasks // band >= TASKS)]
+    return bands, min(held, key=lambda band: (round(uneven(tasks // band), 1), -band))
+
+
 def _schedule(sch: Schedule, window: Window, channels: int, target: CpuTarget) -> None:
     i, lanes, rank = window.index, window.lanes, len(window.axes)
     vectors = _vectors(window, channels, target)[:4]
@@ -103,11 +113,17 @@ def _schedule(sch: Schedule, window: Window, channels: int, target: CpuTarget) -
         together.insert(0, near)
     else:
         # Few tiles are cut by channels too, so that threads find equal shares.
+        tiles_in_row = window.row // lanes // vectors[0]
+        tasks = window.problem.batch * window.groups * tiles_in_row
         chunks = divisors(window.outputs // channels, 16)
-        tasks = window.problem.batch * window.groups * (window.row // lanes // vectors[0])
         even = min(chunks, key=lambda chunk: (round(uneven(tasks * chunk), 1), chunk))
         chunk, block = sch.split(block, [steps.choose(sch, chunks, even), None])
         outer, inner = [n, g, tile, chunk], [*phases, block]
+        if stages_planes(window) and even == 1:
+            # A task has several tiles, whose overlapping data it copies once.
+            bands, most = _band(window, lanes * vectors[0], tiles_in_row, tasks)
+            outer[2], tile = sch.split(tile, [None, steps.choose(sch, bands, most)])
+            inner.insert(-1, tile)
     sch.reorder(*outer, *inner, c, *taps[:-1], step, unrolled, *together, channel, vector, lane)
     task = sch.fuse(*outer)
     sch.parallel(task)
@@ -116,7 +132,8 @@ def _schedule(sch: Schedule, window: Window, channels: int, target: CpuTarget) -
         pack = sch.get_sblock(f"filter_pack{i}")
         sch.parallel(sch.fuse(*sch.get_loops(pack)[:-1]))
     if stages_planes(window):
-        _stage(sch, window, task if rank > 1 else None)
+        # A task copies what it reads, unless others with other channels read the same: cores then share no cache line.
+        _stage(sch, window, task if rank > 1 or even == 1 else None)
     _store(sch, window, inner[-1], lanes)
     sch.vectorize(lane)
     for loop in (*(taps[:-1] if shared > 1 else []), unrolled, *together, channel, vector):
@@ -125,7 +142,7 @@ def _schedule(sch: Schedule, window: Window, channels: int, target: CpuTarget) -
 
 
 def _stage(sch: Schedule, window: Window, task: LoopRV | None) -> None:
-    """Copy data, padded: each task its own rows, or all of it first where a row is cut (`task` None).
+    """Copy data, padded: each task its own rows, or all of it first where several would copy the same (`task` None).
 
     LLVM vectorizes the scalar loop, by masked loads; TVM would not, for the conditions are on lanes.
     """

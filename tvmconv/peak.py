@@ -67,33 +67,48 @@ def measure(threads: int, cpu: str = "native") -> Peak | None:
     Peak or None
         None when this machine has no C compiler that builds an OpenMP library for `cpu`.
     """
+    library = load_library(cpu)
+    if library is None:
+        return None
+    dots, reads = library.tvmconv_bf16_operations_per_second, library.tvmconv_bytes_per_second
+    data = np.ones(MEMORY_FLOATS, dtype=np.float32)
+
+    def computing(function: Callable[..., float]) -> float:
+        return _best(lambda: run_steps(function, threads, STEPS))
+
+    def reading(count: int) -> float:
+        sink = ctypes.byref(ctypes.c_float())
+        return _best(lambda: reads(threads, ctypes.c_void_p(data.ctypes.data), ctypes.c_int64(count), sink))
+
+    return Peak(
+        flops=computing(library.tvmconv_operations_per_second),
+        bf16_flops=computing(dots) or None,
+        bandwidth=reading(MEMORY_FLOATS),
+        cache_bandwidth=reading(CACHE_FLOATS),
+        threads=threads,
+    )
+
+
+@cache
+def load_library(cpu: str = "native") -> ctypes.CDLL | None:
+    """Compile the C program for `cpu` and load it; None when this machine has no C compiler that can."""
     with tempfile.TemporaryDirectory(prefix="tvmconv-peak-") as folder:
         try:
             run_compiler((*FLAGS, f"-march={cpu}", str(SOURCE), "-o", "peak.so"), Path(folder))
         except ToolchainError:
             return None
         library = ctypes.CDLL(str(Path(folder) / "peak.so"))
-    operations, dots = library.tvmconv_operations_per_second, library.tvmconv_bf16_operations_per_second
-    reads = library.tvmconv_bytes_per_second
-    operations.restype = dots.restype = reads.restype = ctypes.c_double
-    pointer, sink = ctypes.c_void_p, ctypes.byref(ctypes.c_float())
+    for name in ("operations_per_second", "bf16_operations_per_second", "bytes_per_second", "share", "round_trip"):
+        getattr(library, f"tvmconv_{name}").restype = ctypes.c_double
+    return library
+
+
+def run_steps(function: Callable[..., float], threads: int, steps: int) -> float:
+    """Return what one of the library's functions finds with `threads` threads in so many steps of multiply-adds."""
     # The factor, the addend, and where the sums start, 20 at most.
     numbers = np.array([1.0, 1e-30, *range(20)], dtype=np.float32)
-    data = np.ones(MEMORY_FLOATS, dtype=np.float32)
-
-    def computing(function: Callable[..., float]) -> float:
-        return _best(lambda: function(threads, ctypes.c_int64(STEPS), pointer(numbers.ctypes.data), sink))
-
-    def reading(count: int) -> float:
-        return _best(lambda: reads(threads, pointer(data.ctypes.data), ctypes.c_int64(count), sink))
-
-    return Peak(
-        flops=computing(operations),
-        bf16_flops=computing(dots) or None,
-        bandwidth=reading(MEMORY_FLOATS),
-        cache_bandwidth=reading(CACHE_FLOATS),
-        threads=threads,
-    )
+    sink = ctypes.byref(ctypes.c_float())
+    return function(threads, ctypes.c_int64(steps), ctypes.c_void_p(numbers.ctypes.data), sink)
 
 
 def _best(rate: Callable[[], float]) -> float:

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import lru_cache, partial
 from typing import Any
 
@@ -15,6 +15,7 @@ import numpy.typing as npt
 import tvm_ffi
 
 from .arrays import aligned_empty
+from .cores import Cores
 from .fills import exact_case
 from .packed import PACK_SYMBOL, PACKED_SYMBOL
 from .placements import PLACEMENTS
@@ -106,12 +107,12 @@ class Times:
         return Times(tuple(map(kept, self.seconds)), kept(self.again), (True,) * sum(self.quiet))
 
 
-def race(task: Race) -> Times:
-    """Time the libraries."""
+def race(task: Race, cores: Cores) -> Times:
+    """Time the libraries, while threads run where `cores` says that they should."""
     inputs, output, _ = arrays_of(task.problem)
     given = [*inputs, output]
     libraries = (*task.libraries, task.libraries[0])
-    by_placement = [_turns(libraries, placement.copy(given)) for placement in PLACEMENTS]
+    by_placement = [_turns(libraries, placement.copy(given), cores) for placement in PLACEMENTS]
     *seconds, again = zip(*(seconds for seconds, _ in by_placement), strict=True)
     return Times(tuple(seconds), again, tuple(quiet for _, quiet in by_placement))
 
@@ -124,16 +125,22 @@ def arrays_of(problem: Problem) -> tuple[list[npt.NDArray[Any]], npt.NDArray[Any
     return inputs, output, expected
 
 
-def _turns(libraries: Sequence[Built], arrays: list[npt.NDArray[Any]]) -> tuple[list[float], bool]:
+def _turns(libraries: Sequence[Built], arrays: list[npt.NDArray[Any]], cores: Cores) -> tuple[list[float], bool]:
     """Return the least seconds of each library on these arrays, undisturbed if it ever was, and whether all were."""
     calls = [library.call(arrays) for library in libraries]
     turns: list[list[Least]] = [[] for _ in calls]
-    end = time.perf_counter() + PLACEMENT_SECONDS
-    while not turns[0] or (min(map(_quiet, turns)) < TURNS and time.perf_counter() < end):
+    spent = 0.0
+    while not turns[0] or (min(map(_quiet, turns)) < TURNS and spent < PLACEMENT_SECONDS):
+        cores.settle()
+        start = time.perf_counter()
         order = list(zip(calls, turns, strict=True))
         # There and back: who follows whom, and what drifts, favours nobody.
         for call, of_call in order if len(turns[0]) % 2 == 0 else reversed(order):
             of_call.append(least(call, TURN_SECONDS, TURN_PATIENCE))
+        if not cores.settled():
+            for of_call in turns:
+                of_call[-1] = replace(of_call[-1], quiet=False)
+        spent += time.perf_counter() - start
     least_seconds = [
         min([turn.seconds for turn in of_call if turn.quiet] or [turn.seconds for turn in of_call]) for of_call in turns
     ]

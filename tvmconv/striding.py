@@ -25,6 +25,8 @@ def _apart(loop: Any) -> Any:
     columns = loop.body
     if loop.kind != tirx.ForKind.SERIAL or not isinstance(columns, tirx.For) or columns.kind != tirx.ForKind.SERIAL:
         return None
+    if not isinstance(columns.extent, tirx.IntImm):  # where the last one of several overlaps
+        return None
     store, extent = columns.body, int(columns.extent)
     if not isinstance(store, tirx.BufferStore) or store.buffer.dtype != "float32":
         return None

@@ -87,6 +87,8 @@ def _to_planes(loop: Any) -> Any:
     columns = loop.body
     if loop.kind != tirx.ForKind.SERIAL or not isinstance(columns, tirx.For) or columns.kind != tirx.ForKind.SERIAL:
         return None
+    if not isinstance(columns.extent, tirx.IntImm):  # where the last one of several overlaps
+        return None
     store, width = columns.body, int(columns.extent)
     count = next((lanes for lanes in LANES if int(loop.extent) % lanes == 0), 0)
     if not isinstance(store, tirx.BufferStore) or not count or width < PART:
@@ -129,9 +131,10 @@ def _to_planes(loop: Any) -> Any:
 
 def _interleaved(loop: Any) -> Any:
     """``for x in vectorized: output[.., x] = f(sums[x % phases, .., x // phases])``."""
-    store, extent = loop.body, int(loop.extent)
+    store = loop.body
     if loop.kind != tirx.ForKind.VECTORIZED or not isinstance(store, tirx.BufferStore):
         return None
+    extent = int(loop.extent)
     sums = [load for load in loads_of(store.value) if load.source.scope() == "local"]
     if len(sums) != 1 or not _runs(store.indices, loop.loop_var, extent):
         return None

@@ -20,4 +20,5 @@ def test_it_is_measured_once_a_process() -> None:
 
 def test_without_a_compiler_it_is_unknown(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(shutil, "which", lambda name: None)
+    monkeypatch.setattr(peak, "load_library", peak.load_library.__wrapped__)
     assert peak.measure.__wrapped__(1) is None

@@ -1,8 +1,9 @@
-/* The limits of this machine that a convolution can meet, measured with all threads.
+/* The limits of this machine that a convolution can meet, measured with all threads; and how far these are apart.
  *
  * Compiled with -O3 -march=... -ffp-contract=fast -fopenmp where it runs (tvmconv/peak.py). */
 
 #include <omp.h>
+#include <stdatomic.h>
 #include <stdint.h>
 #if defined(__AVX512BF16__)
 #include <immintrin.h>
@@ -35,24 +36,51 @@ typedef float vector __attribute__((vector_size(VECTOR_BYTES)));
 #define DOT_PRODUCT(i) sum##i = (vector)_mm512_dpbf16_ps((__m512)sum##i, left, right);
 #define READ(i) total += sum##i[0];
 
-/* Operations per second of `threads` threads that do `steps` rounds of SUMS multiply-adds each. `numbers`
- * holds the factor, the addend and where each sum starts: all from outside and all different, so that the
- * compiler cannot compute or merge the sums. */
+/* `steps` rounds of SUMS multiply-adds; returns a number made of all sums. `numbers` holds the factor, the addend and
+ * where each sum starts: all from outside and all different, so that the compiler cannot compute or merge the sums. */
+static float multiply_add(int64_t steps, const float* numbers) {
+  float total = 0;
+  vector factor = (vector){0} + numbers[0], addend = (vector){0} + numbers[1];
+  EACH_SUM(START)
+  for (int64_t step = 0; step < steps; step++) {
+    EACH_SUM(MULTIPLY_ADD)
+  }
+  EACH_SUM(READ)
+  return total;
+}
+
+/* Operations per second of `threads` threads that do `steps` rounds each. */
 double tvmconv_operations_per_second(int threads, int64_t steps, const float* numbers, float* sink) {
   float total = 0;
   double start = omp_get_wtime();
 #pragma omp parallel num_threads(threads) reduction(+ : total)
-  {
-    vector factor = (vector){0} + numbers[0], addend = (vector){0} + numbers[1];
-    EACH_SUM(START)
-    for (int64_t step = 0; step < steps; step++) {
-      EACH_SUM(MULTIPLY_ADD)
-    }
-    EACH_SUM(READ)
-  }
+  total += multiply_add(steps, numbers);
   double seconds = omp_get_wtime() - start;
   *sink = total;
   return 2.0 * SUMS * LANES * (double)steps * threads / seconds;
+}
+
+/* How much of the first thread's speed while the others wait, each of `threads` threads has at the least while all
+ * compute. */
+double tvmconv_share(int threads, int64_t steps, const float* numbers, float* sink) {
+  float total = 0;
+  double alone = 0, together = 0;
+#pragma omp parallel num_threads(threads) reduction(+ : total) reduction(max : alone, together)
+  {
+    double start;
+#pragma omp barrier
+    if (omp_get_thread_num() == 0) {
+      start = omp_get_wtime();
+      total += multiply_add(steps, numbers);
+      alone = omp_get_wtime() - start;
+    }
+#pragma omp barrier
+    start = omp_get_wtime();
+    total += multiply_add(steps, numbers);
+    together = omp_get_wtime() - start;
+  }
+  *sink = total;
+  return alone / together;
 }
 
 /* The same of dot products of bf16 pairs, two multiply-adds a lane; 0 where there is no such instruction. Its operands
@@ -88,4 +116,38 @@ double tvmconv_bytes_per_second(int threads, const float* data, int64_t count, f
   double seconds = omp_get_wtime() - start;
   *sink = total;
   return (double)count * sizeof(float) / seconds;
+}
+
+/* Round trips that are timed together: the clock counts in steps of 10 ns or more. */
+#define TRIPS 16
+
+/* Seconds that a cache line takes from the first thread to another and back, of the farthest one: the least of `times`
+ * measurements, so that what interrupts one does not count. */
+double tvmconv_round_trip(int threads, int times) {
+  static _Alignas(128) atomic_int ball; /* odd: the other one's turn */
+  double farthest = 0;
+#pragma omp parallel num_threads(threads)
+  for (int other = 1; other < omp_get_num_threads(); other++) {
+    int self = omp_get_thread_num();
+    double least = 1;
+    for (int time = 0; time < times; time++) {
+      if (self == 0) {
+        double start = omp_get_wtime();
+        for (int trip = 0; trip < TRIPS; trip++) {
+          atomic_fetch_add(&ball, 1);
+          while (atomic_load(&ball) & 1);
+        }
+        double seconds = (omp_get_wtime() - start) / TRIPS;
+        if (seconds < least) least = seconds;
+      } else if (self == other) {
+        for (int trip = 0; trip < TRIPS; trip++) {
+          while (!(atomic_load(&ball) & 1));
+          atomic_fetch_add(&ball, 1);
+        }
+      }
+    }
+    if (self == 0 && least > farthest) farthest = least;
+#pragma omp barrier
+  }
+  return farthest;
 }

@@ -1,0 +1,81 @@
+"""Whether each thread has a core of its own, as near to the others as it can be.
+
+The host of a virtual machine moves its processors about: for seconds, two of them are the hyperthreads of one core, or
+cores that share no cache. Nothing that the system counts shows it, and kernels take longer by 2.3 and by 1.15, some by 5
+(suites of benchmarks/ on two processors of a Zen 5, which were so for a tenth and a third of the time). Who compares
+times waits until it is over.
+"""
+
+from __future__ import annotations
+
+import time
+from dataclasses import dataclass
+
+from .peak import load_library, run_steps
+
+# A tenth of a millisecond of multiply-adds on a 3 GHz core, and some microseconds of round trips.
+STEPS, TIMES = 2**14, 20
+# Less of a core's speed than this share of the most seen, or this much longer on the way than the least: the threads
+# were moved. Hyperthreads have 0.5, and other caches are 2.4 to 5 times as far; clocks change by 0.2.
+SHARE, FARTHER = 0.75, 2.0
+# Until what was better is not expected to come back, and between two looks.
+PATIENCE, PAUSE = 20.0, 0.02
+
+
+@dataclass(frozen=True)
+class Place:
+    """Where threads run.
+
+    Attributes
+    ----------
+    share
+        Of the speed of one thread while the others wait, what each has at the least when all compute.
+    trip
+        Seconds that a cache line takes to the farthest thread and back.
+    """
+
+    share: float
+    trip: float
+
+
+class Cores:
+    """Watches where threads run.
+
+    Parameters
+    ----------
+    threads
+        How many. One alone is not watched, nor are any where there is no C compiler.
+    """
+
+    def __init__(self, threads: int) -> None:
+        self._threads = threads
+        self._best: Place | None = None
+
+    def settled(self) -> bool:
+        """Whether threads run as well as they were ever seen to."""
+        place = self._look()
+        if place is None:
+            return True
+        best = self._best or place
+        if place.share * SHARE > best.share:
+            best = place  # these were near because they shared a core
+        elif place.share >= SHARE * best.share:
+            best = Place(max(best.share, place.share), min(best.trip, place.trip))
+        self._best = best
+        return place.share >= SHARE * best.share and place.trip <= FARTHER * best.trip
+
+    def settle(self) -> None:
+        """Wait until they do, or until `PATIENCE` ends: then they are taken to stay as they are."""
+        end = time.monotonic() + PATIENCE
+        while not self.settled():
+            if time.monotonic() > end:
+                self._best = None
+                return
+            time.sleep(PAUSE)
+
+    def _look(self) -> Place | None:
+        library = load_library() if self._threads > 1 else None
+        if library is None:
+            return None
+        trip = library.tvmconv_round_trip(self._threads, TIMES)
+        return Place(run_steps(library.tvmconv_share, self._threads, STEPS), trip)
