@@ -41,8 +41,8 @@ from .peers import PEERS
 from .results import Result, Row, summarize_rows, write_result
 
 SUITES = Path(__file__).parent / "suites"
-# How often a contender takes a turn, if threads are moved meanwhile.
-MOVES = 3
+# How often a contender takes a turn, if threads are moved meanwhile, and seconds to wait until they are moved back.
+MOVES, PATIENCE = 3, 60.0
 PACKAGES = ("tvmconv", "apache-tvm", "apache-tvm-ffi", "numpy")
 FILTER_FORMATS = {"nxc": "XIO", "ncx": "OIX"}
 
@@ -202,7 +202,7 @@ class Timer:
 
     def __init__(self, bundle: str, peers: Sequence[str], rounds: int, seconds: float, threads: int) -> None:
         self._bundle, self._rounds, self._seconds, self._threads = bundle, rounds, seconds, threads
-        self._cores = Cores(threads)
+        self._cores = Cores(threads, PATIENCE)
         modules = {OURS: OURS, OURS_PACKED: OURS, **{peer: PEERS[peer].module for peer in peers}}
         # What shares a library shares its process.
         workers: dict[str, Worker[Task, Answer]] = {}

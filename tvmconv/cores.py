@@ -16,10 +16,10 @@ from .peak import load_library, run_steps
 # A tenth of a millisecond of multiply-adds on a 3 GHz core, and some microseconds of round trips.
 STEPS, TIMES = 2**14, 20
 # Less of a core's speed than this share of the most seen, or this much longer on the way than the least: the threads
-# were moved. Hyperthreads have 0.5, and other caches are 2.4 to 5 times as far; clocks change by 0.2.
-SHARE, FARTHER = 0.75, 2.0
-# Until what was better is not expected to come back, and between two looks.
-PATIENCE, PAUSE = 20.0, 0.02
+# were moved. Hyperthreads have 0.5, and other caches are 5 times as far; clocks change by 0.2, distances by 0.5.
+SHARE, FARTHER = 0.75, 2.5
+# Seconds between two looks, and of patience by default.
+PAUSE, PATIENCE = 0.02, 10.0
 
 
 @dataclass(frozen=True)
@@ -29,7 +29,7 @@ class Place:
     Attributes
     ----------
     share
-        Of the speed of one thread while the others wait, what each has at the least when all compute.
+        Of the speed of one thread while the others wait, what each has at the least when all compute; at most 1.
     trip
         Seconds that a cache line takes to the farthest thread and back.
     """
@@ -45,10 +45,12 @@ class Cores:
     ----------
     threads
         How many. One alone is not watched, nor are any where there is no C compiler.
+    patience
+        Seconds until what was better is not expected to come back.
     """
 
-    def __init__(self, threads: int) -> None:
-        self._threads = threads
+    def __init__(self, threads: int, patience: float = PATIENCE) -> None:
+        self._threads, self._patience = threads, patience
         self._best: Place | None = None
 
     def settled(self) -> bool:
@@ -65,8 +67,8 @@ class Cores:
         return place.share >= SHARE * best.share and place.trip <= FARTHER * best.trip
 
     def settle(self) -> None:
-        """Wait until they do, or until `PATIENCE` ends: then they are taken to stay as they are."""
-        end = time.monotonic() + PATIENCE
+        """Wait until they do, or until patience ends: then they are taken to stay as they are."""
+        end = time.monotonic() + self._patience
         while not self.settled():
             if time.monotonic() > end:
                 self._best = None
@@ -78,4 +80,5 @@ class Cores:
         if library is None:
             return None
         trip = library.tvmconv_round_trip(self._threads, TIMES)
-        return Place(run_steps(library.tvmconv_share, self._threads, STEPS), trip)
+        # More than 1 is what disturbed the one alone.
+        return Place(min(1.0, run_steps(library.tvmconv_share, self._threads, STEPS)), trip)

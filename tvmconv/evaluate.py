@@ -32,8 +32,9 @@ from .workers import WorkerDiedError
 TOGETHER = 4
 # A kernel compiles in a tenth of a second; the first in a process waits for TVM to be imported.
 BUILD_SECONDS = 60.0
-# To measure a kernel, and the least speed (operations a second) of the reference that checks it.
-MEASURE_SECONDS = 20.0
+# To measure a kernel, some patience with moved threads included, and the least speed (operations a second) of the
+# reference that checks it.
+MEASURE_SECONDS = 40.0
 REFERENCE_FLOPS = 2e8
 # How many times slower than the fastest a candidate is that will not be a finalist, whatever disturbed the timing.
 HOPELESS = 1.5
