@@ -96,13 +96,18 @@ def stage_data(sch: Schedule, window: Window, task: LoopRV | None, target: CpuTa
     if task is not None:
         sch.compute_at(block, task, preserve_unit_loops=True)
     spread_pixels(sch, block, window)
+    by_pixels(sch, block, window, target)
+    if task is None:
+        sch.parallel(sch.fuse(*sch.get_loops(block)[:2]))
+
+
+def by_pixels(sch: Schedule, block: SBlockRV, window: Window, target: CpuTarget) -> None:
+    """Copy data by vectors of a pixel's channels."""
     *_, column, channel = sch.get_loops(block)
-    if window.problem.data_format == "NCX" and not window.expands:
+    if window.problem.data_format == "NCX" and not window.expands and int(sch.get(column).extent) > 1:
         # Channels lie apart in data: a row's columns of a few of them, which lowering turns (tvmconv/turning.py).
         few, channel = sch.split(channel, [None, divisors(window.pixel, LINE_FLOATS)[-1]])
         sch.reorder(few, column, channel)
-    if task is None:
-        sch.parallel(sch.fuse(*sch.get_loops(block)[:2]))
     vectorize_last(sch, channel, target.vector_bits // 32)
 
 

@@ -98,10 +98,11 @@ def _by_rows(sch: Schedule, tiles: Tiles, shape: Shape, target: CpuTarget) -> No
     n, g, *phases, z, rows, columns, y, x, o = sch.get_loops(sch.get_sblock(f"out{i}"))
     band, block_row, row = sch.split(rows, [None, steps.choose(sch, bands, best), shape.rows])
     block, vector, lane = _vectors(sch, o, tiles, shape)
-    sch.reorder(n, g, z, band, *phases, block, block_row, row, columns, vector, y, x, lane)
+    columns, *own = _own(sch, tiles, columns, y, x, lane)
+    sch.reorder(n, g, z, band, *phases, block, block_row, row, columns, vector, *own)
     task = sch.fuse(n, g, z, band)
     sch.parallel(task)
-    _output(sch, tiles, vector, [y, x, lane])
+    _output(sch, tiles, vector, own)
 
     # The sums stay in registers until they are whole.
     acc = sch.get_sblock(f"acc{i}")
@@ -130,12 +131,13 @@ def _by_channels(sch: Schedule, tiles: Tiles, shape: Shape, target: CpuTarget) -
     i = tiles.index
     unroll = divisors(tiles.channels, UNROLL)[-1]
     parts = divisors(tiles.channels // unroll, 64)
-    n, g, *around, y, x, o = sch.get_loops(sch.get_sblock(f"out{i}"))
+    n, g, *around, columns, y, x, o = sch.get_loops(sch.get_sblock(f"out{i}"))
     block, vector, lane = _vectors(sch, o, tiles, shape)
-    sch.reorder(g, block, n, *around, vector, y, x, lane)
+    columns, *own = _own(sch, tiles, columns, y, x, lane)
+    sch.reorder(g, block, n, *around, columns, vector, *own)
     task = sch.fuse(g, block)
     sch.parallel(task)
-    _output(sch, tiles, vector, [y, x, lane])
+    _output(sch, tiles, vector, own)
 
     acc = sch.get_sblock(f"acc{i}")
     sch.compute_at(acc, task, preserve_unit_loops=True)
@@ -176,18 +178,28 @@ def _in_registers(sch: Schedule, loops: list[LoopRV]) -> None:
     sch.vectorize(loops[-1])
 
 
-def _output(sch: Schedule, tiles: Tiles, vector: LoopRV, loops: list[LoopRV]) -> None:
+def _own(sch: Schedule, tiles: Tiles, columns: LoopRV, y: LoopRV, x: LoopRV, lane: LoopRV) -> list[LoopRV]:
+    """Return the loop over a row's tiles, and those within one; planes get a cache line of a row at a time, of several tiles."""
+    if tiles.problem.data_format == "NXC":
+        return [columns, y, x, lane]
+    columns, near = sch.split(columns, [None, divisors(tiles.columns, LINE // tiles.cuts[1].outputs)[-1]])
+    # A single axis is the second one, whose outputs lie in a row.
+    return [columns, y, lane, near, x] if tiles.problem.out_spatial[-1] > 1 else [columns, lane, y, near, x]
+
+
+def _output(sch: Schedule, tiles: Tiles, vector: LoopRV, own: list[LoopRV]) -> None:
     """Transform back a vector of channels of one tile, in straight-line code."""
     rows = sch.get_sblock(f"out_rows{tiles.index}")
     if tiles.stores_vectors:
-        _in_registers(sch, loops)
+        _in_registers(sch, own)
     else:
         tile = sch.get_sblock(f"tile{tiles.index}")
         sch.set_scope(tile, 0, "local")
         sch.compute_at(tile, vector, preserve_unit_loops=True)
-        _in_registers(sch, sch.get_loops(tile)[-3:])
+        vector, *loops = sch.get_loops(tile)[-4:]
+        _in_registers(sch, loops)
         if tiles.problem.data_format == "NCX":
-            sch.reorder(loops[2], *loops[:2])
+            sch.fuse(*own[-2:])  # lowering turns a row's columns into planes (tvmconv/turning.py)
     sch.set_scope(rows, 0, "local")
     sch.compute_at(rows, vector, preserve_unit_loops=True)
     # After the loops around `vector` come the stage's own, points first.
@@ -246,7 +258,7 @@ def _data(sch: Schedule, tiles: Tiles, task: LoopRV | None, target: CpuTarget) -
         n, z, y, *_ = sch.get_loops(pad)
         sch.parallel(sch.fuse(n, z, y))
         steps.spread_pixels(sch, pad, tiles)
-    steps.vectorize_last(sch, sch.get_loops(pad)[-1], full)
+    steps.by_pixels(sch, pad, tiles, target)
 
 
 def _transform(sch: Schedule, block: SBlockRV, rows: SBlockRV, vector: LoopRV, loops: list[LoopRV]) -> None:

@@ -1,15 +1,15 @@
-"""Whether each thread has a core of its own, as near to the others as it can be.
+"""Where the threads run: each on a core of its own, as near to the others as it can be, or not.
 
 The host of a virtual machine moves its processors about: for seconds, two of them are the hyperthreads of one core, or
-cores that share no cache. Nothing that the system counts shows it, and kernels take longer by 2.3 and by 1.15, some by 5
-(suites of benchmarks/ on two processors of a Zen 5, which were so for a tenth and a third of the time). Who compares
-times waits until it is over.
+cores that share no cache. Nothing that the system counts shows it, and kernels take up to five times as long
+(``python -m benchmarks.cores`` measures both). Who compares times waits until it is over.
 """
 
 from __future__ import annotations
 
 import time
 from dataclasses import dataclass
+from typing import Literal
 
 from .peak import load_library, run_steps
 
@@ -21,10 +21,13 @@ SHARE, FARTHER = 0.75, 2.5
 # Seconds between two looks, and of patience by default.
 PAUSE, PATIENCE = 0.02, 10.0
 
+# As well as they were ever seen to run; farther from each other; with less than a core each.
+Where = Literal["near", "apart", "crowded"]
+
 
 @dataclass(frozen=True)
 class Place:
-    """Where threads run.
+    """What was seen of threads.
 
     Attributes
     ----------
@@ -53,18 +56,24 @@ class Cores:
         self._threads, self._patience = threads, patience
         self._best: Place | None = None
 
-    def settled(self) -> bool:
-        """Whether threads run as well as they were ever seen to."""
+    def where(self) -> Where:
+        """Return where the threads run now, by the best that was seen; ``"near"`` where they are not watched."""
         place = self._look()
         if place is None:
-            return True
+            return "near"
         best = self._best or place
         if place.share * SHARE > best.share:
-            best = place  # these were near because they shared a core
+            best = place  # what was near until now shared a core
         elif place.share >= SHARE * best.share:
             best = Place(max(best.share, place.share), min(best.trip, place.trip))
         self._best = best
-        return place.share >= SHARE * best.share and place.trip <= FARTHER * best.trip
+        if place.share < SHARE * best.share:
+            return "crowded"
+        return "apart" if place.trip > FARTHER * best.trip else "near"
+
+    def settled(self) -> bool:
+        """Whether the threads run as well as they were ever seen to."""
+        return self.where() == "near"
 
     def settle(self) -> None:
         """Wait until they do, or until patience ends: then they are taken to stay as they are."""

@@ -9,15 +9,14 @@ from __future__ import annotations
 from typing import Any
 
 from tvm import sym, tirx
-from tvm.ir import Call
 from tvm_ffi.structural import structural_map
 
-from .turning import IF_THEN_ELSE, LANES, inside, loads_of, replaced
+from .turning import LANES, guarded, has_extent, inside, loads_of, replaced, uses
 
 
 def apart(body: Any) -> Any:
     """Return the statement with copies of every s-th column by vectors."""
-    return structural_map(body, (tirx.For, lambda loop: _apart(loop) or loop))
+    return structural_map(body, (tirx.For, lambda loop: (has_extent(loop) and _apart(loop)) or loop))
 
 
 def _apart(loop: Any) -> Any:
@@ -25,22 +24,19 @@ def _apart(loop: Any) -> Any:
     columns = loop.body
     if loop.kind != tirx.ForKind.SERIAL or not isinstance(columns, tirx.For) or columns.kind != tirx.ForKind.SERIAL:
         return None
-    if not isinstance(columns.extent, tirx.IntImm):  # where the last one of several overlaps
+    if not has_extent(columns):
         return None
     store, extent = columns.body, int(columns.extent)
     if not isinstance(store, tirx.BufferStore) or store.buffer.dtype != "float32":
         return None
-    phase, x, value, conditions = loop.loop_var, columns.loop_var, store.value, []
-    if isinstance(value, Call) and value.op.same_as(IF_THEN_ELSE):
-        conditions, value = _conjuncts(value.args[0]), value.args[1]
+    phase, x = loop.loop_var, columns.loop_var
+    value, of_rows, of_columns = guarded(store.value, phase, x)
     loads = loads_of(value)
     if len(loads) != 1 or not value.same_as(loads[0]) or loads[0].source.dtype != "float32":
         return None
     step = _step(loads[0].indices, x, extent)
     if step < 2 or int(loop.extent) > step:
         return None
-    of_rows = [each for each in conditions if not _uses(each, phase, x)]
-    of_columns = [each for each in conditions if _uses(each, phase, x)]
 
     def stored(p: int, start: Any, lanes: int) -> Any:
         *before, at = [replaced(index, {phase: p, x: start}) for index in store.indices]
@@ -58,7 +54,7 @@ def _apart(loop: Any) -> Any:
 
     zero, steps = tirx.const(0, "float32"), []
     for p in range(int(loop.extent)):
-        first, end = inside(replaced(tirx.all(*of_columns), {phase: p}) if of_columns else None, x, extent)
+        first, end = inside(None if of_columns is None else replaced(of_columns, {phase: p}), x, extent)
         lanes = next((lanes for lanes in LANES if lanes <= end - first), 0)
         if not lanes:
             return None
@@ -70,28 +66,18 @@ def _apart(loop: Any) -> Any:
         vector, vectors = tirx.Var("vector", "int32"), -(-(end - first) // lanes)
         body = stored(p, tirx.min(first + vector * lanes, end - lanes), lanes)
         steps.append(tirx.For(vector, 0, vectors, tirx.ForKind.SERIAL, body))
-    if not of_rows:
+    if of_rows is None:
         return tirx.SeqStmt(steps)
     clear = tirx.BufferStore(store.buffer, zero, store.indices)
     zeros = tirx.For(phase, 0, loop.extent, tirx.ForKind.SERIAL, tirx.For(x, 0, extent, tirx.ForKind.SERIAL, clear))
-    return tirx.IfThenElse(tirx.all(*of_rows), tirx.SeqStmt(steps), zeros)
-
-
-def _conjuncts(condition: Any) -> list[Any]:
-    if isinstance(condition, tirx.And):
-        return [*_conjuncts(condition.a), *_conjuncts(condition.b)]
-    return [condition]
-
-
-def _uses(value: Any, *variables: Any) -> bool:
-    return any(var.same_as(each) for var in tirx.analysis.undefined_vars(value, []) for each in variables)
+    return tirx.IfThenElse(of_rows, tirx.SeqStmt(steps), zeros)
 
 
 def _step(indices: Any, x: Any, extent: int) -> int:
     """Return by how much the last index grows with `x`; 0: not evenly, or others do too."""
     analyzer = sym.Analyzer()
     *before, last = indices
-    if extent < 2 or any(_uses(index, x) for index in before):
+    if extent < 2 or any(uses(index, x) for index in before):
         return 0
     first = replaced(last, {x: 0})
     step = analyzer.simplify(replaced(last, {x: 1}) - first)

@@ -23,9 +23,16 @@ IF_THEN_ELSE = Op.get("prim.if_then_else")
 
 def turn(body: Any) -> Any:
     """Return the statement with copies between planes and pixels by vectors on both sides."""
-    return structural_map(
-        body, (tirx.For, lambda loop: _to_pixels(loop) or _to_planes(loop) or _interleaved(loop) or loop)
-    )
+
+    def turned(loop: Any) -> Any:
+        return (has_extent(loop) and (_to_pixels(loop) or _to_planes(loop) or _interleaved(loop))) or loop
+
+    return structural_map(body, (tirx.For, turned))
+
+
+def has_extent(loop: Any) -> bool:
+    """Whether the number of iterations is known: not of a copy for the last of several parts, which is smaller."""
+    return isinstance(loop.extent, tirx.IntImm)
 
 
 def _to_pixels(loop: Any) -> Any:
@@ -38,9 +45,8 @@ def _to_pixels(loop: Any) -> Any:
     store, count = lanes.body, int(lanes.extent)
     if not isinstance(store, tirx.BufferStore) or store.buffer.dtype != "float32" or store.buffer.scope() == "local":
         return None
-    column, lane, value, conditions = loop.loop_var, lanes.loop_var, store.value, None
-    if isinstance(value, Call) and value.op.same_as(IF_THEN_ELSE):
-        conditions, value, _zero = value.args
+    column, lane = loop.loop_var, lanes.loop_var
+    value, of_rows, of_columns = guarded(store.value, column, lane)
     loads = loads_of(value)
     if (
         len(loads) != 1
@@ -48,7 +54,7 @@ def _to_pixels(loop: Any) -> Any:
         or not _runs(store.indices, lane, count)
     ):
         return None
-    first, end = inside(conditions, column, int(loop.extent))
+    first, end = inside(of_columns, column, int(loop.extent))
     if end - first < PART:
         return None
 
@@ -57,12 +63,12 @@ def _to_pixels(loop: Any) -> Any:
         return tirx.BufferStore(store.buffer, vector, [*indices[:-1], tirx.Ramp(indices[-1], 1, count)])
 
     width = count if end - first >= count else PART
-    zero = tirx.Broadcast(tirx.const(0, "float32"), count)
-    steps = [
-        tirx.For(each := tirx.Var("column", "int32"), 0, extent, tirx.ForKind.SERIAL, stored(start + each, zero))
-        for start, extent in ((0, first), (end, int(loop.extent) - end))
-        if extent
-    ]
+
+    def zeros(start: int, extent: int) -> Any:
+        each, zero = tirx.Var("column", "int32"), tirx.Broadcast(tirx.const(0, "float32"), count)
+        return tirx.For(each, 0, extent, tirx.ForKind.SERIAL, stored(start + each, zero))
+
+    steps = [zeros(start, extent) for start, extent in ((0, first), (end, int(loop.extent) - end)) if extent]
     square = tirx.Var("square", "int32")
     # The last square ends with the row, and may repeat columns of the one before.
     start = tirx.min(first + square * width, end - width) if (end - first) % width else first + square * width
@@ -79,7 +85,8 @@ def _to_pixels(loop: Any) -> Any:
     ]
     squares = -(-(end - first) // width)
     steps.append(tirx.For(square, 0, squares, tirx.ForKind.SERIAL, tirx.SeqStmt(square_body)))
-    return steps[0] if len(steps) == 1 else tirx.SeqStmt(steps)
+    turned = steps[0] if len(steps) == 1 else tirx.SeqStmt(steps)
+    return turned if of_rows is None else tirx.IfThenElse(of_rows, turned, zeros(0, int(loop.extent)))
 
 
 def _to_planes(loop: Any) -> Any:
@@ -87,7 +94,7 @@ def _to_planes(loop: Any) -> Any:
     columns = loop.body
     if loop.kind != tirx.ForKind.SERIAL or not isinstance(columns, tirx.For) or columns.kind != tirx.ForKind.SERIAL:
         return None
-    if not isinstance(columns.extent, tirx.IntImm):  # where the last one of several overlaps
+    if not has_extent(columns):
         return None
     store, width = columns.body, int(columns.extent)
     count = next((lanes for lanes in LANES if int(loop.extent) % lanes == 0), 0)
@@ -131,10 +138,9 @@ def _to_planes(loop: Any) -> Any:
 
 def _interleaved(loop: Any) -> Any:
     """``for x in vectorized: output[.., x] = f(sums[x % phases, .., x // phases])``."""
-    store = loop.body
+    store, extent = loop.body, int(loop.extent)
     if loop.kind != tirx.ForKind.VECTORIZED or not isinstance(store, tirx.BufferStore):
         return None
-    extent = int(loop.extent)
     sums = [load for load in loads_of(store.value) if load.source.scope() == "local"]
     if len(sums) != 1 or not _runs(store.indices, loop.loop_var, extent):
         return None
@@ -266,6 +272,26 @@ def _runs(indices: Any, variable: Any, extent: int) -> bool:
     return all(
         analyzer.can_prove_equal(index, first + by) for index, first, by in zip(indices, firsts, beyond, strict=True)
     )
+
+
+def guarded(value: Any, *variables: Any) -> tuple[Any, Any, Any]:
+    """Return what is read inside of some bounds; the bounds without `variables`, and those with, None where there are none."""
+    if not isinstance(value, Call) or not value.op.same_as(IF_THEN_ELSE):
+        return value, None, None
+    bounds = _conjuncts(value.args[0])
+    without, with_ = ([each for each in bounds if uses(each, *variables) == used] for used in (False, True))
+    return value.args[1], *(tirx.all(*each) if each else None for each in (without, with_))
+
+
+def _conjuncts(condition: Any) -> list[Any]:
+    if isinstance(condition, tirx.And):
+        return [*_conjuncts(condition.a), *_conjuncts(condition.b)]
+    return [condition]
+
+
+def uses(value: Any, *variables: Any) -> bool:
+    """Whether one of `variables` is in `value`."""
+    return any(var.same_as(each) for var in tirx.analysis.undefined_vars(value, []) for each in variables)
 
 
 def inside(condition: Any, column: Any, extent: int) -> tuple[int, int]:

@@ -42,6 +42,7 @@ CASES = {
     "volume": "conv3d-n1-i8x6x8x8-o16x6x8x8-k3x3x3-s1x1x1-d1x1x1-p1x1x1_1x1x1-g1-NXC-XIO-f32",
     "winograd4": "conv2d-n1-i64x56x56-o64x56x56-k3x3-s1x1-d1x1-p1x1_1x1-g1-NXC-XIO-f32-bias",
     "winograd2": "conv2d-n1-i32x7x9-o128x7x9-k3x3-s1x1-d1x1-p1x1_1x1-g1-NXC-XIO-f32",
+    "winograd4_planes": "conv2d-n1-i16x18x32-o16x18x32-k3x3-s1x1-d1x1-p1x1_1x1-g1-NCX-OIX-f32-bias",
     "constant": "conv2d-n1-i0x4x4-o8x4x4-k3x3-s1x1-d1x1-p1x1_1x1-g1-NXC-XIO-f32-bias",
 }
 # Where the target has AVX512-BF16.
@@ -60,7 +61,7 @@ UNACCUMULATED = ("constant", "winograd2")
 def scheduled_text(name: str, target: str) -> str:
     signature = (CASES | DOT)[name]
     problem, cpu = parse_signature(signature), Target.parse(target)
-    choice = Choice(name) if name.startswith("winograd") else default_choice(problem, cpu, "strict")
+    choice = Choice(name.partition("_")[0]) if name.startswith("winograd") else default_choice(problem, cpu, "strict")
     definition, scheduled = schedule(problem, cpu, choice)
     script = lower(scheduled.mod, definition).module.script()
     # Colours are for terminals, and two buffers' attributes are the same in every allocation.

@@ -1,14 +1,17 @@
-"""Where threads run: found by a real look, and judged by the best that was seen."""
+"""Where threads run: found by a real look, and judged by the best that was seen; and how long kernels take there."""
 
 from __future__ import annotations
 
 import shutil
+import time
+from collections import Counter
 from collections.abc import Iterable
 
 import pytest
 
+from benchmarks import cores as benchmark
 from tvmconv import cores, peak
-from tvmconv.cores import Cores, Place
+from tvmconv.cores import Cores, Place, Where
 
 NEAR, FAR, ONE_CORE = Place(1.0, 90e-9), Place(0.97, 450e-9), Place(0.5, 50e-9)
 
@@ -36,23 +39,21 @@ def test_one_thread_or_no_compiler_is_always_settled(monkeypatch: pytest.MonkeyP
 
 
 @pytest.mark.parametrize(
-    ("places", "settled"),
+    ("places", "found"),
     [
-        ([NEAR, FAR, ONE_CORE, NEAR], [True, False, False, True]),
+        ([NEAR, FAR, ONE_CORE, NEAR], ["near", "apart", "crowded", "near"]),
         # Until something better is seen, what there is counts; then it no longer does.
-        ([FAR, FAR, NEAR, FAR], [True, True, True, False]),
+        ([FAR, FAR, NEAR, FAR], ["near", "near", "near", "apart"]),
         # Near only because they shared a core: the distance of two cores is the measure from then on.
-        ([ONE_CORE, NEAR, ONE_CORE, NEAR], [True, True, False, True]),
-        ([ONE_CORE, FAR, NEAR, FAR], [True, True, True, False]),
-        # Clocks change, and round trips are counted in steps of the clock.
-        ([NEAR, Place(0.85, 130e-9), Place(1.0, 80e-9)], [True, True, True]),
+        ([ONE_CORE, NEAR, ONE_CORE, NEAR], ["near", "near", "crowded", "near"]),
+        ([ONE_CORE, FAR, NEAR, FAR], ["near", "near", "near", "apart"]),
+        # Clocks change, and so do round trips.
+        ([NEAR, Place(0.85, 130e-9), Place(1.0, 80e-9)], ["near", "near", "near"]),
     ],
 )
-def test_the_best_seen_is_the_measure(
-    monkeypatch: pytest.MonkeyPatch, places: list[Place], settled: list[bool]
-) -> None:
+def test_the_best_seen_is_the_measure(monkeypatch: pytest.MonkeyPatch, places: list[Place], found: list[Where]) -> None:
     watched = watch(monkeypatch, places)
-    assert [watched.settled() for _ in places] == settled
+    assert [watched.where() for _ in places] == found
 
 
 def test_it_waits_until_the_best_is_back(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -69,3 +70,34 @@ def test_what_does_not_come_back_is_forgotten(monkeypatch: pytest.MonkeyPatch) -
     watched.settled()
     watched.settle()
     assert watched.settled() and watched.settled()
+
+
+def test_kernels_are_timed_by_place(monkeypatch: pytest.MonkeyPatch) -> None:
+    # A look after the first call of each kernel; then two looks a turn, of which the third turn's differ.
+    places = [NEAR, NEAR, *[NEAR, NEAR, FAR, FAR, FAR, NEAR, FAR, FAR], *[NEAR] * 100000]
+    calls = {"slow": lambda: time.sleep(0.004), "fast": lambda: time.sleep(0.001)}
+    seen, times = benchmark.watch(calls, watch(monkeypatch, places), 0.3)
+    assert seen["apart"] == 2 and seen["near"] >= 2 and seen["crowded"] == 0
+    assert len(times["fast"]["apart"]) == 2 and len(times["slow"]["apart"]) == 0
+    assert min(times["slow"]["near"]) >= 0.004 > min(times["fast"]["apart"])
+
+
+def test_the_slowest_apart_come_first(capsys: pytest.CaptureFixture[str]) -> None:
+    times: benchmark.Times = {
+        "direct one": {"near": [1e-5, 3e-5, 2e-5], "apart": [2.2e-5]},
+        "planar other": {"near": [1e-5], "apart": [4e-5], "crowded": [2e-5]},
+        "direct unseen": {"apart": [1e-5]},
+    }
+    benchmark.print_times(Counter({"near": 3, "apart": 1}), times)
+    header, *rows = capsys.readouterr().out.splitlines()
+    assert header.split("  ")[0] == "signature"
+    assert [line.split() for line in rows[:3]] == [
+        ["other", "planar", "10.0", "40.0", "20.0", "4.00"],
+        ["one", "direct", "20.0", "22.0", "-", "1.10"],
+        ["unseen", "direct", "-", "10.0", "-", "-"],
+    ]
+    assert rows[3:] == [
+        "near: 75% of the time",
+        "apart: 25% of the time: 2.10 times as long as near",
+        "crowded: 0% of the time: 2.00 times as long as near",
+    ]
