@@ -7,6 +7,7 @@ cores that share no cache. Nothing that the system counts shows it, and kernels 
 
 from __future__ import annotations
 
+import os
 import time
 from dataclasses import dataclass
 from typing import Literal
@@ -47,13 +48,14 @@ class Cores:
     Parameters
     ----------
     threads
-        How many. One alone is not watched, nor are any where there is no C compiler.
+        How many. One alone is not watched, nor are more than there are processors, or any without a C compiler.
     patience
         Seconds until what was better is not expected to come back.
     """
 
     def __init__(self, threads: int, patience: float = PATIENCE) -> None:
-        self._threads, self._patience = threads, patience
+        self._threads = threads if threads <= len(os.sched_getaffinity(0)) else 1
+        self._patience = patience
         self._best: Place | None = None
 
     def where(self) -> Where:

@@ -2,15 +2,19 @@
 
 from __future__ import annotations
 
+import os
 import shutil
 import time
 from collections import Counter
 from collections.abc import Iterable
 
+import numpy as np
 import pytest
 
+from benchmarks import compare
 from benchmarks import cores as benchmark
-from tvmconv import cores, peak
+from benchmarks.measure import Answer
+from tvmconv import cores, peak, race
 from tvmconv.cores import Cores, Place, Where
 
 NEAR, FAR, ONE_CORE = Place(1.0, 90e-9), Place(0.97, 450e-9), Place(0.5, 50e-9)
@@ -23,15 +27,16 @@ def watch(monkeypatch: pytest.MonkeyPatch, places: Iterable[Place], patience: fl
     return Cores(2, patience)
 
 
+@pytest.mark.skipif(len(os.sched_getaffinity(0)) < 2, reason="needs two processors")
 def test_what_two_threads_have_is_measured() -> None:
     place = Cores(2)._look()
     assert place is not None
     assert 0 < place.share <= 1 and 1e-9 < place.trip < 1
 
 
-@pytest.mark.parametrize("threads", [1, 2])
-def test_one_thread_or_no_compiler_is_always_settled(monkeypatch: pytest.MonkeyPatch, threads: int) -> None:
-    if threads > 1:
+@pytest.mark.parametrize("threads", [1, 2, 10**6])
+def test_one_thread_or_too_many_or_no_compiler_is_always_settled(monkeypatch: pytest.MonkeyPatch, threads: int) -> None:
+    if threads == 2:
         monkeypatch.setattr(shutil, "which", lambda name: None)
         monkeypatch.setattr(cores, "load_library", peak.load_library.__wrapped__)
     assert Cores(threads)._look() is None
@@ -70,6 +75,50 @@ def test_what_does_not_come_back_is_forgotten(monkeypatch: pytest.MonkeyPatch) -
     watched.settled()
     watched.settle()
     assert watched.settled() and watched.settled()
+
+
+class Moved(Cores):
+    """Threads that were moved during so many of the first timings."""
+
+    def __init__(self, moves: int) -> None:
+        super().__init__(2)
+        self.looks, self._moves = 0, moves
+
+    def settle(self) -> None:
+        pass
+
+    def settled(self) -> bool:
+        self.looks += 1
+        return self.looks > self._moves
+
+
+@pytest.mark.parametrize(("moves", "turns"), [(0, 1), (1, 2), (9, compare.MOVES)])
+def test_a_contender_whose_threads_were_moved_takes_its_turn_again(moves: int, turns: int) -> None:
+    class Worker:
+        calls = 0
+
+        def call(self, task: object) -> Answer:
+            self.calls += 1
+            return Answer([float(self.calls)])
+
+    timer = object.__new__(compare.Timer)  # without the libraries' processes
+    vars(timer).update(_workers={"ours": Worker()}, _cores=Moved(moves), _bundle="", _threads=2, _seconds=0.1)
+    assert timer._turn("ours", "conv", "expected.npy") == Answer([float(turns)])
+
+
+@pytest.mark.parametrize(("moves", "rounds", "quiet"), [(0, 3, True), (2, 5, True), (10**6, None, False)])
+def test_a_race_counts_no_turns_of_moved_threads(
+    monkeypatch: pytest.MonkeyPatch, moves: int, rounds: int | None, quiet: bool
+) -> None:
+    class Library:
+        def call(self, arrays: object) -> object:
+            return lambda: time.sleep(1e-4)
+
+    monkeypatch.setattr(race, "PLACEMENT_SECONDS", 30.0 if quiet else 0.05)
+    moved = Moved(moves)
+    seconds, undisturbed = race._turns([Library(), Library()], [np.zeros(1)], moved)  # type: ignore[list-item]
+    assert len(seconds) == 2 and undisturbed == quiet
+    assert rounds is None or moved.looks >= rounds
 
 
 def test_kernels_are_timed_by_place(monkeypatch: pytest.MonkeyPatch) -> None:
