@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 from ..problem import Problem
 from ..target import CpuTarget
 from .constant import covers_data
-from .shapes import F32_BITS, LEAST_SKIPPED
+from .shapes import F32_BITS, KEPT_BYTES, LEAST_SKIPPED
 
 if TYPE_CHECKING:
     from .winograd_tiles import Tiles
@@ -55,7 +55,8 @@ def winograd_cycles(points: int, problem: Problem, target: CpuTarget) -> float:
     return sum(_cycles(tiles, target) for tiles in _tiles(points, problem, target))
 
 
-def _cycles(tiles: Tiles, target: CpuTarget) -> float:
+def _cycles(tiles: Tiles, target: CpuTarget, kept: bool = False) -> float:
+    """Return the cost of one window; of what each call costs, if the filter's transform is `kept`."""
     from .winograd_tiles import moves
 
     lanes, channels = target.vector_bits // F32_BITS, tiles.channels
@@ -64,7 +65,7 @@ def _cycles(tiles: Tiles, target: CpuTarget) -> float:
     multiply = tiles.points * tiles.count * tiles.depth * channels * vectors
     apart = TAP if tiles.problem.op == "convolution" else TAP_APART
     tap = TAP_OIX if tiles.problem.filter_format == "OIX" else apart
-    weights = (tap * taps + FILTER_POINT * tiles.points) * tiles.depth * channels * vectors
+    weights = 0.0 if kept else (tap * taps + FILTER_POINT * tiles.points) * tiles.depth * channels * vectors
     output = OUTPUT_POINT * tiles.points * tiles.count * vectors
     # Data is transformed by vectors that divide its channels.
     data = DATA_POINT * tiles.points * tiles.count * tiles.groups * channels / min(lanes, channels & -channels)
@@ -94,6 +95,8 @@ def covers_winograd(points: int, problem: Problem, target: CpuTarget) -> str | N
         return "there is one tap along each of the last two axes"
     if not all(can_cut(axis, points) for axes in planes for axis in axes):
         return f"it is for stride 1 and at most {points - 1} taps along each of the last two axes"
-    if winograd_cycles(points, problem, target) * LEAST_GAIN > direct_cycles(problem, target):
+    windows = _tiles(points, problem, target)
+    kept = sum(tiles.filter_bytes for tiles in windows) <= KEPT_BYTES
+    if sum(_cycles(tiles, target, kept) for tiles in windows) * LEAST_GAIN > direct_cycles(problem, target):
         return "the transforms cost more than they save"
     return None
