@@ -29,6 +29,7 @@ from tvmconv.cpu import model_name
 from tvmconv.errors import TargetError, TvmconvError
 from tvmconv.fills import random_fill
 from tvmconv.frontends import read_source
+from tvmconv.peak import Peak
 from tvmconv.problem import DTYPES, Problem
 from tvmconv.records import Records
 from tvmconv.signature import format_signature
@@ -153,6 +154,7 @@ def _run(suites: dict[str, list[Problem]], arguments: argparse.Namespace) -> Res
         timer = Timer(str(bundle), peers, arguments.rounds, arguments.seconds, arguments.threads)
         try:
             rows = timer.rows(suites)
+            limits = timer.peak("native" if arguments.target == "host" else arguments.target)
         finally:
             timer.close()
     packages = {*PACKAGES, *(PEERS[peer].package for peer in peers)}
@@ -180,7 +182,7 @@ def _run(suites: dict[str, list[Problem]], arguments: argparse.Namespace) -> Res
         rounds=arguments.rounds,
         seconds=arguments.seconds,
         load=load_before,
-        peak=peak.measure(arguments.threads, "native" if arguments.target == "host" else arguments.target),
+        peak=limits,
         rows=tuple(rows),
     )
 
@@ -242,6 +244,11 @@ class Timer:
                     )
                 )
         return rows
+
+    def peak(self, cpu: str) -> Peak | None:
+        """Measure the machine's limits with the instructions of `cpu`, as the problems were timed."""
+        self._cores.settle()
+        return peak.measure(self._threads, cpu)
 
     def close(self) -> None:
         """End the processes."""
