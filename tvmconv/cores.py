@@ -20,7 +20,7 @@ STEPS, TIMES = 2**14, 20
 # were moved. Hyperthreads have 0.5, and other caches are 5 times as far; clocks change by 0.2, distances by 0.5.
 SHARE, FARTHER = 0.75, 2.5
 # Seconds between two looks, and of patience by default.
-PAUSE, PATIENCE = 0.02, 10.0
+PAUSE, PATIENCE = 0.02, 5.0
 
 # As well as they were ever seen to run; farther from each other; with less than a core each.
 Where = Literal["near", "apart", "crowded"]

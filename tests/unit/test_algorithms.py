@@ -50,7 +50,9 @@ def test_another_math_is_refused(math: str) -> None:
         (LARGE.replace("o64x56x56", "o64x28x28").replace("s1x1", "s2x2").replace("_1x1", "_0x0"), "stride 1"),
         (LARGE.replace("g1", "g32"), "2 output channels per group"),
         (LARGE.replace("i64", "i0"), "does not depend on data"),
-        (LARGE.replace("56x56", "2x2"), "cost more than they save"),
+        (LARGE.replace("i64x56x56-o64x56x56", "i4x8x8-o4x8x8"), "cost more than they save"),
+        # Its transformed filter (36 times 1024 x 1024 floats) is not kept.
+        (LARGE.replace("i64x56x56-o64x56x56", "i1024x2x2-o1024x2x2"), "cost more than they save"),
     ],
 )
 def test_winograd_says_why_not(signature: str, reason: str) -> None:
