@@ -51,15 +51,15 @@ def main(argv: Sequence[str] | None = None) -> int:
     sources = arguments.sources or sorted(path.stem for path in SUITES.glob("*.toml"))
     try:
         suites = read_suites(sources, arguments.dtype, arguments.layout)
-        with tempfile.TemporaryDirectory() as folder, progress_bar("building") as progress:
+        with tempfile.TemporaryDirectory() as folder:
             path = Path(folder) / "cores.bundle"
             problems = list(dict.fromkeys(problem for suite in suites.values() for problem in suite))
-            build(problems, path, progress=progress)
-            calls = _calls(path, problems)
+            with progress_bar("building") as progress:
+                build(problems, path, progress=progress)
+            seen, times = watch(_calls(path, problems), Cores(kernel_threads()), arguments.seconds)
     except TvmconvError as error:
         print(f"error: {error}", file=sys.stderr)
         return 1
-    seen, times = watch(calls, Cores(kernel_threads()), arguments.seconds)
     print_times(seen, times)
     return 0
 
