@@ -60,7 +60,7 @@ class Run:
         shares = (f"{name} {spent / self.seconds:.0%}" for name, spent in list(asdict(self).items())[3:])
         return (
             f"{self.candidates} candidates in {self.seconds:.0f} s, {self.candidates / self.seconds:.1f} a second with "
-            f"everything, {self.candidates / (self.building + self.measuring):.1f} built and measured a second: "
+            f"everything, {self.candidates / (self.building + self.measuring or 1.0):.1f} built and measured a second: "
             f"{', '.join(shares)}"
         )
 
