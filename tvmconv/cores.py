@@ -87,7 +87,7 @@ class Cores:
             time.sleep(PAUSE)
 
     def _look(self) -> Place | None:
-        library = load_library() if self._threads > 1 else None
+        library = load_library("native") if self._threads > 1 else None
         if library is None:
             return None
         trip = library.tvmconv_round_trip(self._threads, TIMES)

@@ -90,7 +90,7 @@ def measure(threads: int, cpu: str = "native") -> Peak | None:
 
 
 @cache
-def load_library(cpu: str = "native") -> ctypes.CDLL | None:
+def load_library(cpu: str) -> ctypes.CDLL | None:
     """Compile the C program for `cpu` and load it; None when this machine has no C compiler that can."""
     with tempfile.TemporaryDirectory(prefix="tvmconv-peak-") as folder:
         try:
