@@ -2,20 +2,23 @@
 PYTHON ?= python3
 VENV := .venv
 BIN := $(VENV)/bin
-# Prints where the ONNX package keeps its light ResNet-50: the network without its weights.
-RESNET50 := import onnx, pathlib; print(pathlib.Path(onnx.__file__).parent / "backend/test/data/light/light_resnet50.onnx")
+# A package that ships models with their weights; nothing of it is run. Prints where its text detector is.
+MODELS := rapidocr-onnxruntime==1.4.4
+DETECTOR := from importlib.util import find_spec; print(find_spec("rapidocr_onnxruntime").submodule_search_locations[0] + "/models/ch_PP-OCRv4_det_infer.onnx")
 
-.PHONY: help venv demo test lint format typecheck bench results golden clean
+.PHONY: help venv demo smoke test campaign lint format typecheck bench results golden clean
 
 help:
-	@echo "make demo       build, verify and time ResNet-50's convolutions"
+	@echo "make demo       build, verify and time the convolutions of a text detector"
+	@echo "make smoke      run a test of each kind, in a minute"
 	@echo "make test       run the tests"
+	@echo "make campaign   try random and real convolutions for an hour (SECONDS=60: a minute)"
 	@echo "make lint       check style"
 	@echo "make typecheck  check types"
 	@echo "make format     put the code into style"
 	@echo "make golden     write the golden files of scheduled IR again"
 	@echo "make bench      compare with PyTorch, onnxruntime and OpenVINO on all suites in f32"
-	@echo "make results    do so in all types and layouts, and write the README's table and the pictures"
+	@echo "make results    do so in all types and layouts, and write the tables in README.md and docs, and the pictures"
 	@echo "make clean      remove what these made"
 
 venv: $(VENV)/installed
@@ -27,16 +30,28 @@ $(VENV)/installed: pyproject.toml
 	touch $@
 
 demo: venv
-	$(BIN)/tvmconv build "$$($(BIN)/python -c '$(RESNET50)')" --output demo.bundle
+	$(BIN)/python -m pip install --quiet --no-deps $(MODELS)
+	$(BIN)/tvmconv build "$$($(BIN)/python -c '$(DETECTOR)')" --shape x=1x3x640x640 --with-filters --output demo.bundle
 	$(BIN)/tvmconv verify demo.bundle
 	$(BIN)/tvmconv bench demo.bundle
+	$(BIN)/tvmconv report demo.bundle -o demo.html
+	@echo "demo.bundle is built. Its first layer, in $(BIN)/python: tvmconv.load('demo.bundle').node('p2o.Conv.0')"
+
+smoke: venv
+	$(BIN)/python -m pytest -m smoke -n auto --maxprocesses 2
 
 test: venv
 	$(BIN)/python -m pytest -n auto --maxprocesses 8 --dist worksteal
 
+SECONDS := 3600
+campaign: venv
+	$(BIN)/python -m pip install --quiet --editable '.[bench]'
+	$(BIN)/python -m tests.campaign --seconds $(SECONDS) --target host --target x86-64-v3
+
 lint: venv
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
+	$(BIN)/lint-imports
 
 format: venv
 	$(BIN)/ruff check --fix .
@@ -62,8 +77,9 @@ results: venv
 	$(BIN)/python -m benchmarks.compare --dtype f16 --peer onnxruntime --peer openvino_nxc --peer openvino_ncx \
 		--output benchmarks/results/f16-nxc.json
 	$(BIN)/python -m benchmarks.compare --target x86-64-v3 --output benchmarks/results/f32-nxc-x86-64-v3.json
-	$(BIN)/python -m benchmarks.report benchmarks/results/*.json --update README.md --plots benchmarks/results
+	$(BIN)/python -m benchmarks.report benchmarks/results/*.json --headline README.md --update docs/performance.md \
+		--plots benchmarks/results
 
 clean:
-	rm -rf $(VENV) build dist demo.bundle *.egg-info .pytest_cache .mypy_cache .ruff_cache .hypothesis
+	rm -rf $(VENV) build dist demo.bundle demo.html *.egg-info .pytest_cache .mypy_cache .ruff_cache .hypothesis
 	find . -name __pycache__ -type d -prune -exec rm -rf {} +

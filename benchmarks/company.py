@@ -17,11 +17,11 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from unittest.mock import patch
 
-from tvmconv.builder import build
+from tvmconv.building.builder import build
 from tvmconv.cli.output import print_json, print_table
 from tvmconv.errors import TvmconvError
 from tvmconv.signature import parse_signature
-from tvmconv.workers import Worker
+from tvmconv.support.workers import Worker
 
 from .turns import OPENMP, SIGNATURE, Task, Turns, measure
 

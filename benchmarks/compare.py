@@ -2,7 +2,7 @@
 
 Each library runs in a process of its own with equal threads, all stay alive, and they are timed in turn,
 round after round, so that what slows the machine down for a while slows all of them down; turns in which the host of a
-virtual machine moved its processors together or apart are taken again (tvmconv/cores.py). What counts is the ratio of
+virtual machine moved its processors together or apart are taken again (tvmconv/measuring/cores.py). What counts is the ratio of
 the medians over all rounds: the fastest peer's time / our time.
 """
 
@@ -20,22 +20,23 @@ from pathlib import Path
 
 import numpy as np
 
-from tvmconv import load, peak, reference
-from tvmconv.algorithms import MATHS
-from tvmconv.builder import build
+from tvmconv import load, reference
+from tvmconv.algorithms.table import MATHS
+from tvmconv.building.builder import build
 from tvmconv.cli.output import print_table, progress_bar
-from tvmconv.cores import Cores
-from tvmconv.cpu import model_name
 from tvmconv.errors import TargetError, TvmconvError
 from tvmconv.fills import random_fill
 from tvmconv.frontends import read_source
-from tvmconv.peak import Peak
+from tvmconv.measuring import peak
+from tvmconv.measuring.cores import Cores
+from tvmconv.measuring.peak import Peak
+from tvmconv.measuring.timing import summarize
 from tvmconv.problem import DTYPES, Problem
-from tvmconv.records import Records
+from tvmconv.runtime.cpu import model_name
 from tvmconv.signature import format_signature
-from tvmconv.target import CpuTarget, Target
-from tvmconv.timing import summarize
-from tvmconv.workers import Worker
+from tvmconv.support.workers import Worker
+from tvmconv.targets.target import CpuTarget, Target
+from tvmconv.tuning.records import Records
 
 from .measure import OURS, OURS_PACKED, Answer, Task, measure
 from .peers import PEERS
@@ -113,6 +114,7 @@ def read_suites(sources: Sequence[str], dtype: str, layout: str) -> dict[str, li
             dtype=dtype,
             data_format=layout.upper(),
             filter_format=FILTER_FORMATS[layout],
+            fuse=False,  # peers compute the convolutions alone
         )
     return suites
 

@@ -1,7 +1,7 @@
 """How long our kernels take where the host of a virtual machine lets their threads run, and how often it lets them there.
 
 Run with ``python -m benchmarks.cores [SUITE ...]``. Kernels take turns of some milliseconds, each of which counts for
-where the threads ran before and after it (`tvmconv.cores`). One that takes far longer apart has cores that write to one
+where the threads ran before and after it (`tvmconv.measuring.cores`). One that takes far longer across caches has cores that write to one
 cache line, or that read what another has just written.
 """
 
@@ -21,14 +21,14 @@ from typing import Any, get_args
 import numpy as np
 
 from tvmconv import load
-from tvmconv.builder import build
+from tvmconv.building.builder import build
 from tvmconv.cli.output import print_table, progress_bar
-from tvmconv.cores import Cores, Where
-from tvmconv.cpu import kernel_threads
 from tvmconv.errors import TvmconvError
 from tvmconv.fills import numpy_dtype, random_fill
+from tvmconv.measuring.cores import Cores, Where
+from tvmconv.measuring.timing import sample_call
 from tvmconv.problem import DTYPES, Problem
-from tvmconv.timing import sample_call
+from tvmconv.runtime.cpu import kernel_threads
 
 from .compare import FILTER_FORMATS, SUITES, read_suites
 
@@ -73,7 +73,7 @@ def _calls(path: Path, problems: Sequence[Problem]) -> dict[str, Callable[[], An
         arrays = random_fill(problem)
         output = np.empty(problem.output_shape, numpy_dtype(problem.dtype))
         name = f"{kernel.info.algorithm} {kernel.info.signature}"
-        calls[name] = partial(kernel, arrays.data, kernel.pack(arrays.filter), arrays.bias, out=output)
+        calls[name] = partial(kernel, **{**arrays.given(), "filter": kernel.pack(arrays.filter)}, out=output)
     return calls
 
 
@@ -81,7 +81,7 @@ def watch(calls: dict[str, Callable[[], Any]], cores: Cores, seconds: float) -> 
     """Time the calls in turns, for `seconds` and at least once each; return how often threads were where, and the times."""
     for call in calls.values():
         call()
-        cores.where()  # what is near shows in time
+        cores.where()  # which is the same cache shows in time
     seen: Counter[Where] = Counter()
     times: Times = {name: defaultdict(list) for name in calls}
     start, now = time.monotonic(), 0.0
@@ -100,24 +100,26 @@ def watch(calls: dict[str, Callable[[], Any]], cores: Cores, seconds: float) -> 
 
 
 def print_times(seen: Counter[Where], times: Times) -> None:
-    """Print a line for each kernel, those first that take the longest apart, and what all take at each place."""
+    """Print a line for each kernel, those first that take the longest across caches, and what all take at each place."""
     medians = {name: {place: median(taken) for place, taken in of.items()} for name, of in times.items()}
     ratios = {
-        place: {name: of[place] / of["near"] for name, of in medians.items() if place in of and "near" in of}
+        place: {
+            name: of[place] / of["same cache"] for name, of in medians.items() if place in of and "same cache" in of
+        }
         for place in PLACES
     }
-    order = sorted(medians, key=lambda name: -ratios["apart"].get(name, 0.0))
+    order = sorted(medians, key=lambda name: -ratios["cross cache"].get(name, 0.0))
     table = []
     for name in order:
         algorithm, signature = name.split()
         cells = [f"{medians[name][place] * 1e6:.1f}" if place in medians[name] else "-" for place in PLACES]
-        ratio = ratios["apart"].get(name)
+        ratio = ratios["cross cache"].get(name)
         table.append([signature, algorithm, *cells, "-" if ratio is None else f"{ratio:.2f}"])
-    print_table(["signature", "algorithm", *(f"{place} us" for place in PLACES), "apart / near"], table)
+    print_table(["signature", "algorithm", *(f"{place} us" for place in PLACES), "cross / same cache"], table)
     for place in PLACES:
         share = seen[place] / max(1, seen.total())
-        known = place != "near" and ratios[place]
-        mean = f": {geometric_mean(ratios[place].values()):.2f} times as long as near" if known else ""
+        known = place != "same cache" and ratios[place]
+        mean = f": {geometric_mean(ratios[place].values()):.2f} times as long as in the same cache" if known else ""
         print(f"{place}: {share:.0%} of the time{mean}")
 
 

@@ -13,28 +13,28 @@ import json
 import sys
 import tempfile
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import asdict, dataclass
 from functools import partial
-from itertools import zip_longest
 from pathlib import Path
 from statistics import geometric_mean, median
 from typing import Any
 
 import torch
 
-from tvmconv import load
-from tvmconv.algorithms import MATHS
-from tvmconv.builder import build
+from tvmconv import Registry, load
+from tvmconv.algorithms.table import MATHS
+from tvmconv.building.builder import build
 from tvmconv.cli.output import print_table
-from tvmconv.frontends import read_source
+from tvmconv.errors import KernelNotFoundError
 from tvmconv.problem import DTYPES as TYPES
 from tvmconv.problem import Problem
-from tvmconv.records import Records
-from tvmconv.signature import format_signature
+from tvmconv.signature import format_signature, parse_signature
+from tvmconv.tuning.records import Records
 
 from . import gpu_cudnn
 from .gpu_device import DTYPES, Contender, Device, DryDevice, GpuDevice, bandwidth, matrix_rate, sets_for
+from .gpu_problems import group_of, problems_of
 from .peers import UnsupportedError
 
 # Problems built together: enough to keep all cores busy, few enough to stop in time.
@@ -43,6 +43,29 @@ ROUNDS = 7
 # Relative L2 difference of two right answers: sums in f32 in any order, one rounding; TF32 multiplies 10 bits.
 TOLERANCE = {"f32": 1e-5, "f16": 2e-3, "bf16": 1e-2}
 TF32_TOLERANCE = 2e-3
+
+
+Kernels = Callable[[list[Problem]], Iterator[tuple[Registry, list[Problem]]]]
+
+
+def built_here(target: str, math: str, records: Records) -> Kernels:
+    """Return what builds kernels, some problems at a time, and yields the registry of each bundle."""
+
+    def build_all(problems: list[Problem]) -> Iterator[tuple[Registry, list[Problem]]]:
+        with tempfile.TemporaryDirectory() as folder:
+            for start in range(0, len(problems), CHUNK):
+                chunk = problems[start : start + CHUNK]
+                path = Path(folder) / f"{start}.bundle"
+                build(chunk, path, target, math=math, verify=False, records=records)
+                yield load(path), chunk
+
+    return build_all
+
+
+def built_before(paths: list[str]) -> Kernels:
+    """Return what yields the registry of some bundles, and all problems."""
+    registry = load(*paths)
+    return lambda problems: iter([(registry, problems)])
 
 
 @dataclass(frozen=True)
@@ -88,13 +111,15 @@ class Comparison:
     ----------
     device
         What it runs on.
-    target, math, records
-        What kernels are built for, how, and by which records.
+    kernels
+        Yields the registries that problems' kernels are in, with some of the problems in turn.
+    math
+        How they were built.
     """
 
-    def __init__(self, device: Device, target: str, math: str, records: Records) -> None:
+    def __init__(self, device: Device, kernels: Kernels, math: str) -> None:
         self.device = device
-        self._target, self._math, self._records = target, math, records
+        self._kernels = kernels
         gpu_cudnn.use_cudnn(tf32=math == "tf32")
         self.bandwidth = bandwidth(device)
         self.rates = {dtype: matrix_rate(device, dtype) for dtype in TYPES}
@@ -102,17 +127,19 @@ class Comparison:
     def rows(self, problems: list[Problem], seconds: float) -> Iterator[Row | str]:
         """Yield a row for each problem, or why there is none, until the seconds are used up."""
         end = time.monotonic() + seconds
-        with tempfile.TemporaryDirectory() as folder:
-            for start in range(0, len(problems), CHUNK):
-                chunk = problems[start : start + CHUNK]
-                path = Path(folder) / f"{start}.bundle"
-                build(chunk, path, self._target, math=self._math, verify=False, records=self._records)
-                registry = load(path)
-                for done, problem in enumerate(chunk, start):
-                    if time.monotonic() >= end:
-                        yield f"no time was left for {len(problems) - done} of {len(problems)} problems"
-                        return
-                    yield self._row(registry.lookup(problem, self.device.name), problem)
+        done = 0
+        for registry, chunk in self._kernels(problems):
+            for problem in chunk:
+                if time.monotonic() >= end:
+                    yield f"no time was left for {len(problems) - done} of {len(problems)} problems"
+                    return
+                done += 1
+                try:
+                    kernel = registry.lookup(problem, self.device.name)
+                except KernelNotFoundError as error:
+                    yield str(error)
+                    continue
+                yield self._row(kernel, problem)
 
     def _row(self, kernel: Any, problem: Problem) -> Row | str:
         sets = [self._arrays(problem) for _ in range(sets_for(problem, self.device))]
@@ -151,24 +178,6 @@ class Comparison:
         return data, filter_, bias
 
 
-def group_of(problem: Problem) -> str:
-    """Return which mean a problem counts to: its kind, type and batch."""
-    kind = "backprop" if problem.op != "convolution" else "grouped" if problem.groups > 1 else "convolution"
-    return f"{kind} {problem.dtype} batch {problem.batch}"
-
-
-def problems_of(sources: list[str], batches: list[int], dtypes: list[str]) -> list[Problem]:
-    """Return the sources' problems at these batches and types, taking turns, so that a part of them is like the whole."""
-    lists = [
-        [problem.with_(batch=batch, dtype=dtype) for problem in read_source(source) if not problem.is_empty]
-        for dtype in dtypes
-        for batch in batches
-        for source in sources
-    ]
-    mixed = (problem for turn in zip_longest(*lists) for problem in turn if problem is not None)
-    return list(dict.fromkeys(mixed))
-
-
 def _relative(got: Any, expected: Any) -> float:
     return float(torch.linalg.vector_norm(got - expected) / torch.linalg.vector_norm(expected).clamp_min(1e-30))
 
@@ -177,28 +186,33 @@ def main() -> int:
     """Run the comparison that the command line asks for; exit with 1 if a kernel is wrong or no problem was compared."""
     arguments = _arguments()
     device: Device = DryDevice() if arguments.dry else GpuDevice()
-    comparison = Comparison(device, arguments.target, arguments.math, Records(arguments.records))
-    problems = problems_of(arguments.sources, arguments.batch or [1, 32], arguments.dtype or list(TYPES))
+    if arguments.bundle:
+        kernels = built_before(arguments.bundle)
+    else:
+        kernels = built_here(arguments.target, arguments.math, Records(arguments.records))
+    comparison = Comparison(device, kernels, arguments.math)
+    if arguments.sources:
+        problems = problems_of(arguments.sources, arguments.batch or [1, 32], arguments.dtype or list(TYPES))
+    else:
+        problems = [parse_signature(signature) for signature in load(*arguments.bundle)]
     rows: list[Row] = []
-    for row in comparison.rows(problems, arguments.seconds):
-        if isinstance(row, Row):
-            rows.append(row)
-        else:
-            print(row, file=sys.stderr)
-    wrong = [row for row in rows if not row.difference <= _tolerance(row, arguments.math)]
-    report = {
+    facts = {
         "device": device.label,
         "torch": torch.__version__,
         "cudnn": torch.backends.cudnn.version(),
-        "target": arguments.target,
+        "kernels": arguments.bundle or arguments.target,
         "math": arguments.math,
         "matrix_rates": comparison.rates,
         "bandwidth": comparison.bandwidth,
-        "means": means(rows),
-        "rows": [{**asdict(row), "ratio": row.ratio} for row in rows],
     }
-    if arguments.output:
-        Path(arguments.output).write_text(json.dumps(report, indent=1) + "\n")
+    for row in comparison.rows(problems, arguments.seconds):
+        if isinstance(row, Row):
+            rows.append(row)
+            if arguments.output:  # a kernel may end this process, and the time of the machine is short
+                _write(arguments.output, facts, rows)
+        else:
+            print(row, file=sys.stderr, flush=True)
+    wrong = [row for row in rows if not row.difference <= _tolerance(row, arguments.math)]
     _print(rows, comparison)
     for row in wrong:
         print(f"WRONG: {row.signature} by {row.algorithm} differs from cuDNN by {row.difference:.1e}", file=sys.stderr)
@@ -209,6 +223,14 @@ def means(rows: list[Row]) -> dict[str, float]:
     """Return the geometric mean of the ratios of each group."""
     groups = sorted({row.group for row in rows})
     return {group: geometric_mean(row.ratio for row in rows if row.group == group) for group in groups}
+
+
+def _write(path: Path, facts: dict[str, Any], rows: list[Row]) -> None:
+    """Write the report, whole or not at all."""
+    report = {**facts, "means": means(rows), "rows": [{**asdict(row), "ratio": row.ratio} for row in rows]}
+    new = path.with_name(f".{path.name}")
+    new.write_text(json.dumps(report, indent=1) + "\n")
+    new.replace(path)
 
 
 def _tolerance(row: Row, math: str) -> float:
@@ -249,16 +271,24 @@ def _print(rows: list[Row], comparison: Comparison) -> None:
 
 def _arguments() -> argparse.Namespace:
     parser = argparse.ArgumentParser(prog="python -m benchmarks.gpu_compare", description=__doc__)
-    parser.add_argument("sources", nargs="+", metavar="SOURCE", help="TOML suites, ONNX files or signatures")
+    parser.add_argument(
+        "sources", nargs="*", metavar="SOURCE", help="TOML suites, ONNX files or signatures; default: all of --bundle"
+    )
     parser.add_argument("--target", default="cuda:sm_90", help="default: %(default)s; with --dry a CPU")
     parser.add_argument("--batch", type=int, action="append", help="may be repeated; default 1 and 32")
     parser.add_argument("--dtype", choices=TYPES, action="append", help="may be repeated; default: all")
     parser.add_argument("--math", choices=MATHS, default="default", help="tf32 allows cuDNN TF32 too")
     parser.add_argument("--seconds", type=float, default=300, help="begin no more problems after this, default 300")
     parser.add_argument("--records", help="folder of tuning records; default: the user's and the shipped")
-    parser.add_argument("--output", help="write a JSON report to this file")
+    parser.add_argument(
+        "--bundle", action="append", help="kernels built before, with no compiler here; may be repeated: tuned ones win"
+    )
+    parser.add_argument("--output", type=Path, help="write a JSON report to this file, anew with each row")
     parser.add_argument("--dry", action="store_true", help="let the CPU stand in for the GPU")
-    return parser.parse_args()
+    arguments = parser.parse_args()
+    if not arguments.sources and not arguments.bundle:
+        parser.error("give sources to compare, or --bundle")
+    return arguments
 
 
 if __name__ == "__main__":

@@ -10,6 +10,7 @@ import torch.nn.functional as F
 
 from tvmconv.problem import Problem
 
+from .peers import UnsupportedError
 from .peers.pytorch import symmetric_output_padding, symmetric_pads
 
 # PyTorch's two memory formats. A rank without a format of its own for channels last has its strides.
@@ -40,12 +41,25 @@ def prepare(problem: Problem, arrays: tuple[Any, Any, Any], memory_format: str) 
         filter_ = filter_.movedim(-1, 0).movedim(-1, 1)
     data, filter_ = (_lay_out(tensor, memory_format) for tensor in (data, filter_))
     if p.op == "convolution":
-        pads = symmetric_pads(p)
         convolve = (F.conv1d, F.conv2d, F.conv3d)[p.rank - 1]
-        return lambda: convolve(data, filter_, bias, p.strides, pads, p.dilations, p.groups)
+        before, pads = _split_pads(p)
+        if not any(before):
+            return lambda: convolve(data, filter_, bias, p.strides, pads, p.dilations, p.groups)
+        return lambda: convolve(F.pad(data, before), filter_, bias, p.strides, pads, p.dilations, p.groups)
     extra = symmetric_output_padding(p)
     transposed = (F.conv_transpose1d, F.conv_transpose2d, F.conv_transpose3d)[p.rank - 1]
     return lambda: transposed(data, filter_, bias, p.strides, p.pads_begin, extra, p.groups, p.dilations)
+
+
+def _split_pads(problem: Problem) -> tuple[list[int], tuple[int, ...]]:
+    """Return what `F.pad` adds before, as causal networks have it done, and what cuDNN pads on both sides alike."""
+    p = problem
+    try:
+        return [0, 0] * p.rank, symmetric_pads(p)
+    except UnsupportedError:
+        both = tuple(map(min, p.pads_begin, p.pads_end))
+    ends = [(begin - pad, end - pad) for begin, end, pad in zip(p.pads_begin, p.pads_end, both, strict=True)]
+    return [extra for end in reversed(ends) for extra in end], both  # the last axis first
 
 
 def in_layout(output: Any, problem: Problem) -> Any:

@@ -1,27 +1,39 @@
 """Tune for a GPU what `benchmarks.gpu_compare` compares, within a number of seconds, and keep the records in a folder.
 
-The records are what `tuning_logs/` ships: FOLDER/cuda-sm_90/records.jsonl, labelled with the card.
+The records are what `tuning_logs/` ships: FOLDER/cuda-sm_90/records.jsonl, labelled with the card. With --candidates the
+schedules are measured that `benchmarks.gpu_prepare` built; there need be no compiler then.
 """
 
 from __future__ import annotations
 
 import argparse
 import sys
+from pathlib import Path
 
-from tvmconv.algorithms import MATHS
+from tvmconv.algorithms.table import MATHS
 from tvmconv.cli.output import print_table
+from tvmconv.errors import SourceError, TargetError
+from tvmconv.measuring.measure import measure
 from tvmconv.problem import DTYPES
-from tvmconv.records import Records
+from tvmconv.runtime.cpu import kernel_threads
 from tvmconv.signature import format_signature
-from tvmconv.tuner import tune
+from tvmconv.tuning.evaluate import Evaluator
+from tvmconv.tuning.machine import TuningMachine, check_tunable, tuning_machine
+from tvmconv.tuning.problem_tuner import TuneResult
+from tvmconv.tuning.records import Records
+from tvmconv.tuning.tuner import TuneProgress, tune, tune_all
 
-from .gpu_compare import problems_of
+from .gpu_candidates import Carried
+from .gpu_problems import problems_of
 
 
 def main() -> int:
     """Tune; print a line for each problem; exit with 1 if none has a schedule that works."""
     parser = argparse.ArgumentParser(prog="python -m benchmarks.gpu_tune", description=__doc__)
-    parser.add_argument("sources", nargs="+", metavar="SOURCE", help="TOML suites, ONNX files or signatures")
+    parser.add_argument("sources", nargs="*", metavar="SOURCE", help="TOML suites, ONNX files or signatures")
+    parser.add_argument(
+        "--candidates", type=Path, metavar="FOLDER", help="measure what was built before, and no sources"
+    )
     parser.add_argument("--target", default="cuda:sm_90", help="default: %(default)s")
     parser.add_argument("--batch", type=int, action="append", help="may be repeated; default 1 and 32")
     parser.add_argument("--dtype", choices=DTYPES, action="append", help="may be repeated; default: all")
@@ -30,12 +42,50 @@ def main() -> int:
     parser.add_argument("--least", type=float, default=6, help="seconds that a problem needs: others are left out")
     parser.add_argument("--records", required=True, metavar="FOLDER", help="where records are kept")
     arguments = parser.parse_args()
-    problems = problems_of(arguments.sources, arguments.batch or [1, 32], arguments.dtype or list(DTYPES))
-    # A share of the time that is too short for the default schedules alone would tune nothing.
-    chosen = problems[: max(1, int(arguments.seconds / arguments.least))]
-    results = tune(
-        chosen, arguments.target, seconds=arguments.seconds, math=arguments.math, records=Records(arguments.records)
-    )
+    if bool(arguments.sources) == bool(arguments.candidates):
+        parser.error("give sources, or --candidates FOLDER alone")
+    records = Records(arguments.records)
+    if arguments.candidates:
+        try:
+            results = measure_carried(Carried(arguments.candidates), arguments.seconds, records)
+        except (SourceError, TargetError) as error:
+            parser.exit(3, f"{parser.prog}: {error}\n")
+        count = len(results)
+    else:
+        problems = problems_of(arguments.sources, arguments.batch or [1, 32], arguments.dtype or list(DTYPES))
+        # A share of the time that is too short for the default schedules alone would tune nothing.
+        chosen, count = problems[: max(1, int(arguments.seconds / arguments.least))], len(problems)
+        results = tune(chosen, arguments.target, seconds=arguments.seconds, math=arguments.math, records=records)
+    _print(results)
+    print(f"{len(results)} of {count} problems", file=sys.stderr)
+    return int(not any(result.record for result in results))
+
+
+def measure_carried(carried: Carried, seconds: float, records: Records) -> list[TuneResult]:
+    """Measure carried candidates for about so many seconds, and record what wins, as :func:`tvmconv.tuning.tuner.tune` does.
+
+    Raises
+    ------
+    TargetError
+        If this machine cannot run them.
+    """
+    target = check_tunable(carried.target)
+    if target.kind == "cuda":
+        machine = tuning_machine(target)
+    else:  # a dry run: which CPU it is, the compiler would know
+        machine = TuningMachine("a CPU in a dry run", kernel_threads(), measure)
+    with Evaluator(1, machine.threads, work=carried.work(), measure=machine.measure) as evaluator:
+        session = carried.session(evaluator, records, machine.label)
+        return tune_all(session, carried.problems, None, seconds, _report)
+
+
+def _report(state: TuneProgress) -> None:
+    """Say which problem is at work, at its first candidate: the log tells what had come of a run that was ended."""
+    if state.trials == 1:
+        print(f"{state.number} of {state.count}: {format_signature(state.problem)}", file=sys.stderr, flush=True)
+
+
+def _print(results: list[TuneResult]) -> None:
     rows = [
         (
             format_signature(result.problem),
@@ -48,8 +98,6 @@ def main() -> int:
         for result in results
     ]
     print_table(("signature", "algorithm", "trials", "failures", "us", "gain"), rows)
-    print(f"{len(chosen)} of {len(problems)} problems", file=sys.stderr)
-    return int(not any(result.record for result in results))
 
 
 if __name__ == "__main__":

@@ -13,12 +13,12 @@ import numpy as np
 import numpy.typing as npt
 
 from tvmconv import load
+from tvmconv.accuracy import relative_error
 from tvmconv.errors import VerificationError, missing_extra
 from tvmconv.fills import Arrays, numpy_dtype, random_fill
-from tvmconv.measure import relative_error
+from tvmconv.measuring.timing import sample_call
 from tvmconv.problem import Problem
 from tvmconv.signature import parse_signature
-from tvmconv.timing import sample_call
 
 from .peers import PEERS, Prepared, UnsupportedError
 
@@ -117,9 +117,11 @@ def _peer(name: str, problem: Problem, arrays: Arrays, threads: int) -> Prepared
 
 def _our_kernel(name: str, problem: Problem, arrays: Arrays, bundle: str) -> Prepared:
     kernel: Any = load(bundle).lookup(problem)  # a CPU's, which packs filters: the bundle is built for this machine
-    filter_ = kernel.pack(arrays.filter) if name == OURS_PACKED else arrays.filter
+    given = arrays.given()
+    if name == OURS_PACKED:
+        given["filter"] = kernel.pack(arrays.filter)
     output = np.empty(problem.output_shape, numpy_dtype(problem.dtype))
-    call = partial(kernel, arrays.data, filter_, arrays.bias, out=output)
+    call = partial(kernel, **given, out=output)
 
     def answer() -> npt.NDArray[Any]:
         call()

@@ -20,14 +20,14 @@ import numpy as np
 import tvm_ffi
 
 from tvmconv import load, ops
-from tvmconv.arrays import view
-from tvmconv.builder import build
-from tvmconv.bundle import Bundle, BundleTarget, Entry, write_manifest
+from tvmconv.building.builder import build
 from tvmconv.cli.output import print_json, print_table
 from tvmconv.fills import random_fill
+from tvmconv.measuring.timing import time_call
 from tvmconv.problem import DTYPES, Problem
+from tvmconv.runtime.arrays import view
+from tvmconv.runtime.bundle import Bundle, BundleTarget, Entry, write_manifest
 from tvmconv.signature import format_signature
-from tvmconv.timing import time_call
 
 ENTRIES = (100, 1_000, 10_000)
 REPEATS = 7
@@ -36,7 +36,7 @@ IMPORT = """
 import sys, time
 sys.modules["torch"] = None
 start = time.perf_counter()
-import tvmconv.registry, tvm_ffi
+import tvmconv.runtime.registry, tvm_ffi
 print(time.perf_counter() - start)
 """
 

@@ -1,25 +1,28 @@
 """Make the tables and pictures of what comparisons found.
 
-Prints two tables in Markdown: a line for each result, and the suites of all results side by side. ``--update FILE``
-writes them between the two markers of FILE instead; ``--plots FOLDER`` draws the ratio of every shape and a roofline for
-each result.
+Prints where the results were measured and three tables in Markdown: a line for each result, the suites of all results
+side by side, and how each was measured. ``--update FILE`` writes them between the two markers of FILE instead,
+``--headline FILE`` a short table between those of another; ``--plots FOLDER`` draws the ratio of every shape and a
+roofline for each result.
 """
 
 from __future__ import annotations
 
 import argparse
-import os
 import sys
 from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import Any
 
 from tvmconv.errors import SourceError, TvmconvError
+from tvmconv.support.files import write_whole
 
 from .results import Result, Row, read_result, summarize_rows
 
 BEGIN = "<!-- Made by python -m benchmarks.report; do not edit. -->"
 END = "<!-- End of what python -m benchmarks.report made. -->"
+HEADLINE = ("type, layout", "geometric mean", "worst", "shapes below 1")
+CONDITIONS = ("type, layout", "measured on", "threads", "date", "load before", "versions", "shapes not computed")
 HEADER = ("type, layout", "shapes", "geometric mean", "worst", "below 1", "with plain filters", "transposed alone")
 
 
@@ -28,14 +31,19 @@ def main(argv: Sequence[str] | None = None) -> int:
     parser = argparse.ArgumentParser(prog="python -m benchmarks.report", description=__doc__)
     parser.add_argument("results", nargs="+", type=Path, metavar="RESULT", help="files that benchmarks.compare wrote")
     parser.add_argument("--update", type=Path, metavar="FILE", help="write the table between the markers of this file")
+    parser.add_argument(
+        "--headline", type=Path, metavar="FILE", help="write the short table between those of this file"
+    )
     parser.add_argument("--plots", type=Path, metavar="FOLDER", help="draw the pictures into this folder")
     arguments = parser.parse_args(argv)
     try:
         results = {path.stem: read_result(path) for path in arguments.results}
         text = report(results.values())
+        if arguments.headline:
+            update(arguments.headline, headline(results.values()))
         if arguments.update:
             update(arguments.update, text)
-        else:
+        elif not arguments.headline:
             print(text)
     except TvmconvError as error:
         print(f"error: {error}", file=sys.stderr)
@@ -50,7 +58,7 @@ def main(argv: Sequence[str] | None = None) -> int:
 
 
 def report(results: Iterable[Result]) -> str:
-    """Return the tables of `results` and where they were measured, in Markdown."""
+    """Return the tables of `results` and how they were measured, in Markdown."""
     ordered = sorted(results, key=_order)
     if not ordered:
         return "No results are committed yet."
@@ -60,13 +68,27 @@ def report(results: Iterable[Result]) -> str:
     ]
     return "\n".join(
         (
+            _places(ordered),
+            "",
             *_table(HEADER, map(_line, ordered)),
             "",
             *_table(("suite", *map(title, ordered)), by_suite),
             "",
-            *(f"- {_conditions(result)}" for result in ordered),
+            *_table(CONDITIONS, map(_conditions, ordered)),
         )
     )
+
+
+def headline(results: Iterable[Result]) -> str:
+    """Return the numbers of `results` that come first, in Markdown, and on which machines they were measured."""
+    ordered = sorted(results, key=_order)
+    lines = []
+    for result in ordered:
+        summary = summarize_rows(result.rows)
+        if summary is not None:
+            below = f"{summary.slower} of {summary.shapes}"
+            lines.append((title(result), f"{summary.mean:.2f}", f"{summary.worst:.2f}", below))
+    return "\n".join((*_table(HEADLINE, lines), "", _places(ordered)))
 
 
 def update(path: Path, text: str) -> None:
@@ -77,12 +99,7 @@ def update(path: Path, text: str) -> None:
     SourceError
         If it has not one pair of markers.
     """
-    part = path.with_name(f".{path.name}.{os.getpid()}.part")
-    try:
-        part.write_text(between(path.read_text(encoding="utf-8"), text, str(path)), encoding="utf-8")
-        os.replace(part, path)
-    finally:
-        part.unlink(missing_ok=True)
+    write_whole(path, between(path.read_text(encoding="utf-8"), text, str(path)).encode())
 
 
 def between(document: str, text: str, name: str) -> str:
@@ -141,19 +158,30 @@ def _short(rows: Iterable[Row]) -> str:
     return "" if summary is None else f"{summary.mean:.2f} ({summary.worst:.2f})"
 
 
-def _conditions(result: Result) -> str:
-    """Return where and with what it was measured."""
-    peers = dict.fromkeys(name.partition("_")[0] for row in result.rows for name in row.peers)
+def _places(results: Iterable[Result]) -> str:
+    places = dict.fromkeys(f"{result.machine}, {result.threads} threads" for result in results)
+    return f"Measured on {'; '.join(places) or 'no machine yet'}."
+
+
+def _conditions(result: Result) -> tuple[str, ...]:
+    """Return the cells of CONDITIONS."""
+    names = dict.fromkeys(name for row in result.rows for name in (*row.peers, *row.unsupported))
+    libraries = dict.fromkeys(name.partition("_")[0] for name in names)
     packages = {"pytorch": "torch"}
-    versions = ", ".join(
-        f"{peer} {result.versions[packages.get(peer, peer)]}"
-        for peer in peers
-        if packages.get(peer, peer) in result.versions
+    versions = (
+        f"{library} {result.versions[packages.get(library, library)]}"
+        for library in libraries
+        if packages.get(library, library) in result.versions
     )
+    lacks = {name: sum(name in row.unsupported for row in result.rows) for name in names}
     return (
-        f"{title(result)}: {result.date[:10]}, {result.machine}, threads: {result.threads}, "
-        f"tvmconv {result.versions['tvmconv']}, {versions}; load before: {result.load:.1f}."
-        + "".join(f" {refusal}." for refusal in result.refusals)
+        title(result),
+        result.machine,
+        str(result.threads),
+        result.date[:10],
+        f"{result.load:.1f}",
+        ", ".join((f"tvmconv {result.versions['tvmconv']}", *versions)),
+        ", ".join(f"{name} {count}" for name, count in lacks.items() if count) or "none",
     )
 
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import os
 from collections import Counter
 from collections.abc import Iterable
 from dataclasses import asdict, dataclass
@@ -12,10 +11,11 @@ from statistics import geometric_mean
 from typing import Any
 
 from tvmconv.errors import SourceError
-from tvmconv.peak import Peak
+from tvmconv.measuring.peak import Peak
+from tvmconv.measuring.timing import Timing
 from tvmconv.problem import Problem
 from tvmconv.signature import parse_signature
-from tvmconv.timing import Timing
+from tvmconv.support.files import write_whole
 
 
 @dataclass(frozen=True)
@@ -177,12 +177,7 @@ def summarize_rows(rows: Iterable[Row]) -> Summary | None:
 
 def write_result(result: Result, path: Path) -> None:
     """Write `result` to `path` as JSON, whole or not at all."""
-    part = path.with_name(f".{path.name}.{os.getpid()}.part")
-    try:
-        part.write_text(json.dumps(asdict(result), indent=1) + "\n", encoding="utf-8")
-        os.replace(part, path)
-    finally:
-        part.unlink(missing_ok=True)
+    write_whole(path, (json.dumps(asdict(result), indent=1) + "\n").encode())
 
 
 def read_result(path: Path) -> Result:

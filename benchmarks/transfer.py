@@ -16,16 +16,16 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from statistics import geometric_mean, median
 
-from tvmconv.algorithms import MATHS
+from tvmconv.algorithms.table import MATHS
 from tvmconv.cli.output import print_table, progress_bar
-from tvmconv.cpu import kernel_threads
 from tvmconv.errors import TvmconvError
-from tvmconv.evaluate import Evaluator
-from tvmconv.race import LEAST_QUIET
-from tvmconv.records import Record, Records
+from tvmconv.measuring.race import LEAST_QUIET
+from tvmconv.runtime.cpu import kernel_threads
 from tvmconv.signature import parse_signature
-from tvmconv.target import Target
-from tvmconv.transfer import adapt, distance, donor
+from tvmconv.targets.target import Target
+from tvmconv.tuning.evaluate import Evaluator
+from tvmconv.tuning.records import Record, Records
+from tvmconv.tuning.transfer import adapt, distance, donor
 
 
 @dataclass(frozen=True)

@@ -18,20 +18,20 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from statistics import geometric_mean, median
 
-from tvmconv.algorithms import MATHS
+from tvmconv.algorithms.table import MATHS
 from tvmconv.cli.output import print_table
 from tvmconv.cli.tune import progress_line
-from tvmconv.cpu import kernel_threads, model_name
-from tvmconv.evaluate import Evaluator
 from tvmconv.frontends import read_source
+from tvmconv.measuring.race import LEAST_QUIET
 from tvmconv.problem import Problem
-from tvmconv.problem_tuner import Session, TuneResult
-from tvmconv.race import LEAST_QUIET
-from tvmconv.records import Records
+from tvmconv.runtime.cpu import kernel_threads, model_name
 from tvmconv.signature import format_signature
-from tvmconv.target import Target
-from tvmconv.tuner import tune_all
-from tvmconv.tuning_machine import check_tunable
+from tvmconv.targets.target import Target
+from tvmconv.tuning.evaluate import Evaluator
+from tvmconv.tuning.machine import check_tunable
+from tvmconv.tuning.problem_tuner import Session, TuneResult
+from tvmconv.tuning.records import Records
+from tvmconv.tuning.tuner import tune_all
 
 
 @dataclass(frozen=True)

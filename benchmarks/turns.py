@@ -16,9 +16,9 @@ from typing import Any
 import numpy as np
 
 from tvmconv import load
-from tvmconv.bundle import read_bundle, write_manifest
 from tvmconv.errors import missing_extra
 from tvmconv.fills import random_fill
+from tvmconv.runtime.bundle import read_bundle, write_manifest
 from tvmconv.signature import parse_signature
 
 # Both about 1 ms on two cores, all they touch within the last cache.

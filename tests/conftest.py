@@ -1,4 +1,4 @@
-"""How many threads tests use; and Hypothesis draws the same examples in every run, so that a failure is a change of the code."""
+"""How many threads tests use, what they skip, and that Hypothesis draws the same examples in every run."""
 
 from __future__ import annotations
 
@@ -9,6 +9,8 @@ from collections.abc import Iterator
 import pytest
 from hypothesis import settings
 
+from tvmconv.runtime.cpu import missing_features
+
 # Several test processes share the cores, of which they may have fewer than they see: a thread that waits for another
 # must let it run, a thread for each of many cores would wait long, and NumPy's computes nothing large.
 os.environ.setdefault("OMP_WAIT_POLICY", "passive")
@@ -18,6 +20,7 @@ os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
 # A shell that starts this in the background lets it ignore Ctrl-C, and all that it starts.
 signal.signal(signal.SIGINT, signal.default_int_handler)
 
+# A failure is a change of the code.
 settings.register_profile("fixed", derandomize=True, deadline=None, database=None, print_blob=True)
 settings.load_profile("fixed")
 
@@ -32,3 +35,24 @@ def no_records_of_the_user(tmp_path_factory: pytest.TempPathFactory) -> Iterator
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv("XDG_DATA_HOME", str(tmp_path_factory.mktemp("data")))
         yield
+
+
+LACKING = "lacking"
+
+
+def pytest_runtest_setup(item: pytest.Item) -> None:
+    """Skip what runs instructions that this CPU lacks, and write down which."""
+    needed = {feature for mark in item.iter_markers("isa") for feature in mark.args}
+    if missing := missing_features(needed):
+        item.user_properties.append((LACKING, " ".join(missing)))
+        pytest.skip(f"this CPU has no {', '.join(missing)}")
+
+
+def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
+    """Say last what could not be tested here."""
+    # A file that is skipped whole, for a package that is not there, has a report of another kind.
+    tests = [each for each in terminalreporter.getreports("skipped") if isinstance(each, pytest.TestReport)]
+    skipped = [dict(report.user_properties).get(LACKING) for report in tests]
+    if lacking := [features for features in skipped if features]:
+        features = sorted(set(" ".join(lacking).split()))
+        terminalreporter.write_line(f"not tested: {len(lacking)} tests of {', '.join(features)}, which this CPU lacks")

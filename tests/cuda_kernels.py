@@ -6,12 +6,12 @@ import struct
 
 import pytest
 
-from tvmconv.compiler import Choice, default_choice, schedule
-from tvmconv.cuda_lowering import CudaSource, to_source
-from tvmconv.cuda_target import CudaTarget
 from tvmconv.errors import ToolchainError
-from tvmconv.nvcc import check_nvcc
+from tvmconv.lowering.compiler import Choice, default_choice, schedule
+from tvmconv.lowering.cuda.lowering import CudaSource, to_source
+from tvmconv.lowering.cuda.nvcc import check_nvcc
 from tvmconv.signature import parse_signature
+from tvmconv.targets.cuda import CudaTarget
 
 
 def _reason() -> str:

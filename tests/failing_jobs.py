@@ -1,25 +1,74 @@
-"""Stand-ins for `tvmconv.builder.compile_job` that fail; they run in worker processes."""
+"""Stand-ins for `tvmconv.building.ladder.attempt` in which some algorithms fail; they run in worker processes."""
 
 from __future__ import annotations
 
 import os
-from typing import NoReturn
+import time
 
-from tvmconv import builder
-from tvmconv.bundle import Entry
-from tvmconv.verify import Answer, Check
+from tvmconv.algorithms import table as algorithms
+from tvmconv.algorithms.algorithm import Algorithm
+from tvmconv.algorithms.definition import Definition
+from tvmconv.building import ladder
+from tvmconv.building.ladder import Attempt
+from tvmconv.problem import Problem
+from tvmconv.runtime.bundle import Entry
+from tvmconv.runtime.verify import Answer, Check, check_kernel
+from tvmconv.targets.target import Target
+
+FAILING = ("direct", "dot", "grouped", "winograd2", "winograd4", "planar", "reduced", "kn2row", "grouped_dot")
 
 
-def crash(job: builder.Job) -> NoReturn:
-    """Crash as a compiler might."""
-    os.abort()
+def crash(task: Attempt) -> Entry | None:
+    """Crash in the first algorithm, as a compiler might."""
+    if task.rung == ladder.rungs(task.job)[0]:
+        os.abort()
+    return ladder.attempt(task)
 
 
-def wrong(job: builder.Job) -> tuple[Entry, list[str]]:
-    """Compile a kernel that turns out to be wrong."""
-    builder.check_kernel = _wrong_answer
-    return builder.compile_job(job)
+def raise_in_definition(task: Attempt) -> Entry | None:
+    """Raise what TVM might in the definition of all algorithms but `plain`."""
+    algorithms.ALGORITHMS = tuple(
+        Failing(**vars(each)) if each.name in FAILING else each for each in algorithms.ALGORITHMS
+    )
+    return ladder.attempt(task)
+
+
+class Failing(Algorithm):
+    """An algorithm whose definition TVM does not take."""
+
+    def define(self, problem: Problem, target: Target) -> Definition:
+        """Raise what TVM might."""
+        raise RuntimeError("Traceback of many lines\nInternalError: Check failed: (a) is false: no such loop")
+
+
+def wrong_two_dimensions(task: Attempt) -> Entry | None:
+    """Compile kernels that turn out to be wrong: of two-dimensional problems all but `plain`."""
+    fails = task.job.problem.rank == 2 and task.rung.algorithm in FAILING
+    ladder.check_kernel = _wrong_answer if fails else check_kernel
+    return ladder.attempt(task)
+
+
+def wrong_everywhere_in_two_dimensions(task: Attempt) -> Entry | None:
+    """Compile kernels that turn out to be wrong: of two-dimensional problems all."""
+    ladder.check_kernel = _wrong_answer if task.job.problem.rank == 2 else check_kernel
+    return ladder.attempt(task)
+
+
+def wrong(task: Attempt) -> Entry | None:
+    """Compile kernels that all turn out to be wrong."""
+    ladder.check_kernel = _wrong_answer
+    return ladder.attempt(task)
 
 
 def _wrong_answer(check: Check) -> Answer:
     return Answer("exact", 1.0, "1 of 2 outputs differ")
+
+
+def hang(task: Attempt) -> Entry | None:
+    """Write half a library and hang."""
+    path = f"{task.job.folder}/{task.job.target.folder}"
+    os.makedirs(path, exist_ok=True)
+    with open(f"{path}/half.so", "w") as file:
+        file.write("half")
+    time.sleep(600)
+    return None

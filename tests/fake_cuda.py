@@ -16,8 +16,8 @@ import tvm_ffi
 from toys import entry
 from tvm_ffi.libinfo import find_dlpack_include_path, find_include_path
 
-from tvmconv import cuda, cuda_driver
-from tvmconv.bundle import Bundle, BundleTarget, write_manifest
+from tvmconv.runtime import cuda, cuda_driver
+from tvmconv.runtime.bundle import Bundle, BundleTarget, write_manifest
 
 HERE = Path(__file__).parent
 SIGNATURE = "conv1d-n2-i1x64-o1x64-k1-s1-d1-p0_0-g1-NXC-XIO-f32"
@@ -65,10 +65,15 @@ def compile_kernel(path: Path, *macros: str) -> None:
 
 
 def write_cuda_bundle(
-    folder: Path, *targets: str, bias: bool = False, workspace_bytes: int = 0, macros: tuple[str, ...] = ()
+    folder: Path,
+    *targets: str,
+    bias: bool = False,
+    workspace_bytes: int = 0,
+    macros: tuple[str, ...] = (),
+    batch: int = SHAPE[0],
 ) -> Path:
     """Write a bundle with the fake kernel for each of the CUDA targets, named like ``cuda:sm_90``."""
-    signature = SIGNATURE + ("-bias" if bias else "")
+    signature = SIGNATURE.replace("-n2-", f"-n{batch}-") + ("-bias" if bias else "")
     entries = []
     for target in targets:
         made = entry(signature, target.replace(":", "-").replace(",", "-"))

@@ -148,6 +148,17 @@ int cuKernelSetAttribute(int attribute, int value, void* kernel, int device) {
   MAY_FAIL();
   return 0;
 }
+int cuTensorMapEncodeTiled(uint64_t* map, int type, uint32_t rank, void* address, const uint64_t* extents,
+                           const uint64_t* distances, const uint32_t* box, const uint32_t* steps, int interleave,
+                           int swizzle, int promotion, int fill) {
+  char axes[512] = "";
+  for (uint32_t i = 0; i < rank; ++i)
+    sprintf(axes + strlen(axes), " %lu/%lu/%u/%u", (unsigned long)extents[i], i ? (unsigned long)distances[i - 1] : 0, box[i], steps[i]);
+  LOG("map %p type %d modes %d %d %d %d axes%s\n", address, type, interleave, swizzle, promotion, fill, axes);
+  MAY_FAIL();
+  memset(map, 0xAB, 128);
+  return map[0] = (uintptr_t)address, (uintptr_t)map % 64 ? 1 : 0;
+}
 int cuLaunchKernel(void* kernel, unsigned gx, unsigned gy, unsigned gz, unsigned bx, unsigned by, unsigned bz,
                    unsigned shared, void* stream, void** parameters, void** extra) {
   (void)extra;

@@ -7,25 +7,23 @@ from itertools import count
 from pathlib import Path
 
 import numpy as np
+import pytest
 import tvm_ffi
 
-from tvmconv import algorithms, fills, reference
-from tvmconv.compiler import Choice, compile_problem
-from tvmconv.lowering import SYMBOL
-from tvmconv.measure import difference
+from tvmconv import fills
+from tvmconv.lowering.compiler import Choice, compile_problem
+from tvmconv.lowering.cpu.pipeline import SYMBOL
 from tvmconv.problem import Problem
-from tvmconv.target import Target
+from tvmconv.targets.target import Target
 
 NUMBERS = count()
 # The schedules of a problem are compared with one answer.
 exact_case = lru_cache(maxsize=1)(fills.exact_case)
 
 
-@lru_cache(maxsize=1)
-def random_case(problem: Problem) -> tuple[fills.Arrays, np.ndarray]:
-    """Return standard normal inputs, and the output in float64."""
-    arrays = fills.random_fill(problem)
-    return arrays, reference.compute(problem, *arrays)
+def isa(target: str) -> pytest.MarkDecorator:
+    """Return the mark of a test that runs a target's code, by the target's name."""
+    return pytest.mark.isa(*Target.parse(target).features)
 
 
 def compile_and_call(
@@ -41,17 +39,6 @@ def compile_and_call(
     tvm_ffi.load_module(str(path))[SYMBOL](*map(tvm_ffi.from_dlpack, bits))
     path.unlink()
     return output
-
-
-def assert_right(problem: Problem, target: Target, folder: Path, choice: Choice) -> None:
-    """Compare the kernel with the reference, as its algorithm's numerical class asks for."""
-    algorithm = algorithms.get(choice.algorithm)
-    if algorithm.numerical_class == "exact":
-        assert_exact(problem, target, folder, choice)
-        return
-    arrays, expected = random_case(problem)
-    output = compile_and_call(problem, target, folder, arrays, choice)
-    assert not difference(output, expected, algorithm.numerical_class, problem.dtype)
 
 
 def assert_exact(problem: Problem, target: Target, folder: Path, choice: Choice | None = None) -> None:

@@ -30,13 +30,17 @@ def calls(draw: st.DrawFn, *, largest: int = 9, channels: int = 3, bias: bool = 
     """Draw a valid call with explicit pads: extents up to `largest`, up to `channels` channels a group or groups of one."""
     op = draw(st.sampled_from(OPS))
     rank = draw(st.integers(1, 3))
+    counts = st.integers(1, channels)
 
     def axes(low: int, high: int) -> tuple[int, ...]:
         return tuple(draw(st.lists(st.integers(low, high), min_size=rank, max_size=rank)))
 
     x, k = axes(1, largest), axes(1, 4)
-    strides, dilations, begin, end, output_padding = axes(1, 4), axes(1, 3), axes(0, 4), axes(0, 4), axes(0, 2)
+    strides, output_padding = axes(1, 4), axes(0, 2)
+    # Taps a stride apart, or several, meet other data than those that share no factor with it.
+    dilations = tuple(draw(st.integers(1, 3) | st.just(stride)) for stride in strides)
     spans = [d * (kk - 1) + 1 for kk, d in zip(k, dilations, strict=True)]
+    begin, end = (tuple(draw(st.integers(0, max(span + 1, 4))) for span in spans) for _ in range(2))
     if op == "convolution":
         end = tuple(max(pe, span - xx - pb) for pe, span, xx, pb in zip(end, spans, x, begin, strict=True))
     else:
@@ -45,10 +49,10 @@ def calls(draw: st.DrawFn, *, largest: int = 9, channels: int = 3, bias: bool = 
         end = tuple(min(pe, n - pb - 1) for pe, n, pb in zip(end, natural, begin, strict=True))
     kind = draw(st.sampled_from(["dense", "grouped", "depthwise"]))
     if kind == "depthwise":
-        groups, inputs, outputs = draw(st.integers(1, channels)), 1, draw(st.integers(1, 3))
+        groups, inputs, outputs = draw(counts), 1, draw(st.integers(1, 3))
     else:
         groups = 1 if kind == "dense" else draw(st.integers(2, 3))
-        inputs, outputs = draw(st.integers(1, channels)), draw(st.integers(1, channels))
+        inputs, outputs = draw(counts), draw(counts)
     data_format, filter_format = draw(st.sampled_from(DATA_FORMATS)), draw(st.sampled_from(FILTER_FORMATS))
     batch, in_channels, out_channels = draw(st.integers(1, 2)), inputs * groups, outputs * groups
     filter_i, filter_o = (inputs, out_channels) if op == "convolution" else (outputs, in_channels)

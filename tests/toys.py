@@ -8,11 +8,15 @@ import subprocess
 import sys
 from collections.abc import Iterable
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from tvmconv import ops
-from tvmconv.bundle import Bundle, BundleTarget, Entry, write_manifest
 from tvmconv.problem import Problem
+from tvmconv.runtime.bundle import Bundle, BundleTarget, Entry, write_manifest
 from tvmconv.signature import format_signature
+
+if TYPE_CHECKING:
+    from tvmconv.lowering.compiler import Choice
 
 FAKE_SHA256 = "0" * 64
 
@@ -31,7 +35,7 @@ def entry(signature: str, target: str = "any", sha256: str = FAKE_SHA256, **chan
     fields: dict[str, object] = {
         "signature": signature, "target": target, "algorithm": "direct", "definition_version": 1,
         "numerical_class": "exact", "origin": "default", "file": f"{target}/{signature}.so", "sha256": sha256,
-        "symbol": "tvmconv_kernel", "packed_filter": None, "workspace_bytes": 0, "measured": None, "error": None,
+        "symbol": "tvmconv_kernel", "packed_filter": None, "workspace_bytes": 0, "measured": None, "error": None, "verified": True,
     }  # fmt: skip
     return Entry(**{**fields, **changes})  # type: ignore[arg-type]
 
@@ -45,17 +49,17 @@ def write_bundle(path: Path, entries: Iterable[Entry], **targets: Iterable[str])
     return bundle
 
 
-def compile_bundle(path: Path, problems: Iterable[Problem], target: str = "host") -> Path:
+def compile_bundle(path: Path, problems: Iterable[Problem], target: str = "host", choice: Choice | None = None) -> Path:
     """Compile a bundle in this process, unverified."""
-    from tvmconv.compiler import compile_problem
-    from tvmconv.target import Target
+    from tvmconv.lowering.compiler import compile_problem
+    from tvmconv.targets.target import Target
 
     parsed = Target.parse(target)
     (path / parsed.name).mkdir(parents=True)
     entries = []
     for problem in problems:
         made = entry(format_signature(problem), parsed.name)
-        kernel = compile_problem(problem, parsed, path / made.file)
+        kernel = compile_problem(problem, parsed, path / made.file, choice=choice)
         digest = hashlib.sha256((path / made.file).read_bytes()).hexdigest()
         what = {
             "algorithm": kernel.algorithm,

@@ -12,12 +12,13 @@ if TYPE_CHECKING:
     from . import errors as errors
     from . import ops as ops
     from . import reference as reference
-    from .builder import build as build
-    from .kernel import Kernel as Kernel
-    from .packed import PackedFilter as PackedFilter
+    from . import torch as torch
+    from .building.builder import build as build
     from .problem import Problem as Problem
-    from .registry import Registry as Registry
-    from .registry import load as load
+    from .runtime.kernel import Kernel as Kernel
+    from .runtime.packed import PackedFilter as PackedFilter
+    from .runtime.registry import Registry as Registry
+    from .runtime.registry import load as load
     from .signature import format_signature as format_signature
     from .signature import parse_signature as parse_signature
 
@@ -25,20 +26,20 @@ __version__ = "0.1.0"
 
 _MODULES = ("errors", "ops", "reference")
 _HOME = {
-    "Kernel": "kernel",
-    "PackedFilter": "packed",
+    "Kernel": "runtime.kernel",
+    "PackedFilter": "runtime.packed",
     "Problem": "problem",
-    "Registry": "registry",
-    "build": "builder",
+    "Registry": "runtime.registry",
+    "build": "building.builder",
     "format_signature": "signature",
-    "load": "registry",
+    "load": "runtime.registry",
     "parse_signature": "signature",
 }
 __all__ = [*_HOME, *_MODULES, "__version__"]
 
 
 def __getattr__(name: str) -> Any:
-    if name in _MODULES:
+    if name in _MODULES or name == "torch":  # which is not among what * imports: it needs PyTorch
         return import_module(f".{name}", __name__)
     if name in _HOME:
         value = getattr(import_module(f".{_HOME[name]}", __name__), name)

@@ -47,6 +47,14 @@ class VerificationError(TvmconvError):
     """A compiled kernel whose answer differs from the reference."""
 
 
+class CompilationError(TvmconvError):
+    """A problem that an algorithm covers and whose kernel does not compile all the same."""
+
+
+class BuildError(TvmconvError):
+    """A problem for which no algorithm gives a right kernel, or not the first one where none may be skipped."""
+
+
 class ToolchainError(TvmconvError, RuntimeError):
     """The system's C compiler or NVIDIA's is missing, too old, or failed."""
 
@@ -56,7 +64,11 @@ class TuningError(TvmconvError):
 
 
 class ReplayError(TuningError, LookupError):
-    """A recorded schedule that its algorithm's space no longer offers, or that cannot be applied."""
+    """A schedule that its algorithm's space does not offer (any more, of a record), or that cannot be applied."""
+
+
+class RewriteError(TvmconvError, RuntimeError):
+    """A rewrite that a schedule asks for, and that the loops it found do not allow."""
 
 
 class TvmconvWarning(UserWarning):

@@ -6,12 +6,15 @@ whatever the order of summation, so that a right kernel equals the reference bit
 
 from __future__ import annotations
 
-from typing import Any, NamedTuple
+from collections.abc import Iterator
+from dataclasses import dataclass, fields
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 
 from . import reference
+from .epilogue import SATURATING
 from .errors import missing_extra
 from .problem import Problem
 
@@ -22,17 +25,38 @@ _RANGES = {
     "bf16": (4, (4, 8), (16, 8)),
     "f16": (4, (2, 2), (256, 256)),
 }
-_BIAS_RANGE = 8
+# Of the bias and the residual.
+_ADDED_RANGE = 8
+# Powers of two, so that products stay exact.
+_FACTORS = (-1.0, -0.5, 0.25, 0.5, 1.0, 2.0)
+# Of a sum that a bound or its like ends: products of -1, 0 and 1, so few that the sum's standard deviation is about 3.
+_SATURATING = (1, (1, 1), (20, 20))
 # Draws before an all-zero output is taken for the problem's own (its windows see only padding).
 _DRAWS = 8
 
 
-class Arrays(NamedTuple):
-    """The inputs of one problem, of its dtype (`bf16` as ``ml_dtypes.bfloat16``)."""
+@dataclass(frozen=True, eq=False)
+class Arrays:
+    """The inputs of one problem, of the types of its operands (`bf16` as ``ml_dtypes.bfloat16``).
+
+    It unpacks to data, filter and bias (or None), and to the epilogue's after them where there are some.
+    """
 
     data: npt.NDArray[Any]
     filter: npt.NDArray[Any]
-    bias: npt.NDArray[Any] | None
+    bias: npt.NDArray[Any] | None = None
+    scale: npt.NDArray[Any] | None = None
+    slope: npt.NDArray[Any] | None = None
+    residual: npt.NDArray[Any] | None = None
+
+    def given(self) -> dict[str, npt.NDArray[Any]]:
+        """Return the arrays that there are, by name, in the order in which kernels take them."""
+        arrays = {each.name: getattr(self, each.name) for each in fields(self)}
+        return {name: array for name, array in arrays.items() if array is not None}
+
+    def __iter__(self) -> Iterator[Any]:
+        others = (array for array in (self.scale, self.slope, self.residual) if array is not None)
+        return iter((self.data, self.filter, self.bias, *others))
 
 
 def numpy_dtype(dtype: str) -> np.dtype[Any]:
@@ -55,8 +79,8 @@ def numpy_dtype(dtype: str) -> np.dtype[Any]:
 def exact_fill(problem: Problem, seed: int = 0) -> Arrays:
     """Return integer inputs for which `problem` has one right answer, whatever the order of its sums.
 
-    The same problem and seed give the same arrays. The output (bias apart) is not all zeros, unless
-    the problem allows nothing else.
+    The same problem and seed give the same arrays. The sums are not all zeros, unless the problem allows nothing
+    else. With steps that are approximated, the answer is right within what they err.
 
     Parameters
     ----------
@@ -83,15 +107,11 @@ def exact_case(problem: Problem, seed: int = 0) -> tuple[Arrays, npt.NDArray[Any
     """
     for draw in range(_DRAWS):
         arrays = _draw(problem, np.random.default_rng((seed, draw)))
-        products = reference.compute(problem.with_(bias=False), arrays.data, arrays.filter)
-        if products.any() or problem.is_empty or problem.is_constant:
+        sums = reference.compute(problem.with_(bias=False, epilogue=()), arrays.data, arrays.filter)
+        if sums.any() or problem.is_empty or problem.is_constant:
             break
-    if arrays.bias is not None:
-        channel_axis = -1 if problem.data_format == "NXC" else 1
-        shape = [1] * products.ndim
-        shape[channel_axis] = problem.out_channels
-        products += arrays.bias.astype(np.float64).reshape(shape)
-    return arrays, products.astype(numpy_dtype(problem.dtype))
+    expected = reference.finish(problem, sums, arrays.given())
+    return arrays, expected.astype(numpy_dtype(problem.dtype))
 
 
 def random_fill(problem: Problem, seed: int = 0) -> Arrays:
@@ -105,28 +125,26 @@ def random_fill(problem: Problem, seed: int = 0) -> Arrays:
         At least 0.
     """
     rng = np.random.default_rng(seed)
-    dtype = numpy_dtype(problem.dtype)
-
-    def normal(shape: tuple[int, ...]) -> npt.NDArray[Any]:
-        return rng.standard_normal(shape, np.float32).astype(dtype)
-
+    shapes = problem.operands.items()
     return Arrays(
-        normal(problem.data_shape), normal(problem.filter_shape), normal(problem.bias_shape) if problem.bias else None
+        **{name: rng.standard_normal(shape, np.float32).astype(numpy_dtype(dtype)) for name, (shape, dtype) in shapes}
     )
 
 
 def _draw(problem: Problem, rng: np.random.Generator) -> Arrays:
-    dtype = numpy_dtype(problem.dtype)
     backprop = problem.op == "convolution_backprop_data"
-    data_range, filter_ranges, safe = _RANGES[problem.dtype]
+    saturates = any(step.name in SATURATING for step in problem.epilogue)
+    data_range, filter_ranges, safe = _SATURATING if saturates else _RANGES[problem.dtype]
 
     def integers(largest: int, shape: tuple[int, ...]) -> npt.NDArray[np.float32]:
         return rng.integers(-largest, largest, shape, np.int8, endpoint=True).astype(np.float32)
 
-    data = integers(data_range, problem.data_shape)
+    arrays: dict[str, npt.NDArray[Any]] = {"data": integers(data_range, problem.data_shape)}
     keep = safe[backprop] / max(problem.products, 1)
     if keep < 1:
-        data[rng.random(data.shape, np.float32) >= keep] = 0
-    filter_ = integers(filter_ranges[backprop], problem.filter_shape)
-    bias = integers(_BIAS_RANGE, problem.bias_shape).astype(dtype) if problem.bias else None
-    return Arrays(data.astype(dtype), filter_.astype(dtype), bias)
+        arrays["data"][rng.random(problem.data_shape, np.float32) >= keep] = 0
+    arrays["filter"] = integers(filter_ranges[backprop], problem.filter_shape)
+    for name, (shape, _) in list(problem.operands.items())[2:]:
+        added = name in ("bias", "residual")
+        arrays[name] = integers(_ADDED_RANGE, shape) if added else rng.choice(_FACTORS, shape)
+    return Arrays(**{name: arrays[name].astype(numpy_dtype(dtype)) for name, (_, dtype) in problem.operands.items()})

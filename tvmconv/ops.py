@@ -1,21 +1,48 @@
 """The two operations as people and models write them, resolved to a `Problem`.
 
 Pure Python: attributes, defaults, shape inference and validation, with no array touched. The rules
-are those of the Convolution and ConvolutionBackpropData specifications; README.md lists the points on
+are those of the Convolution and ConvolutionBackpropData specifications; docs/semantics.md lists the points on
 which systems differ and what `same_rule` chooses.
 """
 
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import TYPE_CHECKING, TypedDict
 
 from .checks import axes, choice, integer, integers
+from .epilogue import parse_epilogue
 from .errors import InvalidProblemError
 from .problem import DATA_FORMATS, DTYPES, FILTER_FORMATS, Op, Problem
 
+if TYPE_CHECKING:
+    from typing_extensions import Required
+
 AUTO_PADS = ("none", "same_upper", "same_lower", "valid")
 CONVOLUTION_SAME_RULES = ("default", "pre_stride")
-BACKPROP_SAME_RULES = ("default", "attribute_text")
+BACKPROP_SAME_RULES = ("default", "attribute_text", "keep_pads")
+
+
+class ConvolutionAttributes(TypedDict, total=False):
+    """What every function that computes a Convolution takes by name; :func:`convolution` explains each."""
+
+    strides: Required[Sequence[int]]
+    dilations: Required[Sequence[int]]
+    pads_begin: Sequence[int] | None
+    pads_end: Sequence[int] | None
+    auto_pad: str | None
+    groups: int
+    data_format: str
+    filter_format: str
+    same_rule: str
+    weights_format: str | None
+    epilogue: str | None
+
+
+class BackpropDataAttributes(ConvolutionAttributes, total=False):
+    """And what every function takes that computes a ConvolutionBackpropData."""
+
+    output_padding: Sequence[int] | None
 
 
 def convolution(
@@ -34,6 +61,7 @@ def convolution(
     dtype: str = "f32",
     bias_shape: Sequence[int] | None = None,
     weights_format: str | None = None,
+    epilogue: str | None = None,
 ) -> Problem:
     """Resolve a Convolution.
 
@@ -62,6 +90,8 @@ def convolution(
         ``(OC,)`` when a bias is added.
     weights_format
         Another name of `filter_format`.
+    epilogue
+        The steps after the sum and its bias, such as ``"add-relu"`` (:mod:`tvmconv.epilogue`).
 
     Returns
     -------
@@ -113,7 +143,7 @@ def convolution(
     bias = _check_bias(bias_shape, out_channels)
     return Problem(
         "convolution", batch, in_channels, x, out_channels, tuple(out_spatial), k, strides, dilations, begin, end,
-        groups, data_format, filter_format, dtype, bias,
+        groups, data_format, filter_format, dtype, bias, parse_epilogue(epilogue),
     )  # fmt: skip
 
 
@@ -135,6 +165,7 @@ def convolution_backprop_data(
     dtype: str = "f32",
     bias_shape: Sequence[int] | None = None,
     weights_format: str | None = None,
+    epilogue: str | None = None,
 ) -> Problem:
     """Resolve a ConvolutionBackpropData (transposed convolution, the input gradient).
 
@@ -148,7 +179,8 @@ def convolution_backprop_data(
     filter_shape
         ``(k..., M/groups, C)`` for XIO, ``(C, M/groups, k...)`` for OIX, M the output channels.
     output_shape
-        Spatial extents of the output alone; the pads then follow from it and given ones are ignored.
+        Spatial extents of the output alone; the pads then follow from it and given ones are ignored, unless
+        `same_rule` keeps them.
     strides, dilations, pads_begin, pads_end, auto_pad, groups, data_format, filter_format, dtype
         As for :func:`convolution`; pads are not required when `output_shape` is given.
     output_padding
@@ -156,10 +188,14 @@ def convolution_backprop_data(
     same_rule
         Where the odd pad goes with `output_shape`. ``"default"``: `same_upper` at the beginning,
         otherwise at the end. ``"attribute_text"``: `same_upper` at the end, `same_lower` at the beginning.
+        ``"keep_pads"``: as the default, but without `same_*` there is no odd pad: `pads_begin` is kept (zeros for
+        `valid`), and the output is cut off at `output_shape`, or goes on in zeros.
     bias_shape
         ``(M,)`` when a bias is added.
     weights_format
         Another name of `filter_format`.
+    epilogue
+        The steps after the sum and its bias, such as ``"add-relu"`` (:mod:`tvmconv.epilogue`).
 
     Returns
     -------
@@ -194,8 +230,15 @@ def convolution_backprop_data(
     if output_shape is not None:
         out_spatial = axes("output_shape", output_shape, rank, 1)
         totals = [max(n - y + e, 0) for n, y, e in zip(natural, out_spatial, extra, strict=True)]
-        extra_at_end = mode != "same_upper" if same_rule == "default" else mode != "same_lower"
-        begin, _ = _halves(totals, extra_at_end)
+        if same_rule == "keep_pads" and mode == "valid":
+            begin = (0,) * rank
+        elif same_rule == "keep_pads" and mode == "none":
+            if pads_begin is None:
+                raise InvalidProblemError("pads_begin is missing; same_rule='keep_pads' keeps it beside output_shape")
+            begin = axes("pads_begin", pads_begin, rank, 0)
+        else:
+            extra_at_end = mode != "same_lower" if same_rule == "attribute_text" else mode != "same_upper"
+            begin, _ = _halves(totals, extra_at_end)
     else:
         if mode == "none":
             begin, end = _required_pads(pads_begin, pads_end, rank, " or output_shape")
@@ -212,7 +255,7 @@ def convolution_backprop_data(
     bias = _check_bias(bias_shape, out_channels)
     return Problem(
         op, batch, in_channels, x, out_channels, out_spatial, k, strides, dilations, begin, ends,
-        groups, data_format, filter_format, dtype, bias,
+        groups, data_format, filter_format, dtype, bias, parse_epilogue(epilogue),
     )  # fmt: skip
 
 

@@ -11,6 +11,7 @@ from math import gcd, prod
 from typing import Literal
 
 from .checks import LARGEST, axes, choice, integer, integers
+from .epilogue import OPERANDS, Step, parse_epilogue
 from .errors import InvalidProblemError
 
 Op = Literal["convolution", "convolution_backprop_data"]
@@ -54,6 +55,8 @@ class Problem:
         ``"NXC"`` or ``"NCX"``; ``"XIO"`` or ``"OIX"``.
     bias
         Whether a bias, one value per output channel, is added.
+    epilogue
+        The steps after that, or their text (:mod:`tvmconv.epilogue`). Canonical: no step that changes nothing.
 
     Raises
     ------
@@ -77,9 +80,11 @@ class Problem:
     filter_format: str = "XIO"
     dtype: str = "f32"
     bias: bool = False
+    epilogue: tuple[Step, ...] = ()
 
     def __post_init__(self) -> None:
         self._check_fields()
+        object.__setattr__(self, "epilogue", parse_epilogue(self.epilogue))
         strides, dilations, ends = zip(*map(self._canonical_axis, range(self.rank)), strict=True)
         object.__setattr__(self, "strides", strides)
         object.__setattr__(self, "dilations", dilations)
@@ -196,6 +201,25 @@ class Problem:
         return (self.out_channels,)
 
     @property
+    def operands(self) -> dict[str, tuple[tuple[int, ...], str]]:
+        """Shape and type of each input, by its name, in the order in which kernels take them; the output comes last.
+
+        `scale` and `slope`, one f32 number for each output channel, and `residual` are the epilogue's.
+        """
+        channels = (self.out_channels,)
+        arrays = {
+            "data": (self.data_shape, self.dtype),
+            "filter": (self.filter_shape, self.dtype),
+            "bias": (channels, self.dtype),
+            "scale": (channels, "f32"),
+            "slope": (channels, "f32"),
+            "residual": (self.output_shape, self.dtype),
+        }
+        taken = {"data", "filter", *(["bias"] if self.bias else [])}
+        taken |= {OPERANDS[step.name] for step in self.epilogue if step.name in OPERANDS}
+        return {name: array for name, array in arrays.items() if name in taken}
+
+    @property
     def flops(self) -> int:
         """Floating point operations, a multiply and an add for every tap, padding counted as data."""
         if self.op == "convolution":
@@ -218,9 +242,9 @@ class Problem:
 
     @property
     def nbytes(self) -> int:
-        """Bytes read and written at the least: data, filter, bias and output once each."""
-        elements = prod(self.data_shape) + prod(self.filter_shape) + prod(self.output_shape)
-        return DTYPE_BYTES[self.dtype] * (elements + self.bias * self.out_channels)
+        """Bytes read and written at the least: each input and the output once."""
+        arrays = [*self.operands.values(), (self.output_shape, self.dtype)]
+        return sum(DTYPE_BYTES[dtype] * prod(shape) for shape, dtype in arrays)
 
     @property
     def products(self) -> int:
@@ -238,8 +262,8 @@ class Problem:
 
     @property
     def is_constant(self) -> bool:
-        """Whether the output depends on the bias alone (no input channel, or an empty window)."""
-        return self.in_channels == 0 or 0 in self.kernel
+        """Whether every sum is zero: no input channel, an empty window, or taps that meet padding alone."""
+        return self.in_channels == 0 or not all(map(self._meets_data, range(self.rank)))
 
     @property
     def is_depthwise(self) -> bool:
@@ -249,3 +273,13 @@ class Problem:
     def with_(self, **changes: object) -> Problem:
         """Return a copy with some fields changed (checked again)."""
         return replace(self, **changes)  # type: ignore[arg-type]
+
+    def _meets_data(self, axis: int) -> bool:
+        """Whether along an axis some tap of some output is data."""
+        counts, limits = self.out_spatial, self.in_spatial
+        if self.op != "convolution":
+            counts, limits = limits, counts
+        count, limit, stride = counts[axis], limits[axis], self.strides[axis]
+        # Tap k meets 0 <= j*stride + start < limit for the j in 0 <= j < count.
+        starts = (k * self.dilations[axis] - self.pads_begin[axis] for k in range(self.kernel[axis]))
+        return any(max(0, -(start // stride)) < min(count, -((start - limit) // stride)) for start in starts)

@@ -6,15 +6,21 @@ each tap's window and multiplies, a backprop-data scatters each tap's products t
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import math
+from collections.abc import Callable, Mapping, Sequence
 from itertools import product
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import numpy.typing as npt
 
 from . import ops
+from .epilogue import OPERANDS, Step
 from .errors import InputError
 from .problem import Problem
+
+if TYPE_CHECKING:
+    from typing_extensions import Unpack
 
 Float64Array = npt.NDArray[np.float64]
 
@@ -24,15 +30,10 @@ def convolution(
     filter: npt.ArrayLike,
     bias: npt.ArrayLike | None = None,
     *,
-    strides: Sequence[int],
-    dilations: Sequence[int],
-    pads_begin: Sequence[int] | None = None,
-    pads_end: Sequence[int] | None = None,
-    auto_pad: str | None = None,
-    groups: int = 1,
-    data_format: str = "NXC",
-    filter_format: str = "XIO",
-    same_rule: str = "default",
+    scale: npt.ArrayLike | None = None,
+    slope: npt.ArrayLike | None = None,
+    residual: npt.ArrayLike | None = None,
+    **attributes: Unpack[ops.ConvolutionAttributes],
 ) -> Float64Array:
     """Compute a Convolution in float64.
 
@@ -40,7 +41,9 @@ def convolution(
     ----------
     data, filter, bias
         Arrays of any real type; shapes as for :func:`tvmconv.ops.convolution`.
-    strides, dilations, pads_begin, pads_end, auto_pad, groups, data_format, filter_format, same_rule
+    scale, slope, residual
+        What the epilogue takes.
+    **attributes
         As for :func:`tvmconv.ops.convolution`.
 
     Returns
@@ -53,21 +56,9 @@ def convolution(
     InvalidProblemError
         If the attributes and shapes describe no valid convolution.
     """
-    problem = ops.convolution(
-        np.shape(data),
-        np.shape(filter),
-        strides=strides,
-        dilations=dilations,
-        pads_begin=pads_begin,
-        pads_end=pads_end,
-        auto_pad=auto_pad,
-        groups=groups,
-        data_format=data_format,
-        filter_format=filter_format,
-        same_rule=same_rule,
-        bias_shape=None if bias is None else np.shape(bias),
-    )
-    return compute(problem, data, filter, bias)
+    bias_shape = None if bias is None else np.shape(bias)
+    problem = ops.convolution(np.shape(data), np.shape(filter), bias_shape=bias_shape, **attributes)
+    return compute(problem, data, filter, bias, scale, slope, residual)
 
 
 def convolution_backprop_data(
@@ -76,16 +67,10 @@ def convolution_backprop_data(
     output_shape: Sequence[int] | None = None,
     bias: npt.ArrayLike | None = None,
     *,
-    strides: Sequence[int],
-    dilations: Sequence[int],
-    pads_begin: Sequence[int] | None = None,
-    pads_end: Sequence[int] | None = None,
-    auto_pad: str | None = None,
-    output_padding: Sequence[int] | None = None,
-    groups: int = 1,
-    data_format: str = "NXC",
-    filter_format: str = "XIO",
-    same_rule: str = "default",
+    scale: npt.ArrayLike | None = None,
+    slope: npt.ArrayLike | None = None,
+    residual: npt.ArrayLike | None = None,
+    **attributes: Unpack[ops.BackpropDataAttributes],
 ) -> Float64Array:
     """Compute a ConvolutionBackpropData in float64.
 
@@ -95,9 +80,9 @@ def convolution_backprop_data(
         Arrays of any real type; shapes as for :func:`tvmconv.ops.convolution_backprop_data`.
     output_shape
         Spatial extents of the output, or None.
-    strides, dilations, pads_begin, pads_end, auto_pad, output_padding, groups
-        As for :func:`tvmconv.ops.convolution_backprop_data`.
-    data_format, filter_format, same_rule
+    scale, slope, residual
+        What the epilogue takes.
+    **attributes
         As for :func:`tvmconv.ops.convolution_backprop_data`.
 
     Returns
@@ -110,36 +95,29 @@ def convolution_backprop_data(
     InvalidProblemError
         If the attributes and shapes describe no valid convolution.
     """
-    problem = ops.convolution_backprop_data(
-        np.shape(data),
-        np.shape(filter),
-        output_shape,
-        strides=strides,
-        dilations=dilations,
-        pads_begin=pads_begin,
-        pads_end=pads_end,
-        auto_pad=auto_pad,
-        output_padding=output_padding,
-        groups=groups,
-        data_format=data_format,
-        filter_format=filter_format,
-        same_rule=same_rule,
-        bias_shape=None if bias is None else np.shape(bias),
-    )
-    return compute(problem, data, filter, bias)
+    bias_shape = None if bias is None else np.shape(bias)
+    shapes = np.shape(data), np.shape(filter), output_shape
+    problem = ops.convolution_backprop_data(*shapes, bias_shape=bias_shape, **attributes)
+    return compute(problem, data, filter, bias, scale, slope, residual)
 
 
 def compute(
-    problem: Problem, data: npt.ArrayLike, filter: npt.ArrayLike, bias: npt.ArrayLike | None = None
+    problem: Problem,
+    data: npt.ArrayLike,
+    filter: npt.ArrayLike,
+    bias: npt.ArrayLike | None = None,
+    scale: npt.ArrayLike | None = None,
+    slope: npt.ArrayLike | None = None,
+    residual: npt.ArrayLike | None = None,
 ) -> Float64Array:
     """Compute `problem` in float64.
 
     Parameters
     ----------
     problem
-        What to compute. Its `dtype` plays no part: nothing is rounded.
-    data, filter, bias
-        Arrays of any real type with the problem's shapes; `bias` exactly when the problem has one.
+        What to compute. Its `dtype` plays no part: nothing is rounded but each step of the epilogue, to f32.
+    data, filter, bias, scale, slope, residual
+        Arrays of any real type with the shapes of ``problem.operands``, exactly those that it has.
 
     Returns
     -------
@@ -149,27 +127,79 @@ def compute(
     Raises
     ------
     InputError
-        If an array has another shape than the problem says, or a bias is missing or unexpected.
+        If an array has another shape than the problem says, or one is missing or unexpected.
     """
-    if problem.bias != (bias is not None):
-        raise InputError(
-            f"the problem has {'a' if problem.bias else 'no'} bias, but {'none' if problem.bias else 'one'} was given"
-        )
-    x = _checked("data", data, problem.data_shape)
-    w = _checked("filter", filter, problem.filter_shape)
+    operands = problem.operands
+    given: dict[str, Any] = {"bias": bias, "scale": scale, "slope": slope, "residual": residual}
+    for name, array in given.items():
+        if (name in operands) != (array is not None):
+            is_given = "none" if array is None else "one"
+            raise InputError(f"the problem has {'a' if name in operands else 'no'} {name}, but {is_given} was given")
+    given |= {"data": data, "filter": filter}
+    arrays = {name: _checked(name, given[name], shape) for name, (shape, _) in operands.items()}
+    x, w = arrays["data"], arrays["filter"]
     if problem.data_format == "NCX":
         x = np.moveaxis(x, 1, -1)
     if problem.filter_format == "OIX":
         w = np.moveaxis(w, (1, 0), (-2, -1))
-    if problem.is_empty or problem.is_constant:
+    if problem.is_empty or problem.in_channels == 0:
         y = np.zeros((problem.batch, *problem.out_spatial, problem.out_channels))
     elif problem.op == "convolution":
         y = _convolution(problem, x, w)
     else:
         y = _backprop_data(problem, x, w)
-    if bias is not None:
-        y += _checked("bias", bias, problem.bias_shape)
+    return finish(problem, np.moveaxis(y, -1, 1) if problem.data_format == "NCX" else y, arrays)
+
+
+def finish(problem: Problem, sums: Float64Array, arrays: Mapping[str, npt.NDArray[Any]]) -> Float64Array:
+    """Add the bias to sums in `data_format`, and do what the epilogue says.
+
+    Parameters
+    ----------
+    arrays
+        The problem's operands by name; of `data` and `filter` nothing is read.
+    """
+    y = np.moveaxis(sums, 1, -1) if problem.data_format == "NCX" else sums
+    given = {name: np.asarray(array, np.float64) for name, array in arrays.items() if name not in ("data", "filter")}
+    if problem.data_format == "NCX" and "residual" in given:
+        given["residual"] = np.moveaxis(given["residual"], 1, -1)
+    if problem.bias:
+        y = y + given["bias"]
+    for step in problem.epilogue:
+        with np.errstate(over="ignore", invalid="ignore", under="ignore"):
+            y = _f32(_step(step, y, given))
     return np.ascontiguousarray(np.moveaxis(y, -1, 1) if problem.data_format == "NCX" else y)
+
+
+def _step(step: Step, x: Float64Array, arrays: Mapping[str, Float64Array]) -> Float64Array:
+    """Return what a step of the epilogue makes of `x`, channels last. NaN stays NaN."""
+    name, numbers, array = step.name, step.numbers, arrays.get(OPERANDS.get(step.name, ""))
+    if array is not None:
+        return x * array if name == "scale" else x + array if name == "add" else np.where(x >= 0, x, array * x)
+    formulas: dict[str, Callable[[], Float64Array]] = {
+        "relu": lambda: np.maximum(x, 0),
+        "clip": lambda: np.minimum(np.maximum(x, numbers[0]), numbers[1]),
+        "leaky": lambda: np.where(x >= 0, x, numbers[0] * x),
+        "elu": lambda: np.where(x > 0, x, numbers[0] * np.expm1(x)),
+        "sigmoid": lambda: 1 / (1 + np.exp(-x)),
+        "tanh": lambda: np.tanh(x),
+        "hardsigmoid": lambda: np.minimum(np.maximum(numbers[0] * x + numbers[1], 0), 1),
+        "silu": lambda: x / (1 + np.exp(-x)),
+        "hardswish": lambda: x * np.minimum(np.maximum(_f32(_f32(x / 6) + 0.5), 0), 1),
+        # erfc does not cancel where 1 + erf does.
+        "gelu": lambda: x / 2 * _erfc(-x / math.sqrt(2)),
+        "gelu_tanh": lambda: x / (1 + np.exp(-2 * math.sqrt(2 / math.pi) * (x + 0.044715 * x**3))),
+    }
+    return formulas[name]()
+
+
+def _erfc(x: Float64Array) -> Float64Array:
+    return np.fromiter(map(math.erfc, x.flat), np.float64, x.size).reshape(x.shape)
+
+
+def _f32(x: Float64Array) -> Float64Array:
+    """Round to f32, as kernels do after each operation of a step that has one right answer."""
+    return x.astype(np.float32).astype(np.float64)
 
 
 def _checked(name: str, array: npt.ArrayLike, shape: tuple[int, ...]) -> Float64Array:

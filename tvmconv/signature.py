@@ -7,13 +7,14 @@ It keys the registry, the tuning logs and the files of a bundle. For example::
 In order: operation and spatial rank (``conv`` or ``backprop``), batch, input channels x spatial
 extents, output channels x spatial extents, kernel taps, strides, dilations, pads begin ``_`` end,
 groups, data format, filter format, type, then optional tails, each present only when it differs from
-its default. New fields become new tails, so old keys stay valid.
+its default: ``bias``, then the epilogue's steps. New fields become new tails, so old keys stay valid.
 """
 
 from __future__ import annotations
 
 import re
 
+from .epilogue import parse_epilogue
 from .errors import InvalidProblemError, SignatureError
 from .problem import DATA_FORMATS, DTYPES, FILTER_FORMATS, Op, Problem
 
@@ -37,7 +38,6 @@ _FIELDS = (
     ("the filter format", f"({'|'.join(FILTER_FORMATS)})", " or ".join(FILTER_FORMATS)),
     ("the type", f"({'|'.join(DTYPES)})", " or ".join(DTYPES)),
 )
-_TAILS = ("bias",)
 # No signature of a valid problem is as long, and int() refuses absurdly long numbers.
 _MAX_LENGTH = 512
 
@@ -59,6 +59,7 @@ def format_signature(problem: Problem) -> str:
         p.filter_format,
         p.dtype,
         *(("bias",) if p.bias else ()),
+        *map(str, p.epilogue),
     )
     return "-".join(fields)
 
@@ -88,9 +89,13 @@ def parse_signature(text: str) -> Problem:
             )
         groups += match.groups()
     tails = parts[len(_FIELDS) :]
-    for tail in tails:
-        if tail not in _TAILS or tails.count(tail) > 1:
-            raise SignatureError(f"{text!r} ends in {'-'.join(tails)!r}; allowed, once each: {', '.join(_TAILS)}")
+    bias = tails[:1] == ["bias"]
+    try:
+        epilogue = parse_epilogue("-".join(tails[bias:]) if tails[bias:] else None)
+    except InvalidProblemError as error:
+        raise SignatureError(
+            f"{text!r} ends in {'-'.join(tails)!r}; allowed are bias and an epilogue: {error}"
+        ) from error
     op, rank, batch, inputs, outputs, kernel, strides, dilations, begin, end, group_count, *formats = groups
     in_channels, *in_spatial = _split(inputs)
     out_channels, *out_spatial = _split(outputs)
@@ -113,7 +118,8 @@ def parse_signature(text: str) -> Problem:
             data_format=formats[0],
             filter_format=formats[1],
             dtype=formats[2],
-            bias="bias" in tails,
+            bias=bias,
+            epilogue=epilogue,
         )
     except InvalidProblemError as error:
         raise SignatureError(f"{text!r} is not a valid problem: {error}") from error

@@ -11,15 +11,14 @@ from pathlib import Path
 
 import pytest
 from filelock import FileLock
-from models import LIGHT
+from light import RUN_WHOLE, light_problems
 
 import tvmconv
-from tvmconv.builder import build
-from tvmconv.frontends import read_source
+from tvmconv.building.builder import build
 from tvmconv.problem import Problem
-from tvmconv.records import Records
-from tvmconv.registry import Registry
-from tvmconv.target import Target
+from tvmconv.runtime.registry import Registry
+from tvmconv.targets.target import Target
+from tvmconv.tuning.records import Records
 
 ROOT = Path(__file__).parents[2]
 # Bundles of earlier sources stay in the cache while tests of another process may use them.
@@ -57,16 +56,9 @@ def build_once(request, tmp_path_factory) -> Callable[[str, list[Problem]], Path
 
 
 @pytest.fixture(scope="session")
-def light_problems() -> list[Problem]:
-    """Every distinct convolution of the nine networks in the ONNX package."""
-    problems = [problem for path in sorted(LIGHT.glob("*.onnx")) for problem in read_source(str(path))]
-    return list(dict.fromkeys(problems))
-
-
-@pytest.fixture(scope="session")
-def light_bundle(build_once, light_problems) -> Path:
-    """A bundle of :func:`light_problems`."""
-    return build_once("light", light_problems)
+def light_bundle(build_once) -> Path:
+    """A bundle of the networks that are run whole."""
+    return build_once("light", light_problems(RUN_WHOLE))
 
 
 @pytest.fixture(scope="session")

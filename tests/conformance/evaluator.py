@@ -10,7 +10,7 @@ from onnx.reference.op_run import OpRun
 
 from tvmconv.frontends.onnx_rules import OP_TYPES, node_problem
 from tvmconv.problem import Problem
-from tvmconv.registry import Registry
+from tvmconv.runtime.registry import Registry
 
 DTYPES = {"float32": "f32", "float16": "f16", "bfloat16": "bf16"}
 

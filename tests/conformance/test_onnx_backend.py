@@ -15,9 +15,11 @@ from evaluator import Evaluator
 from onnx.backend.test.runner import BackendIsNotSupposedToImplementIt
 
 import tvmconv
-from tvmconv.frontends.onnx import read_onnx
+from tvmconv.frontends.onnx import OnnxReader
+from tvmconv.frontends.reader import Reading
+from tvmconv.frontends.shapes import Bucket
 from tvmconv.problem import Problem
-from tvmconv.registry import Registry
+from tvmconv.runtime.registry import Registry
 
 CASES = r"^test_(basic_conv|conv_with|convtranspose|Conv[123]d|ConvTranspose|operator_conv)"
 COUNT = 47
@@ -56,7 +58,9 @@ class Kernels(onnx.backend.base.Backend):
 
 
 def problems_of(model: onnx.ModelProto) -> list[Problem]:
-    return [problem for _, problem in read_onnx(model.SerializeToString(), "model", None, None)]
+    nodes, skipped = OnnxReader(model.SerializeToString(), "model", Reading(fuse=False)).read(Bucket())
+    assert skipped == []
+    return [node.problem for node in nodes]
 
 
 def test_all_cases_pass_through_compiled_kernels(build_once):

@@ -5,32 +5,10 @@ from __future__ import annotations
 import ctypes
 from dataclasses import dataclass
 
+from tvmconv.problem import DTYPE_BYTES
+from tvmconv.runtime.dltensor import CODES, DLManagedTensor, DLTensor, capsule
+
 HOST, CUDA = 1, 2
-_CODES = {"f32": (2, 32), "f16": (2, 16), "bf16": (4, 16)}
-
-
-class _DLTensor(ctypes.Structure):
-    _fields_ = (
-        ("data", ctypes.c_void_p),
-        ("device_type", ctypes.c_int32),
-        ("device_id", ctypes.c_int32),
-        ("ndim", ctypes.c_int32),
-        ("code", ctypes.c_uint8),
-        ("bits", ctypes.c_uint8),
-        ("lanes", ctypes.c_uint16),
-        ("shape", ctypes.POINTER(ctypes.c_int64)),
-        ("strides", ctypes.POINTER(ctypes.c_int64)),
-        ("byte_offset", ctypes.c_uint64),
-    )
-
-
-class _DLManagedTensor(ctypes.Structure):
-    _fields_ = (("dl_tensor", _DLTensor), ("manager_ctx", ctypes.c_void_p), ("deleter", ctypes.c_void_p))
-
-
-_new_capsule = ctypes.pythonapi.PyCapsule_New
-_new_capsule.restype = ctypes.py_object
-_new_capsule.argtypes = (ctypes.c_void_p, ctypes.c_char_p, ctypes.c_void_p)
 
 
 @dataclass
@@ -48,9 +26,9 @@ class DeviceArray:
 
     def __dlpack__(self, **_: object) -> object:
         numbers = ctypes.c_int64 * len(self.shape)
-        code, bits = _CODES[self.dtype]
+        code, bits = CODES[self.dtype], 8 * DTYPE_BYTES[self.dtype]
         shape = numbers(*self.shape)
         strides = numbers(*self.strides) if self.strides else None
-        tensor = _DLTensor(self.address, *self.device, len(self.shape), code, bits, 1, shape, strides, 0)
-        self._kept = _DLManagedTensor(tensor, None, None)
-        return _new_capsule(ctypes.addressof(self._kept), b"dltensor", None)
+        tensor = DLTensor(self.address, *self.device, len(self.shape), code, bits, 1, shape, strides, 0)
+        self._kept = DLManagedTensor(tensor, None, None)
+        return capsule(self._kept)

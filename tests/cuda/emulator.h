@@ -7,10 +7,12 @@
 #pragma once
 #include <ucontext.h>
 
+#include <cmath>
 #include <cstdint>
 #include <cstdio>
 #include <cstdlib>
 #include <cstring>
+#include <functional>
 
 #define __device__
 #define __host__
@@ -18,6 +20,7 @@
 #define __restrict__
 #define __forceinline__ inline
 #define __launch_bounds__(...)
+#define __grid_constant__
 #define __align__(bytes) alignas(bytes)
 // Static arrays in a section of their own, so that all of them can be made NaN before each block.
 #define __shared__ static __attribute__((section("shared_memory")))
@@ -92,6 +95,13 @@ inline nv_bfloat16 __float2bfloat16_rn(float x) { return x; }
 inline nv_bfloat16 __float2bfloat16(float x) { return x; }
 inline int max(int a, int b) { return a > b ? a : b; }
 inline int min(int a, int b) { return a < b ? a : b; }
+inline float __fmul_rn(float a, float b) { return a * b; }
+inline float __int_as_float(int bits) {
+  float x;
+  memcpy(&x, &bits, 4);
+  return x;
+}
+#define CUDART_INF_F INFINITY
 inline float __ldg(const float* p) { return *p; }
 
 // Eight f32, as TVM names them.
@@ -108,6 +118,8 @@ struct Dim3 {
 constexpr int kMostThreads = 1024, kWarp = 32;
 constexpr size_t kStackBytes = 64 * 1024;
 constexpr size_t kMostShared = 227 * 1024;  // of one block, on any architecture
+// Dynamic shared memory begins at a multiple of this; kernels that need more round up.
+constexpr size_t kSharedAlignment = 16;
 
 [[noreturn]] inline void fail(const char* what, int line = 0) {
   fprintf(stderr, line ? "%s (line %d)\n" : "%s\n", what, line);
@@ -122,7 +134,7 @@ struct Copy {
 };
 
 struct Fiber {
-  enum State { kReady, kAtWarpBarrier, kAtBarrier, kDone } state;
+  enum State { kReady, kAtWarpBarrier, kAtBarrier, kWaiting, kDone } state;
   int line;  // of the barrier
   Dim3 index;
   ucontext_t context;
@@ -130,14 +142,25 @@ struct Fiber {
   const void* shown;  // to the other lanes of the warp
   Copy copies[1024];
   int copy_count, groups;
+  std::function<bool()> comes;  // what a waiting thread waits for
 };
 
+// What a block does beside its threads, for emulator_hopper.h: `advance` does one thing and returns whether there was one.
+struct Beside {
+  void (*begin)() = [] {};
+  bool (*advance)() = [] { return false; };
+  void (*end)() = [] {};
+};
+
+inline Beside beside;
+inline bool descending;
 inline Fiber fibers[kMostThreads];
 inline Fiber* current;
 inline ucontext_t scheduler;
 inline Dim3 blockIdx, blockDim, gridDim;
 inline void (*entry_point)();
-alignas(1024) inline unsigned char dynamic_shared[kMostShared];
+alignas(1024) inline unsigned char shared_window[kSharedAlignment + kMostShared];
+inline unsigned char* const dynamic_shared = shared_window + kSharedAlignment;
 extern "C" char __start_shared_memory[] __attribute__((weak));
 extern "C" char __stop_shared_memory[] __attribute__((weak));
 
@@ -147,6 +170,11 @@ inline void wait(Fiber::State state, int line) {
   current->state = state;
   current->line = line;
   swapcontext(&current->context, &scheduler);
+}
+inline void wait_until(std::function<bool()> comes, int line) {
+  if (comes()) return;
+  current->comes = comes;
+  wait(Fiber::kWaiting, line);
 }
 #define __syncthreads() wait(Fiber::kAtBarrier, __LINE__)
 #define __syncwarp() wait(Fiber::kAtWarpBarrier, __LINE__)
@@ -170,7 +198,7 @@ inline void enter() {
   swapcontext(&current->context, &scheduler);
 }
 
-// Releases the threads that are all at one barrier; false if there are none.
+// Releases the threads that are all at one barrier, or whose wait is over; false if there are none.
 inline bool release(int threads) {
   bool released = false;
   for (int first = 0; first < threads; first += kWarp) {
@@ -179,16 +207,22 @@ inline bool release(int threads) {
     for (int i = first; at == last - first && i < last; ++i) fibers[i].state = Fiber::kReady;
     released |= at == last - first;
   }
-  if (released) return true;
+  for (int i = 0; i < threads; ++i)
+    if (fibers[i].state == Fiber::kWaiting && fibers[i].comes()) {
+      fibers[i].state = Fiber::kReady;
+      released = true;
+    }
+  if (released || beside.advance()) return true;
   for (int i = 0; i < threads; ++i)
     if (fibers[i].state != Fiber::kAtBarrier || fibers[i].line != fibers[0].line) return false;
   for (int i = 0; i < threads; ++i) fibers[i].state = Fiber::kReady;
   return true;
 }
 
-inline void run_block(int threads, size_t shared_bytes, bool descending) {
+inline void run_block(int threads, size_t shared_bytes) {
   memset(__start_shared_memory, 0xFF, __stop_shared_memory - __start_shared_memory);
   memset(dynamic_shared, 0xFF, kMostShared);
+  beside.begin();
   for (int i = 0; i < threads; ++i) {
     Fiber& fiber = fibers[i];
     if (!fiber.stack) fiber.stack = static_cast<char*>(malloc(kStackBytes));
@@ -206,13 +240,16 @@ inline void run_block(int threads, size_t shared_bytes, bool descending) {
       if (current->state == Fiber::kReady) swapcontext(&scheduler, &current->context);
     }
   } while (release(threads));
-  for (int i = 0; i < threads; ++i)
+  for (int i = 0; i < threads; ++i) {
+    if (fibers[i].state == Fiber::kWaiting) fail("a thread waits for what never comes", fibers[i].line);
     if (fibers[i].state != Fiber::kDone) fail("not all threads reach this barrier", fibers[i].line);
+  }
+  beside.end();
   for (size_t i = shared_bytes; i < kMostShared; ++i)
     if (dynamic_shared[i] != 0xFF) fail("shared memory is written beyond what the launch asks for");
 }
 
-inline void launch(void (*function)(), Dim3 grid, Dim3 block, size_t shared_bytes, bool descending) {
+inline void launch(void (*function)(), Dim3 grid, Dim3 block, size_t shared_bytes) {
   entry_point = function;
   gridDim = grid;
   blockDim = block;
@@ -220,7 +257,7 @@ inline void launch(void (*function)(), Dim3 grid, Dim3 block, size_t shared_byte
   if (threads > kMostThreads || shared_bytes > kMostShared) fail("the launch asks for more than a block can have");
   for (blockIdx.z = 0; blockIdx.z < grid.z; ++blockIdx.z)
     for (blockIdx.y = 0; blockIdx.y < grid.y; ++blockIdx.y)
-      for (blockIdx.x = 0; blockIdx.x < grid.x; ++blockIdx.x) run_block(threads, shared_bytes, descending);
+      for (blockIdx.x = 0; blockIdx.x < grid.x; ++blockIdx.x) run_block(threads, shared_bytes);
 }
 
 // ---- Asynchronous copies ----

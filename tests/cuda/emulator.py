@@ -14,20 +14,23 @@ from math import prod
 from pathlib import Path
 
 import numpy as np
+import ptx
 
 import tvmconv
 from tvmconv import fills
-from tvmconv.cuda_lowering import CudaSource
-from tvmconv.problem import Problem
+from tvmconv.lowering.cuda.source import CudaSource, TensorMap
+from tvmconv.problem import DTYPE_BYTES, Problem
 
 HEADERS = Path(__file__).parent
-INSTRUCTIONS = Path(tvmconv.__file__).parent / "runtime/instructions.cuh"
+NATIVE = Path(tvmconv.__file__).parent / "lowering/native"
+INSTRUCTIONS, STEPS = NATIVE / "instructions.cuh", NATIVE / "steps.cuh"
 # Alignment: a GPU faults on a vector that is not aligned to its size. Bounds: of registers and shared memory.
 # Pattern: variables begin with numbers that no sum hides.
 FLAGS = ["-std=c++17", "-Og", "-w", "-mf16c", "-ffp-contract=off", "-fno-strict-aliasing"]
 FLAGS += ["-fsanitize=alignment,bounds", "-fno-sanitize-recover=all", "-ftrivial-auto-var-init=pattern"]
 FIRST_FUNCTION = 'extern "C" __global__'
 SECONDS = 300
+_OF_HOPPER = "wgmma.mma_async"
 
 
 class EmulationError(AssertionError):
@@ -43,13 +46,13 @@ def run(source: CudaSource, problem: Problem, arrays: fills.Arrays) -> np.ndarra
         If it reads or writes outside of its arrays, its threads race or disagree about a barrier, or a vector is
         not aligned.
     """
-    given = {name: array for name, array in arrays._asdict().items() if array is not None}
+    given = arrays.given()
     dtype = fills.numpy_dtype(problem.dtype)
     sizes = {name: array.nbytes for name, array in given.items()}
     sizes |= {"output": prod(problem.output_shape) * dtype.itemsize, "workspace": source.workspace_bytes}
     with tempfile.TemporaryDirectory() as folder:
         path = Path(folder)
-        (path / "kernel.cpp").write_text(_program(source, sizes))
+        (path / "kernel.cpp").write_text(_program(source, problem, sizes))
         for name, array in given.items():
             (path / name).write_bytes(np.ascontiguousarray(array).tobytes())
         _call(["g++", *FLAGS, f"-I{HEADERS}", "kernel.cpp", "-o", "kernel"], path)
@@ -70,27 +73,47 @@ def _call(command: list[str], folder: Path) -> None:
         raise EmulationError(f"{command[0]} ended with {done.returncode}:\n{done.stderr[-4000:]}")
 
 
-def _instructions() -> str:
-    """Return our own functions for CUDA but those of inline PTX, which emulator_instructions.h has instead."""
-    paragraphs = INSTRUCTIONS.read_text().split("\n\n")
-    return "\n\n".join(each for each in paragraphs if "asm" not in each and "#include" not in each)
+def _without_ptx(source: str) -> str:
+    """Return our own functions for CUDA but those of inline PTX, of which the headers here have twins."""
+    return "\n\n".join(each for each in source.split("\n\n") if "asm" not in each and "#include" not in each)
 
 
-def _program(source: CudaSource, sizes: dict[str, int]) -> str:
+def _device_code(source: str) -> str:
+    """Return the C++ of the device functions."""
+    if _OF_HOPPER in source:  # it is ours as a whole
+        functions = '#include "emulator_hopper.h"\n' + re.sub("#include.*", "", ptx.translated(source))
+    else:
+        # Before the first function are headers for CUDA, TVM's and ours, in place of which there is emulator.h.
+        start = source.find(FIRST_FUNCTION)
+        functions = _without_ptx(INSTRUCTIONS.read_text()) + "\n" + _without_ptx(STEPS.read_text())
+        functions += "\n" + (source[start:] if start >= 0 else "")
+    return re.sub(r"extern __shared__[^;]*?(\w+)\[\];", r"unsigned char* const \1 = dynamic_shared;", functions)
+
+
+def _program(source: CudaSource, problem: Problem, sizes: dict[str, int]) -> str:
     """Return the C++ of the device functions and of a `main` that launches them; `sizes` of arrays are in bytes."""
-    # Before the first function are headers for CUDA, TVM's and ours, in place of which there is emulator.h.
-    start = source.source.find(FIRST_FUNCTION)
-    functions = source.source[start:] if start >= 0 else ""
-    functions = re.sub(r"extern __shared__[^;]*?(\w+)\[\];", r"unsigned char* const \1 = dynamic_shared;", functions)
     lines = [f'#include "emulator{part}.h"' for part in ("", "_arrays", "_instructions")]
-    lines += [_instructions(), functions]
+    lines += [_device_code(source.source)]
     lines += [f"static Array {name}({size}ul);" for name, size in sizes.items()]
-    lines += ["int main(int, char** arguments) {", "  bool descending = arguments[1][0] == 'd';"]
+    lines += ["int main(int, char** arguments) {", "  descending = arguments[1][0] == 'd';"]
     lines += [f'  {name}.place("{name}", descending);' for name in sizes]
-    for launch in source.launches:
-        pointers = ", ".join(f"{argument.name}.at({argument.offset})" for argument in launch.arguments)
+    for number, launch in enumerate(source.launches):
+        passed = []
+        for index, each in enumerate(launch.arguments):
+            if isinstance(each, TensorMap):
+                passed.append(f"map{number}_{index}")
+                lines.append(f"  static Map {passed[-1]}({_map(each, DTYPE_BYTES[problem.dtype])});")
+            else:
+                passed.append(f"{each.name}.at({each.offset})")
         grid, block = (", ".join(map(str, each)) for each in (launch.grid, launch.block))
-        call = f"[] {{ {launch.function}({pointers}); }}"
-        lines.append(f"  launch({call}, {{{grid}}}, {{{block}}}, {launch.shared_bytes}, descending);")
+        call = f"[] {{ {launch.function}({', '.join(passed)}); }}"
+        lines.append(f"  launch({call}, {{{grid}}}, {{{block}}}, {launch.shared_bytes});")
     lines += [f'  {name}.check("{name}");' for name in sizes]
     return "\n".join([*lines, '  output.save("output");', "}", ""])
+
+
+def _map(each: TensorMap, element_bytes: int) -> str:
+    lists = (each.extents, each.box, each.steps)
+    return ", ".join(
+        [f"{each.name}.at(0)", str(element_bytes), *("{" + ", ".join(map(str, one)) + "}" for one in lists)]
+    )

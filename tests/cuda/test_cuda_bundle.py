@@ -10,15 +10,16 @@ from pathlib import Path
 import pytest
 from cuda_kernels import ELF, MAGIC, PTX, images_of, needs_nvcc
 
-from tvmconv import builder, cli
-from tvmconv.bundle import Bundle, read_bundle
-from tvmconv.compiler import compile_problem
+from tvmconv import cli
+from tvmconv.building import builder
 from tvmconv.errors import ToolchainError
-from tvmconv.nvcc import nvcc_paths
-from tvmconv.records import Records
+from tvmconv.lowering.compiler import compile_problem
+from tvmconv.lowering.cuda.nvcc import nvcc_paths
+from tvmconv.runtime.bundle import Bundle, read_bundle
+from tvmconv.runtime.verify import verify
 from tvmconv.signature import parse_signature
-from tvmconv.target import Target
-from tvmconv.verify import verify
+from tvmconv.targets.target import Target
+from tvmconv.tuning.records import Records
 
 SIGNATURE = "backprop2d-n1-i8x5x5-o4x11x11-k3x3-s2x2-d1x1-p0x0_0x0-g1-NXC-XIO-bf16-bias"
 CPU = "x86-64-v3"
@@ -120,8 +121,8 @@ def test_no_nvcc_is_said_before_anything_is_compiled(tmp_path: Path, monkeypatch
     def none() -> list[str]:
         raise ToolchainError("there is no nvcc")
 
-    monkeypatch.setattr("tvmconv.nvcc.nvcc_paths", none)
-    monkeypatch.setattr(builder, "compile_job", None)
+    monkeypatch.setattr("tvmconv.lowering.cuda.nvcc.nvcc_paths", none)
+    monkeypatch.setattr(builder, "attempt", None)
     with pytest.raises(ToolchainError, match="there is no nvcc"):
         builder.build([parse_signature(SIGNATURE)], tmp_path / "b", [CPU, "cuda:sm_90"])
     assert list(tmp_path.iterdir()) == []

@@ -12,13 +12,14 @@ from hypothesis import strategies as st
 from strategies import Call, calls
 
 from tvmconv import fills
-from tvmconv.algorithms import applicable
-from tvmconv.compiler import Choice, samples, schedule
-from tvmconv.cuda_lowering import to_source
-from tvmconv.cuda_target import CudaTarget
-from tvmconv.definitions import cuda_direct
+from tvmconv.algorithms.cuda import direct as cuda_direct
+from tvmconv.algorithms.table import applicable
+from tvmconv.epilogue import parse_epilogue
+from tvmconv.lowering.compiler import Choice, samples, schedule
+from tvmconv.lowering.cuda.lowering import to_source
 from tvmconv.problem import Problem
 from tvmconv.signature import format_signature, parse_signature
+from tvmconv.targets.cuda import CudaTarget
 
 SM_80 = CudaTarget.parse("cuda:sm_80,sm_90")
 PROBLEMS = [
@@ -33,6 +34,7 @@ PROBLEMS = [
     "backprop1d-n1-i16x10-o16x28-k1-s3-d1-p0_0-g1-NXC-XIO-bf16-bias",
     "conv1d-n1-i16x60-o32x60-k5-s1-d3-p6_6-g1-NXC-XIO-bf16",
     "conv3d-n1-i8x4x6x6-o16x4x6x6-k3x3x3-s1x1x1-d1x1x1-p1x1x1_1x1x1-g1-NXC-XIO-f16",
+    "conv3d-n1-i16x3x5x6-o24x3x5x6-k3x3x3-s1x1x1-d1x1x1-p2x1x1_0x1x1-g1-NXC-XIO-bf16-bias",  # causal in time
     "conv2d-n1-i32x13x20-o32x11x20-k5x3-s1x1-d1x1-p1x1_1x1-g32-NXC-XIO-f32",
     "conv2d-n1-i32x12x12-o64x12x12-k3x3-s1x1-d1x1-p1x1_1x1-g16-NCX-OIX-f32",
     "backprop2d-n1-i8x2x1-o8x1x1-k1x1-s2x1-d1x1-p1x0_1x0-g1-NXC-XIO-f16-bias",  # no tap meets the output
@@ -42,6 +44,7 @@ PROBLEMS = [
 ]
 CALLS = calls(largest=11, channels=20)
 SEEDS = st.integers(0, 2**32)
+EPILOGUES = st.sampled_from(["", "scale-add-relu", "add-prelu", "clip(-inf,2)-scale", "leaky(0.5)-add"])
 
 
 def check(problem: Problem, choice: Choice) -> None:
@@ -63,14 +66,21 @@ def random_choice(problem: Problem, algorithm: str | None, seed: int) -> Choice:
     return Choice(chosen.name, number, decisions)
 
 
-@pytest.mark.parametrize("signature", PROBLEMS)
+@pytest.mark.parametrize("signature", [pytest.param(PROBLEMS[0], marks=pytest.mark.smoke), *PROBLEMS[1:]])
 def test_default_and_random_schedules_are_exact(signature: str) -> None:
     problem = parse_signature(signature)
     covering = applicable(problem, SM_80)
     assert covering, "no algorithm covers this problem"
-    for algorithm in covering:
-        check(problem, Choice(algorithm.name))
+    check(problem, Choice(covering[0].name))
     check(problem, random_choice(problem, None, len(signature)))
+
+
+@pytest.mark.slow  # .ci/run runs it
+@pytest.mark.parametrize("signature", PROBLEMS)
+def test_the_other_algorithms_are_exact(signature: str) -> None:
+    problem = parse_signature(signature)
+    for algorithm in applicable(problem, SM_80)[1:]:
+        check(problem, Choice(algorithm.name))
 
 
 @pytest.mark.parametrize("signature", PROBLEMS[5:6] + PROBLEMS[7:8] + PROBLEMS[11:12])
@@ -78,19 +88,21 @@ def test_neighbours_share_data(signature: str, monkeypatch: pytest.MonkeyPatch) 
     """Where there are many more outputs than here, which would take long."""
     monkeypatch.setattr(cuda_direct, "ENOUGH_THREADS", 0)
     problem = parse_signature(signature)
-    assert cuda_direct.define_cuda_direct(problem).windows[0].neighbours > 1
+    assert cuda_direct.define(problem, SM_80).windows[0].neighbours > 1
     check(problem, Choice("cuda_direct"))
 
 
 @settings(max_examples=5)
-@given(call=CALLS, seed=SEEDS)
-def test_random_problems_are_exact(call: Call, seed: int) -> None:
-    check(call.problem(), random_choice(call.problem(), None, seed))
+@given(call=CALLS, epilogue=EPILOGUES, seed=SEEDS)
+def test_random_problems_are_exact(call: Call, epilogue: str, seed: int) -> None:
+    problem = call.problem().with_(epilogue=parse_epilogue(epilogue or None))
+    check(problem, random_choice(problem, None, seed))
 
 
 @pytest.mark.slow
 @settings(max_examples=400, derandomize=False)
-@given(call=CALLS, seed=SEEDS)
-def test_many_random_problems_are_exact(call: Call, seed: int) -> None:
+@given(call=CALLS, epilogue=EPILOGUES, seed=SEEDS)
+def test_many_random_problems_are_exact(call: Call, epilogue: str, seed: int) -> None:
     """New examples in every run."""
-    check(call.problem(), random_choice(call.problem(), None, seed))
+    problem = call.problem().with_(epilogue=parse_epilogue(epilogue or None))
+    check(problem, random_choice(problem, None, seed))

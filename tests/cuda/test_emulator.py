@@ -5,9 +5,10 @@ from __future__ import annotations
 import numpy as np
 import pytest
 from emulator import EmulationError, run
+from ptx import translated
 
 from tvmconv import fills
-from tvmconv.cuda_lowering import Argument, CudaSource, Launch
+from tvmconv.lowering.cuda.lowering import Argument, CudaSource, Launch
 from tvmconv.problem import Problem
 
 THREADS = 64
@@ -81,3 +82,19 @@ def test_a_missing_wait_shows() -> None:
 def test_what_a_gpu_would_not_forgive_is_refused(body: str, message: str) -> None:
     with pytest.raises(EmulationError, match=message):
         emulate(body, 256)
+
+
+def test_inline_ptx_becomes_calls() -> None:
+    text = 'asm volatile("mbarrier.init.shared::cta.b64 [%1], %0;" ::"r"(n), "r"(at(a, b)) : "memory"); return;'
+    assert translated(text) == "mbarrier_init((at(a, b)), (n)); return;"
+    both = 'asm volatile("fence.mbarrier_init.release.cluster;\\n\\tfence.proxy.async.shared::cta;" ::: "memory");'
+    assert translated(both) == "fence_mbarrier_init(); fence_proxy_async();"
+
+
+@pytest.mark.parametrize(
+    "text",
+    ["mbarrier.init.shared::cta.b64 %0, %1;", "wgmma.fence.sync;", "bar.sync 1;", "wgmma.fence.sync.aligned; trap;"],
+)
+def test_unknown_ptx_is_refused(text: str) -> None:
+    with pytest.raises(AssertionError, match="knows no instruction"):
+        translated(f'asm volatile("{text}" ::"r"(a), "r"(b));')

@@ -9,18 +9,21 @@ import pytest
 from fake_cuda import compile_driver
 from toys import run_python
 
-from tvmconv import cuda_linker, ops
-from tvmconv.cuda_lowering import Argument, CudaSource, Launch
-from tvmconv.cuda_target import CudaTarget
+from tvmconv import ops
+from tvmconv.epilogue import parse_epilogue
+from tvmconv.lowering.cuda import linker as cuda_linker
+from tvmconv.lowering.cuda.source import Argument, CudaSource, Launch, TensorMap
+from tvmconv.targets.cuda import CudaTarget
 
 HERE = Path(__file__).parent
 PROBLEM = ops.convolution(
     (1, 4, 4, 8), (3, 3, 8, 16), strides=(1, 1), dilations=(1, 1), auto_pad="valid", bias_shape=(16,)
 )
+BOXES = TensorMap("filter", (16, 8, 3, 3), (8, 8, 2, 1), (1, 1, 2, 1))
 KERNEL = CudaSource(
     "",
     (
-        Launch("pack", (3, 1, 1), (32, 1, 1), 0, (Argument("filter"), Argument("workspace", 512))),
+        Launch("pack", (3, 1, 1), (32, 1, 1), 0, (BOXES, Argument("workspace", 512))),
         Launch(
             "convolve",
             (5, 6, 7),
@@ -99,6 +102,44 @@ def test_loads_once_and_launches_in_order(folder: Path, tmp_path: Path) -> None:
     assert modes == ["capture mode 2", "capture mode 0"] * (len(modes) // 2)
     assert lines.index("capture mode 2") < lines.index("load ba55ed50")
     assert "capture mode 2" not in lines[lines.index(launches[1]) :]
+
+
+def test_maps_are_of_the_arrays_of_each_call(folder: Path, tmp_path: Path) -> None:
+    script = "for at in (0x2000, 0x9000): call(7, 0x8000, *arrays(filter={'address': at}))"
+    _run(script, folder, tmp_path / "log")
+    lines = (tmp_path / "log").read_text().splitlines()
+    # f32, no interleaving, 128-byte swizzle, L2 promotion of 128 bytes, zeros outside; extent, bytes, box, step of an axis.
+    described = "type 7 modes 0 3 2 0 axes 16/0/8/1 8/64/8/1 3/512/2/2 3/1536/1/1"
+    assert [line for line in lines if line.startswith("map")] == [
+        f"map {at} {described}" for at in ("0x2000", "0x9000")
+    ]
+    launches = [line for line in lines if line.startswith("launch pack")]
+    assert [line.split()[-2] for line in launches] == ["0x2000", "0x9000"]
+
+
+def test_each_operand_has_its_own_type(folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    problem = PROBLEM.with_(dtype="bf16", epilogue=parse_epilogue("scale-prelu-add"))
+    names = [*problem.operands, "output"]
+    assert names == ["data", "filter", "bias", "scale", "slope", "residual", "output"]
+    launch = Launch("convolve", (1, 1, 1), (32, 1, 1), 0, tuple(map(Argument, names)))
+    monkeypatch.setattr(cuda_linker, "compile_fatbin", lambda source, target: FATBIN)
+    cuda_linker.link_cuda(CudaSource("", (launch,), 0), problem, CudaTarget.parse("cuda:sm_80"), tmp_path / "kernel.so")
+    shapes = [*(shape for shape, _ in problem.operands.values()), problem.output_shape]
+    script = f"""
+def given(f32):
+    each = enumerate({shapes})
+    return [array(0x1000 * (i + 1), shape, "f32" if i in f32 else "bf16") for i, shape in each]
+for f32 in ((3, 4), (4,), (3, 4, 5)):
+    print(error(7, 0, *given(f32)))
+"""
+    right, *wrong = _run(script, tmp_path, tmp_path / "log", LD_LIBRARY_PATH=str(folder), FAKE_CUDA_PARAMETERS="7")
+    assert right == "None"
+    assert wrong == [
+        "TypeError: scale has the DLPack type (4, 16 bits), not (2, 32 bits)",
+        "TypeError: residual has the DLPack type (2, 32 bits), not (4, 16 bits)",
+    ]
+    (launched,) = (line for line in (tmp_path / "log").read_text().splitlines() if line.startswith("launch"))
+    assert launched.split()[-7:] == [hex(0x1000 * (i + 1)) for i in range(7)]
 
 
 def test_the_callers_context_is_used_if_it_is_of_the_device(folder: Path, tmp_path: Path) -> None:
@@ -196,6 +237,7 @@ def test_workspace_and_stream_are_numbers(folder: Path, tmp_path: Path) -> None:
         ("cuDevicePrimaryCtxRetain:2", "opening the GPU failed with CUDA error 2"),
         ("cuCtxGetDevice:4", "reading the context failed with CUDA error 4"),
         ("cuKernelSetAttribute:1", "reserving the shared memory of pack failed with CUDA error 1"),
+        ("cuTensorMapEncodeTiled:1", "describing an array to pack failed with CUDA error 1"),
         ("cuLaunchKernel:701", "launching pack failed with CUDA error 701, an error of the fake driver"),
     ],
 )

@@ -13,13 +13,13 @@ import pytest
 from cuda_kernels import ELF, cuda_source, images_of, needs_nvcc
 from emulator import FIRST_FUNCTION
 
-from tvmconv.algorithms import applicable
-from tvmconv.compiler import Choice, samples, schedule
-from tvmconv.cuda_algorithms import CUDA_ALGORITHMS
-from tvmconv.cuda_lowering import CudaSource, to_source
-from tvmconv.cuda_target import CudaTarget
-from tvmconv.nvcc import compile_fatbin
+from tvmconv.algorithms import table
+from tvmconv.algorithms.table import applicable
+from tvmconv.lowering.compiler import Choice, samples, schedule
+from tvmconv.lowering.cuda.lowering import CudaSource, to_source
+from tvmconv.lowering.cuda.nvcc import compile_fatbin
 from tvmconv.signature import parse_signature
+from tvmconv.targets.cuda import CudaTarget
 
 SM_80 = CudaTarget.parse("cuda:sm_80")
 PROBLEMS = [
@@ -37,9 +37,10 @@ PROBLEMS = [
 TYPES = ["f32", "f16", "bf16"]
 ALGORITHMS = [
     (each.name, dtype)
-    for each in CUDA_ALGORITHMS
+    for each in table.ALGORITHMS
     for dtype in TYPES
-    if any(each.covers(parse_signature(signature.format(dtype)), SM_80) is None for signature in PROBLEMS)
+    if each.kind == "cuda"
+    and any(each.covers(parse_signature(signature.format(dtype)), SM_80) is None for signature in PROBLEMS)
 ]
 # The low 12 bits of a machine instruction (16 bytes, from sm_70 on) are its operation, as nvdisasm's listings show.
 HMMA, FFMA = 0x23C, 0x223

@@ -11,14 +11,14 @@ from cuda_kernels import cuda_source, needs_nvcc
 from emulator import run
 
 from tvmconv import fills, reference
-from tvmconv.compiler import Choice, samples, schedule
-from tvmconv.cuda_lowering import CudaSource, to_source
-from tvmconv.cuda_target import CudaTarget
-from tvmconv.definitions.cuda_blocks import Extents
-from tvmconv.definitions.cuda_tiles import best_tile
-from tvmconv.measure import inaccuracy
-from tvmconv.nvcc import compile_fatbin
+from tvmconv.accuracy import inaccuracy
+from tvmconv.algorithms.cuda.blocks import Extents
+from tvmconv.algorithms.cuda.tiles import best_tile
+from tvmconv.lowering.compiler import Choice, samples, schedule
+from tvmconv.lowering.cuda.lowering import CudaSource, to_source
+from tvmconv.lowering.cuda.nvcc import compile_fatbin
 from tvmconv.signature import parse_signature
+from tvmconv.targets.cuda import CudaTarget
 
 SM_80, SM_90 = CudaTarget.parse("cuda:sm_80"), CudaTarget.parse("cuda:sm_90")
 PROBLEMS = {
@@ -61,7 +61,7 @@ def sampled_source(signature: str, target: CudaTarget, seed: int) -> CudaSource:
 
 
 def sketches_of(signature: str, target: CudaTarget) -> list:
-    from tvmconv import algorithms
+    from tvmconv.algorithms import table as algorithms
 
     algorithm = algorithms.get("tensorcore")
     return algorithm.sketches(algorithm.define(parse_signature(signature), target), target)
@@ -74,7 +74,15 @@ def test_default_is_exact(signature: str) -> None:
     assert_exact(source, signature)
 
 
-@pytest.mark.parametrize("name", ["padded", "dilated", "channels_first", "three_channels", "backprop"])
+# .ci/run runs all.
+@pytest.mark.parametrize(
+    "name",
+    [
+        "padded",
+        "backprop",
+        *(pytest.param(name, marks=pytest.mark.slow) for name in ("dilated", "channels_first", "three_channels")),
+    ],
+)
 def test_tf32_rounds_factors_and_nothing_else(name: str) -> None:
     signature = re.sub("b?f16", "f32", PROBLEMS[name])
     source = cuda_source(signature, SM_90, Choice("tensorcore_tf32"))
@@ -126,7 +134,7 @@ def test_tiles_by_the_model() -> None:
 
 
 def test_few_outputs_are_not_for_it() -> None:
-    from tvmconv import algorithms
+    from tvmconv.algorithms import table as algorithms
 
     problem = parse_signature(PROBLEMS["padded"]).with_(out_channels=4)
     reason = algorithms.get("tensorcore").covers(problem, SM_90)

@@ -1,4 +1,4 @@
-"""The scheduled IR of one problem of each kind, as text: a change of a definition or a space shows as a diff.
+"""The schedule of one problem of each kind and the IR that it makes, as text: a change of either shows as a diff.
 
 ``make golden`` (or ``pytest tests/golden --update-golden``) writes the files again.
 """
@@ -12,10 +12,11 @@ from pathlib import Path
 
 import pytest
 
-from tvmconv.compiler import Choice, default_choice, schedule
-from tvmconv.lowering import is_tiny, lower
+from tvmconv.lowering.compiler import Choice, default_choice, schedule
+from tvmconv.lowering.cpu.pipeline import is_tiny, lower
+from tvmconv.lowering.schedule_text import schedule_text
 from tvmconv.signature import parse_signature
-from tvmconv.target import Target
+from tvmconv.targets.target import Target
 
 FILES = Path(__file__).parent / "files"
 CASES = {
@@ -28,7 +29,7 @@ CASES = {
     "planar_copied": "conv2d-n1-i16x20x20-o48x20x20-k3x3-s1x1-d1x1-p1x1_1x1-g1-NCX-OIX-f32",
     "planar_pointwise": "conv2d-n1-i64x28x28-o32x28x28-k1x1-s1x1-d1x1-p0x0_0x0-g1-NCX-OIX-f32",
     "planar_depthwise": "conv2d-n1-i16x64x64-o16x64x64-k3x3-s1x1-d1x1-p1x1_1x1-g16-NCX-OIX-f32-bias",
-    "turned": "conv2d-n1-i8x18x22-o8x9x11-k3x3-s2x2-d1x1-p1x1_0x0-g1-NCX-OIX-f32-bias",
+    "transposed_data": "conv2d-n1-i8x18x22-o8x9x11-k3x3-s2x2-d1x1-p1x1_0x0-g1-NCX-OIX-f32-bias",
     "interleaved": "backprop2d-n1-i16x32x32-o32x64x64-k2x2-s2x2-d1x1-p0x0_0x0-g1-NCX-OIX-f32-bias",
     "few_outputs": "conv2d-n1-i32x32x32-o3x32x32-k3x3-s1x1-d1x1-p1x1_1x1-g1-NXC-XIO-f32",
     "few_channels": "conv2d-n1-i3x32x32-o3x32x32-k9x9-s1x1-d1x1-p4x4_4x4-g1-NXC-XIO-f32",
@@ -41,6 +42,7 @@ CASES = {
     "backprop_holes": "backprop1d-n1-i16x10-o16x28-k1-s3-d1-p0_0-g1-NXC-XIO-f32-bias",
     "volume": "conv3d-n1-i8x6x8x8-o16x6x8x8-k3x3x3-s1x1x1-d1x1x1-p1x1x1_1x1x1-g1-NXC-XIO-f32",
     "winograd4": "conv2d-n1-i64x56x56-o64x56x56-k3x3-s1x1-d1x1-p1x1_1x1-g1-NXC-XIO-f32-bias",
+    "epilogue": "conv2d-n1-i64x56x56-o64x56x56-k1x1-s1x1-d1x1-p0x0_0x0-g1-NXC-XIO-f32-bias-add-silu",
     "winograd2": "conv2d-n1-i32x7x9-o128x7x9-k3x3-s1x1-d1x1-p1x1_1x1-g1-NXC-XIO-f32",
     "winograd4_planes": "conv2d-n1-i16x18x32-o16x18x32-k3x3-s1x1-d1x1-p1x1_1x1-g1-NCX-OIX-f32-bias",
     "constant": "conv2d-n1-i0x4x4-o8x4x4-k3x3-s1x1-d1x1-p1x1_1x1-g1-NXC-XIO-f32-bias",
@@ -52,6 +54,12 @@ DOT = {
     "bf16_shuffled": "conv2d-n1-i32x14x14-o32x7x7-k3x3-s2x2-d1x1-p1x1_0x0-g4-NXC-XIO-bf16",
     "kn2row_dot": "conv2d-n1-i128x13x13-o64x13x13-k3x3-s1x1-d6x6-p6x6_6x6-g1-NXC-XIO-bf16",
 }
+# Where it has AMX.
+TILES = {
+    "amx": "conv2d-n1-i64x14x14-o64x14x14-k3x3-s1x1-d1x1-p1x1_1x1-g1-NXC-XIO-bf16-bias",
+    "amx_in_place": "conv2d-n1-i256x14x14-o80x14x14-k1x1-s1x1-d1x1-p0x0_0x0-g1-NXC-XIO-bf16",
+    "amx_phases": "backprop2d-n1-i66x13x13-o48x26x26-k4x4-s2x2-d1x1-p1x1_1x1-g1-NXC-XIO-bf16",
+}
 
 
 # Nothing is summed, or in a cache: a task by channels adds up parts of the sum.
@@ -59,7 +67,7 @@ UNACCUMULATED = ("constant", "winograd2")
 
 
 def scheduled_text(name: str, target: str) -> str:
-    signature = (CASES | DOT)[name]
+    signature = (CASES | DOT | TILES)[name]
     problem, cpu = parse_signature(signature), Target.parse(target)
     choice = Choice(name.partition("_")[0]) if name.startswith("winograd") else default_choice(problem, cpu, "strict")
     definition, scheduled = schedule(problem, cpu, choice)
@@ -67,10 +75,17 @@ def scheduled_text(name: str, target: str) -> str:
     # Colours are for terminals, and two buffers' attributes are the same in every allocation.
     script = re.sub(r"\x1b\[[0-9;]*m", "", script)
     script = re.sub(r', annotations=\{"buffer_allocated_addr": \[\], "buffer_data_alignment": 64\}', "", script)
-    return f"# {signature} for {target}\n{script}\n"
+    return f"# {signature} for {target}\n\n{schedule_text(definition, scheduled)}\n\n{script}\n"
 
 
-@pytest.mark.parametrize(("name", "target"), [*product(CASES, ["x86-64-v3", "x86-64-v4"]), *product(DOT, ["znver4"])])
+@pytest.mark.parametrize(
+    ("name", "target"),
+    [
+        *product(CASES, ["x86-64-v3", "x86-64-v4"]),
+        *product(DOT, ["znver4"]),
+        *(pytest.param(name, "sapphirerapids", marks=pytest.mark.smoke) for name in TILES),
+    ],
+)
 def test_scheduled_ir(name: str, target: str, request: pytest.FixtureRequest) -> None:
     path = FILES / f"{name}.{target}.txt"
     text = scheduled_text(name, target)
@@ -83,7 +98,7 @@ def test_scheduled_ir(name: str, target: str, request: pytest.FixtureRequest) ->
 @pytest.mark.parametrize("target", ["x86-64-v3", "x86-64-v4"])
 @pytest.mark.parametrize("name", [name for name in CASES if name not in UNACCUMULATED])
 def test_default_is_parallel_vectorized_and_tiled(name: str, target: str) -> None:
-    text = scheduled_text(name, target)
+    text = (FILES / f"{name}.{target}.txt").read_text()
     # The tiniest problems are done before a second thread has started.
     assert ("T.parallel" in text) == (not is_tiny(parse_signature(CASES[name])))
     assert "T.vectorized" in text

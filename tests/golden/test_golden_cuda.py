@@ -7,9 +7,9 @@ from pathlib import Path
 
 import pytest
 
-from tvmconv.compiler import default_choice, schedule
-from tvmconv.cuda_target import CudaTarget
+from tvmconv.lowering.compiler import default_choice, schedule
 from tvmconv.signature import parse_signature
+from tvmconv.targets.cuda import CudaTarget
 
 FILES = Path(__file__).parent / "files"
 SM_80 = CudaTarget.parse("cuda:sm_80")

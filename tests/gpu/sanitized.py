@@ -9,21 +9,21 @@ import json
 import sys
 from pathlib import Path
 
-from tvmconv.cuda_memory import DeviceArray
-from tvmconv.cuda_timing import launches
+from tvmconv.accuracy import difference
 from tvmconv.fills import exact_case
-from tvmconv.measure import difference
+from tvmconv.measuring.cuda_timing import launches
+from tvmconv.runtime.cuda_memory import DeviceArray
 from tvmconv.signature import parse_signature
 
 folder = Path(sys.argv[1])
-for file, signature, numerical_class in json.loads((folder / "kernels.json").read_text()):
-    problem = parse_signature(signature)
+for made in json.loads((folder / "kernels.json").read_text()):
+    problem = parse_signature(made["signature"])
     arrays, expected = exact_case(problem)
-    given = [DeviceArray.of(array) for array in arrays if array is not None]
+    given = [DeviceArray.of(array) for array in arrays.given().values()]
     output = DeviceArray(expected.shape, expected.dtype)
     output.fill(0xFF)
-    launches(folder / file, [[*given, output]], 0)[0]()
-    wrong = difference(output.numpy(), expected, numerical_class, problem.dtype)
+    launches(folder / made["file"], [[*given, output]], 0)[0]()
+    wrong = difference(output.numpy(), expected, made["numerical_class"], problem)
     if wrong:
-        print(f"{file} {signature}: {wrong}")
+        print(f"{made['algorithm']} of {made['signature']}: {wrong}")
 print("every kernel was called")

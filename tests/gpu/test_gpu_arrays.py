@@ -3,53 +3,52 @@
 from __future__ import annotations
 
 import gc
+from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
-from gpu_kernels import SOME, Kernels, case, target_of_gpu, to_numpy
+from gpu_kernels import SOME, Kernels, case, to_numpy
 
 import tvmconv
 from tvmconv import fills
-from tvmconv.cuda_kernel import CudaKernel
 from tvmconv.errors import InputError
-from tvmconv.kernel import Kernel
 from tvmconv.problem import DTYPES
+from tvmconv.runtime.cuda_kernel import CudaKernel
+from tvmconv.runtime.kernel import Kernel
 from tvmconv.signature import parse_signature
 
 ATTRIBUTES: dict[str, Any] = {"strides": (1, 1), "dilations": (1, 1), "pads_begin": (1, 1), "pads_end": (1, 1)}
 
 
 @pytest.fixture(scope="module")
-def registry(tmp_path_factory: pytest.TempPathFactory) -> tvmconv.Registry:
-    """A bundle for this machine's CPU and its GPU, built and verified by the builder."""
-    problems = [parse_signature(SOME.format(dtype)) for dtype in DTYPES]
-    path = tmp_path_factory.mktemp("gpu") / "both.bundle"
-    return tvmconv.load(tvmconv.build(problems, path, ["host", target_of_gpu().name]))
+def registry(both: Path) -> tvmconv.Registry:
+    """A bundle for this machine's CPU and its GPU."""
+    return tvmconv.load(both)
 
 
 @pytest.mark.parametrize("dtype", DTYPES)
 def test_registry_goes_where_the_arrays_are(registry: tvmconv.Registry, dtype: str) -> None:
     problem = parse_signature(SOME.format(dtype))
     assert isinstance(registry.lookup(problem, "cpu"), Kernel)
-    on_gpu = registry.lookup(problem, "cuda")
-    assert isinstance(on_gpu, CudaKernel) and on_gpu.info.error is not None  # it was verified
+    assert isinstance(registry.lookup(problem, "cuda"), CudaKernel)
     arrays, expected = fills.exact_case(problem)
-    np.testing.assert_array_equal(registry.convolution(*arrays, **ATTRIBUTES), expected)
+    np.testing.assert_array_equal(registry.convolution(**arrays.given(), **ATTRIBUTES), expected)
     tensors, _ = case(problem)
     for _ in range(2):
-        output = registry.convolution(*tensors, **ATTRIBUTES)
+        output = registry.convolution(**tensors, **ATTRIBUTES)
         assert output.is_cuda
         np.testing.assert_array_equal(to_numpy(output, dtype), expected)
     with pytest.raises(InputError, match=r"different devices|in the CPU's memory and data on cuda:0"):
-        registry.convolution(tensors[0], arrays.filter, tensors[2], **ATTRIBUTES)
+        registry.convolution(**{**tensors, "filter": arrays.filter}, **ATTRIBUTES)
 
 
 def test_views_of_torch_tensors(kernels: Kernels) -> None:
     import torch
 
     kernel = kernels.of(SOME.format("f16"))
-    (data, taps, bias), expected = case(kernel.problem)
+    tensors, expected = case(kernel.problem)
+    data, taps, bias = tensors.values()
     images = data.permute(0, 3, 1, 2).contiguous(memory_format=torch.channels_last)
     shifted = torch.empty(data.numel() + 1, dtype=data.dtype, device="cuda")[1:].view(data.shape).copy_(data)
     strided = torch.repeat_interleave(data, 2, dim=1)[:, ::2]
@@ -62,7 +61,7 @@ def test_cupy(kernels: Kernels, dtype: str) -> None:
     cupy = pytest.importorskip("cupy")
     kernel = kernels.of(SOME.format(dtype))
     arrays, expected = fills.exact_case(kernel.problem)
-    given = [cupy.asarray(array) for array in arrays]
+    given = [cupy.asarray(array) for array in arrays.given().values()]
     output = kernel(*given)
     assert isinstance(output, cupy.ndarray)
     np.testing.assert_array_equal(output.get(), expected)
@@ -87,14 +86,14 @@ def test_jax(kernels: Kernels, dtype: str) -> None:
     kernel = kernels.of(SOME.format(dtype))
     arrays, expected = fills.exact_case(kernel.problem)
     for _ in range(20):
-        given = [jax.numpy.asarray(array) + 0 for array in arrays]  # computed: it may not be there yet
+        given = [jax.numpy.asarray(array) + 0 for array in arrays.given().values()]  # computed: it may not be there yet
         output = kernel(*given)
         assert isinstance(output, jax.Array)
         del given  # JAX may use their memory again
         jax.numpy.ones(kernel.problem.data_shape) * 7
         np.testing.assert_array_equal(np.asarray(output + 0), expected)
     with pytest.raises(InputError, match="JAX's, whose arrays cannot be written"):
-        kernel(*[jax.numpy.asarray(array) for array in arrays], out=output)
+        kernel(*[jax.numpy.asarray(array) for array in arrays.given().values()], out=output)
 
 
 def test_memory_is_given_back(kernels: Kernels) -> None:
@@ -102,11 +101,11 @@ def test_memory_is_given_back(kernels: Kernels) -> None:
 
     kernel = kernels.of(SOME.format("f32"))
     tensors, _ = case(kernel.problem)
-    kernel(*tensors)
+    kernel(**tensors)
     gc.collect()
     before = torch.cuda.memory_allocated()
     for _ in range(100):
-        kernel(*tensors)
+        kernel(**tensors)
     gc.collect()
     assert torch.cuda.memory_allocated() == before
 
@@ -115,7 +114,7 @@ def test_errors(kernels: Kernels) -> None:
     import torch
 
     kernel = kernels.of(SOME.format("f32"))
-    (data, taps, bias), _ = case(kernel.problem)
+    data, taps, bias = case(kernel.problem)[0].values()
     for arguments, options, message in (
         ((data.cpu(), taps, bias), {}, "data is in the CPU's memory; this kernel is for cuda:sm_"),
         ((data, taps.cpu(), bias), {}, "filter is in the CPU's memory and data on cuda:0"),

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 from gpu_kernels import SHAPES, Kernels, case, to_numpy
 
-from tvmconv.measure import difference
+from tvmconv.accuracy import difference
 from tvmconv.problem import DTYPES
 from tvmconv.signature import parse_signature
 
@@ -22,15 +22,15 @@ def test_every_algorithm_is_exact(kernels: Kernels, shape: str, dtype: str) -> N
     signature = shape.format(dtype)
     problem = parse_signature(signature)
     tensors, expected = case(problem)
-    algorithms = [algorithm for name, algorithm in kernels.jobs if name == signature]
+    algorithms = [algorithm for name, algorithm in kernels.made if name == signature]
     assert algorithms
     for algorithm in algorithms:
         kernel = kernels.of(signature, algorithm)
-        out = torch.full(problem.output_shape, torch.nan, dtype=tensors[0].dtype, device="cuda")
-        assert kernel(*tensors, out=out) is out
-        wrong = difference(to_numpy(out, dtype), expected, kernel.info.numerical_class, dtype)
+        out = torch.full(problem.output_shape, torch.nan, dtype=tensors["data"].dtype, device="cuda")
+        assert kernel(**tensors, out=out) is out
+        wrong = difference(to_numpy(out, dtype), expected, kernel.info.numerical_class, kernel.problem)
         assert not wrong, f"{algorithm}: {wrong}"
-        np.testing.assert_array_equal(to_numpy(kernel(*tensors), dtype), to_numpy(out, dtype))
+        np.testing.assert_array_equal(to_numpy(kernel(**tensors), dtype), to_numpy(out, dtype))
 
 
 @pytest.mark.parametrize("dtype", DTYPES)
@@ -41,10 +41,10 @@ def test_nothing_else_is_written(kernels: Kernels, shape: str, dtype: str) -> No
     signature = shape.format(dtype)
     problem = parse_signature(signature)
     tensors, _ = case(problem)
-    size = int(np.prod(problem.output_shape)) * tensors[0].element_size()
-    for name, algorithm in kernels.jobs:
+    size = int(np.prod(problem.output_shape)) * tensors["data"].element_size()
+    for name, algorithm in kernels.made:
         if name == signature:
             memory = torch.full((GUARD + size + GUARD,), 0xA5, dtype=torch.uint8, device="cuda")
-            out = memory[GUARD : GUARD + size].view(tensors[0].dtype).view(problem.output_shape)
-            kernels.of(signature, algorithm)(*tensors, out=out)
+            out = memory[GUARD : GUARD + size].view(tensors["data"].dtype).view(problem.output_shape)
+            kernels.of(signature, algorithm)(**tensors, out=out)
             assert (memory[:GUARD] == 0xA5).all() and (memory[GUARD + size :] == 0xA5).all(), algorithm

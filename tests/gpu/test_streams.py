@@ -9,8 +9,8 @@ import numpy as np
 import pytest
 from gpu_kernels import SHAPES, SOME, Kernels, case, to_numpy
 
-from tvmconv.cuda_kernel import CudaKernel
 from tvmconv.problem import DTYPES
+from tvmconv.runtime.cuda_kernel import CudaKernel
 from tvmconv.signature import parse_signature
 
 # Cycles that a stream is kept busy with: some tenths of a second on any GPU.
@@ -18,11 +18,11 @@ BUSY = 500_000_000
 
 
 def _with_workspace(kernels: Kernels) -> list[tuple[str, str]]:
-    return [key for key, made in kernels.compiled.items() if made.workspace_bytes]
+    return [key for key, made in kernels.made.items() if made.workspace_bytes]
 
 
-def _check(kernel: CudaKernel, tensors: list[Any], expected: np.ndarray) -> None:
-    np.testing.assert_array_equal(to_numpy(kernel(*tensors), kernel.problem.dtype), expected)
+def _check(kernel: CudaKernel, tensors: dict[str, Any], expected: np.ndarray) -> None:
+    np.testing.assert_array_equal(to_numpy(kernel(**tensors), kernel.problem.dtype), expected)
 
 
 def test_the_current_stream_is_taken_and_nothing_waits(kernels: Kernels) -> None:
@@ -31,15 +31,15 @@ def test_the_current_stream_is_taken_and_nothing_waits(kernels: Kernels) -> None
 
     kernel = kernels.of(SOME.format("f32"))
     tensors, expected = case(kernel.problem)
-    kernel(*tensors)
+    kernel(**tensors)
     stream = torch.cuda.Stream()
-    blank = [torch.zeros_like(each) for each in tensors]
+    blank = {name: torch.zeros_like(each) for name, each in tensors.items()}
     torch.cuda.synchronize()
     with torch.cuda.stream(stream):
         torch.cuda._sleep(BUSY)
-        for to, given in zip(blank, tensors, strict=True):
-            to.copy_(given)  # a call on another stream would read zeros
-        output = kernel(*blank)
+        for name, to in blank.items():
+            to.copy_(tensors[name])  # a call on another stream would read zeros
+        output = kernel(**blank)
         assert not stream.query(), "the call waited for the GPU"
     stream.synchronize()
     np.testing.assert_array_equal(to_numpy(output, "f32"), expected)
@@ -58,7 +58,7 @@ def test_streams_side_by_side(kernels: Kernels) -> None:
         for _ in range(20):
             for stream, (tensors, _), kept in zip(streams, inputs, outputs, strict=True):
                 with torch.cuda.stream(stream):
-                    kept.append(kernel(*tensors))
+                    kept.append(kernel(**tensors))
         torch.cuda.synchronize()
         for (_, expected), kept in zip(inputs, outputs, strict=True):
             for output in kept:
@@ -72,11 +72,11 @@ def test_the_workspace_is_reused(kernels: Kernels) -> None:
     for signature, algorithm in _with_workspace(kernels)[:8]:
         kernel = kernels.of(signature, algorithm)
         tensors, expected = case(kernel.problem)
-        out = kernel(*tensors)
+        out = kernel(**tensors)
         torch.cuda.synchronize()
         before = torch.cuda.memory_allocated()
         for _ in range(10):
-            kernel(*tensors, out=out)
+            kernel(**tensors, out=out)
         assert torch.cuda.memory_allocated() == before
         np.testing.assert_array_equal(to_numpy(out, kernel.problem.dtype), expected)
 
@@ -89,18 +89,17 @@ def test_graphs(kernels: Kernels, dtype: str) -> None:
     for shape in SHAPES[:-2:4]:
         signature = shape.format(dtype)
         problem = parse_signature(signature)
-        for algorithm in [algorithm for name, algorithm in kernels.jobs if name == signature]:
+        for algorithm in [algorithm for name, algorithm in kernels.made if name == signature]:
             kernel = kernels.of(signature, algorithm)
             tensors, _ = case(problem)
-            kernel(*tensors)  # loads the code
+            kernel(**tensors)  # loads the code
             graph = torch.cuda.CUDAGraph()
             with torch.cuda.graph(graph):
-                output = kernel(*tensors)
+                output = kernel(**tensors)
             for seed in (1, 2):
                 fresh, expected = case(problem, seed=seed)
-                for to, given in zip(tensors, fresh, strict=True):
-                    if to is not None:
-                        to.copy_(given)
+                for name, to in tensors.items():
+                    to.copy_(fresh[name])
                 graph.replay()
                 _check(kernel, fresh, expected)
                 np.testing.assert_array_equal(to_numpy(output, dtype), expected, err_msg=algorithm)
@@ -119,7 +118,7 @@ def test_threads(kernels: Kernels) -> None:
     def work(number: int) -> None:
         tensors, expected = inputs[number]
         for _ in range(20):
-            if not (to_numpy(kernel(*tensors), "f16") == expected).all():
+            if not (to_numpy(kernel(**tensors), "f16") == expected).all():
                 failed.append(number)
 
     threads = [threading.Thread(target=work, args=(number,)) for number in range(8)]
@@ -139,6 +138,6 @@ def test_several_gpus(kernels: Kernels) -> None:
     for device in ("cuda:1", "cuda:0", "cuda:1"):
         tensors, expected = case(kernel.problem, device)
         with torch.cuda.device(0):  # whatever device is current, the arrays' counts
-            output = kernel(*tensors)
+            output = kernel(**tensors)
         assert str(output.device) == device
         np.testing.assert_array_equal(to_numpy(output, "bf16"), expected)

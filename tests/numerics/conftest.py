@@ -2,12 +2,20 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 
 import pytest
+from campaign import check
+from campaign.check import Batch, Case, Outcome
 from toys import compile_bundle, small_problem
 
 from tvmconv import ops
+from tvmconv.signature import format_signature
+from tvmconv.support.sandbox import Sandbox
+
+# Of a batch, on a machine that does much else.
+BATCH_SECONDS = 600.0
 
 
 @pytest.fixture(scope="session")
@@ -22,3 +30,28 @@ def small_bundle(tmp_path_factory: pytest.TempPathFactory) -> Path:
         small_problem(in_channels=0, bias=True),
     ]
     return compile_bundle(tmp_path_factory.mktemp("bundle") / "small", problems)
+
+
+@pytest.fixture(scope="session")
+def sandbox() -> Iterator[Sandbox[Batch, list[Outcome]]]:
+    """Return the process in which the campaign tries kernels: importing TVM and PyTorch takes seconds."""
+    made: Sandbox[Batch, list[Outcome]] = Sandbox(check.work, threads=1, torch=True)
+    yield made
+    made.close()
+
+
+@pytest.fixture(scope="session")
+def try_kernels(sandbox: Sandbox[Batch, list[Outcome]]) -> Callable[..., None]:
+    """Return what compiles cases together and tries each as the campaign does: see `campaign.run`.
+
+    ``try_kernels(cases, quick=False)`` compiles them as they ship; by default LLVM optimizes nothing, which takes a third of
+    the time and leaves out nothing that this project does.
+    """
+
+    def try_all(cases: Sequence[Case], quick: bool = True) -> None:
+        outcomes = sandbox.call(Batch(tuple(cases), quick), BATCH_SECONDS)
+        assert {each.number for each in outcomes} == set(range(len(cases)))
+        failed = [each for each in outcomes if each.kind != "right"]
+        assert not failed, "\n".join(f"{format_signature(cases[each.number].problem)}: {each}" for each in failed)
+
+    return try_all

@@ -4,6 +4,10 @@ from __future__ import annotations
 
 import json
 import os
+import shutil
+import subprocess
+import sys
+import time
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
@@ -11,15 +15,16 @@ import failing_jobs
 import pytest
 
 import tvmconv
-from tvmconv import builder, fills
-from tvmconv.bundle import read_bundle
-from tvmconv.errors import BundleError, InvalidProblemError, MissingExtraError, TargetError, VerificationError
-from tvmconv.records import Record, Records
+from tvmconv import fills
+from tvmconv.algorithms.table import applicable
+from tvmconv.building import builder
+from tvmconv.errors import BuildError, BundleError, InvalidProblemError, MissingExtraError, TargetError, ToolchainError
+from tvmconv.runtime.bundle import read_bundle
 from tvmconv.signature import format_signature, parse_signature
-from tvmconv.target import Target
-from tvmconv.workers import WorkerDiedError
+from tvmconv.targets.target import Target
+from tvmconv.tuning.records import Record, Records
 
-DENSE = parse_signature("conv2d-n1-i16x9x9-o32x9x9-k3x3-s1x1-d2x2-p2x2_2x2-g1-NXC-XIO-f32-bias")
+DENSE = parse_signature("conv2d-n1-i16x9x9-o32x5x5-k3x3-s2x2-d1x1-p1x1_1x1-g1-NXC-XIO-f32-bias")
 DEPTHWISE = parse_signature("conv1d-n2-i24x11-o24x5-k3-s2-d1-p0_0-g24-NCX-OIX-bf16")
 BACKPROP = parse_signature("backprop2d-n1-i8x5x5-o16x10x10-k4x4-s2x2-d1x1-p1x1_1x1-g1-NXC-XIO-f16")
 EMPTY = parse_signature("conv2d-n0-i16x9x9-o32x9x9-k3x3-s1x1-d1x1-p1x1_1x1-g1-NXC-XIO-f32")
@@ -32,18 +37,26 @@ def no_records(tmp_path: Path) -> Records:
     return Records(tmp_path / "no records")
 
 
+@pytest.fixture(scope="module")
+def built(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Return a bundle of EMPTY, to be copied: each build waits for a process that imports TVM."""
+    folder = tmp_path_factory.mktemp("built")
+    return builder.build([EMPTY], folder / "b", jobs=1, records=Records(folder / "no records"))
+
+
 def contents(folder: Path) -> dict[str, bytes]:
     """Return the bytes of all files under `folder`."""
     return {str(path.relative_to(folder)): path.read_bytes() for path in folder.rglob("*") if path.is_file()}
 
 
 def test_the_same_inputs_give_the_same_bytes(tmp_path: Path, no_records: Records) -> None:
-    one = builder.build(PROBLEMS, tmp_path / "one", jobs=1, records=no_records)
-    other = builder.build(reversed(PROBLEMS * 2), tmp_path / "deep" / "er" / "another name", jobs=3, records=no_records)
+    one = builder.build(PROBLEMS, tmp_path / "one", jobs=1, records=no_records, strict_build=True)
+    other = builder.build(reversed(PROBLEMS * 2), tmp_path / "deep" / "er" / "another name", jobs=2, records=no_records)
     assert contents(one) == contents(other)
     bundle = read_bundle(one)
     assert {entry.signature for entry in bundle.entries} == set(map(format_signature, PROBLEMS))
     assert all(entry.error == {"measure": "exact", "value": 0.0} for entry in bundle.entries)
+    assert all(entry.verified is True and entry.skipped == () for entry in bundle.entries)
     assert all(entry.origin == "default" and entry.measured is None for entry in bundle.entries)
 
 
@@ -54,6 +67,7 @@ def test_progress_is_reported(tmp_path: Path, no_records: Records) -> None:
     assert all(what.startswith("conv2d-") for _, _, what in seen)
 
 
+@pytest.mark.smoke
 def test_a_bundle_that_is_there_keeps_its_other_kernels(tmp_path: Path, no_records: Records) -> None:
     path = builder.build([DENSE, DEPTHWISE], tmp_path / "b", jobs=1, records=no_records)
     before = contents(path)
@@ -87,7 +101,7 @@ def test_a_variant_that_this_machine_cannot_run_is_not_verified(
 ) -> None:
     monkeypatch.setattr(builder, "obstacle", lambda target: "it lacks amx_tile")
     (entry,) = read_bundle(builder.build([DENSE], tmp_path / "b", jobs=1, records=no_records)).entries
-    assert entry.error is None
+    assert entry.error is None and entry.verified is None
 
 
 def test_the_best_record_is_used_and_a_stale_one_is_not(tmp_path: Path) -> None:
@@ -99,41 +113,134 @@ def test_the_best_record_is_used_and_a_stale_one_is_not(tmp_path: Path) -> None:
             format_signature(problem), host, "direct", 1, sketch, (), 1e-3, 2e-3, 7, 0, "a machine", "2026-01-31", {}
         )
 
-    from tvmconv.replay import spaces_of
+    from tvmconv.tuning.replay import spaces_of
 
     default = spaces_of(DENSE, Target.parse("host"))[0].sketches[0].default
     records.put([Record(**{**vars(record(DENSE, 0)), "decisions": default}), record(BACKPROP, 99)])
-    with pytest.warns(tvmconv.errors.TvmconvWarning, match="cannot be replayed"):
+    with pytest.warns(tvmconv.errors.TvmconvWarning, match="direct is skipped: its tuning record: direct has"):
         path = builder.build([DENSE, BACKPROP], tmp_path / "b", jobs=1, records=records)
     entries = {entry.signature: entry for entry in read_bundle(path).entries}
     assert entries[format_signature(DENSE)].origin == "tuned"
     assert entries[format_signature(DENSE)].measured == {"seconds": 1e-3, "machine": "a machine", "trials": 7}
     assert entries[format_signature(BACKPROP)].origin == "default"
     assert entries[format_signature(BACKPROP)].measured is None
+    assert [each["algorithm"] for each in entries[format_signature(BACKPROP)].skipped] == ["direct"]
 
 
 @pytest.mark.parametrize(
-    ("stand_in", "error", "words"),
+    ("stand_in", "reason"),
     [
-        (failing_jobs.crash, WorkerDiedError, "ended by SIGABRT"),
-        (failing_jobs.wrong, VerificationError, "1 of 2 outputs differ"),
+        (failing_jobs.raise_in_definition, "it does not compile: RuntimeError: InternalError: Check failed"),
+        (failing_jobs.wrong_two_dimensions, "its kernel is wrong: 1 of 2 outputs differ"),
     ],
 )
-def test_a_failure_names_the_problem_and_leaves_what_was_there(
-    stand_in: object,
-    error: type[Exception],
-    words: str,
-    tmp_path: Path,
-    no_records: Records,
-    monkeypatch: pytest.MonkeyPatch,
+def test_a_model_of_which_one_problem_has_only_the_plain_algorithm(
+    stand_in: object, reason: str, tmp_path: Path, no_records: Records, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    builder.build([EMPTY], tmp_path / "b", jobs=1, records=no_records)
+    monkeypatch.setattr(builder, "attempt", stand_in)
+    others = (DEPTHWISE, EMPTY) if stand_in is failing_jobs.wrong_two_dimensions else (EMPTY,)
+    with pytest.warns(tvmconv.errors.TvmconvWarning) as caught:
+        path = builder.build([DENSE, *others], tmp_path / "b", jobs=1, records=no_records)
+    entries = {entry.signature: entry for entry in read_bundle(path).entries}
+    dense = entries[format_signature(DENSE)]
+    expected = [each.name for each in applicable(DENSE, Target.parse("host"))]
+    assert expected[-1] == dense.algorithm == "plain" and dense.origin == "default" and dense.verified
+    assert [each["algorithm"] for each in dense.skipped] == expected[:-1]
+    assert all(reason in each["reason"] and "\n" not in each["reason"] for each in dense.skipped)
+    assert [str(each.message) for each in caught] == [
+        f"{format_signature(DENSE)} for {dense.target}: {each['algorithm']} is skipped: {each['reason']}"
+        for each in dense.skipped
+    ]
+    assert all(entries[format_signature(other)].skipped == () for other in others)
+    arrays, right = fills.exact_case(DENSE)
+    assert (tvmconv.load(path).lookup(DENSE)(*arrays) == right).all()
+    assert {file.name for file in path.rglob("*") if file.is_file()} == {
+        "manifest.json",
+        *(f"{signature}.so" for signature in entries),
+    }
+    assert os.listdir(tmp_path) == ["b"]
+
+
+def test_a_crash_is_a_skipped_algorithm(tmp_path: Path, no_records: Records, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(builder, "attempt", failing_jobs.crash)
+    with pytest.warns(tvmconv.errors.TvmconvWarning, match="is skipped: .* the worker process was ended by SIGABRT"):
+        path = builder.build([DEPTHWISE], tmp_path / "b", jobs=1, records=no_records)
+    (entry,) = read_bundle(path).entries
+    first, second, *_ = applicable(DEPTHWISE, Target.parse("host"))
+    assert (entry.algorithm, [each["algorithm"] for each in entry.skipped]) == (second.name, [first.name])
+
+
+def test_a_fallback_is_an_error_for_who_asks(
+    tmp_path: Path, no_records: Records, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(builder, "attempt", failing_jobs.wrong_two_dimensions)
+    with (
+        pytest.warns(tvmconv.errors.TvmconvWarning),
+        pytest.raises(BuildError, match="1 of 2 problems did not") as error,
+    ):
+        builder.build([DENSE, EMPTY], tmp_path / "b", jobs=1, records=no_records, strict_build=True)
+    assert format_signature(DENSE) in str(error.value) and "nothing is written" in str(error.value)
+    assert os.listdir(tmp_path) == []
+    builder.build([EMPTY], tmp_path / "b", jobs=1, records=no_records, strict_build=True)
+
+
+def test_a_problem_without_a_kernel_is_an_error_after_the_others_are_written(
+    tmp_path: Path, built: Path, no_records: Records, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    shutil.copytree(built, tmp_path / "b")
     before = contents(tmp_path)
-    monkeypatch.setattr(builder, "compile_job", stand_in)
-    with pytest.raises(error, match=words) as caught:
+    monkeypatch.setattr(builder, "attempt", failing_jobs.wrong)
+    with pytest.warns(tvmconv.errors.TvmconvWarning), pytest.raises(BuildError, match="1 of 1 problems") as error:
         builder.build([DENSE], tmp_path / "b", jobs=1, records=no_records)
-    assert format_signature(DENSE) in str(caught.value)
+    assert f"{format_signature(DENSE)} for" in str(error.value) and "plain: its kernel is wrong" in str(error.value)
     assert contents(tmp_path) == before and os.listdir(tmp_path) == ["b"]
+    monkeypatch.setattr(builder, "attempt", failing_jobs.wrong_everywhere_in_two_dimensions)
+    with pytest.warns(tvmconv.errors.TvmconvWarning), pytest.raises(BuildError, match="1 of 2 problems"):
+        builder.build([DENSE, DEPTHWISE], tmp_path / "b", jobs=1, records=no_records)
+    assert {entry.signature for entry in read_bundle(tmp_path / "b").entries} == {
+        format_signature(EMPTY),
+        format_signature(DEPTHWISE),
+    }
+
+
+def test_no_compiler_is_no_schedules_fault(
+    tmp_path: Path, no_records: Records, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    compiler = tmp_path / "bin" / "cc"
+    compiler.parent.mkdir()
+    compiler.write_text("#!/bin/sh\nexit 7\n")
+    compiler.chmod(0o755)
+    monkeypatch.setenv("PATH", str(compiler.parent))
+    with pytest.raises(ToolchainError, match="the C compiler failed"):
+        builder.build([DENSE], tmp_path / "b", jobs=1, records=no_records)
+    monkeypatch.setenv("PATH", str(tmp_path))
+    with pytest.raises(ToolchainError, match="there is no C compiler"):
+        builder.build([DENSE], tmp_path / "b", jobs=1, records=no_records)
+    assert os.listdir(tmp_path) == ["bin"]
+
+
+def test_what_a_killed_builder_leaves_is_removed_by_the_next(tmp_path: Path) -> None:
+    script = (
+        f"import sys; sys.modules['torch'] = None; sys.path.insert(0, {str(Path(__file__).parents[1])!r})\n"
+        "import failing_jobs\nfrom tvmconv.building import builder\nfrom tvmconv.tuning.records import Records\n"
+        "from tvmconv.signature import parse_signature\nbuilder.attempt = failing_jobs.hang\n"
+        "builder.build([parse_signature(sys.argv[1])], sys.argv[2], jobs=1, records=Records(sys.argv[3]))\n"
+    )
+    command = [sys.executable, "-c", script, format_signature(DENSE), str(tmp_path / "b"), str(tmp_path / "records")]
+    builders = [subprocess.Popen(command) for _ in range(2)]
+    deadline = time.monotonic() + 120
+    while len(list(tmp_path.glob(".b.*/*/half.so"))) < 2:
+        assert time.monotonic() < deadline and all(each.poll() is None for each in builders)
+        time.sleep(0.1)
+    builders[0].kill()
+    builders[0].wait()
+    assert len(list(tmp_path.glob(".b.*"))) == 2
+    builder.build([EMPTY], tmp_path / "b", jobs=1, records=Records(tmp_path / "records"))
+    assert len(list(tmp_path.glob(".b.*/*/half.so"))) == 1  # the other builder's, who lives
+    builders[1].kill()
+    builders[1].wait()
+    builder.build([EMPTY], tmp_path / "b", jobs=1, records=Records(tmp_path / "records"))
+    assert os.listdir(tmp_path) == ["b"]
 
 
 @pytest.mark.parametrize("what", ["file", "folder", "dangling link"])
@@ -165,9 +272,9 @@ def test_an_empty_folder_becomes_the_bundle(tmp_path: Path, no_records: Records)
     ],
 )
 def test_a_bundle_of_other_versions_is_not_added_to(
-    change: object, words: str, tmp_path: Path, no_records: Records
+    change: object, words: str, tmp_path: Path, built: Path, no_records: Records
 ) -> None:
-    path = builder.build([EMPTY], tmp_path / "b", jobs=1, records=no_records)
+    path = shutil.copytree(built, tmp_path / "b")
     manifest = json.loads((path / "manifest.json").read_text())
     change(manifest)  # type: ignore[operator]
     (path / "manifest.json").write_text(json.dumps(manifest))

@@ -38,7 +38,17 @@ def bundle(tmp_path_factory: pytest.TempPathFactory) -> str:
     (folder / "problems.toml").write_text(TOML)
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv("XDG_DATA_HOME", str(folder))
-        arguments = ["build", DENSE, EMPTY, str(folder / "problems.toml"), "-o", str(folder / "b"), "--jobs", "1"]
+        arguments = [
+            "build",
+            DENSE,
+            EMPTY,
+            str(folder / "problems.toml"),
+            "-o",
+            str(folder / "b"),
+            "--jobs",
+            "1",
+            "--strict-build",
+        ]
         arguments += ["--math", "strict"]
         assert cli.main(arguments) == 0
     return str(folder / "b")
@@ -81,6 +91,7 @@ def test_list(bundle: str, capsys: pytest.CaptureFixture[str]) -> None:
     assert all(entry["obstacle"] is None and entry["error"] == {"measure": "exact", "value": 0.0} for entry in entries)
 
 
+@pytest.mark.smoke
 def test_verify(bundle: str, capsys: pytest.CaptureFixture[str]) -> None:
     assert cli.main(["verify", bundle]) == 0
     out, err = capsys.readouterr()
@@ -115,7 +126,7 @@ def test_bench(bundle: str, capsys: pytest.CaptureFixture[str]) -> None:
 def test_bench_without_a_compiler_does_not_know_the_peak(
     bundle: str, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    monkeypatch.setattr("tvmconv.peak.measure", lambda threads: None)
+    monkeypatch.setattr("tvmconv.measuring.peak.measure", lambda threads: None)
     assert cli.main(["bench", bundle, "--seconds", "0.01"]) == 0
     assert "the peak is unknown" in capsys.readouterr().err
     assert cli.main(["bench", bundle, "--seconds", "0.01", "--json"]) == 0
@@ -187,7 +198,7 @@ def test_bad_sources_and_targets(
 def test_a_missing_extra_is_named(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    monkeypatch.setattr("tvmconv.builder.find_spec", lambda name: None)
+    monkeypatch.setattr("tvmconv.building.builder.find_spec", lambda name: None)
     assert cli.main(["build", DENSE, "-o", str(tmp_path / "b")]) == 3
     assert "pip install 'tvmconv[compile]'" in capsys.readouterr().err
 

@@ -2,22 +2,29 @@
 
 from __future__ import annotations
 
+import hashlib
 import random
+from collections.abc import Callable
+from dataclasses import replace
 from math import prod
 from pathlib import Path
 
 import numpy as np
 import pytest
-from kernels import assert_exact, assert_right, compile_and_call
+from campaign.check import Case
+from kernels import assert_exact, compile_and_call, isa
+from toys import entry, write_bundle
 
-from tvmconv import algorithms, fills
-from tvmconv.compiler import Choice, compile_problem, default_choice, samples, schedule
-from tvmconv.definitions.definition import define
-from tvmconv.definitions.kn2row import reached
+from tvmconv import fills, load
+from tvmconv.algorithms import table as algorithms
+from tvmconv.algorithms.cpu.amx import FEATURES as TILE_FEATURES
+from tvmconv.algorithms.cpu.direct import define
+from tvmconv.algorithms.cpu.kn2row import reached
 from tvmconv.errors import InvalidProblemError, TvmconvError
+from tvmconv.lowering.compiler import Choice, compile_problem, default_choice, samples, schedule
 from tvmconv.problem import Problem
 from tvmconv.signature import parse_signature
-from tvmconv.target import Target
+from tvmconv.targets.target import Target
 
 HOST = Target.parse("host")
 SPACES = [
@@ -48,6 +55,7 @@ SPACES = [
     "conv2d-n1-i64x13x23-o64x13x23-k3x3-s1x1-d5x5-p5x5_5x5-g8-NXC-XIO-f32",
     "conv1d-n2-i24x31-o64x29-k5-s1-d2-p3_3-g8-NXC-XIO-f32",
     "conv1d-n1-i64x50-o64x25-k7-s2-d1-p3_2-g16-NXC-OIX-bf16-bias",
+    "conv3d-n1-i16x3x6x7-o48x3x6x7-k3x3x3-s1x1x1-d1x1x1-p2x1x1_0x1x1-g1-NXC-XIO-bf16-bias",  # causal in time
     "conv3d-n1-i16x4x5x6-o32x4x3x6-k3x3x3-s1x2x1-d1x1x1-p1x1x1_1x1x1-g8-NXC-XIO-bf16",
     "backprop2d-n1-i32x6x7-o32x12x14-k4x4-s2x2-d1x1-p1x1_1x1-g4-NXC-XIO-bf16-bias",
     "backprop2d-n1-i24x6x9-o48x11x17-k3x3-s2x2-d1x1-p1x1_1x1-g12-NXC-OIX-f32",
@@ -72,7 +80,7 @@ SPACES = [
     "conv2d-n2-i6x14x14-o6x7x7-k3x3-s2x2-d1x1-p1x1_0x0-g6-NCX-OIX-f32",
     "conv3d-n1-i4x4x6x22-o6x2x3x11-k3x3x3-s2x2x2-d1x1x2-p1x1x1_0x0x2-g1-NCX-OIX-f32",
 ]
-# Rows of which the last tile is moved back on AVX2; pixels copied together; taps along a row outside of the others.
+# Rows of which the last tile is shifted inwards on AVX2; pixels copied together; taps along a row outside of the others.
 MOVED_BACK = [
     "conv2d-n2-i24x7x7-o48x7x7-k1x1-s1x1-d1x1-p0x0_0x0-g1-NXC-XIO-f32-bias",
     "conv2d-n2-i10x15x21-o32x8x7-k1x1-s2x3-d1x1-p0x0_0x0-g1-NXC-XIO-f32-bias",
@@ -90,55 +98,73 @@ MOVED_BACK = [
 UNLIKE_WINDOWS = "backprop2d-n1-i1x1x3-o8x1x10-k1x4-s1x3-d1x1-p0x0_0x0-g1-NCX-XIO-f32"
 
 
-@pytest.mark.parametrize("signature", SPACES)
-def test_every_sketch_and_random_decisions_are_right(signature: str, tmp_path: Path) -> None:
-    problem = parse_signature(signature)
-    draw = random.Random(signature)
-    for algorithm in algorithms.applicable(problem, HOST):
-        definition = algorithm.define(problem, HOST)
-        for number, sketch in enumerate(algorithm.sketches(definition, HOST)):
-            sizes = [len(sample.attrs[0]) for sample in samples(sketch)]
-            # Winograd's take a second or two to compile, and test_winograd.py has more of them.
-            draws = 1 if algorithm.numerical_class == "transform" else 2
-            for decisions in {tuple(draw.randrange(size) for size in sizes) for _ in range(draws)}:
-                assert_right(problem, HOST, tmp_path, Choice(algorithm.name, number, decisions))
+# Together they are for every exact algorithm that any CPU has.
+SMOKE = [
+    "conv2d-n2-i24x9x9-o20x9x9-k3x3-s1x1-d1x1-p1x1_1x1-g1-NCX-OIX-bf16-bias",
+    "conv2d-n1-i36x11x11-o40x11x11-k3x3-s1x1-d6x4-p6x4_6x4-g1-NXC-XIO-bf16-bias",
+    "conv2d-n2-i32x9x13-o32x9x13-k3x3-s1x1-d1x1-p1x1_1x1-g8-NXC-XIO-bf16-bias",
+]
+
+
+def test_smoke_has_every_exact_algorithm() -> None:
+    cpu = Target.parse("sapphirerapids")
+    tested = {each.name for one in SMOKE for each in algorithms.applicable(parse_signature(one), cpu, "strict")}
+    exact = {each.name for each in algorithms.ALGORITHMS if (each.kind, each.numerical_class) == ("cpu", "exact")}
+    assert tested == exact - {"constant"}
 
 
 @pytest.mark.parametrize(
-    "signature",
-    [
-        "backprop2d-n2-i513x3x4-o336x5x8-k5x5-s2x2-d1x1-p2x2_2x1-g1-NXC-XIO-f32-bias",
-        "backprop2d-n1-i257x5x3-o672x9x6-k5x5-s2x2-d1x1-p2x2_2x1-g1-NCX-OIX-f16",
-        "conv2d-n1-i514x4x6-o672x4x6-k5x5-s1x1-d1x1-p2x2_2x2-g1-NXC-XIO-bf16",
-    ],
+    "signature", [pytest.param(each, marks=[pytest.mark.smoke] * (each in SMOKE)) for each in SPACES]
 )
-def test_tiles_of_all_rows_are_exact(signature: str, tmp_path: Path) -> None:
-    problem, target = parse_signature(signature), Target.parse("x86-64-v4" if "bf16" not in signature else "znver4")
-    if missing := set(target.features) - set(HOST.features):
-        pytest.skip(f"this machine has no {', '.join(sorted(missing))}")
-    choice = default_choice(problem, target, "strict")
-    assert any(window.planes for window in schedule(problem, target, choice)[0].windows)
-    assert_exact(problem, target, tmp_path, choice)
-
-
-@pytest.mark.parametrize("target", ["x86-64-v3", "x86-64-v4"])
-@pytest.mark.parametrize("signature", [*SPACES[::2], *MOVED_BACK, UNLIKE_WINDOWS])
-def test_other_targets_are_exact(signature: str, target: str, tmp_path: Path) -> None:
-    cpu = Target.parse(target)
-    if missing := set(cpu.features) - set(HOST.features):
-        pytest.skip(f"this machine has no {', '.join(sorted(missing))}")
+def test_every_sketch_and_random_decisions_are_exact(signature: str, try_kernels: Callable[..., None]) -> None:
+    """Of the default algorithm twice; test_winograd.py has the transforms."""
     problem = parse_signature(signature)
-    assert_exact(problem, cpu, tmp_path, default_choice(problem, cpu, "strict"))
+    draw = random.Random(signature)
+    choices = []
+    default, *others = algorithms.applicable(problem, HOST, "strict")
+    for algorithm in (default, *others):
+        for number, sketch in enumerate(algorithm.sketches(algorithm.define(problem, HOST), HOST)):
+            sizes = [len(sample.attrs[0]) for sample in samples(sketch)]
+            for decisions in {tuple(draw.randrange(size) for size in sizes) for _ in range(1 + (algorithm is default))}:
+                choices.append((Choice(algorithm.name, number, decisions), draw.random() < 0.5))
+    try_kernels([Case(problem, HOST, 0, tuple(choices))])
 
 
-@pytest.mark.parametrize("signature", MOVED_BACK)
-def test_sketches_of_direct_windows_are_exact_on_avx2(signature: str, tmp_path: Path) -> None:
-    problem, target = parse_signature(signature), Target.parse("x86-64-v3")
-    definition = define(problem, target)
-    for number, sketch in enumerate(algorithms.get("direct").sketches(definition, target)):
-        for last in (False, True):
-            decisions = tuple(last * (len(sample.attrs[0]) - 1) for sample in samples(sketch))
-            assert_exact(problem, target, tmp_path, Choice("direct", number, decisions))
+TILES_OF_ALL_ROWS = {
+    "backprop2d-n2-i513x3x4-o336x5x8-k5x5-s2x2-d1x1-p2x2_2x1-g1-NXC-XIO-f32-bias": "x86-64-v4",
+    "backprop2d-n1-i257x5x3-o672x9x6-k5x5-s2x2-d1x1-p2x2_2x1-g1-NCX-OIX-f16": "x86-64-v4",
+    "conv2d-n1-i514x4x6-o672x4x6-k5x5-s1x1-d1x1-p2x2_2x2-g1-NXC-XIO-bf16": "znver4",
+}
+
+
+@pytest.mark.parametrize(
+    ("signature", "target"), [pytest.param(*each, marks=isa(each[1])) for each in TILES_OF_ALL_ROWS.items()]
+)
+def test_tiles_of_all_rows_are_exact(signature: str, target: str, tmp_path: Path) -> None:
+    problem, cpu = parse_signature(signature), Target.parse(target)
+    choice = default_choice(problem, cpu, "strict")
+    assert any(window.whole_image for window in schedule(problem, cpu, choice)[0].windows)
+    assert_exact(problem, cpu, tmp_path, choice)
+
+
+@pytest.mark.parametrize("target", [pytest.param(name, marks=isa(name)) for name in ("x86-64-v3", "x86-64-v4")])
+def test_other_targets_are_exact(target: str, try_kernels: Callable[..., None]) -> None:
+    cpu = Target.parse(target)
+    problems = map(parse_signature, [*SPACES[::2], *MOVED_BACK, UNLIKE_WINDOWS])
+    try_kernels([Case(each, cpu, 0, ((default_choice(each, cpu, "strict"), False),)) for each in problems])
+
+
+@pytest.mark.parametrize("target", [pytest.param("x86-64-v3", marks=isa("x86-64-v3"))])
+def test_sketches_of_direct_windows_are_exact_on_avx2(target: str, try_kernels: Callable[..., None]) -> None:
+    cpu, cases = Target.parse(target), []
+    for problem in map(parse_signature, MOVED_BACK):
+        choices = []
+        for number, sketch in enumerate(algorithms.get("direct").sketches(define(problem, cpu), cpu)):
+            for last in (False, True):
+                decisions = tuple(last * (len(sample.attrs[0]) - 1) for sample in samples(sketch))
+                choices.append((Choice("direct", number, decisions), False))
+        cases.append(Case(problem, cpu, 0, tuple(choices)))
+    try_kernels(cases)
 
 
 @pytest.mark.parametrize(
@@ -163,8 +189,8 @@ def test_backprop_multiplies_no_inserted_zero(signature: str) -> None:
     for window in define(problem, HOST, across=False).windows:
         per_axis = 1
         for axis in window.axes:
-            places = [axis.place(phase, q) for phase in range(axis.phases) for q in range(axis.outputs)]
-            per_axis *= axis.taps * sum(0 <= place < axis.places for place in places)
+            stored = [axis.store_index(phase, q) for phase in range(axis.phases) for q in range(axis.outputs)]
+            per_axis *= axis.taps * sum(0 <= index < axis.store_extent for index in stored)
         computed += per_axis
     assert computed == needed
 
@@ -174,7 +200,7 @@ def test_taps_visit_the_outputs_for_which_they_meet_data(signature: str) -> None
     for axis in (axis for window in define(parse_signature(signature), HOST).windows for axis in window.axes):
         for tap in range(axis.taps):
             first, count = map(int, reached(axis, tap))
-            reads = (axis.origin(0) + y * axis.step + tap * axis.spacing for y in range(axis.outputs))
+            reads = (axis.offset(0) + y * axis.stride + tap * axis.dilation for y in range(axis.outputs))
             assert [*range(first, first + count)] == [y for y, x in enumerate(reads) if 0 <= x < axis.inputs]
 
 
@@ -183,7 +209,8 @@ def test_windows_write_each_output_once() -> None:
     written: list[tuple[int, ...]] = []
     for window in define(problem, HOST, across=False).windows:
         per_axis = [
-            [axis.place(phase, q) for phase in range(axis.phases) for q in range(axis.outputs)] for axis in window.axes
+            [axis.store_index(phase, q) for phase in range(axis.phases) for q in range(axis.outputs)]
+            for axis in window.axes
         ]
         written += [(h, w) for h in per_axis[0] for w in per_axis[1] if 0 <= h < 9 and 0 <= w < 17]
     assert len(written) == len(set(written)) == prod(problem.out_spatial)
@@ -192,7 +219,15 @@ def test_windows_write_each_output_once() -> None:
 SPECIAL = [0.0, -0.0, 1.0, np.inf, -np.inf, np.nan, 3.0e38, -3.0e38, 1e-40, 65504.0, 65519.0, 65520.0, 1e-8]
 
 
-@pytest.mark.parametrize(("dtype", "algorithm"), [("bf16", "direct"), ("bf16", "dot"), ("f16", "direct")])
+@pytest.mark.parametrize(
+    ("dtype", "algorithm"),
+    [
+        ("bf16", "direct"),
+        pytest.param("bf16", "dot", marks=pytest.mark.isa("avx512_bf16")),
+        pytest.param("bf16", "amx", marks=pytest.mark.isa(*TILE_FEATURES)),
+        ("f16", "direct"),
+    ],
+)
 def test_one_rounding_to_nearest_even(dtype: str, algorithm: str, tmp_path: Path) -> None:
     """Sums of two products that lie between two numbers of the type round as the type's own conversion does."""
     kind = fills.numpy_dtype(dtype)
@@ -205,9 +240,7 @@ def test_one_rounding_to_nearest_even(dtype: str, algorithm: str, tmp_path: Path
         "convolution", 1, 2, (4096,), 16, (4096,), (1,), (1,), (1,), (0,), (0,), dtype=dtype, bias=False
     )  # fmt: skip
     arrays = fills.Arrays(data[None], np.repeat(weights[None, :, None], 16, axis=2), None)
-    if reason := algorithms.get(algorithm).covers(problem, HOST):
-        pytest.skip(reason)
-    if algorithm == "dot":  # the instruction takes denormals for zeros
+    if algorithm in ("dot", "amx"):  # the instruction takes denormals for zeros
         data[np.abs(data) < float(np.finfo(np.float32).tiny)] = 0
     output = compile_and_call(problem, HOST, tmp_path, arrays, Choice(algorithm))
     with np.errstate(over="ignore"):
@@ -230,7 +263,7 @@ def test_every_problem_has_an_algorithm_and_the_others_say_why_not() -> None:
     for signature in SPACES:
         problem = parse_signature(signature)
         assert algorithms.get(default_choice(problem, HOST, "strict").algorithm).numerical_class == "exact"
-        reasons = [algorithm.covers(problem, HOST) for algorithm in algorithms.ALGORITHMS]
+        reasons = [each.covers(problem, HOST) for each in algorithms.ALGORITHMS if each.kind == HOST.kind]
         assert None in reasons and all(reason is None or reason for reason in reasons)
 
 
@@ -238,4 +271,33 @@ def test_an_intermediate_array_beyond_32_bits_is_refused(tmp_path: Path) -> None
     # Three outputs a group: each lane gets its own copy of 256 channels.
     problem = parse_signature("conv1d-n1-i512x2000000-o6x2000000-k3-s1-d1-p1_1-g2-NXC-XIO-f32")
     with pytest.raises(InvalidProblemError, match="the copy of data would have"):
-        compile_problem(problem, HOST, tmp_path / "kernel.so")
+        compile_problem(problem, HOST, tmp_path / "kernel.so", choice=Choice("grouped"))
+
+
+@pytest.mark.parametrize(
+    "signature",
+    [
+        "conv2d-n0-i16x9x9-o32x9x9-k3x3-s1x1-d1x1-p1x1_1x1-g1-NXC-XIO-f32-bias",
+        "conv2d-n1-i16x9x9-o0x9x9-k3x3-s1x1-d1x1-p1x1_1x1-g1-NXC-XIO-f16",
+        "conv2d-n1-i0x9x9-o8x9x9-k3x3-s1x1-d1x1-p1x1_1x1-g1-NCX-OIX-bf16-bias",
+        "conv1d-n2-i3x7-o5x8-k0-s1-d1-p0_0-g1-NXC-XIO-f32-bias",
+        "conv2d-n1-i3x5x4-o5x18x17-k2x3-s1x1-d1x1-p9x7_5x8-g1-NCX-OIX-f32-bias",
+        "conv2d-n1-i16x1x9-o16x3x9-k1x5-s3x1-d1x1-p4x2_2x2-g1-NXC-XIO-f32",
+        "backprop1d-n1-i4x3-o4x3-k3-s2-d1-p7_0-g1-NXC-XIO-f32-bias",
+        "conv2d-n2-i24x9x12-o72x4x4-k3x2-s2x3-d2x3-p1x0_1x1-g24-NXC-OIX-f16-bias",
+    ],
+)
+def test_the_plain_algorithm_covers_the_corners_of_the_contract(signature: str, tmp_path: Path) -> None:
+    problem = parse_signature(signature)
+    if not (problem.is_constant or problem.is_empty):
+        assert_exact(problem, HOST, tmp_path, Choice("plain"))
+        return
+    folder = tmp_path / HOST.name
+    folder.mkdir()
+    made = entry(signature, HOST.name, algorithm="plain")
+    compile_problem(problem, HOST, tmp_path / made.file, choice=Choice("plain"))
+    digest = hashlib.sha256((tmp_path / made.file).read_bytes()).hexdigest()
+    write_bundle(tmp_path, [replace(made, sha256=digest)], **{HOST.name: HOST.features})
+    arrays, expected = fills.exact_case(problem)
+    output = load(tmp_path)[signature](*arrays)
+    np.testing.assert_array_equal(output, expected)

@@ -3,31 +3,33 @@
 from __future__ import annotations
 
 import os
+import weakref
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
+import tvm_ffi
 from fake_candidates import MACHINE
 from fake_cuda import SIGNATURE, Array, compile_driver, compile_kernel, machine_with, write_cuda_bundle
 
-from tvmconv import fills
-from tvmconv.bench import bench
-from tvmconv.cuda_measure import measure
-from tvmconv.cuda_memory import DeviceArray
+from tvmconv import cli, fills
+from tvmconv.building.bench import bench
 from tvmconv.errors import ReplayError, TargetError
-from tvmconv.evaluate import Evaluator
-from tvmconv.problem_tuner import Session
-from tvmconv.race import Built
-from tvmconv.records import Records
-from tvmconv.search import Candidate, Sketch, Space
+from tvmconv.measuring.cuda_measure import measure
+from tvmconv.measuring.race import Built
+from tvmconv.runtime.cuda_memory import DeviceArray
+from tvmconv.runtime.verify import verify
 from tvmconv.signature import parse_signature
-from tvmconv.target import Target
-from tvmconv.tasks import Compile, Describe
-from tvmconv.tuner import tune, tune_all
-from tvmconv.tuning_machine import tuning_machine
-from tvmconv.verify import verify
+from tvmconv.targets.target import Target
+from tvmconv.tuning.evaluate import Evaluator
+from tvmconv.tuning.machine import tuning_machine
+from tvmconv.tuning.problem_tuner import Session
+from tvmconv.tuning.records import Records
+from tvmconv.tuning.search import Candidate, Sketch, Space
+from tvmconv.tuning.tasks import Compile, Describe
+from tvmconv.tuning.tuner import tune, tune_all
 
 PROBLEM = parse_signature(SIGNATURE)
 TARGET = Target.parse("cuda:sm_80,sm_90")
@@ -45,7 +47,7 @@ def machine(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Any]:
 
 
 def work(task: Describe | Compile) -> Any:
-    """Stand in for `tvmconv.trial_library.work`."""
+    """Stand in for `tvmconv.tuning.trial_library.work`."""
     if isinstance(task, Describe):
         return [SPACE]
     return [_compile(candidate, f"{task.path}.{number}.so") for number, candidate in enumerate(task.candidates)]
@@ -92,9 +94,17 @@ def test_tuning_needs_a_gpu(tmp_path: Path, architectures: str | None, why: str)
 
 def test_verify_and_bench(machine: Any, tmp_path: Path) -> None:
     bundle = write_cuda_bundle(tmp_path / "bundle", "cuda:sm_90", workspace_bytes=64)
-    assert [verdict.status for verdict in verify(bundle)] == ["right"]
+    assert [(verdict.status, verdict.detail) for verdict in verify(bundle)] == [("right", "")]
     (row,) = bench(bundle, seconds=0.001)
     assert row.kind == "cuda" and row.timing.median > 0
+    assert (
+        cli.main(
+            ["report", str(bundle), "-o", str(tmp_path / "r.html"), "--against", str(bundle), "--seconds", "0.001"]
+        )
+        == 0
+    )
+    page = (tmp_path / "r.html").read_text()
+    assert "Fake 0" in page and "What a GPU can do at most is not measured here" in page and "over 1 kernels" in page
 
 
 def test_verify_tells_a_wrong_kernel(machine: Any, tmp_path: Path) -> None:
@@ -105,8 +115,6 @@ def test_verify_tells_a_wrong_kernel(machine: Any, tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("dtype", ["f32", "f16", "bf16"])
 def test_device_arrays(machine: Any, dtype: str) -> None:
-    import tvm_ffi
-
     content = np.arange(24).reshape(2, 3, 4).astype(fills.numpy_dtype(dtype))
     array = DeviceArray.of(content)
     assert (array.numpy() == content).all()
@@ -116,3 +124,14 @@ def test_device_arrays(machine: Any, dtype: str) -> None:
     array.fill(0xFF)
     assert np.isnan(array.numpy().astype(np.float32)).all()
     assert Array(content).__dlpack_device__() == array.__dlpack_device__()
+
+
+def test_device_arrays_live_as_long_as_who_imported_them(machine: Any) -> None:
+    array = DeviceArray.of(np.arange(6, dtype=np.float32))
+    gone = weakref.ref(array)
+    array.__dlpack__()  # nobody imports it
+    tensor = tvm_ffi.from_dlpack(array)
+    del array
+    assert gone() is not None and tensor.data_ptr() == gone().address
+    del tensor
+    assert gone() is None

@@ -9,10 +9,10 @@ import pytest
 from cuda_kernels import cuda_source, needs_nvcc
 from toys import run_python
 
-from tvmconv.compiler import Choice
-from tvmconv.cuda_lowering import Argument
-from tvmconv.cuda_target import CudaTarget
-from tvmconv.nvcc import compile_fatbin
+from tvmconv.lowering.compiler import Choice
+from tvmconv.lowering.cuda.lowering import Argument
+from tvmconv.lowering.cuda.nvcc import compile_fatbin
+from tvmconv.targets.cuda import CudaTarget
 
 SM_90 = CudaTarget.parse("cuda:sm_90")
 DIRECT = "conv2d-n1-i8x9x9-o16x9x9-k3x3-s1x1-d1x1-p1x1_1x1-g1-NXC-XIO-{dtype}-bias"
@@ -54,7 +54,7 @@ def test_a_driver_changes_nothing(tmp_path: Path) -> None:
     subprocess.run(command, check=True)
     signature = DIRECT.format(dtype="bf16")
     script = "import sys; sys.path[:0] = sys.argv[2:]\n"
-    script += "import tvm; from cuda_kernels import cuda_source; from tvmconv.cuda_target import CudaTarget\n"
+    script += "import tvm; from cuda_kernels import cuda_source; from tvmconv.targets.cuda import CudaTarget\n"
     script += "print(tvm.runtime.enabled('cuda'), cuda_source(sys.argv[1], CudaTarget.parse('cuda:sm_90')).source)"
     printed = run_python(script, signature, Path(__file__).parents[1], LD_LIBRARY_PATH=str(tmp_path))
     enabled, _, source = printed.partition(" ")

@@ -8,12 +8,12 @@ from pathlib import Path
 
 import pytest
 from fake_cuda import compile_driver
-from gpu_kernels import SHAPES, Kernels, cases
+from gpu_kernels import SHAPES, cases, compile_kernels
 
 from tvmconv.errors import ToolchainError
-from tvmconv.nvcc import check_nvcc
+from tvmconv.lowering.cuda.nvcc import check_nvcc
 from tvmconv.problem import DTYPES
-from tvmconv.target import Target
+from tvmconv.targets.target import Target
 
 TARGET = Target.parse("cuda:sm_90")
 SHAPE = "conv2d-n1-i8x5x5-o8x5x5-k3x3-s1x1-d1x1-p1x1_1x1-g1-NXC-XIO-f16-bias"
@@ -29,7 +29,7 @@ def test_kernels_are_launched(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -
         check_nvcc(TARGET)  # type: ignore[arg-type]
     except ToolchainError as error:
         pytest.skip(str(error))
-    kernels = Kernels(tmp_path, TARGET, [SHAPE])
+    kernels = compile_kernels(tmp_path, TARGET, [SHAPE])
     assert kernels.of(SHAPE).info.target == "cuda:sm_90"
     (tmp_path / "some").mkdir()
     kernels.copy([SHAPE], tmp_path / "some")
@@ -40,5 +40,5 @@ def test_kernels_are_launched(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -
     assert done.returncode == 0, done.stderr
     *wrong, last = done.stdout.splitlines()
     # Nothing was computed, which is noticed.
-    assert last == "every kernel was called" and len(wrong) == len(kernels.jobs)
+    assert last == "every kernel was called" and len(wrong) == len(kernels.made)
     assert all("outputs differ" in line and "is nan and should be" in line for line in wrong)

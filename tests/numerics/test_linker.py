@@ -17,10 +17,10 @@ from tvm import te
 from tvm.script import tirx as T
 from tvm_ffi.libinfo import find_dlpack_include_path, find_include_path
 
-from tvmconv import linker
 from tvmconv.errors import ToolchainError
-from tvmconv.lowering import SYMBOL
-from tvmconv.toolchain import run_compiler
+from tvmconv.lowering.cpu import linker
+from tvmconv.lowering.cpu.pipeline import SYMBOL
+from tvmconv.support.toolchain import run_compiler
 
 TARGET = {"kind": "llvm", "mcpu": "x86-64-v3"}
 SIZE = 64

@@ -1,4 +1,4 @@
-"""Filters packed ahead: the same answers, from one layout to many kernels, and none from a wrong one."""
+"""Prepacked filters: the same answers, from one layout to many kernels, and none from a wrong one."""
 
 from __future__ import annotations
 
@@ -15,12 +15,13 @@ from toys import compile_bundle, run_python, small_problem
 
 import tvmconv
 from tvmconv import fills
-from tvmconv.compiler import Choice, compile_problem
+from tvmconv.accuracy import difference
 from tvmconv.errors import InputError
-from tvmconv.measure import difference
+from tvmconv.lowering.compiler import Choice, compile_problem
+from tvmconv.lowering.entry_points import EntryPoints
 from tvmconv.signature import format_signature, parse_signature
 
-SPACES = ALL_SPACES[::2]
+SPACES = ALL_SPACES[::8]
 WINOGRAD = [
     "conv2d-n1-i32x30x30-o32x30x30-k3x3-s1x1-d1x1-p1x1_1x1-g1-NXC-XIO-f32-bias",
     "conv2d-n1-i64x7x7-o64x7x7-k3x3-s1x1-d1x1-p1x1_1x1-g1-NXC-XIO-f32",
@@ -62,7 +63,7 @@ def test_every_kernel_answers_alike(bundle: Path, threads: int | None) -> None:
             output = np.full_like(expected, np.nan)
             bias = () if arrays.bias is None else (arrays.bias,)
             assert kernel(arrays.data, given, *bias, out=output) is output
-            assert not difference(output, expected, kernel.info.numerical_class, kernel.problem.dtype), signature
+            assert not difference(output, expected, kernel.info.numerical_class, kernel.problem), signature
 
 
 def test_info_tells_what_is_packed(registry: tvmconv.Registry) -> None:
@@ -87,7 +88,7 @@ def test_what_is_packed_ahead_alone(tmp_path: Path) -> None:
         kernel = compile_problem(problem, HOST, tmp_path / f"{algorithm}.so", choice=choice)
         assert kernel.packed_filter is not None
         assert kernel.packed_filter["bytes"] >= 4 * prod(problem.filter_shape)
-        tuned = compile_problem(problem, HOST, tmp_path / "tuned.so", choice=choice, plain=False)
+        tuned = compile_problem(problem, HOST, tmp_path / "tuned.so", choice=choice, entry_points=EntryPoints.PACKED)
         assert tuned.packed_filter == kernel.packed_filter
         # Less code: sections are filled up with zeros to whole pages.
         tuned_size, size = (np.count_nonzero(np.fromfile(tmp_path / f"{n}.so", np.uint8)) for n in ("tuned", algorithm))
@@ -191,3 +192,23 @@ for signature in signatures:
 print(len(signatures))
 """
     assert int(run_python(script, bundle)) >= 4
+
+
+@pytest.mark.parametrize("dtype", DATA_TYPES)
+def test_addresses_give_the_answer_of_arrays(dtype: str, registry: tvmconv.Registry) -> None:
+    problem = small_problem(dtype, True)
+    kernel = registry[problem]
+    arrays, expected = fills.exact_case(problem)
+    packed = kernel.pack(arrays.filter)
+    addressed = kernel.addressed()
+
+    def call(threads: int) -> np.ndarray:
+        output = np.zeros_like(expected)
+        addressed(threads, *(array.ctypes.data for array in (arrays.data, packed.array, arrays.bias, output)))
+        return output
+
+    with ThreadPoolExecutor(4) as pool:
+        for output in pool.map(call, [1, 2, 3, 4] * 8):
+            np.testing.assert_array_equal(output, expected)
+    with pytest.raises(ValueError, match="zip"):
+        addressed(1, arrays.data.ctypes.data)

@@ -14,11 +14,12 @@ import tvm_ffi
 from toys import entry, small_problem, write_bundle
 
 import tvmconv
-from tvmconv import fills, reference, registry
-from tvmconv.bundle import read_bundle, write_manifest
+from tvmconv import fills, reference
 from tvmconv.errors import BundleError, InputError, InvalidProblemError
-from tvmconv.kernel import Kernel
 from tvmconv.problem import Problem
+from tvmconv.runtime import registry
+from tvmconv.runtime.bundle import read_bundle, write_manifest
+from tvmconv.runtime.kernel import Kernel
 from tvmconv.signature import format_signature
 
 ATTRIBUTES: dict[str, Any] = {"strides": (1, 1), "dilations": (1, 1), "auto_pad": "same_upper"}
@@ -142,7 +143,7 @@ def test_bad_arrays(small: tvmconv.Registry) -> None:
         ((data, taps[..., :20]), {}, "filter has shape"),
         ((data, data), {}, "filter has shape"),
         ((data.astype(np.float16), taps), {}, "data has type f16; this kernel takes f32"),
-        ((data, taps, np.zeros(21, np.float32)), {}, "bias was given, but this kernel adds none"),
+        ((data, taps, np.zeros(21, np.float32)), {}, "bias was given, but the kernel takes none"),
         ((data, taps), {"out": np.zeros(3, np.float32)}, "out has shape"),
         ((data, taps), {"out": data}, "out has shape"),
         ((data, None), {}, "filter is a NoneType"),

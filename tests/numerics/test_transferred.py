@@ -9,13 +9,13 @@ import numpy as np
 import pytest
 
 from tvmconv import build, load
-from tvmconv.bundle import read_bundle
 from tvmconv.cli import main
 from tvmconv.fills import exact_case
-from tvmconv.records import Record, Records
-from tvmconv.replay import spaces_of
+from tvmconv.runtime.bundle import read_bundle
 from tvmconv.signature import parse_signature
-from tvmconv.target import Target
+from tvmconv.targets.target import Target
+from tvmconv.tuning.records import Record, Records
+from tvmconv.tuning.replay import spaces_of
 
 TUNED = "conv2d-n1-i16x8x8-o32x8x8-k3x3-s1x1-d1x1-p1x1_1x1-g1-NXC-XIO-f32-bias"
 ASKED = "conv2d-n1-i16x8x8-o64x8x8-k3x3-s1x1-d1x1-p1x1_1x1-g1-NXC-XIO-f32"

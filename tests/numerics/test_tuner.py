@@ -6,7 +6,6 @@ import json
 import signal
 import subprocess
 import sys
-import warnings
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import replace
@@ -16,19 +15,19 @@ from typing import Any
 import fake_candidates as fake
 import pytest
 
-from tvmconv import evaluate, tuner
 from tvmconv.cli import main
 from tvmconv.cli.tune import progress_text
-from tvmconv.errors import TargetError, TuningError, TvmconvWarning
-from tvmconv.measure import Check, measure
-from tvmconv.peak import Peak
-from tvmconv.placements import PLACEMENTS
-from tvmconv.race import Built, Times
-from tvmconv.records import Records
-from tvmconv.replay import compile_recorded
-from tvmconv.search import Candidate
+from tvmconv.errors import ReplayError, TargetError, TuningError, TvmconvWarning
+from tvmconv.measuring.measure import Check, measure
+from tvmconv.measuring.peak import Peak
+from tvmconv.measuring.placements import PLACEMENTS
+from tvmconv.measuring.race import Built, Times
 from tvmconv.signature import format_signature, parse_signature
-from tvmconv.target import Target
+from tvmconv.targets.target import Target
+from tvmconv.tuning import evaluate, tuner
+from tvmconv.tuning.records import Records
+from tvmconv.tuning.replay import compile_candidate, spaces_of
+from tvmconv.tuning.search import Candidate
 
 SIGNATURE = "conv2d-n1-i16x8x8-o32x8x8-k3x3-s1x1-d1x1-p1x1_1x1-g1-NXC-XIO-f32-bias"
 
@@ -47,7 +46,9 @@ def quiet_placements(count: int) -> Iterator[None]:
 
 
 @pytest.fixture(autouse=True)
-def undisturbed() -> Iterator[None]:
+def undisturbed(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+    """No test waits until two threads have a processor each: others may be at work on all of them."""
+    monkeypatch.setenv("OMP_NUM_THREADS", "1")
     with quiet_placements(len(PLACEMENTS)):
         yield
 
@@ -57,6 +58,7 @@ def trial_lines(folder: Path) -> list[dict]:
     return [json.loads(line) for line in path.read_text().splitlines()]
 
 
+@pytest.mark.smoke
 def test_the_defaults_are_measured_first_and_the_fastest_wins(tmp_path: Path) -> None:
     states: list[tuner.TuneProgress] = []
     result = fake.tune(tmp_path, fake.good, trials=20, progress=states.append)  # all there are
@@ -112,18 +114,19 @@ def test_running_again_continues_and_measures_nothing_twice(tmp_path: Path) -> N
 
 def test_what_ships_does_not_stand_for_a_race_of_this_run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     shipped = fake.tune(tmp_path / "shipped", fake.good, trials=6).record
-    monkeypatch.setattr("tvmconv.records.shipped_folder", lambda: tmp_path / "shipped")
+    monkeypatch.setattr("tvmconv.tuning.records.shipped_folder", lambda: tmp_path / "shipped")
     again = fake.tune(tmp_path / "ours", fake.good, trials=6).record
     assert shipped is not None and again is not None and shipped.trials == again.trials
     assert Records(tmp_path / "ours", shipped=False).best(fake.PROBLEM, fake.TARGET) == again
 
 
 def test_a_seed_gives_its_sequence(tmp_path: Path) -> None:
+    """Always the same: see test_search.py."""
     sequences = []
-    for run, seed in enumerate((0, 0, 1)):
-        fake.tune(tmp_path / str(run), fake.good, trials=10, seed=seed)
-        sequences.append([(line["algorithm"], line["decisions"]) for line in trial_lines(tmp_path / str(run))])
-    assert sequences[0] == sequences[1] != sequences[2]
+    for seed in (0, 1):
+        fake.tune(tmp_path / str(seed), fake.good, trials=8, seed=seed)
+        sequences.append([(line["algorithm"], line["decisions"]) for line in trial_lines(tmp_path / str(seed))])
+    assert sequences[0] != sequences[1]
 
 
 def test_bad_candidates_are_rejected_and_survived(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -155,7 +158,7 @@ def test_nothing_is_recorded_when_nothing_works(tmp_path: Path) -> None:
 
 def test_an_interrupted_run_keeps_its_measurements_and_its_best(tmp_path: Path) -> None:
     script = (
-        f"import sys, pathlib; sys.path.insert(0, {str(Path(fake.__file__).parent)!r})\n"
+        f"import sys, pathlib; sys.modules['torch'] = None; sys.path.insert(0, {str(Path(fake.__file__).parent)!r})\n"
         f"import fake_candidates; fake_candidates.tune_until_interrupted(pathlib.Path({str(tmp_path)!r}))"
     )
     process = subprocess.Popen(
@@ -170,7 +173,7 @@ def test_an_interrupted_run_keeps_its_measurements_and_its_best(tmp_path: Path) 
     assert process.returncode != 0
     assert "KeyboardInterrupt" in errors
     before = trial_lines(tmp_path)
-    assert 10 <= len(before) < 100
+    assert 10 <= len(before) < 400
     record = Records(tmp_path).best(fake.PROBLEM, fake.TARGET)
     assert record is not None
     assert record.trials == len(before)
@@ -187,8 +190,8 @@ def test_an_interrupted_run_keeps_its_measurements_and_its_best(tmp_path: Path) 
 
 
 def test_seconds_limit_a_run(tmp_path: Path) -> None:
-    result = fake.tune(tmp_path, fake.large, trials=None, seconds=2)
-    assert 1 <= result.trials < 100
+    result = fake.tune(tmp_path, fake.large, trials=None, seconds=1)
+    assert 1 <= result.trials < 400
     assert result.record is not None
 
 
@@ -227,28 +230,28 @@ def test_a_target_that_this_machine_cannot_run_is_refused(tmp_path: Path) -> Non
         tuner.tune([fake.PROBLEM], other, trials=1, records=Records(tmp_path))
 
 
-@pytest.mark.parametrize("filter_format", ["XIO", "OIX"])  # read in place, and packed ahead
-def test_a_real_problem_is_tuned_recorded_and_replayed(tmp_path: Path, filter_format: str) -> None:
-    problem, target = parse_signature(SIGNATURE).with_(filter_format=filter_format), Target.parse("host")
-    result = tuner.tune([problem, problem.with_(batch=0)], trials=10, records=Records(tmp_path / "records"))
-    assert len(result) == 1  # the empty problem has nothing to tune
-    assert result[0].failures == ()
-    record = Records(tmp_path / "records").best(problem, target)
-    assert record == result[0].record
-    assert record is not None
-    library = tmp_path / "kernel.so"
-    kernel = compile_recorded(problem, target, record, library)
-    assert kernel is not None
-    assert kernel.algorithm == record.algorithm
-    assert measure(Check(problem, kernel.numerical_class, Built(str(library)))).seconds is not None
+def test_real_problems_are_tuned_recorded_and_replayed(tmp_path: Path) -> None:
+    target, records = Target.parse("host"), Records(tmp_path / "records")
+    in_place = parse_signature(SIGNATURE)
+    problems = [in_place, in_place.with_(filter_format="OIX")]  # the other's filter is prepacked
+    # The transforms' candidates take a second each to compile: test_trial_library.py has them.
+    results = tuner.tune([*problems, in_place.with_(batch=0)], trials=3, math="strict", records=records)
+    assert [result.problem for result in results] == problems  # the empty problem has nothing to tune
+    for number, result in enumerate(results):
+        assert result.failures == () and result.record is not None
+        assert result.record == records.best(result.problem, target) and result.record.algorithm == "direct"
+        library = tmp_path / f"{number}.so"
+        kernel = compile_candidate(result.problem, target, result.record.candidate, library)
+        assert kernel.algorithm == result.record.algorithm
+        assert measure(Check(result.problem, kernel.numerical_class, Built(str(library)))).seconds is not None
 
 
 def test_the_command(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    command = ["tune", SIGNATURE, "--trials", "2", "--records", str(tmp_path)]
+    command = ["tune", SIGNATURE, "--trials", "2", "--math", "strict", "--records", str(tmp_path)]
     assert main([*command, "--json"]) == 0
     (facts,) = json.loads(capsys.readouterr().out)
     record = Records(tmp_path).best(parse_signature(SIGNATURE), Target.parse("host"))
-    assert record is not None
+    assert record is not None and record.algorithm == "direct"
     assert (facts["signature"], facts["trials"], facts["failures"]) == (SIGNATURE, 2, 0)
     assert (facts["seconds"], facts["default_seconds"]) == (record.seconds, record.default_seconds)
     assert main(command) == 0
@@ -272,19 +275,14 @@ def test_the_progress_line() -> None:
     assert progress_text(nothing, None) == f"12 trials, 1:05 left, nothing works yet, {SIGNATURE}"
 
 
-def test_a_record_that_does_not_replay_is_warned_about(tmp_path: Path) -> None:
+def test_a_record_that_does_not_replay_is_an_error(tmp_path: Path) -> None:
     problem, target = parse_signature(SIGNATURE), Target.parse("host")
-    with warnings.catch_warnings():
-        warnings.simplefilter("error")
-        (result,) = tuner.tune([problem], trials=1, records=Records(tmp_path))
-    assert result.record is not None
-    right = result.record.candidate
+    right = spaces_of(problem, target, "strict")[0].defaults[0]
     for wrong in (
         replace(right, sketch=99),
         replace(right, decisions=right.decisions[1:]),
         replace(right, decisions=(12345, *right.decisions[1:])),
         Candidate("no-such-algorithm", 0, ()),
     ):
-        record = replace(result.record, algorithm=wrong.algorithm, sketch=wrong.sketch, decisions=wrong.decisions)
-        with pytest.warns(TvmconvWarning, match="cannot be replayed"):
-            assert compile_recorded(problem, target, record, tmp_path / "kernel.so") is None
+        with pytest.raises(ReplayError):
+            compile_candidate(problem, target, wrong, tmp_path / "kernel.so")

@@ -94,7 +94,7 @@ def test_the_wheel_has_every_file_of_the_packages(wheel: Path) -> None:
     names = set(zipfile.ZipFile(wheel).namelist())
     for folder, installed in (("tvmconv", "tvmconv"), ("schedules", "tvmconv/schedules"), ("tuning_logs", "tvmconv/tuning_logs")):  # fmt: skip
         for path in (ROOT / folder).rglob("*"):
-            if path.suffix in (".py", ".c", ".h", ".cuh", ".jsonl", ".typed"):
+            if path.suffix in (".py", ".c", ".h", ".cuh", ".jsonl", ".typed", ".css", ".js"):
                 assert f"{installed}/{path.relative_to(ROOT / folder)}" in names
     assert any(name.endswith("/licenses/LICENSE") for name in names)
     assert not any(name.startswith(("tests/", "benchmarks/")) for name in names)
@@ -131,6 +131,13 @@ def test_commands_on_a_bundle(command: str, bare: Path, bundle: str) -> None:
     done = run(bare, command, bundle)
     assert done.returncode == 0, done.stderr
     assert F32 in done.stdout and F16 in done.stdout
+
+
+def test_a_report(bare: Path, bundle: str) -> None:
+    done = run(bare, "report", bundle, "--seconds", "0.01", "--output", "report.html")
+    assert done.returncode == 0, done.stderr
+    page = (bare / "report.html").read_text()
+    assert all(text in page for text in (f'"{F32}"', f'"{F16}"', "prefers-color-scheme", "aria-sort"))
 
 
 def test_commands_without_a_bundle(bare: Path, bundle: str) -> None:

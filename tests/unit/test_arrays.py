@@ -10,8 +10,8 @@ import numpy as np
 import pytest
 import tvm_ffi
 
-from tvmconv.arrays import kernel_input, kernel_output, result, view
 from tvmconv.errors import InputError
+from tvmconv.runtime.arrays import kernel_input, kernel_output, result, view
 
 TYPES = {"f32": np.dtype(np.float32), "f16": np.dtype(np.float16), "bf16": np.dtype(ml_dtypes.bfloat16)}
 SHAPE = (2, 3, 5)

@@ -1,8 +1,9 @@
-"""The benchmarks' pure parts: arguments, statistics, files, tables, what pictures show; and the README's table."""
+"""The benchmarks' pure parts: arguments, statistics, files, tables, what pictures show; and the tables in documents."""
 
 from __future__ import annotations
 
 import os
+from collections.abc import Callable, Iterable
 from dataclasses import replace
 from pathlib import Path
 from types import SimpleNamespace
@@ -16,16 +17,17 @@ from benchmarks.peers import PEERS, data_as, filter_as_oix, from_layout, output_
 from benchmarks.results import Result, Row, read_result, summarize_rows, write_result
 from benchmarks.turns import openmp_libraries, take_turns
 from tvmconv import reference
-from tvmconv.cuda_target import CudaTarget
 from tvmconv.errors import SourceError, TargetError, VerificationError
 from tvmconv.fills import random_fill
-from tvmconv.peak import Peak
+from tvmconv.measuring.peak import Peak
+from tvmconv.measuring.timing import Timing
 from tvmconv.signature import parse_signature
-from tvmconv.target import CpuTarget
-from tvmconv.timing import Timing
+from tvmconv.targets.cuda import CudaTarget
+from tvmconv.targets.target import CpuTarget
 
 ROOT = Path(__file__).parents[2]
 CONV = "conv2d-n1-i64x56x56-o64x56x56-k3x3-s1x1-d1x1-p1x1_1x1-g1-NXC-XIO-f32"
+VERSIONS = "tvmconv 0.1.0, pytorch 2.13.0, onnxruntime 1.31.1"
 TRANSPOSED = "backprop2d-n1-i512x4x4-o256x8x8-k4x4-s2x2-d1x1-p1x1_1x1-g1-NXC-XIO-f32"
 
 
@@ -125,13 +127,24 @@ def test_a_line_for_each_result_and_the_suites_side_by_side() -> None:
         ["---"] * 3,
         ["a", "2.00 (2.00)", "2.00 (2.00)"],
         ["b", "", "0.50 (0.50)"],
+        list(report.CONDITIONS),
+        ["---"] * 7,
+        ["f32, NXC/XIO", "a machine", "2", "2026-11-21", "0.1", VERSIONS, "openvino_nxc 1"],
+        ["f32, NXC/XIO, untuned", "a machine", "2", "2026-11-21", "0.1", VERSIONS, "openvino_nxc 2"],
     ]
     assert "| f32, NXC/XIO | 0 |  |  |  |  |  |" in report.report([replace(tuned, rows=())])
     assert report.title(replace(RESULT, target="x86-64-v3")) == "f32, NXC/XIO, x86-64-v3, untuned"
-    assert lines[-1] == (
-        "- f32, NXC/XIO, untuned: 2026-11-21, a machine, threads: 2, tvmconv 0.1.0, pytorch 2.13.0, onnxruntime 1.31.1; "
-        "load before: 0.1. openvino_nxc did not compute 2 of the 2 shapes: asymmetric padding."
-    )
+
+
+def test_the_headline_is_short_and_names_each_machine_once() -> None:
+    lines = report.headline([RESULT, replace(RESULT, untuned=False), replace(RESULT, rows=())]).splitlines()
+    assert lines[0] == f"| {' | '.join(report.HEADLINE)} |"
+    assert lines[2:] == [
+        "| f32, NXC/XIO | 1.00 | 0.50 | 1 of 2 |",
+        "| f32, NXC/XIO, untuned | 1.00 | 0.50 | 1 of 2 |",
+        "",
+        "Measured on a machine, 2 threads.",
+    ]
 
 
 def test_a_document_is_updated_between_its_markers_alone(tmp_path: Path) -> None:
@@ -145,11 +158,17 @@ def test_a_document_is_updated_between_its_markers_alone(tmp_path: Path) -> None
     assert path.read_text() == "no markers"
 
 
-def test_the_readme_shows_the_committed_results() -> None:
+@pytest.mark.parametrize(
+    ("name", "option", "tables"),
+    [("README.md", "--headline", report.headline), ("docs/performance.md", "--update", report.report)],
+)
+def test_documents_show_the_committed_results(
+    name: str, option: str, tables: Callable[[Iterable[Result]], str]
+) -> None:
     results = [read_result(path) for path in sorted((ROOT / "benchmarks/results").glob("*.json"))]
-    readme = (ROOT / "README.md").read_text()
-    command = "python -m benchmarks.report benchmarks/results/*.json --update README.md"
-    assert readme == report.between(readme, report.report(results), "README.md"), f"run {command}"
+    document = (ROOT / name).read_text()
+    command = f"python -m benchmarks.report benchmarks/results/*.json {option} {name}"
+    assert document == report.between(document, tables(results), name), f"run {command}"
 
 
 def test_a_picture_shows_sorted_ratios_by_suite_and_rates_over_intensity() -> None:
@@ -225,8 +244,8 @@ def test_our_kernel_is_timed_with_plain_and_with_packed_filters(
         def pack(self, filter_: object) -> str:
             return "packed"
 
-        def __call__(self, data: object, filter_: object, bias: object, out: npt.NDArray[np.float32]) -> None:
-            filters.append(filter_)
+        def __call__(self, data: object, filter: object, out: npt.NDArray[np.float32]) -> None:
+            filters.append(filter)
             out[...] = right * (1 + error)
 
     monkeypatch.setattr(measure, "load", lambda path: SimpleNamespace(lookup=lambda problem: Kernel()))

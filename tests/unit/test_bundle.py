@@ -12,8 +12,8 @@ from typing import Any
 import pytest
 from toys import entry, small_problem, write_bundle
 
-from tvmconv.bundle import Bundle, BundleTarget, read_bundle, write_manifest
 from tvmconv.errors import BundleError
+from tvmconv.runtime.bundle import Bundle, BundleTarget, read_bundle, write_manifest
 from tvmconv.signature import format_signature
 
 SIGNATURE = format_signature(small_problem())
@@ -92,15 +92,15 @@ BAD = [
     (_set("source_commit", 5), "source_commit"),
     (_set("targets", []), "targets"),
     (_delete("targets"), "targets"),
-    (_set("targets", "a", None), "target 'a'"),
-    (_set("targets", "a", {"kind": "cpu"}), "target 'a'"),
-    (_set("targets", "a", {"kind": "cpu", "features": "avx2"}), "target 'a'"),
-    (_set("targets", "a", {"kind": "cpu", "features": [1]}), "target 'a'"),
-    (_set("targets", "a", {"kind": 1, "features": []}), "target 'a'"),
-    (_delete("targets", "a"), "'target' is 'a'"),
+    (_set("targets", "a", None), "targets.a is None"),
+    (_set("targets", "a", {"kind": "cpu"}), "targets.a.features is missing"),
+    (_set("targets", "a", {"kind": "cpu", "features": "avx2"}), "targets.a.features is 'avx2'; it must be a list"),
+    (_set("targets", "a", {"kind": "cpu", "features": [1]}), "targets.a.features[0] is 1; it must be a text"),
+    (_set("targets", "a", {"kind": 1, "features": []}), "targets.a.kind is 1"),
+    (_delete("targets", "a"), "entries[0].target is 'a'; the manifest has b"),
     (_set("entries", {}), "entries"),
     (_delete("entries"), "entries"),
-    (_set("entries", 0, 5), "entry 0"),
+    (_set("entries", 0, 5), "entries[0] is 5; it must be a table with signature, "),
     (_set("entries", 0, "signature", None), "signature"),
     (_set("entries", 0, "signature", ""), "signature"),
     (_set("entries", 0, "target", "unheard-of"), "unheard-of"),
@@ -129,8 +129,8 @@ BAD = [
     (_set("entries", 0, "measured", {**MEASURED, "trials": None}), "measured"),
     (_set("entries", 0, "error", {"measure": "exact"}), "error"),
     (_set("entries", 0, "error", {"measure": "exact", "value": "0"}), "error"),
-    (_delete("entries", 0, "measured"), "has no 'measured'"),
-    (_delete("entries", 1, "file"), "has no 'file'"),
+    (_delete("entries", 0, "measured"), "entries[0].measured is missing; it must be null or a table with seconds, machine, trials"),
+    (_delete("entries", 1, "file"), "entries[1].file is missing; it must be a relative path"),
     (_set("entries", 0, "target", "b"), "occurs twice for target b"),
     *(
         (_set("entries", 0, "file", path), "stays inside the bundle")

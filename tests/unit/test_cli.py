@@ -11,6 +11,7 @@ import sys
 import pytest
 
 from tvmconv import cli
+from tvmconv.epilogue import format_epilogue
 from tvmconv.errors import KernelNotFoundError, TargetError, VerificationError, missing_extra
 from tvmconv.signature import parse_signature
 
@@ -29,11 +30,13 @@ def test_sig_passes_every_attribute_on(capsys: pytest.CaptureFixture[str]) -> No
         "sig", "convolution_backprop_data", "--data", "2x8x5x7", "--filter", "8x3x3x4", "--strides", "2x3", "--dilations", "1x2",
         "--groups", "2", "--data-format", "NCX", "--weights-format", "OIX", "--dtype", "bf16", "--bias",
         "--auto-pad", "same_upper", "--same-rule", "attribute_text", "--output-shape", "10x20", "--output-padding", "1x0",
+        "--epilogue", "add-clip(0,6)",
     ]  # fmt: skip
     assert cli.main([*arguments, "--json"]) == 0
     facts = json.loads(capsys.readouterr().out)
     problem = parse_signature(facts["signature"])
     assert facts["out_spatial"] == [10, 20] and facts["groups"] == 2 and facts["bias"] and facts["dtype"] == "bf16"
+    assert facts["epilogue"] == "add-clip_0_6" == format_epilogue(problem.epilogue)
     assert problem.out_channels == 6 and problem.data_format == "NCX" and problem.filter_format == "OIX"
     # The sum of both pads is s*(X-1) + KE - Y + op: 2*4+3-10+1 = 2 and 3*6+7-20+0 = 5, the odd one at the end.
     assert problem.pads_begin == (1, 2)

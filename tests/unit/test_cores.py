@@ -14,8 +14,8 @@ import pytest
 from benchmarks import compare
 from benchmarks import cores as benchmark
 from benchmarks.measure import Answer
-from tvmconv import cores, peak, race
-from tvmconv.cores import Cores, Place, Where
+from tvmconv.measuring import cores, peak, race
+from tvmconv.measuring.cores import Cores, Place, Where
 
 NEAR, FAR, ONE_CORE = Place(1.0, 90e-9), Place(0.97, 450e-9), Place(0.5, 50e-9)
 
@@ -46,14 +46,14 @@ def test_one_thread_or_too_many_or_no_compiler_is_always_settled(monkeypatch: py
 @pytest.mark.parametrize(
     ("places", "found"),
     [
-        ([NEAR, FAR, ONE_CORE, NEAR], ["near", "apart", "crowded", "near"]),
+        ([NEAR, FAR, ONE_CORE, NEAR], ["same cache", "cross cache", "shared core", "same cache"]),
         # Until something better is seen, what there is counts; then it no longer does.
-        ([FAR, FAR, NEAR, FAR], ["near", "near", "near", "apart"]),
+        ([FAR, FAR, NEAR, FAR], ["same cache", "same cache", "same cache", "cross cache"]),
         # Near only because they shared a core: the distance of two cores is the measure from then on.
-        ([ONE_CORE, NEAR, ONE_CORE, NEAR], ["near", "near", "crowded", "near"]),
-        ([ONE_CORE, FAR, NEAR, FAR], ["near", "near", "near", "apart"]),
+        ([ONE_CORE, NEAR, ONE_CORE, NEAR], ["same cache", "same cache", "shared core", "same cache"]),
+        ([ONE_CORE, FAR, NEAR, FAR], ["same cache", "same cache", "same cache", "cross cache"]),
         # Clocks change, and so do round trips.
-        ([NEAR, Place(0.85, 130e-9), Place(1.0, 80e-9)], ["near", "near", "near"]),
+        ([NEAR, Place(0.85, 130e-9), Place(1.0, 80e-9)], ["same cache", "same cache", "same cache"]),
     ],
 )
 def test_the_best_seen_is_the_measure(monkeypatch: pytest.MonkeyPatch, places: list[Place], found: list[Where]) -> None:
@@ -125,19 +125,19 @@ def test_kernels_are_timed_by_place(monkeypatch: pytest.MonkeyPatch) -> None:
     # A look after the first call of each kernel; then two looks a turn, of which the third turn's differ.
     places = [NEAR, NEAR, *[NEAR, NEAR, FAR, FAR, FAR, NEAR, FAR, FAR], *[NEAR] * 100000]
     calls = {"slow": lambda: time.sleep(0.004), "fast": lambda: time.sleep(0.001)}
-    seen, times = benchmark.watch(calls, watch(monkeypatch, places), 0.3)
-    assert seen["apart"] == 2 and seen["near"] >= 2 and seen["crowded"] == 0
-    assert len(times["fast"]["apart"]) == 2 and len(times["slow"]["apart"]) == 0
-    assert min(times["slow"]["near"]) >= 0.004 > min(times["fast"]["apart"])
+    seen, times = benchmark.watch(calls, watch(monkeypatch, places), 1.5)
+    assert seen["cross cache"] == 2 and seen["same cache"] >= 2 and seen["shared core"] == 0
+    assert len(times["fast"]["cross cache"]) == 2 and len(times["slow"]["cross cache"]) == 0
+    assert min(times["slow"]["same cache"]) >= 0.004 > min(times["fast"]["cross cache"])
 
 
 def test_the_slowest_apart_come_first(capsys: pytest.CaptureFixture[str]) -> None:
     times: benchmark.Times = {
-        "direct one": {"near": [1e-5, 3e-5, 2e-5], "apart": [2.2e-5]},
-        "planar other": {"near": [1e-5], "apart": [4e-5], "crowded": [2e-5]},
-        "direct unseen": {"apart": [1e-5]},
+        "direct one": {"same cache": [1e-5, 3e-5, 2e-5], "cross cache": [2.2e-5]},
+        "planar other": {"same cache": [1e-5], "cross cache": [4e-5], "shared core": [2e-5]},
+        "direct unseen": {"cross cache": [1e-5]},
     }
-    benchmark.print_times(Counter({"near": 3, "apart": 1}), times)
+    benchmark.print_times(Counter({"same cache": 3, "cross cache": 1}), times)
     header, *rows = capsys.readouterr().out.splitlines()
     assert header.split("  ")[0] == "signature"
     assert [line.split() for line in rows[:3]] == [
@@ -146,7 +146,7 @@ def test_the_slowest_apart_come_first(capsys: pytest.CaptureFixture[str]) -> Non
         ["unseen", "direct", "-", "10.0", "-", "-"],
     ]
     assert rows[3:] == [
-        "near: 75% of the time",
-        "apart: 25% of the time: 2.10 times as long as near",
-        "crowded: 0% of the time: 2.00 times as long as near",
+        "same cache: 75% of the time",
+        "cross cache: 25% of the time: 2.10 times as long as in the same cache",
+        "shared core: 0% of the time: 2.00 times as long as in the same cache",
     ]

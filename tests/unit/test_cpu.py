@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from tvmconv import cpu
+from tvmconv.runtime import cpu
 
 X86 = """processor\t: 0
 model name\t: An x86 CPU @ 2.00GHz
@@ -47,3 +47,19 @@ def test_missing_features(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> No
     _machine(monkeypatch, tmp_path / "cpuinfo", X86)
     assert cpu.missing_features(["avx2", "sse2"]) == ()
     assert cpu.missing_features(["amx_tile", "avx2", "avx512_bf16"]) == ("amx_tile", "avx512_bf16")
+
+
+@pytest.mark.parametrize("permitted", [True, False])
+def test_tiles_are_there_only_if_linux_permits_them(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path, permitted: bool
+) -> None:
+    _machine(monkeypatch, tmp_path / "cpuinfo", "flags\t: avx2 amx_tile amx_bf16\nvendor_id\t: GenuineIntel\n")
+    monkeypatch.setattr(cpu, "tiles_permitted", lambda: permitted)
+    assert cpu.missing_features(["amx_bf16", "amx_tile", "avx2"]) == (() if permitted else ("amx_bf16", "amx_tile"))
+    assert cpu.vendor() == "GenuineIntel"
+
+
+def test_a_cpu_without_tiles_is_not_asked_for_them(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    _machine(monkeypatch, tmp_path / "cpuinfo", X86)
+    monkeypatch.setattr(cpu, "tiles_permitted", lambda: pytest.fail("asked"))
+    assert "avx2" in cpu.cpu_features()

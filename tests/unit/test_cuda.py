@@ -11,13 +11,13 @@ from fake_cuda import SIGNATURE, compile_driver, machine_with, write_cuda_bundle
 from toys import entry, run_python, write_bundle
 
 import tvmconv
-from tvmconv import cuda_driver
-from tvmconv.bundle import Bundle, BundleTarget, read_bundle, write_manifest
-from tvmconv.cuda import Gpu, survey
-from tvmconv.cuda_kernel import CudaKernel
 from tvmconv.errors import CudaError, InputError, KernelNotFoundError, UnsupportedMachineError
-from tvmconv.kernel import Kernel
-from tvmconv.selection import MACHINE_CODE, PTX, code_for
+from tvmconv.runtime import cuda_driver
+from tvmconv.runtime.bundle import Bundle, BundleTarget, read_bundle, write_manifest
+from tvmconv.runtime.cuda import Gpu, survey
+from tvmconv.runtime.cuda_kernel import CudaKernel
+from tvmconv.runtime.kernel import Kernel
+from tvmconv.runtime.selection import MACHINE_CODE, PTX, code_for
 from tvmconv.signature import parse_signature
 
 PROBLEM = parse_signature(SIGNATURE)
@@ -81,7 +81,8 @@ def test_a_cpu_bundle_asks_no_driver(tmp_path: Path) -> None:
     write_bundle(tmp_path / "cpu", [entry(SIGNATURE)])
     write_cuda_bundle(tmp_path / "gpu", "cuda:sm_90")
     script = """
-from tvmconv import cuda, load
+from tvmconv import load
+from tvmconv.runtime import cuda
 cuda.driver = None
 opened = load(sys.argv[1]); opened[sys.argv[2]]; print(len(opened))
 """
@@ -100,11 +101,15 @@ CODE = [
     ((90,), 89, None),
     ((89,), 86, None),
     ((), 90, None),
+    (("90a",), 90, (MACHINE_CODE, -90)),
+    (("90a",), 80, None),
+    (("90a",), 100, None),  # its instructions are of 9.0 alone
+    (("90a",), 120, None),
 ]
 
 
 @pytest.mark.parametrize(("architectures", "gpu", "code"), CODE)
-def test_code(architectures: tuple[int, ...], gpu: int, code: tuple[int, int] | None) -> None:
+def test_code(architectures: tuple[int | str, ...], gpu: int, code: tuple[int, int] | None) -> None:
     target = BundleTarget("cuda", tuple(f"sm_{each}" for each in architectures))
     assert code_for(target, Gpu(0, "", gpu, 0, 0, 0)) == code
 
@@ -114,6 +119,8 @@ VARIANTS = [
     (("cuda:sm_80", "cuda:sm_90"), "86", "cuda:sm_80", "is older than the code, which is for sm_90"),
     (("cuda:sm_80,sm_90", "cuda:sm_89"), "89", "cuda:sm_89", "nearer to this GPU's"),
     (("cuda:sm_80", "cuda:sm_90"), "120", "cuda:sm_90", "nearer to this GPU's"),
+    (("cuda:sm_90a", "cuda:sm_90"), "100", "cuda:sm_90", "not of the one architecture that the code is for, sm_90a"),
+    (("cuda:sm_90a", "cuda:sm_80"), "90", "cuda:sm_90a", "nearer to this GPU's"),
 ]
 
 
@@ -128,6 +135,13 @@ def test_variants(tmp_path: Path, targets: tuple[str, ...], gpu: str, taken: str
         assert explanation.found and verdicts.pop(taken).taken
         (rejected,) = verdicts.values()
         assert reason in rejected.reason
+
+
+def test_code_of_one_architecture_is_named(tmp_path: Path) -> None:
+    bundle = write_cuda_bundle(tmp_path / "bundle", "cuda:sm_90a")
+    with machine_with(compile_driver(tmp_path, "90")):
+        (variant,) = tvmconv.load(bundle).explain(SIGNATURE).variants
+        assert "cuda:0 (Fake 0, sm_90) runs its machine code for sm_90a" in variant.reason
 
 
 def _mixed(folder: Path) -> Path:

@@ -24,10 +24,10 @@ from fake_cuda import (
 )
 
 import tvmconv
-from tvmconv import device_arrays, dlpack
-from tvmconv.bundle import read_bundle
-from tvmconv.cuda_kernel import CudaKernel
 from tvmconv.errors import CudaError, InputError
+from tvmconv.runtime import device_arrays, dlpack
+from tvmconv.runtime.bundle import read_bundle
+from tvmconv.runtime.cuda_kernel import CudaKernel
 
 ATTRIBUTES: dict[str, Any] = {"strides": (1,), "dilations": (1,), "auto_pad": "valid"}
 VALUES = np.arange(128, dtype=np.float32).reshape(SHAPE)
@@ -119,7 +119,7 @@ def test_bad_arrays(machine: Any, tmp_path: Path) -> None:
         ((data, Array(np.ones(FILTER_SHAPE, np.float16))), {}, "filter has type f16; this kernel takes f32"),
         ((data, Array(np.ones((1, 1, 1), np.int32))), {}, "filter has type int32"),
         ((data, data), {}, r"filter has shape \[2, 64, 1\]; this kernel takes \[1, 1, 1\]"),
-        ((data, filter, filter), {}, "bias was given, but this kernel adds none"),
+        ((data, filter, filter), {}, "bias was given, but the kernel takes none"),
         ((Array(whole[::2]), filter), {}, "data must be C-contiguous and aligned to 16 bytes; make a copy"),
         ((Array(aligned(VALUES, 4)), filter), {}, "data must be C-contiguous and aligned"),
         ((data, filter), {"out": data}, "out shares memory with an input"),
@@ -236,6 +236,39 @@ def test_workspace_is_kept_for_each_device_and_stream(machine: Any, tmp_path: Pa
         assert workspace(0) not in (first, second, third)  # a graph's own
         capturing[0] = False
         assert workspace(0) == third and len(kernel._workspaces) == 3
+
+
+def test_split_batch(machine: Any, tmp_path: Path) -> None:
+    """Calls for 2, 2 and 1 of 5 images, of tensors with slices of their own and of those without."""
+    options: dict[str, Any] = {"bias": True, "workspace_bytes": 64}
+    folders = [write_cuda_bundle(tmp_path / f"b{n}", "cuda:sm_90", batch=n, **options) for n in (1, 2)]
+    registry = tvmconv.load(*folders, split_batch=True)
+    values = np.arange(5 * 64, dtype=np.float32).reshape(5, 64, 1)
+    one, weights = np.ones(1, np.float32), np.full(FILTER_SHAPE, 2, np.float32)
+    problem = registry.lookup(registry[next(iter(registry))].problem.with_(batch=5), "cuda").problem
+    kernel = registry.lookup(problem)
+    assert "CudaSplitKernel conv1d-n5-" in repr(kernel) and "(2 + 2 + 1)" in repr(kernel)
+    parts = [registry.lookup(problem.with_(batch=batch)) for batch in (1, 2)]
+    data, filter, bias = (Array(aligned(array)) for array in (values, weights, one))
+    out = Array(aligned(np.zeros_like(values)))
+    assert kernel(data, filter, bias, out=out) is out and (out.content == 2 * values + 1).all()
+    assert [_last(part, "calls") for part in parts] == [1, 2]
+    for _ in range(2):  # resolved, then remembered
+        output = registry.convolution(data, filter, bias, **ATTRIBUTES)
+        assert isinstance(output, Array) and (output.content == 2 * values + 1).all()
+    whole = aligned(np.zeros((9, 64, 1), np.float32))
+    for arguments, extra, message in [
+        ((Array(values[:4]), filter, bias), {}, r"data has shape \[4, 64, 1\]; this kernel takes \[5, 64, 1\]"),
+        ((data, filter), {}, "bias is missing; the kernel takes one: conv1d-n5-"),
+        ((Array(whole[:5]), filter, bias), {"out": Array(whole[4:])}, "out shares memory with an input"),
+    ]:
+        with pytest.raises(InputError, match=message):
+            kernel(*arguments, **extra)
+    with _torch_with_cuda({0: 5}, [False]) as make:
+        tensors = [make(array) for array in (values, weights)]
+        output = kernel(*tensors, bias)  # the bias is of another library
+        assert type(output) is type(tensors[0]) and (output.numpy() == 2 * values + 1).all()
+        assert [_last(part, "last_stream") for part in parts] == [5, 5]
 
 
 def test_cupy(machine: Any, tmp_path: Path) -> None:

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from tvmconv import fills, reference
-from tvmconv.definitions.flatten import flatten
+from tvmconv.algorithms.flatten import flatten
 from tvmconv.signature import format_signature, parse_signature
 
 

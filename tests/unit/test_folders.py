@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from tvmconv import folders
+from tvmconv.support import folders
 
 
 def put(place: Path, text: str) -> None:

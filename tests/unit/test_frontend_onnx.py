@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections import Counter
+
 import numpy as np
 import onnx
 import pytest
@@ -11,8 +13,9 @@ from models import FLOAT, LIGHT, conv_model, model, save, value, weight
 from onnx import TensorProto, helper
 
 from tvmconv import ops, reference
+from tvmconv.epilogue import format_epilogue
 from tvmconv.errors import InvalidProblemError, SourceError
-from tvmconv.frontends import read_source, read_uses
+from tvmconv.frontends import read_model, read_source, read_uses
 from tvmconv.frontends.onnx_rules import node_problem
 from tvmconv.problem import Problem
 
@@ -22,24 +25,27 @@ def read_one(proto: onnx.ModelProto, folder, **options) -> Problem:
     return problem
 
 
-LIGHT_COUNTS = {  # nodes, distinct problems
-    "bvlc_alexnet": (5, 5),
-    "densenet121": (121, 67),
-    "inception_v1": (57, 49),
-    "inception_v2": (69, 38),
-    "resnet50": (53, 23),
-    "shufflenet": (49, 14),
-    "squeezenet": (26, 18),
-    "vgg19": (16, 9),
-    "zfnet512": (5, 4),
+LIGHT_COUNTS = {  # nodes, distinct problems, how often each epilogue follows
+    "bvlc_alexnet": (5, 5, {"relu": 5}),
+    "densenet121": (121, 67, {"": 62, "relu": 59}),
+    "inception_v1": (57, 49, {"relu": 57}),
+    "inception_v2": (69, 38, {"relu": 69}),
+    "resnet50": (53, 23, {"": 4, "relu": 33, "add-relu": 16}),
+    "shufflenet": (49, 14, {"": 19, "relu": 17, "add-relu": 13}),
+    "squeezenet": (26, 18, {"relu": 26}),
+    "vgg19": (16, 9, {"relu": 16}),
+    "zfnet512": (5, 4, {"relu": 5}),
 }
 
 
 @pytest.mark.parametrize("name", LIGHT_COUNTS)
 def test_real_models(name):
-    uses = read_uses(str(LIGHT / f"light_{name}.onnx"))
-    assert (sum(len(use.places) for use in uses), len(uses)) == LIGHT_COUNTS[name]
+    nodes, problems, epilogues = LIGHT_COUNTS[name]
+    uses = read_uses(str(LIGHT / f"light_{name}.onnx"), fuse=False)
+    assert (sum(len(use.places) for use in uses), len(uses)) == (nodes, problems)
     assert len({use.problem for use in uses}) == len(uses)
+    fused = read_model(str(LIGHT / f"light_{name}.onnx")).nodes
+    assert Counter(format_epilogue(node.problem.epilogue) for node in fused) == epilogues
 
 
 def test_all_real_models():
@@ -52,7 +58,7 @@ def test_all_real_models():
             for v in (*proto.graph.value_info, *proto.graph.input, *proto.graph.output)
         }
         nodes = [node for node in proto.graph.node if node.op_type == "Conv"]
-        uses = read_uses(str(path))
+        uses = read_uses(str(path), fuse=False)
         by_place = {place: use.problem for use in uses for place in use.places}
         assert len(by_place) == len(nodes)
         problems.update(by_place.values())
@@ -64,7 +70,7 @@ def test_all_real_models():
             assert problem.bias == (len(node.input) == 3)
             attributes = sorted((a.name, str(helper.get_attribute_value(a))) for a in node.attribute)
             spellings.add((problem.data_shape, problem.filter_shape, problem.bias, *attributes))
-    assert sum(nodes for nodes, _ in LIGHT_COUNTS.values()) == 401
+    assert sum(nodes for nodes, *_ in LIGHT_COUNTS.values()) == 401
     assert len(spellings) == 218
     assert len(problems) == 217
 
@@ -76,6 +82,7 @@ def test_first_seen_order_and_places():
     assert any(len(use.places) > 1 for use in uses)
 
 
+@pytest.mark.smoke
 def test_layouts_and_overrides(tmp_path):
     proto = conv_model(b=(4,), pads=[1, 1, 1, 1])
     problem = read_one(proto, tmp_path)
@@ -95,7 +102,7 @@ def test_types(elem_type, dtype, tmp_path):
 
 def test_other_types_need_a_choice(tmp_path):
     proto = conv_model(elem_type=TensorProto.DOUBLE)
-    with pytest.raises(SourceError, match=r"Conv node 'conv' computes in double; .* choose one with --dtype"):
+    with pytest.raises(SourceError, match=r"Conv node 'conv': it computes in double; .* choose one with --dtype"):
         read_one(proto, tmp_path)
     assert read_one(proto, tmp_path, dtype="f32").dtype == "f32"
 
@@ -315,7 +322,7 @@ def test_loops(tmp_path):
     node = helper.make_node("Scan", ["xs"], ["ys"], body=body, num_scan_inputs=1)
     scan = model([node], [value("xs", (5, 1, 3, 8, 8))], weights=weights)
     assert read_one(scan, tmp_path) == read_one(loop((1, 3, 8, 8)), tmp_path)
-    with pytest.raises(SourceError, match="finds no shape for its data 'v'; declare it in the model"):
+    with pytest.raises(SourceError, match=r"finds no shape for its data 'v'.*declare the shape in the model"):
         read_one(loop(None), tmp_path)
 
 

@@ -9,6 +9,8 @@ from tvmconv.errors import SourceError
 from tvmconv.frontends import read_source, read_uses
 from tvmconv.signature import format_signature
 
+pytestmark = pytest.mark.smoke
+
 CONVOLUTION = """
 [[convolution]]
 data_shape = [1, 56, 56, 64]
@@ -73,6 +75,13 @@ def test_repeated_problems_are_one_with_its_places(write):
 def test_overrides(write):
     (problem,) = read_source(write(CONVOLUTION), dtype="f16", data_format="NCX", filter_format="OIX")
     assert (problem.dtype, problem.data_shape, problem.filter_shape) == ("f16", (1, 64, 56, 56), (64, 64, 3, 3))
+
+
+def test_an_epilogue(write):
+    (problem,) = read_source(write(CONVOLUTION + 'epilogue = "add-relu"\n'))
+    assert format_signature(problem).endswith("-f32-add-relu")
+    with pytest.raises(SourceError, match="'swish' is no step"):
+        read_source(write(CONVOLUTION + 'epilogue = "swish"\n'))
 
 
 def test_an_empty_file_has_no_problems(write):

@@ -6,9 +6,9 @@ from pathlib import Path
 
 import pytest
 
-from tvmconv import nvcc
-from tvmconv.cuda_target import CudaTarget
 from tvmconv.errors import ToolchainError
+from tvmconv.lowering.cuda import nvcc
+from tvmconv.targets.cuda import CudaTarget
 
 SM_90 = CudaTarget.parse("cuda:sm_90")
 SM_100 = CudaTarget.parse("cuda:sm_80,sm_100")

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import inspect
+from typing import Any
+
 import naive
 import numpy as np
 import pytest
@@ -101,3 +104,15 @@ def test_weights_format_is_another_name_of_filter_format() -> None:
             op((1, 9, 4), (4, 4, 3), filter_format="OIX", weights_format="XIO", **call)
         with pytest.raises(InvalidProblemError, match="weights_format is 'IOX'"):
             op((1, 9, 4), (4, 4, 3), weights_format="IOX", **call)
+
+
+@pytest.mark.parametrize(
+    ("function", "attributes"),
+    [
+        (ops.convolution, ops.ConvolutionAttributes),
+        (ops.convolution_backprop_data, ops.BackpropDataAttributes),
+    ],
+)
+def test_the_attributes_of_an_operation_are_those_that_others_hand_on(function: Any, attributes: Any) -> None:
+    by_name = {name for name, each in inspect.signature(function).parameters.items() if each.kind is each.KEYWORD_ONLY}
+    assert attributes.__annotations__.keys() == by_name - {"dtype", "bias_shape"}

@@ -11,6 +11,7 @@ from strategies import Call, calls
 from tvmconv import ops, reference
 from tvmconv.errors import InvalidProblemError
 from tvmconv.problem import Problem
+from tvmconv.signature import parse_signature
 
 BASE = Problem("convolution", 1, 4, (8, 8), 6, (8, 8), (3, 3), (1, 1), (1, 1), (1, 1), (1, 1))
 AXIS = {"dilations": [1], "pads_begin": [0], "pads_end": [0]}
@@ -131,6 +132,37 @@ def test_properties():
     assert not (problem.is_empty or problem.is_constant or problem.is_depthwise)
     assert BASE.with_(groups=2, in_channels=2).is_depthwise
     assert not BASE.with_(in_channels=1).is_depthwise
+
+
+@settings(max_examples=200)
+@given(calls(largest=5, channels=1, bias=False))
+def test_constant_is_what_no_product_with_data_changes(call: Call):
+    problem = call.problem()
+    ones = reference.compute(problem, np.ones(problem.data_shape), np.ones(problem.filter_shape))
+    assert problem.is_constant == (not ones.any() and not problem.is_empty)
+
+
+@pytest.mark.parametrize(
+    ("signature", "constant"),
+    [
+        # Data between taps that are a dilation apart; and one column more, which a tap meets.
+        ("conv1d-n1-i4x1-o4x2-k2-s4-d4-p2_6-g1-NXC-XIO-f32", True),
+        ("conv1d-n1-i4x3-o4x2-k2-s4-d4-p2_4-g1-NXC-XIO-f32", False),
+        # Along one of two axes.
+        ("conv2d-n1-i4x5x1-o4x5x2-k1x2-s1x4-d1x4-p0x2_0x6-g1-NXC-XIO-f32", True),
+        # Outputs past all products.
+        ("backprop1d-n1-i4x3-o4x3-k3-s2-d1-p7_0-g1-NXC-XIO-f32", True),
+        ("backprop1d-n1-i4x3-o4x3-k3-s2-d1-p6_0-g1-NXC-XIO-f32", False),
+        # Outputs between the products: a stride of 5, and 3 outputs from the second on.
+        ("backprop1d-n1-i4x3-o4x3-k1-s5-d1-p1_7-g1-NXC-XIO-f32", True),
+        ("backprop1d-n1-i4x3-o4x5-k1-s5-d1-p1_5-g1-NXC-XIO-f32", False),
+    ],
+)
+def test_constant_where_taps_meet_padding_alone(signature: str, constant: bool) -> None:
+    problem = parse_signature(signature)
+    assert problem.is_constant == constant
+    ones = reference.compute(problem, np.ones(problem.data_shape), np.ones(problem.filter_shape))
+    assert ones.any() != constant
 
 
 @settings(max_examples=60)

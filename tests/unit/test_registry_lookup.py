@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import re
 import shlex
 from pathlib import Path
@@ -11,7 +12,7 @@ import pytest
 from toys import entry, small_problem, write_bundle
 
 import tvmconv
-from tvmconv import cpu
+from tvmconv import cli
 from tvmconv.errors import (
     BundleError,
     InputError,
@@ -20,6 +21,8 @@ from tvmconv.errors import (
     SignatureError,
     UnsupportedMachineError,
 )
+from tvmconv.runtime import cpu
+from tvmconv.runtime.bundle import Entry
 from tvmconv.signature import format_signature
 
 PROBLEM = small_problem()
@@ -195,3 +198,97 @@ def test_lazy_exports() -> None:
     assert tvmconv.reference.convolution is not None
     with pytest.raises(AttributeError, match="no attribute 'nothing'"):
         tvmconv.nothing  # noqa: B018
+
+
+def batches(*numbers: int, **changes: object) -> list[Entry]:
+    return [entry(format_signature(small_problem(batch=number, **changes))) for number in numbers]
+
+
+SPLITS = [
+    # batch, the kernels' batches, how it is split
+    (17, (1, 8), "8 + 8 + 1"),
+    (2, (1, 8), "1 + 1"),
+    (6, (4, 3), "3 + 3"),  # the largest first leaves 2
+    (14, (9, 7, 2), "7 + 7"),
+    (33, (8, 3), "8 + 8 + 8 + 3 + 3 + 3"),
+    (100, (8, 1), "12 x 8 + 4 x 1"),
+    (10**6 + 1, (64, 9), "15617 x 64 + 57 x 9"),
+    (0, (1, 8), "no call"),
+    (3, (8, 0, 3, 1), None),  # it has its own
+]
+
+
+@pytest.mark.parametrize(("batch", "there", "split"), SPLITS)
+def test_split_batches(tmp_path: Path, batch: int, there: tuple[int, ...], split: str | None) -> None:
+    write_bundle(tmp_path, [*batches(*there), *batches(5, bias=True), entry(F16)])
+    problem = small_problem(batch=batch)
+    registry = tvmconv.load(tmp_path, split_batch=True)
+    kernel = registry.lookup(problem, "cpu")
+    assert kernel.problem == problem and registry[problem].info.signature == format_signature(problem)
+    explanation = registry.explain(problem)
+    assert explanation.found and explanation.split_batch
+    assert [str(each) for each in explanation.splits] == ([] if split is None else [split])
+    if split is not None:
+        assert sum(part.batch * part.calls for part in explanation.splits[0].parts) == batch
+        assert explanation.command is not None and explanation.nearest is not None
+        with pytest.raises(KernelNotFoundError) as caught:
+            tvmconv.load(tmp_path).lookup(problem)
+        assert f"load(..., split_batch=True) serves it on this machine's CPU by calls for batch {split}." in str(
+            caught.value
+        )
+        assert not tvmconv.load(tmp_path).explain(problem).found
+
+
+def test_batches_that_do_not_add_up(tmp_path: Path) -> None:
+    write_bundle(tmp_path, [*batches(4, 6), *batches(1, bias=True)])
+    registry = tvmconv.load(tmp_path, split_batch=True)
+    for batch in (2, 5, 7, 1001):
+        problem = small_problem(batch=batch)
+        with pytest.raises(KernelNotFoundError) as caught:
+            registry.lookup(problem)
+        said = f"batch {batch} is no sum of those that there are kernels for: 6, 4. Add it with: tvmconv build"
+        assert said in str(caught.value) and "the nearest is" in str(caught.value)
+        assert not registry.explain(problem).found and problem not in registry
+    with pytest.raises(KernelNotFoundError, match=r"where batch is 6 instead of 8, dtype is f32 instead of f16"):
+        registry.lookup(small_problem("f16", batch=8))
+
+
+def test_a_batch_is_split_where_its_own_kernel_does_not_run(tmp_path: Path) -> None:
+    (other,) = batches(2)
+    elsewhere = entry(other.signature, "elsewhere")
+    write_bundle(
+        tmp_path, [elsewhere, entry(format_signature(small_problem(batch=1)), "here")], here="a", elsewhere="ax"
+    )
+    registry = tvmconv.load(tmp_path, split_batch=True)
+    assert str(registry.explain(other.signature).splits[0]) == "1 + 1"
+    assert registry[other.signature].info.target == "here"
+    with pytest.raises(UnsupportedMachineError, match=r"lacks x\); load\(\.\.\., split_batch=True\) .*; add one with"):
+        tvmconv.load(tmp_path)[other.signature]
+
+
+@pytest.mark.parametrize("value", [None, 1, "yes"])
+def test_bad_split_batch(tmp_path: Path, value: object) -> None:
+    write_bundle(tmp_path, [entry(SIGNATURE)])
+    with pytest.raises(InputError, match=r"split_batch is .*; it must be True or False"):
+        tvmconv.load(tmp_path, split_batch=value)  # type: ignore[arg-type]
+
+
+def test_explain_shows_the_split(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    write_bundle(tmp_path, batches(1, 8))
+    arguments = ["explain", format_signature(small_problem(batch=17)), str(tmp_path)]
+    assert cli.main(arguments) == 1
+    out = capsys.readouterr().out
+    assert "this machine's CPU serves it by calls for batch 8 + 8 + 1, if it is loaded with split_batch=True" in out
+    assert cli.main([*arguments, "--split-batch"]) == 0
+    out = capsys.readouterr().out
+    assert "this machine's CPU serves it by calls for batch 8 + 8 + 1" in out and "add it with: tvmconv build" in out
+    assert cli.main([*arguments, "--split-batch", "--json"]) == 0
+    said = json.loads(capsys.readouterr().out)
+    assert said["found"] and said["splits"][0]["obstacle"] is None
+    assert [(part["batch"], part["calls"]) for part in said["splits"][0]["parts"]] == [(8, 2), (1, 1)]
+    bundle = write_bundle(tmp_path / "even", batches(2, 8))
+    arguments = ["explain", arguments[1], str(bundle.path), "--split-batch"]
+    assert cli.main(arguments) == 1
+    assert "batch 17 is no sum of those that there are kernels for: 8, 2" in capsys.readouterr().out
+    assert cli.main(["explain", arguments[1], "--algorithms", "--split-batch"]) == 2
+    assert "leave one of them out" in capsys.readouterr().err

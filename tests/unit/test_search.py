@@ -6,7 +6,7 @@ from math import inf, log
 
 import pytest
 
-from tvmconv.search import Candidate, Search, Sketch, Space
+from tvmconv.tuning.search import Candidate, Listed, Search, Sketch, Space
 
 TILES = (1, 2, 4, 7, 8, 14, 28)
 SPACES = [
@@ -92,3 +92,11 @@ def test_a_space_without_choices_has_its_default_alone() -> None:
 )
 def test_membership(candidate: object, inside: bool) -> None:
     assert (candidate in SPACES[0]) is inside
+
+
+def test_a_list_is_proposed_once_in_its_order() -> None:
+    first, second, third = DEFAULTS
+    listed = Listed([first, second, first, third], {second: 1.0})
+    assert listed.propose(1) == [first]
+    listed.tell(first, 1.0)
+    assert listed.propose(5) == [third] and listed.propose(5) == []

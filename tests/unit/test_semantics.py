@@ -10,6 +10,8 @@ import pytest
 
 from tvmconv import ops, reference
 
+pytestmark = pytest.mark.smoke
+
 CONVOLUTION = [
     # X, K, s, d, mode; pads and output by the default rule; pads and output by "pre_stride"
     ((4, 3, 2, 1), ["same_upper"], (0, 1), [321, 43], (1, 1), [210, 432]),
@@ -27,6 +29,7 @@ CONVOLUTION_ROWS = [
     for rule, pads, output in (("default", *rules[:2]), ("pre_stride", *rules[2:]))
 ]
 
+KEEP = {"same_rule": "keep_pads"}
 NATURAL = [1, 10, 102, 20, 203, 30, 300]
 BACKPROP = [
     # attributes, pads, output (X = 3, K = 3, s = 2)
@@ -53,6 +56,20 @@ BACKPROP = [
     # Given pads are ignored as soon as auto_pad or output_shape says otherwise.
     ({"auto_pad": "valid", "pads_begin": [2], "pads_end": [1]}, (0, 0), NATURAL),
     ({"output_shape": [5], "pads_begin": [2], "pads_end": [0]}, (1, 1), NATURAL[1:-1]),
+    # Unless they are to be kept: those at the beginning; the output is cut off, or goes on in zeros.
+    ({**KEEP, "output_shape": [6], "pads_begin": [0]}, (0, 1), NATURAL[:-1]),
+    ({**KEEP, "output_shape": [6], "pads_begin": [1], "pads_end": [0]}, (1, 0), NATURAL[1:]),
+    ({**KEEP, "output_shape": [5], "pads_begin": [1], "pads_end": [1]}, (1, 1), NATURAL[1:-1]),
+    ({**KEEP, "output_shape": [7], "pads_begin": [2], "pads_end": [3]}, (2, 0), [*NATURAL[2:], 0, 0]),
+    ({**KEEP, "output_shape": [9], "pads_begin": [0], "output_padding": [1]}, (0, 0), [*NATURAL, 0, 0]),
+    ({**KEEP, "output_shape": [6], "pads_begin": [1], "output_padding": [1]}, (1, 0), NATURAL[1:]),
+    ({**KEEP, "output_shape": [3], "pads_begin": [6]}, (6, 0), [300, 0, 0]),
+    ({**KEEP, "output_shape": [3], "pads_begin": [7]}, (7, 0), [0, 0, 0]),
+    ({**KEEP, "auto_pad": "valid", "output_shape": [6], "pads_begin": [1]}, (0, 1), NATURAL[:-1]),
+    ({**KEEP, "auto_pad": "valid", "output_shape": [9]}, (0, 0), [*NATURAL, 0, 0]),
+    ({**KEEP, "auto_pad": "same_upper", "output_shape": [6], "pads_begin": [1]}, (1, 0), NATURAL[1:]),
+    ({**KEEP, "auto_pad": "same_lower", "output_shape": [6], "pads_begin": [1]}, (0, 1), NATURAL[:-1]),
+    ({**KEEP, "pads_begin": [1], "pads_end": [2]}, (1, 2), NATURAL[1:-2]),
 ]
 
 

@@ -9,6 +9,7 @@ import pytest
 from tvmconv.frontends import read_uses
 
 SUITES = sorted((Path(__file__).parents[2] / "benchmarks/suites").glob("*.toml"))
+VIDEO = SUITES[0].parent / "gpu/video_vae.toml"
 # The largest takes some 50 ms on two cores, so that all suites against all peers stay a matter of minutes.
 MOST_FLOPS = 10e9
 
@@ -31,3 +32,17 @@ def test_the_suites_cover_both_operations_in_all_ranks() -> None:
     }
     assert f"{len(problems)} shapes" in (SUITES[0].parents[2] / "README.md").read_text()
     assert any(1 < problem.groups < problem.in_channels for problem in problems)
+
+
+def test_the_video_decoder_is_causal_and_for_gpus() -> None:
+    """Time is padded at the front alone, by what keeps its length, and space on both sides."""
+    uses = read_uses(str(VIDEO))
+    assert all(len(use.places) == 1 for use in uses)
+    for problem in (use.problem for use in uses):
+        assert (problem.rank, problem.batch, problem.dtype, problem.data_format) == (3, 1, "bf16", "NXC")
+        assert problem.out_spatial == problem.in_spatial
+        assert problem.pads_begin[0] == problem.kernel[0] - 1 and problem.pads_end[0] == 0
+        assert problem.pads_begin[1:] == problem.pads_end[1:]
+    channels = {problem.in_channels for problem in (use.problem for use in uses)}
+    assert {96, 192, 384} <= channels
+    assert max(use.problem.flops for use in uses) > 10 * MOST_FLOPS  # not for a CPU

@@ -8,11 +8,11 @@ from math import inf
 import pytest
 
 from tvmconv.problem import Problem
-from tvmconv.records import Record
-from tvmconv.search import Candidate, Search, Sketch, Space
 from tvmconv.signature import format_signature, parse_signature
-from tvmconv.target import CpuTarget
-from tvmconv.transfer import FARTHEST, adapt, distance, donor, nearest
+from tvmconv.targets.target import CpuTarget
+from tvmconv.tuning.records import Record
+from tvmconv.tuning.search import Candidate, Search, Sketch, Space
+from tvmconv.tuning.transfer import FARTHEST, adapt, distance, donor, nearest
 
 PROBLEM = parse_signature("conv2d-n1-i64x56x56-o64x56x56-k3x3-s1x1-d1x1-p1x1_1x1-g1-NXC-XIO-f32")
 TARGET = CpuTarget("x86-64-v3", ("avx2", "f16c", "fma"), "x86-64-v3")

@@ -11,7 +11,8 @@ from pathlib import Path
 import pytest
 
 from tvmconv.errors import TargetError
-from tvmconv.workers import WorkerDiedError, run_all
+from tvmconv.support.sandbox import run_all
+from tvmconv.support.workers import WorkerDiedError
 
 
 def work(task: str) -> tuple[str, int]:
@@ -57,7 +58,7 @@ def test_it_works_from_a_script_on_stdin_without_a_main_guard(tmp_path: Path) ->
     (tmp_path / "doubling.py").write_text("def double(task):\n    return 2 * task\n")
     script = (
         f"import sys; sys.path.insert(0, {str(tmp_path)!r})\n"
-        "from doubling import double\nfrom tvmconv.workers import run_all\n"
+        "from doubling import double\nfrom tvmconv.support.sandbox import run_all\n"
         "print(sorted(run_all(double, [1, 2, 3], 2, 1)))\n"
     )
     done = subprocess.run([sys.executable, "-"], input=script, capture_output=True, text=True, check=True)

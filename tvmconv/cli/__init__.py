@@ -16,6 +16,7 @@ from typing import TextIO
 
 from .. import __version__
 from ..errors import (
+    BuildError,
     CudaError,
     KernelNotFoundError,
     MissingExtraError,
@@ -25,14 +26,15 @@ from ..errors import (
     UnsupportedMachineError,
     VerificationError,
 )
+from .parsing import AnyOrder
 
-COMMANDS = ("build", "tune", "list", "verify", "bench", "explain", "sig", "env")
+COMMANDS = ("build", "tune", "list", "verify", "bench", "report", "explain", "inspect", "sig", "env")
 
 OK, NO, BAD_INPUT, CANNOT, INTERRUPTED, BROKEN_PIPE = 0, 1, 2, 3, 130, 141
 EXIT_CODES = f"""\
 exit codes:
   {OK}    done, or the answer is yes
-  {NO}    the answer is no: a kernel is wrong, none fits, or none can be tuned
+  {NO}    the answer is no: a kernel is wrong, none fits, or none can be built or tuned
   {BAD_INPUT}    bad usage or bad input
   {CANNOT}    this installation or machine cannot: an extra, the C compiler, a CPU feature or a GPU is missing
   {INTERRUPTED}  interrupted with Ctrl-C
@@ -53,8 +55,8 @@ def main(argv: Sequence[str] | None = None) -> int:
     int
         The exit code (see ``tvmconv --help``).
     """
-    if argv is None:
-        # Of a process of its own; importing tvm-ffi would import PyTorch, for two seconds and no use.
+    if argv is None and not any(argument.endswith(".pt2") for argument in sys.argv):
+        # Of a process of its own; importing tvm-ffi would import PyTorch, for two seconds and no use but to read these.
         sys.modules.setdefault("torch", None)  # type: ignore[arg-type]
     arguments = parser().parse_args(argv)
     try:
@@ -84,7 +86,7 @@ def parser() -> argparse.ArgumentParser:
         formatter_class=argparse.RawDescriptionHelpFormatter,
     )
     result.add_argument("--version", action="version", version=f"tvmconv {__version__}")
-    subparsers = result.add_subparsers(dest="command", metavar="COMMAND", required=True)
+    subparsers = result.add_subparsers(dest="command", metavar="COMMAND", required=True, parser_class=AnyOrder)
     for name in COMMANDS:
         import_module(f"{__name__}.{name}").add_parser(subparsers)
     return result
@@ -115,7 +117,7 @@ def _text(error: Exception) -> str:
 
 
 def _exit_code(error: Exception) -> int:
-    if isinstance(error, (KernelNotFoundError, VerificationError)):
+    if isinstance(error, (BuildError, KernelNotFoundError, VerificationError)):
         return NO
     if isinstance(error, (CudaError, MissingExtraError, ToolchainError, UnsupportedMachineError)):
         return CANNOT

@@ -9,12 +9,12 @@ from typing import TYPE_CHECKING, Any
 
 from ..signature import parse_signature
 from .output import print_json, print_table, progress_bar
-from .parsing import add_command, add_json, positive, positive_seconds
+from .parsing import add_command, add_json, add_timing
 
 if TYPE_CHECKING:
-    from ..bench import Row
-    from ..peak import Peak
-    from ..timing import Timing
+    from ..building.bench import Row
+    from ..measuring.peak import Peak
+    from ..measuring.timing import Timing
     from .parsing import Subparsers
 
 EXAMPLE = "  tvmconv bench resnet50.bundle\n  tvmconv bench resnet50.bundle --threads 1 --json\n"
@@ -33,22 +33,15 @@ def add_parser(subparsers: Subparsers) -> None:
         run,
     )
     parser.add_argument("bundle", metavar="BUNDLE", help="the bundle's folder")
-    parser.add_argument("--threads", type=positive, metavar="N", help="default: all processors, or OMP_NUM_THREADS")
-    parser.add_argument(
-        "--seconds",
-        type=positive_seconds,
-        default=0.2,
-        metavar="S",
-        help="to spend on each kernel and way (default 0.2)",
-    )
+    add_timing(parser)
     add_json(parser)
 
 
 def run(arguments: argparse.Namespace) -> int:
     """Print the time of each kernel."""
-    from .. import peak
-    from ..bench import bench
-    from ..cpu import kernel_threads
+    from ..building.bench import bench
+    from ..measuring import peak
+    from ..runtime.cpu import kernel_threads
 
     threads = arguments.threads or kernel_threads()
     limits = peak.measure(threads)

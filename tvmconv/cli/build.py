@@ -3,10 +3,15 @@
 from __future__ import annotations
 
 import argparse
+import sys
+from pathlib import Path
 from typing import TYPE_CHECKING
 
+from ..errors import BuildError
+from ..runtime.bundle import MANIFEST
 from .output import progress_bar
-from .parsing import add_command, add_math, add_sources, positive, positive_seconds, read_sources, whole
+from .parsing import add_command, add_math, positive, positive_seconds, whole
+from .sources import add_sources, problems_of, read_models
 from .tune import peak_of, progress_line
 
 if TYPE_CHECKING:
@@ -15,7 +20,10 @@ if TYPE_CHECKING:
 
 EXAMPLE = """\
   tvmconv build resnet50.onnx --output resnet50.bundle
+  tvmconv build detector.onnx --shape images=1x3x320x320 --shape images=1x3x640x640 --output detector.bundle
+  tvmconv build detector.onnx --shape images=1x3x320x320 --with-filters --output detector.bundle
   tvmconv build resnet50.onnx --batch 8 --dtype bf16 --target x86-64-v3 --target x86-64-v4 --output resnet50.bundle
+  tvmconv build resnet50.onnx --batch 1 --batch 8 --output resnet50.bundle
   tvmconv build resnet50.onnx --target cuda:sm_80,sm_90 --target x86-64-v3 --output resnet50.bundle
   tvmconv build conv2d-n1-i64x56x56-o64x56x56-k3x3-s1x1-d1x1-p1x1_1x1-g1-NXC-XIO-f32 --trials 64 --output one.bundle
 """
@@ -27,7 +35,8 @@ def add_parser(subparsers: Subparsers) -> None:
         subparsers,
         "build",
         "Compile a kernel for every convolution of the sources, check it, and write a bundle. "
-        "A bundle that is already there keeps its other kernels.",
+        "A bundle that is already there keeps its other kernels. Where the best kernel does not compile or is wrong, the next is "
+        "taken, with a warning. Exits with 1 if a problem has none.",
         EXAMPLE,
         run,
     )
@@ -38,7 +47,7 @@ def add_parser(subparsers: Subparsers) -> None:
         action="append",
         metavar="TARGET",
         help="host (default), an LLVM CPU name such as x86-64-v3, x86-64-v4 or znver4, or GPU architectures such as "
-        "cuda:sm_90 or cuda:sm_80,sm_90; may be given several times",
+        "cuda:sm_90, cuda:sm_80,sm_90 or cuda:sm_90a; may be given several times",
     )
     parser.add_argument(
         "--trials", type=whole, default=0, metavar="N", help="tune first: schedules to try for each kernel"
@@ -52,34 +61,60 @@ def add_parser(subparsers: Subparsers) -> None:
         action="store_true",
         help="what was never tuned takes over the schedule of the nearest tuned problem, and the bundle says so",
     )
+    parser.add_argument(
+        "--with-filters",
+        action="store_true",
+        help="put the filters and biases of models into the bundle, packed, with normalizations that follow folded into"
+        " them, and what their epilogues take: load(BUNDLE).node(NAME)(data)",
+    )
+    parser.add_argument(
+        "--strict-build",
+        action="store_true",
+        help="fail, and write nothing, if the first kernel for a problem does not compile or is wrong, instead of taking the next",
+    )
     parser.add_argument("--jobs", type=positive, metavar="N", help="compile with N processes (default: one a core)")
 
 
 def run(arguments: argparse.Namespace) -> int:
     """Build; print the bundle's path."""
-    from ..builder import build
+    from ..building.builder import build
 
-    problems = read_sources(arguments)
+    models = read_models(arguments, constants=arguments.with_filters)
+    problems = problems_of(models)
     targets = arguments.target or ["host"]
     if arguments.trials or arguments.seconds:
         _tune(problems, targets, arguments.trials, arguments.seconds, arguments.math)
+    failed: BuildError | None = None
     with progress_bar("compiling") as progress:
-        path = build(
-            problems,
-            arguments.output,
-            targets,
-            math=arguments.math,
-            jobs=arguments.jobs,
-            transfer=arguments.transfer,
-            progress=progress,
-        )
+        try:
+            path = build(
+                problems,
+                arguments.output,
+                targets,
+                math=arguments.math,
+                jobs=arguments.jobs,
+                transfer=arguments.transfer,
+                strict_build=arguments.strict_build,
+                progress=progress,
+            )
+        except BuildError as error:
+            path, failed = Path(arguments.output), error
+            if arguments.strict_build or not (path / MANIFEST).is_file():
+                raise  # nothing was written
+    if arguments.with_filters:
+        from ..building.filters import add_filters
+
+        size = add_filters(path, [model for model in models if model.is_model])
+        print(f"the filters of its nodes take {size / 2**20:.1f} MiB", file=sys.stderr)
+    if failed:
+        raise failed
     print(path)
     return 0
 
 
 def _tune(problems: list[Problem], targets: list[str], trials: int, seconds: float | None, math: str) -> None:
-    from ..builder import parse_targets, tune_for
-    from ..records import Records
+    from ..building.builder import parse_targets, tune_for
+    from ..tuning.records import Records
 
     parsed = parse_targets(targets)
     with progress_line(peak_of(targets)) as progress:

@@ -41,7 +41,7 @@ def run(arguments: argparse.Namespace) -> int:
 
 
 def _facts() -> dict[str, object]:
-    from ..cpu import cpu_features, model_name
+    from ..runtime.cpu import cpu_features, model_name
 
     return {
         "tvmconv": __version__,
@@ -68,7 +68,7 @@ def _package(name: str) -> str:
 
 def _compiler() -> str:
     from ..errors import ToolchainError
-    from ..toolchain import find_compiler
+    from ..support.toolchain import find_compiler
 
     try:
         path = find_compiler()
@@ -80,7 +80,7 @@ def _compiler() -> str:
 
 def _nvcc() -> str:
     from ..errors import ToolchainError
-    from ..nvcc import nvcc_paths, nvcc_version
+    from ..lowering.cuda.nvcc import nvcc_paths, nvcc_version
 
     try:
         return ", ".join(f"{nvcc}: CUDA {nvcc_version(nvcc)}" for nvcc in nvcc_paths())
@@ -89,7 +89,7 @@ def _nvcc() -> str:
 
 
 def _gpus() -> list[str] | str:
-    from ..cuda import survey
+    from ..runtime.cuda import survey
 
     found = survey()
     return found.obstacle or [str(gpu) for gpu in found.gpus]

@@ -6,13 +6,19 @@ import argparse
 from dataclasses import asdict
 from typing import TYPE_CHECKING
 
-from .output import print_json, print_table
-from .parsing import add_command, add_json
+from ..errors import TvmconvError
+from .output import VERIFIED, print_json, print_table
+from .parsing import add_command, add_json, add_math
 
 if TYPE_CHECKING:
     from .parsing import Subparsers
 
-EXAMPLE = "  tvmconv explain conv2d-n1-i64x56x56-o64x56x56-k3x3-s1x1-d1x1-p1x1_1x1-g1-NXC-XIO-f32 resnet50.bundle\n"
+_SIGNATURE = "conv2d-n1-i64x56x56-o64x56x56-k3x3-s1x1-d1x1-p1x1_1x1-g1-NXC-XIO-f32"
+EXAMPLE = f"""\
+  tvmconv explain {_SIGNATURE} resnet50.bundle
+  tvmconv explain {_SIGNATURE} resnet50.bundle --split-batch
+  tvmconv explain {_SIGNATURE} --algorithms --target x86-64-v3
+"""
 
 
 def add_parser(subparsers: Subparsers) -> None:
@@ -20,40 +26,106 @@ def add_parser(subparsers: Subparsers) -> None:
     parser = add_command(
         subparsers,
         "explain",
-        "Say which kernel of some bundles serves a signature and why, or what is nearest and how to add it. "
-        "Exits with 1 if none serves it.",
+        "Say which kernel of some bundles serves a signature and why, or what is nearest and how to add it; exits with 1 "
+        "if none serves it. With --split-batch, kernels for other batches serve it, too. With --algorithms: which algorithm `tvmconv build` takes for it, what each is estimated to "
+        "cost, and why others do not cover it.",
         EXAMPLE,
         run,
     )
     parser.add_argument("signature", metavar="SIGNATURE", help="see: tvmconv sig --help")
-    parser.add_argument("bundles", nargs="+", metavar="BUNDLE", help="the folders of one or several bundles")
+    parser.add_argument("bundles", nargs="*", metavar="BUNDLE", help="the folders of one or several bundles")
+    parser.add_argument(
+        "--split-batch", action="store_true", help="as bundles are that are loaded with split_batch=True"
+    )
+    parser.add_argument("--algorithms", action="store_true", help="compare the algorithms; takes no bundle")
+    parser.add_argument("--target", metavar="TARGET", help="with --algorithms: as of tvmconv build (default: host)")
+    add_math(parser)
     add_json(parser)
 
 
 def run(arguments: argparse.Namespace) -> int:
     """Print the explanation."""
-    from ..bundle import read_bundle
-    from ..explain import explain
-    from ..selection import tables
+    if arguments.algorithms:
+        return _algorithms(arguments)
+    if not arguments.bundles or arguments.target is not None or arguments.math != "default":
+        raise TvmconvError(
+            "give the folder of a bundle, whose kernels are explained; or --algorithms, "
+            "which --target and --math go with, and no bundle"
+        )
+    return _kernels(arguments)
+
+
+def _algorithms(arguments: argparse.Namespace) -> int:
+    from ..building.builder import parse_targets
+    from ..building.choices import weigh
+    from ..signature import parse_signature
+
+    if arguments.split_batch:
+        raise TvmconvError("--algorithms asks for no bundle, and --split-batch is about one; leave one of them out")
+    if arguments.bundles:
+        raise TvmconvError(
+            f"--algorithms asks for no bundle, and {arguments.bundles[0]!r} is given; leave one of them out"
+        )
+    (target,) = parse_targets([arguments.target or "host"])
+    rows = weigh(parse_signature(arguments.signature), target, arguments.math)
+    if arguments.json:
+        print_json({"target": target.name, "algorithms": [asdict(row) for row in rows]})
+        return 0
+    table = [
+        (
+            row.algorithm,
+            row.numerical_class,
+            "-" if row.cycles is None else f"{row.cycles:.0f}",
+            "taken" if row.taken else "possible" if row.covers else "no",
+            row.reason or "-",
+        )
+        for row in rows
+    ]
+    print_table(("algorithm", "class", "cycles", "verdict", "reason"), table)
+    return 0
+
+
+def _kernels(arguments: argparse.Namespace) -> int:
+    from ..runtime.bundle import read_bundle
+    from ..runtime.explain import explain
+    from ..runtime.selection import tables
     from ..signature import parse_signature
 
     problem = parse_signature(arguments.signature)
     bundles = [read_bundle(path) for path in arguments.bundles]
-    explanation = explain(problem, bundles, tables(bundles))
+    explanation = explain(problem, bundles, tables(bundles), arguments.split_batch)
     if arguments.json:
         print_json({**asdict(explanation), "found": explanation.found})
         return 0 if explanation.found else 1
     if explanation.variants:
         rows = [
-            (v.bundle, v.target, v.algorithm, v.origin, "taken" if v.taken else "rejected", v.reason)
+            (
+                v.bundle,
+                v.target,
+                v.algorithm,
+                v.origin,
+                VERIFIED[v.verified],
+                "taken" if v.taken else "rejected",
+                v.reason,
+            )
             for v in explanation.variants
         ]
-        print_table(("bundle", "target", "algorithm", "origin", "verdict", "reason"), rows)
+        print_table(("bundle", "target", "algorithm", "origin", "verified", "verdict", "reason"), rows)
         for variant in explanation.variants:
             if variant.transferred_from:
                 print(f"the schedule for {variant.target} was tuned for {variant.transferred_from}")
+            for skipped in variant.skipped:
+                print(f"for {variant.target}, {skipped['algorithm']} was skipped: {skipped['reason']}")
     else:
         print(f"there is no kernel for {explanation.signature}")
+    for split in explanation.splits:
+        if split.obstacle is not None:
+            print(f"on {split.device}, {split.obstacle}")
+            continue
+        unless = "" if arguments.split_batch else ", if it is loaded with split_batch=True"
+        print(f"{split.device} serves it by calls for batch {split}{unless}")
+        calls = [(str(part.batch), str(part.calls), part.signature) for part in split.parts]
+        print_table(("batch", "calls", "signature"), calls)
     if explanation.nearest is not None:
         print(f"the nearest is {explanation.nearest}")
         print_table(

@@ -12,6 +12,8 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 
 Progress = Callable[[int, int, str], None]
+# What tables say of an entry's `verified`.
+VERIFIED = {True: "yes", False: "wrong", None: "never"}
 
 
 def print_json(value: object) -> None:

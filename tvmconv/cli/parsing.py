@@ -6,12 +6,26 @@ import argparse
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
-from ..algorithms import MATHS
-from ..errors import SourceError
-from ..problem import DATA_FORMATS, DTYPES, FILTER_FORMATS, Problem
+from ..algorithms.table import MATHS
 
 if TYPE_CHECKING:
     Subparsers = argparse._SubParsersAction[argparse.ArgumentParser]
+
+
+class AnyOrder(argparse.ArgumentParser):
+    """Takes what is no option before, between and after options: ``list MODEL --shape 1x3x8x8 BUNDLE``."""
+
+    _within = False
+
+    def parse_known_args(self, args: Any = None, namespace: Any = None) -> tuple[Any, list[str]]:
+        """Parse; argparse's own intermixed parsing calls this again for its two passes."""
+        if self._within:
+            return super().parse_known_args(args, namespace)
+        self._within = True
+        try:
+            return self.parse_known_intermixed_args(args, namespace)
+        finally:
+            self._within = False
 
 
 def add_command(
@@ -29,6 +43,18 @@ def add_command(
     return parser
 
 
+def add_timing(parser: argparse.ArgumentParser) -> None:
+    """Add what commands that time kernels take."""
+    parser.add_argument("--threads", type=positive, metavar="N", help="default: all processors, or OMP_NUM_THREADS")
+    parser.add_argument(
+        "--seconds",
+        type=positive_seconds,
+        default=0.2,
+        metavar="S",
+        help="to spend on each kernel and way (default 0.2)",
+    )
+
+
 def add_json(parser: argparse.ArgumentParser) -> None:
     """Add ``--json``."""
     parser.add_argument("--json", action="store_true", help="print JSON instead of a table")
@@ -43,36 +69,6 @@ def add_math(parser: argparse.ArgumentParser) -> None:
         help="strict: no algorithm that transforms its numbers, as Winograd does; tf32: on GPUs, f32 numbers may be"
         " rounded to TF32 before they are multiplied (default: %(default)s)",
     )
-
-
-def add_sources(parser: argparse.ArgumentParser) -> None:
-    """Add ``SOURCE...`` and the options that override what the sources say."""
-    parser.add_argument(
-        "sources", nargs="+", metavar="SOURCE", help="an ONNX file, a TOML file of problems, or a signature"
-    )
-    parser.add_argument("--batch", type=whole, metavar="N", help="the size of a free batch dimension")
-    parser.add_argument("--dtype", choices=DTYPES, help="build for this type instead")
-    parser.add_argument("--data-format", choices=DATA_FORMATS, help="build for this data layout instead")
-    parser.add_argument("--filter-format", choices=FILTER_FORMATS, help="build for this filter layout instead")
-
-
-def read_sources(arguments: argparse.Namespace) -> list[Problem]:
-    """Return the distinct problems that the arguments of :func:`add_sources` name, in their order.
-
-    Raises
-    ------
-    SourceError
-        If a source cannot be read, or all of them together hold no convolution.
-    """
-    from ..frontends import read_source
-
-    overrides: dict[str, Any] = {
-        name: getattr(arguments, name) for name in ("batch", "dtype", "data_format", "filter_format")
-    }
-    problems = [problem for source in arguments.sources for problem in read_source(source, **overrides)]
-    if not problems:
-        raise SourceError(f"no convolution in {', '.join(arguments.sources)}")
-    return list(dict.fromkeys(problems))
 
 
 def whole(text: str) -> int:

@@ -7,6 +7,7 @@ from dataclasses import asdict
 from typing import TYPE_CHECKING, Any
 
 from .. import ops
+from ..epilogue import format_epilogue
 from ..errors import InvalidProblemError
 from ..problem import DATA_FORMATS, DTYPES, FILTER_FORMATS, OPS, Problem
 from ..signature import format_signature, parse_signature
@@ -50,6 +51,7 @@ def add_parser(subparsers: Subparsers) -> None:
     )
     attributes.add_argument("--dtype", choices=DTYPES, help="default f32")
     attributes.add_argument("--bias", action="store_true", default=None, help="a bias is added")
+    attributes.add_argument("--epilogue", metavar="STEPS", help="what follows, such as add-relu or 'clip(0,6)'")
     add_json(parser)
 
 
@@ -109,6 +111,7 @@ def _resolve(op: str, given: dict[str, Any]) -> Problem:
 def _facts(problem: Problem) -> dict[str, object]:
     return {
         **asdict(problem),
+        "epilogue": format_epilogue(problem.epilogue) or None,
         "data_shape": problem.data_shape,
         "filter_shape": problem.filter_shape,
         "output_shape": problem.output_shape,

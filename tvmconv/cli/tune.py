@@ -13,12 +13,13 @@ from ..errors import missing_extra
 from ..problem import Problem
 from ..signature import format_signature
 from .output import print_json, print_table
-from .parsing import add_command, add_json, add_math, add_sources, positive, positive_seconds, read_sources, whole
+from .parsing import add_command, add_json, add_math, positive, positive_seconds, whole
+from .sources import add_sources, read_sources
 
 if TYPE_CHECKING:
-    from ..peak import Peak
-    from ..problem_tuner import TuneResult
-    from ..tuner import TuneProgress
+    from ..measuring.peak import Peak
+    from ..tuning.problem_tuner import TuneResult
+    from ..tuning.tuner import TuneProgress
     from .parsing import Subparsers
 
 EXAMPLE = """\
@@ -75,8 +76,8 @@ def run(arguments: argparse.Namespace) -> int:
     """Tune; print a line for each problem. Returns 1 if no schedule of one of them works."""
     if find_spec("tvm") is None:
         raise missing_extra("compile", "tvm")
-    from ..records import Records
-    from ..tuner import tune
+    from ..tuning.records import Records
+    from ..tuning.tuner import tune
 
     problems = read_sources(arguments)
     # Measured first, while this process has the machine for itself.
@@ -101,8 +102,8 @@ def run(arguments: argparse.Namespace) -> int:
 
 def peak_of(targets: Sequence[str]) -> Peak | None:
     """Return what the CPU can do at most; None where it is unknown, or a target is no CPU."""
-    from ..cpu import kernel_threads
-    from ..peak import measure
+    from ..measuring.peak import measure
+    from ..runtime.cpu import kernel_threads
 
     if any(target.startswith("cuda") for target in targets):
         return None

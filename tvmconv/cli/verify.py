@@ -22,7 +22,8 @@ def add_parser(subparsers: Subparsers) -> None:
     parser = add_command(
         subparsers,
         "verify",
-        "Check every kernel of a bundle against the reference, with inputs for which there is one right answer. "
+        "Check every kernel of a bundle against the reference, with inputs for which there is one right answer, "
+        "and write into the bundle which are right. "
         "Exits with 1 if one is wrong.",
         EXAMPLE,
         run,
@@ -33,7 +34,7 @@ def add_parser(subparsers: Subparsers) -> None:
 
 def run(arguments: argparse.Namespace) -> int:
     """Print a verdict for each kernel."""
-    from ..verify import verify
+    from ..runtime.verify import verify
 
     with progress_bar("checking") as progress:
         verdicts = verify(arguments.bundle, progress=progress)

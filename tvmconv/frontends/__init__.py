@@ -1,118 +1,159 @@
-"""What people have convolutions in: ONNX models, TOML files of problems, signatures."""
+"""What people have convolutions in: ONNX models, OpenVINO IR, exported PyTorch programs, TOML files, signatures."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from dataclasses import dataclass
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import replace
 from difflib import get_close_matches
 from pathlib import Path
+from typing import TYPE_CHECKING, Any
 
-from ..checks import integer
 from ..errors import SourceError
 from ..problem import Problem
 from ..signature import parse_signature
+from .model import Model as Model
+from .model import Node as Node
+from .model import Skipped as Skipped
+from .model import Use as Use
+from .reader import Reader, Reading
+from .shapes import Bucket, make_buckets
+
+if TYPE_CHECKING:
+    from numpy import ndarray
+
+# How the shapes inside a model are found.
+SHAPES_BY = ("auto", "infer", "run")
+MODELS = (".onnx", ".xml", ".pt2")
+FILES = (*MODELS, ".toml")
 
 
-@dataclass(frozen=True)
-class Use:
-    """A distinct problem of a source, and where the source has it.
-
-    Parameters
-    ----------
-    problem
-        The problem, with the overrides applied.
-    places
-        The names of the model's nodes, the positions of a file's tables, or the signature itself.
-    """
-
-    problem: Problem
-    places: tuple[str, ...]
-
-
-def read_uses(
+def read_model(
     source: str,
     *,
-    batch: int | None = None,
+    shapes: Mapping[str, Sequence[int] | Sequence[Sequence[int]]] | None = None,
+    dims: Mapping[str, int | Sequence[int]] | None = None,
+    batch: int | Sequence[int] | None = None,
+    shapes_by: str = "auto",
+    inputs: Mapping[str, ndarray] | None = None,
     dtype: str | None = None,
     data_format: str | None = None,
     filter_format: str | None = None,
-) -> list[Use]:
-    """Read the distinct convolutions of a source, in the order in which they first appear.
+    with_constants: bool = False,
+    fuse: bool = True,
+) -> Model:
+    """Read the convolutions of a source; those that no kernel can be built for are listed with the reason.
 
     Parameters
     ----------
     source
-        The path of an ``.onnx`` or a ``.toml`` file, or a signature.
+        The path of an ``.onnx``, ``.xml`` (OpenVINO IR), ``.pt2`` (torch.export) or ``.toml`` file, or a signature.
+    shapes
+        The shapes of inputs that the model leaves free, by name (``""``: the only input). With a list of several
+        shapes, the model is read for each: the first of all inputs and dimensions that have several belong together,
+        and so on.
+    dims
+        The sizes of free dimensions by name.
     batch
-        The size of a model's free batch dimension, at least 0.
+        The size of dimension 0 of each input that leaves it free, at least 0. Several as for `shapes`.
+    shapes_by
+        ``"infer"``: by the shape inference of the model's own library. ``"run"``: by running the model once.
+        ``"auto"``: by running it where the inference ends.
+    inputs
+        What the model is run on, by name; the others are random numbers, ones for integers, and true.
     dtype, data_format, filter_format
         Replace what the source says.
+    with_constants
+        Whether nodes get the filters and biases that the model fixes.
+    fuse
+        Whether what follows a convolution of an ONNX model becomes its epilogue. Other sources have no fusion.
 
     Raises
     ------
     SourceError
-        If the source does not exist, or cannot be read as convolutions of known shapes.
+        If the source does not exist or cannot be read, or the arguments do not fit it.
     SignatureError
         If `source` reads like a signature, but is none.
     InvalidProblemError
-        If an override is not one of its values.
+        If an argument is not one of its values.
     MissingExtraError
-        If a model is given and the ``onnx`` package is not installed.
+        If a model is given and the library that reads it is not installed.
     """
-    if batch is not None:
-        batch = integer("batch", batch, 0)
+    if shapes_by not in SHAPES_BY:
+        raise SourceError(f"shapes_by is {shapes_by!r}; allowed: {', '.join(SHAPES_BY)}")
+    buckets = make_buckets(shapes, dims, batch)
     overrides = {"dtype": dtype, "data_format": data_format, "filter_format": filter_format}
     changes = {name: value for name, value in overrides.items() if value is not None}
-    places: dict[Problem, list[str]] = {}
-    for place, problem in _read(source, batch, dtype):
-        places.setdefault(problem.with_(**changes), []).append(place)
-    return [Use(problem, tuple(names)) for problem, names in places.items()]
-
-
-def read_source(
-    source: str,
-    *,
-    batch: int | None = None,
-    dtype: str | None = None,
-    data_format: str | None = None,
-    filter_format: str | None = None,
-) -> list[Problem]:
-    """Return the problems of :func:`read_uses` alone."""
-    uses = read_uses(source, batch=batch, dtype=dtype, data_format=data_format, filter_format=filter_format)
-    return [use.problem for use in uses]
-
-
-def _read(source: str, batch: int | None, dtype: str | None) -> Iterator[tuple[str, Problem]]:
-    """Yield each convolution of a source with its place, repeated ones too."""
-    path = Path(source)
-    suffix = path.suffix.lower()
-    if suffix not in (".onnx", ".toml"):
-        _refuse_batch(source, batch)
-        yield source, _signature(source)
-        return
-    content = _content(path)
-    if suffix == ".onnx":
-        from .onnx import read_onnx
-
-        yield from read_onnx(content, source, batch, dtype)
+    suffix = Path(source).suffix.lower()
+    nodes: list[Node] = []
+    skipped: list[Skipped] = []
+    if suffix not in MODELS:
+        nodes = [Node(place, problem) for place, problem in _read_problems(source, buckets)]
     else:
+        reader = _reader(source, suffix, Reading(dtype, shapes_by, inputs or {}, with_constants, fuse))
+        for bucket in buckets:
+            found, left_out = reader.read(bucket)
+            nodes += found
+            skipped += left_out
+    nodes = [replace(node, problem=node.problem.with_(**changes)) for node in nodes]
+    return Model(source, tuple(dict.fromkeys(nodes)), tuple(dict.fromkeys(skipped)), suffix in MODELS)
+
+
+def read_uses(source: str, **options: Any) -> list[Use]:
+    """Read the distinct convolutions of a source, in the order in which they first appear.
+
+    Parameters and errors are those of :func:`read_model`, and SourceError if a convolution has to be skipped.
+    """
+    model = read_model(source, **options)
+    for skipped in model.skipped:
+        raise SourceError(f"{source}: {skipped}")
+    return model.uses()
+
+
+def read_source(source: str, **options: Any) -> list[Problem]:
+    """Return the problems of :func:`read_uses` alone."""
+    return [use.problem for use in read_uses(source, **options)]
+
+
+def _reader(source: str, suffix: str, how: Reading) -> Reader:
+    content = _content(Path(source))
+    if suffix == ".onnx":
+        from . import onnx_graph  # noqa: F401 (the first of them: it says what to install where ONNX is missing)
+        from .onnx import OnnxReader
+
+        return OnnxReader(content, source, how)
+    if suffix == ".xml":
+        from .openvino import OpenvinoReader
+
+        return OpenvinoReader(source, how)
+    from .torch_export import ExportReader
+
+    return ExportReader(source, how)
+
+
+def _read_problems(source: str, buckets: Sequence[Bucket]) -> Iterator[tuple[str, Problem]]:
+    """Yield each problem of a signature or a TOML file with its place."""
+    if any(bucket.shapes or bucket.dims for bucket in buckets):
+        raise SourceError(f"shapes and dimensions are for models; {source!r} fixes its own: change them there")
+    if Path(source).suffix.lower() == ".toml":
         from .toml import read_toml
 
-        _refuse_batch(source, batch)
-        yield from read_toml(content, source)
-
-
-def _refuse_batch(source: str, batch: int | None) -> None:
-    if batch is not None:
-        raise SourceError(
-            f"batch {batch} is for models with a free batch dimension; {source!r} fixes its own: change it there"
-        )
+        found = read_toml(_content(Path(source)), source)
+    else:
+        found = iter([(source, _signature(source))])
+    for place, problem in found:
+        for bucket in buckets:
+            if bucket.batch not in (None, problem.batch):
+                raise SourceError(
+                    f"batch {bucket.batch} is for models with a free batch dimension; {source!r} fixes its own, "
+                    f"{problem.batch}: change it there"
+                )
+        yield place, problem
 
 
 def _signature(text: str) -> Problem:
     if text.startswith(("conv", "backprop")):
         return parse_signature(text)
-    kinds = "a source is an .onnx file, a .toml file or a signature (see: tvmconv sig --help)"
+    kinds = f"a source is a file ({', '.join(FILES)}) or a signature (see: tvmconv sig --help)"
     if _exists(Path(text)):
         raise SourceError(f"{text!r} exists, but is none that can be read: {kinds}")
     raise SourceError(f"{text!r} is no file and no signature: {kinds}{_nearest(Path(text))}")
@@ -139,6 +180,6 @@ def _nearest(path: Path) -> str:
     """Suggest a source beside `path` whose name is close to it."""
     if not _exists(path.parent) or not path.parent.is_dir():
         return ""
-    names = [entry.name for entry in path.parent.iterdir() if entry.suffix.lower() in (".onnx", ".toml")]
+    names = [entry.name for entry in path.parent.iterdir() if entry.suffix.lower() in FILES]
     close = get_close_matches(path.name, names, n=1)
     return f"; did you mean {str(path.parent / close[0])!r}?" if close else ""

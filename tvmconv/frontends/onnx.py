@@ -1,229 +1,258 @@
-"""ONNX models: every Conv and ConvTranspose node, with the shapes that ONNX's own inference finds."""
+"""ONNX models: every Conv and ConvTranspose node, at the shapes that ONNX's inference finds or that running it shows."""
 
 from __future__ import annotations
 
-from collections import ChainMap
-from collections.abc import Iterator
-from typing import TYPE_CHECKING, Any, NamedTuple
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
 
-from ..errors import InvalidProblemError, SourceError, missing_extra
-from ..problem import DTYPES, Problem
-from .onnx_rules import OP_TYPES, node_problem
+import onnx
+import onnx.shape_inference
 
-try:
-    import onnx
-    import onnx.inliner
-    import onnx.shape_inference
-    from google.protobuf.message import DecodeError  # type: ignore[import-untyped]
-except ImportError:
-    raise missing_extra("onnx", "onnx") from None
+from ..errors import InvalidProblemError, SourceError
+from ..problem import DTYPES as KERNEL_DTYPES
+from ..problem import Problem
+from .model import Node, Skipped
+from .onnx_constants import constants_of
+from .onnx_epilogue import Chain, follow
+from .onnx_graph import (
+    DTYPES,
+    OTHER_OP_TYPES,
+    TYPE_NAMES,
+    Place,
+    convolutions,
+    declared_inputs,
+    is_convolution,
+    load,
+    used_names,
+    with_inputs,
+)
+from .onnx_observe import Observed, observe
+from .onnx_rules import node_problem
+from .onnx_tensors import Tensors
+from .reader import Reader, Reading
+from .shapes import Bucket, left_free
 
 if TYPE_CHECKING:
-    from onnx import GraphProto, ModelProto, NodeProto, TypeProto, ValueInfoProto
-
-_DTYPES = {onnx.TensorProto.FLOAT: "f32", onnx.TensorProto.FLOAT16: "f16", onnx.TensorProto.BFLOAT16: "bf16"}
-_TYPE_NAMES = {number: name.lower() for name, number in onnx.TensorProto.DataType.items()}
+    from onnx import ModelProto
 
 
-class _Value(NamedTuple):
-    """Type and shape of a tensor; a free dimension is its name (empty when it has none)."""
+class OnnxReader(Reader):
+    """Reads one model.
 
-    elem_type: int
-    shape: tuple[int | str, ...] | None
+    Parameters
+    ----------
+    content
+        The bytes of the model; weights kept in other files are not needed.
+    source, how
+        The model's name, for messages, and how it is read.
+    """
+
+    def __init__(self, content: bytes, source: str, how: Reading) -> None:
+        super().__init__(source, how)
+        self._model = load(content, source)
+        self._folder = Path(source).parent
+        self._inputs = declared_inputs(self._model.graph)
+        names = [each.name for each in self._inputs]
+        for name in self._given:
+            if name not in names:
+                raise SourceError(f"{source} has no input {name!r}; its inputs: {', '.join(map(str, self._inputs))}")
+
+    def read(self, bucket: Bucket) -> tuple[list[Node], list[Skipped]]:
+        """Return the convolutions at the shapes of a bucket, and those that are skipped.
+
+        Raises
+        ------
+        SourceError
+            If the bucket does not fit the model, or the model cannot be run though it is asked for.
+        """
+        bound = self._bound(self._inputs, bucket)
+        model = with_inputs(self._model, bound)
+        free = left_free(bound)
+        cause = ""
+        try:
+            inferred = _infer(model)
+        except SourceError as error:
+            if self._shapes == "infer":
+                raise SourceError(f"{self._source}: {error}") from error
+            inferred, cause = model, str(error)
+        places = convolutions(inferred)
+        found = self._inferred(inferred, places)
+        unknown = any(isinstance(each, _Unknown) for each in found.values())
+        if free:
+            cause = free
+            if self._shapes == "run":
+                raise SourceError(f"{self._source}: {cause}")
+        if self._shapes == "run" or (self._shapes == "auto" and unknown and not free):
+            try:
+                seen = observe(model, self._folder, bound, self._given)
+            except SourceError as error:
+                if self._shapes == "run":
+                    raise SourceError(f"{self._source}: {error}") from error
+                cause = f"{error}; {cause or _why_not_inferred(model)}"
+            else:
+                found.update(self._observed(place, seen.get(place.number), found[place.number]) for place in places)
+        elif unknown and not free:
+            cause = "--shapes auto runs the model once to see its shapes"
+        skipped = []
+        for place in places:
+            each = found[place.number]
+            if isinstance(each, str):
+                why = cause if isinstance(each, _Unknown) else ""
+                skipped.append(Skipped(place.name, place.node.op_type, str(each), why))
+        return self._nodes(places, found), skipped
+
+    def _nodes(self, places: Sequence[Place], found: Mapping[int, list[Problem] | str]) -> list[Node]:
+        """Return the nodes of those convolutions that have problems, with what follows them."""
+        tensors: dict[int, Tensors] = {}
+        nodes: dict[int, list[Node]] = {}
+        # An Add of what two convolutions compute belongs to the later one: then the other is there already.
+        for place in reversed(places):
+            problems = found[place.number]
+            if isinstance(problems, str):
+                continue
+            graph = id(place.graphs[-1])
+            if graph not in tensors:
+                tensors[graph] = Tensors(self._model, place, self._folder)
+            nodes[place.number] = [self._node(place, problem, tensors[graph]) for problem in problems]
+        return [node for place in places for node in nodes.get(place.number, ())]
+
+    def _inferred(self, model: ModelProto, places: list[Place]) -> dict[int, list[Problem] | str]:
+        """Return the problems by ONNX's inference, or why there is none, by the nodes' numbers."""
+        used = frozenset(used_names(model.graph))
+        found: dict[int, list[Problem] | str] = {}
+        for place in places:
+            try:
+                problem = self._problem(place, *(_known_shape(place, i) for i in range(3)))
+                _check_inferred(place, problem, used)
+                found[place.number] = [problem]
+            except _UnknownShapeError as error:
+                found[place.number] = _Unknown(error)
+            except SourceError as error:
+                found[place.number] = str(error)
+        return found
+
+    def _observed(
+        self, place: Place, seen: list[Observed] | None, inferred: list[Problem] | str
+    ) -> tuple[int, list[Problem] | str]:
+        """Return the number of a convolution and its problems: those of the run, else those inferred unless only a run counts."""
+        if seen is None:
+            counts = self._shapes == "auto" or not is_convolution(place.node)
+            return place.number, inferred if counts and not isinstance(inferred, _Unknown) else _not_run(place)
+        found = []
+        for data, taps, output in seen:
+            try:
+                problem = self._problem(place, data, taps, (output[1],))
+            except SourceError as error:
+                return place.number, str(error)
+            if problem.output_shape != output:
+                text = f"it computes the shape {list(output)}, but its attributes give {list(problem.output_shape)}"
+                return place.number, text
+            found.append(problem)
+        return place.number, list(dict.fromkeys(found))
+
+    def _problem(
+        self, place: Place, data: tuple[int, ...] | None, taps: tuple[int, ...] | None, bias: tuple[int, ...] | None
+    ) -> Problem:
+        node = place.node
+        if not is_convolution(node):
+            raise SourceError(OTHER_OP_TYPES[node.op_type])
+        if data is None or taps is None or not node.output:
+            raise SourceError("it lacks its inputs or its output")
+        attributes = {a.name: _plain(onnx.helper.get_attribute_value(a)) for a in node.attribute}
+        bias = bias if len(node.input) > 2 and node.input[2] else None
+        try:
+            return node_problem(node.op_type, attributes, data, taps, bias, self._type(place))
+        except InvalidProblemError as error:
+            raise SourceError(str(error)) from error
+
+    def _type(self, place: Place) -> str:
+        types = {place.scope[name].elem_type for name in place.node.input[:3] if name in place.scope}
+        types.discard(onnx.TensorProto.UNDEFINED)
+        if types <= DTYPES.keys() and len(types) == 1:
+            return DTYPES[types.pop()]
+        if self._dtype is not None:
+            return self._dtype
+        names = " and ".join(sorted(TYPE_NAMES.get(t, f"type {t}") for t in types)) or "an unknown type"
+        raise SourceError(
+            f"it computes in {names}; kernels are built for one of float, float16 and bfloat16: "
+            f"choose one with --dtype ({', '.join(KERNEL_DTYPES)})"
+        )
+
+    def _node(self, place: Place, problem: Problem, tensors: Tensors) -> Node:
+        chain = Chain(place.node.output[0])
+        if self._fuse or self._with_constants:
+            try:
+                chain = follow(place, problem, tensors, self._fuse)
+            except SourceError as error:
+                raise SourceError(
+                    f"{self._source}: what follows {place}: {error}; without fusion (--no-fuse) it is not read"
+                ) from error
+        constants = constants_of(place, chain, problem.out_channels, tensors) if self._with_constants else None
+        serves = (place.name, *(node.name or node.output[0] for node in chain.nodes))
+        return Node(place.name, chain.problem(problem), constants, serves, chain.residual)
 
 
 class _UnknownShapeError(SourceError):
     """The inference found no shape for a convolution."""
 
 
-def read_onnx(content: bytes, source: str, batch: int | None, dtype: str | None) -> Iterator[tuple[str, Problem]]:
-    """Yield each convolution of a model with the name of its node.
+class _Unknown(str):
+    """Why a convolution's shape is not known; a run may show it."""
 
-    Parameters
-    ----------
-    content
-        The bytes of the model; weights kept in other files are not needed.
-    source
-        Its name, for messages.
-    batch
-        The size of its free batch dimension, which is dimension 0 of its inputs.
-    dtype
-        Stands in for a type that no kernel has; the types of the problems themselves stay the model's.
+    def __new__(cls, reason: object) -> _Unknown:
+        return super().__new__(cls, str(reason))
 
-    Raises
-    ------
-    SourceError
-        If it is no model, or a node's shapes are unknown or make no valid convolution.
-    """
-    model = _load(content, source)
-    if batch is not None:
-        _set_batch(model, batch, source)
+
+def _known_shape(place: Place, index: int) -> tuple[int, ...] | None:
+    """Return the shape of a node's data, filter or bias (0, 1, 2); None if it has no such input."""
+    if not is_convolution(place.node) or len(place.node.input) <= index or not place.node.input[index]:
+        return None
+    role, name = ("data", "filter", "bias")[index], place.node.input[index]
+    value = place.scope.get(name)
+    if value is None or value.shape is None:
+        raise _UnknownShapeError(f"ONNX's shape inference finds no shape for its {role} {name!r}")
+    known = [dim for dim in value.shape if isinstance(dim, int)]
+    if len(known) == len(value.shape):
+        return tuple(known)
+    shown = ", ".join(str(dim) if isinstance(dim, int) else "?" for dim in value.shape)
+    raise _UnknownShapeError(f"its {role} {name!r} has the unknown extents [{shown}]")
+
+
+def _why_not_inferred(model: ModelProto) -> str:
+    """Return what ONNX's inference says where it fails, which it passes over unless it is strict."""
     try:
-        graph = _infer(model, source).graph
-        yield from _Reader(source, dtype, graph).read(graph, ChainMap())
-    except _UnknownShapeError:
-        # Inference passes over what it fails on unless it is strict, and then says why it fails.
-        _infer(model, source, strict=True)
-        raise
+        _infer(model, strict=True)
+    except SourceError as error:
+        return str(error)
+    return "declare the shape in the model (an entry of graph.value_info)"
 
 
-class _Reader:
-    """Walks the graphs of one model whose shapes are inferred."""
-
-    def __init__(self, source: str, dtype: str | None, graph: GraphProto) -> None:
-        self._source = source
-        self._dtype = dtype
-        self._free = [
-            f"{value.name}[{axis}]" + (f" ({dim})" if dim else "")
-            for value in _inputs(graph)
-            for axis, dim in enumerate(_value(value.type).shape or ())
-            if isinstance(dim, str)
-        ]
-        self._used = frozenset(_used_names(graph))
-
-    def read(self, graph: GraphProto, outer: ChainMap[str, _Value]) -> Iterator[tuple[str, Problem]]:
-        """Yield the convolutions of a graph and of the graphs inside its nodes."""
-        scope = outer.new_child(_values(graph))
-        for node in graph.node:
-            if node.op_type in OP_TYPES and node.domain in ("", "ai.onnx"):
-                if len(node.input) < 2 or not node.output:
-                    raise SourceError(
-                        f"{self._source}: {node.op_type} node {node.name!r} lacks its inputs or its output"
-                    )
-                name = node.name or node.output[0]
-                yield name, self._problem(node, scope, f"{self._source}: {node.op_type} node {name!r}")
-            for inner in _subgraphs(node):
-                yield from self.read(inner, scope)
-
-    def _problem(self, node: NodeProto, scope: ChainMap[str, _Value], where: str) -> Problem:
-        data_shape = self._shape("data", node.input[0], scope, where)
-        filter_shape = self._shape("filter", node.input[1], scope, where)
-        bias_shape = None
-        if len(node.input) > 2 and node.input[2]:
-            bias_shape = self._shape("bias", node.input[2], scope, where)
-        attributes = {a.name: _plain(onnx.helper.get_attribute_value(a)) for a in node.attribute}
-        types = {scope[name].elem_type for name in node.input[:3] if name}
-        try:
-            problem = node_problem(
-                node.op_type, attributes, data_shape, filter_shape, bias_shape, self._type(types, where)
-            )
-        except InvalidProblemError as error:
-            raise SourceError(f"{where}: {error}") from error
-        output = scope.get(node.output[0])
-        inferred = output.shape if output else None
-        if inferred and len(inferred) == len(problem.output_shape) and node.output[0] in self._used:
-            # Then shapes after this node would be of another model than the one that runs.
-            for given, right in zip(inferred, problem.output_shape, strict=True):
-                if isinstance(given, int) and given != right:
-                    raise SourceError(
-                        f"{where}: ONNX infers the output shape {list(inferred)}, but its attributes give "
-                        f"{list(problem.output_shape)}, and other nodes read it; write explicit pads instead of auto_pad"
-                    )
-        return problem
-
-    def _type(self, types: set[int], where: str) -> str:
-        if types <= _DTYPES.keys() and len(types) == 1:
-            return _DTYPES[types.pop()]
-        if self._dtype is not None:
-            return self._dtype
-        names = " and ".join(sorted(_TYPE_NAMES.get(t, f"type {t}") for t in types))
-        raise SourceError(
-            f"{where} computes in {names}; kernels are built for one of float, float16 and bfloat16: "
-            f"choose one with --dtype ({', '.join(DTYPES)})"
-        )
-
-    def _shape(self, role: str, name: str, scope: ChainMap[str, _Value], where: str) -> list[int]:
-        value = scope.get(name)
-        if value is None or value.shape is None:
-            raise _UnknownShapeError(
-                f"{where}: ONNX's shape inference finds no shape for its {role} {name!r}{self._hint()}"
-            )
-        known = [dim for dim in value.shape if isinstance(dim, int)]
-        if len(known) == len(value.shape):
-            return known
-        shown = ", ".join(str(dim) if isinstance(dim, int) else "?" for dim in value.shape)
-        raise _UnknownShapeError(f"{where}: its {role} {name!r} has the unknown extents [{shown}]{self._hint()}")
-
-    def _hint(self) -> str:
-        if not self._free:
-            return "; declare it in the model (an entry of graph.value_info)"
-        return (
-            f". The model leaves free: {', '.join(self._free)}. Kernels are built for exact shapes: give a free batch "
-            "(dimension 0) with --batch N, and fix other dimensions in the model, for example with "
-            "onnx.tools.update_model_dims"
-        )
+def _not_run(place: Place) -> str:
+    if place.inside:
+        return f"its part of the {place.inside[-1].op_type} node did not run; give inputs with which it does (--inputs)"
+    return "it did not run"
 
 
-def _load(content: bytes, source: str) -> ModelProto:
-    try:
-        model = onnx.load_model_from_string(content)
-    except DecodeError as error:
-        raise SourceError(f"{source} is not an ONNX model, or is truncated: {error}") from None
-    if not model.opset_import or not model.HasField("graph"):
-        raise SourceError(f"{source} is not an ONNX model: it has no {'graph' if model.opset_import else 'opset'}")
-    return onnx.inliner.inline_local_functions(model) if model.functions else model
+def _check_inferred(place: Place, problem: Problem, used: frozenset[str]) -> None:
+    """Refuse an output that was inferred wrongly and is read: shapes after it would be of another model."""
+    name = place.node.output[0]
+    output = place.scope.get(name)
+    inferred = output.shape if output else None
+    if inferred and len(inferred) == len(problem.output_shape) and name in used:
+        for given, right in zip(inferred, problem.output_shape, strict=True):
+            if isinstance(given, int) and given != right:
+                raise _UnknownShapeError(
+                    f"ONNX infers the output shape {list(inferred)}, but its attributes give "
+                    f"{list(problem.output_shape)}, and other nodes read it; write explicit pads instead of auto_pad"
+                )
 
 
-def _set_batch(model: ModelProto, batch: int, source: str) -> None:
-    free = [
-        value.type.tensor_type.shape.dim[0]
-        for value in _inputs(model.graph)
-        if (shape := _value(value.type).shape) and isinstance(shape[0], str)
-    ]
-    names = sorted({dim.dim_param for dim in free})
-    if not free:
-        raise SourceError(f"{source}: batch {batch} was given, but no input of the model has a free dimension 0")
-    if len(names) > 1:
-        raise SourceError(
-            f"{source}: batch {batch} was given, but dimension 0 is not the same in all inputs: {', '.join(names)}; "
-            "fix all but the batch in the model, for example with onnx.tools.update_model_dims"
-        )
-    for dim in free:
-        dim.dim_value = batch
-
-
-def _infer(model: ModelProto, source: str, strict: bool = False) -> ModelProto:
+def _infer(model: ModelProto, strict: bool = False) -> ModelProto:
     try:
         return onnx.shape_inference.infer_shapes(model, strict_mode=strict, data_prop=True)
     except (onnx.shape_inference.InferenceError, ValueError, RuntimeError) as error:
-        raise SourceError(f"{source}: ONNX's shape inference fails: {error}") from error
-
-
-def _inputs(graph: GraphProto) -> list[ValueInfoProto]:
-    """Return the inputs that a caller gives; old models list their weights among them."""
-    weights = {weight.name for weight in graph.initializer}
-    return [value for value in graph.input if value.name not in weights]
-
-
-def _values(graph: GraphProto) -> dict[str, _Value]:
-    values = {value.name: _value(value.type) for value in (*graph.output, *graph.value_info, *graph.input)}
-    for weight in graph.initializer:
-        values[weight.name] = _Value(weight.data_type, tuple(weight.dims))
-    for sparse in graph.sparse_initializer:
-        values[sparse.values.name] = _Value(sparse.values.data_type, tuple(sparse.dims))
-    return values
-
-
-def _value(type_: TypeProto) -> _Value:
-    tensor = type_.tensor_type
-    if not tensor.HasField("shape"):
-        return _Value(tensor.elem_type, None)
-    dims = (dim.dim_value if dim.HasField("dim_value") else dim.dim_param for dim in tensor.shape.dim)
-    return _Value(tensor.elem_type, tuple(dims))
-
-
-def _subgraphs(node: NodeProto) -> Iterator[GraphProto]:
-    for attribute in node.attribute:
-        if attribute.HasField("g"):
-            yield attribute.g
-        yield from attribute.graphs
-
-
-def _used_names(graph: GraphProto) -> Iterator[str]:
-    for node in graph.node:
-        yield from node.input
-        for inner in _subgraphs(node):
-            yield from _used_names(inner)
+        raise SourceError(f"ONNX's shape inference fails: {error}") from error
 
 
 def _plain(value: Any) -> Any:

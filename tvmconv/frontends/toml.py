@@ -39,6 +39,7 @@ _OPTIONAL = (
     "same_rule",
     "dtype",
     "bias",
+    "epilogue",
     "signature",
 )
 _KEYS = {

@@ -1,0 +1,97 @@
+"""Search space of windows cut into tiles of AMX.
+
+A task is a band of rows of one part of the output channels. It copies its rows of data, padded, and goes over blocks of
+tiles: two by two tiles of sums stay in registers while all taps and channels are added, 16 pixels of 32 channels by 32
+channels of 16 outputs in an instruction (tvmconv/lowering/cpu/tiles.py). Then they are stored as f32, rounded, and written.
+
+Its hot loop is four loads of tiles and four multiplications: 64 cycles of the
+multiplications, in which the loads take 32. What is around it costs more than that at 64 channels: a copy of data, and
+stores of sums, each of which goes through memory.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from tvm.s_tir import Schedule
+from tvm.s_tir.schedule import LoopRV
+
+from tvmconv.algorithms.annotations import CONFIGURE, LANES, PAIRS, ROLE, ROUND_STORES, ROWS, TILES, VECTORS
+from tvmconv.algorithms.cpu.amx_window import L1_BYTES, L2_BYTES, SIDE, TileWindow, best_chunks
+from tvmconv.algorithms.definition import Definition
+from tvmconv.algorithms.stage_names import ACC, DATA_PAD, OUT, TILE, stage_name
+from tvmconv.schedules.cpu import steps
+from tvmconv.schedules.cpu.model import divisors
+from tvmconv.schedules.cpu.x86_dot import import_bf16
+from tvmconv.targets.target import CpuTarget
+
+PIXELS_FIRST, OUTPUTS_FIRST = 0, 1
+
+
+def space(sch: Schedule, definition: Definition, target: CpuTarget) -> list[Schedule]:
+    """Return a schedule for each order of blocks: all of the pixels for some outputs, or all outputs for some pixels."""
+    return steps.sketches(sch, definition, target, _orders, _schedule)
+
+
+def _orders(window: TileWindow) -> tuple[int, int]:
+    """Return the orders, the better first: what a block's neighbour uses again is to stay in a cache."""
+    filter_bytes = window.filter_bytes / window.output_blocks
+    pixels_first = filter_bytes <= L1_BYTES or window.filter_bytes > L2_BYTES
+    return (PIXELS_FIRST, OUTPUTS_FIRST) if pixels_first else (OUTPUTS_FIRST, PIXELS_FIRST)
+
+
+def _schedule(sch: Schedule, window: TileWindow, order: int, target: CpuTarget) -> None:
+    i, rank, outer = window.index, len(window.axes), len(window.outer)
+    chunks = divisors(window.output_blocks, 16)
+
+    acc = sch.get_sblock(stage_name(ACC, i))
+    sch.set_scope(acc, 0, "local")
+    n, g, *loops = sch.get_loops(acc)
+    phases, band, z, rest = loops[:rank], loops[rank], loops[rank + 1 : rank + 1 + outer], loops[rank + 1 + outer :]
+    pixels, tile, row, outputs, vector, lane, *taps, step, pair = rest
+    chunk, outputs = sch.split(outputs, [steps.choose(sch, chunks, best_chunks(window)[0]), None])
+    blocks = [outputs, *z, pixels] if order == PIXELS_FIRST else [*z, pixels, outputs]
+    sch.reorder(n, g, band, chunk, *phases, *blocks, *taps, step, tile, row, vector, lane, pair)
+    task = sch.fuse(n, g, band, chunk)
+    sch.parallel(task)
+
+    steps.stage_filter(sch, window)
+    _stage_data(sch, window, task, target)
+    copy, out = sch.get_sblock(stage_name(TILE, i)), sch.get_sblock(stage_name(OUT, i))
+    sch.set_scope(copy, 0, "local")
+    for block in (copy, out):
+        sch.reverse_compute_at(block, blocks[-1], preserve_unit_loops=True)
+    init = sch.decompose_reduction(acc, taps[0])
+    _mark(sch, [tile, row, vector, lane, pair], (TILES, ROWS, VECTORS, LANES, PAIRS))
+    _mark(sch, sch.get_loops(init)[-4:], (TILES, ROWS, VECTORS, LANES))
+    _mark(sch, _tile_loops(sch.get_loops(copy)), (TILES, ROWS, VECTORS, LANES))
+    *_, out_vector, out_lane = sch.get_loops(out)
+    if window.problem.data_format == "NXC" and (window.shifted or window.padded_outputs == window.outputs):
+        sch.unroll(out_vector)
+        sch.vectorize(out_lane)
+        sch.annotate(out_lane, ROUND_STORES, 1)
+    sch.annotate(task, CONFIGURE, 1)
+    import_bf16(sch, task, SIDE)
+
+
+def _tile_loops(loops: Sequence[LoopRV]) -> list[LoopRV]:
+    """Return the loops over a block's tiles, their rows, tiles of outputs and lanes, without that over blocks of outputs."""
+    *_, tile, row, _, vector, lane = loops
+    return [tile, row, vector, lane]
+
+
+def _mark(sch: Schedule, loops: Sequence[LoopRV], roles: Sequence[str]) -> None:
+    for loop, role in zip(loops, roles, strict=True):
+        sch.annotate(loop, ROLE, role)
+
+
+def _stage_data(sch: Schedule, window: TileWindow, task: LoopRV, target: CpuTarget) -> None:
+    """Let each task copy its rows of data, by vectors of a pixel's pairs."""
+    if window.in_place:
+        return
+    block = sch.get_sblock(stage_name(DATA_PAD, window.index))
+    sch.compute_at(block, task, preserve_unit_loops=True)
+    *_, pixel, _ = sch.get_loops(block)
+    if len(window.flat) == 2:
+        sch.split(pixel, [None, window.alongs[-1].held])
+    steps.by_pixels(sch, block, window, target)

@@ -1,0 +1,162 @@
+"""Search space of the direct windows on CPUs.
+
+A task is some rows of one part of the output channels. It copies its rows of data, padded, then walks
+over vectors of channels and tiles of a row; a tile's accumulators are all the vector registers but a few,
+and each step of the reduction multiplies every pixel of the tile, broadcast, with every filter vector.
+
+Measured on one Zen 5 core, percent of its peak (275 GFLOP/s), by
+
+    tvmconv build SIGNATURE --math strict -o B && tvmconv bench B --threads 1
+
+for f32, NXC and XIO, 3x3 taps with padding, filters prepacked: 97 at 56x56, 64 to 64 channels; 99 at 28x28, 128 to
+128; 99 at 14x14, 256 to 256 (one in 21 products is with rows of padding, and skipped); 94 at 56x56, 256 to 256.
+"""
+
+from __future__ import annotations
+
+from itertools import product
+from math import prod
+
+from tvm.s_tir import Schedule
+from tvm.s_tir.schedule import LoopRV
+
+from tvmconv.algorithms.annotations import PREFETCH
+from tvmconv.algorithms.cpu.tile import widths
+from tvmconv.algorithms.cpu.window import Window
+from tvmconv.algorithms.definition import Definition
+from tvmconv.algorithms.stage_names import ACC, stage_name
+from tvmconv.schedules.cpu import steps
+from tvmconv.schedules.cpu.model import divisors, task_cycles, vector_counts
+from tvmconv.schedules.cpu.x86_dot import import_bf16
+from tvmconv.targets.target import CpuTarget
+
+
+def space(sch: Schedule, definition: Definition, target: CpuTarget) -> list[Schedule]:
+    """Return one schedule for each number of vectors of channels in a tile, the default first."""
+    return steps.sketches(sch, definition, target, lambda window: _vectors(window, target), _schedule)
+
+
+def _vectors(window: Window, target: CpuTarget) -> list[int]:
+    """Return how many vectors of channels a tile may have, the best first."""
+    return [1] if window.whole_image else vector_counts(window, target, widths)[:3]
+
+
+def _schedule(sch: Schedule, window: Window, vectors: int, target: CpuTarget) -> None:
+    if _is_deep(window, vectors, target) and not window.whole_image:
+        _tap_by_tap(sch, window, vectors, target)
+    else:
+        _whole_sums(sch, window, vectors, target)
+
+
+def _is_deep(window: Window, vectors: int, target: CpuTarget) -> bool:
+    """Whether the filter of a tile's channels leaves the second level cache before the next tile uses it.
+
+    One tap's stays. Sums in memory are worth it where 8 rows or more use the filter.
+    """
+    one_tap = 4 * window.channels * vectors * window.lanes
+    taps = prod(axis.taps for axis in window.axes)
+    rows = prod(axis.outputs for axis in window.axes[:-1])
+    simple = len(window.axes) > 1 and all(axis.phases == 1 for axis in window.axes)
+    return simple and one_tap <= target.l2_share < one_tap * taps / 2 and rows >= 8
+
+
+def _tap_by_tap(sch: Schedule, window: Window, vectors: int, target: CpuTarget) -> None:
+    """A task is some of the output channels: for a few of them at a time, all rows of one tap, then of the next."""
+    i, lanes, rank = window.index, window.lanes, len(window.axes)
+    tiles = widths(window, vectors, target)[:4]
+    chunks = divisors(window.padded_outputs // (lanes * vectors), 16)
+    unrolls = divisors(window.channels, 4)
+
+    acc = sch.get_sblock(stage_name(ACC, i))
+    tap = sch.fuse(*sch.get_loops(acc)[3 + 2 * rank : -1])
+    part = sch.rfactor(tap, 0)
+    sch.set_scope(part, 0, "local")
+    n, g, *loops, o, tap = sch.get_loops(acc)
+    phases, spatial = loops[:rank], loops[rank:]
+    chunk, block, vector, lane = sch.split(o, [steps.choose(sch, chunks, chunks[-1]), None, vectors, lanes])
+    tile, x = sch.split(spatial[-1], [None, steps.choose(sch, tiles, tiles[0])])
+    sch.reorder(n, g, chunk, *phases, block, tap, *spatial[:-1], tile, x, vector, lane)
+    task = sch.fuse(n, g, chunk)
+    sch.parallel(task)
+
+    sch.compute_at(part, tile, preserve_unit_loops=True)
+    *_, sx, so, c = sch.get_loops(part)
+    step, unrolled = sch.split(c, [None, steps.choose(sch, unrolls, unrolls[-1])])
+    part_vector, part_lane = sch.split(so, [vectors, lanes])
+    sch.reorder(step, unrolled, *_held_first(sx, part_vector, tiles[0] < vectors), part_lane)
+    steps.stage_filter(sch, window)
+    steps.stage_data(sch, window, None, target)
+    steps.store(sch, window, block, vectors)
+    for loop in (unrolled, sx, part_vector, x, vector):
+        sch.unroll(loop)
+    sch.vectorize(lane)
+    sch.vectorize(part_lane)
+    sch.decompose_reduction(part, step)
+    sch.decompose_reduction(acc, tap)
+    steps.skip_padding(sch, window, sx, part_lane)
+    if window.vnni_factor == 2:
+        import_bf16(sch, task, lanes)
+
+
+def _held_first(x: LoopRV, vector: LoopRV, few: bool) -> list[LoopRV]:
+    """Return the loops of a tile's pixels and vectors: of `few` pixels, data stays in registers, and the filter passes through one."""
+    return [vector, x] if few else [x, vector]
+
+
+def _whole_sums(sch: Schedule, window: Window, vectors: int, target: CpuTarget) -> None:
+    i, lanes, rank = window.index, window.lanes, len(window.axes)
+    tiles = widths(window, vectors, target)[:4]
+    chunks = divisors(window.padded_outputs // (lanes * vectors), 16)
+    rows = divisors(window.axes[-2].outputs, 64) if rank > 1 else [1]
+    if window.whole_image:
+        rows = rows[-1:]
+    ways = product(chunks, rows, (False,) if window.whole_image else (False, True))
+    best = min(ways, key=lambda way: task_cycles(window, way[0], way[1], tiles[0], target, apart=way[2]))
+    # Up to 4 channels a step: 112 multiply-adds of a full tile, and four uses of a data cache line before the next.
+    unrolls = divisors(window.channels, 4)
+
+    acc = sch.get_sblock(stage_name(ACC, i))
+    sch.set_scope(acc, 0, "local")
+    n, g, *loops, o = sch.get_loops(acc)[: 3 + 2 * rank]
+    phases, spatial = loops[:rank], loops[rank:]
+    *taps, c = sch.get_loops(acc)[3 + 2 * rank :]
+
+    chunk, block, vector, lane = sch.split(o, [steps.choose(sch, chunks, best[0]), None, vectors, lanes])
+    tile, x = sch.split(spatial[-1], [None, steps.choose(sch, tiles, tiles[0])])
+    step, unrolled = sch.split(c, [None, steps.choose(sch, unrolls, unrolls[-1])])
+    if window.whole_image:
+        outer, inner, near = [n, g, chunk, *spatial[:-2]], [*phases, block, tile], [spatial[-2]]
+        sch.unroll(taps[-2])
+    elif rank > 1:
+        band, row = sch.split(spatial[-2], [None, steps.choose(sch, rows, best[1])])
+        # Phases apart where the filter of all of them leaves the second level cache before the next rows use it.
+        apart = rank - 1 if best[2] else 0
+        outer, inner, near = (
+            [n, g, chunk, *phases[:apart], *spatial[:-2], band],
+            [*phases[apart:], block, row, tile],
+            [],
+        )
+    else:
+        outer, inner, near = [n, g, chunk, tile], [*phases, block], []
+    if window.channels <= unrolls[-1]:
+        # LLVM unrolls the innermost tap loop: over a row's taps, it would hold the data that neighbouring outputs share,
+        # which leaves no registers for the sums.
+        taps.reverse()
+    sch.reorder(*outer, *inner, *taps, step, unrolled, *near, *_held_first(x, vector, tiles[0] < vectors), lane)
+    task = sch.fuse(*outer)
+    sch.parallel(task)
+
+    steps.stage_filter(sch, window)
+    # A copy of planar data takes an element at a time: one for all tasks where several use the same.
+    once = rank == 1 or window.whole_image or (window.problem.data_format == "NCX" and best[0] > 1)
+    steps.stage_data(sch, window, None if once else task, target)
+    steps.store(sch, window, inner[-1], vectors)
+    if window.whole_image:
+        sch.annotate(unrolled, PREFETCH, 1)
+    for loop in (unrolled, *near, x, vector):
+        sch.unroll(loop)
+    sch.vectorize(lane)
+    sch.decompose_reduction(acc, taps[0])
+    steps.skip_padding(sch, window, x, lane)
+    if window.vnni_factor == 2:
+        import_bf16(sch, task, lanes)

@@ -1,0 +1,110 @@
+"""Search space of windows whose lanes run across groups, on CPUs: depthwise and small groups.
+
+Every lane has its own data, so nothing is broadcast: a tap costs one filter vector for the tile and one
+data vector for each pixel. All taps along the row are unrolled, so that neighbouring pixels, which share
+data, load it once; half of the registers are left for that data. Depthwise data is read in place: padding
+is skipped, not copied (tvmconv/lowering/cpu/padding.py).
+
+Where whole groups of several channels fill a vector, lanes find those of their group by shuffles of the vector that
+holds them (tvmconv/lowering/cpu/shuffles.py), one for each channel of a group but the first. Two multiply-adds start in a cycle,
+beside two loads and a shuffle: with 3 taps in a row and 14 sums, 16 shuffled vectors and 3 of the filter serve 42
+multiply-adds, so that these are the limit; with stride 2, 29 shuffled vectors.
+
+Measured on one Zen 5 core, percent of its peak (275 GFLOP/s, in bf16 550), by
+
+    tvmconv build SIGNATURE -o B && tvmconv bench B --threads 1
+
+for depthwise 3x3 in f32, NXC and XIO: 35 at 28x28, 256 channels, and at 14x14, 512; 21 with stride 2 to 7x7, 512. Loads
+take the time: a vector of data or filter is in 9 multiply-adds at the most. For 32 groups, 3x3, prepacked: f32 79 at
+56x56, 128 channels, and 84 at 28x28, 256; bf16 79 and 82, and 55 with stride 2 from 56x56 to 28x28, 256 channels.
+"""
+
+from __future__ import annotations
+
+from tvm.s_tir import Schedule
+from tvm.s_tir.schedule import LoopRV
+
+from tvmconv.algorithms.annotations import SHUFFLE, SKIP
+from tvmconv.algorithms.cpu.window import Window
+from tvmconv.algorithms.definition import Definition
+from tvmconv.algorithms.stage_names import ACC, DATA_PAD, stage_name
+from tvmconv.schedules.cpu import steps
+from tvmconv.schedules.cpu.model import divisors, grouped_widths, reads_in_place, task_cycles, vector_counts
+from tvmconv.schedules.cpu.x86_dot import import_bf16
+from tvmconv.targets.target import CpuTarget
+
+MAX_UNROLLED = 128  # multiply-adds in a loop body: 3x3 taps of 14 vectors; more only grows the code
+
+LEAST_CHUNK = 64  # channels: four cache lines that lie together; fewer, and prefetching fetches what others use
+
+
+def space(sch: Schedule, definition: Definition, target: CpuTarget) -> list[Schedule]:
+    """Return one schedule for each number of vectors of channels in a tile, the default first."""
+    return steps.sketches(
+        sch, definition, target, lambda window: vector_counts(window, target, grouped_widths)[:3], _schedule
+    )
+
+
+def _schedule(sch: Schedule, window: Window, vectors: int, target: CpuTarget) -> None:
+    i, lanes, rank = window.index, window.lanes, len(window.axes)
+    tiles = grouped_widths(window, vectors, target)[:4]
+    chunks = divisors(window.padded_outputs // (lanes * vectors), max(1, window.padded_outputs // LEAST_CHUNK))
+    rows = divisors(window.axes[-2].outputs, 64) if rank > 1 else [1]
+    best = min(
+        ((c, r) for c in chunks for r in rows), key=lambda cr: task_cycles(window, cr[0], cr[1], tiles[0], target)
+    )
+    # The taps along the row, whole if they fit.
+    taps_unrolled = divisors(window.axes[-1].taps, max(1, MAX_UNROLLED // (tiles[0] * vectors)))[-1]
+
+    acc = sch.get_sblock(stage_name(ACC, i))
+    sch.set_scope(acc, 0, "local")
+    n, g, *loops, o = sch.get_loops(acc)[: 3 + 2 * rank]
+    phases, spatial = loops[:rank], loops[rank:]
+    *taps, c = sch.get_loops(acc)[3 + 2 * rank :]
+
+    chunk, block, vector, lane = sch.split(o, [steps.choose(sch, chunks, best[0]), None, vectors, lanes])
+    tile, x = sch.split(spatial[-1], [None, steps.choose(sch, tiles, tiles[0])])
+    step, unrolled = sch.split(taps[-1], [None, taps_unrolled])
+    if rank > 1:
+        band, row = sch.split(spatial[-2], [None, steps.choose(sch, rows, best[1])])
+        outer, within = [n, g, chunk, *spatial[:-2], band], [row, tile]
+    else:
+        outer, within = [n, g, chunk, tile], []
+    if window.shuffles:
+        # A block's filter, of several channels, stays in the first level cache for all rows.
+        inner, reduction = [*phases, block, *within], _shuffled(window, [*taps[:-1], step], c)
+        sch.reorder(*outer, *inner, *reduction, x, unrolled, vector, lane)
+        sch.unroll(c)
+    else:
+        inner, reduction = [*phases, *within, block], [*taps[:-1], step, c]
+        sch.reorder(*outer, *inner, *reduction, unrolled, x, vector, lane)
+    task = sch.fuse(*outer)
+    sch.parallel(task)
+
+    steps.stage_filter(sch, window)
+    inlined = window.stages_data and reads_in_place(window)
+    if inlined:
+        sch.compute_inline(sch.get_sblock(stage_name(DATA_PAD, i)))
+    else:
+        steps.stage_data(sch, window, task if rank > 1 else None, target)
+    steps.store(sch, window, inner[-1], vectors)
+    sch.vectorize(lane)
+    for loop in (unrolled, x, vector):
+        sch.unroll(loop)
+    sch.decompose_reduction(acc, reduction[0])
+    if inlined:
+        sch.annotate(lane, SKIP, 1)
+    if window.shuffles:
+        sch.annotate(lane, SHUFFLE, 1)
+    if window.vnni_factor == 2:
+        import_bf16(sch, task, lanes)
+
+
+def _shuffled(window: Window, taps: list[LoopRV], c: LoopRV) -> list[LoopRV]:
+    """Return the order of a shuffled sum's loops.
+
+    Channels together, LLVM loads data once for all of them. With a stride that is more data than registers hold, and
+    loops between the channels keep LLVM from it. Measured on one Zen 5 core, microseconds for 256 channels in 32 groups,
+    f32, together and apart: with stride 1 to 28x28, 123 and 151; with stride 2, 214 and 179.
+    """
+    return [c, *taps] if window.axes[-1].stride > 1 else [*taps, c]

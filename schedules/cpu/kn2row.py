@@ -1,0 +1,101 @@
+"""Search space of convolutions tap by tap, on CPUs.
+
+A task is some of the output channels: for a few vectors of them at a time, one tap's part of the filter, which stays in
+the second level cache, multiplies all pixels that it meets; then the next tap's. The results are added up behind.
+"""
+
+from __future__ import annotations
+
+from math import gcd
+
+from tvm.s_tir import Schedule
+
+from tvmconv.algorithms.annotations import SKIP, SKIP_TILE, SOME_INSIDE
+from tvmconv.algorithms.cpu.tile import L1_WAY_BYTES, L1_WAYS, pixel_stride, spills
+from tvmconv.algorithms.cpu.window import Window
+from tvmconv.algorithms.definition import Definition
+from tvmconv.algorithms.shapes import IN_FLIGHT, accumulators, tile_widths
+from tvmconv.algorithms.stage_names import ACC, PARTIAL, SUM, stage_name
+from tvmconv.schedules.cpu import steps
+from tvmconv.schedules.cpu.model import divisors
+from tvmconv.schedules.cpu.x86_dot import import_bf16
+from tvmconv.targets.target import CpuTarget
+
+MAX_GATHERED = 32  # outputs of a row whose sums are together on the stack: 8 KiB of 4 vectors
+
+
+def space(sch: Schedule, definition: Definition, target: CpuTarget) -> list[Schedule]:
+    """Return one schedule for each number of vectors of channels in a tile, the default first."""
+    return steps.sketches(sch, definition, target, lambda window: _vectors(window, target)[:3], _schedule)
+
+
+def _vectors(window: Window, target: CpuTarget) -> list[int]:
+    """Return how many vectors of channels a tile may have, the best first."""
+    fitting = divisors(window.padded_outputs // window.lanes, min(8, accumulators(target)))
+    return sorted(fitting, key=lambda v: _cycles(_widths(window, v, target)[0], v, target))
+
+
+def _widths(window: Window, vectors: int, target: CpuTarget) -> list[int]:
+    """Return how many pixels a tile may have, the best first.
+
+    Those read in place may all lie in one set of the first level cache, and leave a way of it to the filter.
+    """
+    in_a_set = 0.0 if window.stages_data else gcd(pixel_stride(window), L1_WAY_BYTES) / L1_WAY_BYTES
+    fitting = [t for t in tile_widths(window.row, target) if t * vectors <= accumulators(target)]
+    return sorted((t for t in fitting if t * in_a_set < L1_WAYS), key=lambda t: _cycles(t, vectors, target))
+
+
+def _cycles(width: int, vectors: int, target: CpuTarget) -> float:
+    """Cycles per output vector and channel of a tile, as tile.tile_cycles counts them."""
+    outputs = width * vectors
+    return (max(outputs, IN_FLIGHT) + 1.0 * vectors + 0.25 * width + spills(width, vectors, target)) / outputs
+
+
+def _schedule(sch: Schedule, window: Window, vectors: int, target: CpuTarget) -> None:
+    i, lanes, rank = window.index, window.lanes, len(window.axes)
+    tiles = _widths(window, vectors, target)[:4]
+    chunks = divisors(window.padded_outputs // (lanes * vectors), 16)
+    unrolls = divisors(window.channels, 4)
+
+    # What an output gets from the taps.
+    total = sch.get_sblock(stage_name(SUM, i))
+    sch.set_scope(total, 0, "local")
+    n, g, *loops, o = sch.get_loops(total)[: 3 + 2 * rank]
+    phases, (*rows, row) = loops[:rank], loops[rank:]
+    taps = sch.get_loops(total)[3 + 2 * rank :]
+    chunk, block, vector, lane = sch.split(o, [steps.choose(sch, chunks, chunks[-1]), None, vectors, lanes])
+    strip, x = sch.split(row, [None, divisors(window.axes[-1].outputs, MAX_GATHERED)[-1]])
+    # Where vectors are stored, an output's sum stays in registers; else those of a strip are stored channel by channel.
+    inner = [x, *taps] if window.stores_vectors else [*taps, x]
+    sch.reorder(n, g, chunk, block, *phases, *rows, strip, *inner, vector, lane)
+    task = sch.fuse(n, g, chunk)
+    sch.parallel(task)
+
+    # The products of a tap.
+    part, acc = sch.get_sblock(stage_name(PARTIAL, i)), sch.get_sblock(stage_name(ACC, i))
+    sch.set_scope(acc, 0, "local")
+    sch.compute_at(part, block, preserve_unit_loops=True)
+    *_, pixels, o = sch.get_loops(part)
+    pixels, pixel = sch.split(pixels, [None, steps.choose(sch, tiles, tiles[0])])
+    part_vector, part_lane = sch.split(o, [vectors, lanes])
+    sch.compute_at(acc, pixels, preserve_unit_loops=True)
+    *_, acc_pixel, o, c = sch.get_loops(acc)
+    acc_vector, acc_lane = sch.split(o, [vectors, lanes])
+    step, unrolled = sch.split(c, [None, steps.choose(sch, unrolls, unrolls[-1])])
+    sch.reorder(step, unrolled, acc_pixel, acc_vector, acc_lane)
+
+    steps.stage_filter(sch, window)
+    steps.stage_data(sch, window, None, target)
+    steps.store(sch, window, x if window.stores_vectors else strip, vectors)
+    for loop in (unrolled, acc_pixel, acc_vector, pixel, part_vector, vector):
+        sch.unroll(loop)
+    for loop in (lane, part_lane, acc_lane):
+        sch.vectorize(loop)
+    sch.decompose_reduction(acc, step)
+    # Tiles of pixels that a tap does not meet are skipped; those that it meets in part repeat its last pixel.
+    sch.annotate(part_lane, SKIP, 1)
+    sch.annotate(pixel, SOME_INSIDE, 1)
+    sch.annotate(pixels, SKIP_TILE, 1)
+    sch.decompose_reduction(total, taps[0])
+    if window.vnni_factor == 2:
+        import_bf16(sch, task, lanes)

@@ -1,0 +1,67 @@
+"""What a tile and a task cost on a CPU, roughly: the default decisions, and which choices are worth a try.
+
+Counted in cycles of one core that starts one full-vector multiply-add each (algorithms/cpu/tile.py).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from math import prod
+
+from tvmconv.algorithms.cpu.cost import L3_BYTES_PER_CYCLE, TASK_CYCLES, TASK_ROWS, THREADS, uneven
+from tvmconv.algorithms.cpu.tile import grouped_cycles, grouped_widths, reads_in_place, tile_cycles
+from tvmconv.algorithms.cpu.window import Window
+from tvmconv.algorithms.shapes import divisors
+from tvmconv.targets.target import CpuTarget
+
+L2_BYTES_PER_CYCLE = 32
+COPY_BYTES_PER_CYCLE = 16
+TASKS = 8  # at least, where there are as many: two threads to eight find a share
+
+
+def vector_counts(window: Window, target: CpuTarget, fits: Callable[[Window, int, CpuTarget], list[int]]) -> list[int]:
+    """Return how many vectors of channels a tile may have, the best by the model first.
+
+    `fits` is `widths` or `grouped_widths`.
+    """
+    cycles = grouped_cycles if fits is grouped_widths else tile_cycles
+    counts = [v for v in divisors(window.padded_outputs // window.lanes, 8) if fits(window, v, target)]
+    return sorted(counts, key=lambda v: min(cycles(window, t, v, target) for t in fits(window, v, target)))
+
+
+def task_cycles(window: Window, chunks: int, rows: int, width: int, target: CpuTarget, apart: bool = False) -> float:
+    """Cycles of a whole window cut into tasks of one `chunks`-th of the channels and `rows` rows.
+
+    With `apart`, a task has one phase of each axis but the last.
+    """
+    problem, axes = window.problem, window.axes
+    outer = axes[:-1]
+    phases = prod(axis.phases for axis in axes)
+    macs = phases * prod(axis.outputs for axis in axes) * prod(axis.taps for axis in axes) * window.channels
+    compute = problem.batch * window.groups * window.padded_outputs * macs / window.lanes
+    blocks = outer[-1].outputs // rows if outer else window.row // width
+    spread = problem.batch * window.groups * prod(axis.outputs for axis in outer[:-1])
+    parts = chunks * (prod(axis.phases for axis in outer) if apart else 1)
+    tasks = spread * parts * blocks
+    filter_bytes = 4 * window.channels * window.padded_outputs * prod(axis.taps * axis.phases for axis in axes)
+    rate = L2_BYTES_PER_CYCLE if filter_bytes / parts <= target.l2_share else L3_BYTES_PER_CYCLE
+    filters = spread * blocks * filter_bytes / rate
+    copy = 0.0
+    if window.stages_data and outer and not reads_in_place(window):
+        strip = (rows - 1) * outer[-1].stride + (outer[-1].taps - 1) * outer[-1].dilation + 1
+        copied = strip * axes[-1].extent * window.channels * (window.padded_outputs if window.expands else 1)
+        depth = prod((axis.taps - 1) * axis.dilation + 1 for axis in outer[:-1])
+        copy = tasks * depth * copied * 8 / COPY_BYTES_PER_CYCLE
+    return (compute + filters + copy) * uneven(tasks) + tasks * TASK_CYCLES / THREADS[0]
+
+
+def task_rows(window: Window, together: int = 1, most: int = TASK_ROWS) -> tuple[list[int], int]:
+    """Return how many times `together` rows a task of all channels may have, and the default.
+
+    That is as many as are at most `most` rows, and leave TASKS.
+    """
+    if len(window.axes) == 1:
+        return [1], 1
+    rows = divisors(window.axes[-2].outputs // together, 64)
+    total = window.problem.batch * window.groups * prod(axis.outputs for axis in window.axes[:-1]) // together
+    return rows, max(r for r in rows if r == 1 or (r * together <= most and total // r >= TASKS))

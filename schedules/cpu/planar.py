@@ -1,0 +1,222 @@
+"""Search space of windows whose lanes run along a row, on CPUs: planar layouts, and few output channels.
+
+A tile is some channels by some vectors of a row. Each step of the reduction loads the row's vectors, which
+taps shift by one element, and broadcasts a filter element for each channel. A task is some rows of all
+channels, or of one group; its channels share the rows' data. Phases of a transposed convolution that are neighbours in
+the output are summed in one tile, and leave the registers shuffled into whole vectors.
+
+Measured on one Zen 5 core, percent of its peak (275 GFLOP/s), by
+
+    tvmconv build SIGNATURE --math strict -o B && tvmconv bench B --threads 1
+
+for f32, NCX and OIX: 94 for 1x1, 64 to 256 channels at 56x56; 94 for 1x1, 256 to 256 at 28x28; 79 for 3x3, 3 to 32 at
+256x256 (87 prepacked); 77 for 3x3, 256 to 256 in 32 groups at 28x28.
+"""
+
+from __future__ import annotations
+
+from math import prod
+
+from tvm.s_tir import Schedule
+from tvm.s_tir.schedule import LoopRV
+
+from tvmconv.algorithms.annotations import INTERLEAVE, PACK, STRIDED, TRANSPOSE
+from tvmconv.algorithms.cpu.cost import TASK_ROWS, uneven
+from tvmconv.algorithms.cpu.planar import (
+    L1_BYTES,
+    RowWindow,
+    interleaves,
+    overlaps,
+    row_phases,
+    stages_planes,
+    stores_rows,
+    tile_cycles,
+    tiles,
+)
+from tvmconv.algorithms.definition import Definition
+from tvmconv.algorithms.stage_names import ACC, DATA_PAD, DATA_PHASES, FILTER_PACK, OUT, TILE, stage_name
+from tvmconv.schedules.cpu import steps
+from tvmconv.schedules.cpu.model import TASKS, divisors, task_rows
+from tvmconv.targets.target import CpuTarget
+
+MAX_UNROLLED = 128  # multiply-adds in a loop body; more only grows the code
+ENOUGH_REGISTERS = 32  # for any tile of rows
+SHARED = 3  # registers for data that the rows of a tile share
+
+
+def space(sch: Schedule, definition: Definition, target: CpuTarget) -> list[Schedule]:
+    """Return one schedule for each number of channels in a tile, the default first."""
+
+    def counts(first: RowWindow) -> list[int]:
+        """Return what the first window likes best, of what leaves every window registers for a vector."""
+        every = definition.windows
+        return [count for count in _channels(first, target) if all(_vectors(each, count, target) for each in every)][:3]
+
+    return steps.sketches(sch, definition, target, counts, _schedule)
+
+
+def _channels(window: RowWindow, target: CpuTarget) -> list[int]:
+    """Return how many channels a tile may have, the best first."""
+    fitting = sorted(tiles(window, target), key=lambda tile: tile_cycles(window, tile[0], tile[1], target))
+    return list(dict.fromkeys(channels for channels, _ in fitting))
+
+
+def _vectors(window: RowWindow, channels: int, target: CpuTarget) -> list[int]:
+    """Return how many vectors of a row a tile of so many channels may have, the best first.
+
+    Those last for which registers are missing: 7 vectors by 2 rows of a 3x3 depthwise convolution spilled 75 times in 126
+    multiply-adds with 16 registers, and 1 by 4 took 0.77 of the time (one Zen 3 core, 56x56).
+    """
+
+    def narrow(vectors: int) -> bool:
+        return _rows(window, vectors, target.vector_registers) == 1 < _rows(window, vectors, ENOUGH_REGISTERS)
+
+    fitting = [vectors for each, vectors in tiles(window, target) if each == channels]
+    return sorted(fitting, key=lambda vectors: (narrow(vectors), tile_cycles(window, channels, vectors, target)))
+
+
+def _rows(window: RowWindow, vectors: int, registers: int) -> int:
+    """Return how many rows a tile of a depthwise convolution has: their taps share loads, each of which crosses cache lines.
+
+    Its sums take half of the registers, or what the filter, where registers can hold it, and the shared data leave.
+    """
+    if len(window.axes) == 1 or window.outputs > 1 or window.axes[-2].taps == 1:
+        return 1
+    sums = vectors * row_phases(window)
+    taps = prod(axis.taps for axis in window.axes) * window.channels
+    beside = registers - taps - SHARED
+    most = min(registers // 2, beside if beside > 0 else registers, MAX_UNROLLED // taps)
+    return divisors(window.axes[-2].outputs, max(1, most // sums))[-1]
+
+
+def _row_bytes(window: RowWindow) -> int:
+    """Return the bytes of the copies of data that a row of outputs adds."""
+    return 4 * window.channels * window.axes[-2].stride * window.axes[-1].extent
+
+
+def _band(window: RowWindow, width: int, tiles: int, tasks: int, target: CpuTarget) -> tuple[list[int], int]:
+    """Return how many of a row's `tiles` of `width` outputs a task may have, where each were a task; and the default.
+
+    Their data fills half of the second level cache at most, and TASKS are left.
+    """
+    bands, tile_bytes = divisors(tiles, 64), 4 * window.channels * window.axes[-1].stride * width
+    held = [
+        band for band in bands if band == 1 or (band * tile_bytes <= target.l2_share // 2 and tasks // band >= TASKS)
+    ]
+    return bands, min(held, key=lambda band: (round(uneven(tasks // band), 1), -band))
+
+
+def _schedule(sch: Schedule, window: RowWindow, channels: int, target: CpuTarget) -> None:
+    i, lanes, rank = window.index, window.lanes, len(window.axes)
+    vectors = _vectors(window, channels, target)[:4]
+    shared = _rows(window, vectors[0], target.vector_registers)
+    # More rows than usual a task where the first level cache holds their copies.
+    rows, most = task_rows(window, shared, max(TASK_ROWS, L1_BYTES // 2 // _row_bytes(window)) if rank > 1 else 1)
+    body = channels * vectors[0] * row_phases(window)
+    taps_unrolled = divisors(window.axes[-1].taps, max(1, MAX_UNROLLED // body))[-1]
+
+    acc = sch.get_sblock(stage_name(ACC, i))
+    sch.set_scope(acc, 0, "local")
+    loops = sch.get_loops(acc)
+    n, g, phases, spatial, o, x = (
+        loops[0],
+        loops[1],
+        loops[2 : 2 + rank],
+        loops[2 + rank : 1 + 2 * rank],
+        loops[1 + 2 * rank],
+        loops[2 + 2 * rank],
+    )
+    c, *taps = loops[3 + 2 * rank :]
+
+    block, channel = sch.split(o, [None, channels])
+    tile, vector, lane = sch.split(x, [None, steps.choose(sch, vectors, vectors[0]), lanes])
+    step, unrolled = sch.split(taps[-1], [None, taps_unrolled])
+    together = [phases.pop()] if interleaves(window) else []
+    if rank > 1:
+        band, row, near = sch.split(spatial[-1], [None, steps.choose(sch, rows, most), shared])
+        outer, inner = [n, g, *spatial[:-1], band], [*phases, row, tile, block]
+        together.insert(0, near)
+    else:
+        # Few tiles are cut by channels too, so that threads find equal shares.
+        tiles_in_row = window.row // lanes // vectors[0]
+        tasks = window.problem.batch * window.groups * tiles_in_row
+        chunks = divisors(window.outputs // channels, 16)
+        even = min(chunks, key=lambda chunk: (round(uneven(tasks * chunk), 1), chunk))
+        chunk, block = sch.split(block, [steps.choose(sch, chunks, even), None])
+        outer, inner = [n, g, tile, chunk], [*phases, block]
+        if stages_planes(window) and even == 1:
+            # A task has several tiles, whose overlapping data it copies once.
+            bands, most = _band(window, lanes * vectors[0], tiles_in_row, tasks, target)
+            outer[2], tile = sch.split(tile, [None, steps.choose(sch, bands, most)])
+            inner.insert(-1, tile)
+    sch.reorder(*outer, *inner, c, *taps[:-1], step, unrolled, *together, channel, vector, lane)
+    task = sch.fuse(*outer)
+    sch.parallel(task)
+
+    if steps.has_block(sch, stage_name(FILTER_PACK, i)):
+        *loops, last = sch.get_loops(sch.get_sblock(stage_name(FILTER_PACK, i)))
+        sch.parallel(sch.fuse(*loops))
+        sch.annotate(last, PACK, 1)
+    if stages_planes(window):
+        # A task copies what it reads, unless others with other channels read the same: cores then share no cache line.
+        _stage(sch, window, task if rank > 1 or even == 1 else None)
+    _store(sch, window, inner[-1], lanes)
+    sch.vectorize(lane)
+    for loop in (*(taps[:-1] if shared > 1 else []), unrolled, *together, channel, vector):
+        sch.unroll(loop)
+    sch.decompose_reduction(acc, c)
+
+
+def _stage(sch: Schedule, window: RowWindow, task: LoopRV | None) -> None:
+    """Copy data, padded: each task its own rows, or all of it first where several would copy the same (`task` None).
+
+    LLVM vectorizes the scalar loop, by masked loads; TVM would not, for the conditions are on lanes.
+    """
+    stages = [
+        name
+        for name in (stage_name(DATA_PHASES, window.index), stage_name(DATA_PAD, window.index))
+        if steps.has_block(sch, name)
+    ]
+    block = sch.get_sblock(stages[0])
+    if task is not None:
+        sch.compute_at(block, task, preserve_unit_loops=True)
+        # An odd number of cache lines from channel to channel: they lie in all sets of the caches.
+        sch.storage_align(block, 0, axis=1, factor=2 * steps.LINE_FLOATS, offset=steps.LINE_FLOATS)
+    else:
+        n, c, *_ = sch.get_loops(block)
+        sch.parallel(sch.fuse(n, c))
+    for name in stages[1:]:
+        row = sch.get_loops(block)[-3]
+        sch.compute_at(sch.get_sblock(name), row, preserve_unit_loops=True)
+    # Where tasks cut a row whose last vector overlaps, how many columns a task copies is known only when it runs.
+    known = len(window.axes) > 1 or not overlaps(window)
+    if stages[0].startswith(DATA_PHASES) and window.problem.data_format == "NCX" and known:
+        sch.annotate(sch.get_loops(block)[-2], STRIDED, 1)
+
+
+def _store(sch: Schedule, window: RowWindow, tile: LoopRV, lanes: int) -> None:
+    """Write a tile's outputs from the accumulators: rows by vectors, or element by element from a copy of the tile."""
+    out = sch.get_sblock(stage_name(OUT, window.index))
+    written = out
+    if not stores_rows(window):
+        written = sch.get_sblock(stage_name(TILE, window.index))
+        sch.set_scope(written, 0, "local")
+        sch.reverse_compute_at(written, tile, preserve_unit_loops=True)
+    sch.reverse_compute_at(out, tile, preserve_unit_loops=True)
+    if written is out and interleaves(window):
+        *rows, channel, x, phase = sch.get_loops(out)
+        vector, lane = sch.split(x, [None, lanes])
+        lane = sch.fuse(lane, phase)
+    else:
+        *rows, channel, x = sch.get_loops(written)
+        vector, lane = sch.split(x, [None, lanes])
+    for loop in (*rows[-1:], channel, vector):
+        sch.unroll(loop)
+    sch.vectorize(lane)
+    axis = window.axes[-1]
+    if written is out and interleaves(window) and axis.store_index(0, 1) == axis.store_index(0, 0) + axis.phases:
+        # All phases of the row: together they fill it.
+        sch.annotate(lane, TRANSPOSE, INTERLEAVE)
+    if written is not out and window.problem.data_format == "NXC":
+        *_, channel, x = sch.get_loops(out)
+        sch.reorder(x, channel)

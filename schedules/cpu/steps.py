@@ -1,0 +1,182 @@
+"""Scheduling steps that the CPU spaces share."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+
+from tvm.s_tir import Schedule
+from tvm.s_tir.schedule import LoopRV, SBlockRV
+from tvm.tirx import Var
+
+from tvmconv.algorithms.annotations import (
+    PACK,
+    PART,
+    ROUND_STORES,
+    SKIP,
+    SOME_INSIDE,
+    TO_PIXELS,
+    TO_PLANES,
+    TRANSPOSE,
+    TRANSPOSED_LANES,
+    UNREAD,
+)
+from tvmconv.algorithms.cpu.tile import L1_WAY_BYTES, pixel_stride
+from tvmconv.algorithms.cpu.window import Window
+from tvmconv.algorithms.definition import Definition
+from tvmconv.algorithms.stage_names import DATA_PAD, FILL, FILTER_PACK, OUT, TILE, stage_name
+from tvmconv.schedules.cpu.model import divisors
+from tvmconv.targets.target import CpuTarget
+
+LINE_FLOATS = 16  # a cache line
+
+
+def choose(sch: Schedule, values: Sequence[int], default: int) -> Var:
+    """Sample one of `values`, each as likely; `default` with zero trials."""
+    even = 1.0 / len(values)
+    return sch.sample_categorical(list(values), [even] * len(values), decision=list(values).index(default))
+
+
+def sketches(
+    sch: Schedule,
+    definition: Definition,
+    target: CpuTarget,
+    counts: Callable[[Window], Sequence[int]],
+    schedule: Callable[[Schedule, Window, int, CpuTarget], None],
+) -> list[Schedule]:
+    """Return `schedule`'s schedules of all windows, one for each of the first window's `counts`, the default first."""
+    made = []
+    for count in counts(definition.windows[0]):
+        sketch = sch.copy()
+        choose(sketch, [count], count)  # no choice, but records then tell which sketch they are of
+        fill(sketch)
+        for window in definition.windows:
+            schedule(sketch, window, count, target)
+        made.append(sketch)
+    return made
+
+
+def has_block(sch: Schedule, name: str) -> bool:
+    """Whether the function has a block of this name."""
+    return any(str(sch.get(block).name_hint) == name for block in sch.get_child_blocks(sch.get_sblock("root")))
+
+
+def vectorize_last(sch: Schedule, loop: LoopRV, lanes: int) -> None:
+    """Vectorize the innermost loop by the largest power of two up to `lanes` that divides it."""
+    extent = int(sch.get(loop).extent)
+    width = min(lanes, extent & -extent) if extent else 1
+    if width > 1:
+        sch.vectorize(sch.split(loop, [None, width])[1])
+
+
+def fill(sch: Schedule) -> None:
+    """Fill the output with the bias, in parallel, where the definition does."""
+    if not has_block(sch, FILL):
+        return
+    block = sch.get_sblock(FILL)
+    loops = sch.get_loops(block)
+    vectorize_last(sch, loops[-1], 16)
+    sch.parallel(sch.fuse(*sch.get_loops(block)[: len(loops) - 1]))
+
+
+def stage_filter(sch: Schedule, window: Window) -> None:
+    """Lay the filter out once, in parallel over groups and blocks of channels."""
+    if not window.stages_filter:
+        return
+    block = sch.get_sblock(stage_name(FILTER_PACK, window.index))
+    group, channels, *taps, c, vector, lane = sch.get_loops(block)
+    forward, one_tap = window.problem.op == "convolution", all(axis.taps * axis.phases == 1 for axis in window.axes)
+    together = False  # whether a lane's channels lie together
+    if window.problem.filter_format == "OIX":
+        # Taps lie together in the filter: one pass over c then reads each of its cache lines once.
+        sch.reorder(vector, c, *taps, lane)
+        sch.parallel(sch.fuse(group, channels, vector))
+        together = forward and one_tap and not window.shuffles
+    elif not forward and not window.across:
+        sch.parallel(sch.fuse(group, channels, *taps))
+        sch.reorder(vector, c, lane)
+        together = True
+    else:
+        sch.parallel(sch.fuse(group, channels, *taps))
+    sch.vectorize(lane)
+    sch.annotate(lane, PACK, 1)
+    if together and window.vnni_factor == 1 and window.channels >= PART and window.stored == window.padded_outputs:
+        sch.annotate(c, TRANSPOSE, TO_PIXELS)
+
+
+def stage_data(sch: Schedule, window: Window, task: LoopRV | None, target: CpuTarget) -> None:
+    """Copy data, padded: each task its own rows, or all of it first (`task` None: one spatial axis, whose tiles overlap)."""
+    if not window.stages_data:
+        return
+    block = sch.get_sblock(stage_name(DATA_PAD, window.index))
+    if task is not None:
+        sch.compute_at(block, task, preserve_unit_loops=True)
+    spread_pixels(sch, block, window)
+    column = by_pixels(sch, block, window, target)
+    if window.skips_rows:
+        sch.annotate(column, UNREAD, 1)
+    if task is None:
+        sch.parallel(sch.fuse(*sch.get_loops(block)[:2]))
+
+
+def by_pixels(sch: Schedule, block: SBlockRV, window: Window, target: CpuTarget) -> LoopRV:
+    """Copy data by vectors of a pixel's channels; return the loop over columns."""
+    *_, column, channel = sch.get_loops(block)
+    full, columns = target.vector_bits // 32, int(sch.get(column).extent)
+    if window.problem.data_format == "NCX" and not window.expands and columns > 1:
+        # Channels lie apart in data: a row's columns of a few of them.
+        channels, axis = int(sch.get(channel).extent), window.axes[-1]
+        lanes = next((lanes for lanes in TRANSPOSED_LANES if lanes <= full and channels % lanes == 0), 0)
+        gaps = axis.stride > 1 and axis.taps == axis.phases == 1  # only every stride-th column is copied
+        transposes = window.vnni_factor == 1 and lanes and not gaps
+        few, channel = sch.split(channel, [None, lanes if transposes else divisors(channels, LINE_FLOATS)[-1]])
+        sch.reorder(few, column, channel)
+        if transposes:
+            sch.annotate(column, TRANSPOSE, TO_PIXELS)
+    vectorize_last(sch, channel, full)
+    return column
+
+
+def skip_padding(sch: Schedule, window: Window, x: LoopRV, lane: LoopRV) -> None:
+    """Skip products with padding, in sums whose innermost loop is `lane` and that have the pixels `x`."""
+    if window.skips_rows or window.skips_columns:
+        sch.annotate(lane, SKIP, 1)
+    if window.skips_columns:
+        sch.annotate(x, SOME_INSIDE, 1)
+
+
+def spread_pixels(sch: Schedule, block: SBlockRV, window: Window) -> None:
+    """Put a line between the pixels of a copy of data where they would share a set of the first level cache."""
+    if pixel_stride(window) % L1_WAY_BYTES == 0 and not window.expands:
+        sch.storage_align(block, 0, axis=-2, factor=window.pixel, offset=LINE_FLOATS)
+
+
+def store(sch: Schedule, window: Window, tile: LoopRV, vectors: int) -> None:
+    """Write a tile's outputs from the accumulators, by vectors where the layout has them together."""
+    out = sch.get_sblock(stage_name(OUT, window.index))
+    if window.stores_vectors:
+        sch.reverse_compute_at(out, tile, preserve_unit_loops=True)
+        _by_vectors(sch, window, out, vectors)
+        return
+    # Left-over lanes or strided channels: the accumulators leave the registers by vectors, the rest is scalar.
+    copy = sch.get_sblock(stage_name(TILE, window.index))
+    sch.set_scope(copy, 0, "local")
+    sch.reverse_compute_at(copy, tile, preserve_unit_loops=True)
+    _by_vectors(sch, window, copy, vectors)
+    sch.reverse_compute_at(out, tile, preserve_unit_loops=True)
+    if window.problem.data_format == "NCX":
+        *_, x, o = sch.get_loops(out)
+        sch.reorder(o, x)
+        if window.stores_rows:
+            sch.annotate(o, TRANSPOSE, TO_PLANES)
+
+
+def _by_vectors(sch: Schedule, window: Window, block: object, vectors: int) -> None:
+    *_, row, x, o = sch.get_loops(block)
+    vector, lane = sch.split(o, [vectors, window.lanes])
+    if window.whole_image:
+        sch.unroll(row)
+    sch.unroll(x)
+    sch.unroll(vector)
+    sch.vectorize(lane)
+    if window.vnni_factor == 2 and window.stores_vectors:
+        sch.annotate(lane, ROUND_STORES, 1)

@@ -1,0 +1,337 @@
+"""Search space of Winograd convolutions on CPUs.
+
+Of the two matrices that are multiplied for each point, the larger is made in pieces that stay in the second level
+cache until they are used, and the smaller is made once, before. With fewer channels than tiles a task is some rows of
+tiles: it transforms their data, and walks over all channels. Otherwise a task is some output channels: it transforms
+their filters, part by part of the input channels, and walks over all tiles. The product's tile of registers is that
+of cpu_direct: some tiles' values, broadcast, times some vectors of channels.
+
+Measured on one Zen 5 core, percent of its peak (275 GFLOP/s) by the operations of the formula, by
+
+    tvmconv build SIGNATURE -o B && tvmconv bench B --threads 1
+
+for f32, NXC and XIO, 3x3 taps with padding, the filter transformed in each call, and ahead: 274 and 285 at 56x56, 64 to 64
+channels; 230 and 247 at 28x28, 128 to 128; 199 and 241 at 14x14, 256 to 256; 75 at 7x7, 512 to 512, where transforming
+the filter is most of it, and its 36 MiB are not kept (CpuTarget.l3_share).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import NamedTuple
+
+from tvm.s_tir import Schedule
+from tvm.s_tir.schedule import LoopRV, SBlockRV
+
+from tvmconv.algorithms.annotations import PACK, TO_PLANES, TRANSPOSE
+from tvmconv.algorithms.cpu.cost import L3_BYTES_PER_CYCLE, TASK_CYCLES, uneven
+from tvmconv.algorithms.cpu.winograd_tiles import Tiles
+from tvmconv.algorithms.definition import Definition
+from tvmconv.algorithms.shapes import IN_FLIGHT, accumulators
+from tvmconv.algorithms.stage_names import (
+    ACC,
+    DATA_PAD,
+    DATA_ROWS,
+    DATA_TILES,
+    FILTER_ROWS,
+    FILTER_TILES,
+    OUT,
+    OUT_ROWS,
+    TILE,
+    stage_name,
+)
+from tvmconv.schedules.cpu import steps
+from tvmconv.schedules.cpu.model import (
+    L2_BYTES_PER_CYCLE,
+    divisors,
+)
+from tvmconv.targets.target import CpuTarget
+
+# Values of all points of one tile lie a stride apart: an odd number of cache lines puts them into different sets.
+TWO_LINES, LINE = 32, 16  # floats
+UNROLL = 4  # channels a step, as in cpu_direct
+
+
+Structure = Callable[[Schedule, Tiles, "Shape", CpuTarget], None]
+
+
+class Shape(NamedTuple):
+    """A tile of registers: `vectors` of output channels for `rows` x `columns` tiles."""
+
+    vectors: int
+    rows: int
+    columns: int
+
+    @property
+    def cycles(self) -> float:
+        """Cycles per multiply-add of whole vectors: those, and part of the loads (tile.tile_cycles)."""
+        tiles = self.rows * self.columns
+        return (max(self.vectors * tiles, IN_FLIGHT) + 1.0 * self.vectors + 0.25 * tiles) / (self.vectors * tiles)
+
+
+def space(sch: Schedule, definition: Definition, target: CpuTarget) -> list[Schedule]:
+    """Return both structures for a few tiles of registers, the default first."""
+    kinds = [_kinds(tiles, target) for tiles in definition.windows if isinstance(tiles, Tiles)]
+    sketches = []
+    for number in range(len(kinds[0])):
+        sketch = sch.copy()
+        for tiles, of_window in zip(definition.windows, kinds, strict=True):
+            structure, shape = of_window[min(number, len(of_window) - 1)]
+            for value in shape:
+                steps.choose(sketch, [value], value)  # no choice, but records then tell which sketch they are of
+            structure(sketch, tiles, shape, target)
+        steps.fill(sketch)
+        sketches.append(sketch)
+    return sketches
+
+
+def _kinds(tiles: Tiles, target: CpuTarget) -> list[tuple[Structure, Shape]]:
+    """Return structures and tiles of registers of a window, the best first."""
+    shapes = _shapes(tiles, target)
+    by_rows = [(_by_rows, shape) for shape in sorted(shapes, key=lambda shape: _rows_cycles(tiles, shape, target))]
+    by_channels = [
+        (_by_channels, shape) for shape in sorted(shapes, key=lambda shape: _channels_cycles(tiles, shape, target))
+    ]
+    first, second = (by_rows, by_channels) if tiles.count > tiles.outputs * tiles.depth else (by_channels, by_rows)
+    return [*first[:3], *second[:2]]
+
+
+def _shapes(tiles: Tiles, target: CpuTarget) -> list[Shape]:
+    most = accumulators(target)
+    return [
+        Shape(vectors, rows, columns)
+        for vectors in divisors(tiles.padded_outputs // tiles.lanes, 8)
+        for columns in divisors(tiles.columns, most // vectors)
+        for rows in divisors(tiles.rows, most // (vectors * columns))
+    ]
+
+
+def _by_rows(sch: Schedule, tiles: Tiles, shape: Shape, target: CpuTarget) -> None:
+    i = tiles.index
+    bands = _bands(tiles, shape)
+    best = min(bands, key=lambda band: _band_cycles(tiles, shape, band, target))
+    n, g, *phases, z, rows, columns, y, x, o = sch.get_loops(sch.get_sblock(stage_name(OUT, i)))
+    band, block_row, row = sch.split(rows, [None, steps.choose(sch, bands, best), shape.rows])
+    block, vector, lane = _vectors(sch, o, tiles, shape)
+    columns, *own = _own(sch, tiles, columns, y, x, lane)
+    sch.reorder(n, g, z, band, *phases, block, block_row, row, columns, vector, *own)
+    task = sch.fuse(n, g, z, band)
+    sch.parallel(task)
+    _output(sch, tiles, vector, own)
+
+    # The sums stay in registers until they are whole.
+    acc = sch.get_sblock(stage_name(ACC, i))
+    product = sch.cache_write(acc, 0, "local")
+    sch.compute_at(product, block, preserve_unit_loops=True)
+    *_, rows, columns, o = sch.get_loops(product)
+    tile, inner = _tile(sch, rows, columns, o, shape, tiles)
+    sch.reorder(*tile, *inner)
+    _in_registers(sch, inner)
+    _spread(sch, product)
+    sch.compute_at(acc, tile[-1], preserve_unit_loops=True)
+    *_, rows, columns, o, kz, c = sch.get_loops(acc)
+    unrolls = divisors(tiles.channels, UNROLL)
+    step, unrolled = sch.split(c, [None, steps.choose(sch, unrolls, unrolls[-1])])
+    _, inner = _tile(sch, rows, columns, o, shape, tiles)
+    sch.reorder(kz, step, unrolled, *inner)
+    _in_registers(sch, [unrolled, *inner])
+    sch.decompose_reduction(acc, kz)
+
+    # Images that several taps read are transformed once, before.
+    _data(sch, tiles, task if tiles.depth == 1 else None, target)
+    _filter(sch, tiles)
+
+
+def _by_channels(sch: Schedule, tiles: Tiles, shape: Shape, target: CpuTarget) -> None:
+    i = tiles.index
+    unroll = divisors(tiles.channels, UNROLL)[-1]
+    parts = divisors(tiles.channels // unroll, 64)
+    n, g, *around, columns, y, x, o = sch.get_loops(sch.get_sblock(stage_name(OUT, i)))
+    block, vector, lane = _vectors(sch, o, tiles, shape)
+    columns, *own = _own(sch, tiles, columns, y, x, lane)
+    sch.reorder(g, block, n, *around, columns, vector, *own)
+    task = sch.fuse(g, block)
+    sch.parallel(task)
+    _output(sch, tiles, vector, own)
+
+    acc = sch.get_sblock(stage_name(ACC, i))
+    sch.compute_at(acc, task, preserve_unit_loops=True)
+    a, b, n, g, *phases, z, rows, columns, o, kz, c = sch.get_loops(acc)[1:]
+    part, step, unrolled = sch.split(c, [steps.choose(sch, parts, _parts(tiles, shape, target)), None, unroll])
+    tile, inner = _tile(sch, rows, columns, o, shape, tiles)
+    sch.reorder(g, *phases, kz, part, a, b, n, z, *tile, step, unrolled, *inner)
+    _in_registers(sch, [unrolled, *inner])
+    _spread(sch, acc)
+    if tiles.prepacked:
+        _filter(sch, tiles)
+    else:
+        _filter_part(sch, tiles, part, unroll, target)
+    sch.decompose_reduction(acc, kz)
+
+    _data(sch, tiles, None, target)
+
+
+def _vectors(sch: Schedule, o: LoopRV, tiles: Tiles, shape: Shape) -> list[LoopRV]:
+    """Split output channels into blocks of a tile of registers, its vectors, and their lanes."""
+    return list(sch.split(o, [None, shape.vectors, tiles.lanes]))
+
+
+def _tile(
+    sch: Schedule, rows: LoopRV, columns: LoopRV, o: LoopRV, shape: Shape, tiles: Tiles
+) -> tuple[list[LoopRV], list[LoopRV]]:
+    """Split three loops into those over tiles of registers and those within one."""
+    row_tile, row = sch.split(rows, [None, shape.rows])
+    column_tile, column = sch.split(columns, [None, shape.columns])
+    vector, lane = sch.split(o, [shape.vectors, tiles.lanes])
+    return [row_tile, column_tile], [row, column, vector, lane]
+
+
+def _in_registers(sch: Schedule, loops: list[LoopRV]) -> None:
+    """Unroll all loops but the last, the lanes."""
+    for loop in loops[:-1]:
+        sch.unroll(loop)
+    sch.vectorize(loops[-1])
+
+
+def _own(sch: Schedule, tiles: Tiles, columns: LoopRV, y: LoopRV, x: LoopRV, lane: LoopRV) -> list[LoopRV]:
+    """Return the loop over a row's tiles, and those within one; planes get a cache line of a row at a time, of several tiles."""
+    if tiles.problem.data_format == "NXC":
+        return [columns, y, x, lane]
+    columns, near = sch.split(columns, [None, divisors(tiles.columns, LINE // tiles.tilings[1].outputs)[-1]])
+    # A single axis is the second one, whose outputs lie in a row.
+    return [columns, y, lane, near, x] if tiles.problem.out_spatial[-1] > 1 else [columns, lane, y, near, x]
+
+
+def _output(sch: Schedule, tiles: Tiles, vector: LoopRV, own: list[LoopRV]) -> None:
+    """Transform back a vector of channels of one tile, in straight-line code."""
+    rows = sch.get_sblock(stage_name(OUT_ROWS, tiles.index))
+    if tiles.stores_vectors:
+        _in_registers(sch, own)
+    else:
+        tile = sch.get_sblock(stage_name(TILE, tiles.index))
+        sch.set_scope(tile, 0, "local")
+        sch.compute_at(tile, vector, preserve_unit_loops=True)
+        vector, *loops = sch.get_loops(tile)[-4:]
+        _in_registers(sch, loops)
+        if tiles.problem.data_format == "NCX":
+            sch.fuse(*own[-2:])
+            if tiles.stores_rows and tiles.tilings[1].axis.dilation == 1:  # else a tile's outputs lie apart
+                sch.annotate(own[-3], TRANSPOSE, TO_PLANES)
+    sch.set_scope(rows, 0, "local")
+    sch.compute_at(rows, vector, preserve_unit_loops=True)
+    # After the loops around `vector` come the stage's own, points first.
+    own = sch.get_loops(rows)[-(len(tiles.axes) * 2 + 4) :]
+    _in_registers(sch, [own[0], own[1], own[-1]])
+
+
+def _filter(sch: Schedule, tiles: Tiles) -> None:
+    """Transform all of the filter first, in parallel."""
+    block = sch.get_sblock(stage_name(FILTER_TILES, tiles.index))
+    a, b, *phases, kz, g, vector, c, lane = sch.get_loops(block)
+    # Neighbouring vectors of channels lie together in the filter.
+    sch.reorder(g, c, *phases, kz, vector, a, b, lane)
+    sch.parallel(sch.fuse(g, c))
+    _transform(sch, block, sch.get_sblock(stage_name(FILTER_ROWS, tiles.index)), vector, [a, b, lane])
+    sch.annotate(lane, PACK, 1)
+
+
+def _filter_part(sch: Schedule, tiles: Tiles, part: LoopRV, channels: int, target: CpuTarget) -> None:
+    """Transform a task's part of the filter, copying some input channels of it at a time.
+
+    The copy's loads are not held up by the many stores of the transform, so more of them wait for memory together:
+    5 to 9 percent of the whole at 14x14x256 and 7x7x512.
+    """
+    block, rows = (
+        sch.get_sblock(stage_name(FILTER_TILES, tiles.index)),
+        sch.get_sblock(stage_name(FILTER_ROWS, tiles.index)),
+    )
+    sch.compute_at(block, part, preserve_unit_loops=True)
+    a, b, *phases, kz, g, vector, c, lane = sch.get_loops(block)[-10:]
+    copied, c = sch.split(c, [None, channels])
+    sch.reorder(g, *phases, kz, copied, c, vector, a, b, lane)
+    _transform(sch, block, rows, vector, [a, b, lane])
+    # How many output channels a last vector that is shifted inwards shares with the one before, is known when it runs.
+    if tiles.problem.filter_format == "XIO" and tiles.problem.op == "convolution" and not tiles.shifted:
+        copy = sch.cache_read(rows, 0, "global")
+        sch.compute_at(copy, copied, preserve_unit_loops=True)
+        steps.vectorize_last(sch, sch.get_loops(copy)[-1], target.vector_bits // 32)
+
+
+def _data(sch: Schedule, tiles: Tiles, task: LoopRV | None, target: CpuTarget) -> None:
+    """Transform data: a task's rows of it, or all of it first, in parallel (`task` None)."""
+    full, channels = target.vector_bits // 32, tiles.channels
+    block = sch.get_sblock(stage_name(DATA_TILES, tiles.index))
+    if task is not None:
+        sch.compute_at(block, task, preserve_unit_loops=True)
+    a, b, n, *phases, z, row, column, c = sch.get_loops(block)[-9:]
+    vector, lane = sch.split(c, [None, min(full, channels & -channels)])
+    sch.reorder(n, *phases, z, row, column, vector, a, b, lane)
+    if task is None:
+        sch.parallel(sch.fuse(n, *phases, z, row, column))
+    if channels % LINE == 0:
+        sch.storage_align(block, 0, axis=-2, factor=TWO_LINES, offset=LINE)
+    _transform(sch, block, sch.get_sblock(stage_name(DATA_ROWS, tiles.index)), vector, [a, b, lane])
+    if not tiles.stages_data:
+        return
+    pad = sch.get_sblock(stage_name(DATA_PAD, tiles.index))
+    if task is not None:
+        sch.compute_at(pad, task, preserve_unit_loops=True)
+    else:
+        n, z, y, *_ = sch.get_loops(pad)
+        sch.parallel(sch.fuse(n, z, y))
+        steps.spread_pixels(sch, pad, tiles)
+    steps.by_pixels(sch, pad, tiles, target)
+
+
+def _transform(sch: Schedule, block: SBlockRV, rows: SBlockRV, vector: LoopRV, loops: list[LoopRV]) -> None:
+    """Compute all points of one vector in straight-line code, along the first axis in registers."""
+    sch.set_scope(rows, 0, "local")
+    sch.compute_at(rows, vector, preserve_unit_loops=True)
+    a, x, *_, lane = sch.get_loops(rows)[len(sch.get_loops(block)) - len(loops) :]
+    _in_registers(sch, [a, x, lane])
+    _in_registers(sch, loops)
+    _spread(sch, block)
+
+
+def _spread(sch: Schedule, block: SBlockRV) -> None:
+    """Put the points' values of `block` (axes 0 and 1) into different sets of the cache."""
+    sch.storage_align(block, 0, axis=1, factor=TWO_LINES, offset=LINE)
+
+
+def _bands(tiles: Tiles, shape: Shape) -> list[int]:
+    """Return how many times a tile of registers' rows a task may have."""
+    return divisors(tiles.rows // shape.rows, 64)
+
+
+def _rows_cycles(tiles: Tiles, shape: Shape, target: CpuTarget) -> float:
+    return min(_band_cycles(tiles, shape, band, target) for band in _bands(tiles, shape))
+
+
+def _band_cycles(tiles: Tiles, shape: Shape, band: int, target: CpuTarget) -> float:
+    """Cycles of all tasks: multiply-adds, and reading the filter, which each does once."""
+    problem, rows = tiles.problem, band * shape.rows
+    tasks = problem.batch * tiles.groups * tiles.axes[0].outputs * tiles.rows // rows
+    per_task = tiles.points * tiles.depth * tiles.phases * tiles.channels * tiles.padded_outputs // tiles.lanes
+    filter_bytes = 4 * per_task * tiles.lanes
+    data_bytes = 4 * tiles.points * tiles.depth * rows * tiles.columns * tiles.channels
+    rate = L2_BYTES_PER_CYCLE if filter_bytes + data_bytes <= target.l2_share else L3_BYTES_PER_CYCLE
+    cycles = per_task * rows * tiles.columns * shape.cycles + filter_bytes / rate
+    if data_bytes > target.l2_share:
+        cycles += data_bytes * (tiles.padded_outputs // (tiles.lanes * shape.vectors)) / L3_BYTES_PER_CYCLE
+    return tasks * ((cycles + TASK_CYCLES) * uneven(tasks))
+
+
+def _parts(tiles: Tiles, shape: Shape, target: CpuTarget) -> int:
+    """Into how many parts of input channels a task's filters are cut, to stay in the second level cache."""
+    channels = tiles.channels
+    size = 4 * tiles.points * shape.vectors * tiles.lanes * channels
+    parts = divisors(channels // divisors(channels, UNROLL)[-1], 64)
+    return next((part for part in parts if size / part <= target.l2_share), parts[-1])
+
+
+def _channels_cycles(tiles: Tiles, shape: Shape, target: CpuTarget) -> float:
+    """Cycles per multiply-add, the sums' way to the cache and back for each part of the channels included."""
+    tasks = tiles.groups * tiles.padded_outputs // (tiles.lanes * shape.vectors)
+    # A load and a store of each vector, half of them hidden.
+    sums = 4 * tiles.lanes / L2_BYTES_PER_CYCLE * _parts(tiles, shape, target) / tiles.channels
+    return (shape.cycles + sums) * uneven(tasks)

@@ -1,0 +1,1 @@
+"""Search spaces for NVIDIA GPUs."""

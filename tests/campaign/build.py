@@ -1,0 +1,87 @@
+"""Kernels of many problems compiled into one library, each for filters as they are and prepacked."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import tvm
+from tvm import tirx
+from tvm.ir import StringImm
+from tvm_ffi.structural import structural_map
+
+from tvmconv.lowering.compiler import Choice, schedule
+from tvmconv.lowering.cpu.linker import link
+from tvmconv.lowering.cpu.pipeline import PIPELINE, SYMBOL, Lowered, functions_of, lower
+from tvmconv.lowering.entry_points import EntryPoints
+from tvmconv.problem import Problem
+from tvmconv.runtime.packed import PACK_SYMBOL, PACKED_SYMBOL
+from tvmconv.targets.target import CpuTarget
+
+
+@dataclass(frozen=True)
+class Kernel:
+    """A compiled kernel.
+
+    Attributes
+    ----------
+    path, ending
+        Its library, and what the names of its functions end in.
+    plain, packed
+        Whether it takes the filter as it is; elements and type of the prepacked one, if it takes that.
+    """
+
+    path: str
+    ending: str
+    plain: bool
+    packed: tuple[int, str] | None
+
+
+def lowered(problem: Problem, target: CpuTarget, choice: Choice, entry_points: EntryPoints) -> Lowered:
+    """Return what a library would have of a kernel for filters as they are, or prepacked where that is another."""
+    definition, scheduled = schedule(problem, target, choice, entry_points)
+    return lower(scheduled.mod, definition)
+
+
+def compile_all(kernels: Sequence[Lowered], target: CpuTarget, path: str, quick: bool) -> list[Kernel | Exception]:
+    """Compile kernels into the library `path`; return each, or why there is none.
+
+    `quick` leaves out LLVM's optimizations, which take most of the time, but not what this project does.
+    """
+    results: list[Kernel | Exception] = []
+    functions: dict[str, tirx.PrimFunc] = {}
+    for number, each in enumerate(kernels):
+        renamed = _renamed(each, f"_{number}")
+        functions.update(renamed)
+        packed = (each.layout.elements, each.layout.dtype) if each.layout else None
+        results.append(Kernel(path, f"_{number}", f"{SYMBOL}_{number}" in renamed, packed))
+    if not functions:
+        return results
+    try:
+        with tvm.transform.PassContext(config={"tirx.disable_assert": True}):
+            link(tvm.compile(tvm.IRModule(functions), _llvm(target, quick), tir_pipeline=PIPELINE), path)
+    except Exception as error:  # noqa: BLE001 (whatever it is, it is some kernel's failure)
+        if len(kernels) == 1:
+            return [error]
+        alone = enumerate(kernels)
+        return [result for n, each in alone for result in compile_all([each], target, f"{path}.{n}.so", quick)]
+    return results
+
+
+def _llvm(target: CpuTarget, quick: bool) -> Any:
+    full = target.tvm()
+    return tvm.target.Target({**full.export(), "opt-level": 0}) if quick else full
+
+
+def _renamed(each: Lowered, ending: str) -> dict[str, tirx.PrimFunc]:
+    """Return a kernel's functions under other names, which they also call each other by."""
+
+    def called(name: StringImm) -> StringImm:
+        return StringImm(name.value + ending) if name.value in (PACK_SYMBOL, PACKED_SYMBOL) else name
+
+    functions = functions_of(each.module)
+    if SYMBOL in functions and PACK_SYMBOL in functions:
+        plain = functions[SYMBOL]
+        functions[SYMBOL] = plain.with_body(structural_map(plain.body, (StringImm, called)))
+    return {name + ending: function.with_attr("global_symbol", name + ending) for name, function in functions.items()}

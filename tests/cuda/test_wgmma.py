@@ -1,0 +1,219 @@
+"""Convolutions by wgmma: their CUDA C++ and its PTX run by the emulator, compared exactly with the reference, and compiled.
+
+What the emulator cannot find out is whether PTX's documentation is as GPUs are; `tests/gpu` calls the same kernels there.
+"""
+
+from __future__ import annotations
+
+import random
+from dataclasses import replace
+from pathlib import Path
+
+import numpy as np
+import pytest
+from cuda_kernels import ELF, cuda_source, images_of, needs_nvcc
+from emulator import EmulationError, run
+from test_spaces import frames, operations
+
+import tvmconv
+from tvmconv import fills
+from tvmconv.algorithms import table as algorithms
+from tvmconv.algorithms.cuda.wgmma_tiles import as_3d, stages_of, wgmma_tiles
+from tvmconv.errors import TargetError
+from tvmconv.lowering.compiler import Choice, default_choice, samples, schedule, sketches_of
+from tvmconv.lowering.cuda.lowering import to_source
+from tvmconv.lowering.cuda.nvcc import compile_fatbin
+from tvmconv.lowering.cuda.source import CudaSource
+from tvmconv.problem import Problem
+from tvmconv.signature import format_signature, parse_signature
+from tvmconv.targets.cuda import CudaTarget
+from tvmconv.tuning.replay import choice_of, spaces_of
+from tvmconv.tuning.search import Candidate
+
+SM_90A, SM_90 = CudaTarget.parse("cuda:sm_90a"), CudaTarget.parse("cuda:sm_90")
+# Signature, and the rows and columns of a tile. With fewer blocks than tiles, so that a block computes several.
+PROBLEMS = {
+    "padded": ("conv2d-n2-i64x9x9-o64x9x9-k3x3-s1x1-d1x1-p1x1_1x1-g1-NXC-XIO-f16-bias", 128, 64),
+    "strided": ("conv2d-n3-i72x9x7-o136x5x4-k3x3-s2x2-d1x1-p1x1_1x1-g1-NXC-XIO-bf16-bias", 128, 128),
+    "dilated": ("conv2d-n1-i40x14x20-o24x14x20-k3x3-s1x1-d2x3-p2x3_2x3-g1-NXC-XIO-f16", 256, 64),
+    "causal": ("conv3d-n1-i24x3x9x7-o40x3x9x7-k3x1x3-s1x1x1-d1x1x1-p2x0x1_0x0x1-g1-NXC-XIO-bf16-bias", 128, 64),
+    "one_axis": ("conv1d-n2-i40x300-o24x150-k5-s2-d3-p6_5-g1-NXC-XIO-f16-bias", 128, 64),
+    "pointwise": ("conv2d-n1-i264x12x14-o320x12x14-k1x1-s1x1-d1x1-p0x0_0x0-g1-NXC-XIO-bf16", 128, 256),
+    "tall": ("conv2d-n2-i200x12x14-o72x12x14-k1x1-s1x1-d1x1-p0x0_0x0-g1-NXC-XIO-f16-bias", 256, 128),
+}
+QUICK = ("strided", "causal", "pointwise", "tall")
+# In 3 stages, of two tiles by one block: 5 steps each.
+RING = ("conv1d-n1-i320x256-o128x256-k1-s1-d1-p0_0-g1-NXC-XIO-f16-bias", 256, 64, 3)
+HGMMA, UTMALDG = 0x9F0, 0x5B4  # the low 12 bits of machine instructions, as in test_spaces.py
+
+
+def tiled_source(signature: str, rows: int, columns: int, stages: int | None = None, blocks: int = 1) -> CudaSource:
+    """Return the source of a problem by tiles of one size, with at most so many blocks."""
+    problem = parse_signature(signature)
+    sizes = [(tile.rows, tile.columns) for tile in wgmma_tiles(problem, SM_90A)]
+    number = sizes.index((rows, columns))
+    (sample,) = samples(sketches_of("wgmma", problem, SM_90A)[1][number])
+    decisions = None if stages is None else ([int(value) for value in sample.attrs[0]].index(stages),)
+    definition, scheduled = schedule(problem, SM_90A, Choice("wgmma", number, decisions))
+    source = to_source(scheduled.mod, definition, SM_90A)
+    (launch,) = source.launches
+    return replace(source, launches=(replace(launch, grid=(min(blocks, launch.grid[0]), 1, 1)),))
+
+
+def is_exact(source: CudaSource, problem: Problem) -> bool:
+    arrays, expected = fills.exact_case(problem)
+    return np.array_equal(run(source, problem, arrays).astype(np.float64), expected.astype(np.float64))
+
+
+@pytest.mark.parametrize(
+    "name", [name if name in QUICK else pytest.param(name, marks=pytest.mark.slow) for name in PROBLEMS]
+)
+def test_is_exact(name: str) -> None:
+    signature, rows, columns = PROBLEMS[name]
+    source = tiled_source(signature, rows, columns)
+    assert is_exact(source, parse_signature(signature))
+
+
+def random_case(seed: int) -> tuple[str, int, int, int, int]:
+    """Return a problem that it covers, and the rows, columns, stages and blocks to compute it by."""
+    draw = random.Random(seed)
+    rank = draw.randint(1, 3)
+
+    def each(least: int, most: int) -> tuple[int, ...]:
+        return tuple(draw.randint(least, most) for _ in range(rank))
+
+    kernel, strides, dilations, begin, end = each(1, 3), each(1, 3), each(1, 2), each(0, 3), each(0, 3)
+    spans = [(k - 1) * d + 1 for k, d in zip(kernel, dilations, strict=True)]
+    inputs = tuple(draw.randint(span, span + 200 // 6**rank) for span in spans)
+    axes = zip(inputs, begin, end, spans, strides, strict=True)
+    outputs = tuple((x + b + e - span) // s + 1 for x, b, e, span, s in axes)
+    data_channels, out_channels = 8 * draw.randint(1, 12), 8 * draw.randint(1, 18)
+    problem = Problem(
+        "convolution", draw.randint(1, 3), data_channels, inputs, out_channels, outputs, kernel, strides, dilations,
+        begin, end, dtype=draw.choice(["f16", "bf16"]), bias=draw.random() < 0.5,
+    )  # fmt: skip
+    tile = draw.choice(wgmma_tiles(problem, SM_90A))
+    return format_signature(problem), tile.rows, tile.columns, draw.choice(stages_of(tile, SM_90A)), draw.randint(1, 3)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("seed", range(30))
+def test_random_problems_are_exact(seed: int) -> None:
+    signature, *tile = random_case(seed)
+    assert is_exact(tiled_source(signature, *tile), parse_signature(signature)), (signature, tile)
+
+
+# What is wrong, the text that makes it so, and what shows it; None: the output does.
+FAULTS = {
+    "multiplies before data come": ("tvmconv_wait(full + ring.stage, ring.parity);", "", "more threads arrive"),
+    "overwrites what is multiplied": ("tvmconv_wait(empty + ring.stage, ring.parity ^ 1);", "", "more threads arrive"),
+    "releases a stage too early": ("tvmconv_multiplies_wait<1>();", "tvmconv_multiplies_wait<2>();", None),
+    "never releases a stage": ("if (last != nullptr && lane == 0) tvmconv_arrive(last);", "", "never comes"),
+    "waits for more bytes": ("kBoxN * 128 +", "kBoxN * 256 +", "never comes"),
+    "waits for the wrong phase": ("ring.parity ^ 1", "ring.parity", "never comes"),
+    "keeps what it wrote to itself": ("    tvmconv_publish();\n", "", "not made known"),
+    "overwrites what is stored": ("if (threadIdx.x == 0) tvmconv_stores_read();", "", None),
+    "leaves before it has stored": ("if (threadIdx.x == 0) tvmconv_stores_done();", "", "under way"),
+    "does not fence registers": ("tvmconv_multiplies_begin();\n#pragma", "\n#pragma", "without a fence"),
+    "reads the filter's rows elsewhere": ("filter + k * 2048", "filter + k * 1024", None),
+    "reads the filter as transposed": ("adds, 1, 1, 0, 1;", "adds, 1, 1, 0, 0;", None),
+    "takes rows for swizzled otherwise": ("inside ^ row % 8 * 16", "inside", None),
+    "is not aligned": (" + (-tvmconv_shared_address(tvmconv_shared) & 1023)", "", "multiple of 128|not aligned"),
+    "swaps a copy's coordinates": ("{%3, %4, %5, %6, %7}", "{%4, %3, %5, %6, %7}", None),
+}
+QUICK_FAULTS = ("overwrites what is multiplied", "releases a stage too early", "keeps what it wrote to itself")
+
+
+@pytest.mark.parametrize(
+    "fault", [name if name in QUICK_FAULTS else pytest.param(name, marks=pytest.mark.slow) for name in FAULTS]
+)
+def test_faults_show(fault: str) -> None:
+    text, instead, said = FAULTS[fault]
+    source = tiled_source(*RING)
+    assert text in source.source
+    broken = replace(source, source=source.source.replace(text, instead))
+    if said is None:
+        try:
+            assert not is_exact(broken, parse_signature(RING[0]))
+        except EmulationError as error:
+            assert "the order of threads" in str(error)
+    else:
+        with pytest.raises(EmulationError, match=said):
+            is_exact(broken, parse_signature(RING[0]))
+
+
+@needs_nvcc
+def test_machine_code() -> None:
+    """All sizes of tiles: sums stay in registers, and the code is of sm_90a alone."""
+    signature = "conv3d-n1-i64x6x30x30-o256x6x30x30-k3x3x3-s1x1x1-d1x1x1-p2x1x1_0x1x1-g1-NXC-XIO-{}-bias"
+    instructions, texts = (Path(tvmconv.__file__).parent / "lowering/native/hopper.cuh").read_text(), []
+    for number, tile in enumerate(wgmma_tiles(parse_signature(signature.format("f16")), SM_90A)):
+        source = tiled_source(signature.format(("f16", "bf16")[number % 2]), tile.rows, tile.columns)
+        assert source.launches[0].shared_bytes <= SM_90A.shared_bytes
+        # In one file, as most of the compiler's time goes into the headers.
+        kernel = source.source.removeprefix(instructions).replace("tvmconv_kernel", f"kernel{number}")
+        texts.append(f"namespace number{number} {{\n{kernel}\n}}\n")
+    ((kind, architecture, cubin),) = images_of(compile_fatbin(instructions + "".join(texts), SM_90A))
+    assert (kind, architecture) == (ELF, 90)
+    assert frames(cubin) == [0] * len(texts)
+    assert operations(cubin) >= {HGMMA, UTMALDG}
+
+
+@pytest.mark.parametrize(
+    ("target", "change", "why"),
+    [
+        (SM_90, {}, "sm_90a"),
+        (SM_90A, {"dtype": "f32"}, "f16 and bf16"),
+        (SM_90A, {"data_format": "NCX"}, "NXC and XIO"),
+        (SM_90A, {"filter_format": "OIX"}, "NXC and XIO"),
+        (SM_90A, {"groups": 8}, "one group"),
+        (SM_90A, {"in_channels": 68}, "multiples of 8"),
+        (SM_90A, {"out_channels": 4}, "multiples of 8"),
+        (SM_90A, {"batch": 0}, "does not depend on data"),
+    ],
+)
+def test_what_it_is_not_for(target: CudaTarget, change: dict, why: str) -> None:
+    problem = parse_signature(PROBLEMS["padded"][0])
+    covers = algorithms.get("wgmma").covers
+    assert covers(problem, SM_90A) is None
+    assert why in (covers(problem.with_(**change), target) or "")
+    assert algorithms.applicable(problem.with_(**change), target), "another algorithm computes it"
+
+
+def test_it_is_chosen_only_by_a_record() -> None:
+    problem = parse_signature(PROBLEMS["padded"][0])
+    assert default_choice(problem, SM_90A).algorithm == "tensorcore"
+    assert "wgmma" in [each.name for each in algorithms.applicable(problem, SM_90A, "strict")]
+    assert "wgmma" not in cuda_source(PROBLEMS["padded"][0], SM_90A).source
+    (space,) = (each for each in spaces_of(problem, SM_90A) if each.algorithm == "wgmma")
+    for number, sketch in enumerate(space.sketches):
+        recorded = choice_of(problem, SM_90A, Candidate("wgmma", number, sketch.default))
+        definition, scheduled = schedule(problem, SM_90A, recorded)
+        assert "wgmma.mma_async" in to_source(scheduled.mod, definition, SM_90A).source
+
+
+def test_sm_90a_stands_alone() -> None:
+    assert SM_90A.features == ("sm_90a",) and SM_90A.folder == "cuda-sm_90a"
+    for text in ("cuda:sm_90,sm_90a", "cuda:sm_90a,sm_100", "cuda:sm_80a"):
+        with pytest.raises(TargetError, match=r"or cuda:sm_90a alone, beside another target"):
+            CudaTarget.parse(text)
+
+
+@pytest.mark.parametrize(
+    ("signature", "rows", "share"),
+    [
+        ("conv2d-n32-i64x56x56-o64x56x56-k3x3-s1x1-d1x1-p1x1_1x1-g1-NXC-XIO-f16", 128, 0.95),
+        ("conv2d-n32-i256x14x14-o256x14x14-k3x3-s1x1-d1x1-p1x1_1x1-g1-NXC-XIO-f16", 128, 0.95),
+        ("conv2d-n32-i512x7x7-o512x7x7-k3x3-s1x1-d1x1-p1x1_1x1-g1-NXC-XIO-f16", 128, 0.85),
+        ("conv3d-n1-i128x8x60x104-o128x8x60x104-k3x3x3-s1x1x1-d1x1x1-p2x1x1_0x1x1-g1-NXC-XIO-bf16", 256, 0.9),
+        ("conv2d-n32-i256x56x56-o128x28x28-k1x1-s2x2-d1x1-p0x0_0x0-g1-NXC-XIO-f16", 128, 0.95),
+    ],
+)
+def test_boxes_fill_the_rows(signature: str, rows: int, share: float) -> None:
+    problem = as_3d(parse_signature(signature))
+    (tile,) = (t for t in wgmma_tiles(parse_signature(signature), SM_90A) if (t.rows, t.columns) == (rows, 128))
+    pixels = problem.batch * np.prod(problem.out_spatial)
+    boxes = tile.tiles(problem) / -(-problem.out_channels // 128)
+    assert np.prod(tile.box) <= rows
+    assert pixels / (boxes * rows) >= share
+    assert all(b * s <= 256 for b, s in zip(tile.box[1:], problem.strides, strict=True))

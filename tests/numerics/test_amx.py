@@ -1,0 +1,157 @@
+"""bf16 by AMX's tiles: exact for every kind of window, in every thread, and leaving no tile behind."""
+
+from __future__ import annotations
+
+import os
+import random
+import subprocess
+import sys
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+from hypothesis import assume, given, note, settings
+from hypothesis import strategies as st
+from kernels import assert_exact
+from strategies import Call, calls
+from tvm import tirx
+
+from tvmconv.algorithms import table as algorithms
+from tvmconv.algorithms.cpu import amx
+from tvmconv.algorithms.cpu.amx import FEATURES
+from tvmconv.algorithms.cpu.amx_window import BLOCKS, tile_window
+from tvmconv.errors import RewriteError
+from tvmconv.lowering.compiler import Choice, compile_problem, default_choice, samples, schedule
+from tvmconv.lowering.cpu.pipeline import lower
+from tvmconv.lowering.cpu.tiles import CONFIGURE, ROLE, by_tiles
+from tvmconv.signature import format_signature, parse_signature
+from tvmconv.support.toolchain import run_compiler
+from tvmconv.targets.target import Target
+
+HOST = Target.parse("host")
+AMX = algorithms.get("amx")
+SHAPE = "conv2d-n1-i64x14x14-o64x14x14-k3x3-s1x1-d1x1-p1x1_1x1-g1-NXC-XIO-bf16"
+SHAPES = [
+    SHAPE + "-bias",
+    "conv2d-n2-i33x9x11-o50x9x11-k3x3-s1x1-d1x1-p1x1_1x1-g1-NXC-OIX-bf16-bias",  # an odd channel, tiles shifted inwards
+    "conv2d-n1-i36x12x17-o24x6x8-k3x4-s2x2-d1x2-p0x1_1x4-g2-NXC-XIO-bf16",
+    "conv2d-n1-i20x7x7-o6x7x7-k3x3-s1x1-d1x1-p1x1_1x1-g1-NCX-OIX-bf16-bias",
+    "conv2d-n1-i70x10x15-o70x5x5-k2x3-s2x3-d2x2-p1x1_1x1-g1-NXC-XIO-bf16",
+    "conv2d-n3-i256x9x7-o80x9x7-k1x1-s1x1-d1x1-p0x0_0x0-g1-NXC-OIX-bf16-bias",  # in place
+    "conv1d-n2-i32x90-o48x90-k3-s1-d7-p14_0-g1-NXC-XIO-bf16-bias",  # causal
+    "conv1d-n1-i64x40-o32x14-k1-s3-d1-p0_0-g1-NXC-XIO-bf16",
+    "conv3d-n1-i16x4x5x6-o32x4x3x6-k3x3x3-s1x2x1-d1x1x1-p1x1x1_1x1x1-g2-NXC-XIO-bf16",
+    "conv2d-n1-i2x1x1-o1x1x1-k1x1-s1x1-d1x1-p0x0_0x0-g1-NXC-XIO-bf16-bias",
+    "backprop2d-n2-i34x7x7-o24x13x13-k3x3-s2x2-d1x1-p1x1_1x1-g1-NXC-XIO-bf16-bias",
+    "backprop2d-n1-i32x5x6-o32x20x19-k5x4-s4x3-d1x2-p1x2_0x1-g2-NCX-OIX-bf16",
+]
+
+
+with_tiles = pytest.mark.isa(*FEATURES)
+
+
+def random_decisions(signature: str, sketch: object) -> tuple[int, ...]:
+    draw = random.Random(signature)
+    return tuple(draw.randrange(len(sample.attrs[0])) for sample in samples(sketch))
+
+
+@with_tiles
+@pytest.mark.parametrize("signature", SHAPES)
+def test_every_order_is_exact(signature: str, tmp_path: Path) -> None:
+    problem = parse_signature(signature)
+    for number, sketch in enumerate(AMX.sketches(AMX.define(problem, HOST), HOST)):
+        assert_exact(problem, HOST, tmp_path, Choice("amx", number, random_decisions(signature, sketch)))
+
+
+@with_tiles
+@pytest.mark.parametrize("block", BLOCKS)
+def test_every_block_is_exact(block: tuple[int, int], monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    """Also those that no estimate takes."""
+    monkeypatch.setattr(amx, "tile_window", lambda window: replace(tile_window(window), block=block, rows=4))
+    # No definition kept from another block may be taken for this one: a problem for each.
+    problem = parse_signature(SHAPES[1]).with_(batch=3 + BLOCKS.index(block))
+    assert_exact(problem, HOST, tmp_path, Choice("amx"))
+
+
+@with_tiles
+@settings(max_examples=15)
+@given(call=calls(channels=40), seed=st.integers(0, 2**32))
+def test_random_problems_are_exact(call: Call, seed: int, tmp_path_factory: pytest.TempPathFactory) -> None:
+    problem = call.problem(dtype="bf16")
+    assume(AMX.covers(problem, HOST) is None)
+    note(format_signature(problem))
+    number = seed % len(AMX.sketches(AMX.define(problem, HOST), HOST))
+    assert_exact(problem, HOST, tmp_path_factory.mktemp("kernel"), Choice("amx", number))
+
+
+@with_tiles
+def test_tiles_are_the_default_and_return_their_registers() -> None:
+    problem = parse_signature(SHAPE)
+    assert default_choice(problem, HOST).algorithm == "amx"
+    definition, scheduled = schedule(problem, HOST, Choice("amx"))
+    text = lower(scheduled.mod, definition).module.script()
+    assert text.count("llvm.x86.ldtilecfg") == text.count("llvm.x86.tilerelease") > 0
+    assert "tvmconv_allow_tiles" in text and "tvmconv_dot_bf16" not in text
+
+
+REFUSE = """
+#include <errno.h>
+long syscall(long number, long what, long which, long a, long b, long c, long d) {
+  if (number == 158 && what == 0x1023) return errno = 1, -1;
+  register long r10 __asm__("r10") = b, r8 __asm__("r8") = c, r9 __asm__("r9") = d;
+  long result;
+  __asm__ volatile("syscall" : "=a"(result) : "a"(number), "D"(what), "S"(which), "d"(a), "r"(r10), "r"(r8), "r"(r9)
+                   : "rcx", "r11", "memory");
+  return result;
+}
+"""
+CALL = """
+import sys, numpy, tvm_ffi
+from tvmconv.runtime.cpu import missing_features
+assert missing_features(["amx_bf16", "amx_tile", "avx2"]) == ("amx_bf16", "amx_tile")
+arrays = [numpy.zeros(shape, "uint16") for shape in ((1, 14, 14, 64), (3, 3, 64, 64), (1, 14, 14, 64))]
+try:
+    tvm_ffi.load_module(sys.argv[1])["tvmconv_kernel"](*map(tvm_ffi.from_dlpack, arrays))
+except RuntimeError as error:
+    print(error)
+"""
+
+
+@with_tiles
+def test_a_process_that_linux_refuses_tiles_lacks_them_and_is_told(tmp_path: Path) -> None:
+    (tmp_path / "refuse.c").write_text(REFUSE)
+    run_compiler(("-shared", "-fPIC", "-O1", "refuse.c", "-o", "refuse.so"), tmp_path)
+    compile_problem(parse_signature(SHAPE), HOST, tmp_path / "kernel.so", choice=Choice("amx"))
+    done = subprocess.run(
+        [sys.executable, "-c", CALL, str(tmp_path / "kernel.so")],
+        env={**os.environ, "LD_PRELOAD": str(tmp_path / "refuse.so")},
+        capture_output=True,
+        text=True,
+    )
+    assert "Linux does not let this process use AMX's tiles" in done.stdout, done.stderr
+
+
+def marked(value: object, annotations: dict[str, str]) -> object:
+    """Return a task of one nest that stores `value`."""
+    sums = tirx.decl_buffer((16, 16), "float32", "sums", scope="local")
+    row, lane, task = (tirx.Var(name, "int32") for name in ("row", "lane", "task"))
+    body: object = tirx.BufferStore(sums, value, [row, lane])
+    for name, loop in annotations.items():
+        variable = {"rows": row, "lanes": lane}.get(loop, tirx.Var(name, "int32"))
+        body = tirx.For(
+            variable, 0, 16 if variable in (row, lane) else 1, tirx.ForKind.SERIAL, body, annotations={ROLE: loop}
+        )
+    return tirx.For(task, 0, 4, tirx.ForKind.PARALLEL, body, annotations={CONFIGURE: 1})
+
+
+def test_a_task_without_products_is_refused() -> None:
+    nest = marked(tirx.const(0, "float32"), {"l": "lanes", "v": "vectors", "r": "rows", "t": "tiles"})
+    with pytest.raises(RewriteError, match="must have one shape"):
+        by_tiles(nest)
+
+
+def test_what_is_no_product_of_pairs_is_refused() -> None:
+    value = tirx.const(1, "float32") * tirx.Var("x", "float32")
+    nest = marked(value, {"c": "pairs", "l": "lanes", "v": "vectors", "r": "rows", "t": "tiles"})
+    with pytest.raises(RewriteError, match="tiles multiply pairs"):
+        by_tiles(nest)

@@ -1,0 +1,92 @@
+"""The hot loop of each algorithm's default schedule: its register tile is the one that the space means, and nothing spills.
+
+Kernels are compiled as they are measured, for CPUs that this machine need not be.
+"""
+
+from __future__ import annotations
+
+import pytest
+import tvm
+
+from tvmconv.lowering.compiler import Choice, generate, schedule
+from tvmconv.lowering.cpu.hot_loop import HotLoop, hot_loop
+from tvmconv.lowering.cpu.pipeline import lower
+from tvmconv.lowering.entry_points import EntryPoints
+from tvmconv.signature import parse_signature
+from tvmconv.targets.target import Target
+
+DENSE = "conv2d-n1-i64x56x56-o64x56x56-k3x3-s1x1-d1x1-p1x1_1x1-g1-NXC-XIO-f32"
+FEW_INPUTS = "conv2d-n1-i8x21x21-o40x21x21-k3x3-s1x1-d1x1-p1x1_1x1-g1-NXC-XIO-f32"
+WIDE = "conv2d-n1-i32x7x9-o128x7x9-k3x3-s1x1-d1x1-p1x1_1x1-g1-NXC-XIO-f32"
+DILATED = "conv2d-n1-i256x13x13-o64x13x13-k3x3-s1x1-d6x6-p6x6_6x6-g1-NXC-XIO-f32"
+FEW_OUTPUTS = "conv2d-n1-i32x32x32-o3x32x32-k3x3-s1x1-d1x1-p1x1_1x1-g1-NXC-XIO-f32"
+PLANES = "conv2d-n1-i64x28x28-o32x28x28-k1x1-s1x1-d1x1-p0x0_0x0-g1-NCX-OIX-f32"
+DEPTHWISE = "conv2d-n1-i64x112x112-o64x112x112-k3x3-s1x1-d1x1-p1x1_1x1-g64-NCX-OIX-f32"
+SMALL_GROUPS = "conv2d-n1-i48x14x14-o48x14x14-k3x3-s1x1-d1x1-p1x1_1x1-g16-NXC-XIO-f16"
+SHUFFLED = "conv2d-n1-i32x14x14-o32x14x14-k3x3-s1x1-d1x1-p1x1_1x1-g8-NXC-XIO-f32"
+DOT = "conv2d-n1-i64x14x14-o32x14x14-k3x3-s1x1-d1x1-p1x1_1x1-g1-NXC-XIO-bf16"
+SHUFFLED_DOT = "conv2d-n1-i32x14x14-o32x7x7-k3x3-s2x2-d1x1-p1x1_0x0-g4-NXC-XIO-bf16"
+DILATED_DOT = "conv2d-n1-i128x13x13-o64x13x13-k3x3-s1x1-d6x6-p6x6_6x6-g1-NXC-XIO-bf16"
+DEEP_DOT = "conv2d-n1-i1024x14x14-o64x14x14-k1x1-s1x1-d1x1-p0x0_0x0-g1-NXC-XIO-bf16"
+
+
+def hot(algorithm: str, target: str, signature: str) -> HotLoop:
+    """Return the hot loop of an algorithm's default schedule, for prepacked filters."""
+    problem, cpu = parse_signature(signature), Target.parse(target)
+    definition, scheduled = schedule(problem, cpu, Choice(algorithm), EntryPoints.PACKED)
+    lowered = lower(scheduled.mod, definition, EntryPoints.PACKED)
+    with tvm.transform.PassContext(config={"tirx.disable_assert": True}):
+        found = hot_loop(generate(lowered.module, cpu).mod.inspect_source("asm"))
+    assert found is not None
+    return found
+
+
+@pytest.mark.parametrize(
+    ("algorithm", "target", "signature", "tile", "steps"),
+    [
+        # Pixels by vectors; steps of the sum in one pass.
+        ("direct", "x86-64-v3", DENSE, (3, 4), 4),
+        ("direct", "x86-64-v4", DENSE, (14, 2), 4),
+        ("plain", "x86-64-v3", DENSE, (4, 2), 2),  # LLVM makes two steps one pass
+        ("kn2row", "x86-64-v3", DILATED, (3, 4), 4),
+        ("grouped", "x86-64-v3", SMALL_GROUPS, (7, 1), 3 * 3),  # 3 channels a group, 3 taps of a row
+        ("winograd2", "x86-64-v4", WIDE, (2 * 10, 1), 4),
+        ("dot", "znver4", DOT, (14, 2), 4),
+        ("amx", "sapphirerapids", DEEP_DOT, (2, 2), 4),  # tiles
+        # Pixels by output channels.
+        ("reduced", "x86-64-v3", FEW_OUTPUTS, (2, 3), 4 * 3),  # 3 taps of a row
+        # Vectors of a row by output channels, or by rows.
+        ("planar", "x86-64-v3", PLANES, (3, 4), 1),
+        ("planar", "x86-64-v3", DEPTHWISE, (2, 2), 9),
+    ],
+)
+def test_the_tile_is_in_registers(
+    algorithm: str, target: str, signature: str, tile: tuple[int, int], steps: int
+) -> None:
+    found = hot(algorithm, target, signature)
+    assert (found.sums, found.multiply_adds) == (tile[0] * tile[1], tile[0] * tile[1] * steps)
+    assert (found.spill_stores, found.spill_loads) == (0, 0)
+
+
+SPILLING = [
+    ("winograd4", "x86-64-v4", DENSE, 28, "LLVM loads the filter of four steps before the first of them"),
+    ("direct", "x86-64-v3", FEW_INPUTS, 11, "LLVM moves each sum to another register at each multiply-add"),
+    ("grouped", "x86-64-v3", SHUFFLED, 8, "LLVM keeps data that neighbouring outputs share"),
+    ("grouped_dot", "znver4", SHUFFLED_DOT, 14, "LLVM loads the filter of all taps before the loop"),
+    ("kn2row_dot", "znver4", DILATED_DOT, 28, "14 pixels of several rows have an address each"),
+]
+
+
+# One that no longer spills belongs into the list above.
+@pytest.mark.parametrize(
+    ("algorithm", "target", "signature", "sums"),
+    [
+        pytest.param(*case, marks=pytest.mark.xfail(strict=True, raises=AssertionError, reason=why))
+        for *case, why in SPILLING
+    ],
+)
+def test_these_spill(algorithm: str, target: str, signature: str, sums: int) -> None:
+    found = hot(algorithm, target, signature)
+    if found.sums != sums:
+        pytest.fail(f"it has {found.sums} sums", pytrace=False)
+    assert (found.spill_stores, found.spill_loads) == (0, 0)

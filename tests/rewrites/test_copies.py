@@ -1,0 +1,203 @@
+"""Copies by vectors on both sides (tvmconv/lowering/cpu/transposing.py, tvmconv/lowering/cpu/striding.py), before and after."""
+
+from common import check, check_refused
+from tvm.script import tirx as T
+
+from tvmconv.lowering.cpu.striding import apart
+from tvmconv.lowering.cpu.transposing import transpose
+
+
+def test_planes_to_pixels_four_by_four() -> None:
+    """What is outside becomes zeros; the last block may repeat columns of the one before."""
+
+    @T.prim_func(private=True, s_tir=True)
+    def before(data: T.Buffer((4, 6), "float32")) -> None:
+        pixels = T.alloc_buffer((7, 4))
+        for x in T.serial(7, annotations={"tvmconv.transpose": "to_pixels"}):
+            for lane in T.vectorized(4):
+                pixels[x, lane] = T.if_then_else(x >= 1, data[lane, x - 1], T.float32(0))
+
+    @T.prim_func(private=True, s_tir=True)
+    def after(data: T.Buffer((4, 6), "float32")) -> None:
+        pixels = T.alloc_buffer((7, 4))
+        for column in range(1):
+            pixels[column, 0:4] = T.Broadcast(T.float32(0), 4)
+        for square in range(2):
+            rows = T.alloc_local((16,))
+            for row in T.unroll(4):
+                for x in T.vectorized(4):
+                    rows[row * 4 + x] = data[row, T.min(1 + square * 4, 3) + x - 1]
+            pixels[T.min(1 + square * 4, 3), 0:4] = T.Shuffle(
+                [
+                    T.Shuffle([rows[T.Ramp(0, 1, 4)], rows[T.Ramp(4, 1, 4)]], [0, 4, 1, 5]),
+                    T.Shuffle([rows[T.Ramp(8, 1, 4)], rows[T.Ramp(12, 1, 4)]], [0, 4, 1, 5]),
+                ],
+                [0, 1, 4, 5],
+            )
+            pixels[T.min(1 + square * 4, 3) + 1, 0:4] = T.Shuffle(
+                [
+                    T.Shuffle([rows[T.Ramp(0, 1, 4)], rows[T.Ramp(4, 1, 4)]], [0, 4, 1, 5]),
+                    T.Shuffle([rows[T.Ramp(8, 1, 4)], rows[T.Ramp(12, 1, 4)]], [0, 4, 1, 5]),
+                ],
+                [2, 3, 6, 7],
+            )
+            pixels[T.min(1 + square * 4, 3) + 2, 0:4] = T.Shuffle(
+                [
+                    T.Shuffle([rows[T.Ramp(0, 1, 4)], rows[T.Ramp(4, 1, 4)]], [2, 6, 3, 7]),
+                    T.Shuffle([rows[T.Ramp(8, 1, 4)], rows[T.Ramp(12, 1, 4)]], [2, 6, 3, 7]),
+                ],
+                [0, 1, 4, 5],
+            )
+            pixels[T.min(1 + square * 4, 3) + 3, 0:4] = T.Shuffle(
+                [
+                    T.Shuffle([rows[T.Ramp(0, 1, 4)], rows[T.Ramp(4, 1, 4)]], [2, 6, 3, 7]),
+                    T.Shuffle([rows[T.Ramp(8, 1, 4)], rows[T.Ramp(12, 1, 4)]], [2, 6, 3, 7]),
+                ],
+                [2, 3, 6, 7],
+            )
+
+    check(transpose, before, after)
+
+
+def test_fewer_columns_than_a_vector_inside_stay_single() -> None:
+    @T.prim_func(private=True, s_tir=True)
+    def before(data: T.Buffer((4, 3), "float32")) -> None:
+        pixels = T.alloc_buffer((7, 4))
+        for x in T.serial(7, annotations={"tvmconv.transpose": "to_pixels"}):
+            for lane in T.vectorized(4):
+                pixels[x, lane] = T.if_then_else(x >= 2 and x < 5, data[lane, x - 2], T.float32(0))
+
+    @T.prim_func(private=True, s_tir=True)
+    def after(data: T.Buffer((4, 3), "float32")) -> None:
+        pixels = T.alloc_buffer((7, 4))
+        for x in range(7):
+            for lane in T.vectorized(4):
+                pixels[x, lane] = T.if_then_else(x >= 2 and x < 5, data[lane, x - 2], T.float32(0))
+
+    check(transpose, before, after)
+
+
+def test_phases_of_a_row_interleaved() -> None:
+    @T.prim_func(private=True, s_tir=True)
+    def before(output: T.Buffer((8,), "float32")) -> None:
+        sums = T.alloc_buffer((2, 4), scope="local")
+        for x in T.vectorized(8, annotations={"tvmconv.transpose": "interleave"}):
+            output[x] = sums[x % 2, x // 2]
+
+    @T.prim_func(private=True, s_tir=True)
+    def after(output: T.Buffer((8,), "float32")) -> None:
+        sums = T.alloc_buffer((2, 4), scope="local")
+        row = T.alloc_local((8,))
+        row[0:4] = T.Shuffle([sums[0, T.Ramp(0, 1, 4)], sums[1, T.Ramp(0, 1, 4)]], [0, 4, 1, 5])
+        row[4:8] = T.Shuffle([sums[0, T.Ramp(0, 1, 4)], sums[1, T.Ramp(0, 1, 4)]], [2, 6, 3, 7])
+        for part in T.unroll(2):
+            for lane in T.vectorized(4):
+                output[part * 4 + lane] = row[part * 4 + lane]
+
+    check(transpose, before, after)
+
+
+def test_phases_of_a_row_interleaved_under_a_condition() -> None:
+    """Of a row, which may lie outside of the output, and of no column: all of what is made of the row stands under it."""
+
+    @T.prim_func(private=True, s_tir=True)
+    def before(output: T.Buffer((16,), "float32")) -> None:
+        sums = T.alloc_buffer((2, 4), scope="local")
+        for y in range(3):
+            for x in T.vectorized(8, annotations={"tvmconv.transpose": "interleave"}):
+                if y < 2:
+                    output[y * 8 + x] = sums[x % 2, x // 2]
+
+    @T.prim_func(private=True, s_tir=True)
+    def after(output: T.Buffer((16,), "float32")) -> None:
+        sums = T.alloc_buffer((2, 4), scope="local")
+        for y in range(3):
+            if y < 2:
+                row = T.alloc_local((8,))
+                row[0:4] = T.Shuffle([sums[0, T.Ramp(0, 1, 4)], sums[1, T.Ramp(0, 1, 4)]], [0, 4, 1, 5])
+                row[4:8] = T.Shuffle([sums[0, T.Ramp(0, 1, 4)], sums[1, T.Ramp(0, 1, 4)]], [2, 6, 3, 7])
+                for part in T.unroll(2):
+                    for lane in T.vectorized(4):
+                        output[y * 8 + (part * 4 + lane)] = row[part * 4 + lane]
+
+    check(transpose, before, after)
+
+
+def test_every_second_column_by_two_loads_and_a_shuffle() -> None:
+    @T.prim_func(private=True, s_tir=True)
+    def before(data: T.Buffer((4, 11), "float32")) -> None:
+        phases = T.alloc_buffer((2, 6))
+        for y in range(4):
+            for phase in T.serial(2, annotations={"tvmconv.strided": 1}):
+                for x in range(6):
+                    phases[phase, x] = T.if_then_else(x * 2 + phase < 11, data[y, x * 2 + phase], T.float32(0))
+
+    @T.prim_func(private=True, s_tir=True)
+    def after(data: T.Buffer((4, 11), "float32")) -> None:
+        phases = T.alloc_buffer((2, 6))
+        for y in range(4):
+            for vector in range(2):
+                phases[0, T.Ramp(T.min(vector * 4, 2), 1, 4)] = T.Shuffle(
+                    [
+                        data[y, T.Ramp(T.min(vector * 4, 2) * 2, 1, 4)],
+                        data[y, T.Ramp(T.min(vector * 4, 2) * 2 + 3, 1, 4)],
+                    ],
+                    [0, 2, 5, 7],
+                )
+            phases[1, 5] = T.float32(0)
+            for vector in range(2):
+                phases[1, T.Ramp(T.min(vector * 4, 1), 1, 4)] = T.Shuffle(
+                    [
+                        data[y, T.Ramp(T.min(vector * 4, 1) * 2 + 1, 1, 4)],
+                        data[y, T.Ramp(T.min(vector * 4, 1) * 2 + 1 + 3, 1, 4)],
+                    ],
+                    [0, 2, 5, 7],
+                )
+
+    check(apart, before, after)
+
+
+def test_refused() -> None:
+    @T.prim_func(private=True, s_tir=True)
+    def no_row(data: T.Buffer((4, 16), "float32")) -> None:
+        pixels = T.alloc_buffer((8, 4))
+        for x in T.serial(8, annotations={"tvmconv.transpose": "to_pixels"}):
+            for lane in T.vectorized(4):
+                pixels[x, lane] = data[lane, x * 2]
+
+    check_refused(transpose, no_row, r"transpose \(to_pixels\) of the loop over x is refused: it reads something else")
+
+    @T.prim_func(private=True, s_tir=True)
+    def three_channels(output: T.Buffer((3, 4), "float32")) -> None:
+        tile = T.alloc_buffer((4, 3), scope="local")
+        for c in T.serial(3, annotations={"tvmconv.transpose": "to_planes"}):
+            for x in range(4):
+                output[c, x] = tile[x, c]
+
+    check_refused(transpose, three_channels, "it does not store vectors of channels")
+
+    @T.prim_func(private=True, s_tir=True)
+    def scattered(output: T.Buffer((16,), "float32")) -> None:
+        sums = T.alloc_buffer((2, 4), scope="local")
+        for x in T.vectorized(8, annotations={"tvmconv.transpose": "interleave"}):
+            output[x * 2] = sums[x % 2, x // 2]
+
+    check_refused(transpose, scattered, "does not store sums that lie together")
+
+    @T.prim_func(private=True, s_tir=True)
+    def short(output: T.Buffer((7,), "float32")) -> None:
+        sums = T.alloc_buffer((2, 4), scope="local")
+        for x in T.vectorized(8, annotations={"tvmconv.transpose": "interleave"}):
+            if x < 7:
+                output[x] = sums[x % 2, x // 2]
+
+    check_refused(transpose, short, "some columns are not stored: x < 7")
+
+    @T.prim_func(private=True, s_tir=True)
+    def dense(data: T.Buffer((12,), "float32")) -> None:
+        phases = T.alloc_buffer((2, 6))
+        for phase in T.serial(2, annotations={"tvmconv.strided": 1}):
+            for x in range(6):
+                phases[phase, x] = data[x + phase]
+
+    check_refused(apart, dense, "columns are 1 apart")

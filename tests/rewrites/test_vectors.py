@@ -1,0 +1,167 @@
+"""Loops over lanes made vectors (tvmconv/lowering/cpu/shuffles.py, instructions.py, lanes.py), and prefetches, before and after."""
+
+from common import check, check_refused
+from tvm.script import tirx as T
+
+from tvmconv.lowering.cpu.instructions import by_instructions
+from tvmconv.lowering.cpu.lanes import divide_whole_vectors
+from tvmconv.lowering.cpu.prefetching import prefetch_filters
+from tvmconv.lowering.cpu.shuffles import by_shuffles
+
+
+def test_another_order_is_a_load_and_a_shuffle() -> None:
+    """The loop on which the order depends is unrolled; the first order is that of the lanes."""
+
+    @T.prim_func(private=True, s_tir=True)
+    def before(data: T.Buffer((4,), "float32"), weights: T.Buffer((2, 4), "float32")) -> None:
+        sums = T.alloc_buffer((4,), scope="local")
+        for c in T.unroll(2):
+            for lane in T.vectorized(4, annotations={"tvmconv.shuffle": 1}):
+                sums[lane] = sums[lane] + data[lane // 2 * 2 + (lane + c) % 2] * weights[c, lane]
+
+    @T.prim_func(private=True, s_tir=True)
+    def after(data: T.Buffer((4,), "float32"), weights: T.Buffer((2, 4), "float32")) -> None:
+        sums = T.alloc_buffer((4,), scope="local")
+        for lane in T.vectorized(4):
+            sums[lane] = sums[lane] + data[lane] * weights[0, lane]
+        sums[0:4] = (
+            sums[T.Ramp(0, 1, 4)] + T.Shuffle([data[T.Ramp(0, 1, 4)]], [1, 0, 3, 2]) * weights[1, T.Ramp(0, 1, 4)]
+        )
+
+    check(by_shuffles, before, after)
+
+
+def test_dot_products_and_rounding_are_one_call_for_all_lanes() -> None:
+    @T.prim_func(private=True, s_tir=True)
+    def before(
+        data: T.Buffer((4,), "uint32"), weights: T.Buffer((4, 4), "uint32"), output: T.Buffer((4,), "uint16")
+    ) -> None:
+        sums = T.alloc_buffer((4,), scope="local")
+        for c in range(4):
+            for lane in T.vectorized(4):
+                sums[lane] = sums[lane] + T.call_pure_extern("float32", "tvmconv_dot_bf16", data[c], weights[c, lane])
+        for lane in T.vectorized(4, annotations={"tvmconv.round_stores": 1}):
+            output[lane] = T.call_pure_extern("uint16", "tvmconv_round_bf16", sums[lane])
+
+    @T.prim_func(private=True, s_tir=True)
+    def after(
+        data: T.Buffer((4,), "uint32"), weights: T.Buffer((4, 4), "uint32"), output: T.Buffer((4,), "uint16")
+    ) -> None:
+        sums = T.alloc_buffer((4,), scope="local")
+        for c in range(4):
+            sums[0:4] = T.call_pure_extern(
+                "float32x4",
+                "tvmconv_dot_bf16_4",
+                sums[T.Ramp(0, 1, 4)],
+                T.Broadcast(data[c], 4),
+                weights[c, T.Ramp(0, 1, 4)],
+            )
+        sums_1 = T.alloc_local((4,))
+        for lane in T.vectorized(4):
+            sums_1[lane] = sums[lane]
+        output[0:4] = T.call_pure_extern("uint16x4", "tvmconv_round_bf16_4", sums_1[T.Ramp(0, 1, 4)])
+
+    check(by_instructions, before, after)
+
+
+def test_indices_divided_by_whole_vectors_are_the_same_for_all_lanes() -> None:
+    """Of 288 channels in blocks of 64: TVM's simplifier leaves the lane in, for 288 is no multiple of 64."""
+
+    @T.prim_func(private=True, s_tir=True)
+    def before(packed: T.Buffer((9, 4, 16), "float32")) -> None:
+        sums = T.alloc_buffer((16,), scope="local")
+        for a, v in T.grid(2, 18):
+            for lane in T.vectorized(16):
+                sums[lane] = packed[
+                    (a * 288 + v * 16 + lane) // 64,
+                    (a * 288 + v * 16 + lane) % 64 // 16,
+                    (a * 288 + v * 16 + lane) % 16,
+                ]
+
+    @T.prim_func(private=True, s_tir=True)
+    def after(packed: T.Buffer((9, 4, 16), "float32")) -> None:
+        sums = T.alloc_buffer((16,), scope="local")
+        for a, v in T.grid(2, 18):
+            for lane in T.vectorized(16):
+                sums[lane] = packed[(a * 288 + v * 16) // 64, (a * 288 + v * 16) % 64 // 16, lane]
+
+    check(divide_whole_vectors, before, after)
+
+
+def test_filters_are_prefetched_ahead_of_their_use() -> None:
+    """16 KiB: 512 channels of two vectors of four lanes."""
+
+    @T.prim_func(private=True, s_tir=True)
+    def before(data: T.Buffer((64,), "float32")) -> None:
+        filter_pack0 = T.alloc_buffer((64, 2, 4))
+        sums = T.alloc_buffer((2, 4), scope="local")
+        for step in range(16):
+            for c in T.unroll(4, annotations={"tvmconv.prefetch": 1}):
+                for v in T.unroll(2):
+                    for lane in T.vectorized(4):
+                        sums[v, lane] = sums[v, lane] + data[step * 4 + c] * filter_pack0[step * 4 + c, v, lane]
+
+    @T.prim_func(private=True, s_tir=True)
+    def after(data: T.Buffer((64,), "float32")) -> None:
+        filter_pack0 = T.alloc_buffer((64, 2, 4))
+        sums = T.alloc_buffer((2, 4), scope="local")
+        for step in range(16):
+            for c in T.unroll(4):
+                T.evaluate(
+                    T.call_intrin(
+                        "void", "tirx.prefetch", T.address_of(filter_pack0[step * 4 + c + 512, 0, 0]), 0, 3, 1
+                    )
+                )
+                T.evaluate(
+                    T.call_intrin(
+                        "void", "tirx.prefetch", T.address_of(filter_pack0[step * 4 + c + 512, 1, 0]), 0, 3, 1
+                    )
+                )
+                for v in T.unroll(2):
+                    for lane in T.vectorized(4):
+                        sums[v, lane] = sums[v, lane] + data[step * 4 + c] * filter_pack0[step * 4 + c, v, lane]
+
+    check(prefetch_filters, before, after)
+
+
+def test_refused() -> None:
+    @T.prim_func(private=True, s_tir=True)
+    def unknown_order(data: T.Buffer((8,), "float32"), weights: T.Buffer((2, 4), "float32")) -> None:
+        sums = T.alloc_buffer((4,), scope="local")
+        for c in range(2):
+            for lane in T.vectorized(4, annotations={"tvmconv.shuffle": 1}):
+                sums[lane] = sums[lane] + data[(lane + c) % 4] * weights[c, lane]
+
+    check_refused(by_shuffles, unknown_order, "depends on loops that are not unrolled")
+
+    @T.prim_func(private=True, s_tir=True)
+    def one_lane(data: T.Buffer((4,), "uint32")) -> None:
+        sums = T.alloc_buffer((4,), scope="local")
+        for c in range(4):
+            sums[0] = sums[0] + T.call_pure_extern("float32", "tvmconv_dot_bf16", data[c], data[c])
+
+    check_refused(by_instructions, one_lane, "dot product of bf16 is in no vectorized sum")
+
+    @T.prim_func(private=True, s_tir=True)
+    def scattered_filter(data: T.Buffer((4, 2), "uint32")) -> None:
+        sums = T.alloc_buffer((4,), scope="local")
+        for lane in T.vectorized(4):
+            sums[lane] = sums[lane] + T.call_pure_extern("float32", "tvmconv_dot_bf16", data[0, 0], data[lane, 0])
+
+    check_refused(by_instructions, scattered_filter, "do not lie together")
+
+    @T.prim_func(private=True, s_tir=True)
+    def scattered_store(output: T.Buffer((8,), "uint16")) -> None:
+        sums = T.alloc_buffer((4,), scope="local")
+        for lane in T.vectorized(4, annotations={"tvmconv.round_stores": 1}):
+            output[lane * 2] = T.call_pure_extern("uint16", "tvmconv_round_bf16", sums[lane])
+
+    check_refused(by_instructions, scattered_store, "lanes do not lie together")
+
+    @T.prim_func(private=True, s_tir=True)
+    def no_filter(data: T.Buffer((4,), "float32")) -> None:
+        sums = T.alloc_buffer((4,), scope="local")
+        for c in T.unroll(4, annotations={"tvmconv.prefetch": 1}):
+            sums[c] = data[c]
+
+    check_refused(prefetch_filters, no_filter, "it reads no copy of the filter")

@@ -1,0 +1,91 @@
+"""README, CONTRIBUTING and docs: links lead somewhere, commands are accepted, quoted code stands in its file."""
+
+from __future__ import annotations
+
+import re
+import shlex
+from pathlib import Path
+
+import pytest
+
+from tvmconv import cli
+
+pytestmark = pytest.mark.smoke
+ROOT = Path(__file__).parents[2]
+README, CONTRIBUTING, INDEX = ROOT / "README.md", ROOT / "CONTRIBUTING.md", ROOT / "docs/README.md"
+PAGES = (README, CONTRIBUTING, *sorted((ROOT / "docs").glob("*.md")))
+TEXTS = {path: path.read_text() for path in PAGES}
+EVERYTHING = "\n".join(TEXTS.values())
+# The front page is read in a minute.
+LONGEST_README = 120
+# What stands in the tree that backquoted paths are of.
+FOLDERS = ("tvmconv", "schedules", "tests", "benchmarks", "docs", "examples", ".ci")
+
+
+def prose(text: str) -> str:
+    """Return a page without its blocks of code."""
+    return re.sub(r"^( *)```.*?^\1```$|^    [^\n]*$", "", text, flags=re.MULTILINE | re.DOTALL)
+
+
+def anchors(page: Path) -> set[str]:
+    """Return the anchors that GitHub gives the headings of a page, none of which occur twice."""
+    titles = [title.lower() for title in re.findall(r"^#+ (.+)$", prose(page.read_text()), re.MULTILINE)]
+    found = [re.sub(r"[^\w -]", "", title).replace(" ", "-") for title in titles]
+    assert len(set(found)) == len(found), page
+    return set(found)
+
+
+def links(page: Path) -> list[tuple[Path, str]]:
+    """Return the files that a page links to, and the anchors in them (empty: none)."""
+    targets = re.findall(r"\]\(([^)\s]+)\)", prose(TEXTS[page]))
+    local = [target.partition("#") for target in targets if not re.match("https?:", target)]
+    return [((page.parent / file).resolve() if file else page, anchor) for file, _, anchor in local]
+
+
+@pytest.mark.parametrize("page", PAGES, ids=lambda page: str(page.relative_to(ROOT)))
+def test_links_lead_to_files_and_headings(page: Path) -> None:
+    broken = [
+        f"{file}#{anchor}"
+        for file, anchor in links(page)
+        if not file.exists() or (anchor and anchor not in anchors(file))
+    ]
+    assert broken == []
+
+
+@pytest.mark.parametrize("page", PAGES, ids=lambda page: str(page.relative_to(ROOT)))
+def test_paths_in_backquotes_exist(page: Path) -> None:
+    named = re.findall(rf"`((?:{'|'.join(map(re.escape, FOLDERS))})/[\w./-]+)`", prose(TEXTS[page]))
+    assert [path for path in named if "NAME" not in path and "KIND" not in path and not (ROOT / path).exists()] == []
+
+
+def test_the_index_has_every_page() -> None:
+    assert {file for file, _ in links(INDEX)} >= set(PAGES) - {INDEX}
+
+
+def test_the_readme_is_short() -> None:
+    assert len(TEXTS[README].splitlines()) <= LONGEST_README
+
+
+@pytest.mark.parametrize("line", dict.fromkeys(re.findall(r"^    (tvmconv .*)$", EVERYTHING, re.MULTILINE)))
+def test_commands_are_accepted(line: str) -> None:
+    arguments = cli.parser().parse_args(shlex.split(line.partition(" | ")[0], comments=True)[1:])
+    assert arguments.command in cli.COMMANDS
+
+
+def test_the_readme_names_every_command_and_exit_code() -> None:
+    assert all(f"    tvmconv {command} " in TEXTS[README] for command in cli.COMMANDS)
+    documented = re.findall(r"^  (\d+) ", cli.EXIT_CODES, re.MULTILINE)
+    assert len(documented) == 6 and all(re.search(rf"\b{code} \w", TEXTS[README]) for code in documented)
+
+
+@pytest.mark.parametrize("target", sorted(set(re.findall(r"(?:`|^    )make (\w+)", EVERYTHING, re.MULTILINE))))
+def test_the_make_targets_that_are_named_exist(target: str) -> None:
+    assert re.search(rf"^{target}:", (ROOT / "Makefile").read_text(), re.MULTILINE)
+
+
+@pytest.mark.parametrize(
+    ("path", "code"), re.findall(r"^ *```py\n *# (\S+)\n(.*?)^ *```$", TEXTS[CONTRIBUTING], re.MULTILINE | re.DOTALL)
+)
+def test_code_that_is_quoted_stands_in_its_file(path: str, code: str) -> None:
+    # The list that the block is in indents it by three columns.
+    assert re.sub("^   ", "", code, flags=re.MULTILINE) in (ROOT / path).read_text()

@@ -1,0 +1,116 @@
+"""Hot loops found in machine code: which loop, and what its instructions are counted as."""
+
+from __future__ import annotations
+
+from tvmconv.lowering.cpu.assembly import functions_of, innermost_loops
+from tvmconv.lowering.cpu.hot_loop import HotLoop, hot_loop, listing
+from tvmconv.lowering.cpu.sums import multiply_adds, sums
+
+
+def function(name: str, *lines: str) -> str:
+    """Return a function as LLVM writes it; a line that ends in a colon is a label."""
+    body = "\n".join(line if line.endswith(":") else "\t" + line.replace(" ", "\t", 1) for line in lines)
+    return f"\t.type\t{name},@function\n{name}:\n\t.cfi_startproc\n{body}\n\tretq\n.Lfunc_end0:\n\t.size\t{name}, 8\n"
+
+
+def hottest(*lines: str) -> HotLoop:
+    """Return the hot loop of a kernel of these lines."""
+    found = hot_loop(function("tvmconv_kernel_compute_", *lines))
+    assert found is not None
+    return found
+
+
+SUM = ("vmovups (%rdi), %ymm2", "vfmadd231ps 32(%rsi), %ymm2, %ymm0", "vfmadd231ps 64(%rsi), %ymm2, %ymm1")
+NEXT = ("addq $32, %rdi", "cmpq %rdx, %rdi")
+
+
+def test_the_inner_of_two_loops() -> None:
+    found = hottest(".LBB0_1:", *SUM, *SUM, ".LBB0_2:", *SUM, *NEXT, "jne .LBB0_2", "decq %rcx", "jne .LBB0_1")
+    assert (found.multiply_adds, found.sums, found.loads, found.stores) == (2, 2, 3, 0)
+    assert found.lines[0] == ".LBB0_2:" and found.lines[-1] == "\tjne\t.LBB0_2"
+    assert (found.spill_stores, found.spill_loads) == (0, 0)
+
+
+def test_sums_that_go_on_before_more_multiply_adds_that_end() -> None:
+    transform = ("vmovaps %ymm5, %ymm3", "vfnmadd213ps (%rdi), %ymm4, %ymm3", "vmovups %ymm3, (%rdx)") * 4
+    found = hottest(".LBB0_1:", *transform, "jne .LBB0_1", ".LBB0_2:", *SUM, "jne .LBB0_2")
+    assert found.multiply_adds == 2
+    found = hottest(".LBB0_1:", *transform, "jne .LBB0_1")
+    assert (found.multiply_adds, found.sums, found.loads, found.stores) == (4, 4, 4, 4)
+
+
+def test_a_loop_that_is_entered_in_its_middle() -> None:
+    found = hottest("jmp .LBB0_2", ".LBB0_1:", *SUM, ".LBB0_2:", *NEXT, "jb .LBB0_1")
+    assert found.lines[0] == ".LBB0_1:" and found.multiply_adds == 2
+
+
+def test_a_jump_back_into_a_loop_makes_none() -> None:
+    """A block that is laid out behind its loop belongs to it."""
+    lines = [".LBB0_1:", *SUM, "testb $1, %al", "jne .LBB0_9", ".LBB0_2:", *SUM, *NEXT, "jne .LBB0_1", "retq"]
+    found = hottest(*lines, ".LBB0_9:", "vfmadd231ps (%rax), %ymm2, %ymm0", "jmp .LBB0_2")
+    assert found.multiply_adds == 5 and found.lines[0] == ".LBB0_1:"
+
+
+def test_what_is_reached_by_an_address_closes_no_loop() -> None:
+    assert (
+        hot_loop(function("tvmconv_kernel_compute_", "jmpq *%rax", ".LBB0_1:", *SUM, "jmp .LBB0_2", ".LBB0_2:")) is None
+    )
+
+
+def test_spills_are_places_on_the_stack_that_no_index_changes() -> None:
+    found = hottest(
+        ".LBB0_1:",
+        "vmovups %ymm1, 96(%rsp)",
+        "vmovups 96(%rsp), %ymm3",
+        "movq 8(%rsp), %rax",
+        "addq $1, 16(%rsp)",
+        "cmpq %rax, 24(%rsp)",
+        "vmovups 64(%rsp,%rcx), %ymm2",
+        "vmovups (%rbp), %ymm4",
+        "vmovups %zmm4, (%rdx) {%k1}",
+        "leaq 8(%rdi), %rdi",
+        "prefetcht0 (%rdi)",
+        "vfmadd231ps 32(%rsp), %ymm2, %ymm0",
+        "jne .LBB0_1",
+    )
+    assert (found.spill_stores, found.spill_loads, found.spilled_vectors) == (2, 5, 3)
+    assert (found.loads, found.stores) == (2, 1)
+    framed = hottest("movq %rsp, %rbp", ".LBB0_1:", "vmovups (%rbp), %ymm2", *SUM, "jne .LBB0_1")
+    assert (framed.loads, framed.spill_loads) == (3, 1)
+
+
+def test_sums_are_followed_from_register_to_register() -> None:
+    rotating = ["vfmadd213ps %ymm0, %ymm8, %ymm1", "vbroadcastss (%rsi), %ymm0", "vfmadd213ps %ymm1, %ymm9, %ymm0"]
+    (only,) = sums(["\t" + line.replace(" ", "\t", 1) for line in rotating])
+    assert (only.start, only.length, only.carried) == ("0", 2, True)
+    spilled = ["vmovups 32(%rsp), %ymm3", "vfmadd231ps (%rsi), %ymm8, %ymm3", "vmovups %ymm3, 32(%rsp)"]
+    (only,) = sums(["\t" + line.replace(" ", "\t", 1) for line in spilled])
+    assert (only.start, only.length, only.carried) == ("32(%rsp)", 1, True)
+    ended = ["vfmadd132ps (%rsi), %ymm0, %ymm1", "vmovups %ymm1, (%rdi)", "vxorps %xmm0, %xmm0, %xmm0"]
+    (only,) = sums(["\t" + line.replace(" ", "\t", 1) for line in ended])
+    assert (only.start, only.length, only.carried) == ("0", 1, False)
+
+
+def test_tiles_and_dot_products_are_multiply_adds() -> None:
+    found = hottest(".LBB0_1:", "tileloadd (%rax,%rcx), %tmm4", "tdpbf16ps %tmm4, %tmm5, %tmm0", "jne .LBB0_1")
+    assert (found.multiply_adds, found.sums, found.loads) == (1, 1, 1)
+    assert hottest(".LBB0_1:", "vdpbf16ps (%rax){1to16}, %zmm1, %zmm0", "jne .LBB0_1").loads == 1
+
+
+def test_the_body_of_a_parallel_loop_is_of_the_kernel_that_starts_it() -> None:
+    body = function(".L__tvm_parallel_lambda.5", ".LBB1_1:", *SUM, "jne .LBB1_1")
+    other = function(".L__tvm_parallel_lambda", ".LBB2_1:", *SUM, "jne .LBB2_1")
+    packed = function("tvmconv_packed_compute_", "leaq .L__tvm_parallel_lambda.5(%rip), %rdi")
+    plain = function("tvmconv_kernel_compute_", "leaq .L__tvm_parallel_lambda(%rip), %rdi")
+    for asm in (plain + packed + body + other, other + body + packed + plain):
+        found = hot_loop(asm)
+        assert found is not None and found.function == "tvmconv_packed"
+    text = listing(plain + packed + body + other).splitlines()
+    assert text[0].startswith("# hot loop of tvmconv_packed: 2 multiply-adds into 2 sums, 3 loads, 0 stores, spills: 0")
+    assert text[1] == ".LBB1_1:" and "# all functions" in text and not any(".cfi" in line for line in text)
+
+
+def test_code_without_a_sum_has_no_hot_loop() -> None:
+    asm = function("tvmconv_kernel_compute_", ".LBB0_1:", "vmovups %ymm0, (%rdi)", "jne .LBB0_1")
+    assert hot_loop(asm) is None and listing(asm).startswith("# no loop has a multiply-add\n# all functions\n")
+    assert innermost_loops(functions_of(asm)["tvmconv_kernel_compute_"], multiply_adds) == []

@@ -1,0 +1,41 @@
+"""What is known of CPUs by their names, and what a machine is taken for."""
+
+from __future__ import annotations
+
+import pytest
+
+from tvmconv.targets.target import _USED, CpuTarget, Target, _closest, _llvm_features
+
+
+def usable(mcpu: str) -> frozenset[str]:
+    return _llvm_features(mcpu) & _USED
+
+
+@pytest.mark.parametrize(
+    ("shown", "vendor", "processor", "taken_for"),
+    [
+        ("rocketlake", "GenuineIntel", "sapphirerapids", "sapphirerapids"),  # a virtual machine's model number
+        ("emeraldrapids", "GenuineIntel", "emeraldrapids", "emeraldrapids"),
+        ("x86-64", "AuthenticAMD", "znver4", "znver4"),
+        ("znver5", "AuthenticAMD", "znver3", "znver5"),  # features that are hidden are switched off by name
+        ("x86-64-v3", "an unknown maker", "znver4", "x86-64-v3"),
+    ],
+)
+def test_a_machine_is_taken_for_a_cpu_that_has_its_features(
+    shown: str, vendor: str, processor: str, taken_for: str
+) -> None:
+    assert _closest(shown, usable(processor), vendor) == taken_for
+
+
+@pytest.mark.parametrize(
+    ("name", "rate", "tiles"),
+    [("znver4", 2.0, False), ("znver5", 2.0, False), ("cooperlake", 0.5, False), ("graniterapids", 0.5, True)],
+)
+def test_rates_and_tiles(name: str, rate: float, tiles: bool) -> None:
+    target = Target.parse(name)
+    assert isinstance(target, CpuTarget) and target.dot_rate == rate
+    assert ({"amx_tile", "amx_bf16"} <= set(target.features)) is tiles
+
+
+def test_no_instructions_are_used_that_other_makers_cpus_of_these_features_lack() -> None:
+    assert {"-sse4a", "-avxvnni"} <= {str(each) for each in Target.parse("znver4").tvm().attrs["mattr"]}

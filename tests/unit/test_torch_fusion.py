@@ -1,0 +1,103 @@
+"""Graphs of PyTorch models: what is fused, and what must not be, compared without a kernel."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+
+torch = pytest.importorskip("torch")
+import torch.nn.functional as F  # noqa: E402
+from torch import nn  # noqa: E402
+
+import tvmconv.torch  # noqa: E402
+from tvmconv.torch.calls import Notice  # noqa: E402
+from tvmconv.torch.rewriting import rewrite  # noqa: E402
+
+Forward = Callable[[Any, Any], Any]
+
+
+class Model(nn.Module):
+    """Two convolutions and a BatchNorm, put together by a function."""
+
+    def __init__(self, forward: Forward) -> None:
+        super().__init__()
+        self.a, self.b, self.norm = nn.Conv2d(4, 4, 1), nn.Conv2d(4, 4, 1), nn.BatchNorm2d(4)
+        with torch.no_grad():
+            self.norm.running_mean.normal_()
+            self.norm.running_var.uniform_(0.5, 2)
+        self.function = [forward]
+
+    def forward(self, x: Any) -> Any:
+        return self.function[0](self, x)
+
+
+def changes_what_is_read(m: Any, x: Any) -> Any:
+    """The convolution must not move behind what writes to its input."""
+    t = torch.sigmoid(x)
+    y = m.a(t)
+    t.add_(1)
+    return t + y
+
+
+def adds_in_place(m: Any, x: Any) -> Any:
+    """torch.fx takes += for +, so the graph is wrong and is not taken."""
+    t = torch.sigmoid(x)
+    u = t
+    u += m.a(x)
+    return t * 2 + u
+
+
+@pytest.mark.parametrize(
+    ("forward", "computed"),
+    [
+        (lambda m, x: m.norm(m.a(x)).relu(), ["conv2d-relu"]),
+        (lambda m, x: m.norm(m.a(x)) + m.a.weight.sum(), ["conv2d"]),
+        (lambda m, x: m.norm(m.a(F.relu(m.a(x)))), ["conv2d"]),
+        (lambda m, x: m.a(x) + m.b(x), ["conv2d", "conv2d-add"]),
+        (lambda m, x: (x + F.silu(m.a(x))).tanh(), ["conv2d-silu-add-tanh"]),
+        (lambda m, x: torch.add(m.a(x), x, alpha=2), ["conv2d"]),
+        (lambda m, x: m.a(x) + 1, ["conv2d"]),
+        (lambda m, x: m.a(x) + x.shape[0], ["conv2d"]),
+        (lambda m, x: (lambda y: y + y)(m.a(x)), ["conv2d"]),
+        (lambda m, x: (lambda y: y * torch.sigmoid(y))(m.a(x)), ["conv2d"]),
+        (lambda m, x: m.a(x).clamp_(min=-0.1), ["conv2d-clip_-0.1_inf"]),
+        (lambda m, x: F.hardtanh(m.a(x), -0.5, 0.3), ["conv2d-clip_-0.5_0.3"]),
+        (lambda m, x: F.gelu(F.relu6(m.a(x)), approximate="tanh"), ["conv2d-clip_0_6-gelu_tanh"]),
+        (lambda m, x: F.leaky_relu(m.a(x), negative_slope=0.25, inplace=True), ["conv2d-leaky_0.25"]),
+        (lambda m, x: torch.clamp(m.a(x), max=x.max()), ["conv2d"]),
+        (changes_what_is_read, ["conv2d"]),
+        (adds_in_place, ["conv2d", "conv2d"]),
+    ],
+)
+def test_what_is_fused_and_what_is_not(forward: Forward, computed: list[str]) -> None:
+    torch.manual_seed(0)
+    model, data = Model(forward).eval(), torch.randn(2, 4, 6, 5)
+    with torch.no_grad():
+        fast = rewrite(model, [((data,), {})], Notice(silent=True))
+        torch.testing.assert_close(fast(data), model(data), rtol=1e-5, atol=1e-6)
+    assert [row.computes for row in tvmconv.torch.report(fast)] == computed
+
+
+def test_what_computes_its_weights_is_left_alone() -> None:
+    torch.manual_seed(0)
+    normed = nn.utils.parametrizations.weight_norm(nn.Conv2d(3, 4, 1))
+    reflected = nn.Conv2d(4, 8, 3, padding_mode="reflect", padding=1)
+    model, data = nn.Sequential(normed, reflected, nn.Conv2d(8, 2, 1)).eval(), torch.randn(1, 3, 5, 5)
+    with torch.no_grad():
+        fast = rewrite(model, [((data,), {})], Notice(silent=True))
+        torch.testing.assert_close(fast(data), model(data))
+    assert [row.layer for row in tvmconv.torch.report(fast)] == ["2"]
+
+
+def test_a_transposed_one_of_groups_is_folded() -> None:
+    torch.manual_seed(0)
+    norm = nn.BatchNorm2d(6).eval()
+    norm.running_mean.normal_()
+    norm.weight.data.normal_()
+    model, data = nn.Sequential(nn.ConvTranspose2d(4, 6, 3, 2, groups=2), norm).eval(), torch.randn(1, 4, 5, 5)
+    with torch.no_grad():
+        fast = rewrite(model, [((data,), {})], Notice(silent=True))
+        torch.testing.assert_close(fast(data), model(data), rtol=1e-4, atol=1e-5)
+    assert set(fast.state_dict()) == {"0.weight", "0.bias"}

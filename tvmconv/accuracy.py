@@ -1,0 +1,56 @@
+"""How a kernel's answer may differ from the reference, by its numerical class."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from .epilogue import is_exact
+from .problem import Problem
+
+# Relative L2 errors that are allowed to transforms (Winograd), as oneDNN's own tests do.
+# Factors are rounded to 11 bits, each by at most 2^-11 of itself: a product errs by 2^-10, sums of many by less.
+TF32_ERROR = 2.0**-10
+TRANSFORM_ERROR = {"f32": 2e-5, "f16": 7e-3, "bf16": 6e-2}
+# Of steps that are approximated, in f32 (4e-7, and the steps that follow), which a lesser type may round to its neighbour.
+APPROXIMATED_ERROR = {"f32": 1e-6, "f16": 2.0**-10, "bf16": 2.0**-7}
+
+
+def difference(got: npt.NDArray[Any], expected: npt.NDArray[Any], numerical_class: str, problem: Problem) -> str:
+    """Return how `got` differs from the reference on an exact fill; empty if no more than its class may.
+
+    The fill's integers are TF32 numbers, so TF32 is exact too. An output of an epilogue that is approximated may be off
+    by what that errs, of itself or, where a step adds, of the largest output's millionth.
+    """
+    if numerical_class in ("exact", "tf32"):
+        wrong = got != expected
+        if not is_exact(problem.epilogue):
+            exact = expected.astype(np.float64)
+            allowed = APPROXIMATED_ERROR[problem.dtype] * np.abs(exact) + 1e-6 * np.abs(exact).max(initial=0)
+            wrong = ~(np.abs(got.astype(np.float64) - exact) <= allowed)  # a NaN compares false with everything
+        if not wrong.any():
+            return ""
+        first = tuple(int(i) for i in np.argwhere(wrong)[0])
+        return (
+            f"{np.count_nonzero(wrong)} of {wrong.size} outputs differ; the first, at {list(first)}, "
+            f"is {float(got[first])} and should be {float(expected[first])}"
+        )
+    return inaccuracy(got, expected, numerical_class, problem.dtype)
+
+
+def inaccuracy(got: npt.NDArray[Any], expected: npt.NDArray[Any], numerical_class: str, dtype: str) -> str:
+    """Return how far `got` is from the reference on normal data; empty if no more than its class may."""
+    error, most = relative_error(got, expected), TF32_ERROR if numerical_class == "tf32" else TRANSFORM_ERROR[dtype]
+    # A NaN compares false with everything.
+    if error <= most:
+        return ""
+    what = "TF32" if numerical_class == "tf32" else f"a {dtype} transform"
+    return f"the relative L2 error is {error:.2g}; {what} may have {most:.2g}"
+
+
+def relative_error(got: npt.NDArray[Any], expected: npt.NDArray[Any]) -> float:
+    """Return the relative L2 error."""
+    exact = expected.astype(np.float64)
+    return float(np.linalg.norm(got.astype(np.float64) - exact) / max(float(np.linalg.norm(exact)), 1e-30))

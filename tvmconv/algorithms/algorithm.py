@@ -1,0 +1,88 @@
+"""`Algorithm`: a way to compute problems, and where its definition and its schedules are."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from importlib import import_module
+from typing import TYPE_CHECKING, Any
+
+from ..problem import Problem
+from ..targets.target import Target
+
+if TYPE_CHECKING:
+    from .definition import Definition
+
+
+@dataclass(frozen=True)
+class Algorithm:
+    """A way to compute problems.
+
+    Its module in `tvmconv.algorithms.KIND` has ``covers``, ``cycles`` and ``define``, and ``define_prepacked`` where
+    prepacked filters deserve another definition. Each takes a problem, a target of the algorithm's kind, and
+    `options`. Modules import TVM, so they are imported when they are asked.
+
+    Attributes
+    ----------
+    name
+        What records and manifests call it.
+    version
+        Of the definition and its space. Raising it makes older records a miss.
+    numerical_class
+        ``"exact"``: only the order of the sum differs from the formula. ``"tf32"``: factors are rounded to TF32 (11
+        bits) before. ``"transform"``: more than that.
+    module
+        Name of its module.
+    options
+        Keyword arguments of the module's functions, where several algorithms share it.
+    schedules
+        Name of the module in `tvmconv.schedules.KIND` whose ``space(sch, definition, target)`` returns the sketches, the
+        default first; each sketch's sampled decisions are the defaults. Absent: that of `module`.
+    kind
+        The kind of targets it is for.
+    is_default
+        Whether it may be the default. Others come after all that may, whatever they cost by estimate.
+    """
+
+    name: str
+    version: int
+    numerical_class: str
+    module: str
+    options: Mapping[str, Any] = field(default_factory=dict)
+    schedules: str = ""
+    kind: str = "cpu"
+    is_default: bool = True
+
+    def covers(self, problem: Problem, target: Target) -> str | None:
+        """Return None if it can compute `problem`, else why not."""
+        reason: str | None = self._module().covers(problem, target, **self.options)
+        return reason
+
+    def cycles(self, problem: Problem, target: Target) -> float:
+        """Return by estimate how many cycles of one core, or GPU multiprocessor, a problem that it covers takes."""
+        cycles: float = self._module().cycles(problem, target, **self.options)
+        return cycles
+
+    def define(self, problem: Problem, target: Target) -> Definition:
+        """Return the unscheduled definition."""
+        definition: Definition = self._module().define(problem, target, **self.options)
+        return definition
+
+    def define_prepacked(self, problem: Problem, target: Target) -> Definition | None:
+        """Return the definition for prepacked filters, if it is another than `define` gives; else None.
+
+        The space has the same choices for both.
+        """
+        define = getattr(self._module(), "define_prepacked", None)
+        return None if define is None else define(problem, target, **self.options)
+
+    def sketches(self, definition: Definition, target: Target) -> list[Any]:
+        """Return the scheduled sketches (``tvm.s_tir.Schedule``) of a definition, the default first."""
+        from tvm.s_tir import Schedule
+
+        space = import_module(f"tvmconv.schedules.{self.kind}.{self.schedules or self.module}").space
+        # The seed has no effect on default decisions; a fixed one keeps schedules reproducible.
+        return list(space(Schedule(definition.func, seed=1), definition, target))
+
+    def _module(self) -> Any:
+        return import_module(f"{__package__}.{self.kind}.{self.module}")

@@ -1,0 +1,40 @@
+"""What a schedule for a CPU asks of lowering, by an annotation on the loop it means.
+
+The annotations, and what answers them:
+
+    ==============  ======================================================  =====================
+    TRANSPOSE       TO_PIXELS, TO_PLANES or INTERLEAVE                      tvmconv/lowering/cpu/transposing.py
+    STRIDED         columns a stride apart                                  tvmconv/lowering/cpu/striding.py
+    SKIP            products with padding                                   tvmconv/lowering/cpu/padding.py
+    SKIP_TILE       tiles of which nothing is stored                        tvmconv/lowering/cpu/padding.py
+    SOME_INSIDE     a tile of which some pixels are in the padding          tvmconv/lowering/cpu/padding.py
+    UNREAD          rows of padding that are not copied                     tvmconv/lowering/cpu/padding.py
+    SHUFFLE         lanes that read in another order                        tvmconv/lowering/cpu/shuffles.py
+    ROUND_STORES    sums rounded to bf16 by an instruction                  tvmconv/lowering/cpu/instructions.py
+    PREFETCH        a filter that no cache keeps                            tvmconv/lowering/cpu/prefetching.py
+    PACK            a stage that depends on the filter alone                tvmconv/lowering/cpu/packing.py
+    CONFIGURE       a task that uses AMX's tiles, its loops marked by ROLE  tvmconv/lowering/cpu/tiles.py
+    ==============  ======================================================  =====================
+
+The two halves must agree on what else stands here: the roles of loops, and the sizes that a rewrite takes.
+"""
+
+from __future__ import annotations
+
+PREFIX = "tvmconv."
+TRANSPOSE, TO_PIXELS, TO_PLANES, INTERLEAVE = f"{PREFIX}transpose", "to_pixels", "to_planes", "interleave"
+STRIDED = f"{PREFIX}strided"
+SKIP = f"{PREFIX}skip"
+SKIP_TILE = f"{PREFIX}skip_tile"
+SOME_INSIDE = f"{PREFIX}some_inside"
+UNREAD = f"{PREFIX}unread"
+SHUFFLE = f"{PREFIX}shuffle"
+ROUND_STORES = f"{PREFIX}round_stores"
+PREFETCH = f"{PREFIX}prefetch"
+PACK = f"{PREFIX}pack"
+ROLE = f"{PREFIX}tile"
+CONFIGURE = f"{PREFIX}tiles"
+# Of the loops of a block of tiles.
+TILES, ROWS, VECTORS, LANES, PAIRS = "tiles", "rows", "vectors", "lanes", "pairs"
+PART = 4  # floats in 128 bits, within which shuffles take one cycle on every x86
+TRANSPOSED_LANES = (16, 8, 4)

@@ -1,0 +1,204 @@
+"""The tensor expressions of windows cut into tiles (amx_window.py). Stages:
+
+data_pad     data of a band by pairs, zero-padded, [n, g, band, outer..., residues..., pixel, pair]  (absent in place)
+filter_pack  the filter by pairs, [g, block, phases, taps, pair, tile, lane]
+acc          the sums, f32, axes (n, g, phases..., band, outer..., block, tile, row, block, tile, lane)
+tile         acc copied out of the tile registers
+out          bias added, rounded once to bf16
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+from tvm import te, tirx
+
+from ...checks import within_reach
+from ...problem import Problem
+from ...targets.target import CpuTarget
+from ..constant import covers_data
+from ..definition import Definition, assemble
+from ..epilogue import Epilogue
+from ..flatten import flatten
+from ..pairs import multiply_pairs, round_pair
+from ..stage_names import ACC, DATA_PAD, FILTER_PACK, OUT, TILE, stage_name
+from ..subconvolution import Expr, store_index
+from .amx_window import SIDE, TileWindow, best_chunks, tile_window
+from .data import data_element
+from .filter import filter_element
+from .window import windows_of
+
+FEATURES = ("amx_bf16", "amx_tile", "avx512_bf16")  # the last rounds what is stored
+
+
+def covers(problem: Problem, target: CpuTarget) -> str | None:
+    """Return None if tiles can compute `problem`, else why not."""
+    if problem.dtype != "bf16":
+        return f"it multiplies bf16, not {problem.dtype}"
+    if missing := set(FEATURES) - set(target.features):
+        return f"{target.name} has no {', '.join(sorted(missing))}"
+    if problem.in_channels // problem.groups < 2:
+        return "there are no two channels to pair"
+    return covers_data(problem, target)
+
+
+def define(problem: Problem, target: CpuTarget) -> Definition:
+    """Define `problem` by windows cut into tiles of AMX."""
+    windows = tile_windows(problem, target)
+    return assemble(
+        problem, flatten(problem), windows, express_tiles, [tile_store_index(window) for window in windows], 2
+    )
+
+
+def tile_windows(problem: Problem, target: CpuTarget) -> list[TileWindow]:
+    """Return the windows of `define`, each cut by least cost."""
+    return [tile_window(window) for window in windows_of(flatten(problem), target)]
+
+
+def cycles(problem: Problem, target: CpuTarget) -> float:
+    """Return the cycles of a problem."""
+    return sum(best_chunks(window)[1] for window in tile_windows(problem, target))
+
+
+def express_tiles(window: TileWindow, data: te.Tensor, weights: te.Tensor, epilogue: Epilogue) -> te.Tensor:
+    """Return the window's `out`: axes (n, g, phases..., band, outer..., block, tile, row, block, tile, lane).
+
+    Raises
+    ------
+    InvalidProblemError
+        If a stage has more elements than 32-bit indices reach.
+    """
+    number, (tiles, vectors) = window.index, window.block
+    read_data, read_filter = _data(window, data), _filter(window, weights)
+    taps = [te.reduce_axis((0, axis.taps), name=f"k{i}") for i, axis in enumerate(window.axes)]
+    step, pair = te.reduce_axis((0, window.steps), name="step"), te.reduce_axis((0, window.depth), name="c")
+    phases = [axis.phases for axis in window.axes]
+    outer = [along.outputs for along in window.outer]
+    blocks = (window.tile_blocks, tiles, window.tile_rows, window.output_blocks, vectors, SIDE)
+    shape = within_reach((window.problem.batch, window.groups, *phases, window.bands, *outer, *blocks), "the sums")
+
+    def total(n: Expr, g: Expr, *indices: Expr) -> Expr:
+        p, band, z, (tb, tile, row, ob, vector, lane) = _split(window, indices)
+        c, q = step * window.depth + pair, window.number(tb, tile, row, tirx.min)
+        product = multiply_pairs(read_data(n, g, p, band, z, q, taps, c), read_filter(g, ob, p, taps, c, vector, lane))
+        return te.sum(product, axis=[*taps, step, pair])
+
+    acc = te.compute(shape, total, name=stage_name(ACC, number))
+    copy = te.compute(shape, lambda *indices: acc(*indices), name=stage_name(TILE, number))
+
+    def rounded(*indices: Expr) -> Expr:
+        o = window.output(_channel(window, *indices[-3:]))
+        channel = indices[1] * window.outputs + tirx.min(o, window.outputs - 1)
+        return epilogue(copy(*indices), channel, tile_store_index(window)(list(indices))[0], round_pair)
+
+    return te.compute(shape, rounded, name=stage_name(OUT, number))
+
+
+def tile_store_index(window: TileWindow) -> Callable[[list[Any]], tuple[Any, Any]]:
+    """Return the store index of `out`'s elements."""
+
+    def at(indices: list[Any]) -> tuple[Any, Any]:
+        (n, g), (p, band, z, (tb, tile, row, *channel)) = indices[:2], _split(window, indices[2:])
+        q, o = window.number(tb, tile, row, tirx.min), _channel(window, *channel)
+        last = window.flat[-1]
+        ys = [*z, q // last.held, q % last.held] if len(window.flat) == 2 else [q]
+        ys[0] = ys[0] + window.start(band, tirx.min)
+        offset, bounds = store_index(window.problem, window.axes, window.outputs, [n, g, *p, *ys, window.output(o)])
+        conditions = [] if bounds is None else [bounds]
+        if len(window.flat) == 2 and last.held > last.outputs:
+            conditions.insert(0, ys[-1] < last.outputs)
+        if window.padded_outputs != window.outputs and not window.shifted:
+            conditions.append(o < window.outputs)
+        return offset, tirx.all(*conditions) if conditions else None
+
+    return at
+
+
+def _split(window: TileWindow, indices: Any) -> tuple[Any, Any, Any, Any]:
+    """Return the phases, the band, the outer outputs, and the rest of indices behind the group."""
+    rank, outer = len(window.axes), len(window.outer)
+    return indices[:rank], indices[rank], indices[rank + 1 : rank + 1 + outer], indices[rank + 1 + outer :]
+
+
+def _channel(window: TileWindow, block: Expr, vector: Expr, lane: Expr) -> Expr:
+    return (block * window.block[1] + vector) * SIDE + lane
+
+
+def _data(window: TileWindow, data: te.Tensor) -> Callable[..., Expr]:
+    """Return ``read(n, g, phases, band, outer, pixel, taps, pair)``."""
+    problem, alongs = window.problem, window.alongs
+
+    def in_place(n: Expr, g: Expr, p: Any, band: Expr, z: Any, q: Expr, k: Any, c: Expr) -> Expr:
+        (axis,) = window.axes
+        x = axis.offset(p[0]) + (window.start(band, tirx.min) + q) * axis.stride + k[0] * axis.dilation
+        return data(n, x, g * window.channels + c)
+
+    if window.in_place:
+        return in_place
+    outer, rank = len(window.outer), len(alongs)
+
+    def copied(n: Expr, g: Expr, band: Expr, *indices: Expr) -> Expr:
+        z, residues, (pixel, c) = indices[:outer], indices[outer : outer + rank], indices[outer + rank :]
+        row = alongs[-1].held
+        at = [*z, pixel // row, pixel % row] if len(window.flat) == 2 else [pixel]
+        starts = [window.start(band, tirx.min), *[0] * (rank - 1)]
+        x = [each.coordinate(*of) for each, *of in zip(alongs, starts, residues, at, strict=True)]
+        bounds = [
+            bound
+            for each, coordinate in zip(alongs, x, strict=True)
+            for bound in each.axis.inside(coordinate, each.axis.lowest, _reach(window, each))
+        ]
+        if window.pairs > window.channels:
+            bounds.append(c < window.channels)
+            c = tirx.min(c, window.channels - 1)
+        value = data_element(window, data)(n, x, g * window.channels + c)
+        return tirx.if_then_else(tirx.all(*bounds), value, tirx.const(0, "uint32")) if bounds else value
+
+    shape = (
+        problem.batch,
+        window.groups,
+        window.bands,
+        *(each.held for each in window.outer),
+        *(each.residues for each in alongs),
+        window.length,
+        window.pairs,
+    )
+    copy = te.compute(within_reach(shape, "the copy of data"), copied, name=stage_name(DATA_PAD, window.index))
+
+    def read(n: Expr, g: Expr, p: Any, band: Expr, z: Any, q: Expr, k: Any, c: Expr) -> Expr:
+        found = [each.found(pp, kk) for each, pp, kk in zip(alongs, p, k, strict=True)]
+        residues, firsts = [each[0] for each in found], [each[1] for each in found]
+        pixel = q + firsts[-1]
+        if len(window.flat) == 2:
+            pixel = pixel + firsts[-2] * alongs[-1].held
+        return copy(n, g, band, *(zz + first for zz, first in zip(z, firsts, strict=False)), *residues, pixel, c)
+
+    return read
+
+
+def _reach(window: TileWindow, along: Any) -> int:
+    """Return how far the copy reaches along an axis, from the lowest coordinate that a task reads."""
+    axis = along.axis
+    return (axis.outputs - along.outputs + along.held) * axis.stride
+
+
+def _filter(window: TileWindow, weights: te.Tensor) -> Callable[..., Expr]:
+    """Return ``read(g, block, phases, taps, pair, tile, lane)``."""
+    axes, element = window.axes, filter_element(window, weights)
+    phases, taps = [axis.phases for axis in axes], [axis.taps for axis in axes]
+
+    def packed(g: Expr, block: Expr, *indices: Expr) -> Expr:
+        p, k, (c, vector, lane) = indices[: len(axes)], indices[len(axes) : -3], indices[-3:]
+        o, bounds = _channel(window, block, vector, lane), []
+        if window.pairs > window.channels:
+            bounds.append(c < window.channels)
+            c = tirx.min(c, window.channels - 1)
+        if window.padded_outputs > window.outputs and not window.shifted:
+            bounds.append(o < window.outputs)
+        value = element(g, p, k, c, window.output(o))
+        return tirx.if_then_else(tirx.all(*bounds), value, tirx.const(0, "uint32")) if bounds else value
+
+    shape = (window.groups, window.output_blocks, *phases, *taps, window.pairs, window.block[1], SIDE)
+    pack = te.compute(within_reach(shape, "the copy of the filter"), packed, name=stage_name(FILTER_PACK, window.index))
+    return lambda g, block, p, k, c, vector, lane: pack(g, block, *p, *k, c, vector, lane)

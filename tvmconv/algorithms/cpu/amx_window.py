@@ -1,0 +1,236 @@
+"""Windows as AMX computes them: tiles of 16 pixels by 16 output channels, and what they cost.
+
+A tile register holds 16 rows of 64 bytes. The instruction multiplies 16 pixels of 32 channels (rows a stride apart in
+memory) with 32 channels of 16 outputs (rows of pairs), and adds to 16x16 f32 sums. Rows of an image are rarely a
+multiple of 16 long, so tiles take no notice of where they end: in a copy of data whose rows are as long as padding makes
+them, a window's pixels are numbered through, and each tap finds 16 neighbouring ones at a constant distance. Those at a
+row's end, which reach into the next, are computed and not stored.
+
+Along an axis with a stride, the copy has a part for each residue of coordinates, in which neighbouring outputs are neighbours.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, fields
+from functools import cached_property
+from math import gcd, prod
+from typing import Any
+
+from ..pairs import reads_pairs
+from ..shapes import divisors
+from ..subconvolution import Axis
+from .cost import L3_BYTES_PER_CYCLE, TASK_CYCLES, THREADS, uneven
+from .window import Window
+
+SIDE = 16  # rows of a tile, and pairs or f32 numbers in one
+REGISTERS = 8
+# Cycles, measured on one core of a Sapphire Rapids: a multiplication of full tiles (2247 GFLOP/s at 2.19 GHz), whose
+# time is the same for tiles of fewer rows once the filter comes from the second level cache; and a load of such a tile,
+# from the first level cache and from the second.
+MULTIPLY, LOAD, LOAD_FAR = 16.0, 8.0, 20.0
+L1_BYTES = 32 * 1024
+# A sum's chain: a multiplication waits for the one before.
+LATENCY = 52.0
+STORE = 6.0  # of a vector of sums: tile to memory, to a register, rounded, to the output
+STORE_APART = 60.0  # of one whose channels lie apart
+COPY = 3.0  # of a vector of data
+L2_BYTES, L2_RATE = 1024 * 1024, 32  # half of the second level cache; bytes in a cycle
+# (tiles of pixels, tiles of outputs) whose sums and operands fit the registers, the best first.
+BLOCKS = ((2, 2), (1, 4), (4, 1), (1, 3), (3, 1), (1, 2), (2, 1), (1, 1))
+
+
+@dataclass(frozen=True)
+class Along:
+    """How the copy of a task's data lies along one axis, of which the task computes `outputs`.
+
+    Attributes
+    ----------
+    residues
+        Residues of coordinates that it is split by.
+    held
+        Coordinates of each residue.
+    """
+
+    axis: Axis
+    outputs: int
+    residues: int
+    held: int
+
+    @staticmethod
+    def of(axis: Axis, outputs: int) -> Along:
+        """Return how the data of so many outputs of an axis lies."""
+        starts = [axis.offset(phase) - axis.lowest for phase in range(axis.phases)]
+        offsets = [start + k * axis.dilation for start in starts for k in range(axis.taps)]
+        residues = axis.stride // gcd(axis.stride, *offsets)
+        return Along(axis, outputs, residues, outputs + max(offsets) // axis.stride)
+
+    def found(self, phase: Any, k: Any) -> tuple[Any, Any]:
+        """Return the residue, and the coordinate in it, of what the tap `k` of output 0 reads."""
+        offset = self.axis.offset(phase) - self.axis.lowest + k * self.axis.dilation
+        return offset % self.axis.stride // (self.axis.stride // self.residues), offset // self.axis.stride
+
+    def coordinate(self, start: Any, residue: Any, x: Any) -> Any:
+        """Return data's coordinate of element `x` of a residue, where the first output is `start`."""
+        return self.axis.lowest + (start + x) * self.axis.stride + residue * (self.axis.stride // self.residues)
+
+
+@dataclass(frozen=True)
+class TileWindow(Window):
+    """A window cut into blocks of tiles.
+
+    Attributes
+    ----------
+    rows
+        Outputs of a band along the first axis. The last band is shifted inwards, to end with the axis.
+    block
+        Tiles of pixels and of outputs whose sums are in registers together.
+    """
+
+    rows: int = 1
+    block: tuple[int, int] = (2, 2)
+
+    @property
+    def bands(self) -> int:
+        """Bands along the first axis."""
+        return -(-self.axes[0].outputs // self.rows)
+
+    @property
+    def in_place(self) -> bool:
+        """Whether tiles can be loaded from data: one axis, and pixels that begin with whole pairs and end with the last."""
+        one = len(self.axes) == 1 and not self.axes[0].padded
+        return one and reads_pairs(self.problem) and self.pairs == self.channels
+
+    @property
+    def steps(self) -> int:
+        """Multiplications of a tap."""
+        return -(-self.channels // SIDE)
+
+    @property
+    def depth(self) -> int:
+        """Pairs of channels in a tile."""
+        return -(-self.channels // self.steps)
+
+    @property
+    def pairs(self) -> int:
+        """Pairs of channels with those of zeros that fill the last tile."""
+        return self.steps * self.depth
+
+    @cached_property
+    def alongs(self) -> tuple[Along, ...]:
+        """How a band's copy lies along each axis."""
+        outputs = [self.rows, *(axis.outputs for axis in self.axes[1:])]
+        return tuple(Along.of(axis, count) for axis, count in zip(self.axes, outputs, strict=True))
+
+    @property
+    def outer(self) -> tuple[Along, ...]:
+        """The axis whose outputs are apart, of three."""
+        return self.alongs[:-2]
+
+    @property
+    def flat(self) -> tuple[Along, ...]:
+        """The axes whose pixels are numbered through: the last two."""
+        return self.alongs[-2:]
+
+    @property
+    def length(self) -> int:
+        """Pixels of a residue of the copy, along the flat axes."""
+        return prod(along.held for along in self.flat)
+
+    @property
+    def pixels(self) -> int:
+        """Pixels that tiles compute: from the first that is stored to the last."""
+        *first, last = self.flat
+        return sum((along.outputs - 1) * last.held for along in first) + last.outputs
+
+    @property
+    def tile_rows(self) -> int:
+        """Pixels in a tile."""
+        return min(SIDE, -(-self.pixels // self.block[0]))
+
+    @property
+    def tile_blocks(self) -> int:
+        """Blocks of tiles of pixels. The last tiles are shifted inwards, to end with the pixels."""
+        return -(-self.pixels // (self.tile_rows * self.block[0]))
+
+    @property
+    def output_blocks(self) -> int:
+        """Blocks of tiles of outputs."""
+        return -(-self.outputs // (SIDE * self.block[1]))
+
+    @property
+    def padded_outputs(self) -> int:
+        """`outputs` rounded up to whole blocks."""
+        return self.output_blocks * SIDE * self.block[1]
+
+    @property
+    def shifted(self) -> bool:
+        """Whether the last tiles of output channels are shifted inwards, to end with them."""
+        return SIDE <= self.outputs < self.padded_outputs and self.problem.data_format == "NXC"
+
+    @property
+    def pixel(self) -> int:
+        """Elements of a pixel of a group's copy of data."""
+        return self.pairs
+
+    @property
+    def copied_pairs(self) -> int:
+        """Pairs in the copy of a band."""
+        if self.in_place:
+            return 0
+        return (
+            prod(along.residues for along in self.alongs)
+            * prod(each.held for each in self.outer)
+            * self.length
+            * self.pairs
+        )
+
+    @property
+    def filter_bytes(self) -> int:
+        """Bytes of the filter of a group, as it is packed."""
+        taps = prod(axis.taps * axis.phases for axis in self.axes)
+        return 4 * taps * self.pairs * self.padded_outputs
+
+    def start(self, band: Any, least: Callable[[Any, Any], Any]) -> Any:
+        """Return the first output of a band; `least` of two expressions."""
+        return least(band * self.rows, self.axes[0].outputs - self.rows)
+
+    def number(self, block: Any, tile: Any, row: Any, least: Callable[[Any, Any], Any]) -> Any:
+        """Return the number of the pixel that a row of a tile of a block computes."""
+        tiles, rows = self.block[0], self.tile_rows
+        return least((block * tiles + tile) * rows, self.pixels - rows) + row
+
+
+def tile_window(window: Window) -> TileWindow:
+    """Return a window as it is cut by least cost."""
+    values = {field.name: getattr(window, field.name) for field in fields(Window)} | {"lanes": SIDE, "vnni_factor": 2}
+    outputs = window.axes[0].outputs
+    bands = {-(-outputs // count) for count in range(1, min(outputs, 64) + 1)}
+    tiled = [TileWindow(**values, rows=rows, block=block) for rows in sorted(bands) for block in BLOCKS]
+    return min(tiled, key=lambda each: best_chunks(each)[1])
+
+
+def best_chunks(window: TileWindow) -> tuple[int, float]:
+    """Return into how many parts tasks cut the output channels, and the cycles that the window takes then."""
+    costs = {chunks: cycles(window, chunks) for chunks in divisors(window.output_blocks, 16)}
+    best = min(costs, key=lambda chunks: costs[chunks])
+    return best, costs[best]
+
+
+def cycles(window: TileWindow, chunks: int) -> float:
+    """Return the cycles of a window, whose tasks have one of `chunks` parts of the output channels."""
+    problem, (tiles, vectors) = window.problem, window.block
+    phases = prod(axis.phases for axis in window.axes)
+    tasks = problem.batch * window.groups * window.bands * chunks
+    blocks = phases * prod(each.outputs for each in window.outer) * window.tile_blocks * window.output_blocks
+    products = prod(axis.taps for axis in window.axes) * window.steps
+    near = window.filter_bytes / window.output_blocks <= L1_BYTES
+    # Of all rows' copies, the second level cache would keep none until the next outputs.
+    data = LOAD if 4 * window.copied_pairs <= L2_BYTES else 2 * LOAD_FAR
+    step = max(tiles * vectors * MULTIPLY, tiles * data + vectors * (LOAD if near else LOAD_FAR), LATENCY)
+    apart = problem.data_format == "NCX" or window.outputs < SIDE
+    stores = tiles * window.tile_rows * vectors * (STORE_APART if apart else STORE)
+    copy = window.copied_pairs / SIDE * COPY * (4 if problem.data_format == "NCX" else 1)
+    rate = L2_RATE if window.filter_bytes / chunks <= L2_BYTES else L3_BYTES_PER_CYCLE
+    task = blocks / chunks * (products * step + stores) + copy + window.filter_bytes / chunks / rate
+    return tasks * task * uneven(tasks) + tasks * TASK_CYCLES / THREADS[0]

@@ -1,0 +1,83 @@
+"""What an algorithm takes on a CPU, by estimate: the parts that each algorithm adds up with numbers of its own.
+
+Everything is in cycles of one core. The constants were fitted to the records of a Zen 5 and to default schedules of the
+suites on one core of a Zen 3; ``python -m benchmarks.defaults --output FILE`` writes estimates beside times.
+"""
+
+from __future__ import annotations
+
+from math import prod
+
+from ...targets.target import CpuTarget
+from ..shapes import F32_BITS
+from ..subconvolution import Axis, SubConvolution
+from .window import Window
+
+# An element copied in order (widened, padded); one transposed from planes to channels in lanes or back; the same for pairs of
+# channels of bf16, two of which are copied at once; and one stored by itself.
+COPY, TRANSPOSE, TRANSPOSE_PAIRS, STORE = 0.5, 1.8, 0.9, 1.0
+L3_BYTES_PER_CYCLE = 8
+# Rows of a task, each of which reads the whole filter: with more, fewer are copied twice, but their copies leave the second
+# level cache.
+TASK_ROWS = 16
+TASK_CYCLES = 2000  # starting a task: a microsecond or less
+THREADS = (2, 4, 8)  # thread counts over which an uneven share of tasks is averaged
+
+
+def multiply_add(lanes: int, target: CpuTarget) -> float:
+    """Return the cycles that a multiply-add of so many lanes takes: half of a full vector takes half where one port is full."""
+    narrow = target.multiply_adds == 1 and 2 * lanes * F32_BITS <= target.vector_bits
+    return 0.5 if narrow else 1 / target.multiply_adds
+
+
+def met(axis: Axis, tile: int = 1) -> float:
+    """Return the share of an axis' taps, of all outputs, that whole tiles of outputs must visit to meet all data.
+
+    1 if there is no tap or output.
+    """
+    count = 0
+    for meeting in (axis.meets(phase, k) for phase in range(axis.phases) for k in range(axis.taps)):
+        if meeting:
+            count += min(axis.outputs, (-(-meeting.stop // tile) - meeting.start // tile) * tile)
+    return count / (axis.phases * axis.taps * axis.outputs) if axis.taps * axis.outputs else 1.0
+
+
+def outputs(window: SubConvolution) -> int:
+    """Return the number of a window's outputs of one channel: of all phases, and the whole batch."""
+    return window.problem.batch * prod(axis.outputs * axis.phases for axis in window.axes)
+
+
+def copied(window: Window) -> float:
+    """Return the cycles of the copy of a window's data: padded, widened or transposed."""
+    elements = window.problem.batch * prod(axis.extent for axis in window.axes) * window.pixel * window.vnni_factor
+    return elements * transposed(window)
+
+
+def stored(window: Window) -> float:
+    """Return the cycles of storing a window's outputs beyond those of whole vectors of channels."""
+    elements = outputs(window) * window.groups * window.outputs
+    if window.problem.data_format == "NCX":
+        return elements * transposed(window)
+    return 0.0 if window.stores_vectors else elements * STORE
+
+
+def transposed(window: Window) -> float:
+    """Return the cycles of an element that is copied to or from a window's channels in lanes."""
+    if window.problem.data_format == "NXC":
+        return COPY
+    return TRANSPOSE_PAIRS if window.vnni_factor == 2 else TRANSPOSE
+
+
+def filter_traffic(window: Window, target: CpuTarget) -> float:
+    """Return the cycles of reading a filter that the second level cache does not keep once more for each task's rows."""
+    taps = prod(axis.taps * axis.phases for axis in window.axes)
+    size = 4 * window.groups * window.channels * window.padded_outputs * taps
+    if size <= target.l2_share:
+        return 0.0  # counted in the tile, which loads its vectors from there
+    rows = prod(axis.outputs for axis in window.axes[:-1])
+    return window.problem.batch * -(-rows // TASK_ROWS) * size / L3_BYTES_PER_CYCLE
+
+
+def uneven(tasks: int) -> float:
+    """How much longer the busiest of some threads works than the average."""
+    return sum(-(-tasks // threads) * threads / tasks for threads in THREADS) / len(THREADS)

@@ -1,0 +1,128 @@
+"""Direct convolution: lanes along output channels of one group, or across groups; bf16 multiplied as f32 or as pairs.
+
+Four algorithms are this with `across` and `vnni_factor`: direct, dot (pairs of bf16, multiplied by AVX512-BF16's dot product),
+grouped (lanes across groups) and grouped_dot.
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from functools import lru_cache
+from math import prod
+
+from ...problem import Problem
+from ...targets.target import CpuTarget
+from ..constant import covers_data
+from ..definition import Definition, assemble
+from ..flatten import flatten
+from ..shapes import divisors, shuffles
+from . import cost
+from .gathered import gathered
+from .tile import best_tile, grouped_cycles, grouped_widths, reads_in_place, rounded_up, tile_cycles, tiled_by_images
+from .window import Window, express, windows_of
+
+# An SSE register of outputs; two multiply-adds of it start in a cycle, half the rate of full vectors. With fewer
+# channels per group, lanes across groups are faster even where data is copied for each of them.
+LEAST_PER_GROUP = 4
+# 64 pages: within reach of a first level TLB, and of a second level cache. A tile's part of a larger filter lies on more.
+# Measured on one Zen 5 core in place and prepacked, GFLOP/s of 275: 128 to 512 channels (256 KiB) 272 and 273; 256 to
+# 1024 (1 MiB) 243 and 272; 512 to 1024 with stride 2 (2 MiB) 165 and 270.
+TLB_BYTES = 256 * 1024
+# A tile without accumulators that fit: each sum waits for itself.
+_UNTILED = 4.0
+
+
+def covers(problem: Problem, target: CpuTarget, across: bool = False, vnni_factor: int = 1) -> str | None:
+    """Return None if the algorithm computes the problem on the target, else why not."""
+    if vnni_factor == 2 and (reason := no_dot(problem, target)):
+        return reason
+    per_group = problem.out_channels // problem.groups
+    if not across:
+        if problem.groups > 1 and per_group < LEAST_PER_GROUP:
+            return f"{per_group} output channels per group leave lanes empty; it takes {LEAST_PER_GROUP} or more"
+    elif vnni_factor == 2:
+        if problem.in_channels // problem.groups % 2 or not shuffles(problem, 2, target):
+            return "no whole groups, of pairs of channels as they lie, fill vectors"
+    elif problem.groups == 1:
+        return "there is one group"
+    elif per_group >= LEAST_PER_GROUP and not shuffles(problem, 1, target):
+        return f"{per_group} output channels per group fill the lanes of one group"
+    return covers_data(problem, target)
+
+
+def no_dot(problem: Problem, target: CpuTarget) -> str | None:
+    """Return why products of bf16 cannot be by dot products of pairs, or None if they can."""
+    if problem.dtype != "bf16":
+        return f"it multiplies bf16, not {problem.dtype}"
+    if "avx512_bf16" not in target.features:
+        return f"{target.name} has no avx512_bf16"
+    if problem.in_channels // problem.groups < 2:
+        return "there are no two channels to pair"
+    return None
+
+
+def define(
+    problem: Problem, target: CpuTarget, across: bool = False, vnni_factor: int = 1, prepacked: bool = False
+) -> Definition:
+    """Define `problem` by direct windows, with channels `vnni_factor` to an element.
+
+    With `prepacked`, as it is best where the filter is prepacked.
+    """
+    windows = direct_windows(problem, target, across, vnni_factor, prepacked)
+    return assemble(
+        problem, flatten(problem), windows, express, [window.store_index for window in windows], vnni_factor
+    )
+
+
+def define_prepacked(
+    problem: Problem, target: CpuTarget, across: bool = False, vnni_factor: int = 1
+) -> Definition | None:
+    """Define `problem` as it is best where the filter is prepacked; None: no other way."""
+    small = problem.dtype == "f32" and 4 * prod(problem.filter_shape) <= TLB_BYTES
+    return None if across or vnni_factor == 2 or small else define(problem, target, prepacked=True)
+
+
+def direct_windows(
+    problem: Problem, target: CpuTarget, across: bool = False, vnni_factor: int = 1, prepacked: bool = False
+) -> list[Window]:
+    """Return the windows of `define`."""
+    shuffled = across and shuffles(problem, vnni_factor, target)
+    windows = [
+        replace(window, vnni_factor=vnni_factor, prepacked=prepacked, shuffles=shuffled)
+        for window in windows_of(flatten(problem), target, across)
+    ]
+    return [tiled_by_images(gathered(rounded_up(window, target), target), target) for window in windows]
+
+
+# Winograd's algorithms ask for it too, to say whether they are worth a trial.
+@lru_cache(maxsize=16)
+def cycles(problem: Problem, target: CpuTarget, across: bool = False, vnni_factor: int = 1) -> float:
+    """Return the cycles of a problem, its filter prepacked."""
+    windows = direct_windows(problem, target, across, vnni_factor, prepacked=True)
+    return sum(_window_cycles(window, target) for window in windows)
+
+
+def _window_cycles(window: Window, target: CpuTarget) -> float:
+    row, inside = window.axes[-1], 1.0
+    if window.across:
+        counts = divisors(window.padded_outputs // window.lanes, 8)
+        tiles = [(t, v) for v in counts for t in grouped_widths(window, v, target)]
+        sums = min((grouped_cycles(window, t, v, target) for t, v in tiles), default=_UNTILED)
+    else:
+        width, vectors = best_tile(window, target)
+        sums = tile_cycles(window, width, vectors, target)
+        if window.problem.op == "convolution":
+            inside *= prod(cost.met(axis) for axis in window.axes[:-1]) if window.skips_rows else 1.0
+            inside *= cost.met(row, width) if window.skips_columns else 1.0
+    vectors_of_outputs = cost.outputs(window) * window.groups * window.padded_outputs / window.lanes
+    products = vectors_of_outputs * prod(axis.taps for axis in window.axes) * window.channels * inside
+    arithmetic = products * sums * window.row / row.outputs * cost.multiply_add(window.lanes, target)
+    if window.vnni_factor == 2:
+        arithmetic *= 2 / target.dot_rate
+    copies = window.stages_data and not (window.across and reads_in_place(window))
+    return (
+        arithmetic
+        + (cost.copied(window) if copies else 0.0)
+        + cost.stored(window)
+        + cost.filter_traffic(window, target)
+    )

@@ -1,0 +1,55 @@
+"""How windows read the filter: in place, or from a copy in the order in which a tile's sums take it."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any
+
+from tvm import te, tirx
+
+from ...checks import within_reach
+from ..pairs import pair
+from ..stage_names import FILTER_PACK, stage_name
+from ..types import widen
+
+if TYPE_CHECKING:
+    from ..subconvolution import Expr
+    from .window import Window
+
+
+def filter_element(window: Window, weights: te.Tensor) -> Callable[..., Expr]:
+    """Return ``element(g, p, k, c, o)``: the window's filter as the arithmetic takes it."""
+    problem = window.problem
+    channels = problem.in_channels // problem.groups
+
+    def load(g: Expr, p: Any, k: Any, c: Expr, o: Expr) -> Expr:
+        return weights(*window.filter_indices(g, p, k, c, o))
+
+    def element(g: Expr, p: Any, k: Any, c: Expr, o: Expr) -> Expr:
+        c = window.summed(c, o)
+        if window.vnni_factor == 1:
+            return widen(load(g, p, k, c, o), problem.dtype)
+        return pair(lambda which: load(g, p, k, 2 * c + which, o), 2 * c, channels)
+
+    return element
+
+
+def staged_filter(window: Window, weights: te.Tensor) -> Callable[..., Expr]:
+    """Return what reads the filter for a product, ``(g, phases, taps, c, o)``: in place or from its copy."""
+    axes, lanes, together, element = window.axes, window.lanes, window.vectors_together, filter_element(window, weights)
+    if not window.stages_filter:
+        return element
+
+    def packed(g: Expr, block: Expr, *indices: Expr) -> Expr:
+        p, k, (c, vector, lane) = indices[: len(axes)], indices[len(axes) : -3], indices[-3:]
+        o = (block * together + vector) * lanes + lane
+        value = element(g, p, k, c, window.output(o))
+        if window.stored == window.padded_outputs:
+            return value
+        return tirx.if_then_else(o < window.outputs, value, tirx.const(0, window.element_type))
+
+    phases, taps = [axis.phases for axis in axes], [axis.taps for axis in axes]
+    blocks = window.padded_outputs // lanes // together
+    shape = (window.groups, blocks, *phases, *taps, window.channels, together, lanes)
+    pack = te.compute(within_reach(shape, "the copy of the filter"), packed, name=stage_name(FILTER_PACK, window.index))
+    return lambda g, p, k, c, o: pack(g, o // lanes // together, *p, *k, c, o // lanes % together, o % lanes)

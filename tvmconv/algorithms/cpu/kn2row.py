@@ -1,0 +1,215 @@
+"""The tensor expressions of a convolution tap by tap ("kn2row", Vasudevan et al. 2017): for wide padding, and deep filters.
+
+Each tap of the filter is a matrix that multiplies the pixels of data which it meets, and only those: no product is with
+padding. They are numbered through, row by row, and tiles take so many in turn, wherever rows end. Each output then
+adds up what the taps gave it. Stages:
+
+    data_pad     data widened to f32, channel-last, not padded      (absent when data, or its pairs, can be read in place)
+    filter_pack  as in window.py
+    acc          the products of a tap, f32, axes (n, g, taps..., pixel, o)
+    part         acc copied out of registers
+    sum          those of all taps added
+    tile, out    as in window.py
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, fields, replace
+from math import prod
+from operator import mul
+
+from tvm import te, tirx
+
+from ...checks import within_reach
+from ...problem import Problem
+from ...targets.target import CpuTarget
+from ..axes import convolution_axes
+from ..definition import Definition, assemble
+from ..epilogue import Epilogue
+from ..flatten import flatten
+from ..pairs import multiply_pairs, reads_pairs
+from ..shapes import LEAST_SKIPPED, accumulators
+from ..stage_names import ACC, DATA_PAD, PARTIAL, SUM, stage_name
+from ..subconvolution import Axis, Expr
+from ..types import widen
+from . import cost, direct
+from .filter import staged_filter
+from .tile import best_tile, tile_cycles
+from .window import Window, finished, windows_of
+
+# Adding what a tap gave an output, a store, two loads and an addition of a vector, takes as long as so many channels' sum
+# (measured on one Zen 5 core: a twentieth of 128).
+ADD_CHANNELS = 6.4
+
+
+def covers(problem: Problem, target: CpuTarget, vnni_factor: int = 1) -> str | None:
+    """Return None if the algorithm computes the problem on the target, else why not."""
+    if vnni_factor == 2 and not reads_pairs(problem):
+        return "pixels are no pairs of channels as they lie"
+    if problem.op != "convolution":
+        return "a transposed convolution computes no padding"
+    pads = zip(problem.pads_begin, problem.pads_end, strict=True)
+    if reason := direct.covers(problem, target, vnni_factor=vnni_factor):
+        return reason
+    if all(max(ends) < LEAST_SKIPPED for ends in pads):
+        return f"no axis has {LEAST_SKIPPED} elements of padding at an end"
+    (axes,) = convolution_axes(flatten(problem))
+    if all(cost.met(axis) == 1 for axis in axes):
+        return "every tap meets data"
+    return None
+
+
+def define(problem: Problem, target: CpuTarget, vnni_factor: int = 1, prepacked: bool = False) -> Definition:
+    """Define a convolution tap by tap; with `prepacked`, as it is best where the filter is prepacked."""
+    windows = tap_windows(problem, target, vnni_factor, prepacked)
+    return assemble(
+        problem, flatten(problem), windows, express_kn2row, [window.store_index for window in windows], vnni_factor
+    )
+
+
+def define_prepacked(problem: Problem, target: CpuTarget, vnni_factor: int = 1) -> Definition | None:
+    """Define a convolution as it is best where the filter is prepacked; None: no other way."""
+    return None if vnni_factor == 2 else define(problem, target, prepacked=True)
+
+
+def tap_windows(problem: Problem, target: CpuTarget, vnni_factor: int, prepacked: bool) -> list[TapWindow]:
+    """Return the windows of `define`."""
+    windows = windows_of(flatten(problem), target)
+    return [replace(tap_window(window, target), vnni_factor=vnni_factor, prepacked=prepacked) for window in windows]
+
+
+def cycles(problem: Problem, target: CpuTarget, vnni_factor: int = 1) -> float:
+    """Return the cycles of a problem, its filter prepacked."""
+    (window,) = tap_windows(problem, target, vnni_factor, prepacked=True)
+    width, count = best_tile(window, target)
+    tile = tile_cycles(window, width, count, target) * (2 / target.dot_rate if vnni_factor == 2 else 1)
+    vectors = cost.outputs(window) * window.groups * window.padded_outputs / window.lanes
+    visits = vectors * prod(axis.taps * cost.met(axis) for axis in window.axes)
+    copied = prod(problem.data_shape) * cost.transposed(window) if window.stages_data else 0.0
+    sums = visits * (window.channels * tile + ADD_CHANNELS) * cost.multiply_add(window.lanes, target)
+    return sums + copied + cost.stored(window) + cost.filter_traffic(window, target)
+
+
+@dataclass(frozen=True)
+class TapWindow(Window):
+    """A window of one phase whose row is all its pixels, rounded up so that every good tile divides it."""
+
+    @property
+    def stages_data(self) -> bool:
+        """Whether data is widened or laid out anew before it is read."""
+        return self.vnni_factor == 1 and (self.problem.dtype != "f32" or self.problem.data_format == "NCX")
+
+    @property
+    def skips_rows(self) -> bool:
+        """Never: taps visit no padding."""
+        return False
+
+    @property
+    def skips_columns(self) -> bool:
+        """Never: taps visit no padding."""
+        return False
+
+    @property
+    def whole_rows(self) -> bool:
+        """Always: what rounds the pixels up are products, not outputs."""
+        return True
+
+
+def tap_window(window: Window, target: CpuTarget) -> TapWindow:
+    """Return the window as it is computed tap by tap."""
+    most = accumulators(target)
+    pixels = prod(axis.outputs for axis in window.axes)
+    values = {field.name: getattr(window, field.name) for field in fields(Window)}
+    return TapWindow(**{**values, "row": -(-pixels // most) * most})
+
+
+def reached(axis: Axis, tap: Expr) -> tuple[Expr, Expr]:
+    """Return the first output of an axis for which a tap meets data, and how many do.
+
+    The number is chosen among constants: TVM 0.27 fails to simplify what stands under a bound by the difference of two
+    quotients ("Divide by zero").
+    """
+
+    if isinstance(tap, int):
+        return axis.meets(0, tap).start, len(axis.meets(0, tap))
+    counts = [len(axis.meets(0, k)) for k in range(axis.taps)]
+    count: Expr = tirx.const(counts[-1], "int32")
+    for k, each in enumerate(counts[:-1]):
+        if each != counts[-1]:
+            count = tirx.Select(tap == k, tirx.const(each, "int32"), count)
+    start = axis.offset(0) + tap * axis.dilation  # what it reads for output 0
+    return tirx.max(0, (axis.stride - 1 - start) // axis.stride), count
+
+
+def express_kn2row(window: Window, data: te.Tensor, weights: te.Tensor, epilogue: Epilogue) -> te.Tensor:
+    """Return the window's `out`: axes (n, g, phases..., outputs..., o).
+
+    Raises
+    ------
+    InvalidProblemError
+        If a stage has more elements than 32-bit indices reach.
+    """
+    axes, rank, number = window.axes, len(window.axes), window.index
+    read_data, read_filter = _data(window, data), staged_filter(window, weights)
+    c = te.reduce_axis((0, window.channels), name="c")
+    phase = [0] * rank
+    multiply = multiply_pairs if window.vnni_factor == 2 else mul
+
+    def pixels(k: Sequence[Expr]) -> Expr:
+        return prod(reached(axis, tap)[1] for axis, tap in zip(axes, k, strict=True))
+
+    def products(n: Expr, g: Expr, *indices: Expr) -> Expr:
+        k, pixel, o = indices[:rank], indices[-2], indices[-1]
+        # The last tile of a tap computes its last pixel again instead of ones that are not there.
+        left = tirx.max(0, tirx.min(pixel, pixels(k) - 1))
+        x: list[Expr] = []
+        for axis, tap in reversed(list(zip(axes, k, strict=True))):
+            first, count = reached(axis, tap)
+            count = tirx.max(1, count)  # tiles of no pixels are skipped, but not what divides by their number
+            x.insert(0, axis.offset(0) + (first + left % count) * axis.stride + tap * axis.dilation)
+            left = left // count
+        return te.sum(multiply(read_data(n, x, g * window.channels + c), read_filter(g, phase, k, c, o)), axis=c)
+
+    taps = [axis.taps for axis in axes]
+    shape = (window.problem.batch, window.groups, *taps, window.row, window.padded_outputs)
+    acc = te.compute(within_reach(shape, "the products of all taps"), products, name=stage_name(ACC, number))
+
+    def met(*indices: Expr) -> Expr:
+        inside = indices[-2] < pixels(indices[2 : 2 + rank])
+        return tirx.if_then_else(inside, acc(*indices), tirx.const(0, "float32"))
+
+    part = te.compute(shape, met, name=stage_name(PARTIAL, number))
+    k = [te.reduce_axis((0, axis.taps), name=f"k{i}") for i, axis in enumerate(axes)]
+
+    def total(n: Expr, g: Expr, *indices: Expr) -> Expr:
+        outputs, o = indices[rank:-1], indices[-1]
+        pixel: Expr = 0
+        inside = []
+        for axis, tap, y in zip(axes, k, outputs, strict=True):
+            first, count = reached(axis, tap)
+            inside += [y >= first, y < first + count]
+            pixel = pixel * count + y - first
+        value = tirx.if_then_else(
+            tirx.all(*inside), part(n, g, *k, tirx.max(0, tirx.min(pixel, window.row - 1)), o), tirx.const(0, "float32")
+        )
+        return te.sum(value, axis=k)
+
+    outputs = [axis.outputs for axis in axes]
+    shape = (window.problem.batch, window.groups, *[1] * rank, *outputs, window.padded_outputs)
+    return finished(window, te.compute(shape, total, name=stage_name(SUM, number)), epilogue)
+
+
+def _data(window: Window, data: te.Tensor) -> Callable[..., Expr]:
+    """Return ``read(n, x, channel)``."""
+    problem = window.problem
+    if not window.stages_data:
+        return lambda n, x, channel: data(n, *x, channel)
+
+    def copied(n: Expr, *indices: Expr) -> Expr:
+        x, channel = indices[:-1], indices[-1]
+        return widen(data(n, *x, channel) if problem.data_format == "NXC" else data(n, channel, *x), problem.dtype)
+
+    shape = (problem.batch, *problem.in_spatial, problem.in_channels)
+    copy = te.compute(within_reach(shape, "the copy of data"), copied, name=stage_name(DATA_PAD, window.index))
+    return lambda n, x, channel: copy(n, *x, channel)

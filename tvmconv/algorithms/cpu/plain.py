@@ -1,0 +1,284 @@
+"""The plain tensor expressions: every problem that depends on data, with none of lowering's rewrites.
+
+Where the schedule that a problem deserves does not compile, this one does. A window (windows.py, backprop.py) is four
+stages, each the formula itself:
+
+    data_pad     data widened to f32, zero-padded and laid out as it is read  (absent when it can be read in place)
+    filter_pack  filter widened to f32, in the order of the sum
+    acc          the sum, f32
+    tile         acc copied out of registers                      (only where the store is not by whole vectors)
+    out          bias added, rounded once to the output type
+
+Lanes run along output channels, or along a row of the output where channels lie apart or are few. Rows and channels are
+rounded up to whole tiles: what is too much is computed from zeros, and not stored.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+from functools import cached_property
+from math import prod
+from typing import Any
+
+from tvm import te, tirx
+
+from ...checks import within_reach
+from ...problem import Problem
+from ...targets.target import CpuTarget
+from ..axes import axes_of
+from ..definition import Definition, assemble
+from ..epilogue import Epilogue
+from ..flatten import flatten
+from ..shapes import SSE_LANES, accumulators, divisors, lane_count
+from ..stage_names import ACC, DATA_PAD, FILTER_PACK, OUT, TILE, stage_name
+from ..subconvolution import Axis, Expr, store_index
+from ..types import widen
+from . import constant, cost
+from .filter import filter_element
+from .window import Window
+
+MOST_PIXELS = 8  # of a tile
+MOST_CHANNELS = 8  # of a tile whose lanes run along a row
+# With more taps, to lay NXC data into planes takes less time than sums of mostly empty vectors; with as many products for a
+# pixel of data or of the output, to lay planes into channels does.
+LEAST_TAPS, LEAST_PRODUCTS = 4, 2048
+
+
+def covers(problem: Problem, target: CpuTarget) -> None:
+    """Return None: the algorithm computes every problem."""
+
+
+def define(problem: Problem, target: CpuTarget) -> Definition:
+    """Define any problem by plain windows."""
+    if problem.is_constant or problem.is_empty:
+        return replace(constant.define(problem, target), bare=True)
+    flat = flatten(problem)
+    windows = plain_windows(flat, target)
+    made = assemble(problem, flat, windows, express_plain, [window.store_index for window in windows])
+    return replace(made, bare=True)
+
+
+def cycles(problem: Problem, target: CpuTarget) -> float:
+    """Return the cycles of a problem whose multiply-adds are of quarter vectors, one in a cycle: more than it takes."""
+    return problem.flops / 2 / SSE_LANES + cost.TRANSPOSE * (prod(problem.data_shape) + prod(problem.output_shape))
+
+
+@dataclass(frozen=True)
+class PlainWindow:
+    """A window, and how the outputs of a tile lie.
+
+    Attributes
+    ----------
+    window
+        The window, with lanes across groups where each has one channel.
+    by_rows
+        Whether lanes run along a row of the output, and not along its channels.
+    pixels, channels
+        Outputs along the row, and output channels, of a tile: whole vectors of those along which lanes run.
+    """
+
+    window: Window
+    by_rows: bool
+    pixels: int
+    channels: int
+
+    @property
+    def row(self) -> int:
+        """The outputs of a row, rounded up to whole tiles."""
+        return _up(self.window.axes[-1].outputs, self.pixels)
+
+    @property
+    def outputs(self) -> int:
+        """The output channels of a group, rounded up to whole tiles."""
+        return _up(self.window.outputs, self.channels)
+
+    @property
+    def copied_channels(self) -> int:
+        """Channels of the copy of data: where each lane reads one, as many as there are lanes."""
+        return max(self.window.problem.in_channels, self.outputs if self.window.across else 0)
+
+    @cached_property
+    def copied(self) -> list[int]:
+        """Data coordinates that a copy of data holds along each axis, from the lowest that is read."""
+        extents = [axis.extent for axis in self.window.axes]
+        last = self.window.axes[-1]
+        extents[-1] += (self.row - last.outputs) * last.stride
+        return extents
+
+    @property
+    def copies(self) -> bool:
+        """Whether data is padded, widened or laid out anew before it is read."""
+        problem, axes = self.window.problem, self.window.axes
+        return (
+            problem.dtype != "f32"
+            or problem.data_format != ("NCX" if self.by_rows else "NXC")
+            or self.copied_channels != problem.in_channels
+            or (self.by_rows and axes[-1].stride > 1)
+            or any(
+                axis.lowest < 0 or axis.lowest + extent > axis.inputs
+                for axis, extent in zip(axes, self.copied, strict=True)
+            )
+        )
+
+    @property
+    def stores_vectors(self) -> bool:
+        """Whether whole vectors of the sums lie together in the output."""
+        axis = self.window.axes[-1]
+        if not self.by_rows:
+            return self.window.problem.data_format == "NXC" and self.outputs == self.window.outputs
+        neighbours = self.window.problem.op == "convolution" or self.window.problem.strides[-1] == 1
+        whole = self.row == axis.outputs and axis.always_inside
+        return self.window.problem.data_format == "NCX" and neighbours and whole
+
+    def store_index(self, indices: list[Expr]) -> tuple[Expr, Expr | None]:
+        """Return the flat output offset of `out` at `indices`, and where it is inside the output (None: always)."""
+        if self.by_rows:
+            *before, o, x = indices
+            indices = [*before, x, o]
+        return store_index(self.window.problem, self.window.axes, self.window.outputs, indices)
+
+
+def plain_windows(flat: Problem, target: CpuTarget) -> list[PlainWindow]:
+    """Return the windows of a flattened problem."""
+    return [_window(flat, number, axes, target) for number, axes in enumerate(axes_of(flat))]
+
+
+def _window(flat: Problem, number: int, axes: tuple[Axis, ...], target: CpuTarget) -> PlainWindow:
+    per_group, row = flat.out_channels // flat.groups, axes[-1].outputs
+    depthwise = flat.in_channels == flat.out_channels == flat.groups > 1
+    taps = prod(flat.kernel)
+    # A row of few outputs leaves most lanes empty, and so do few channels; and to lay channels together, or apart, takes
+    # as long as some products.
+    few = per_group < SSE_LANES and not depthwise
+    if flat.data_format == "NXC":
+        by_rows = few and taps > LEAST_TAPS
+    else:
+        amortized = per_group >= SSE_LANES and per_group * taps * flat.in_channels // flat.groups >= LEAST_PRODUCTS
+        by_rows = few or (row >= SSE_LANES and not amortized)
+    across = depthwise and not by_rows
+    outputs = flat.out_channels if across else per_group
+    lanes = lane_count(row if by_rows else outputs, target)
+    window = Window(flat, number, axes, lanes, across, row)
+    if by_rows:
+        channels = divisors(outputs, MOST_CHANNELS * target.vector_registers // 32)[-1]
+        vectors = divisors(_up(row, lanes) // lanes, 4 if channels <= 2 else 2)[-1]
+        return PlainWindow(window, True, vectors * lanes, channels)
+    vectors = divisors(_up(outputs, lanes) // lanes, 2)[-1]
+    most = min(MOST_PIXELS, accumulators(target) // vectors, row)
+    whole = divisors(row, most)[-1]
+    return PlainWindow(window, False, whole if 2 * whole >= most else most, vectors * lanes)
+
+
+def express_plain(plain: PlainWindow, data: te.Tensor, weights: te.Tensor, epilogue: Epilogue) -> te.Tensor:
+    """Return the window's `out`: axes (n, g, phases..., outputs..., o), with lanes along a row (..., o, x).
+
+    Raises
+    ------
+    InvalidProblemError
+        If a stage has more elements than 32-bit indices reach.
+    """
+    window, rank = plain.window, len(plain.window.axes)
+    read_data, read_filter = _data(plain, data), _filter(plain, weights)
+    taps = [te.reduce_axis((0, axis.taps), name=f"k{i}") for i, axis in enumerate(window.axes)]
+    c = te.reduce_axis((0, window.channels), name="c")
+    phases = [axis.phases for axis in window.axes]
+    rows = [axis.outputs for axis in window.axes[:-1]]
+
+    def ordered(x: Expr, o: Expr) -> list[Expr]:
+        return [o, x] if plain.by_rows else [x, o]
+
+    def total(*indices: Expr) -> Expr:
+        n, g, p = indices[0], indices[1], indices[2 : 2 + rank]
+        x, o = ordered(*indices[-2:])
+        y = [*indices[2 + rank : -2], x]
+        return te.sum(read_data(n, g, p, y, taps, c, o) * read_filter(g, p, taps, c, o), axis=[*taps, c])
+
+    before = (window.problem.batch, window.groups, *phases, *rows)
+    acc = te.compute((*before, *ordered(plain.row, plain.outputs)), total, name=stage_name(ACC, window.index))
+    if not plain.stores_vectors:
+        acc = te.compute(acc.shape, lambda *indices: acc(*indices), name=stage_name(TILE, window.index))
+
+    def rounded(*indices: Expr) -> Expr:
+        channel = indices[1] * window.outputs + ordered(*indices[-2:])[1]
+        return epilogue(acc(*indices), channel, plain.store_index(list(indices))[0])
+
+    shape = (*before, *ordered(window.axes[-1].outputs, window.outputs))
+    return te.compute(shape, rounded, name=stage_name(OUT, window.index))
+
+
+def _data(plain: PlainWindow, data: te.Tensor) -> Callable[..., Expr]:
+    """Return what reads data for a product, ``(n, g, phases, outputs, taps, c, o)``: in place or from its copy."""
+    window, problem, axes = plain.window, plain.window.problem, plain.window.axes
+    last = axes[-1]
+
+    def channel(g: Expr, c: Expr, o: Expr) -> Expr:
+        return o if window.across else g * window.channels + c
+
+    if not plain.copies:
+        if plain.by_rows:
+            return lambda n, g, p, y, k, c, o: data(n, channel(g, c, o), *window.coordinates(p, y, k))
+        return lambda n, g, p, y, k, c, o: data(n, *window.coordinates(p, y, k), channel(g, c, o))
+
+    def element(n: Expr, c: Expr, x: list[Expr]) -> Expr:
+        bounds = [c < problem.in_channels] if plain.copied_channels > problem.in_channels else []
+        for axis, extent, xx in zip(axes, extents, x, strict=True):
+            bounds += axis.inside(xx, axis.lowest, extent)
+        value = widen(data(n, c, *x) if problem.data_format == "NCX" else data(n, *x, c), problem.dtype)
+        return tirx.if_then_else(tirx.all(*bounds), value, tirx.const(0, "float32")) if bounds else value
+
+    if not plain.by_rows:
+        extents = plain.copied
+        shape = within_reach((problem.batch, *extents, plain.copied_channels), "the copy of data")
+
+        def pixels(n: Expr, *at: Expr) -> Expr:
+            return element(n, at[-1], [index + axis.lowest for index, axis in zip(at[:-1], axes, strict=True)])
+
+        copy = te.compute(shape, pixels, name=stage_name(DATA_PAD, window.index))
+
+        def read_pixel(n: Expr, g: Expr, p: Any, y: Any, k: Any, c: Expr, o: Expr) -> Expr:
+            at = [x - axis.lowest for x, axis in zip(window.coordinates(p, y, k), axes, strict=True)]
+            return copy(n, *at, channel(g, c, o))
+
+        return read_pixel
+
+    # Column x lies at (x % stride, x // stride): the outputs of a row read columns `stride` apart.
+    columns = -(-plain.copied[-1] // last.stride)
+    extents = [*plain.copied[:-1], columns * last.stride]
+    shape = (problem.batch, problem.in_channels, *extents[:-1], last.stride, columns)
+
+    def planes(n: Expr, c: Expr, *at: Expr) -> Expr:
+        spatial = [*at[:-2], at[-1] * last.stride + at[-2]]
+        return element(n, c, [index + axis.lowest for index, axis in zip(spatial, axes, strict=True)])
+
+    copy = te.compute(within_reach(shape, "the copy of data"), planes, name=stage_name(DATA_PAD, window.index))
+
+    def read_row(n: Expr, g: Expr, p: Any, y: Any, k: Any, c: Expr, o: Expr) -> Expr:
+        rows = [x - axis.lowest for x, axis in zip(window.coordinates(p, y, k), axes, strict=True)][:-1]
+        first = last.offset(p[-1]) - last.lowest + k[-1] * last.dilation
+        return copy(n, channel(g, c, o), *rows, first % last.stride, y[-1] + first // last.stride)
+
+    return read_row
+
+
+def _filter(plain: PlainWindow, weights: te.Tensor) -> Callable[..., Expr]:
+    """Return what reads the filter for a product, ``(g, phases, taps, c, o)``, from its copy."""
+    window, rank, block = plain.window, len(plain.window.axes), plain.channels
+    element = filter_element(window, weights)
+
+    def packed(g: Expr, b: Expr, *indices: Expr) -> Expr:
+        o = b * block + indices[-1]
+        value = element(g, indices[:rank], indices[rank : 2 * rank], indices[-2], o)
+        if plain.outputs == window.outputs:
+            return value
+        return tirx.if_then_else(o < window.outputs, value, tirx.const(0, "float32"))
+
+    phases, taps = [axis.phases for axis in window.axes], [axis.taps for axis in window.axes]
+    shape = (window.groups, plain.outputs // block, *phases, *taps, window.channels, block)
+    pack = te.compute(within_reach(shape, "the copy of the filter"), packed, name=stage_name(FILTER_PACK, window.index))
+    return lambda g, p, k, c, o: pack(g, o // block, *p, *k, c, o % block)
+
+
+def _up(number: int, multiple: int) -> int:
+    """Return `number` rounded up to a multiple."""
+    return -(-number // multiple) * multiple

@@ -1,0 +1,152 @@
+"""The tensor expressions of windows whose lanes run along the channels that are summed: for few output channels.
+
+The same windows as in window.py with other roles: a vector holds neighbouring channels of a pixel of data, which a
+vector of the filter's multiplies. The lanes of each output's sum are added at the end. Stages:
+
+    data_pad     data widened to f32, zero-padded              (absent when data can be read in place)
+    filter_pack  filter widened to f32, [g, o, taps, c / lanes, c % lanes]    (absent when these already lie together)
+    acc          the sums, f32, axes (n, g, phases..., outputs..., o, lanes / 4, 4)
+    quarter      acc with 4 lanes, each the sum of a quarter of them
+    tile         the four added
+    out          bias added, rounded once to the output type
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, fields
+from math import prod
+
+from tvm import te
+
+from ...checks import within_reach
+from ...problem import Problem
+from ...targets.target import CpuTarget
+from ..constant import covers_data
+from ..definition import Definition, assemble
+from ..epilogue import Epilogue
+from ..flatten import flatten
+from ..shapes import FEW_OUTPUTS
+from ..stage_names import ACC, FILTER_PACK, LANE_SUMS, OUT, TILE, stage_name
+from ..subconvolution import Expr
+from . import cost
+from .filter import filter_element
+from .window import Window, staged_data, windows_of
+
+# A multiply-add, of which each loads its own vector of data or of the filter, and the lanes of one sum added up.
+PRODUCT_CYCLES, LANES_CYCLES = 1.5, 5.0
+
+
+def covers(problem: Problem, target: CpuTarget) -> str | None:
+    """Return why lanes along summed channels do not compute a problem, or None if they do."""
+    if problem.data_format != "NXC":
+        return f"channels lie apart in {problem.data_format}"
+    if problem.out_channels // problem.groups > FEW_OUTPUTS:
+        return f"there are more than {FEW_OUTPUTS} output channels"
+    if not reduced_lanes(problem.in_channels // problem.groups, target):
+        return "the channels of a group are no multiple of 4"
+    return covers_data(problem, target)
+
+
+def define(problem: Problem, target: CpuTarget) -> Definition:
+    """Define `problem` by windows whose lanes run along the channels that are summed."""
+    flat = flatten(problem)
+    windows = [reduced_window(window, target) for window in windows_of(flat, target)]
+    return assemble(problem, flat, windows, express_reduced, [window.store_index for window in windows])
+
+
+def cycles(problem: Problem, target: CpuTarget) -> float:
+    """Return the cycles of a problem, its filter prepacked."""
+    lanes = reduced_lanes(problem.in_channels // problem.groups, target)
+    products = problem.flops / 2 / lanes * PRODUCT_CYCLES * cost.multiply_add(lanes, target)
+    copied = prod(problem.data_shape) * cost.COPY if problem.dtype != "f32" else 0.0
+    return products + LANES_CYCLES * prod(problem.output_shape) + copied
+
+
+def reduced_lanes(channels: int, target: CpuTarget) -> int:
+    """Return how many lanes the channels of a group are cut into; 0: they fill no vector."""
+    return next((lanes for lanes in (target.vector_bits // 32, 8, 4) if channels % lanes == 0), 0)
+
+
+@dataclass(frozen=True)
+class ReducedWindow(Window):
+    """A window whose lanes run along the channels of data."""
+
+    @property
+    def shifted(self) -> bool:
+        """Never: output channels are in no vectors."""
+        return False
+
+
+def reduced_window(window: Window, target: CpuTarget) -> ReducedWindow:
+    """Return the window with lanes along the channels of data."""
+    values = {field.name: getattr(window, field.name) for field in fields(Window)}
+    return ReducedWindow(**{**values, "lanes": reduced_lanes(window.channels, target)})
+
+
+def packs_filter(window: Window) -> bool:
+    """Whether the filter is laid out anew: unless it is f32 and the channels of an output and tap lie together."""
+    problem = window.problem
+    if problem.dtype != "f32":
+        return True
+    if problem.op == "convolution_backprop_data":
+        return problem.filter_format == "OIX"
+    if problem.filter_format == "XIO":
+        return problem.out_channels > 1
+    return any(axis.taps > 1 for axis in window.axes)
+
+
+def express_reduced(window: Window, data: te.Tensor, weights: te.Tensor, epilogue: Epilogue) -> te.Tensor:
+    """Return the window's `out`: axes (n, g, phases..., outputs..., o).
+
+    Raises
+    ------
+    InvalidProblemError
+        If a stage has more elements than 32-bit indices reach.
+    """
+    rank, number, lanes = len(window.axes), window.index, window.lanes
+    read_data, read_filter = staged_data(window, data), _filter(window, weights)
+    taps = [te.reduce_axis((0, axis.taps), name=f"k{i}") for i, axis in enumerate(window.axes)]
+    step = te.reduce_axis((0, window.channels // lanes), name="c")
+
+    def total(*indices: Expr) -> Expr:
+        n, g, o, lane = indices[0], indices[1], indices[-3], indices[-2] * 4 + indices[-1]
+        p, y = indices[2 : 2 + rank], indices[2 + rank : -3]
+        product = read_data(n, g, p, y, taps, step * lanes + lane, o) * read_filter(g, p, taps, step, lane, o)
+        return te.sum(product, axis=[*taps, step])
+
+    phases, outputs = [axis.phases for axis in window.axes], [axis.outputs for axis in window.axes]
+    shape = (window.problem.batch, window.groups, *phases, *outputs, window.outputs)
+    acc = te.compute((*shape, lanes // 4, 4), total, name=stage_name(ACC, number))
+    part = te.reduce_axis((0, lanes // 4), name="part")
+    partial = te.compute(
+        (*shape, 4), lambda *at: te.sum(acc(*at[:-1], part, at[-1]), axis=part), name=stage_name(LANE_SUMS, number)
+    )
+    four = te.reduce_axis((0, 4), name="four")
+    tile = te.compute(shape, lambda *at: te.sum(partial(*at, four), axis=four), name=stage_name(TILE, number))
+
+    def rounded(*indices: Expr) -> Expr:
+        channel = indices[1] * window.outputs + indices[-1]
+        return epilogue(tile(*indices), channel, window.store_index(list(indices))[0])
+
+    return te.compute(shape, rounded, name=stage_name(OUT, number))
+
+
+def _filter(window: Window, weights: te.Tensor) -> Callable[..., Expr]:
+    axes, lanes = window.axes, window.lanes
+    element = filter_element(window, weights)
+
+    def in_place(g: Expr, p: list[Expr], k: list[Expr], step: Expr, lane: Expr, o: Expr) -> Expr:
+        return element(g, p, k, step * lanes + lane, o)
+
+    if not packs_filter(window):
+        return in_place
+
+    def packed(g: Expr, o: Expr, *indices: Expr) -> Expr:
+        p, k = list(indices[: len(axes)]), list(indices[len(axes) : -2])
+        return in_place(g, p, k, indices[-2], indices[-1], o)
+
+    phases, taps = [axis.phases for axis in axes], [axis.taps for axis in axes]
+    shape = (window.groups, window.outputs, *phases, *taps, window.channels // lanes, lanes)
+    pack = te.compute(within_reach(shape, "the copy of the filter"), packed, name=stage_name(FILTER_PACK, window.index))
+    return lambda g, p, k, step, lane, o: pack(g, o, *p, *k, step, lane)

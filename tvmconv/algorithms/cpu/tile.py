@@ -1,0 +1,136 @@
+"""How many pixels of a row a tile of sums has, and what it costs: the row is rounded up to whole tiles.
+
+Counted in cycles of one core that starts one full-vector multiply-add each (Zen 4 with 512-bit
+vectors; two 256-bit ones are the same work), relative to which only ratios matter.
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from math import gcd, prod
+
+from ...targets.target import CpuTarget
+from ..shapes import F32_BITS, IN_FLIGHT, accumulators, divisors, row_extent, tile_widths
+from .window import Window
+
+L1_WAY_BYTES = 4096  # 32 KiB in 8 ways; addresses that far apart share a set
+L1_WAYS = 8
+SPILL = 4.0  # a store, a load, and waiting for them
+# Of tiles that overlap, and of pixels copied together. Measured: 14 pixels by 2 vectors of 512 bits gain nothing over 8 by
+# 2, where the estimate is 1 in 24; with 256 bits, 6 by 2 take 0.87 of the time of 8 by 1.
+LEAST_GAIN = 1 / 16
+
+
+def rounded_up(window: Window, target: CpuTarget) -> Window:
+    """Return the window with its row rounded up to good tiles, if that is worth it.
+
+    The last tile is shifted inwards, unless padding of its columns is skipped, or it is stored element by element, where the
+    store index of each would take longer: there the row is copied longer.
+    """
+    outputs = window.axes[-1].outputs
+    if window.across or not window.stores_vectors:
+        return replace(window, row=row_extent(outputs, target))
+    tiles = range(1, min(outputs, accumulators(target)) + 1)
+    tiled = [replace(window, row=-(-outputs // tile) * tile, tile=tile) for tile in tiles]
+    best = min(tiled, key=lambda each: pixel_cycles(each, target))
+    return best if pixel_cycles(best, target) < pixel_cycles(window, target) * (1 - LEAST_GAIN) else window
+
+
+def tiled_by_images(window: Window, target: CpuTarget) -> Window:
+    """Return the window with tiles of all its rows where they fit, and no cache keeps the filter from call to call.
+
+    A tile of one row reads it from memory for each row: 4x4 outputs, 1024 to 512 channels, 5x5 taps with stride 2 in f32
+    took 3.0 ms on one Zen 5 core, and take 1.7. Not where only the prepacked filter is a copy: both have the same
+    choices, and in place, vectors of a tile are to lie together.
+    """
+    copied = replace(window, prepacked=False).stages_filter
+    if window.across or len(window.axes) == 1 or not copied:
+        return window
+    # Of one phase, it is known for each of the rows' taps which rows are padding.
+    fits = window.axes[-2].phases == 1 and window.axes[-2].outputs * window.row <= accumulators(target)
+    return replace(
+        window, whole_image=fits and 4 * prod(window.problem.filter_shape) // window.vnni_factor > target.l3_share
+    )
+
+
+def pixel_cycles(window: Window, target: CpuTarget) -> float:
+    """Cycles per vector and channel of a pixel that is stored, by the best tile."""
+    width, vectors = best_tile(window, target)
+    return tile_cycles(window, width, vectors, target) * window.row / window.axes[-1].outputs
+
+
+def best_tile(window: Window, target: CpuTarget) -> tuple[int, int]:
+    """Return the pixels and vectors of channels of the tile that costs least."""
+    counts = divisors(window.padded_outputs // window.lanes, 8)
+    tiles = [(t, v) for v in counts for t in widths(window, v, target)]
+    return min(tiles, key=lambda tile: tile_cycles(window, tile[0], tile[1], target))
+
+
+def widths(window: Window, vectors: int, target: CpuTarget) -> list[int]:
+    """Return the tile widths whose accumulators fit the registers, the best by the model first."""
+    fitting = [t for t in tile_widths(window.tile or window.row, target) if t * vectors <= accumulators(target)]
+    return sorted(fitting, key=lambda t: tile_cycles(window, t, vectors, target))
+
+
+def tile_cycles(window: Window, width: int, vectors: int, target: CpuTarget) -> float:
+    """Cycles per output vector and channel of a tile: its multiply-adds, and part of its loads.
+
+    A filter vector comes from the second level cache (64 bytes at 32 a cycle, half of it hidden; half a vector in
+    half the time), a data broadcast from the first, as part of the multiply-add unless several use it; AVX2 has none that
+    broadcasts. Where just enough multiply-adds are in flight, one that waits for its load leaves a gap. Pixels a
+    multiple of 4 KiB apart all lie in one set of the first level cache, where they and the passing filter evict each
+    other; copied data is spread out (schedules/cpu/steps.py, stage_data).
+    """
+    outputs = width * vectors
+    pixels_in_a_set = width * gcd(pixel_stride(window), L1_WAY_BYTES) / L1_WAY_BYTES
+    crowded = not window.stages_data and pixels_in_a_set + vectors > L1_WAYS + 1
+    filters = vectors * window.lanes * F32_BITS / target.vector_bits
+    broadcasts = width * (1.0 if crowded else 0.25 if target.vector_bits == 512 else 0.5)
+    return (max(outputs, IN_FLIGHT + 1) + filters + broadcasts + spills(width, vectors, target)) / outputs
+
+
+def spills(width: int, vectors: int, target: CpuTarget) -> float:
+    """Cycles for sums beyond the registers that the others leave: stored and loaded in each step.
+
+    Either the filter's vectors stay in registers and broadcasts pass through one, or the other way round. 7 pixels by 4
+    vectors take 33 registers: 0.75 to 0.95 of the speed of 14 by 2 or 7 by 2 on Zen 5.
+    """
+    return SPILL * max(0, width * vectors + min(width, vectors) + 1 - target.vector_registers)
+
+
+def pixel_stride(window: Window) -> int:
+    """Bytes between the data of neighbouring outputs of a row."""
+    return 4 * window.pixel * window.axes[-1].stride
+
+
+def grouped_widths(window: Window, vectors: int, target: CpuTarget) -> list[int]:
+    """Return the tile widths whose accumulators fit half of the registers, the best by the model first.
+
+    The other half holds the data that the unrolled taps of neighbouring outputs share; with more accumulators
+    the compiler spills.
+    """
+    fitting = [t for t in tile_widths(window.row, target) if t * vectors <= target.vector_registers // 2]
+    return sorted(fitting, key=lambda t: grouped_cycles(window, t, vectors, target))
+
+
+def grouped_cycles(window: Window, width: int, vectors: int, target: CpuTarget) -> float:
+    """Cycles per output vector and tap of a tile whose lanes have data of their own.
+
+    Two loads start in a cycle. Long tiles wait for the cache: a core looks a few hundred instructions ahead,
+    which is several short tiles but not two long ones (measured: 105 GFLOP/s with 8 accumulators, 60 with 16).
+    Single vectors waste half of the pair of lines that is fetched together. Shuffled data is in several multiply-adds a
+    tap: none of its tiles wait.
+    """
+    axis, outputs = window.axes[-1], width * vectors
+    data = (width - 1) * axis.stride + (axis.taps - 1) * axis.dilation + 1
+    wait = (0.0 if window.shuffles else outputs / (4 * IN_FLIGHT)) + 0.25 / vectors
+    return (max(outputs, IN_FLIGHT) + vectors * (data / axis.taps + 1) / 2) / outputs + wait
+
+
+def reads_in_place(window: Window) -> bool:
+    """Whether each lane's data can be read where it lies, so that only padding asks for a copy.
+
+    To be shuffled, it must lie there as it is multiplied.
+    """
+    ready = not window.shuffles or window.vnni_factor == 2 or window.problem.dtype == "f32"
+    return window.across and not window.expands and ready and window.problem.data_format == "NXC"

@@ -1,0 +1,328 @@
+"""The tensor expressions of every direct algorithm: dense stride windows over channel-last tiles.
+
+A convolution is one window. A transposed convolution is a few, one for each class of output phases
+with the same number of taps, so that nothing is ever multiplied by an inserted zero (backprop.py).
+Each window is the same five stages, whatever the layouts and types:
+
+    data_pad     data widened to f32, zero-padded, channel-last   (absent when data can be read in place)
+    filter_pack  filter widened to f32, [group, block, taps, c, vector, lane]     (absent likewise)
+    acc          the sum, f32
+    tile         acc copied out of registers                      (only where the store is not by whole vectors)
+    out          bias added, rounded once to the output type
+
+Stages are te.compute's, named with the window's number, for the schedules to find.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from operator import mul
+from typing import Any
+
+from tvm import te, tirx
+
+from ...checks import within_reach
+from ...problem import Problem
+from ...targets.target import CpuTarget
+from ..axes import axes_of
+from ..epilogue import Epilogue
+from ..pairs import multiply_pairs, reads_pairs, round_pair
+from ..shapes import LEAST_SKIPPED, lane_count, rotated
+from ..stage_names import ACC, DATA_PAD, OUT, TILE, stage_name
+from ..subconvolution import Axis, Expr, SubConvolution, store_index
+from .data import data_element
+from .filter import staged_filter
+
+TOGETHER = 4  # vectors of the filter: more than most tiles have
+
+
+@dataclass(frozen=True)
+class Window(SubConvolution):
+    """One dense window of a (flattened) problem and how its channels lie in vector lanes.
+
+    Attributes
+    ----------
+    lanes
+        Vector lanes per group of output channels.
+    across
+        Whether lanes run across groups (depthwise and small groups) instead of within one.
+    row
+        Outputs computed along the last axis: `axes[-1].outputs`, or that rounded up for tiling.
+    vnni_factor
+        Channels in one 32-bit element of the copies: 1 (an f32), or 2 (a pair of bf16, in VNNI layout).
+    prepacked
+        Whether the filter is prepacked, so that laying it out takes no time: it is then widened, or transformed whole.
+    tile
+        Outputs of a tile where the last tile of the row is shifted inwards, to end with the row. It computes and stores again
+        what it shares with the one before, and nothing outside of the row is read or written. 0: what `row` exceeds
+        the outputs by is never stored.
+    shuffles
+        Whether lanes across groups find their own group's channels by shuffles of a pixel's, in registers.
+    whole_image
+        Whether a tile has the whole image, of one vector of channels, so that the filter is read once.
+    """
+
+    lanes: int
+    across: bool
+    row: int
+    vnni_factor: int = 1
+    prepacked: bool = False
+    tile: int = 0
+    shuffles: bool = False
+    whole_image: bool = False
+
+    @property
+    def groups(self) -> int:
+        """Extent of the explicit group axis."""
+        return 1 if self.across else self.problem.groups
+
+    @property
+    def channels(self) -> int:
+        """Elements summed for one output and tap: its channels, or pairs of them."""
+        return -(-self.problem.in_channels // self.problem.groups // self.vnni_factor)
+
+    @property
+    def pixel(self) -> int:
+        """Elements of a pixel of data, or of its copy."""
+        return self.channels * (self.padded_outputs if self.expands else self.problem.groups)
+
+    @property
+    def outputs(self) -> int:
+        """Output channels of one step of the group axis."""
+        return self.problem.out_channels // self.groups
+
+    @property
+    def padded_outputs(self) -> int:
+        """`outputs` rounded up to whole vectors."""
+        return -(-self.outputs // self.lanes) * self.lanes
+
+    @property
+    def shifted(self) -> bool:
+        """Whether the last vector of output channels is shifted inwards, to end with them, as the last tile of a row by `tile`."""
+        return self.lanes < self.outputs < self.padded_outputs and self.problem.data_format == "NXC"
+
+    @property
+    def excess(self) -> int:
+        """Elements of a row that are computed but not stored."""
+        return 0 if self.tile else self.row - self.axes[-1].outputs
+
+    def column(self, y: Expr) -> Expr:
+        """Return the output of a row that its element `y` computes."""
+        if not self.tile:
+            return y
+        return tirx.min(y // self.tile * self.tile, self.axes[-1].outputs - self.tile) + y % self.tile
+
+    def output(self, o: Expr) -> Expr:
+        """Return the output channel of a group that lane `o` of all its vectors computes."""
+        if not self.shifted:
+            return o
+        return tirx.min(o // self.lanes * self.lanes, self.outputs - self.lanes) + o % self.lanes
+
+    def in_data(self, x: list[Expr]) -> list[Expr]:
+        """Return where in data what the window finds at `x` lies."""
+        return x
+
+    def filter_indices(self, g: Expr, phases: Sequence[Expr], taps: Sequence[Expr], c: Expr, o: Expr) -> list[Expr]:
+        """Return where in the filter the weight of tap, channel `c` and output `o` of group `g` is."""
+        if self.across and self.problem.op != "convolution":
+            per_group = self.problem.out_channels // self.problem.groups
+            g, o = o // per_group, o % per_group
+        return super().filter_indices(g, phases, taps, c, o)
+
+    @property
+    def expands(self) -> bool:
+        """Whether data is copied so that each lane finds its own group's channel, and left-over lanes find zeros."""
+        depthwise = self.problem.out_channels == self.problem.groups and self.channels == 1
+        whole = self.shifted or self.padded_outputs == self.outputs
+        return self.across and not self.shuffles and not (depthwise and whole)
+
+    @property
+    def element_type(self) -> str:
+        """Type of the copies' elements."""
+        return "uint32" if self.vnni_factor == 2 else "float32"
+
+    @property
+    def stages_data(self) -> bool:
+        """Whether data is padded, widened or laid out anew before it is read."""
+        return (
+            any(axis.padded for axis in self.axes)
+            or self.excess > 0
+            or (not reads_pairs(self.problem) if self.vnni_factor == 2 else self.problem.dtype != "f32")
+            or self.problem.data_format == "NCX"
+            or self.expands
+        )
+
+    @property
+    def skips_rows(self) -> bool:
+        """Whether sums skip products with rows of padding, of any axis but the last, and the copy of data lacks them."""
+        return not self.across and self.stages_data and any(axis.padded for axis in self.axes[:-1])
+
+    @property
+    def skips_columns(self) -> bool:
+        """Whether sums skip products with columns of padding that whole tiles read."""
+        axis = self.axes[-1]
+        behind = axis.lowest + axis.extent + self.excess * axis.stride - axis.inputs
+        return not self.across and self.stages_data and max(-axis.lowest, behind) >= LEAST_SKIPPED
+
+    @property
+    def whole_rows(self) -> bool:
+        """Whether all of a row is stored."""
+        return not self.excess
+
+    @property
+    def stores_rows(self) -> bool:
+        """Whether neighbouring outputs of a row, all of which are stored, are neighbours in a planar output."""
+        axis = self.axes[-1]
+        whole = axis.always_inside and self.whole_rows and self.padded_outputs == self.outputs
+        return whole and axis.phases == 1 and axis.store_index(0, 1) == axis.store_index(0, 0) + 1
+
+    @property
+    def stages_filter(self) -> bool:
+        """Whether the filter is laid out anew: where its fastest index is not the lane, or lanes are left over."""
+        fastest_is_lane = self.problem.filter_format == "XIO" and (
+            self.problem.op == "convolution" or (self.across and not self.expands)
+        )
+        left_over = self.padded_outputs != self.outputs
+        return not fastest_is_lane or left_over or self.shuffles or self.vnni_factor == 2 or self.prepacked
+
+    @property
+    def vectors_together(self) -> int:
+        """Vectors of output channels that lie together in the copy of the filter: those of a tile are one stream of lines."""
+        vectors = self.padded_outputs // self.lanes
+        return 1 if self.whole_image else max(v for v in range(1, TOGETHER + 1) if vectors % v == 0)
+
+    @property
+    def stores_vectors(self) -> bool:
+        """Whether whole vectors of output channels lie together in the output."""
+        return self.problem.data_format == "NXC" and (self.shifted or self.padded_outputs == self.outputs)
+
+    @property
+    def stored(self) -> int:
+        """Output channels of `out`."""
+        return self.padded_outputs if self.shifted else self.outputs
+
+    def summed(self, c: Expr, o: Expr) -> Expr:
+        """Return the channel, or pair of them, that output channel `o` sums as its `c`-th."""
+        return rotated(c, o, self.channels, self.problem.out_channels // self.problem.groups) if self.shuffles else c
+
+    def store_index(self, indices: list[Expr]) -> tuple[Expr, Expr | None]:
+        """Return the flat output offset of `out` at `indices`, and where it is inside the output (None: always)."""
+        at = [*indices[:-2], self.column(indices[-2]), self.output(indices[-1])]
+        return store_index(self.problem, self.axes, self.outputs, at)
+
+
+def windows_of(flat: Problem, target: CpuTarget, across: bool = False) -> list[Window]:
+    """Return the windows of a flattened problem, with lanes across groups or within one."""
+    lanes = lane_count(flat.out_channels if across else flat.out_channels // flat.groups, target)
+    return [Window(flat, number, axes, lanes, across, axes[-1].outputs) for number, axes in enumerate(axes_of(flat))]
+
+
+def express(window: Window, data: te.Tensor, weights: te.Tensor, epilogue: Epilogue) -> te.Tensor:
+    """Return the window's `out`: axes (n, g, phases..., outputs..., o).
+
+    Raises
+    ------
+    InvalidProblemError
+        If a stage has more elements than 32-bit indices reach.
+    """
+    rank, number = len(window.axes), window.index
+    read_data = staged_data(window, data)
+    read_filter = staged_filter(window, weights)
+    taps = [te.reduce_axis((0, axis.taps), name=f"k{i}") for i, axis in enumerate(window.axes)]
+    c = te.reduce_axis((0, window.channels), name="c")
+    multiply = multiply_pairs if window.vnni_factor == 2 else mul
+    phases = tuple(axis.phases for axis in window.axes)
+    spatial = (*(axis.outputs for axis in window.axes[:-1]), window.row)
+
+    def total(*indices: Expr) -> Expr:
+        n, g, o = indices[0], indices[1], indices[-1]
+        p, y = indices[2 : 2 + rank], [*indices[2 + rank : -2], window.column(indices[-2])]
+        return te.sum(multiply(read_data(n, g, p, y, taps, c, o), read_filter(g, p, taps, c, o)), axis=[*taps, c])
+
+    shape = (window.problem.batch, window.groups, *phases, *spatial, window.padded_outputs)
+    acc = te.compute(shape, total, name=stage_name(ACC, number))
+    return finished(window, acc, epilogue)
+
+
+def finished(window: Window, acc: te.Tensor, epilogue: Epilogue) -> te.Tensor:
+    """Return `out` of the whole sums: axes (n, g, phases..., outputs..., o)."""
+    number = window.index
+    if not window.stores_vectors:
+        acc = te.compute(acc.shape, lambda *indices: acc(*indices), name=stage_name(TILE, number))
+
+    def rounded(*indices: Expr) -> Expr:
+        channel = indices[1] * window.outputs + window.output(indices[-1])
+        rounding = round_pair if window.vnni_factor == 2 else None
+        return epilogue(acc(*indices), channel, window.store_index(list(indices))[0], rounding)
+
+    outputs = tuple(axis.outputs for axis in window.axes[:-1])
+    phases = tuple(axis.phases for axis in window.axes)
+    shape = (window.problem.batch, window.groups, *phases, *outputs, window.row - window.excess, window.stored)
+    return te.compute(shape, rounded, name=stage_name(OUT, number))
+
+
+def staged_data(window: Window, data: te.Tensor) -> Callable[..., Expr]:
+    """Return what reads data for a product, ``(n, g, phases, outputs, taps, c, o)``: in place or from its copy."""
+    problem, axes = window.problem, window.axes
+    at = data_reader(window, data)
+
+    def channel(g: Expr, c: Expr, o: Expr) -> Expr:
+        if not window.across:
+            return g * window.channels + c
+        return window.output(o) // (problem.out_channels // problem.groups) * window.channels + window.summed(c, o)
+
+    def read(n: Expr, g: Expr, p: Any, y: Any, k: Any, c: Expr, o: Expr) -> Expr:
+        spatial = window.coordinates(p, y, k)
+        value = at(n, *spatial, c, o) if window.expands else at(n, *spatial, channel(g, c, o))
+        if not (window.skips_rows or window.skips_columns):
+            return value
+        # Lowering skips rows of padding, and columns as far as whole tiles read them (tvmconv/lowering/cpu/padding.py).
+        *rows, columns = map(Axis.inside, axes, spatial, *_copied(window))
+        bounds = [bound for row in rows for bound in row] + (columns if window.skips_columns else [])
+        return tirx.if_then_else(tirx.all(*bounds), value, tirx.const(0, window.element_type))
+
+    return read
+
+
+def _copied(window: Window) -> tuple[list[int], list[int]]:
+    """Return the lowest data coordinates that the copy of data holds, and how many along each axis."""
+    extents = [axis.extent for axis in window.axes]
+    extents[-1] += window.excess * window.axes[-1].stride
+    return [axis.lowest for axis in window.axes], extents
+
+
+def data_reader(window: Window, data: te.Tensor) -> Callable[..., Expr]:
+    """Return ``at(n, *x, channel)``: data at coordinates x, from its copy where the window stages it.
+
+    A copy that `expands` takes a channel of a group and an output channel.
+    """
+    problem, axes, element = window.problem, window.axes, data_element(window, data)
+    if not window.stages_data:
+        return lambda n, *at: data(n, *at)
+    lowest, extents = _copied(window)
+    # Along an axis with one tap, a stride leaves out what lies between.
+    gaps = [axis.stride if axis.taps == axis.phases == 1 else 1 for axis in axes]
+
+    def padded(n: Expr, *indices: Expr) -> Expr:
+        spatial, rest = indices[: len(axes)], indices[len(axes) :]
+        x = [index * gap + low for index, gap, low in zip(spatial, gaps, lowest, strict=True)]
+        source = rest[0]
+        if window.expands:
+            source = window.output(rest[1]) // (problem.out_channels // problem.groups) * window.channels + rest[0]
+        bounds = [bound for each in map(Axis.inside, axes, x, lowest, extents) for bound in each]
+        if window.expands and window.stored < window.padded_outputs:
+            bounds.append(rest[1] < window.outputs)
+        value = element(n, x, source)
+        return tirx.if_then_else(tirx.all(*bounds), value, tirx.const(0, window.element_type)) if bounds else value
+
+    last = (window.channels, window.padded_outputs) if window.expands else (window.pixel,)
+    held = [-(-extent // gap) for extent, gap in zip(extents, gaps, strict=True)]
+    shape = within_reach((problem.batch, *held, *last), "the copy of data")
+    pad = te.compute(shape, padded, name=stage_name(DATA_PAD, window.index))
+
+    def at(n: Expr, *indices: Expr) -> Expr:
+        spatial = [(x - low) // gap for x, low, gap in zip(indices, lowest, gaps, strict=False)]
+        return pad(n, *spatial, *indices[len(axes) :])
+
+    return at

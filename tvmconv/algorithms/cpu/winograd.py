@@ -1,0 +1,170 @@
+"""The tensor expressions of Winograd convolution, for windows of stride 1.
+
+The last two axes are cut into tiles (winograd_tiles.py). With (a, b) the pairs of points of winograd_transforms.py:
+
+    data_pad       data widened to f32, zero-padded to whole tiles, channel-last     (absent where it can be read in place)
+    data_rows      data_pad transformed along the second axis      (registers)
+    data_tiles     data_rows transformed along the last: [a, b, n, phases..., z, tile, tile, c]
+    filter_rows    the filter transformed along its second axis    (registers)
+    filter_tiles   filter_rows along its last: [a, b, phases..., taps of the first axis, g, o / lanes, c, o % lanes]
+    acc            for every (a, b) the product of the two matrices, [a, b, n, g, phases..., z, tile, tile, o]
+    out_rows       acc transformed back along the second axis      (registers)
+    tile           out_rows along the last                         (only where the store is not by whole vectors)
+    out            bias added, rounded once to the output type: [n, g, phases..., z, tile, tile, m, m, o]
+
+The names end in the window's number.
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Any
+
+from tvm import te, tirx
+
+from ...checks import within_reach
+from ...problem import Problem
+from ...targets.target import CpuTarget
+from ..definition import Definition, assemble
+from ..epilogue import Epilogue
+from ..flatten import flatten
+from ..stage_names import ACC, DATA_ROWS, DATA_TILES, FILTER_ROWS, FILTER_TILES, OUT, OUT_ROWS, TILE, stage_name
+from ..subconvolution import Expr
+from .filter import filter_element
+from .window import data_reader
+from .winograd_cost import covers, cycles
+from .winograd_tiles import Tiles, as_3d, phases_shift, tiles_of
+from .winograd_transforms import data_transform, filter_transform, output_transform, select
+
+__all__ = ["covers", "cycles", "define", "define_prepacked"]
+
+
+def define(problem: Problem, target: CpuTarget, points: int) -> Definition:
+    """Define `problem` by windows cut into tiles of `points` points along an axis."""
+    windows = tiles_of(problem, target, points)
+    return assemble(
+        problem, as_3d(flatten(problem)), windows, express_winograd, [window.store_index for window in windows]
+    )
+
+
+def define_prepacked(problem: Problem, target: CpuTarget, points: int) -> Definition | None:
+    """Return the definition that keeps the transformed filter, if a cache does; None: it is made as it is used."""
+    definition = define(problem, target, points)
+    kept = [replace(window, prepacked=True) for window in definition.windows]
+    fits = sum(tiles.filter_bytes for tiles in kept) <= target.l3_share
+    return replace(definition, windows=kept) if fits else None
+
+
+def express_winograd(tiles: Tiles, data: te.Tensor, weights: te.Tensor, epilogue: Epilogue) -> te.Tensor:
+    """Return the window's `out`.
+
+    Raises
+    ------
+    InvalidProblemError
+        If a stage has more elements than 32-bit indices reach.
+    """
+    return _output(tiles, _product(tiles, _data(tiles, data), _filter(tiles, weights)), epilogue)
+
+
+def _compute(tiles: Tiles, shape: tuple[int, ...], value: Any, name: str) -> te.Tensor:
+    return te.compute(within_reach(shape, name), value, name=stage_name(name, tiles.index))
+
+
+def _data(tiles: Tiles, data: te.Tensor) -> te.Tensor:
+    first, *tiled = tiles.axes
+    tilings, (rows, columns) = tiles.tilings, (tiling.points for tiling in tiles.tilings)
+    at = data_reader(tiles, data)
+    phases = tuple(axis.phases if phases_shift(axis) else 1 for axis in tiled)
+    shape = (tiles.problem.batch, *phases, first.extent, tiles.rows, tiles.columns, tiles.problem.in_channels)
+
+    def read(a: int, b: Expr, n: Expr, py: Expr, px: Expr, z: Expr, ty: Expr, tx: Expr, c: Expr) -> Expr:
+        points = zip(tiled, tilings, (py, px), (ty, tx), (a, b), strict=True)
+        y, x = (axis.offset(phase) + tiling.output(tile, point) for axis, tiling, phase, tile, point in points)
+        return at(n, z + first.lowest, y, x, c)
+
+    by_rows = _compute(
+        tiles,
+        (rows, columns, *shape),
+        lambda a, b, *at: select(data_transform([read(y, b, *at) for y in range(rows)]), a),
+        DATA_ROWS,
+    )
+    return _compute(
+        tiles,
+        (rows, columns, *shape),
+        lambda a, b, *at: select(data_transform([by_rows(a, x, *at) for x in range(columns)]), b),
+        DATA_TILES,
+    )
+
+
+def _filter(tiles: Tiles, weights: te.Tensor) -> te.Tensor:
+    first, *tiled = tiles.axes
+    rows, columns = (tiling.points for tiling in tiles.tilings)
+    element, lanes = filter_element(tiles, weights), tiles.lanes
+    phases = tuple(axis.phases for axis in tiles.axes)
+    shape = (*phases, first.taps, tiles.groups, tiles.padded_outputs // lanes, tiles.channels, lanes)
+
+    def tap(ky: int, kx: Expr, *at: Expr) -> Expr:
+        *phase, kz, g, block, c, lane = at
+        o = block * lanes + lane
+        value = element(g, phase, (kz, ky, kx), c, tiles.output(o))
+        if tiles.stored == tiles.padded_outputs:
+            return value
+        return tirx.if_then_else(o < tiles.outputs, value, tirx.const(0, "float32"))
+
+    by_rows = _compute(
+        tiles,
+        (rows, tiled[1].taps, *shape),
+        lambda a, kx, *at: select(filter_transform(rows, [tap(ky, kx, *at) for ky in range(tiled[0].taps)]), a),
+        FILTER_ROWS,
+    )
+    return _compute(
+        tiles,
+        (rows, columns, *shape),
+        lambda a, b, *at: select(filter_transform(columns, [by_rows(a, kx, *at) for kx in range(tiled[1].taps)]), b),
+        FILTER_TILES,
+    )
+
+
+def _product(tiles: Tiles, data: te.Tensor, weights: te.Tensor) -> te.Tensor:
+    first, *tiled = tiles.axes
+    lanes, channels = tiles.lanes, tiles.channels
+    kz, c = te.reduce_axis((0, first.taps), name="kz"), te.reduce_axis((0, channels), name="c")
+
+    def total(a: Expr, b: Expr, n: Expr, g: Expr, *at: Expr) -> Expr:
+        pz, py, px, z, ty, tx, o = at
+        read_phases = (phase if phases_shift(axis) else 0 for axis, phase in zip(tiled, (py, px), strict=True))
+        image = first.offset(pz) - first.lowest + z * first.stride + kz * first.dilation
+        value = data(a, b, n, *read_phases, image, ty, tx, g * channels + c)
+        return te.sum(value * weights(a, b, pz, py, px, kz, g, o // lanes, c, o % lanes), axis=[kz, c])
+
+    shape = (*_shape(tiles), tiles.padded_outputs)
+    return _compute(tiles, (*(tiling.points for tiling in tiles.tilings), *shape), total, ACC)
+
+
+def _output(tiles: Tiles, acc: te.Tensor, epilogue: Epilogue) -> te.Tensor:
+    points, (m_y, m_x) = [tiling.points for tiling in tiles.tilings], (tiling.outputs for tiling in tiles.tilings)
+    shape = _shape(tiles)
+    rows = _compute(
+        tiles,
+        (m_y, points[1], *shape, tiles.padded_outputs),
+        lambda i, b, *at: select(output_transform([acc(a, b, *at) for a in range(points[0])], m_y), i),
+        OUT_ROWS,
+    )
+
+    def total(*indices: Expr) -> Expr:
+        *at, i, j, o = indices
+        return select(output_transform([rows(i, b, *at, o) for b in range(points[1])], m_x), j)
+
+    def rounded(*indices: Expr) -> Expr:
+        value = total(*indices) if tiles.stores_vectors else tile(*indices)
+        channel = indices[1] * tiles.outputs + tiles.output(indices[-1])
+        return epilogue(value, channel, tiles.store_index(list(indices))[0])
+
+    if not tiles.stores_vectors:
+        tile = _compute(tiles, (*shape, m_y, m_x, tiles.padded_outputs), total, TILE)
+    return _compute(tiles, (*shape, m_y, m_x, tiles.stored), rounded, OUT)
+
+
+def _shape(tiles: Tiles) -> tuple[int, ...]:
+    phases = (axis.phases for axis in tiles.axes)
+    return (tiles.problem.batch, tiles.groups, *phases, tiles.axes[0].outputs, tiles.rows, tiles.columns)

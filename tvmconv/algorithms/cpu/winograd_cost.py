@@ -1,0 +1,74 @@
+"""Which problems Winograd convolution computes, and what it takes, transforms included, in cycles of one core."""
+
+from __future__ import annotations
+
+from math import prod
+
+from ...problem import Problem
+from ...targets.target import CpuTarget
+from ..constant import covers_data
+from ..shapes import F32_BITS
+from . import cost, direct
+from .winograd_tiles import Tiles, can_tile, phases_shift, tiles_of, windows_3d
+
+# A multiply-add of the products' matrices, whose tiles load more than a direct convolution's; a vector of data, of the
+# filter and of the output, for each point of a tile: its loads, its stores at two cycles each, and its arithmetic.
+PRODUCT, DATA_POINT, FILTER_POINT, OUTPUT_POINT = 1.55, 4.0, 3.0, 4.0
+# And of the filter for each tap: lanes lie together (XIO), or all taps of a lane do (OIX), or none (transposed XIO).
+TAP, TAP_OIX, TAP_APART = 10.0, 22.0, 40.0
+# With groups and so few tiles (4 x 4, of 14x14 outputs), matrices are too small for their loads to be hidden: half the speed
+# (two threads of a Zen 3: 512 channels in 32 groups take 386 microseconds, and 204 by the direct algorithm; at 28x28, 1.45
+# times the speed of direct).
+FEW_TILES, FEW_TILES_FACTOR = 16, 2.0
+# Fewer output channels leave most lanes empty.
+LEAST_PER_GROUP = 4
+# Estimates err by a quarter: what promises at least this much of a gain is worth a trial when a problem is tuned.
+LEAST_GAIN = 0.75
+
+
+def covers(problem: Problem, target: CpuTarget, points: int) -> str | None:
+    """Return None if tiles of so many points can compute `problem` and it is worth it, else why not."""
+    if constant := covers_data(problem, target):
+        return constant
+    if problem.out_channels // problem.groups < LEAST_PER_GROUP:
+        return f"{problem.out_channels // problem.groups} output channels per group leave lanes empty"
+    tiled = [window.axes[1:] for window in windows_3d(problem, target)]
+    if any(all(axis.taps == 1 for axis in axes) for axes in tiled):
+        # Phases too: their data would be copied for nothing, measured as slow as what the others gain.
+        return "there is one tap along each of the last two axes"
+    if not all(can_tile(axis, points) for axes in tiled for axis in axes):
+        return f"it is for stride 1 and at most {points - 1} taps along each of the last two axes"
+    if cycles(problem, target, points, kept=True) * LEAST_GAIN > direct.cycles(problem, target):
+        return "the transforms cost more than they save"
+    return None
+
+
+def cycles(problem: Problem, target: CpuTarget, points: int, kept: bool = False) -> float:
+    """Return the cycles of a problem by tiles of so many points, its filter transformed in the call.
+
+    With `kept`, of a call whose filter was transformed before, if a cache keeps what that takes.
+    """
+    tiled = tiles_of(problem, target, points)
+    kept = kept and sum(tiles.filter_bytes for tiles in tiled) <= target.l3_share
+    total = sum(_cycles(tiles, target, kept) for tiles in tiled)
+    if problem.data_format == "NCX":
+        total += cost.TRANSPOSE * (prod(problem.data_shape) + prod(problem.output_shape))
+    return total
+
+
+def _cycles(tiles: Tiles, target: CpuTarget, kept: bool) -> float:
+    lanes, channels = target.vector_bits // F32_BITS, tiles.channels
+    vectors = tiles.groups * tiles.padded_outputs // tiles.lanes * tiles.phases
+    taps = tiles.axes[1].taps * tiles.axes[2].taps
+    products = 1.0 * tiles.points * tiles.count * tiles.depth * channels * vectors
+    apart = TAP if tiles.problem.op == "convolution" else TAP_APART
+    tap = TAP_OIX if tiles.problem.filter_format == "OIX" else apart
+    weights = 0.0 if kept else (tap * taps + FILTER_POINT * tiles.points) * tiles.depth * channels * vectors
+    output = OUTPUT_POINT * tiles.points * tiles.count * vectors
+    # Data is transformed by vectors that divide its channels.
+    data = DATA_POINT * tiles.points * tiles.count * tiles.groups * channels / min(lanes, channels & -channels)
+    data *= prod(axis.phases for axis in tiles.axes[1:] if phases_shift(axis))
+    # Tuning, which asks what a call takes with the filter `kept`, tries them all the same.
+    few = not kept and tiles.problem.groups > 1 and tiles.count <= FEW_TILES * tiles.problem.batch
+    products *= PRODUCT * (FEW_TILES_FACTOR if few else 1.0)
+    return products * cost.multiply_add(tiles.lanes, target) + weights + output + data

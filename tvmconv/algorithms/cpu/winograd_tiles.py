@@ -1,0 +1,159 @@
+"""How a window is cut into tiles for Winograd's transforms.
+
+An axis with as many points as P = m + taps - 1 computes m outputs of a tile from P data (1 and 1 where there is one tap:
+nothing to transform). Tiles of a dilated axis take every d-th coordinate: neighbours interleave, so that a dilated
+convolution is nothing but another order of tiles.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from math import prod
+
+from ...problem import Problem
+from ...targets.target import CpuTarget
+from ..flatten import flatten
+from ..shapes import row_extent
+from ..subconvolution import Axis, Expr
+from .window import Window, windows_of
+
+
+@dataclass(frozen=True)
+class AxisTiling:
+    """One axis cut into tiles.
+
+    Attributes
+    ----------
+    points
+        Data, and products, of a tile.
+    tiles
+        Number of tiles.
+    """
+
+    axis: Axis
+    points: int
+    tiles: int
+
+    @property
+    def outputs(self) -> int:
+        """Outputs of a tile: m."""
+        return self.points + 1 - self.axis.taps
+
+    def output(self, tile: Expr, i: Expr) -> Expr:
+        """Return which output of the axis is output `i` of a tile; its data, as far on, are those of points `i`."""
+        apart = self.axis.dilation
+        if apart == 1:
+            return tile * self.outputs + i
+        return tile // apart * (self.outputs * apart) + tile % apart + i * apart
+
+
+@dataclass(frozen=True)
+class Tiles(Window):
+    """A window of three axes, the last two cut into tiles; the taps of the first are summed directly.
+
+    Its axes have as many outputs as the tiles compute.
+    """
+
+    tilings: tuple[AxisTiling, ...] = ()
+
+    @property
+    def rows(self) -> int:
+        """Tiles along the second axis."""
+        return self.tilings[0].tiles
+
+    @property
+    def columns(self) -> int:
+        """Tiles along the last axis."""
+        return self.tilings[1].tiles
+
+    @property
+    def points(self) -> int:
+        """Products for each tile, channel, output channel and tap of the first axis."""
+        return prod(tiling.points for tiling in self.tilings)
+
+    @property
+    def filter_bytes(self) -> int:
+        """Size of the transformed filter."""
+        phases = prod(axis.phases for axis in self.axes)
+        return 4 * self.points * phases * self.depth * self.groups * self.channels * self.padded_outputs
+
+    @property
+    def depth(self) -> int:
+        """Taps of the first axis."""
+        return self.axes[0].taps
+
+    @property
+    def phases(self) -> int:
+        """Filters that meet the same tiles."""
+        return prod(axis.phases for axis in self.axes)
+
+    @property
+    def count(self) -> int:
+        """Number of tiles that one filter meets."""
+        return self.problem.batch * self.axes[0].outputs * self.rows * self.columns
+
+    def store_index(self, indices: list[Expr]) -> tuple[Expr, Expr | None]:
+        """Return the flat output offset of `out` at `indices`, and where it is inside the output (None: always)."""
+        *before, tile_y, tile_x, i, j, o = indices
+        y, x = self.tilings[0].output(tile_y, i), self.tilings[1].output(tile_x, j)
+        return super().store_index([*before, y, x, o])
+
+
+def as_3d(problem: Problem) -> Problem:
+    """Return `problem` with three spatial axes: each array has the same elements in the same order.
+
+    Leading axes are added, but to a single one a last one too: its tiles then lie along the second axis, where tasks
+    are cut.
+    """
+    before, after = {1: (1, 1), 2: (1, 0), 3: (0, 0)}[problem.rank]
+
+    def longer(values: tuple[int, ...], fill: int) -> tuple[int, ...]:
+        return (fill,) * before + values + (fill,) * after
+
+    ones = {
+        name: longer(getattr(problem, name), 1)
+        for name in ("in_spatial", "out_spatial", "kernel", "strides", "dilations")
+    }
+    zeros = {name: longer(getattr(problem, name), 0) for name in ("pads_begin", "pads_end")}
+    return problem.with_(**ones, **zeros)
+
+
+def tiles_of(problem: Problem, target: CpuTarget, points: int) -> list[Tiles]:
+    """Return a problem's windows cut into tiles of `points` points along an axis."""
+    return [tiled_window(window, points, target) for window in windows_3d(problem, target)]
+
+
+def windows_3d(problem: Problem, target: CpuTarget) -> list[Window]:
+    """Return the windows that are cut into tiles, of three axes each."""
+    return windows_of(as_3d(flatten(problem)), target)
+
+
+def can_tile(axis: Axis, points: int) -> bool:
+    """Whether an axis can be cut into tiles of so many points."""
+    return axis.stride == 1 and axis.taps < points
+
+
+def tiled_window(window: Window, points: int, target: CpuTarget) -> Tiles:
+    """Return a window of a problem of three axes cut into tiles of `points` points along its last two axes."""
+    first, *tiled = window.axes
+    tilings = [_tiling(axis, points if axis.taps > 1 else 1) for axis in tiled]
+    if tiled[-1].dilation == 1:
+        tilings[-1] = replace(tilings[-1], tiles=row_extent(tilings[-1].tiles, target))
+    axes = (first, *map(_rounded, tilings))
+    return Tiles(window.problem, window.index, axes, window.lanes, False, axes[-1].outputs, tilings=tuple(tilings))
+
+
+def _tiling(axis: Axis, points: int) -> AxisTiling:
+    outputs = points + 1 - axis.taps
+    return AxisTiling(axis, points, -(-axis.outputs // (outputs * axis.dilation)) * axis.dilation)
+
+
+def _rounded(tiling: AxisTiling) -> Axis:
+    outputs = tiling.tiles * tiling.outputs
+    same = outputs == tiling.axis.outputs
+    return replace(tiling.axis, outputs=outputs, always_inside=tiling.axis.always_inside and same)
+
+
+def phases_shift(axis: Axis) -> bool:
+    """Whether the phases of an axis read data at other offsets, not the same with other filters."""
+    return len({axis.offset(phase) for phase in range(axis.phases)}) > 1

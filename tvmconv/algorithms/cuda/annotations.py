@@ -1,0 +1,10 @@
+"""What a schedule for a GPU asks of lowering, by an annotation."""
+
+from __future__ import annotations
+
+# Of the loop over a tile's depth: how many tiles are in shared memory at once.
+STAGES = "tvmconv_stages"
+# The smallest asynchronous copy, in bytes; 8 and 16 are the others.
+LEAST_ASYNCHRONOUS = 4
+# Of wgmma's block.
+WGMMA_ROWS, WGMMA_COLUMNS, WGMMA_STAGES = "tvmconv.wgmma_rows", "tvmconv.wgmma_columns", "tvmconv.wgmma_stages"

@@ -1,0 +1,151 @@
+"""How a block of threads computes its part of a matrix multiplication: what tiles for all of a GPU's units share.
+
+A model of NVIDIA GPUs, explained by its arithmetic. Counted in cycles of one multiprocessor; only ratios matter. A tile
+is computed by steps of its depth: what the units take for one, more where few warps hide each other's waiting, and a
+latency that only other blocks of the same multiprocessor hide.
+"""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Iterable
+from dataclasses import dataclass, replace
+from itertools import product
+from math import ceil
+from typing import ClassVar, TypeVar
+
+from ...problem import DTYPE_BYTES
+from ...targets.cuda import CudaTarget
+
+WARP = 32
+REGISTERS = 65536
+# Multiprocessors of the card that an architecture is best known by: A100, A10, L40, H100 SXM, B200, RTX 5090.
+MULTIPROCESSORS = {80: 108, 86: 72, 89: 142, 90: 132, 100: 148, 120: 170}
+# Bytes a cycle that each multiprocessor gets from the L2 cache.
+L2_RATE = 40
+# A block's first tiles come from memory (about 800 cycles), its last leave by shared memory and stores (about as many).
+_BLOCK_LATENCY = 1600
+# From the end of one kernel to the first results of the next: about 2 microseconds.
+_LAUNCH = 3000
+# A split must leave so many steps that the first tiles' latency does not outweigh them.
+_LEAST_STEPS = 8
+# Blocks of one multiprocessor hide each other's waiting; this many warps keep its four schedulers busy.
+_BUSY_WARPS = 8
+_SPLITS = (1, 2, 4, 8, 16)
+
+
+@dataclass(frozen=True)
+class Extents:
+    """A batch of matrix multiplications [rows, depth] x [depth, columns]."""
+
+    batch: int
+    rows: int
+    columns: int
+    depth: int
+
+    @property
+    def products(self) -> int:
+        """Multiplications of all."""
+        return self.batch * self.rows * self.columns * self.depth
+
+
+@dataclass(frozen=True, kw_only=True)
+class BlockTile(ABC):
+    """How a block of threads computes its part of a matrix multiplication.
+
+    Attributes
+    ----------
+    dtype
+        Type of the operands.
+    depth
+        Of a step: what is in shared memory at a time, but for what is on its way.
+    stages
+        Steps in shared memory: the one that is multiplied, and those on their way.
+    splits
+        Parts that the depth is cut into, each computed by a block of its own; a second kernel adds them.
+    """
+
+    dtype: str
+    depth: int
+    stages: int
+    splits: int = 1
+
+    # Of a step: a barrier, and what its first multiplication waits for.
+    STEP_LATENCY: ClassVar[float]
+    # Bytes a cycle that each multiprocessor writes and reads of the parts of a split depth.
+    PARTS_RATE: ClassVar[float]
+
+    @property
+    @abstractmethod
+    def threads(self) -> int:
+        """Threads of a block."""
+
+    @property
+    @abstractmethod
+    def rows(self) -> int:
+        """Rows of a block."""
+
+    @property
+    @abstractmethod
+    def columns(self) -> int:
+        """Columns of a block."""
+
+    @property
+    @abstractmethod
+    def registers(self) -> int:
+        """Registers of a thread."""
+
+    @property
+    @abstractmethod
+    def shared_bytes(self) -> int:
+        """Shared memory of a block."""
+
+    @abstractmethod
+    def depth_cycles(self, target: CudaTarget) -> float:
+        """Cycles for each index of depth where nothing waits."""
+
+    @property
+    def warps(self) -> int:
+        """Warps of a block."""
+        return self.threads // WARP
+
+    @property
+    def copy_cycles(self) -> float:
+        """Cycles in which a tile's rows and columns come from the L2 cache, for each index of depth."""
+        return (self.rows + self.columns) * DTYPE_BYTES[self.dtype] / L2_RATE
+
+    def cycles(self, extents: Extents, target: CudaTarget) -> float:
+        """Cycles of the busiest multiprocessor for all of `extents`."""
+        multiprocessors = MULTIPROCESSORS[target.architectures[0]]
+        steps = ceil(extents.depth / self.depth / self.splits)
+        blocks = self.splits * extents.batch * ceil(extents.rows / self.rows) * ceil(extents.columns / self.columns)
+        rounds = ceil(blocks / multiprocessors)
+        together = min(rounds, self._resident(target))
+        busy = min(1.0, 0.5 + 0.5 * together * self.warps / _BUSY_WARPS)
+        step = self.depth_cycles(target) * self.depth / busy + self.STEP_LATENCY / together
+        return rounds * (steps * step + _BLOCK_LATENCY / together) + self._adding(extents, multiprocessors)
+
+    def _adding(self, extents: Extents, multiprocessors: int) -> float:
+        """Cycles of adding the parts of a split depth, which are written and read as f32."""
+        if self.splits == 1:
+            return 0.0
+        transferred = 2 * 4 * self.splits * extents.batch * extents.rows * extents.columns
+        return _LAUNCH + transferred / (self.PARTS_RATE * multiprocessors)
+
+    def _resident(self, target: CudaTarget) -> int:
+        """Blocks that one multiprocessor has at a time."""
+        by_registers = REGISTERS // (self.threads * self.registers)
+        return max(1, min(by_registers, target.shared_bytes // self.shared_bytes))
+
+
+AnyTile = TypeVar("AnyTile", bound=BlockTile)
+
+
+def best(tiles: Iterable[AnyTile], extents: Extents, target: CudaTarget) -> AnyTile:
+    """Return the tile that the model finds best, with the depth cut into parts where that is better."""
+    candidates = [
+        replace(tile, splits=splits)
+        for tile, splits in product(tiles, _SPLITS)
+        if splits == 1 or extents.depth >= splits * _LEAST_STEPS * tile.depth
+    ]
+    return min(candidates, key=lambda tile: tile.cycles(extents, target))

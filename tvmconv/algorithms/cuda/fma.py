@@ -1,0 +1,18 @@
+"""Implicit matrix multiplications on FMA units: the expressions of `gemm.py` with other tiles."""
+
+from __future__ import annotations
+
+from ...problem import Problem
+from ...targets.cuda import CudaTarget
+from ..constant import covers_data as covers
+from ..definition import Definition
+from .cost import fma_cycles as cycles
+from .fma_tiles import best_fma_tile
+from .gemm import define_tiled
+
+__all__ = ["covers", "cycles", "define"]
+
+
+def define(problem: Problem, target: CudaTarget) -> Definition:
+    """Define a problem by matrix multiplications with the tile that the model finds best for the largest of them."""
+    return define_tiled(problem, lambda windows, largest: best_fma_tile(largest, problem.dtype, target))

@@ -1,0 +1,34 @@
+"""Implicit matrix multiplications on tensor cores, by mma.sync: of f16 and bf16, and of f32 rounded to TF32."""
+
+from __future__ import annotations
+
+from ...problem import Problem
+from ...targets.cuda import CudaTarget
+from ..constant import covers_data
+from ..definition import Definition
+from .cost import tensorcore_cycles
+from .gemm import define_gemm
+
+# Half of a fragment's columns.
+LEAST_COLUMNS = 8
+
+
+def covers(problem: Problem, target: CudaTarget, tf32: bool = False) -> str | None:
+    """Return None if the algorithm computes the problem, else why not."""
+    if tf32 and problem.dtype != "f32":
+        return f"{problem.dtype} is not f32"
+    if not tf32 and problem.dtype == "f32":
+        return "tensor cores multiply f32 only as TF32"
+    if problem.out_channels // problem.groups < LEAST_COLUMNS:
+        return f"tiles of 16 output channels per group would be emptier than half; it takes {LEAST_COLUMNS} or more"
+    return covers_data(problem, target)
+
+
+def define(problem: Problem, target: CudaTarget, tf32: bool = False) -> Definition:
+    """Define a problem by matrix multiplications."""
+    return define_gemm(problem, target)
+
+
+def cycles(problem: Problem, target: CudaTarget, tf32: bool = False) -> float:
+    """Return the cycles with the best tile."""
+    return tensorcore_cycles(problem, target)

@@ -1,0 +1,43 @@
+"""What wgmma computes, as one tensor expression; how, is in `lowering/native/wgmma.cuh`, which takes the place of its schedule."""
+
+from __future__ import annotations
+
+from tvm import te
+
+from ...problem import Problem
+from ...targets.cuda import CudaTarget
+from ..definition import Definition
+from ..epilogue import Epilogue
+from ..stage_names import ACC, OUT, stage_name
+from ..subconvolution import Expr, SubConvolution
+from .wgmma_tiles import covers_wgmma as covers
+from .wgmma_tiles import wgmma_cycles as cycles
+from .window import define_cuda, padded
+
+__all__ = ["covers", "cycles", "define"]
+
+
+def define(problem: Problem, target: CudaTarget) -> Definition:
+    """Define a convolution by its formula: stages ``acc0``, the sum, and ``out0``, bias added and rounded."""
+    return define_cuda(problem, _express)
+
+
+def _express(window: SubConvolution, data: te.Tensor, weights: te.Tensor, epilogue: Epilogue) -> te.Tensor:
+    rank = len(window.axes)
+    taps = [te.reduce_axis((0, axis.taps), name=f"k{i}") for i, axis in enumerate(window.axes)]
+    c = te.reduce_axis((0, window.channels), name="c")
+
+    def total(*indices: Expr) -> Expr:
+        n, g, phases, ys, o = indices[0], indices[1], indices[2 : 2 + rank], indices[2 + rank : -1], indices[-1]
+        x = window.coordinates(phases, ys, taps)
+        value = padded(window.inside(x), data(*window.data_indices(n, x, g, c)).astype("float32"))
+        weight = weights(*window.filter_indices(g, phases, taps, c, o)).astype("float32")
+        return te.sum(value * weight, axis=[*taps, c])
+
+    acc = te.compute(window.shape, total, name=stage_name(ACC, 0))
+
+    def rounded(*indices: Expr) -> Expr:
+        channel = indices[1] * window.outputs + indices[-1]
+        return epilogue(acc(*indices), channel, window.store_index(list(indices))[0])
+
+    return te.compute(window.shape, rounded, name=stage_name(OUT, 0))

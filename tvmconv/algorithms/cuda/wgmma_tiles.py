@@ -1,0 +1,172 @@
+"""Which part of a convolution a block computes by wgmma (`lowering/native/wgmma.cuh`), which problems that is for, what it costs.
+
+A tile is a box of output pixels times channels, because copies take boxes. Of 128 rows that are multiplied, one image of
+14 x 14 pixels fills 98 by 7 x 14 of them; 32 images fill all by 2 x 2 of each.
+
+Counted in cycles of one multiprocessor, as in `cuda_blocks.py`. For example 128 rows x 256 channels in f16: a step of 64
+multiplies for 128 * 256 * 64 / 2048 = 1024 cycles, keeps shared memory busy for as many, and copies (128 + 256) * 128 bytes
+from the L2 cache in 1229.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from functools import lru_cache
+from itertools import product
+from math import ceil, prod
+
+from ...problem import Problem
+from ...targets.cuda import CudaTarget
+from ..constant import covers_data
+from ..flatten import flatten
+from .blocks import L2_RATE, MULTIPROCESSORS
+
+# Of 16-bit elements: those of the 128 bytes that a row has in shared memory, the depth of a step.
+SPAN = 64
+ROW_BYTES = 128
+# 16-bit multiply-adds of a multiprocessor in a cycle.
+_RATE = 2048
+# Bytes that shared memory gives or takes in a cycle.
+_SHARED_RATE = 128
+# From the last multiplication to the next tile's first: two barriers, conversion, and shared memory written (about).
+_STORE_CYCLES = 1000
+# A launch's first copies and last stores.
+_LATENCY = 1600
+# Rows x columns; the sums of 256 x 256 would take all registers of two groups.
+_SIZES = ((128, 64), (128, 128), (128, 256), (256, 64), (256, 128))
+_STAGES = (8, 6, 4, 3)
+_BARRIER_BYTES = 16
+_ALIGNMENT = 1024
+# CUDA Driver API, cuTensorMapEncodeTiled: elements that a box traverses along an axis, steps between them, and what
+# distances in memory are a multiple of.
+_MOST_TRAVERSED = 256
+_MOST_STRIDE = 8
+_ELEMENTS_OF_16_BYTES = 8
+
+
+@dataclass(frozen=True)
+class WgmmaTile:
+    """The part of the output that a block computes at a time.
+
+    Attributes
+    ----------
+    rows
+        Pixels that are multiplied, 128 or 256; the box has at most so many.
+    columns
+        Output channels: 64, 128 or 256.
+    stages
+        Steps of depth in shared memory: those that are multiplied, and those on their way.
+    box
+        Output pixels: images, then spatial axes (three, the first of which may be of one pixel).
+    """
+
+    rows: int
+    columns: int
+    stages: int
+    box: tuple[int, int, int, int]
+
+    @property
+    def stage_bytes(self) -> int:
+        """Shared memory of a stage."""
+        return (self.rows + self.columns) * ROW_BYTES
+
+    @property
+    def shared_bytes(self) -> int:
+        """Shared memory of a block: stages, a tile of the output, barriers, and what alignment may take."""
+        out = self.rows * self.columns * 2
+        return self.stages * (self.stage_bytes + _BARRIER_BYTES) + out + _ALIGNMENT
+
+    def tiles(self, problem: Problem) -> int:
+        """How many there are of a problem."""
+        boxes = prod(ceil(extent / b) for extent, b in zip(pixels(problem), self.box, strict=True))
+        return boxes * ceil(problem.out_channels / self.columns)
+
+    def cycles(self, problem: Problem) -> float:
+        """Cycles of the busiest multiprocessor."""
+        steps = prod(problem.kernel) * ceil(problem.in_channels / SPAN)
+        multiplying = self.rows * self.columns * SPAN / _RATE
+        copying = self.stage_bytes / L2_RATE
+        # Written once; every 64 rows are multiplied with all columns.
+        shared = (self.stage_bytes + self.rows // 64 * (64 + self.columns) * ROW_BYTES) / _SHARED_RATE
+        rounds = ceil(self.tiles(problem) / MULTIPROCESSORS[90])
+        return rounds * (steps * max(multiplying, copying, shared) + _STORE_CYCLES) + _LATENCY
+
+
+def as_3d(problem: Problem) -> Problem:
+    """Return the flattened problem with three spatial axes, the first of which may be of one pixel."""
+    flat = flatten(problem)
+    missing = 3 - flat.rank
+    ones, zeros = (1,) * missing, (0,) * missing
+    return flat.with_(
+        in_spatial=ones + flat.in_spatial,
+        out_spatial=ones + flat.out_spatial,
+        kernel=ones + flat.kernel,
+        strides=ones + flat.strides,
+        dilations=ones + flat.dilations,
+        pads_begin=zeros + flat.pads_begin,
+        pads_end=zeros + flat.pads_end,
+    )
+
+
+def pixels(problem: Problem) -> tuple[int, ...]:
+    """Return the extents of the output of a problem of three axes, without its channels."""
+    return (problem.batch, *problem.out_spatial)
+
+
+@lru_cache(maxsize=64)
+def wgmma_tiles(problem: Problem, target: CudaTarget) -> tuple[WgmmaTile, ...]:
+    """Return a tile of each size, with the most stages that fit, the best by the model first."""
+    flat = as_3d(problem)
+    made = []
+    for rows, columns in _SIZES:
+        box = _box(flat, rows)
+        stages = stages_of(WgmmaTile(rows, columns, 1, box), target)
+        made.append(WgmmaTile(rows, columns, stages[0], box))
+    return tuple(sorted(made, key=lambda tile: tile.cycles(flat)))
+
+
+def stages_of(tile: WgmmaTile, target: CudaTarget) -> list[int]:
+    """Return how many stages a tile may have, the most first."""
+    sizes = ((stages, WgmmaTile(tile.rows, tile.columns, stages, tile.box).shared_bytes) for stages in _STAGES)
+    return [stages for stages, size in sizes if size <= target.shared_bytes]
+
+
+def _box(problem: Problem, rows: int) -> tuple[int, int, int, int]:
+    """Return the box of at most `rows` pixels by which the fewest boxes cover the output; of equals, the longest rows."""
+    strides = (1, *problem.strides)
+    extents = pixels(problem)
+    # Of boxes that cover an axis by as many, the smallest.
+    options = [
+        [b for b in range(1, min(extent, rows, _MOST_TRAVERSED // s) + 1) if ceil(extent / ceil(extent / b)) == b]
+        for extent, s in zip(extents, strides, strict=True)
+    ]
+    boxes = (box for box in product(*options) if prod(box) <= rows)
+
+    def cost(box: tuple[int, ...]) -> tuple[int, tuple[int, ...]]:
+        count = prod(ceil(extent / b) for extent, b in zip(extents, box, strict=True))
+        return count, tuple(-b for b in reversed(box))
+
+    n, d, h, w = min(boxes, key=cost)
+    return n, d, h, w
+
+
+def covers_wgmma(problem: Problem, target: CudaTarget) -> str | None:
+    """Return None if wgmma computes the problem on the target, else why not."""
+    if not target.specific:
+        return "its instructions are those of sm_90a"
+    if problem.dtype not in ("f16", "bf16"):
+        return f"it multiplies f16 and bf16, not {problem.dtype}"
+    if problem.op != "convolution" or problem.groups > 1:
+        return "copies of boxes are for convolutions of one group"
+    if (problem.data_format, problem.filter_format) != ("NXC", "XIO"):
+        return f"it reads NXC and XIO, not {problem.data_format} and {problem.filter_format}"
+    if problem.in_channels % _ELEMENTS_OF_16_BYTES or problem.out_channels % _ELEMENTS_OF_16_BYTES:
+        return f"channels are not multiples of {_ELEMENTS_OF_16_BYTES}, which copies of boxes take"
+    if max(problem.strides) > _MOST_STRIDE:
+        return f"boxes leave out at most {_MOST_STRIDE - 1} of {_MOST_STRIDE} pixels"
+    return covers_data(problem, target)
+
+
+def wgmma_cycles(problem: Problem, target: CudaTarget) -> float:
+    """Cycles with the best tile."""
+    return wgmma_tiles(problem, target)[0].cycles(as_3d(problem))

@@ -1,0 +1,102 @@
+"""`Definition`: the unscheduled function of one algorithm for one problem."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from math import prod
+from typing import Any
+
+from tvm import te, tirx
+
+from ..problem import Problem
+from .backprop import covers_output
+from .epilogue import Epilogue
+from .pairs import reads_pairs
+from .stage_names import FILL
+from .types import KERNEL_DTYPES, kernel_dtype, narrow
+
+# From an output buffer's indices to (flat offset in the output, condition under which it is inside, or None: always).
+StoreIndex = Callable[[list[Any]], tuple[Any, Any]]
+
+
+@dataclass(frozen=True)
+class Definition:
+    """An unscheduled function, and how its arguments lie in the kernel's.
+
+    Attributes
+    ----------
+    func
+        Parameters: the problem's operands, then one buffer for each of `outputs`. Data and
+        filter have the flattened problem's shapes (data possibly by pairs): the same bytes in the same order.
+    windows
+        What `func` computes, in order: each a Window, on GPUs a CudaWindow.
+    outputs
+        The store index of each output buffer's elements in the kernel's one output.
+    bare
+        Whether lowering applies none of its rewrites.
+    """
+
+    problem: Problem
+    func: tirx.PrimFunc
+    windows: Sequence[Any]
+    outputs: list[StoreIndex]
+    bare: bool = False
+
+
+def assemble(
+    problem: Problem,
+    flat: Problem,
+    windows: Sequence[Any],
+    express_window: Callable[[Any, te.Tensor, te.Tensor, Epilogue], te.Tensor],
+    store_indices: list[StoreIndex],
+    vnni_factor: int = 1,
+) -> Definition:
+    """Return the definition of windows, each expressed alike, which first fills the output where no window writes it.
+
+    Parameters
+    ----------
+    problem, flat
+        The problem, and its flattened form, of which the windows are.
+    express_window
+        ``express_window(window, data, filter, epilogue)`` is a window's output.
+    store_indices
+        Where each window's output is stored.
+    vnni_factor
+        Channels in an element of data and filter: 2 for pairs of bf16.
+    """
+    data, weights, epilogue = placeholders(flat, vnni_factor)
+    outs = [express_window(window, data, weights, epilogue) for window in windows]
+    if not windows or (flat.op == "convolution_backprop_data" and not covers_output(flat)):
+        outs.insert(0, fill(flat, epilogue))
+        store_indices = [in_order(flat), *store_indices]
+    return Definition(problem, te.create_prim_func([data, weights, *epilogue.inputs, *outs]), windows, store_indices)
+
+
+def placeholders(problem: Problem, vnni_factor: int = 1) -> tuple[te.Tensor, te.Tensor, Epilogue]:
+    """Return data (as pairs of channels where `vnni_factor` is 2 and it has them), filter and epilogue of a problem."""
+    dtype = kernel_dtype(problem.dtype)
+    data = te.placeholder(problem.data_shape, dtype, name="data")
+    if vnni_factor == 2 and reads_pairs(problem):
+        data = te.placeholder((*problem.data_shape[:-1], problem.in_channels // 2), "uint32", name="data")
+    weights = te.placeholder(problem.filter_shape, dtype, name="filter")
+    return data, weights, Epilogue(problem, KERNEL_DTYPES, lambda value: narrow(value, problem.dtype))
+
+
+def fill(problem: Problem, epilogue: Epilogue) -> te.Tensor:
+    """The output as it is where no tap meets it: what becomes of a sum of zero."""
+    shape = problem.output_shape
+    channel_axis = problem.rank + 1 if problem.data_format == "NXC" else 1
+    store_index = in_order(problem)
+
+    def value(*indices: Any) -> Any:
+        zero = tirx.const(0, "float32")
+        return epilogue(zero, indices[channel_axis], store_index(list(indices))[0])
+
+    return te.compute(shape, value, name=FILL)
+
+
+def in_order(problem: Problem) -> StoreIndex:
+    """Return the store index of an output buffer that has the output's shape."""
+    strides = [prod(problem.output_shape[axis + 1 :]) for axis in range(len(problem.output_shape))]
+    return lambda indices: (sum(i * s for i, s in zip(indices, strides, strict=True)), None)

@@ -1,0 +1,129 @@
+"""Epilogues in tensor expressions: what every algorithm's store makes of a sum.
+
+A step that is more than one operation on the value is an operator of its own, which schedules and TVM's passes take for
+plain arithmetic; lowering (lowering/activations.py) puts arithmetic in its place.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from math import prod
+from typing import Any
+
+from tvm import te, tirx
+from tvm.ir import Call, Op, PrimType
+
+from ..epilogue import STEPS, Step
+from ..problem import Problem
+from .types import widen
+
+
+def _operator(name: str) -> Op:
+    """Register an operator without effects, each lane of which is computed by itself."""
+    from tvm.ir import _ffi_api
+
+    name = f"tvmconv.{name}"
+    if name not in Op.list_op_names():
+        _ffi_api.RegisterOp(name, "a step of an epilogue")
+        operator = Op.get(name)
+        operator.set_attr("TCallEffectKind", Op.get("tirx.exp").get_attr("TCallEffectKind"))
+        operator.set_attr("TVectorizable", True)
+        operator.set_attr("TScriptPrinterName", name)
+    return Op.get(name)
+
+
+# Of the f32 value, the step's numbers, and for prelu the slope.
+_STEPS = {name: _operator(name) for name in STEPS if name not in ("scale", "add")}
+_NAMES = {operator.name: name for name, operator in _STEPS.items()}
+_NARROW = _operator("narrow")
+
+
+class Epilogue:
+    """What follows the sums of a (flattened) problem.
+
+    Parameters
+    ----------
+    problem
+        The problem.
+    types
+        The TVM type of a kernel's arrays by a problem's type.
+    rounding
+        Rounds an f32 value to the output's type.
+
+    Attributes
+    ----------
+    inputs
+        Placeholders of the arrays that it takes, the bias among them, in the order of the problem's operands.
+        `residual` has one axis.
+    """
+
+    def __init__(self, problem: Problem, types: Mapping[str, str], rounding: Callable[[Any], Any]) -> None:
+        self._problem, self._rounding = problem, rounding
+        if problem.dtype == "bf16" and types["bf16"] == "uint16" and any(s.name in _STEPS for s in problem.epilogue):
+            self._rounding = narrow_once
+        self.inputs = [
+            te.placeholder((prod(shape),), types[dtype], name=name)
+            for name, (shape, dtype) in list(problem.operands.items())[2:]
+        ]
+        self._arrays = {tensor.op.name: tensor for tensor in self.inputs}
+
+    def __call__(
+        self,
+        total: Any,
+        channel: Any,
+        offset: Any,
+        rounding: Callable[[Any], Any] | None = None,
+        bounds: Sequence[Any] = (),
+    ) -> Any:
+        """Return what becomes of an f32 sum.
+
+        Parameters
+        ----------
+        channel, offset
+            Its output channel, and where in the output it is stored: an index into all elements.
+        rounding
+            Rounds it to the output's type, if not as all values are.
+        bounds
+            Conditions under which the channel is one of the output's, if others are computed that nobody stores.
+        """
+
+        def of_channel(name: str) -> Any:
+            value = _widened(self._arrays[name](channel))
+            return tirx.if_then_else(tirx.all(*bounds), value, tirx.const(0, "float32")) if bounds else value
+
+        if self._problem.bias:
+            total = total + of_channel("bias")
+        for step in self._problem.epilogue:
+            if step.name == "scale":
+                total = total * of_channel("scale")
+            elif step.name == "add":
+                total = total + _widened(self._arrays["residual"](offset))
+            else:
+                operands = [tirx.const(number, "float32") for number in step.numbers]
+                operands += [of_channel("slope")] if step.name == "prelu" else []
+                total = Call(_STEPS[step.name], [total, *operands], ret_ty=PrimType("float32"))
+        return (rounding or self._rounding)(total)
+
+
+def narrow_once(value: Any) -> Any:
+    """Return f32 `value` rounded to bf16's bits, as an operator: arithmetic on its bits would compute it several times."""
+    return Call(_NARROW, [value], ret_ty=PrimType("uint16"))
+
+
+def narrowed(call: Call) -> Any:
+    """Return the value that a call of `narrow_once` rounds; None: it is another call."""
+    return call.args[0] if call.op.same_as(_NARROW) else None
+
+
+def _widened(value: Any) -> Any:
+    return widen(value, "bf16") if str(value.ty.dtype) == "uint16" else value.astype("float32")
+
+
+def step_of(call: Call) -> Step | None:
+    """Return the step that a call is of; None: it is another call."""
+    name = _NAMES.get(call.op.name) if isinstance(call.op, Op) else None
+    return None if name is None else Step(name, tuple(map(_number, call.args[1 : 1 + len(STEPS[name])])))
+
+
+def _number(constant: Any) -> float:
+    return _number(constant.value) if isinstance(constant, tirx.Broadcast) else float(constant.value)

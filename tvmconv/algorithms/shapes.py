@@ -1,0 +1,87 @@
+"""How many lanes and how long a row a window gets: the two shape choices that a definition fixes."""
+
+from __future__ import annotations
+
+from math import gcd
+from typing import Any
+
+from ..problem import Problem
+from ..targets.target import CpuTarget
+
+F32_BITS = 32
+SSE_LANES = 4  # lanes of 128 bits, within which a shuffle takes no vector of indices
+# A multiply-add takes 4 cycles and one or two start in each: fewer accumulators than this leave gaps.
+IN_FLIGHT = 8
+# Up to so many, lanes across output channels are mostly empty.
+FEW_OUTPUTS = 8
+# Columns of padding on one side from which on whole tiles of a row (4 to 14 outputs) read nothing else.
+LEAST_SKIPPED = 4
+
+
+def divisors(number: int, most: int) -> list[int]:
+    """Return the divisors of `number` up to `most`."""
+    return [d for d in range(1, min(number, most) + 1) if number % d == 0]
+
+
+def accumulators(target: CpuTarget) -> int:
+    """Return how many vector registers can accumulate: all but those for the filter's vectors and a data broadcast."""
+    return target.vector_registers - 4
+
+
+def lane_count(outputs: int, target: CpuTarget) -> int:
+    """Return the lanes that `outputs` channels are cut into: a full vector or half of one.
+
+    Where full vectors start at half the rate, half ones waste fewer lanes of channels that are no multiple of a full one
+    (24 = 3 x 8 beats 2 x 16); else fewer vectors are better. A few channels get the smallest power of two that holds
+    them, at least one SSE register.
+    """
+    full = target.vector_bits // F32_BITS
+    if outputs < full:
+        return max(4, 1 << (outputs - 1).bit_length())
+    halved = target.multiply_adds == 1
+    return min((full, full // 2), key=lambda lanes: -(-outputs // lanes) * (lanes if halved else 1))
+
+
+def tile_widths(row: int, target: CpuTarget) -> list[int]:
+    """Return the divisors of `row` that fit the accumulators."""
+    return [t for t in range(1, accumulators(target) + 1) if row % t == 0]
+
+
+def row_extent(outputs: int, target: CpuTarget) -> int:
+    """Return `outputs` of a row rounded up so that it divides into good tiles.
+
+    A tile of t outputs loads each filter vector once for t multiply-adds, so the cost per output is taken
+    as 1 + 1/t; rounding up computes outputs that nobody stores.
+    """
+    most = accumulators(target)
+    if outputs <= most:
+        return outputs
+
+    def cost(row: int) -> float:
+        return row * (1 + 1 / max(tile_widths(row, target)))
+
+    # Staging the row costs about one part in 16 of a small convolution: round up only for more than that.
+    best = min(range(outputs, outputs + most), key=cost)
+    return best if cost(best) < cost(outputs) * (1 - 1 / 16) else outputs
+
+
+def shuffles(problem: Problem, vnni_factor: int, target: CpuTarget) -> bool:
+    """Whether whole groups fill each vector of outputs, and their channels, `vnni_factor` to an element, a vector at most.
+
+    Shuffles of two vectors (f32, 28x28, 64 to 32 channels in 8 groups) took three times as long as broadcasts.
+    """
+    outputs, channels = problem.out_channels // problem.groups, problem.in_channels // problem.groups // vnni_factor
+    lanes = lane_count(problem.out_channels, target)
+    whole = outputs > 0 and problem.out_channels % lanes == 0 and lanes % outputs == 0
+    return whole and 1 < outputs < lanes and 0 < channels <= outputs and problem.data_format == "NXC"
+
+
+def rotated(c: Any, o: Any, channels: int, outputs: int) -> Any:
+    """Return which of a group's `channels` output `o`, one of `outputs` a group, sums as its `c`-th.
+
+    It begins with that in its own place, which takes no shuffle where groups have as many outputs, and goes round a
+    quarter of a vector before it goes to the next.
+    """
+    near = gcd(SSE_LANES, channels)
+    o = o % outputs
+    return (o // near + c // near) % (channels // near) * near + (o + c) % near

@@ -1,0 +1,155 @@
+"""Sub-convolutions: what a problem is cut into, and which data, weights and outputs each has.
+
+A convolution is one. A transposed convolution is a few, one for each class of output phases with the same number of taps,
+so that nothing is ever multiplied by an inserted zero (backprop.py).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from math import prod
+from typing import Any
+
+from tvm import tirx
+
+from ..problem import Problem
+
+Expr = Any  # an int or a tirx expression
+
+
+@dataclass(frozen=True)
+class Axis:
+    """One spatial axis of a window: output `y` of phase `p` sums taps `k` of data at ``offset(p) + y*stride + k*dilation``."""
+
+    inputs: int
+    outputs: int
+    taps: int
+    stride: int
+    dilation: int
+    phases: int
+    offset: Callable[[Expr], Expr]
+    filter_tap: Callable[[Expr, Expr], Expr]
+    store_index: Callable[[Expr, Expr], Expr]
+    store_extent: int
+    always_inside: bool
+
+    @cached_property
+    def lowest(self) -> int:
+        """The lowest data coordinate that is read; negative where there is padding."""
+        return min(self.offset(phase) for phase in range(self.phases))
+
+    @cached_property
+    def extent(self) -> int:
+        """Data coordinates from the lowest to the highest that is read."""
+        highest = max(self.offset(phase) for phase in range(self.phases))
+        return highest - self.lowest + (self.outputs - 1) * self.stride + (self.taps - 1) * self.dilation + 1
+
+    @property
+    def padded(self) -> bool:
+        """Whether coordinates outside of data are read."""
+        return self.lowest < 0 or self.lowest + self.extent > self.inputs
+
+    def meets(self, phase: int, tap: int) -> range:
+        """Return the outputs of a phase for which a tap reads data, not padding."""
+        start = self.offset(phase) + tap * self.dilation  # what it reads for output 0
+        return range(max(0, -(start // self.stride)), min(self.outputs, -((start - self.inputs) // self.stride)))
+
+    @property
+    def meets_data(self) -> bool:
+        """Whether some tap of some output reads data, not padding."""
+        return any(self.meets(phase, tap) for phase in range(self.phases) for tap in range(self.taps))
+
+    def inside(self, x: Expr, lowest: int, extent: int) -> list[Expr]:
+        """Return what holds for coordinate `x` of `extent` ones from `lowest` on if it is one of data's."""
+        return ([x >= 0] if lowest < 0 else []) + ([x < self.inputs] if lowest + extent > self.inputs else [])
+
+
+@dataclass(frozen=True)
+class SubConvolution:
+    """One dense sub-convolution of a (flattened) problem; `index` ends its stages' names."""
+
+    problem: Problem
+    index: int
+    axes: tuple[Axis, ...]
+
+    @property
+    def groups(self) -> int:
+        """Extent of the group axis."""
+        return self.problem.groups
+
+    @property
+    def channels(self) -> int:
+        """Elements summed for one output and tap."""
+        return self.problem.in_channels // self.problem.groups
+
+    @property
+    def outputs(self) -> int:
+        """Output channels of one step of the group axis."""
+        return self.problem.out_channels // self.problem.groups
+
+    @property
+    def shape(self) -> tuple[int, ...]:
+        """Extents of (n, g, phases..., outputs..., o)."""
+        phases, outputs = [axis.phases for axis in self.axes], [axis.outputs for axis in self.axes]
+        return (self.problem.batch, self.groups, *phases, *outputs, self.outputs)
+
+    def coordinates(self, phases: Sequence[Expr], outputs: Sequence[Expr], taps: Sequence[Expr]) -> list[Expr]:
+        """Return the data coordinates that outputs of phases read for taps."""
+        each = zip(self.axes, phases, outputs, taps, strict=True)
+        return [axis.offset(p) + y * axis.stride + k * axis.dilation for axis, p, y, k in each]
+
+    def inside(self, coordinates: Sequence[Expr]) -> list[Expr]:
+        """Return the conditions under which data coordinates are not padding."""
+        each = zip(self.axes, coordinates, strict=True)
+        return [bound for axis, x in each for bound in axis.inside(x, axis.lowest, axis.extent)]
+
+    def data_indices(self, n: Expr, coordinates: Sequence[Expr], g: Expr, c: Expr) -> list[Expr]:
+        """Return where in data channel `c` of group `g` is."""
+        channel = g * self.channels + c
+        return [n, *coordinates, channel] if self.problem.data_format == "NXC" else [n, channel, *coordinates]
+
+    def filter_taps(self, phases: Sequence[Expr], taps: Sequence[Expr]) -> list[Expr]:
+        """Return the filter's spatial indices of taps of phases."""
+        return [axis.filter_tap(p, k) for axis, p, k in zip(self.axes, phases, taps, strict=True)]
+
+    def filter_indices(self, g: Expr, phases: Sequence[Expr], taps: Sequence[Expr], c: Expr, o: Expr) -> list[Expr]:
+        """Return where in the filter the weight of tap, channel `c` and output `o` of group `g` is."""
+        if self.problem.op == "convolution":
+            inner, outer = c, g * self.outputs + o
+        else:
+            inner, outer = o, g * (self.problem.in_channels // self.problem.groups) + c
+        spatial = self.filter_taps(phases, taps)
+        return [*spatial, inner, outer] if self.problem.filter_format == "XIO" else [outer, inner, *spatial]
+
+    def store_index(self, indices: list[Expr]) -> tuple[Expr, Expr | None]:
+        """Return the flat output offset of `out` at `indices`, and where it is inside the output (None: always)."""
+        return store_index(self.problem, self.axes, self.outputs, indices)
+
+
+def store_index(
+    problem: Problem, axes: tuple[Axis, ...], outputs: int, indices: list[Expr]
+) -> tuple[Expr, Expr | None]:
+    """Return the flat output offset of element (n, g, phases..., outputs..., o) of a window, `outputs` of o a group.
+
+    The second value is the condition under which it is inside the output, None where it always is.
+    """
+    rank = len(axes)
+    n, g, o = indices[0], indices[1], indices[-1]
+    phases, ys = indices[2 : 2 + rank], indices[2 + rank : -1]
+    stored = [axis.store_index(phase, y) for axis, phase, y in zip(axes, phases, ys, strict=True)]
+    channel = g * outputs + o
+    spatial: Expr = 0
+    for axis, at in zip(axes, stored, strict=True):
+        spatial = spatial * axis.store_extent + at
+    area = prod(axis.store_extent for axis in axes)
+    if problem.data_format == "NXC":
+        offset = (n * area + spatial) * problem.out_channels + channel
+    else:
+        offset = (n * problem.out_channels + channel) * area + spatial
+    bounds = []
+    for axis, at in zip(axes, stored, strict=True):
+        if not axis.always_inside:
+            bounds.append(at < axis.store_extent)
+    return offset, tirx.all(*bounds) if bounds else None

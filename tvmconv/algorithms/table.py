@@ -1,0 +1,84 @@
+"""The algorithms: ways to compute a Problem, and which is the best by estimate."""
+
+from __future__ import annotations
+
+from ..errors import TvmconvError
+from ..problem import Problem
+from ..targets.target import Target
+from .algorithm import Algorithm
+
+# ``strict`` allows algorithms of class ``exact`` alone, ``tf32`` all of them, ``default`` all but those of TF32.
+MATHS = ("default", "strict", "tf32")
+
+ALGORITHMS: tuple[Algorithm, ...] = (
+    Algorithm("kn2row", 1, "exact", "kn2row"),
+    Algorithm("kn2row_dot", 1, "exact", "kn2row", {"vnni_factor": 2}),
+    Algorithm("planar", 2, "exact", "planar"),
+    Algorithm("reduced", 1, "exact", "reduced"),
+    Algorithm("grouped_dot", 1, "exact", "direct", {"across": True, "vnni_factor": 2}, schedules="grouped"),
+    Algorithm("dot", 1, "exact", "direct", {"vnni_factor": 2}),
+    Algorithm("amx", 1, "exact", "amx"),
+    Algorithm("grouped", 1, "exact", "direct", {"across": True}, schedules="grouped"),
+    Algorithm("direct", 1, "exact", "direct"),
+    Algorithm("constant", 1, "exact", "constant"),
+    Algorithm("winograd4", 1, "transform", "winograd", {"points": 6}),
+    Algorithm("winograd2", 1, "transform", "winograd", {"points": 4}),
+    # For when no other compiles.
+    Algorithm("plain", 1, "exact", "plain", is_default=False),
+    Algorithm("tensorcore", 1, "exact", "tensorcore", kind="cuda"),
+    Algorithm("tensorcore_tf32", 1, "tf32", "tensorcore", {"tf32": True}, kind="cuda"),
+    # No kernel by wgmma has run on a GPU yet. Tuning, which checks its candidates, may choose it.
+    Algorithm("wgmma", 1, "exact", "wgmma", kind="cuda", is_default=False),
+    Algorithm("cuda_fma", 1, "exact", "fma", kind="cuda"),
+    Algorithm("cuda_direct", 1, "exact", "direct", kind="cuda"),
+    Algorithm("cuda_constant", 1, "exact", "constant", kind="cuda"),
+)
+
+
+def applicable(problem: Problem, target: Target, math: str = "default") -> list[Algorithm]:
+    """Return the algorithms that cover `problem`, the least estimate first; there is always one.
+
+    Parameters
+    ----------
+    math
+        ``"strict"``: only those of class ``exact``. ``"tf32"``: those of class ``tf32`` too (GPUs alone have any).
+
+    Raises
+    ------
+    TvmconvError
+        If `math` is not one of MATHS.
+    """
+    check_math(math)
+    candidates = [each for each in ALGORITHMS if each.kind == target.kind and allowed(each, math)]
+    covering = [each for each in candidates if each.covers(problem, target) is None]
+    return sorted(covering, key=lambda each: (not each.is_default, each.cycles(problem, target)))
+
+
+def allowed(algorithm: Algorithm, math: str) -> bool:
+    """Whether `math` allows an algorithm."""
+    if math == "tf32":
+        return True
+    return algorithm.numerical_class == "exact" or (algorithm.numerical_class != "tf32" and math == "default")
+
+
+def check_math(math: str) -> None:
+    """Raise TvmconvError if `math` is not one of MATHS."""
+    if math not in MATHS:
+        raise TvmconvError(
+            f"math is {math!r}; allowed: default (transforms such as Winograd too), strict (exact algorithms only), "
+            "tf32 (default, and on GPUs f32 numbers rounded to TF32 before they are multiplied)"
+        )
+
+
+def get(name: str) -> Algorithm:
+    """Return the algorithm called `name`.
+
+    Raises
+    ------
+    TvmconvError
+        If there is none.
+    """
+    for algorithm in ALGORITHMS:
+        if algorithm.name == name:
+            return algorithm
+    raise TvmconvError(f"algorithm is {name!r}; allowed: {', '.join(a.name for a in ALGORITHMS)}")

@@ -1,0 +1,170 @@
+"""Time the kernels of a bundle."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from functools import partial
+
+import numpy as np
+
+from ..fills import random_fill
+from ..measuring.cuda_timing import time_kernel
+from ..measuring.timing import Timing, sample_call, summarize
+from ..problem import Problem
+from ..runtime.bundle import Bundle, Entry, read_bundle
+from ..runtime.kernel import Kernel
+from ..runtime.selection import first_gpu, runnable
+from ..signature import parse_signature
+
+DEFAULT_SECONDS = 0.2
+# How the filter is given: as it is, or packed ahead.
+PLAIN, PACKED = "plain", "packed"
+# The number of a variant, and one of these.
+Way = tuple[int, str]
+
+
+@dataclass(frozen=True)
+class Row:
+    """What was measured for one entry of a bundle.
+
+    Attributes
+    ----------
+    signature, target, kind, algorithm, origin
+        The entry, and the kind of its target.
+    flops, nbytes
+        Floating point operations of the problem, and bytes it reads and writes at the least.
+    timing
+        Seconds of a call: on a CPU with NumPy arrays and `out`, as a program would make it; on a GPU between events, with
+        inputs that are not in its cache.
+    packed
+        The same with the filter packed ahead; None where the filter is read in place.
+    """
+
+    signature: str
+    target: str
+    kind: str
+    algorithm: str
+    origin: str
+    flops: int
+    nbytes: int
+    timing: Timing
+    packed: Timing | None
+
+
+def bench(
+    path: str | os.PathLike[str],
+    *,
+    seconds: float = DEFAULT_SECONDS,
+    threads: int | None = None,
+    progress: Callable[[int, int, str], None] | None = None,
+) -> list[Row]:
+    """Time every entry of the bundle at `path` that this machine can run, and whose output is not empty.
+
+    Parameters
+    ----------
+    path
+        The bundle's folder.
+    seconds
+        To spend on each entry, and again with its filter packed ahead, after a warm-up of a quarter of it.
+    threads
+        Number of threads; None: as many as OpenMP gives.
+    progress
+        Called as ``progress(done, total, what)``.
+
+    Returns
+    -------
+    list of Row
+        In the bundle's order.
+
+    Raises
+    ------
+    BundleError
+        If there is no bundle, or it is damaged.
+    UnsupportedMachineError
+        If this machine can run none of its kernels.
+    """
+    bundle = read_bundle(path)
+    entries = runnable(bundle)
+    rows = []
+    for done, entry in enumerate(entries):
+        if progress is not None:
+            progress(done, len(entries), entry.signature)
+        rows += time_in_turn([(bundle, entry)], seconds, threads)
+    return rows
+
+
+def time_in_turn(
+    variants: Sequence[tuple[Bundle, Entry]], seconds: float, threads: int | None, turns: int = 1
+) -> list[Row]:
+    """Time kernels of one problem that this machine can run.
+
+    Parameters
+    ----------
+    variants
+        The kernels. Those of CPUs get the same arrays, so that where these lie favours none.
+    seconds
+        To spend on each in all its turns, and again with its filter packed ahead.
+    threads
+        As for :func:`bench`.
+    turns
+        How often each CPU kernel is called, in turn with the others; GPU kernels take one turn each.
+
+    Returns
+    -------
+    list of Row
+        One a variant; none if the output is empty.
+    """
+    problem = parse_signature(variants[0][1].signature)
+    if problem.is_empty:
+        return []
+    timings = {
+        (number, PLAIN): _time_on_gpu(bundle, entry, problem, seconds)
+        for number, (bundle, entry) in enumerate(variants)
+        if bundle.targets[entry.target].kind == "cuda"
+    }
+    calls = _cpu_calls(variants, problem, threads)
+    samples: dict[Way, list[float]] = {key: [] for key in calls}
+    for turn in range(turns):
+        # There and back: who follows whom, and what drifts, favours nobody.
+        for key in calls if turn % 2 == 0 else reversed(calls):
+            samples[key] += sample_call(calls[key], seconds / turns)
+    timings |= {key: summarize(each) for key, each in samples.items()}
+    return [
+        Row(
+            entry.signature,
+            entry.target,
+            bundle.targets[entry.target].kind,
+            entry.algorithm,
+            entry.origin,
+            problem.flops,
+            problem.nbytes,
+            timings[number, PLAIN],
+            timings.get((number, PACKED)),
+        )
+        for number, (bundle, entry) in enumerate(variants)
+    ]
+
+
+def _cpu_calls(
+    variants: Sequence[tuple[Bundle, Entry]], problem: Problem, threads: int | None
+) -> dict[Way, Callable[[], object]]:
+    """Return the calls of those variants that are for CPUs."""
+    calls: dict[Way, Callable[[], object]] = {}
+    arrays = random_fill(problem)
+    output = np.empty(problem.output_shape, arrays.data.dtype)
+    for number, (bundle, entry) in enumerate(variants):
+        if bundle.targets[entry.target].kind == "cuda":
+            continue
+        kernel = Kernel(bundle, entry, threads)
+        calls[number, PLAIN] = partial(kernel, **arrays.given(), out=output)
+        if entry.packed_filter is not None:
+            packed = {**arrays.given(), "filter": kernel.pack(arrays.filter)}
+            calls[number, PACKED] = partial(kernel, **packed, out=output)
+    return calls
+
+
+def _time_on_gpu(bundle: Bundle, entry: Entry, problem: Problem, seconds: float) -> Timing:
+    index = first_gpu(bundle.targets[entry.target])
+    return time_kernel(bundle.library(entry), problem, index, seconds)

@@ -1,0 +1,299 @@
+"""Build a bundle: a kernel for every problem and target, compiled, checked, and written whole or not at all."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import subprocess
+import warnings
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import replace
+from functools import cache
+from importlib.metadata import version
+from importlib.util import find_spec
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from .. import __version__
+from ..algorithms.table import check_math
+from ..errors import BuildError, BundleError, InvalidProblemError, TargetError, TvmconvWarning, missing_extra
+from ..lowering.cuda.nvcc import check_nvcc
+from ..problem import Problem
+from ..runtime.bundle import MANIFEST, Bundle, Entry, read_bundle, write_manifest
+from ..runtime.selection import obstacle
+from ..support.folders import link_or_copy, locked, move_into_place, staging
+from ..support.sandbox import run_all
+from ..support.toolchain import find_compiler
+from ..targets.cuda import CudaTarget
+from ..targets.target import Target
+from ..tuning.records import Records
+from ..tuning.transfer import donor
+from .filters import carry_nodes
+from .ladder import Climbed, Job, attempt, bundle_target, climb
+
+if TYPE_CHECKING:
+    from ..tuning.tuner import TuneProgress
+
+Progress = Callable[[int, int, str], None]
+
+
+def build(
+    problems: Iterable[Problem],
+    path: str | os.PathLike[str],
+    target: str | Sequence[str] = "host",
+    trials: int = 0,
+    seconds: float | None = None,
+    *,
+    math: str = "default",
+    jobs: int | None = None,
+    verify: bool = True,
+    records: Records | None = None,
+    transfer: bool = False,
+    strict_build: bool = False,
+    progress: Progress | None = None,
+) -> Path:
+    """Build kernels for `problems` into the bundle at `path`.
+
+    A bundle that is already there keeps its other kernels. It is replaced whole once all kernels are compiled
+    and right: nothing is left half done, and who opens it meanwhile sees the old or the new one. Where the kernel that
+    comes first does not compile, or is wrong, the next one is taken, with a warning (see `tvmconv.building.ladder`).
+
+    Parameters
+    ----------
+    problems
+        What to build; equal problems are built once.
+    path
+        The bundle's folder. Missing parents are made.
+    target
+        ``"host"``, an LLVM CPU name such as ``"x86-64-v4"``, GPU architectures such as ``"cuda:sm_80,sm_90"``, or
+        several of them for a bundle with variants.
+    trials, seconds
+        Tune first, for this many schedules of each problem or for this time in all (see :func:`tvmconv.tuning.tuner.tune`).
+        With neither, the best known record of a problem is used, else the default schedule of its best algorithm.
+    math
+        ``"strict"``: only algorithms whose answer differs from the formula in the order of the sum alone.
+        ``"default"``: also transforms (Winograd), whose measured error the manifest tells. ``"tf32"``: on GPUs also
+        f32 by tensor cores, which round factors to TF32.
+    jobs
+        Number of processes that compile; absent: one for each core this process may use.
+    verify
+        Compare each kernel that this machine can run with the reference.
+    records
+        The tuning records; absent: the user's and those that ship with tvmconv.
+    transfer
+        Give problems without a record the schedule of the nearest problem that has one (see `tvmconv.tuning.transfer`),
+        rather than the default schedule.
+    strict_build
+        Whether a kernel that has to be skipped is an error, and nothing is written then.
+    progress
+        Called as ``progress(done, total, what)`` while compiling.
+
+    Returns
+    -------
+    Path
+        The bundle's folder.
+
+    Raises
+    ------
+    MissingExtraError
+        If the compiler is not installed.
+    InvalidProblemError
+        If there is no problem.
+    TvmconvError
+        If `math` is not ``"default"``, ``"strict"`` or ``"tf32"``.
+    TargetError
+        If a target is unknown, or this machine cannot tune for it.
+    ToolchainError
+        If there is no C compiler or, for CUDA targets, no nvcc that knows the architectures.
+    BundleError
+        If there is something else at `path`, or a bundle of other versions.
+    BuildError
+        If a problem has no kernel that compiles and is right. The others are written before.
+    """
+    problems = list(dict.fromkeys(problems))
+    if not problems:
+        raise InvalidProblemError("there is no problem to build; give at least one")
+    check_math(math)
+    path = Path(path).absolute()
+    _check_replaceable(path)
+    targets = parse_targets(target)
+    find_compiler()
+    for each in targets:
+        if isinstance(each, CudaTarget):
+            check_nvcc(each)  # before time is spent on others
+    records = records or Records()
+    if trials or seconds:
+        tune_for(targets, problems, trials, seconds, records, math)
+    path.parent.mkdir(parents=True, exist_ok=True)
+    with staging(path) as folder:
+        work = [
+            Job(
+                problem,
+                each,
+                math,
+                records.best(problem, each, math),
+                str(folder),
+                verify and obstacle(bundle_target(each)) is None,
+                records.of_sums(problem, each, math) or donor(problem, each, math, winners),
+            )
+            for each, winners in ((each, records.winners(each, math) if transfer else []) for each in targets)
+            for problem in problems
+        ]
+        climbed = _compile(work, jobs, progress)
+        if strict_build:
+            _check_complete(climbed, path, strict=True)
+        entries = [each.entry for each in climbed if each.entry is not None]
+        if entries:
+            _finish(folder, path, targets, entries)
+    _check_complete(climbed, path, strict=False)
+    return path
+
+
+def parse_targets(target: str | Sequence[str]) -> list[Target]:
+    """Return the distinct targets that one name, or several, stand for.
+
+    Raises
+    ------
+    MissingExtraError
+        If the compiler, which knows the names, is not installed.
+    TargetError
+        If a name is unknown, or there is none.
+    """
+    if find_spec("tvm") is None:
+        raise missing_extra("compile", "tvm")
+    names = [target] if isinstance(target, str) else target
+    if not names:
+        raise TargetError("there is no target to build for; give at least one, for example host")
+    return list({parsed.name: parsed for parsed in map(Target.parse, names)}.values())
+
+
+def tune_for(
+    targets: Sequence[Target],
+    problems: Sequence[Problem],
+    trials: int,
+    seconds: float | None,
+    records: Records,
+    math: str = "default",
+    progress: Callable[[TuneProgress], None] | None = None,
+) -> None:
+    """Tune `problems` for each of the targets, for an equal part of the time (see :func:`tvmconv.tuning.tuner.tune`)."""
+    from ..tuning.machine import check_tunable
+    from ..tuning.tuner import tune
+
+    for target in targets:
+        check_tunable(target)  # all of them, before time is spent on the first
+    share = seconds / len(targets) if seconds else None
+    for target in targets:
+        tune(problems, target, trials=trials or None, seconds=share, math=math, records=records, progress=progress)
+
+
+def _compile(work: list[Job], jobs: int | None, progress: Progress | None) -> list[Climbed]:
+    """Run the jobs, each in one of `jobs` processes, and return what they came to."""
+    cores = len(os.sched_getaffinity(0))
+    jobs = jobs or cores
+    done: list[Climbed] = []
+    for job, climbed in run_all(attempt, work, jobs, max(cores // jobs, 1), climb):
+        done.append(climbed)
+        for skipped in climbed.skipped:
+            warnings.warn(
+                f"{job}: {skipped['algorithm']} is skipped: {skipped['reason']}", TvmconvWarning, stacklevel=3
+            )
+        if progress is not None:
+            progress(len(done), len(work), str(job))
+    return done
+
+
+def _check_complete(climbed: Sequence[Climbed], path: Path, strict: bool) -> None:
+    """Raise BuildError if a problem has no kernel or, if `strict`, not the first that was tried."""
+    failed = [each for each in climbed if each.entry is None or (strict and each.skipped)]
+    if not failed:
+        return
+    reasons = ["; ".join(f"{each['algorithm']}: {each['reason']}" for each in one.skipped) for one in failed]
+    lines = "".join(f"\n  {one.job}: {why}" for one, why in zip(failed, reasons, strict=True))
+    written = not strict and len(failed) < len(climbed)
+    what = "did not get the kernel that comes first" if strict else "have no kernel that is right"
+    raise BuildError(
+        f"{len(failed)} of {len(climbed)} problems {what}; {f'the others are in {path}' if written else 'nothing is written'}."
+        f" Please report them, with what `tvmconv env` prints:{lines}"
+    )
+
+
+def _check_replaceable(path: Path) -> None:
+    """Refuse a path that holds anything but a bundle or an empty folder."""
+    if path.is_dir() and not path.is_symlink():
+        if (path / MANIFEST).is_file() or not any(path.iterdir()):
+            return
+    elif not path.exists() and not path.is_symlink():
+        return
+    raise BundleError(f"{path} exists and is not a bundle, so it will not be replaced; give another path or remove it")
+
+
+def _finish(folder: Path, path: Path, targets: Iterable[Target], entries: list[Entry]) -> None:
+    """Write the manifest in `folder`, with what a bundle at `path` holds besides, and put it at `path`."""
+    bundle = _bundle(folder, targets, entries)
+    for left in folder.glob("*/.link-*"):  # by a process that died while it linked
+        shutil.rmtree(left)
+    # Another build may add to the same bundle meanwhile.
+    with locked(path.parent):
+        _check_replaceable(path)
+        if (path / MANIFEST).exists():
+            bundle = _merged(bundle, read_bundle(path))
+        write_manifest(bundle)
+        move_into_place(folder, path)
+
+
+def _bundle(folder: Path, targets: Iterable[Target], entries: Iterable[Entry] = ()) -> Bundle:
+    return Bundle(
+        path=folder,
+        tvmconv=__version__,
+        tvm=version("apache-tvm"),
+        source_commit=_source_commit(),
+        targets={target.name: bundle_target(target) for target in targets},
+        entries=tuple(entries),
+    )
+
+
+def _merged(new: Bundle, old: Bundle) -> Bundle:
+    """Return `new` with the other kernels of `old`, whose libraries are linked into the folder of `new`.
+
+    Raises
+    ------
+    BundleError
+        If they are of other versions, or of another target of the same name.
+    """
+    for what, built, there in (("tvmconv", new.tvmconv, old.tvmconv), ("TVM", new.tvm, old.tvm)):
+        if built != there:
+            raise BundleError(
+                f"{old.path} was built by {what} {there} and this is {built}; build into another folder, or remove it first"
+            )
+    for name in new.targets.keys() & old.targets.keys():
+        if new.targets[name] != old.targets[name]:
+            raise BundleError(
+                f"{old.path} has kernels for a {name} with other CPU features than are built for now; build into another folder"
+            )
+    built_now = {(entry.signature, entry.target) for entry in new.entries}
+    kept = tuple(entry for entry in old.entries if (entry.signature, entry.target) not in built_now)
+    for entry in kept:
+        library = new.path / entry.file
+        library.parent.mkdir(parents=True, exist_ok=True)
+        link_or_copy(old.path / entry.file, library)
+    return replace(
+        carry_nodes(new, old),
+        source_commit=new.source_commit if new.source_commit == old.source_commit else None,
+        targets={**{entry.target: old.targets[entry.target] for entry in kept}, **new.targets},
+        entries=(*new.entries, *kept),
+    )
+
+
+@cache
+def _source_commit() -> str | None:
+    """Return the commit of the checkout that this package is, None if it is none."""
+    root = Path(__file__).parents[2]
+    if not (root / ".git").exists():
+        return None
+    command = ["git", "--no-optional-locks", "describe", "--always", "--abbrev=40", "--dirty", "--exclude=*"]
+    try:
+        done = subprocess.run(command, cwd=root, capture_output=True, text=True, check=True)
+    except (OSError, subprocess.CalledProcessError):  # no git, or a checkout it does not trust
+        return None
+    return done.stdout.strip()

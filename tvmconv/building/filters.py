@@ -1,0 +1,139 @@
+"""The filters of a model's nodes, packed into a bundle (see `tvmconv.runtime.node_entries`)."""
+
+from __future__ import annotations
+
+import hashlib
+import os
+from collections.abc import Sequence
+from dataclasses import replace
+from pathlib import Path
+
+import numpy as np
+
+from ..errors import SourceError
+from ..fills import numpy_dtype
+from ..frontends.model import Constants, Model, Node
+from ..problem import Problem
+from ..runtime.bundle import Bundle, read_bundle, write_manifest
+from ..runtime.kernel import Kernel
+from ..runtime.node_entries import FOLDER, Blob, NodeEntry, blob_file, size_of
+from ..runtime.nodes import plain_layout
+from ..runtime.selection import obstacle
+from ..signature import format_signature, parse_signature
+from ..support.files import write_whole
+from ..support.folders import link_or_copy, locked
+
+
+def add_filters(path: str | os.PathLike[str], models: Sequence[Model]) -> int:
+    """Add the arrays that models fix, filters before all, to the bundle at `path`, for the kernels that it has.
+
+    Each filter is packed for each variant of its kernel that this machine can run. For the CPU's other variants it
+    is added as it is, and packed where it is first called. What was there of the same models' nodes is replaced, also
+    where it was fused differently.
+
+    Parameters
+    ----------
+    path
+        The bundle's folder.
+    models
+        Read with `with_constants`.
+
+    Returns
+    -------
+    int
+        The bytes that the files of these models' nodes take together.
+
+    Raises
+    ------
+    BundleError
+        If there is no bundle, or a library of it is damaged.
+    SourceError
+        If no node of the models has a fixed filter and a kernel in the bundle, or two of them are called alike.
+    """
+    path = Path(path).absolute()
+    with locked(path.parent):
+        bundle = read_bundle(path)
+        nodes = [
+            made for model in models for node in model.nodes if (made := _entry(bundle, Path(model.source).name, node))
+        ]
+        if not nodes:
+            raise SourceError(
+                f"no convolution of {', '.join(m.source for m in models)} has a fixed filter and a kernel in {path}"
+            )
+        by_key = {node.key: node for node in nodes}
+        if len(by_key) < len(nodes):
+            raise SourceError(
+                "two models have the same file name, by which a bundle tells their nodes apart; rename one"
+            )
+        replaced = {_convolution(node) for node in nodes}
+        kept = [node for node in bundle.nodes if _convolution(node) not in replaced]
+        write_manifest(replace(bundle, nodes=(*kept, *nodes)))
+        _remove_unused(path, {blob.file for node in (*kept, *nodes) for blob in node.blobs()})
+    return size_of(nodes)
+
+
+def _entry(bundle: Bundle, model: str, node: Node) -> NodeEntry | None:
+    signature = format_signature(node.problem)
+    entries = [e for e in bundle.entries if e.signature == signature and bundle.targets[e.target].kind == "cpu"]
+    if node.constants is None or not entries:
+        return None
+    constants = node.constants()
+    filter_ = _filter_for(node.problem, constants)
+    blobs = {}
+    for entry in entries:
+        if obstacle(bundle.targets[entry.target]) is None:
+            kernel = Kernel(bundle, entry)
+            packed = kernel.pack(filter_).of(kernel.filter_layout)
+            blobs[packed.layout] = _write(bundle.path, packed.array)
+        else:
+            blobs[plain_layout(node.problem)] = _write(bundle.path, filter_)
+    operands = node.problem.operands
+    vectors = {
+        name: _write(bundle.path, array.astype(numpy_dtype(operands[name][1])))
+        for name in ("bias", "scale", "slope")
+        if (array := getattr(constants, name)) is not None
+    }
+    bias = vectors.pop("bias", None)
+    return NodeEntry(node.name, model, signature, constants.output, blobs, bias, **vectors, residual=node.residual)
+
+
+def _convolution(node: NodeEntry) -> tuple[str, str, Problem]:
+    """Return which convolution a node is, whatever of what follows it is computed with it."""
+    return node.model, node.name, parse_signature(node.signature).with_(bias=False, epilogue=())
+
+
+def _filter_for(problem: Problem, constants: Constants) -> np.ndarray:
+    """Return a filter in a problem's layout and type."""
+    filter_ = constants.filter
+    if problem.filter_format == "XIO":
+        filter_ = np.moveaxis(filter_, (1, 0), (-2, -1))
+    return np.ascontiguousarray(filter_.astype(numpy_dtype(problem.dtype)))
+
+
+def _write(folder: Path, content: np.ndarray) -> Blob:
+    """Write the elements of an array into a bundle's folder, whole or not at all, unless they are there already."""
+    data = content.tobytes()
+    sha256 = hashlib.sha256(data).hexdigest()
+    path = folder / blob_file(sha256)
+    if not path.exists():
+        path.parent.mkdir(exist_ok=True)
+        write_whole(path, data)
+    return Blob(blob_file(sha256), sha256, len(data))
+
+
+def _remove_unused(path: Path, used: set[str]) -> None:
+    for file in (path / FOLDER).iterdir():
+        if f"{FOLDER}/{file.name}" not in used and not file.name.startswith("."):
+            file.unlink()
+
+
+def carry_nodes(new: Bundle, old: Bundle) -> Bundle:
+    """Return `new` with the nodes of `old`, whose files are linked into the folder of `new`."""
+    there = {node.key for node in new.nodes}
+    kept = tuple(node for node in old.nodes if node.key not in there)
+    for blob in {blob for node in kept for blob in node.blobs()}:
+        target = new.path / blob.file
+        target.parent.mkdir(exist_ok=True)
+        if not target.exists():
+            link_or_copy(old.path / blob.file, target)
+    return replace(new, nodes=(*new.nodes, *kept))

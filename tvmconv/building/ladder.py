@@ -1,0 +1,225 @@
+"""The ladder: ways to compile a problem, the best first, until the kernel of one compiles and is right.
+
+They are the tuning record, the schedule of a problem like it, the default, the other algorithms in the order of their
+estimated costs, and at the bottom `plain`. A rung that does not hold is skipped, and the manifest says why.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import os
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from .. import __version__
+from ..algorithms.table import applicable
+from ..errors import CompilationError, ToolchainError, TvmconvError, VerificationError
+from ..problem import Problem
+from ..runtime.bundle import Bundle, BundleTarget, Entry
+from ..runtime.verify import Check, check_kernel
+from ..signature import format_signature
+from ..support.sandbox import Call
+from ..targets.target import Target
+from ..tuning.records import Record
+
+if TYPE_CHECKING:
+    from ..lowering.compiler import CompiledKernel
+
+# A rung that takes longer hangs; the reference that checks it computes so many operations in a second at least.
+RUNG_SECONDS, REFERENCE_FLOPS = 600.0, 1e7
+# File systems take 255 bytes; a hash and endings follow.
+LONGEST_NAME = 200
+LONGEST_REASON = 300
+
+
+@dataclass(frozen=True)
+class Job:
+    """Compile `problem` for `target`, by `record` if there is one, into the bundle `folder`; check it if asked to.
+
+    Without a record it takes over the schedule of `like`, another problem's record, if there is one.
+    """
+
+    problem: Problem
+    target: Target
+    math: str
+    record: Record | None
+    folder: str
+    check: bool
+    like: Record | None = None
+
+    def __str__(self) -> str:
+        return f"{format_signature(self.problem)} for {self.target.name}"
+
+
+@dataclass(frozen=True)
+class Rung:
+    """One way to compile a problem: by `record`, or by the default schedule of an algorithm.
+
+    Attributes
+    ----------
+    origin
+        What the manifest calls it.
+    algorithm
+        The algorithm.
+    record
+        Whose schedule it takes; None: the algorithm's default.
+    """
+
+    origin: str
+    algorithm: str
+    record: Record | None = None
+
+
+@dataclass(frozen=True)
+class Attempt:
+    """Try a rung of a job, into the library `file` of its folder."""
+
+    job: Job
+    rung: Rung
+    file: str
+
+    def __str__(self) -> str:
+        return f"{self.job} by {self.rung.algorithm}"
+
+
+@dataclass(frozen=True)
+class Climbed:
+    """What a job came to.
+
+    Attributes
+    ----------
+    entry
+        The kernel; None: no rung held.
+    skipped
+        The algorithms that came before, and why they were skipped.
+    """
+
+    job: Job
+    entry: Entry | None
+    skipped: tuple[dict[str, str], ...]
+
+
+def rungs(job: Job) -> list[Rung]:
+    """Return the ways to compile a job's problem, the best first."""
+    tuned = [Rung("tuned", job.record.algorithm, job.record)] if job.record else []
+    alike = [Rung("transferred", job.like.algorithm, job.like)] if job.like else []
+    return [*tuned, *alike, *(Rung("default", each.name) for each in applicable(job.problem, job.target, job.math))]
+
+
+def climb(call: Call[Attempt, Entry | None], job: Job) -> Climbed:
+    """Try the rungs of a job by ``call(attempt, seconds)``, which runs :func:`attempt` in a process of its own.
+
+    Raises
+    ------
+    ToolchainError
+        If nothing else hinders any of them.
+    """
+    skipped: list[dict[str, str]] = []
+    errors: list[TvmconvError] = []
+    folder = Path(job.folder)
+    file = f"{job.target.folder}/{_file_name(format_signature(job.problem))}"
+    for number, rung in enumerate(rungs(job)):
+        # A process that loaded a library would take another of the same name for it.
+        trial = Attempt(job, rung, f"{file}.{number}.so")
+        try:
+            entry = call(trial, RUNG_SECONDS + job.problem.flops / REFERENCE_FLOPS)
+        except TvmconvError as error:
+            (folder / trial.file).unlink(missing_ok=True)
+            skipped.append({"algorithm": rung.algorithm, "reason": _reason(error, rung)})
+            errors.append(error)
+            continue
+        if entry is not None:
+            os.replace(folder / trial.file, folder / f"{file}.so")
+            return Climbed(job, replace(entry, file=f"{file}.so", skipped=tuple(skipped)), tuple(skipped))
+    if all(isinstance(error, ToolchainError) for error in errors):
+        raise errors[0]  # no schedule's fault
+    return Climbed(job, None, tuple(skipped))
+
+
+def _file_name(signature: str) -> str:
+    """Return what a library is called: its signature, or where file systems have no room for that, a part and a hash."""
+    if len(signature) <= LONGEST_NAME:
+        return signature
+    return f"{signature[:LONGEST_NAME]}-{hashlib.sha256(signature.encode()).hexdigest()[:16]}"
+
+
+def attempt(task: Attempt) -> Entry | None:
+    """Compile a rung and check it, in a worker; None if a schedule to be taken over does not fit, or is the default.
+
+    Raises
+    ------
+    TvmconvError
+        If it does not compile.
+    VerificationError
+        If the kernel's answer differs from the reference.
+    """
+    job, rung = task.job, task.rung
+    path = Path(job.folder) / task.file
+    path.parent.mkdir(exist_ok=True)
+    kernel = _compile(job, rung, path)
+    if kernel is None:
+        return None
+    tuned = rung.record if rung.origin == "tuned" else None
+    entry = Entry(
+        signature=format_signature(job.problem),
+        target=job.target.name,
+        algorithm=kernel.algorithm,
+        definition_version=kernel.version,
+        numerical_class=kernel.numerical_class,
+        origin=rung.origin,
+        file=task.file,
+        sha256=hashlib.sha256(path.read_bytes()).hexdigest(),
+        symbol=kernel.symbol,
+        packed_filter=kernel.packed_filter,
+        workspace_bytes=kernel.workspace_bytes,
+        measured=_measured(tuned) if tuned else None,
+        error=None,
+        transferred_from=rung.record.signature if rung.record and not tuned else None,
+    )
+    if not job.check:
+        return entry
+    targets = {job.target.name: bundle_target(job.target)}
+    answer = check_kernel(Check(Bundle(Path(job.folder), __version__, "", None, targets, ()), entry))
+    if answer.wrong:
+        raise VerificationError(f"its kernel is wrong: {answer.wrong}")
+    return replace(entry, error={"measure": answer.measure, "value": answer.value}, verified=True)
+
+
+def bundle_target(target: Target) -> BundleTarget:
+    """Return what a manifest says of a target."""
+    return BundleTarget(target.kind, target.features)
+
+
+def _compile(job: Job, rung: Rung, path: Path) -> CompiledKernel | None:
+    from ..lowering.compiler import Choice, compile_problem
+    from ..tuning.replay import TVM_ERRORS, compile_candidate, last_line, spaces_of
+    from ..tuning.transfer import adapt
+
+    problem, target = job.problem, job.target
+    if rung.origin == "transferred" and rung.record is not None:
+        spaces = spaces_of(problem, target, job.math)
+        candidate = adapt(rung.record.candidate, spaces)
+        if candidate is None or candidate == spaces[0].defaults[0]:
+            return None
+        return compile_candidate(problem, target, candidate, path)
+    if rung.record is not None:
+        return compile_candidate(problem, target, rung.record.candidate, path)
+    try:
+        return compile_problem(problem, target, path, choice=Choice(rung.algorithm))
+    except TVM_ERRORS as error:
+        if isinstance(error, TvmconvError):
+            raise
+        raise CompilationError(f"it does not compile: {type(error).__name__}: {last_line(error)}") from error
+
+
+def _measured(record: Record) -> dict[str, Any]:
+    return {"seconds": record.seconds, "machine": record.machine, "trials": record.trials}
+
+
+def _reason(error: TvmconvError, rung: Rung) -> str:
+    """Return why a rung is skipped, in one line: the first that a crashed process left, and the last."""
+    lines = [line.strip() for line in str(error).splitlines() if line.strip()]
+    text = " ... ".join(dict.fromkeys([lines[0], lines[-1]])) if lines else type(error).__name__
+    what = {"tuned": "its tuning record: ", "transferred": f"the schedule of {rung.record and rung.record.signature}: "}
+    return (what.get(rung.origin, "") + text)[:LONGEST_REASON]

@@ -1,0 +1,91 @@
+"""`tvmconv inspect`: a kernel on its way from formulas to machine code, as text."""
+
+from __future__ import annotations
+
+import argparse
+import sys
+from typing import TYPE_CHECKING
+
+from ..errors import CompilationError, ReplayError, TvmconvError
+from ..lowering.stages import STAGES
+from .parsing import add_command, whole
+
+if TYPE_CHECKING:
+    from ..lowering.compiler import Choice
+    from ..problem import Problem
+    from ..targets.target import Target
+    from .parsing import Subparsers
+
+_SIGNATURE = "conv2d-n1-i64x56x56-o64x56x56-k3x3-s1x1-d1x1-p1x1_1x1-g1-NXC-XIO-f32"
+EXAMPLE = f"""\
+  tvmconv inspect {_SIGNATURE} --stage schedule
+  tvmconv inspect {_SIGNATURE} --algorithm direct --target x86-64-v3 --stage asm
+  tvmconv inspect {_SIGNATURE} --target cuda:sm_90 --stage cuda
+"""
+
+
+def add_parser(subparsers: Subparsers) -> None:
+    """Add the command."""
+    parser = add_command(
+        subparsers,
+        "inspect",
+        "Print one stage of the kernel that `tvmconv build` makes of a signature: by a tuning record if there is one, else "
+        "by the default schedule of the algorithm of least cost. Nothing is run, so the target may be another machine.",
+        EXAMPLE,
+        run,
+    )
+    parser.add_argument("signature", metavar="SIGNATURE", help="see: tvmconv sig --help")
+    stages = "; ".join(f"{name}: {what}" for name, what in STAGES.items())
+    parser.add_argument("--stage", required=True, choices=STAGES, help=stages)
+    parser.add_argument("--target", default="host", metavar="TARGET", help="as of tvmconv build (default: %(default)s)")
+    parser.add_argument(
+        "--algorithm",
+        metavar="NAME",
+        help="this one's default schedule; which there are: tvmconv explain SIGNATURE --algorithms",
+    )
+    parser.add_argument(
+        "--sketch", type=whole, metavar="N", help="another of the algorithm's sketches, with its default choices"
+    )
+
+
+def run(arguments: argparse.Namespace) -> int:
+    """Print the stage; what it is of goes to stderr."""
+    from ..building.builder import parse_targets
+    from ..lowering.stages import check_stage, show
+    from ..signature import parse_signature
+    from ..tuning.replay import TVM_ERRORS, last_line
+
+    problem = parse_signature(arguments.signature)
+    (target,) = parse_targets([arguments.target])
+    check_stage(arguments.stage, target)
+    choice, origin = _choice(arguments, problem, target)
+    print(f"{choice.algorithm}, sketch {choice.sketch}, {origin}, for {target.name}", file=sys.stderr)
+    try:
+        print(show(arguments.stage, problem, target, choice))
+    except TVM_ERRORS as error:
+        if isinstance(error, TvmconvError):
+            raise
+        raise CompilationError(
+            f"{choice.algorithm} does not compile: {type(error).__name__}: {last_line(error)}; "
+            "tvmconv build would take the next algorithm: give one by --algorithm"
+        ) from error
+    return 0
+
+
+def _choice(arguments: argparse.Namespace, problem: Problem, target: Target) -> tuple[Choice, str]:
+    """Return the schedule that is asked for, and where it is from."""
+    from ..building.choices import first_choice
+    from ..lowering.compiler import Choice, default_choice
+    from ..lowering.stages import check_algorithm
+
+    default = default_choice(problem, target)
+    if arguments.algorithm is not None or arguments.sketch is not None:
+        name = arguments.algorithm or default.algorithm
+        check_algorithm(name, problem, target)
+        return Choice(name, arguments.sketch or 0), "default choices"
+    try:
+        choice, record = first_choice(problem, target)
+    except ReplayError as error:
+        print(f"the tuning record does not fit any more: {error}", file=sys.stderr)
+        return default, "the default schedule"
+    return choice, "a tuning record's schedule" if record else "the default schedule"

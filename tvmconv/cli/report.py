@@ -1,0 +1,111 @@
+"""`tvmconv report`: a page about a bundle's kernels on this machine."""
+
+from __future__ import annotations
+
+import argparse
+import os
+import sys
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from ..errors import TvmconvError
+from .output import progress_bar
+from .parsing import add_command, add_timing
+
+if TYPE_CHECKING:
+    from .parsing import Subparsers
+
+EXAMPLE = """\
+  tvmconv report resnet50.bundle -o report.html
+  tvmconv report resnet50.bundle --against yesterday.bundle -o report.html
+  tvmconv report resnet50.bundle --against compare.json -o report.html
+"""
+
+
+def add_parser(subparsers: Subparsers) -> None:
+    """Add the command."""
+    parser = add_command(
+        subparsers,
+        "report",
+        "Time every kernel of a bundle, as bench does, and write a page about them: the machine and its limits, a roofline, "
+        "a table by kernel, tuning curves of those that have trials, and ratios beside another bundle or other libraries. "
+        "It is one file that needs no network.",
+        EXAMPLE,
+        run,
+    )
+    parser.add_argument("bundle", metavar="BUNDLE", help="the bundle's folder")
+    parser.add_argument(
+        "-o", "--output", required=True, metavar="FILE.html", help="the page; what is there is replaced"
+    )
+    parser.add_argument(
+        "--against",
+        metavar="OTHER",
+        help="another bundle, timed in turn with this one, or what python -m benchmarks.compare --output wrote",
+    )
+    parser.add_argument(
+        "--records",
+        metavar="FOLDER",
+        help="where the trials of tuning curves are (default: $XDG_DATA_HOME/tvmconv or ~/.local/share/tvmconv)",
+    )
+    add_timing(parser)
+
+
+def run(arguments: argparse.Namespace) -> int:
+    """Write the page; print its path."""
+    from datetime import datetime, timezone
+
+    from ..measuring import peak
+    from ..reporting.comparison import check_common, read_other, with_bundle, with_recorded
+    from ..reporting.curves import read_curves
+    from ..reporting.kernels import measure
+    from ..reporting.page import Report, render
+    from ..runtime.bundle import Bundle, read_bundle
+    from ..runtime.cpu import kernel_threads
+    from ..runtime.selection import runnable
+    from ..support.files import write_whole
+    from ..tuning.records import user_folder
+
+    output = Path(arguments.output)
+    _check_output(output)
+    bundle = read_bundle(arguments.bundle)
+    runnable(bundle)  # before anything is measured: an error if nothing here can be
+    other = read_other(arguments.against) if arguments.against else None
+    if other is not None and not isinstance(other, Bundle):
+        check_common(bundle, other)
+    records = Path(arguments.records) if arguments.records else user_folder()
+    if arguments.records and not records.is_dir():
+        raise TvmconvError(f"--records {records} is no folder; give the one that tvmconv tune --records wrote to")
+    curves = read_curves(records, bundle)
+    if arguments.records and not curves:
+        print(f"{records} has no trials of the bundle's kernels: no tuning curves", file=sys.stderr)
+    threads, load = arguments.threads or kernel_threads(), os.getloadavg()[0]
+    limits = peak.measure(threads)
+    with progress_bar("timing") as progress:
+        other_bundle = other if isinstance(other, Bundle) else None
+        lines, pairs = measure(bundle, other_bundle, arguments.seconds, threads, progress)
+    comparison = None
+    if isinstance(other, Bundle):
+        comparison = with_bundle(other, pairs)
+    elif other is not None:
+        comparison = with_recorded(other, bundle, lines, limits, threads)
+    now = datetime.now(timezone.utc)
+    page = render(Report(bundle, lines, limits, threads, now, load, comparison, curves))
+    write_whole(output, page.encode())
+    print(output)
+    return 0
+
+
+def _check_output(path: Path) -> None:
+    """Check, before minutes are spent, that `path` can be written.
+
+    Raises
+    ------
+    TvmconvError
+        If it is a folder, or lies in none.
+    """
+    if path.is_dir():
+        raise TvmconvError(
+            f"--output {path} is a folder; give the name of a file in it, such as {path / 'report.html'}"
+        )
+    if not path.parent.is_dir():
+        raise TvmconvError(f"--output {path}: there is no folder {path.parent}; make it first")

@@ -1,0 +1,209 @@
+"""The arguments that say what to build: models, files of problems, signatures, and the shapes of models."""
+
+from __future__ import annotations
+
+import argparse
+import re
+import sys
+import zipfile
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, TypeVar
+
+from ..errors import SourceError
+from ..problem import DATA_FORMATS, DTYPES, FILTER_FORMATS, Problem
+from .parsing import whole
+
+if TYPE_CHECKING:
+    from numpy import ndarray
+
+    from ..frontends import Model, Skipped
+
+_Value = TypeVar("_Value")
+SOURCE = (
+    "an ONNX file, an OpenVINO IR (.xml), an exported PyTorch program (.pt2), a TOML file of problems, or a signature"
+)
+
+
+def add_sources(parser: argparse.ArgumentParser) -> None:
+    """Add ``SOURCE...`` and the options that go with them."""
+    parser.add_argument("sources", nargs="+", metavar="SOURCE", help=SOURCE)
+    add_source_options(parser)
+
+
+def add_source_options(parser: argparse.ArgumentParser) -> None:
+    """Add the options that say what sources leave open, or override what they say."""
+    from ..frontends import SHAPES_BY
+
+    parser.add_argument(
+        "--shape",
+        action="append",
+        type=_shape,
+        default=[],
+        metavar="NAME=1x3x640x640",
+        help="the shape of a model's input; NAME= may be left out where there is one. Given several times for an input,"
+        " kernels are built for each shape",
+    )
+    parser.add_argument(
+        "--dim",
+        action="append",
+        type=_dim,
+        default=[],
+        metavar="NAME=N",
+        help="the size of a named dimension; several times as --shape",
+    )
+    parser.add_argument(
+        "--batch",
+        action="append",
+        type=whole,
+        metavar="N",
+        help="the size of a free batch dimension; several times as --shape",
+    )
+    parser.add_argument(
+        "--shapes",
+        choices=SHAPES_BY,
+        default="auto",
+        help="infer: shapes inside a model are those that inference finds; run: those seen in running it once; auto"
+        " (default): it is run where inference ends",
+    )
+    parser.add_argument(
+        "--inputs",
+        action="append",
+        default=[],
+        metavar="FILE.npz",
+        help="what the model is run on: arrays by name, or NAME=NUMBER for an input that is that number everywhere;"
+        " others are random (integers are ones)",
+    )
+    parser.add_argument(
+        "--strict", action="store_true", help="it is an error if a convolution of a model has to be skipped"
+    )
+    parser.add_argument(
+        "--no-fuse",
+        dest="fuse",
+        action="store_false",
+        help="leave what follows the convolutions of an ONNX model (normalizations, activations, sums) out of their"
+        " kernels. Other sources are never fused",
+    )
+    parser.add_argument("--dtype", choices=DTYPES, help="build for this type instead")
+    parser.add_argument("--data-format", choices=DATA_FORMATS, help="build for this data layout instead")
+    parser.add_argument("--filter-format", choices=FILTER_FORMATS, help="build for this filter layout instead")
+
+
+def read_models(
+    arguments: argparse.Namespace, sources: Sequence[str] | None = None, constants: bool = False
+) -> list[Model]:
+    """Read the sources that the arguments of :func:`add_sources` name, and tell on stderr what each model holds.
+
+    Parameters
+    ----------
+    arguments
+        Those of :func:`add_sources`.
+    sources
+        The sources; None: ``arguments.sources``.
+    constants
+        Whether the filters that models fix are wanted.
+
+    Raises
+    ------
+    SourceError
+        If a source cannot be read, or has a convolution that must be skipped although the arguments are strict; or if
+        all of them together hold no convolution to build.
+    """
+    from ..frontends import read_model
+
+    sources = arguments.sources if sources is None else sources
+    inputs = _inputs(arguments.inputs)
+    models = [
+        read_model(
+            source,
+            shapes=_grouped(arguments.shape),
+            dims=_grouped(arguments.dim),
+            batch=arguments.batch,
+            shapes_by=arguments.shapes,
+            inputs=inputs,
+            dtype=arguments.dtype,
+            data_format=arguments.data_format,
+            filter_format=arguments.filter_format,
+            with_constants=constants,
+            fuse=arguments.fuse,
+        )
+        for source in sources
+    ]
+    for model in models:
+        reasons = grouped(model.skipped)
+        if model.skipped and arguments.strict:
+            raise SourceError(f"{model.source}: {reasons[0]}; without --strict it is skipped")
+        if model.skipped and not any(each.nodes for each in models):
+            raise SourceError(f"{model.source}: no kernel can be built: {reasons[0]}")
+        if model.is_model:
+            print(
+                "\n  ".join([f"{model.source}: {model.summary()}", *(f"skipped: {why}" for why in reasons)]),
+                file=sys.stderr,
+            )
+    if not any(model.nodes for model in models):
+        raise SourceError(f"no convolution in {', '.join(sources)}")
+    return models
+
+
+def problems_of(models: Sequence[Model]) -> list[Problem]:
+    """Return the distinct problems of all models, in their order."""
+    return list(dict.fromkeys(problem for model in models for problem in model.problems()))
+
+
+def read_sources(arguments: argparse.Namespace) -> list[Problem]:
+    """Return the distinct problems that the arguments of :func:`add_sources` name; errors as for :func:`read_models`."""
+    return problems_of(read_models(arguments))
+
+
+def grouped(skipped: Sequence[Skipped]) -> list[str]:
+    """Return one line for all nodes that are skipped for one reason, which names the first of them."""
+    groups: dict[str, list[Skipped]] = {}
+    for each in skipped:
+        groups.setdefault(each.cause or each.reason, []).append(each)
+    more = (f" ({len(nodes) - 1} more like it)" if len(nodes) > 1 else "" for nodes in groups.values())
+    return [f"{nodes[0]}{text}" for nodes, text in zip(groups.values(), more, strict=True)]
+
+
+def _grouped(pairs: Sequence[tuple[str, _Value]]) -> dict[str, list[_Value]]:
+    values: dict[str, list[_Value]] = {}
+    for name, value in pairs:
+        values.setdefault(name, []).append(value)
+    return values
+
+
+def _shape(text: str) -> tuple[str, tuple[int, ...]]:
+    name, _, sizes = text.rpartition("=")
+    if not re.fullmatch(r"[0-9]{1,18}(x[0-9]{1,18})*", sizes, re.ASCII):
+        raise argparse.ArgumentTypeError(f"{text!r} is no shape of an input; write NAME=1x3x640x640, or 1x3x640x640")
+    return name, tuple(int(size) for size in sizes.split("x"))
+
+
+def _dim(text: str) -> tuple[str, int]:
+    name, equals, size = text.rpartition("=")
+    if not name or not equals:
+        raise argparse.ArgumentTypeError(f"{text!r} is no size of a dimension; write NAME=640")
+    return name, whole(size)
+
+
+def _inputs(given: Sequence[str]) -> dict[str, ndarray]:
+    """Return the arrays that ``--inputs`` stands for."""
+    import numpy as np
+
+    arrays: dict[str, ndarray] = {}
+    for text in given:
+        if text.endswith(".npz"):
+            try:
+                with np.load(text, allow_pickle=False) as saved:
+                    arrays.update(saved)
+            except OSError as error:
+                raise SourceError(f"--inputs: cannot read {text}: {error.strerror or error}") from error
+            except (ValueError, EOFError, zipfile.BadZipFile) as error:
+                raise SourceError(f"--inputs: {text} is no file of numpy.savez: {error}") from error
+            continue
+        name, equals, number = text.rpartition("=")
+        try:
+            arrays[name] = np.array(int(number) if re.fullmatch(r"-?[0-9]{1,18}", number) else float(number))
+        except ValueError:
+            equals = ""
+        if not name or not equals:
+            raise SourceError(f"--inputs is {text!r}; give a file of numpy.savez (FILE.npz), or NAME=NUMBER")
+    return arrays

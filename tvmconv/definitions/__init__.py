@@ -1,1 +1,0 @@
-"""The tensor expressions of the algorithms."""

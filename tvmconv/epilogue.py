@@ -1,0 +1,152 @@
+"""Epilogues: what happens to a sum, and its bias, before it is rounded and stored.
+
+An epilogue is an ordered list of steps, each computed in f32. As a text, steps stand between hyphens and a step's numbers
+behind it: ``add-relu``, ``scale-clip(0,6)``. Signatures name files, so there it is ``scale-clip_0_6``; both are read.
+docs/semantics.md has the formulas.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable
+from dataclasses import dataclass
+from math import inf, isinf, isnan
+
+import numpy as np
+
+from .errors import InvalidProblemError
+
+# The numbers that each step takes, by their names.
+STEPS: dict[str, tuple[str, ...]] = {
+    "scale": (),
+    "add": (),
+    "relu": (),
+    "clip": ("lo", "hi"),
+    "leaky": ("a",),
+    "prelu": (),
+    "elu": ("a",),
+    "sigmoid": (),
+    "tanh": (),
+    "hardsigmoid": ("a", "b"),
+    "silu": (),
+    "hardswish": (),
+    "gelu": (),
+    "gelu_tanh": (),
+}
+# The array that a step takes, by the name of the kernel's argument.
+OPERANDS = {"scale": "scale", "prelu": "slope", "add": "residual"}
+# Steps that are approximated by polynomials; all others have one right answer.
+APPROXIMATED = ("elu", "sigmoid", "tanh", "silu", "gelu", "gelu_tanh")
+# Steps after which large sums are alike.
+SATURATING = ("clip", "sigmoid", "tanh", "hardsigmoid", "hardswish")
+_NUMBER = r"-?(?:inf|[0-9]+(?:\.[0-9]+)?(?:e[+-]?[0-9]+)?)"
+# Longer names first: gelu_tanh begins with gelu.
+_STEP = re.compile(rf"({'|'.join(sorted(STEPS, key=len, reverse=True))})((?:_{_NUMBER})*)(?:-|$)")
+
+
+@dataclass(frozen=True, slots=True)
+class Step:
+    """One step: its name and its numbers, which are f32's."""
+
+    name: str
+    numbers: tuple[float, ...] = ()
+
+    def __str__(self) -> str:
+        return "_".join((self.name, *map(_text, self.numbers)))
+
+
+def parse_epilogue(epilogue: str | Iterable[Step] | None) -> tuple[Step, ...]:
+    """Return the canonical steps of an epilogue: of two ways to write the same one, the same.
+
+    A step that changes nothing is left out, and neighbouring bounds (relu is ``clip(0, inf)``) become one.
+
+    Parameters
+    ----------
+    epilogue
+        A text such as ``"add-relu"``, steps, or None for no epilogue.
+
+    Raises
+    ------
+    InvalidProblemError
+        If a step is unknown, takes other numbers, or takes an array that another step takes already.
+    """
+    if epilogue is None:
+        return ()
+    steps = _split(epilogue) if isinstance(epilogue, str) else tuple(epilogue)
+    for step in steps:
+        if not isinstance(step, Step):
+            raise InvalidProblemError(f"epilogue has {step!r}; it takes a text such as 'add-relu'")
+    canonical: list[Step] = []
+    for step in map(_checked, steps):
+        bounds, before = _bounds(step), _bounds(canonical[-1]) if canonical else None
+        if bounds is not None:
+            lo, hi = bounds
+            if before is not None:
+                canonical.pop()
+                lo, hi = (min(max(end, lo), hi) for end in before)
+            step = Step("relu") if (lo, hi) == (0, inf) else Step("clip", (lo, hi))
+        if step not in (Step("clip", (-inf, inf)), Step("leaky", (1.0,))):
+            canonical.append(step)
+    for name, array in OPERANDS.items():
+        if sum(step.name == name for step in canonical) > 1:
+            raise InvalidProblemError(
+                f"epilogue is {format_epilogue(canonical)!r}; {name} takes the array {array}, so it can be a step but once"
+            )
+    return tuple(canonical)
+
+
+def format_epilogue(steps: Iterable[Step]) -> str:
+    """Return the text of steps, as it stands in a signature."""
+    return "-".join(map(str, steps))
+
+
+def is_exact(steps: Iterable[Step]) -> bool:
+    """Whether every step has one right answer."""
+    return all(step.name not in APPROXIMATED for step in steps)
+
+
+def _split(text: str) -> tuple[Step, ...]:
+    plain = re.sub(r"\(([^()]*)\)", lambda found: "_" + found[1].replace(",", "_").replace(" ", ""), text)
+    steps, at = [], 0
+    while at < len(plain) or not plain:
+        match = _STEP.match(plain, at)
+        if match is None or (match.end() == len(plain) and plain.endswith("-")):
+            allowed = ", ".join(f"{name}({','.join(numbers)})" if numbers else name for name, numbers in STEPS.items())
+            raise InvalidProblemError(
+                f"epilogue is {text!r}; {plain[at:]!r} is no step, or has other numbers: allowed, joined by hyphens, are {allowed}"
+            )
+        steps.append(Step(match[1], tuple(map(float, match[2].split("_")[1:]))))
+        at = match.end()
+    return tuple(steps)
+
+
+def _checked(step: Step) -> Step:
+    """Return a step with its numbers rounded to f32, if it is one."""
+    names = STEPS.get(step.name)
+    if names is None:
+        raise InvalidProblemError(f"epilogue has the step {step.name!r}; allowed: {', '.join(STEPS)}")
+    if len(step.numbers) != len(names):
+        takes = f"{step.name}({','.join(names)})" if names else f"{step.name}, without numbers"
+        raise InvalidProblemError(f"epilogue has {str(step)!r}; write {takes}")
+    with np.errstate(over="ignore"):
+        numbers = tuple(float(np.float32(number)) + 0.0 for number in step.numbers)  # -0 is 0
+    if any(map(isnan, numbers)) or (step.name != "clip" and any(map(isinf, numbers))):
+        raise InvalidProblemError(f"epilogue has {str(step)!r}; its numbers must be finite f32 numbers")
+    if step.name == "clip" and not (numbers[0] <= numbers[1] and numbers[0] < inf and numbers[1] > -inf):
+        raise InvalidProblemError(
+            f"epilogue has {str(step)!r}; clip(lo,hi) takes lo <= hi, lo below inf, hi above -inf"
+        )
+    return Step(step.name, numbers)
+
+
+def _bounds(step: Step) -> tuple[float, float] | None:
+    """Return between what a step keeps values; None if it does something else."""
+    if step.name == "relu":
+        return 0.0, inf
+    return (step.numbers[0], step.numbers[1]) if step.name == "clip" else None
+
+
+def _text(number: float) -> str:
+    """Return the shortest text that reads back as the same f32 number."""
+    with np.errstate(over="ignore"):
+        return str(np.float32(number)).removesuffix(".0").replace("e+", "e")

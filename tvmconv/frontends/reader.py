@@ -1,0 +1,71 @@
+"""What the readers of models share."""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, replace
+
+import numpy as np
+
+from .model import Node, Skipped
+from .shapes import Bucket, Dims, Input, bind
+
+
+@dataclass(frozen=True)
+class Reading:
+    """How a source is read.
+
+    Attributes
+    ----------
+    dtype
+        Stands in for a type that no kernel has; the types of the problems themselves stay the model's.
+    shapes
+        ``"infer"``: by the inference of the model's library. ``"run"``: by running the model once. ``"auto"``: by
+        running where the inference finds none.
+    inputs
+        What the model is run on, a single number for an input that is it everywhere; the other inputs are random.
+    with_constants
+        Whether nodes get the filters and biases that the model fixes.
+    fuse
+        Whether what follows a convolution becomes its epilogue, where the reader knows how.
+    """
+
+    dtype: str | None = None
+    shapes: str = "auto"
+    inputs: Mapping[str, np.ndarray] = field(default_factory=dict)
+    with_constants: bool = False
+    fuse: bool = True
+
+
+class Reader(ABC):
+    """Reads the source of a name, for each bucket of shapes anew."""
+
+    def __init__(self, source: str, how: Reading) -> None:
+        self._source = source
+        self._dtype = how.dtype
+        self._shapes = how.shapes
+        self._given = how.inputs
+        self._with_constants = how.with_constants
+        self._fuse = how.fuse
+
+    @abstractmethod
+    def read(self, bucket: Bucket) -> tuple[list[Node], list[Skipped]]:
+        """Return the convolutions at the shapes of a bucket, and those that are skipped.
+
+        Raises
+        ------
+        SourceError
+            If the bucket does not fit the source, or that cannot be read, or not be run though this is asked for.
+        """
+
+    def _bound(self, inputs: Sequence[Input], bucket: Bucket) -> dict[str, Dims | None]:
+        """Return the inputs' shapes with what a bucket, or an array that was given, says of them.
+
+        Raises
+        ------
+        SourceError
+            If these do not fit.
+        """
+        shapes = {**{name: array.shape for name, array in self._given.items() if array.ndim}, **bucket.shapes}
+        return bind(inputs, replace(bucket, shapes=shapes), self._source)

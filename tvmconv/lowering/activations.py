@@ -1,0 +1,257 @@
+"""The steps of epilogues that are more than one operation, as arithmetic on vectors of f32.
+
+Definitions call operators of the steps' names (algorithms/epilogue.py), which schedules and TVM's passes take for one
+operation on one value; once loops are vectors, arithmetic takes the operators' place. Exact steps are the formula itself,
+rounded after each operation. The others keep within 4e-7 of the formula, relative to it, wherever that is a normal
+number, after Cody and Waite, "Software Manual for the Elementary Functions": e**x = 2**n * e**r with x = n*log(2) + r;
+what would cancel or overflow is scaled, or summed in two parts.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from math import inf, pi, sqrt
+from typing import Any
+
+import numpy as np
+import tvm
+from tvm import tirx
+from tvm.ir import Call, TensorLoad
+
+from ..algorithms.epilogue import narrowed, step_of
+from ..algorithms.types import narrow
+from ..epilogue import Step
+from ..errors import RewriteError
+from .cpu.rewrites import found, mapped, sequence
+
+# log(2), its first bits so few that n * _LOG2_HIGH is exact.
+_LOG2_HIGH, _LOG2_LOW = 0.693359375, -2.12194440e-4
+# (e**r - 1 - r) / r**2 by Taylor, the highest first: off by 2e-8 of e**r - 1 up to r = log(2) / 2.
+_EXPM1 = (1 / 5040, 1 / 720, 1 / 120, 1 / 24, 1 / 6, 1 / 2)
+# erfc(a / sqrt(2)) / 2 * e**(a*a/2) * (a + 4) by u = (a - 4) / (a + 4), a up to 14.5, the highest first: fitted by least
+# squares in 30 digits, weighted until the largest error was least (1e-8).
+_TAIL = (
+    -1.3197184e-4, 1.7935413e-4, 1.5699235e-3, -3.5125539e-3, -7.5252713e-3,
+    6.040383e-2, -1.8652344e-1, 3.871369e-1, -6.0789657e-1, 7.5528514e-1,
+)  # fmt: skip
+# e**-104 is less than half of the least f32 number; e**-87 is a normal one.
+_LEAST, _MOST = -104.0, 87.0
+# Beyond these the answers are 0, or what infinity gives.
+_MOST_TANH, _LEAST_ELU, _MOST_GELU, _MOST_GELU_TANH = 9.1, -18.0, 14.5, 10.7
+_TANH_1 = 2 * sqrt(2 / pi)
+_TANH_3 = 0.044715 * _TANH_1
+
+
+def expand_steps() -> tvm.transform.Pass:
+    """Return the pass that puts arithmetic in the place of epilogues' operators."""
+
+    def expand(func: tirx.PrimFunc, mod: tvm.IRModule, context: tvm.transform.PassContext) -> tirx.PrimFunc:
+        # Most functions have none; the tuner compiles many of them.
+        return func.with_body(expanded(func.body)) if _operators(func.body) else func
+
+    return tirx.transform.prim_func_pass(expand, opt_level=0, name="ExpandSteps")
+
+
+def expanded(body: Any) -> Any:
+    """Return the statement with what epilogues' operators compute before each store whose value has some.
+
+    Raises
+    ------
+    RewriteError
+        If an operator stands elsewhere.
+    """
+    body = mapped(body, tirx.BufferStore, _expanded)
+    for call in _operators(body):
+        raise RewriteError(f"a step of an epilogue is no part of what is stored: {call}")
+    return body
+
+
+def _operators(body: Any) -> list[Call]:
+    """Return the calls of epilogues' operators."""
+    return [call for call in found(body, Call) if step_of(call) or narrowed(call) is not None]
+
+
+def _expanded(store: Any) -> Any:
+    statements: list[Any] = []
+
+    def answer(call: Any) -> Any:
+        value, step = narrowed(call), step_of(call)
+        if value is not None:
+            vector = _Vector(value, statements)
+            return narrow(vector.x, "bf16")
+        if step is None:
+            return call
+        return _Vector(call.args[0], statements).step(step, *call.args[len(step.numbers) + 1 :])
+
+    value = mapped(store.value, Call, answer)
+    return sequence([*statements, tirx.BufferStore(store.buffer, value, store.indices)])
+
+
+class _Vector:
+    """Arithmetic on the lanes of one value, `x`. What is used more than once is stored in a register.
+
+    TVM's Let would do, but its analyzer puts a Let's value wherever the variable stands, one in the other.
+
+    Parameters
+    ----------
+    value
+        The value.
+    statements
+        Where the stores go.
+    """
+
+    def __init__(self, value: Any, statements: list[Any]) -> None:
+        self._lanes = value.ty.dtype.lanes
+        self._statements = statements
+        self.x = self._named(value)
+
+    def step(self, step: Step, *slope: Any) -> Any:
+        """Return what a step makes of x; `slope` is prelu's."""
+        x, numbers = self.x, [self._const(number) for number in step.numbers]
+        zero, half, one = map(self._const, (0.0, 0.5, 1.0))
+        name = step.name
+        if name in ("relu", "clip"):
+            return self._clip(x, *(step.numbers or (0.0, inf)))
+        if name in ("leaky", "prelu"):
+            return tirx.Select(x < zero, (*slope, *numbers)[0] * x, x)
+        if name == "hardsigmoid":
+            return self._clip(_fma(numbers[0], x, numbers[1]), 0.0, 1.0)
+        if name == "hardswish":
+            return x * self._clip(x / self._const(6) + half, 0.0, 1.0)
+        if name == "elu":
+            return tirx.Select(x > zero, x, numbers[0] * self._expm1(self._clip(x, _LEAST_ELU, 0.0)))
+        if name == "tanh":
+            return self._tanh()
+        if name == "sigmoid":
+            return self._logistic(one, self._clip(x, _LEAST, _MOST))
+        if name == "silu":
+            least = self._clip(x, _LEAST, inf)
+            return self._logistic(least, self._clip(least, -inf, _MOST))
+        return self._gelu() if name == "gelu" else self._gelu_tanh()
+
+    def _tanh(self) -> Any:
+        """``(e**2a - 1) / (e**2a + 1)`` with the sign of x, a = abs(x)."""
+        magnitude = self._magnitude(self._clip(self.x, -_MOST_TANH, _MOST_TANH))
+        power = self._named(self._expm1(magnitude * self._const(2)))
+        return self._signed(power / (power + self._const(2)))
+
+    def _gelu(self) -> Any:
+        """``x * q`` for negative x, ``x - x * q`` for others, q = erfc(a / sqrt(2)) / 2 of a = abs(x)."""
+        x = self._clip(self.x, -_MOST_GELU, _MOST_GELU)
+        a = self._magnitude(x)
+        beyond = self._named(a + self._const(4))
+        factor = self._polynomial(self._named((a - self._const(4)) / beyond), _TAIL) / beyond
+        # a*a/2 is summed in two parts: half of the last bit of 87 is more than 4e-7.
+        half = self._named(self._const(0.5) * a)
+        high = self._named(half * a)
+        power, n = self._exp(-high, _fma(half, a, -high))
+        tail = self._named(self._scaled(x * (power * factor), n))
+        return tirx.Select(self.x < self._const(0), tail, self.x - tail)
+
+    def _gelu_tanh(self) -> Any:
+        """``x / (1 + e**-v)``, v = x * (c1 + c3*x*x), summed in two parts."""
+        (c1, c1_low), (c3, c3_low) = self._two(_TANH_1), self._two(_TANH_3)
+        a = self._clip(self.x, -_MOST_GELU_TANH, _MOST_GELU_TANH)
+        square = self._named(a * a)
+        product = self._named(c3 * square)
+        low = _fma(c3, square, -product) + _fma(c3, _fma(a, a, -square), _fma(c3_low, square, c1_low))
+        # Which of the two is larger depends on x: what the sum loses of each (Knuth's two-sum).
+        total = self._named(c1 + product)
+        part = self._named(total - c1)
+        low = self._named(low + ((c1 - (total - part)) + (product - part)))
+        high = self._named(a * total)
+        low = _fma(a, total, -high) + a * low
+        return self._logistic(self._clip(self.x, -_MOST_GELU_TANH, inf), self._clip(high, -inf, _MOST), low)
+
+    def _logistic(self, value: Any, x: Any, low: Any = None) -> Any:
+        """Return ``value / (1 + e**-(x + low))``, x from _LEAST to _MOST.
+
+        Where e**-x is beyond f32, the quotient is not: both sides of it are scaled by half of the power of two.
+        """
+        power, n = self._exp(-x, low)
+        half = self._named(tirx.max(n, self._integer(0)) >> self._integer(1))
+        down = self._named(self._power_of_two(-half))
+        return value * down / _fma(power, self._power_of_two(n - half), down)
+
+    def _exp(self, x: Any, low: Any = None) -> tuple[Any, Any]:
+        """Return p and n of ``e**(x - low) = p * 2**n``; `low` is less than the last bit of x."""
+        r, n = self._reduced(x)
+        power = self._named(self._const(1) + self._expm1_small(r))
+        return power if low is None else self._named(_fma(-power, low, power)), n
+
+    def _expm1(self, x: Any) -> Any:
+        """Return ``e**x - 1``, x from -18 to 18 or so."""
+        r, n = self._reduced(x)
+        scale = self._named(self._power_of_two(n))
+        return _fma(scale, self._expm1_small(r), scale - self._const(1))
+
+    def _reduced(self, x: Any) -> tuple[Any, Any]:
+        """Return r and n with x = n*log(2) + r, abs(r) at most half of log(2)."""
+        x = self._named(x)
+        n = self._named(tirx.floor(_fma(x, self._const(1.4426950408889634), self._const(0.5))))
+        r = self._named(_fma(n, self._const(-_LOG2_LOW), _fma(n, self._const(-_LOG2_HIGH), x)))
+        return r, self._named(n.astype(self._type("int32")))
+
+    def _expm1_small(self, r: Any) -> Any:
+        return _fma(r * r, self._polynomial(r, _EXPM1), r)
+
+    def _polynomial(self, x: Any, coefficients: Sequence[float]) -> Any:
+        """Return a polynomial by Horner's rule, the highest coefficient first."""
+        total = self._const(coefficients[0])
+        for coefficient in coefficients[1:]:
+            total = _fma(total, x, self._const(coefficient))
+        return total
+
+    def _scaled(self, value: Any, n: Any) -> Any:
+        """Return ``value * 2**n``, also where 2**n is no normal number."""
+        half = self._named(n >> self._integer(1))
+        return value * self._power_of_two(half) * self._power_of_two(n - half)
+
+    def _power_of_two(self, n: Any) -> Any:
+        return tirx.reinterpret(self._type("float32"), (n + self._integer(127)) << self._integer(23))
+
+    def _magnitude(self, x: Any) -> Any:
+        bits = tirx.reinterpret(self._type("int32"), x) & self._integer(0x7FFFFFFF)
+        return self._named(tirx.reinterpret(self._type("float32"), bits))
+
+    def _signed(self, value: Any) -> Any:
+        value = self._named(value)
+        return tirx.Select(self.x < self._const(0), -value, value)
+
+    def _clip(self, x: Any, low: float, high: float) -> Any:
+        """Return x within bounds; not a number stays that, which TVM's max and min do not promise."""
+        if low > -inf:
+            x = self._named(x)
+            x = tirx.Select(x < self._const(low), self._const(low), x)
+        if high < inf:
+            x = self._named(x)
+            x = tirx.Select(x > self._const(high), self._const(high), x)
+        return self._named(x)
+
+    def _two(self, value: float) -> tuple[Any, Any]:
+        """Return a number as the sum of two of f32."""
+        high = float(np.float32(value))
+        return self._const(high), self._const(value - high)
+
+    def _const(self, value: float) -> Any:
+        return tirx.const(float(np.float32(value)), self._type("float32"))
+
+    def _integer(self, value: int) -> Any:
+        return tirx.const(value, self._type("int32"))
+
+    def _named(self, value: Any) -> Any:
+        if isinstance(value, TensorLoad) and value.source.scope() == "local":
+            return value
+        element = str(value.ty.dtype).partition("x")[0]
+        register = tirx.decl_buffer((self._lanes,), element, "x", scope="local")
+        at = [tirx.Ramp(0, 1, self._lanes) if self._lanes > 1 else 0]
+        self._statements += [tirx.AllocBuffer(register), tirx.BufferStore(register, value, at)]
+        return tirx.BufferLoad(register, at)
+
+    def _type(self, element: str) -> str:
+        return element if self._lanes == 1 else f"{element}x{self._lanes}"
+
+
+def _fma(a: Any, b: Any, c: Any) -> Any:
+    """Return ``a * b + c`` rounded once: every CPU that kernels are built for has the instruction."""
+    return tirx.call_llvm_pure_intrin(str(a.ty.dtype), "llvm.fma", a, b, c)

@@ -1,0 +1,189 @@
+"""One problem compiled into one shared library."""
+
+from __future__ import annotations
+
+import os
+from dataclasses import dataclass
+from functools import lru_cache
+from typing import Any
+
+import tvm
+from tvm.s_tir import Schedule
+from tvm.s_tir.schedule import Trace
+
+from ..algorithms import table as algorithms
+from ..algorithms.definition import Definition
+from ..errors import ReplayError
+from ..problem import Problem
+from ..targets.cuda import CudaTarget
+from ..targets.target import Target
+from .cpu.linker import link
+from .cpu.pipeline import PIPELINE, SYMBOL, Lowered, functions_of, lower, workspace_bytes
+from .cuda.linker import link_cuda
+from .cuda.lowering import to_source
+from .entry_points import EntryPoints
+
+
+@dataclass(frozen=True)
+class Choice:
+    """A schedule of a problem: an algorithm, one of its sketches, and the sampled decisions of that sketch.
+
+    Attributes
+    ----------
+    algorithm
+        Name of the algorithm.
+    sketch
+        Index of the sketch.
+    decisions
+        For each sampling instruction in order, the index of the candidate; None: the defaults.
+    """
+
+    algorithm: str
+    sketch: int = 0
+    decisions: tuple[int, ...] | None = None
+
+
+@dataclass(frozen=True)
+class CompiledKernel:
+    """What the manifest says of a compiled kernel."""
+
+    algorithm: str
+    version: int
+    numerical_class: str
+    symbol: str
+    packed_filter: dict[str, Any] | None
+    workspace_bytes: int
+
+
+def default_choice(problem: Problem, target: Target, math: str = "default") -> Choice:
+    """Return the schedule used with zero trials; `math` as in `tvmconv.algorithms.table.applicable`."""
+    return Choice(algorithms.applicable(problem, target, math)[0].name)
+
+
+def sketches_of(
+    algorithm: str, problem: Problem, target: Target, entry_points: EntryPoints = EntryPoints.PLAIN
+) -> tuple[Definition, tuple[Schedule, ...]]:
+    """Return an algorithm's definition of a problem and its sketches, the default first.
+
+    With ``PACKED`` alone, what it has for prepacked filters, if that is another: else the same objects.
+    """
+    return _sketches_of(algorithm, problem, target, EntryPoints.PLAIN in entry_points)
+
+
+# All algorithms of a problem that is being tuned, whose candidates come in any order.
+@lru_cache(maxsize=16)
+def _sketches_of(
+    algorithm: str, problem: Problem, target: Target, plain: bool
+) -> tuple[Definition, tuple[Schedule, ...]]:
+    found = algorithms.get(algorithm)
+    definition = found.define(problem, target) if plain else found.define_prepacked(problem, target)
+    if definition is None:
+        return _sketches_of(algorithm, problem, target, True)
+    return definition, tuple(found.sketches(definition, target))
+
+
+def schedule(
+    problem: Problem, target: Target, choice: Choice, entry_points: EntryPoints = EntryPoints.PLAIN
+) -> tuple[Definition, Schedule]:
+    """Return the definition of a problem and its schedule by `choice`; `entry_points` as in :func:`sketches_of`.
+
+    Raises
+    ------
+    ReplayError
+        If the algorithm has no such sketch, or the decisions do not fit its samples.
+    """
+    definition, sketches = sketches_of(choice.algorithm, problem, target, entry_points)
+    if not 0 <= choice.sketch < len(sketches):
+        raise ReplayError(
+            f"{choice.algorithm} has {len(sketches)} sketches for this problem; there is no sketch {choice.sketch}"
+        )
+    sketch = sketches[choice.sketch]
+    return definition, sketch if choice.decisions is None else decide(definition, sketch, choice.decisions)
+
+
+def samples(sketch: Schedule) -> list[Any]:
+    """Return the sampling instructions of a sketch, in order; ``attrs[0]`` of each are its candidates."""
+    return [inst for inst in sketch.trace.insts if inst in sketch.trace.decisions]
+
+
+def decide(definition: Definition, sketch: Schedule, decisions: tuple[int, ...]) -> Schedule:
+    """Return the sketch replayed with other decisions."""
+    sampling = samples(sketch)
+    candidates = [len(inst.attrs[0]) for inst in sampling]
+    if len(decisions) != len(sampling) or any(not 0 <= d < n for d, n in zip(decisions, candidates, strict=True)):
+        raise ReplayError(f"decisions {list(decisions)} do not fit samples of {candidates} candidates")
+    trace = Trace(sketch.trace.insts, dict(zip(sampling, decisions, strict=True)))
+    replayed = Schedule(definition.func, seed=1)
+    trace.apply_to_schedule(replayed, remove_postproc=False)
+    return replayed
+
+
+def compile_problem(
+    problem: Problem,
+    target: Target,
+    path: str | os.PathLike[str],
+    *,
+    choice: Choice | None = None,
+    entry_points: EntryPoints = EntryPoints.BOTH,
+) -> CompiledKernel:
+    """Compile a problem into the shared library `path`.
+
+    Parameters
+    ----------
+    choice
+        The schedule; absent: the default one of the first applicable algorithm.
+    entry_points
+        What the library is called by. Without ``PLAIN``, calls with plain filters pack.
+
+    Raises
+    ------
+    ToolchainError
+        If the C compiler, or nvcc for a CUDA target, is missing, too old, or fails.
+    """
+    choice = choice or default_choice(problem, target)
+    packed_filter = None
+    if isinstance(target, CudaTarget):
+        definition, scheduled = schedule(problem, target, choice, _first(entry_points))
+        kernel = to_source(scheduled.mod, definition, target)
+        link_cuda(kernel, problem, target, path)
+        workspace = kernel.workspace_bytes
+    else:
+        lowered = lower_choice(problem, target, choice, entry_points)
+        link(generate(lowered.module, target), path)
+        workspace = workspace_bytes(lowered.module)
+        packed_filter = lowered.layout.described() if lowered.layout else None
+    algorithm = algorithms.get(choice.algorithm)
+    return CompiledKernel(
+        algorithm.name, algorithm.version, algorithm.numerical_class, SYMBOL, packed_filter, workspace
+    )
+
+
+def lower_choice(
+    problem: Problem, target: Target, choice: Choice, entry_points: EntryPoints = EntryPoints.BOTH
+) -> Lowered:
+    """Return the functions of a CPU kernel's library before LLVM; `entry_points` as in :func:`compile_problem`."""
+    definition, scheduled = schedule(problem, target, choice, _first(entry_points))
+    lowered = lower(scheduled.mod, definition)
+    if entry_points is EntryPoints.BOTH and lowered.layout is None:
+        return _with_packed(lowered, problem, target, choice)
+    return lowered
+
+
+def _first(entry_points: EntryPoints) -> EntryPoints:
+    """Return the entry point whose definition is lowered first: that for plain filters may lay them out itself."""
+    return entry_points & EntryPoints.PLAIN or EntryPoints.PACKED
+
+
+def generate(module: tvm.IRModule, target: Target) -> Any:
+    """Return the ``tvm.runtime.Executable`` of a CPU kernel's lowered functions, which holds LLVM IR."""
+    return tvm.compile(module, target.tvm(), tir_pipeline=PIPELINE)
+
+
+def _with_packed(plain: Lowered, problem: Problem, target: Target, choice: Choice) -> Lowered:
+    """Return a kernel that reads its filter in place with what its algorithm has for prepacked filters, if anything."""
+    prepacked = sketches_of(choice.algorithm, problem, target, EntryPoints.PACKED)
+    if prepacked is sketches_of(choice.algorithm, problem, target):
+        return plain
+    definition, scheduled = schedule(problem, target, choice, EntryPoints.PACKED)
+    other = lower(scheduled.mod, definition)
+    return Lowered(tvm.IRModule({**functions_of(other.module), **functions_of(plain.module)}), other.layout)

@@ -1,0 +1,102 @@
+"""Functions and loops of machine code as LLVM writes it (x86, AT&T).
+
+A loop is found from labels and jumps: a jump, or a way on, to a block that every way to the jump passes.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable
+from dataclasses import dataclass
+
+_LABEL = re.compile(r"([\w.$]+):")
+_TYPE = re.compile(r"\s+\.type\s+([\w.$]+),@function")
+# Directives, comments, and labels that only debuggers use.
+_NO_CODE = re.compile(r"\s+\.|\s*#|\s*$|\.L(tmp|func_)")
+
+
+@dataclass
+class _Block:
+    """Lines that run one after the other, and the numbers of the blocks that may follow."""
+
+    lines: list[str]
+    next: list[int]
+
+
+def functions_of(asm: str) -> dict[str, list[str]]:
+    """Return the labels and instructions of each function, by its name."""
+    functions: dict[str, list[str]] = {}
+    name = ""
+    body: list[str] = []
+    for line in asm.splitlines():
+        if start := _TYPE.match(line):
+            name, body = start[1], []
+        elif name and line.startswith("\t.size"):
+            functions[name] = body
+            name = ""
+        elif name and not _NO_CODE.match(line):
+            body.append(line)
+    return functions
+
+
+def innermost_loops(lines: list[str], work: Callable[[list[str]], int]) -> list[list[str]]:
+    """Return the loops of a function that do some `work`, less those with such a loop inside."""
+    if not work(lines):
+        return []
+    blocks = _blocks(lines)
+    before: list[list[int]] = [[] for _ in blocks]
+    for number, block in enumerate(blocks):
+        for follower in block.next:
+            before[follower].append(number)
+    # Where the function begins, and what is jumped to by an address.
+    entries = {number for number, earlier in enumerate(before) if number == 0 or not earlier}
+    loops: dict[int, set[int]] = {}
+    for last, block in enumerate(blocks):
+        for header in block.next:
+            body = _body(header, last, before)
+            if not (entries - {header}) & body:  # else one comes to the jump past the header, and it closes no loop
+                loops.setdefault(header, set()).update(body)
+    busy = {header: body for header, body in loops.items() if any(work(blocks[number].lines) for number in body)}
+    return [
+        [line for number in sorted(body) for line in blocks[number].lines]
+        for header, body in busy.items()
+        if not any(other in body and other != header for other in busy)
+    ]
+
+
+def _body(header: int, last: int, before: list[list[int]]) -> set[int]:
+    """Return the blocks from which `last` is reached without passing `header`, and that."""
+    body, waiting = {header}, [last]
+    while waiting:
+        number = waiting.pop()
+        if number not in body:
+            body.add(number)
+            waiting += before[number]
+    return body
+
+
+def _blocks(lines: list[str]) -> list[_Block]:
+    """Return the basic blocks of a function, the first where it begins."""
+    pieces: list[list[str]] = [[]]
+    for line in lines:
+        if _LABEL.match(line) and pieces[-1]:
+            pieces.append([])
+        pieces[-1].append(line)
+        if _jump(line):
+            pieces.append([])
+    pieces = [piece for piece in pieces if piece]
+    places = {label[1]: number for number, piece in enumerate(pieces) for label in map(_LABEL.match, piece) if label}
+    blocks = []
+    for number, piece in enumerate(pieces):
+        mnemonic, target = _jump(piece[-1]) or ("", "")
+        followers = [places[target]] if target in places else []
+        if mnemonic not in ("jmp", "ret", "retq", "ud2") and number + 1 < len(pieces):
+            followers.append(number + 1)
+        blocks.append(_Block(piece, followers))
+    return blocks
+
+
+def _jump(line: str) -> tuple[str, str] | None:
+    """Return the mnemonic and the operand of what ends a block."""
+    mnemonic, _, operands = line.strip().partition("\t")
+    return (mnemonic, operands.strip()) if re.match(r"j\w+$|ret|ud2", mnemonic) else None

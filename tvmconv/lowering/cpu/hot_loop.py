@@ -1,0 +1,140 @@
+"""The hot loop of a kernel's machine code as text (x86, AT&T): the innermost loop that sums most.
+
+Of loops with multiply-adds the innermost count, and of those first such whose sums go on in the next pass: the transforms
+of Winograd's algorithm multiply and add too, and more than the sum between them does.
+"""
+
+from __future__ import annotations
+
+import re
+from collections import Counter
+from dataclasses import dataclass
+
+from .assembly import functions_of, innermost_loops
+from .sums import multiply_adds, sums
+
+_MASK = re.compile(r"\s*\{%k\d\}$")
+_KERNEL = re.compile(r"\b(tvmconv_(?:kernel|packed|pack))_compute_")
+# An operand in memory: displacement(base, index, scale); the base apart.
+_MEMORY = re.compile(r"[-\w.$+]*\((%\w+)?(,[^)]*)?\)")
+_NO_ACCESS = ("lea", "prefetch", "nop", "j", "call")
+# What reads an operand in memory that stands last, where others write it; and of those, what reads it before.
+_COMPARES = ("cmp", "test", "bt", "push")
+_READS_FIRST = re.compile(r"(add|sub|adc|sbb|inc|dec|neg|not|and|or|xor|sh[lr]|sa[lr]|ro[lr]|xchg|xadd)[bwlq]?$")
+
+
+@dataclass(frozen=True)
+class HotLoop:
+    """A loop of a kernel, and what its instructions are.
+
+    Attributes
+    ----------
+    function
+        The kernel's function that it is of: ``tvmconv_kernel`` or ``tvmconv_packed`` (the filter prepacked).
+    lines
+        Its labels and instructions, as they stand.
+    multiply_adds, sums
+        Multiply-adds, and the sums that they add to: the register tile.
+    loads, stores
+        Accesses to memory but those of spills.
+    spill_stores, spill_loads
+        Accesses to places on the stack that no index changes, which hold what registers do not. An array on the stack
+        that is read at constant places looks the same.
+    spilled_vectors
+        Those of them that are of vectors: a part of a sum, or of what is multiplied. The others are of addresses.
+    """
+
+    function: str
+    lines: tuple[str, ...]
+    multiply_adds: int
+    sums: int
+    loads: int
+    stores: int
+    spill_stores: int
+    spill_loads: int
+    spilled_vectors: int
+
+    def __str__(self) -> str:
+        spilled = f" ({self.spilled_vectors} of vectors)" if self.spill_stores + self.spill_loads else ""
+        return (
+            f"hot loop of {self.function}: {self.multiply_adds} multiply-adds into {self.sums} sums, "
+            f"{self.loads} loads, {self.stores} stores, "
+            f"spills: {self.spill_stores} stores and {self.spill_loads} loads{spilled}"
+        )
+
+
+def hot_loop(asm: str) -> HotLoop | None:
+    """Return the hot loop of a module's machine code; None if no loop has a multiply-add."""
+    functions = functions_of(asm)
+    loops = [(name, loop) for name, lines in functions.items() for loop in innermost_loops(lines, multiply_adds)]
+    if not loops:
+        return None
+    kernels = {name: _kernel_of(name, functions) for name, _ in loops}
+
+    def heat(loop: tuple[str, list[str]]) -> tuple[int, int, bool]:
+        # Of two with as many, that which reads the prepacked filter, which is what is measured.
+        name, lines = loop
+        return (
+            sum(each.length for each in sums(lines) if each.carried),
+            multiply_adds(lines),
+            kernels[name] == "tvmconv_packed",
+        )
+
+    name, best = max(loops, key=heat)
+    return _counted(kernels[name], best, _frame(functions[name]))
+
+
+def listing(asm: str) -> str:
+    """Return the hot loop with its counts, then the labels and instructions of all functions, the loop where it stands."""
+    loop = hot_loop(asm)
+    top = [f"# {loop}", *loop.lines] if loop else ["# no loop has a multiply-add"]
+    code = [line for _, lines in functions_of(asm).items() for line in lines]
+    return "\n".join([*top, "# all functions", *code])
+
+
+def _kernel_of(name: str, functions: dict[str, list[str]]) -> str:
+    """Return the kernel's function whose work a function does: the body of a parallel loop has a name of its own."""
+    while not (found := _KERNEL.match(name)):
+        uses = (
+            other for other, lines in functions.items() if other != name and any(_names(line, name) for line in lines)
+        )
+        name = next(uses, "")
+        if not name:
+            return "tvmconv_kernel"
+    return found[1]
+
+
+def _names(line: str, name: str) -> bool:
+    return re.search(rf"(?<![\w.]){re.escape(name)}(?![\w.])", line) is not None
+
+
+def _frame(lines: list[str]) -> set[str]:
+    """Return the registers that hold the place of a function's frame: others than rsp only where it is copied to them."""
+    copied = {"%rbp", "%rbx"} & {line.split()[-1] for line in lines if line.strip().startswith("movq\t%rsp, ")}
+    return {"%rsp", *copied}
+
+
+def _counted(function: str, lines: list[str], frame: set[str]) -> HotLoop:
+    counts: Counter[tuple[str, bool]] = Counter()
+    vectors = 0
+    for line in lines:
+        mnemonic, _, operands = line.strip().partition("\t")
+        memory = _MEMORY.search(operands)
+        if memory is None or mnemonic.startswith(_NO_ACCESS):
+            continue
+        spill = memory[1] in frame and memory[2] is None
+        last = _MASK.sub("", operands).endswith(memory[0]) and not mnemonic.startswith(_COMPARES)
+        accesses = ["store"] * last + ["load"] * (not last or _READS_FIRST.match(mnemonic) is not None)
+        counts.update((access, spill) for access in accesses)
+        vectors += len(accesses) * (spill and "mm" in operands)
+    return HotLoop(
+        function,
+        tuple(lines),
+        multiply_adds(lines),
+        len(sums(lines)),
+        counts["load", False],
+        counts["store", False],
+        counts["store", True],
+        counts["load", True],
+        vectors,
+    )

@@ -1,0 +1,84 @@
+"""The CPU's own bf16 instructions, a vector at a time.
+
+TVM's code generation has no bf16 and does not vectorize calls of functions it does not know. Definitions therefore
+call `DOT` and `ROUND` for one lane (algorithms/pairs.py), which every step of a schedule takes for plain arithmetic;
+here a loop over lanes becomes one call of the vector function of that name, which schedules/cpu/x86_dot.py defines in
+LLVM. Where stores are not by vectors, rounding is by integer arithmetic.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from tvm import sym, tirx
+from tvm.ir import Call
+
+from ...algorithms.annotations import ROUND_STORES
+from ...algorithms.epilogue import narrow_once, step_of
+from ...algorithms.pairs import DOT, ROUND, calls
+from ...algorithms.types import narrow
+from ...errors import RewriteError
+from .padding import uses
+from .rewrites import answered, found, mapped, refuse, replaced, rewritten
+from .shuffles import lanes_of
+
+
+def by_instructions(body: Any) -> Any:
+    """Return the statement with calls of DOT made vectors', and those of ROUND, where it is asked for, or arithmetic."""
+    body = mapped(rewritten(body, ROUND_STORES, _rounded), tirx.For, _summed)
+    return mapped(body, Call, _for_one_lane)
+
+
+def _for_one_lane(call: Any) -> Any:
+    if calls(call, DOT):
+        raise RewriteError(f"a dot product of bf16 is in no vectorized sum: {call}")
+    if not calls(call, ROUND):
+        return call
+    value = call.args[1]
+    return narrow_once(value) if any(map(step_of, found(value, Call))) else narrow(value, "bf16")
+
+
+def _summed(loop: Any) -> Any:
+    """``sum[lane] = sum[lane] + DOT(data, weight[lane])``, of which all lanes read the same data or shuffle it."""
+    store = loop.body
+    if loop.kind != tirx.ForKind.VECTORIZED or not isinstance(store, tirx.BufferStore):
+        return loop
+    if not isinstance(store.value, tirx.Add) or not calls(store.value.b, DOT):
+        return loop
+    _, data, weight = store.value.b.args
+    lanes, (sums, datas, weights) = int(loop.extent), [lanes_of(each, loop) for each in (store.value.a, data, weight)]
+    if sums is None or datas is None or weights is None:
+        raise RewriteError(f"sums, data or filter of a dot product of bf16 do not lie together: {store}")
+    added = tirx.call_pure_extern(f"float32x{lanes}", f"{DOT}_{lanes}", sums, datas, weights)
+    return tirx.BufferStore(store.buffer, added, sums.indices)
+
+
+def _rounded(loop: Any) -> Any:
+    """``output[lane] = ROUND(value)``: a loop that keeps values in a vector, and one store."""
+    store, lanes = loop.body, int(loop.extent)
+    if isinstance(store, tirx.IfThenElse) and store.else_case is None and not uses(store.condition, loop.loop_var):
+        inside = tirx.For(
+            loop.loop_var, loop.min, loop.extent, loop.kind, store.then_case, annotations=loop.annotations
+        )
+        return tirx.IfThenElse(store.condition, _rounded(inside), None)
+    if loop.kind != tirx.ForKind.VECTORIZED or not isinstance(store, tirx.BufferStore) or not calls(store.value, ROUND):
+        refuse(loop, ROUND_STORES, f"it is no vectorized loop that stores what is rounded: {store}")
+    indices = _vector(store.indices, loop)
+    if indices is None:
+        refuse(loop, ROUND_STORES, f"lanes do not lie together: {store}")
+    values = tirx.decl_buffer((lanes,), "float32", "sums", scope="local")
+    keep = tirx.BufferStore(values, store.value.args[1], [loop.loop_var])
+    vector = tirx.BufferLoad(values, [tirx.Ramp(0, 1, lanes)])
+    rounded = tirx.call_pure_extern(f"uint16x{lanes}", f"{ROUND}_{lanes}", vector)
+    stored = tirx.BufferStore(store.buffer, rounded, indices)
+    return tirx.SeqStmt([tirx.AllocBuffer(values), answered(loop, ROUND_STORES, keep), stored])
+
+
+def _vector(indices: Any, loop: Any) -> list[Any] | None:
+    """Return `indices` of all lanes at once; None if lanes do not lie together along the last axis."""
+    lane, analyzer = loop.loop_var, sym.Analyzer()
+    firsts = [analyzer.simplify(replaced(index, {lane: 0})) for index in indices]
+    beyond = [*[0] * (len(firsts) - 1), lane]
+    if not all(analyzer.can_prove_equal(i, f + b) for i, f, b in zip(indices, firsts, beyond, strict=True)):
+        return None
+    return [*firsts[:-1], tirx.Ramp(firsts[-1], 1, int(loop.extent))]

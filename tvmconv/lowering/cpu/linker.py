@@ -1,0 +1,84 @@
+"""Link what `tvm.compile` returns into a self-contained shared library.
+
+The library holds the kernel and `lowering/native/launcher.c` and needs only tvm-ffi, OpenMP and libc. The same
+kernel gives the same bytes, wherever and whenever it is linked.
+"""
+
+from __future__ import annotations
+
+import os
+import tempfile
+from functools import cache
+from pathlib import Path
+from typing import Any
+
+from ...support.toolchain import run_compiler
+
+# Only what a caller looks up is visible. TVM's runtime, when it is in the process, fills the launcher's
+# four slots of every library it can find them in; hidden, they stay ours.
+_EXPORTS = "{ global: __tvm_ffi_*; local: *; };\n"
+# As build-id and debug sections carry nothing a caller needs, they cannot differ between two builds.
+# nodelete: OpenMP's idle workers wait inside its library, which must therefore outlive the last kernel; and a GPU
+# that kernels were loaded on keeps them.
+_LINK_FLAGS = (
+    "-shared",
+    "-Wl,--build-id=none",
+    "-Wl,--strip-all",
+    "-Wl,-Bsymbolic",  # every library has functions of these names: its calls must reach its own
+    "-Wl,--hash-style=gnu",
+    "-Wl,--as-needed",
+    "-Wl,-z,nodelete",
+    "-fno-use-linker-plugin",
+    "-Wl,--version-script=exports.map",
+)
+RUNTIME = Path(__file__).parents[1] / "native"
+COMPILE_FLAGS = ("-std=gnu11", "-O2", "-g0", "-fPIC", "-fvisibility=hidden", "-Wall", "-Werror")
+
+
+def link(executable: Any, path: str | os.PathLike[str]) -> None:
+    """Write the shared library of a compiled module.
+
+    Parameters
+    ----------
+    executable
+        What ``tvm.compile(module, target)`` returns for a CPU target, with one function,
+        ``tvmconv_kernel``.
+    path
+        Where the library goes; an existing file is replaced whole.
+
+    Raises
+    ------
+    ToolchainError
+        If there is no C compiler, or it fails.
+    """
+    path = Path(path)
+    with tempfile.TemporaryDirectory(prefix=".link-", dir=path.parent) as folder:
+        work = Path(folder)
+        executable.mod.write_to_file(str(work / "kernel.o"))
+        (work / "launcher.o").write_bytes(_launcher_object())
+        link_objects(work, ("-fopenmp", "kernel.o", "launcher.o"), path)
+
+
+def link_objects(work: Path, arguments: tuple[str, ...], path: Path) -> None:
+    """Link what `arguments` name in the folder `work` into the library `path`, which is replaced whole."""
+    (work / "exports.map").write_text(_EXPORTS)
+    # Names relative to the folder: its own name must not reach the linker.
+    run_compiler((*_LINK_FLAGS, *arguments, "-o", "kernel.so"), work)
+    os.replace(work / "kernel.so", path)
+
+
+@cache
+def _launcher_object() -> bytes:
+    return compile_runtime("launcher.c", "-fopenmp")
+
+
+def compile_runtime(name: str, *flags: str) -> bytes:
+    """Compile a C file of `tvmconv/runtime`, which may include the others and the headers of tvm-ffi."""
+    from tvm_ffi.libinfo import find_dlpack_include_path, find_include_path
+
+    includes = (f"-I{find_include_path()}", f"-I{find_dlpack_include_path()}", f"-I{RUNTIME}")
+    with tempfile.TemporaryDirectory(prefix="tvmconv-") as folder:
+        work = Path(folder)
+        (work / name).write_bytes((RUNTIME / name).read_bytes())
+        run_compiler((*COMPILE_FLAGS, *flags, *includes, "-c", name, "-o", "object.o"), work)
+        return (work / "object.o").read_bytes()

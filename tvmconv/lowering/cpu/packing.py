@@ -1,0 +1,138 @@
+"""A kernel split in two: what depends on the filter alone, which callers may have done once, and the rest.
+
+Stages that lay the filter out anew, or transform it, stand in a lowered function as whole loops, and a schedule asks for
+PACK on the outermost or innermost loop of each. They become
+``tvmconv_pack(filter, packed)`` and the rest ``tvmconv_packed(data, packed[, bias], output)``; the plain kernel calls
+one after the other, so that a library holds each once. `packed` is one array: the stages' buffers that the rest
+reads, one after another, each from a cache line on.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import re
+from dataclasses import dataclass
+from functools import cached_property
+from math import prod
+from typing import Any
+
+from tvm import tirx
+
+from ...algorithms.annotations import PACK
+from .rewrites import answered, asked, found, refuse, rewritten
+
+_COLOURS = re.compile(r"\x1b\[[0-9;]*m")  # of the printed code
+LINE = 16  # elements: 64 bytes of f32, or of pairs of bf16
+
+
+@dataclass(frozen=True)
+class Layout:
+    """How a packed filter lies in memory.
+
+    Attributes
+    ----------
+    name
+        Equal for kernels that pack by the same code, be the rest of them as it may.
+    dtype, elements
+        What the array `packed` consists of.
+    """
+
+    name: str
+    dtype: str
+    elements: int
+
+    def described(self) -> dict[str, Any]:
+        """Return what a manifest says of it."""
+        return {"layout": self.name, "dtype": self.dtype, "bytes": 4 * self.elements}
+
+
+@dataclass(frozen=True)
+class Split:
+    """The two parts of a function's body.
+
+    Attributes
+    ----------
+    pack, rest
+        What depends on the filter alone, and the remainder.
+    parts
+        The buffers that `pack` writes and `rest` reads.
+    """
+
+    pack: list[tirx.Stmt]
+    rest: list[tirx.Stmt]
+    parts: list[Any]
+
+    @cached_property
+    def layout(self) -> Layout:
+        """How the parts lie in `packed`."""
+        code = "\n".join(each.script() for each in [*map(tirx.AllocBuffer, self.parts), *self.pack])
+        shapes = "+".join("x".join(str(int(extent)) for extent in part.shape) for part in self.parts)
+        (dtype,) = {str(part.dtype) for part in self.parts}
+        digest = hashlib.sha256(_COLOURS.sub("", code).encode()).hexdigest()[:16]
+        return Layout(f"{shapes}-{dtype}-{digest}", dtype, self._offsets[-1])
+
+    def packed(self) -> Any:
+        """Return a new buffer for `packed`, aligned to its elements alone, as all arguments are."""
+        return tirx.decl_buffer((self.layout.elements,), self.layout.dtype, "packed", data_alignment=4)
+
+    def views(self, packed: Any) -> list[tirx.Stmt]:
+        """Return statements that make each part a view of the buffer `packed`."""
+        return [
+            tirx.DeclBuffer(part, data=tirx.address_of(tirx.BufferLoad(packed, [offset])))
+            for part, offset in zip(self.parts, self._offsets, strict=False)
+        ]
+
+    @property
+    def _offsets(self) -> list[int]:
+        """The element at which each part begins, and the one after the last."""
+        offsets = [0]
+        for part in self.parts:
+            offsets.append(offsets[-1] + -(-elements(part) // LINE) * LINE)
+        return offsets
+
+
+def split(func: tirx.PrimFunc) -> Split | None:
+    """Split a lowered function, whose second parameter is the filter, where stages ask for PACK.
+
+    None if none does, if another stage reads the filter itself (callers would have to give both), or if nothing reads what
+    they make: TVM has found that no tap meets data.
+
+    Raises
+    ------
+    RewriteError
+        If such a stage depends on more than the filter.
+    """
+    weights = func.params[1]
+    statements = list(func.body.seq) if isinstance(func.body, tirx.SeqStmt) else [func.body]
+    allocations = [each for each in statements if isinstance(each, tirx.AllocBuffer)]
+    stages = [each for each in statements if not isinstance(each, tirx.AllocBuffer)]
+    asking = {number: loop for number, each in enumerate(stages) if (loop := _asking(each)) is not None}
+    stages = [rewritten(each, PACK, lambda loop: answered(loop, PACK)) for each in stages]
+    pack, rest = [stages[number] for number in asking], [s for n, s in enumerate(stages) if n not in asking]
+    made, read = ({used for each in part for used in _used(each)} for part in (pack, rest))
+    if weights in read or not made & read:
+        return None
+    if foreign := made - {weights} - {each.buffer for each in allocations}:
+        refuse(next(iter(asking.values())), PACK, f"it depends on {', '.join(sorted(each.name for each in foreign))}")
+    made_here = [each for each in allocations if each.buffer in made]
+    return Split(
+        pack=[*(each for each in made_here if each.buffer not in read), *pack],
+        rest=[*(each for each in allocations if each.buffer not in made), *rest],
+        parts=[each.buffer for each in made_here if each.buffer in read],
+    )
+
+
+def _asking(stage: tirx.Stmt) -> Any:
+    """Return a loop of the stage that asks for PACK, None if none does."""
+    return next((loop for loop in found(stage, tirx.For) if asked(loop, PACK)), None)
+
+
+def _used(statement: tirx.Stmt) -> set[Any]:
+    """Return the buffers that a statement reads or writes, those that it allocates itself apart."""
+    return set(tirx.analysis.undefined_vars(statement, []))
+
+
+def elements(buffer: Any) -> int:
+    """Return the elements that a buffer spans: rows may be spread out (storage_align), as the outermost stride tells."""
+    shape, strides = [int(extent) for extent in buffer.shape], [int(stride) for stride in buffer.strides]
+    return shape[0] * strides[0] if strides else prod(shape)

@@ -1,0 +1,251 @@
+"""From a scheduled function to one that TVM compiles: the kernel's own arguments put in place, then lowered.
+
+TVM's own pipeline for CPUs, less what these kernels never use (threads of GPUs, software pipelines),
+and with two steps more: a function is split in two where the filter is laid out anew (packing.py), and given the
+argument list of a kernel.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from math import prod
+from typing import Any
+
+import tvm
+from tvm import s_tir, tirx
+from tvm_ffi.structural import structural_map
+
+from ...algorithms.annotations import PACK
+from ...algorithms.definition import Definition
+from ...algorithms.types import KERNEL_DTYPES
+from ...problem import DTYPE_BYTES, Problem
+from ...runtime.packed import PACK_SYMBOL, PACKED_SYMBOL
+from ..activations import expand_steps
+from ..entry_points import EntryPoints
+from .instructions import by_instructions
+from .lanes import divide_whole_vectors
+from .packing import Layout, Split, elements, split
+from .padding import skip_padding
+from .prefetching import prefetch_filters
+from .rewrites import answered, check_done, check_well_formed, rewritten
+from .shuffles import by_shuffles
+from .striding import apart
+from .tiles import by_tiles
+from .transposing import transpose
+
+SYMBOL = "tvmconv_kernel"
+PIPELINE = "tvmconv"
+TINY_FLOPS = 250_000
+TINY_BYTES = 64 * 1024
+# A task's rows of one channel, say: allocating them takes 70 ns. Measured on a Zen 5: 256 depthwise planes of 28x28 took
+# 45 microseconds, and 33 with their copies on the stack.
+STACK_BYTES = 16 * 1024
+
+
+@dataclass(frozen=True)
+class Lowered:
+    """A kernel ready for `tvm.compile` with PIPELINE.
+
+    Attributes
+    ----------
+    module
+        The function SYMBOL; and PACK_SYMBOL and PACKED_SYMBOL if the kernel lays its filter out anew.
+    layout
+        What PACK_SYMBOL writes; None: the filter is read in place.
+    """
+
+    module: tvm.IRModule
+    layout: Layout | None
+
+
+def lower(mod: tvm.IRModule, definition: Definition, entry_points: EntryPoints = EntryPoints.BOTH) -> Lowered:
+    """Return the scheduled module with kernel arguments and without blocks.
+
+    Without ``PLAIN`` it has no SYMBOL where it has PACKED_SYMBOL.
+    """
+    blocks_away = tvm.transform.Sequential(
+        [
+            s_tir.transform.CanonicalizeLoop(),
+            s_tir.transform.LowerInitBlock(),
+            s_tir.transform.PlanAndUpdateBufferAllocationLocation(),
+            s_tir.transform.ConvertBlocksToOpaque(),
+            s_tir.transform.CompactBufferAllocation(),
+            s_tir.transform.LowerMatchBuffer(),
+            s_tir.transform.StmtSimplify(),
+            s_tir.transform.LowerOpaqueBlock(),
+        ]
+    )
+    func = blocks_away(mod)["main"]
+    if definition.bare:
+        return Lowered(tvm.IRModule({SYMBOL: _bare(func, definition)}), None)
+    func = func.with_body(prefetch_filters(skip_padding(by_tiles(func.body))))
+    halves = split(func)
+    if halves is None:
+        func = func.with_body(rewritten(func.body, PACK, lambda loop: answered(loop, PACK)))
+    functions = {SYMBOL: bind_arguments(func, definition, KERNEL_DTYPES)}
+    if halves is not None:
+        functions = {
+            PACK_SYMBOL: _pack(func, definition, halves),
+            PACKED_SYMBOL: bind_arguments(func, definition, KERNEL_DTYPES, halves),
+        }
+        if EntryPoints.PLAIN in entry_points:
+            functions[SYMBOL] = _both(func, definition, halves)
+    for symbol, function in functions.items():
+        if is_tiny(definition.problem):
+            function = function.with_body(structural_map(function.body, (tirx.For, _serial)))
+        body = apart(transpose(by_instructions(by_shuffles(divide_whole_vectors(function.body)))))
+        check_done(body)
+        function = function.with_body(body)
+        check_well_formed(function)
+        functions[symbol] = function.with_attr("global_symbol", symbol)
+    return Lowered(tvm.IRModule(functions), halves.layout if halves else None)
+
+
+def _bare(func: tirx.PrimFunc, definition: Definition) -> tirx.PrimFunc:
+    """Return the kernel of a function that nothing rewrites."""
+    function = bind_arguments(func, definition, KERNEL_DTYPES)
+    if is_tiny(definition.problem):
+        function = function.with_body(structural_map(function.body, (tirx.For, _serial)))
+    check_well_formed(function)
+    return function.with_attr("global_symbol", SYMBOL)
+
+
+def functions_of(module: tvm.IRModule) -> dict[str, tirx.PrimFunc]:
+    """Return the functions of a module by their names."""
+    return {variable.name_hint: function for variable, function in module.functions.items()}
+
+
+def is_tiny(problem: Problem) -> bool:
+    """Whether other threads would cost more than they give.
+
+    A parallel loop costs half a microsecond when its threads are awake, and milliseconds when one waits for a
+    processor; a problem of this size takes 3 microseconds (two cores of a Zen 4: equal at 225 792 operations).
+    """
+    return problem.flops < TINY_FLOPS and problem.nbytes < TINY_BYTES
+
+
+def _serial(loop: tirx.For) -> tirx.For:
+    if loop.kind != tirx.ForKind.PARALLEL:
+        return loop
+    return tirx.For(loop.loop_var, loop.min, loop.extent, tirx.ForKind.SERIAL, loop.body)
+
+
+def workspace_bytes(module: tvm.IRModule) -> int:
+    """Return the bytes of intermediate arrays that one thread of a lowered kernel holds, registers and stack tiles apart."""
+    sizes = []
+
+    def size(node: tirx.AllocBuffer) -> tirx.AllocBuffer:
+        if node.buffer.scope() != "local":
+            sizes.append(4 * elements(node.buffer))
+        return node
+
+    for function in module.functions.values():
+        structural_map(function, (tirx.AllocBuffer, size))
+    return sum(sizes)
+
+
+def _pipeline() -> tuple[tvm.transform.Pass, Callable[..., Any], Callable[..., Any]]:
+    """Return the passes that follow `lower`, and TVM's own for what they leave."""
+    passes = [
+        tirx.transform.FlattenBuffer(),
+        s_tir.transform.StmtSimplify(),
+        tirx.transform.NarrowDataType(32),
+        tirx.transform.VectorizeLoop(True),
+        tirx.transform.StorageRewrite(),
+        s_tir.transform.HoistIfThenElse(),
+        tirx.transform.UnrollLoop(),
+        s_tir.transform.RenormalizeSplitPattern(),
+        tirx.transform.StmtSimplify(),
+        s_tir.transform.RewriteUnsafeSelect(),
+        expand_steps(),
+        tirx.transform.CommonSubexprElim(),
+        _keep_on_stack(),
+        tirx.transform.VerifyMemory(),
+        tirx.transform.AnnotateEntryFunc(),
+        tirx.transform.SplitHostDevice(),
+        tirx.transform.MakePackedAPI(),
+    ]
+    return tvm.transform.Sequential(passes), s_tir.pipeline.finalize_host_passes, s_tir.pipeline.finalize_device_passes
+
+
+def _keep_on_stack() -> tvm.transform.Pass:
+    """Return the pass that keeps what is local (a tile's sums, 2 KiB or so), and other small arrays, on the stack.
+
+    TVM would allocate a workspace for all but the smallest, for each tile or task anew.
+    """
+
+    def keep(node: tirx.AllocBuffer) -> tirx.AllocBuffer:
+        stays = node.buffer.scope() == "local" or 4 * elements(node.buffer) <= STACK_BYTES
+        return tirx.AllocBuffer(node.buffer, {"disable_lower_builtin": tirx.const(True, "bool")}) if stays else node
+
+    def on_stack(func: tirx.PrimFunc, mod: tvm.IRModule, context: tvm.transform.PassContext) -> tirx.PrimFunc:
+        return func.with_body(structural_map(func.body, (tirx.AllocBuffer, keep)))
+
+    return tirx.transform.prim_func_pass(on_stack, opt_level=0, name="KeepOnStack")
+
+
+tirx.register_tir_pipeline(PIPELINE, _pipeline)
+
+
+def bind_arguments(
+    func: tirx.PrimFunc, definition: Definition, types: Mapping[str, str], halves: Split | None = None
+) -> tirx.PrimFunc:
+    """Replace the parameters by the kernel's: the problem's operands and the output, in their own shapes and `types`.
+
+    Inputs keep their memory and only change shape. Every output buffer becomes a part of the one
+    output: its stores go to where the definition places them. Of `halves` only the rest remains, and `packed` takes
+    the filter's place.
+    """
+    arguments = _arguments(definition.problem, types)
+    output, inputs = arguments["output"], list(arguments.values())[:-1]
+    size = DTYPE_BYTES[definition.problem.dtype]
+    flat = tirx.decl_buffer((prod(output.shape),), output.dtype, "output_flat", data_alignment=size)
+    outs = list(func.params)[len(inputs) :]
+
+    def store(node: tirx.BufferStore) -> tirx.Stmt:
+        for out, store_index in zip(outs, definition.outputs, strict=True):
+            if node.buffer.same_as(out):
+                offset, inside = store_index(list(node.indices))
+                stored = tirx.BufferStore(flat, node.value, [offset])
+                return stored if inside is None else tirx.IfThenElse(inside, stored, None)
+        return node
+
+    body = [func.body] if halves is None else halves.rest
+    views = [_view(old, new) for old, new in zip(func.params, inputs, strict=False)]
+    if halves is not None:
+        inputs[1] = halves.packed()
+        views[1:2] = halves.views(inputs[1])
+    placed = [structural_map(each, (tirx.BufferStore, store)) for each in body]
+    statements = tirx.SeqStmt([*views, _view(flat, output), *placed])
+    return tirx.PrimFunc([*inputs, output], statements, func.ret_type, func.attrs)
+
+
+def _pack(func: tirx.PrimFunc, definition: Definition, halves: Split) -> tirx.PrimFunc:
+    """Return the function of filter and `packed`."""
+    filter_, packed = _arguments(definition.problem)["filter"], halves.packed()
+    statements = tirx.SeqStmt([_view(func.params[1], filter_), *halves.views(packed), *halves.pack])
+    return tirx.PrimFunc([filter_, packed], statements, func.ret_type, func.attrs)
+
+
+def _both(func: tirx.PrimFunc, definition: Definition, halves: Split) -> tirx.PrimFunc:
+    """Return the function of the operands and the output that calls the two others."""
+    data, filter_, *rest = _arguments(definition.problem).values()
+    packed = halves.packed()
+    calls = (PACK_SYMBOL, filter_, packed), (PACKED_SYMBOL, data, packed, *rest)
+    body = tirx.SeqStmt([tirx.AllocBuffer(packed), *(tirx.Evaluate(tirx.call_cpacked(*call)) for call in calls)])
+    return tirx.PrimFunc([data, filter_, *rest], body, func.ret_type, func.attrs)
+
+
+def _arguments(problem: Problem, types: Mapping[str, str] = KERNEL_DTYPES) -> dict[str, Any]:
+    """Return new buffers for a kernel's arguments, aligned to their elements alone, because callers' arrays are."""
+    arrays = {**problem.operands, "output": (problem.output_shape, problem.dtype)}
+    return {
+        name: tirx.decl_buffer(shape, types[dtype], name, data_alignment=DTYPE_BYTES[dtype])
+        for name, (shape, dtype) in arrays.items()
+    }
+
+
+def _view(old: Any, new: Any) -> tirx.Stmt:
+    """Make the buffer `old` the memory of `new`, in another shape."""
+    return tirx.DeclBuffer(old, data=tirx.buffer_data(new))

@@ -1,0 +1,133 @@
+"""Rewrites of lowered loops that a schedule asks for, by an annotation on the loop it means.
+
+A rewrite does what it was asked, or raises RewriteError with the loop and the reason; `check_done` raises if an
+annotation is left that nobody took. So a loop that TVM brings into another form is an error, not a slow kernel.
+
+`tvmconv.algorithms.annotations` lists them.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any, NoReturn
+
+from tvm import tirx
+from tvm.ir import Call, Op, TensorLoad
+from tvm_ffi.structural import structural_map, structural_walk
+
+from ...algorithms.annotations import PREFIX
+from ...errors import RewriteError
+
+IF_THEN_ELSE = Op.get("prim.if_then_else")
+
+
+def asked(loop: Any, rewrite: str) -> bool:
+    """Whether the schedule asked for a rewrite of this loop."""
+    return rewrite in loop.annotations
+
+
+def mapped(body: Any, kind: Any, answer: Callable[[Any], Any]) -> Any:
+    """Return the statement with ``answer(node)`` in place of each node of a kind, inner ones first.
+
+    An error that `answer` raises ends it; TVM's own walk would hand it through C++, as another error.
+    """
+    errors: list[RewriteError] = []
+
+    def answer_or_keep(node: Any) -> Any:
+        try:
+            return node if errors else answer(node)
+        except RewriteError as error:
+            errors.append(error)
+            return node
+
+    result = structural_map(body, (kind, answer_or_keep))
+    if errors:
+        raise errors[0]
+    return result
+
+
+def found(body: Any, *kinds: Any) -> list[Any]:
+    """Return all nodes of some kinds."""
+    nodes: list[Any] = []
+    structural_walk(body, [(kind, nodes.append) for kind in kinds])
+    return nodes
+
+
+def rewritten(body: Any, rewrite: str, answer: Callable[[Any], Any]) -> Any:
+    """Return the statement with ``answer(loop)`` in place of each loop of which `rewrite` is asked."""
+    return mapped(body, tirx.For, lambda loop: answer(loop) if asked(loop, rewrite) else loop)
+
+
+def answered(loop: Any, rewrite: str | tuple[str, ...], body: Any = None) -> Any:
+    """Return a loop that no longer asks for a rewrite, or several, possibly with another body.
+
+    What is left of a loop of one iteration, which was kept for its annotations alone, is its body.
+    """
+    rewrites = (rewrite,) if isinstance(rewrite, str) else rewrite
+    left = {key: value for key, value in loop.annotations.items() if key not in rewrites}
+    body = loop.body if body is None else body
+    if not left and isinstance(loop.extent, tirx.IntImm) and int(loop.extent) == 1:
+        return replaced(body, {loop.loop_var: loop.min})
+    return tirx.For(loop.loop_var, loop.min, loop.extent, loop.kind, body, annotations=left)
+
+
+def refuse(loop: Any, rewrite: str, reason: str) -> NoReturn:
+    """Raise RewriteError: the rewrite of this loop cannot be done."""
+    how = loop.annotations.get(rewrite)
+    kind = f"{rewrite.removeprefix(PREFIX)}{f' ({how})' if isinstance(how, str) else ''}"
+    raise RewriteError(f"the rewrite {kind} of the loop over {loop.loop_var.name} is refused: {reason}")
+
+
+def sequence(statements: list[Any]) -> Any:
+    """Return statements one after the other; a single one itself."""
+    return statements[0] if len(statements) == 1 else tirx.SeqStmt(statements)
+
+
+def check_done(body: Any) -> None:
+    """Raise RewriteError if a loop still asks for a rewrite."""
+    for loop in found(body, tirx.For):
+        for key in loop.annotations:
+            if key.startswith(PREFIX):
+                refuse(loop, key, "nothing answered it")
+
+
+def check_well_formed(func: tirx.PrimFunc) -> None:
+    """Raise RewriteError if a function uses a variable that it does not define, or always accesses a place outside of a buffer."""
+    undefined = tirx.analysis.undefined_vars(func.body, func.params)
+    if undefined:
+        raise RewriteError(f"a rewrite left {', '.join(var.name for var in undefined)} undefined")
+    # TVM puts a loop's pragmas around the loop, where the variable that they name is not yet defined.
+    body = structural_map(func.body, (tirx.AttrStmt, lambda each: each.body))
+    try:
+        tirx.analysis.verify_well_formed(func.with_body(body))
+    except (ValueError, RuntimeError) as error:
+        raise RewriteError(f"a rewrite left a function that is not well formed: {error}") from error
+
+    for access in found(_unconditional(func.body), TensorLoad, tirx.BufferStore):
+        buffer = access.source if isinstance(access, TensorLoad) else access.buffer
+        for index, extent in zip(access.indices, buffer.shape, strict=True):
+            ramp = isinstance(index, tirx.Ramp)
+            ends = (index.base, index.base + index.stride * (index.lanes - 1)) if ramp else (index,)
+            if any(isinstance(end, tirx.IntImm) and not 0 <= int(end) < int(extent) for end in ends):
+                raise RewriteError(f"{buffer.name} has {extent} elements along an axis of which {index} is accessed")
+
+
+def _unconditional(body: Any) -> Any:
+    """Return the statement without what stands under conditions, which may never hold."""
+
+    def without(call: Any) -> Any:
+        return call.args[2] if call.op.same_as(IF_THEN_ELSE) else call
+
+    return structural_map(body, [(tirx.IfThenElse, lambda _: tirx.Evaluate(0)), (Call, without)])
+
+
+def replaced(value: Any, variables: dict[Any, Any]) -> Any:
+    """Return `value` with other expressions in place of variables."""
+
+    def instead(var: Any) -> Any:
+        for each, other in variables.items():
+            if each.same_as(var):
+                return tirx.const(other, "int32") if isinstance(other, int) else other
+        return var
+
+    return structural_map(value, (tirx.Var, instead))

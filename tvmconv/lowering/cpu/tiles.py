@@ -1,0 +1,185 @@
+"""AMX's tile instructions, in place of the loops that a space marks for them.
+
+A definition multiplies pairs of bf16 one by one (algorithms/pairs.py). A space marks the loops of a block of tiles by
+their ROLE: over tiles of pixels, their rows, tiles of outputs, their lanes, and the pairs that are summed. Here the nest
+that clears the sums, the one that adds products and the one that stores them become instructions, whose sums are in tile
+registers; the addresses and strides are those of the loops' own indices. A loop marked by CONFIGURE is given the
+shapes of the tiles, and returns the registers at its end.
+"""
+
+from __future__ import annotations
+
+from functools import partial
+from math import prod
+from typing import Any
+
+from tvm import sym, tirx
+from tvm.ir import TensorLoad
+
+from ...algorithms.annotations import CONFIGURE, LANES, PAIRS, ROLE, ROWS, TILES, VECTORS
+from ...algorithms.cpu.amx_window import REGISTERS, SIDE
+from ...algorithms.pairs import DOT, calls
+from ...errors import RewriteError
+from .rewrites import answered, mapped, replaced, rewritten, sequence
+
+ALLOW = "tvmconv_allow_tiles"  # of lowering/native/launcher.c
+_BYTES = 4  # of an f32, and of a pair
+
+
+def by_tiles(body: Any) -> Any:
+    """Return the statement with marked loops made tile instructions.
+
+    Raises
+    ------
+    RewriteError
+        If marked loops are not of the form above: a space that marks them is wrong.
+    """
+    return rewritten(body, CONFIGURE, _configured)
+
+
+def _configured(loop: Any) -> Any:
+    shapes: set[tuple[int, int, int, int]] = set()
+    body = mapped(loop.body, tirx.For, partial(_instructions, shapes))
+    if len(shapes) != 1:
+        raise RewriteError(f"tiles of a task must have one shape, not {sorted(shapes)}")
+    ((tiles, vectors, rows, depth),) = shapes
+    configuration = tirx.decl_buffer((16,), "uint32", "tile_shapes", scope="local")
+    words = _configuration(tiles, vectors, rows, depth)
+    stores = [tirx.BufferStore(configuration, tirx.const(word, "uint32"), [i]) for i, word in enumerate(words)]
+    refused = tirx.call_extern("int32", ALLOW) != 0
+    task = [
+        tirx.IfThenElse(refused, tirx.Evaluate(tirx.tvm_throw_last_error()), None),
+        tirx.AllocBuffer(configuration),
+        *stores,
+        _call("ldtilecfg", tirx.address_of(tirx.BufferLoad(configuration, [0]))),
+        body,
+        _call("tilerelease"),
+    ]
+    return answered(loop, CONFIGURE, tirx.SeqStmt(task))
+
+
+def _configuration(tiles: int, vectors: int, rows: int, depth: int) -> list[int]:
+    """Return the 64 bytes of `ldtilecfg` (Intel's manual): palette 1; at byte 16 two of columns' bytes, at 48 one of rows."""
+    sums, lefts = tiles * vectors, _lefts(tiles, vectors)
+    columns = [_BYTES * (depth if each in lefts else SIDE) for each in range(REGISTERS)]
+    counts = [depth if each >= sums and each not in lefts else rows for each in range(REGISTERS)]
+    octets = [1, *[0] * 15, *(b for each in columns for b in (each, 0)), *[0] * 16, *counts, *[0] * 8]
+    return [int.from_bytes(bytes(octets[i : i + 4]), "little") for i in range(0, 64, 4)]
+
+
+def _lefts(tiles: int, vectors: int) -> range:
+    """Return the registers for data, behind those for sums: for all tiles if they are no more than those of the filter."""
+    sums = tiles * vectors
+    left = tiles if tiles <= vectors else REGISTERS - sums - vectors
+    return range(sums, sums + min(left, tiles))
+
+
+def _rights(tiles: int, vectors: int) -> range:
+    return range(_lefts(tiles, vectors).stop, REGISTERS)
+
+
+def _instructions(shapes: set[Any], loop: Any) -> Any:
+    """Return the instructions of a nest of marked loops; note the shape of its tiles."""
+    if loop.annotations.get(ROLE) != TILES:
+        return loop
+    loops, body = _nest(loop)
+    if not isinstance(body, tirx.BufferStore):
+        raise RewriteError(f"a nest of tiles must hold one store, not {body}")
+    tiles, rows, vectors, lanes = (int(loops[role].extent) for role in (TILES, ROWS, VECTORS, LANES))
+    if lanes != SIDE:
+        raise RewriteError(f"a tile has {SIDE} lanes, not {lanes}")
+    sums = [(a, v, a * vectors + v) for a in range(tiles) for v in range(vectors)]
+    if PAIRS not in loops and isinstance(body.value, TensorLoad):
+        target = _Tiles(body, loops, TILES, VECTORS, ROWS, LANES)
+        return sequence([_call("tilestored64", _number(reg), *target.at(a, v)) for a, v, reg in sums])
+    if PAIRS not in loops:
+        return sequence([_call("tilezero", _number(reg)) for *_, reg in sums])
+    depth = int(loops[PAIRS].extent)
+    shapes.add((tiles, vectors, rows, depth))
+    if not (isinstance(body.value, tirx.Add) and calls(body.value.b, DOT)):
+        raise RewriteError(f"tiles multiply pairs, not {body.value}")
+    left, right = body.value.b.args[1:]
+    data = _Tiles(left, loops, TILES, None, ROWS, PAIRS)
+    weights = _Tiles(right, loops, None, VECTORS, PAIRS, LANES)
+    return tirx.SeqStmt(_multiplied(tiles, vectors, data, weights))
+
+
+def _multiplied(tiles: int, vectors: int, data: _Tiles, weights: _Tiles) -> list[Any]:
+    """Return loads and multiplications: the fewer operands are held, each of the others is loaded before its use."""
+    lefts, rights = _lefts(tiles, vectors), _rights(tiles, vectors)
+
+    def load(tile: _Tiles, registers: range, a: int, v: int) -> Any:
+        return _call("tileloadd64", _number(registers[(a + v) % len(registers)]), *tile.at(a, v))
+
+    few = tiles <= vectors
+    if few:
+        made = [load(data, lefts, a, 0) for a in range(tiles)]
+        pairs = [(a, v) for v in range(vectors) for a in range(tiles)]
+    else:
+        made = [load(weights, rights, 0, v) for v in range(vectors)]
+        pairs = [(a, v) for a in range(tiles) for v in range(vectors)]
+    for a, v in pairs:
+        if few and a == 0:
+            made.append(load(weights, rights, 0, v))
+        if not few and v == 0:
+            made.append(load(data, lefts, a, 0))
+        numbers = (a * vectors + v, lefts[a % len(lefts)], rights[v % len(rights)])
+        made.append(_call("tdpbf16ps", *map(_number, numbers)))
+    return made
+
+
+class _Tiles:
+    """Where tiles of a load, or of a store, lie."""
+
+    def __init__(self, access: Any, loops: dict[str, Any], tile: str | None, vector: str | None, row: str, column: str):
+        if not isinstance(access, (tirx.BufferStore, TensorLoad)):
+            raise RewriteError(f"tiles are loaded from memory, not from {access}")
+        self._access, self._loops = access, loops
+        self._buffer = access.buffer if isinstance(access, tirx.BufferStore) else access.source
+        self._of = (tile, vector)
+        self._stride = self._distance(row)
+        if int(loops[column].extent) > 1 and self._distance(column) != 1:
+            raise RewriteError(f"columns of a tile must be neighbours in {access}")
+
+    def at(self, tile: int, vector: int) -> tuple[Any, Any]:
+        """Return the address of a tile, and the bytes between its rows."""
+        values = {loop.loop_var: loop.min for loop in self._loops.values()}
+        for role, number in zip(self._of, (tile, vector), strict=True):
+            if role is not None:
+                values[self._loops[role].loop_var] = number
+        indices = [replaced(index, values) for index in self._access.indices]
+        address = tirx.address_of(tirx.BufferLoad(self._buffer, indices))
+        return address, tirx.const(self._stride * _BYTES, "int64")
+
+    def _distance(self, role: str) -> int:
+        """Return the elements between what neighbouring iterations of a loop meet, which must always be as many."""
+        buffer, loop, analyzer = self._buffer, self._loops[role], sym.Analyzer()
+        shape = [int(extent) for extent in buffer.shape]
+        strides = [int(s) for s in buffer.strides] or [prod(shape[i + 1 :]) for i in range(len(shape))]
+        offset = sum(index * stride for index, stride in zip(self._access.indices, strides, strict=True))
+        first, second = (replaced(offset, {loop.loop_var: value}) for value in (0, 1))
+        distance = analyzer.simplify(second - first)
+        constant = isinstance(distance, (int, tirx.IntImm))
+        if not constant or not analyzer.can_prove_equal(offset - first, loop.loop_var * distance):
+            raise RewriteError(f"the loop over {role} meets {self._access} at no constant distance")
+        return int(distance)
+
+
+def _nest(loop: Any) -> tuple[dict[str, Any], Any]:
+    """Return the marked loops from `loop` inwards by their roles, and what they enclose."""
+    loops: dict[str, Any] = {}
+    body = loop
+    while isinstance(body, tirx.For):
+        if ROLE not in body.annotations:
+            raise RewriteError(f"an unmarked loop over {body.loop_var} in a nest of tiles")
+        loops[str(body.annotations[ROLE])] = body
+        body = body.body
+    return loops, body
+
+
+def _number(register: int) -> Any:
+    return tirx.const(register, "int8")
+
+
+def _call(name: str, *arguments: Any) -> Any:
+    return tirx.Evaluate(tirx.call_llvm_intrin("void", f"llvm.x86.{name}", *arguments))

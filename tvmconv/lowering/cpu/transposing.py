@@ -1,0 +1,298 @@
+"""Planar and channel-last data transposed in registers: what lies along a row of a channel, and a pixel's channels.
+
+Copying planar data to pixels (TO_PIXELS) reads a row of each channel and stores channels together; storing sums to planar output
+(TO_PLANES) does the opposite; and of a transposed convolution's filter, what lies together is summed, and lanes lie apart. One of
+reading and writing is then by single elements, at one or two a cycle. Here such a pair of loops is cut
+into square blocks, which are read and written by vectors: within 128 bits four vectors are transposed in 8 shuffles, and
+then the 128-bit parts of vectors that are longer.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+from tvm import sym, tirx
+from tvm.ir import Call, Range, TensorLoad
+from tvm_ffi.structural import structural_equal
+
+from ...algorithms.annotations import INTERLEAVE, PART, TO_PIXELS, TO_PLANES, TRANSPOSE, TRANSPOSED_LANES
+from .padding import conjuncts, uses
+from .rewrites import IF_THEN_ELSE, answered, found, mapped, refuse, replaced, rewritten, sequence
+
+
+def transpose(body: Any) -> Any:
+    """Return the statement with the copies that ask for TRANSPOSE by vectors on both sides."""
+
+    def transposed(loop: Any) -> Any:
+        if not isinstance(loop.extent, tirx.IntImm):
+            refuse(loop, TRANSPOSE, f"it takes {loop.extent} iterations, of which the number is to be known")
+        ways = {TO_PIXELS: _to_pixels, TO_PLANES: _to_planes, INTERLEAVE: _interleaved}
+        return ways[loop.annotations[TRANSPOSE]](loop)
+
+    return rewritten(body, TRANSPOSE, transposed)
+
+
+def _to_pixels(loop: Any) -> Any:
+    """``for column: for lane in vectorized: pixels[.., column, lane] = plane[lane, .., column]``, 0 where outside.
+
+    Where it is not known which columns are inside, or fewer than a vector of 128 bits are, it stays as it is.
+    """
+    lanes = loop.body
+    if (
+        not isinstance(lanes, tirx.For)
+        or lanes.kind != tirx.ForKind.VECTORIZED
+        or int(lanes.extent) not in TRANSPOSED_LANES
+    ):
+        refuse(loop, TRANSPOSE, f"its body is no loop over 4, 8 or 16 lanes: {lanes}")
+    store, count = lanes.body, int(lanes.extent)
+    if not isinstance(store, tirx.BufferStore) or store.buffer.dtype != "float32" or store.buffer.scope() == "local":
+        refuse(loop, TRANSPOSE, f"it stores no f32 in memory: {store}")
+    column, lane = loop.loop_var, lanes.loop_var
+    value, of_rows, of_columns = guarded(store.value, column, lane)
+    loads = loads_of(value)
+    if not loads:
+        return answered(loop, TRANSPOSE)  # TVM knows that all of it is padding
+    if len(loads) != 1 or not _runs(loads[0], column, int(loop.extent)):
+        refuse(loop, TRANSPOSE, f"it reads something else than a row: {value}")
+    if not _runs(store, lane, count):
+        refuse(loop, TRANSPOSE, f"lanes do not lie together: {store}")
+    first, end = inside(of_columns, column, int(loop.extent))
+    if end - first < PART:
+        return answered(loop, TRANSPOSE)
+
+    def stored(at: Any, vector: Any) -> Any:
+        indices = [replaced(index, {column: at, lane: 0}) for index in store.indices]
+        return tirx.BufferStore(store.buffer, vector, [*indices[:-1], tirx.Ramp(indices[-1], 1, count)])
+
+    width = count if end - first >= count else PART
+
+    def zeros(start: int, extent: int) -> Any:
+        each, zero = tirx.Var("column", "int32"), tirx.Broadcast(tirx.const(0, "float32"), count)
+        return tirx.For(each, 0, extent, tirx.ForKind.SERIAL, stored(start + each, zero))
+
+    steps = [zeros(start, extent) for start, extent in ((0, first), (end, int(loop.extent) - end)) if extent]
+    block = tirx.Var("square", "int32")
+    # The last block is shifted inwards, to end with the row, and may repeat columns of the one before.
+    start = tirx.min(first + block * width, end - width) if (end - first) % width else first + block * width
+    rows = tirx.decl_buffer((count * width,), "float32", "rows", scope="local")
+    row, x = tirx.Var("row", "int32"), tirx.Var("x", "int32")
+    read = tirx.BufferStore(rows, replaced(value, {lane: row, column: start + x}), [row * width + x])
+    vectors = [
+        _joined([_vector(rows, (part + j) * width, width) for part in range(0, count, width)]) for j in range(width)
+    ]
+    block_body = [
+        tirx.AllocBuffer(rows),
+        _loop(row, count, tirx.ForKind.UNROLLED, _loop(x, width, tirx.ForKind.VECTORIZED, read)),
+        *(stored(start + i, vector) for i, vector in enumerate(_transposed(vectors, count))),
+    ]
+    blocks = -(-(end - first) // width)
+    steps.append(tirx.For(block, 0, blocks, tirx.ForKind.SERIAL, tirx.SeqStmt(block_body)))
+    blocked = sequence(steps)
+    return blocked if of_rows is None else tirx.IfThenElse(of_rows, blocked, zeros(0, int(loop.extent)))
+
+
+def _to_planes(loop: Any) -> Any:
+    """``for channel: for x: output[channel, .., x] = f(tile[.., x, channel])``; as it is with fewer columns than 128 bits hold."""
+    columns = loop.body
+    if not isinstance(columns, tirx.For):
+        return answered(loop, TRANSPOSE)  # a single column
+    if not isinstance(columns.extent, tirx.IntImm):
+        refuse(loop, TRANSPOSE, f"rows have {columns.extent} columns, of which the number is to be known")
+    store, width = columns.body, int(columns.extent)
+    if isinstance(store, tirx.IfThenElse) and store.else_case is None:
+        if uses(store.condition, loop.loop_var, columns.loop_var):
+            refuse(loop, TRANSPOSE, f"some channels or columns are not stored: {store.condition}")
+        whole = _with_body(loop, answered(columns, TRANSPOSE, store.then_case))
+        return tirx.IfThenElse(store.condition, _to_planes(whole), None)
+    count = next((lanes for lanes in TRANSPOSED_LANES if int(loop.extent) % lanes == 0), 0)
+    if not isinstance(store, tirx.BufferStore) or not count:
+        refuse(loop, TRANSPOSE, f"it does not store vectors of channels: {store}")
+    if width < PART:
+        return answered(loop, TRANSPOSE)
+    channel, x = loop.loop_var, columns.loop_var
+    tile = _only([load for load in loads_of(store.value) if load.source.scope() == "local"])
+    if tile is None or not _runs(tile, channel, int(loop.extent)):
+        refuse(loop, TRANSPOSE, f"it reads something else than the channels of a tile: {store.value}")
+    if not _runs(store, x, width):
+        refuse(loop, TRANSPOSE, f"columns do not lie together: {store}")
+    side = count if width >= count else PART
+    block = tirx.Var("block", "int32")
+    rows = tirx.decl_buffer((count * side,), "float32", "rows", scope="local")
+
+    def transposed(start: int) -> list[Any]:
+        lane, each = tirx.Var("lane", "int32"), tirx.Var("x", "int32")
+        indices = [
+            [replaced(index, {channel: block * count, x: start + i}) for index in tile.indices] for i in range(side)
+        ]
+        columns = [tirx.BufferLoad(tile.source, [*at[:-1], tirx.Ramp(at[-1], 1, count)]) for at in indices]
+        parts = [
+            tirx.BufferStore(rows, _part(vector, part, side), [tirx.Ramp((part + j) * side, 1, side)])
+            for j, vector in enumerate(_transposed(columns, count))
+            for part in range(0, count, side)
+        ]
+        element = tirx.BufferLoad(rows, [lane * side + each])
+        value = mapped(store.value, TensorLoad, lambda load: element if load.source.same_as(tile.source) else load)
+        variables = {channel: block * count + lane, x: start + each}
+        at = [replaced(index, variables) for index in store.indices]
+        write = tirx.BufferStore(store.buffer, replaced(value, variables), at)
+        return [*parts, _loop(lane, count, tirx.ForKind.UNROLLED, _loop(each, side, tirx.ForKind.VECTORIZED, write))]
+
+    starts = [*range(0, width - side, side), width - side]
+    steps = [step for start in starts for step in transposed(start)]
+    return _loop(
+        block, int(loop.extent) // count, tirx.ForKind.UNROLLED, tirx.SeqStmt([tirx.AllocBuffer(rows), *steps])
+    )
+
+
+def _interleaved(loop: Any) -> Any:
+    """``for x in vectorized: output[.., x] = f(sums[x % phases, .., x // phases])``, all of it or nothing under a condition."""
+    store, extent = loop.body, int(loop.extent)
+    if isinstance(store, tirx.IfThenElse) and store.else_case is None:
+        if uses(store.condition, loop.loop_var):
+            refuse(loop, TRANSPOSE, f"some columns are not stored: {store.condition}")
+        return tirx.IfThenElse(store.condition, _interleaved(_with_body(loop, store.then_case)), None)
+    if loop.kind != tirx.ForKind.VECTORIZED or not isinstance(store, tirx.BufferStore):
+        refuse(loop, TRANSPOSE, f"it is no vectorized loop around a store: {store}")
+    load = _only([load for load in loads_of(store.value) if load.source.scope() == "local"])
+    if load is None or not _runs(store, loop.loop_var, extent):
+        refuse(loop, TRANSPOSE, f"it does not store sums that lie together: {store}")
+    column = tirx.Var("column", "int32")
+    for phases in range(2, extent // PART + 1):
+        of_phases = [replaced(load, {loop.loop_var: column * phases + phase}) for phase in range(phases)]
+        if extent % phases == 0 and all(_runs(at, column, extent // phases) for at in of_phases):
+            break
+    else:
+        refuse(loop, TRANSPOSE, f"sums of a phase do not lie together: {load}")
+    count = extent // phases
+    firsts = [[replaced(index, {column: 0}) for index in each.indices] for each in of_phases]
+    vectors = [tirx.BufferLoad(load.source, [*at[:-1], tirx.Ramp(at[-1], 1, count)]) for at in firsts]
+    row = tirx.decl_buffer((extent,), "float32", "row", scope="local")
+    together = [
+        tirx.BufferStore(
+            row,
+            _shuffled(vectors, [x % phases * count + x // phases for x in range(start, start + count)]),
+            [tirx.Ramp(start, 1, count)],
+        )
+        for start in range(0, extent, count)
+    ]
+    part, lane = tirx.Var("part", "int32"), tirx.Var("lane", "int32")
+    element = tirx.BufferLoad(row, [part * count + lane])
+    value = mapped(store.value, TensorLoad, lambda each: element if each.source.same_as(load.source) else each)
+    variables = {loop.loop_var: part * count + lane}
+    stored = tirx.BufferStore(store.buffer, replaced(value, variables), [replaced(i, variables) for i in store.indices])
+    write = _loop(part, phases, tirx.ForKind.UNROLLED, _loop(lane, count, tirx.ForKind.VECTORIZED, stored))
+    return tirx.SeqStmt([tirx.AllocBuffer(row), *together, write])
+
+
+def _transposed(vectors: list[Any], lanes: int) -> list[Any]:
+    """Return, of 4 or `lanes` vectors, what lies at each of so many positions: of all, or within each part."""
+    if len(vectors) > PART:
+        # Parts first: LLVM would else compute the first stage for each part anew, to spare the others' lanes.
+        by_part = list(zip(*(_transposed_parts(vectors[i::PART], lanes) for i in range(PART)), strict=True))
+    else:
+        by_part = [tuple(vectors)]
+    return [each for quad in by_part for each in _transposed_within_parts(quad, lanes)]
+
+
+def _transposed_within_parts(vectors: Sequence[Any], lanes: int) -> list[Any]:
+    """Return four vectors whose parts are those of the given ones, transposed: unpcklps and its kin."""
+    a, b, c, d = vectors
+    low, high = (0, lanes, 1, lanes + 1), (2, lanes + 2, 3, lanes + 3)
+    firsts, seconds = (0, 1, lanes, lanes + 1), (2, 3, lanes + 2, lanes + 3)
+
+    def each_part(one: Any, other: Any, order: tuple[int, ...]) -> Any:
+        return _shuffled([one, other], [part + lane for part in range(0, lanes, PART) for lane in order])
+
+    return [
+        each_part(each_part(a, b, ends), each_part(c, d, ends), halves)
+        for ends in (low, high)
+        for halves in (firsts, seconds)
+    ]
+
+
+def _transposed_parts(vectors: list[Any], lanes: int) -> list[Any]:
+    """Return the vectors of all first parts, all second ones, and so on: vshuff32x4 takes two parts of each of two."""
+
+    def parts(one: Any, other: Any, *order: int) -> Any:
+        return _shuffled([one, other], [part * PART + lane for part in order for lane in range(PART)])
+
+    if len(vectors) == 2:
+        return [parts(*vectors, 0, 2), parts(*vectors, 1, 3)]
+    a, b, c, d = vectors
+    halves = [(parts(a, b, *order), parts(c, d, *order)) for order in ((0, 1, 4, 5), (2, 3, 6, 7))]
+    return [parts(*half, *order) for half in halves for order in ((0, 2, 4, 6), (1, 3, 5, 7))]
+
+
+def _joined(vectors: list[Any]) -> Any:
+    if len(vectors) == 1:
+        return vectors[0]
+    return _shuffled(vectors, list(range(len(vectors) * PART)))
+
+
+def _part(vector: Any, part: int, lanes: int) -> Any:
+    return _shuffled([vector], list(range(part, part + lanes)))
+
+
+def _shuffled(vectors: list[Any], lanes: list[int]) -> Any:
+    return tirx.Shuffle(vectors, [tirx.const(lane, "int32") for lane in lanes])
+
+
+def _vector(buffer: Any, start: int, lanes: int) -> Any:
+    return tirx.BufferLoad(buffer, [tirx.Ramp(start, 1, lanes)])
+
+
+def _loop(variable: Any, extent: int, kind: Any, body: Any) -> Any:
+    return tirx.For(variable, 0, extent, kind, body)
+
+
+def _with_body(loop: Any, body: Any) -> Any:
+    return tirx.For(loop.loop_var, loop.min, loop.extent, loop.kind, body, annotations=loop.annotations)
+
+
+def loads_of(value: Any) -> list[Any]:
+    """Return what `value` reads of buffers."""
+    return found(value, TensorLoad)
+
+
+def _only(loads: list[Any]) -> Any:
+    """Return the one load of which all are copies; None if there are none, or others."""
+    return loads[0] if loads and all(structural_equal(load, loads[0]) for load in loads) else None
+
+
+def _runs(access: Any, variable: Any, extent: int) -> bool:
+    """Whether elements lie together as `variable` grows up to `extent`: the last index grows as it does, and no other.
+
+    An axis with one element is no axis, unless padding around it is meant.
+    """
+    shape = (access.source if isinstance(access, TensorLoad) else access.buffer).shape
+    pairs = zip(access.indices, shape, strict=True)
+    indices = [index for index, elements in pairs if int(elements) > 1 or uses(index, variable)]
+    analyzer = sym.Analyzer()
+    analyzer.bind(variable, Range(0, extent))
+    firsts = [replaced(index, {variable: 0}) for index in indices]
+    beyond = [*[0] * (len(firsts) - 1), variable]
+    return all(
+        analyzer.can_prove_equal(index, first + by) for index, first, by in zip(indices, firsts, beyond, strict=True)
+    )
+
+
+def guarded(value: Any, *variables: Any) -> tuple[Any, Any, Any]:
+    """Return what is read inside of some bounds; the bounds without `variables`, and those with, None where there are none."""
+    if not isinstance(value, Call) or not value.op.same_as(IF_THEN_ELSE):
+        return value, None, None
+    bounds = conjuncts(value.args[0])
+    without, with_ = ([each for each in bounds if uses(each, *variables) == used] for used in (False, True))
+    return value.args[1], *(tirx.all(*each) if each else None for each in (without, with_))
+
+
+def inside(condition: Any, column: Any, extent: int) -> tuple[int, int]:
+    """Return the first column where the condition holds and the one after the last; (0, 0) if other things decide."""
+    if condition is None:
+        return 0, extent
+    analyzer = sym.Analyzer()
+    columns = [analyzer.simplify(replaced(condition, {column: x})) for x in range(extent)]
+    if not all(hasattr(each, "value") for each in columns):
+        return 0, 0
+    held = [x for x, each in enumerate(columns) if each.value]
+    return (held[0], held[-1] + 1) if held else (0, 0)

@@ -1,0 +1,104 @@
+"""Link a CUDA kernel into a self-contained shared library: its machine code as bytes, and what launches it.
+
+The library holds a fatbin, a table of launches and `lowering/native/cuda_launcher.c`, and needs only tvm-ffi and libc; the
+driver is looked for when the kernel is first called. The same kernel gives the same bytes.
+"""
+
+from __future__ import annotations
+
+import os
+import tempfile
+from collections.abc import Iterable
+from functools import cache
+from math import prod
+from pathlib import Path
+
+from ...problem import DTYPE_BYTES, Problem
+from ...targets.cuda import CudaTarget
+from ..cpu.linker import COMPILE_FLAGS, RUNTIME, compile_runtime, link_objects
+from .nvcc import compile_fatbin
+from .source import WORKSPACE, Argument, CudaSource, Launch, TensorMap
+
+# Codes of DLDataType.
+_TYPE_CODES = {"f32": 2, "f16": 2, "bf16": 4}
+# Of CUtensorMapDataType.
+_MAP_TYPES = {"f32": 7, "f16": 6, "bf16": 9}
+# The assembler includes the bytes as they are; C would take seconds for a megabyte.
+_FATBIN = r"""
+__asm__(
+    ".section .rodata\n"
+    ".balign 64\n"
+    ".globl tvmconv_fatbin\n"
+    ".hidden tvmconv_fatbin\n"
+    "tvmconv_fatbin:\n"
+    ".incbin \"kernel.fatbin\"\n"
+    ".previous\n");
+"""
+
+
+def link_cuda(kernel: CudaSource, problem: Problem, target: CudaTarget, path: str | os.PathLike[str]) -> None:
+    """Compile a kernel for the target's architectures and write its shared library; an existing file is replaced whole.
+
+    Raises
+    ------
+    ToolchainError
+        If there is no nvcc or C compiler, nvcc is too old for an architecture, or one of them fails.
+    """
+    fatbin = compile_fatbin(kernel.source, target)
+    path = Path(path)
+    with tempfile.TemporaryDirectory(prefix=".link-", dir=path.parent) as folder:
+        work = Path(folder)
+        (work / "kernel.fatbin").write_bytes(fatbin)
+        (work / "table.c").write_text(_table(kernel, problem, target))
+        (work / "launcher.o").write_bytes(_launcher_object())
+        arguments = (*COMPILE_FLAGS, f"-I{RUNTIME}", "table.c", "launcher.o", "-ldl", "-lpthread")
+        link_objects(work, arguments, path)
+
+
+@cache
+def _launcher_object() -> bytes:
+    return compile_runtime("cuda_launcher.c")
+
+
+def _table(kernel: CudaSource, problem: Problem, target: CudaTarget) -> str:
+    """Return the C source of what cuda_launcher.h declares."""
+    arrays = {**problem.operands, "output": (problem.output_shape, problem.dtype)}
+    rows = [
+        f'{{"{name}", {_TYPE_CODES[dtype]}, {8 * DTYPE_BYTES[dtype]}, {len(shape)}, {_braces(shape)}}}'
+        for name, (shape, dtype) in arrays.items()
+    ]
+    launches = [_launch(launch, list(arrays), problem.dtype) for launch in kernel.launches]
+    return "\n".join(
+        [
+            '#include "cuda_launcher.h"',
+            f"const int32_t tvmconv_num_arrays = {len(rows)}, tvmconv_num_launches = {len(launches)};",
+            f'_Static_assert({len(launches)} <= TVMCONV_MAX_LAUNCHES, "too many launches");',
+            f"const uint64_t tvmconv_workspace_bytes = {kernel.workspace_bytes};",
+            f'const char tvmconv_architectures[] = "{", ".join(target.features)} {"alone" if target.specific else "and later"}";',
+            f"const struct tvmconv_array tvmconv_arrays[] = {_braces(rows)};",
+            f"const struct tvmconv_launch tvmconv_launches[] = {_braces(launches)};",
+            _FATBIN,
+        ]
+    )
+
+
+def _launch(launch: Launch, arrays: list[str], dtype: str) -> str:
+    def argument(each: Argument | TensorMap) -> str:
+        if isinstance(each, TensorMap):
+            return _braces((arrays.index(each.name), 0, _tensor_map(each, dtype)))
+        return _braces((-1 if each.name == WORKSPACE else arrays.index(each.name), each.offset, 0))
+
+    arguments = _braces(map(argument, launch.arguments))
+    grid, block = _braces(launch.grid), _braces(launch.block)
+    return f'{{"{launch.function}", {grid}, {block}, {launch.shared_bytes}, {len(launch.arguments)}, {arguments}}}'
+
+
+def _tensor_map(each: TensorMap, dtype: str) -> str:
+    """Return the address of a map's description, a C expression."""
+    distances = [DTYPE_BYTES[dtype] * prod(each.extents[: axis + 1]) for axis in range(len(each.extents) - 1)]
+    lists = map(_braces, (each.extents, distances, each.box, each.steps))
+    return "&(const struct tvmconv_tensor_map)" + _braces((_MAP_TYPES[dtype], len(each.extents), *lists))
+
+
+def _braces(items: Iterable[object]) -> str:
+    return "{" + ", ".join(map(str, items)) + "}"

@@ -1,0 +1,69 @@
+"""CUDA C++ of a kernel, and the launches that run it."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+WORKSPACE = "workspace"
+
+
+@dataclass(frozen=True)
+class Argument:
+    """A pointer that a device function takes: an operand of the problem, ``output``, or ``workspace`` plus bytes."""
+
+    name: str
+    offset: int = 0
+
+
+@dataclass(frozen=True)
+class TensorMap:
+    """A parameter by which a device function copies boxes of an array, swizzled (CUDA Driver API, cuTensorMapEncodeTiled).
+
+    Attributes
+    ----------
+    name
+        Of the array, as in `Argument`.
+    extents
+        Of the array, densely packed; the axis whose elements lie together is the first, as in all of these.
+    box
+        Elements that a box spans along each axis.
+    steps
+        Every so many of them are copied.
+    """
+
+    name: str
+    extents: tuple[int, ...]
+    box: tuple[int, ...]
+    steps: tuple[int, ...]
+
+
+@dataclass(frozen=True)
+class Launch:
+    """One launch of a device function.
+
+    Attributes
+    ----------
+    function
+        Its name in the source.
+    grid, block
+        Blocks and threads along x, y and z.
+    shared_bytes
+        Dynamic shared memory of a block.
+    arguments
+        Its parameters, in order.
+    """
+
+    function: str
+    grid: tuple[int, int, int]
+    block: tuple[int, int, int]
+    shared_bytes: int
+    arguments: tuple[Argument | TensorMap, ...]
+
+
+@dataclass(frozen=True)
+class CudaSource:
+    """CUDA C++ of one kernel, its launches in order, and the bytes of device memory that they share."""
+
+    source: str
+    launches: tuple[Launch, ...]
+    workspace_bytes: int

@@ -1,0 +1,56 @@
+"""The steps of epilogues in CUDA C++: `lowering/native/steps.cuh` has a function for each that is more than one operation."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+from tvm import tirx
+from tvm.ir import Call
+
+from ...algorithms.epilogue import step_of
+from ...problem import Problem
+from ..cpu.rewrites import mapped
+
+STEPS = Path(__file__).parents[1] / "native" / "steps.cuh"
+_PREFIX = "tvmconv_"
+
+
+def steps_header(problem: Problem) -> str:
+    """Return the CUDA C++ of the functions that a problem's epilogue calls; empty if it calls none."""
+    calls = any(step.name not in ("scale", "add") for step in problem.epilogue)
+    return STEPS.read_text() + "\n" if calls else ""
+
+
+def call_steps(func: tirx.PrimFunc) -> tirx.PrimFunc:
+    """Return a function that calls those of the header instead of epilogues' operators, once for each lane of a vector."""
+    return func.with_body(mapped(func.body, Call, _called))
+
+
+def _called(call: Any) -> Any:
+    step = step_of(call)
+    if step is None:
+        return call
+    # Numbers stay scalars: code generation has no broadcast to eight f32.
+    numbers = [tirx.const(number, "float32") for number in step.numbers]
+    operands = [call.args[0], *numbers, *call.args[1 + len(numbers) :]]
+    return tirx.call_pure_extern(str(call.ty.dtype), _PREFIX + step.name, *operands)
+
+
+def finish(problem: Problem) -> str:
+    """Return the C++ of what makes an output of a sum, which is still f32: a function of it, its channel's operands, and the residual."""
+    lines = ["x = x + channel.bias;"] if problem.bias else []
+    for step in problem.epilogue:
+        if step.name == "scale":
+            lines.append("x = x * channel.scale;")
+        elif step.name == "add":
+            lines.append("x = x + residual;")
+        else:
+            operands = [*map(_literal, step.numbers), *(["channel.slope"] if step.name == "prelu" else [])]
+            lines.append(f"x = {_PREFIX}{step.name}({', '.join(['x', *operands])});")
+    head = "__device__ __forceinline__ float tvmconv_finish(float x, const Channel &channel, float residual) {"
+    return "\n".join([head, *(f"  {line}" for line in [*lines, "return x;"]), "}", ""])
+
+
+def _literal(number: float) -> str:
+    return f"{'-' if number < 0 else ''}CUDART_INF_F" if abs(number) == float("inf") else f"{number.hex()}f"

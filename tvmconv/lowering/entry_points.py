@@ -1,0 +1,18 @@
+"""What a kernel's library is called by."""
+
+from __future__ import annotations
+
+from enum import Flag, auto
+
+
+class EntryPoints(Flag):
+    """Which functions a library has.
+
+    ``PLAIN`` takes the filter as it lies. ``PACKED`` takes it prepacked, and has a function that packs; where a kernel
+    reads the filter in place, it is the same as ``PLAIN``. What ships has ``BOTH``, each from the definition that is best
+    for it; tuning measures ``PACKED`` alone.
+    """
+
+    PLAIN = auto()
+    PACKED = auto()
+    BOTH = PLAIN | PACKED

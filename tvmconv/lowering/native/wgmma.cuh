@@ -1,0 +1,204 @@
+// Convolution as an implicit matrix multiplication for Hopper. tvmconv/lowering/cuda/wgmma.py writes the constants of a problem, the
+// instruction `tvmconv_multiply` and its epilogue `tvmconv_finish` before this.
+//
+// A tile of the output is a box of pixels, a row each, times kColumns channels. Its depth goes by steps: a tap, and 64
+// channels of data. One thread, the producer, fills a ring of stages: for each step a box of data, which is the output's
+// box moved by the tap (what lies outside of data arrives as zeros: padding, and channels beyond the last), and 64 x
+// kColumns of the filter. Two groups of 128 threads, the consumers, multiply: each has half of the rows. A stage has a
+// barrier `full`, at which its bytes arrive, and a barrier `empty`, at which the consumers' warps do.
+// A block computes tile after tile, and the ring runs on while the consumers store.
+//
+// Rows of 128 bytes lie swizzled, as copies and multiplications agree: of their address, bits 4-6 are exclusive-ored with
+// bits 7-9. So every tile begins at a multiple of 1024 bytes.
+
+constexpr int kGroup = 128;                    // threads that multiply together
+constexpr int kSpan = 64;                      // elements of 128 bytes
+constexpr int kFragments = kRows / kGroup;     // of a consumer, 64 rows each
+constexpr int kDataBytes = kRows * 128, kFilterBytes = kColumns * 128, kStageBytes = kDataBytes + kFilterBytes;
+constexpr int kFilterBox = kSpan * 128;        // 64 channels of data times 64 of the output
+constexpr int kOutBox = kRows * 128;
+constexpr int kLoadedBytes = kBoxW * kBoxH * kBoxD * kBoxN * 128 + kFilterBytes;
+constexpr int kChannelSteps = (kChannels + kSpan - 1) / kSpan;
+constexpr int kTaps = kKernelD * kKernelH * kKernelW;
+constexpr int kSteps = kTaps * kChannelSteps;
+constexpr int kTilesO = (kOutputs + kColumns - 1) / kColumns;
+constexpr int kTilesW = (kOutW + kBoxW - 1) / kBoxW, kTilesH = (kOutH + kBoxH - 1) / kBoxH;
+constexpr int kTilesD = (kOutD + kBoxD - 1) / kBoxD, kTilesN = (kBatch + kBoxN - 1) / kBoxN;
+constexpr int kTiles = kTilesO * kTilesW * kTilesH * kTilesD * kTilesN;
+
+// Where a tile begins in the output. Neighbours in time share their pixels.
+struct TileStart {
+  int o, w, h, d, n;
+};
+
+__device__ __forceinline__ TileStart tvmconv_tile(int number) {
+  TileStart tile;
+  tile.o = number % kTilesO * kColumns;
+  number /= kTilesO;
+  tile.w = number % kTilesW * kBoxW;
+  number /= kTilesW;
+  tile.h = number % kTilesH * kBoxH;
+  number /= kTilesH;
+  tile.d = number % kTilesD * kBoxD;
+  tile.n = number / kTilesD * kBoxN;
+  return tile;
+}
+
+// The stage of a step, and the parity of the phase of its barriers that the step is.
+struct Ring {
+  int stage = 0, parity = 0;
+  __device__ __forceinline__ void next() {
+    if (++stage == kStages) stage = 0, parity ^= 1;
+  }
+};
+
+__device__ __forceinline__ void tvmconv_produce(unsigned char *stages, uint64_t *full, uint64_t *empty,
+                                                const tvmconv_tensor_map *data, const tvmconv_tensor_map *filter) {
+  Ring ring;
+  for (int number = blockIdx.x; number < kTiles; number += gridDim.x) {
+    const TileStart tile = tvmconv_tile(number);
+    for (int tap = 0; tap < kTaps; ++tap) {
+      const int w = tile.w * kStrideW + tap % kKernelW * kDilationW - kPadW;
+      const int h = tile.h * kStrideH + tap / kKernelW % kKernelH * kDilationH - kPadH;
+      const int d = tile.d * kStrideD + tap / (kKernelW * kKernelH) * kDilationD - kPadD;
+      for (int c = 0; c < kChannels; c += kSpan) {
+        unsigned char *at = stages + ring.stage * kStageBytes;
+        uint64_t *arrived = full + ring.stage;
+        tvmconv_wait(empty + ring.stage, ring.parity ^ 1);
+        tvmconv_arrive_expecting(arrived, kLoadedBytes);
+        tvmconv_load_box(at, data, arrived, c, w, h, d, tile.n);
+        for (int o = 0; o < kColumns; o += kSpan)
+          tvmconv_load_box(at + kDataBytes + o / kSpan * kFilterBox, filter, arrived, tile.o + o, c, tap);
+        ring.next();
+      }
+    }
+  }
+}
+
+// A matrix in shared memory, in rows of 128 swizzled bytes. Every 8 rows lie `stride` bytes after those before; where the
+// rows are of depth and more than 64 elements wide, every further 64 elements lie `leading` bytes after those before.
+__device__ __forceinline__ uint64_t tvmconv_matrix(const void *start, int leading, int stride) {
+  const uint64_t address = tvmconv_shared_address(start), swizzle_128 = 1;
+  return (address & 0x3FFFF) >> 4 | static_cast<uint64_t>(leading >> 4) << 16 | static_cast<uint64_t>(stride >> 4) << 32 |
+         swizzle_128 << 62;
+}
+
+__device__ __forceinline__ Channel tvmconv_channel(const tvmconv_operands &operands, int o) {
+  Channel channel{0.0f, 1.0f, 1.0f};
+  if (o >= kOutputs) return channel;
+  if (kBias) channel.bias = static_cast<float>(operands.bias[o]);
+  if (kScale) channel.scale = operands.scale[o];
+  if (kSlope) channel.slope = operands.slope[o];
+  return channel;
+}
+
+// The pixel of a tile's row, a number among all of the output; -1 if the output has none there.
+__device__ __forceinline__ int64_t tvmconv_pixel(const TileStart &tile, int row) {
+  const int w = tile.w + row % kBoxW, h = tile.h + row / kBoxW % kBoxH;
+  const int d = tile.d + row / (kBoxW * kBoxH) % kBoxD, box_n = row / (kBoxW * kBoxH * kBoxD), n = tile.n + box_n;
+  const bool inside = w < kOutW && h < kOutH && d < kOutD && box_n < kBoxN && n < kBatch;
+  return inside ? ((static_cast<int64_t>(n) * kOutD + d) * kOutH + h) * kOutW + w : -1;
+}
+
+__device__ __forceinline__ void tvmconv_consume(int group, const unsigned char *stages, unsigned char *out, uint64_t *full,
+                                                uint64_t *empty, const tvmconv_operands &operands, const tvmconv_tensor_map *output) {
+  const int thread = threadIdx.x % kGroup, warp = thread / 32, lane = thread % 32;
+  const int first_row = group * kFragments * 64;
+  Ring ring;
+  for (int number = blockIdx.x; number < kTiles; number += gridDim.x) {
+    const TileStart tile = tvmconv_tile(number);
+    float sums[kFragments][kColumns / 2];
+    uint64_t *last = nullptr;
+    for (int step = 0; step < kSteps; ++step) {
+      const unsigned char *data = stages + ring.stage * kStageBytes, *filter = data + kDataBytes;
+      tvmconv_wait(full + ring.stage, ring.parity);
+      tvmconv_multiplies_begin();
+#pragma unroll
+      for (int k = 0; k < kSpan / 16; ++k)
+#pragma unroll
+        for (int f = 0; f < kFragments; ++f)
+          tvmconv_multiply(sums[f], tvmconv_matrix(data + (first_row + f * 64) * 128 + k * 32, 16, 1024),
+                           tvmconv_matrix(filter + k * 2048, kFilterBox, 1024), step + k > 0);
+      tvmconv_multiplies_commit();
+      // One step stays under way; that before it is done with its stage.
+      tvmconv_multiplies_wait<1>();
+      if (last != nullptr && lane == 0) tvmconv_arrive(last);
+      last = empty + ring.stage;
+      ring.next();
+    }
+    tvmconv_multiplies_wait<0>();
+#pragma unroll
+    for (int f = 0; f < kFragments; ++f) tvmconv_settle(sums[f]);
+    if (lane == 0) tvmconv_arrive(last);
+
+    // The stores of the tile before have read what is overwritten now.
+    if (threadIdx.x == 0) tvmconv_stores_read();
+    tvmconv_consumers_meet();
+    int64_t pixels[kFragments][2];
+#pragma unroll
+    for (int f = 0; f < kFragments; ++f)
+#pragma unroll
+      for (int half = 0; half < 2; ++half)
+        pixels[f][half] = kResidual ? tvmconv_pixel(tile, first_row + f * 64 + warp * 16 + half * 8 + lane / 4) : -1;
+#pragma unroll
+    for (int j = 0; j < kColumns / 8; ++j) {
+      const int column = j * 8 + lane % 4 * 2, inside = column % kSpan * 2;
+      const int o = tile.o + column;
+      const Channel channels[2] = {tvmconv_channel(operands, o), tvmconv_channel(operands, o + 1)};
+      Pair residuals[kFragments][2] = {};  // all are under way before the first is waited for
+#pragma unroll
+      for (int f = 0; f < kFragments; ++f)
+#pragma unroll
+        for (int half = 0; half < 2; ++half)
+          if (kResidual && pixels[f][half] >= 0 && o < kOutputs)
+            residuals[f][half] = *reinterpret_cast<const Pair *>(operands.residual + pixels[f][half] * kOutputs + o);
+#pragma unroll
+      for (int f = 0; f < kFragments; ++f)
+#pragma unroll
+        for (int half = 0; half < 2; ++half) {
+          const int row = first_row + f * 64 + warp * 16 + half * 8 + lane / 4;
+          const float *sum = sums[f] + j * 4 + half * 2;
+          unsigned char *at = out + column / kSpan * kOutBox + row * 128 + (inside ^ row % 8 * 16);
+          const Pair residual = residuals[f][half];
+          *reinterpret_cast<Pair *>(at) =
+              Pair{static_cast<Element>(tvmconv_finish(sum[0], channels[0], static_cast<float>(residual.x))),
+                   static_cast<Element>(tvmconv_finish(sum[1], channels[1], static_cast<float>(residual.y)))};
+        }
+    }
+    tvmconv_publish();
+    tvmconv_consumers_meet();
+    if (threadIdx.x == 0) {
+      for (int o = 0; o < kColumns && tile.o + o < kOutputs; o += kSpan)
+        tvmconv_store_box(output, out + o / kSpan * kOutBox, tile.o + o, tile.w, tile.h, tile.d, tile.n);
+      tvmconv_stores_commit();
+    }
+  }
+  if (threadIdx.x == 0) tvmconv_stores_done();
+}
+
+extern "C" __global__ void __launch_bounds__(3 * kGroup, 1)
+    tvmconv_kernel(const __grid_constant__ tvmconv_tensor_map data, const __grid_constant__ tvmconv_tensor_map filter,
+                   const Element *__restrict__ bias, const float *__restrict__ scale, const float *__restrict__ slope,
+                   const Element *__restrict__ residual, const __grid_constant__ tvmconv_tensor_map output) {
+  extern __shared__ unsigned char tvmconv_shared[];
+  unsigned char *stages = tvmconv_shared + (-tvmconv_shared_address(tvmconv_shared) & 1023);
+  unsigned char *out = stages + kStages * kStageBytes;
+  uint64_t *full = reinterpret_cast<uint64_t *>(out + kColumns / kSpan * kOutBox), *empty = full + kStages;
+  if (threadIdx.x == 0) {
+    for (int stage = 0; stage < kStages; ++stage) {
+      tvmconv_barrier_init(full + stage, 1);
+      tvmconv_barrier_init(empty + stage, 2 * kGroup / 32);
+    }
+    tvmconv_barriers_ready();
+  }
+  __syncthreads();
+  // 168 registers a thread at launch: 40 + 2 * 232 = 3 * 168.
+  const int group = threadIdx.x / kGroup;
+  if (group == 2) {
+    tvmconv_keep_registers<40>();
+    if (threadIdx.x == 2 * kGroup) tvmconv_produce(stages, full, empty, &data, &filter);
+  } else {
+    tvmconv_take_registers<232>();
+    tvmconv_consume(group, stages, out, full, empty, {bias, scale, slope, residual}, &output);
+  }
+}

@@ -1,0 +1,132 @@
+"""The stages of one kernel on its way from formulas to machine code, each as text.
+
+The stages are those of `compile_problem`, which writes the library: what is shown is what ships.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from ..algorithms import table as algorithms
+from ..errors import TvmconvError
+from ..problem import Problem
+from ..signature import format_signature
+from ..targets.cuda import CudaTarget
+from ..targets.target import Target
+
+if TYPE_CHECKING:
+    from .compiler import Choice
+
+# What each stage is. This module is imported to list them, so the compiler only where one is shown.
+STAGES = {
+    "te": "the tensor expressions, as the function that is scheduled",
+    "schedule": "the steps of the schedule, and what was chosen",
+    "tir": "the loops after all rewrites",
+    "llvm": "LLVM IR (CPUs)",
+    "asm": "machine code, the hot loop first (CPUs)",
+    "cuda": "CUDA C++ (GPUs)",
+    "sass": "machine code (GPUs)",
+}
+_OF_KIND = {"cpu": ("te", "schedule", "tir", "llvm", "asm"), "cuda": ("te", "schedule", "tir", "cuda", "sass")}
+
+
+def show(stage: str, problem: Problem, target: Target, choice: Choice) -> str:
+    """Return a stage of the kernel that `choice` makes of a problem.
+
+    Parameters
+    ----------
+    stage
+        One of STAGES.
+
+    Raises
+    ------
+    TvmconvError
+        If there is no such stage, or not for this kind of target; if the algorithm does not cover the problem, or has
+        no such sketch.
+    RewriteError
+        If a rewrite that the schedule asks for cannot be done.
+    ToolchainError
+        If nvcc, or what shows a GPU's machine code, is missing or fails.
+    """
+    check_stage(stage, target)
+    check_algorithm(choice.algorithm, problem, target)
+    return (
+        _cuda(stage, problem, target, choice)
+        if isinstance(target, CudaTarget)
+        else _cpu(stage, problem, target, choice)
+    )
+
+
+def check_stage(stage: str, target: Target) -> None:
+    """Raise TvmconvError if `stage` is none of those that lead to a kernel for `target`."""
+    allowed = _OF_KIND[target.kind]
+    if stage not in allowed:
+        raise TvmconvError(
+            f"stage is {stage!r}, which {target.name} does not have; allowed for it: {', '.join(allowed)}"
+            if stage in STAGES
+            else f"stage is {stage!r}; allowed: {', '.join(STAGES)}"
+        )
+
+
+def check_algorithm(name: str, problem: Problem, target: Target) -> None:
+    """Raise TvmconvError, with the reason, if an algorithm is none for the problem on the target."""
+    algorithm = algorithms.get(name)
+    reason = (
+        f"it is for targets of the kind {algorithm.kind}"
+        if algorithm.kind != target.kind
+        else algorithm.covers(problem, target)
+    )
+    if reason:
+        others = ", ".join(each.name for each in algorithms.applicable(problem, target, "tf32"))
+        raise TvmconvError(
+            f"{name} does not compute {format_signature(problem)} for {target.name}: {reason}; these do: {others}"
+        )
+
+
+def _cpu(stage: str, problem: Problem, target: Target, choice: Choice) -> str:
+    from .compiler import generate, lower_choice
+    from .cpu.hot_loop import listing
+
+    if stage in ("te", "schedule"):
+        return _scheduled(stage, problem, target, choice)
+    module = lower_choice(problem, target, choice).module
+    if stage == "tir":
+        return str(module.script())
+    executable = generate(module, target)
+    return executable.mod.inspect_source("ll") if stage == "llvm" else listing(executable.mod.inspect_source("asm"))
+
+
+def _cuda(stage: str, problem: Problem, target: CudaTarget, choice: Choice) -> str:
+    from .compiler import schedule
+    from .cuda.lowering import lower_cuda, to_source
+    from .cuda.nvcc import compile_fatbin
+    from .cuda.sass import disassemble
+    from .cuda.wgmma import scheduled_tile
+
+    if stage in ("te", "schedule"):
+        return _scheduled(stage, problem, target, choice)
+    definition, scheduled = schedule(problem, target, choice)
+    if stage == "tir":
+        if scheduled_tile(scheduled.mod, problem, target) is not None:
+            raise TvmconvError(
+                f"{choice.algorithm} has no stage tir: its kernel is CUDA C++ of our own; see --stage cuda"
+            )
+        return str(lower_cuda(scheduled.mod, definition, target).script())
+    source = to_source(scheduled.mod, definition, target).source
+    return source if stage == "cuda" else disassemble(compile_fatbin(source, target))
+
+
+def _scheduled(stage: str, problem: Problem, target: Target, choice: Choice) -> str:
+    """Return the stages before lowering, of both functions where prepacked filters have one of their own."""
+    from .compiler import schedule, sketches_of
+    from .entry_points import EntryPoints
+    from .schedule_text import schedule_text
+
+    def text(entry_points: EntryPoints) -> str:
+        definition, scheduled = schedule(problem, target, choice, entry_points)
+        return str(definition.func.script()) if stage == "te" else schedule_text(definition, scheduled)
+
+    plain, packed = text(EntryPoints.PLAIN), EntryPoints.PACKED
+    if sketches_of(choice.algorithm, problem, target, packed) is sketches_of(choice.algorithm, problem, target):
+        return plain
+    return f"# for filters as they are\n{plain}\n# for prepacked filters\n{text(packed)}"

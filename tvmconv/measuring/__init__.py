@@ -1,0 +1,1 @@
+"""How long a kernel takes, and how fast a machine is."""

@@ -1,0 +1,95 @@
+"""Where the threads run: each on a core of its own, in the same cache as the others, or not.
+
+The host of a virtual machine moves its processors about: for seconds, two of them are the hyperthreads of one core, or
+cores that share no cache. Nothing that the system counts shows it, and kernels take up to five times as long
+(``python -m benchmarks.cores`` measures both). Who compares times waits until it is over.
+"""
+
+from __future__ import annotations
+
+import os
+import time
+from dataclasses import dataclass
+from typing import Literal
+
+from .peak import load_library, run_steps
+
+# A tenth of a millisecond of multiply-adds on a 3 GHz core, and some microseconds of round trips.
+STEPS, TIMES = 2**14, 20
+# Less of a core's speed than this share of the most seen, or this much longer on the way than the least: the threads
+# were moved. Hyperthreads have 0.5, and other caches are 5 times as far; clocks change by 0.2, distances by 0.5.
+SHARE, FARTHER = 0.75, 2.5
+# Seconds between two looks, and of patience by default.
+PAUSE, PATIENCE = 0.02, 5.0
+
+# As well as they were ever seen to run; farther from each other; with less than a core each.
+Where = Literal["same cache", "cross cache", "shared core"]
+
+
+@dataclass(frozen=True)
+class Place:
+    """What was seen of threads.
+
+    Attributes
+    ----------
+    share
+        Of the speed of one thread while the others wait, what each has at the least when all compute; at most 1.
+    trip
+        Seconds that a cache line takes to the farthest thread and back.
+    """
+
+    share: float
+    trip: float
+
+
+class Cores:
+    """Watches where threads run.
+
+    Parameters
+    ----------
+    threads
+        How many. One alone is not watched, nor are more than there are processors, or any without a C compiler.
+    patience
+        Seconds until what was better is not expected to come back.
+    """
+
+    def __init__(self, threads: int, patience: float = PATIENCE) -> None:
+        self._threads = threads if threads <= len(os.sched_getaffinity(0)) else 1
+        self._patience = patience
+        self._best: Place | None = None
+
+    def where(self) -> Where:
+        """Return where the threads run now, by the best that was seen; ``"same cache"`` where they are not watched."""
+        place = self._look()
+        if place is None:
+            return "same cache"
+        best = self._best or place
+        if place.share * SHARE > best.share:
+            best = place  # what was the same cache until now was a shared core
+        elif place.share >= SHARE * best.share:
+            best = Place(max(best.share, place.share), min(best.trip, place.trip))
+        self._best = best
+        if place.share < SHARE * best.share:
+            return "shared core"
+        return "cross cache" if place.trip > FARTHER * best.trip else "same cache"
+
+    def settled(self) -> bool:
+        """Whether the threads run as well as they were ever seen to."""
+        return self.where() == "same cache"
+
+    def settle(self) -> None:
+        """Wait until they do, or until patience ends: then they are taken to stay as they are."""
+        end = time.monotonic() + self._patience
+        while not self.settled():
+            if time.monotonic() > end:
+                self._best = None
+                return
+            time.sleep(PAUSE)
+
+    def _look(self) -> Place | None:
+        library = load_library("native") if self._threads > 1 else None
+        if library is None:
+            return None
+        trip = library.tvmconv_round_trip(self._threads, TIMES)
+        # More than 1 is what disturbed the one alone.
+        return Place(min(1.0, run_steps(library.tvmconv_share, self._threads, STEPS)), trip)

@@ -1,0 +1,91 @@
+"""Measuring candidates, in a process that has only what a user of a bundle has loaded: tvm-ffi and NumPy.
+
+Runs in a `tvmconv.support.workers.Worker`, so that a candidate that crashes or hangs ends that process alone.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from functools import cache
+from math import inf
+
+import numpy as np
+
+from ..accuracy import difference
+from ..problem import Problem
+from ..runtime.cpu import kernel_threads
+from ..signature import format_signature
+from .cores import Cores
+from .quiet import least
+from .race import Built, Race, Times, arrays_of, race
+
+# Long enough for the least of some dozens of calls of most kernels, short beside building the candidate; and how long
+# to wait for a busy neighbour.
+TRIAL_SECONDS, TRIAL_PATIENCE = 0.02, 0.5
+# How often to time a call, if threads are moved meanwhile.
+MOVES = 3
+
+
+@dataclass(frozen=True)
+class Check:
+    """Check the answer of a library and time it.
+
+    Attributes
+    ----------
+    problem, numerical_class
+        What it computes, and how its answer may differ.
+    library
+        The library.
+    cut_off
+        Seconds of a call for which nobody wants to know more exactly how long it takes.
+    """
+
+    problem: Problem
+    numerical_class: str
+    library: Built
+    cut_off: float = inf
+
+    def __str__(self) -> str:
+        return f"measuring {format_signature(self.problem)}"
+
+
+@dataclass(frozen=True)
+class Measured:
+    """The answer to a Check.
+
+    Attributes
+    ----------
+    seconds
+        The least that a call took; None if the answer was wrong.
+    wrong
+        How the answer differs from the reference; empty if it does not.
+    """
+
+    seconds: float | None
+    wrong: str = ""
+
+
+@cache
+def cores() -> Cores:
+    """Return the watch over this process's threads."""
+    return Cores(kernel_threads())
+
+
+def measure(task: Check | Race) -> Measured | Times:
+    """Answer a Check with Measured, a Race with Times."""
+    if isinstance(task, Race):
+        return race(task, cores())
+    inputs, output, expected = arrays_of(task.problem)
+    call = task.library.call([*inputs, output])
+    # What a kernel fails to write stays NaN.
+    output.fill(0xFFFF if output.dtype == np.uint16 else np.nan)
+    call()
+    wrong = difference(output.view(expected.dtype), expected, task.numerical_class, task.problem)
+    if wrong:
+        return Measured(None, wrong)
+    for _ in range(MOVES):
+        cores().settle()
+        seconds = least(call, TRIAL_SECONDS, TRIAL_PATIENCE, task.cut_off).seconds
+        if cores().settled():
+            break
+    return Measured(seconds)

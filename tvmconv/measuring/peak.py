@@ -1,0 +1,121 @@
+"""The machine's limits, measured: multiply-adds a second, and reads from memory and from the cache, with all threads.
+
+A small C program finds them, so this needs the C compiler of the machine; without one they are unknown.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import tempfile
+import time
+from collections.abc import Callable
+from dataclasses import dataclass
+from functools import cache
+from pathlib import Path
+
+import numpy as np
+
+from ..errors import ToolchainError
+from ..support.toolchain import run_compiler
+
+SOURCE = Path(__file__).with_name("peak.c")
+FLAGS = ("-O3", "-ffp-contract=fast", "-fopenmp", "-shared", "-fPIC")
+# About 10 ms a run on a 3 GHz core, twenty runs: long enough to leave the idle clock.
+STEPS = 2**20
+SECONDS = 0.3
+# 256 MiB: larger than any cache that a memory's bandwidth must not come from. 4 MiB: larger than a core's own caches,
+# smaller than the last one, and about what a layer reads and writes; where that is called again and again, as here and
+# in a benchmark, the cache holds it.
+MEMORY_FLOATS, CACHE_FLOATS = 2**26, 2**20
+
+
+@dataclass(frozen=True)
+class Peak:
+    """What the machine can do at most.
+
+    Parameters
+    ----------
+    flops
+        Floating point operations a second in f32, a multiply-add counted as two.
+    bf16_flops
+        The same in bf16, by AMX's tiles or the dot product of AVX512-BF16; None where the CPU, or the compiler, has neither.
+    bandwidth
+        Bytes read from memory a second.
+    cache_bandwidth
+        Bytes read a second from 4 MiB that were read before.
+    threads
+        Number of threads that were used.
+    """
+
+    flops: float
+    bf16_flops: float | None
+    bandwidth: float
+    cache_bandwidth: float
+    threads: int
+
+    def of(self, dtype: str) -> float:
+        """Return the operations a second in a problem's type: in bf16 by its instructions if there are any, else in f32."""
+        return (self.bf16_flops if dtype == "bf16" else None) or self.flops
+
+
+@cache
+def measure(threads: int, cpu: str = "native") -> Peak | None:
+    """Measure the limits that `threads` threads meet with the instructions of `cpu`, once per process.
+
+    Returns
+    -------
+    Peak or None
+        None when this machine has no C compiler that builds an OpenMP library for `cpu`.
+    """
+    library = load_library(cpu)
+    if library is None:
+        return None
+    reads = library.tvmconv_bytes_per_second
+    bf16 = (library.tvmconv_bf16_operations_per_second, library.tvmconv_tile_operations_per_second)
+    data = np.ones(MEMORY_FLOATS, dtype=np.float32)
+
+    def computing(function: Callable[..., float]) -> float:
+        return _best(lambda: run_steps(function, threads, STEPS))
+
+    def reading(count: int) -> float:
+        sink = ctypes.byref(ctypes.c_float())
+        return _best(lambda: reads(threads, ctypes.c_void_p(data.ctypes.data), ctypes.c_int64(count), sink))
+
+    return Peak(
+        flops=computing(library.tvmconv_operations_per_second),
+        bf16_flops=max(map(computing, bf16)) or None,
+        bandwidth=reading(MEMORY_FLOATS),
+        cache_bandwidth=reading(CACHE_FLOATS),
+        threads=threads,
+    )
+
+
+@cache
+def load_library(cpu: str) -> ctypes.CDLL | None:
+    """Compile the C program for `cpu` and load it; None when this machine has no C compiler that can."""
+    with tempfile.TemporaryDirectory(prefix="tvmconv-peak-") as folder:
+        try:
+            run_compiler((*FLAGS, f"-march={cpu}", str(SOURCE), "-o", "peak.so"), Path(folder))
+        except ToolchainError:
+            return None
+        library = ctypes.CDLL(str(Path(folder) / "peak.so"))
+    rates = ("operations_per_second", "bf16_operations_per_second", "tile_operations_per_second", "bytes_per_second")
+    for name in (*rates, "share", "round_trip"):
+        getattr(library, f"tvmconv_{name}").restype = ctypes.c_double
+    return library
+
+
+def run_steps(function: Callable[..., float], threads: int, steps: int) -> float:
+    """Return what one of the library's functions finds with `threads` threads in so many steps of multiply-adds."""
+    # The factor, the addend, and where the sums start, 20 at most.
+    numbers = np.array([1.0, 1e-30, *range(20)], dtype=np.float32)
+    sink = ctypes.byref(ctypes.c_float())
+    return function(threads, ctypes.c_int64(steps), ctypes.c_void_p(numbers.ctypes.data), sink)
+
+
+def _best(rate: Callable[[], float]) -> float:
+    """Return the highest of the rates measured in `SECONDS`."""
+    best, end = 0.0, time.perf_counter() + SECONDS
+    while time.perf_counter() < end:
+        best = max(best, rate())
+    return best

@@ -1,0 +1,118 @@
+"""What a report says of each kernel: its entry in the manifest, and its time on this machine."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+
+from ..building.bench import Row, time_in_turn
+from ..errors import BundleError
+from ..measuring.peak import Peak
+from ..runtime.bundle import Bundle, Entry
+from ..runtime.selection import obstacle, runnable, tables
+from ..signature import parse_signature
+
+# Turns that two bundles' kernels take, as many there as back.
+TURNS = 4
+Progress = Callable[[int, int, str], None]
+
+
+@dataclass(frozen=True)
+class Line:
+    """One kernel of a bundle.
+
+    Attributes
+    ----------
+    entry
+        What the manifest says.
+    library_bytes
+        The size of its file.
+    row
+        What was measured; None if it was not timed.
+    untimed
+        Why it was not timed, empty if it was.
+    """
+
+    entry: Entry
+    library_bytes: int
+    row: Row | None
+    untimed: str
+
+
+def seconds(row: Row) -> float:
+    """Return the median of a call, with the filter packed ahead where that is possible."""
+    return (row.packed or row.timing).median
+
+
+def roof(row: Row, limits: Peak | None) -> float | None:
+    """Return the operations a second that the machine could do at most; None if unknown, as on GPUs.
+
+    Bytes come from the cache: a kernel is called again and again on the same arrays, which are seldom larger.
+    """
+    if limits is None or row.kind != "cpu":
+        return None
+    return min(limits.of(parse_signature(row.signature).dtype), row.flops / row.nbytes * limits.cache_bandwidth)
+
+
+def opponents(bundle: Bundle, other: Bundle) -> dict[tuple[str, str], Entry]:
+    """Return what a registry takes from `other` where it takes an entry of `bundle`, by its signature and target.
+
+    Raises
+    ------
+    BundleError
+        If there is nothing to compare.
+    """
+    theirs, found = tables([other]), {}
+    for device, table in tables([bundle]).items():
+        for signature, (_, entry) in table.items():
+            if signature in theirs.get(device, {}):
+                found[signature, entry.target] = theirs[device][signature][1]
+    if not found:
+        raise BundleError(
+            f"{other.path} has none of the {len(bundle.entries)} kernels of {bundle.path} in a variant that this machine runs;"
+            f" compare bundles of the same problems (what they hold: tvmconv list {other.path})"
+        )
+    return found
+
+
+def measure(
+    bundle: Bundle, other: Bundle | None, duration: float, threads: int, progress: Progress
+) -> tuple[list[Line], list[tuple[Row, Row]]]:
+    """Time the kernels of `bundle`, and in turn with them those that `other` has for the same problems.
+
+    Parameters
+    ----------
+    duration
+        Seconds to spend on each kernel and way to give it its filter.
+
+    Returns
+    -------
+    list of Line, list of (Row, Row)
+        A line for every kernel of `bundle`; ours and the other's for those that both have.
+
+    Raises
+    ------
+    BundleError
+        If a library is missing or damaged, or `other` has nothing to compare.
+    UnsupportedMachineError
+        If this machine can run no kernel of `bundle`.
+    """
+    total, done = len(runnable(bundle)), 0
+    against = opponents(bundle, other) if other is not None else {}
+    obstacles = {name: obstacle(target) for name, target in bundle.targets.items()}
+    lines, pairs = [], []
+    for entry in bundle.entries:
+        size, untimed = bundle.library(entry).stat().st_size, obstacles[entry.target]
+        if untimed is not None:
+            lines.append(Line(entry, size, None, untimed))
+            continue
+        progress(done, total, entry.signature)
+        done += 1
+        variants = [(bundle, entry)]
+        opponent = against.get((entry.signature, entry.target))
+        if other is not None and opponent is not None:
+            variants.append((other, opponent))
+        rows = time_in_turn(variants, duration, threads, TURNS if opponent else 1)
+        lines.append(Line(entry, size, rows[0], "") if rows else Line(entry, size, None, "its output is empty"))
+        pairs += [(rows[0], rows[1])] if len(rows) == 2 else []
+    return lines, pairs

@@ -1,0 +1,1 @@
+"""All that a program needs which uses a bundle: NumPy and tvm-ffi, no TVM, no compiler."""

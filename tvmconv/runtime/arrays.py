@@ -1,0 +1,291 @@
+"""Callers' arrays as kernels take them, and results as callers want them.
+
+A kernel takes NumPy arrays of its own types: float32, float16, and for bf16 the bits as uint16, since
+DLPack from NumPy has no bfloat16. NumPy arrays (bfloat16 of ml_dtypes among them), torch tensors and
+everything else with ``__dlpack__`` in the CPU's memory become views of that kind. A copy is made only
+of an input whose layout a kernel cannot read: not C-contiguous, or not aligned to its own element.
+"""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Iterable, Mapping, Sequence
+from math import prod
+from typing import Any
+
+import numpy as np
+from numpy import ndarray, uint16
+
+from ..errors import InputError
+
+KERNEL_TYPES: dict[str, np.dtype[Any]] = {
+    "f32": np.dtype(np.float32),
+    "f16": np.dtype(np.float16),
+    "bf16": np.dtype(np.uint16),
+}
+LINE_BYTES = 64  # a cache line, and the longest vector
+_BITS = KERNEL_TYPES["bf16"]
+_NAMES = {np.dtype(np.float32): "f32", np.dtype(np.float16): "f16"}
+_ALLOWED = "float32, float16 and bfloat16"
+# DLPack's numbers of devices whose memory the CPU reads: its own, and pinned memory of CUDA and ROCm.
+_CPU_DEVICES = (1, 3, 11)
+_DEVICES = {2: "CUDA", 4: "OpenCL", 7: "Vulkan", 8: "Metal", 10: "ROCm", 13: "CUDA managed memory", 14: "oneAPI"}
+
+
+def view(name: str, value: Any) -> tuple[np.ndarray, str]:
+    """View a caller's array as the kernels' kind of array.
+
+    Parameters
+    ----------
+    name
+        What the array is to the caller, for messages: ``"data"``, ``"filter"``, ``"bias"`` or ``"out"``.
+    value
+        A NumPy array, a torch tensor, or another object with ``__dlpack__``.
+
+    Returns
+    -------
+    tuple
+        The array, of any strides, sharing the caller's memory; and ``"f32"``, ``"f16"`` or ``"bf16"``.
+
+    Raises
+    ------
+    InputError
+        If it is no array, not in the CPU's memory, or not of one of the three types.
+    """
+    if type(value) is np.ndarray:  # first and quickly what is met most
+        dtype = _NAMES.get(value.dtype)
+        if dtype == "bf16":
+            return value.view(_BITS), dtype
+        if dtype is not None:
+            return value, dtype
+    if isinstance(value, np.ndarray):
+        return _view_numpy(name, value)
+    torch = sys.modules.get("torch")
+    if torch is not None and isinstance(value, torch.Tensor):
+        return _view_torch(name, value, torch)
+    if hasattr(value, "__dlpack__") and hasattr(value, "__dlpack_device__"):
+        return _view_dlpack(name, value)
+    raise InputError(
+        f"{name} is a {type(value).__name__}; give a NumPy array, a torch tensor, or an array with __dlpack__"
+    )
+
+
+def kernel_input(name: str, value: Any, dtype: str, shape: tuple[int, ...]) -> np.ndarray:
+    """Return a caller's array as one that a kernel of this type and shape can be called with.
+
+    Raises
+    ------
+    InputError
+        As for :func:`view`, and if the type or the shape is not the kernel's.
+    """
+    # The usual case, told in little time.
+    if type(value) is ndarray and _NAMES.get(value.dtype) == dtype and value.shape == shape and value.flags.carray:
+        if dtype == "bf16":
+            value = value.view(uint16)
+        return value if value.size else _readable(value)
+    value, given = view(name, value)
+    if given != dtype:
+        raise InputError(f"{name} has type {given}; this kernel takes {dtype}")
+    if value.shape != shape:
+        raise InputError(f"{name} has shape {list(value.shape)}; this kernel takes {list(shape)}")
+    return value if value.flags.carray and value.size else _readable(value)
+
+
+def check_operands(signature: str, taken: Iterable[tuple[str, tuple[int, ...], str]], given: Mapping[str, Any]) -> None:
+    """Check that a call has the arrays that its kernel takes beside data and filter, and no others.
+
+    Raises
+    ------
+    InputError
+        If one is missing, or was given to a kernel that takes none.
+    """
+    names = [name for name, _, _ in taken]
+    for name, array in given.items():
+        if array is None and name in names:
+            raise InputError(f"{name} is missing; the kernel takes one: {signature}")
+        if array is not None and name not in names:
+            raise InputError(
+                f"{name} was given, but the kernel takes none: {signature}; use the one whose signature goes on with "
+                f"{'-bias' if name == 'bias' else 'the epilogue that takes it'}"
+            )
+
+
+def kernel_output(
+    value: Any, dtype: str, shape: tuple[int, ...], inputs: Sequence[np.ndarray], given_inputs: Sequence[Any]
+) -> np.ndarray:
+    """Return a caller's `out` as an array that a kernel of this type and shape can write to.
+
+    Raises
+    ------
+    InputError
+        As for :func:`kernel_input`, and if `out` cannot be written in place: it is read-only, not
+        C-contiguous, not aligned to its element, or shares memory with one of `inputs`, which are what
+        :func:`kernel_input` returned for `given_inputs`.
+    """
+    if type(value) is ndarray and _NAMES.get(value.dtype) == dtype and value.shape == shape and value.flags.carray:
+        array = value.view(uint16) if dtype == "bf16" else value
+        owned = value.flags.owndata
+    else:
+        array, given = view("out", value)
+        owned = False
+        if given != dtype or array.shape != shape:
+            raise InputError(
+                f"out has shape {list(array.shape)} and type {given}; the result has shape {list(shape)} and type {dtype}"
+            )
+        if not array.flags.writeable:
+            raise InputError("out is read-only; give an array that can be written")
+        if not array.flags.carray:
+            raise InputError("out must be C-contiguous and aligned to its elements; make it with numpy.empty")
+    for other in given_inputs:  # two arrays that each own their memory share none
+        if not owned or other is value or not (other is None or (type(other) is ndarray and other.flags.owndata)):
+            break
+    else:
+        return array
+    for taken in inputs:
+        if np.may_share_memory(array, taken):
+            raise InputError("out shares memory with an input, which the kernel still reads; give an array of its own")
+    return array
+
+
+def result(array: np.ndarray, dtype: str, like: Any) -> Any:
+    """Return a kernel's output, without a copy, as an array of the kind of `like`.
+
+    For a DLPack object whose library has no ``from_dlpack``, or cannot take bfloat16, that is NumPy's.
+    """
+    if isinstance(like, np.ndarray):
+        return array.view(like.dtype) if dtype == "bf16" else array
+    torch = sys.modules.get("torch")
+    if torch is not None and isinstance(like, torch.Tensor):
+        return (
+            torch.from_numpy(array.view(np.int16)).view(torch.bfloat16) if dtype == "bf16" else torch.from_numpy(array)
+        )
+    library = _library(like)
+    if dtype == "bf16":
+        array = array.view(_bfloat16())
+        return library.asarray(array) if hasattr(library, "asarray") else array
+    return library.from_dlpack(array) if hasattr(library, "from_dlpack") else array
+
+
+def _view_numpy(name: str, array: np.ndarray) -> tuple[np.ndarray, str]:
+    if isinstance(array, np.ma.MaskedArray):
+        raise InputError(f"{name} is a masked array, and kernels know no masks; fill it first: {name}.filled(0)")
+    array = np.asarray(array)
+    if array.dtype not in _NAMES and array.dtype.name == "bfloat16" and array.dtype.isnative:
+        _NAMES[array.dtype] = "bf16"  # of ml_dtypes, which need not be installed
+    dtype = _NAMES.get(array.dtype)
+    if dtype is not None:
+        return array.view(KERNEL_TYPES[dtype]), dtype
+    if not array.dtype.isnative:
+        raise InputError(
+            f"{name} has type {array.dtype.str!r}, the other byte order; convert it: {name}.astype({array.dtype.newbyteorder('=').name!r})"
+        )
+    raise InputError(f"{name} has type {array.dtype.name}; kernels take {_ALLOWED}: convert it with astype")
+
+
+def _view_torch(name: str, tensor: Any, torch: Any) -> tuple[np.ndarray, str]:
+    if tensor.device.type != "cpu":
+        raise InputError(f"{name} is on device {tensor.device}; kernels run on the CPU: give {name}.cpu()")
+    if tensor.layout != torch.strided:
+        raise InputError(f"{name} has layout {tensor.layout}; give {name}.to_dense()")
+    dtype = {torch.float32: "f32", torch.float16: "f16", torch.bfloat16: "bf16"}.get(tensor.dtype)
+    if dtype is None:
+        raise InputError(f"{name} has type {tensor.dtype}; kernels take {_ALLOWED}: convert it with .to(...)")
+    if tensor.requires_grad and torch.is_grad_enabled():
+        raise InputError(
+            f"{name} requires grad, which kernels do not compute; give {name}.detach() or use torch.no_grad()"
+        )
+    tensor = tensor.detach().resolve_neg()
+    if dtype == "bf16":
+        return tensor.view(torch.int16).numpy().view(np.uint16), dtype
+    return tensor.numpy(), dtype
+
+
+def _view_dlpack(name: str, value: Any) -> tuple[np.ndarray, str]:
+    device = int(value.__dlpack_device__()[0])
+    if device not in _CPU_DEVICES:
+        raise InputError(
+            f"{name} is on a {_DEVICES.get(device, f'DLPack {device}')} device; kernels run on the CPU: copy it there first"
+        )
+    try:
+        array = np.from_dlpack(value)
+    except (BufferError, RuntimeError, TypeError, ValueError) as refusal:
+        return _view_bfloat16(name, value, refusal)
+    return _view_numpy(name, array)
+
+
+def _view_bfloat16(name: str, value: Any, refusal: Exception) -> tuple[np.ndarray, str]:
+    """View what NumPy refused because it is bfloat16; anything else stays refused."""
+    import tvm_ffi
+
+    try:
+        tensor = tvm_ffi.from_dlpack(value)
+    except (BufferError, RuntimeError, TypeError, ValueError) as error:
+        raise InputError(f"{name} cannot be read through DLPack: {error}") from error
+    if str(tensor.dtype) != "bfloat16":
+        raise InputError(f"{name} has type {tensor.dtype}; kernels take {_ALLOWED} ({refusal})") from refusal
+    bits = _Memory(
+        tensor,
+        _BITS,
+        tuple(tensor.shape),
+        tuple(2 * stride for stride in tensor.strides),
+        tensor.data_ptr(),
+    )
+    array = np.asarray(bits)
+    array.flags.writeable = False  # it may be of an immutable kind
+    return array, "bf16"
+
+
+class _Memory:
+    """Memory of `owner` that NumPy reads and writes as an array, whatever `owner` says of itself."""
+
+    def __init__(
+        self, owner: Any, dtype: np.dtype[Any], shape: tuple[int, ...], strides: tuple[int, ...], address: int
+    ) -> None:
+        self.owner = owner  # NumPy's array keeps this object, and so the caller's memory
+        self.__array_interface__ = {
+            "version": 3, "typestr": dtype.str, "shape": shape, "strides": strides, "data": (address, False)
+        }  # fmt: skip
+
+
+def _readable(array: np.ndarray) -> np.ndarray:
+    """Return `array` in a form that a kernel can read: a copy unless it is only read-only."""
+    if array.size == 0:
+        return aligned_empty(array.shape, array.dtype)
+    array = np.require(array, requirements=["C", "A"])
+    if array.flags.writeable:
+        return array
+    # NumPy exports no read-only array in the way kernels are called; kernels do not write to inputs.
+    return np.asarray(_Memory(array, array.dtype, array.shape, array.strides, array.ctypes.data))
+
+
+def aligned_empty(shape: tuple[int, ...], dtype: Any) -> np.ndarray:
+    """Return a new array, of any content, that begins at a cache line; kernels accept it even without elements."""
+    dtype = np.dtype(dtype)
+    strides = [dtype.itemsize * prod(shape[axis + 1 :]) for axis in range(len(shape))]
+    memory = np.empty(prod(shape) * dtype.itemsize + LINE_BYTES, np.uint8)
+    return np.ndarray(shape, dtype, memory, -memory.ctypes.data % LINE_BYTES, strides)
+
+
+def aligned_copy(array: np.ndarray) -> np.ndarray:
+    """Return a copy of `array` as :func:`aligned_empty` makes it."""
+    copy = aligned_empty(array.shape, array.dtype)
+    copy[...] = array
+    return copy
+
+
+def _bfloat16() -> np.dtype:
+    try:
+        from ml_dtypes import bfloat16
+    except ImportError:
+        raise InputError(
+            "bfloat16 arrays outside torch need the Python package ml_dtypes: pip install ml_dtypes"
+        ) from None
+    return np.dtype(bfloat16)
+
+
+def _library(value: Any) -> Any:
+    """Return the module of the array library that `value` belongs to, None if it has none that takes DLPack."""
+    if hasattr(value, "__array_namespace__"):
+        return value.__array_namespace__()
+    modules = (sys.modules.get(kind.__module__.split(".")[0]) for kind in type(value).__mro__)
+    return next((module for module in modules if hasattr(module, "from_dlpack")), None)

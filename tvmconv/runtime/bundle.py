@@ -1,0 +1,286 @@
+"""Bundles on disk: a folder with `manifest.json` and one shared library an entry.
+
+manifest.json, format version 1::
+
+    {"format": "tvmconv-bundle", "format_version": 1,
+     "tvmconv": "0.1.0", "tvm": "0.27.0.post1", "source_commit": "..." or null,
+     "targets": {"znver4": {"kind": "cpu", "features": ["avx2", ...]}, ...},
+     "entries": [
+      {"signature": "conv2d-...", "target": "znver4", "algorithm": "direct", "definition_version": 1,
+       "numerical_class": "exact", "tf32" or "transform", "origin": "default", "tuned" or "transferred",
+       "file": "znver4/conv2d-....so", "sha256": "...", "symbol": "tvmconv_kernel",
+       "packed_filter": null or {"layout": "...", "dtype": "float32", "bytes": 0}, "workspace_bytes": 0,
+       "measured": null or {"seconds": 0.001, "machine": "...", "trials": 0},
+       "error": null or {"measure": "exact", "value": 0.0},
+       "transferred_from": null or the signature of the tuned problem whose schedule this is,
+       "verified": true, false or null,
+       "skipped": [{"algorithm": "winograd4", "reason": "..."}, ...]}, ...]}
+
+It may have ``"nodes"``, too: see `tvmconv.runtime.node_entries`.
+`packed_filter` is what the kernel lays its filter out as, in each call unless the caller has it done ahead; null: the
+filter is read in place. `verified` is whether the kernel gave the reference's answers on a machine that runs it: null if it was
+built for another and has not run since; false if `tvmconv verify` found it wrong, and then nothing loads it. `skipped`
+are the algorithms that would have been taken before this one, but did not compile or were wrong. The last three may be
+absent. `features` are the /proc/cpuinfo flags that the target's code may use. Files are relative, with ``/``.
+A signature occurs once a target. Unknown fields are ignored, so that a version may gain optional ones.
+Nothing of a bundle is trusted: the manifest is checked when it is read, a library before it is loaded.
+"""
+
+from __future__ import annotations
+
+import errno
+import hashlib
+import json
+import os
+import re
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any
+
+from ..errors import BundleError
+from ..support import schema
+from .node_entries import NodeEntry, described, parse_nodes
+
+FORMAT = "tvmconv-bundle"
+FORMAT_VERSION = 1
+MANIFEST = "manifest.json"
+NUMERICAL_CLASSES = ("exact", "tf32", "transform")
+# The elements of packed filters: numbers in the type that is computed with, or pairs of bf16.
+PACKED_TYPES = ("float32", "uint32")
+# The better first: tuned for this very problem, tuned for one like it, not tuned.
+ORIGINS = ("tuned", "transferred", "default")
+
+
+@dataclass(frozen=True, slots=True)
+class BundleTarget:
+    """A kind of machine: ``kind`` (``"cpu"``) and the CPU features its code may use."""
+
+    kind: str
+    features: tuple[str, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Entry:
+    """One compiled kernel of a bundle; the fields are those of manifest.json."""
+
+    signature: str
+    target: str
+    algorithm: str
+    definition_version: int
+    numerical_class: str
+    origin: str
+    file: str
+    sha256: str
+    symbol: str
+    packed_filter: dict[str, Any] | None
+    workspace_bytes: int
+    measured: dict[str, Any] | None
+    error: dict[str, Any] | None
+    transferred_from: str | None = None
+    verified: bool | None = None
+    skipped: tuple[dict[str, str], ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class Bundle:
+    """A manifest that has been checked, and the folder it describes."""
+
+    path: Path
+    tvmconv: str
+    tvm: str
+    source_commit: str | None
+    targets: dict[str, BundleTarget]
+    entries: tuple[Entry, ...]
+    nodes: tuple[NodeEntry, ...] = ()
+
+    def library(self, entry: Entry) -> Path:
+        """Return the path of an entry's library, after checking that it is the one that was built.
+
+        Raises
+        ------
+        BundleError
+            If the file is missing, lies outside the bundle, or differs from what was built.
+        """
+        path = self.path / entry.file
+        real = Path(os.path.realpath(path))
+        if not real.is_relative_to(os.path.realpath(self.path)):
+            raise BundleError(f"{path} leads out of the bundle, to {real}; build the bundle again")
+        try:
+            digest = hashlib.sha256(_content(real)).hexdigest()
+        except OSError as error:
+            raise BundleError(
+                f"cannot read {path}, which the manifest names for {entry.signature}: {error.strerror}; build the bundle again"
+            ) from error
+        if digest != entry.sha256:
+            raise BundleError(
+                f"{path} has sha256 {digest}, but the manifest says {entry.sha256}: the file was altered or damaged; build the bundle again"
+            )
+        return real
+
+
+def read_bundle(path: str | os.PathLike[str]) -> Bundle:
+    """Read and check the manifest of the bundle at `path`; no library is opened.
+
+    Raises
+    ------
+    BundleError
+        If there is no bundle, or its manifest is truncated, foreign, newer than this program, or unsafe.
+    """
+    folder = Path(path)
+    manifest = folder / MANIFEST
+    try:
+        document = json.loads(_content(manifest))
+    except OSError as error:
+        raise BundleError(
+            f"{folder} is not a bundle: cannot read {manifest} ({error.strerror}); make one with: tvmconv build SOURCE -o BUNDLE"
+        ) from error
+    except (ValueError, RecursionError) as error:
+        raise BundleError(f"{manifest} is truncated or damaged, not JSON: {error}; build the bundle again") from error
+    try:
+        return _parse(folder, document)
+    except (_Malformed, schema.SchemaError) as problem:
+        raise BundleError(f"{manifest}: {problem}; build the bundle again") from None
+
+
+def write_manifest(bundle: Bundle) -> None:
+    """Write `bundle` as the manifest of its folder, whole or not at all.
+
+    Equal bundles give equal bytes: entries are ordered by signature and target.
+    """
+    document = {
+        "format": FORMAT,
+        "format_version": FORMAT_VERSION,
+        "tvmconv": bundle.tvmconv,
+        "tvm": bundle.tvm,
+        "source_commit": bundle.source_commit,
+        "targets": {name: asdict(bundle.targets[name]) for name in sorted(bundle.targets)},
+        "entries": [asdict(entry) for entry in sorted(bundle.entries, key=lambda e: (e.signature, e.target))],
+    }
+    if bundle.nodes:
+        document["nodes"] = described(bundle.nodes)
+    _write(bundle.path, document)
+
+
+def record_answers(path: Path, answers: Mapping[tuple[str, str], Entry]) -> None:
+    """Write into the manifest at `path` what checking some of its kernels found.
+
+    The caller holds the lock of the folder that the bundle lies in (`tvmconv.support.folders.locked`). A kernel that was built
+    again meanwhile, and fields that this version does not know, stay as they are.
+
+    Parameters
+    ----------
+    answers
+        By signature and target, entries whose `verified` and `error` are new.
+
+    Raises
+    ------
+    BundleError
+        As for :func:`read_bundle`.
+    """
+    read_bundle(path)
+    document = json.loads(_content(path / MANIFEST))
+    for entry in document["entries"]:
+        found = answers.get((entry["signature"], entry["target"]))
+        if found is not None and found.sha256 == entry["sha256"]:
+            entry.update(verified=found.verified, error=found.error)
+    _write(path, document)
+
+
+def _write(folder: Path, document: dict[str, Any]) -> None:
+    text = json.dumps(document, indent=1, allow_nan=False) + "\n"
+    temporary = folder / f".{MANIFEST}.new"  # of one name: what a killed process left is written over
+    temporary.write_text(text, encoding="utf-8")
+    os.replace(temporary, folder / MANIFEST)
+
+
+def _content(path: Path) -> bytes:
+    """Read a file; of a pipe or a device, which could keep us waiting, nothing."""
+    if path.exists() and not path.is_file():
+        raise OSError(errno.EINVAL, "not a regular file", str(path))
+    return path.read_bytes()
+
+
+class _Malformed(Exception):
+    """Says what is wrong with a manifest."""
+
+
+def _inside(value: object) -> bool:
+    """Whether `value` is a relative path that stays in its folder."""
+    if not isinstance(value, str) or value == "":
+        return False
+    return "\0" not in value and "\\" not in value and not {"", ".", ".."} & set(value.split("/"))
+
+
+_HASH = re.compile(r"[0-9a-f]{64}", re.ASCII)
+_PACKED = {"layout": schema.text, "dtype": schema.one_of(*PACKED_TYPES), "bytes": schema.whole}
+_MEASURED = {"seconds": schema.number, "machine": schema.text, "trials": schema.whole}
+_ENTRY = schema.table(
+    {
+        "signature": schema.text,
+        "target": schema.text,
+        "algorithm": schema.text,
+        "definition_version": schema.whole,
+        "numerical_class": schema.one_of(*NUMERICAL_CLASSES),
+        "origin": schema.one_of(*ORIGINS),
+        "file": schema.kind("a relative path that stays inside the bundle", _inside),
+        "sha256": schema.kind(
+            "64 hexadecimal digits", lambda value: isinstance(value, str) and _HASH.fullmatch(value) is not None
+        ),
+        "symbol": schema.text,
+        "packed_filter": schema.optional(schema.table(_PACKED)),
+        "workspace_bytes": schema.whole,
+        "measured": schema.optional(schema.table(_MEASURED)),
+        "error": schema.optional(schema.table({"measure": schema.text, "value": schema.number})),
+        "transferred_from": schema.optional(schema.text),
+        "verified": schema.optional(schema.truth),
+        "skipped": schema.list_of(schema.table({"algorithm": schema.text, "reason": schema.text})),
+    },
+    absent={"transferred_from": None, "verified": None, "skipped": ()},
+)
+_MANIFEST = schema.table(
+    {
+        "tvmconv": schema.text,
+        "tvm": schema.text,
+        "source_commit": schema.optional(schema.text),
+        "targets": schema.map_of(schema.table({"kind": schema.text, "features": schema.list_of(schema.text)})),
+        "entries": schema.list_of(_ENTRY),
+    }
+)
+
+
+def _parse(folder: Path, document: object) -> Bundle:
+    if not isinstance(document, dict) or document.get("format") != FORMAT:
+        raise _Malformed(f'this is not a bundle\'s manifest (its "format" must be "{FORMAT}")')
+    version = document.get("format_version")
+    if type(version) is not int or version < 1:
+        raise _Malformed(f"format_version is {version!r}; it must be a whole number of at least 1")
+    if version > FORMAT_VERSION:
+        raise _Malformed(
+            f"the bundle has format version {version}, and this tvmconv reads versions up to {FORMAT_VERSION}; upgrade tvmconv, or"
+        )
+    known = _MANIFEST(document)
+    seen: set[tuple[str, str]] = set()
+    for number, (entry, given) in enumerate(zip(known["entries"], document["entries"], strict=True)):
+        if entry["target"] not in known["targets"]:
+            there = ", ".join(known["targets"]) or "no target"
+            raise _Malformed(f"entries[{number}].target is {entry['target']!r}; the manifest has {there}")
+        key = (entry["signature"], entry["target"])
+        if key in seen:
+            raise _Malformed(f"entries[{number}]: {key[0]} occurs twice for target {key[1]}")
+        seen.add(key)
+        if "verified" not in given:  # earlier versions: what was checked has its error
+            entry["verified"] = True if entry["error"] else None
+    try:
+        nodes = parse_nodes(document.get("nodes", []))
+    except ValueError as error:
+        raise _Malformed(str(error)) from None
+    return Bundle(
+        folder,
+        known["tvmconv"],
+        known["tvm"],
+        known["source_commit"],
+        {name: BundleTarget(**target) for name, target in known["targets"].items()},
+        tuple(Entry(**entry) for entry in known["entries"]),
+        nodes,
+    )

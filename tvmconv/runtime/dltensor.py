@@ -1,0 +1,42 @@
+"""DLPack's structures, for memory that no array library describes: dlpack.h, version 0."""
+
+from __future__ import annotations
+
+import ctypes
+from typing import Any
+
+# DLDataTypeCode by a problem's type: kDLFloat, kDLBfloat.
+CODES = {"f32": 2, "f16": 2, "bf16": 4}
+
+
+class DLTensor(ctypes.Structure):
+    """A tensor's memory, type and shape."""
+
+    _fields_ = (
+        ("data", ctypes.c_void_p),
+        ("device_type", ctypes.c_int32),
+        ("device_id", ctypes.c_int32),
+        ("ndim", ctypes.c_int32),
+        ("code", ctypes.c_uint8),
+        ("bits", ctypes.c_uint8),
+        ("lanes", ctypes.c_uint16),
+        ("shape", ctypes.POINTER(ctypes.c_int64)),
+        ("strides", ctypes.POINTER(ctypes.c_int64)),
+        ("byte_offset", ctypes.c_uint64),
+    )
+
+
+class DLManagedTensor(ctypes.Structure):
+    """A tensor, and who is told when nobody uses it any more: None, where its owner keeps it."""
+
+    _fields_ = (("tensor", DLTensor), ("manager_ctx", ctypes.c_void_p), ("deleter", ctypes.c_void_p))
+
+
+_new_capsule = ctypes.pythonapi.PyCapsule_New
+_new_capsule.restype = ctypes.py_object
+_new_capsule.argtypes = (ctypes.c_void_p, ctypes.c_char_p, ctypes.c_void_p)
+
+
+def capsule(managed: DLManagedTensor) -> Any:
+    """Return what ``__dlpack__`` does; the caller keeps `managed` as long as what is made of it."""
+    return _new_capsule(ctypes.addressof(managed), b"dltensor", None)

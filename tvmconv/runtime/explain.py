@@ -1,0 +1,237 @@
+"""Why a kernel was found or not: every variant with its reason, and the nearest kernel on a miss."""
+
+from __future__ import annotations
+
+import re
+import shlex
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, fields
+from math import log
+from typing import Any
+
+from ..errors import KernelNotFoundError, TvmconvError, UnsupportedMachineError
+from ..problem import Problem
+from ..signature import format_signature, parse_signature
+from .bundle import Bundle, BundleTarget, Entry
+from .selection import MACHINE_CODE, Device, Table, code_for, is_specific, obstacle, obstacle_on, rank
+from .split import Split, find_split
+
+
+@dataclass(frozen=True, slots=True)
+class Variant:
+    """One kernel for the asked signature, and why it was taken or rejected."""
+
+    bundle: str
+    target: str
+    algorithm: str
+    origin: str
+    taken: bool
+    reason: str
+    transferred_from: str | None
+    verified: bool | None
+    skipped: tuple[dict[str, str], ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Difference:
+    """A field of the asked problem that the nearest kernel has otherwise."""
+
+    field: str
+    asked: object
+    nearest: object
+
+
+@dataclass(frozen=True, slots=True)
+class Explanation:
+    """What the bundles have for a signature.
+
+    Attributes
+    ----------
+    signature
+        What was asked for.
+    devices
+        For which devices: ``"the CPU"``, or a GPU such as ``"cuda:0 (NVIDIA H200, sm_90)"``.
+    variants
+        Every kernel of the bundles for it; at most one a device is taken.
+    nearest, differences
+        On a miss: the most similar signature that the devices can run (None: there is none), and the
+        fields in which it differs.
+    command
+        On a miss: the command that adds the kernel.
+    splits
+        On a miss: for each of the devices with kernels for other batches of the same problem, how these serve it where
+        bundles are loaded with ``split_batch=True``, or why they do not.
+    split_batch
+        Whether these bundles were.
+    """
+
+    signature: str
+    devices: tuple[str, ...]
+    variants: tuple[Variant, ...]
+    nearest: str | None = None
+    differences: tuple[Difference, ...] = ()
+    command: str | None = None
+    splits: tuple[Split, ...] = ()
+    split_batch: bool = False
+
+    @property
+    def found(self) -> bool:
+        """Whether one of the variants is taken, or the batch is split."""
+        served = self.split_batch and any(split.obstacle is None for split in self.splits)
+        return served or any(variant.taken for variant in self.variants)
+
+
+def explain(
+    problem: Problem, bundles: Sequence[Bundle], tables: Mapping[Device, Table], split_batch: bool = False
+) -> Explanation:
+    """Explain what `bundles` have for `problem` on some devices.
+
+    Parameters
+    ----------
+    tables
+        For each of the devices, what :func:`tvmconv.runtime.selection.take_best` gave.
+    split_batch
+        Whether the bundles serve batches by kernels for others.
+    """
+    signature = format_signature(problem)
+    devices = tuple(map(_name, tables))
+    variants = tuple(
+        _variant(bundle, entry, tables)
+        for bundle in bundles
+        for entry in bundle.entries
+        if entry.signature == signature
+    )
+    if any(variant.taken for variant in variants):
+        return Explanation(signature, devices, variants, split_batch=split_batch)
+    command = f"tvmconv build {signature} {_option(next(iter(tables)))}-o {shlex.quote(str(bundles[0].path))}"
+    nearest = _nearest(signature, (candidate for table in tables.values() for candidate in table))
+    if nearest is None:
+        return Explanation(signature, devices, variants, command=command, split_batch=split_batch)
+    splits = tuple(filter(None, (find_split(problem, table, device) for device, table in tables.items())))
+    other = parse_signature(nearest)
+    pairs = ((field.name, getattr(problem, field.name), getattr(other, field.name)) for field in fields(Problem))
+    differences = tuple(Difference(name, asked, has) for name, asked, has in pairs if asked != has)
+    return Explanation(signature, devices, variants, nearest, differences, command, splits, split_batch)
+
+
+def not_found(explanation: Explanation, device: Device = None) -> TvmconvError:
+    """Return the error for a miss on one device."""
+    if explanation.variants:
+        reasons = "; ".join(f"{v.target} in {v.bundle}: {v.reason}" for v in explanation.variants)
+        return UnsupportedMachineError(
+            f"{_name(device)} can run no kernel for {explanation.signature} ({reasons}){_by_parts(explanation)}; add one with: {explanation.command}"
+        )
+    if explanation.nearest is None:
+        nearest = "the bundle is empty" if device is None else f"there are none for {device}"
+    else:
+        differ = ", ".join(
+            f"{d.field} is {_plain(d.nearest)} instead of {_plain(d.asked)}" for d in explanation.differences
+        )
+        nearest = f"the nearest is {explanation.nearest}, where {differ}"
+    on = "" if device is None else f" on {device}"
+    return KernelNotFoundError(
+        f"no kernel for {explanation.signature}{on}; {nearest}{_by_parts(explanation)}. Add it with: {explanation.command}"
+    )
+
+
+def _by_parts(explanation: Explanation) -> str:
+    """Return how kernels for other batches would serve a problem, or why they do not; empty if there are none."""
+    for split in explanation.splits:
+        if split.obstacle is None:
+            return f"; load(..., split_batch=True) serves it on {split.device} by calls for batch {split}"
+    obstacles = [split.obstacle for split in explanation.splits if explanation.split_batch]
+    return "".join(f"; {obstacle}" for obstacle in dict.fromkeys(obstacles))
+
+
+def _name(device: Device) -> str:
+    return "this machine's CPU" if device is None else str(device)
+
+
+def _option(device: Device) -> str:
+    return "" if device is None else f"--target cuda:sm_{device.architecture} "
+
+
+def _variant(bundle: Bundle, entry: Entry, tables: Mapping[Device, Table]) -> Variant:
+    """Say for which of the devices an entry is taken, or why for none."""
+    target = bundle.targets[entry.target]
+    taken, rejected = [], []
+    for device, table in tables.items():
+        if (target.kind == "cpu") != (device is None):
+            continue
+        hindrance, best = obstacle_on(target, device), table.get(entry.signature)
+        if hindrance is not None:
+            rejected.append(hindrance)
+        elif entry.verified is False:
+            rejected.append("tvmconv verify found it wrong; build it again")
+        elif best is None or entry is best[1]:
+            taken.append(f"{_fitness(target, device)}, and no better variant was found")
+        else:
+            advantage = _advantage(rank(*best, device), rank(bundle, entry, device))
+            rejected.append(f"{best[1].target} in {best[0].path} is better: {advantage}")
+    if not taken and not rejected:
+        rejected = [obstacle(target) or f"it is for {_kind(target)}, and {_kind_of(tables)} is asked for"]
+    reason = "; ".join(taken or rejected)
+    return Variant(
+        bundle=str(bundle.path),
+        target=entry.target,
+        algorithm=entry.algorithm,
+        origin=entry.origin,
+        taken=bool(taken),
+        reason=reason,
+        transferred_from=entry.transferred_from,
+        verified=entry.verified,
+        skipped=entry.skipped,
+    )
+
+
+def _fitness(target: BundleTarget, device: Device) -> str:
+    code = None if device is None else code_for(target, device)
+    if code is None:
+        return f"this machine has the {len(target.features)} CPU features it needs"
+    what, architecture = code
+    code_of = f"sm_{-architecture}{'a' if is_specific(target) else ''}"
+    return f"{device} runs its {'machine code' if what == MACHINE_CODE else 'PTX'} for {code_of}"
+
+
+def _kind(target: BundleTarget) -> str:
+    return "CPUs" if target.kind == "cpu" else "GPUs"
+
+
+def _kind_of(tables: Mapping[Device, Table]) -> str:
+    return "one for CPUs" if None in tables else "one for GPUs"
+
+
+def _advantage(better: tuple[Any, ...], worse: tuple[Any, ...]) -> str:
+    """Say by which item of their ranks one variant is better than another."""
+    if better[0] != worse[0]:
+        if isinstance(better[0], int):
+            return f"it uses {-better[0]} CPU features, this one {-worse[0]}"
+        return "its code is made for an architecture nearer to this GPU's"
+    if better[1] != worse[1]:
+        return "it is tuned for this problem" if better[1] == 0 else "it is tuned for a problem like this"
+    return "it was measured faster" if better[2] != worse[2] else "it comes first"
+
+
+def _nearest(signature: str, candidates: Iterable[str]) -> str | None:
+    """Return the candidate of the same operation, if any, with the fewest differing fields, then the closest numbers."""
+    asked = signature.split("-")
+
+    def distance(candidate: str) -> tuple[int, int, float]:
+        has = candidate.split("-")
+        differing = [(a, b) for a, b in zip(asked, has, strict=False) if a != b]
+        count = len(differing) + abs(len(asked) - len(has))
+        return (asked[0] != has[0], count, sum(_far(a, b) for a, b in differing))
+
+    return min(candidates, key=distance, default=None)
+
+
+def _far(one: str, other: str) -> float:
+    """Return how far the numbers of two fields are apart, on a logarithmic scale."""
+    ones, others = (re.findall(r"\d+", text) for text in (one, other))
+    if len(ones) != len(others):
+        return 1.0
+    return sum(abs(log((1 + int(a)) / (1 + int(b)))) for a, b in zip(ones, others, strict=True))
+
+
+def _plain(value: object) -> object:
+    return list(value) if isinstance(value, tuple) else value

@@ -1,0 +1,230 @@
+"""`Kernel`: one compiled convolution, loaded at its first call."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from functools import partial
+from math import prod
+from typing import Any
+
+import numpy as np
+
+from ..errors import InputError
+from ..signature import parse_signature
+from .addressed import AddressedKernel
+from .arrays import KERNEL_TYPES, aligned_copy, aligned_empty, check_operands, kernel_input, kernel_output, result
+from .bundle import Bundle, Entry
+from .library import BeforeUse, load_function
+from .packed import PACK_SYMBOL, PACKED, PACKED_SYMBOL, PackedFilter, PackedFilters
+
+# The launcher that is linked into each library has this twin of each function, which takes the number of threads first.
+_WITH_THREADS = "_with_threads"
+
+
+class Kernel:
+    """A compiled convolution of fixed shapes, types and attributes.
+
+    Its library is checked and loaded at the first call. Calls are safe from several threads and after
+    ``fork``.
+
+    Parameters
+    ----------
+    bundle, entry
+        The bundle and which of its kernels.
+    threads
+        Number of threads of a call; None: as many as OpenMP gives (``OMP_NUM_THREADS``).
+    before
+        Called with the kernel's bundle and entry before its library is first used; what it raises, the call raises.
+
+    Attributes
+    ----------
+    info : Entry
+        What the bundle says of this kernel.
+    problem : Problem
+        The convolution it computes.
+    """
+
+    def __init__(
+        self, bundle: Bundle, entry: Entry, threads: int | None = None, before: BeforeUse | None = None
+    ) -> None:
+        self.info = entry
+        self._before = before
+        self.problem = parse_signature(entry.signature)
+        self._bundle = bundle
+        self._threads = threads
+        self._functions: dict[str, Callable[..., object]] = {}
+        problem = self.problem
+        self._dtype = problem.dtype
+        self._shapes = (problem.data_shape, problem.filter_shape)
+        self._others = tuple((name, *array) for name, array in problem.operands.items())[2:]
+        self._output_shape = problem.output_shape
+        self._output_type = KERNEL_TYPES[problem.dtype]
+        layout = entry.packed_filter
+        if layout is None:  # the filter is read in place
+            shape, dtype = problem.filter_shape, self._output_type
+            self._layout = f"{'x'.join(map(str, shape))}-{problem.filter_format}-{problem.dtype}"
+            self._packed_symbol = entry.symbol
+        else:
+            dtype = np.dtype(layout["dtype"])
+            self._layout, shape = layout["layout"], (layout["bytes"] // dtype.itemsize,)
+            self._packed_symbol = PACKED_SYMBOL
+        self._packed = (shape, dtype)
+
+    def __call__(
+        self,
+        data: Any,
+        filter: Any,
+        bias: Any = None,
+        out: Any = None,
+        *,
+        scale: Any = None,
+        slope: Any = None,
+        residual: Any = None,
+    ) -> Any:
+        """Compute the convolution.
+
+        Parameters
+        ----------
+        data, filter, bias
+            NumPy arrays, torch CPU tensors, or arrays with ``__dlpack__``, of the shapes and the type of
+            ``problem``. Read in place; copied only if not C-contiguous or not aligned to their element.
+            `filter` may also be what :meth:`pack` returned, which saves the time that ``info.packed_filter`` costs.
+        scale, slope, residual
+            What the epilogue takes: f32 factors of each channel, for ``scale`` and for ``prelu``, and what ``add`` adds.
+        out
+            Where the result goes: writable, C-contiguous, sharing no memory with an input.
+
+        Returns
+        -------
+        array
+            `out` if given, else a new array of the kind of `data`.
+
+        Raises
+        ------
+        InputError
+            If an array is not what the kernel takes.
+        BundleError
+            At the first call, if the library is missing, altered, or cannot be loaded.
+        VerificationError
+            If the bundle was loaded with ``verify="first-use"`` and the kernel is wrong.
+        """
+        dtype, shapes = self._dtype, self._shapes
+        packed = None
+        if isinstance(filter, PACKED):
+            inputs = [kernel_input("data", data, dtype, shapes[0]), self._unpacked(filter)]
+            packed, filter = filter, None  # nobody else has its memory
+        else:
+            inputs = [kernel_input("data", data, dtype, shapes[0]), kernel_input("filter", filter, dtype, shapes[1])]
+        if self._others or bias is not None or not scale is slope is residual is None:
+            given = {"bias": bias, "scale": scale, "slope": slope, "residual": residual}
+            check_operands(self.info.signature, self._others, given)
+            inputs += [kernel_input(name, given[name], dtype, shape) for name, shape, dtype in self._others]
+        if out is None:
+            output = np.empty(self._output_shape, self._output_type)
+        else:
+            arrays = (data, filter, bias, scale, slope, residual)
+            output = kernel_output(out, dtype, self._output_shape, inputs, arrays)
+        if output.size:
+            self._run(inputs, output, packed)
+        return out if out is not None else result(output, dtype, data)
+
+    def _run(
+        self, inputs: Sequence[np.ndarray], output: np.ndarray, packed: PackedFilter | PackedFilters | None
+    ) -> None:
+        """Compute with arrays that were checked; `packed` is where the filter among them comes from, if it is packed."""
+        symbol = self.info.symbol if packed is None else self._packed_symbol
+        (self._functions.get(symbol) or self._load(symbol))(*inputs, output)
+
+    def pack(self, filter: Any) -> PackedFilter | PackedFilters:
+        """Return the filter as this kernel wants it, to be given to many calls in its place.
+
+        Where ``info.packed_filter`` is not None, a call with a plain filter lays it out anew each time; this does it
+        once. It is a copy in any case.
+
+        Parameters
+        ----------
+        filter
+            As in a call; one that is packed is returned as it is.
+
+        Returns
+        -------
+        PackedFilter or PackedFilters
+            The latter where the kernel calls others that want several layouts.
+
+        Raises
+        ------
+        InputError
+            If the filter is not what the kernel takes.
+        BundleError
+            If the library is missing, altered, or cannot be loaded.
+        """
+        if isinstance(filter, PACKED):
+            self._unpacked(filter)
+            return filter
+        array = kernel_input("filter", filter, self._dtype, self._shapes[1])
+        if self.info.packed_filter is None:
+            return PackedFilter(self._layout, aligned_copy(array))
+        packed = aligned_empty(*self._packed)
+        packed.fill(0)  # what no element fills too: equal filters give equal bytes
+        (self._functions.get(PACK_SYMBOL) or self._load(PACK_SYMBOL))(array, packed)
+        return PackedFilter(self._layout, packed)
+
+    @property
+    def filter_layout(self) -> str:
+        """Name of the layout of the packed filters that it takes."""
+        return self._layout
+
+    def packed_from(self, content: np.ndarray) -> PackedFilter:
+        """Return the packed filter whose elements are the bytes `content`, which it shares if they begin at a cache line.
+
+        Raises
+        ------
+        InputError
+            If they are not as many as a packed filter of this kernel has.
+        """
+        shape, dtype = self._packed
+        if content.nbytes != dtype.itemsize * prod(shape):
+            raise InputError(
+                f"the packed filter has {content.nbytes} bytes; {self._layout} has {dtype.itemsize * prod(shape)}"
+            )
+        return PackedFilter(self._layout, content.view(dtype).reshape(shape))
+
+    def addressed(self) -> AddressedKernel:
+        """Return what computes this kernel with a packed filter and the addresses of arrays, all of them unchecked.
+
+        Raises
+        ------
+        BundleError
+            If the library is missing, altered, or cannot be loaded.
+        VerificationError
+            As for a call.
+        """
+        self._load(self._packed_symbol)
+        arrays = {name: (shape, KERNEL_TYPES[dtype]) for name, (shape, dtype) in self.problem.operands.items()}
+        arrays |= {"filter": self._packed, "output": (self._output_shape, self._output_type)}
+        symbol = self._packed_symbol + _WITH_THREADS
+        return AddressedKernel(str(self._bundle.library(self.info)), symbol, tuple(arrays.values()))
+
+    def _unpacked(self, filter: PackedFilter | PackedFilters) -> np.ndarray:
+        """Return the elements of a packed filter, if they are laid out as this kernel wants them."""
+        shape, dtype = self._packed
+        filter = filter.of(self._layout)
+        if filter.array.shape != shape or filter.array.dtype != dtype or not filter.array.flags.carray:
+            raise InputError(
+                f"the packed filter has shape {list(filter.array.shape)} and type {filter.array.dtype}, but its layout, "
+                f"{filter.layout}, has shape {list(shape)} and type {dtype}: pack it again with this kernel's pack()"
+            )
+        return filter.array
+
+    def __repr__(self) -> str:
+        return f"<tvmconv.Kernel {self.info.signature} ({self.info.algorithm}, {self.info.target})>"
+
+    def _load(self, symbol: str) -> Callable[..., object]:
+        """Load a function of the library. Threads that come here together load it together, which does no harm."""
+        if self._before is not None:
+            self._before(self._bundle, self.info)
+            self._before = None
+        name = symbol if self._threads is None else symbol + _WITH_THREADS
+        function = load_function(self._bundle, self.info, name)
+        self._functions[symbol] = function if self._threads is None else partial(function, self._threads)
+        return self._functions[symbol]

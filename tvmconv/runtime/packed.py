@@ -1,0 +1,146 @@
+"""`PackedFilter`: a filter as some kernel wants it, made once and used in many calls; `PackedFilters`: as several do."""
+
+from __future__ import annotations
+
+import io
+import os
+import zipfile
+from collections.abc import Mapping
+from pathlib import Path
+
+import numpy as np
+import numpy.typing as npt
+
+from ..errors import InputError
+from ..support.files import write_whole
+from .arrays import LINE_BYTES, aligned_copy
+
+# Functions of a library whose kernel lays the filter out anew: (filter, packed), and the kernel after that,
+# (data, packed[, bias], output). `tvmconv_kernel` calls both.
+PACK_SYMBOL, PACKED_SYMBOL = "tvmconv_pack", "tvmconv_packed"
+
+
+class PackedFilter:
+    """A filter in the layout that a kernel computes with. Made by :meth:`tvmconv.runtime.kernel.Kernel.pack`.
+
+    It shares no memory with the filter it was made from. It may be given to every kernel that wants the same layout,
+    for example of another batch size. It can be pickled, and saved to a file.
+
+    Parameters
+    ----------
+    layout
+        Name of the layout: equal names mean equal layouts.
+    array
+        The elements; copied unless they begin at a cache line.
+
+    Attributes
+    ----------
+    layout : str
+        The layout's name.
+    array : numpy.ndarray
+        The elements, beginning at a cache line.
+    """
+
+    __slots__ = ("array", "layout")
+
+    def __init__(self, layout: str, array: npt.NDArray[np.generic]) -> None:
+        self.layout = layout
+        ready = array.size and array.flags.carray and array.ctypes.data % LINE_BYTES == 0
+        self.array = array if ready else aligned_copy(array)
+
+    @property
+    def nbytes(self) -> int:
+        """Bytes of memory it takes."""
+        return self.array.nbytes
+
+    def of(self, layout: str) -> PackedFilter:
+        """Return itself, if it has a layout.
+
+        Raises
+        ------
+        InputError
+            If it has another.
+        """
+        if layout == self.layout:
+            return self
+        raise _other_layout(self.layout, layout)
+
+    def save(self, path: str | os.PathLike[str]) -> None:
+        """Write it to the file `path`, in NumPy's ``.npz`` format, whole or not at all."""
+        content = io.BytesIO()
+        np.savez(content, layout=np.array(self.layout), array=self.array)
+        write_whole(Path(path), content.getvalue())
+
+    @classmethod
+    def load(cls, path: str | os.PathLike[str]) -> PackedFilter:
+        """Return what :meth:`save` wrote to `path`.
+
+        Raises
+        ------
+        InputError
+            If the file cannot be read, or is something else.
+        """
+        try:
+            with np.load(path, allow_pickle=False) as saved:
+                return cls(str(saved["layout"]), saved["array"])
+        except OSError as error:
+            raise InputError(f"cannot read the packed filter {path}: {error.strerror or error}") from error
+        except (ValueError, KeyError, EOFError, AttributeError, TypeError, zipfile.BadZipFile) as error:
+            raise InputError(
+                f"{path} is no packed filter, or damaged ({error}); write it again with PackedFilter.save"
+            ) from error
+
+    def __reduce__(self) -> tuple[type[PackedFilter], tuple[str, npt.NDArray[np.generic]]]:
+        return PackedFilter, (self.layout, self.array)
+
+    def __repr__(self) -> str:
+        return f"<tvmconv.PackedFilter {self.layout} ({self.nbytes} bytes)>"
+
+
+class PackedFilters:
+    """A filter in each of the layouts that several kernels compute with. Made by the `pack` of a kernel that calls them.
+
+    It may be given to every kernel that wants one of the layouts. It can be pickled.
+
+    Parameters
+    ----------
+    filters
+        The packed filters by the names of their layouts.
+    """
+
+    __slots__ = ("_filters",)
+
+    def __init__(self, filters: Mapping[str, PackedFilter]) -> None:
+        self._filters = dict(filters)
+
+    @property
+    def layouts(self) -> tuple[str, ...]:
+        """Names of the layouts."""
+        return tuple(self._filters)
+
+    @property
+    def nbytes(self) -> int:
+        """Bytes of memory that all take together."""
+        return sum(each.nbytes for each in self._filters.values())
+
+    def of(self, layout: str) -> PackedFilter:
+        """Return the packed filter of one layout.
+
+        Raises
+        ------
+        InputError
+            If there is none.
+        """
+        if layout in self._filters:
+            return self._filters[layout]
+        raise _other_layout(" and ".join(self._filters), layout)
+
+    def __repr__(self) -> str:
+        return f"<tvmconv.PackedFilters {', '.join(self._filters)} ({self.nbytes} bytes)>"
+
+
+PACKED = (PackedFilter, PackedFilters)
+
+
+def _other_layout(has: str, wanted: str) -> InputError:
+    return InputError(f"the filter is packed as {has}; this kernel takes {wanted}: pack it with this kernel's pack()")

@@ -1,0 +1,361 @@
+"""`Registry`: the kernels of one or several bundles, found by shape, type and attributes."""
+
+from __future__ import annotations
+
+import marshal
+import os
+import re
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from typing import TYPE_CHECKING, Any
+
+from .. import ops
+from ..errors import InputError, UnsupportedMachineError
+from ..problem import Problem
+from ..signature import format_signature, parse_signature
+from .arrays import view
+from .bundle import Bundle, read_bundle
+from .cuda import Gpu, survey
+from .cuda_kernel import CudaKernel
+from .device_arrays import dtype_of, location, same_gpu
+from .explain import Explanation, explain, not_found
+from .kernel import Kernel
+from .nodes import Node, find_node
+from .selection import Device, Table, check_usable, take_best
+from .split import find_split
+from .split_kernel import CudaSplitKernel, SplitKernel
+from .unverified import check_before_use, warn_unverified
+
+if TYPE_CHECKING:
+    from typing_extensions import Unpack
+
+    from ..ops import BackpropDataAttributes, ConvolutionAttributes
+
+MAX_THREADS = 1024
+VERIFY = (None, "first-use")
+# Calls remembered with the kernel that serves them; a program calls with fewer distinct shapes than this.
+_REMEMBERED_CALLS = 4096
+
+
+def load(
+    *paths: str | os.PathLike[str], threads: int | None = None, verify: str | None = None, split_batch: bool = False
+) -> Registry:
+    """Open one or several bundles.
+
+    Parameters
+    ----------
+    paths
+        The bundles' folders. Where several have a kernel for one problem, the most specific that a
+        device runs is taken: the most CPU features, on a GPU the code of the nearest architecture, then tuned before
+        untuned, then the earlier bundle.
+    threads
+        Number of threads of each call on the CPU; None: as many as OpenMP gives (``OMP_NUM_THREADS``, else all
+        processors).
+    verify
+        ``"first-use"``: a kernel that was never run where it was built or verified (``info.verified`` is None) is
+        compared with the reference, in this process, before its first answer, which takes as long as the reference
+        does; its call raises VerificationError if it is wrong. None: such kernels are used, with a warning when the
+        bundle is loaded.
+    split_batch
+        Whether a batch without a kernel of its own is served by calls of kernels for other batches of the same problem,
+        on slices of the arrays: of the largest first. Nothing is copied; it takes as long as these calls together.
+
+    Raises
+    ------
+    BundleError
+        If a folder is no bundle, or its manifest is damaged, foreign or unsafe.
+    UnsupportedMachineError
+        If all kernels of a bundle need CPU features or a GPU that this machine lacks.
+    InputError
+        If `threads` is not a positive number, or `verify` or `split_batch` is something else.
+    """
+    if not paths:
+        raise InputError("no bundle was given; give the path of at least one")
+    return Registry([read_bundle(path) for path in paths], threads=threads, verify=verify, split_batch=split_batch)
+
+
+class Registry:
+    """The kernels of some bundles that this machine can run. Made by :func:`load`.
+
+    It is a read-only mapping from signatures to kernels: the CPU's, or the first GPU's that has one where the CPU has
+    none. Calls run where their arrays are. Calls are safe from several threads, and those of CPU kernels after ``fork``.
+    It can be asked for batches that `split_batch` serves by calls of several kernels, but does not list them.
+    """
+
+    def __init__(
+        self,
+        bundles: Sequence[Bundle],
+        *,
+        threads: int | None = None,
+        verify: str | None = None,
+        split_batch: bool = False,
+    ) -> None:
+        if threads is not None and (type(threads) is not int or not 1 <= threads <= MAX_THREADS):
+            raise InputError(f"threads is {threads!r}; it must be None or a number from 1 to {MAX_THREADS}")
+        if verify not in VERIFY:
+            raise InputError(f"verify is {verify!r}; allowed: {', '.join(map(repr, VERIFY))}")
+        if not isinstance(split_batch, bool):
+            raise InputError(f"split_batch is {split_batch!r}; it must be True or False")
+        self.bundles = tuple(bundles)
+        self.split_batch = split_batch
+        self.threads = threads
+        self._verify = verify
+        for bundle in self.bundles:
+            check_usable(bundle)
+        # The GPUs' are made when they are first asked for.
+        self._tables: dict[Device, Table] = {}
+        self._table(None)
+        self._has_cuda = any(target.kind == "cuda" for bundle in bundles for target in bundle.targets.values())
+        self._kernels: dict[tuple[str, Device], Kernel | CudaKernel] = {}
+        self._calls: dict[Any, Kernel | CudaKernel] = {}
+        self._nodes: dict[tuple[str, str | None], Node] = {}
+
+    def __len__(self) -> int:
+        return sum(1 for _ in self)
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(dict.fromkeys(signature for table in self._all_tables().values() for signature in table))
+
+    def __contains__(self, key: object) -> bool:
+        """Whether there is a kernel for a signature or a Problem, on any device."""
+        if isinstance(key, Problem):
+            key = format_signature(key)
+        return isinstance(key, str) and any(key in table for table in self._all_tables().values())
+
+    def __getitem__(self, key: str | Problem) -> Kernel | CudaKernel:
+        """Return the kernel of a signature or a Problem; errors as for :meth:`lookup`, and SignatureError."""
+        if isinstance(key, str) and key in self._tables[None]:
+            return self._kernel(key, None)
+        return self.lookup(key if isinstance(key, Problem) else parse_signature(key))
+
+    def lookup(self, problem: Problem, device: Any = None) -> Kernel | CudaKernel:
+        """Return the kernel that computes `problem`.
+
+        Parameters
+        ----------
+        device
+            ``"cpu"``, ``"cuda"``, ``"cuda:1"``, or a torch.device: where it is to run. None: on the CPU, or on the first
+            GPU that has one where the CPU has none. Only where no device has one, the batch is split.
+
+        Raises
+        ------
+        KernelNotFoundError
+            Naming the nearest kernel there is, the fields that differ, and the command that builds it.
+        UnsupportedMachineError
+            If there are kernels for it, each for CPU features or GPUs that this machine lacks; or no such GPU.
+        InputError
+            If `problem` is no Problem, or `device` no device.
+        """
+        if not isinstance(problem, Problem):
+            raise InputError(f"lookup takes a Problem, not {problem!r}; a signature's kernel is registry[signature]")
+        signature = format_signature(problem)
+        if device is not None:
+            return self._lookup_on(problem, _parse_device(device))
+        if signature in self._tables[None]:
+            return self._kernel(signature, None)
+        for serve in (self._own, self._split):
+            for place in self._all_tables():
+                kernel = serve(problem, place)
+                if kernel is not None:
+                    return kernel
+        raise not_found(self.explain(problem))
+
+    def _lookup_on(self, problem: Problem, device: Device) -> Kernel | CudaKernel:
+        kernel = self._own(problem, device) or self._split(problem, device)
+        if kernel is None:
+            found = explain(problem, self.bundles, {device: self._table(device)}, self.split_batch)
+            raise not_found(found, device)
+        return kernel
+
+    def serve(self, problem: Problem, batches: Collection[int]) -> Kernel | None:
+        """Return what computes a problem on the CPU, by kernels of some batches alone; None if nothing does."""
+        own = self._own(problem, None) if problem.batch in batches else None
+        kernel = own or self._split(problem, None, batches)
+        return kernel if isinstance(kernel, Kernel) else None
+
+    def _own(self, problem: Problem, device: Device) -> Kernel | CudaKernel | None:
+        """Return the kernel for just this problem."""
+        signature = format_signature(problem)
+        return self._kernel(signature, device) if signature in self._table(device) else None
+
+    def _split(
+        self, problem: Problem, device: Device, batches: Collection[int] | None = None
+    ) -> Kernel | CudaKernel | None:
+        """Return what serves a problem by kernels for other batches, if that was asked for and can be."""
+        split = find_split(problem, self._table(device), device, batches) if self.split_batch else None
+        if split is None or split.obstacle is not None:
+            return None
+        # Where nothing is to be computed, the filter is still checked and packed as one of them wants it.
+        used = [part.batch for part in split.parts] or [split.batches[-1]]
+        kernels = [self._kernel(format_signature(problem.with_(batch=batch)), device) for batch in used]
+        if device is None:
+            return SplitKernel(problem, split, [kernel for kernel in kernels if isinstance(kernel, Kernel)])
+        return CudaSplitKernel(problem, split, [kernel for kernel in kernels if isinstance(kernel, CudaKernel)])
+
+    def node(self, name: str, model: str | None = None) -> Node:
+        """Return a node of a model, which a call computes with the filter that the bundle has: ``node(name)(data)``.
+
+        Parameters
+        ----------
+        name
+            Its name in the model.
+        model
+            The name of the model's file, where the bundles have several models with such a node.
+
+        Raises
+        ------
+        KernelNotFoundError
+            If there is none, or there are several.
+        """
+        node = self._nodes.get((name, model))
+        if node is None:
+            node = self._nodes.setdefault((name, model), find_node(self, name, model))
+        return node
+
+    def explain(self, problem: Problem | str) -> Explanation:
+        """Return which kernel serves a problem or signature on each device, and why variants were taken or rejected."""
+        problem = parse_signature(problem) if isinstance(problem, str) else problem
+        return explain(problem, self.bundles, self._all_tables(), self.split_batch)
+
+    def _table(self, device: Device) -> Table:
+        table = self._tables.get(device)
+        if table is None:
+            table = self._tables[device] = take_best(self.bundles, device)
+            if self._verify is None:
+                warn_unverified(table)
+        return table
+
+    def _all_tables(self) -> dict[Device, Table]:
+        gpus: tuple[Device, ...] = survey().gpus if self._has_cuda else ()
+        return {device: self._table(device) for device in (None, *gpus)}
+
+    def convolution(
+        self,
+        data: Any,
+        filter: Any,
+        bias: Any = None,
+        *,
+        out: Any = None,
+        scale: Any = None,
+        slope: Any = None,
+        residual: Any = None,
+        **attributes: Unpack[ConvolutionAttributes],
+    ) -> Any:
+        """Compute a Convolution; the attributes are those of :func:`tvmconv.ops.convolution`.
+
+        What its epilogue takes are `scale` and `slope` (for ``prelu``), f32 factors of each channel, and `residual`,
+        which ``add`` adds.
+
+        Returns
+        -------
+        array
+            `out` if given, else a new array of the kind of `data`.
+
+        Raises
+        ------
+        InvalidProblemError
+            If the shapes and attributes describe no convolution.
+        InputError
+            If an array is of a kind, type or layout that no kernel takes.
+        KernelNotFoundError, UnsupportedMachineError, BundleError
+            As for :meth:`lookup` and :class:`tvmconv.Kernel`.
+        """
+        kernel = self._find(ops.convolution, data, filter, bias, attributes)
+        return kernel(data, filter, bias, out, scale=scale, slope=slope, residual=residual)
+
+    def convolution_backprop_data(
+        self,
+        data: Any,
+        filter: Any,
+        output_shape: Sequence[int] | None = None,
+        bias: Any = None,
+        *,
+        out: Any = None,
+        scale: Any = None,
+        slope: Any = None,
+        residual: Any = None,
+        **attributes: Unpack[BackpropDataAttributes],
+    ) -> Any:
+        """Compute a ConvolutionBackpropData; the attributes are those of :func:`tvmconv.ops.convolution_backprop_data`.
+
+        Takes what the epilogue needs, returns and raises as :meth:`convolution`.
+        """
+        named = {"output_shape": output_shape, **attributes}
+        kernel = self._find(ops.convolution_backprop_data, data, filter, bias, named)
+        return kernel(data, filter, bias, out, scale=scale, slope=slope, residual=residual)
+
+    def _find(
+        self,
+        op: Callable[..., Problem],
+        data: Any,
+        filter: Any,
+        bias: Any,
+        attributes: Mapping[str, Any],
+    ) -> Kernel | CudaKernel:
+        """Return the kernel of a call, by what was remembered of an equal call or else by the operation's rules."""
+        key: Any
+        try:
+            # What is not in the key, the kernel checks: the filter's type, the bias' shape and type.
+            # Version 2 of marshal: equal values give equal bytes.
+            place = location(data) if self._has_cuda else None
+            key = (op, data.shape, data.dtype, filter.shape, bias is None, marshal.dumps(dict(attributes), 2), place)
+            kernel = self._calls.get(key)
+        except (AttributeError, TypeError, ValueError):  # arguments of kinds that are not remembered
+            key = kernel = None
+        if kernel is None:
+            kernel = self._resolve(op, data, filter, bias, attributes)
+            # Only plain attributes have bytes of their own: a NumPy zero of one type has those of another.
+            if key is not None and all(map(_is_plain, attributes.values())):
+                if len(self._calls) >= _REMEMBERED_CALLS:
+                    self._calls.clear()
+                self._calls[key] = kernel
+        return kernel
+
+    def _resolve(
+        self, op: Callable[..., Problem], data: Any, filter: Any, bias: Any, attributes: Mapping[str, Any]
+    ) -> Kernel | CudaKernel:
+        named = {"data": data, "filter": filter, **({} if bias is None else {"bias": bias})}
+        index = same_gpu(named)
+        if index is None:
+            views = {name: view(name, value) for name, value in named.items()}
+            types = {name: dtype for name, (_, dtype) in views.items()}
+            shapes = {name: array.shape for name, (array, _) in views.items()}
+        else:
+            types = {name: dtype_of(value) for name, value in named.items()}
+            shapes = {name: tuple(value.shape) for name, value in named.items()}
+        if len(set(types.values())) > 1:
+            given = ", ".join(f"{name} {dtype}" for name, dtype in types.items())
+            raise InputError(f"the types differ: {given}; all must be the same")
+        problem = op(shapes["data"], shapes["filter"], bias_shape=shapes.get("bias"), dtype=types["data"], **attributes)
+        return self._lookup_on(problem, None if index is None else _gpu(index))
+
+    def _kernel(self, signature: str, device: Device) -> Kernel | CudaKernel:
+        kernel = self._kernels.get((signature, device))
+        if kernel is None:
+            bundle, entry = self._table(device)[signature]
+            before = check_before_use if self._verify and entry.verified is None else None
+            made = Kernel(bundle, entry, self.threads, before) if device is None else CudaKernel(bundle, entry, before)
+            kernel = self._kernels.setdefault((signature, device), made)
+        return kernel
+
+
+def _parse_device(device: Any) -> Device:
+    """Return what ``"cpu"``, ``"cuda"``, ``"cuda:1"`` or a torch.device says."""
+    match = re.fullmatch(r"cpu|cuda(?::(\d{1,4}))?", str(device))
+    if match is None:
+        raise InputError(f"device is {device!r}; allowed: cpu, cuda, or cuda: and the number of a GPU")
+    return None if match[0] == "cpu" else _gpu(int(match[1] or 0))
+
+
+def _gpu(index: int) -> Gpu:
+    found = survey()
+    if index < len(found.gpus):
+        return found.gpus[index]
+    has = found.obstacle or f"it has {', '.join(map(str, found.gpus))}"
+    raise UnsupportedMachineError(f"this machine has no cuda:{index}: {has}")
+
+
+def _is_plain(value: Any) -> bool:
+    """Whether `value` is None, a text, an int, or a tuple or list of ints, and none of a class of its own."""
+    if type(value) is tuple or type(value) is list:
+        return all(type(item) is int for item in value)
+    return value is None or type(value) in (int, str)

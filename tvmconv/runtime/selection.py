@@ -1,0 +1,155 @@
+"""Which of several variants of a kernel a device takes: this machine's CPU, or one of its GPUs.
+
+A device is a `tvmconv.runtime.cuda.Gpu`, or None for the CPU. The NVIDIA driver is asked only where the answer needs it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+from ..errors import UnsupportedMachineError
+from .bundle import ORIGINS, Bundle, BundleTarget, Entry
+from .cpu import missing_features
+from .cuda import Gpu, survey
+
+Device = Gpu | None
+# For each signature that a device can run, the best variant.
+Table = dict[str, tuple[Bundle, Entry]]
+MACHINE_CODE, PTX = 0, 1
+
+
+def obstacle(target: BundleTarget) -> str | None:
+    """Return why this machine cannot run code for `target`, or None if it can."""
+    if target.kind == "cpu":
+        missing = missing_features(target.features)
+        return f"this machine's CPU lacks {', '.join(missing)}" if missing else None
+    if target.kind != "cuda":
+        return f"it is for {target.kind!r} devices, which this version of tvmconv does not know"
+    found = survey()
+    if found.obstacle is not None:
+        return found.obstacle
+    reasons = [obstacle_on(target, gpu) for gpu in found.gpus]
+    return None if None in reasons else "; ".join(filter(None, reasons))
+
+
+def obstacle_on(target: BundleTarget, device: Device) -> str | None:
+    """Return why one device cannot run code for `target`, or None if it can."""
+    if device is None:
+        return obstacle(target) if target.kind == "cpu" else "it is for GPUs"
+    if target.kind != "cuda":
+        return f"it is for {target.kind} devices"
+    if code_for(target, device) is not None:
+        return None
+    architectures = ", ".join(target.features) or "no architecture"
+    if is_specific(target):
+        return f"{device} is not of the one architecture that the code is for, {architectures}"
+    return f"{device} is older than the code, which is for {architectures}"
+
+
+def is_specific(target: BundleTarget) -> bool:
+    """Return whether code runs on GPUs of its one architecture alone, such as sm_90a."""
+    return any(name.startswith("sm_") and name.endswith("a") for name in target.features)
+
+
+def code_for(target: BundleTarget, gpu: Gpu) -> tuple[int, int] | None:
+    """Return which code of a CUDA target a GPU runs; the least is the best.
+
+    Machine code runs on architectures of the same major number that are not older; PTX, which the driver compiles when
+    the kernel is loaded, on all that are not older; that of sm_90a on 9.0 only (CUDA C++ Programming Guide, Binary and PTX
+    Compatibility). A library has machine code for each architecture of its target, and PTX of the last but of sm_90a.
+
+    Returns
+    -------
+    tuple or None
+        MACHINE_CODE or PTX, and the architecture of that code, negative. None if there is no code for this GPU.
+    """
+    if is_specific(target):
+        return (MACHINE_CODE, -gpu.architecture) if f"sm_{gpu.architecture}a" in target.features else None
+    architectures = [int(name[3:]) for name in target.features if name.startswith("sm_") and name[3:].isdigit()]
+    older = [each for each in architectures if each <= gpu.architecture]
+    native = [each for each in older if each // 10 == gpu.architecture // 10]
+    if native:
+        return MACHINE_CODE, -max(native)
+    return (PTX, -max(architectures)) if older and len(older) == len(architectures) else None
+
+
+def rank(bundle: Bundle, entry: Entry, device: Device = None) -> tuple[Any, ...]:
+    """Return what variants that run on a device are ordered by, the best first.
+
+    On the CPU, more features first: such code is wider, and made for machines like this one. On a GPU, machine code
+    before PTX, and of the newest architecture first. Then tuned before untuned, then the shorter measured time.
+    """
+    target = bundle.targets[entry.target]
+    fit = -len(target.features) if device is None else code_for(target, device)
+    seconds = entry.measured["seconds"] if entry.measured else float("inf")
+    return (fit, ORIGINS.index(entry.origin), seconds)
+
+
+def runnable(bundle: Bundle) -> list[Entry]:
+    """Return the entries of `bundle` that this machine can run.
+
+    Raises
+    ------
+    UnsupportedMachineError
+        If the bundle has kernels, and this machine can run none of them.
+    """
+    obstacles = {name: obstacle(target) for name, target in bundle.targets.items()}
+    entries = [entry for entry in bundle.entries if obstacles[entry.target] is None]
+    if bundle.entries and not entries:
+        raise _unusable(bundle)
+    return entries
+
+
+def check_usable(bundle: Bundle) -> None:
+    """Check that this machine can run something of `bundle`.
+
+    The NVIDIA driver is not asked if the CPU can: a process that only uses the CPU may fork.
+
+    Raises
+    ------
+    UnsupportedMachineError
+        If the bundle has kernels, and this machine can run none of them.
+    """
+    used = {entry.target: bundle.targets[entry.target] for entry in bundle.entries}
+    # CPUs first: any() stops at the first that runs.
+    if used and not any(obstacle(t) is None for t in sorted(used.values(), key=lambda t: t.kind != "cpu")):
+        raise _unusable(bundle)
+
+
+def take_best(bundles: Sequence[Bundle], device: Device = None) -> Table:
+    """Return, for each signature that a device can run, the best variant; of equals the earlier bundle's.
+
+    What `tvmconv verify` found wrong is not taken.
+    """
+    taken: Table = {}
+    for bundle in bundles:
+        runs = {name for name, target in bundle.targets.items() if obstacle_on(target, device) is None}
+        for entry in bundle.entries:
+            if entry.target not in runs or entry.verified is False:
+                continue
+            other = taken.get(entry.signature)
+            if other is None or rank(bundle, entry, device) < rank(*other, device):
+                taken[entry.signature] = (bundle, entry)
+    return taken
+
+
+def tables(bundles: Sequence[Bundle]) -> dict[Device, Table]:
+    """Return the table of each device: of the CPU, and if there are CUDA kernels, of every GPU."""
+    devices: list[Device] = [None]
+    if any(target.kind == "cuda" for bundle in bundles for target in bundle.targets.values()):
+        devices += survey().gpus
+    return {device: take_best(bundles, device) for device in devices}
+
+
+def first_gpu(target: BundleTarget) -> int:
+    """Return the number of the first GPU that runs a target's code; there is one (see :func:`obstacle`)."""
+    return next(gpu.index for gpu in survey().gpus if code_for(target, gpu) is not None)
+
+
+def _unusable(bundle: Bundle) -> UnsupportedMachineError:
+    used = sorted({entry.target for entry in bundle.entries})
+    reasons = "; ".join(f"for {name}, {obstacle(bundle.targets[name])}" for name in used)
+    return UnsupportedMachineError(
+        f"{bundle.path} has no kernel that this machine can run: {reasons}; build it with --target host on this machine"
+    )

@@ -1,0 +1,151 @@
+"""Which calls for other batch sizes add up to a batch that has no kernel of its own."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterable
+from dataclasses import dataclass
+from math import inf, prod
+
+from ..problem import DTYPE_BYTES, Problem
+from ..signature import format_signature
+from .device_arrays import ALIGNMENT
+from .selection import Device
+
+# A batch that occurs more often in a split is written with its number of calls.
+_WRITTEN_OUT = 3
+
+
+@dataclass(frozen=True, slots=True)
+class Part:
+    """Calls of one kernel: how many, and for which batch."""
+
+    batch: int
+    calls: int
+    signature: str
+
+    def __str__(self) -> str:
+        return (
+            " + ".join([str(self.batch)] * self.calls) if self.calls <= _WRITTEN_OUT else f"{self.calls} x {self.batch}"
+        )
+
+
+@dataclass(frozen=True, slots=True)
+class Split:
+    """How a device serves a batch by calls for others.
+
+    Attributes
+    ----------
+    device
+        ``"this machine's CPU"``, or a GPU.
+    batches
+        The other batch sizes of which it has kernels, the largest first.
+    parts
+        The calls, in their order. Empty: there is nothing to compute, or an obstacle.
+    obstacle
+        Why there are none; None if there are.
+    """
+
+    device: str
+    batches: tuple[int, ...]
+    parts: tuple[Part, ...] = ()
+    obstacle: str | None = None
+
+    def __str__(self) -> str:
+        return " + ".join(map(str, self.parts)) or "no call"
+
+
+def find_split(
+    problem: Problem, signatures: Iterable[str], device: Device = None, batches: Collection[int] | None = None
+) -> Split | None:
+    """Return how calls of some kernels, those of `problem` at other batch sizes, serve it on a device.
+
+    Parameters
+    ----------
+    signatures
+        Of the kernels that the device can run.
+    batches
+        Which batches may be called; None: all that there are.
+
+    Returns
+    -------
+    Split or None
+        None if none of the kernels is for another batch of the same problem.
+    """
+    same = _without_batch(format_signature(problem))[1]
+    found = sorted(((*_without_batch(text), text) for text in signatures), reverse=True)
+    by_batch = {
+        batch: text
+        for batch, rest, text in found
+        if rest == same and batch not in (0, problem.batch) and (batches is None or batch in batches)
+    }
+    if not by_batch:
+        return None
+    name, sizes = "this machine's CPU" if device is None else str(device), tuple(by_batch)
+    calls = calls_for(problem.batch, sizes)
+    if calls is None:
+        there = ", ".join(map(str, sizes))
+        reason = f"batch {problem.batch} is no sum of those that there are kernels for: {there}"
+        return Split(name, sizes, obstacle=reason)
+    if device is not None and (odd := _unaligned(problem, calls)):
+        reason = (
+            f"images of {odd} bytes would begin between multiples of {ALIGNMENT} bytes, where no kernel for GPUs reads"
+        )
+        return Split(name, sizes, obstacle=reason)
+    return Split(name, sizes, tuple(Part(batch, times, by_batch[batch]) for batch, times in calls.items()))
+
+
+def calls_for(batch: int, sizes: Iterable[int]) -> dict[int, int] | None:
+    """Return how many calls of each of some sizes add up to a batch, the largest first; None if none do.
+
+    As many of the largest as go into it, then of the next; if that leaves a rest, the fewest calls without one.
+
+    Parameters
+    ----------
+    sizes
+        At least one, each at least 1.
+    """
+    sizes = sorted(sizes, reverse=True)
+    calls, rest = {}, batch
+    for size in sizes:
+        calls[size], rest = divmod(rest, size)
+    found = _fewest(batch, sizes) if rest else calls
+    return found and {size: times for size, times in found.items() if times}
+
+
+def _fewest(batch: int, sizes: list[int]) -> dict[int, int] | None:
+    """Return the fewest calls that add up to `batch`, of sizes in falling order; None if none do."""
+    largest, *smaller = sizes
+    # Among as many smaller calls as the largest has images, some add up to a multiple of the largest, which takes no more
+    # calls. So fewer than that are smaller.
+    limit = min(batch, (largest - 1) * max(smaller, default=0))
+    count: list[float] = [0.0] + [inf] * limit
+    last = [0] * (limit + 1)
+    for images in range(1, limit + 1):
+        for size in smaller:
+            if size <= images and count[images - size] + 1 < count[images]:
+                count[images], last[images] = count[images - size] + 1, size
+    possible = [images for images in range(batch % largest, limit + 1, largest) if count[images] < inf]
+    if not possible:
+        return None
+    rest = min(possible, key=lambda images: count[images] + (batch - images) // largest)
+    calls = dict.fromkeys(sizes, 0) | {largest: (batch - rest) // largest}
+    while rest:
+        calls[last[rest]] += 1
+        rest -= last[rest]
+    return calls
+
+
+def _without_batch(signature: str) -> tuple[int, tuple[str, str]]:
+    """Return the batch of a signature, and all else that it says."""
+    operation, batch, rest = signature.split("-", 2)
+    return int(batch[1:]), (operation, rest)
+
+
+def _unaligned(problem: Problem, calls: dict[int, int]) -> int | None:
+    """Return the bytes of an image if a call of some would begin where no kernel for GPUs can read."""
+    followed = [size for size, times in calls.items() for _ in range(min(times, 2))][:-1]
+    for shape in (problem.data_shape, problem.output_shape):
+        image = DTYPE_BYTES[problem.dtype] * prod(shape[1:])
+        if any(size * image % ALIGNMENT for size in followed):
+            return image
+    return None

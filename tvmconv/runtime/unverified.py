@@ -1,0 +1,41 @@
+"""Kernels that were never run on a machine like this one: warned about, or checked before they are used."""
+
+from __future__ import annotations
+
+import shlex
+import warnings
+from collections import Counter
+
+from ..errors import TvmconvWarning, VerificationError
+from .bundle import Bundle, Entry
+from .selection import Table
+
+
+def check_before_use(bundle: Bundle, entry: Entry) -> None:
+    """Compare a kernel with the reference, in this process.
+
+    Raises
+    ------
+    VerificationError
+        If it is wrong.
+    """
+    from .verify import Check, check_kernel
+
+    answer = check_kernel(Check(bundle, entry))
+    if answer.wrong:
+        raise VerificationError(
+            f"the kernel for {entry.signature}, {entry.algorithm} for {entry.target} in {bundle.path}, is wrong on this"
+            f" machine: {answer.wrong}; build it again here: tvmconv build {entry.signature} -o {shlex.quote(str(bundle.path))}"
+        )
+
+
+def warn_unverified(table: Table) -> None:
+    """Warn about the kernels that would be taken and were never run on a machine like this one."""
+    paths = Counter(str(bundle.path) for bundle, entry in table.values() if entry.verified is None)
+    for path, count in paths.items():
+        warnings.warn(
+            f"{count} of the kernels in {path} that this machine would use were never checked on one like it; check them"
+            f" with: tvmconv verify {shlex.quote(path)}, or load with verify='first-use'",
+            TvmconvWarning,
+            stacklevel=5,
+        )

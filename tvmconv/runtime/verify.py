@@ -1,0 +1,209 @@
+"""Check the kernels of a bundle against the reference."""
+
+from __future__ import annotations
+
+import os
+import warnings
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from .. import reference
+from ..accuracy import difference, inaccuracy, relative_error
+from ..errors import TvmconvError, TvmconvWarning
+from ..fills import Arrays, exact_case, numpy_dtype, random_fill
+from ..problem import Problem
+from ..signature import parse_signature
+from ..support.folders import locked
+from ..support.sandbox import Sandbox
+from .bundle import Bundle, Entry, read_bundle, record_answers
+from .cuda_kernel import CudaKernel
+from .cuda_memory import DeviceArray
+from .kernel import Kernel
+from .selection import first_gpu, obstacle, runnable
+
+# A kernel that takes this much longer than the reference hangs.
+LEAST_SECONDS = 120.0
+LEAST_FLOPS = 1e7
+
+
+@dataclass(frozen=True)
+class Answer:
+    """How a kernel's answer compares with the reference.
+
+    Attributes
+    ----------
+    measure, value
+        ``"exact"`` and 0, or ``"relative_l2"`` and that error, for transforms and TF32.
+    wrong
+        What is wrong with it; empty if nothing is.
+    """
+
+    measure: str
+    value: float
+    wrong: str
+
+
+@dataclass(frozen=True)
+class Check:
+    """Check the kernel that `entry` of `bundle` describes."""
+
+    bundle: Bundle
+    entry: Entry
+
+    def __str__(self) -> str:
+        return f"checking {self.entry.signature} for {self.entry.target}"
+
+
+@dataclass(frozen=True)
+class Verdict:
+    """What checking one entry of a bundle found.
+
+    Attributes
+    ----------
+    signature, target, algorithm
+        The entry.
+    status
+        ``"right"``, ``"wrong"``, or ``"skipped"`` when this machine cannot run it.
+    detail
+        What is wrong, or why it was skipped.
+    """
+
+    signature: str
+    target: str
+    algorithm: str
+    status: str
+    detail: str = ""
+
+
+def verify(path: str | os.PathLike[str], progress: Callable[[int, int, str], None] | None = None) -> list[Verdict]:
+    """Check every entry of the bundle at `path` with inputs for which there is one right answer.
+
+    The kernels run in a process of their own: one that crashes or hangs is wrong, and the others are still checked.
+    What was found is written into the bundle, as each entry's `verified` and `error`; where it cannot be, with a warning.
+
+    Parameters
+    ----------
+    path
+        The bundle's folder.
+    progress
+        Called as ``progress(done, total, what)``.
+
+    Returns
+    -------
+    list of Verdict
+        One an entry, in the bundle's order.
+
+    Raises
+    ------
+    BundleError
+        If there is no bundle, or its manifest is damaged.
+    UnsupportedMachineError
+        If this machine can run none of its kernels.
+    """
+    bundle = read_bundle(path)
+    runnable(bundle)  # a bundle of which nothing can be checked is not right
+    verdicts: list[Verdict] = []
+    answers: dict[tuple[str, str], Entry] = {}
+    sandbox = Sandbox(check_kernel, threads=len(os.sched_getaffinity(0)))
+    try:
+        for entry in bundle.entries:
+            if progress is not None:
+                progress(len(verdicts), len(bundle.entries), entry.signature)
+            verdict, answered = _verdict(bundle, entry, sandbox)
+            verdicts.append(verdict)
+            if answered.verified != entry.verified:
+                answers[entry.signature, entry.target] = answered
+    finally:
+        sandbox.close()
+    if answers:
+        _record(bundle.path, answers)
+    return verdicts
+
+
+def _record(path: Path, answers: dict[tuple[str, str], Entry]) -> None:
+    place = path.resolve()
+    try:
+        with locked(place.parent):
+            record_answers(place, answers)
+    except OSError as error:
+        warnings.warn(f"what was found cannot be written into {path}: {error.strerror}", TvmconvWarning, stacklevel=3)
+
+
+def check_kernel(check: Check) -> Answer:
+    """Run a kernel on an exact fill, its filter packed ahead or not, and a transform or TF32 on normal data too.
+
+    The outputs are compared with the reference.
+    """
+    problem, numerical_class = parse_signature(check.entry.signature), check.entry.numerical_class
+    on_cpu = check.bundle.targets[check.entry.target].kind == "cpu"
+    computed = (_on_cpu if on_cpu else _on_gpu)(check)
+    arrays, expected = exact_case(problem)
+    wrong = difference(computed(arrays), expected, numerical_class, problem)
+    if not wrong and on_cpu:
+        wrong = difference(computed(arrays, packed=True), expected, numerical_class, problem)
+        wrong = wrong and f"with the filter packed ahead, {wrong}"
+    if wrong or numerical_class == "exact":
+        return Answer("exact", 0.0, wrong)
+    arrays = random_fill(problem)
+    output, expected = computed(arrays), reference.compute(problem, **arrays.given())
+    wrong = inaccuracy(output, expected, numerical_class, problem.dtype)
+    return Answer("relative_l2", relative_error(output, expected), wrong)
+
+
+def _on_cpu(check: Check) -> Callable[..., npt.NDArray[Any]]:
+    """Return what computes a kernel's output for arrays, its filter packed ahead or not."""
+    kernel = Kernel(check.bundle, check.entry)
+
+    def computed(arrays: Arrays, *, packed: bool = False) -> npt.NDArray[Any]:
+        output = _unwritten(kernel.problem)
+        given: dict[str, Any] = arrays.given()
+        if packed:
+            given["filter"] = kernel.pack(arrays.filter)
+        kernel(**given, out=output)
+        return output
+
+    return computed
+
+
+def _on_gpu(check: Check) -> Callable[..., npt.NDArray[Any]]:
+    """Return what computes a kernel's output for arrays on the first GPU that runs its code."""
+    kernel, index = CudaKernel(check.bundle, check.entry), first_gpu(check.bundle.targets[check.entry.target])
+
+    def computed(arrays: Arrays) -> npt.NDArray[Any]:
+        output = DeviceArray.of(_unwritten(kernel.problem), index)
+        kernel(**{name: DeviceArray.of(array, index) for name, array in arrays.given().items()}, out=output)
+        return output.numpy()
+
+    return computed
+
+
+def _unwritten(problem: Problem) -> npt.NDArray[Any]:
+    """Return an output of which what a kernel fails to write shows: it stays not a number."""
+    return np.full(problem.output_shape, np.nan, numpy_dtype(problem.dtype))
+
+
+def _verdict(bundle: Bundle, entry: Entry, sandbox: Sandbox[Check, Answer]) -> tuple[Verdict, Entry]:
+    """Return what checking an entry found, and the entry with what is to be kept of that."""
+
+    def verdict(status: str, detail: str = "") -> Verdict:
+        return Verdict(entry.signature, entry.target, entry.algorithm, status, detail)
+
+    hindrance = obstacle(bundle.targets[entry.target])
+    if hindrance is not None:
+        return verdict("skipped", hindrance), entry
+    # Only what concerns this entry travels to the process.
+    check = Check(replace(bundle, entries=()), entry)
+    try:
+        flops = parse_signature(entry.signature).flops
+        answer = sandbox.call(check, LEAST_SECONDS + flops / LEAST_FLOPS)
+    except TvmconvError as error:
+        return verdict("wrong", str(error)), replace(entry, verified=False, error=None)
+    if answer.wrong:
+        return verdict("wrong", answer.wrong), replace(entry, verified=False, error=None)
+    right = replace(entry, verified=True, error={"measure": answer.measure, "value": answer.value})
+    return verdict("right"), right

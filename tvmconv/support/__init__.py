@@ -1,0 +1,1 @@
+"""Files written whole, and processes: what every other room may use."""

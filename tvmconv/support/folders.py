@@ -1,0 +1,119 @@
+"""A folder that is replaced whole or not at all."""
+
+from __future__ import annotations
+
+import ctypes
+import errno
+import fcntl
+import glob
+import os
+import shutil
+import tempfile
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+_AT_FDCWD = -100
+_RENAME_EXCHANGE = 2
+# What is made beside a place, and may be left there by a process that is killed.
+_BUILDING, _REPLACED = "building", "replaced"
+
+
+@contextmanager
+def staging(place: Path) -> Iterator[Path]:
+    """Yield an empty temporary folder beside `place`, which is removed at the end if it is still there.
+
+    What processes that were killed left beside `place` is removed first.
+
+    Raises
+    ------
+    OSError
+        If it cannot be made, for instance because the parent of `place` does not exist.
+    """
+    with locked(place.parent):
+        _remove_left_over(place)
+        folder = Path(tempfile.mkdtemp(prefix=_prefix(place, _BUILDING), dir=place.parent))
+        descriptor = os.open(folder, os.O_RDONLY | os.O_DIRECTORY)
+        fcntl.flock(descriptor, fcntl.LOCK_EX)  # as long as this process lives: others leave the folder alone
+    try:
+        # mkdtemp makes it for this user alone; a bundle is as readable as any other folder.
+        folder.chmod(0o777 & ~_umask())
+        yield folder
+    finally:
+        shutil.rmtree(folder, ignore_errors=True)
+        os.close(descriptor)
+
+
+def _remove_left_over(place: Path) -> None:
+    """Remove what dead processes left beside `place`, whose folder the caller has locked."""
+    for folder in place.parent.glob(glob.escape(_prefix(place, _REPLACED)) + "*"):
+        if place.exists():
+            shutil.rmtree(folder, ignore_errors=True)
+        else:  # killed between two renames
+            os.rename(folder, place)
+    for folder in place.parent.glob(glob.escape(_prefix(place, _BUILDING)) + "*"):
+        descriptor = os.open(folder, os.O_RDONLY | os.O_DIRECTORY)
+        try:
+            fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            shutil.rmtree(folder, ignore_errors=True)
+        except BlockingIOError:  # its builder lives
+            continue
+        finally:
+            os.close(descriptor)
+
+
+def _prefix(place: Path, what: str) -> str:
+    return f".{place.name}.tvmconv-{what}-"
+
+
+@contextmanager
+def locked(folder: Path) -> Iterator[None]:
+    """Hold an exclusive lock on `folder` among the processes that ask for it here."""
+    descriptor = os.open(folder, os.O_RDONLY | os.O_DIRECTORY)
+    try:
+        fcntl.flock(descriptor, fcntl.LOCK_EX)
+        yield
+    finally:
+        os.close(descriptor)
+
+
+def move_into_place(new: Path, place: Path) -> None:
+    """Rename the folder `new` to `place`; what was at `place` is removed.
+
+    Where the file system can exchange two names, `place` is at each moment the old folder or the new. The caller holds
+    the lock of the folder that they lie in.
+    """
+    if not place.exists():
+        os.rename(new, place)
+        return
+    try:
+        _exchange(new, place)
+    except OSError as error:
+        if error.errno not in (errno.EINVAL, errno.ENOSYS):
+            raise
+        aside = Path(tempfile.mkdtemp(prefix=_prefix(place, _REPLACED), dir=place.parent))
+        os.rename(place, aside)
+        os.rename(new, place)
+        new = aside
+    shutil.rmtree(new)
+
+
+def link_or_copy(source: Path, copy: Path) -> None:
+    """Make `copy` a second name of the file `source`, or a copy where the file system has no such names."""
+    try:
+        os.link(source, copy)
+    except OSError:
+        shutil.copyfile(source, copy)
+
+
+def _exchange(one: Path, other: Path) -> None:
+    renameat2 = ctypes.CDLL(None, use_errno=True).renameat2
+    if renameat2(_AT_FDCWD, os.fsencode(one), _AT_FDCWD, os.fsencode(other), _RENAME_EXCHANGE):
+        number = ctypes.get_errno()
+        raise OSError(number, os.strerror(number), str(other))
+
+
+def _umask() -> int:
+    mask = os.umask(0)
+    os.umask(mask)
+    return mask

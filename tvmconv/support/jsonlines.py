@@ -1,0 +1,94 @@
+"""Files of JSON lines that several processes append to, and that survive a crash in the middle of a line."""
+
+from __future__ import annotations
+
+import json
+import os
+import tempfile
+import warnings
+from collections.abc import Callable, Iterable
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, TypeVar
+
+from ..errors import TvmconvWarning
+
+if TYPE_CHECKING:
+    from filelock import FileLock
+
+T = TypeVar("T")
+
+
+def append(path: Path, value: object) -> None:
+    """Append `value` as one line, durably: it is on the disk when this returns.
+
+    A line that an earlier process left unfinished stays a line of its own.
+    """
+    line = _line(value).encode()
+    with lock(path), path.open("ab+") as file:
+        if file.tell():
+            file.seek(-1, os.SEEK_END)
+            if file.read(1) != b"\n":
+                line = b"\n" + line
+        file.write(line)
+        file.flush()
+        os.fsync(file.fileno())
+
+
+def read(path: Path, parse: Callable[[Any], T]) -> tuple[list[T], list[str]]:
+    """Read a file; an absent one has no lines.
+
+    Parameters
+    ----------
+    parse
+        Takes a line's JSON value; raises ValueError, saying why, if it is not what it should be.
+
+    Returns
+    -------
+    list, list of str
+        What `parse` made of the lines, and the lines that are malformed: each is also warned about, by file and line.
+    """
+    try:
+        text = path.read_text(encoding="utf-8", errors="replace")
+    except FileNotFoundError:
+        return [], []
+    values, malformed = [], []
+    for number, line in enumerate(text.split("\n"), 1):
+        if not line.strip():
+            continue
+        try:
+            values.append(parse(json.loads(line)))
+        except ValueError as error:  # json.JSONDecodeError is one
+            warnings.warn(f"{path}, line {number} is ignored: {error}", TvmconvWarning, stacklevel=2)
+            malformed.append(line)
+    return values, malformed
+
+
+def write(path: Path, values: Iterable[object], malformed: Iterable[str]) -> None:
+    """Replace the file whole or not at all by `values`, one a line, and the `malformed` lines it had (somebody's data).
+
+    The caller holds the file's :func:`lock`.
+    """
+    descriptor, name = tempfile.mkstemp(prefix=f".{path.name}.", dir=path.parent)
+    try:
+        with os.fdopen(descriptor, "w", encoding="utf-8") as file:
+            file.writelines(map(_line, values))
+            file.writelines(line + "\n" for line in malformed)
+            file.flush()
+            os.fsync(file.fileno())
+        os.chmod(name, 0o644)
+        os.replace(name, path)
+    except BaseException:
+        os.unlink(name)
+        raise
+
+
+def lock(path: Path) -> FileLock:
+    """Return the lock, to be used as a context, that excludes other writers of the files beside `path`."""
+    from filelock import FileLock  # comes with tvmconv[compile]; reading needs no lock
+
+    path.parent.mkdir(parents=True, exist_ok=True)
+    return FileLock(path.parent / ".lock")
+
+
+def _line(value: object) -> str:
+    return json.dumps(value) + "\n"

@@ -1,0 +1,122 @@
+"""Long-lived worker processes: each imports what it needs once and runs one function on many tasks.
+
+Plain subprocesses rather than `multiprocessing`: they work from a notebook, from ``python -`` and from a
+script without a main guard, and when one dies its task and its last words are known.
+"""
+
+from __future__ import annotations
+
+import os
+import pickle
+import signal
+import subprocess
+import sys
+import tempfile
+from collections.abc import Callable
+from typing import Generic, TypeVar
+
+from ..errors import TvmconvError
+
+T = TypeVar("T")
+R = TypeVar("R")
+LAST_WORDS = 2000
+
+
+class WorkerDiedError(TvmconvError):
+    """A worker process that ended instead of answering."""
+
+
+class Worker(Generic[T, R]):
+    """A process that runs `function`, which must be importable by its module's name.
+
+    Parameters
+    ----------
+    function
+        Runs in the worker. A TvmconvError that it raises is raised by :meth:`call`; any other error ends
+        the worker and is quoted by WorkerDiedError.
+    threads
+        Number of threads its kernels and NumPy use.
+    torch
+        Whether the function may import PyTorch. tvm-ffi does where it is installed, which triples the time until the
+        worker is there.
+    """
+
+    def __init__(self, function: Callable[[T], R], threads: int, torch: bool = False) -> None:
+        self._stderr = tempfile.TemporaryFile()  # noqa: SIM115 (close() closes it)
+        # In a session of its own, so that Ctrl-C reaches only this process, which then ends it.
+        self._process = subprocess.Popen(
+            [sys.executable, "-c", f"from tvmconv.support.workers import serve; serve(torch={torch})"],
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            stderr=self._stderr,
+            start_new_session=True,
+            env={
+                **os.environ,
+                "PYTHONPATH": os.pathsep.join(filter(None, sys.path)),
+                "PYTHONSAFEPATH": "1",  # never import from the current folder
+                "OMP_NUM_THREADS": str(threads),
+                "OPENBLAS_NUM_THREADS": str(threads),
+            },
+        )
+        assert self._process.stdin is not None and self._process.stdout is not None
+        self._requests, self._answers = self._process.stdin, self._process.stdout
+        pickle.dump(function, self._requests)
+        self._requests.flush()  # it imports what the function needs while this process does something else
+
+    def call(self, task: T) -> R:
+        """Run the function on `task`, whose text names it in messages, and return its result.
+
+        Raises
+        ------
+        WorkerDiedError
+            If the process ends instead: a crash, an unexpected error, a kill.
+        TvmconvError
+            Whatever of this kind the function raises.
+        """
+        try:
+            pickle.dump(task, self._requests)
+            self._requests.flush()
+            succeeded, value = pickle.load(self._answers)
+        except (EOFError, BrokenPipeError, pickle.UnpicklingError):  # UnpicklingError: half an answer
+            raise WorkerDiedError(f"{task}: {self._death()}") from None
+        if not succeeded:
+            raise value
+        return value
+
+    def _death(self) -> str:
+        code = self._process.wait()
+        how = f"was ended by {signal.Signals(-code).name}" if code < 0 else f"ended with exit code {code}"
+        size = self._stderr.seek(0, os.SEEK_END)
+        self._stderr.seek(max(size - LAST_WORDS, 0))
+        words = self._stderr.read().decode(errors="replace").strip()
+        return f"the worker process {how}" + (f"; its last words:\n{words}" if words else "")
+
+    def kill(self) -> None:
+        """End the process; a call under way raises WorkerDiedError."""
+        self._process.kill()
+
+    def close(self) -> None:
+        """End the process and release what belongs to it."""
+        self.kill()
+        self._process.communicate()
+        self._stderr.close()
+
+
+def serve(torch: bool) -> None:
+    """Answer the requests of a :class:`Worker` until its end of the pipe closes."""
+    if not torch:
+        sys.modules["torch"] = None  # type: ignore[assignment]
+    requests, answers = os.fdopen(0, "rb", closefd=False), os.fdopen(os.dup(1), "wb")
+    os.dup2(2, 1)  # what a compiler prints must not mix with the answers
+    function = pickle.load(requests)
+    while True:
+        try:
+            task = pickle.load(requests)
+        except EOFError:
+            return
+        try:
+            answer = (True, function(task))
+        except TvmconvError as error:
+            answer = (False, error)
+        pickle.dump(answer, answers)
+        answers.flush()

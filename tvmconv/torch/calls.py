@@ -1,0 +1,287 @@
+"""`Calls`: a convolution with its weights, and for each kind of input the kernel that computes it, ready to be called.
+
+An input's kind is its shape, strides, type and device. What follows from it is found at the first call: the kernel, the
+packed filter, whether the input must be copied, the output's shape. Later calls look the kind up and call.
+"""
+
+from __future__ import annotations
+
+import warnings
+import weakref
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from math import nan
+from typing import Any
+
+import torch
+
+from ..errors import InvalidProblemError, TvmconvError, TvmconvWarning
+from ..problem import Problem
+from ..runtime.packed import PackedFilter
+from .convolution import DTYPES, Convolution
+from .kernels import OPENED, is_addressed
+
+# Kinds of inputs that a layer remembers; one that is served more shapes forgets them all and begins again.
+_REMEMBERED = 1024
+Key = tuple[Any, ...]
+
+
+class Notice:
+    """Warns once, for all layers of a model, that torch computes what a kernel should."""
+
+    def __init__(self, silent: bool = False) -> None:
+        self.silent = silent
+
+    def __call__(self, name: str, reason: str) -> None:
+        """Warn that the layer `name` falls back, if nobody was warned before."""
+        if not self.silent:
+            self.silent = True
+            warnings.warn(
+                f"{name} is computed by PyTorch: {reason}. Nothing is said of further layers and inputs;"
+                " print(tvmconv.torch.report(model)) lists them all",
+                TvmconvWarning,
+                stacklevel=4,
+            )
+
+    def __deepcopy__(self, memo: object) -> Notice:
+        return self
+
+
+@dataclass(frozen=True)
+class ByKernel:
+    """How an input of one kind is computed by a kernel."""
+
+    kernel: Any
+    call: Callable[[Any, Any, Any], Any]
+
+
+@dataclass(frozen=True)
+class ByTorch:
+    """Why PyTorch computes an input of one kind.
+
+    `problem` is what a kernel would compute, None where no kernel could; `generation` says which bundles were open.
+    """
+
+    reason: str
+    problem: Problem | None
+    device: str
+    generation: int
+
+
+@dataclass
+class _State:
+    """What holds as long as the weights stay as they are."""
+
+    weight: Callable[[], Any]
+    version: float
+    address: int
+    bias: Callable[[], Any]
+    bias_address: int
+    found: dict[Key, ByKernel | ByTorch] = field(default_factory=dict)
+    packed: dict[str, PackedFilter] = field(default_factory=dict)
+
+    def holds(self, weight: Any, bias: Any) -> bool:
+        """Whether these are the weights, unchanged."""
+        return (
+            self.weight() is weight
+            and self.version == _version(weight)
+            and self.address == weight.data_ptr()
+            and self.bias() is bias
+            and (bias is None or self.bias_address == bias.data_ptr())
+        )
+
+
+class Calls:
+    """A convolution that is computed by kernels where there are some, and by PyTorch where there are none.
+
+    Parameters
+    ----------
+    convolution
+        What is computed.
+    name
+        The layer's name, for warnings.
+    notice
+        Whom to tell that PyTorch computes an input.
+    """
+
+    def __init__(self, convolution: Convolution, name: str, notice: Notice) -> None:
+        self._convolution = convolution
+        self._name, self._notice = name, notice
+        self._state: _State | None = None
+        self._refused: dict[Key, ByTorch] = {}
+
+    def __call__(self, data: Any, weight: Any, bias: Any, residual: Any) -> Any:
+        """Compute it; no shape, type or device is an error that is none for PyTorch."""
+        key: Key = (data.shape, data.stride(), data.dtype, data.device)
+        if residual is not None:
+            key += (residual.shape, residual.stride(), residual.dtype, residual.device)
+        # Taken once: another thread may see other weights and replace it.
+        state = self._state
+        if state is None or not state.holds(weight, bias):
+            state = self._state = _state(weight, bias)
+        found = state.found.get(key)
+        if found is None or (isinstance(found, ByTorch) and found.generation != OPENED.generation):
+            found = self._find(state, data, weight, bias, residual)
+            if len(state.found) >= _REMEMBERED:
+                state.found.clear()
+            state.found[key] = found
+        if isinstance(found, ByKernel):
+            try:
+                return found.call(data, bias, residual)
+            except RuntimeError as error:  # there is no memory, or a tensor has none, as under torch.func.vmap
+                reason = str(error).partition("\n")[0]
+        else:
+            reason = found.reason
+        self._notice(self._name, reason)
+        return self._convolution.by_torch(data, weight, bias, residual)
+
+    @property
+    def found(self) -> dict[Key, ByKernel | ByTorch]:
+        """What computes each kind of input that was met with the present weights."""
+        return {**(self._state.found if self._state is not None else {}), **self._refused}
+
+    def by_torch(self, reason: str, data: Any, weight: Any, bias: Any, residual: Any) -> Any:
+        """Let PyTorch compute an input for a reason that is not the input's kind, and remember the reason."""
+        if not torch.jit.is_tracing() and len(self._refused) < _REMEMBERED:
+            key: Key = (data.shape, reason, data.dtype, data.device)
+            self._refused.setdefault(key, ByTorch(reason, None, str(data.device), OPENED.generation))
+        return self._convolution.by_torch(data, weight, bias, residual)
+
+    def forget(self) -> None:
+        """Forget what was found, and the packed filters."""
+        self._state = None
+        self._refused.clear()
+
+    def _find(self, state: _State, data: Any, weight: Any, bias: Any, residual: Any) -> ByKernel | ByTorch:
+        """Return what computes an input."""
+        generation, device = OPENED.generation, str(data.device)
+
+        def by_torch(reason: str, problem: Problem | None = None) -> ByTorch:
+            return ByTorch(reason, problem, device, generation)
+
+        reason = _obstacle(self._convolution, data, weight, bias, residual)
+        if reason is not None:
+            return by_torch(reason)
+        try:
+            dtype = DTYPES[data.dtype]
+            problem = self._convolution.problem(data.shape, weight.shape, bias is not None, dtype)
+        except InvalidProblemError as error:
+            return by_torch(str(error))
+        if problem.is_empty or problem.is_constant:
+            return by_torch("nothing is summed")
+        try:
+            kernel = OPENED.find(problem, device)
+            if kernel is None:
+                return by_torch(f"the opened bundles have no kernel for {_shape(data.shape)} on {device}", problem)
+            return ByKernel(kernel, _bind(kernel, state, data, weight, residual))
+        except (TvmconvError, RuntimeError) as error:
+            return by_torch(str(error).splitlines()[0])
+
+
+def _obstacle(convolution: Convolution, data: Any, weight: Any, bias: Any, residual: Any) -> str | None:
+    """Return why no kernel could compute an input, None if one could."""
+    if data.dtype not in DTYPES:
+        return f"there are no kernels of {data.dtype}"
+    for name, other in (("the filter", weight), ("the bias", bias), ("what is added", residual)):
+        if other is not None and (other.dtype != data.dtype or other.device != data.device):
+            return f"{name} is {other.dtype} on {other.device}, the input {data.dtype} on {data.device}"
+    if data.dim() != weight.dim():
+        return f"the input has no batch dimension: {_shape(data.shape)}"
+    if residual is not None and tuple(residual.shape) != convolution.output_shape(data.shape, weight.shape):
+        return f"what is added has another shape, {_shape(residual.shape)}"
+    if bias is not None and not bias.is_contiguous():
+        return "the bias is not contiguous"
+    return None
+
+
+def _state(weight: Any, bias: Any) -> _State:
+    nothing = (lambda: None, 0)
+    kept = nothing if bias is None else (weakref.ref(bias), bias.data_ptr())
+    return _State(weakref.ref(weight), _version(weight), weight.data_ptr(), *kept)
+
+
+def _version(weight: Any) -> float:
+    """Return what changes with the content; tensors of inference mode do not count their changes, so nothing holds."""
+    return nan if weight.is_inference() else weight._version
+
+
+def channels_last(tensor: Any) -> Any:
+    """Return a view of a tensor with its channels last."""
+    return tensor.permute(0, *range(2, tensor.dim()), 1)
+
+
+def channels_first(tensor: Any) -> Any:
+    """Return a view, with its channels second, of a tensor that has them last."""
+    return tensor.permute(0, -1, *range(1, tensor.dim() - 1))
+
+
+def strides_of(shape: Sequence[Any]) -> tuple[Any, ...]:
+    """Return the strides of a tensor (N, C, spatial...) whose channels lie last in memory."""
+    strides, step = [], shape[1]
+    for extent in reversed(shape[2:]):
+        strides.append(step)
+        step = step * extent
+    return (step, 1, *reversed(strides))
+
+
+def _lies_ready(tensor: Any) -> bool:
+    return tensor.numel() > 0 and channels_last(tensor).is_contiguous()
+
+
+def _bind(kernel: Any, state: _State, data: Any, weight: Any, residual: Any) -> Callable[[Any, Any, Any], Any]:
+    """Return what calls a kernel with an input of this kind, the bias, and what is added."""
+    # What lies as the kernel reads it is taken as it is; of anything else there is a copy.
+    copied = not _lies_ready(data)
+    residual_copied = residual is not None and not _lies_ready(residual)
+    plain = weight.detach().permute(*range(2, weight.dim()), 1, 0).contiguous()
+    run = _addressed(kernel, state, plain, data.dtype) if is_addressed(kernel) else _on_gpu(kernel, plain)
+    if not (copied or residual_copied):
+        return run
+
+    def copying(data: Any, bias: Any, residual: Any) -> Any:
+        if copied:
+            data = channels_first(channels_last(data).contiguous())
+        if residual_copied:
+            residual = channels_first(channels_last(residual).contiguous())
+        return run(data, bias, residual)
+
+    return copying
+
+
+def _addressed(kernel: Any, state: _State, plain: Any, dtype: Any) -> Callable[[Any, Any, Any], Any]:
+    """Bind a kernel of the CPU, whose arrays are handed over as addresses."""
+    packed = kernel.pack(plain)
+    packed = state.packed.setdefault(packed.layout, packed)
+    filter_address = packed.array.ctypes.data
+    function = kernel.addressed()
+    batch, *spatial, channels = kernel.problem.output_shape
+    shape = (batch, channels, *spatial)
+    strides = strides_of(shape)
+    empty, threads = torch.empty_strided, torch.get_num_threads
+
+    # A call may outlive the state whose packed filter it reads.
+    def run(data: Any, bias: Any, residual: Any, _kept: PackedFilter = packed) -> Any:
+        output = empty(shape, strides, dtype=dtype)
+        addresses = [data.data_ptr(), filter_address]
+        if bias is not None:
+            addresses.append(bias.data_ptr())
+        if residual is not None:
+            addresses.append(residual.data_ptr())
+        function(threads(), *addresses, output.data_ptr())
+        return output
+
+    return run
+
+
+def _on_gpu(kernel: Any, plain: Any) -> Callable[[Any, Any, Any], Any]:
+    """Bind a kernel of a GPU, which takes the tensors as they are."""
+
+    def run(data: Any, bias: Any, residual: Any) -> Any:
+        residual = None if residual is None else channels_last(residual)
+        return channels_first(kernel(channels_last(data), plain, bias, residual=residual))
+
+    return run
+
+
+def _shape(shape: Sequence[int]) -> str:
+    return "x".join(map(str, shape))

@@ -1,0 +1,128 @@
+"""`Convolution`: what a layer computes, without its weights; and the same computed by PyTorch."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Any
+
+import torch
+import torch.nn.functional as functional
+
+from .. import ops
+from ..epilogue import Step, format_epilogue, parse_epilogue
+from ..problem import Problem
+
+DTYPES = {torch.float32: "f32", torch.float16: "f16", torch.bfloat16: "bf16"}
+_CONVOLUTIONS = {1: functional.conv1d, 2: functional.conv2d, 3: functional.conv3d}
+_TRANSPOSED = {1: functional.conv_transpose1d, 2: functional.conv_transpose2d, 3: functional.conv_transpose3d}
+_STEPS: dict[str, Callable[..., Any]] = {
+    "relu": torch.relu,
+    "clip": torch.clamp,
+    "leaky": functional.leaky_relu,
+    "elu": functional.elu,
+    "sigmoid": torch.sigmoid,
+    "tanh": torch.tanh,
+    "hardsigmoid": lambda x, a, b: (x * a + b).clamp(0, 1),
+    "silu": functional.silu,
+    "hardswish": functional.hardswish,
+    "gelu": functional.gelu,
+    "gelu_tanh": lambda x: functional.gelu(x, approximate="tanh"),
+}
+# What a fused layer may compute after its convolution.
+STEPS = ("add", *_STEPS)
+
+
+@dataclass(frozen=True)
+class Convolution:
+    """A convolution as PyTorch describes it, and its epilogue. Pads may differ at the two ends, as "same" gives them.
+
+    Parameters
+    ----------
+    transposed
+        Whether it is a ConvTranspose.
+    strides, pads_begin, pads_end, dilations, output_padding
+        A number for each spatial axis.
+    groups
+        As in PyTorch.
+    epilogue
+        The steps after it (:mod:`tvmconv.epilogue`), empty for none.
+    """
+
+    transposed: bool
+    strides: tuple[int, ...]
+    pads_begin: tuple[int, ...]
+    pads_end: tuple[int, ...]
+    dilations: tuple[int, ...]
+    output_padding: tuple[int, ...]
+    groups: int
+    epilogue: str = ""
+
+    @property
+    def name(self) -> str:
+        """Name of PyTorch's function."""
+        return f"{'conv_transpose' if self.transposed else 'conv'}{len(self.strides)}d"
+
+    @cached_property
+    def steps(self) -> tuple[Step, ...]:
+        """The steps of the epilogue."""
+        return parse_epilogue(self.epilogue or None)
+
+    @property
+    def arguments(self) -> tuple[Any, ...]:
+        """All fields, as the operator takes them."""
+        axes = (self.strides, self.pads_begin, self.pads_end, self.dilations, self.output_padding)
+        return (self.transposed, *map(list, axes), self.groups, self.epilogue)
+
+    def output_shape(self, data: Sequence[int], weight: Sequence[int]) -> tuple[int, ...]:
+        """Return the shape of the output, whose numbers may be symbols."""
+        spatial = []
+        for axis, s in enumerate(self.strides):
+            pads, d = self.pads_begin[axis] + self.pads_end[axis], self.dilations[axis]
+            x, span = data[axis + 2], d * (weight[axis + 2] - 1) + 1
+            if self.transposed:
+                spatial.append((x - 1) * s - pads + span + self.output_padding[axis])
+            else:
+                spatial.append((x + pads - span) // s + 1)
+        return (data[0], weight[1] * self.groups if self.transposed else weight[0], *spatial)
+
+    def problem(self, data: Sequence[int], weight: Sequence[int], bias: bool, dtype: str) -> Problem:
+        """Return the Problem for arrays of these shapes, channels last.
+
+        Raises
+        ------
+        InvalidProblemError
+            If there is none.
+        """
+        resolve = ops.convolution_backprop_data if self.transposed else ops.convolution
+        more: dict[str, Any] = {"output_padding": self.output_padding} if self.transposed else {}
+        made = resolve(
+            (data[0], *data[2:], data[1]),
+            (*weight[2:], weight[1], weight[0]),
+            strides=self.strides,
+            dilations=self.dilations,
+            pads_begin=self.pads_begin,
+            pads_end=self.pads_end,
+            groups=self.groups,
+            dtype=dtype,
+            epilogue=format_epilogue(self.steps) or None,
+            **more,
+        )
+        return made.with_(bias=bias)
+
+    def by_torch(self, data: Any, weight: Any, bias: Any, residual: Any) -> Any:
+        """Return what PyTorch computes."""
+        rank = len(self.strides)
+        padding = self.pads_begin
+        if self.pads_begin != self.pads_end:
+            both = zip(reversed(self.pads_begin), reversed(self.pads_end), strict=True)
+            data, padding = functional.pad(data, [pad for ends in both for pad in ends]), (0,) * rank
+        arrays = (data, weight, bias, self.strides, padding)
+        if self.transposed:
+            output = _TRANSPOSED[rank](*arrays, self.output_padding, self.groups, self.dilations)
+        else:
+            output = _CONVOLUTIONS[rank](*arrays, self.dilations, self.groups)
+        for step in self.steps:
+            output = output + residual if step.name == "add" else _STEPS[step.name](output, *step.numbers)
+        return output

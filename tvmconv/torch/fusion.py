@@ -1,0 +1,223 @@
+"""Rewrite a model's graph: BatchNorm folded into convolutions, additions and activations fused with them."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Sequence
+from dataclasses import replace
+from typing import Any
+
+import torch
+from torch import fx, nn
+
+from ..epilogue import Step, format_epilogue, parse_epilogue
+from .calls import Notice
+from .convolution import Convolution
+from .layers import FusedConvolution
+from .steps import changes_its_input, is_sum, step_of
+
+_CONVOLUTIONS = (nn.Conv1d, nn.Conv2d, nn.Conv3d)
+_TRANSPOSED = (nn.ConvTranspose1d, nn.ConvTranspose2d, nn.ConvTranspose3d)
+_NORMS = (nn.BatchNorm1d, nn.BatchNorm2d, nn.BatchNorm3d)
+
+
+def describe(module: nn.Module) -> Convolution | None:
+    """Return what a module computes, None if it is no convolution that a layer could replace."""
+    kind = type(module)
+    if kind not in (*_CONVOLUTIONS, *_TRANSPOSED) or module.padding_mode != "zeros":
+        return None
+    if module._forward_hooks or module._forward_pre_hooks:
+        return None  # somebody looks at it, or computes its weights
+    begin, end = _pads(module)
+    return Convolution(
+        kind in _TRANSPOSED,
+        tuple(module.stride),
+        begin,
+        end,
+        tuple(module.dilation),
+        tuple(module.output_padding),
+        module.groups,
+    )
+
+
+def swap(model: nn.Module, notice: Notice, path: str = "") -> nn.Module:
+    """Replace each convolution of a model by a layer, in place; a model that is one itself, by returning the layer."""
+    if (convolution := describe(model)) is not None:
+        return FusedConvolution(model, convolution, path, notice)
+    layers: dict[int, nn.Module] = {}  # one that stands in several places stays one
+    for parent_name, parent in list(model.named_modules()):
+        for name, child in list(parent.named_children()):
+            if (convolution := describe(child)) is not None:
+                full = ".".join(filter(None, (path, parent_name, name)))
+                layer = layers.setdefault(id(child), FusedConvolution(child, convolution, full, notice))
+                setattr(parent, name, layer)
+    return model
+
+
+def fuse(model: nn.Module, example: Sequence[Any], notice: Notice, prefix: str = "") -> nn.Module:
+    """Return a model as a graph whose convolutions are layers; `example` are its arguments.
+
+    Whatever torch.fx raises of a model that it cannot trace, this raises.
+    """
+    traced = fx.GraphModule(model, _Tracer().trace(model))
+    watching = _Watching(traced)
+    with torch.no_grad():
+        watching.run(*example)
+    modules = dict(traced.named_modules(remove_duplicate=False))
+    nodes = [node for node in traced.graph.nodes if node.op == "call_module"]
+    times = Counter(id(modules[node.target]) for node in nodes)
+    read = {node.target.rpartition(".")[0] for node in traced.graph.nodes if node.op == "get_attr"}
+    convolutions = {node: modules[node.target] for node in nodes if describe(modules[node.target]) is not None}
+    # What is called once, and whose weights nobody reads, may change.
+    own = [node for node in convolutions if times[id(modules[node.target])] == 1 and node.target not in read]
+    for node in own:
+        _fold(traced.graph, node, modules)
+    order = {node: place for place, node in enumerate(traced.graph.nodes)}
+    layers: dict[int, FusedConvolution] = {}
+    for node, module in convolutions.items():
+        if id(module) not in layers:
+            convolution = describe(module)
+            assert convolution is not None
+            if node in own:
+                convolution = _fuse_steps(traced.graph, node, convolution, modules, order, watching.shapes)
+            layers[id(module)] = FusedConvolution(module, convolution, prefix + node.target, notice)
+        _replace(traced, node.target, layers[id(module)])
+        modules[node.target] = layers[id(module)]
+    for node in traced.graph.nodes:
+        node.type = None  # an annotation that is a text, which a graph cannot be saved with
+    traced.delete_all_unused_submodules()
+    traced.recompile()
+    return swap(traced, notice, prefix.removesuffix("."))  # what is within modules that are one node
+
+
+class _Watching(fx.Interpreter):  # type: ignore[misc]
+    """Runs a graph, and keeps the shapes of the tensors that its nodes compute."""
+
+    def __init__(self, traced: fx.GraphModule) -> None:
+        super().__init__(traced)
+        self.shapes: dict[str, tuple[int, ...]] = {}
+
+    def run_node(self, n: Any) -> Any:
+        """Run one node."""
+        result = super().run_node(n)
+        if isinstance(result, torch.Tensor):
+            self.shapes[n.name] = tuple(result.shape)
+        return result
+
+
+class _Tracer(fx.Tracer):  # type: ignore[misc]
+    """Keeps whole what computes its weights when it is called: a convolution's subclass is none of ours."""
+
+    def is_leaf_module(self, module: nn.Module, name: str) -> bool:
+        """Whether a module is one node of the graph."""
+        watched = bool(module._forward_hooks or module._forward_pre_hooks)
+        return watched or hasattr(module, "parametrizations") or super().is_leaf_module(module, name)
+
+
+def _pads(module: nn.Module) -> tuple[tuple[int, ...], tuple[int, ...]]:
+    if module.padding == "valid":
+        return (0,) * len(module.stride), (0,) * len(module.stride)
+    if module.padding == "same":  # the odd one at the end
+        totals = [d * (k - 1) for d, k in zip(module.dilation, module.kernel_size, strict=True)]
+        return tuple(t // 2 for t in totals), tuple(t - t // 2 for t in totals)
+    return tuple(module.padding), tuple(module.padding)
+
+
+def _replace(model: nn.Module, path: str, module: nn.Module) -> None:
+    parent, _, name = path.rpartition(".")
+    setattr(model.get_submodule(parent), name, module)
+
+
+def _fold(graph: fx.Graph, node: Any, modules: dict[str, nn.Module]) -> None:
+    """Fold the BatchNorm that alone reads a convolution, if there is one."""
+    if len(node.users) != 1:
+        return
+    (user,) = node.users
+    if user.op != "call_module":
+        return
+    norm: Any = modules[user.target]
+    if type(norm) not in _NORMS or norm.training or norm.running_mean is None:
+        return
+    if norm._forward_hooks or norm._forward_pre_hooks:
+        return
+    _fold_norm(modules[node.target], norm)
+    user.replace_all_uses_with(node)
+    graph.erase_node(user)
+
+
+@torch.no_grad()  # type: ignore[untyped-decorator]
+def _fold_norm(module: nn.Module, norm: nn.Module) -> None:
+    """Give a convolution the weights of itself and a BatchNorm after it, computed in float64."""
+    weight, mean = module.weight, norm.running_mean.double()
+    factor = torch.rsqrt(norm.running_var.double() + norm.eps)
+    if norm.weight is not None:
+        factor = factor * norm.weight.double()
+    offset = torch.zeros_like(mean) if norm.bias is None else norm.bias.double()
+    bias = torch.zeros_like(mean) if module.bias is None else module.bias.double()
+    ones = (1,) * (weight.dim() - 2)
+    if type(module) in _TRANSPOSED:  # (in, out / groups, taps): each group of inputs has outputs of its own
+        groups = module.groups
+        folded = weight.double().reshape(groups, -1, *weight.shape[1:]) * factor.reshape(groups, 1, -1, *ones)
+        folded = folded.reshape(weight.shape)
+    else:
+        folded = weight.double() * factor.reshape(-1, 1, *ones)
+    module.weight = nn.Parameter(folded.to(weight.dtype), requires_grad=weight.requires_grad)
+    bias = (bias - mean) * factor + offset
+    module.bias = nn.Parameter(bias.to(weight.dtype), requires_grad=weight.requires_grad)
+
+
+def _fuse_steps(
+    graph: fx.Graph,
+    node: Any,
+    convolution: Convolution,
+    modules: dict[str, nn.Module],
+    order: dict[Any, int],
+    shapes: dict[str, tuple[int, ...]],
+) -> Convolution:
+    """Let a convolution's node compute the steps after it, as far as each alone reads what was computed before."""
+    steps: list[Step] = []
+    chain: list[Any] = []
+    residual, last = None, node
+    while len(last.users) == 1:
+        (user,) = last.users
+        if residual is None and is_sum(user):
+            other = user.args[1] if user.args[0] is last else user.args[0]
+            if shapes[node.name] != shapes.get(other.name):  # None: a number
+                break
+            if _sum_belongs_elsewhere(node, user, other, chain, modules, order):
+                break
+            residual = other
+            steps.append(Step("add"))
+            order[node] = order[user]
+            user.append(node)
+        else:
+            step = step_of(user, modules)
+            if step is None or user.args[:1] != (last,):
+                break
+            steps.append(step)
+        chain.append(user)
+        last = user
+    if not chain:
+        return convolution
+    last.replace_all_uses_with(node)
+    for each in reversed(chain):
+        graph.erase_node(each)
+        del order[each]
+    if residual is not None:
+        node.kwargs = {**node.kwargs, "residual": residual}
+    return replace(convolution, epilogue=format_epilogue(parse_epilogue(steps)))
+
+
+def _sum_belongs_elsewhere(
+    node: Any, sum_: Any, other: Any, chain: list[Any], modules: dict[str, nn.Module], order: dict[Any, int]
+) -> bool:
+    """Whether a convolution cannot move to where its output is added to `other`, or should not."""
+    if sum_.args[0] is sum_.args[1]:
+        return True  # twice itself
+    if other is sum_.args[0] and changes_its_input(sum_, modules):
+        return True  # others see what is written to it
+    if other.op == "call_module" and describe(modules[other.target]) is not None and order[other] > order[node]:
+        return True
+    # What the convolution reads must stay as it is on the way.
+    passed = [each for each, place in order.items() if order[node] < place < order[sum_] and each not in chain]
+    return any(changes_its_input(each, modules) for each in passed)

@@ -1,0 +1,121 @@
+"""`FusedConvolution`: a layer that computes a convolution and the steps after it with one kernel."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Any
+
+import torch
+from torch import nn
+
+from .calls import Calls, Notice
+from .convolution import Convolution
+from .operator import convolution as operator
+
+_PLAIN = (torch.Tensor, nn.Parameter)
+
+
+class FusedConvolution(nn.Module):  # type: ignore[misc]
+    """A convolution, its bias, and the steps of its epilogue, by a kernel or by PyTorch.
+
+    PyTorch computes what no opened bundle has a kernel for, and whatever needs gradients or runs under autocast.
+
+    Parameters
+    ----------
+    module
+        The convolution, whose parameters the layer takes over under their names.
+    convolution
+        What is computed.
+    name
+        The layer's name in its model.
+    notice
+        Whom to tell that PyTorch computes an input.
+    """
+
+    def __init__(self, module: nn.Module, convolution: Convolution, name: str, notice: Notice) -> None:
+        super().__init__()
+        self.weight = module.weight
+        self.register_parameter("bias", module.bias)
+        self.convolution = convolution
+        self.name = name or convolution.name
+        self._notice = notice
+        self._calls = Calls(convolution, self.name, notice)
+        self.train(module.training)
+
+    def forward(self, input: Any, output_size: Any = None, *, residual: Any = None) -> Any:
+        """Compute the layer.
+
+        Parameters
+        ----------
+        input, output_size
+            As PyTorch's layers take them. A transposed one that is told its output's size is computed by PyTorch.
+        residual
+            What the step ``add`` adds.
+        """
+        if output_size is not None:
+            return self._sized(input, output_size).by_torch(input, self.weight, self.bias, residual)
+        if torch.compiler.is_compiling():
+            return self._traced(input, residual)
+        parameters = self._parameters
+        weight, bias = parameters["weight"], parameters["bias"]
+        reason = _obstacle(input, weight, bias, residual)
+        if reason is not None:
+            return self._calls.by_torch(reason, input, weight, bias, residual)
+        if type(input) not in _PLAIN or torch._C._len_torch_dispatch_stack():
+            return self._traced(input, residual)
+        return self._calls(input, weight, bias, residual)
+
+    @property
+    def calls(self) -> Calls:
+        """What computes the inputs that were met."""
+        return self._calls
+
+    def extra_repr(self) -> str:
+        """Return what is computed, for the module's text."""
+        return f"{self.convolution.name}{'-' if self.convolution.epilogue else ''}{self.convolution.epilogue}"
+
+    def _traced(self, data: Any, residual: Any) -> Any:
+        """Compute by the operator, which whoever traces the model sees."""
+        weight, bias, convolution = self.weight, self.bias, self.convolution
+        if _obstacle(data, weight, bias, residual):
+            return convolution.by_torch(data, weight, bias, residual)
+        others = [other for other in (weight, bias, residual) if other is not None]
+        fits = data.dim() == weight.dim() and all(other.dtype == data.dtype for other in others)
+        if residual is not None and fits:
+            fits = tuple(residual.shape) == tuple(convolution.output_shape(data.shape, weight.shape))
+        if not fits:
+            return convolution.by_torch(data, weight, bias, residual)
+        return operator(data, weight, bias, residual, *convolution.arguments)
+
+    def _sized(self, input: Any, output_size: Any) -> Convolution:
+        """Return the convolution whose output has this size."""
+        rank = len(self.convolution.strides)
+        natural = replace(self.convolution, output_padding=(0,) * rank).output_shape(input.shape, self.weight.shape)[
+            -rank:
+        ]
+        extra = (size - least for size, least in zip(output_size[-rank:], natural, strict=True))
+        return replace(self.convolution, output_padding=tuple(extra))
+
+    def __getstate__(self) -> dict[str, Any]:
+        return {name: value for name, value in self.__dict__.items() if name != "_calls"}
+
+    def __setstate__(self, state: dict[str, Any]) -> None:
+        super().__setstate__(state)
+        # Packed filters belong to the weights that they were made of.
+        self._calls = Calls(self.convolution, self.name, self._notice)
+
+
+def _obstacle(input: Any, weight: Any, bias: Any, residual: Any) -> str | None:
+    """Return why PyTorch computes a call, whatever kernels there are; None if nothing asks for it."""
+    if residual is not None and not isinstance(residual, torch.Tensor):
+        return "what is added is no tensor"
+    if torch.is_grad_enabled() and (
+        input.requires_grad
+        or weight.requires_grad
+        or (bias is not None and bias.requires_grad)
+        or (residual is not None and residual.requires_grad)
+    ):
+        return "gradients are needed"
+    if torch.is_autocast_enabled(input.device.type):
+        return "autocast chooses the type"
+    return "torch.jit traces it" if torch.jit.is_tracing() else None

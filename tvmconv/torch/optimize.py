@@ -1,0 +1,177 @@
+"""`optimize`: a copy of a model whose convolutions are computed by kernels, built where a bundle lacks them."""
+
+from __future__ import annotations
+
+import os
+import sys
+import tempfile
+import warnings
+from collections.abc import Callable, Iterable, Sequence
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch import nn
+from torch.utils import _pytree as pytree
+
+from ..errors import BuildError, InputError, TvmconvWarning
+from ..problem import Problem
+from ..runtime.bundle import MANIFEST, read_bundle
+from ..runtime.registry import Registry
+from ..signature import format_signature
+from .calls import ByKernel, ByTorch, Notice
+from .convolution import DTYPES
+from .kernels import OPENED
+from .layers import FusedConvolution
+from .rewriting import Arguments, as_examples, rewrite, run
+
+Progress = Callable[[int, int, str], None]
+
+
+def print_progress(done: int, total: int, what: str) -> None:
+    """Say on stderr which kernel was built."""
+    print(f"tvmconv: built {done} of {total}: {what}", file=sys.stderr, flush=True)
+
+
+def optimize(
+    model: nn.Module,
+    example_inputs: Any,
+    bundle: str | os.PathLike[str] | None = None,
+    target: str | Sequence[str] = "host",
+    trials: int = 0,
+    seconds: float | None = None,
+    dtype: Any = None,
+    *,
+    progress: Progress | None = print_progress,
+) -> nn.Module:
+    """Return a copy of a model for inference whose convolutions are computed by tvmconv's kernels.
+
+    The model runs on the examples, which gives the shapes. BatchNorm is folded into the convolutions before it, and
+    additions and activations after them become part of their kernels, where torch.fx can trace the model. What kernels do
+    not compute is computed by PyTorch: other shapes, types and devices, whatever needs gradients or runs under autocast.
+
+    Parameters
+    ----------
+    model
+        In eval mode. It stays as it is; the copy's parameters need no gradients.
+    example_inputs
+        A tensor, a tuple of positional arguments, a dict of named ones, or a list of such for several shapes.
+    bundle
+        Where the kernels are. What it lacks is built into it, which needs the compiler. None: built into a temporary folder,
+        which is gone when the process ends.
+    target, trials, seconds
+        As for :func:`tvmconv.build`, for the kernels that are built.
+    dtype
+        ``torch.bfloat16`` or ``torch.float16``: the copy computes in this type, and is called with tensors of it. None: as
+        the model does.
+    progress
+        Called as ``progress(done, total, what)`` while kernels are built.
+
+    Returns
+    -------
+    torch.nn.Module
+        The copy. :func:`tvmconv.torch.report` says what computes its layers.
+
+    Raises
+    ------
+    InputError
+        If the model is in training mode or has no convolution, or `example_inputs` is something else.
+    MissingExtraError
+        If kernels are missing, and the compiler is not installed.
+    BundleError
+        If there is something else at `bundle`, or a bundle of other versions.
+    """
+    _check(model, dtype)
+    notice = Notice(silent=True)  # until all that can be built is built
+    with torch.inference_mode(False):
+        examples = as_examples(example_inputs)
+        fast = rewrite(model, examples, notice)
+        fast.requires_grad_(False)
+        if dtype is not None:
+            fast.to(dtype)
+            examples = pytree.tree_map_only(torch.Tensor, lambda tensor: _cast(tensor, dtype), examples)
+        _provide(fast, examples, bundle, target, trials, seconds, progress)
+    notice.silent = False
+    return fast
+
+
+def _check(model: Any, dtype: Any) -> None:
+    if not isinstance(model, nn.Module):
+        raise InputError(f"model is a {type(model).__name__}; give a torch.nn.Module")
+    if model.training:
+        raise InputError("the model is in training mode, and what is optimized is inference; call model.eval() first")
+    if dtype is not None and dtype not in DTYPES:
+        raise InputError(f"dtype is {dtype!r}; allowed: None, {', '.join(map(str, DTYPES))}")
+
+
+def _cast(tensor: Any, dtype: Any) -> Any:
+    return tensor.to(dtype) if tensor.is_floating_point() else tensor
+
+
+def _provide(
+    fast: nn.Module,
+    examples: Sequence[Arguments],
+    bundle: str | os.PathLike[str] | None,
+    target: str | Sequence[str],
+    trials: int,
+    seconds: float | None,
+    progress: Progress | None,
+) -> None:
+    """Open the bundle, build into it what it lacks, and let each layer find its kernels."""
+    if bundle is not None and (Path(bundle) / MANIFEST).exists():
+        OPENED.open(bundle)
+    layers = [module for module in fast.modules() if isinstance(module, FusedConvolution)]
+    _meet(fast, layers, examples)
+    missing = _missing(layers, bundle, target)
+    if missing:
+        from ..building.builder import build
+
+        path = Path(bundle) if bundle is not None else _temporary()
+        try:
+            build(missing, path, target, trials, seconds, progress=progress)
+        except BuildError as error:
+            warnings.warn(f"{error}\nPyTorch computes these layers", TvmconvWarning, stacklevel=4)
+        if (path / MANIFEST).exists():
+            OPENED.open(path)
+        _meet(fast, layers, examples)
+
+
+def _meet(fast: nn.Module, layers: Iterable[FusedConvolution], examples: Sequence[Arguments]) -> None:
+    """Let each layer find what computes the examples."""
+    for layer in layers:
+        layer.calls.forget()  # inputs lie otherwise where PyTorch computed what came before
+    for example in examples:
+        run(fast, example)
+
+
+def _missing(
+    layers: Iterable[FusedConvolution], bundle: str | os.PathLike[str] | None, target: str | Sequence[str]
+) -> list[Problem]:
+    """Return the problems that the layers met and that are to be built."""
+    found = [each for layer in layers for each in layer.calls.found.values()]
+    missing = {each.problem for each in found if isinstance(each, ByTorch) and each.problem is not None}
+    served = {each.kernel.problem for each in found if isinstance(each, ByKernel)}
+    if bundle is None:
+        return sorted(missing, key=format_signature)
+    # What serves this process may be another bundle's, and this one may be for other machines.
+    there = read_bundle(bundle) if (Path(bundle) / MANIFEST).exists() else None
+    if target == "host":
+        registry = Registry([there] if there is not None else [])
+        missing |= {problem for problem in served if problem not in registry}
+    else:
+        from ..building.builder import parse_targets
+
+        names = {each.name for each in parse_targets(target)}
+        built = {(entry.signature, entry.target) for entry in there.entries} if there is not None else set()
+        missing |= served
+        missing = {each for each in missing if any((format_signature(each), name) not in built for name in names)}
+    return sorted(missing, key=format_signature)
+
+
+_TEMPORARY: list[tempfile.TemporaryDirectory[str]] = []
+
+
+def _temporary() -> Path:
+    """Return a bundle's path in a folder that goes with the process."""
+    _TEMPORARY.append(tempfile.TemporaryDirectory(prefix="tvmconv-"))
+    return Path(_TEMPORARY[-1].name) / "torch.bundle"

@@ -1,0 +1,79 @@
+"""`report`: what computes each layer of an optimized model."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+from torch import nn
+
+from ..errors import InputError
+from .calls import ByKernel
+from .layers import FusedConvolution
+
+_HEAD = ("layer", "computes", "input", "by", "why")
+
+
+@dataclass(frozen=True)
+class Row:
+    """One kind of input that a layer met.
+
+    Parameters
+    ----------
+    layer
+        The layer's name in the model.
+    computes
+        PyTorch's function and the steps after it.
+    input
+        The input's shape and type, empty if the layer met none.
+    by
+        The kernel's algorithm and target, or PyTorch's function.
+    why
+        Why it is no kernel, empty if it is one.
+    """
+
+    layer: str
+    computes: str
+    input: str
+    by: str
+    why: str
+
+
+class Report(list[Row]):
+    """The rows, which print as a table."""
+
+    def __str__(self) -> str:
+        cells = [_HEAD, *((row.layer, row.computes, row.input, row.by, row.why) for row in self)]
+        widths = [max(len(line[column]) for line in cells) for column in range(len(_HEAD))]
+        return "\n".join(
+            "  ".join(cell.ljust(width) for cell, width in zip(line, widths, strict=True)).rstrip() for line in cells
+        )
+
+
+def report(model: nn.Module) -> Report:
+    """Return what computes each convolution of a model that :func:`tvmconv.torch.optimize` returned.
+
+    A layer has a row for each kind of input that it met, or one if it met none. Calls in compiled code are not seen.
+
+    Raises
+    ------
+    InputError
+        If the model has no such layer.
+    """
+    layers = [(name, module) for name, module in model.named_modules() if isinstance(module, FusedConvolution)]
+    if not layers:
+        raise InputError("the model has no layer of tvmconv.torch.optimize; give what it returned")
+    rows = Report()
+    for name, layer in layers:
+        computes = layer.extra_repr()
+        found = layer.calls.found
+        for key, how in found.items():
+            given = f"{'x'.join(map(str, key[0]))} {str(key[2]).removeprefix('torch.')}"
+            if isinstance(how, ByKernel):
+                info: Any = how.kernel.info
+                rows.append(Row(name, computes, given, f"{info.algorithm}, {info.target}", ""))
+            else:
+                rows.append(Row(name, computes, given, f"F.{layer.convolution.name}", how.reason))
+        if not found:
+            rows.append(Row(name, computes, "", f"F.{layer.convolution.name}", "it was not called with these weights"))
+    return rows

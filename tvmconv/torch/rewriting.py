@@ -1,0 +1,167 @@
+"""Rewrite a model so that layers compute its convolutions: in graphs where those give its answers, else one by one."""
+
+from __future__ import annotations
+
+import copy
+import inspect
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import torch
+from torch import nn
+from torch.utils import _pytree as pytree
+
+from ..errors import InputError
+from .calls import Notice
+from .fusion import describe, fuse, swap
+
+# What BatchNorm folded into weights changes in f32 and f64, and in types of fewer digits.
+_TOLERANCE = {torch.float32: 1e-3, torch.float64: 1e-3}
+_COARSE = 5e-2
+
+Arguments = tuple[tuple[Any, ...], dict[str, Any]]
+Expected = tuple[Arguments, Any]  # and the answer
+
+
+def rewrite(model: nn.Module, examples: Sequence[Arguments], notice: Notice) -> nn.Module:
+    """Return a copy of a model whose convolutions are layers, that computes the same for the examples.
+
+    torch.fx traces one way through a module's code, so the fused graph of a module is taken if it gives the module's answers
+    to what the examples call it with. Else its children are tried, down to the single convolutions.
+
+    Raises
+    ------
+    InputError
+        If it has no convolution that a layer could replace.
+    """
+    if not _has_convolutions(model):
+        raise InputError(
+            "the model has no convolution that kernels compute: Conv1d to Conv3d or ConvTranspose1d to ConvTranspose3d,"
+            " padded with zeros, without hooks"
+        )
+    if describe(model) is not None:
+        return swap(copy.deepcopy(model), notice)
+    expected = [(example, run(model, example)) for example in examples]
+    fast = _fused(model, "", expected, notice)
+    if fast is None:
+        fast = copy.deepcopy(model)
+        _fuse_children(model, fast, "", examples, notice)
+        if not _agrees(fast, expected):  # it looks into its children, which are graphs now
+            fast = swap(copy.deepcopy(model), notice)
+    return fast
+
+
+def run(model: nn.Module, example: Arguments) -> Any:
+    """Return a model's answer to an example, which stays as it is; random numbers are the same in each run."""
+    args, kwargs = _copied(example)
+    with torch.no_grad(), torch.random.fork_rng(devices=[]):
+        torch.manual_seed(0)
+        return model(*args, **kwargs)
+
+
+def as_examples(given: Any) -> list[Arguments]:
+    """Return what a caller gave as example inputs, as positional and named arguments.
+
+    Raises
+    ------
+    InputError
+        If it is none of what is allowed.
+    """
+    if isinstance(given, list) and given:
+        return [example for each in given for example in as_examples(each)]
+    if isinstance(given, torch.Tensor):
+        return [((given,), {})]
+    if isinstance(given, tuple):
+        return [(given, {})]
+    if isinstance(given, Mapping):
+        return [((), dict(given))]
+    raise InputError(
+        f"example_inputs is a {type(given).__name__}; give a tensor, a tuple of positional arguments, a dict of named ones,"
+        " or a list of such for several shapes"
+    )
+
+
+def _has_convolutions(model: nn.Module) -> bool:
+    return any(describe(module) is not None for module in model.modules())
+
+
+def _fused(module: nn.Module, prefix: str, expected: Sequence[Expected], notice: Notice) -> nn.Module | None:
+    """Return the fused graph of a copy of a module, None if there is none or it gives other answers."""
+    try:
+        graph = fuse(copy.deepcopy(module), _positional(module, expected[0][0]), notice, prefix)
+    except Exception:  # noqa: BLE001 - tracing runs the module's own code with stand-ins, which may raise anything
+        return None
+    return graph if _agrees(graph, expected) else None
+
+
+def _positional(module: nn.Module, example: Arguments) -> list[Any]:
+    """Return a module's arguments in the order of its parameters, copied."""
+    args, kwargs = _copied(example)
+    bound = inspect.signature(module.forward).bind(*args, **kwargs)
+    bound.apply_defaults()
+    return list(bound.args) + list(bound.kwargs.values())
+
+
+def _fuse_children(model: nn.Module, fast: nn.Module, path: str, examples: Sequence[Arguments], notice: Notice) -> None:
+    """Replace, in the copy `fast` of a model, what is below the module at `path`."""
+    parent = fast.get_submodule(path)
+    for name, _ in list(parent.named_children()):
+        child_path = f"{path}.{name}" if path else name
+        original = model.get_submodule(child_path)
+        if not _has_convolutions(original):
+            continue
+        expected = _watch(model, original, examples)
+        made = _fused(original, f"{child_path}.", expected, notice) if expected and describe(original) is None else None
+        if made is not None:
+            setattr(parent, name, made)
+        elif describe(original) is not None:
+            setattr(parent, name, swap(getattr(parent, name), notice, child_path))
+        else:
+            _fuse_children(model, fast, child_path, examples, notice)
+
+
+def _watch(model: nn.Module, module: nn.Module, examples: Sequence[Arguments]) -> list[Expected]:
+    """Return what a module is called with when its model runs on the examples, and its answers."""
+    seen: list[Expected] = []
+    given: list[Arguments] = []
+    # Copies, since what comes later may work in place.
+    before = module.register_forward_pre_hook(
+        lambda _, args, kwargs: given.append(_copied((args, kwargs))), with_kwargs=True
+    )
+    after = module.register_forward_hook(lambda _, args, answer: seen.append((given.pop(), _copied(answer))))
+    try:
+        for example in examples:
+            run(model, example)
+    finally:
+        before.remove()
+        after.remove()
+    return seen
+
+
+def _copied(values: Any) -> Any:
+    return pytree.tree_map_only(torch.Tensor, torch.clone, values)
+
+
+def _agrees(model: nn.Module, expected: Sequence[Expected]) -> bool:
+    """Whether a model gives these answers, within what folding changes."""
+    try:
+        return all(_is_close(run(model, example), answer) for example, answer in expected)
+    except Exception:  # noqa: BLE001 - a graph of another way through the model's code may raise anything
+        return False
+
+
+def _is_close(given: Any, expected: Any) -> bool:
+    given, form = pytree.tree_flatten(given)
+    expected, expected_form = pytree.tree_flatten(expected)
+    return form == expected_form and all(map(_is_close_leaf, given, expected))
+
+
+def _is_close_leaf(given: Any, expected: Any) -> bool:
+    if not isinstance(expected, torch.Tensor):
+        return bool(given == expected)
+    if given.shape != expected.shape or given.dtype != expected.dtype:
+        return False
+    if not expected.is_floating_point():
+        return True  # of a class or an index, a bit of rounding may make another
+    error = (given.double() - expected.double()).norm()
+    return bool(error <= _TOLERANCE.get(expected.dtype, _COARSE) * expected.double().norm())

@@ -1,0 +1,199 @@
+"""Candidates built and measured, in processes of their own: building in several at once, measuring in one.
+
+The two never overlap, because the kernels under measurement use all cores. A candidate that fails to
+compile, crashes, hangs or computes something else becomes a Trial that says so.
+"""
+
+from __future__ import annotations
+
+import itertools
+import queue
+import tempfile
+import time
+from collections.abc import Callable, Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager
+from pathlib import Path
+from types import TracebackType
+from typing import Any
+
+from ..errors import ReplayError
+from ..measuring.measure import Check, Measured, measure
+from ..measuring.race import Built, Race, Times
+from ..problem import Problem
+from ..support.sandbox import Sandbox, TimeoutExceededError
+from ..support.workers import WorkerDiedError
+from ..targets.target import Target
+from .search import Candidate, Space
+from .tasks import Compile, Describe
+from .trials import Trial
+
+# Candidates in one library: LLVM and the linker start once for all, and still no core waits long for the last ones.
+TOGETHER = 4
+# A kernel compiles in a tenth of a second; the first in a process waits for TVM to be imported.
+BUILD_SECONDS = 60.0
+# To measure a kernel, some patience with moved threads included, and the least speed (operations a second) of the
+# reference that checks it.
+MEASURE_SECONDS = 40.0
+REFERENCE_FLOPS = 2e8
+# How many times slower than the fastest a candidate is that will not be a finalist, whatever disturbed the timing.
+CUT_OFF = 1.5
+_DETAIL = 300
+
+Result = Built | ReplayError | WorkerDiedError | TimeoutExceededError
+
+
+class Evaluator:
+    """Builds and measures candidates. A context: it ends its processes.
+
+    Parameters
+    ----------
+    jobs
+        Number of processes that build.
+    threads
+        Number of threads that measured kernels use.
+    work, measure
+        What the processes run (functions that can be imported by name).
+
+    Attributes
+    ----------
+    spent
+        Seconds spent until now: ``"describing"`` spaces (and waiting for TVM to be imported), ``"building"`` (all
+        processes at once), ``"measuring"``, the reference included, and ``"racing"``, building the finalists included.
+    """
+
+    def __init__(
+        self,
+        jobs: int,
+        threads: int,
+        work: Callable[[Any], Any] | None = None,
+        measure: Callable[[Any], Any] = measure,
+    ) -> None:
+        if work is None:
+            from .trial_library import work as compile_work  # imports TVM
+
+            work = compile_work
+        self._builders: list[Sandbox[Any, Any]] = [Sandbox(work, threads=1) for _ in range(jobs)]
+        self._measurer: Sandbox[Any, Any] = Sandbox(measure, threads)
+        self._folder = tempfile.TemporaryDirectory(prefix="tvmconv-tune-")
+        self._numbers = itertools.count()
+        self.spent = {"describing": 0.0, "building": 0.0, "measuring": 0.0, "racing": 0.0}
+
+    def __enter__(self) -> Evaluator:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
+    ) -> None:
+        for sandbox in [*self._builders, self._measurer]:
+            sandbox.close()
+        self._folder.cleanup()
+
+    def spaces(self, problem: Problem, target: Target, math: str) -> list[Space]:
+        """Return the problem's spaces with `math`, the one used with zero trials first."""
+        with self._spending("describing"):
+            spaces: list[Space] = self._builders[0].call(Describe(problem, target, math), BUILD_SECONDS)
+        return spaces
+
+    def trials(
+        self, problem: Problem, target: Target, spaces: Sequence[Space], candidates: Sequence[Candidate], best: float
+    ) -> Iterator[Trial]:
+        """Build the candidates, then measure and yield them one by one, in their order.
+
+        Those that are clearly slower than `best` seconds, or than one before, are measured less exactly.
+        """
+        by_name = {space.algorithm: space for space in spaces}
+        results = self.build(problem, target, candidates)
+        for candidate, built in zip(candidates, results, strict=True):
+            space = by_name[candidate.algorithm]
+            if isinstance(built, ReplayError | WorkerDiedError | TimeoutExceededError):
+                trial = Trial(candidate, space.version, _status(built), None, str(built)[-_DETAIL:])
+            else:
+                trial = self._measure(problem, space, candidate, built, best * CUT_OFF)
+                best = min(best, trial.cost)
+            yield trial
+        for path in {built.path for built in results if isinstance(built, Built)}:
+            Path(path).unlink()
+
+    def race(self, problem: Problem, target: Target, candidates: Sequence[Candidate]) -> Times:
+        """Time candidates that worked before in turns, in several placements of the arrays.
+
+        Raises
+        ------
+        TvmconvError
+            If one of them fails this time.
+        """
+        libraries = []
+        for built in self.build(problem, target, candidates, finalists=True):
+            if not isinstance(built, Built):
+                raise built
+            libraries.append(built)
+        with self._spending("racing"):
+            times: Times = self._measurer.call(Race(problem, tuple(libraries)), _limit(problem) * len(libraries))
+        return times
+
+    @contextmanager
+    def _spending(self, what: str) -> Iterator[None]:
+        start = time.monotonic()
+        try:
+            yield
+        finally:
+            self.spent[what] += time.monotonic() - start
+
+    def _measure(self, problem: Problem, space: Space, candidate: Candidate, library: Built, cut_off: float) -> Trial:
+        check = Check(problem, space.numerical_class, library, cut_off)
+        try:
+            with self._spending("measuring"):
+                measured: Measured = self._measurer.call(check, _limit(problem))
+        except (WorkerDiedError, TimeoutExceededError) as error:
+            return Trial(candidate, space.version, _status(error), None, str(error)[-_DETAIL:])
+        if measured.wrong:
+            return Trial(candidate, space.version, "wrong", None, measured.wrong)
+        return Trial(candidate, space.version, "ok", measured.seconds)
+
+    def build(
+        self, problem: Problem, target: Target, candidates: Sequence[Candidate], finalists: bool = False
+    ) -> list[Result]:
+        """Compile the candidates, all builders at work; return each one's library or what went wrong.
+
+        The libraries are removed when this context ends. Those of `finalists` are as they ship, one for each.
+        """
+        size = 1 if finalists else TOGETHER
+        chunks = [tuple(candidates[start : start + size]) for start in range(0, len(candidates), size)]
+        idle: queue.SimpleQueue[Sandbox[Any, Any]] = queue.SimpleQueue()
+        for builder in self._builders:
+            idle.put(builder)
+
+        def compile_chunk(chunk: tuple[Candidate, ...]) -> list[Result]:
+            builder = idle.get()
+            try:
+                return compile_with(builder, chunk)
+            finally:
+                idle.put(builder)
+
+        def compile_with(builder: Sandbox[Any, Any], chunk: tuple[Candidate, ...]) -> list[Result]:
+            # A loaded library stays loaded: no path is used twice.
+            task = Compile(problem, target, chunk, f"{self._folder.name}/{next(self._numbers)}.so", finalists)
+            try:
+                results: list[Result] = builder.call(task, BUILD_SECONDS)
+                return results
+            except (WorkerDiedError, TimeoutExceededError) as error:
+                # Which of them it was, they show alone.
+                return [error] if len(chunk) == 1 else [each for c in chunk for each in compile_with(builder, (c,))]
+
+        pool = ThreadPoolExecutor(len(self._builders))
+        try:
+            with self._spending("racing" if finalists else "building"):
+                return [result for results in pool.map(compile_chunk, chunks) for result in results]
+        finally:
+            pool.shutdown(cancel_futures=True)
+
+
+def _status(error: Exception) -> Any:
+    if isinstance(error, ReplayError):
+        return "failed"
+    return "timeout" if isinstance(error, TimeoutExceededError) else "crashed"
+
+
+def _limit(problem: Problem) -> float:
+    return MEASURE_SECONDS + problem.flops / REFERENCE_FLOPS

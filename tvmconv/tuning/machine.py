@@ -1,0 +1,74 @@
+"""What of this machine a target is tuned on: its CPU, or its first GPU."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+from ..errors import TargetError
+from ..runtime.bundle import BundleTarget
+from ..runtime.cpu import cpu_features, kernel_threads, model_name
+from ..runtime.cuda import survey
+from ..runtime.cuda_driver import version_text
+from ..runtime.selection import obstacle_on
+from ..targets.target import Target
+
+
+@dataclass(frozen=True)
+class TuningMachine:
+    """Where candidates are measured.
+
+    Attributes
+    ----------
+    label
+        What the measurements are marked with: CPU and threads, or the card and its driver.
+    threads
+        Number of threads that measured kernels use; for a GPU's, the reference that checks them.
+    measure
+        What the process that measures runs.
+    """
+
+    label: str
+    threads: int
+    measure: Callable[[Any], Any]
+
+
+def tuning_machine(target: Target) -> TuningMachine:
+    """Return what a target that passed :func:`check_tunable` is tuned on."""
+    if target.kind == "cuda":
+        from ..measuring.cuda_measure import measure as measure_on_gpu
+
+        found = survey()
+        gpu = found.gpus[0]
+        label = f"{gpu.name} (sm_{gpu.architecture}, driver for CUDA {version_text(found.driver_version or 0)})"
+        return TuningMachine(label, len(os.sched_getaffinity(0)), measure_on_gpu)
+    from ..measuring.measure import measure
+
+    threads = kernel_threads()
+    # Code for x86-64-v3 is tuned on some CPU that has more than it uses: which one, the records say.
+    return TuningMachine(f"{model_name()}, {Target.parse('host').name} ({threads} threads)", threads, measure)
+
+
+def check_tunable(target: Target) -> Target:
+    """Return `target`.
+
+    Raises
+    ------
+    TargetError
+        If this machine cannot run its code.
+    """
+    if target.kind == "cuda":
+        found = survey()
+        code = BundleTarget(target.kind, target.features)
+        why = found.obstacle or obstacle_on(code, found.gpus[0])
+        if why:
+            raise TargetError(f"target {target.name} cannot be tuned here: {why}; tune it on a machine with such a GPU")
+        return target
+    missing = sorted(set(target.features) - cpu_features())
+    if missing:
+        raise TargetError(
+            f"target {target.name} cannot be tuned on this machine, whose CPU lacks {', '.join(missing)}; tune it on one that has them"
+        )
+    return target

@@ -1,0 +1,274 @@
+"""One problem tuned: candidates searched and measured, the fastest raced, the winner recorded."""
+
+from __future__ import annotations
+
+import time
+import warnings
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from datetime import datetime, timezone
+from importlib.metadata import version
+from math import inf
+from statistics import median
+
+from .. import __version__
+from ..errors import TvmconvError, TvmconvWarning
+from ..measuring.race import LEAST_QUIET, Times
+from ..problem import Problem
+from ..signature import format_signature
+from ..targets.target import Target
+from .evaluate import Evaluator
+from .finalists import GAIN, ranking
+from .records import Record, Records
+from .search import Candidate, Listed, Search, Space
+from .transfer import adapt, nearest
+from .trials import Trial, TrialLog
+
+# Built together, then measured one by one. Not the number of cores: the search would differ between machines.
+BATCH = 16
+FINALISTS = 4
+# Schedules recorded before, of other CPUs and of other problems, that the search begins with.
+STARTS = 4
+# What a candidate must gain to count as progress: less cannot win the race.
+PROGRESS = GAIN
+
+
+@dataclass(frozen=True)
+class TuneResult:
+    """What tuning one problem gave.
+
+    Attributes
+    ----------
+    problem
+        The problem.
+    record
+        The winner; None if no candidate worked.
+    trials
+        Candidates measured, earlier runs included.
+    failures
+        Those of them that did not compile, crashed, hung or computed something else.
+    """
+
+    problem: Problem
+    record: Record | None
+    trials: int
+    failures: tuple[Trial, ...]
+
+    @property
+    def gain(self) -> float | None:
+        """How many times faster the winner is than the default schedule."""
+        if self.record is None or self.record.default_seconds is None:
+            return None
+        return self.record.default_seconds / self.record.seconds
+
+
+@dataclass(frozen=True)
+class Session:
+    """What the tuning of several problems has in common.
+
+    Attributes
+    ----------
+    evaluator
+        Builds and measures.
+    target, records, seed, math
+        As for `tvmconv.tuning.tuner.tune`.
+    machine
+        What the measurements are marked with: CPU and threads.
+    listed
+        The candidates of a problem that alone can be measured, where they were built before; None: the search decides.
+    tools
+        Versions of what compiles.
+    """
+
+    evaluator: Evaluator
+    target: Target
+    records: Records
+    machine: str
+    seed: int
+    math: str = "default"
+    listed: Callable[[Problem], Sequence[Candidate]] | None = None
+    tools: Mapping[str, str] = field(
+        default_factory=lambda: {"tvmconv": __version__, "apache-tvm": version("apache-tvm")}
+    )
+
+
+class ProblemTuner:
+    """The tuning of one problem; it starts with the trials of earlier runs.
+
+    Attributes
+    ----------
+    problem
+        The problem.
+    trials
+        Every candidate measured until now.
+    exhausted
+        Whether the search has found nothing left to measure.
+    """
+
+    def __init__(self, session: Session, problem: Problem) -> None:
+        self.problem = problem
+        self._session = session
+        self._spaces: list[Space] = session.evaluator.spaces(problem, session.target, session.math)
+        self._log = TrialLog(session.records.folder, problem, session.target, session.machine)
+        self.trials = {trial.candidate: trial for trial in self._log.read(self._spaces)}
+        records, how = session.records, (session.target, session.math)
+        known = filter(
+            None, [records.best(problem, *how), records.of_sums(problem, *how), *records.elsewhere(problem, *how)]
+        )
+        near = nearest(problem, records.winners(*how))
+        adapted = (adapt(record.candidate, self._spaces) for record in (*known, *near))
+        self._starts = list(dict.fromkeys(filter(None, adapted)))[:STARTS]
+        self.exhausted = False
+        self._raced: list[Candidate] = []
+        self._records: list[Record] = []
+
+    @property
+    def default(self) -> Candidate:
+        """The schedule for zero trials."""
+        return self._spaces[0].defaults[0]
+
+    @property
+    def best(self) -> float:
+        """Seconds of the fastest candidate."""
+        return min((trial.cost for trial in self.trials.values()), default=inf)
+
+    def is_done(self, wanted: float) -> bool:
+        """Whether there is nothing left to measure up to `wanted` trials."""
+        return self.exhausted or len(self.trials) >= wanted
+
+    def tune(self, wanted: float, deadline: float, report: Callable[[], None], patience: float = inf) -> TuneResult:
+        """Measure until there are `wanted` trials or the deadline has passed; record the winner.
+
+        Also stop when the last `patience` candidates gave no progress.
+        """
+        try:
+            self._search(wanted, deadline, report, patience)
+        except KeyboardInterrupt:
+            self._record_winner()
+            raise
+        record = self._record_winner()
+        failures = tuple(trial for trial in self.trials.values() if trial.status != "ok")
+        return TuneResult(self.problem, record, len(self.trials), failures)
+
+    def ahead(self, count: int) -> list[Candidate]:
+        """Return what to build ahead where measuring cannot build: what a race would compare now, and `count` more."""
+        return list(dict.fromkeys([*self._finalists(), *self._begin().propose(count)]))
+
+    def _begin(self) -> Search | Listed:
+        measured = {trial.candidate: trial.cost for trial in self.trials.values()}
+        if self._session.listed is not None:
+            return Listed(self._session.listed(self.problem), measured)
+        return Search(self._spaces, self._session.seed, measured, self._starts)
+
+    def _search(self, wanted: float, deadline: float, report: Callable[[], None], patience: float) -> None:
+        search = self._begin()
+        reached, since = self.best, 0
+        while len(self.trials) < wanted and (time.monotonic() < deadline or not self.trials):
+            candidates = search.propose(int(min(BATCH, wanted - len(self.trials))))
+            if not candidates:
+                self.exhausted = True
+                return
+            what = (self.problem, self._session.target, self._spaces, candidates, self.best)
+            for trial in self._session.evaluator.trials(*what):
+                self._log.append(trial)
+                self.trials[trial.candidate] = trial
+                search.tell(trial.candidate, trial.cost)
+                if trial.status in ("wrong", "crashed"):
+                    self._warn(f"{trial.candidate} is rejected, {trial.status}: {trial.detail}")
+                report()
+                since += 1
+                if trial.cost < reached * (1 - PROGRESS):
+                    reached, since = trial.cost, 0
+            if since >= patience:
+                return
+
+    def _record_winner(self) -> Record | None:
+        """Race the fastest trials and the defaults; record the winner, and the best of other algorithms."""
+        # What ships won over other trials, perhaps of as many.
+        own = Records(self._session.records.folder, shipped=False)
+        old = own.best(self.problem, self._session.target, self._session.math)
+        if old is not None and self._is_recent(old):
+            return old
+        finalists = self._finalists()
+        if not finalists:
+            self._warn("no candidate works, so nothing is recorded")
+            return None
+        if finalists == self._raced:
+            self._records = [replace(record, trials=len(self.trials)) for record in self._records]
+            self._session.records.put(self._records)
+            return self._records[0]
+        try:
+            times = self._session.evaluator.race(self.problem, self._session.target, finalists)
+        except TvmconvError as error:
+            self._warn(f"the final race failed, so nothing is recorded: {error}")
+            return None
+        self._raced = finalists
+        self._records = self._placed(finalists, times)
+        everyone = {(format_signature(self.problem), space.algorithm, space.version) for space in self._spaces}
+        self._session.records.put(self._records, beaten=everyone - {record.key for record in self._records})
+        return self._records[0]
+
+    def _is_recent(self, record: Record) -> bool:
+        """Whether there is nothing to race anew: it won over these trials, undisturbed."""
+        same = (record.rank, record.trials, record.machine) == (0, len(self.trials), self._session.machine)
+        return same and record.placements >= LEAST_QUIET
+
+    def _placed(self, finalists: list[Candidate], race: Times) -> list[Record]:
+        """Return the records that a race gives, the winner's first."""
+        times, disturbed = race.undisturbed(), race.quiet.count(False)
+        if len(times.quiet) < LEAST_QUIET:
+            self._warn(
+                f"others used the processors during {disturbed} of {len(race.quiet)} parts of the final race, so the "
+                "default schedule stays; the trials are kept: tune again when the machine is quiet"
+            )
+            times, finalists = race, [each for each in finalists if each in self._defaults] or finalists
+        everyone = dict(zip(self._raced, times.seconds, strict=True))
+        placed = {candidate: everyone[candidate] for candidate in finalists}
+        default = median(placed[self.default]) if self.default in placed else None
+        count = len(race.quiet) - disturbed
+        return [
+            self._record(candidate, median(placed[candidate]), default, rank=rank, placements=count)
+            for rank, candidate in enumerate(ranking(placed, self._spaces, times.again))
+        ]
+
+    @property
+    def _defaults(self) -> list[Candidate]:
+        """The schedule for zero trials, and that with strict math."""
+        strict = [space.defaults[0] for space in self._spaces if space.numerical_class == "exact"]
+        return [self.default, *strict[:1]]
+
+    def _finalists(self) -> list[Candidate]:
+        """Return what takes part in the race, of the trials that work.
+
+        The default; the fastest; the default of strict math; every algorithm's fastest.
+        """
+        ok = (trial for trial in self.trials.values() if trial.status == "ok")
+        working = [trial.candidate for trial in sorted(ok, key=lambda trial: trial.cost)]
+        best = {candidate.algorithm: candidate for candidate in reversed(working)}
+        chosen = [self.default, *working[:FINALISTS], *self._defaults, *best.values()]
+        return [candidate for candidate in dict.fromkeys(chosen) if candidate in working]
+
+    def _record(self, candidate: Candidate, seconds: float, default_seconds: float | None, **race: int) -> Record:
+        return Record(
+            signature=format_signature(self.problem),
+            target=self._session.target.name,
+            algorithm=candidate.algorithm,
+            version=next(space.version for space in self._spaces if space.algorithm == candidate.algorithm),
+            sketch=candidate.sketch,
+            decisions=candidate.decisions,
+            seconds=_rounded(seconds),
+            default_seconds=None if default_seconds is None else _rounded(default_seconds),
+            trials=len(self.trials),
+            seed=self._session.seed,
+            machine=self._session.machine,
+            date=datetime.now(timezone.utc).date().isoformat(),
+            tools=self._session.tools,
+            **race,
+        )
+
+    def _warn(self, text: str) -> None:
+        warnings.warn(f"{format_signature(self.problem)}: {text}", TvmconvWarning, stacklevel=2)
+
+
+def _rounded(seconds: float) -> float:
+    return float(f"{seconds:.4g}")

@@ -1,0 +1,240 @@
+"""Tuning records: which schedule won for a problem on a target.
+
+A folder holds one folder a target, with JSON-lines files of records, one record a line. Two folders
+are read: the one that ships with tvmconv, and the user's, which wins. The user's also holds the trials of each
+problem (`tvmconv.tuning.trials`).
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Collection, Iterable, Mapping
+from dataclasses import asdict, dataclass
+from importlib.resources import files
+from pathlib import Path
+from typing import Any
+
+from ..algorithms import table as algorithms
+from ..errors import TvmconvError
+from ..problem import Problem
+from ..signature import format_signature, parse_signature
+from ..support import jsonlines, schema
+from ..targets.target import Target, folder_of
+from .search import Candidate
+
+FILE = "records.jsonl"
+Key = tuple[str, str, int]  # signature, algorithm, version
+_LINE = schema.table(
+    {
+        "signature": schema.text,
+        "target": schema.text,
+        "algorithm": schema.text,
+        "version": schema.integer,
+        "sketch": schema.integer,
+        "decisions": schema.list_of(schema.integer),
+        "seconds": schema.positive,
+        "default_seconds": schema.optional(schema.positive),
+        "trials": schema.integer,
+        "seed": schema.integer,
+        "machine": schema.text,
+        "date": schema.text,
+        "tools": schema.map_of(schema.text),
+        "rank": schema.integer,
+        "placements": schema.integer,
+    },
+    absent={"rank": 0, "placements": 0},  # the first records had neither
+)
+
+
+@dataclass(frozen=True)
+class Record:
+    """What one algorithm was seen to do best for a problem on a target.
+
+    Attributes
+    ----------
+    signature, target
+        The problem's signature and the target's name.
+    algorithm, version
+        The algorithm and the version of its definition.
+    sketch, decisions
+        The schedule (see `tvmconv.tuning.search.Candidate`).
+    seconds
+        A call of it, the median over several placements of the arrays (`tvmconv.measuring.race`).
+    default_seconds
+        A call of the schedule for zero trials, measured in turns with it; None if that one failed.
+    trials
+        Candidates of the problem measured until then, of all algorithms.
+    seed
+        Of the search.
+    machine
+        The CPU, its LLVM name and the threads that it was measured with; `target` may be a lesser CPU.
+    date
+        Of the measurement, like ``2026-01-31``.
+    tools
+        Versions of what compiled it.
+    placements
+        In how many placements of the arrays it was compared undisturbed (`tvmconv.measuring.race`).
+    rank
+        0: it won. Above: the best of another algorithm, for when the winner's cannot be used.
+    """
+
+    signature: str
+    target: str
+    algorithm: str
+    version: int
+    sketch: int
+    decisions: tuple[int, ...]
+    seconds: float
+    default_seconds: float | None
+    trials: int
+    seed: int
+    machine: str
+    date: str
+    tools: Mapping[str, str]
+    rank: int = 0
+    placements: int = 0
+
+    @property
+    def candidate(self) -> Candidate:
+        """The schedule."""
+        return Candidate(self.algorithm, self.sketch, self.decisions)
+
+    @property
+    def key(self) -> Key:
+        """What tells it from the other records of its target."""
+        return (self.signature, self.algorithm, self.version)
+
+
+class Records:
+    """The records of the user's folder and of the shipped one.
+
+    A target's files are read once, at the first question about it.
+
+    Parameters
+    ----------
+    folder
+        The user's; absent: :func:`user_folder`.
+    shipped
+        Whether the shipped ones count.
+    """
+
+    def __init__(self, folder: str | os.PathLike[str] | None = None, shipped: bool = True) -> None:
+        self.folder = user_folder() if folder is None else Path(folder)
+        self._shipped = shipped
+        self._tables: dict[tuple[Path, str], dict[str, list[Record]]] = {}
+
+    def best(self, problem: Problem, target: Target, math: str = "default") -> Record | None:
+        """Return the best usable record of `problem` on `target`; the user's before the shipped.
+
+        Records of another version of an algorithm's definition are not usable, nor those of algorithms that `math`
+        excludes (see `tvmconv.algorithms.table.applicable`). Malformed lines are left out with a
+        warning that names file and line.
+        """
+        return self._best(format_signature(problem), target.name, math)
+
+    def of_sums(self, problem: Problem, target: Target, math: str = "default") -> Record | None:
+        """Return what :meth:`best` does for the first problem with the same sums, but another bias or epilogue.
+
+        What follows a sum takes little of the time: the schedule that won for one is as good for the other.
+        """
+        others = (problem.with_(epilogue=(), bias=bias) for bias in (problem.bias, not problem.bias))
+        found = (self.best(other, target, math) for other in others if other != problem)
+        return next((record for record in found if record is not None), None)
+
+    def winners(self, target: Target, math: str = "default") -> list[Record]:
+        """Return what :meth:`best` does for every problem that has a record, in the order of their signatures."""
+        signatures = {each for folder in self._folders() for each in self._table(folder, target.name)}
+        found = (self._best(signature, target.name, math) for signature in sorted(signatures))
+        return [record for record in found if record is not None]
+
+    def elsewhere(self, problem: Problem, target: Target, math: str = "default") -> list[Record]:
+        """Return what :meth:`best` does for the same problem on each other CPU, in the order of their names."""
+        folders = (path for folder in self._folders() for path in folder.glob(f"*/{FILE}"))
+        # A GPU's folder has not quite its name; and no algorithm is for both.
+        others = {path.parent.name for path in folders if not path.parent.name.startswith("cuda")} - {target.name}
+        found = (self._best(format_signature(problem), name, math) for name in sorted(others))
+        return [record for record in found if record is not None]
+
+    def _best(self, signature: str, target: str, math: str) -> Record | None:
+        for folder in self._folders():
+            records = self._table(folder, target).get(signature, [])
+            usable = [record for record in records if record.version == _version(record.algorithm, math)]
+            if usable:
+                return min(usable, key=lambda record: (record.rank, record.seconds))
+        return None
+
+    def put(self, records: Iterable[Record], beaten: Collection[Key] = ()) -> None:
+        """Write records to the user's folder, in place of those with the same key; remove those with `beaten` keys."""
+        by_target: dict[str, list[Record]] = {}
+        for record in records:
+            by_target.setdefault(record.target, []).append(record)
+        for target, new in by_target.items():
+            path = self.folder / folder_of(target) / FILE
+            with jsonlines.lock(path):
+                old, malformed = jsonlines.read(path, _parser(target))
+                kept = {record.key: record for record in (*old, *new)}
+                kept = {key: record for key, record in kept.items() if key not in beaten}
+                jsonlines.write(path, (asdict(kept[key]) for key in sorted(kept)), malformed)
+            self._tables.pop((self.folder, target), None)
+
+    def _folders(self) -> list[Path]:
+        return [self.folder, shipped_folder()] if self._shipped else [self.folder]
+
+    def _table(self, folder: Path, target: str) -> dict[str, list[Record]]:
+        if (folder, target) not in self._tables:
+            table: dict[str, list[Record]] = {}
+            for path in sorted((folder / folder_of(target)).glob("*.jsonl")):
+                for record in jsonlines.read(path, _parser(target))[0]:
+                    table.setdefault(record.signature, []).append(record)
+            self._tables[folder, target] = table
+        return self._tables[folder, target]
+
+
+def user_folder() -> Path:
+    """Return the folder of the user's records, by the XDG convention.
+
+    Raises
+    ------
+    TvmconvError
+        If the user has no home.
+    """
+    data = os.environ.get("XDG_DATA_HOME", "")
+    if os.path.isabs(data):  # the convention says to ignore another
+        return Path(data) / "tvmconv"
+    try:
+        return Path.home() / ".local" / "share" / "tvmconv"
+    except RuntimeError:
+        raise TvmconvError("this user has no home, where tuning records are kept; set HOME or XDG_DATA_HOME") from None
+
+
+def shipped_folder() -> Path:
+    """Return the folder of the records that come with tvmconv."""
+    return Path(str(files("tvmconv.tuning_logs")))
+
+
+def _version(name: str, math: str) -> int | None:
+    """Return the version of the algorithm's definition today; None if it is gone, or excluded by `math`."""
+    try:
+        algorithm = algorithms.get(name)
+    except TvmconvError:
+        return None
+    return algorithm.version if algorithms.allowed(algorithm, math) else None
+
+
+def _parser(target: str) -> Callable[[Any], Record]:
+    return lambda value: parse_record(value, target)
+
+
+def parse_record(value: Any, target: str) -> Record:
+    """Return the record of `target` that a line's JSON value is.
+
+    Raises
+    ------
+    ValueError
+        If it is none.
+    """
+    known = _LINE(value)
+    if known["target"] != target:
+        raise ValueError(f"its target is {known['target']!r}, but it lies in the folder of {target!r}")
+    parse_signature(known["signature"])  # a SignatureError is a ValueError
+    return Record(**known)
