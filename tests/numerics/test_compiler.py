@@ -68,6 +68,8 @@ SPACES = [
     "backprop2d-n1-i32x6x6-o2x12x12-k4x4-s2x2-d1x1-p1x1_1x1-g1-NXC-XIO-f32-bias",
     "conv2d-n1-i1024x8x6-o32x8x6-k3x3-s1x1-d2x2-p2x2_2x2-g1-NXC-OIX-f32-bias",
     "conv2d-n1-i1024x8x6-o64x8x6-k3x3-s1x1-d2x2-p2x2_2x2-g1-NXC-XIO-bf16",
+    "backprop2d-n2-i32x6x9-o48x8x9-k3x3-s1x1-d5x4-p4x4_4x4-g1-NCX-OIX-f32-bias",
+    "backprop2d-n1-i32x7x8-o32x15x8-k3x3-s1x1-d4x6-p0x6_0x6-g2-NXC-XIO-bf16",
     "conv2d-n1-i36x11x11-o40x11x11-k3x3-s1x1-d6x4-p6x4_6x4-g1-NXC-XIO-bf16-bias",
     "conv2d-n1-i32x33x33-o32x33x33-k3x3-s1x1-d6x12-p6x12_6x12-g1-NXC-XIO-f32",
     "conv2d-n2-i64x15x17-o80x8x9-k3x4-s2x2-d8x5-p8x7_8x8-g2-NCX-OIX-f16-bias",

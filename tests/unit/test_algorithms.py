@@ -10,7 +10,7 @@ from tvmconv.algorithms.axes import convolution_axes
 from tvmconv.algorithms.cpu.cost import met
 from tvmconv.algorithms.table import ALGORITHMS, applicable, get
 from tvmconv.errors import TvmconvError
-from tvmconv.signature import parse_signature
+from tvmconv.signature import format_signature, parse_signature
 from tvmconv.targets.cuda import CudaTarget
 from tvmconv.targets.target import CpuTarget
 
@@ -124,6 +124,18 @@ def test_direct_gains_from_skipping_wide_padding() -> None:
     assert met(column, 7) == pytest.approx((21 + 2 * 14) / 63)
     narrow = replace(wide, dilations=(1, 1), pads_begin=(1, 1), pads_end=(1, 1))
     assert get("direct").cycles(wide, V4) < 0.65 * get("direct").cycles(narrow, V4)
+
+
+def test_a_dilated_transposed_convolution_is_one_with_wide_padding() -> None:
+    forward = parse_signature("conv2d-n1-i256x28x28-o256x28x28-k3x3-s1x1-d12x12-p12x12_12x12-g1-NXC-XIO-f32")
+    transposed = parse_signature(format_signature(forward).replace("conv2d", "backprop2d"))
+    assert applicable(transposed, V4)[0].name == applicable(forward, V4)[0].name == "kn2row"
+    assert get("direct").cycles(transposed, V4) == pytest.approx(get("direct").cycles(forward, V4), rel=0.01)
+    # Without padding of its own, its first and last outputs still meet few taps.
+    whole = replace(transposed, pads_begin=(0, 0), pads_end=(0, 0), out_spatial=(52, 52))
+    assert get("kn2row").covers(whole, V4) is None
+    strided = parse_signature("backprop2d-n1-i64x9x9-o64x33x33-k5x5-s2x2-d4x4-p0x0_0x0-g1-NXC-XIO-f32")
+    assert "with strides" in (get("kn2row").covers(strided, V4) or "")
 
 
 def test_what_two_algorithms_take_is_comparable() -> None:

@@ -111,7 +111,7 @@ def _window_cycles(window: Window, target: CpuTarget) -> float:
     else:
         width, vectors = best_tile(window, target)
         sums = tile_cycles(window, width, vectors, target)
-        if window.problem.op == "convolution":
+        if window.problem.op == "convolution" or max(window.problem.strides) == 1:
             inside *= prod(cost.met(axis) for axis in window.axes[:-1]) if window.skips_rows else 1.0
             inside *= cost.met(row, width) if window.skips_columns else 1.0
     vectors_of_outputs = cost.outputs(window) * window.groups * window.padded_outputs / window.lanes

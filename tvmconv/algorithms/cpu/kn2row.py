@@ -24,7 +24,7 @@ from tvm import te, tirx
 from ...checks import within_reach
 from ...problem import Problem
 from ...targets.target import CpuTarget
-from ..axes import convolution_axes
+from ..axes import axes_of
 from ..definition import Definition, assemble
 from ..epilogue import Epilogue
 from ..flatten import flatten
@@ -47,14 +47,14 @@ def covers(problem: Problem, target: CpuTarget, vnni_factor: int = 1) -> str | N
     """Return None if the algorithm computes the problem on the target, else why not."""
     if vnni_factor == 2 and not reads_pairs(problem):
         return "pixels are no pairs of channels as they lie"
-    if problem.op != "convolution":
-        return "a transposed convolution computes no padding"
-    pads = zip(problem.pads_begin, problem.pads_end, strict=True)
+    flat = flatten(problem)
+    if problem.op != "convolution" and max(flat.strides) > 1:
+        return "a transposed convolution with strides computes hardly any padding"
     if reason := direct.covers(problem, target, vnni_factor=vnni_factor):
         return reason
-    if all(max(ends) < LEAST_SKIPPED for ends in pads):
+    (axes,) = axes_of(flat)
+    if all(max(-axis.lowest, axis.lowest + axis.extent - axis.inputs) < LEAST_SKIPPED for axis in axes):
         return f"no axis has {LEAST_SKIPPED} elements of padding at an end"
-    (axes,) = convolution_axes(flatten(problem))
     if all(cost.met(axis) == 1 for axis in axes):
         return "every tap meets data"
     return None
