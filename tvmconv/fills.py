@@ -115,7 +115,10 @@ def exact_case(problem: Problem, seed: int = 0) -> tuple[Arrays, npt.NDArray[Any
 
 
 def random_fill(problem: Problem, seed: int = 0) -> Arrays:
-    """Return standard normal inputs, the same for the same problem and seed.
+    """Return normal inputs, the same for the same problem and seed.
+
+    Their standard deviation is 1. Before an epilogue the filter's is such that sums have about 1, as networks see to: of
+    large sums, a bound or its like keeps a few small differences, and with them the errors of the whole.
 
     Parameters
     ----------
@@ -125,10 +128,11 @@ def random_fill(problem: Problem, seed: int = 0) -> Arrays:
         At least 0.
     """
     rng = np.random.default_rng(seed)
-    shapes = problem.operands.items()
-    return Arrays(
-        **{name: rng.standard_normal(shape, np.float32).astype(numpy_dtype(dtype)) for name, (shape, dtype) in shapes}
-    )
+    drawn = {name: rng.standard_normal(shape, np.float32) for name, (shape, _) in problem.operands.items()}
+    if problem.epilogue:
+        drawn["filter"] *= np.float32(2.0 ** -round(np.log2(max(problem.products, 1)) / 2))
+    types = {name: numpy_dtype(dtype) for name, (_, dtype) in problem.operands.items()}
+    return Arrays(**{name: array.astype(types[name]) for name, array in drawn.items()})
 
 
 def _draw(problem: Problem, rng: np.random.Generator) -> Arrays:
