@@ -96,8 +96,7 @@ def _axis(problem: Problem, axis: int, first: int, phases: int, taps: int) -> Ax
     counts = [(y - 1 + begin - remainder(phase)) // s - low + 1 for phase, low in enumerate(lowests)]
 
     def lowest(phase: Expr) -> Expr:
-        # With the whole strides of the padding apart: TVM 0.27 finds no bounds of quotients below -1. Nor does it compute
-        # (begin + s - 1 - remainder) // s in every case: it divides by a negative number where a numerator falls.
+        # With the whole strides of the padding apart: TVM 0.27 finds no bounds of quotients below -1.
         return lowests[0] if len(set(lowests)) == 1 else begin // s - (remainder(phase) - begin % s) // s
 
     return Axis(

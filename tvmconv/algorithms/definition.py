@@ -13,6 +13,7 @@ from ..problem import Problem
 from .backprop import covers_output
 from .epilogue import Epilogue
 from .pairs import reads_pairs
+from .quotients import check_quotients
 from .stage_names import FILL
 from .types import KERNEL_DTYPES, kernel_dtype, narrow
 
@@ -42,6 +43,14 @@ class Definition:
     windows: Sequence[Any]
     outputs: list[StoreIndex]
     bare: bool = False
+
+    def __post_init__(self) -> None:
+        outs = list(self.func.params)[len(self.problem.operands) :]
+        stored = (
+            store_index([tirx.Var(f"i{axis}", "int32") for axis in range(len(out.shape))])
+            for out, store_index in zip(outs, self.outputs, strict=True)
+        )
+        check_quotients([self.func.body, *(each for pair in stored for each in pair if each is not None)])
 
 
 def assemble(

@@ -130,7 +130,6 @@ def reached(axis: Axis, tap: Expr) -> tuple[Expr, Expr]:
     The number is chosen among constants: TVM 0.27 fails to simplify what stands under a bound by the difference of two
     quotients ("Divide by zero").
     """
-
     if isinstance(tap, int):
         return axis.meets(0, tap).start, len(axis.meets(0, tap))
     counts = [len(axis.meets(0, k)) for k in range(axis.taps)]
@@ -139,7 +138,7 @@ def reached(axis: Axis, tap: Expr) -> tuple[Expr, Expr]:
         if each != counts[-1]:
             count = tirx.Select(tap == k, tirx.const(each, "int32"), count)
     start = axis.offset(0) + tap * axis.dilation  # what it reads for output 0
-    return tirx.max(0, (axis.stride - 1 - start) // axis.stride), count
+    return tirx.max(0, -(start // axis.stride)), count
 
 
 def express_kn2row(window: Window, data: te.Tensor, weights: te.Tensor, epilogue: Epilogue) -> te.Tensor:
