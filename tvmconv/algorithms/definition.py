@@ -11,7 +11,7 @@ from tvm import te, tirx
 
 from ..problem import Problem
 from .backprop import covers_output
-from .epilogue import Epilogue
+from .epilogue import Epilogue, calls_operators, narrow_once
 from .pairs import reads_pairs
 from .quotients import check_quotients
 from .stage_names import FILL
@@ -89,7 +89,9 @@ def placeholders(problem: Problem, vnni_factor: int = 1) -> tuple[te.Tensor, te.
     if vnni_factor == 2 and reads_pairs(problem):
         data = te.placeholder((*problem.data_shape[:-1], problem.in_channels // 2), "uint32", name="data")
     weights = te.placeholder(problem.filter_shape, dtype, name="filter")
-    return data, weights, Epilogue(problem, KERNEL_DTYPES, lambda value: narrow(value, problem.dtype))
+    once = problem.dtype == "bf16" and calls_operators(problem)
+    rounding = narrow_once if once else lambda value: narrow(value, problem.dtype)
+    return data, weights, Epilogue(problem, KERNEL_DTYPES, rounding)
 
 
 def fill(problem: Problem, epilogue: Epilogue) -> te.Tensor:

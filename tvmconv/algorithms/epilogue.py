@@ -59,8 +59,6 @@ class Epilogue:
 
     def __init__(self, problem: Problem, types: Mapping[str, str], rounding: Callable[[Any], Any]) -> None:
         self._problem, self._rounding = problem, rounding
-        if problem.dtype == "bf16" and types["bf16"] == "uint16" and any(s.name in _STEPS for s in problem.epilogue):
-            self._rounding = narrow_once
         self.inputs = [
             te.placeholder((prod(shape),), types[dtype], name=name)
             for name, (shape, dtype) in list(problem.operands.items())[2:]
@@ -103,6 +101,11 @@ class Epilogue:
                 operands += [of_channel("slope")] if step.name == "prelu" else []
                 total = Call(_STEPS[step.name], [total, *operands], ret_ty=PrimType("float32"))
         return (rounding or self._rounding)(total)
+
+
+def calls_operators(problem: Problem) -> bool:
+    """Whether a step of a problem's epilogue is an operator of its own."""
+    return any(step.name in _STEPS for step in problem.epilogue)
 
 
 def narrow_once(value: Any) -> Any:
