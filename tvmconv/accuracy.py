@@ -16,6 +16,8 @@ TF32_ERROR = 2.0**-10
 TRANSFORM_ERROR = {"f32": 2e-5, "f16": 7e-3, "bf16": 6e-2}
 # Of steps that are approximated, in f32 (4e-7, and the steps that follow), which a lesser type may round to its neighbour.
 APPROXIMATED_ERROR = {"f32": 1e-6, "f16": 2.0**-10, "bf16": 2.0**-7}
+# And in any case: below normal f32 numbers nothing is promised, and the smallest f16 numbers lie so far apart.
+APPROXIMATED_FLOOR = {"f32": 2.0**-126, "f16": 2.0**-24, "bf16": 2.0**-126}
 
 
 def difference(got: npt.NDArray[Any], expected: npt.NDArray[Any], numerical_class: str, problem: Problem) -> str:
@@ -29,6 +31,7 @@ def difference(got: npt.NDArray[Any], expected: npt.NDArray[Any], numerical_clas
         if not is_exact(problem.epilogue):
             exact = expected.astype(np.float64)
             allowed = APPROXIMATED_ERROR[problem.dtype] * np.abs(exact) + 1e-6 * np.abs(exact).max(initial=0)
+            allowed += APPROXIMATED_FLOOR[problem.dtype]
             wrong = ~(np.abs(got.astype(np.float64) - exact) <= allowed)  # a NaN compares false with everything
         if not wrong.any():
             return ""

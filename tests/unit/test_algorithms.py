@@ -136,6 +136,8 @@ def test_a_dilated_transposed_convolution_is_one_with_wide_padding() -> None:
     assert get("kn2row").covers(whole, V4) is None
     strided = parse_signature("backprop2d-n1-i64x9x9-o64x33x33-k5x5-s2x2-d4x4-p0x0_0x0-g1-NXC-XIO-f32")
     assert "with strides" in (get("kn2row").covers(strided, V4) or "")
+    empty = parse_signature("backprop1d-n0-i2x1-o105x1-k1-s1-d1-p0_0-g1-NXC-OIX-bf16")
+    assert "does not depend on data" in (get("kn2row").covers(empty, V4) or "")
 
 
 def test_what_two_algorithms_take_is_comparable() -> None:
