@@ -49,7 +49,7 @@ class Recorded:
     peers
         By signature, the fastest library and its seconds.
     ours
-        By signature, the seconds of tvmconv's kernels then, with filters packed ahead.
+        By signature, the seconds of tvmconv's kernels then, with filters prepacked.
     """
 
     path: Path
