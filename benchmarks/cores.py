@@ -65,7 +65,7 @@ def main(argv: Sequence[str] | None = None) -> int:
 
 
 def _calls(path: Path, problems: Sequence[Problem]) -> dict[str, Callable[[], Any]]:
-    """Return a call of each problem's kernel, its filter packed ahead, by "algorithm signature"."""
+    """Return a call of each problem's kernel, its filter prepacked, by "algorithm signature"."""
     kernels = load(path)
     calls: dict[str, Callable[[], Any]] = {}
     for problem in problems:

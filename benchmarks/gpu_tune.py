@@ -12,7 +12,7 @@ from pathlib import Path
 
 from tvmconv.algorithms.table import MATHS
 from tvmconv.cli.output import print_table
-from tvmconv.errors import SourceError, TargetError
+from tvmconv.errors import SourceError, UnsupportedMachineError
 from tvmconv.measuring.measure import measure
 from tvmconv.problem import DTYPES
 from tvmconv.runtime.cpu import kernel_threads
@@ -48,7 +48,7 @@ def main() -> int:
     if arguments.candidates:
         try:
             results = measure_carried(Carried(arguments.candidates), arguments.seconds, records)
-        except (SourceError, TargetError) as error:
+        except (SourceError, UnsupportedMachineError) as error:
             parser.exit(3, f"{parser.prog}: {error}\n")
         count = len(results)
     else:
@@ -66,7 +66,7 @@ def measure_carried(carried: Carried, seconds: float, records: Records) -> list[
 
     Raises
     ------
-    TargetError
+    UnsupportedMachineError
         If this machine cannot run them.
     """
     target = check_tunable(carried.target)

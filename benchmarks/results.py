@@ -56,7 +56,7 @@ class Row:
 
     @property
     def ours(self) -> float:
-        """Our seconds with the filter packed ahead, as onnxruntime, OpenVINO and pytorch_packed have it."""
+        """Our seconds with the filter prepacked, as onnxruntime, OpenVINO and pytorch_packed have it."""
         return self.packed.median
 
     @property

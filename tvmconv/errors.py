@@ -32,7 +32,7 @@ class BundleError(TvmconvError):
 
 
 class UnsupportedMachineError(BundleError):
-    """A bundle whose kernels need CPU features or a GPU that this machine lacks."""
+    """Kernels, or a target to tune, that need CPU features or a GPU that this machine lacks."""
 
 
 class CudaError(TvmconvError, RuntimeError):

@@ -13,6 +13,8 @@ import secrets
 import sys
 from pathlib import Path
 
+from tvmconv.algorithms.table import ALGORITHMS
+from tvmconv.errors import TvmconvError
 from tvmconv.problem import DTYPES
 from tvmconv.runtime.cpu import missing_features
 from tvmconv.targets.target import CpuTarget, Target
@@ -41,6 +43,12 @@ def main() -> int:
     parser.add_argument("--target", action="append", help="host (default), x86-64-v3, ...; several share the problems")
     parser.add_argument("--dtype", action="append", choices=DTYPES, help="of the problems (default: all)")
     parser.add_argument(
+        "--algorithm",
+        choices=[each.name for each in ALGORITHMS if each.kind == "cpu"],
+        metavar="NAME",
+        help="only problems that it covers, and only its schedules: for a new one, which few problems may meet",
+    )
+    parser.add_argument(
         "--jobs", type=int, default=len(os.sched_getaffinity(0)), help="processes (default: one a core)"
     )
     parser.add_argument(
@@ -63,11 +71,15 @@ def main() -> int:
         dtypes=tuple(arguments.dtype or DTYPES),
         jobs=arguments.jobs,
         save=arguments.save,
+        algorithm=arguments.algorithm,
     )
     # Kernels are called with more threads than there are cores: those that wait must let the others run.
     os.environ.setdefault("OMP_WAIT_POLICY", "passive")
     campaign = Campaign(settings)
-    campaign.run()
+    try:
+        campaign.run()
+    except TvmconvError as error:
+        raise SystemExit(str(error)) from error
     print(json.dumps(campaign.summary(), indent=1) if arguments.json else campaign.text())
     failures = campaign.families.values()
     return 1 if any(not (each.lenient and arguments.lenient) for each in failures) else 0

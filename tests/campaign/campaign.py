@@ -8,13 +8,14 @@ import sys
 import tempfile
 import time
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor, wait
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from threading import Lock
 from typing import Any
 
+from tvmconv.algorithms import table as algorithms
 from tvmconv.errors import TvmconvError
 from tvmconv.lowering.compiler import Choice
 from tvmconv.problem import Problem
@@ -34,12 +35,17 @@ CASE_SECONDS, FLOPS = 120.0, 1e7
 # The share of batches that is compiled without LLVM's optimizations: three times as many problems in the same time.
 QUICK_SHARE = 0.8
 SHRINK_SECONDS = 90.0
+# Problems drawn in vain, until one says that the campaign's algorithm covers none.
+DRAWS = 20_000
 REPORT_SECONDS = 1.0
 
 
 @dataclass(frozen=True)
 class Settings:
-    """What a campaign does: see the command's options."""
+    """What a campaign does: see the command's options.
+
+    With `algorithm`, only problems that it covers, by its schedules alone.
+    """
 
     seed: int
     seconds: float | None
@@ -48,6 +54,7 @@ class Settings:
     dtypes: tuple[str, ...]
     jobs: int
     save: Path | None
+    algorithm: str | None = None
 
 
 @dataclass
@@ -127,8 +134,25 @@ class Campaign:
         quick = draw.random() < QUICK_SHARE
         # Layers would run for long where LLVM has optimized nothing.
         kind = draws.small_problem if quick else draws.problem
-        cases = [Case(kind(draw, settings.dtypes), target, draw.randrange(2**32)) for _ in range(count)]
+        cases = [
+            Case(self._drawn(draw, kind, target), target, draw.randrange(2**32), algorithm=settings.algorithm)
+            for _ in range(count)
+        ]
         return Batch(tuple(cases), quick, self._folder)
+
+    def _drawn(
+        self, draw: random.Random, kind: Callable[[random.Random, tuple[str, ...]], Problem], target: CpuTarget
+    ) -> Problem:
+        """Draw a problem that the campaign's algorithm covers."""
+        name = self.settings.algorithm
+        for _ in range(DRAWS):
+            problem = kind(draw, self.settings.dtypes)
+            if name is None or algorithms.get(name).covers(problem, target) is None:
+                return problem
+        raise TvmconvError(
+            f"{name} covers none of {DRAWS} problems that were drawn for {target.name}; why not one of them: "
+            f"tvmconv explain {format_signature(problem)} --algorithms --target {target.name}"
+        )
 
     def _work(self) -> None:
         sandbox: Sandbox[Batch, list[Outcome]] = Sandbox(work, threads=1, torch=True)

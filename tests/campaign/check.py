@@ -31,12 +31,16 @@ SOURCES = tuple(str(Path(__file__).parents[2] / folder) for folder in ("tvmconv"
 
 @dataclass(frozen=True)
 class Case:
-    """A problem to try: by some schedules drawn from `seed`, or by these, each for prepacked filters or not."""
+    """A problem to try: by some schedules drawn from `seed`, or by these, each for prepacked filters or not.
+
+    With `algorithm`, those that are drawn are all of this one.
+    """
 
     problem: Problem
     target: CpuTarget
     seed: int
     choices: tuple[tuple[Choice, bool], ...] | None = None
+    algorithm: str | None = None
 
 
 @dataclass(frozen=True)
@@ -139,7 +143,8 @@ def _choices(case: Case) -> list[tuple[Choice, bool]]:
     if case.choices is not None:
         return list(case.choices)
     draw = random.Random(case.seed)
-    covering = [each.name for each in algorithms.applicable(case.problem, case.target)]
+    applicable = algorithms.applicable(case.problem, case.target)
+    covering = [case.algorithm] if case.algorithm else [each.name for each in applicable]
     chosen = [(Choice(covering[0]), draw.random() < 0.5)]
     for _ in range(draw.choice(EXTRA)):
         algorithm, prepacked = draw.choice(covering), draw.random() < 0.5

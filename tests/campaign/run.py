@@ -57,7 +57,7 @@ class Runner:
         if self._disagreement:
             return "reference", f"PyTorch differs from the reference: {self._disagreement}"
         for packed in [False] * kernel.plain + [True] * (kernel.packed is not None):
-            what = "with the filter packed ahead, " if packed else ""
+            what = "with the filter prepacked, " if packed else ""
             for fill in ("exact", "normal"):
                 arrays = self._exact if fill == "exact" else self._normal
                 many = self._draw.choice(MANY_THREADS)

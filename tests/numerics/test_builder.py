@@ -17,8 +17,16 @@ import pytest
 import tvmconv
 from tvmconv import fills
 from tvmconv.algorithms.table import applicable
-from tvmconv.building import builder
-from tvmconv.errors import BuildError, BundleError, InvalidProblemError, MissingExtraError, TargetError, ToolchainError
+from tvmconv.building import builder, ladder
+from tvmconv.errors import (
+    BuildError,
+    BundleError,
+    InvalidProblemError,
+    MissingExtraError,
+    TargetError,
+    ToolchainError,
+    TvmconvError,
+)
 from tvmconv.runtime.bundle import read_bundle
 from tvmconv.signature import format_signature, parse_signature
 from tvmconv.targets.target import Target
@@ -168,6 +176,16 @@ def test_a_crash_is_a_skipped_algorithm(tmp_path: Path, no_records: Records, mon
     (entry,) = read_bundle(path).entries
     first, second, *_ = applicable(DEPTHWISE, Target.parse("host"))
     assert (entry.algorithm, [each["algorithm"] for each in entry.skipped]) == (second.name, [first.name])
+
+
+def test_a_long_reason_keeps_its_end() -> None:
+    lines = TvmconvError(f"the worker process ended\n{'/' * 500}\nkernel.so: undefined symbol: what")
+    reason = ladder._reason(lines, ladder.Rung("default", "direct"))
+    assert reason == "the worker process ended ... kernel.so: undefined symbol: what"
+    reason = ladder._reason(
+        TvmconvError(f"ended: {'/' * 500}: undefined symbol: what"), ladder.Rung("default", "direct")
+    )
+    assert reason.startswith("ended: ///") and reason.endswith("///: undefined symbol: what") and len(reason) < 320
 
 
 def test_a_fallback_is_an_error_for_who_asks(

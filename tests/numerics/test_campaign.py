@@ -28,6 +28,7 @@ from campaign.shrink import reductions, shrink
 from kernels import isa
 
 from tvmconv import reference
+from tvmconv.errors import TvmconvError
 from tvmconv.lowering.compiler import Choice
 from tvmconv.problem import DTYPES, Problem
 from tvmconv.runtime.cpu import missing_features
@@ -221,6 +222,19 @@ def test_a_campaign_counts_and_reports_failures(tmp_path: Path, monkeypatch: pyt
     assert written.signature == failure["smallest"] and parse_signature(written.signature).groups == 2
     assert summary["sketches"] == {"direct 0": 50, "direct 1": 0}
     assert "sketches that were not drawn: direct 1" in campaign.text()
+
+
+def test_a_campaign_of_one_algorithm_tries_it_alone() -> None:
+    campaign = Campaign(Settings(5, None, 3, (HOST,), ("f32",), 1, None, "reduced"))
+    campaign.run()
+    assert {algorithm for _, algorithm, _, _ in campaign.kernels} == {"reduced"}
+    assert sum(campaign.problems.values()) == 3 and not campaign.families, campaign.text()
+
+
+def test_an_algorithm_that_covers_nothing_that_is_drawn_is_said(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("campaign.campaign.DRAWS", 10)
+    with pytest.raises(TvmconvError, match=r"dot covers none of 10 problems .*: tvmconv explain .* --algorithms"):
+        Campaign(Settings(5, None, 8, (HOST,), ("f32",), 1, None, "dot")).run()
 
 
 def test_a_campaign_that_cannot_go_on_says_so(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

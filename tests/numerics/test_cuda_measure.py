@@ -16,7 +16,7 @@ from fake_cuda import SIGNATURE, Array, compile_driver, compile_kernel, machine_
 
 from tvmconv import cli, fills
 from tvmconv.building.bench import bench
-from tvmconv.errors import ReplayError, TargetError
+from tvmconv.errors import ReplayError, UnsupportedMachineError
 from tvmconv.measuring.cuda_measure import measure
 from tvmconv.measuring.race import Built
 from tvmconv.runtime.cuda_memory import DeviceArray
@@ -87,7 +87,7 @@ def test_tuning_needs_a_gpu(tmp_path: Path, architectures: str | None, why: str)
     driver = compile_driver(tmp_path, architectures) if architectures else tmp_path / "none.so"
     with (
         machine_with(driver),
-        pytest.raises(TargetError, match=f"target cuda:sm_80,sm_90 cannot be tuned here: .*{why}"),
+        pytest.raises(UnsupportedMachineError, match=f"target cuda:sm_80,sm_90 cannot be tuned here: .*{why}"),
     ):
         tune([PROBLEM], TARGET, trials=1, records=Records(tmp_path))
 

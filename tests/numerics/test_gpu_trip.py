@@ -20,7 +20,7 @@ from benchmarks.gpu_candidates import Carried, build_ahead
 from benchmarks.gpu_tune import measure_carried
 from benchmarks.gpu_tuned import write_tuned
 from tvmconv import fills, reference
-from tvmconv.errors import ReplayError, SourceError, TargetError
+from tvmconv.errors import ReplayError, SourceError, UnsupportedMachineError
 from tvmconv.measuring.race import Built
 from tvmconv.signature import parse_signature
 from tvmconv.targets.target import Target
@@ -90,7 +90,10 @@ def test_a_machine_that_cannot_run_them_is_told(carried: Carried, tmp_path: Path
     index = json.loads((carried.folder / "candidates.json").read_text())
     index["target"] = asdict(Target.parse("cuda:sm_90"))
     (tmp_path / "candidates.json").write_text(json.dumps(index))
-    with machine_with(tmp_path / "none.so"), pytest.raises(TargetError, match="cuda:sm_90 cannot be tuned here"):
+    with (
+        machine_with(tmp_path / "none.so"),
+        pytest.raises(UnsupportedMachineError, match="cuda:sm_90 cannot be tuned here"),
+    ):
         measure_carried(Carried(tmp_path), 1, Records(tmp_path))
 
 

@@ -17,7 +17,7 @@ import pytest
 
 from tvmconv.cli import main
 from tvmconv.cli.tune import progress_text
-from tvmconv.errors import ReplayError, TargetError, TuningError, TvmconvWarning
+from tvmconv.errors import ReplayError, TargetError, TuningError, TvmconvWarning, UnsupportedMachineError
 from tvmconv.measuring.measure import Check, measure
 from tvmconv.measuring.peak import Peak
 from tvmconv.measuring.placements import PLACEMENTS
@@ -226,7 +226,7 @@ def test_bad_budgets_and_targets(arguments: dict, error: type[Exception], tmp_pa
 
 def test_a_target_that_this_machine_cannot_run_is_refused(tmp_path: Path) -> None:
     other = replace(fake.TARGET, features=("avx9000",))
-    with pytest.raises(TargetError, match="avx9000"):
+    with pytest.raises(UnsupportedMachineError, match="avx9000"):
         tuner.tune([fake.PROBLEM], other, trials=1, records=Records(tmp_path))
 
 

@@ -115,3 +115,14 @@ def test_undefined_variables_and_accesses_outside_are_errors() -> None:
 
     with pytest.raises(RewriteError, match="output has 8 elements along an axis of which 8 is accessed"):
         check_well_formed(outside)
+
+
+def test_a_call_that_became_no_instruction_is_an_error() -> None:
+    @T.prim_func(private=True, s_tir=True)
+    def calls(output: T.Buffer((8,), "float32")) -> None:
+        with T.attr(0, "pragma_import_llvm", "define float @tvmconv_known(float %x) {}"):
+            output[0] = T.call_pure_extern("float32", "tvmconv_known", output[1])
+            output[2] = T.call_pure_extern("float32", "tvmconv_unknown", output[3])
+
+    with pytest.raises(RewriteError, match="nothing defines tvmconv_unknown, which is called"):
+        check_well_formed(calls)

@@ -6,8 +6,10 @@ from pathlib import Path
 
 import pytest
 
+from tvmconv.algorithms.cuda import blocks, tiles
 from tvmconv.errors import ToolchainError
 from tvmconv.lowering.cuda import nvcc
+from tvmconv.targets import cuda
 from tvmconv.targets.cuda import CudaTarget
 
 SM_90 = CudaTarget.parse("cuda:sm_90")
@@ -89,3 +91,8 @@ def test_one_that_fails(nowhere: pytest.MonkeyPatch, tmp_path: Path) -> None:
     nowhere.setattr(nvcc.shutil, "which", lambda name: None)
     with pytest.raises(ToolchainError, match=r"(?s)nvcc failed \(.*error: not today.*apt install g\+\+"):
         nvcc.compile_fatbin("", SM_90)
+
+
+def test_every_architecture_is_in_every_table() -> None:
+    known = cuda._SHARED_BYTES.keys()
+    assert nvcc._SINCE.keys() == blocks.MULTIPROCESSORS.keys() == tiles._RATE.keys() == known

@@ -19,7 +19,7 @@ from ..runtime.selection import first_gpu, runnable
 from ..signature import parse_signature
 
 DEFAULT_SECONDS = 0.2
-# How the filter is given: as it is, or packed ahead.
+# How the filter is given: as it is, or prepacked.
 PLAIN, PACKED = "plain", "packed"
 # The number of a variant, and one of these.
 Way = tuple[int, str]
@@ -39,7 +39,7 @@ class Row:
         Seconds of a call: on a CPU with NumPy arrays and `out`, as a program would make it; on a GPU between events, with
         inputs that are not in its cache.
     packed
-        The same with the filter packed ahead; None where the filter is read in place.
+        The same with the filter prepacked; None where the filter is read in place.
     """
 
     signature: str
@@ -67,7 +67,7 @@ def bench(
     path
         The bundle's folder.
     seconds
-        To spend on each entry, and again with its filter packed ahead, after a warm-up of a quarter of it.
+        To spend on each entry, and again with its filter prepacked, after a warm-up of a quarter of it.
     threads
         Number of threads; None: as many as OpenMP gives.
     progress
@@ -105,7 +105,7 @@ def time_in_turn(
     variants
         The kernels. Those of CPUs get the same arrays, so that where these lie favours none.
     seconds
-        To spend on each in all its turns, and again with its filter packed ahead.
+        To spend on each in all its turns, and again with its filter prepacked.
     threads
         As for :func:`bench`.
     turns

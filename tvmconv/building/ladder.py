@@ -218,8 +218,9 @@ def _measured(record: Record) -> dict[str, Any]:
 
 
 def _reason(error: TvmconvError, rung: Rung) -> str:
-    """Return why a rung is skipped, in one line: the first that a crashed process left, and the last."""
+    """Return why a rung is skipped, in one line: the first that a crashed process left, and the last, whose end counts most."""
     lines = [line.strip() for line in str(error).splitlines() if line.strip()]
     text = " ... ".join(dict.fromkeys([lines[0], lines[-1]])) if lines else type(error).__name__
     what = {"tuned": "its tuning record: ", "transferred": f"the schedule of {rung.record and rung.record.signature}: "}
-    return (what.get(rung.origin, "") + text)[:LONGEST_REASON]
+    reason, half = what.get(rung.origin, "") + text, LONGEST_REASON // 2
+    return reason if len(reason) <= LONGEST_REASON else f"{reason[:half]} ... {reason[-half:]}"

@@ -25,7 +25,7 @@ def add_parser(subparsers: Subparsers) -> None:
     parser = add_command(
         subparsers,
         "bench",
-        "Time every kernel of a bundle; where it lays its filter out anew, also with the filter packed ahead (packed us, "
+        "Time every kernel of a bundle; where it packs its filter, also with the filter prepacked (packed us, "
         "the median). GFLOP/s counts the multiplications and additions of the formula, so a transform "
         "(Winograd) may pass the peak: the multiply-adds that this machine was measured to do, of bf16 where the kernel "
         "is in bf16 and the CPU has its dot product, else of f32; without a C compiler to measure it with, that is unknown.",

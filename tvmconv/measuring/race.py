@@ -41,7 +41,7 @@ class Built:
     path
         The library.
     packed
-        Elements and type of the filter that it takes packed ahead, as it is then called; None: it takes the plain one.
+        Elements and type of the prepacked filter that it is called with; None: it takes the plain one.
     ending
         Of the names of its functions, where the library has those of several candidates.
     """

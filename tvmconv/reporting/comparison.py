@@ -49,7 +49,7 @@ class Recorded:
     peers
         By signature, the fastest library and its seconds.
     ours
-        By signature, the seconds of tvmconv's kernels then, with filters packed ahead.
+        By signature, the seconds of tvmconv's kernels then, with filters prepacked.
     """
 
     path: Path
@@ -191,7 +191,7 @@ def with_bundle(other: Bundle, pairs: Iterable[tuple[Row, Row]]) -> Comparison |
     found = tuple(
         Pair(ours.signature, ours.algorithm, seconds(ours), seconds(theirs), theirs.algorithm) for ours, theirs in pairs
     )
-    how = "Both bundles were timed here, in turn, on the same arrays; filters are packed ahead where they can be."
+    how = "Both bundles were timed here, in turn, on the same arrays; filters are prepacked where they can be."
     return Comparison(other.path.resolve().name, "other bundle", how, "", found) if found else None
 
 
@@ -214,7 +214,7 @@ def with_recorded(
     how = (
         f"The other libraries were timed on {recorded.date[:10]} on {recorded.machine}, {recorded.threads} threads; the ratio"
         " is the fastest one's time then / this bundle's time now, and 'ratio then' takes the time that tvmconv's"
-        " kernels had in that comparison, in turn with the others. Filters are packed ahead where they can be."
+        " kernels had in that comparison, in turn with the others. Filters are prepacked where they can be."
     )
     differences = "; ".join(_differences(recorded, limits, threads))
     return Comparison(recorded.path.name, "fastest library", how, differences, tuple(pairs)) if pairs else None

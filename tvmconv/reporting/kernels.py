@@ -40,7 +40,7 @@ class Line:
 
 
 def seconds(row: Row) -> float:
-    """Return the median of a call, with the filter packed ahead where that is possible."""
+    """Return the median of a call, with the filter prepacked where that is possible."""
     return (row.packed or row.timing).median
 
 

@@ -1,4 +1,4 @@
-"""What a manifest says of a model's nodes: their filters, packed ahead, their biases, and what their epilogues take.
+"""What a manifest says of a model's nodes: their prepacked filters, their biases, and what their epilogues take.
 
 manifest.json may have, beside the entries::
 

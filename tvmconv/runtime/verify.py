@@ -135,7 +135,7 @@ def _record(path: Path, answers: dict[tuple[str, str], Entry]) -> None:
 
 
 def check_kernel(check: Check) -> Answer:
-    """Run a kernel on an exact fill, its filter packed ahead or not, and a transform or TF32 on normal data too.
+    """Run a kernel on an exact fill, its filter prepacked or not, and a transform or TF32 on normal data too.
 
     The outputs are compared with the reference.
     """
@@ -146,7 +146,7 @@ def check_kernel(check: Check) -> Answer:
     wrong = difference(computed(arrays), expected, numerical_class, problem)
     if not wrong and on_cpu:
         wrong = difference(computed(arrays, packed=True), expected, numerical_class, problem)
-        wrong = wrong and f"with the filter packed ahead, {wrong}"
+        wrong = wrong and f"with the filter prepacked, {wrong}"
     if wrong or numerical_class == "exact":
         return Answer("exact", 0.0, wrong)
     arrays = random_fill(problem)
@@ -156,7 +156,7 @@ def check_kernel(check: Check) -> Answer:
 
 
 def _on_cpu(check: Check) -> Callable[..., npt.NDArray[Any]]:
-    """Return what computes a kernel's output for arrays, its filter packed ahead or not."""
+    """Return what computes a kernel's output for arrays, its filter prepacked or not."""
     kernel = Kernel(check.bundle, check.entry)
 
     def computed(arrays: Arrays, *, packed: bool = False) -> npt.NDArray[Any]:

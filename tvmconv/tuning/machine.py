@@ -7,7 +7,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
-from ..errors import TargetError
+from ..errors import UnsupportedMachineError
 from ..runtime.bundle import BundleTarget
 from ..runtime.cpu import cpu_features, kernel_threads, model_name
 from ..runtime.cuda import survey
@@ -56,7 +56,7 @@ def check_tunable(target: Target) -> Target:
 
     Raises
     ------
-    TargetError
+    UnsupportedMachineError
         If this machine cannot run its code.
     """
     if target.kind == "cuda":
@@ -64,11 +64,13 @@ def check_tunable(target: Target) -> Target:
         code = BundleTarget(target.kind, target.features)
         why = found.obstacle or obstacle_on(code, found.gpus[0])
         if why:
-            raise TargetError(f"target {target.name} cannot be tuned here: {why}; tune it on a machine with such a GPU")
+            raise UnsupportedMachineError(
+                f"target {target.name} cannot be tuned here: {why}; tune it on a machine with such a GPU"
+            )
         return target
     missing = sorted(set(target.features) - cpu_features())
     if missing:
-        raise TargetError(
+        raise UnsupportedMachineError(
             f"target {target.name} cannot be tuned on this machine, whose CPU lacks {', '.join(missing)}; tune it on one that has them"
         )
     return target

@@ -97,7 +97,9 @@ def tune(
     Raises
     ------
     TargetError
-        If the target is unknown, or this machine lacks its features.
+        If the target is unknown.
+    UnsupportedMachineError
+        If this machine cannot run its code.
     TuningError
         If the budget is not positive.
     TvmconvError

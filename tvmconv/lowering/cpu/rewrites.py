@@ -18,7 +18,8 @@ from tvm_ffi.structural import structural_map, structural_walk
 from ...algorithms.annotations import PREFIX
 from ...errors import RewriteError
 
-IF_THEN_ELSE = Op.get("prim.if_then_else")
+IMPORT = "pragma_import_llvm"  # LLVM IR text, which defines the functions of instructions
+IF_THEN_ELSE, EXTERN = Op.get("prim.if_then_else"), Op.get("tirx.call_pure_extern")
 
 
 def asked(loop: Any, rewrite: str) -> bool:
@@ -92,10 +93,16 @@ def check_done(body: Any) -> None:
 
 
 def check_well_formed(func: tirx.PrimFunc) -> None:
-    """Raise RewriteError if a function uses a variable that it does not define, or always accesses a place outside of a buffer."""
+    """Raise RewriteError if a function uses what nothing defines, or always accesses a place outside of a buffer."""
     undefined = tirx.analysis.undefined_vars(func.body, func.params)
     if undefined:
         raise RewriteError(f"a rewrite left {', '.join(var.name for var in undefined)} undefined")
+    imported = "".join(each.value.value for each in found(func.body, tirx.AttrStmt) if each.attr_key == IMPORT)
+    for call in found(func.body, Call):
+        if call.op.same_as(EXTERN) and f"@{call.args[0].value}(" not in imported:
+            raise RewriteError(
+                f"nothing defines {call.args[0].value}, which is called: no rewrite made it an instruction"
+            )
     # TVM puts a loop's pragmas around the loop, where the variable that they name is not yet defined.
     body = structural_map(func.body, (tirx.AttrStmt, lambda each: each.body))
     try:
