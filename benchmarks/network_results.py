@@ -1,0 +1,129 @@
+"""What a comparison of whole networks found, and its file: one for each type and batch."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from statistics import geometric_mean
+from typing import Any
+
+from tvmconv.errors import SourceError
+from tvmconv.measuring.timing import Timing
+from tvmconv.support.files import write_whole
+
+
+@dataclass(frozen=True)
+class NetworkRow:
+    """What was measured for one network.
+
+    Attributes
+    ----------
+    network
+        A module of `benchmarks.models`.
+    ours
+        Our time.
+    kernels, others
+        Seconds that our kernels take, called one after the other with what the network gives them; and all else.
+    peers
+        Times of those peers that compute it.
+    unsupported
+        Why each other peer does not.
+    by_torch
+        Our layers that no kernel computes.
+    """
+
+    network: str
+    ours: Timing
+    kernels: float
+    others: float
+    peers: dict[str, Timing]
+    unsupported: dict[str, str]
+    by_torch: tuple[str, ...]
+
+    @property
+    def fastest(self) -> str | None:
+        """The name of the fastest peer, None if there is none."""
+        return min(self.peers, key=lambda name: self.peers[name].median, default=None)
+
+    @property
+    def ratio(self) -> float | None:
+        """The fastest peer's time / our time, None without a peer."""
+        return None if self.fastest is None else self.peers[self.fastest].median / self.ours.median
+
+    @property
+    def kernels_ratio(self) -> float | None:
+        """The fastest peer's time / our kernels' alone."""
+        return None if self.fastest is None else self.peers[self.fastest].median / self.kernels
+
+    @property
+    def by_parts(self) -> float:
+        """Our time / that of its parts: what it takes beyond 1 is spent between them."""
+        return self.ours.median / (self.kernels + self.others)
+
+
+@dataclass(frozen=True)
+class NetworkResult:
+    """One run of `benchmarks.networks`.
+
+    Attributes
+    ----------
+    date
+        When it ended, in UTC, by ISO 8601.
+    machine, versions
+        Where, and with what.
+    dtype, batch
+        Of all networks.
+    threads, rounds, seconds
+        How they were measured: each contender for `seconds` in each round.
+    load
+        Processes that wanted a processor in the minute before, the benchmark's own not among them.
+    rows
+        One a network.
+    """
+
+    date: str
+    machine: str
+    versions: dict[str, str]
+    dtype: str
+    batch: int
+    threads: int
+    rounds: int
+    seconds: float
+    load: float
+    rows: tuple[NetworkRow, ...]
+
+
+def mean_ratio(rows: Iterable[NetworkRow]) -> float | None:
+    """Return the geometric mean of the ratios, None if there are none."""
+    ratios = [row.ratio for row in rows if row.ratio is not None]
+    return geometric_mean(ratios) if ratios else None
+
+
+def write_result(result: NetworkResult, path: Path) -> None:
+    """Write `result` to `path` as JSON, whole or not at all."""
+    write_whole(path, (json.dumps(asdict(result), indent=1) + "\n").encode())
+
+
+def read_result(path: Path) -> NetworkResult:
+    """Return the result in a file.
+
+    Raises
+    ------
+    SourceError
+        If there is no such file, or it holds none.
+    """
+    try:
+        value = json.loads(path.read_text(encoding="utf-8"))
+        return NetworkResult(**{**value, "rows": tuple(map(_row, value["rows"]))})
+    except OSError as error:
+        raise SourceError(f"{path} cannot be read: {error.strerror}") from error
+    except (ValueError, TypeError, KeyError) as error:
+        raise SourceError(f"{path} is no result of python -m benchmarks.networks: {error!r}") from error
+
+
+def _row(value: dict[str, Any]) -> NetworkRow:
+    peers = {name: Timing(**timing) for name, timing in value["peers"].items()}
+    more = {"ours": Timing(**value["ours"]), "peers": peers, "by_torch": tuple(value["by_torch"])}
+    return NetworkRow(**{**value, **more})
