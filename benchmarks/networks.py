@@ -20,7 +20,7 @@ from pathlib import Path
 from tvmconv.cli.output import print_json, print_table, progress_bar
 from tvmconv.errors import InputError, TvmconvError
 from tvmconv.measuring.timing import summarize
-from tvmconv.support.workers import Worker
+from tvmconv.support.workers import Worker, WorkerDiedError
 
 from .compare import PACKAGES
 from .machine import describe_machine, versions
@@ -51,7 +51,7 @@ def main(argv: Sequence[str] | None = None) -> int:
         print_json(asdict(result))
     else:
         _print(result)
-    return 0
+    return int(len(result.rows) < len(arguments.networks))
 
 
 def _parse(argv: Sequence[str] | None) -> argparse.Namespace:
@@ -83,8 +83,11 @@ def _run(arguments: argparse.Namespace) -> NetworkResult:
             def report(contender: str, done: int = done, network: str = network) -> None:
                 progress(done, len(arguments.networks), f"{network}, {contender}")
 
-            with tempfile.TemporaryDirectory() as folder:
-                rows.append(_row(network, Path(folder), arguments, report))
+            try:
+                with tempfile.TemporaryDirectory() as folder:
+                    rows.append(_row(network, Path(folder), arguments, report))
+            except TvmconvError as error:  # the others are worth their time
+                print(f"error: {network}: {error}", file=sys.stderr)
     return NetworkResult(
         date=datetime.now(timezone.utc).isoformat(timespec="seconds"),
         machine=describe_machine(),
@@ -116,7 +119,7 @@ def _row(network: str, folder: Path, arguments: argparse.Namespace, report: Call
                 if answers[name].unsupported:
                     continue
                 report(name)
-                answer = worker.call(task(name))
+                answer = _turn(worker, task(name))
                 answers[name] = Answer(answers[name].samples + answer.samples, answer.unsupported)
         parts = workers[OURS].call(task(OURS, parts=True))
     finally:
@@ -132,6 +135,16 @@ def _row(network: str, folder: Path, arguments: argparse.Namespace, report: Call
         unsupported={name: answer.unsupported for name, answer in answers.items() if answer.unsupported},
         by_torch=parts.by_torch,
     )
+
+
+def _turn(worker: Worker[Task, Answer], task: Task) -> Answer:
+    """Let a contender take its turn; a peer whose process dies has said why, and takes no more."""
+    try:
+        return worker.call(task)
+    except WorkerDiedError as error:
+        if task.contender == OURS:
+            raise
+        return Answer([], str(error).splitlines()[-1])
 
 
 def _print(result: NetworkResult) -> None:
