@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterable
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from statistics import geometric_mean
 from typing import Any
@@ -32,6 +32,10 @@ class NetworkRow:
         Why each other peer does not.
     by_torch
         Our layers that no kernel computes.
+    date
+        When it was measured, in UTC, by ISO 8601.
+    load
+        Processes that wanted a processor in the minute before, the benchmark's own not among them.
     """
 
     network: str
@@ -41,6 +45,8 @@ class NetworkRow:
     peers: dict[str, Timing]
     unsupported: dict[str, str]
     by_torch: tuple[str, ...]
+    date: str
+    load: float
 
     @property
     def fastest(self) -> str | None:
@@ -65,25 +71,20 @@ class NetworkRow:
 
 @dataclass(frozen=True)
 class NetworkResult:
-    """One run of `benchmarks.networks`.
+    """What `benchmarks.networks` found of one type and batch.
 
     Attributes
     ----------
-    date
-        When it ended, in UTC, by ISO 8601.
     machine, versions
         Where, and with what.
     dtype, batch
         Of all networks.
     threads, rounds, seconds
         How they were measured: each contender for `seconds` in each round.
-    load
-        Processes that wanted a processor in the minute before, the benchmark's own not among them.
     rows
         One a network.
     """
 
-    date: str
     machine: str
     versions: dict[str, str]
     dtype: str
@@ -91,8 +92,32 @@ class NetworkResult:
     threads: int
     rounds: int
     seconds: float
-    load: float
-    rows: tuple[NetworkRow, ...]
+    rows: tuple[NetworkRow, ...] = ()
+
+    def with_row(self, row: NetworkRow) -> NetworkResult:
+        """Return the same with a row, in the place of what was measured of its network before."""
+        rows = {each.network: each for each in (*self.rows, row)}
+        return replace(self, rows=tuple(rows.values()))
+
+
+def resume(path: Path, result: NetworkResult) -> NetworkResult:
+    """Return `result` with the rows of the file at `path`, if there is one.
+
+    Raises
+    ------
+    SourceError
+        If the file is something else, or was measured otherwise.
+    """
+    if not path.exists():
+        return result
+    there = read_result(path)
+    was, now = asdict(replace(there, rows=())), asdict(result)
+    for name, value in now.items():
+        if was[name] != value:
+            raise SourceError(
+                f"{path} was measured with {name} {was[name]}, which is {value} now: give another file, or remove it"
+            )
+    return there
 
 
 def mean_ratio(rows: Iterable[NetworkRow]) -> float | None:

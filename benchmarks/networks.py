@@ -26,7 +26,7 @@ from .compare import PACKAGES
 from .machine import describe_machine, versions
 from .network import Answer, Task, measure, write
 from .network_contenders import DTYPES, OURS, PEERS
-from .network_results import NetworkResult, NetworkRow, mean_ratio, write_result
+from .network_results import NetworkResult, NetworkRow, mean_ratio, resume, write_result
 
 NETWORKS = (
     "resnet50", "mobilenet_v2", "mobilenet_v3_large", "efficientnet_b0", "inception_v3", "csp_darknet", "convnext_tiny",
@@ -41,12 +41,26 @@ def main(argv: Sequence[str] | None = None) -> int:
         unknown = [name for name in arguments.networks if name not in NETWORKS]
         if unknown:
             raise InputError(f"there is no network {unknown[0]!r}; allowed: {', '.join(NETWORKS)}")
-        result = _run(arguments)
+        result = _conditions(arguments)
+        kept = resume(arguments.output, result) if arguments.output else result
     except TvmconvError as error:
         print(f"error: {error}", file=sys.stderr)
         return 1
-    if arguments.output:
-        write_result(result, arguments.output)
+    with progress_bar("timing") as progress:
+        for done, network in enumerate(arguments.networks):
+
+            def report(contender: str, done: int = done, network: str = network) -> None:
+                progress(done, len(arguments.networks), f"{network}, {contender}")
+
+            try:
+                with tempfile.TemporaryDirectory() as folder:
+                    row = _row(network, Path(folder), arguments, report)
+            except TvmconvError as error:  # the others are worth their time
+                print(f"error: {network}: {error}", file=sys.stderr)
+                continue
+            result, kept = result.with_row(row), kept.with_row(row)
+            if arguments.output:
+                write_result(kept, arguments.output)
     if arguments.json:
         print_json(asdict(result))
     else:
@@ -67,29 +81,18 @@ def _parse(argv: Sequence[str] | None) -> argparse.Namespace:
     )
     parser.add_argument("--threads", type=int, default=len(os.sched_getaffinity(0)), help="default: all")
     parser.add_argument("--json", action="store_true", help="print JSON")
-    parser.add_argument("--output", type=Path, help="write the result to this JSON file")
+    parser.add_argument(
+        "--output", type=Path, help="write the result to this JSON file, network by network; others in it stay"
+    )
     arguments = parser.parse_args(argv)
     arguments.networks = list(dict.fromkeys(arguments.networks)) or list(NETWORKS)
     arguments.peer = list(dict.fromkeys(arguments.peer or PEERS))
     return arguments
 
 
-def _run(arguments: argparse.Namespace) -> NetworkResult:
-    load_before = os.getloadavg()[0]
-    rows = []
-    with progress_bar("timing") as progress:
-        for done, network in enumerate(arguments.networks):
-
-            def report(contender: str, done: int = done, network: str = network) -> None:
-                progress(done, len(arguments.networks), f"{network}, {contender}")
-
-            try:
-                with tempfile.TemporaryDirectory() as folder:
-                    rows.append(_row(network, Path(folder), arguments, report))
-            except TvmconvError as error:  # the others are worth their time
-                print(f"error: {network}: {error}", file=sys.stderr)
+def _conditions(arguments: argparse.Namespace) -> NetworkResult:
+    """Return a result without rows."""
     return NetworkResult(
-        date=datetime.now(timezone.utc).isoformat(timespec="seconds"),
         machine=describe_machine(),
         versions=versions({*PACKAGES, "torch", *(PEERS[peer] for peer in arguments.peer)}),
         dtype=arguments.dtype,
@@ -97,12 +100,11 @@ def _run(arguments: argparse.Namespace) -> NetworkResult:
         threads=arguments.threads,
         rounds=arguments.rounds,
         seconds=arguments.seconds,
-        load=load_before,
-        rows=tuple(rows),
     )
 
 
 def _row(network: str, folder: Path, arguments: argparse.Namespace, report: Callable[[str], None]) -> NetworkRow:
+    load = os.getloadavg()[0]
     report("its answer")
     write(network, arguments.batch, folder)
     bundle = Path(arguments.bundles or folder) / f"{network}.bundle"
@@ -134,6 +136,8 @@ def _row(network: str, folder: Path, arguments: argparse.Namespace, report: Call
         peers=timings,
         unsupported={name: answer.unsupported for name, answer in answers.items() if answer.unsupported},
         by_torch=parts.by_torch,
+        date=datetime.now(timezone.utc).isoformat(timespec="seconds"),
+        load=load,
     )
 
 

@@ -58,7 +58,7 @@ class Generator(nn.Module):  # type: ignore[misc]
 
 def model(width: float = 1.0) -> nn.Module:
     """Return the network."""
-    return Generator(scaled(_MELS, width), scaled(_CHANNELS, width))
+    return Generator(_MELS, scaled(_CHANNELS, width))
 
 
 def example(batch: int = 1, size: int = 32) -> Any:
