@@ -21,8 +21,8 @@ from tvmconv.errors import VerificationError
 from tvmconv.measuring.timing import sample_call
 
 from .models.weights import settle
-from .network_contenders import OURS, channels_last, prepare
-from .network_parts import time_parts
+from .network_contenders import DTYPES, OURS, channels_last, prepare
+from .network_parts import calls_of
 from .peers import UnsupportedError
 
 # Of the relative L2 error: in f32, what Winograd adds up to over a network, and no lesser type stays below.
@@ -37,12 +37,14 @@ class Task:
     ----------
     network, dtype
         A module of `benchmarks.models`, and the type to compute in.
+    contender
+        One of `network_contenders`.
     folder
         Where :func:`write` put the network, its input and the expected answer.
     bundle
         Has our kernels.
-    parts
-        Time each part of ours, alone.
+    part
+        `KERNELS` or `OTHERS`: that part of ours alone.
     """
 
     network: str
@@ -51,7 +53,7 @@ class Task:
     folder: str
     bundle: str
     seconds: float
-    parts: bool = False
+    part: str = ""
 
     def __str__(self) -> str:
         return f"{self.contender} on {self.network} in {self.dtype}"
@@ -59,12 +61,10 @@ class Task:
 
 @dataclass(frozen=True)
 class Answer:
-    """Seconds a call took, sample by sample, or why there are none; those of our kernels, and of all else; our fallbacks."""
+    """Seconds a call took, sample by sample, or why there are none; and our layers that no kernel computes."""
 
     samples: list[float]
     unsupported: str = ""
-    kernels: float = 0.0
-    others: float = 0.0
     by_torch: tuple[str, ...] = ()
 
 
@@ -94,19 +94,17 @@ def measure(task: Task) -> Answer:
     """
     with torch.inference_mode():
         try:
-            call, called, data = _ready(task.network, task.contender, task.dtype, task.folder, task.bundle)
+            calls, by_torch = _ready(task.network, task.contender, task.dtype, task.folder, task.bundle)
         except UnsupportedError as error:
             return Answer([], str(error))
-        if not task.parts:
-            return Answer(sample_call(call, task.seconds))
-        kernels, others = time_parts(called, data, task.seconds)
-        by_torch = tuple(f"{row.layer}: {row.why}" for row in tvmconv.torch.report(called) if row.why)
-        return Answer([], "", kernels, others, by_torch)
+        return Answer(sample_call(calls[task.part], task.seconds), "", by_torch)
 
 
 @lru_cache(maxsize=1)
-def _ready(network: str, contender: str, dtype: str, folder: str, bundle: str) -> tuple[Callable[[], Any], Any, Any]:
-    """Return the call, whose answer is right, the network that it calls, and our input."""
+def _ready(
+    network: str, contender: str, dtype: str, folder: str, bundle: str
+) -> tuple[dict[str, Callable[[], Any]], tuple[str, ...]]:
+    """Return the call, whose answer is right, by an empty name, those of our parts, and our layers without a kernel."""
     model, data = torch.load(Path(folder) / "network.pt", weights_only=False)
     call, called = prepare(contender, model, data, dtype, bundle)
     error, allowed = relative_error(_flat(call()), np.load(Path(folder) / "expected.npy")), ALLOWED_ERROR[dtype]
@@ -115,7 +113,10 @@ def _ready(network: str, contender: str, dtype: str, folder: str, bundle: str) -
         if contender == OURS:
             raise VerificationError(f"{network} is computed wrongly: {wrong}")
         raise UnsupportedError(f"wrong answer: {wrong}")
-    return call, called, channels_last(data).to(next(called.parameters()).dtype)
+    if contender != OURS:
+        return {"": call}, ()
+    by_torch = tuple(f"{row.layer}: {row.why}" for row in tvmconv.torch.report(called) if row.why)
+    return {"": call, **calls_of(called, channels_last(data).to(DTYPES[dtype]))}, by_torch
 
 
 def _flat(answer: Any) -> npt.NDArray[Any]:

@@ -4,14 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from functools import partial
-from statistics import median
 from typing import Any
 
 import torch
 
 import tvmconv.torch
-from tvmconv.measuring.timing import sample_call
 from tvmconv.torch.calls import ByKernel
+
+KERNELS, OTHERS = "kernels", "others"
 
 
 class Parts(torch.fx.Interpreter):  # type: ignore[misc]
@@ -38,18 +38,13 @@ class Parts(torch.fx.Interpreter):  # type: ignore[misc]
         return call()
 
 
-def time_parts(fast: Any, data: Any, seconds: float) -> tuple[float, float]:
-    """Return the seconds that our kernels take, one after the other, and those of all else."""
+def calls_of(fast: Any, data: Any) -> dict[str, Callable[[], None]]:
+    """Return what calls all our kernels, one after the other, and what calls all else: each call finds the network's caches."""
     parts = Parts(fast)
     parts.run(data)
-    return _time_all(parts.kernels, seconds), _time_all(parts.others, seconds)
+    return {KERNELS: partial(_call_all, parts.kernels), OTHERS: partial(_call_all, parts.others)}
 
 
-def _time_all(calls: list[Callable[[], Any]], seconds: float) -> float:
-    """Return the median time of calls one after the other: each finds the caches as in the network."""
-
-    def every() -> None:
-        for call in calls:
-            call()
-
-    return median(sample_call(every, seconds))
+def _call_all(calls: list[Callable[[], Any]]) -> None:
+    for call in calls:
+        call()

@@ -25,7 +25,7 @@ class NetworkRow:
     ours
         Our time.
     kernels, others
-        Seconds that our kernels take, called one after the other with what the network gives them; and all else.
+        The times of our kernels, called one after the other with what the network gives them; and of all else.
     peers
         Times of those peers that compute it.
     unsupported
@@ -40,8 +40,8 @@ class NetworkRow:
 
     network: str
     ours: Timing
-    kernels: float
-    others: float
+    kernels: Timing
+    others: Timing
     peers: dict[str, Timing]
     unsupported: dict[str, str]
     by_torch: tuple[str, ...]
@@ -59,14 +59,20 @@ class NetworkRow:
         return None if self.fastest is None else self.peers[self.fastest].median / self.ours.median
 
     @property
+    def least_ratio(self) -> float | None:
+        """The same of the least times, which a busy machine disturbs less."""
+        least = [timing.least for timing in self.peers.values()]
+        return min(least) / self.ours.least if least else None
+
+    @property
     def kernels_ratio(self) -> float | None:
         """The fastest peer's time / our kernels' alone."""
-        return None if self.fastest is None else self.peers[self.fastest].median / self.kernels
+        return None if self.fastest is None else self.peers[self.fastest].median / self.kernels.median
 
     @property
     def by_parts(self) -> float:
         """Our time / that of its parts: what it takes beyond 1 is spent between them."""
-        return self.ours.median / (self.kernels + self.others)
+        return self.ours.median / (self.kernels.median + self.others.median)
 
 
 @dataclass(frozen=True)
@@ -150,5 +156,5 @@ def read_result(path: Path) -> NetworkResult:
 
 def _row(value: dict[str, Any]) -> NetworkRow:
     peers = {name: Timing(**timing) for name, timing in value["peers"].items()}
-    more = {"ours": Timing(**value["ours"]), "peers": peers, "by_torch": tuple(value["by_torch"])}
-    return NetworkRow(**{**value, **more})
+    ours = {name: Timing(**value[name]) for name in ("ours", "kernels", "others")}
+    return NetworkRow(**{**value, **ours, "peers": peers, "by_torch": tuple(value["by_torch"])})

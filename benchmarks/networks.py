@@ -13,7 +13,7 @@ import os
 import sys
 import tempfile
 from collections.abc import Callable, Sequence
-from dataclasses import asdict
+from dataclasses import asdict, replace
 from datetime import datetime, timezone
 from pathlib import Path
 
@@ -26,6 +26,7 @@ from .compare import PACKAGES
 from .machine import describe_machine, versions
 from .network import Answer, Task, measure, write
 from .network_contenders import DTYPES, OURS, PEERS
+from .network_parts import KERNELS, OTHERS
 from .network_results import NetworkResult, NetworkRow, mean_ratio, resume, write_result
 
 NETWORKS = (
@@ -109,21 +110,24 @@ def _row(network: str, folder: Path, arguments: argparse.Namespace, report: Call
     write(network, arguments.batch, folder)
     bundle = Path(arguments.bundles or folder) / f"{network}.bundle"
 
-    def task(contender: str, parts: bool = False) -> Task:
-        return Task(network, contender, arguments.dtype, str(folder), str(bundle), arguments.seconds, parts)
-
-    contenders = (OURS, *arguments.peer)
-    workers = {name: Worker(measure, arguments.threads, torch=True) for name in contenders}
-    answers = {name: Answer([]) for name in contenders}
+    # By name, the contender and its part. Ours are called right after each other, as far as a round goes.
+    turns = {
+        OURS: (OURS, ""),
+        KERNELS: (OURS, KERNELS),
+        OTHERS: (OURS, OTHERS),
+        **{peer: (peer, "") for peer in arguments.peer},
+    }
+    workers = {name: Worker(measure, arguments.threads, torch=True) for name in (OURS, *arguments.peer)}
+    answers = {name: Answer([]) for name in turns}
     try:
         for _ in range(arguments.rounds):
-            for name, worker in workers.items():
+            for name, (contender, part) in turns.items():
                 if answers[name].unsupported:
                     continue
                 report(name)
-                answer = _turn(worker, task(name))
-                answers[name] = Answer(answers[name].samples + answer.samples, answer.unsupported)
-        parts = workers[OURS].call(task(OURS, parts=True))
+                task = Task(network, contender, arguments.dtype, str(folder), str(bundle), arguments.seconds, part)
+                answer = _turn(workers[contender], task)
+                answers[name] = replace(answer, samples=answers[name].samples + answer.samples)
     finally:
         for worker in workers.values():
             worker.close()
@@ -131,11 +135,11 @@ def _row(network: str, folder: Path, arguments: argparse.Namespace, report: Call
     return NetworkRow(
         network=network,
         ours=timings.pop(OURS),
-        kernels=parts.kernels,
-        others=parts.others,
+        kernels=timings.pop(KERNELS),
+        others=timings.pop(OTHERS),
         peers=timings,
         unsupported={name: answer.unsupported for name, answer in answers.items() if answer.unsupported},
-        by_torch=parts.by_torch,
+        by_torch=answers[OURS].by_torch,
         date=datetime.now(timezone.utc).isoformat(timespec="seconds"),
         load=load,
     )
@@ -158,7 +162,7 @@ def _print(result: NetworkResult) -> None:
     for row in result.rows:
         peers = [f"{1e3 * row.peers[name].median:.2f}" if name in row.peers else "-" for name in names]
         ratio = "-" if row.ratio is None else f"{row.ratio:.2f}"
-        parts = (f"{1e3 * row.kernels:.2f}", f"{1e3 * row.others:.2f}", f"{row.by_parts:.2f}")
+        parts = (f"{1e3 * row.kernels.median:.2f}", f"{1e3 * row.others.median:.2f}", f"{row.by_parts:.2f}")
         table.append((row.network, f"{1e3 * row.ours.median:.2f}", *peers, ratio, *parts))
     print_table(("network", OURS, *names, "ratio", "kernels", "others", "by parts"), table)
     mean = mean_ratio(result.rows)

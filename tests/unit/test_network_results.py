@@ -17,13 +17,17 @@ ROOT = Path(__file__).parents[2]
 PICTURE = "benchmarks/results/networks/networks.png"
 
 
+def timing(seconds: float) -> Timing:
+    return Timing(seconds, 0.5 * seconds, 9)
+
+
 def row(network: str, ours: float, **peers: float) -> NetworkRow:
     return NetworkRow(
         network=network,
-        ours=Timing(ours, ours, 9),
-        kernels=0.75 * ours,
-        others=0.125 * ours,
-        peers={name: Timing(seconds, seconds, 9) for name, seconds in peers.items()},
+        ours=timing(ours),
+        kernels=timing(0.75 * ours),
+        others=timing(0.125 * ours),
+        peers={name: timing(seconds) for name, seconds in peers.items()},
         unsupported={"onnxruntime": "it has no bf16"},
         by_torch=("conv1: no kernel",),
         date="2026-11-22T12:00:00+00:00",
@@ -81,8 +85,8 @@ def test_tables_show_what_was_and_was_not_computed() -> None:
     assert text.index("### f32, batch 8") < text.index("### bf16, batch 8")
     for line in (
         "| bf16, batch 8 | 2 | 1.00 | 0.50 (hifigan) | 1 | 1.14 (unet) |",
-        "| unet | 1000.0 | 3000.0 | **2000.0** | 2.00 | 750.0 | 125.0 | 1.14 | 2.67 |",
-        "| hifigan | 2000.0 |  | **1000.0** | 0.50 | 1500.0 | 250.0 | 1.14 | 0.67 |",
+        "| unet | 1000.0 | 3000.0 | **2000.0** | 2.00 | 2.00 | 750.0 | 125.0 | 1.14 | 2.67 |",
+        "| hifigan | 2000.0 |  | **1000.0** | 0.50 | 0.50 | 1500.0 | 250.0 | 1.14 | 0.67 |",
         "- onnxruntime, all: it has no bf16",
         "- hifigan, conv1: no kernel",
     ):

@@ -24,6 +24,7 @@ class Model(nn.Module):
         self.a, self.prelu, self.slopes = nn.Conv2d(4, 4, 1), nn.PReLU(init=-0.5), nn.PReLU(4)
         self.filter, self.bias = nn.Parameter(torch.randn(6, 2, 3, 3)), nn.Parameter(torch.randn(6))
         self.scale, self.image = nn.Parameter(torch.randn(4, 1, 1)), nn.Parameter(torch.randn(4, 6, 5))
+        self.exact = nn.Parameter(torch.rand(4, 1, 1, dtype=torch.float64))
         self.register_buffer("blur", torch.rand(4, 1, 3, 3))
         self.function = [forward]
 
@@ -96,6 +97,7 @@ def test_convolutions_called_as_functions(forward: Any, expected: list[str]) -> 
         (lambda m, x: (m.a(x) * m.scale).relu(), ["conv2d-relu"]),
         (lambda m, x: m.scale * x + m.a(x), ["conv2d-add"]),
         (lambda m, x: (m.a(x) * m.image).relu(), ["conv2d"]),
+        (lambda m, x: (m.a(x) * m.exact).relu().float(), ["conv2d"]),
     ],
 )
 def test_a_factor_of_each_channel_is_folded(forward: Any, expected: list[str]) -> None:

@@ -30,7 +30,7 @@ def fold(graph: fx.Graph, node: Any, modules: dict[str, nn.Module], shape: tuple
     """
     while len(node.users) == 1:
         (user,) = node.users
-        scale = _norm(user, modules) or _factor(graph, node, user, shape)
+        scale = _norm(user, modules) or _factor(graph, node, user, modules, shape)
         if scale is None:
             return
         _apply(modules[node.target], *scale)
@@ -77,7 +77,9 @@ def _norm(user: Any, modules: dict[str, nn.Module]) -> tuple[Any, Any] | None:
     return factor, offset if norm.bias is None else offset + norm.bias.double()
 
 
-def _factor(graph: fx.Graph, node: Any, user: Any, shape: tuple[int, ...]) -> tuple[Any, Any] | None:
+def _factor(
+    graph: fx.Graph, node: Any, user: Any, modules: dict[str, nn.Module], shape: tuple[int, ...]
+) -> tuple[Any, Any] | None:
     """Return the same if a node multiplies each channel by a parameter of the model, as LayerScale does."""
     if user.op not in ("call_function", "call_method") or user.target not in _PRODUCTS or user.kwargs:
         return None
@@ -88,6 +90,8 @@ def _factor(graph: fx.Graph, node: Any, user: Any, shape: tuple[int, ...]) -> tu
     channels = (shape[1], *(1 for _ in shape[2:]))
     if not isinstance(factor, nn.Parameter) or tuple(factor.shape) not in (channels, (1, *channels)):
         return None
+    if factor.dtype != modules[node.target].weight.dtype:
+        return None  # the product may have another type than the convolution
     factor = factor.detach().double().reshape(-1)
     return factor, torch.zeros_like(factor)
 
