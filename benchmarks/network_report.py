@@ -18,7 +18,7 @@ from .report import markers, table, update
 
 MARKERS = markers("benchmarks.network_report")
 SUMMARY = ("type, batch", "networks", "geometric mean", "worst", "below 1", "worst by parts")
-CONDITIONS = ("type, batch", "measured on", "threads", "from", "to", "load before, at most", "versions")
+CONDITIONS = ("type, batch", "measured on", "threads", "clock", "from", "to", "load before, at most", "versions")
 # In the order in which all tables have them.
 PEERS = ("pytorch_nxc", "pytorch_ncx", "torch_compile", "openvino", "onnxruntime")
 
@@ -143,6 +143,7 @@ def _conditions(result: NetworkResult) -> tuple[str, ...]:
         title(result),
         result.machine,
         str(result.threads),
+        result.clock,
         min(dates),
         max(dates),
         f"{max(row.load for row in result.rows):.1f}",

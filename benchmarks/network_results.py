@@ -87,6 +87,8 @@ class NetworkResult:
         Of all networks.
     threads, rounds, seconds
         How they were measured: each contender for `seconds` in each round.
+    clock
+        "wall", or "cpu": what a contender had of the processors.
     rows
         One a network.
     """
@@ -98,6 +100,7 @@ class NetworkResult:
     threads: int
     rounds: int
     seconds: float
+    clock: str
     rows: tuple[NetworkRow, ...] = ()
 
     def with_row(self, row: NetworkRow) -> NetworkResult:

@@ -24,7 +24,7 @@ from tvmconv.support.workers import Worker, WorkerDiedError
 
 from .compare import PACKAGES
 from .machine import describe_machine, versions
-from .network import Answer, Task, measure, write
+from .network import CLOCKS, Answer, Task, measure, write
 from .network_contenders import DTYPES, OURS, PEERS
 from .network_parts import KERNELS, OTHERS
 from .network_results import NetworkResult, NetworkRow, mean_ratio, resume, write_result
@@ -81,11 +81,19 @@ def _parse(argv: Sequence[str] | None) -> argparse.Namespace:
         "--seconds", type=float, default=1.0, help="of each contender in each round, default %(default)s"
     )
     parser.add_argument("--threads", type=int, default=len(os.sched_getaffinity(0)), help="default: all")
+    parser.add_argument(
+        "--clock",
+        choices=CLOCKS,
+        default="wall",
+        help="time by the wall clock, or by what the process had of the processors, for one thread on a busy machine; default %(default)s",
+    )
     parser.add_argument("--json", action="store_true", help="print JSON")
     parser.add_argument(
         "--output", type=Path, help="write the result to this JSON file, network by network; others in it stay"
     )
     arguments = parser.parse_args(argv)
+    if arguments.clock == "cpu" and arguments.threads > 1:
+        parser.error("--clock cpu adds up the time of all threads, waiting ones too: give --threads 1 with it")
     arguments.networks = list(dict.fromkeys(arguments.networks)) or list(NETWORKS)
     arguments.peer = list(dict.fromkeys(arguments.peer or PEERS))
     return arguments
@@ -101,6 +109,7 @@ def _conditions(arguments: argparse.Namespace) -> NetworkResult:
         threads=arguments.threads,
         rounds=arguments.rounds,
         seconds=arguments.seconds,
+        clock=arguments.clock,
     )
 
 
@@ -125,7 +134,16 @@ def _row(network: str, folder: Path, arguments: argparse.Namespace, report: Call
                 if answers[name].unsupported:
                     continue
                 report(name)
-                task = Task(network, contender, arguments.dtype, str(folder), str(bundle), arguments.seconds, part)
+                task = Task(
+                    network,
+                    contender,
+                    arguments.dtype,
+                    str(folder),
+                    str(bundle),
+                    arguments.seconds,
+                    arguments.clock,
+                    part,
+                )
                 answer = _turn(workers[contender], task)
                 answers[name] = replace(answer, samples=answers[name].samples + answer.samples)
     finally:

@@ -43,6 +43,7 @@ RESULT = NetworkResult(
     threads=1,
     rounds=3,
     seconds=0.5,
+    clock="cpu",
     rows=(row("unet", 1.0, openvino=2.0, pytorch_nxc=3.0), row("hifigan", 2.0, openvino=1.0)),
 )
 
