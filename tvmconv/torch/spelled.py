@@ -108,12 +108,12 @@ def _clipped(node: Any, modules: dict[str, nn.Module]) -> Any:
     """Return x if a node is relu6(x + 3), else None."""
     if node is None or len(node.users) != 1 or step_of(node, modules) != Step("clip", (0.0, 6.0)):
         return None
-    return _with_number(node.args[0], _SUMS, 3)
+    return _with_number(node.args[0], _SUMS, 3) if node.args else None
 
 
 def _with_number(node: Any, functions: tuple[Any, ...], number: float) -> Any:
     """Return x if a node is one of these functions of x and this number, else None."""
-    called = node.op in ("call_function", "call_method") and node.target in functions
+    called = getattr(node, "op", "") in ("call_function", "call_method") and node.target in functions
     return node.args[0] if called and not node.kwargs and node.args[1:] == (number,) else None
 
 
