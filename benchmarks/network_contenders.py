@@ -54,9 +54,10 @@ def channels_last(data: Any) -> Any:
 
 
 def _ours(model: nn.Module, data: Any, dtype: str, bundle: str) -> tuple[Callable[[], Any], Any]:
-    data = channels_last(data).to(DTYPES[dtype])
+    data = channels_last(data)
     cast = None if dtype == "f32" else DTYPES[dtype]
     fast = tvmconv.torch.optimize(model, data, bundle=bundle, dtype=cast, progress=None)
+    data = data.to(DTYPES[dtype])
     return lambda: fast(data), fast
 
 
