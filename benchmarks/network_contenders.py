@@ -15,14 +15,6 @@ import tvmconv.torch
 from .peers import UnsupportedError
 
 OURS = "tvmconv"
-# By a contender's name, the package whose version is recorded.
-PEERS = {
-    "pytorch_nxc": "torch",
-    "pytorch_ncx": "torch",
-    "torch_compile": "torch",
-    "openvino": "openvino",
-    "onnxruntime": "onnxruntime",
-}
 DTYPES = {"f32": torch.float32, "bf16": torch.bfloat16}
 _MEMORY_FORMATS = {4: torch.channels_last, 5: torch.channels_last_3d}
 # The newest that PyTorch's exporter writes; it has GELU as one node.

@@ -7,8 +7,8 @@ from pathlib import Path
 
 from matplotlib.figure import Figure
 
-from .network_report import PEERS, title
-from .network_results import NetworkResult, mean_ratio
+from .network_report import title
+from .network_results import PEERS, NetworkResult, mean_ratio
 from .plots import FASTER, SLOWER, save
 
 _MARKERS = dict(zip(PEERS, "v^sDo", strict=True))
@@ -43,5 +43,5 @@ def plot_networks(results: Sequence[NetworkResult], path: Path) -> None:
     for peer, marker in _MARKERS.items():
         panels[0].plot([], [], marker, color="#666666", markerfacecolor="white", label=_LABELS[peer])
     figure.supxlabel("a library's time / our time (right of 1: we are faster; filled: the fastest library)", size=9)
-    figure.legend(loc="outside lower center", ncols=3, frameon=False, fontsize=8)
+    figure.legend(loc="outside upper center", ncols=5 if len(results) > 1 else 3, frameon=False, fontsize=8)
     save(figure, path)

@@ -13,14 +13,12 @@ from pathlib import Path
 
 from tvmconv.errors import TvmconvError
 
-from .network_results import NetworkResult, NetworkRow, mean_ratio, read_result
+from .network_results import PEERS, NetworkResult, NetworkRow, mean_ratio, read_result
 from .report import markers, table, update
 
 MARKERS = markers("benchmarks.network_report")
 SUMMARY = ("type, batch", "networks", "geometric mean", "worst", "below 1", "worst by parts")
 CONDITIONS = ("type, batch", "measured on", "threads", "clock", "from", "to", "load before, at most", "versions")
-# In the order in which all tables have them.
-PEERS = ("pytorch_nxc", "pytorch_ncx", "torch_compile", "openvino", "onnxruntime")
 
 
 def main(argv: Sequence[str] | None = None) -> int:

@@ -13,6 +13,15 @@ from tvmconv.errors import SourceError
 from tvmconv.measuring.timing import Timing
 from tvmconv.support.files import write_whole
 
+# By a peer's name, the package whose version is recorded; tables have them in this order.
+PEERS = {
+    "pytorch_nxc": "torch",
+    "pytorch_ncx": "torch",
+    "torch_compile": "torch",
+    "openvino": "openvino",
+    "onnxruntime": "onnxruntime",
+}
+
 
 @dataclass(frozen=True)
 class NetworkRow:
