@@ -121,7 +121,9 @@ def _onnxruntime(model: nn.Module, data: Any, dtype: str) -> Callable[[], Any]:
     try:
         session = onnxruntime.InferenceSession(exported.getvalue(), options, providers=["CPUExecutionProvider"])
     except (InvalidGraph, NotImplemented) as error:
-        raise UnsupportedError(str(error).partition("Type Error: ")[2] or str(error)) from error
+        if dtype == "f32":
+            raise
+        raise UnsupportedError(f"its CPU provider has no convolution of {dtype}") from error
     binding = session.io_binding()
     binding.bind_cpu_input(session.get_inputs()[0].name, data.contiguous().numpy())
     outputs = []
