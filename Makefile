@@ -79,6 +79,14 @@ results: venv
 	$(BIN)/python -m benchmarks.compare --target x86-64-v3 --output benchmarks/results/f32-nxc-x86-64-v3.json
 	$(BIN)/python -m benchmarks.report benchmarks/results/*.json --headline README.md --update docs/performance.md \
 		--plots benchmarks/results
+	# Whole networks, about a quarter of an hour each line. Results are resumed, so old ones go first.
+	rm -f benchmarks/results/networks/*.json
+	$(BIN)/python -m benchmarks.networks --output benchmarks/results/networks/f32-batch1.json
+	$(BIN)/python -m benchmarks.networks --batch 8 --output benchmarks/results/networks/f32-batch8.json
+	$(BIN)/python -m benchmarks.networks --dtype bf16 --output benchmarks/results/networks/bf16-batch1.json
+	$(BIN)/python -m benchmarks.networks --dtype bf16 --batch 8 --output benchmarks/results/networks/bf16-batch8.json
+	$(BIN)/python -m benchmarks.network_report benchmarks/results/networks/*.json --update docs/networks.md \
+		--plot benchmarks/results/networks/networks.png
 
 clean:
 	rm -rf $(VENV) build dist demo.bundle demo.html *.egg-info .pytest_cache .mypy_cache .ruff_cache .hypothesis

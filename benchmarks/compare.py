@@ -10,12 +10,10 @@ from __future__ import annotations
 
 import argparse
 import os
-import platform
 import sys
 import tempfile
 from collections.abc import Sequence
 from datetime import datetime, timezone
-from importlib.metadata import version
 from pathlib import Path
 
 import numpy as np
@@ -32,12 +30,12 @@ from tvmconv.measuring.cores import Cores
 from tvmconv.measuring.peak import Peak
 from tvmconv.measuring.timing import summarize
 from tvmconv.problem import DTYPES, Problem
-from tvmconv.runtime.cpu import model_name
 from tvmconv.signature import format_signature
 from tvmconv.support.workers import Worker
 from tvmconv.targets.target import CpuTarget, Target
 from tvmconv.tuning.records import Records
 
+from .machine import describe_machine, versions
 from .measure import OURS, OURS_PACKED, Answer, Task, measure
 from .peers import PEERS
 from .results import Result, Row, summarize_rows, write_result
@@ -162,19 +160,8 @@ def _run(suites: dict[str, list[Problem]], arguments: argparse.Namespace) -> Res
     packages = {*PACKAGES, *(PEERS[peer].package for peer in peers)}
     return Result(
         date=datetime.now(timezone.utc).isoformat(timespec="seconds"),
-        machine=" ".join(
-            (
-                model_name(),
-                f"({Target.parse('host').name})",
-                platform.system(),
-                platform.machine(),
-                *platform.libc_ver(),
-            )
-        ),
-        versions={
-            "python": platform.python_version(),
-            **{package: version(package) for package in sorted(packages)},
-        },
+        machine=describe_machine(),
+        versions=versions(packages),
         dtype=arguments.dtype,
         layout=arguments.layout,
         target=arguments.target,

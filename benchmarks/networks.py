@@ -1,9 +1,9 @@
-"""Whole networks in PyTorch: ours beside PyTorch, torch.compile and OpenVINO, f32, batch 1.
+"""Whole networks: ours beside PyTorch, torch.compile, OpenVINO and onnxruntime.
 
-Each contender has a process of its own, and they take turns, so that all meet the same machine. Printed are medians in
-milliseconds; the ratio is the fastest peer's time by ours, above 1 ours is faster. `kernels` is the time of our kernels called
-one after the other with what the network gives them, `others` that of all else. `by parts` is the network's time by both: what
-it takes beyond 1 is spent between them.
+Each contender has a process of its own with equal threads, and they take turns, so that all meet the same machine; the answers
+of all are compared. Printed are medians in milliseconds; the ratio is the fastest peer's time by ours, above 1 ours is faster.
+`kernels` is the time of our kernels called one after the other with what the network gives them, `others` that of all else.
+`by parts` is the network's time by both: what it takes beyond 1 is spent between them.
 """
 
 from __future__ import annotations
@@ -12,64 +12,185 @@ import argparse
 import os
 import sys
 import tempfile
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from dataclasses import asdict, replace
+from datetime import datetime, timezone
 from pathlib import Path
-from statistics import median
 
-from tvmconv.cli.output import print_table
-from tvmconv.errors import TvmconvError
-from tvmconv.support.workers import Worker
+from tvmconv.cli.output import print_json, print_table, progress_bar
+from tvmconv.errors import InputError, TvmconvError
+from tvmconv.measuring.timing import summarize
+from tvmconv.support.workers import Worker, WorkerDiedError
 
-from .network import CONTENDERS, EAGER, OURS, Answer, Task, measure
+from .compare import PACKAGES
+from .machine import describe_machine, versions
+from .network import CLOCKS, Answer, Task, measure, write
+from .network_contenders import DTYPES, OURS
+from .network_parts import KERNELS, OTHERS
+from .network_results import PEERS, NetworkResult, NetworkRow, mean_ratio, resume, write_result
 
-NETWORKS = ("resnet50", "mobilenet_v2")
-ROUNDS = 5
+NETWORKS = (
+    "resnet50", "mobilenet_v2", "mobilenet_v3_large", "efficientnet_b0", "inception_v3", "csp_darknet", "convnext_tiny",
+    "unet", "unet3d", "hifigan",
+)  # fmt: skip
 
 
 def main(argv: Sequence[str] | None = None) -> int:
     """Time networks; return 1 if one could not be."""
+    arguments = _parse(argv)
+    try:
+        unknown = [name for name in arguments.networks if name not in NETWORKS]
+        if unknown:
+            raise InputError(f"there is no network {unknown[0]!r}; allowed: {', '.join(NETWORKS)}")
+        result = _conditions(arguments)
+        kept = resume(arguments.output, result) if arguments.output else result
+    except TvmconvError as error:
+        print(f"error: {error}", file=sys.stderr)
+        return 1
+    with progress_bar("timing") as progress:
+        for done, network in enumerate(arguments.networks):
+
+            def report(contender: str, done: int = done, network: str = network) -> None:
+                progress(done, len(arguments.networks), f"{network}, {contender}")
+
+            try:
+                with tempfile.TemporaryDirectory() as folder:
+                    row = _row(network, Path(folder), arguments, report)
+            except TvmconvError as error:  # the others are worth their time
+                print(f"error: {network}: {error}", file=sys.stderr)
+                continue
+            result, kept = result.with_row(row), kept.with_row(row)
+            if arguments.output:
+                write_result(kept, arguments.output)
+    if arguments.json:
+        print_json(asdict(result))
+    else:
+        _print(result)
+    return int(len(result.rows) < len(arguments.networks))
+
+
+def _parse(argv: Sequence[str] | None) -> argparse.Namespace:
     parser = argparse.ArgumentParser(prog="python -m benchmarks.networks", description=__doc__)
     parser.add_argument("networks", nargs="*", help=f"of {', '.join(NETWORKS)}; default: all")
+    parser.add_argument("--dtype", choices=DTYPES, default="f32", help="default %(default)s")
+    parser.add_argument("--batch", type=int, default=1, help="default %(default)s")
+    parser.add_argument("--peer", action="append", choices=PEERS, help="default: all")
     parser.add_argument("--bundles", help="folder that keeps our kernels for another run; default: a temporary one")
+    parser.add_argument("--rounds", type=int, default=5, help="default %(default)s")
     parser.add_argument(
         "--seconds", type=float, default=1.0, help="of each contender in each round, default %(default)s"
     )
     parser.add_argument("--threads", type=int, default=len(os.sched_getaffinity(0)), help="default: all")
+    parser.add_argument(
+        "--clock",
+        choices=CLOCKS,
+        default="wall",
+        help="time by the wall clock, or by what the process had of the processors, for one thread on a busy machine; default %(default)s",
+    )
+    parser.add_argument("--json", action="store_true", help="print JSON")
+    parser.add_argument(
+        "--output", type=Path, help="write the result to this JSON file, network by network; others in it stay"
+    )
     arguments = parser.parse_args(argv)
+    if arguments.clock == "cpu" and arguments.threads > 1:
+        parser.error("--clock cpu adds up the time of all threads, waiting ones too: give --threads 1 with it")
+    arguments.networks = list(dict.fromkeys(arguments.networks)) or list(NETWORKS)
+    arguments.peer = list(dict.fromkeys(arguments.peer or PEERS))
+    return arguments
+
+
+def _conditions(arguments: argparse.Namespace) -> NetworkResult:
+    """Return a result without rows."""
+    return NetworkResult(
+        machine=describe_machine(),
+        versions=versions({*PACKAGES, "torch", *(PEERS[peer] for peer in arguments.peer)}),
+        dtype=arguments.dtype,
+        batch=arguments.batch,
+        threads=arguments.threads,
+        rounds=arguments.rounds,
+        seconds=arguments.seconds,
+        clock=arguments.clock,
+    )
+
+
+def _row(network: str, folder: Path, arguments: argparse.Namespace, report: Callable[[str], None]) -> NetworkRow:
+    load = os.getloadavg()[0]
+    report("its answer")
+    write(network, arguments.batch, folder)
+    bundle = Path(arguments.bundles or folder) / f"{network}.bundle"
+
+    # By name, the contender and its part. Ours are called right after each other, as far as a round goes.
+    turns = {
+        OURS: (OURS, ""),
+        KERNELS: (OURS, KERNELS),
+        OTHERS: (OURS, OTHERS),
+        **{peer: (peer, "") for peer in arguments.peer},
+    }
+    workers = {name: Worker(measure, arguments.threads, torch=True) for name in (OURS, *arguments.peer)}
+    answers = {name: Answer([]) for name in turns}
     try:
-        with tempfile.TemporaryDirectory() as folder:
-            bundles = Path(arguments.bundles or folder)
-            rows = [_row(name, bundles, Path(folder), arguments.seconds, arguments.threads) for name in arguments.networks or NETWORKS]  # fmt: skip
-    except TvmconvError as error:
-        print(f"error: {error}", file=sys.stderr)
-        return 1
-    print_table(("network", *CONTENDERS, "ratio", "kernels", "others", "by parts"), rows)
-    return 0
-
-
-def _row(network: str, bundles: Path, folder: Path, seconds: float, threads: int) -> tuple[str, ...]:
-    def task(contender: str, parts: bool = False) -> Task:
-        bundle = str(bundles / f"{network}.bundle")
-        return Task(network, contender, bundle, str(folder / f"{network}.npy"), seconds, parts)
-
-    workers = {name: Worker(measure, threads, torch=True) for name in CONTENDERS}
-    samples: dict[str, list[float]] = {name: [] for name in CONTENDERS}
-    try:
-        workers[EAGER].call(task(EAGER))  # writes what is expected
-        for _ in range(ROUNDS):
-            for name, worker in workers.items():
-                samples[name] += worker.call(task(name)).samples
-        parts: Answer = workers[OURS].call(task(OURS, parts=True))
+        for _ in range(arguments.rounds):
+            for name, (contender, part) in turns.items():
+                if answers[name].unsupported:
+                    continue
+                report(name)
+                task = Task(
+                    network,
+                    contender,
+                    arguments.dtype,
+                    str(folder),
+                    str(bundle),
+                    arguments.seconds,
+                    arguments.clock,
+                    part,
+                )
+                answer = _turn(workers[contender], task)
+                answers[name] = replace(answer, samples=answers[name].samples + answer.samples)
     finally:
         for worker in workers.values():
             worker.close()
-    times = {name: median(taken) for name, taken in samples.items()}
-    if parts.by_torch:
-        print(f"{network}: PyTorch computes {', '.join(parts.by_torch)}", file=sys.stderr)
-    ratio = min(time for name, time in times.items() if name != OURS) / times[OURS]
-    beyond = times[OURS] / (parts.kernels + parts.others)
-    milliseconds = [f"{1e3 * time:.2f}" for time in (*times.values(), parts.kernels, parts.others)]
-    return (network, *milliseconds[:-2], f"{ratio:.2f}", *milliseconds[-2:], f"{beyond:.2f}")
+    timings = {name: summarize(answer.samples) for name, answer in answers.items() if answer.samples}
+    return NetworkRow(
+        network=network,
+        ours=timings.pop(OURS),
+        kernels=timings.pop(KERNELS),
+        others=timings.pop(OTHERS),
+        peers=timings,
+        unsupported={name: answer.unsupported for name, answer in answers.items() if answer.unsupported},
+        by_torch=answers[OURS].by_torch,
+        date=datetime.now(timezone.utc).isoformat(timespec="seconds"),
+        load=load,
+    )
+
+
+def _turn(worker: Worker[Task, Answer], task: Task) -> Answer:
+    """Let a contender take its turn; a peer whose process dies has said why, and takes no more."""
+    try:
+        return worker.call(task)
+    except WorkerDiedError as error:
+        if task.contender == OURS:
+            raise
+        return Answer([], str(error).splitlines()[-1])
+
+
+def _print(result: NetworkResult) -> None:
+    """Print a line for each network, and what did not take part."""
+    names = list(dict.fromkeys(name for row in result.rows for name in row.peers))
+    table = []
+    for row in result.rows:
+        peers = [f"{1e3 * row.peers[name].median:.2f}" if name in row.peers else "-" for name in names]
+        ratio = "-" if row.ratio is None else f"{row.ratio:.2f}"
+        parts = (f"{1e3 * row.kernels.median:.2f}", f"{1e3 * row.others.median:.2f}", f"{row.by_parts:.2f}")
+        table.append((row.network, f"{1e3 * row.ours.median:.2f}", *peers, ratio, *parts))
+    print_table(("network", OURS, *names, "ratio", "kernels", "others", "by parts"), table)
+    mean = mean_ratio(result.rows)
+    if mean is not None:
+        print(f"geometric mean of the ratios: {mean:.2f}")
+    for row in result.rows:
+        for name, reason in row.unsupported.items():
+            print(f"{row.network}: {name} took no part: {reason}", file=sys.stderr)
+        for layer in row.by_torch:
+            print(f"{row.network}: PyTorch computes {layer}", file=sys.stderr)
 
 
 if __name__ == "__main__":

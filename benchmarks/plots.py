@@ -44,7 +44,7 @@ def plot_ratios(result: Result, path: Path) -> None:
     figure.suptitle(
         f"{title(result)}: {summary.shapes} shapes, geometric mean {summary.mean:.2f}, worst {summary.worst:.2f}"
     )
-    _save(figure, path)
+    save(figure, path)
 
 
 def _draw_bars(axes: Any, suites: Suites) -> None:
@@ -122,7 +122,7 @@ def plot_roofline(result: Result, path: Path) -> None:
         loc="left",
         size=9,
     )
-    _save(figure, path)
+    save(figure, path)
 
 
 def ratios(result: Result) -> Suites:
@@ -166,7 +166,7 @@ def short_name(problem: Problem) -> str:
     return " ".join(words)
 
 
-def _save(figure: Any, path: Path) -> None:
+def save(figure: Any, path: Path) -> None:
     path.parent.mkdir(parents=True, exist_ok=True)
     # Without a date or a version in it, the same numbers give the same bytes.
     figure.savefig(path, dpi=130, metadata={"Software": None} if path.suffix == ".png" else {"Date": None})

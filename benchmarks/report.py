@@ -19,8 +19,13 @@ from tvmconv.support.files import write_whole
 
 from .results import Result, Row, read_result, summarize_rows
 
-BEGIN = "<!-- Made by python -m benchmarks.report; do not edit. -->"
-END = "<!-- End of what python -m benchmarks.report made. -->"
+
+def markers(module: str) -> tuple[str, str]:
+    """Return the lines of a document between which stands what a module of this name makes."""
+    return f"<!-- Made by python -m {module}; do not edit. -->", f"<!-- End of what python -m {module} made. -->"
+
+
+BEGIN, END = MARKERS = markers("benchmarks.report")
 HEADLINE = ("type, layout", "geometric mean", "worst", "shapes below 1")
 CONDITIONS = ("type, layout", "measured on", "threads", "date", "load before", "versions", "shapes not computed")
 HEADER = ("type, layout", "shapes", "geometric mean", "worst", "below 1", "with plain filters", "transposed alone")
@@ -70,11 +75,11 @@ def report(results: Iterable[Result]) -> str:
         (
             _places(ordered),
             "",
-            *_table(HEADER, map(_line, ordered)),
+            *table(HEADER, map(_line, ordered)),
             "",
-            *_table(("suite", *map(title, ordered)), by_suite),
+            *table(("suite", *map(title, ordered)), by_suite),
             "",
-            *_table(CONDITIONS, map(_conditions, ordered)),
+            *table(CONDITIONS, map(_conditions, ordered)),
         )
     )
 
@@ -88,10 +93,10 @@ def headline(results: Iterable[Result]) -> str:
         if summary is not None:
             below = f"{summary.slower} of {summary.shapes}"
             lines.append((title(result), f"{summary.mean:.2f}", f"{summary.worst:.2f}", below))
-    return "\n".join((*_table(HEADLINE, lines), "", _places(ordered)))
+    return "\n".join((*table(HEADLINE, lines), "", _places(ordered)))
 
 
-def update(path: Path, text: str) -> None:
+def update(path: Path, text: str, lines: tuple[str, str] = MARKERS) -> None:
     """Write `text` between the markers of the file at `path`, whole or not at all.
 
     Raises
@@ -99,10 +104,10 @@ def update(path: Path, text: str) -> None:
     SourceError
         If it has not one pair of markers.
     """
-    write_whole(path, between(path.read_text(encoding="utf-8"), text, str(path)).encode())
+    write_whole(path, between(path.read_text(encoding="utf-8"), text, str(path), lines).encode())
 
 
-def between(document: str, text: str, name: str) -> str:
+def between(document: str, text: str, name: str, lines: tuple[str, str] = MARKERS) -> str:
     """Return `document`, named `name` in messages, with `text` between its markers.
 
     Raises
@@ -110,11 +115,12 @@ def between(document: str, text: str, name: str) -> str:
     SourceError
         If it has not one pair of markers.
     """
-    if document.count(BEGIN) != 1 or document.count(END) != 1 or document.index(BEGIN) > document.index(END):
-        raise SourceError(f"{name} must have these two lines, once and in this order:\n{BEGIN}\n{END}")
-    before, _, rest = document.partition(BEGIN)
-    _, _, after = rest.partition(END)
-    return f"{before}{BEGIN}\n\n{text}\n\n{END}{after}"
+    begin, end = lines
+    if document.count(begin) != 1 or document.count(end) != 1 or document.index(begin) > document.index(end):
+        raise SourceError(f"{name} must have these two lines, once and in this order:\n{begin}\n{end}")
+    before, _, rest = document.partition(begin)
+    _, _, after = rest.partition(end)
+    return f"{before}{begin}\n\n{text}\n\n{end}{after}"
 
 
 def title(result: Result) -> str:
@@ -132,7 +138,8 @@ def _order(result: Result) -> tuple[Any, ...]:
     return result.target != "host", dtype, layout, result.untuned, result.math
 
 
-def _table(header: Sequence[str], lines: Iterable[Sequence[str]]) -> list[str]:
+def table(header: Sequence[str], lines: Iterable[Sequence[str]]) -> list[str]:
+    """Return a table in Markdown."""
     return [f"| {' | '.join(cells)} |" for cells in (header, ("---",) * len(header), *lines)]
 
 

@@ -1,4 +1,4 @@
-"""ResNet-50, with the stride of each stage in its 3x3 convolution."""
+"""ResNet-50 (He et al., 2016), with the stride of each stage in its 3x3 convolution."""
 
 from __future__ import annotations
 
@@ -7,6 +7,9 @@ from typing import Any
 import torch
 from torch import nn
 
+from .layers import conv_norm, scaled
+
+# Channels, blocks, stride.
 _STAGES = ((64, 3, 1), (128, 4, 2), (256, 6, 2), (512, 3, 2))
 _EXPANSION = 4
 
@@ -14,37 +17,34 @@ _EXPANSION = 4
 class Bottleneck(nn.Module):  # type: ignore[misc]
     """Three convolutions around few channels, and what they are given added."""
 
-    def __init__(self, inputs: int, width: int, stride: int) -> None:
+    def __init__(self, inputs: int, channels: int, stride: int) -> None:
         super().__init__()
-        outputs = width * _EXPANSION
-        self.conv1, self.bn1 = nn.Conv2d(inputs, width, 1, bias=False), nn.BatchNorm2d(width)
-        self.conv2, self.bn2 = nn.Conv2d(width, width, 3, stride, 1, bias=False), nn.BatchNorm2d(width)
-        self.conv3, self.bn3 = nn.Conv2d(width, outputs, 1, bias=False), nn.BatchNorm2d(outputs)
+        outputs = channels * _EXPANSION
+        self.conv1 = conv_norm(inputs, channels, 1, activation=nn.ReLU)
+        self.conv2 = conv_norm(channels, channels, 3, stride, activation=nn.ReLU)
+        self.conv3 = conv_norm(channels, outputs, 1)
         self.relu = nn.ReLU(inplace=True)
-        self.downsample: nn.Module = nn.Identity()
-        if stride != 1 or inputs != outputs:
-            self.downsample = nn.Sequential(nn.Conv2d(inputs, outputs, 1, stride, bias=False), nn.BatchNorm2d(outputs))
+        same = stride == 1 and inputs == outputs
+        self.downsample = nn.Identity() if same else conv_norm(inputs, outputs, 1, stride)
 
     def forward(self, x: Any) -> Any:
         """Compute the block."""
-        out = self.relu(self.bn1(self.conv1(x)))
-        out = self.relu(self.bn2(self.conv2(out)))
-        out = self.bn3(self.conv3(out))
+        out = self.conv3(self.conv2(self.conv1(x)))
         out += self.downsample(x)
         return self.relu(out)
 
 
-def model() -> nn.Module:
+def model(width: float = 1.0) -> nn.Module:
     """Return the network."""
-    layers = [nn.Conv2d(3, 64, 7, 2, 3, bias=False), nn.BatchNorm2d(64), nn.ReLU(inplace=True), nn.MaxPool2d(3, 2, 1)]
-    inputs = 64
-    for width, blocks, stride in _STAGES:
+    inputs = scaled(64, width)
+    layers = [*conv_norm(3, inputs, 7, 2, activation=nn.ReLU), nn.MaxPool2d(3, 2, 1)]
+    for channels, blocks, stride in _STAGES:
         for number in range(blocks):
-            layers.append(Bottleneck(inputs, width, stride if number == 0 else 1))
-            inputs = width * _EXPANSION
+            layers.append(Bottleneck(inputs, scaled(channels, width), stride if number == 0 else 1))
+            inputs = scaled(channels, width) * _EXPANSION
     return nn.Sequential(*layers, nn.AdaptiveAvgPool2d(1), nn.Flatten(), nn.Linear(inputs, 1000))
 
 
-def example() -> Any:
+def example(batch: int = 1, size: int = 224) -> Any:
     """Return an input."""
-    return torch.randn(1, 3, 224, 224)
+    return torch.randn(batch, 3, size, size)

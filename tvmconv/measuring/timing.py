@@ -34,21 +34,23 @@ def time_call(call: Callable[[], object], seconds: float) -> Timing:
     return summarize(sample_call(call, seconds))
 
 
-def sample_call(call: Callable[[], object], seconds: float) -> list[float]:
-    """Return samples of the seconds that `call` takes, measured as :func:`time_call` says."""
-    calls, start = 0, time.perf_counter()
-    while calls == 0 or time.perf_counter() - start < seconds / 4:
+def sample_call(
+    call: Callable[[], object], seconds: float, clock: Callable[[], float] = time.perf_counter
+) -> list[float]:
+    """Return samples of the seconds that `call` takes by `clock`, measured as :func:`time_call` says."""
+    calls, start = 0, clock()
+    while calls == 0 or clock() - start < seconds / 4:
         call()
         calls += 1
-    once = (time.perf_counter() - start) / calls
+    once = (clock() - start) / calls
     batch = max(1, round(SAMPLE_SECONDS / once))
     samples: list[float] = []
-    end = time.perf_counter() + seconds
-    while len(samples) < LEAST_SAMPLES or time.perf_counter() < end:
-        start = time.perf_counter()
+    end = clock() + seconds
+    while len(samples) < LEAST_SAMPLES or clock() < end:
+        start = clock()
         for _ in range(batch):
             call()
-        samples.append((time.perf_counter() - start) / batch)
+        samples.append((clock() - start) / batch)
     return samples
 
 

@@ -1,4 +1,4 @@
-"""Rewrite a model's graph: BatchNorm folded into convolutions, additions and activations fused with them."""
+"""Rewrite a model's graph: additions and activations fused with convolutions."""
 
 from __future__ import annotations
 
@@ -13,24 +13,24 @@ from torch import fx, nn
 from ..epilogue import Step, format_epilogue, parse_epilogue
 from .calls import Notice
 from .convolution import Convolution
+from .folding import TRANSPOSED, fold
 from .layers import FusedConvolution
+from .spelled import respell
 from .steps import changes_its_input, is_sum, step_of
 
 _CONVOLUTIONS = (nn.Conv1d, nn.Conv2d, nn.Conv3d)
-_TRANSPOSED = (nn.ConvTranspose1d, nn.ConvTranspose2d, nn.ConvTranspose3d)
-_NORMS = (nn.BatchNorm1d, nn.BatchNorm2d, nn.BatchNorm3d)
 
 
 def describe(module: nn.Module) -> Convolution | None:
     """Return what a module computes, None if it is no convolution that a layer could replace."""
     kind = type(module)
-    if kind not in (*_CONVOLUTIONS, *_TRANSPOSED) or module.padding_mode != "zeros":
+    if kind not in (*_CONVOLUTIONS, *TRANSPOSED) or module.padding_mode != "zeros":
         return None
     if module._forward_hooks or module._forward_pre_hooks:
         return None  # somebody looks at it, or computes its weights
     begin, end = _pads(module)
     return Convolution(
-        kind in _TRANSPOSED,
+        kind in TRANSPOSED,
         tuple(module.stride),
         begin,
         end,
@@ -60,6 +60,7 @@ def fuse(model: nn.Module, example: Sequence[Any], notice: Notice, prefix: str =
     Whatever torch.fx raises of a model that it cannot trace, this raises.
     """
     traced = fx.GraphModule(model, _Tracer().trace(model))
+    respell(traced)
     watching = _Watching(traced)
     with torch.no_grad():
         watching.run(*example)
@@ -71,7 +72,7 @@ def fuse(model: nn.Module, example: Sequence[Any], notice: Notice, prefix: str =
     # What is called once, and whose weights nobody reads, may change.
     own = [node for node in convolutions if times[id(modules[node.target])] == 1 and node.target not in read]
     for node in own:
-        _fold(traced.graph, node, modules)
+        fold(traced.graph, node, modules, watching.shapes[node.name])
     order = {node: place for place, node in enumerate(traced.graph.nodes)}
     layers: dict[int, FusedConvolution] = {}
     for node, module in convolutions.items():
@@ -126,44 +127,6 @@ def _pads(module: nn.Module) -> tuple[tuple[int, ...], tuple[int, ...]]:
 def _replace(model: nn.Module, path: str, module: nn.Module) -> None:
     parent, _, name = path.rpartition(".")
     setattr(model.get_submodule(parent), name, module)
-
-
-def _fold(graph: fx.Graph, node: Any, modules: dict[str, nn.Module]) -> None:
-    """Fold the BatchNorm that alone reads a convolution, if there is one."""
-    if len(node.users) != 1:
-        return
-    (user,) = node.users
-    if user.op != "call_module":
-        return
-    norm: Any = modules[user.target]
-    if type(norm) not in _NORMS or norm.training or norm.running_mean is None:
-        return
-    if norm._forward_hooks or norm._forward_pre_hooks:
-        return
-    _fold_norm(modules[node.target], norm)
-    user.replace_all_uses_with(node)
-    graph.erase_node(user)
-
-
-@torch.no_grad()  # type: ignore[untyped-decorator]
-def _fold_norm(module: nn.Module, norm: nn.Module) -> None:
-    """Give a convolution the weights of itself and a BatchNorm after it, computed in float64."""
-    weight, mean = module.weight, norm.running_mean.double()
-    factor = torch.rsqrt(norm.running_var.double() + norm.eps)
-    if norm.weight is not None:
-        factor = factor * norm.weight.double()
-    offset = torch.zeros_like(mean) if norm.bias is None else norm.bias.double()
-    bias = torch.zeros_like(mean) if module.bias is None else module.bias.double()
-    ones = (1,) * (weight.dim() - 2)
-    if type(module) in _TRANSPOSED:  # (in, out / groups, taps): each group of inputs has outputs of its own
-        groups = module.groups
-        folded = weight.double().reshape(groups, -1, *weight.shape[1:]) * factor.reshape(groups, 1, -1, *ones)
-        folded = folded.reshape(weight.shape)
-    else:
-        folded = weight.double() * factor.reshape(-1, 1, *ones)
-    module.weight = nn.Parameter(folded.to(weight.dtype), requires_grad=weight.requires_grad)
-    bias = (bias - mean) * factor + offset
-    module.bias = nn.Parameter(bias.to(weight.dtype), requires_grad=weight.requires_grad)
 
 
 def _fuse_steps(

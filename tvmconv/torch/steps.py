@@ -103,6 +103,8 @@ def _step_of_module(module: nn.Module) -> Step | None:
         return None
     if kind is nn.Hardsigmoid:
         return Step("hardsigmoid", _SIXTH)
+    if kind is nn.PReLU and module.weight.numel() == 1:
+        return _step("leaky", [float(module.weight)])
     if kind is nn.GELU:
         return Step("gelu" if module.approximate == "none" else "gelu_tanh")
     if kind not in _MODULES:

@@ -1,0 +1,21 @@
+"""What a number was measured on: the machine, and the versions of what was measured."""
+
+from __future__ import annotations
+
+import platform
+from collections.abc import Iterable
+from importlib.metadata import version
+
+from tvmconv.runtime.cpu import model_name
+from tvmconv.targets.target import Target
+
+
+def describe_machine() -> str:
+    """Return the CPU's name, what kernels are built for on it, and the system."""
+    words = (model_name(), f"({Target.parse('host').name})", platform.system(), platform.machine())
+    return " ".join((*words, *platform.libc_ver()))
+
+
+def versions(packages: Iterable[str]) -> dict[str, str]:
+    """Return the versions of Python, and of packages by their names."""
+    return {"python": platform.python_version(), **{package: version(package) for package in sorted(packages)}}

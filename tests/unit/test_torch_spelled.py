@@ -1,0 +1,118 @@
+"""Graphs of PyTorch models that spell out what kernels know, or whose weights are made of others."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+
+torch = pytest.importorskip("torch")
+import torch.nn.functional as F  # noqa: E402
+from torch import nn  # noqa: E402
+
+import tvmconv.torch  # noqa: E402
+from tvmconv.torch.calls import Notice  # noqa: E402
+from tvmconv.torch.rewriting import rewrite  # noqa: E402
+
+
+class Model(nn.Module):
+    """A convolution, parameters, and a function of them."""
+
+    def __init__(self, forward: Callable[[Any, Any], Any]) -> None:
+        super().__init__()
+        self.a, self.prelu, self.slopes = nn.Conv2d(4, 4, 1), nn.PReLU(init=-0.5), nn.PReLU(4)
+        self.filter, self.bias = nn.Parameter(torch.randn(6, 2, 3, 3)), nn.Parameter(torch.randn(6))
+        self.scale, self.image = nn.Parameter(torch.randn(4, 1, 1)), nn.Parameter(torch.randn(4, 6, 5))
+        self.exact = nn.Parameter(torch.rand(4, 1, 1, dtype=torch.float64))
+        self.register_buffer("blur", torch.rand(4, 1, 3, 3))
+        self.function = [forward]
+
+    def forward(self, x: Any) -> Any:
+        return self.function[0](self, x)
+
+
+def writes_before_the_product(m: Any, x: Any) -> Any:
+    y = m.a(x)
+    gate = torch.sigmoid(y)
+    y.add_(1)
+    return y * gate
+
+
+def rewritten(model: nn.Module, data: Any) -> nn.Module:
+    """Return the model rewritten, which computes the same."""
+    with torch.no_grad():
+        fast = rewrite(model, [((data,), {})], Notice(silent=True))
+        torch.testing.assert_close(fast(data), model(data), rtol=1e-5, atol=1e-6)
+    return fast
+
+
+def computes(fast: nn.Module) -> list[str]:
+    return [row.computes for row in tvmconv.torch.report(fast)]
+
+
+@pytest.mark.parametrize(
+    ("forward", "expected"),
+    [
+        (lambda m, x: (lambda y: y * torch.sigmoid(y))(m.a(x)), ["conv2d-silu"]),
+        (lambda m, x: x + (lambda y: y.sigmoid().mul(y))(m.a(x)), ["conv2d-silu-add"]),
+        (lambda m, x: (lambda y: y * F.relu6(y + 3) / 6)(m.a(x)), ["conv2d-hardswish"]),
+        (lambda m, x: (lambda y: y * (F.relu6(y + 3, inplace=True) / 6))(m.a(x)), ["conv2d-hardswish"]),
+        (lambda m, x: (lambda y: y * F.hardsigmoid(y))(m.a(x)), ["conv2d-hardswish"]),
+        (lambda m, x: F.hardtanh(m.a(x).add(3), 0, 6).div(6), ["conv2d-hardsigmoid_0.16666667_0.5"]),
+        (lambda m, x: x * F.relu6(m.a(x) + 3) / 6, ["conv2d"]),
+        (lambda m, x: F.relu6(m.a(x) + 2) / 6, ["conv2d"]),
+        (lambda m, x: (lambda y: y * torch.sigmoid(y) + y)(m.a(x)), ["conv2d"]),
+        (writes_before_the_product, ["conv2d"]),
+        (lambda m, x: m.prelu(m.a(x)), ["conv2d-leaky_-0.5"]),
+        (lambda m, x: m.slopes(m.a(x)), ["conv2d"]),
+    ],
+)
+def test_activations_that_are_spelled_out(forward: Any, expected: list[str]) -> None:
+    torch.manual_seed(0)
+    assert computes(rewritten(Model(forward).eval(), torch.randn(2, 4, 6, 5))) == expected
+
+
+@pytest.mark.parametrize(
+    ("forward", "expected"),
+    [
+        (lambda m, x: F.conv2d(x, m.filter, m.bias, stride=2, groups=2).relu(), ["conv2d-relu"]),
+        (lambda m, x: F.conv2d(x, m.blur, None, 1, "same", 2, 4), ["conv2d"]),
+        (lambda m, x: F.conv2d(input=x, weight=m.blur, padding=1, groups=4).tanh(), ["conv2d-tanh"]),
+        (lambda m, x: F.conv_transpose2d(m.a(x), m.blur, None, 2, 1, 1, 4), ["conv2d", "conv_transpose2d"]),
+        (lambda m, x: F.conv2d(F.conv2d(x, m.blur, groups=4), m.blur, groups=4), ["conv2d", "conv2d"]),
+        (lambda m, x: F.conv2d(m.a(x), m.filter * 2, groups=2), ["conv2d"]),
+        (lambda m, x: F.conv2d(m.a(x), m.blur, groups=x.shape[1]), ["conv2d"]),
+    ],
+)
+def test_convolutions_called_as_functions(forward: Any, expected: list[str]) -> None:
+    torch.manual_seed(0)
+    assert computes(rewritten(Model(forward).eval(), torch.randn(2, 4, 6, 5))) == expected
+
+
+@pytest.mark.parametrize(
+    ("forward", "expected"),
+    [
+        (lambda m, x: x + m.scale * m.a(x), ["conv2d-add"]),
+        (lambda m, x: (m.a(x) * m.scale).relu(), ["conv2d-relu"]),
+        (lambda m, x: m.scale * x + m.a(x), ["conv2d-add"]),
+        (lambda m, x: (m.a(x) * m.image).relu(), ["conv2d"]),
+        (lambda m, x: (m.a(x) * m.exact).relu().float(), ["conv2d"]),
+    ],
+)
+def test_a_factor_of_each_channel_is_folded(forward: Any, expected: list[str]) -> None:
+    torch.manual_seed(0)
+    assert computes(rewritten(Model(forward).eval(), torch.randn(2, 4, 6, 5))) == expected
+
+
+def test_weight_norm_is_computed_once_and_the_model_keeps_it() -> None:
+    torch.manual_seed(0)
+    norm = nn.utils.parametrizations.weight_norm
+    model = nn.Sequential(norm(nn.Conv1d(4, 6, 3)), nn.Tanh(), norm(nn.ConvTranspose1d(6, 2, 4, 2), dim=1)).eval()
+    data = torch.randn(1, 4, 9)
+    fast = rewritten(model, data)
+    assert computes(fast) == ["conv1d-tanh", "conv_transpose1d"]
+    assert set(fast.state_dict()) == {"0.weight", "0.bias", "2.weight", "2.bias"}
+    with torch.no_grad():
+        model[0].parametrizations.weight.original0.mul_(2)  # it still computes its weights
+    torch.testing.assert_close(model[0].weight, 2 * fast.get_submodule("0").weight)

@@ -1,0 +1,117 @@
+"""What makes a convolution's weights, or follows it and is linear in each channel, becomes part of them."""
+
+from __future__ import annotations
+
+import copy
+import operator
+from functools import reduce
+from typing import Any
+
+import torch
+from torch import fx, nn
+from torch.nn.utils import parametrizations, parametrize
+
+TRANSPOSED = (nn.ConvTranspose1d, nn.ConvTranspose2d, nn.ConvTranspose3d)
+_NORMS = (nn.BatchNorm1d, nn.BatchNorm2d, nn.BatchNorm3d)
+_PRODUCTS = (operator.mul, torch.mul, "mul")
+
+
+def fold(graph: fx.Graph, node: Any, modules: dict[str, nn.Module], shape: tuple[int, ...]) -> None:
+    """Fold BatchNorms and factors for each channel, as long as one of them alone reads a convolution.
+
+    Parameters
+    ----------
+    graph, modules
+        The graph, which is changed, and its modules by their names.
+    node
+        Calls the convolution, whose parameters are replaced. It is called but once.
+    shape
+        Of the convolution's output.
+    """
+    while len(node.users) == 1:
+        (user,) = node.users
+        scale = _norm(user, modules) or _factor(graph, node, user, modules, shape)
+        if scale is None:
+            return
+        _apply(modules[node.target], *scale)
+        user.replace_all_uses_with(node)
+        graph.erase_node(user)
+        for read in [each for each in graph.nodes if each.op == "get_attr" and not each.users]:
+            graph.erase_node(read)
+
+
+def remove_weight_norms(model: nn.Module) -> nn.Module:
+    """Return a copy of a model whose weights are those that weight norm gives; the model itself, if it has none."""
+    if not any(map(_has_weight_norm, model.modules())):
+        return model
+    plain = copy.deepcopy(model)
+    for module in list(plain.modules()):
+        if _has_weight_norm(module):
+            weight = module.weight.detach()
+            # By hand: remove_parametrizations changes the class, which the model itself has, too.
+            module.__class__ = parametrize.type_before_parametrizations(module)
+            del module.parametrizations
+            module.weight = nn.Parameter(weight)
+    return plain
+
+
+def _has_weight_norm(module: Any) -> bool:
+    """Whether weight norm computes the weight, and nothing else computes a parameter."""
+    if not parametrize.is_parametrized(module):
+        return False
+    ((name, made_by), *others) = module.parametrizations.items()
+    return not others and name == "weight" and [type(each) for each in made_by] == [parametrizations._WeightNorm]
+
+
+def _norm(user: Any, modules: dict[str, nn.Module]) -> tuple[Any, Any] | None:
+    """Return the factor and the offset of each channel, in float64, if a node is a BatchNorm."""
+    norm: Any = modules[user.target] if user.op == "call_module" else None
+    if type(norm) not in _NORMS or norm.training or norm.running_mean is None:
+        return None
+    if norm._forward_hooks or norm._forward_pre_hooks:
+        return None
+    factor = torch.rsqrt(norm.running_var.double() + norm.eps)
+    if norm.weight is not None:
+        factor = factor * norm.weight.double()
+    offset = -norm.running_mean.double() * factor
+    return factor, offset if norm.bias is None else offset + norm.bias.double()
+
+
+def _factor(
+    graph: fx.Graph, node: Any, user: Any, modules: dict[str, nn.Module], shape: tuple[int, ...]
+) -> tuple[Any, Any] | None:
+    """Return the same if a node multiplies each channel by a parameter of the model, as LayerScale does."""
+    if user.op not in ("call_function", "call_method") or user.target not in _PRODUCTS or user.kwargs:
+        return None
+    other = user.args[1] if user.args[0] is node else user.args[0]
+    if getattr(other, "op", "") != "get_attr":
+        return None
+    factor = attribute(graph.owning_module, other.target)
+    channels = (shape[1], *(1 for _ in shape[2:]))
+    if not isinstance(factor, nn.Parameter) or tuple(factor.shape) not in (channels, (1, *channels)):
+        return None
+    if factor.dtype != modules[node.target].weight.dtype:
+        return None  # the product may have another type than the convolution
+    factor = factor.detach().double().reshape(-1)
+    return factor, torch.zeros_like(factor)
+
+
+def attribute(root: Any, path: str) -> Any:
+    """Return what lies at a path of names below a module."""
+    return reduce(getattr, path.split("."), root)
+
+
+@torch.no_grad()  # type: ignore[untyped-decorator]
+def _apply(module: Any, factor: Any, offset: Any) -> None:
+    """Give a convolution the weights with which its output is that of before times `factor`, plus `offset`."""
+    weight = module.weight
+    bias = offset if module.bias is None else module.bias.double() * factor + offset
+    ones = (1,) * (weight.dim() - 2)
+    if type(module) in TRANSPOSED:  # (in, out / groups, taps): each group of inputs has outputs of its own
+        groups = module.groups
+        folded = weight.double().reshape(groups, -1, *weight.shape[1:]) * factor.reshape(groups, 1, -1, *ones)
+        folded = folded.reshape(weight.shape)
+    else:
+        folded = weight.double() * factor.reshape(-1, 1, *ones)
+    module.weight = nn.Parameter(folded.to(weight.dtype), requires_grad=weight.requires_grad)
+    module.bias = nn.Parameter(bias.to(weight.dtype), requires_grad=weight.requires_grad)

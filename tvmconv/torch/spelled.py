@@ -1,0 +1,147 @@
+"""What a model spells out, said in one node: convolutions called as functions, and activations of several operations."""
+
+from __future__ import annotations
+
+import operator
+from typing import Any
+
+import torch
+import torch.nn.functional as functional
+from torch import fx, nn
+
+from ..epilogue import Step
+from .folding import attribute
+from .steps import changes_its_input, step_of
+
+_MODULES: dict[Any, type[nn.Module]] = {
+    functional.conv1d: nn.Conv1d,
+    functional.conv2d: nn.Conv2d,
+    functional.conv3d: nn.Conv3d,
+    functional.conv_transpose1d: nn.ConvTranspose1d,
+    functional.conv_transpose2d: nn.ConvTranspose2d,
+    functional.conv_transpose3d: nn.ConvTranspose3d,
+}
+_PARAMETERS = ("input", "weight", "bias", "stride", "padding", "dilation", "groups")
+_TRANSPOSED_PARAMETERS = ("input", "weight", "bias", "stride", "padding", "output_padding", "groups", "dilation")
+_SUMS = (operator.add, torch.add, "add")
+_PRODUCTS = (operator.mul, torch.mul, "mul")
+_QUOTIENTS = (operator.truediv, torch.div, "div")
+# By a gate's step, what multiplies a tensor by its own gate.
+_GATED = {"sigmoid": functional.silu, "hardsigmoid": functional.hardswish}
+
+
+def respell(traced: fx.GraphModule) -> None:
+    """Rewrite a graph in place: a module for each call of a convolution, and a node for each activation.
+
+    The convolutions are those with the model's own weights; the activations ``x * sigmoid(x)``, ``relu6(x + 3) / 6``, and
+    their product with x, in either order.
+    """
+    for node in list(traced.graph.nodes):
+        if node.op == "call_function" and node.target in _MODULES:
+            _as_module(traced, node)
+    modules = dict(traced.named_modules(remove_duplicate=False))
+    for node in list(traced.graph.nodes):
+        for pattern in (_hardsigmoid, _hardswish, _gated):
+            if (found := pattern(node, modules)) is not None:
+                _replace(traced.graph, node, *found)
+                break
+
+
+def _as_module(traced: fx.GraphModule, node: Any) -> None:
+    """Let a module compute a convolution that is called as a function with weights of the model."""
+    transposed = "transpose" in node.target.__name__
+    names = _TRANSPOSED_PARAMETERS if transposed else _PARAMETERS
+    given = {**dict(zip(names, node.args, strict=False)), **node.kwargs}
+    data, read = given.pop("input"), [given.pop("weight"), given.pop("bias", None)]
+    weight, bias = (_tensor(traced, each) for each in read)
+    computed: list[fx.Node] = []
+    fx.node.map_arg(given, computed.append)
+    if weight is None or (bias is None) != (read[1] is None) or computed:
+        return
+    inputs, outputs = weight.shape[:2] if transposed else (weight.shape[1], weight.shape[0])
+    groups = given.get("groups", 1)
+    inputs, outputs = (inputs, outputs * groups) if transposed else (inputs * groups, outputs)
+    with torch.device("meta"):
+        module: Any = _MODULES[node.target](inputs, outputs, tuple(weight.shape[2:]), bias=bias is not None, **given)
+    module.weight = weight
+    module.bias = bias
+    path = f"{read[0].target}_of_{node.name}"
+    traced.add_submodule(path, module.eval())
+    with traced.graph.inserting_before(node):
+        call = traced.graph.call_module(path, (data,))
+    node.replace_all_uses_with(call)
+    _erase(traced.graph, node)
+
+
+def _tensor(traced: fx.GraphModule, node: Any) -> Any:
+    """Return a tensor of the model as a parameter, None if a node is something else."""
+    if getattr(node, "op", "") != "get_attr":
+        return None
+    tensor = attribute(traced, node.target)
+    return tensor if isinstance(tensor, nn.Parameter) else nn.Parameter(tensor, requires_grad=False)
+
+
+def _hardsigmoid(node: Any, modules: dict[str, nn.Module]) -> tuple[Any, Any] | None:
+    """Whether a node is relu6(x + 3) / 6: its function, and x."""
+    given = _clipped(_with_number(node, _QUOTIENTS, 6), modules)
+    return None if given is None else (functional.hardsigmoid, given)
+
+
+def _hardswish(node: Any, modules: dict[str, nn.Module]) -> tuple[Any, Any] | None:
+    """Whether a node is x * relu6(x + 3) / 6."""
+    for given, other in _factors(_with_number(node, _QUOTIENTS, 6)):
+        if _clipped(other, modules) is given and _stays(given, modules):
+            return functional.hardswish, given
+    return None
+
+
+def _gated(node: Any, modules: dict[str, nn.Module]) -> tuple[Any, Any] | None:
+    """Whether a node is x * sigmoid(x) or x * hardsigmoid(x)."""
+    for given, gate in _factors(node):
+        step = step_of(gate, modules)
+        if step is not None and step.name in _GATED and gate.args[:1] == (given,) and _stays(given, modules):
+            return _GATED[step.name], given
+    return None
+
+
+def _clipped(node: Any, modules: dict[str, nn.Module]) -> Any:
+    """Return x if a node is relu6(x + 3), else None."""
+    if node is None or len(node.users) != 1 or step_of(node, modules) != Step("clip", (0.0, 6.0)):
+        return None
+    return _with_number(node.args[0], _SUMS, 3) if node.args else None
+
+
+def _with_number(node: Any, functions: tuple[Any, ...], number: float) -> Any:
+    """Return x if a node is one of these functions of x and this number, else None."""
+    called = getattr(node, "op", "") in ("call_function", "call_method") and node.target in functions
+    return node.args[0] if called and not node.kwargs and node.args[1:] == (number,) else None
+
+
+def _factors(node: Any) -> list[tuple[Any, Any]]:
+    """Return the two nodes that a node multiplies, in both orders; none if it does something else."""
+    if node is None or node.op not in ("call_function", "call_method") or node.target not in _PRODUCTS or node.kwargs:
+        return []
+    if not all(isinstance(each, fx.Node) for each in node.args):
+        return []
+    a, b = node.args
+    return [(a, b), (b, a)]
+
+
+def _stays(node: Any, modules: dict[str, nn.Module]) -> bool:
+    """Whether nothing that reads a tensor may change it."""
+    return not any(changes_its_input(user, modules) for user in node.users)
+
+
+def _replace(graph: fx.Graph, node: Any, function: Any, given: Any) -> None:
+    with graph.inserting_before(node):
+        node.replace_all_uses_with(graph.call_function(function, (given,)))
+    _erase(graph, node)
+
+
+def _erase(graph: fx.Graph, node: Any) -> None:
+    """Erase a node that nobody reads, and what only it read."""
+    read = node.all_input_nodes
+    graph.erase_node(node)
+    for each in read:
+        if not each.users and each.op != "placeholder":
+            _erase(graph, each)
