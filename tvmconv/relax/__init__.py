@@ -3,6 +3,7 @@
 from .library import Network as Network
 from .library import load as load
 from .network import build as build
+from .network import compile_module as compile_module
 from .network import export as export
 from .rewriting import Row as Row
 from .rewriting import UseKernels as UseKernels

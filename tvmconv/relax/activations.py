@@ -71,7 +71,8 @@ def find_activation(variable: relax.Var, graph: Graph) -> tuple[relax.Var, Step]
 
 def recognise(values: Points) -> Step | None:
     """Return the step that makes ``values`` of the points; None: there is none."""
-    return next((step for step in (*_FIXED, *_fitted(values)) if _equal(values, step)), None)
+    with np.errstate(all="ignore"):
+        return next((step for step in (*_FIXED, *_fitted(values)) if _equal(values, step)), None)
 
 
 def _compute(variable: relax.Var, known: Mapping[relax.Var, Points], graph: Graph) -> Points | None:
@@ -109,5 +110,4 @@ def _fitted(values: Points) -> list[Step]:
 
 def _equal(values: Points, step: Step) -> bool:
     expected = apply_step(step, _POINTS, {})
-    with np.errstate(invalid="ignore"):
-        return bool(np.all(np.abs(values - expected) <= _TOLERANCE * np.maximum(1, np.abs(_POINTS))))
+    return bool(np.all(np.abs(values - expected) <= _TOLERANCE * np.maximum(1, np.abs(_POINTS))))

@@ -19,7 +19,7 @@ from ..errors import InvalidProblemError
 from ..problem import Problem
 from .activations import find_activation
 from .graph import Graph, scalar
-from .problems import NotCoveredError, problem_of, to_oix
+from .problems import NotCoveredError, filter_of, problem_of
 from .simplify import static_shape
 
 Vector = npt.NDArray[np.float64]
@@ -56,8 +56,13 @@ class Chain:
     residual: Any = None
 
 
-def follow(variable: relax.Var, graph: Graph) -> Chain:
+def follow(variable: relax.Var, graph: Graph, sums: set[relax.Var]) -> Chain:
     """Return the convolution that a variable is bound to, and what follows it.
+
+    Parameters
+    ----------
+    sums
+        The sums that are part of other chains; those of this one are added.
 
     Raises
     ------
@@ -70,8 +75,7 @@ def follow(variable: relax.Var, graph: Graph) -> Chain:
     problem = problem_of(call)
     if array is None:
         raise NotCoveredError("its filter is not fixed: it cannot be packed ahead")
-    filter_ = np.transpose(array, to_oix(call)).astype(np.float64)
-    walk = _Walk(Chain(variable.name, call.args[0], problem, filter_, variable), graph)
+    walk = _Walk(Chain(variable.name, call.args[0], problem, filter_of(call, array), variable), graph, sums)
     # Activations first: some begin with an operator that could be folded.
     while walk.activation() or walk.normalization() or walk.by_channel() or walk.slope() or walk.sum():
         pass
@@ -81,8 +85,8 @@ def follow(variable: relax.Var, graph: Graph) -> Chain:
 class _Walk:
     """Each method takes what comes next, if that is of its kind."""
 
-    def __init__(self, chain: Chain, graph: Graph) -> None:
-        self.chain, self._graph = chain, graph
+    def __init__(self, chain: Chain, graph: Graph, sums: set[relax.Var]) -> None:
+        self.chain, self._graph, self._sums = chain, graph, sums
         rank = chain.problem.rank
         self._channel_axis = rank + 1 if chain.problem.data_format == "NXC" else 1
 
@@ -147,13 +151,14 @@ class _Walk:
     def sum(self) -> bool:
         """Take the addition of another tensor of the output's shape."""
         reader, call = self._next("relax.add")
-        if call is None:
+        if reader is None or call is None or reader in self._sums:
             return False
         other = call.args[1] if call.args[0].same_as(self.chain.output) else call.args[0]
         same = static_shape(other.ty) == self.chain.problem.output_shape and other.ty.dtype == call.ty.dtype
         if not same or not isinstance(other, relax.Var) or not self._step(Step("add"), reader):
             return False
         self.chain.residual = other
+        self._sums.add(reader)
         return True
 
     def _next(self, name: str = "") -> tuple[relax.Var | None, relax.Call | None]:

@@ -16,7 +16,7 @@ from tvm import tirx
 
 from ..building.builder import build
 from ..building.ladder import Job, candidate_for, rungs
-from ..errors import BuildError, TargetError
+from ..errors import BuildError
 from ..fills import numpy_dtype
 from ..lowering.compiler import Choice, lower_choice
 from ..lowering.cpu.packing import Layout
@@ -89,8 +89,6 @@ def build_kernels(
     run it.
     """
     problems = list(dict.fromkeys(problems))
-    if target.kind != "cpu":
-        raise TargetError(f"{target.name} is no CPU; tvmconv.relax builds networks for CPUs")
     records = records or Records()
     if not problems:
         return {}

@@ -13,7 +13,6 @@ from collections import Counter, defaultdict
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from statistics import median
 from typing import Any
 
 import numpy as np
@@ -61,7 +60,7 @@ class Operator:
     calls
         How often the network calls it.
     seconds
-        All these calls together, the median.
+        All these calls together, the least of all times.
     """
 
     name: str
@@ -164,7 +163,7 @@ class Network:
             samples.append(now)
         self._machine.module["set_instrument"](None)
         found = [
-            Operator(self._names.get(name, name), name in self._names, count, median(each[name] for each in samples))
+            Operator(self._names.get(name, name), name in self._names, count, min(each[name] for each in samples))
             for name, count in calls.items()
         ]
         return sorted(found, key=lambda each: -each.seconds)

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import io
 import tempfile
 import warnings
+from contextlib import redirect_stdout
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -42,23 +44,13 @@ def read_onnx(source: str, bucket: Bucket | None = None) -> tvm.IRModule:
     SourceError
         If the file cannot be read, a shape stays free, or the frontend lacks an operator; it says which.
     """
-    path = Path(source)
-    try:
-        content = path.read_bytes()
-    except OSError as error:
-        raise SourceError(f"{source} cannot be read: {error.strerror or error}") from None
-    model = load(content, source)
-    bound = bind(declared_inputs(model.graph), bucket or Bucket(), source)
-    if free := left_free(bound):
-        raise SourceError(f"{source}: {free}")
-    model = with_inputs(model, bound)
-    onnx.load_external_data_for_model(model, str(path.parent))
-    simple = _simplified(model, source)
+    simple = _simplified(fixed(source, bucket), source)
     from tvm.relax.frontend.onnx import from_onnx
 
     try:
-        with warnings.catch_warnings():
-            warnings.simplefilter("ignore")  # of names that it changes
+        # It prints what it stumbles over; the error says it again.
+        with redirect_stdout(io.StringIO()), warnings.catch_warnings():
+            warnings.simplefilter("ignore")
             return from_onnx(simple, sanitize_input_names=False)
     except tvm.error.OpNotImplemented as error:
         names = str(error).rpartition(": ")[2]
@@ -70,6 +62,28 @@ def read_onnx(source: str, bucket: Bucket | None = None) -> tvm.IRModule:
             f"{source}: TVM's ONNX frontend cannot read it: {last_line(error)}; the convolutions alone can be built: "
             f"tvmconv build {source}"
         ) from error
+
+
+def fixed(source: str, bucket: Bucket | None = None) -> ModelProto:
+    """Return an ONNX model with the shapes of its inputs fixed, its weights within; parameters as for :func:`read_onnx`.
+
+    Raises
+    ------
+    SourceError
+        If the file cannot be read, or a shape stays free.
+    """
+    path = Path(source)
+    try:
+        content = path.read_bytes()
+    except OSError as error:
+        raise SourceError(f"{source} cannot be read: {error.strerror or error}") from None
+    model = load(content, source)
+    bound = bind(declared_inputs(model.graph), bucket or Bucket(), source)
+    if free := left_free(bound):
+        raise SourceError(f"{source}: {free}")
+    model = with_inputs(model, bound)
+    onnx.load_external_data_for_model(model, str(path.parent))
+    return model
 
 
 def _simplified(model: ModelProto, source: str) -> ModelProto:

@@ -12,7 +12,7 @@ from tvm import relax
 from tvm.relax.expr_functor import PyExprMutator, mutator
 
 from ..algorithms.table import check_math
-from ..errors import TvmconvError
+from ..errors import TargetError, TvmconvError
 from ..fills import numpy_dtype
 from ..problem import Problem
 from ..signature import format_signature
@@ -21,8 +21,8 @@ from ..tuning.records import Records
 from .chains import Chain, follow
 from .graph import Graph
 from .kernels import Kernel, Progress, build_kernels
-from .problems import DTYPES, NotCoveredError, is_convolution
-from .simplify import simplify
+from .problems import DTYPES, NotCoveredError, is_convolution, is_product
+from .simplify import simplify, static_shape
 
 LAYOUTS = ("NXC", "NCX")
 REPORT = "tvmconv_report"
@@ -103,6 +103,8 @@ class UseKernels:
             raise TvmconvError(f"layout is {layout!r}; allowed: {', '.join(LAYOUTS)}")
         check_math(math)
         self._target = Target.parse(target)
+        if self._target.kind != "cpu":
+            raise TargetError(f"target is {target!r}; tvmconv.relax builds networks for CPUs alone")
         self._records, self._layout, self._math, self._progress = records, layout or "NXC", math, progress
 
     def transform_module(self, mod: tvm.IRModule, context: tvm.transform.PassContext) -> tvm.IRModule:
@@ -167,18 +169,19 @@ def _chains(name: str, function: relax.Function) -> tuple[dict[relax.Var, Chain]
     graph = Graph(function)
     chains: dict[relax.Var, Chain] = {}
     refused: list[Row] = []
-    for variable in graph.values:
+    sums: set[relax.Var] = set()
+    # A sum of two convolutions is part of the later one, as it is where a bundle is built from a model.
+    for variable in reversed(graph.values):
         call = graph.call(variable)
-        if call is None or not is_convolution(call):
+        if call is None or not (is_convolution(call) or (is_product(call) and graph.array(call.args[1]) is not None)):
             continue
         try:
-            chain = follow(variable, graph)
+            chain = follow(variable, graph, sums)
         except NotCoveredError as error:
             refused.append(Row(f"{name}.{variable.name}", why=str(error)))
             continue
-        # A sum of two convolutions is part of the one that is followed first.
         chains[chain.output] = chain
-    return chains, refused
+    return dict(reversed(chains.items())), refused[::-1]
 
 
 @mutator
@@ -213,21 +216,24 @@ class _Replacing(PyExprMutator):  # type: ignore[misc]
         if chain is None:
             super().visit_var_binding_(binding)
             return
-        call = self.builder_.normalize(self._call(chain, binding.var.ty))
-        self.builder_.emit_normalized(relax.VarBinding(binding.var, call))
+        made = self._call(chain, binding.var.ty)
+        if static_shape(made.ty_args[0]) != static_shape(binding.var.ty):
+            made = relax.op.reshape(self.builder_.emit(made), static_shape(binding.var.ty))
+        self.builder_.emit_normalized(relax.VarBinding(binding.var, self.builder_.normalize(made)))
 
     def _call(self, chain: Chain, type_: Any) -> relax.Call:
         kernel = self._kernels[chain.problem]
         if chain.problem not in self._functions:
             self._functions[chain.problem] = self.builder_.add_func(kernel.function, f"tvmconv_{chain.problem.op}")
-        arrays: dict[str, Any] = {
-            "data": self.visit_expr(chain.data),
-            "filter": relax.const(kernel.packed(chain.filter)),
-        }
+        data = self.visit_expr(chain.data)
+        if static_shape(data.ty) != chain.problem.data_shape:  # the rows of a product
+            data = self.builder_.emit(relax.op.reshape(data, chain.problem.data_shape))
+        arrays: dict[str, Any] = {"data": data, "filter": relax.const(kernel.packed(chain.filter))}
         if chain.residual is not None:
             arrays["residual"] = self.visit_expr(chain.residual)
         operands = chain.problem.operands
         arrays |= {
             name: relax.const(vector.astype(numpy_dtype(operands[name][1]))) for name, vector in chain.vectors.items()
         }
-        return relax.call_tir(self._functions[chain.problem], [arrays[name] for name in operands], type_)
+        made = relax.TensorType(chain.problem.output_shape, type_.dtype)
+        return relax.call_tir(self._functions[chain.problem], [arrays[name] for name in operands], made)

@@ -70,6 +70,9 @@ class _Simplifier(PyExprMutator):  # type: ignore[misc]
         name = getattr(call.op, "name", "")
         if name == "relax.clip":
             return self._clipped(call)
+        if name == "relax.nn.leakyrelu" and 0 <= call.attrs.alpha <= 1:
+            scaled = relax.op.multiply(call.args[0], relax.const(call.attrs.alpha, str(call.ty.dtype)))
+            return relax.op.maximum(call.args[0], self.builder_.emit(scaled))
         if name == "relax.call_tir":
             bounded = self._bound(call)
             return call if bounded is None else bounded
