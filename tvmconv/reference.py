@@ -167,11 +167,11 @@ def finish(problem: Problem, sums: Float64Array, arrays: Mapping[str, npt.NDArra
         y = y + given["bias"]
     for step in problem.epilogue:
         with np.errstate(over="ignore", invalid="ignore", under="ignore"):
-            y = _f32(_step(step, y, given))
+            y = _f32(apply_step(step, y, given))
     return np.ascontiguousarray(np.moveaxis(y, -1, 1) if problem.data_format == "NCX" else y)
 
 
-def _step(step: Step, x: Float64Array, arrays: Mapping[str, Float64Array]) -> Float64Array:
+def apply_step(step: Step, x: Float64Array, arrays: Mapping[str, Float64Array]) -> Float64Array:
     """Return what a step of the epilogue makes of `x`, channels last. NaN stays NaN."""
     name, numbers, array = step.name, step.numbers, arrays.get(OPERANDS.get(step.name, ""))
     if array is not None:

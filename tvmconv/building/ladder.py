@@ -25,6 +25,7 @@ from ..tuning.records import Record
 
 if TYPE_CHECKING:
     from ..lowering.compiler import CompiledKernel
+    from ..tuning.search import Candidate
 
 # A rung that takes longer hangs; the reference that checks it computes so many operations in a second at least.
 RUNG_SECONDS, REFERENCE_FLOPS = 600.0, 1e7
@@ -191,20 +192,27 @@ def bundle_target(target: Target) -> BundleTarget:
     return BundleTarget(target.kind, target.features)
 
 
-def _compile(job: Job, rung: Rung, path: Path) -> CompiledKernel | None:
-    from ..lowering.compiler import Choice, compile_problem
-    from ..tuning.replay import TVM_ERRORS, compile_candidate, last_line, spaces_of
+def candidate_for(job: Job, rung: Rung) -> Candidate | None:
+    """Return the schedule of a rung that has a record; None if it is another problem's that does not fit, or the default."""
+    from ..tuning.replay import spaces_of
     from ..tuning.transfer import adapt
 
+    assert rung.record is not None
+    if rung.origin != "transferred":
+        return rung.record.candidate
+    spaces = spaces_of(job.problem, job.target, job.math)
+    candidate = adapt(rung.record.candidate, spaces)
+    return None if candidate == spaces[0].defaults[0] else candidate
+
+
+def _compile(job: Job, rung: Rung, path: Path) -> CompiledKernel | None:
+    from ..lowering.compiler import Choice, compile_problem
+    from ..tuning.replay import TVM_ERRORS, compile_candidate, last_line
+
     problem, target = job.problem, job.target
-    if rung.origin == "transferred" and rung.record is not None:
-        spaces = spaces_of(problem, target, job.math)
-        candidate = adapt(rung.record.candidate, spaces)
-        if candidate is None or candidate == spaces[0].defaults[0]:
-            return None
-        return compile_candidate(problem, target, candidate, path)
     if rung.record is not None:
-        return compile_candidate(problem, target, rung.record.candidate, path)
+        candidate = candidate_for(job, rung)
+        return None if candidate is None else compile_candidate(problem, target, candidate, path)
     try:
         return compile_problem(problem, target, path, choice=Choice(rung.algorithm))
     except TVM_ERRORS as error:

@@ -28,7 +28,7 @@ from ..errors import (
 )
 from .parsing import AnyOrder
 
-COMMANDS = ("build", "tune", "list", "verify", "bench", "report", "explain", "inspect", "sig", "env")
+COMMANDS = ("build", "tune", "list", "verify", "bench", "compile", "run", "report", "explain", "inspect", "sig", "env")
 
 OK, NO, BAD_INPUT, CANNOT, INTERRUPTED, BROKEN_PIPE = 0, 1, 2, 3, 130, 141
 EXIT_CODES = f"""\

@@ -37,7 +37,7 @@ def add_source_options(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--shape",
         action="append",
-        type=_shape,
+        type=parse_shape,
         default=[],
         metavar="NAME=1x3x640x640",
         help="the shape of a model's input; NAME= may be left out where there is one. Given several times for an input,"
@@ -46,7 +46,7 @@ def add_source_options(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--dim",
         action="append",
-        type=_dim,
+        type=parse_dim,
         default=[],
         metavar="NAME=N",
         help="the size of a named dimension; several times as --shape",
@@ -111,7 +111,7 @@ def read_models(
     from ..frontends import read_model
 
     sources = arguments.sources if sources is None else sources
-    inputs = _inputs(arguments.inputs)
+    inputs = read_inputs(arguments.inputs)
     models = [
         read_model(
             source,
@@ -170,21 +170,23 @@ def _grouped(pairs: Sequence[tuple[str, _Value]]) -> dict[str, list[_Value]]:
     return values
 
 
-def _shape(text: str) -> tuple[str, tuple[int, ...]]:
+def parse_shape(text: str) -> tuple[str, tuple[int, ...]]:
+    """Parse ``NAME=1x3x640x640``, or a shape alone."""
     name, _, sizes = text.rpartition("=")
     if not re.fullmatch(r"[0-9]{1,18}(x[0-9]{1,18})*", sizes, re.ASCII):
         raise argparse.ArgumentTypeError(f"{text!r} is no shape of an input; write NAME=1x3x640x640, or 1x3x640x640")
     return name, tuple(int(size) for size in sizes.split("x"))
 
 
-def _dim(text: str) -> tuple[str, int]:
+def parse_dim(text: str) -> tuple[str, int]:
+    """Parse ``NAME=640``."""
     name, equals, size = text.rpartition("=")
     if not name or not equals:
         raise argparse.ArgumentTypeError(f"{text!r} is no size of a dimension; write NAME=640")
     return name, whole(size)
 
 
-def _inputs(given: Sequence[str]) -> dict[str, ndarray]:
+def read_inputs(given: Sequence[str]) -> dict[str, ndarray]:
     """Return the arrays that ``--inputs`` stands for."""
     import numpy as np
 

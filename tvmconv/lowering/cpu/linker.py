@@ -55,7 +55,7 @@ def link(executable: Any, path: str | os.PathLike[str]) -> None:
     with tempfile.TemporaryDirectory(prefix=".link-", dir=path.parent) as folder:
         work = Path(folder)
         executable.mod.write_to_file(str(work / "kernel.o"))
-        (work / "launcher.o").write_bytes(_launcher_object())
+        (work / "launcher.o").write_bytes(launcher_object())
         link_objects(work, ("-fopenmp", "kernel.o", "launcher.o"), path)
 
 
@@ -68,7 +68,7 @@ def link_objects(work: Path, arguments: tuple[str, ...], path: Path) -> None:
 
 
 @cache
-def _launcher_object() -> bytes:
+def launcher_object() -> bytes:
     return compile_runtime("launcher.c", "-fopenmp")
 
 

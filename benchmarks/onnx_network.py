@@ -1,0 +1,126 @@
+"""What one contender's process does: make an ONNX network ready, check its answer, time it; see `benchmarks.onnx_networks`."""
+
+from __future__ import annotations
+
+import warnings
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from functools import lru_cache
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from tvmconv.accuracy import relative_error
+from tvmconv.errors import VerificationError
+from tvmconv.measuring.timing import sample_call
+
+OURS, ONNXRUNTIME, OPENVINO = CONTENDERS = ("tvmconv", "onnxruntime", "openvino")
+# Of the relative L2 error; onnxruntime's own sigmoid is 3e-3 off where it is near zero, which is the detector's answer.
+ALLOWED_ERROR = 5e-3
+
+
+@dataclass(frozen=True)
+class Task:
+    """Time `contender` on the network in `folder` for about `seconds`; or, of ours, each operator (`parts`)."""
+
+    contender: str
+    folder: str
+    seconds: float
+    threads: int
+    parts: bool = False
+
+    def __str__(self) -> str:
+        return f"{self.contender} on {Path(self.folder).name}"
+
+
+@dataclass(frozen=True)
+class Answer:
+    """Seconds a call took, sample by sample; and by operator: its name, whether it is ours, and its seconds."""
+
+    samples: list[float] = field(default_factory=list)
+    operators: list[tuple[str, bool, float]] = field(default_factory=list)
+
+
+def export_model(task: tuple[str, str]) -> None:
+    """Write a network of `benchmarks.models` as an ONNX file; the task is its name and the file."""
+    import torch
+
+    from .network import load
+
+    name, path = task
+    model, data = load(name)
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        torch.onnx.export(model, (data.contiguous(),), path, dynamo=False)
+
+
+def measure(task: Task) -> Answer:
+    """Time what `task` says.
+
+    Raises
+    ------
+    VerificationError
+        If the answer is not onnxruntime's.
+    """
+    call, operators = _ready(task.contender, task.folder, task.threads)
+    if task.parts:
+        return Answer(operators=[(each.name, each.ours, each.seconds) for each in operators(task.seconds)])
+    return Answer(sample_call(call, task.seconds))
+
+
+@lru_cache(maxsize=1)
+def _ready(contender: str, folder: str, threads: int) -> tuple[Callable[[], Any], Callable[[float], Any]]:
+    """Return the call, whose answer is right, and what times the operators of ours."""
+    path, data = Path(folder), np.load(Path(folder) / "input.npy")
+    expected = path / "expected.npy"
+    operators: Callable[[float], Any] = lambda seconds: []  # noqa: E731
+    if contender == OURS:
+        from tvmconv.relax.library import load
+
+        network = load(path / "network.so")
+        arrays = {network.inputs[0].name: data}
+        call, operators = network.call(arrays), lambda seconds: network.operators(arrays, seconds)
+        (answer,) = network(**arrays).values()
+    elif contender == OPENVINO:
+        call = _openvino(str(path / "model.onnx"), data, threads)
+        answer = call()
+    else:
+        call = _onnxruntime(str(path / "model.onnx"), data, threads)
+        answer = call()[0]
+        np.save(expected, answer)
+    error = relative_error(answer, np.load(expected))
+    if not error <= ALLOWED_ERROR:
+        raise VerificationError(f"the relative L2 error is {error:.2g}, allowed is {ALLOWED_ERROR:.2g}")
+    return call, operators
+
+
+def _onnxruntime(path: str, data: Any, threads: int) -> Callable[[], Any]:
+    import onnxruntime
+
+    options = onnxruntime.SessionOptions()
+    options.intra_op_num_threads = threads
+    options.log_severity_level = 4
+    session = onnxruntime.InferenceSession(path, options, providers=["CPUExecutionProvider"])
+    feeds = {session.get_inputs()[0].name: data}
+    return lambda: session.run(None, feeds)
+
+
+def _openvino(path: str, data: Any, threads: int) -> Callable[[], Any]:
+    import openvino as ov
+
+    hints = {
+        "INFERENCE_NUM_THREADS": threads,
+        "NUM_STREAMS": 1,
+        "PERFORMANCE_HINT": "LATENCY",
+        "INFERENCE_PRECISION_HINT": "f32",
+    }
+    request = ov.Core().compile_model(path, "CPU", hints).create_infer_request()
+    request.set_input_tensor(ov.Tensor(data))
+
+    def call() -> Any:
+        request.start_async()
+        request.wait()
+        return request.get_output_tensor().data
+
+    return call

@@ -1,0 +1,90 @@
+"""`tvmconv compile`: a whole network as one library."""
+
+from __future__ import annotations
+
+import argparse
+import sys
+from dataclasses import asdict
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from ..errors import SourceError, missing_extra
+from .output import print_json, progress_bar
+from .parsing import add_command, add_json, add_math, whole
+from .sources import parse_dim, parse_shape
+
+if TYPE_CHECKING:
+    from .parsing import Subparsers
+
+EXAMPLE = """\
+  tvmconv compile resnet50.onnx --output resnet50.so
+  tvmconv compile detector.onnx --shape x=1x3x640x640 --output detector.so
+  tvmconv compile resnet50.onnx --batch 8 --target x86-64-v3 --output resnet50.so
+"""
+
+
+def add_parser(subparsers: Subparsers) -> None:
+    """Add the command."""
+    parser = add_command(
+        subparsers,
+        "compile",
+        "Compile a whole ONNX model into one library that TVM's Relax virtual machine runs: its convolutions, and what"
+        " follows them, by the kernels that tvmconv build would give them, all else by TVM's.",
+        EXAMPLE,
+        run,
+    )
+    parser.add_argument("model", metavar="MODEL.onnx", help="an ONNX file")
+    parser.add_argument("-o", "--output", required=True, metavar="LIBRARY.so", help="the library; replaced whole")
+    parser.add_argument(
+        "--target", default="host", metavar="TARGET", help="host (default), or an LLVM CPU name such as x86-64-v3"
+    )
+    parser.add_argument(
+        "--shape",
+        action="append",
+        type=parse_shape,
+        default=[],
+        metavar="NAME=1x3x640x640",
+        help="the shape of an input; NAME= may be left out where there is one",
+    )
+    parser.add_argument(
+        "--dim", action="append", type=parse_dim, default=[], metavar="NAME=N", help="the size of a named dimension"
+    )
+    parser.add_argument("--batch", type=whole, metavar="N", help="the size of a free batch dimension")
+    parser.add_argument(
+        "--layout",
+        choices=("NXC", "NCX"),
+        help="of the data between operators: NXC (default), channels last, or NCX, as in the model",
+    )
+    add_math(parser)
+    add_json(parser)
+
+
+def run(arguments: argparse.Namespace) -> int:
+    """Compile; print the library's path, or what became of each convolution."""
+    from importlib.util import find_spec
+
+    from ..frontends.shapes import Bucket
+
+    if Path(arguments.model).suffix.lower() != ".onnx":
+        raise SourceError(f"{arguments.model!r} is no ONNX file; tvmconv compile reads .onnx")
+    if find_spec("tvm") is None:
+        raise missing_extra("compile", "tvm")
+    from ..relax.network import compile_module, export
+    from ..relax.onnx import read_onnx
+    from ..relax.rewriting import report, use_kernels
+
+    module = read_onnx(arguments.model, Bucket(dict(arguments.shape), dict(arguments.dim), arguments.batch))
+    with progress_bar("compiling") as progress:
+        module = use_kernels(module, arguments.target, layout=arguments.layout, math=arguments.math, progress=progress)
+    export(compile_module(module, arguments.target), arguments.output)
+    rows = report(module)
+    ours = sum(not row.why for row in rows)
+    print(f"{arguments.model}: {ours} of {len(rows)} convolutions by our kernels", file=sys.stderr)
+    for row in rows:
+        if row.why:
+            print(f"  by TVM: {row.name}: {row.why}", file=sys.stderr)
+    if arguments.json:
+        print_json([asdict(row) for row in rows])
+    else:
+        print(arguments.output)
+    return 0

@@ -1,0 +1,146 @@
+"""`tvmconv run`: call or time a network that `tvmconv compile` wrote."""
+
+from __future__ import annotations
+
+import argparse
+import sys
+from dataclasses import asdict
+from typing import TYPE_CHECKING
+
+from ..errors import InputError
+from .output import print_json, print_table
+from .parsing import add_command, add_json, positive_seconds
+from .sources import read_inputs
+
+if TYPE_CHECKING:
+    from numpy import ndarray
+
+    from ..relax.library import Network
+    from .parsing import Subparsers
+
+EXAMPLE = """\
+  tvmconv run detector.so
+  tvmconv run detector.so --input image.npz --output answers.npz
+  tvmconv run detector.so --bench
+"""
+
+
+def add_parser(subparsers: Subparsers) -> None:
+    """Add the command."""
+    parser = add_command(
+        subparsers,
+        "run",
+        "Call a network that tvmconv compile wrote, and print what it gives; or time it, whole and by operator.",
+        EXAMPLE,
+        run,
+    )
+    parser.add_argument("network", metavar="LIBRARY.so", help="the library")
+    parser.add_argument(
+        "--inputs",
+        "--input",
+        action="append",
+        default=[],
+        metavar="FILE.npz",
+        help="inputs by name, or NAME=NUMBER for one that is that number everywhere; others are random",
+    )
+    parser.add_argument("--output", metavar="FILE.npz", help="write the outputs by name")
+    parser.add_argument("--bench", action="store_true", help="time it instead, whole and by operator")
+    parser.add_argument(
+        "--seconds", type=positive_seconds, default=1.0, metavar="S", help="to spend on each with --bench (default 1)"
+    )
+    add_json(parser)
+
+
+def run(arguments: argparse.Namespace) -> int:
+    """Print the outputs, or the times."""
+    from ..relax.library import load
+
+    network = load(arguments.network)
+    arrays = _arrays(network, read_inputs(arguments.inputs))
+    if arguments.bench:
+        _bench(network, arrays, arguments.seconds, arguments.json)
+        return 0
+    outputs = network(**arrays)
+    if arguments.output:
+        _write(outputs, arguments.output)
+    facts = [
+        {"output": name, "shape": "x".join(map(str, array.shape)), "dtype": str(array.dtype)}
+        | {what: float(getattr(array, what)()) for what in ("min", "max", "mean") if array.size}
+        for name, array in outputs.items()
+    ]
+    if arguments.json:
+        print_json(facts)
+    else:
+        print_table(
+            tuple(facts[0]), [[f"{v:.6g}" if isinstance(v, float) else v for v in row.values()] for row in facts]
+        )
+    return 0
+
+
+def _arrays(network: Network, given: dict[str, ndarray]) -> dict[str, ndarray]:
+    """Return the inputs: those given, in the network's types, and random ones."""
+    import numpy as np
+
+    unknown = set(given) - {each.name for each in network.inputs}
+    if unknown:
+        raise InputError(
+            f"the network has no input {sorted(unknown)[0]!r}; it takes {', '.join(map(str, network.inputs))}"
+        )
+    rng = np.random.default_rng(0)
+    arrays = {}
+    for each in network.inputs:
+        dtype = np.dtype(each.dtype)
+        if each.name in given:
+            array = given[each.name]
+            arrays[each.name] = np.full(each.shape, array, dtype) if array.ndim == 0 else array
+        elif dtype.kind == "f":
+            arrays[each.name] = rng.standard_normal(each.shape).astype(dtype)
+        else:
+            arrays[each.name] = np.ones(each.shape, dtype)
+    random = [each for each in network.inputs if each.name not in given]
+    if random:
+        print(f"made up: {', '.join(map(str, random))}; give yours with --input FILE.npz", file=sys.stderr)
+    return arrays
+
+
+def _bench(network: Network, arrays: dict[str, ndarray], seconds: float, as_json: bool) -> None:
+    from ..measuring.timing import time_call
+
+    whole = time_call(network.call(arrays), seconds)
+    operators = network.operators(arrays, seconds)
+    total = sum(each.seconds for each in operators)
+    others = sum(each.seconds for each in operators if not each.ours)
+    if as_json:
+        facts = {"seconds": asdict(whole), "others": others / total, "operators": [asdict(each) for each in operators]}
+        print_json(facts)
+        return
+    rows = [
+        (
+            f"{each.seconds * 1e6:.1f}",
+            f"{100 * each.seconds / total:.1f}",
+            str(each.calls),
+            "tvmconv" if each.ours else "TVM",
+            each.name,
+        )
+        for each in operators
+    ]
+    print_table(("us", "%", "calls", "by", "operator"), rows)
+    print(
+        f"{whole.median * 1e6:.1f} us a call (the least {whole.least * 1e6:.1f}); {100 * others / total:.1f} % of the"
+        " operators' time is outside our kernels",
+        file=sys.stderr,
+    )
+
+
+def _write(outputs: dict[str, ndarray], path: str) -> None:
+    """Write arrays as numpy.savez does, whole or not at all."""
+    import io
+    from pathlib import Path
+
+    import numpy as np
+
+    from ..support.files import write_whole
+
+    content = io.BytesIO()
+    np.savez(content, allow_pickle=False, **outputs)
+    write_whole(Path(path), content.getvalue())

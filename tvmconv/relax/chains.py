@@ -1,0 +1,204 @@
+"""What follows a convolution in a Relax function and is computed with it.
+
+From the convolution's output on, operators are taken while each value is read by the next alone, so nobody else misses it.
+What multiplies or adds one number a channel goes into the filter and the bias, what comes after the first activation or
+sum is a step of the epilogue.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+from tvm import relax
+
+from ..epilogue import Step
+from ..errors import InvalidProblemError
+from ..problem import Problem
+from .activations import find_activation
+from .graph import Graph, scalar
+from .problems import NotCoveredError, filter_of, problem_of
+from .simplify import static_shape
+
+Vector = npt.NDArray[np.float64]
+
+
+@dataclass
+class Chain:
+    """A convolution and what follows it.
+
+    Attributes
+    ----------
+    name
+        Of the variable that the convolution is bound to.
+    data
+        What is convolved.
+    problem
+        What the kernel computes.
+    filter
+        In the order OIX.
+    vectors
+        The bias, and what the steps take for each channel, by the names of the kernel's operands.
+    residual
+        What ``add`` adds.
+    output
+        The variable that the last operator is bound to.
+    """
+
+    name: str
+    data: Any
+    problem: Problem
+    filter: Vector
+    output: relax.Var
+    vectors: dict[str, Vector] = field(default_factory=dict)
+    residual: Any = None
+
+
+def follow(variable: relax.Var, graph: Graph, sums: set[relax.Var]) -> Chain:
+    """Return the convolution that a variable is bound to, and what follows it.
+
+    Parameters
+    ----------
+    sums
+        The sums that are part of other chains; those of this one are added.
+
+    Raises
+    ------
+    NotCoveredError
+        If no kernel can compute the convolution, with the reason.
+    """
+    call = graph.call(variable)
+    assert call is not None
+    array = graph.array(call.args[1])
+    problem = problem_of(call)
+    if array is None:
+        raise NotCoveredError("its filter is not fixed: it cannot be packed ahead")
+    walk = _Walk(Chain(variable.name, call.args[0], problem, filter_of(call, array), variable), graph, sums)
+    # Activations first: some begin with an operator that could be folded.
+    while walk.activation() or walk.normalization() or walk.by_channel() or walk.slope() or walk.sum():
+        pass
+    return walk.chain
+
+
+class _Walk:
+    """Each method takes what comes next, if that is of its kind."""
+
+    def __init__(self, chain: Chain, graph: Graph, sums: set[relax.Var]) -> None:
+        self.chain, self._graph, self._sums = chain, graph, sums
+        rank = chain.problem.rank
+        self._channel_axis = rank + 1 if chain.problem.data_format == "NXC" else 1
+
+    def activation(self) -> bool:
+        """Take operators that compute an activation."""
+        found = find_activation(self.chain.output, self._graph)
+        return found is not None and self._step(found[1], found[0])
+
+    def normalization(self) -> bool:
+        """Take a batch normalization by fixed numbers."""
+        reader, call = self._next("relax.nn.batch_norm")
+        if call is None or self.chain.problem.epilogue or bool(getattr(call.attrs, "training", False)):
+            return False
+        taken = self._graph.readers(reader)
+        item = self._graph.values.get(taken[0]) if len(taken) == 1 and taken[0] is not None else None
+        gamma, beta, mean, variance = (self._graph.array(arg) for arg in call.args[1:5])
+        if not isinstance(item, relax.TupleGetItem) or item.index != 0 or int(call.attrs.axis) != self._channel_axis:
+            return False
+        if gamma is None or beta is None or mean is None or variance is None:
+            return False
+        factor = gamma.astype(np.float64) / np.sqrt(variance.astype(np.float64) + float(call.attrs.epsilon))
+        self._fold(factor, beta - mean * factor, taken[0])
+        return True
+
+    def by_channel(self) -> bool:
+        """Take an operator of one fixed number, or one a channel."""
+        reader, call = self._next()
+        if call is None or call.op.name not in ("relax.add", "relax.subtract", "relax.multiply", "relax.divide"):
+            return False
+        is_first = call.args[0].same_as(self.chain.output)
+        vector = self._vector(call.args[1 if is_first else 0])
+        name = call.op.name.removeprefix("relax.")
+        if vector is None or (name == "divide" and not (is_first and vector.all())):
+            return False
+        factor, shift = np.ones_like(vector), np.zeros_like(vector)
+        if name == "multiply":
+            factor = vector
+        elif name == "divide":
+            factor = 1 / vector
+        elif name == "add":
+            shift = vector
+        else:
+            factor, shift = (factor, -vector) if is_first else (-factor, vector)
+        if not self.chain.problem.epilogue:
+            self._fold(factor, shift, reader)
+            return True
+        if shift.any():
+            return False
+        return self._step(Step("scale"), reader, scale=factor)
+
+    def slope(self) -> bool:
+        """Take a PReLU of fixed slopes."""
+        reader, call = self._next("relax.nn.prelu")
+        array = None if call is None else self._graph.array(call.args[1])
+        number = scalar(array)
+        if number is not None:
+            return self._step(Step("leaky", (number,)), reader)
+        if call is None or array is None or int(call.attrs.axis) % (self.chain.problem.rank + 2) != self._channel_axis:
+            return False
+        return self._step(Step("prelu"), reader, slope=array.astype(np.float64).reshape(-1))
+
+    def sum(self) -> bool:
+        """Take the addition of another tensor of the output's shape."""
+        reader, call = self._next("relax.add")
+        if reader is None or call is None or reader in self._sums:
+            return False
+        other = call.args[1] if call.args[0].same_as(self.chain.output) else call.args[0]
+        same = static_shape(other.ty) == self.chain.problem.output_shape and other.ty.dtype == call.ty.dtype
+        if not same or not isinstance(other, relax.Var) or not self._step(Step("add"), reader):
+            return False
+        self.chain.residual = other
+        self._sums.add(reader)
+        return True
+
+    def _next(self, name: str = "") -> tuple[relax.Var | None, relax.Call | None]:
+        """Return the one reader of the output, and its call; None if there is another, or it is a call of something else."""
+        readers = self._graph.readers(self.chain.output)
+        reader = readers[0] if len(readers) == 1 else None
+        return reader, self._graph.call(reader, name)
+
+    def _vector(self, expr: Any) -> Vector | None:
+        """Return the numbers of a constant that has one for each channel, or one for all."""
+        array = self._graph.array(expr)
+        problem = self.chain.problem
+        rank = problem.rank + 2
+        if array is None or array.ndim > rank:
+            return None
+        shape = (1,) * (rank - array.ndim) + array.shape
+        if any(size != 1 for axis, size in enumerate(shape) if axis != self._channel_axis):
+            return None
+        return np.broadcast_to(array.reshape(-1).astype(np.float64), (problem.out_channels,)).copy()
+
+    def _fold(self, factor: Vector, shift: Vector, output: Any) -> None:
+        """Put ``sum * factor + shift`` into the filter and the bias."""
+        chain, problem = self.chain, self.chain.problem
+        if problem.op == "convolution":
+            chain.filter = chain.filter * factor.reshape(-1, *([1] * (problem.rank + 1)))
+        else:  # of each group, output channels lie on axis 1
+            by_group = np.repeat(factor.reshape(problem.groups, -1), problem.in_channels // problem.groups, axis=0)
+            chain.filter = chain.filter * by_group.reshape(*by_group.shape, *([1] * problem.rank))
+        bias = chain.vectors.get("bias", np.zeros_like(shift)) * factor + shift
+        if problem.bias or shift.any():
+            chain.vectors["bias"] = bias
+            chain.problem = problem.with_(bias=True)
+        chain.output = output
+
+    def _step(self, step: Step, output: Any, **vectors: Vector) -> bool:
+        """Add a step to the epilogue, if it can have another; say whether."""
+        try:
+            self.chain.problem = self.chain.problem.with_(epilogue=(*self.chain.problem.epilogue, step))
+        except InvalidProblemError:
+            return False  # it has such a step, whose array it takes, already
+        self.chain.vectors |= vectors
+        self.chain.output = output
+        return True

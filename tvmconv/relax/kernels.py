@@ -1,0 +1,119 @@
+"""The kernels of a network: built and checked as those of a bundle, then lowered again to stand in a Relax module."""
+
+from __future__ import annotations
+
+import tempfile
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass
+from functools import cached_property
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+import tvm
+from tvm import tirx
+
+from ..building.builder import build
+from ..building.ladder import Job, candidate_for, rungs
+from ..errors import BuildError
+from ..fills import numpy_dtype
+from ..lowering.compiler import Choice, lower_choice
+from ..lowering.cpu.packing import Layout
+from ..lowering.cpu.pipeline import PIPELINE, SYMBOL, functions_of
+from ..problem import Problem
+from ..runtime.bundle import MANIFEST, Entry, read_bundle
+from ..runtime.packed import PACK_SYMBOL, PACKED_SYMBOL
+from ..signature import format_signature
+from ..targets.target import Target
+from ..tuning.records import Records
+from ..tuning.replay import choice_of
+
+Array = npt.NDArray[Any]
+Progress = Callable[[int, int, str], None]
+# Marks the functions that our passes lower (see `tvmconv.relax.pipeline`).
+LOWERED = "tvmconv"
+# FuseOps leaves alone what has this pattern.
+_OPAQUE = 8
+
+
+@dataclass(frozen=True)
+class Kernel:
+    """A problem's kernel.
+
+    Attributes
+    ----------
+    problem
+        What it computes.
+    algorithm, origin
+        As a manifest says (see `tvmconv.building.ladder`).
+    function
+        Takes the problem's operands, the filter packed, and the output.
+    """
+
+    problem: Problem
+    algorithm: str
+    origin: str
+    function: tirx.PrimFunc
+    _pack: tirx.PrimFunc | None
+    _layout: Layout | None
+
+    def packed(self, filter_: npt.NDArray[np.float64]) -> Array:
+        """Return a filter, whose axes are OIX, as `function` takes it."""
+        if self.problem.filter_format == "XIO":
+            filter_ = np.moveaxis(filter_, (1, 0), (-2, -1))
+        plain = np.ascontiguousarray(filter_.astype(numpy_dtype(self.problem.dtype)))
+        if self._layout is None:
+            return plain
+        packed = tvm.runtime.empty((self._layout.elements,), self._layout.dtype)
+        self._packer[PACK_SYMBOL](tvm.runtime.tensor(plain), packed)
+        return np.asarray(packed.numpy())
+
+    @cached_property
+    def _packer(self) -> Any:
+        # For this machine, whatever the kernel is for: a filter is copied and transformed, alike everywhere.
+        host = Target.parse("host").tvm()
+        return tvm.compile(tvm.IRModule({PACK_SYMBOL: self._pack}), host, tir_pipeline=PIPELINE)
+
+
+def build_kernels(
+    problems: Iterable[Problem],
+    target: Target,
+    records: Records | None,
+    math: str,
+    progress: Progress | None,
+) -> dict[Problem, Kernel]:
+    """Return the kernels of problems; those that no algorithm gives a right kernel for are left out.
+
+    Each is compiled by the first rung of the ladder that holds (`tvmconv.building.ladder`), and checked if this machine can
+    run it.
+    """
+    problems = list(dict.fromkeys(problems))
+    records = records or Records()
+    if not problems:
+        return {}
+    with tempfile.TemporaryDirectory(prefix="tvmconv-") as folder:
+        path = Path(folder) / "network.bundle"
+        try:
+            build(problems, path, target.name, records=records, math=math, progress=progress)
+        except BuildError:
+            if not (path / MANIFEST).is_file():
+                return {}
+        entries = {entry.signature: entry for entry in read_bundle(path).entries}
+    found = ((problem, entries.get(format_signature(problem))) for problem in problems)
+    return {problem: _lowered(problem, target, entry, records, math) for problem, entry in found if entry}
+
+
+def _lowered(problem: Problem, target: Target, entry: Entry, records: Records, math: str) -> Kernel:
+    """Return the kernel that a bundle's entry was compiled from."""
+    job = Job(
+        problem, target, math, records.best(problem, target, math), "", False, records.of_sums(problem, target, math)
+    )
+    rung = next(each for each in rungs(job) if (each.origin, each.algorithm) == (entry.origin, entry.algorithm))
+    candidate = candidate_for(job, rung) if rung.record else None
+    choice = Choice(entry.algorithm) if candidate is None else choice_of(problem, target, candidate)
+    lowered = lower_choice(problem, target, choice)
+    functions = functions_of(lowered.module)
+    function = functions[PACKED_SYMBOL if lowered.layout else SYMBOL].without_attr("global_symbol")
+    function = function.with_attrs({LOWERED: 1, "op_pattern": _OPAQUE, "tirx.is_scheduled": 1})
+    return Kernel(problem, entry.algorithm, entry.origin, function, functions.get(PACK_SYMBOL), lowered.layout)

@@ -1,0 +1,187 @@
+"""A network that :func:`tvmconv.relax.export` wrote: what it takes, called, timed operator by operator.
+
+It runs in TVM's Relax virtual machine, so this process needs the package apache-tvm, but no compiler and none of the rest
+of tvmconv's compile half.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import time
+from collections import Counter, defaultdict
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from ..errors import BundleError, InputError, UnsupportedMachineError, missing_extra
+from ..runtime.cpu import missing_features
+
+try:
+    import tvm
+    from tvm import relax
+except ImportError:
+    raise missing_extra("compile", "tvm") from None
+
+Array = npt.NDArray[Any]
+# The function of a library that describes it, and the one that computes.
+DESCRIBE, MAIN = "tvmconv_describe", "main"
+# What names of our kernels' functions begin with.
+OURS = "tvmconv_"
+_LEAST_CALLS = 5
+
+
+@dataclass(frozen=True)
+class Tensor:
+    """An input or output of a network."""
+
+    name: str
+    shape: tuple[int, ...]
+    dtype: str
+
+    def __str__(self) -> str:
+        return f"{self.name} ({'x'.join(map(str, self.shape)) or 'a number'} {self.dtype})"
+
+
+@dataclass(frozen=True)
+class Operator:
+    """What one operator of a network takes.
+
+    Attributes
+    ----------
+    name
+        The signature of our kernel, or TVM's name of a function.
+    ours
+        Whether it is one of our kernels.
+    calls
+        How often the network calls it.
+    seconds
+        All these calls together, the least of all times.
+    """
+
+    name: str
+    ours: bool
+    calls: int
+    seconds: float
+
+
+class Network:
+    """A compiled network, called with an array for each input.
+
+    Parameters
+    ----------
+    path
+        The library.
+
+    Attributes
+    ----------
+    inputs, outputs
+        What it takes and gives.
+    description
+        All that the library says of itself: versions, target, and what became of each convolution.
+
+    Raises
+    ------
+    BundleError
+        If it is no library of a network.
+    UnsupportedMachineError
+        If this machine lacks a CPU feature that its code uses.
+    """
+
+    def __init__(self, path: str | os.PathLike[str]) -> None:
+        path = Path(path)
+        if not path.is_file():
+            raise BundleError(f"there is no file {str(path)!r}; write it with: tvmconv compile MODEL.onnx -o {path}")
+        try:
+            self._machine = relax.VirtualMachine(tvm.runtime.load_module(str(path.absolute())), tvm.cpu())
+            self.description = json.loads(str(self._machine[DESCRIBE]()))
+        except (RuntimeError, AttributeError, ValueError) as error:
+            raise BundleError(f"{path} is no network that tvmconv compile wrote: {error}") from None
+        if missing := missing_features(self.description["features"]):
+            raise UnsupportedMachineError(
+                f"{path} is for {self.description['target']}; this machine's CPU lacks {', '.join(missing)}"
+            )
+        self.inputs, self.outputs = (
+            tuple(Tensor(each["name"], tuple(each["shape"]), each["dtype"]) for each in self.description[which])
+            for which in ("inputs", "outputs")
+        )
+        self._main = self._machine[MAIN]
+        self._names = {row["function"]: row["signature"] for row in self.description["report"] if row["function"]}
+
+    def __call__(self, **arrays: npt.ArrayLike) -> dict[str, Array]:
+        """Return the outputs by name.
+
+        Parameters
+        ----------
+        **arrays
+            The inputs by name, in their shapes and types.
+
+        Raises
+        ------
+        InputError
+            If an input is missing, too many, or of another shape or type.
+        """
+        found = self._main(*self._tensors(arrays))
+        results = [found] if isinstance(found, tvm.runtime.Tensor) else list(found)
+        return {each.name: result.numpy() for each, result in zip(self.outputs, results, strict=True)}
+
+    def call(self, arrays: Mapping[str, npt.ArrayLike]) -> Any:
+        """Return a call without arguments that computes the outputs of some inputs, to be timed."""
+        tensors = self._tensors(arrays)
+        return lambda: self._main(*tensors)
+
+    def operators(self, arrays: Mapping[str, npt.ArrayLike], seconds: float) -> list[Operator]:
+        """Time each operator for about `seconds` in all; return them, what takes longest first.
+
+        What the clock costs, under a microsecond a call, is in their times.
+        """
+        tensors = self._tensors(arrays)
+        now: defaultdict[str, float] = defaultdict(float)
+        calls: Counter[str] = Counter()
+        started = 0.0
+
+        def instrument(_function: Any, name: str, before: bool, _result: Any, *_arguments: Any) -> int:
+            nonlocal started
+            if before:
+                started = time.perf_counter()
+            else:
+                now[name] += time.perf_counter() - started
+                calls[name] += 1
+            return 0
+
+        self._main(*tensors)
+        self._machine.set_instrument(instrument)
+        samples: list[defaultdict[str, float]] = []
+        end = time.perf_counter() + seconds
+        while len(samples) < _LEAST_CALLS or time.perf_counter() < end:
+            now, calls = defaultdict(float), Counter()
+            self._main(*tensors)
+            samples.append(now)
+        self._machine.module["set_instrument"](None)
+        found = [
+            Operator(self._names.get(name, name), name in self._names, count, min(each[name] for each in samples))
+            for name, count in calls.items()
+        ]
+        return sorted(found, key=lambda each: -each.seconds)
+
+    def _tensors(self, arrays: Mapping[str, npt.ArrayLike]) -> list[Any]:
+        wanted = ", ".join(map(str, self.inputs))
+        if sorted(arrays) != sorted(each.name for each in self.inputs):
+            raise InputError(f"given are {', '.join(arrays) or 'no inputs'}; the network takes {wanted}")
+        tensors = []
+        for each in self.inputs:
+            array = np.asarray(arrays[each.name])
+            if array.shape != each.shape or str(array.dtype) != each.dtype:
+                given = Tensor(each.name, array.shape, str(array.dtype))
+                raise InputError(f"given is {given}; the network takes {wanted}")
+            tensors.append(tvm.runtime.tensor(np.ascontiguousarray(array).reshape(each.shape)))
+        return tensors
+
+
+def load(path: str | os.PathLike[str]) -> Network:
+    """Return the network in a library; errors are those of :class:`Network`."""
+    return Network(path)

@@ -1,0 +1,128 @@
+"""A Relax module to one library: our kernels, TVM's operators between them, and the program that calls them."""
+
+from __future__ import annotations
+
+import json
+import os
+import tempfile
+from dataclasses import asdict
+from importlib.metadata import version
+from pathlib import Path
+from typing import Any
+
+import tvm
+from tvm import relax
+from tvm.ir import StringImm, TupleType
+
+from .. import __version__
+from ..errors import SourceError
+from ..lowering.cpu.linker import launcher_object, link_objects
+from ..support.toolchain import find_compiler
+from ..targets.target import Target
+from ..tuning.records import Records
+from .kernels import Progress
+from .library import DESCRIBE, MAIN
+from .pipeline import NETWORK_PIPELINE
+from .rewriting import report, use_kernels
+from .schedules import schedule_others
+from .simplify import static_shape
+
+
+def build(
+    mod: tvm.IRModule,
+    target: str = "host",
+    records: Records | None = None,
+    layout: str | None = None,
+    math: str = "default",
+    progress: Progress | None = None,
+) -> relax.VMExecutable:
+    """Compile a Relax module, its convolutions by our kernels.
+
+    Parameters and errors are those of :class:`tvmconv.relax.UseKernels`.
+
+    Returns
+    -------
+    tvm.relax.VMExecutable
+        For ``relax.VirtualMachine``, or for :func:`export`.
+    """
+    return compile_module(use_kernels(mod, target, records, layout, math, progress), target)
+
+
+def compile_module(mod: tvm.IRModule, target: str = "host") -> relax.VMExecutable:
+    """Compile what :func:`tvmconv.relax.use_kernels` returned for the same target.
+
+    Raises
+    ------
+    SourceError
+        If an input or output of its function ``main`` has no fixed shape, or there is no such function.
+    """
+    known = Target.parse(target)
+    mod = _described(mod, known)
+    parsed = known.tvm()
+    with parsed:
+        mod = tvm.transform.Sequential(
+            [
+                relax.transform.DecomposeOpsForInference(),
+                relax.transform.LegalizeOps(),
+                relax.transform.AnnotateTIROpPattern(),
+                relax.transform.FuseOps(),
+                relax.transform.FuseTIR(),
+                schedule_others(),
+            ]
+        )(mod)
+        return relax.build(
+            mod, parsed, relax_pipeline=relax.get_pipeline("default_build"), tir_pipeline=NETWORK_PIPELINE
+        )
+
+
+def _described(mod: tvm.IRModule, target: Target) -> tvm.IRModule:
+    """Return a module with the function that `tvmconv.relax.library` reads."""
+    if MAIN not in [variable.name_hint for variable in mod.get_global_vars()]:
+        raise SourceError(f"the module has no function {MAIN!r}, which a network is called by")
+    main = mod[MAIN]
+    result = main.ret_ty
+    outputs = list(result.fields) if isinstance(result, TupleType) else [result]
+    text = json.dumps(
+        {
+            "tvmconv": __version__,
+            "tvm": version("apache-tvm"),
+            "target": target.name,
+            "features": list(target.features),
+            "inputs": [_tensor(each.name, each.ty) for each in main.params],
+            "outputs": [_tensor(f"output{number}", each) for number, each in enumerate(outputs)],
+            "report": [asdict(row) for row in report(mod)],
+        }
+    )
+    builder = relax.BlockBuilder(mod)
+    with builder.function(DESCRIBE, []):
+        builder.emit_func_output(StringImm(text))
+    return builder.finalize()
+
+
+def _tensor(name: str, type_: Any) -> dict[str, Any]:
+    shape = static_shape(type_)
+    if shape is None:
+        raise SourceError(f"{name} of the network has no fixed shape: {type_}; give the inputs' shapes")
+    return {"name": name, "shape": shape, "dtype": str(type_.dtype)}
+
+
+def export(executable: relax.VMExecutable, path: str | os.PathLike[str]) -> None:
+    """Write a compiled module as one shared library, which is replaced whole.
+
+    Its parallel loops run by OpenMP, as those of a bundle do, not by the threads of TVM.
+
+    Raises
+    ------
+    ToolchainError
+        If there is no C compiler, or it fails.
+    """
+    find_compiler()
+    path = Path(path).absolute()
+
+    def link(_: str, objects: list[str], **options: Any) -> None:
+        (work / "launcher.o").write_bytes(launcher_object())
+        link_objects(work, ("-fopenmp", *objects, "launcher.o"), path)
+
+    with tempfile.TemporaryDirectory(prefix=".link-", dir=path.parent) as folder:
+        work = Path(folder)
+        executable.export_library(str(path), fcompile=link, workspace_dir=folder)

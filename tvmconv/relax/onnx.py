@@ -1,0 +1,100 @@
+"""ONNX files as Relax modules."""
+
+from __future__ import annotations
+
+import io
+import tempfile
+import warnings
+from contextlib import redirect_stdout
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import tvm
+
+from ..errors import SourceError, missing_extra
+from ..frontends.onnx_graph import declared_inputs, load, with_inputs
+from ..frontends.shapes import Bucket, bind, left_free
+from ..tuning.replay import last_line
+
+try:
+    import onnx
+    import onnxruntime
+except ImportError as error:
+    raise missing_extra("onnx", str(error.name)) from None
+
+if TYPE_CHECKING:
+    from onnx import ModelProto
+
+
+def read_onnx(source: str, bucket: Bucket | None = None) -> tvm.IRModule:
+    """Return an ONNX model as TVM's frontend reads it, its parameters as constants.
+
+    Before, onnxruntime computes what constants and the shapes of the inputs decide: the frontend has no shapes as tensors
+    to compute with.
+
+    Parameters
+    ----------
+    source
+        The file.
+    bucket
+        The shapes of inputs that the model leaves free.
+
+    Raises
+    ------
+    SourceError
+        If the file cannot be read, a shape stays free, or the frontend lacks an operator; it says which.
+    """
+    simple = _simplified(fixed(source, bucket), source)
+    from tvm.relax.frontend.onnx import from_onnx
+
+    try:
+        # It prints what it stumbles over; the error says it again.
+        with redirect_stdout(io.StringIO()), warnings.catch_warnings():
+            warnings.simplefilter("ignore")
+            return from_onnx(simple, sanitize_input_names=False)
+    except tvm.error.OpNotImplemented as error:
+        names = str(error).rpartition(": ")[2]
+        raise SourceError(
+            f"{source}: TVM's ONNX frontend lacks {names}; the convolutions alone can be built: tvmconv build {source}"
+        ) from None
+    except Exception as error:  # whatever its converters stumble over
+        raise SourceError(
+            f"{source}: TVM's ONNX frontend cannot read it: {last_line(error)}; the convolutions alone can be built: "
+            f"tvmconv build {source}"
+        ) from error
+
+
+def fixed(source: str, bucket: Bucket | None = None) -> ModelProto:
+    """Return an ONNX model with the shapes of its inputs fixed, its weights within; parameters as for :func:`read_onnx`.
+
+    Raises
+    ------
+    SourceError
+        If the file cannot be read, or a shape stays free.
+    """
+    path = Path(source)
+    try:
+        content = path.read_bytes()
+    except OSError as error:
+        raise SourceError(f"{source} cannot be read: {error.strerror or error}") from None
+    model = load(content, source)
+    bound = bind(declared_inputs(model.graph), bucket or Bucket(), source)
+    if free := left_free(bound):
+        raise SourceError(f"{source}: {free}")
+    model = with_inputs(model, bound)
+    onnx.load_external_data_for_model(model, str(path.parent))
+    return model
+
+
+def _simplified(model: ModelProto, source: str) -> ModelProto:
+    """Return a model with its constants computed by onnxruntime, in ONNX's own operators."""
+    options = onnxruntime.SessionOptions()
+    options.log_severity_level = 4  # what goes wrong is raised
+    options.graph_optimization_level = onnxruntime.GraphOptimizationLevel.ORT_ENABLE_BASIC
+    with tempfile.TemporaryDirectory(prefix="tvmconv-") as folder:
+        options.optimized_model_filepath = str(Path(folder) / "model.onnx")
+        try:
+            onnxruntime.InferenceSession(model.SerializeToString(), options, providers=["CPUExecutionProvider"])
+        except Exception as error:  # its own have no other class
+            raise SourceError(f"{source}: onnxruntime cannot read it: {last_line(error)}") from error
+        return onnx.load(options.optimized_model_filepath)

@@ -1,0 +1,239 @@
+"""`UseKernels`: the pass that puts our kernels in the place of a Relax module's convolutions."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass
+from typing import Any
+
+import tvm
+from tvm import relax
+from tvm.relax.expr_functor import PyExprMutator, mutator
+
+from ..algorithms.table import check_math
+from ..errors import TargetError, TvmconvError
+from ..fills import numpy_dtype
+from ..problem import Problem
+from ..signature import format_signature
+from ..targets.target import Target
+from ..tuning.records import Records
+from .chains import Chain, follow
+from .graph import Graph
+from .kernels import Kernel, Progress, build_kernels
+from .problems import DTYPES, NotCoveredError, is_convolution, is_product
+from .simplify import simplify, static_shape
+
+LAYOUTS = ("NXC", "NCX")
+REPORT = "tvmconv_report"
+# What ConvertLayout is asked for, by the layout of the data; filters are packed whatever their layout.
+_CHANNELS_LAST = {
+    "relax.nn.conv1d": ["NWC", "OIW"],
+    "relax.nn.conv2d": ["NHWC", "OIHW"],
+    "relax.nn.conv3d": ["NDHWC", "OIDHW"],
+    "relax.nn.conv1d_transpose": ["NWC", "IOW"],
+    "relax.nn.conv2d_transpose": ["NHWC", "IOHW"],
+    "relax.nn.conv3d_transpose": ["NDHWC", "IODHW"],
+}
+
+
+@dataclass(frozen=True)
+class Row:
+    """What became of one convolution of a module.
+
+    Attributes
+    ----------
+    name
+        The function, and the variable that the convolution was bound to.
+    signature, algorithm, origin
+        Our kernel: its problem, and how it was compiled. Empty if it is TVM's.
+    function
+        The function of the module that is our kernel.
+    why
+        Why it is TVM's; empty if it is ours.
+    """
+
+    name: str
+    signature: str = ""
+    algorithm: str = ""
+    origin: str = ""
+    function: str = ""
+    why: str = ""
+
+
+@tvm.transform.module_pass(opt_level=0, name="tvmconv.UseKernels")
+class UseKernels:
+    """A pass that computes a module's convolutions, and what follows them, by our kernels.
+
+    A convolution of fixed shapes, in f32 or f16, whose filter is a constant becomes ``call_tir`` of a lowered function with
+    the packed filter as a constant; batch normalizations and other numbers by channel are folded into the filter, activations
+    and sums into the kernel. Others stay as they are. :func:`report` says which, and why.
+
+    Parameters
+    ----------
+    target
+        As for :func:`tvmconv.building.builder.build`; a CPU.
+    records
+        The tuning records; absent: the user's and those that ship with tvmconv.
+    layout
+        ``"NXC"`` (absent: this): data is laid out anew, channels last, for the whole network.
+        ``"NCX"``: it stays as the module has it.
+    math
+        As for :func:`tvmconv.building.builder.build`.
+    progress
+        Called as ``progress(done, total, what)`` while kernels are compiled.
+
+    Raises
+    ------
+    TargetError
+        If `target` is unknown, or no CPU.
+    TvmconvError
+        If `layout` or `math` is none.
+    """
+
+    def __init__(
+        self,
+        target: str = "host",
+        records: Records | None = None,
+        layout: str | None = None,
+        math: str = "default",
+        progress: Progress | None = None,
+    ) -> None:
+        if layout not in (None, *LAYOUTS):
+            raise TvmconvError(f"layout is {layout!r}; allowed: {', '.join(LAYOUTS)}")
+        check_math(math)
+        self._target = Target.parse(target)
+        if self._target.kind != "cpu":
+            raise TargetError(f"target is {target!r}; tvmconv.relax builds networks for CPUs alone")
+        self._records, self._layout, self._math, self._progress = records, layout or "NXC", math, progress
+
+    def transform_module(self, mod: tvm.IRModule, context: tvm.transform.PassContext) -> tvm.IRModule:
+        """Return the module with our kernels."""
+        mod = tvm.transform.Sequential([relax.transform.ToNonDataflow(), relax.transform.ConvertToDataflow(1)])(mod)
+        mod = simplify(mod)
+        if self._layout == "NXC":
+            mod = simplify(relax.transform.ConvertLayout({}, _channels_last)(mod))
+        chains, rows = {}, []
+        for variable, function in mod.functions_items():
+            if isinstance(function, relax.Function):
+                chains[variable], refused = _chains(variable.name_hint, function)
+                rows += refused
+        problems = [chain.problem for found in chains.values() for chain in found.values()]
+        kernels = build_kernels(problems, self._target, self._records, self._math, self._progress)
+        replacing = _Replacing(mod, kernels)
+        for variable, found in chains.items():
+            replacing.replace(variable, found)
+            rows += [replacing.row(variable.name_hint, chain) for chain in found.values()]
+        mod = replacing.module()
+        mod = relax.transform.DeadCodeElimination()(mod)
+        return mod.with_attr(REPORT, json.dumps([asdict(row) for row in rows]))
+
+
+def use_kernels(
+    mod: tvm.IRModule,
+    target: str = "host",
+    records: Records | None = None,
+    layout: str | None = None,
+    math: str = "default",
+    progress: Progress | None = None,
+) -> tvm.IRModule:
+    """Return a Relax module with our kernels; parameters and errors are those of :class:`UseKernels`."""
+    pass_: Any = UseKernels(target, records, layout, math, progress)
+    return pass_(mod)
+
+
+def report(mod: tvm.IRModule) -> list[Row]:
+    """Return what became of each convolution of a module that :class:`UseKernels` has seen.
+
+    Raises
+    ------
+    TvmconvError
+        If it has not.
+    """
+    text = mod.get_attr(REPORT)
+    if text is None:
+        raise TvmconvError("the module has no report; call use_kernels(mod, target) first")
+    return [Row(**row) for row in json.loads(str(text))]
+
+
+def _channels_last(call: relax.Call) -> Mapping[str, list[str]]:
+    """Return the layout that ConvertLayout shall give a call: none to convolutions that no kernel can take."""
+    name = getattr(call.op, "name", "")
+    if name not in _CHANNELS_LAST or str(call.args[0].ty.dtype) not in DTYPES:
+        return {}
+    return {name: _CHANNELS_LAST[name]}
+
+
+def _chains(name: str, function: relax.Function) -> tuple[dict[relax.Var, Chain], list[Row]]:
+    """Return the chains of a function by the variables of their outputs, and the convolutions that none covers."""
+    graph = Graph(function)
+    chains: dict[relax.Var, Chain] = {}
+    refused: list[Row] = []
+    sums: set[relax.Var] = set()
+    # A sum of two convolutions is part of the later one, as it is where a bundle is built from a model.
+    for variable in reversed(graph.values):
+        call = graph.call(variable)
+        if call is None or not (is_convolution(call) or (is_product(call) and graph.array(call.args[1]) is not None)):
+            continue
+        try:
+            chain = follow(variable, graph, sums)
+        except NotCoveredError as error:
+            refused.append(Row(f"{name}.{variable.name}", why=str(error)))
+            continue
+        chains[chain.output] = chain
+    return dict(reversed(chains.items())), refused[::-1]
+
+
+@mutator
+class _Replacing(PyExprMutator):  # type: ignore[misc]
+    """Binds the outputs of chains to calls of their kernels."""
+
+    def __init__(self, mod: tvm.IRModule, kernels: Mapping[Problem, Kernel]) -> None:
+        super().__init__(mod)
+        self._mod, self._kernels = mod, kernels
+        self._chains: Mapping[Any, Chain] = {}
+        self._functions: dict[Problem, Any] = {}
+
+    def replace(self, variable: Any, chains: Mapping[Any, Chain]) -> None:
+        """Rewrite one function of the module."""
+        self._chains = {output: chain for output, chain in chains.items() if chain.problem in self._kernels}
+        self.builder_.update_func(variable, self.visit_expr(self._mod[variable]))
+
+    def module(self) -> tvm.IRModule:
+        """Return the rewritten module."""
+        return self.builder_.finalize()
+
+    def row(self, function: str, chain: Chain) -> Row:
+        """Return what became of a chain of a function."""
+        name, signature = f"{function}.{chain.name}", format_signature(chain.problem)
+        kernel = self._kernels.get(chain.problem)
+        if kernel is None:
+            return Row(name, signature, why="no algorithm gives a right kernel")
+        return Row(name, signature, kernel.algorithm, kernel.origin, self._functions[chain.problem].name_hint)
+
+    def visit_var_binding_(self, binding: relax.VarBinding) -> None:
+        chain = self._chains.get(binding.var)
+        if chain is None:
+            super().visit_var_binding_(binding)
+            return
+        made = self._call(chain, binding.var.ty)
+        if static_shape(made.ty_args[0]) != static_shape(binding.var.ty):
+            made = relax.op.reshape(self.builder_.emit(made), static_shape(binding.var.ty))
+        self.builder_.emit_normalized(relax.VarBinding(binding.var, self.builder_.normalize(made)))
+
+    def _call(self, chain: Chain, type_: Any) -> relax.Call:
+        kernel = self._kernels[chain.problem]
+        if chain.problem not in self._functions:
+            self._functions[chain.problem] = self.builder_.add_func(kernel.function, f"tvmconv_{chain.problem.op}")
+        data = self.visit_expr(chain.data)
+        if static_shape(data.ty) != chain.problem.data_shape:  # the rows of a product
+            data = self.builder_.emit(relax.op.reshape(data, chain.problem.data_shape))
+        arrays: dict[str, Any] = {"data": data, "filter": relax.const(kernel.packed(chain.filter))}
+        if chain.residual is not None:
+            arrays["residual"] = self.visit_expr(chain.residual)
+        operands = chain.problem.operands
+        arrays |= {
+            name: relax.const(vector.astype(numpy_dtype(operands[name][1]))) for name, vector in chain.vectors.items()
+        }
+        made = relax.TensorType(chain.problem.output_shape, type_.dtype)
+        return relax.call_tir(self._functions[chain.problem], [arrays[name] for name in operands], made)

@@ -1,0 +1,134 @@
+"""Relax functions as the passes after this want them: constants computed, bounds spelt in one way.
+
+TVM's own FoldConstant compiles each constant expression, 20 ms and more for one; NumPy needs none of that. Frontends write
+a clip as an operator, or as TE functions for its two bounds; ConvertLayout knows neither, but `maximum` and `minimum`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+import tvm
+from tvm import relax, tirx
+from tvm.ir import GenericConst, TensorLoad
+from tvm.relax.expr_functor import PyExprMutator, mutator
+
+from ..lowering.cpu.rewrites import found
+
+Array = npt.NDArray[Any]
+# Of the arguments, the operator's attributes and the shape of what it computes.
+_CONSTANT: Mapping[str, Callable[[list[Array], Any, list[int]], Array]] = {
+    "relax.reshape": lambda arrays, attrs, shape: arrays[0].reshape(shape),
+    "relax.expand_dims": lambda arrays, attrs, shape: arrays[0].reshape(shape),
+    "relax.squeeze": lambda arrays, attrs, shape: arrays[0].reshape(shape),
+    "relax.permute_dims": lambda arrays, attrs, shape: arrays[0].transpose(
+        None if attrs.axes is None else [int(axis) for axis in attrs.axes]
+    ),
+    "relax.astype": lambda arrays, attrs, shape: arrays[0].astype(str(attrs.dtype)),
+    "relax.isnan": lambda arrays, attrs, shape: np.isnan(arrays[0]),
+    "relax.where": lambda arrays, attrs, shape: np.where(*arrays),
+}
+_BINARY = {f"relax.{name}" for name in ("add", "subtract", "multiply", "divide", "maximum", "minimum", "power")}
+_BOUNDS = {tirx.Max: relax.op.maximum, tirx.Min: relax.op.minimum}
+
+
+def simplify(mod: tvm.IRModule) -> tvm.IRModule:
+    """Return a module whose Relax functions compute nothing of constants alone, and write bounds as `maximum` or `minimum`."""
+    mod = tvm.IRModule(dict(mod.functions_items()), attrs=mod.attrs)
+    for variable, function in mod.functions_items():
+        if isinstance(function, relax.Function):
+            mod.update_func(variable, _Simplifier(mod).visit_expr(function))
+    return tvm.transform.Sequential([relax.transform.CanonicalizeBindings(), relax.transform.DeadCodeElimination()])(
+        mod
+    )
+
+
+def constant(expr: Any) -> Array | None:
+    """Return the array that a constant holds; None: `expr` is something else."""
+    return expr.value.numpy() if isinstance(expr, GenericConst) else None
+
+
+def static_shape(type_: Any) -> tuple[int, ...] | None:
+    """Return the shape that a tensor's type fixes; None if it does not."""
+    shape = getattr(type_, "shape", None)
+    if not isinstance(shape, relax.ShapeExpr) or not all(isinstance(size, tirx.IntImm) for size in shape.values):
+        return None
+    return tuple(int(size) for size in shape.values)
+
+
+@mutator
+class _Simplifier(PyExprMutator):  # type: ignore[misc]
+    def __init__(self, mod: tvm.IRModule) -> None:
+        super().__init__(mod)
+        self._mod = mod
+
+    def visit_call_(self, call: relax.Call) -> relax.Expr:
+        call = self.visit_expr_post_order(call)
+        name = getattr(call.op, "name", "")
+        if name == "relax.clip":
+            return self._clipped(call)
+        if name == "relax.nn.leakyrelu" and 0 <= call.attrs.alpha <= 1:
+            scaled = relax.op.multiply(call.args[0], relax.const(call.attrs.alpha, str(call.ty.dtype)))
+            return relax.op.maximum(call.args[0], self.builder_.emit(scaled))
+        if name == "relax.call_tir":
+            bounded = self._bound(call)
+            return call if bounded is None else bounded
+        if name in _BINARY:
+            return self._with_scalars(call)
+        if name not in _CONSTANT or static_shape(call.ty) is None:
+            return call
+        given = [self._constant(arg) for arg in call.args if not isinstance(arg, relax.ShapeExpr)]
+        arrays = [array for array in given if array is not None]
+        if len(arrays) < len(given):
+            return call
+        made = _CONSTANT[name](arrays, call.attrs, list(static_shape(call.ty) or ()))
+        return relax.const(np.array(made, order="C"))
+
+    def _with_scalars(self, call: relax.Call) -> relax.Expr:
+        """Return an operator on two tensors, its constants of one element as scalars, which have no layout."""
+        rank = call.ty.ndim
+        args = []
+        for arg, other in zip(call.args, reversed(call.args), strict=True):
+            array = self._constant(arg)
+            if array is not None and array.ndim and array.size == 1 and getattr(other.ty, "ndim", -1) == rank:
+                arg = relax.const(array.reshape(()), str(arg.ty.dtype))
+            args.append(arg)
+        return relax.Call(call.op, args, call.attrs, call.ty_args)
+
+    def _clipped(self, call: relax.Call) -> relax.Expr:
+        """Return a clip by its two bounds."""
+        data, lo, hi = call.args
+        dtype = str(data.ty.dtype)
+        for bound, function in ((lo, relax.op.maximum), (hi, relax.op.minimum)):
+            number = float(bound.value.value if hasattr(bound.value, "value") else bound.value)
+            if np.isfinite(number):
+                data = self.builder_.emit(function(data, relax.const(number, dtype)))
+        return data
+
+    def _bound(self, call: relax.Call) -> relax.Expr | None:
+        """Return the operator for a call of a TE function that bounds a tensor by a scalar; None if it is another."""
+        function, args = self._mod[call.args[0]], call.args[1]
+        if len(function.params) != 3 or not isinstance(args, relax.Tuple) or len(args) != 2:
+            return None
+        stores = list(found(function.body, tirx.BufferStore))
+        value: Any = stores[0].value if len(stores) == 1 else None
+        operator = _BOUNDS.get(type(value))
+        if operator is None:
+            return None
+        data, bound = value.a, value.b
+        if not isinstance(data, TensorLoad) or not _same(data.indices, stores[0].indices):
+            return None
+        if isinstance(bound, TensorLoad) and len(bound.indices) == 0:
+            return operator(args[0], args[1])
+        return None
+
+    def _constant(self, expr: relax.Expr) -> Array | None:
+        bound = self.lookup_binding(expr) if isinstance(expr, relax.Var) else expr
+        return constant(bound)
+
+
+def _same(some: Any, others: Any) -> bool:
+    return len(some) == len(others) and all(one.same_as(other) for one, other in zip(some, others, strict=True))
