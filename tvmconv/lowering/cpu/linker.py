@@ -69,6 +69,7 @@ def link_objects(work: Path, arguments: tuple[str, ...], path: Path) -> None:
 
 @cache
 def launcher_object() -> bytes:
+    """Return the object file that gives tasks to threads by OpenMP."""
     return compile_runtime("launcher.c", "-fopenmp")
 
 
