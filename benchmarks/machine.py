@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import platform
 from collections.abc import Iterable
-from importlib.metadata import version
+from importlib.metadata import PackageNotFoundError, version
 
+from tvmconv.errors import missing_extra
 from tvmconv.runtime.cpu import model_name
 from tvmconv.targets.target import Target
 
@@ -17,5 +18,14 @@ def describe_machine() -> str:
 
 
 def versions(packages: Iterable[str]) -> dict[str, str]:
-    """Return the versions of Python, and of packages by their names."""
-    return {"python": platform.python_version(), **{package: version(package) for package in sorted(packages)}}
+    """Return the versions of Python, and of packages by their names.
+
+    Raises
+    ------
+    MissingExtraError
+        If one is not installed.
+    """
+    try:
+        return {"python": platform.python_version(), **{package: version(package) for package in sorted(packages)}}
+    except PackageNotFoundError as error:
+        raise missing_extra("bench", error.name or "") from error

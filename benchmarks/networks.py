@@ -92,6 +92,9 @@ def _parse(argv: Sequence[str] | None) -> argparse.Namespace:
         "--output", type=Path, help="write the result to this JSON file, network by network; others in it stay"
     )
     arguments = parser.parse_args(argv)
+    for name in ("batch", "rounds", "threads"):
+        if getattr(arguments, name) < 1:
+            parser.error(f"--{name} is {getattr(arguments, name)}: give 1 or more")
     if arguments.clock == "cpu" and arguments.threads > 1:
         parser.error("--clock cpu adds up the time of all threads, waiting ones too: give --threads 1 with it")
     arguments.networks = list(dict.fromkeys(arguments.networks)) or list(NETWORKS)
@@ -119,7 +122,7 @@ def _row(network: str, folder: Path, arguments: argparse.Namespace, report: Call
     write(network, arguments.batch, folder)
     bundle = Path(arguments.bundles or folder) / f"{network}.bundle"
 
-    # By name, the contender and its part. Ours are called right after each other, as far as a round goes.
+    # By name, the contender and its part.
     turns = {
         OURS: (OURS, ""),
         KERNELS: (OURS, KERNELS),

@@ -87,10 +87,19 @@ def test_kernels_compute_every_network(network: str, dtype: Any, tmp_path: Path)
     fast = tvmconv.torch.optimize(
         model, data, bundle=tmp_path / "bundle", dtype=None if dtype == torch.float32 else dtype, progress=None
     )
-    for answer, expected in zip(leaves(fast(data.to(dtype))), leaves(model(data)), strict=True):
-        assert answer.dtype == dtype
-        assert (answer.float() - expected).norm() <= (1e-4 if dtype == torch.float32 else 5e-2) * expected.norm()
+    expected = model(data)
+    # In bf16 narrow networks lose digits: not more than PyTorch loses, or than wide ones do.
+    allowed = 1e-4 if dtype == torch.float32 else max(5e-2, error(model.to(dtype)(data.to(dtype)), expected))
+    answer = fast(data.to(dtype))
+    assert all(each.dtype == dtype for each in leaves(answer))
+    assert error(answer, expected) <= allowed
     assert [f"{row.layer}: {row.why}" for row in tvmconv.torch.report(fast) if row.why] == []
+
+
+def error(answer: Any, expected: Any) -> float:
+    """Return the relative L2 error of all outputs."""
+    got, right = (torch.cat([leaf.float().flatten() for leaf in leaves(each)]) for each in (answer, expected))
+    return float((got - right).norm() / right.norm())
 
 
 def leaves(answer: Any) -> tuple[Any, ...]:

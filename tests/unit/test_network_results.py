@@ -81,6 +81,22 @@ def test_an_unknown_network_is_refused(capsys: pytest.CaptureFixture[str]) -> No
     assert "there is no network 'resnet51'; allowed: resnet50, " in capsys.readouterr().err
 
 
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        (["--batch", "0"], "--batch is 0: give 1 or more"),
+        (["--clock", "cpu", "--threads", "2"], "give --threads 1 with it"),
+    ],
+)
+def test_arguments_that_mean_nothing_are_refused(
+    arguments: list[str], message: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    networks = pytest.importorskip("benchmarks.networks", exc_type=ImportError)
+    with pytest.raises(SystemExit):
+        networks.main(arguments)
+    assert message in capsys.readouterr().err
+
+
 def test_tables_show_what_was_and_was_not_computed() -> None:
     text = network_report.report([RESULT, replace(RESULT, dtype="f32")])
     assert text.index("### f32, batch 8") < text.index("### bf16, batch 8")
