@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import copy
+import gc
 import io
 import threading
 import warnings
+import weakref
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
@@ -210,6 +212,8 @@ def test_what_no_kernel_computes_is_torchs(bundle: Path) -> None:
             _assert_equal(fast(data), plain(data))
         stacked = torch.randn(2, *SHAPE)
         torch.testing.assert_close(torch.func.vmap(fast)(stacked)[1], plain(stacked[1]), rtol=1e-5, atol=1e-5)
+        for _ in range(2):
+            _assert_equal(fast(stacked[1]), plain(stacked[1]))
 
 
 def test_weights_may_change(bundle: Path, planned: list[Plan]) -> None:
@@ -260,6 +264,7 @@ def test_hooks_see_what_stays(bundle: Path, planned: list[Plan]) -> None:
 
 def test_copies_and_files_are_planned(bundle: Path, planned: list[Plan]) -> None:
     fast, plain = _optimized(bundle)
+    fast.labels = ["cat", "dog"]
     data = torch.randn(SHAPE)
     saved = io.BytesIO()
     torch.save(fast, saved)
@@ -269,6 +274,17 @@ def test_copies_and_files_are_planned(bundle: Path, planned: list[Plan]) -> None
         for _ in range(2):
             _assert_equal(other(data), plain(data))
         assert len(planned) == 1
+    assert other.labels == fast.labels
+
+
+def test_nothing_keeps_a_model(bundle: Path) -> None:
+    fast, plain = _optimized(bundle, concatenates)
+    for _ in range(2):
+        fast(torch.randn(SHAPE))
+    watched = weakref.ref(fast.a)
+    del fast, plain
+    gc.collect()
+    assert watched() is None
 
 
 def test_threads_share_nothing(bundle: Path) -> None:

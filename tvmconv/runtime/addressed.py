@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import ctypes
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from functools import partial
 from typing import Any
 
@@ -26,17 +26,21 @@ class PreparedCall:
     """A call of a kernel whose arguments stay as they were set. Not to be called by two threads at a time.
 
     Made by :meth:`AddressedKernel.prepared`.
+
+    Attributes
+    ----------
+    run
+        Computes it, and returns 0, or another number if the kernel fails, for example of lack of memory.
     """
 
-    def __init__(self, function: Any, name: str, arrays: Sequence[Array]) -> None:
-        self._name = name
+    def __init__(self, function: Any, arrays: Sequence[Array]) -> None:
         self._tensors = tuple(DLTensor(None, _CPU, 0, len(shape), _CODES[dtype.kind], 8 * dtype.itemsize, 1, _numbers(shape), _numbers(_strides(shape)), 0) for shape, dtype in arrays)  # fmt: skip
         addresses = (_Any(_DLTENSOR, 0, ctypes.addressof(tensor)) for tensor in self._tensors)
         self._arguments = (_Any * (1 + len(arrays)))(_Any(_INT, 0, 1), *addresses)
         self._threads = self._arguments[0]
         self._result = _Any()
         frame, result = ctypes.addressof(self._arguments), ctypes.addressof(self._result)
-        self._run = partial(function, None, frame, len(self._arguments), result)
+        self.run: Callable[[], int] = partial(function, None, frame, len(self._arguments), result)
 
     def set_threads(self, threads: int) -> None:
         """Compute with `threads` threads."""
@@ -50,17 +54,6 @@ class PreparedCall:
         """Give the addresses of all arrays."""
         for tensor, address in zip(self._tensors, addresses, strict=True):
             tensor.data = address
-
-    def __call__(self) -> None:
-        """Compute.
-
-        Raises
-        ------
-        RuntimeError
-            If the kernel fails, for example of lack of memory.
-        """
-        if status := self._run():
-            raise RuntimeError(f"{self._name} fails with status {status}")
 
 
 class AddressedKernel:
@@ -87,7 +80,7 @@ class AddressedKernel:
 
     def prepared(self) -> PreparedCall:
         """Return a call, for who makes the same one many times: it takes a microsecond less."""
-        return PreparedCall(self._function, self._name, self._arrays)
+        return PreparedCall(self._function, self._arrays)
 
     def __call__(self, threads: int, *addresses: int) -> None:
         """Compute with `threads` threads; the addresses are those of the inputs, in the problem's order, and the output.
@@ -103,10 +96,10 @@ class AddressedKernel:
             call = self.prepared()
         call.set_threads(threads)
         call.set_addresses(addresses)
-        try:
-            call()
-        finally:
-            self._calls.append(call)
+        status = call.run()
+        self._calls.append(call)
+        if status:
+            raise RuntimeError(f"{self._name} fails with status {status}")
 
 
 def _numbers(values: Sequence[int]) -> Any:

@@ -85,7 +85,7 @@ class _State:
         """Whether these are the weights, unchanged."""
         return (
             self.weight() is weight
-            and self.version == version_of(weight)
+            and self.version == _version(weight)
             and self.address == weight.data_ptr()
             and self.bias() is bias
             and (bias is None or self.bias_address == bias.data_ptr())
@@ -208,10 +208,10 @@ def _obstacle(convolution: Convolution, data: Any, weight: Any, bias: Any, resid
 def _state(weight: Any, bias: Any) -> _State:
     nothing = (lambda: None, 0)
     kept = nothing if bias is None else (weakref.ref(bias), bias.data_ptr())
-    return _State(weakref.ref(weight), version_of(weight), weight.data_ptr(), *kept)
+    return _State(weakref.ref(weight), _version(weight), weight.data_ptr(), *kept)
 
 
-def version_of(weight: Any) -> float:
+def _version(weight: Any) -> float:
     """Return what changes with the content; tensors of inference mode do not count their changes, so nothing holds."""
     return nan if weight.is_inference() else weight._version
 

@@ -6,12 +6,14 @@ is new in each call.
 
 from __future__ import annotations
 
+import operator
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any
 from weakref import WeakKeyDictionary
 
 import torch
+import torch.nn.functional as functional
 from torch import fx
 
 from .arena import BLOCKS, Block, Lifetime, place
@@ -63,12 +65,8 @@ class Plan:
 
     def __init__(self, segment: Segment, root: Any, layers: dict[Any, Layer], met: dict[Any, Met]) -> None:
         self.segment, self.root, self.layers, self.met = segment, root, layers, met
-        step = {node: number for number, node in enumerate(segment.nodes)}
-        self.last = {
-            node: max((step[user] for user in node.users if user in step), default=step[node]) for node in step
-        }
-        kept = [node for node in segment.nodes if node in layers and node not in segment.outputs]
-        lifetimes = [Lifetime(met[node].bytes, step[node], self.last[node]) for node in kept]
+        kept = [node for node in segment.nodes if (node in layers or writes(node)) and node not in segment.outputs]
+        lifetimes = [Lifetime(met[node].bytes, segment.nodes.index(node), segment.last[node]) for node in kept]
         offsets, self.size = place(lifetimes)
         self.offsets = dict(zip(kept, offsets, strict=True))
         self._bound: WeakKeyDictionary[Block, _Bound] = WeakKeyDictionary()
@@ -107,7 +105,7 @@ class _Bound:
             self._in_block[node] = block.tensor(offset, met.shape, met.strides, met.dtype)
         # The tensors of this call.
         self._values: dict[Any, Any] = {}
-        self._steps: list[Callable[[], object]] = []
+        self._steps: list[Callable[[], int | None]] = []
         for node in segment.nodes:
             self._steps += self._prepare(node, layers[node]) if node in layers else [self._by_torch(plan, node)]
 
@@ -126,7 +124,8 @@ class _Bound:
                 values[node] = value = call.empty()
                 self._tell(node, value)
             for step in self._steps:
-                step()
+                if step():
+                    raise RuntimeError("a kernel fails")
             return [values[node] for node in self._outputs]
         finally:
             values.clear()
@@ -139,9 +138,9 @@ class _Bound:
             for call, array in readers:
                 call.set_address(array, address)
 
-    def _prepare(self, node: Any, layer: Layer) -> list[Callable[[], object]]:
+    def _prepare(self, node: Any, layer: Layer) -> list[Callable[[], int | None]]:
         """Return the steps of a kernel's call: copies of what it cannot read as it lies, and the call."""
-        steps: list[Callable[[], object]] = []
+        steps: list[Callable[[], int | None]] = []
         call = layer.call.kernel.prepared()
         self._prepared.append(call)
         call.set_address(1, layer.call.filter_address)
@@ -157,7 +156,7 @@ class _Bound:
                 call.set_address(array, self._in_block[other].data_ptr())
             else:
                 self._readers[other].append((call, array))
-        return [*steps, call]
+        return [*steps, call.run]
 
     def _copy(self, node: Any, call: Any, array: int) -> Callable[[], None]:
         values = self._values
@@ -171,33 +170,52 @@ class _Bound:
 
     def _by_torch(self, plan: Plan, node: Any) -> Callable[[], None]:
         """Return the step that computes a node as PyTorch does."""
-        values, expected, step_number = self._values, plan.met[node], plan.segment.nodes.index(node)
-        compute = computing(plan.root, node)
-        dead = [
-            each
-            for each in node.all_input_nodes
-            if plan.last.get(each) == step_number and each not in self._in_block and each not in self._outputs
-        ]
+        values, expected, out = self._values, plan.met[node], self._in_block.get(node)
+        compute = computing(plan.root, node) if out is None else computing(plan.root, node, writes(node), out)
+        dead = [each for each in plan.segment.dead_after[node] if each not in self._in_block]
 
         def step() -> None:
             values[node] = value = compute(values)
-            for each in dead:
-                del values[each]
-            if Met.of(value) != expected:
+            if Met.of(value) != expected or (out is not None and value is not out):
                 raise RuntimeError(f"{node} has another shape than it had")
             self._tell(node, value)
+            for each in dead:
+                del values[each]
 
         return step
 
 
-def computing(root: Any, node: Any) -> Callable[[dict[Any, Any]], Any]:
-    """Return what computes a node of a graph from the values of others."""
+# Operators that write their result to a tensor that they are given, and what does so in their place.
+_WRITERS = {
+    **dict.fromkeys((operator.add, torch.add, "add"), torch.add),
+    **dict.fromkeys((operator.sub, torch.sub, "sub"), torch.sub),
+    **dict.fromkeys((operator.mul, torch.mul, "mul"), torch.mul),
+    **dict.fromkeys((operator.truediv, torch.div, "div"), torch.div),
+    **dict.fromkeys((torch.sigmoid, functional.sigmoid, "sigmoid"), torch.sigmoid),
+    torch.cat: torch.cat,
+}
+
+
+def writes(node: Any) -> Callable[..., Any] | None:
+    """Return what computes a node into a tensor that it is given, None if nothing does."""
+    if node.op == "call_module" or not node.args or isinstance(node.args[0], (int, float)):
+        return None
+    return _WRITERS.get(node.target)
+
+
+def computing(
+    root: Any, node: Any, function: Callable[..., Any] | None = None, out: Any = None
+) -> Callable[[dict[Any, Any]], Any]:
+    """Return what computes a node of a graph from the values of others; with `function`, into `out`."""
+    module = root.get_submodule(node.target) if node.op == "call_module" else None
 
     def compute(values: dict[Any, Any]) -> Any:
         args = fx.map_arg(node.args, values.__getitem__)
         kwargs = fx.map_arg(node.kwargs, values.__getitem__)
-        if node.op == "call_module":
-            return root.get_submodule(node.target)(*args, **kwargs)
+        if function is not None:
+            return function(*args, **kwargs, out=out)
+        if module is not None:
+            return module(*args, **kwargs)
         if node.op == "call_method":
             return getattr(args[0], node.target)(*args[1:], **kwargs)
         return node.target(*args, **kwargs)

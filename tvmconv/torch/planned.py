@@ -44,7 +44,9 @@ class PlannedGraph(fx.GraphModule):  # type: ignore[misc]
 def with_plans(model: nn.Module) -> nn.Module:
     """Let the graphs in a model, or the one that it is, be computed by plans; return it."""
     if type(model).__mro__[1] is fx.GraphModule:  # each has a class of its own
-        return PlannedGraph(model, model.graph, type(model).__name__)
+        planned = PlannedGraph(model, model.graph, type(model).__name__)
+        planned.__dict__.update(model.__dict__)  # what its graph does not name, too
+        return planned
     for parent in list(model.modules()):
         for name, child in list(parent.named_children()):
             if isinstance(child, fx.GraphModule) and not isinstance(child, PlannedGraph):

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import operator
 from dataclasses import dataclass
+from functools import cached_property
 from typing import Any
 
 import torch
@@ -94,6 +95,21 @@ class Segment:
     nodes: tuple[Any, ...]
     inputs: tuple[Any, ...]
     outputs: tuple[Any, ...]
+
+    @cached_property
+    def last(self) -> dict[Any, int]:
+        """For each node, the number of the last that reads it, in the segment; of one that none reads, its own."""
+        step = {node: number for number, node in enumerate(self.nodes)}
+        return {node: max((step[user] for user in node.users if user in step), default=step[node]) for node in step}
+
+    @cached_property
+    def dead_after(self) -> dict[Any, list[Any]]:
+        """For each node, those that nobody reads after it."""
+        dead: dict[Any, list[Any]] = {node: [] for node in self.nodes}
+        for node, last in self.last.items():
+            if node not in self.outputs:
+                dead[self.nodes[last]].append(node)
+        return dead
 
 
 def segments(graph: Any, modules: dict[str, nn.Module]) -> list[Segment]:
