@@ -17,6 +17,7 @@ import torch
 
 from ..errors import InvalidProblemError, TvmconvError, TvmconvWarning
 from ..problem import Problem
+from ..runtime.addressed import AddressedKernel
 from ..runtime.packed import PackedFilter
 from .convolution import DTYPES, Convolution
 from .kernels import OPENED, is_addressed
@@ -112,9 +113,7 @@ class Calls:
 
     def __call__(self, data: Any, weight: Any, bias: Any, residual: Any) -> Any:
         """Compute it; no shape, type or device is an error that is none for PyTorch."""
-        key: Key = (data.shape, data.stride(), data.dtype, data.device)
-        if residual is not None:
-            key += (residual.shape, residual.stride(), residual.dtype, residual.device)
+        key = _key(data, residual)
         # Taken once: another thread may see other weights and replace it.
         state = self._state
         if state is None or not state.holds(weight, bias):
@@ -134,6 +133,12 @@ class Calls:
             reason = found.reason
         self._notice(self._name, reason)
         return self._convolution.by_torch(data, weight, bias, residual)
+
+    def addressed(self, data: Any, residual: Any) -> AddressedCall | None:
+        """Return what computes an input that was met with the present weights, if it is a kernel of the CPU."""
+        state = self._state
+        found = None if state is None else state.found.get(_key(data, residual))
+        return found.call if isinstance(found, ByKernel) and isinstance(found.call, AddressedCall) else None
 
     @property
     def found(self) -> dict[Key, ByKernel | ByTorch]:
@@ -176,6 +181,12 @@ class Calls:
             return ByKernel(kernel, _bind(kernel, state, data, weight, residual))
         except (TvmconvError, RuntimeError) as error:
             return by_torch(str(error).splitlines()[0])
+
+
+def _key(data: Any, residual: Any) -> Key:
+    """Return the kind of an input."""
+    key: Key = (data.shape, data.stride(), data.dtype, data.device)
+    return key if residual is None else (*key, residual.shape, residual.stride(), residual.dtype, residual.device)
 
 
 def _obstacle(convolution: Convolution, data: Any, weight: Any, bias: Any, residual: Any) -> str | None:
@@ -228,57 +239,71 @@ def _lies_ready(tensor: Any) -> bool:
     return tensor.numel() > 0 and channels_last(tensor).is_contiguous()
 
 
+@dataclass(frozen=True)
+class AddressedCall:
+    """A kernel of the CPU with its filter, whose arrays are handed over as addresses.
+
+    `copied` and `residual_copied`: what the kernel cannot read as it lies.
+    """
+
+    kernel: AddressedKernel
+    packed: PackedFilter  # which lives as long as its address is used
+    filter_address: int
+    shape: tuple[int, ...]
+    strides: tuple[int, ...]
+    dtype: Any
+    copied: bool
+    residual_copied: bool
+
+    def __call__(self, data: Any, bias: Any, residual: Any) -> Any:
+        """Compute it."""
+        if self.copied:
+            data = laid_out(data)
+        if self.residual_copied:
+            residual = laid_out(residual)
+        output = self.empty()
+        addresses = [data.data_ptr(), self.filter_address]
+        if bias is not None:
+            addresses.append(bias.data_ptr())
+        if residual is not None:
+            addresses.append(residual.data_ptr())
+        self.kernel(torch.get_num_threads(), *addresses, output.data_ptr())
+        return output
+
+    def empty(self) -> Any:
+        """Return memory for the output."""
+        return torch.empty_strided(self.shape, self.strides, dtype=self.dtype, device="cpu")
+
+
+def laid_out(tensor: Any) -> Any:
+    """Return a tensor as kernels read it, channels last in memory; a copy if it is not so."""
+    return channels_first(channels_last(tensor).contiguous())
+
+
 def _bind(kernel: Any, state: _State, data: Any, weight: Any, residual: Any) -> Callable[[Any, Any, Any], Any]:
     """Return what calls a kernel with an input of this kind, the bias, and what is added."""
     # What lies as the kernel reads it is taken as it is; of anything else there is a copy.
     copied = not _lies_ready(data)
     residual_copied = residual is not None and not _lies_ready(residual)
     plain = weight.detach().permute(*range(2, weight.dim()), 1, 0).contiguous()
-    run = _addressed(kernel, state, plain, data.dtype) if is_addressed(kernel) else _on_gpu(kernel, plain)
-    if not (copied or residual_copied):
-        return run
-
-    def copying(data: Any, bias: Any, residual: Any) -> Any:
-        if copied:
-            data = channels_first(channels_last(data).contiguous())
-        if residual_copied:
-            residual = channels_first(channels_last(residual).contiguous())
-        return run(data, bias, residual)
-
-    return copying
-
-
-def _addressed(kernel: Any, state: _State, plain: Any, dtype: Any) -> Callable[[Any, Any, Any], Any]:
-    """Bind a kernel of the CPU, whose arrays are handed over as addresses."""
+    if not is_addressed(kernel):
+        return _on_gpu(kernel, plain)
     packed = kernel.pack(plain)
     packed = state.packed.setdefault(packed.layout, packed)
-    filter_address = packed.array.ctypes.data
-    function = kernel.addressed()
     batch, *spatial, channels = kernel.problem.output_shape
     shape = (batch, channels, *spatial)
-    strides = strides_of(shape)
-    empty, threads = torch.empty_strided, torch.get_num_threads
-
-    # A call may outlive the state whose packed filter it reads.
-    def run(data: Any, bias: Any, residual: Any, _kept: PackedFilter = packed) -> Any:
-        output = empty(shape, strides, dtype=dtype)
-        addresses = [data.data_ptr(), filter_address]
-        if bias is not None:
-            addresses.append(bias.data_ptr())
-        if residual is not None:
-            addresses.append(residual.data_ptr())
-        function(threads(), *addresses, output.data_ptr())
-        return output
-
-    return run
+    address = packed.array.ctypes.data
+    return AddressedCall(
+        kernel.addressed(), packed, address, shape, strides_of(shape), data.dtype, copied, residual_copied
+    )
 
 
 def _on_gpu(kernel: Any, plain: Any) -> Callable[[Any, Any, Any], Any]:
     """Bind a kernel of a GPU, which takes the tensors as they are."""
 
     def run(data: Any, bias: Any, residual: Any) -> Any:
-        residual = None if residual is None else channels_last(residual)
-        return channels_first(kernel(channels_last(data), plain, bias, residual=residual))
+        residual = None if residual is None else channels_last(residual).contiguous()
+        return channels_first(kernel(channels_last(data).contiguous(), plain, bias, residual=residual))
 
     return run
 

@@ -23,6 +23,7 @@ from .calls import ByKernel, ByTorch, Notice
 from .convolution import DTYPES
 from .kernels import OPENED
 from .layers import FusedConvolution
+from .planned import with_plans
 from .rewriting import Arguments, as_examples, rewrite, run
 
 Progress = Callable[[int, int, str], None]
@@ -85,7 +86,7 @@ def optimize(
     notice = Notice(silent=True)  # until all that can be built is built
     with torch.inference_mode(False):
         examples = as_examples(example_inputs)
-        fast = rewrite(model, examples, notice)
+        fast = with_plans(rewrite(model, examples, notice))
         fast.requires_grad_(False)
         if dtype is not None:
             fast.to(dtype)

@@ -1,0 +1,325 @@
+"""Plans of tvmconv.torch: bit for bit what the layers compute one by one, whatever becomes of their intermediate tensors."""
+
+from __future__ import annotations
+
+import copy
+import gc
+import io
+import threading
+import warnings
+import weakref
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+torch = pytest.importorskip("torch")
+from torch import fx, nn  # noqa: E402
+
+import tvmconv.torch  # noqa: E402
+from tvmconv.torch.plan import Plan  # noqa: E402
+from tvmconv.torch.segments import segments  # noqa: E402
+
+F = nn.functional
+Forward = Callable[[Any, Any], Any]
+SHAPE = (1, 8, 6, 5)
+
+
+class Model(nn.Module):
+    """Convolutions, put together by a function."""
+
+    def __init__(self, forward: Forward) -> None:
+        super().__init__()
+        self.a, self.b, self.c = (nn.Conv2d(8, 8, 1) for _ in range(3))
+        self.both = nn.Conv2d(16, 8, 1)
+        self.relu, self.pool = nn.ReLU(inplace=True), nn.MaxPool2d(3, 1, 1)
+        self.function = [forward]
+
+    def forward(self, x: Any) -> Any:
+        return self.function[0](self, x)
+
+
+def returns_an_intermediate(m: Any, x: Any) -> Any:
+    y = m.a(x)
+    return m.c(m.b(y)), y
+
+
+def returns_a_view(m: Any, x: Any) -> Any:
+    y = m.a(x)
+    return m.c(m.b(y)), y.flatten(2)[:, 2:]
+
+
+def works_in_place(m: Any, x: Any) -> Any:
+    y = m.a(x)
+    z = m.c(m.b(y))
+    y.mul_(2)
+    return m.b(y), z
+
+
+def has_a_module_in_place(m: Any, x: Any) -> Any:
+    y = m.pool(m.b(m.a(x)))
+    return m.c(m.b(m.relu(y))) - y
+
+
+def calls_a_layer_twice(m: Any, x: Any) -> Any:
+    return m.c(m.a(m.b(m.a(x)))) * 2
+
+
+def reads_late_what_it_adds(m: Any, x: Any) -> Any:
+    y = m.a(x)
+    return y + m.c(m.both(torch.cat([m.b(y), y], 1)))
+
+
+def concatenates(m: Any, x: Any) -> Any:
+    y = m.a(x)
+    return m.both(torch.cat([y, F.silu(F.max_pool2d(m.b(y), 3, 1, 1))], 1))
+
+
+def scales_by_a_mean(m: Any, x: Any) -> Any:
+    y = m.a(x)
+    return m.c(y * torch.sigmoid(m.b(y).mean((2, 3), keepdim=True))), x
+
+
+def splits(m: Any, x: Any) -> Any:
+    y, z = m.both(torch.cat([m.a(x), m.b(x)], 1)).chunk(2, 1)
+    return m.c(torch.cat([z, y], 1))
+
+
+def lies_otherwise(m: Any, x: Any) -> Any:
+    return m.b((m.a(x) + x).contiguous()) + m.c(x)
+
+
+MODELS = [returns_an_intermediate, returns_a_view, works_in_place, has_a_module_in_place, calls_a_layer_twice,
+          reads_late_what_it_adds, concatenates, scales_by_a_mean, splits, lies_otherwise]  # fmt: skip
+
+
+class All(nn.Module):
+    """All of them, which build their kernels together."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.models = nn.ModuleList(map(Model, MODELS))
+
+    def forward(self, x: Any) -> Any:
+        return [model(x) for model in self.models]
+
+
+@pytest.fixture(scope="module")
+def bundle(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    path = tmp_path_factory.mktemp("plans") / "bundle"
+    examples = [torch.randn(SHAPE), torch.randn(3, *SHAPE[1:])]
+    tvmconv.torch.optimize(All().eval(), examples, bundle=path, progress=None)
+    return path
+
+
+@pytest.fixture(autouse=True)
+def inference() -> Iterator[None]:
+    torch.manual_seed(0)
+    with torch.no_grad():
+        yield
+
+
+@pytest.fixture
+def planned(monkeypatch: pytest.MonkeyPatch) -> list[Plan]:
+    """Return the plans that compute, one for each time."""
+    calls: list[Plan] = []
+    compute = Plan.__call__
+
+    def counting(plan: Plan, inputs: Any) -> Any:
+        calls.append(plan)
+        return compute(plan, inputs)
+
+    monkeypatch.setattr(Plan, "__call__", counting)
+    return calls
+
+
+def _optimized(bundle: Path, forward: Forward = reads_late_what_it_adds) -> tuple[Any, Any]:
+    """Return a model, and the same without plans."""
+    fast = tvmconv.torch.optimize(Model(forward).eval(), torch.randn(SHAPE), bundle=bundle, progress=None)
+    return fast, fx.GraphModule(fast, fast.graph)
+
+
+def _leaves(answer: Any) -> list[Any]:
+    return list(answer) if isinstance(answer, tuple) else [answer]
+
+
+def _assert_equal(given: Any, expected: Any) -> None:
+    for one, other in zip(_leaves(given), _leaves(expected), strict=True):
+        assert torch.equal(one, other) and one.stride() == other.stride()
+
+
+@pytest.mark.parametrize("forward", MODELS)
+def test_plans_compute_what_layers_do(forward: Forward, bundle: Path, planned: list[Plan]) -> None:
+    fast, plain = _optimized(bundle, forward)
+    planned.clear()
+    inputs = [torch.randn(SHAPE) for _ in range(3)]
+    inputs += [data.contiguous(memory_format=torch.channels_last) for data in inputs]
+    given, expected = [], []
+    for data in inputs:
+        # What a call returned stays as it is in later ones.
+        expected.append(plain(data.clone(memory_format=torch.preserve_format)))
+        given.append(fast(data))
+    for one, other in zip(given, expected, strict=True):
+        _assert_equal(one, other)
+    assert len(planned) >= 3
+
+
+def _segments(fast: Any) -> list[tuple[int, int]]:
+    """Return how many nodes and outputs each segment has."""
+    found = segments(fast.graph, dict(fast.named_modules(remove_duplicate=False)))
+    return [(len(segment.nodes), len(segment.outputs)) for segment in found]
+
+
+@pytest.mark.parametrize(
+    ("forward", "sizes"),
+    [
+        (returns_an_intermediate, [(3, 2)]),
+        (works_in_place, [(3, 2)]),
+        (reads_late_what_it_adds, [(5, 1)]),
+        (concatenates, [(6, 1)]),
+        (scales_by_a_mean, [(6, 1)]),
+        (splits, [(4, 1)]),
+    ],
+)
+def test_what_is_planned(forward: Forward, sizes: list[tuple[int, int]], bundle: Path) -> None:
+    assert _segments(_optimized(bundle, forward)[0]) == sizes
+
+
+def test_memory_is_used_again(bundle: Path, planned: list[Plan]) -> None:
+    fast, _ = _optimized(bundle, lambda m, x: m.a(m.c(m.b(m.a(m.c(m.b(m.a(x))))))))
+    data = torch.randn(SHAPE)
+    fast(data)
+    fast(data)
+    one = data.numel() * 4
+    assert planned[-1].size < 2 * one + 2 * 64
+
+
+def test_another_batch_has_a_plan_of_its_own(bundle: Path, planned: list[Plan]) -> None:
+    fast, plain = _optimized(bundle)
+    for batch in (3, 1, 3, 1):
+        data = torch.randn(batch, *SHAPE[1:])
+        _assert_equal(fast(data), plain(data))
+    assert len({id(plan) for plan in planned}) == 2
+
+
+def test_what_no_kernel_computes_is_torchs(bundle: Path) -> None:
+    fast, plain = _optimized(bundle)
+    data = torch.randn(1, 8, 7, 7)
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        for _ in range(2):
+            _assert_equal(fast(data), plain(data))
+        stacked = torch.randn(2, *SHAPE)
+        torch.testing.assert_close(torch.func.vmap(fast)(stacked)[1], plain(stacked[1]), rtol=1e-5, atol=1e-5)
+        for _ in range(2):
+            _assert_equal(fast(stacked[1]), plain(stacked[1]))
+
+
+def test_weights_may_change(bundle: Path, planned: list[Plan]) -> None:
+    fast, plain = _optimized(bundle)
+    data = torch.randn(SHAPE)
+    before = fast(data)
+    changed = {name: 2 * value for name, value in fast.state_dict().items()}
+    fast.load_state_dict(changed)
+    for _ in range(2):
+        _assert_equal(fast(data), plain(data))
+    fast.load_state_dict({name: 3 * value for name, value in changed.items()}, assign=True)
+    fast.both.bias = None
+    planned.clear()
+    for _ in range(2):
+        _assert_equal(fast(data), fx.GraphModule(fast, fast.graph)(data))
+    assert not torch.equal(fast(data), before) and planned
+
+
+def test_modules_and_the_graph_may_change(bundle: Path) -> None:
+    fast, _ = _optimized(bundle)
+    data = torch.randn(SHAPE)
+    fast(data)
+    fast.b = copy.deepcopy(fast.a)
+    for _ in range(2):
+        _assert_equal(fast(data), fx.GraphModule(fast, fast.graph)(data))
+    (output,) = (node for node in fast.graph.nodes if node.op == "output")
+    first = next(node for node in fast.graph.nodes if node.op == "call_module")
+    output.args = ((output.args[0], first),)
+    fast.recompile()
+    given = [fast(data) for _ in range(3)]
+    for each in given:
+        _assert_equal(each, fx.GraphModule(fast, fast.graph)(data))
+
+
+def test_hooks_see_what_stays(bundle: Path, planned: list[Plan]) -> None:
+    fast, plain = _optimized(bundle)
+    data = torch.randn(SHAPE)
+    fast(data)
+    planned.clear()
+    seen: list[Any] = []
+    handle = fast.a.register_forward_hook(lambda module, args, output: seen.append(output))
+    for factor in (1, 2, 3):
+        fast(factor * data)
+    assert not torch.equal(seen[0], seen[1]) and not planned
+    handle.remove()
+    _assert_equal(fast(data), plain(data))
+
+
+def test_copies_and_files_are_planned(bundle: Path, planned: list[Plan]) -> None:
+    fast, plain = _optimized(bundle)
+    fast.labels = ["cat", "dog"]
+    data = torch.randn(SHAPE)
+    saved = io.BytesIO()
+    torch.save(fast, saved)
+    saved.seek(0)
+    for other in (copy.deepcopy(fast), torch.load(saved, weights_only=False)):
+        planned.clear()
+        for _ in range(2):
+            _assert_equal(other(data), plain(data))
+        assert len(planned) == 1
+    assert other.labels == fast.labels
+
+
+def test_nothing_keeps_a_model(bundle: Path) -> None:
+    fast, plain = _optimized(bundle, concatenates)
+    for _ in range(2):
+        fast(torch.randn(SHAPE))
+    watched = weakref.ref(fast.a)
+    del fast, plain
+    gc.collect()
+    assert watched() is None
+
+
+def test_threads_share_nothing(bundle: Path) -> None:
+    fast, plain = _optimized(bundle)
+    inputs = [torch.randn(1 + 2 * (number % 2), *SHAPE[1:]) for number in range(4)]
+    expected, wrong = [plain(data) for data in inputs], []
+
+    def work(data: Any, answer: Any) -> None:
+        with torch.no_grad():
+            given = [fast(data) for _ in range(40)]
+        if not all(torch.equal(each, answer) for each in given):
+            wrong.append(1)
+
+    threads = [threading.Thread(target=work, args=each) for each in zip(inputs, expected, strict=True)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert wrong == []
+
+
+def test_gradients_modes_and_tracing(bundle: Path) -> None:
+    fast, plain = _optimized(bundle)
+    data = torch.randn(SHAPE)
+    with torch.inference_mode():
+        _assert_equal(fast(data), plain(data))
+        fast(data)
+    _assert_equal(fast(data), plain(data))
+    with torch.enable_grad():
+        fast(data).sum()  # nothing needs any
+        asked = data.clone().requires_grad_()
+        fast(asked).sum().backward()
+        assert asked.grad is not None
+    with torch.autocast("cpu", torch.bfloat16):
+        assert fast(data).dtype == torch.bfloat16
+    exported = torch.export.export(fast, (data,))
+    assert "tvmconv.convolution" in str(exported.graph)
+    _assert_equal(exported.module()(data), plain(data))

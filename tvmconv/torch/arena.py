@@ -1,0 +1,84 @@
+"""Memory for intermediate tensors: where each lies, and the blocks that hold them, one for each call at a time."""
+
+from __future__ import annotations
+
+import mmap
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+
+# A cache line, from which kernels read best.
+_ALIGNMENT = 64
+_HUGE_PAGE = 2 << 20
+
+
+@dataclass(frozen=True)
+class Lifetime:
+    """How many bytes are needed from step `first` to step `last`."""
+
+    size: int
+    first: int
+    last: int
+
+
+def place(lifetimes: Sequence[Lifetime]) -> tuple[list[int], int]:
+    """Return an offset for each of these, so that none overlap that live at the same time; and the bytes of all.
+
+    Each goes, in the order given, to the lowest offset where there is room: to what was used last, which caches still hold.
+    """
+    placed: list[tuple[int, int, Lifetime]] = []
+    offsets = []
+    for each in lifetimes:
+        size = -(-each.size // _ALIGNMENT) * _ALIGNMENT
+        offset = 0
+        for begin, end, other in sorted(placed, key=lambda known: known[0]):
+            if other.last < each.first or each.last < other.first:
+                continue
+            if offset + size <= begin:
+                break
+            offset = max(offset, end)
+        placed.append((offset, offset + size, each))
+        offsets.append(offset)
+    return offsets, max((end for _, end, _ in placed), default=0)
+
+
+class Block:
+    """Memory that one call at a time uses."""
+
+    def __init__(self, size: int) -> None:
+        self.size = size
+        pages = mmap.mmap(-1, size + _HUGE_PAGE)
+        if hasattr(mmap, "MADV_HUGEPAGE"):
+            pages.madvise(mmap.MADV_HUGEPAGE)
+        with torch.inference_mode(False):
+            memory = torch.frombuffer(pages, dtype=torch.uint8)
+        self.memory = memory[-memory.data_ptr() % _HUGE_PAGE :][:size]
+
+    def tensor(self, offset: int, shape: Sequence[int], strides: Sequence[int], dtype: Any) -> Any:
+        """Return a tensor that lies in this memory."""
+        with torch.inference_mode(False):
+            return self.memory[offset:].view(dtype).as_strided(shape, strides)
+
+
+class Blocks:
+    """The blocks that no call uses now: as many as calls ran at the same time, as large as the largest needed."""
+
+    def __init__(self) -> None:
+        self._free: list[Block] = []  # a list's pop and append are atomic
+
+    def take(self, size: int) -> Block:
+        """Return a block of at least `size` bytes, the caller's until it is given back."""
+        try:
+            block = self._free.pop()
+        except IndexError:
+            return Block(size)
+        return block if block.size >= size else Block(size)
+
+    def give(self, block: Block) -> None:
+        """Take a block back."""
+        self._free.append(block)
+
+
+BLOCKS = Blocks()

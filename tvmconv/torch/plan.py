@@ -1,0 +1,223 @@
+"""`Plan`: how a segment of a graph is computed for inputs of one kind, every kernel's call ready but for few addresses.
+
+What the layers compute goes to memory that is used again when nobody reads it any more; what other parts of the graph read
+is new in each call.
+"""
+
+from __future__ import annotations
+
+import operator
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Any
+from weakref import WeakKeyDictionary
+
+import torch
+import torch.nn.functional as functional
+from torch import fx
+
+from .arena import BLOCKS, Block, Lifetime, place
+from .calls import AddressedCall, laid_out
+from .segments import Segment
+
+Readers = list[tuple[Any, int]]  # prepared calls, and which of their arrays
+
+
+@dataclass(frozen=True)
+class Layer:
+    """A node that a kernel of the CPU computes; `residual` is the node of what is added."""
+
+    call: AddressedCall
+    bias: Any
+    data: Any
+    residual: Any
+
+
+@dataclass(frozen=True)
+class Met:
+    """What was seen of a node's tensor."""
+
+    shape: tuple[int, ...]
+    strides: tuple[int, ...]
+    dtype: Any
+    bytes: int
+
+    @classmethod
+    def of(cls, tensor: Any) -> Met:
+        """Return what is to be seen of a tensor."""
+        return cls(tuple(tensor.shape), tensor.stride(), tensor.dtype, tensor.numel() * tensor.element_size())
+
+
+class Plan:
+    """A segment for inputs of one kind, with weights as they are.
+
+    Parameters
+    ----------
+    segment
+        What is computed.
+    root
+        The module whose graph it belongs to.
+    layers
+        The nodes that kernels compute.
+    met
+        For each node, the tensor that it computed.
+    """
+
+    def __init__(self, segment: Segment, root: Any, layers: dict[Any, Layer], met: dict[Any, Met]) -> None:
+        self.segment, self.root, self.layers, self.met = segment, root, layers, met
+        kept = [node for node in segment.nodes if (node in layers or writes(node)) and node not in segment.outputs]
+        lifetimes = [Lifetime(met[node].bytes, segment.nodes.index(node), segment.last[node]) for node in kept]
+        offsets, self.size = place(lifetimes)
+        self.offsets = dict(zip(kept, offsets, strict=True))
+        self._bound: WeakKeyDictionary[Block, _Bound] = WeakKeyDictionary()
+
+    def __call__(self, inputs: Sequence[Any]) -> list[Any]:
+        """Compute the segment; return its outputs.
+
+        Raises
+        ------
+        RuntimeError
+            If there is no memory, or a tensor has none.
+        """
+        block = BLOCKS.take(self.size)
+        try:
+            bound = self._bound.get(block)
+            if bound is None:
+                bound = self._bound[block] = _Bound(self, block)
+            return bound(inputs)
+        finally:
+            BLOCKS.give(block)
+
+
+class _Bound:
+    """A plan whose calls have their addresses in a block."""
+
+    def __init__(self, plan: Plan, block: Block) -> None:
+        segment, layers = plan.segment, plan.layers
+        self._inputs, self._outputs = segment.inputs, segment.outputs
+        self._made = [(node, layers[node].call) for node in segment.outputs if node in layers]
+        self._readers: dict[Any, Readers] = {node: [] for node in (*segment.inputs, *segment.nodes)}
+        self._threads = 1
+        self._prepared: list[Any] = []
+        self._in_block = {}
+        for node, offset in plan.offsets.items():
+            met = plan.met[node]
+            self._in_block[node] = block.tensor(offset, met.shape, met.strides, met.dtype)
+        # The tensors of this call.
+        self._values: dict[Any, Any] = {}
+        self._steps: list[Callable[[], int | None]] = []
+        for node in segment.nodes:
+            self._steps += self._prepare(node, layers[node]) if node in layers else [self._by_torch(plan, node)]
+
+    def __call__(self, inputs: Sequence[Any]) -> list[Any]:
+        values = self._values
+        try:
+            if self._threads != (threads := torch.get_num_threads()):
+                self._threads = threads
+                for call in self._prepared:
+                    call.set_threads(threads)
+            values.update(self._in_block)
+            for node, value in zip(self._inputs, inputs, strict=True):
+                values[node] = value
+                self._tell(node, value)
+            for node, call in self._made:
+                values[node] = value = call.empty()
+                self._tell(node, value)
+            for step in self._steps:
+                if step():
+                    raise RuntimeError("a kernel fails")
+            return [values[node] for node in self._outputs]
+        finally:
+            values.clear()
+
+    def _tell(self, node: Any, tensor: Any) -> None:
+        """Give the address of a node's tensor to the calls that read or write it."""
+        readers = self._readers[node]
+        if readers:
+            address = tensor.data_ptr()
+            for call, array in readers:
+                call.set_address(array, address)
+
+    def _prepare(self, node: Any, layer: Layer) -> list[Callable[[], int | None]]:
+        """Return the steps of a kernel's call: copies of what it cannot read as it lies, and the call."""
+        steps: list[Callable[[], int | None]] = []
+        call = layer.call.kernel.prepared()
+        self._prepared.append(call)
+        call.set_address(1, layer.call.filter_address)
+        arrays = [(layer.data, 0, layer.call.copied), (node, -1, False)]
+        if layer.bias is not None:
+            call.set_address(2, layer.bias.data_ptr())
+        if layer.residual is not None:
+            arrays.append((layer.residual, -2, layer.call.residual_copied))
+        for other, array, copied in arrays:
+            if copied:
+                steps.append(self._copy(other, call, array))
+            elif other in self._in_block:
+                call.set_address(array, self._in_block[other].data_ptr())
+            else:
+                self._readers[other].append((call, array))
+        return [*steps, call.run]
+
+    def _copy(self, node: Any, call: Any, array: int) -> Callable[[], None]:
+        values = self._values
+
+        def step() -> None:
+            # Kept until the end under a key of its own.
+            values[call, array] = copy = laid_out(values[node])
+            call.set_address(array, copy.data_ptr())
+
+        return step
+
+    def _by_torch(self, plan: Plan, node: Any) -> Callable[[], None]:
+        """Return the step that computes a node as PyTorch does."""
+        values, expected, out = self._values, plan.met[node], self._in_block.get(node)
+        compute = computing(plan.root, node) if out is None else computing(plan.root, node, writes(node), out)
+        dead = [each for each in plan.segment.dead_after[node] if each not in self._in_block]
+
+        def step() -> None:
+            values[node] = value = compute(values)
+            if Met.of(value) != expected or (out is not None and value is not out):
+                raise RuntimeError(f"{node} has another shape than it had")
+            self._tell(node, value)
+            for each in dead:
+                del values[each]
+
+        return step
+
+
+# Operators that write their result to a tensor that they are given, and what does so in their place.
+_WRITERS = {
+    **dict.fromkeys((operator.add, torch.add, "add"), torch.add),
+    **dict.fromkeys((operator.sub, torch.sub, "sub"), torch.sub),
+    **dict.fromkeys((operator.mul, torch.mul, "mul"), torch.mul),
+    **dict.fromkeys((operator.truediv, torch.div, "div"), torch.div),
+    **dict.fromkeys((torch.sigmoid, functional.sigmoid, "sigmoid"), torch.sigmoid),
+    torch.cat: torch.cat,
+}
+
+
+def writes(node: Any) -> Callable[..., Any] | None:
+    """Return what computes a node into a tensor that it is given, None if nothing does."""
+    if node.op == "call_module" or not node.args or isinstance(node.args[0], (int, float)):
+        return None
+    return _WRITERS.get(node.target)
+
+
+def computing(
+    root: Any, node: Any, function: Callable[..., Any] | None = None, out: Any = None
+) -> Callable[[dict[Any, Any]], Any]:
+    """Return what computes a node of a graph from the values of others; with `function`, into `out`."""
+    module = root.get_submodule(node.target) if node.op == "call_module" else None
+
+    def compute(values: dict[Any, Any]) -> Any:
+        args = fx.map_arg(node.args, values.__getitem__)
+        kwargs = fx.map_arg(node.kwargs, values.__getitem__)
+        if function is not None:
+            return function(*args, **kwargs, out=out)
+        if module is not None:
+            return module(*args, **kwargs)
+        if node.op == "call_method":
+            return getattr(args[0], node.target)(*args[1:], **kwargs)
+        return node.target(*args, **kwargs)
+
+    return compute
