@@ -212,6 +212,7 @@ class _Replacing(PyExprMutator):  # type: ignore[misc]
         return Row(name, signature, kernel.algorithm, kernel.origin, self._functions[chain.problem].name_hint)
 
     def visit_var_binding_(self, binding: relax.VarBinding) -> None:
+        """Bind the output of a chain to the call of its kernel; copy every other binding."""
         chain = self._chains.get(binding.var)
         if chain is None:
             super().visit_var_binding_(binding)
