@@ -163,15 +163,15 @@ def test_a_pass_among_others_leaves_to_tvm_what_no_kernel_covers(
 ) -> None:
     monkeypatch.setenv("XDG_DATA_HOME", str(tmp_path))
     node = helper.make_node
-    nodes = [node("Conv", ["x", "w"], ["y"], name="ours"), node("Conv", ["y", "v"], ["z"], name="theirs")]
-    inputs = [value("x", [1, 4, 8, 8]), value("v", [2, 8, 1, 1])]
+    nodes = [node("Conv", ["x", "w"], ["y"]), node("ConvTranspose", ["y", "v"], ["z"], strides=[2, 2])]
+    inputs = [value("x", [1, 4, 8, 8]), value("v", [8, 2, 2, 2])]
     source = save(model(nodes, inputs, weights=[filter_("w", 8, 4, 3, 3)]), tmp_path)
     passes = [relax.transform.CanonicalizeBindings(), tvmconv.relax.UseKernels("host"), relax.transform.LegalizeOps()]
     module = tvm.transform.Sequential(passes)(read_onnx(source))
     ours, theirs = sorted(tvmconv.relax.report(module), key=lambda row: row.why)
     assert ours.signature and "its filter is not fixed" in theirs.why
     executable = tvmconv.relax.compile_module(module)
-    data, weights = RNG.standard_normal((1, 4, 8, 8)), RNG.standard_normal((2, 8, 1, 1))
+    data, weights = RNG.standard_normal((1, 4, 8, 8)), RNG.standard_normal((8, 2, 2, 2))
     arrays = {"x": data.astype(np.float32), "v": weights.astype(np.float32)}
     machine = relax.VirtualMachine(executable, tvm.cpu())
     answer = machine["main"](*map(tvm.runtime.tensor, arrays.values())).numpy()

@@ -79,7 +79,7 @@ def run(arguments: argparse.Namespace) -> int:
     export(compile_module(module, arguments.target), arguments.output)
     rows = report(module)
     ours = sum(not row.why for row in rows)
-    print(f"{arguments.model}: {ours} of {len(rows)} convolutions by our kernels", file=sys.stderr)
+    print(f"{arguments.model}: {ours} of {len(rows)} convolutions and products by our kernels", file=sys.stderr)
     for row in rows:
         if row.why:
             print(f"  by TVM: {row.name}: {row.why}", file=sys.stderr)

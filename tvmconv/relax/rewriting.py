@@ -21,8 +21,8 @@ from ..tuning.records import Records
 from .chains import Chain, follow
 from .graph import Graph
 from .kernels import Kernel, Progress, build_kernels
-from .problems import DTYPES, NotCoveredError, is_convolution, is_product
-from .simplify import simplify, static_shape
+from .problems import NotCoveredError, is_convolution, is_product, problem_of
+from .simplify import constant, simplify, static_shape
 
 LAYOUTS = ("NXC", "NCX")
 REPORT = "tvmconv_report"
@@ -109,6 +109,7 @@ class UseKernels:
 
     def transform_module(self, mod: tvm.IRModule, context: tvm.transform.PassContext) -> tvm.IRModule:
         """Return the module with our kernels."""
+        # One block as long as may be: layouts are changed block by block.
         mod = tvm.transform.Sequential([relax.transform.ToNonDataflow(), relax.transform.ConvertToDataflow(1)])(mod)
         mod = simplify(mod)
         if self._layout == "NXC":
@@ -157,11 +158,20 @@ def report(mod: tvm.IRModule) -> list[Row]:
 
 
 def _channels_last(call: relax.Call) -> Mapping[str, list[str]]:
-    """Return the layout that ConvertLayout shall give a call: none to convolutions that no kernel can take."""
-    name = getattr(call.op, "name", "")
-    if name not in _CHANNELS_LAST or str(call.args[0].ty.dtype) not in DTYPES:
+    """Return the layout that ConvertLayout shall give a call: of convolutions that no kernel takes the one that they have.
+
+    Not asked for one it would give them that of their data, and TVM computes transposed ones in no other than its own.
+    """
+    if not is_convolution(call):
         return {}
-    return {name: _CHANNELS_LAST[name]}
+    unchanged = {call.op.name: [call.attrs.data_layout, call.attrs.kernel_layout]}
+    if constant(call.args[1]) is None:
+        return unchanged
+    try:
+        problem_of(call)
+    except NotCoveredError:
+        return unchanged
+    return {call.op.name: _CHANNELS_LAST[call.op.name]}
 
 
 def _chains(name: str, function: relax.Function) -> tuple[dict[relax.Var, Chain], list[Row]]:
@@ -212,6 +222,7 @@ class _Replacing(PyExprMutator):  # type: ignore[misc]
         return Row(name, signature, kernel.algorithm, kernel.origin, self._functions[chain.problem].name_hint)
 
     def visit_var_binding_(self, binding: relax.VarBinding) -> None:
+        """Bind the output of a chain to the call of its kernel; copy every other binding."""
         chain = self._chains.get(binding.var)
         if chain is None:
             super().visit_var_binding_(binding)

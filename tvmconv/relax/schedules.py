@@ -18,8 +18,9 @@ from tvm.s_tir.dlight.analysis import SBlockInfo, normalize_prim_func
 
 # Elements in a vector: the first of these that divides a row is taken. Shorter rows are unrolled.
 _LANES = (16, 8, 4)
-# A parallel loop costs half a microsecond when its threads are awake; so many elements take about that time.
-_LEAST_PARALLEL = 8192
+# A parallel loop costs half a microsecond when its threads are awake, and four on a machine that was slow at waking them; so
+# many elements take one thread about 10.
+_LEAST_PARALLEL = 65536
 # Iterations of the parallel loop: enough for many threads, and few divisions for its index.
 _TASKS = 64
 

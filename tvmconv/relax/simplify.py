@@ -66,6 +66,7 @@ class _Simplifier(PyExprMutator):  # type: ignore[misc]
         self._mod = mod
 
     def visit_call_(self, call: relax.Call) -> relax.Expr:
+        """Return a call simplified."""
         call = self.visit_expr_post_order(call)
         name = getattr(call.op, "name", "")
         if name == "relax.clip":

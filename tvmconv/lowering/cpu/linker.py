@@ -16,7 +16,7 @@ from ...support.toolchain import run_compiler
 
 # Only what a caller looks up is visible. TVM's runtime, when it is in the process, fills the launcher's
 # four slots of every library it can find them in; hidden, they stay ours.
-_EXPORTS = "{ global: __tvm_ffi_*; local: *; };\n"
+_EXPORTS = ("__tvm_ffi_*",)
 # As build-id and debug sections carry nothing a caller needs, they cannot differ between two builds.
 # nodelete: OpenMP's idle workers wait inside its library, which must therefore outlive the last kernel; and a GPU
 # that kernels were loaded on keeps them.
@@ -59,9 +59,9 @@ def link(executable: Any, path: str | os.PathLike[str]) -> None:
         link_objects(work, ("-fopenmp", "kernel.o", "launcher.o"), path)
 
 
-def link_objects(work: Path, arguments: tuple[str, ...], path: Path) -> None:
+def link_objects(work: Path, arguments: tuple[str, ...], path: Path, exports: tuple[str, ...] = _EXPORTS) -> None:
     """Link what `arguments` name in the folder `work` into the library `path`, which is replaced whole."""
-    (work / "exports.map").write_text(_EXPORTS)
+    (work / "exports.map").write_text(f"{{ global: {' '.join(f'{name};' for name in exports)} local: *; }};\n")
     # Names relative to the folder: its own name must not reach the linker.
     run_compiler((*_LINK_FLAGS, *arguments, "-o", "kernel.so"), work)
     os.replace(work / "kernel.so", path)
@@ -69,7 +69,7 @@ def link_objects(work: Path, arguments: tuple[str, ...], path: Path) -> None:
 
 @cache
 def launcher_object() -> bytes:
-    """Return the object file that gives tasks to threads by OpenMP."""
+    """Return the run-time services of a library as an object file."""
     return compile_runtime("launcher.c", "-fopenmp")
 
 

@@ -1,0 +1,39 @@
+"""Real models compiled whole, compared with onnxruntime."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import numpy as np
+import pytest
+from shipped import MODELS
+
+import tvmconv.relax
+from tvmconv.epilogue import format_epilogue
+from tvmconv.frontends.shapes import Bucket
+from tvmconv.relax.onnx import fixed, read_onnx
+from tvmconv.signature import parse_signature
+
+onnxruntime = pytest.importorskip("onnxruntime")
+
+
+# `pytest -m slow tests/conformance` runs it after a change to the frontends or to tvmconv/relax: it takes minutes.
+@pytest.mark.slow
+@pytest.mark.parametrize("name", ["classifier", "detector", "yolov8n"])
+def test_a_shipped_network_compiled_whole_is_right(name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("XDG_DATA_HOME", str(tmp_path))
+    shipped = MODELS[name]
+    path, bucket = shipped.path(), Bucket(shipped.options["shapes"])
+    module = tvmconv.relax.use_kernels(read_onnx(path, bucket))
+    rows = tvmconv.relax.report(module)
+    assert not any(row.why for row in rows)
+    kernels = [parse_signature(row.signature) for row in rows]
+    epilogues = [format_epilogue(problem.epilogue) for problem in kernels if problem.rank == 2]
+    assert {text: epilogues.count(text) for text in epilogues} == dict(shipped.epilogues)
+    tvmconv.relax.export(tvmconv.relax.compile_module(module), tmp_path / "network.so")
+    network = tvmconv.relax.load(tmp_path / "network.so")
+    data = np.random.default_rng(0).standard_normal(network.inputs[0].shape).astype(np.float32)
+    session = onnxruntime.InferenceSession(fixed(path, bucket).SerializeToString(), providers=["CPUExecutionProvider"])
+    expected = session.run(None, {network.inputs[0].name: data})
+    for answer, right in zip(network(**{network.inputs[0].name: data}).values(), expected, strict=True):
+        assert np.abs(answer - right).max() <= 1e-5 * np.abs(right).max() + 1e-6
