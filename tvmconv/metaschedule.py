@@ -10,26 +10,30 @@ tvmconv.metaschedule.import_database("work")
 
 from __future__ import annotations
 
+import json
 from collections.abc import Callable, Sequence
 from typing import Any
 
+import numpy as np
 import tvm
 from tvm.s_tir.meta_schedule import TuneContext
+from tvm.s_tir.meta_schedule.arg_info import ArgInfo
 from tvm.s_tir.meta_schedule.search_strategy import EvolutionarySearch, SearchStrategy
 
 from .algorithms.table import applicable
 from .errors import TargetError
+from .fills import numpy_dtype, random_fill
 from .lowering.compiler import generate, sketches_of
 from .lowering.cpu.pipeline import SYMBOL, functions_of, lower
 from .lowering.entry_points import EntryPoints
 from .problem import Problem
-from .signature import format_signature
+from .signature import format_signature, parse_signature
 from .targets.cuda import CudaTarget
 from .targets.target import Target
-from .tuning.contexts import Sketches, tune_context, workload_in, workload_of
+from .tuning.contexts import SIGNATURE, Sketches, tune_context, workload_in, workload_of
 from .tuning.database import export_database, import_database
 
-__all__ = ["build", "export_database", "import_database", "tasks"]
+__all__ = ["Arguments", "build", "export_database", "import_database", "tasks"]
 
 
 def tasks(
@@ -43,7 +47,8 @@ def tasks(
     """Return a task of MetaSchedule for every algorithm that covers each problem.
 
     Its module says in attributes what it is of. Its space generator has the sketches, and the mutator of choices that an
-    evolutionary search needs; there are no postprocessors. A module is built with :func:`build`.
+    evolutionary search needs; there are no postprocessors. A module is built with :func:`build`, and what that gives is
+    called with :class:`Arguments`.
 
     Parameters
     ----------
@@ -108,3 +113,31 @@ def build(module: tvm.IRModule, target: tvm.target.Target, params: Any = None) -
     function = functions_of(lower(module, definition, EntryPoints.PLAIN).module)[SYMBOL]
     renamed = tvm.IRModule({"main": function.with_attr("global_symbol", "main")})
     return generate(renamed, workload.target).mod
+
+
+class Arguments:
+    """What built tasks are called with: an ``f_alloc_argument`` for ``LocalRunner``.
+
+    MetaSchedule takes the arguments of a task's module, whose shapes are those of the definition, not of the problem.
+
+    Parameters
+    ----------
+    contexts
+        The tasks of :func:`tasks`.
+    """
+
+    def __init__(self, contexts: Sequence[TuneContext]) -> None:
+        found = {_key([each.as_json() for each in ArgInfo.from_prim_func(c.mod["main"])]): c for c in contexts}
+        self._signatures = {key: str(context.mod["main"].attrs[SIGNATURE]) for key, context in found.items()}
+
+    def __call__(self, device: Any, args_info: Any, alloc_repeat: int) -> list[list[Any]]:
+        """Return so many times the operands, normally distributed, and the output of the problem of these arguments."""
+        problem = parse_signature(self._signatures[_key(args_info)])
+        output = np.zeros(problem.output_shape, numpy_dtype(problem.dtype))
+        arrays = [*random_fill(problem).given().values(), output]
+        bits = [each.view(np.uint16) if each.dtype.name == "bfloat16" else each for each in arrays]
+        return [[tvm.runtime.tensor(each, device) for each in bits] for _ in range(alloc_repeat)]
+
+
+def _key(arguments: Any) -> str:
+    return json.dumps([[str(kind), str(dtype), [int(size) for size in shape]] for kind, dtype, shape in arguments])

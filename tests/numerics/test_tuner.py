@@ -17,7 +17,7 @@ import pytest
 
 from tvmconv.cli import main
 from tvmconv.cli.tune import progress_text
-from tvmconv.errors import ReplayError, TargetError, TuningError, TvmconvWarning
+from tvmconv.errors import MissingExtraError, ReplayError, TargetError, TuningError, TvmconvWarning
 from tvmconv.measuring.measure import Check, measure
 from tvmconv.measuring.peak import Peak
 from tvmconv.measuring.placements import PLACEMENTS
@@ -27,7 +27,7 @@ from tvmconv.targets.target import Target
 from tvmconv.tuning import evaluate, tuner, turns
 from tvmconv.tuning.records import Records
 from tvmconv.tuning.replay import compile_candidate, spaces_of
-from tvmconv.tuning.search import Candidate
+from tvmconv.tuning.search import Candidate, first_of
 
 SIGNATURE = "conv2d-n1-i16x8x8-o32x8x8-k3x3-s1x1-d1x1-p1x1_1x1-g1-NXC-XIO-f32-bias"
 
@@ -225,6 +225,8 @@ def test_who_has_the_next_turn(
         ({"trials": 0}, TuningError),
         ({"seconds": 0.0}, TuningError),
         ({"scheduler": "random"}, TuningError),
+        ({"strategy": "random"}, TuningError),
+        ({"cost_model": "linear"}, TuningError),
         ({"target": "no-such-cpu"}, TargetError),
     ],
 )
@@ -253,6 +255,32 @@ def test_real_problems_are_tuned_recorded_and_replayed(tmp_path: Path) -> None:
         kernel = compile_candidate(result.problem, target, result.record.candidate, library)
         assert kernel.algorithm == result.record.algorithm
         assert measure(Check(result.problem, kernel.numerical_class, Built(str(library)))).seconds is not None
+
+
+@pytest.mark.parametrize("strategy", ["replay-trace", "evolutionary"])
+def test_strategies_of_metaschedule(strategy: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(turns, "BATCH", 4)
+    monkeypatch.setattr("tvmconv.tuning.builtin.POPULATION", 4)
+    problem, records = parse_signature(SIGNATURE), Records(tmp_path)
+    how = {"math": "strict", "records": records, "strategy": strategy}
+    spaces = spaces_of(problem, Target.parse("host"), "strict")
+    first = first_of(spaces, ())
+    wanted = len(first) + 5
+    for trials in (wanted - 2, wanted):  # the second goes on
+        (result,) = tuner.tune([problem], trials=trials, **how)
+        assert result.trials == trials and not result.failures and result.record is not None
+    (path,) = tmp_path.glob("*/trials/*.jsonl")
+    lines = [json.loads(line) for line in path.read_text().splitlines()]
+    measured = [Candidate(line["algorithm"], line["sketch"], tuple(line["decisions"])) for line in lines]
+    assert measured[: len(first)] == first
+    assert len(set(measured)) == wanted and all(any(each in space for space in spaces) for each in measured)
+
+
+def test_a_cost_model_without_its_package(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(sys.modules, "xgboost", None)
+    how = {"strategy": "evolutionary", "cost_model": "xgb", "records": Records(tmp_path)}
+    with pytest.raises(MissingExtraError, match="metaschedule"):
+        tuner.tune([parse_signature(SIGNATURE)], trials=1, **how)
 
 
 def test_the_command(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

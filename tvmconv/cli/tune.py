@@ -63,6 +63,18 @@ def add_parser(subparsers: Subparsers) -> None:
         help="host (default), an LLVM CPU name whose code this machine can run, or a GPU like its first: cuda:sm_90",
     )
     parser.add_argument(
+        "--strategy",
+        choices=("tvmconv", "replay-trace", "evolutionary"),
+        default="tvmconv",
+        help="what proposes schedules: tvmconv (default), our search; or one of MetaSchedule's own",
+    )
+    parser.add_argument(
+        "--cost-model",
+        choices=("random", "xgb"),
+        default="random",
+        help="of --strategy evolutionary (default: random; xgb needs xgboost)",
+    )
+    parser.add_argument(
         "--scheduler",
         choices=("gradient", "round-robin"),
         default="gradient",
@@ -97,6 +109,8 @@ def run(arguments: argparse.Namespace) -> int:
             seconds=arguments.seconds,
             seed=arguments.seed,
             math=arguments.math,
+            strategy=arguments.strategy,
+            cost_model=arguments.cost_model,
             scheduler=arguments.scheduler,
             records=Records(arguments.records),
             progress=progress,

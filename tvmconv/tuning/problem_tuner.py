@@ -10,6 +10,7 @@ from functools import cached_property
 from importlib.metadata import version
 from math import inf
 from statistics import median
+from typing import TYPE_CHECKING, Literal
 
 from .. import __version__
 from ..errors import TvmconvError, TvmconvWarning
@@ -23,6 +24,12 @@ from .records import Record, Records
 from .search import Candidate, Listed, Search, Space
 from .transfer import adapt, nearest
 from .trials import Trial, TrialLog
+
+if TYPE_CHECKING:
+    from .builtin import Builtin
+
+Strategy = Literal["tvmconv", "replay-trace", "evolutionary"]
+CostModel = Literal["random", "xgb"]
 
 FINALISTS = 4
 # Schedules recorded before, of other CPUs and of other problems, that the search begins with.
@@ -66,7 +73,7 @@ class Session:
     ----------
     evaluator
         Builds and measures.
-    target, records, seed, math
+    target, records, seed, math, strategy, cost_model
         As for `tvmconv.tuning.tuner.tune`.
     machine
         What the measurements are marked with: CPU and threads.
@@ -86,6 +93,8 @@ class Session:
     tools: Mapping[str, str] = field(
         default_factory=lambda: {"tvmconv": __version__, "apache-tvm": version("apache-tvm")}
     )
+    strategy: Strategy = "tvmconv"
+    cost_model: CostModel = "random"
 
 
 class ProblemTuner:
@@ -148,11 +157,16 @@ class ProblemTuner:
         return list(dict.fromkeys([*self._finalists(), *self.propose(count)]))
 
     @cached_property
-    def _search(self) -> Search | Listed:
-        measured = {trial.candidate: trial.cost for trial in self.trials.values()}
-        if self._session.listed is not None:
-            return Listed(self._session.listed(self.problem), measured)
-        return Search(self.spaces, self._session.seed, measured, self._starts)
+    def _search(self) -> Search | Listed | Builtin:
+        session, measured = self._session, {trial.candidate: trial.cost for trial in self.trials.values()}
+        if session.listed is not None:
+            return Listed(session.listed(self.problem), measured)
+        if session.strategy == "tvmconv":
+            return Search(self.spaces, session.seed, measured, self._starts)
+        from .builtin import Builtin  # imports TVM
+
+        how = (session.strategy, session.cost_model, session.seed)
+        return Builtin(self.problem, session.target, self.spaces, *how, measured, self._starts)
 
     def _record_winner(self) -> Record | None:
         """Race the fastest trials and the defaults; record the winner, and the best of other algorithms."""

@@ -125,6 +125,13 @@ class Listed:
         """Take in a measurement, of which the list does not depend."""
 
 
+def first_of(spaces: Sequence[Space], starts: Sequence[Candidate]) -> list[Candidate]:
+    """Return what any search begins with: the default of every space, those of other sketches, then `starts`."""
+    first = [space.defaults[0] for space in spaces]
+    others = [default for space in spaces for default in space.defaults[1:]]
+    return list(dict.fromkeys([*first, *others, *starts]))
+
+
 class Search:
     """Evolutionary search over several spaces together.
 
@@ -152,9 +159,7 @@ class Search:
         self._sketches = {
             (space.algorithm, number): sketch for space in spaces for number, sketch in enumerate(space.sketches)
         }
-        first = [space.defaults[0] for space in spaces]
-        others = [default for space in spaces for default in space.defaults[1:]]
-        self._first = list(dict.fromkeys([*first, *others, *starts]))
+        self._first = first_of(spaces, starts)
         # Not of the seed alone: a search that continues must not draw again what was drawn before it.
         self._random = random.Random(f"{seed} {len(measured)}")
         self._seconds = dict(measured)

@@ -5,15 +5,16 @@ from __future__ import annotations
 import os
 from collections import Counter
 from collections.abc import Callable, Sequence
+from importlib.util import find_spec
 from typing import Literal, get_args
 
 from ..algorithms.table import check_math
-from ..errors import TuningError
+from ..errors import TuningError, missing_extra
 from ..problem import Problem
 from ..targets.target import Target
 from .evaluate import Evaluator
 from .machine import check_tunable, tuning_machine
-from .problem_tuner import Session, TuneResult
+from .problem_tuner import CostModel, Session, Strategy, TuneResult
 from .records import Records
 from .turns import Budget, TuneProgress, Turns, one_by_one
 
@@ -29,6 +30,8 @@ def tune(
     seconds: float | None = None,
     seed: int = 0,
     math: str = "default",
+    strategy: Strategy = "tvmconv",
+    cost_model: CostModel = "random",
     scheduler: Scheduler = "gradient",
     records: Records | None = None,
     progress: Callable[[TuneProgress], None] | None = None,
@@ -55,6 +58,11 @@ def tune(
     math
         ``"strict"``: only algorithms whose answer differs from the formula in the order of the sum alone. ``"tf32"``:
         on GPUs also f32 by tensor cores, which round factors to TF32.
+    strategy
+        What proposes candidates: ``"tvmconv"``, our search; ``"replay-trace"`` and ``"evolutionary"``, MetaSchedule's own,
+        which begin with the same ones.
+    cost_model
+        Of ``"evolutionary"``: what it takes for fast. ``"random"``, or ``"xgb"``, which needs xgboost.
     scheduler
         Of MetaSchedule: who has the next turn. ``"gradient"``: where it is likely to gain most time of all together,
         problems that stand there several times counted as often; ``"round-robin"``: each in its turn.
@@ -73,7 +81,9 @@ def tune(
     TargetError
         If the target is unknown, or this machine lacks its features.
     TuningError
-        If the budget is not positive, or the scheduler unknown.
+        If the budget is not positive; or the strategy, the cost model or the scheduler unknown.
+    MissingExtraError
+        If the cost model needs a package that is not installed.
     TvmconvError
         If `math` is not ``"default"``, ``"strict"`` or ``"tf32"``.
     """
@@ -83,14 +93,23 @@ def tune(
         raise TuningError(f"seconds is {seconds}; it must be above 0")
     if trials is None and seconds is None:
         trials = DEFAULT_TRIALS
-    if scheduler not in get_args(Scheduler):
-        raise TuningError(f"scheduler is {scheduler!r}; it must be one of {', '.join(get_args(Scheduler))}")
+    for name, value, allowed in (
+        ("strategy", strategy, get_args(Strategy)),
+        ("cost_model", cost_model, get_args(CostModel)),
+        ("scheduler", scheduler, get_args(Scheduler)),
+    ):
+        if value not in allowed:
+            raise TuningError(f"{name} is {value!r}; it must be one of {', '.join(allowed)}")
+    if cost_model == "xgb" and find_spec("xgboost") is None:
+        raise missing_extra("metaschedule", "xgboost")
     check_math(math)
     target = check_tunable(Target.parse(target) if isinstance(target, str) else target)
     machine = tuning_machine(target)
     records = Records() if records is None else records
     with Evaluator(len(os.sched_getaffinity(0)), machine.threads, measure=machine.measure) as evaluator:
-        session = Session(evaluator, target, records, machine.label, seed, math)
+        session = Session(
+            evaluator, target, records, machine.label, seed, math, strategy=strategy, cost_model=cost_model
+        )
         return tune_all(session, [p for p in problems if not p.is_empty], trials, seconds, progress, scheduler)
 
 
