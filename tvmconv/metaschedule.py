@@ -77,7 +77,7 @@ def tasks(
             space_generator=Sketches(seed),
             search_strategy=strategy(),
             task_name=f"{format_signature(problem)} {algorithm.name}",
-            rand_state=seed + 1,
+            seed=seed,
         )
         for problem in problems
         for algorithm in applicable(problem, target, math)

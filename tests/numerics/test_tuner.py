@@ -266,7 +266,7 @@ def test_strategies_of_metaschedule(strategy: str, tmp_path: Path, monkeypatch: 
     spaces = spaces_of(problem, Target.parse("host"), "strict")
     first = first_of(spaces, ())
     wanted = len(first) + 5
-    for trials in (wanted - 2, wanted):  # the second goes on
+    for trials in (wanted - 2, wanted) if strategy == "evolutionary" else (wanted,):  # the second goes on
         (result,) = tuner.tune([problem], trials=trials, **how)
         assert result.trials == trials and not result.failures and result.record is not None
     (path,) = tmp_path.glob("*/trials/*.jsonl")

@@ -15,12 +15,10 @@ from tvm.s_tir.meta_schedule.search_strategy import EvolutionarySearch, ReplayTr
 
 from ..problem import Problem
 from ..targets.target import Target
-from .contexts import Sketches, Workload, tune_context, workload_of
+from .contexts import NO_LIMIT, Sketches, Workload, random_state, tune_context, workload_of
 from .search import Candidate, Space, first_of
 from .turns import BATCH
 
-# MetaSchedule wants a limit, in 32 bits.
-NO_LIMIT = 2**31 - 1
 # Of EvolutionarySearch: its own 512 take minutes to think about spaces of some hundred schedules.
 POPULATION = 64
 # An algorithm whose fastest takes so many times as long as the fastest of all has no more turns.
@@ -115,7 +113,7 @@ class _Algorithm:
             target=self._target,
             space_generator=Sketches(seed),
             search_strategy=_strategy(strategy),
-            rand_state=seed + 1,
+            seed=seed,
         )
         self._started = False
         self._pending: dict[Candidate, MeasureCandidate] = {}
@@ -153,5 +151,5 @@ def _strategy(name: str) -> SearchStrategy:
 
 def _model(name: str, seed: int) -> CostModel:
     if name == "random":
-        return CostModel.create("random", seed=seed)
+        return CostModel.create("random", seed=random_state(seed))
     return CostModel.create("xgb", num_tuning_cores=1, tree_method="auto", extractor=PerStoreFeature())

@@ -31,6 +31,8 @@ from .mutator import MutateChoice
 from .replay import choice_of
 from .search import Candidate
 
+# What MetaSchedule takes for a number without limit.
+NO_LIMIT = 2**31 - 1
 INTRINSICS = "tvm.s_tir.tensor_intrin"
 SIGNATURE, TARGET, ALGORITHM, VERSION = (f"tvmconv.{each}" for each in ("signature", "target", "algorithm", "version"))
 
@@ -170,16 +172,23 @@ class Sketches(PySpaceGenerator):  # type: ignore[misc]
         return Sketches()
 
 
-def tune_context(module: tvm.IRModule, **named: Any) -> TuneContext:
+def tune_context(module: tvm.IRModule, seed: int = 0, **named: Any) -> TuneContext:
     """Return a TuneContext of one thread, as the spaces of this project need it: they name no tensor intrinsic.
 
     Parameters
     ----------
     module, named
         As for ``tvm.s_tir.meta_schedule.TuneContext``.
+    seed
+        Of the random choices, at least 0.
     """
     with _without_intrinsics():
-        return TuneContext(module, num_threads=1, **named)
+        return TuneContext(module, num_threads=1, rand_state=random_state(seed), **named)
+
+
+def random_state(seed: int) -> int:
+    """Return a seed, at least 0, as TVM takes it: from 1, in 31 bits."""
+    return seed % NO_LIMIT + 1
 
 
 @contextmanager

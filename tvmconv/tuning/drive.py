@@ -28,15 +28,13 @@ from tvm.s_tir.meta_schedule.task_scheduler import GradientBased, RoundRobin
 
 from ..measuring.race import Built
 from ..signature import format_signature
-from .contexts import tune_context
+from .contexts import NO_LIMIT, random_state, tune_context
 from .evaluate import discard
 from .problem_tuner import Session
 from .search import Candidate
 from .turns import BATCH, Turns
 
 NAME = "tvmconv.candidate"
-# MetaSchedule wants limits, in 32 bits.
-NO_LIMIT = 2**31 - 1
 
 
 def drive(problems: Sequence[Turns], weights: Sequence[int], session: Session, scheduler: str) -> None:
@@ -64,11 +62,10 @@ def drive(problems: Sequence[Turns], weights: Sequence[int], session: Session, s
         )
         for signature, turns in bench.problems.items()
     ]
-    order = GradientBased(seed=session.seed % NO_LIMIT + 1) if scheduler == "gradient" else RoundRobin()
+    order = GradientBased(seed=random_state(session.seed)) if scheduler == "gradient" else RoundRobin()
+    limits = (NO_LIMIT, NO_LIMIT, BATCH)  # candidates in all, of a task, in a turn
     with bench.raising():
-        order.tune(
-            tasks, weights, NO_LIMIT, NO_LIMIT, BATCH, _Builder(bench), _Runner(bench), [], None, None
-        )  # fmt: skip
+        order.tune(tasks, weights, *limits, _Builder(bench), _Runner(bench), [], None, None)
 
 
 class _Bench:
@@ -141,12 +138,13 @@ class _Bench:
         try:
             yield
         except RuntimeError:
-            if self._error is not None:
-                raise self._error from None
-            raise
+            if self._error is None:
+                raise
         finally:
             if ours:
                 signal.signal(signal.SIGINT, signal.default_int_handler)
+        if self._error is not None:
+            raise self._error
 
 
 @derived_object
@@ -161,6 +159,7 @@ class _NoSpace(PySpaceGenerator):  # type: ignore[misc]
         pass
 
     def generate_design_space(self, mod: tvm.IRModule) -> list[Schedule]:
+        """Return nothing."""
         return []
 
 
@@ -176,18 +175,20 @@ class _Strategy(PySearchStrategy):  # type: ignore[misc]
         pass
 
     def pre_tuning(self, *_: Any) -> None:
-        pass
+        """Wait for the first turn."""
 
     def generate_measure_candidates(self) -> list[MeasureCandidate] | None:
+        """Return the candidates of the next turn; None if there is none."""
         with self._bench.keeping():
             signature = format_signature(self._turns.problem)
             names = [json.dumps([signature, *astuple(each)]) for each in self._turns.propose()]
             return [MeasureCandidate(Schedule(_named(name)), []) for name in names] or None
 
     def notify_runner_results(self, *_: Any) -> None:
-        pass
+        """Know it already."""
 
     def post_tuning(self) -> None:
+        """Race and record, as there is no other turn."""
         with self._bench.keeping():
             self._turns.finish()
 
@@ -199,6 +200,7 @@ class _Builder(PyBuilder):  # type: ignore[misc]
         self._bench = bench
 
     def build(self, build_inputs: Sequence[Any]) -> list[BuilderResult]:
+        """Build the candidates that are named."""
         with self._bench.keeping():
             return self._bench.build([str(each.mod["main"].attrs[NAME]) for each in build_inputs])
 
@@ -210,6 +212,7 @@ class _Runner(PyRunner):  # type: ignore[misc]
         self._bench = bench
 
     def run(self, runner_inputs: Sequence[Any]) -> list[RunnerFuture]:
+        """Measure them; when this returns, all are done."""
         with self._bench.keeping():
             results = self._bench.run([str(each.artifact_path) for each in runner_inputs])
             return [RunnerFuture(lambda: True, lambda result=each: result) for each in results]

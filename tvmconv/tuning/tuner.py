@@ -9,7 +9,7 @@ from importlib.util import find_spec
 from typing import Literal, get_args
 
 from ..algorithms.table import check_math
-from ..errors import TuningError, missing_extra
+from ..errors import TuningError, TvmconvError, missing_extra
 from ..problem import Problem
 from ..targets.target import Target
 from .evaluate import Evaluator
@@ -132,7 +132,7 @@ def tune_all(
             from .drive import drive  # imports TVM
 
             drive(turns, list(counts.values()), session, scheduler)
-    except KeyboardInterrupt:
+    except (KeyboardInterrupt, TvmconvError):
         for each in turns:
             each.finish()
         raise
