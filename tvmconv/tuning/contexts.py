@@ -1,7 +1,7 @@
 """MetaSchedule's view of the spaces: a workload for each algorithm of a problem, and its sketches as design spaces.
 
 A workload says in attributes what it is of; they survive scheduling and MetaSchedule's databases. Which sketch a trace
-is of, its instructions say: no two sketches of an algorithm have the same ones.
+is of, its instructions say: sketches with the same ones are the same schedules.
 """
 
 from __future__ import annotations
@@ -113,9 +113,8 @@ def workload_of(problem: Problem, target: Target, algorithm: str) -> Workload:
         schedule = Schedule(module, seed=1)
         sketch.trace.apply_to_schedule(schedule, remove_postproc=False)
         ours.append(schedule)
-    numbers = {_instructions(each.trace.simplified(True)): number for number, each in enumerate(ours)}
-    if len(numbers) < len(ours):
-        raise AssertionError(f"{algorithm} has equal sketches for {format_signature(problem)}")
+    texts = [_instructions(each.trace.simplified(True)) for each in ours]
+    numbers = {text: texts.index(text) for text in texts}
     return Workload(problem, target, algorithm, module, tuple(ours), numbers)
 
 

@@ -1,10 +1,8 @@
 """The search: which candidates to measure next, given how fast the measured ones are.
 
-Pure Python over the choices that MetaSchedule traces sample; MetaSchedule runs it as a search strategy
-(`tvmconv.tuning.drive`). Its own EvolutionarySearch was
-measured on such small spaces: it thinks for 0.2 s a candidate (0.45 s with its XGBoost model) where building
-and measuring one takes 0.1 s, it cannot mutate a categorical choice, and what it had found after the same
-number of candidates was within 0.5 % of what is found here.
+Pure Python over the choices that MetaSchedule traces sample, which MetaSchedule runs as a search strategy
+(`tvmconv.tuning.drive`). Its own strategies replay every schedule that they think about, which takes as long as building
+one here: `python -m benchmarks.strategies` compares them.
 """
 
 from __future__ import annotations
