@@ -19,9 +19,9 @@ from tvm.s_tir import meta_schedule as ms
 from tvm.s_tir.meta_schedule.search_strategy import EvolutionarySearch, ReplayTrace
 
 from tvmconv.accuracy import difference
-from tvmconv.errors import ReplayError, SourceError, TvmconvWarning
+from tvmconv.errors import ReplayError, SourceError, TargetError, TvmconvWarning
 from tvmconv.measuring.race import arrays_of
-from tvmconv.metaschedule import build, export_database, import_database, tasks
+from tvmconv.metaschedule import Arguments, build, export_database, import_database, tasks
 from tvmconv.problem import Problem
 from tvmconv.signature import format_signature, parse_signature
 from tvmconv.targets.target import Target
@@ -100,6 +100,25 @@ def test_tasks_run_with_components_of_a_users_own(strategy: Any, tmp_path: Path)
     with pytest.warns(TvmconvWarning, match="already, which stays"):
         assert import_database(work, records) == []
     assert not (tmp_path / "none").exists()
+
+
+@pytest.mark.parametrize("dtype", ["f32", "bf16"])
+def test_arguments_are_what_a_built_task_takes(dtype: str, tmp_path: Path) -> None:
+    """As LocalRunner asks for them; their shapes are not those of the task's module."""
+    problem = PROBLEM.with_(dtype=dtype)
+    context = tasks([OTHER, problem], math="strict")[-1]
+    asked = [each.as_json() for each in ms.arg_info.ArgInfo.from_prim_func(context.mod["main"])]
+    given = Arguments(tasks([OTHER, problem], math="strict"))(tvm.cpu(), asked, 2)
+    assert [tuple(each.shape) for each in given[1]] == [problem.data_shape, problem.filter_shape, (32,), (1, 8, 8, 32)]
+    build(context.generate_design_space()[0].mod, context.target).export_library(str(tmp_path / "task.so"))
+    tvm.runtime.load_module(str(tmp_path / "task.so"))["main"](*given[0])
+    assert given[0][-1].numpy().any()
+
+
+def test_build_is_for_cpus() -> None:
+    context = tasks([PROBLEM], "cuda:sm_80")[0]
+    with pytest.raises(TargetError, match="build is for CPUs, and cuda:sm_80 is a GPU"):
+        build(context.generate_design_space()[0].mod, context.target)
 
 
 @pytest.mark.parametrize("problem", [PROBLEM, OTHER])
