@@ -227,6 +227,7 @@ def test_who_has_the_next_turn(
         ({"scheduler": "random"}, TuningError),
         ({"strategy": "random"}, TuningError),
         ({"cost_model": "linear"}, TuningError),
+        ({"cost_model": "xgb"}, TuningError),
         ({"target": "no-such-cpu"}, TargetError),
     ],
 )

@@ -81,7 +81,7 @@ def tune(
     TargetError
         If the target is unknown, or this machine lacks its features.
     TuningError
-        If the budget is not positive; or the strategy, the cost model or the scheduler unknown.
+        If the budget is not positive; or the strategy, the cost model or the scheduler unknown, or not for each other.
     MissingExtraError
         If the cost model needs a package that is not installed.
     TvmconvError
@@ -100,6 +100,8 @@ def tune(
     ):
         if value not in allowed:
             raise TuningError(f"{name} is {value!r}; it must be one of {', '.join(allowed)}")
+    if cost_model != "random" and strategy != "evolutionary":
+        raise TuningError(f"cost_model is {cost_model!r}, which strategy {strategy!r} does not ask; take evolutionary")
     if cost_model == "xgb" and find_spec("xgboost") is None:
         raise missing_extra("metaschedule", "xgboost")
     check_math(math)
