@@ -21,7 +21,8 @@ from tvmconv.tuning.evaluate import Evaluator
 from tvmconv.tuning.machine import TuningMachine, check_tunable, tuning_machine
 from tvmconv.tuning.problem_tuner import TuneResult
 from tvmconv.tuning.records import Records
-from tvmconv.tuning.tuner import TuneProgress, tune, tune_all
+from tvmconv.tuning.tuner import tune, tune_all
+from tvmconv.tuning.turns import TuneProgress
 
 from .gpu_candidates import Carried
 from .gpu_problems import problems_of

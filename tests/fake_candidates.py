@@ -64,12 +64,16 @@ def sketch(*kinds: int, steps: int = 8) -> Sketch:
     return Sketch((kinds, tuple(range(1, steps + 1))), (kinds[0], (steps + 1) // 2))
 
 
+# The same numbers by another signature.
+OTHER = parse_signature("conv1d-n64-i1x1-o1x1-k1-s1-d1-p0_0-g1-NXC-XIO-f32")
 SPACES = {
     "good": [Space("direct", 1, "exact", (sketch(RIGHT),)), Space("grouped", 1, "exact", (sketch(RIGHT, steps=12),))],
     "bad": [Space("direct", 1, "exact", (sketch(RIGHT, WRONG, CRASHES, HANGS, FAILS, INCOMPLETE, BREAKS, steps=1),))],
     "hopeless": [Space("direct", 1, "exact", (sketch(WRONG, CRASHES, steps=2),))],
     "fickle": [Space("direct", 1, "exact", (Sketch(((RIGHT, FICKLE), (3, 4)), (RIGHT, 4)),))],
     "steady": [Space("direct", 1, "exact", (Sketch(((RIGHT,), (1,), tuple(range(24))), (RIGHT, 1, 0)),))],
+    "slow": [Space("direct", 1, "exact", (Sketch(((RIGHT,), (8,), tuple(range(6))), (RIGHT, 8, 0)),))],
+    "quick": [Space("direct", 1, "exact", (Sketch(((RIGHT,), (1,), tuple(range(6))), (RIGHT, 1, 0)),))],
     "large": [Space("direct", 1, "exact", (Sketch(((RIGHT,), (1, 2, 3, 4), tuple(range(100))), (RIGHT, 4, 0)),))],
 }
 
@@ -120,6 +124,11 @@ def steady(task: Describe | Compile) -> Any:
     return work(SPACES["steady"], task)
 
 
+def two(task: Describe | Compile) -> Any:
+    """Work on a space that takes eight times as long for `OTHER` as for `PROBLEM`."""
+    return work(SPACES["slow" if task.problem == OTHER else "quick"], task)
+
+
 def large(task: Describe | Compile) -> Any:
     """Work on a space of which nobody measures the 400 candidates."""
     return work(SPACES["large"], task)
@@ -133,11 +142,12 @@ def hasty_measure(task: Check | Race) -> Measured | Times:
 
 
 def tune(folder: Path, space: Any, trials: int | None, seconds: float | None = None, **others: Any) -> TuneResult:
-    """Tune `PROBLEM` over one of the spaces above; `others`: `progress`, `seed`."""
+    """Tune `PROBLEM` over one of the spaces above; `others`: `progress`, `seed`, `problems`, `scheduler`."""
     progress, seed = others.pop("progress", None), others.pop("seed", 0)
+    problems = others.pop("problems", [PROBLEM])
     with Evaluator(jobs=2, threads=1, work=space, measure=hasty_measure) as evaluator:
         session = Session(evaluator, TARGET, Records(folder), MACHINE, seed)
-        return tune_all(session, [PROBLEM], trials, seconds, progress)[0]
+        return tune_all(session, problems, trials, seconds, progress, **others)[0]
 
 
 def tune_until_interrupted(folder: Path) -> None:

@@ -17,17 +17,24 @@ import pytest
 
 from tvmconv.cli import main
 from tvmconv.cli.tune import progress_text
-from tvmconv.errors import ReplayError, TargetError, TuningError, TvmconvWarning, UnsupportedMachineError
+from tvmconv.errors import (
+    MissingExtraError,
+    ReplayError,
+    TargetError,
+    TuningError,
+    TvmconvWarning,
+    UnsupportedMachineError,
+)
 from tvmconv.measuring.measure import Check, measure
 from tvmconv.measuring.peak import Peak
 from tvmconv.measuring.placements import PLACEMENTS
 from tvmconv.measuring.race import Built, Times
 from tvmconv.signature import format_signature, parse_signature
 from tvmconv.targets.target import Target
-from tvmconv.tuning import evaluate, tuner
+from tvmconv.tuning import evaluate, tuner, turns
 from tvmconv.tuning.records import Records
 from tvmconv.tuning.replay import compile_candidate, spaces_of
-from tvmconv.tuning.search import Candidate
+from tvmconv.tuning.search import Candidate, first_of
 
 SIGNATURE = "conv2d-n1-i16x8x8-o32x8x8-k3x3-s1x1-d1x1-p1x1_1x1-g1-NXC-XIO-f32-bias"
 
@@ -60,7 +67,7 @@ def trial_lines(folder: Path) -> list[dict]:
 
 @pytest.mark.smoke
 def test_the_defaults_are_measured_first_and_the_fastest_wins(tmp_path: Path) -> None:
-    states: list[tuner.TuneProgress] = []
+    states: list[turns.TuneProgress] = []
     result = fake.tune(tmp_path, fake.good, trials=20, progress=states.append)  # all there are
     lines = trial_lines(tmp_path)
     assert [(line["algorithm"], line["decisions"]) for line in lines[:2]] == [("direct", [0, 4]), ("grouped", [0, 6])]
@@ -195,29 +202,41 @@ def test_seconds_limit_a_run(tmp_path: Path) -> None:
     assert result.record is not None
 
 
-def test_a_problem_without_progress_leaves_its_time_and_has_another_turn(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+@pytest.mark.parametrize(
+    ("scheduler", "often", "order"),
+    [("gradient", 1, "pssssppp"), ("gradient", 40, "pspppsss"), ("round-robin", 1, "pspspsps")],
+)
+def test_who_has_the_next_turn(
+    scheduler: str, often: int, order: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(tuner, "PATIENCE", 8)
-    turns: list[int] = []
-    tune = tuner.ProblemTuner.tune
+    """Where time can be gained: of the slow problem, or of a quick one that a model has often; or in turns."""
+    monkeypatch.setattr(turns, "BATCH", 2)
+    asked: list[str] = []
+    propose = turns.Turns.propose
 
-    def counted(self: tuner.ProblemTuner, *arguments: Any) -> Any:
-        result = tune(self, *arguments)
-        turns.append(result.trials)
-        return result
+    def noted(self: turns.Turns) -> Any:
+        asked.append("p" if self.problem == fake.PROBLEM else "s")
+        return propose(self)
 
-    monkeypatch.setattr(tuner.ProblemTuner, "tune", counted)
-    result = fake.tune(tmp_path, fake.steady, trials=None, seconds=500)
-    # A batch of 16 ended the patience of 8; then the space ended, long before the time.
-    assert turns == [16, 24]
-    assert result.record is not None
-    assert (result.record.trials, result.record.decisions) == (24, (fake.RIGHT, 1, 0))
+    monkeypatch.setattr(turns.Turns, "propose", noted)
+    problems = [fake.PROBLEM] * often + [fake.OTHER]
+    result = fake.tune(tmp_path, fake.two, trials=6, problems=problems, scheduler=scheduler)
+    assert result.trials == 6
+    # Three turns each, and a fourth in which there is nothing left.
+    assert "".join(asked) == order
 
 
 @pytest.mark.parametrize(
     ("arguments", "error"),
-    [({"trials": 0}, TuningError), ({"seconds": 0.0}, TuningError), ({"target": "no-such-cpu"}, TargetError)],
+    [
+        ({"trials": 0}, TuningError),
+        ({"seconds": 0.0}, TuningError),
+        ({"scheduler": "random"}, TuningError),
+        ({"strategy": "random"}, TuningError),
+        ({"cost_model": "linear"}, TuningError),
+        ({"cost_model": "xgb"}, TuningError),
+        ({"target": "no-such-cpu"}, TargetError),
+    ],
 )
 def test_bad_budgets_and_targets(arguments: dict, error: type[Exception], tmp_path: Path) -> None:
     with pytest.raises(error):
@@ -246,6 +265,32 @@ def test_real_problems_are_tuned_recorded_and_replayed(tmp_path: Path) -> None:
         assert measure(Check(result.problem, kernel.numerical_class, Built(str(library)))).seconds is not None
 
 
+@pytest.mark.parametrize("strategy", ["replay-trace", "evolutionary"])
+def test_strategies_of_metaschedule(strategy: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(turns, "BATCH", 4)
+    monkeypatch.setattr("tvmconv.tuning.builtin.POPULATION", 4)
+    problem, records = parse_signature(SIGNATURE), Records(tmp_path)
+    how = {"math": "strict", "records": records, "strategy": strategy}
+    spaces = spaces_of(problem, Target.parse("host"), "strict")
+    first = first_of(spaces, ())
+    wanted = len(first) + 5
+    for trials in (wanted - 2, wanted) if strategy == "evolutionary" else (wanted,):  # the second goes on
+        (result,) = tuner.tune([problem], trials=trials, **how)
+        assert result.trials == trials and not result.failures and result.record is not None
+    (path,) = tmp_path.glob("*/trials/*.jsonl")
+    lines = [json.loads(line) for line in path.read_text().splitlines()]
+    measured = [Candidate(line["algorithm"], line["sketch"], tuple(line["decisions"])) for line in lines]
+    assert measured[: len(first)] == first
+    assert len(set(measured)) == wanted and all(any(each in space for space in spaces) for each in measured)
+
+
+def test_a_cost_model_without_its_package(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(sys.modules, "xgboost", None)
+    how = {"strategy": "evolutionary", "cost_model": "xgb", "records": Records(tmp_path)}
+    with pytest.raises(MissingExtraError, match="metaschedule"):
+        tuner.tune([parse_signature(SIGNATURE)], trials=1, **how)
+
+
 def test_the_command(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     command = ["tune", SIGNATURE, "--trials", "2", "--math", "strict", "--records", str(tmp_path)]
     assert main([*command, "--json"]) == 0
@@ -265,7 +310,7 @@ def test_the_command(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None
 def test_the_progress_line() -> None:
     problem = parse_signature(SIGNATURE)
     seconds = problem.flops / 50e9
-    state = tuner.TuneProgress(problem, 3, 20, 12, 64, seconds, 2 * seconds, 10.0, 3725.0)
+    state = turns.TuneProgress(problem, 3, 20, 12, 64, seconds, 2 * seconds, 10.0, 3725.0)
     assert progress_text(state, Peak(100e9, 200e9, 1e10, 1e11, 1)) == (
         f"12/64 trials, 1:02:05 left, best {seconds * 1e6:.1f} us, 50.0 GFLOP/s (50% of peak), {SIGNATURE}"
     )

@@ -32,7 +32,7 @@ from .filters import carry_nodes
 from .ladder import Climbed, Job, attempt, bundle_target, climb
 
 if TYPE_CHECKING:
-    from ..tuning.tuner import TuneProgress
+    from ..tuning.turns import TuneProgress
 
 Progress = Callable[[int, int, str], None]
 
@@ -61,7 +61,7 @@ def build(
     Parameters
     ----------
     problems
-        What to build; equal problems are built once.
+        What to build; equal problems are built once, and tuned as problems that count more.
     path
         The bundle's folder. Missing parents are made.
     target
@@ -110,7 +110,8 @@ def build(
     BuildError
         If a problem has no kernel that compiles and is right. The others are written before.
     """
-    problems = list(dict.fromkeys(problems))
+    given = list(problems)
+    problems = list(dict.fromkeys(given))
     if not problems:
         raise InvalidProblemError("there is no problem to build; give at least one")
     check_math(math)
@@ -123,7 +124,7 @@ def build(
             check_nvcc(each)  # before time is spent on others
     records = records or Records()
     if trials or seconds:
-        tune_for(targets, problems, trials, seconds, records, math)
+        tune_for(targets, given, trials, seconds, records, math)
     path.parent.mkdir(parents=True, exist_ok=True)
     with staging(path) as folder:
         work = [

@@ -145,12 +145,12 @@ def read_models(
 
 
 def problems_of(models: Sequence[Model]) -> list[Problem]:
-    """Return the distinct problems of all models, in their order."""
-    return list(dict.fromkeys(problem for model in models for problem in model.problems()))
+    """Return the problems of all models, in their order and as often as they stand there."""
+    return [node.problem for model in models for node in model.nodes]
 
 
 def read_sources(arguments: argparse.Namespace) -> list[Problem]:
-    """Return the distinct problems that the arguments of :func:`add_sources` name; errors as for :func:`read_models`."""
+    """Return what :func:`problems_of` does of the arguments of :func:`add_sources`; errors as for :func:`read_models`."""
     return problems_of(read_models(arguments))
 
 

@@ -19,15 +19,15 @@ from .sources import add_sources, read_sources
 if TYPE_CHECKING:
     from ..measuring.peak import Peak
     from ..tuning.problem_tuner import TuneResult
-    from ..tuning.tuner import TuneProgress
+    from ..tuning.turns import TuneProgress
     from .parsing import Subparsers
 
 EXAMPLE = """\
   tvmconv tune resnet50.onnx --seconds 600
   tvmconv tune conv2d-n1-i64x56x56-o64x56x56-k3x3-s1x1-d1x1-p1x1_1x1-g1-NXC-XIO-f32 --trials 128
 
-Every measurement is kept at once: Ctrl-C records the fastest until then, which takes some seconds (a second
-one does without), and the same command continues; what was measured before is not measured again. Once all N trials of a problem are there, it has nothing left to do; raise N for more.
+Every measurement is kept at once: Ctrl-C records the fastest until then, which takes some seconds a problem (a
+second one does without), and the same command continues; what was measured before is not measured again. Once all N trials of a problem are there, it has nothing left to do; raise N for more.
 The schedule for zero trials is measured first and compared last, so the winner is never slower.
 `tvmconv build` uses the winners of the default folder.
 """
@@ -62,6 +62,25 @@ def add_parser(subparsers: Subparsers) -> None:
         metavar="TARGET",
         help="host (default), an LLVM CPU name whose code this machine can run, or a GPU like its first: cuda:sm_90",
     )
+    parser.add_argument(
+        "--strategy",
+        choices=("tvmconv", "replay-trace", "evolutionary"),
+        default="tvmconv",
+        help="what proposes schedules: tvmconv (default), our search; or one of MetaSchedule's own",
+    )
+    parser.add_argument(
+        "--cost-model",
+        choices=("random", "xgb"),
+        default="random",
+        help="of --strategy evolutionary (default: random; xgb needs xgboost)",
+    )
+    parser.add_argument(
+        "--scheduler",
+        choices=("gradient", "round-robin"),
+        default="gradient",
+        help="of MetaSchedule, which says what problem is next. gradient (default): where most is likely to be gained,"
+        " weighted by how often a model has the problem; round-robin: each in its turn",
+    )
     parser.add_argument("--seed", type=whole, default=0, metavar="N", help="of the random choices (default: 0)")
     add_math(parser)
     parser.add_argument(
@@ -90,6 +109,9 @@ def run(arguments: argparse.Namespace) -> int:
             seconds=arguments.seconds,
             seed=arguments.seed,
             math=arguments.math,
+            strategy=arguments.strategy,
+            cost_model=arguments.cost_model,
+            scheduler=arguments.scheduler,
             records=Records(arguments.records),
             progress=progress,
         )

@@ -70,8 +70,8 @@ def sketches_of(
     return _sketches_of(algorithm, problem, target, EntryPoints.PLAIN in entry_points)
 
 
-# All algorithms of a problem that is being tuned, whose candidates come in any order.
-@lru_cache(maxsize=16)
+# All algorithms of some problems that are being tuned, whose turns and candidates come in any order.
+@lru_cache(maxsize=128)
 def _sketches_of(
     algorithm: str, problem: Problem, target: Target, plain: bool
 ) -> tuple[Definition, tuple[Schedule, ...]]:

@@ -16,10 +16,10 @@ import numpy.typing as npt
 
 from ..accuracy import difference
 from ..errors import CudaError
-from ..fills import exact_case
 from ..problem import Problem
 from ..runtime.cuda_driver import driver
 from ..runtime.cuda_memory import DeviceArray
+from .cases import case_of
 from .cuda_timing import Graph, array_sets, launches, new_stream
 from .measure import Check, Measured
 from .race import Race, Times
@@ -76,5 +76,5 @@ def _captured(calls: list[Callable[[], object]], stream: int) -> Iterator[Graph]
 @lru_cache(maxsize=1)
 def _arrays(problem: Problem) -> tuple[list[list[DeviceArray]], npt.NDArray[Any]]:
     """Return sets of inputs and output, the same memory for every candidate, and the expected output."""
-    arrays, expected = exact_case(problem)
+    arrays, expected = case_of(problem)
     return array_sets(problem, arrays, GPU), expected

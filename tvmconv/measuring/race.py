@@ -14,11 +14,11 @@ from typing import Any
 import numpy.typing as npt
 import tvm_ffi
 
-from ..fills import exact_case
 from ..problem import Problem
 from ..runtime.arrays import aligned_empty
 from ..runtime.packed import PACK_SYMBOL, PACKED_SYMBOL
 from ..signature import format_signature
+from .cases import case_of
 from .cores import Cores
 from .placements import PLACEMENTS
 from .quiet import Least, least
@@ -120,7 +120,7 @@ def race(task: Race, cores: Cores) -> Times:
 @lru_cache(maxsize=1)
 def arrays_of(problem: Problem) -> tuple[list[npt.NDArray[Any]], npt.NDArray[Any], npt.NDArray[Any]]:
     """Return inputs and output for the kernel, the same memory for every candidate, and the expected output."""
-    arrays, expected = exact_case(problem)
+    arrays, expected = case_of(problem)
     *inputs, output = PLACEMENTS[0].copy([*(array for array in arrays if array is not None), expected])
     return inputs, output, expected
 

@@ -10,7 +10,7 @@ import itertools
 import queue
 import tempfile
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from pathlib import Path
@@ -102,18 +102,21 @@ class Evaluator:
 
         Those that are clearly slower than `best` seconds, or than one before, are measured less exactly.
         """
-        by_name = {space.algorithm: space for space in spaces}
         results = self.build(problem, target, candidates)
         for candidate, built in zip(candidates, results, strict=True):
-            space = by_name[candidate.algorithm]
-            if isinstance(built, ReplayError | WorkerDiedError | TimeoutExceededError):
-                trial = Trial(candidate, space.version, _status(built), None, str(built)[-_DETAIL:])
-            else:
-                trial = self._measure(problem, space, candidate, built, best * CUT_OFF)
-                best = min(best, trial.cost)
+            trial = self.judge(problem, spaces, candidate, built, best)
+            best = min(best, trial.cost)
             yield trial
-        for path in {built.path for built in results if isinstance(built, Built)}:
-            Path(path).unlink()
+        discard(results)
+
+    def judge(
+        self, problem: Problem, spaces: Sequence[Space], candidate: Candidate, built: Result, best: float
+    ) -> Trial:
+        """Measure what :meth:`build` made of a candidate, less exactly if it is clearly slower than `best` seconds."""
+        space = next(space for space in spaces if space.algorithm == candidate.algorithm)
+        if isinstance(built, Built):
+            return self._measure(problem, space, candidate, built, best * CUT_OFF)
+        return Trial(candidate, space.version, _status(built), None, str(built)[-_DETAIL:])
 
     def race(self, problem: Problem, target: Target, candidates: Sequence[Candidate]) -> Times:
         """Time candidates that worked before in turns, in several placements of the arrays.
@@ -187,6 +190,12 @@ class Evaluator:
                 return [result for results in pool.map(compile_chunk, chunks) for result in results]
         finally:
             pool.shutdown(cancel_futures=True)
+
+
+def discard(results: Iterable[Result]) -> None:
+    """Remove the libraries of candidates that were measured."""
+    for path in {built.path for built in results if isinstance(built, Built)}:
+        Path(path).unlink()
 
 
 def _status(error: Exception) -> Any:

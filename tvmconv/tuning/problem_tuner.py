@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
-import time
 import warnings
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from datetime import datetime, timezone
+from functools import cached_property
 from importlib.metadata import version
 from math import inf
 from statistics import median
+from typing import TYPE_CHECKING, Literal
 
 from .. import __version__
 from ..errors import TvmconvError, TvmconvWarning
@@ -18,19 +19,21 @@ from ..problem import Problem
 from ..signature import format_signature
 from ..targets.target import Target
 from .evaluate import Evaluator
-from .finalists import GAIN, ranking
+from .finalists import ranking
 from .records import Record, Records
 from .search import Candidate, Listed, Search, Space
 from .transfer import adapt, nearest
 from .trials import Trial, TrialLog
 
-# Built together, then measured one by one. Not the number of cores: the search would differ between machines.
-BATCH = 16
+if TYPE_CHECKING:
+    from .builtin import Builtin
+
+Strategy = Literal["tvmconv", "replay-trace", "evolutionary"]
+CostModel = Literal["random", "xgb"]
+
 FINALISTS = 4
 # Schedules recorded before, of other CPUs and of other problems, that the search begins with.
 STARTS = 4
-# What a candidate must gain to count as progress: less cannot win the race.
-PROGRESS = GAIN
 
 
 @dataclass(frozen=True)
@@ -70,7 +73,7 @@ class Session:
     ----------
     evaluator
         Builds and measures.
-    target, records, seed, math
+    target, records, seed, math, strategy, cost_model
         As for `tvmconv.tuning.tuner.tune`.
     machine
         What the measurements are marked with: CPU and threads.
@@ -90,6 +93,8 @@ class Session:
     tools: Mapping[str, str] = field(
         default_factory=lambda: {"tvmconv": __version__, "apache-tvm": version("apache-tvm")}
     )
+    strategy: Strategy = "tvmconv"
+    cost_model: CostModel = "random"
 
 
 class ProblemTuner:
@@ -101,86 +106,67 @@ class ProblemTuner:
         The problem.
     trials
         Every candidate measured until now.
-    exhausted
-        Whether the search has found nothing left to measure.
+    spaces
+        Of the algorithms, the one used with zero trials first.
     """
 
     def __init__(self, session: Session, problem: Problem) -> None:
         self.problem = problem
         self._session = session
-        self._spaces: list[Space] = session.evaluator.spaces(problem, session.target, session.math)
+        self.spaces: list[Space] = session.evaluator.spaces(problem, session.target, session.math)
         self._log = TrialLog(session.records.folder, problem, session.target, session.machine)
-        self.trials = {trial.candidate: trial for trial in self._log.read(self._spaces)}
+        self.trials = {trial.candidate: trial for trial in self._log.read(self.spaces)}
         records, how = session.records, (session.target, session.math)
         known = filter(
             None, [records.best(problem, *how), records.of_sums(problem, *how), *records.elsewhere(problem, *how)]
         )
         near = nearest(problem, records.winners(*how))
-        adapted = (adapt(record.candidate, self._spaces) for record in (*known, *near))
+        adapted = (adapt(record.candidate, self.spaces) for record in (*known, *near))
         self._starts = list(dict.fromkeys(filter(None, adapted)))[:STARTS]
-        self.exhausted = False
-        self._raced: list[Candidate] = []
-        self._records: list[Record] = []
 
     @property
     def default(self) -> Candidate:
         """The schedule for zero trials."""
-        return self._spaces[0].defaults[0]
+        return self.spaces[0].defaults[0]
 
     @property
     def best(self) -> float:
         """Seconds of the fastest candidate."""
         return min((trial.cost for trial in self.trials.values()), default=inf)
 
-    def is_done(self, wanted: float) -> bool:
-        """Whether there is nothing left to measure up to `wanted` trials."""
-        return self.exhausted or len(self.trials) >= wanted
+    def propose(self, count: int) -> list[Candidate]:
+        """Return at most `count` candidates to measure next; none when nothing is left."""
+        return self._search.propose(count)
 
-    def tune(self, wanted: float, deadline: float, report: Callable[[], None], patience: float = inf) -> TuneResult:
-        """Measure until there are `wanted` trials or the deadline has passed; record the winner.
+    def keep(self, trial: Trial) -> None:
+        """Take in a candidate that was measured, durably."""
+        self._log.append(trial)
+        self.trials[trial.candidate] = trial
+        self._search.tell(trial.candidate, trial.cost)
+        if trial.status in ("wrong", "crashed"):
+            self._warn(f"{trial.candidate} is rejected, {trial.status}: {trial.detail}")
 
-        Also stop when the last `patience` candidates gave no progress.
-        """
-        try:
-            self._search(wanted, deadline, report, patience)
-        except KeyboardInterrupt:
-            self._record_winner()
-            raise
+    def finish(self) -> TuneResult:
+        """Race the fastest and record the winner."""
         record = self._record_winner()
         failures = tuple(trial for trial in self.trials.values() if trial.status != "ok")
         return TuneResult(self.problem, record, len(self.trials), failures)
 
     def ahead(self, count: int) -> list[Candidate]:
         """Return what to build ahead where measuring cannot build: what a race would compare now, and `count` more."""
-        return list(dict.fromkeys([*self._finalists(), *self._begin().propose(count)]))
+        return list(dict.fromkeys([*self._finalists(), *self.propose(count)]))
 
-    def _begin(self) -> Search | Listed:
-        measured = {trial.candidate: trial.cost for trial in self.trials.values()}
-        if self._session.listed is not None:
-            return Listed(self._session.listed(self.problem), measured)
-        return Search(self._spaces, self._session.seed, measured, self._starts)
+    @cached_property
+    def _search(self) -> Search | Listed | Builtin:
+        session, measured = self._session, {trial.candidate: trial.cost for trial in self.trials.values()}
+        if session.listed is not None:
+            return Listed(session.listed(self.problem), measured)
+        if session.strategy == "tvmconv":
+            return Search(self.spaces, session.seed, measured, self._starts)
+        from .builtin import Builtin  # imports TVM
 
-    def _search(self, wanted: float, deadline: float, report: Callable[[], None], patience: float) -> None:
-        search = self._begin()
-        reached, since = self.best, 0
-        while len(self.trials) < wanted and (time.monotonic() < deadline or not self.trials):
-            candidates = search.propose(int(min(BATCH, wanted - len(self.trials))))
-            if not candidates:
-                self.exhausted = True
-                return
-            what = (self.problem, self._session.target, self._spaces, candidates, self.best)
-            for trial in self._session.evaluator.trials(*what):
-                self._log.append(trial)
-                self.trials[trial.candidate] = trial
-                search.tell(trial.candidate, trial.cost)
-                if trial.status in ("wrong", "crashed"):
-                    self._warn(f"{trial.candidate} is rejected, {trial.status}: {trial.detail}")
-                report()
-                since += 1
-                if trial.cost < reached * (1 - PROGRESS):
-                    reached, since = trial.cost, 0
-            if since >= patience:
-                return
+        how = (session.strategy, session.cost_model, session.seed)
+        return Builtin(self.problem, session.target, self.spaces, *how, measured, self._starts)
 
     def _record_winner(self) -> Record | None:
         """Race the fastest trials and the defaults; record the winner, and the best of other algorithms."""
@@ -193,20 +179,15 @@ class ProblemTuner:
         if not finalists:
             self._warn("no candidate works, so nothing is recorded")
             return None
-        if finalists == self._raced:
-            self._records = [replace(record, trials=len(self.trials)) for record in self._records]
-            self._session.records.put(self._records)
-            return self._records[0]
         try:
             times = self._session.evaluator.race(self.problem, self._session.target, finalists)
         except TvmconvError as error:
             self._warn(f"the final race failed, so nothing is recorded: {error}")
             return None
-        self._raced = finalists
-        self._records = self._placed(finalists, times)
-        everyone = {(format_signature(self.problem), space.algorithm, space.version) for space in self._spaces}
-        self._session.records.put(self._records, beaten=everyone - {record.key for record in self._records})
-        return self._records[0]
+        records = self._placed(finalists, times)
+        everyone = {(format_signature(self.problem), space.algorithm, space.version) for space in self.spaces}
+        self._session.records.put(records, beaten=everyone - {record.key for record in records})
+        return records[0]
 
     def _is_recent(self, record: Record) -> bool:
         """Whether there is nothing to race anew: it won over these trials, undisturbed."""
@@ -215,26 +196,26 @@ class ProblemTuner:
 
     def _placed(self, finalists: list[Candidate], race: Times) -> list[Record]:
         """Return the records that a race gives, the winner's first."""
-        times, disturbed = race.undisturbed(), race.quiet.count(False)
+        raced, times, disturbed = finalists, race.undisturbed(), race.quiet.count(False)
         if len(times.quiet) < LEAST_QUIET:
             self._warn(
                 f"others used the processors during {disturbed} of {len(race.quiet)} parts of the final race, so the "
                 "default schedule stays; the trials are kept: tune again when the machine is quiet"
             )
             times, finalists = race, [each for each in finalists if each in self._defaults] or finalists
-        everyone = dict(zip(self._raced, times.seconds, strict=True))
+        everyone = dict(zip(raced, times.seconds, strict=True))
         placed = {candidate: everyone[candidate] for candidate in finalists}
         default = median(placed[self.default]) if self.default in placed else None
         count = len(race.quiet) - disturbed
         return [
             self._record(candidate, median(placed[candidate]), default, rank=rank, placements=count)
-            for rank, candidate in enumerate(ranking(placed, self._spaces, times.again))
+            for rank, candidate in enumerate(ranking(placed, self.spaces, times.again))
         ]
 
     @property
     def _defaults(self) -> list[Candidate]:
         """The schedule for zero trials, and that with strict math."""
-        strict = [space.defaults[0] for space in self._spaces if space.numerical_class == "exact"]
+        strict = [space.defaults[0] for space in self.spaces if space.numerical_class == "exact"]
         return [self.default, *strict[:1]]
 
     def _finalists(self) -> list[Candidate]:
@@ -253,7 +234,7 @@ class ProblemTuner:
             signature=format_signature(self.problem),
             target=self._session.target.name,
             algorithm=candidate.algorithm,
-            version=next(space.version for space in self._spaces if space.algorithm == candidate.algorithm),
+            version=next(space.version for space in self.spaces if space.algorithm == candidate.algorithm),
             sketch=candidate.sketch,
             decisions=candidate.decisions,
             seconds=_rounded(seconds),

@@ -1,9 +1,8 @@
 """The search: which candidates to measure next, given how fast the measured ones are.
 
-Pure Python over the choices that MetaSchedule traces sample. MetaSchedule's own EvolutionarySearch was
-measured on such small spaces: it thinks for 0.2 s a candidate (0.45 s with its XGBoost model) where building
-and measuring one takes 0.1 s, it cannot mutate a categorical choice, and what it had found after the same
-number of candidates was within 0.5 % of what is found here.
+Pure Python over the choices that MetaSchedule traces sample, which MetaSchedule runs as a search strategy
+(`tvmconv.tuning.drive`). Its own strategies replay every schedule that they think about, which takes as long as building
+one here: `python -m benchmarks.strategies` compares them.
 """
 
 from __future__ import annotations
@@ -124,6 +123,13 @@ class Listed:
         """Take in a measurement, of which the list does not depend."""
 
 
+def first_of(spaces: Sequence[Space], starts: Sequence[Candidate]) -> list[Candidate]:
+    """Return what any search begins with: the default of every space, those of other sketches, then `starts`."""
+    first = [space.defaults[0] for space in spaces]
+    others = [default for space in spaces for default in space.defaults[1:]]
+    return list(dict.fromkeys([*first, *others, *starts]))
+
+
 class Search:
     """Evolutionary search over several spaces together.
 
@@ -151,9 +157,7 @@ class Search:
         self._sketches = {
             (space.algorithm, number): sketch for space in spaces for number, sketch in enumerate(space.sketches)
         }
-        first = [space.defaults[0] for space in spaces]
-        others = [default for space in spaces for default in space.defaults[1:]]
-        self._first = list(dict.fromkeys([*first, *others, *starts]))
+        self._first = first_of(spaces, starts)
         # Not of the seed alone: a search that continues must not draw again what was drawn before it.
         self._random = random.Random(f"{seed} {len(measured)}")
         self._seconds = dict(measured)

@@ -3,50 +3,23 @@
 from __future__ import annotations
 
 import os
-import time
+from collections import Counter
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
-from math import inf
+from importlib.util import find_spec
+from typing import Literal, get_args
 
 from ..algorithms.table import check_math
-from ..errors import TuningError
+from ..errors import TuningError, TvmconvError, missing_extra
 from ..problem import Problem
 from ..targets.target import Target
 from .evaluate import Evaluator
 from .machine import check_tunable, tuning_machine
-from .problem_tuner import ProblemTuner, Session, TuneResult
+from .problem_tuner import CostModel, Session, Strategy, TuneResult
 from .records import Records
+from .turns import Budget, TuneProgress, Turns, one_by_one
 
 DEFAULT_TRIALS = 64
-# Within a time for all: after so many candidates of one problem without progress, the next has its turn.
-PATIENCE = 32
-
-
-@dataclass(frozen=True)
-class TuneProgress:
-    """How far tuning is, reported after every trial.
-
-    Attributes
-    ----------
-    problem, number, count
-        The problem at work, which it is (from 1), and how many there are.
-    trials, wanted
-        Its candidates measured until now, earlier runs included, and how many are wanted; None if time alone limits.
-    best_seconds, default_seconds
-        Of its fastest candidate and its default schedule; None before there is one.
-    elapsed, remaining
-        Seconds since the start, and seconds left by estimate; None before there is one.
-    """
-
-    problem: Problem
-    number: int
-    count: int
-    trials: int
-    wanted: int | None
-    best_seconds: float | None
-    default_seconds: float | None
-    elapsed: float
-    remaining: float | None
+Scheduler = Literal["gradient", "round-robin"]
 
 
 def tune(
@@ -57,6 +30,9 @@ def tune(
     seconds: float | None = None,
     seed: int = 0,
     math: str = "default",
+    strategy: Strategy = "tvmconv",
+    cost_model: CostModel = "random",
+    scheduler: Scheduler = "gradient",
     records: Records | None = None,
     progress: Callable[[TuneProgress], None] | None = None,
 ) -> list[TuneResult]:
@@ -69,21 +45,27 @@ def tune(
     Parameters
     ----------
     problems
-        What to tune.
+        What to tune. One that stands there several times, as in a model, counts as often.
     target
         A CPU that this machine can run, or a GPU like its first.
     trials
         Candidates to measure for each problem, those of earlier calls included. Absent: 64, or as many as
         `seconds` allows.
     seconds
-        For all problems together; divided evenly. A problem that makes no progress leaves its time to the others, and
-        has another turn when there is time left. The last candidates built and the final race may exceed it by a few
-        seconds a problem.
+        For all problems together, the final races included. Each problem has at least one turn, which may exceed it.
     seed
         The same seed (and measurements) give the same candidates.
     math
         ``"strict"``: only algorithms whose answer differs from the formula in the order of the sum alone. ``"tf32"``:
         on GPUs also f32 by tensor cores, which round factors to TF32.
+    strategy
+        What proposes candidates: ``"tvmconv"``, our search; ``"replay-trace"`` and ``"evolutionary"``, MetaSchedule's own,
+        which begin with the same ones.
+    cost_model
+        Of ``"evolutionary"``: what it takes for fast. ``"random"``, or ``"xgb"``, which needs xgboost.
+    scheduler
+        Of MetaSchedule: who has the next turn. ``"gradient"``: where it is likely to gain most time of all together,
+        problems that stand there several times counted as often; ``"round-robin"``: each in its turn.
     records
         Where they are written; absent: the user's folder.
     progress
@@ -92,7 +74,7 @@ def tune(
     Returns
     -------
     list of TuneResult
-        One for each problem that has an output, in order.
+        One for each distinct problem that has an output, in order.
 
     Raises
     ------
@@ -101,7 +83,9 @@ def tune(
     UnsupportedMachineError
         If this machine cannot run its code.
     TuningError
-        If the budget is not positive.
+        If the budget is not positive; or the strategy, the cost model or the scheduler unknown, or not for each other.
+    MissingExtraError
+        If the cost model needs a package that is not installed.
     TvmconvError
         If `math` is not ``"default"``, ``"strict"`` or ``"tf32"``.
     """
@@ -111,13 +95,26 @@ def tune(
         raise TuningError(f"seconds is {seconds}; it must be above 0")
     if trials is None and seconds is None:
         trials = DEFAULT_TRIALS
+    for name, value, allowed in (
+        ("strategy", strategy, get_args(Strategy)),
+        ("cost_model", cost_model, get_args(CostModel)),
+        ("scheduler", scheduler, get_args(Scheduler)),
+    ):
+        if value not in allowed:
+            raise TuningError(f"{name} is {value!r}; it must be one of {', '.join(allowed)}")
+    if cost_model != "random" and strategy != "evolutionary":
+        raise TuningError(f"cost_model is {cost_model!r}, which strategy {strategy!r} does not ask; take evolutionary")
+    if cost_model == "xgb" and find_spec("xgboost") is None:
+        raise missing_extra("metaschedule", "xgboost")
     check_math(math)
     target = check_tunable(Target.parse(target) if isinstance(target, str) else target)
     machine = tuning_machine(target)
     records = Records() if records is None else records
     with Evaluator(len(os.sched_getaffinity(0)), machine.threads, measure=machine.measure) as evaluator:
-        session = Session(evaluator, target, records, machine.label, seed, math)
-        return tune_all(session, [p for p in problems if not p.is_empty], trials, seconds, progress)
+        session = Session(
+            evaluator, target, records, machine.label, seed, math, strategy=strategy, cost_model=cost_model
+        )
+        return tune_all(session, [p for p in problems if not p.is_empty], trials, seconds, progress, scheduler)
 
 
 def tune_all(
@@ -126,69 +123,21 @@ def tune_all(
     trials: int | None,
     seconds: float | None,
     progress: Callable[[TuneProgress], None] | None,
+    scheduler: Scheduler = "gradient",
 ) -> list[TuneResult]:
     """Tune each problem, as :func:`tune` does, in a session of the caller's."""
-    clock = _Clock(trials, seconds)
-    results: dict[Problem, TuneResult] = {}
-    tuners: dict[Problem, ProblemTuner] = {}
-    turns, patience = list(dict.fromkeys(problems)), inf if seconds is None else PATIENCE
-    while turns and (not results or clock.has_time()):
-        for number, problem in enumerate(turns, 1):
-            deadline = clock.share(len(turns) - number + 1)
-            tuner = tuners.get(problem) or ProblemTuner(session, problem)
-            tuners[problem] = tuner
+    counts = Counter(problems)
+    budget = Budget(trials, seconds)
+    turns = [Turns(session, problem, budget, progress) for problem in counts]
+    try:
+        if session.listed is not None:
+            one_by_one(turns, budget)
+        elif turns:
+            from .drive import drive  # imports TVM
 
-            def report(tuner: ProblemTuner = tuner, number: int = number, count: int = len(turns)) -> None:
-                state = clock.state(tuner, number, count)
-                if progress is not None:
-                    progress(state)
-
-            results[problem] = tuner.tune(inf if trials is None else trials, deadline, report, patience)
-        # What made no progress gets twice the patience, as long as there is time and something left to measure.
-        turns = [problem for problem in turns if not tuners[problem].is_done(inf if trials is None else trials)]
-        patience *= 2
-    return [results[problem] for problem in problems]
-
-
-class _Clock:
-    """The budget: each problem's share of the time, and how much is left."""
-
-    def __init__(self, trials: int | None, seconds: float | None) -> None:
-        self._trials = trials
-        self._start = time.monotonic()
-        self._end = inf if seconds is None else self._start + seconds
-        self._measured = 0
-
-    def has_time(self) -> bool:
-        """Whether any is left."""
-        return time.monotonic() < self._end
-
-    def share(self, problems: int) -> float:
-        """Return the deadline of a problem that starts now, when so many, itself included, share what is left."""
-        now = time.monotonic()
-        return now + (self._end - now) / problems
-
-    def state(self, tuner: ProblemTuner, number: int, count: int) -> TuneProgress:
-        """Return the progress after one more trial."""
-        self._measured += 1
-        now = time.monotonic()
-        remaining = self._end - now
-        if self._trials is not None:
-            to_do = self._trials - len(tuner.trials) + self._trials * (count - number)
-            remaining = min(remaining, (now - self._start) / self._measured * to_do)
-        default = tuner.trials.get(tuner.default)
-        return TuneProgress(
-            problem=tuner.problem,
-            number=number,
-            count=count,
-            trials=len(tuner.trials),
-            wanted=self._trials,
-            best_seconds=_finite(tuner.best),
-            default_seconds=None if default is None else default.seconds,
-            elapsed=now - self._start,
-            remaining=_finite(max(remaining, 0.0)),
-        )
-
-
-def _finite(value: float) -> float | None:
-    return value if value < inf else None
+            drive(turns, list(counts.values()), session, scheduler)
+    except (KeyboardInterrupt, TvmconvError):
+        for each in turns:
+            each.finish()
+        raise
+    return [each.result for each in turns if each.result is not None]

@@ -1,0 +1,29 @@
+"""What kernels are called with, and what they have to answer: kept, as problems are measured in turns."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy.typing as npt
+
+from ..fills import Arrays, exact_case
+from ..problem import Problem
+
+# Of those that are kept; the last one is, whatever its size.
+KEPT_BYTES = 2**29
+
+_kept: dict[Problem, tuple[Arrays, npt.NDArray[Any]]] = {}
+
+
+def case_of(problem: Problem) -> tuple[Arrays, npt.NDArray[Any]]:
+    """Return what :func:`tvmconv.fills.exact_case` does: the reference may take as long as measuring a turn does."""
+    case = _kept.pop(problem, None) or exact_case(problem)
+    _kept[problem] = case  # the last
+    sizes = {each: _bytes(*kept) for each, kept in _kept.items()}
+    while len(_kept) > 1 and sum(sizes[each] for each in _kept) > KEPT_BYTES:
+        del _kept[next(iter(_kept))]
+    return case
+
+
+def _bytes(arrays: Arrays, expected: npt.NDArray[Any]) -> int:
+    return sum(array.nbytes for array in (*arrays, expected) if array is not None)

@@ -1,0 +1,207 @@
+"""MetaSchedule's view of the spaces: a workload for each algorithm of a problem, and its sketches as design spaces.
+
+A workload says in attributes what it is of; they survive scheduling and MetaSchedule's databases. Which sketch a trace
+is of, its instructions say: sketches with the same ones are the same schedules.
+"""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass
+from functools import lru_cache
+from types import ModuleType
+from typing import Any
+
+import tvm
+from tvm.ir.utils import derived_object
+from tvm.s_tir import Schedule
+from tvm.s_tir.meta_schedule import TuneContext
+from tvm.s_tir.meta_schedule.space_generator import PySpaceGenerator
+from tvm.s_tir.schedule import Trace
+
+from ..algorithms import table as algorithms
+from ..errors import ReplayError
+from ..lowering.compiler import samples, sketches_of
+from ..problem import Problem
+from ..signature import format_signature, parse_signature
+from ..targets.target import Target
+from .mutator import MutateChoice
+from .replay import choice_of
+from .search import Candidate
+
+# What MetaSchedule takes for a number without limit.
+NO_LIMIT = 2**31 - 1
+INTRINSICS = "tvm.s_tir.tensor_intrin"
+SIGNATURE, TARGET, ALGORITHM, VERSION = (f"tvmconv.{each}" for each in ("signature", "target", "algorithm", "version"))
+
+
+@dataclass(frozen=True)
+class Workload:
+    """What MetaSchedule tunes: one algorithm's definition of a problem.
+
+    Attributes
+    ----------
+    problem, target, algorithm
+        Of which it is.
+    module
+        The definition, with attributes that say the same.
+    sketches
+        Of the module, the default first.
+    numbers
+        Of the sketches, by the text of their instructions.
+    """
+
+    problem: Problem
+    target: Target
+    algorithm: str
+    module: tvm.IRModule
+    sketches: tuple[Schedule, ...]
+    numbers: Mapping[str, int]
+
+    def trace(self, candidate: Candidate) -> Trace:
+        """Return the trace of a candidate of this algorithm.
+
+        Raises
+        ------
+        ReplayError
+            If its space has not these choices.
+        """
+        choice = choice_of(self.problem, self.target, candidate)
+        sketch = self.sketches[choice.sketch]
+        return Trace(sketch.trace.insts, dict(zip(samples(sketch), choice.decisions or (), strict=True)))
+
+    def candidate(self, trace: Trace) -> Candidate:
+        """Return the candidate that a trace is.
+
+        Raises
+        ------
+        ReplayError
+            If it is of no sketch.
+        """
+        simple = trace.simplified(True)
+        number = self.numbers.get(_instructions(simple))
+        if number is None:
+            raise ReplayError(f"a trace is of no sketch of {self.algorithm} for {format_signature(self.problem)}")
+        sketch = self.sketches[number]
+        # A sample that is not used is simplified away: those that have one option, and tell sketches apart.
+        used = [inst for inst in sketch.trace.simplified(True).insts if inst in sketch.trace.decisions]
+        decided = [simple.decisions[inst] for inst in simple.insts if inst in simple.decisions]
+        places = {**sketch.trace.decisions, **dict(zip(used, decided, strict=True))}
+        decisions = tuple(int(inst.attrs[0][int(places[inst])]) for inst in samples(sketch))
+        return Candidate(self.algorithm, number, decisions)
+
+
+@lru_cache(maxsize=128)
+def workload_of(problem: Problem, target: Target, algorithm: str) -> Workload:
+    """Return an algorithm's workload of a problem that it covers."""
+    definition, sketches = sketches_of(algorithm, problem, target)
+    function = definition.func.with_attr("global_symbol", "main")
+    facts = {
+        SIGNATURE: format_signature(problem),
+        TARGET: target.name,
+        ALGORITHM: algorithm,
+        VERSION: algorithms.get(algorithm).version,
+    }
+    for name, value in facts.items():
+        function = function.with_attr(name, value)
+    # Kept: a schedule changes the function of a module that nobody else holds.
+    module = tvm.IRModule({"main": function})
+    ours = []
+    for sketch in sketches:
+        schedule = Schedule(module, seed=1)
+        sketch.trace.apply_to_schedule(schedule, remove_postproc=False)
+        ours.append(schedule)
+    texts = [_instructions(each.trace.simplified(True)) for each in ours]
+    numbers = {text: texts.index(text) for text in texts}
+    return Workload(problem, target, algorithm, module, tuple(ours), numbers)
+
+
+def workload_in(module: tvm.IRModule) -> Workload:
+    """Return the workload that a module is, by its attributes.
+
+    Raises
+    ------
+    ReplayError
+        If it is none, or of another version of its algorithm.
+    TvmconvError
+        If its signature, its target or its algorithm is unknown.
+    """
+    attributes = next(iter(module.functions.values())).attrs or {}
+    if SIGNATURE not in attributes:
+        raise ReplayError("a workload is none of tvmconv.metaschedule.tasks")
+    algorithm = algorithms.get(str(attributes[ALGORITHM]))
+    signature, version = str(attributes[SIGNATURE]), int(attributes[VERSION])
+    if algorithm.version != version:
+        raise ReplayError(
+            f"a workload of {signature} is of version {version} of {algorithm.name}, which is at {algorithm.version}"
+        )
+    host = Target.parse("host")
+    name = str(attributes[TARGET])
+    return workload_of(parse_signature(signature), host if name == host.name else Target.parse(name), algorithm.name)
+
+
+@derived_object
+class Sketches(PySpaceGenerator):  # type: ignore[misc]
+    """The sketches of a workload's space, with the mutator that changes their decisions.
+
+    Parameters
+    ----------
+    seed
+        Of the mutator.
+    """
+
+    sch_rules: tuple[()] = ()
+    postprocs: tuple[()] = ()
+
+    def __init__(self, seed: int = 0) -> None:
+        super().__init__()
+        self.mutator_probs = {MutateChoice(seed): 1.0}
+
+    def _initialize_with_tune_context(self, context: TuneContext) -> None:
+        pass
+
+    def generate_design_space(self, mod: tvm.IRModule) -> list[Schedule]:
+        """Return the sketches, the default first."""
+        return list(workload_in(mod).sketches)
+
+    def clone(self) -> Any:
+        """Return another one."""
+        return Sketches()
+
+
+def tune_context(module: tvm.IRModule, seed: int = 0, **named: Any) -> TuneContext:
+    """Return a TuneContext of one thread, as the spaces of this project need it: they name no tensor intrinsic.
+
+    Parameters
+    ----------
+    module, named
+        As for ``tvm.s_tir.meta_schedule.TuneContext``.
+    seed
+        Of the random choices, at least 0.
+    """
+    with _without_intrinsics():
+        return TuneContext(module, num_threads=1, rand_state=random_state(seed), **named)
+
+
+def random_state(seed: int) -> int:
+    """Return a seed, at least 0, as TVM takes it: from 1, in 31 bits."""
+    return seed % NO_LIMIT + 1
+
+
+@contextmanager
+def _without_intrinsics() -> Iterator[None]:
+    """Let an import of the tensor intrinsics, which takes 17 s, find an empty module."""
+    if INTRINSICS in sys.modules:
+        yield
+        return
+    sys.modules[INTRINSICS] = ModuleType(INTRINSICS)
+    try:
+        yield
+    finally:
+        del sys.modules[INTRINSICS]
+
+
+def _instructions(trace: Trace) -> str:
+    return "\n".join(Trace(trace.insts, {}).as_python())

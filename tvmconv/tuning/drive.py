@@ -1,0 +1,229 @@
+"""MetaSchedule drives: its task scheduler says whose turn it is, and hands candidates to what builds and measures.
+
+Each problem is one of its tasks, whatever the number of its algorithms: the gradient scheduler lessens the sum of what
+all tasks take, and of the algorithms of a problem only the fastest counts. What it schedules stands for a kernel by name
+alone (an attribute): the processes that build make the schedule, where one that TVM does not survive ends no more.
+"""
+
+from __future__ import annotations
+
+import json
+import signal
+import threading
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import astuple
+from typing import Any, ClassVar
+
+import tvm
+from tvm import tirx
+from tvm.ir.utils import derived_object
+from tvm.s_tir import Schedule
+from tvm.s_tir.meta_schedule import MeasureCandidate
+from tvm.s_tir.meta_schedule.builder import BuilderResult, PyBuilder
+from tvm.s_tir.meta_schedule.runner import PyRunner, RunnerFuture, RunnerResult
+from tvm.s_tir.meta_schedule.search_strategy import PySearchStrategy
+from tvm.s_tir.meta_schedule.space_generator import PySpaceGenerator
+from tvm.s_tir.meta_schedule.task_scheduler import GradientBased, RoundRobin
+
+from ..measuring.race import Built
+from ..signature import format_signature
+from .contexts import NO_LIMIT, random_state, tune_context
+from .evaluate import discard
+from .problem_tuner import Session
+from .search import Candidate
+from .turns import BATCH, Turns
+
+NAME = "tvmconv.candidate"
+
+
+def drive(problems: Sequence[Turns], weights: Sequence[int], session: Session, scheduler: str) -> None:
+    """Let MetaSchedule give turns until nobody takes one.
+
+    Parameters
+    ----------
+    problems, weights
+        Each problem, and how often it counts.
+    session
+        Theirs.
+    scheduler
+        ``"gradient"`` or ``"round-robin"``.
+    """
+    bench = _Bench(session, {format_signature(turns.problem): turns for turns in problems})
+    # Kernels are not TVM's to compile here, for whatever target.
+    target = tvm.target.Target("llvm")
+    tasks = [
+        tune_context(
+            _named(json.dumps(signature)),
+            target=target,
+            space_generator=_NoSpace(),
+            search_strategy=_Strategy(bench, turns),
+            task_name=signature,
+        )
+        for signature, turns in bench.problems.items()
+    ]
+    order = GradientBased(seed=random_state(session.seed)) if scheduler == "gradient" else RoundRobin()
+    limits = (NO_LIMIT, NO_LIMIT, BATCH)  # candidates in all, of a task, in a turn
+    with bench.raising():
+        order.tune(tasks, weights, *limits, _Builder(bench), _Runner(bench), [], None, None)
+
+
+class _Bench:
+    """Where all problems are built and measured, and what became of it.
+
+    Python errors arrive behind TVM as a RuntimeError, which has lost their class, and Ctrl-C its words: they are kept.
+    """
+
+    def __init__(self, session: Session, problems: dict[str, Turns]) -> None:
+        self.problems = problems
+        self.session = session
+        self._built: dict[str, tuple[Turns, Candidate, Built]] = {}
+        self._error: BaseException | None = None
+
+    def build(self, names: Sequence[str]) -> list[BuilderResult]:
+        """Build the candidates of one problem's turn. What does not compile is a trial at once."""
+        signature, *_ = json.loads(names[0])
+        turns = self.problems[signature]
+        candidates = [_candidate(name) for name in names]
+        found = self.session.evaluator.build(turns.problem, self.session.target, candidates)
+        results = []
+        for name, candidate, built in zip(names, candidates, found, strict=True):
+            if isinstance(built, Built):
+                self._built[name] = (turns, candidate, built)
+                results.append(BuilderResult(name, None))
+            else:
+                results.append(BuilderResult(None, self._judge(turns, candidate, built).error_msg))
+        return results
+
+    def run(self, names: Sequence[str]) -> list[RunnerResult]:
+        """Measure what was built, one by one."""
+        built = [self._built.pop(name) for name in names]
+        results = [self._judge(*each) for each in built]
+        discard(each for _, _, each in built)
+        return results
+
+    def _judge(self, turns: Turns, candidate: Candidate, built: Any) -> RunnerResult:
+        tuner = turns.tuner
+        trial = self.session.evaluator.judge(turns.problem, tuner.spaces, candidate, built, tuner.best)
+        turns.keep(trial)
+        if trial.seconds is None:
+            return RunnerResult(None, f"{trial.status}: {trial.detail}")
+        return RunnerResult([trial.seconds], None)
+
+    @contextmanager
+    def keeping(self) -> Iterator[None]:
+        """Keep an error of this context, which TVM is about to lose."""
+        try:
+            if self._error is not None:
+                raise self._error
+            yield
+        except BaseException as error:
+            self._error = self._error or error
+            raise
+
+    @contextmanager
+    def raising(self) -> Iterator[None]:
+        """Raise what was kept for what TVM makes of it; Ctrl-C also where it comes between."""
+
+        def interrupt(*_: object) -> None:
+            self._error = self._error or KeyboardInterrupt()
+            raise KeyboardInterrupt
+
+        ours = (
+            threading.current_thread() is threading.main_thread()
+            and signal.getsignal(signal.SIGINT) is signal.default_int_handler
+        )
+        if ours:
+            signal.signal(signal.SIGINT, interrupt)
+        try:
+            yield
+        except RuntimeError:
+            if self._error is None:
+                raise
+        finally:
+            if ours:
+                signal.signal(signal.SIGINT, signal.default_int_handler)
+        if self._error is not None:
+            raise self._error
+
+
+@derived_object
+class _NoSpace(PySpaceGenerator):  # type: ignore[misc]
+    """The spaces of a problem are described by the first turn, in another process."""
+
+    sch_rules: tuple[()] = ()
+    postprocs: tuple[()] = ()
+    mutator_probs: ClassVar[dict[Any, float]] = {}
+
+    def _initialize_with_tune_context(self, context: Any) -> None:
+        pass
+
+    def generate_design_space(self, mod: tvm.IRModule) -> list[Schedule]:
+        """Return nothing."""
+        return []
+
+
+@derived_object
+class _Strategy(PySearchStrategy):  # type: ignore[misc]
+    """Proposes what a problem's turn does. Its measurements are taken in as they are made, not when MetaSchedule tells."""
+
+    def __init__(self, bench: _Bench, turns: Turns) -> None:
+        super().__init__()
+        self._bench, self._turns = bench, turns
+
+    def _initialize_with_tune_context(self, context: Any) -> None:
+        pass
+
+    def pre_tuning(self, *_: Any) -> None:
+        """Wait for the first turn."""
+
+    def generate_measure_candidates(self) -> list[MeasureCandidate] | None:
+        """Return the candidates of the next turn; None if there is none."""
+        with self._bench.keeping():
+            signature = format_signature(self._turns.problem)
+            names = [json.dumps([signature, *astuple(each)]) for each in self._turns.propose()]
+            return [MeasureCandidate(Schedule(_named(name)), []) for name in names] or None
+
+    def notify_runner_results(self, *_: Any) -> None:
+        """Know it already."""
+
+    def post_tuning(self) -> None:
+        """Race and record, as there is no other turn."""
+        with self._bench.keeping():
+            self._turns.finish()
+
+
+@derived_object
+class _Builder(PyBuilder):  # type: ignore[misc]
+    def __init__(self, bench: _Bench) -> None:
+        super().__init__()
+        self._bench = bench
+
+    def build(self, build_inputs: Sequence[Any]) -> list[BuilderResult]:
+        """Build the candidates that are named."""
+        with self._bench.keeping():
+            return self._bench.build([str(each.mod["main"].attrs[NAME]) for each in build_inputs])
+
+
+@derived_object
+class _Runner(PyRunner):  # type: ignore[misc]
+    def __init__(self, bench: _Bench) -> None:
+        super().__init__()
+        self._bench = bench
+
+    def run(self, runner_inputs: Sequence[Any]) -> list[RunnerFuture]:
+        """Measure them; when this returns, all are done."""
+        with self._bench.keeping():
+            results = self._bench.run([str(each.artifact_path) for each in runner_inputs])
+            return [RunnerFuture(lambda: True, lambda result=each: result) for each in results]
+
+
+def _named(name: str) -> tvm.IRModule:
+    """Return a function that has nothing but a name."""
+    function = tirx.PrimFunc([], tirx.Evaluate(tirx.IntImm("int32", 0)))
+    return tvm.IRModule({"main": function.with_attr("global_symbol", "main").with_attr(NAME, name)})
+
+
+def _candidate(name: str) -> Candidate:
+    _, algorithm, sketch, decisions = json.loads(name)
+    return Candidate(algorithm, sketch, tuple(decisions))

@@ -1,0 +1,182 @@
+"""The turns of each problem within the budget of all: what it measures next, until there is nothing left or no time."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from math import inf
+
+from ..problem import Problem
+from .problem_tuner import ProblemTuner, Session, TuneResult
+from .search import Candidate
+from .trials import Trial
+
+# A turn: built together, then measured one by one. Not the number of cores: the search would differ between machines.
+BATCH = 16
+# What a final race takes on a quiet machine, its kernels built anew.
+RACE_SECONDS = 3.0
+
+
+@dataclass(frozen=True)
+class TuneProgress:
+    """How far tuning is, reported after every trial.
+
+    Attributes
+    ----------
+    problem, number, count
+        The problem at work, which it is (from 1), and how many there are.
+    trials, wanted
+        Its candidates measured until now, earlier runs included, and how many are wanted; None if time alone limits.
+    best_seconds, default_seconds
+        Of its fastest candidate and its default schedule; None before there is one.
+    elapsed, remaining
+        Seconds since the start, and seconds left by estimate; None before there is one.
+    """
+
+    problem: Problem
+    number: int
+    count: int
+    trials: int
+    wanted: int | None
+    best_seconds: float | None
+    default_seconds: float | None
+    elapsed: float
+    remaining: float | None
+
+
+class Budget:
+    """What all problems together may take.
+
+    Parameters
+    ----------
+    trials
+        Candidates to measure for each problem, those of earlier runs included; None: no limit.
+    seconds
+        For all, the final races included; None: no limit.
+
+    Attributes
+    ----------
+    trials
+        As given.
+    problems
+        Those that take part.
+    """
+
+    def __init__(self, trials: int | None, seconds: float | None) -> None:
+        self.trials = trials
+        self.problems: list[Turns] = []
+        self._seconds = inf if seconds is None else seconds
+        self._start = time.monotonic()
+        self._measured = 0
+
+    def has_time(self) -> bool:
+        """Whether any is left to search."""
+        races = RACE_SECONDS * sum(each.result is None for each in self.problems)
+        return self.elapsed() < self._seconds - min(races, self._seconds / 2)
+
+    def share(self, problems: int) -> float:
+        """Return the end, by ``time.monotonic``, of the equal share of one of so many problems."""
+        return time.monotonic() + (self._seconds - self.elapsed()) / problems
+
+    def elapsed(self) -> float:
+        """Return the seconds since the start."""
+        return time.monotonic() - self._start
+
+    def state(self, turns: Turns) -> TuneProgress:
+        """Return the progress after one more trial of a problem."""
+        self._measured += 1
+        elapsed = self.elapsed()
+        remaining = self._seconds - elapsed
+        if self.trials is not None:
+            to_do = sum(max(self.trials - each.measured, 0) for each in self.problems)
+            remaining = min(remaining, elapsed / self._measured * to_do)
+        tuner = turns.tuner
+        default = tuner.trials.get(tuner.default)
+        return TuneProgress(
+            problem=turns.problem,
+            number=self.problems.index(turns) + 1,
+            count=len(self.problems),
+            trials=len(tuner.trials),
+            wanted=self.trials,
+            best_seconds=_finite(tuner.best),
+            default_seconds=None if default is None else default.seconds,
+            elapsed=elapsed,
+            remaining=_finite(max(remaining, 0.0)),
+        )
+
+
+class Turns:
+    """The turns of one problem. Nothing is done for it before the first one.
+
+    Attributes
+    ----------
+    problem
+        The problem.
+    result
+        What tuning gave; None until it has ended.
+    """
+
+    def __init__(
+        self, session: Session, problem: Problem, budget: Budget, progress: Callable[[TuneProgress], None] | None
+    ) -> None:
+        self.problem = problem
+        self.result: TuneResult | None = None
+        self._session, self._budget, self._progress = session, budget, progress
+        budget.problems.append(self)
+
+    @cached_property
+    def tuner(self) -> ProblemTuner:
+        """Its tuner, with the trials of earlier runs."""
+        return ProblemTuner(self._session, self.problem)
+
+    @property
+    def measured(self) -> int:
+        """Number of candidates measured until now; those of earlier runs do not count before the first turn."""
+        return len(self.tuner.trials) if "tuner" in self.__dict__ else 0
+
+    def propose(self) -> list[Candidate]:
+        """Return the candidates of the next turn; none if there is none. Without time there is one still."""
+        wanted = inf if self._budget.trials is None else self._budget.trials
+        left = wanted - len(self.tuner.trials)
+        if left <= 0 or (self.tuner.trials and not self._budget.has_time()):
+            return []
+        return self.tuner.propose(int(min(BATCH, left)))
+
+    def measure(self, candidates: Sequence[Candidate]) -> None:
+        """Build candidates, then measure them."""
+        session, tuner = self._session, self.tuner
+        for trial in session.evaluator.trials(self.problem, session.target, tuner.spaces, candidates, tuner.best):
+            self.keep(trial)
+
+    def keep(self, trial: Trial) -> None:
+        """Take in a candidate that was measured, and report it."""
+        self.tuner.keep(trial)
+        state = self._budget.state(self)
+        if self._progress is not None:
+            self._progress(state)
+
+    def finish(self) -> None:
+        """Race the fastest and record the winner, if there was a turn and that was not done."""
+        if self.result is None and "tuner" in self.__dict__:
+            self.result = self.tuner.finish()
+
+
+def one_by_one(problems: Sequence[Turns], budget: Budget) -> None:
+    """Let each problem take its turns, then race: where there is no TVM, whose task schedulers give turns.
+
+    Each has an equal share of the time; what it leaves is the others'.
+    """
+    for number, turns in enumerate(problems):
+        end = budget.share(len(problems) - number)
+        while time.monotonic() < end or not turns.measured:
+            candidates = turns.propose()
+            if not candidates:
+                break
+            turns.measure(candidates)
+        turns.finish()
+
+
+def _finite(value: float) -> float | None:
+    return value if value < inf else None
