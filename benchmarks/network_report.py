@@ -18,7 +18,17 @@ from .report import markers, table, update
 
 MARKERS = markers("benchmarks.network_report")
 SUMMARY = ("type, batch", "networks", "geometric mean", "worst", "below 1", "worst by parts")
-CONDITIONS = ("type, batch", "measured on", "threads", "clock", "from", "to", "load before, at most", "versions")
+CONDITIONS = (
+    "type, batch",
+    "measured on",
+    "threads",
+    "clock",
+    "rounds, seconds",
+    "from",
+    "to",
+    "load at most",
+    "versions",
+)
 
 
 def main(argv: Sequence[str] | None = None) -> int:
@@ -142,6 +152,7 @@ def _conditions(result: NetworkResult) -> tuple[str, ...]:
         result.machine,
         str(result.threads),
         result.clock,
+        f"{result.rounds}, {result.seconds:g}",
         min(dates),
         max(dates),
         f"{max(row.load for row in result.rows):.1f}",
