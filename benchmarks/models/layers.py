@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
+import torch
 from torch import nn
 
 
@@ -44,3 +45,21 @@ class SqueezeExcitation(nn.Module):  # type: ignore[misc]
     def forward(self, x: Any) -> Any:
         """Compute the layer."""
         return x * self.gate(self.expand(self.activation(self.reduce(self.pool(x)))))
+
+
+class EncoderDecoder(nn.Module):  # type: ignore[misc]
+    """A path down, whose maps the path up concatenates with its own: what U-Nets of any rank compute.
+
+    They set `down` and `up`, the stages of both paths; `pool` and `enlarge`, which stand between stages; and `last`.
+    """
+
+    def forward(self, x: Any) -> Any:
+        """Return the scores of each class at each point."""
+        skipped = []
+        for stage in self.down[:-1]:
+            skipped.append(stage(x))
+            x = self.pool(skipped[-1])
+        x = self.down[-1](x)
+        for enlarge, stage in zip(self.enlarge, self.up, strict=True):
+            x = stage(torch.cat([skipped.pop(), enlarge(x)], 1))
+        return self.last(x)

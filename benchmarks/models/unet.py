@@ -7,7 +7,7 @@ from typing import Any
 import torch
 from torch import nn
 
-from .layers import conv_norm, scaled
+from .layers import EncoderDecoder, conv_norm, scaled
 
 _CHANNELS = (32, 64, 128, 256, 512)
 _CLASSES = 2
@@ -19,8 +19,8 @@ def _twice(inputs: int, outputs: int) -> nn.Module:
     )
 
 
-class UNet(nn.Module):  # type: ignore[misc]
-    """A path down, whose maps the path up concatenates with its own."""
+class UNet(EncoderDecoder):
+    """The stages of both paths."""
 
     def __init__(self, channels: tuple[int, ...]) -> None:
         super().__init__()
@@ -30,17 +30,6 @@ class UNet(nn.Module):  # type: ignore[misc]
         self.enlarge = nn.ModuleList(nn.ConvTranspose2d(a, b, 2, 2) for a, b in zip(below, above, strict=True))
         self.up = nn.ModuleList(_twice(2 * b, b) for b in above)
         self.last = nn.Conv2d(channels[0], _CLASSES, 1)
-
-    def forward(self, x: Any) -> Any:
-        """Return the scores of each class at each pixel."""
-        skipped = []
-        for stage in self.down[:-1]:
-            skipped.append(stage(x))
-            x = self.pool(skipped[-1])
-        x = self.down[-1](x)
-        for enlarge, stage in zip(self.enlarge, self.up, strict=True):
-            x = stage(torch.cat([skipped.pop(), enlarge(x)], 1))
-        return self.last(x)
 
 
 def model(width: float = 1.0) -> nn.Module:

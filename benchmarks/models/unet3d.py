@@ -7,7 +7,7 @@ from typing import Any
 import torch
 from torch import nn
 
-from .layers import scaled
+from .layers import EncoderDecoder, scaled
 
 # What the two convolutions of each level give, on the way down.
 _LEVELS = ((16, 32), (32, 64), (64, 128))
@@ -19,8 +19,8 @@ def _conv(inputs: int, outputs: int) -> nn.Module:
     return nn.Sequential(conv, nn.BatchNorm3d(outputs), nn.ReLU(inplace=True))
 
 
-class UNet3d(nn.Module):  # type: ignore[misc]
-    """A path down, whose maps the path up concatenates with its own."""
+class UNet3d(EncoderDecoder):
+    """The stages of both paths."""
 
     def __init__(self, levels: list[tuple[int, int]]) -> None:
         super().__init__()
@@ -34,17 +34,6 @@ class UNet3d(nn.Module):  # type: ignore[misc]
         self.enlarge = nn.ModuleList(nn.ConvTranspose3d(channels, channels, 2, 2) for channels in below)
         self.up = nn.ModuleList(nn.Sequential(_conv(a + b, b), _conv(b, b)) for a, b in zip(below, above, strict=True))
         self.last = nn.Conv3d(levels[0][1], _CLASSES, 1)
-
-    def forward(self, x: Any) -> Any:
-        """Return the scores of each class at each voxel."""
-        skipped = []
-        for stage in self.down[:-1]:
-            skipped.append(stage(x))
-            x = self.pool(skipped[-1])
-        x = self.down[-1](x)
-        for enlarge, stage in zip(self.enlarge, self.up, strict=True):
-            x = stage(torch.cat([skipped.pop(), enlarge(x)], 1))
-        return self.last(x)
 
 
 def model(width: float = 1.0) -> nn.Module:
