@@ -118,7 +118,7 @@ def test_stores_stay_vectors() -> None:
 
 
 def test_the_header_is_there_only_if_it_is_called() -> None:
-    for epilogue, there in (("scale-add", False), ("add-relu", True)):
+    for epilogue, there in (("add", False), ("scale-add", True)):
         for algorithm in ("tensorcore", "wgmma"):
             problem = parse_signature(PROBLEMS["wgmma"][0]).with_(epilogue=parse_epilogue(epilogue))
             source = cuda_source(format_signature(problem), target_of(algorithm), Choice(algorithm)).source

@@ -21,14 +21,20 @@ from tvmconv.signature import format_signature, parse_signature
 from tvmconv.targets.target import Target
 
 NUMBERS = {"clip": "(-1,2.5)", "leaky": "(0.1)", "elu": "(1.5)", "hardsigmoid": "(0.2,0.5)"}
+# Products that a compiler would make one multiply-add of with the sum after them.
+PRODUCTS = ("scale-add", "leaky(0.1)-add", "prelu-add", "hardswish-add")
 # What stores in different ways: by vectors, shifted inwards, channels apart, rows, phases of a transposed one, tiles of
 # Winograd, sums across lanes, outputs that no tap meets, and none that one does.
 PROBLEMS = {
-    "conv2d-n1-i16x9x9-o20x9x9-k3x3-s1x1-d1x1-p1x1_1x1-g1-NXC-XIO-f32-bias": ("scale-add-relu", "silu-add", "gelu"),
+    "conv2d-n1-i16x9x9-o20x9x9-k3x3-s1x1-d1x1-p1x1_1x1-g1-NXC-XIO-f32-bias": (
+        "leaky(0.1)-hardswish-add",
+        "silu-add",
+        "gelu",
+    ),
     "conv2d-n2-i16x9x10-o32x9x10-k3x3-s1x1-d1x1-p1x1_1x1-g1-NCX-OIX-f32": ("add-prelu", "hardswish", "gelu_tanh"),
     "conv2d-n1-i16x9x9-o32x9x9-k3x3-s1x1-d1x1-p1x1_1x1-g1-NXC-XIO-bf16-bias": ("silu", "add-relu", "prelu-scale"),
     "conv2d-n1-i3x17x17-o3x9x9-k3x3-s2x2-d1x1-p1x1_1x1-g1-NCX-XIO-bf16": ("sigmoid", "add-tanh"),
-    "conv2d-n1-i24x8x8-o24x8x8-k3x3-s1x1-d1x1-p1x1_1x1-g24-NXC-XIO-f16-bias": ("clip(0,6)", "elu(1)-add"),
+    "conv2d-n1-i24x8x8-o24x8x8-k3x3-s1x1-d1x1-p1x1_1x1-g24-NXC-XIO-f16-bias": ("leaky(0.1)-scale-add", "elu(1)-add"),
     "conv2d-n1-i32x7x7-o32x7x7-k3x3-s1x1-d1x1-p1x1_1x1-g8-NXC-XIO-bf16": ("hardsigmoid(0.2,0.5)", "add-leaky(0.1)"),
     "backprop2d-n1-i8x5x6-o6x14x17-k2x2-s3x3-d1x1-p0x0_0x0-g1-NXC-XIO-f32-bias": ("silu", "scale-add-tanh"),
     "backprop2d-n1-i8x7x7-o8x14x14-k4x4-s2x2-d1x1-p1x1_1x1-g1-NCX-OIX-f16": ("add-relu", "prelu"),
@@ -55,13 +61,13 @@ def test_every_algorithm_applies_epilogues(try_kernels: Callable[[Sequence[Case]
 @pytest.fixture(scope="module")
 def steps(tmp_path_factory: pytest.TempPathFactory) -> tvmconv.Registry:
     """Return kernels of each step alone, after products with 1."""
-    problems = [_alone(name) for name in STEPS]
+    problems = [_alone(name) for name in (*STEPS, *PRODUCTS)]
     return tvmconv.load(tvmconv.build(problems, tmp_path_factory.mktemp("steps") / "bundle"))
 
 
 def _alone(name: str) -> tvmconv.Problem:
     signature = "conv1d-n1-i1x8192-o1x8192-k1-s1-d1-p0_0-g1-NCX-OIX-f32"
-    return parse_signature(f"{signature}-{name}{NUMBERS.get(name, '')}")
+    return parse_signature(signature).with_(epilogue=parse_epilogue(f"{name}{NUMBERS.get(name, '')}"))
 
 
 def _values() -> npt.NDArray[np.float32]:
@@ -92,6 +98,14 @@ def test_steps_are_as_near_as_promised(name: str, steps: tvmconv.Registry) -> No
     assert error.max() <= 4e-7, (x[normal][error.argmax()], got[normal][error.argmax()])
     assert np.abs(got[known & ~normal & np.isfinite(expected)]).max() <= 2.0**-125
     np.testing.assert_array_equal(got[np.isinf(expected)], expected[np.isinf(expected)])
+
+
+@pytest.mark.parametrize("epilogue", PRODUCTS)
+def test_products_are_rounded_before_sums(epilogue: str, steps: tvmconv.Registry) -> None:
+    problem = _alone(epilogue)
+    arrays = fills.random_fill(problem).given() | {"filter": np.ones((1, 1, 1), np.float32)}
+    expected = reference.finish(problem, arrays["data"].astype(np.float64), arrays)
+    np.testing.assert_array_equal(steps[problem](**arrays), expected.astype(np.float32))
 
 
 def test_calls_take_what_the_epilogue_does(tmp_path: Path) -> None:

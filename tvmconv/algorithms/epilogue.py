@@ -13,7 +13,7 @@ from typing import Any
 from tvm import te, tirx
 from tvm.ir import Call, Op, PrimType
 
-from ..epilogue import STEPS, Step
+from ..epilogue import OPERANDS, STEPS, Step
 from ..problem import Problem
 from .types import widen
 
@@ -32,8 +32,8 @@ def _operator(name: str) -> Op:
     return Op.get(name)
 
 
-# Of the f32 value, the step's numbers, and for prelu the slope.
-_STEPS = {name: _operator(name) for name in STEPS if name not in ("scale", "add")}
+# Of the f32 value, the step's numbers, and for prelu and scale what they take of an array.
+_STEPS = {name: _operator(name) for name in STEPS if name != "add"}
 _NAMES = {operator.name: name for name, operator in _STEPS.items()}
 _NARROW = _operator("narrow")
 
@@ -92,19 +92,17 @@ class Epilogue:
         if self._problem.bias:
             total = total + of_channel("bias")
         for step in self._problem.epilogue:
-            if step.name == "scale":
-                total = total * of_channel("scale")
-            elif step.name == "add":
+            if step.name == "add":
                 total = total + _widened(self._arrays["residual"](offset))
             else:
                 operands = [tirx.const(number, "float32") for number in step.numbers]
-                operands += [of_channel("slope")] if step.name == "prelu" else []
+                operands += [of_channel(OPERANDS[step.name])] if step.name in OPERANDS else []
                 total = Call(_STEPS[step.name], [total, *operands], ret_ty=PrimType("float32"))
         return (rounding or self._rounding)(total)
 
 
 def calls_operators(problem: Problem) -> bool:
-    """Whether a step of a problem's epilogue is an operator of its own."""
+    """Whether a step of a problem's epilogue is an operator of its own: all but a sum with an array are."""
     return any(step.name in _STEPS for step in problem.epilogue)
 
 

@@ -105,19 +105,21 @@ class _Vector:
         self._statements = statements
         self.x = self._named(value)
 
-    def step(self, step: Step, *slope: Any) -> Any:
-        """Return what a step makes of x; `slope` is prelu's."""
+    def step(self, step: Step, *array: Any) -> Any:
+        """Return what a step makes of x; `array` is what it takes of scale's or prelu's."""
         x, numbers = self.x, [self._const(number) for number in step.numbers]
         zero, half, one = map(self._const, (0.0, 0.5, 1.0))
         name = step.name
         if name in ("relu", "clip"):
             return self._clip(x, *(step.numbers or (0.0, inf)))
+        if name == "scale":
+            return _rounded(x * array[0])
         if name in ("leaky", "prelu"):
-            return tirx.Select(x < zero, (*slope, *numbers)[0] * x, x)
+            return tirx.Select(x < zero, _rounded((*array, *numbers)[0] * x), x)
         if name == "hardsigmoid":
             return self._clip(_fma(numbers[0], x, numbers[1]), 0.0, 1.0)
         if name == "hardswish":
-            return x * self._clip(x / self._const(6) + half, 0.0, 1.0)
+            return _rounded(x * self._clip(x / self._const(6) + half, 0.0, 1.0))
         if name == "elu":
             return tirx.Select(x > zero, x, numbers[0] * self._expm1(self._clip(x, _LEAST_ELU, 0.0)))
         if name == "tanh":
@@ -255,3 +257,8 @@ class _Vector:
 def _fma(a: Any, b: Any, c: Any) -> Any:
     """Return ``a * b + c`` rounded once: every CPU that kernels are built for has the instruction."""
     return tirx.call_llvm_pure_intrin(str(a.ty.dtype), "llvm.fma", a, b, c)
+
+
+def _rounded(product: Any) -> Any:
+    """Return a product that code generation makes no part of a multiply-add with what a later step adds."""
+    return tirx.call_llvm_pure_intrin(str(product.ty.dtype), "llvm.arithmetic.fence", product)

@@ -8,7 +8,8 @@ from typing import Any
 from tvm import tirx
 from tvm.ir import Call
 
-from ...algorithms.epilogue import step_of
+from ...algorithms.epilogue import calls_operators, step_of
+from ...epilogue import OPERANDS
 from ...problem import Problem
 from ..cpu.rewrites import mapped
 
@@ -18,8 +19,7 @@ _PREFIX = "tvmconv_"
 
 def steps_header(problem: Problem) -> str:
     """Return the CUDA C++ of the functions that a problem's epilogue calls; empty if it calls none."""
-    calls = any(step.name not in ("scale", "add") for step in problem.epilogue)
-    return STEPS.read_text() + "\n" if calls else ""
+    return STEPS.read_text() + "\n" if calls_operators(problem) else ""
 
 
 def call_steps(func: tirx.PrimFunc) -> tirx.PrimFunc:
@@ -41,12 +41,11 @@ def finish(problem: Problem) -> str:
     """Return the C++ of what makes an output of a sum, which is still f32: a function of it, its channel's operands, and the residual."""
     lines = ["x = x + channel.bias;"] if problem.bias else []
     for step in problem.epilogue:
-        if step.name == "scale":
-            lines.append("x = x * channel.scale;")
-        elif step.name == "add":
+        if step.name == "add":
             lines.append("x = x + residual;")
         else:
-            operands = [*map(_literal, step.numbers), *(["channel.slope"] if step.name == "prelu" else [])]
+            array = [f"channel.{OPERANDS[step.name]}"] if step.name in OPERANDS else []
+            operands = [*map(_literal, step.numbers), *array]
             lines.append(f"x = {_PREFIX}{step.name}({', '.join(['x', *operands])});")
     head = "__device__ __forceinline__ float tvmconv_finish(float x, const Channel &channel, float residual) {"
     return "\n".join([head, *(f"  {line}" for line in [*lines, "return x;"]), "}", ""])

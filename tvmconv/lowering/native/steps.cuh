@@ -15,6 +15,8 @@ __device__ __forceinline__ float tvmconv_clip(float x, float low, float high) {
 
 __device__ __forceinline__ float tvmconv_relu(float x) { return x < 0.0f ? 0.0f : x; }
 
+__device__ __forceinline__ float tvmconv_scale(float x, float a) { return __fmul_rn(a, x); }
+
 __device__ __forceinline__ float tvmconv_leaky(float x, float a) { return x < 0.0f ? __fmul_rn(a, x) : x; }
 
 __device__ __forceinline__ float tvmconv_prelu(float x, float a) { return x < 0.0f ? __fmul_rn(a, x) : x; }
