@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import pytest
 
+from tvmconv.errors import TargetError
 from tvmconv.targets.target import _USED, CpuTarget, Target, _closest, _llvm_features
 
 
@@ -39,3 +40,13 @@ def test_rates_and_tiles(name: str, rate: float, tiles: bool) -> None:
 
 def test_no_instructions_are_used_that_other_makers_cpus_of_these_features_lack() -> None:
     assert {"-sse4a", "-avxvnni"} <= {str(each) for each in Target.parse("znver4").tvm().attrs["mattr"]}
+
+
+def test_a_cpu_without_features_is_a_target_of_that_name() -> None:
+    name = "sapphirerapids-no-amx-bf16-no-amx-tile"
+    whole, target = Target.parse("sapphirerapids"), Target.parse("sapphirerapids-no-amx-tile-no-amx-bf16")
+    assert target == Target.parse(name) and target.name == name
+    assert set(whole.features) - set(target.features) == {"amx_bf16", "amx_tile"}
+    for wrong, what in (("znver4-no-amx-tile", "znver4 has no amx-tile"), ("znver4-no-", "znver4 has no : ")):
+        with pytest.raises(TargetError, match=what):
+            Target.parse(wrong)

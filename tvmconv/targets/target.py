@@ -70,6 +70,8 @@ _USED = frozenset(
 _WITHOUT = ("sse4a", "avxvnni")
 
 
+# Before each feature in the name of a CPU that is compiled for without it.
+_MISSING = "-no-"
 # Tasks cut for 256 KiB, half of a Zen 3's cache, took 0.75 to 1.3 of the time of those cut for this (20 shapes, two threads,
 # 1.01 by the mean), the worst with deep filters.
 LEAST_L2_SHARE = 512 * 1024
@@ -117,8 +119,9 @@ class Target:
         Parameters
         ----------
         text
-            ``host``, an LLVM CPU name such as ``x86-64-v3`` or ``znver4``, or ``cuda:`` and one or several GPU
-            architectures, such as ``cuda:sm_90`` or ``cuda:sm_80,sm_90``.
+            ``host``, an LLVM CPU name such as ``x86-64-v3`` or ``znver4``, one without some of its features such as
+            ``sapphirerapids-no-amx-bf16-no-amx-tile``, or ``cuda:`` and one or several GPU architectures, such as
+            ``cuda:sm_90`` or ``cuda:sm_80,sm_90``.
 
         Raises
         ------
@@ -211,26 +214,33 @@ def _named(name: str) -> CpuTarget:
     import tvm
     from tvm.target import codegen
 
+    cpu, *missing = name.split(_MISSING)
     known = {str(cpu) for cpu in codegen.llvm_get_cpu_archlist(tvm.target.Target("llvm"))}
-    if name not in known:
+    if cpu not in known:
         import difflib
 
-        near = ", ".join(difflib.get_close_matches(name, known, 4)) or "x86-64-v3, x86-64-v4, znver4, skylake-avx512"
+        near = ", ".join(difflib.get_close_matches(cpu, known, 4)) or "x86-64-v3, x86-64-v4, znver4, skylake-avx512"
         raise TargetError(
             f"target is {name!r}, which LLVM does not know for this architecture; near it: {near}; or host"
         )
-    return _target(name, name, frozenset())
+    has = sorted(_llvm_features(cpu) & _USED)
+    if unknown := [feature for feature in missing if feature not in has]:
+        raise TargetError(f"target is {name!r}; {cpu} has no {unknown[0]}: what can be left out is {', '.join(has)}")
+    return _without(cpu, frozenset(missing))
 
 
-def _target(name: str, mcpu: str, missing: frozenset[str]) -> CpuTarget:
+def _without(mcpu: str, missing: frozenset[str]) -> CpuTarget:
+    """Return an LLVM CPU as a target, without some features: that is another target than the CPU."""
     has = _llvm_features(mcpu)
+    disabled = tuple(sorted(has & missing))
+    name = _MISSING.join((mcpu, *disabled))
     used = has & _USED - missing
     features = tuple(sorted(_CPUINFO_NAME.get(feature, feature) for feature in used))
     if "avx2" not in used or "fma" not in used or "f16c" not in used:
         raise TargetError(
             f"target {name!r} has no AVX2, FMA and F16C, which every kernel needs; the least is x86-64-v3"
         )
-    return CpuTarget(name, features, mcpu, tuple(sorted(has & missing)))
+    return CpuTarget(name, features, mcpu, disabled)
 
 
 @cache
@@ -250,10 +260,7 @@ def _host() -> CpuTarget:
     present = cpu_features()
     usable = frozenset(feature for feature in _USED if _CPUINFO_NAME.get(feature, feature) in present)
     mcpu = _closest(str(codegen.llvm_get_system_cpu()), usable, vendor())
-    target = _target(mcpu, mcpu, _USED - usable)
-    # A machine that hides features of its CPU is another target than the CPU's name.
-    name = "-no-".join((mcpu, *target.disabled))
-    return replace(target, name=name, caches=cache_bytes())
+    return replace(_without(mcpu, _USED - usable), caches=cache_bytes())
 
 
 def _closest(mcpu: str, usable: frozenset[str], vendor: str) -> str:
