@@ -15,14 +15,14 @@ for f32, NXC and XIO, 3x3 taps with padding, filters prepacked: 97 at 56x56, 64 
 from __future__ import annotations
 
 from itertools import product
-from math import prod
+from math import gcd, prod
 
 from tvm.s_tir import Schedule
 from tvm.s_tir.schedule import LoopRV
 
-from tvmconv.algorithms.annotations import PREFETCH
+from tvmconv.algorithms.annotations import PREFETCH, PREFETCH_NEXT
 from tvmconv.algorithms.cpu.tile import widths
-from tvmconv.algorithms.cpu.window import Window
+from tvmconv.algorithms.cpu.window import FEW_PIXELS, Window
 from tvmconv.algorithms.definition import Definition
 from tvmconv.algorithms.stage_names import ACC, stage_name
 from tvmconv.schedules.cpu import steps
@@ -60,6 +60,12 @@ def _is_deep(window: Window, vectors: int, target: CpuTarget) -> bool:
     return simple and one_tap <= target.l2_share < one_tap * taps / 2 and rows >= 8
 
 
+def _bands(window: Window, tiles: list[int]) -> int:
+    """Return into how many parts of whole tiles, whatever their width, a row is cut that is more than one task."""
+    cuts = divisors(gcd(*(window.row // tile for tile in tiles)), window.row)
+    return max((cut for cut in cuts if window.row // cut >= FEW_PIXELS), default=1)
+
+
 def _tap_by_tap(sch: Schedule, window: Window, vectors: int, target: CpuTarget) -> None:
     """A task is some of the output channels: for a few of them at a time, all rows of one tap, then of the next."""
     i, lanes, rank = window.index, window.lanes, len(window.axes)
@@ -84,7 +90,10 @@ def _tap_by_tap(sch: Schedule, window: Window, vectors: int, target: CpuTarget) 
     step, unrolled = sch.split(c, [None, steps.choose(sch, unrolls, unrolls[-1])])
     part_vector, part_lane = sch.split(so, [vectors, lanes])
     sch.reorder(step, unrolled, *_held_first(sx, part_vector, tiles[0] < vectors), part_lane)
-    steps.stage_filter(sch, window)
+    if window.packs_parts:
+        steps.pack_part(sch, window, tap)
+    else:
+        steps.stage_filter(sch, window)
     steps.stage_data(sch, window, None, target)
     steps.store(sch, window, block, vectors)
     for loop in (unrolled, sx, part_vector, x, vector):
@@ -111,7 +120,11 @@ def _whole_sums(sch: Schedule, window: Window, vectors: int, target: CpuTarget) 
     if window.whole_image:
         rows = rows[-1:]
     ways = product(chunks, rows, (False,) if window.whole_image else (False, True))
-    best = min(ways, key=lambda way: task_cycles(window, way[0], way[1], tiles[0], target, apart=way[2]))
+    # A row that is one task, or a task a tile.
+    by_blocks = window.streams_filter or window.packs_parts
+    bands = _bands(window, tiles)
+    width = window.row // bands if by_blocks else tiles[0]
+    best = min(ways, key=lambda way: task_cycles(window, way[0], way[1], width, target, apart=way[2]))
     # Up to 4 channels a step: 112 multiply-adds of a full tile, and four uses of a data cache line before the next.
     unrolls = divisors(window.channels, 4)
 
@@ -136,6 +149,10 @@ def _whole_sums(sch: Schedule, window: Window, vectors: int, target: CpuTarget) 
             [*phases[apart:], block, row, tile],
             [],
         )
+    elif by_blocks:
+        band, tile = sch.split(tile, [bands, None])
+        around, within = ([], [n]) if window.few_pixels else ([n], [])
+        outer, inner, near = [*around, g, chunk, band], [*phases, block, *within, tile], []
     else:
         outer, inner, near = [n, g, chunk, tile], [*phases, block], []
     if window.channels <= unrolls[-1]:
@@ -146,13 +163,18 @@ def _whole_sums(sch: Schedule, window: Window, vectors: int, target: CpuTarget) 
     task = sch.fuse(*outer)
     sch.parallel(task)
 
-    steps.stage_filter(sch, window)
+    if window.packs_parts:
+        steps.pack_part(sch, window, block)
+    else:
+        steps.stage_filter(sch, window)
     # A copy of planar data takes an element at a time: one for all tasks where several use the same.
     once = rank == 1 or window.whole_image or (window.problem.data_format == "NCX" and best[0] > 1)
     steps.stage_data(sch, window, None if once else task, target)
     steps.store(sch, window, inner[-1], vectors)
     if window.whole_image:
         sch.annotate(unrolled, PREFETCH, 1)
+    if window.streams_filter:
+        sch.annotate(block, PREFETCH_NEXT, 1)
     for loop in (unrolled, *near, x, vector):
         sch.unroll(loop)
     sch.vectorize(lane)

@@ -103,6 +103,15 @@ def stage_filter(sch: Schedule, window: Window) -> None:
         sch.annotate(c, TRANSPOSE, TO_PIXELS)
 
 
+def pack_part(sch: Schedule, window: Window, block: LoopRV) -> None:
+    """Copy the part of the filter that an iteration of `block` uses, a row of its vectors at a time."""
+    part = sch.get_sblock(stage_name(FILTER_PACK, window.index))
+    sch.compute_at(part, block, preserve_unit_loops=True)
+    vector, *inner, together, lane = sch.get_loops(part)[-(2 * len(window.axes) + 4) :]
+    sch.reorder(*inner, vector, together, lane)
+    sch.vectorize(lane)
+
+
 def stage_data(sch: Schedule, window: Window, task: LoopRV | None, target: CpuTarget) -> None:
     """Copy data, padded: each task its own rows, or all of it first (`task` None: one spatial axis, whose tiles overlap)."""
     if not window.stages_data:

@@ -124,6 +124,78 @@ def test_filters_are_prefetched_ahead_of_their_use() -> None:
     check(prefetch_filters, before, after)
 
 
+def test_tiles_prefetch_the_next_blocks_filter_together() -> None:
+    """Of 16 channels of 2 vectors, 32 rows, two tiles prefetch 16 each: 4 steps of 4."""
+
+    @T.prim_func(private=True, s_tir=True)
+    def before(data: T.Buffer((2, 16), "float32"), sums: T.Buffer((2, 6, 4), "float32")) -> None:
+        filter_pack0 = T.alloc_buffer((1, 6, 1, 16, 1, 4))
+        for block in T.serial(3, annotations={"tvmconv.prefetch_next": 1}):
+            for tile, step in T.grid(2, 4):
+                for c in T.unroll(4):
+                    for v in T.unroll(2):
+                        for lane in T.vectorized(4):
+                            sums[tile, block * 2 + v, lane] = (
+                                sums[tile, block * 2 + v, lane]
+                                + data[tile, step * 4 + c] * filter_pack0[0, block * 2 + v, 0, step * 4 + c, 0, lane]
+                            )
+
+    @T.prim_func(private=True, s_tir=True)
+    def after(data: T.Buffer((2, 16), "float32"), sums: T.Buffer((2, 6, 4), "float32")) -> None:
+        filter_pack0 = T.alloc_buffer((1, 6, 1, 16, 1, 4))
+        for block in range(3):
+            for tile, step in T.grid(2, 4):
+                T.evaluate(
+                    T.call_intrin(
+                        "void",
+                        "tirx.prefetch",
+                        T.address_of(filter_pack0[0, block * 2 + 2, 0, tile * 16 + step * 4, 0, 0]),
+                        0,
+                        2,
+                        1,
+                    )
+                )
+                T.evaluate(
+                    T.call_intrin(
+                        "void",
+                        "tirx.prefetch",
+                        T.address_of(filter_pack0[0, block * 2 + 2, 0, tile * 16 + step * 4 + 1, 0, 0]),
+                        0,
+                        2,
+                        1,
+                    )
+                )
+                T.evaluate(
+                    T.call_intrin(
+                        "void",
+                        "tirx.prefetch",
+                        T.address_of(filter_pack0[0, block * 2 + 2, 0, tile * 16 + step * 4 + 2, 0, 0]),
+                        0,
+                        2,
+                        1,
+                    )
+                )
+                T.evaluate(
+                    T.call_intrin(
+                        "void",
+                        "tirx.prefetch",
+                        T.address_of(filter_pack0[0, block * 2 + 2, 0, tile * 16 + step * 4 + 3, 0, 0]),
+                        0,
+                        2,
+                        1,
+                    )
+                )
+                for c in T.unroll(4):
+                    for v in T.unroll(2):
+                        for lane in T.vectorized(4):
+                            sums[tile, block * 2 + v, lane] = (
+                                sums[tile, block * 2 + v, lane]
+                                + data[tile, step * 4 + c] * filter_pack0[0, block * 2 + v, 0, step * 4 + c, 0, lane]
+                            )
+
+    check(prefetch_filters, before, after)
+
+
 def test_refused() -> None:
     @T.prim_func(private=True, s_tir=True)
     def unknown_order(data: T.Buffer((8,), "float32"), weights: T.Buffer((2, 4), "float32")) -> None:
@@ -165,3 +237,10 @@ def test_refused() -> None:
             sums[c] = data[c]
 
     check_refused(prefetch_filters, no_filter, "it reads no copy of the filter")
+
+    @T.prim_func(private=True, s_tir=True)
+    def no_sums(filter_pack0: T.Buffer((2, 4), "float32"), sums: T.Buffer((4,), "float32")) -> None:
+        for block in T.serial(2, annotations={"tvmconv.prefetch_next": 1}):
+            sums[block] = filter_pack0[block, 0]
+
+    check_refused(prefetch_filters, no_sums, "no loop within sums over the channels")

@@ -12,6 +12,7 @@ The annotations, and what answers them:
     SHUFFLE         lanes that read in another order                        tvmconv/lowering/cpu/shuffles.py
     ROUND_STORES    sums rounded to bf16 by an instruction                  tvmconv/lowering/cpu/instructions.py
     PREFETCH        a filter that no cache keeps                            tvmconv/lowering/cpu/prefetching.py
+    PREFETCH_NEXT   the filter of a loop's next iteration                   tvmconv/lowering/cpu/prefetching.py
     PACK            a stage that depends on the filter alone                tvmconv/lowering/cpu/packing.py
     CONFIGURE       a task that uses AMX's tiles, its loops marked by ROLE  tvmconv/lowering/cpu/tiles.py
     ==============  ======================================================  =====================
@@ -31,6 +32,7 @@ UNREAD = f"{PREFIX}unread"
 SHUFFLE = f"{PREFIX}shuffle"
 ROUND_STORES = f"{PREFIX}round_stores"
 PREFETCH = f"{PREFIX}prefetch"
+PREFETCH_NEXT = f"{PREFIX}prefetch_next"
 PACK = f"{PREFIX}pack"
 ROLE = f"{PREFIX}tile"
 CONFIGURE = f"{PREFIX}tiles"

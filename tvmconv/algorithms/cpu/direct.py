@@ -28,6 +28,9 @@ LEAST_PER_GROUP = 4
 # Measured on one Zen 5 core in place and prepacked, GFLOP/s of 275: 128 to 512 channels (256 KiB) 272 and 273; 256 to
 # 1024 (1 MiB) 243 and 272; 512 to 1024 with stride 2 (2 MiB) 165 and 270.
 TLB_BYTES = 256 * 1024
+# Less is in the second level cache after a tile or two: 49 pixels, 1024 to 4096 channels (16 MiB), take 3.05 ms on one core of
+# an Emerald Rapids, and 2.46 with prefetches; 480 to 112 channels (210 KiB) the same with and without.
+STREAMED_BYTES = 128 * 1024
 # A tile without accumulators that fit: each sum waits for itself.
 _UNTILED = 4.0
 
@@ -91,7 +94,23 @@ def direct_windows(
         replace(window, vnni_factor=vnni_factor, prepacked=prepacked, shuffles=shuffled)
         for window in windows_of(flatten(problem), target, across)
     ]
-    return [tiled_by_images(gathered(rounded_up(window, target), target), target) for window in windows]
+    tiled = [tiled_by_images(gathered(rounded_up(window, target), target), target) for window in windows]
+    return [
+        replace(window, packs_parts=_packs_parts(window), streams_filter=_streams_filter(window)) for window in tiled
+    ]
+
+
+def _packs_parts(window: Window) -> bool:
+    """Whether tasks copy parts of a filter that could be read in place, where its vectors lie on too many pages."""
+    size = 4 * prod(window.problem.filter_shape)
+    return not (window.stages_filter or window.across or window.whole_image) and size > TLB_BYTES
+
+
+def _streams_filter(window: Window) -> bool:
+    """Whether the filter is to be prefetched: where it is copied, each block's is one piece, and few pixels use it."""
+    whole = window.stages_filter and not window.across and all(axis.phases == 1 for axis in window.axes)
+    size = 4 * prod(window.problem.filter_shape) // window.vnni_factor
+    return whole and not window.whole_image and window.few_pixels and size >= STREAMED_BYTES
 
 
 # Winograd's algorithms ask for it too, to say whether they are worth a trial.

@@ -17,6 +17,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from math import prod
 from operator import mul
 from typing import Any
 
@@ -35,6 +36,9 @@ from .data import data_element
 from .filter import staged_filter
 
 TOGETHER = 4  # vectors of the filter: more than most tiles have
+# An element of a filter that is multiplied with fewer pixels takes long to read: a core multiplies 12 in the time in which it
+# reads 4 bytes from a third level cache at 30 GB/s.
+FEW_PIXELS = 256
 
 
 @dataclass(frozen=True)
@@ -61,6 +65,10 @@ class Window(SubConvolution):
         Whether lanes across groups find their own group's channels by shuffles of a pixel's, in registers.
     whole_image
         Whether a tile has the whole image, of one vector of channels, so that the filter is read once.
+    packs_parts
+        Whether each task copies the part of the filter that its next tiles use, instead of reading it in place.
+    streams_filter
+        Whether tiles prefetch the filter of the next block of channels.
     """
 
     lanes: int
@@ -71,6 +79,8 @@ class Window(SubConvolution):
     tile: int = 0
     shuffles: bool = False
     whole_image: bool = False
+    packs_parts: bool = False
+    streams_filter: bool = False
 
     @property
     def groups(self) -> int:
@@ -184,13 +194,20 @@ class Window(SubConvolution):
             self.problem.op == "convolution" or (self.across and not self.expands)
         )
         left_over = self.padded_outputs != self.outputs
-        return not fastest_is_lane or left_over or self.shuffles or self.vnni_factor == 2 or self.prepacked
+        copied = self.prepacked or self.packs_parts
+        return not fastest_is_lane or left_over or self.shuffles or self.vnni_factor == 2 or copied
+
+    @property
+    def few_pixels(self) -> bool:
+        """Whether reading the filter counts beside multiplying it."""
+        return self.problem.batch * prod(axis.outputs for axis in self.axes) <= FEW_PIXELS
 
     @property
     def vectors_together(self) -> int:
         """Vectors of output channels that lie together in the copy of the filter: those of a tile are one stream of lines."""
         vectors = self.padded_outputs // self.lanes
-        return 1 if self.whole_image else max(v for v in range(1, TOGETHER + 1) if vectors % v == 0)
+        single = self.whole_image or self.streams_filter or self.packs_parts
+        return 1 if single else max(v for v in range(1, TOGETHER + 1) if vectors % v == 0)
 
     @property
     def stores_vectors(self) -> bool:
