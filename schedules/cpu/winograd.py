@@ -23,7 +23,7 @@ from typing import NamedTuple
 from tvm.s_tir import Schedule
 from tvm.s_tir.schedule import LoopRV, SBlockRV
 
-from tvmconv.algorithms.annotations import PACK, TO_PLANES, TRANSPOSE
+from tvmconv.algorithms.annotations import PACK, PREFETCH_NEXT, TO_PLANES, TRANSPOSE
 from tvmconv.algorithms.cpu.cost import L3_BYTES_PER_CYCLE, TASK_CYCLES, uneven
 from tvmconv.algorithms.cpu.winograd_tiles import Tiles
 from tvmconv.algorithms.definition import Definition
@@ -167,6 +167,8 @@ def _by_channels(sch: Schedule, tiles: Tiles, shape: Shape, target: CpuTarget) -
     else:
         _filter_part(sch, tiles, part, unroll, target)
     sch.decompose_reduction(acc, kz)
+    if tiles.prepacked:
+        sch.annotate(b, PREFETCH_NEXT, 1)
 
     _data(sch, tiles, None, target)
 
@@ -323,6 +325,8 @@ def _band_cycles(tiles: Tiles, shape: Shape, band: int, target: CpuTarget) -> fl
 
 def _parts(tiles: Tiles, shape: Shape, target: CpuTarget) -> int:
     """Into how many parts of input channels a task's filters are cut, to stay in the second level cache."""
+    if tiles.prepacked:
+        return 1
     channels = tiles.channels
     size = 4 * tiles.points * shape.vectors * tiles.lanes * channels
     parts = divisors(channels // divisors(channels, UNROLL)[-1], 64)

@@ -125,7 +125,7 @@ def test_filters_are_prefetched_ahead_of_their_use() -> None:
 
 
 def test_tiles_prefetch_the_next_blocks_filter_together() -> None:
-    """Of 16 channels of 2 vectors, 32 rows, two tiles prefetch 16 each: 4 steps of 4."""
+    """Of 16 channels of 2 vectors, each of two tiles prefetches 8: 2 in each of 4 steps."""
 
     @T.prim_func(private=True, s_tir=True)
     def before(data: T.Buffer((2, 16), "float32"), sums: T.Buffer((2, 6, 4), "float32")) -> None:
@@ -149,7 +149,7 @@ def test_tiles_prefetch_the_next_blocks_filter_together() -> None:
                     T.call_intrin(
                         "void",
                         "tirx.prefetch",
-                        T.address_of(filter_pack0[0, block * 2 + 2, 0, tile * 16 + step * 4, 0, 0]),
+                        T.address_of(filter_pack0[0, block * 2 + 2, 0, tile * 8 + step * 2, 0, 0]),
                         0,
                         2,
                         1,
@@ -159,7 +159,7 @@ def test_tiles_prefetch_the_next_blocks_filter_together() -> None:
                     T.call_intrin(
                         "void",
                         "tirx.prefetch",
-                        T.address_of(filter_pack0[0, block * 2 + 2, 0, tile * 16 + step * 4 + 1, 0, 0]),
+                        T.address_of(filter_pack0[0, block * 2 + 2, 0, tile * 8 + step * 2 + 1, 0, 0]),
                         0,
                         2,
                         1,
@@ -169,7 +169,7 @@ def test_tiles_prefetch_the_next_blocks_filter_together() -> None:
                     T.call_intrin(
                         "void",
                         "tirx.prefetch",
-                        T.address_of(filter_pack0[0, block * 2 + 2, 0, tile * 16 + step * 4 + 2, 0, 0]),
+                        T.address_of(filter_pack0[0, block * 2 + 3, 0, tile * 8 + step * 2, 0, 0]),
                         0,
                         2,
                         1,
@@ -179,7 +179,7 @@ def test_tiles_prefetch_the_next_blocks_filter_together() -> None:
                     T.call_intrin(
                         "void",
                         "tirx.prefetch",
-                        T.address_of(filter_pack0[0, block * 2 + 2, 0, tile * 16 + step * 4 + 3, 0, 0]),
+                        T.address_of(filter_pack0[0, block * 2 + 3, 0, tile * 8 + step * 2 + 1, 0, 0]),
                         0,
                         2,
                         1,

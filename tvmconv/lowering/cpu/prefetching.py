@@ -17,7 +17,7 @@ from tvm import tirx
 from tvm.ir import TensorLoad
 
 from ...algorithms.annotations import PREFETCH, PREFETCH_NEXT
-from ...algorithms.stage_names import FILTER_PACK
+from ...algorithms.stage_names import FILTER_PACK, FILTER_TILES
 from .rewrites import answered, found, mapped, refuse, replaced, rewritten
 
 # Bytes. Measured on one Zen 5 core, 4x4 outputs of 1024 to 512 channels in f32: 1.72 ms; 1.83 with 8 KiB, 9.4 without.
@@ -49,10 +49,7 @@ def _prefetched(loop: Any) -> Any:
 
 
 def _next_prefetched(block: Any) -> Any:
-    """Return a loop over blocks of output channels whose sums prefetch the next block's filter.
-
-    A block's filter is one piece of its copy, [vector, phases, taps, channel, 1, lane], each row of which is a vector.
-    """
+    """Return a loop whose sums prefetch what its next iteration reads of the copy of the filter."""
     steps = [loop for loop in found(block.body, tirx.For) if _is_step(loop)]
     if not steps:
         refuse(block, PREFETCH_NEXT, "no loop within sums over the channels of a copy of the filter")
@@ -64,37 +61,53 @@ def _next_prefetched(block: Any) -> Any:
 
 
 def _asking(block: Any, step: Any) -> Any:
-    """Return a step of sums with its share of the prefetches."""
+    """Return a step of a tile's sums with its share of the prefetches: of each vector, some of the rows that the sums take."""
     load = _filter_load(step.body)
-    around = [
-        loop for loop in found(block.body, tirx.For) if any(_same(step, each) for each in found(loop.body, tirx.For))
-    ]
-    used = tirx.analysis.undefined_vars(load, [])
-    tiles = sorted(
-        (each for each in around if not _uses(used, each)), key=lambda each: -len(found(each.body, tirx.For))
-    )
-    inner = [each for each in found(step.body, tirx.For) if _uses(used, each)]
+    around = [each for each in found(block.body, tirx.For) if any(_same(step, loop) for loop in found(each, tirx.For))]
+    sums, inner = [_using(load, loops) for loops in (around, found(step.body, tirx.For))]
+    tiles = [each for each in around if not any(_same(each, loop) for loop in sums)]
+    tiles.sort(key=lambda each: -len(found(each.body, tirx.For)))  # outer loops first
     first = {each.loop_var: 0 for each in inner}
-    group, vector, *rest = load.indices
-    extents = [int(extent) for extent in load.source.shape[2:]]
-    if extents[-2] != 1:
-        refuse(block, PREFETCH_NEXT, f"{extents[-2]} vectors of the filter lie together")
-    vectors = prod(int(each.extent) for each in inner if _uses(tirx.analysis.undefined_vars(vector, []), each))
-    channels = prod(int(each.extent) for each in inner if _uses(tirx.analysis.undefined_vars(rest[-3], []), each))
-    share, row = prod(int(each.extent) for each in tiles), tirx.const(0, "int32")
+    here = [replaced(index, first) for index in load.indices]
+    start = [replaced(index, {each.loop_var: 0 for each in sums}) for index in here]
+    # Along these axes of the copy, rows follow each other in the order of the sum.
+    along = [axis for axis, index in enumerate(load.indices) if _using(index, sums)]
+    channels = _using(load.indices[along[-1]], inner)
+    vectors = [
+        each
+        for each in inner
+        if each.kind != tirx.ForKind.VECTORIZED and not any(_same(each, channel) for channel in channels)
+    ]
+    extents = [int(extent) for extent in load.source.shape]
+    share, together, row = _count(tiles), _count(channels), tirx.const(0, "int32")
     for each in tiles:
         row = row * each.extent + each.loop_var
-    for index, extent in zip(rest[:-2], extents[:-2], strict=True):
-        row = row * extent + replaced(index, first)
-    row = row * vectors // share
-    following = replaced(replaced(vector, first), {block.loop_var: block.loop_var + 1})
-    zeros = [0] * (len(rest) - 3)
-    prefetches = [
-        _prefetch(tirx.BufferLoad(load.source, [group, following, *zeros, row + ahead, 0, 0]), _SECOND_LEVEL)
-        for ahead in range(max(1, channels * vectors // share))
-    ]
+    row = row * _count(sums) * together
+    for axis in range(along[0], along[-1] + 1):
+        rest = prod(extents[axis + 1 : along[-1] + 1])
+        row = row + (here[axis] - start[axis]) * rest
+    following = [replaced(index, {block.loop_var: block.loop_var + 1}) for index in load.indices]
+    following = [replaced(index, {each.loop_var: 0 for each in (*sums, *channels)}) for index in following]
+    prefetches = []
+    for values in product(*(range(int(each.extent)) for each in vectors)):
+        vector = dict(zip((each.loop_var for each in vectors), values, strict=True))
+        at = [replaced(replaced(index, vector), first) for index in following]
+        for ahead in range(max(1, together // share)):
+            rows = [*at[: along[-1]], at[along[-1]] + row // share + ahead, *at[along[-1] + 1 :]]
+            prefetches.append(_prefetch(tirx.BufferLoad(load.source, rows), _SECOND_LEVEL))
     body = tirx.SeqStmt([*prefetches, step.body])
     return tirx.For(step.loop_var, step.min, step.extent, step.kind, body, annotations=step.annotations)
+
+
+def _count(loops: Any) -> int:
+    """Return the iterations of a nest of loops."""
+    return prod(int(each.extent) for each in loops)
+
+
+def _using(value: Any, loops: Any) -> list[Any]:
+    """Return those of some loops whose variable `value` uses."""
+    used = tirx.analysis.undefined_vars(value, [])
+    return [each for each in loops if any(each.loop_var.same_as(var) for var in used)]
 
 
 def _is_step(loop: Any) -> bool:
@@ -106,11 +119,7 @@ def _is_step(loop: Any) -> bool:
 
 def _filter_load(body: Any) -> Any:
     loads = found(body, TensorLoad)
-    return next((each for each in loads if each.source.name.startswith(FILTER_PACK)), None)
-
-
-def _uses(variables: Any, loop: Any) -> bool:
-    return any(loop.loop_var.same_as(var) for var in variables)
+    return next((each for each in loads if each.source.name.startswith((FILTER_PACK, FILTER_TILES))), None)
 
 
 def _same(loop: Any, other: Any) -> bool:
