@@ -137,8 +137,10 @@ def tiled_window(window: Window, points: int, target: CpuTarget) -> Tiles:
     """Return a window of a problem of three axes cut into tiles of `points` points along its last two axes."""
     first, *tiled = window.axes
     tilings = [_tiling(axis, points if axis.taps > 1 else 1) for axis in tiled]
-    if tiled[-1].dilation == 1:
-        tilings[-1] = replace(tilings[-1], tiles=row_extent(tilings[-1].tiles, target))
+    # Tiles of registers lie along the last axis, or along the other where that has one tile: 683 tiles divide into none.
+    along = 0 if tilings[-1].tiles == 1 else -1
+    if tiled[along].dilation == 1:
+        tilings[along] = replace(tilings[along], tiles=row_extent(tilings[along].tiles, target))
     axes = (first, *map(_rounded, tilings))
     return Tiles(window.problem, window.index, axes, window.lanes, False, axes[-1].outputs, tilings=tuple(tilings))
 
