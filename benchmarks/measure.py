@@ -18,6 +18,7 @@ from tvmconv.errors import VerificationError, missing_extra
 from tvmconv.fills import Arrays, numpy_dtype, random_fill
 from tvmconv.measuring.timing import sample_call
 from tvmconv.problem import Problem
+from tvmconv.runtime.arrays import aligned_empty
 from tvmconv.signature import parse_signature
 
 from .peers import PEERS, Prepared, UnsupportedError
@@ -120,7 +121,7 @@ def _our_kernel(name: str, problem: Problem, arrays: Arrays, bundle: str) -> Pre
     given = arrays.given()
     if name == OURS_PACKED:
         given["filter"] = kernel.pack(arrays.filter)
-    output = np.empty(problem.output_shape, numpy_dtype(problem.dtype))
+    output = aligned_empty(problem.output_shape, numpy_dtype(problem.dtype))  # as calls without `out` make it
     call = partial(kernel, **given, out=output)
 
     def answer() -> npt.NDArray[Any]:

@@ -74,7 +74,8 @@ def _cycles(tiles: Tiles, target: CpuTarget, points: int, kept: bool, tried: boo
     data = DATA_POINT * tiles.points * tiles.count * tiles.groups * channels / min(lanes, channels & -channels)
     data *= prod(axis.phases for axis in tiles.axes[1:] if phases_shift(axis))
     few = not tried and tiles.problem.groups > 1 and tiles.count <= FEW_TILES * tiles.problem.batch
-    products *= PRODUCT[points] * cost.multiply_add(tiles.lanes, target)
+    # A vector of the filter is loaded for each tile of registers: once for each multiply-add where there is one tile.
+    products *= PRODUCT[points] * (1 + 1 / max(tiles.count, 1)) * cost.multiply_add(tiles.lanes, target)
     # A filter that the second level cache does not keep is read while it is multiplied.
     read = tiles.filter_bytes / cost.L3_BYTES_PER_CYCLE if kept and tiles.filter_bytes > target.l2_share else 0.0
     return max(products, read) * (FEW_TILES_FACTOR if few else 1.0) + weights + output + data
