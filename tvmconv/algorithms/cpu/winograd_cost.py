@@ -53,9 +53,10 @@ def cycles(problem: Problem, target: CpuTarget, points: int, tried: bool = False
     tiled = tiles_of(problem, target, points)
     kept = sum(tiles.filter_bytes for tiles in tiled) <= target.l3_share
     total = sum(_cycles(tiles, target, points, kept, tried) for tiles in tiled)
-    # Tiles store some rows at a time, when nothing is multiplied.
+    # Tiles store some rows at a time, when nothing is multiplied; each phase of a row visits all of its cache lines.
     stored = 4 * prod(problem.output_shape)
-    total += stored / cost.L3_BYTES_PER_CYCLE if stored > target.l2_share else 0.0
+    if stored > target.l2_share:
+        total += stored * max((tiles.axes[-1].phases for tiles in tiled), default=1) / cost.L3_BYTES_PER_CYCLE
     if problem.data_format == "NCX":
         total += cost.TRANSPOSE * (prod(problem.data_shape) + prod(problem.output_shape))
     return total
