@@ -60,6 +60,12 @@ def _is_deep(window: Window, vectors: int, target: CpuTarget) -> bool:
     return simple and one_tap <= target.l2_share < one_tap * taps / 2 and rows >= 8
 
 
+def _images(window: Window) -> int:
+    """Return of how many images a task has the row, until it has more than a few pixels."""
+    counts = divisors(window.problem.batch, window.problem.batch)
+    return next((count for count in counts if count * window.row >= FEW_PIXELS), max(counts, default=1))
+
+
 def _bands(window: Window, tiles: list[int]) -> int:
     """Return into how many parts of whole tiles, whatever their width, a row is cut that is more than one task."""
     cuts = divisors(gcd(*(window.row // tile for tile in tiles)), window.row)
@@ -122,9 +128,9 @@ def _whole_sums(sch: Schedule, window: Window, vectors: int, target: CpuTarget) 
     ways = product(chunks, rows, (False,) if window.whole_image else (False, True))
     # A row that is one task, or a task a tile.
     by_blocks = window.streams_filter or window.packs_parts
-    bands = _bands(window, tiles)
-    width = window.row // bands if by_blocks else tiles[0]
-    best = min(ways, key=lambda way: task_cycles(window, way[0], way[1], width, target, apart=way[2]))
+    images, bands = _images(window), _bands(window, tiles)
+    cut = {"width": window.row // bands, "images": images} if by_blocks else {"width": tiles[0]}
+    best = min(ways, key=lambda way: task_cycles(window, way[0], way[1], target=target, apart=way[2], **cut))
     # Up to 4 channels a step: 112 multiply-adds of a full tile, and four uses of a data cache line before the next.
     unrolls = divisors(window.channels, 4)
 
@@ -150,9 +156,9 @@ def _whole_sums(sch: Schedule, window: Window, vectors: int, target: CpuTarget) 
             [],
         )
     elif by_blocks:
+        n, image = sch.split(n, [None, images])
         band, tile = sch.split(tile, [bands, None])
-        around, within = ([], [n]) if window.few_pixels else ([n], [])
-        outer, inner, near = [*around, g, chunk, band], [*phases, block, *within, tile], []
+        outer, inner, near = [n, g, chunk, band], [*phases, block, image, tile], []
     else:
         outer, inner, near = [n, g, chunk, tile], [*phases, block], []
     if window.channels <= unrolls[-1]:

@@ -30,10 +30,13 @@ def vector_counts(window: Window, target: CpuTarget, fits: Callable[[Window, int
     return sorted(counts, key=lambda v: min(cycles(window, t, v, target) for t in fits(window, v, target)))
 
 
-def task_cycles(window: Window, chunks: int, rows: int, width: int, target: CpuTarget, apart: bool = False) -> float:
+def task_cycles(
+    window: Window, chunks: int, rows: int, width: int, target: CpuTarget, apart: bool = False, images: int = 1
+) -> float:
     """Cycles of a whole window cut into tasks of one `chunks`-th of the channels and `rows` rows.
 
-    With `apart`, a task has one phase of each axis but the last.
+    With `apart`, a task has one phase of each axis but the last. A window of one axis has no rows, but `width` elements of
+    it, of some `images`.
     """
     problem, axes = window.problem, window.axes
     outer = axes[:-1]
@@ -41,7 +44,7 @@ def task_cycles(window: Window, chunks: int, rows: int, width: int, target: CpuT
     macs = phases * prod(axis.outputs for axis in axes) * prod(axis.taps for axis in axes) * window.channels
     compute = problem.batch * window.groups * window.padded_outputs * macs / window.lanes
     blocks = outer[-1].outputs // rows if outer else window.row // width
-    spread = problem.batch * window.groups * prod(axis.outputs for axis in outer[:-1])
+    spread = problem.batch // images * window.groups * prod(axis.outputs for axis in outer[:-1])
     parts = chunks * (prod(axis.phases for axis in outer) if apart else 1)
     tasks = spread * parts * blocks
     filter_bytes = 4 * window.channels * window.padded_outputs * prod(axis.taps * axis.phases for axis in axes)

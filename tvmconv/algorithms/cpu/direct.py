@@ -15,7 +15,7 @@ from ...targets.target import CpuTarget
 from ..constant import covers_data
 from ..definition import Definition, assemble
 from ..flatten import flatten
-from ..shapes import divisors, shuffles
+from ..shapes import accumulators, divisors, shuffles
 from . import cost
 from .gathered import gathered
 from .tile import best_tile, grouped_cycles, grouped_widths, reads_in_place, rounded_up, tile_cycles, tiled_by_images
@@ -96,14 +96,17 @@ def direct_windows(
     ]
     tiled = [tiled_by_images(gathered(rounded_up(window, target), target), target) for window in windows]
     return [
-        replace(window, packs_parts=_packs_parts(window), streams_filter=_streams_filter(window)) for window in tiled
+        replace(window, packs_parts=_packs_parts(window, target), streams_filter=_streams_filter(window))
+        for window in tiled
     ]
 
 
-def _packs_parts(window: Window) -> bool:
-    """Whether tasks copy parts of a filter that could be read in place, where its vectors lie on too many pages."""
+def _packs_parts(window: Window, target: CpuTarget) -> bool:
+    """Whether tasks copy parts of a filter that could be read in place: for several tiles, on too many pages."""
     size = 4 * prod(window.problem.filter_shape)
-    return not (window.stages_filter or window.across or window.whole_image) and size > TLB_BYTES
+    in_place = not (window.stages_filter or window.across or window.whole_image)
+    several = window.problem.batch * prod(axis.outputs for axis in window.axes) > accumulators(target)
+    return in_place and several and size > TLB_BYTES
 
 
 def _streams_filter(window: Window) -> bool:
