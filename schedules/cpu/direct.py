@@ -170,7 +170,10 @@ def _whole_sums(sch: Schedule, window: Window, vectors: int, target: CpuTarget) 
     sch.parallel(task)
 
     if window.packs_parts:
-        steps.pack_part(sch, window, block)
+        # All of a task's channels where the cache keeps them: longer pieces of the filter's rows are copied.
+        weights = window.channels * prod(axis.taps * axis.phases for axis in window.axes)
+        part = 4 * weights * window.padded_outputs // best[0]
+        steps.pack_part(sch, window, task if part <= target.l2_share else block)
     else:
         steps.stage_filter(sch, window)
     # A copy of planar data takes an element at a time: one for all tasks where several use the same.
