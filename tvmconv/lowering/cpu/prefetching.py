@@ -50,29 +50,35 @@ def _prefetched(loop: Any) -> Any:
 
 def _next_prefetched(block: Any) -> Any:
     """Return a loop whose sums prefetch what its next iteration reads of the copy of the filter."""
+    if _filter_load(block.body) is None:
+        refuse(block, PREFETCH_NEXT, "it reads no copy of the filter")
     steps = [loop for loop in found(block.body, tirx.For) if _is_step(loop)]
-    if not steps:
-        refuse(block, PREFETCH_NEXT, "no loop within sums over the channels of a copy of the filter")
+    if not steps:  # all is unrolled
+        return answered(block, PREFETCH_NEXT, tirx.SeqStmt([*_prefetches(block, block.body, []), block.body]))
 
     def asking(loop: Any) -> Any:
-        return _asking(block, loop) if any(_same(loop, step) for step in steps) else loop
+        if not any(_same(loop, step) for step in steps):
+            return loop
+        around = [each for each in found(block.body, tirx.For) if any(_same(loop, x) for x in found(each, tirx.For))]
+        body = tirx.SeqStmt([*_prefetches(block, loop.body, around), loop.body])
+        return tirx.For(loop.loop_var, loop.min, loop.extent, loop.kind, body, annotations=loop.annotations)
 
     return answered(block, PREFETCH_NEXT, mapped(block.body, tirx.For, asking))
 
 
-def _asking(block: Any, step: Any) -> Any:
-    """Return a step of a tile's sums with its share of the prefetches: of each vector, some of the rows that the sums take."""
-    load = _filter_load(step.body)
-    around = [each for each in found(block.body, tirx.For) if any(_same(step, loop) for loop in found(each, tirx.For))]
-    sums, inner = [_using(load, loops) for loops in (around, found(step.body, tirx.For))]
+def _prefetches(block: Any, step: Any, around: list[Any]) -> list[Any]:
+    """Return the share of a step of a tile's sums, which stands in the loops `around`: of each vector, some of the sums' rows."""
+    load = _filter_load(step)
+    sums, inner = [_using(load, loops) for loops in (around, found(step, tirx.For))]
     tiles = [each for each in around if not any(_same(each, loop) for loop in sums)]
     tiles.sort(key=lambda each: -len(found(each.body, tirx.For)))  # outer loops first
     first = {each.loop_var: 0 for each in inner}
     here = [replaced(index, first) for index in load.indices]
     start = [replaced(index, {each.loop_var: 0 for each in sums}) for index in here]
     # Along these axes of the copy, rows follow each other in the order of the sum.
-    along = [axis for axis, index in enumerate(load.indices) if _using(index, sums)]
-    channels = _using(load.indices[along[-1]], inner)
+    last = len(load.indices) - (3 if load.source.name.startswith(FILTER_PACK) else 2)  # the channels
+    along = min((axis for axis, index in enumerate(load.indices) if _using(index, sums)), default=last)
+    channels = _using(load.indices[last], inner)
     vectors = [
         each
         for each in inner
@@ -83,8 +89,8 @@ def _asking(block: Any, step: Any) -> Any:
     for each in tiles:
         row = row * each.extent + each.loop_var
     row = row * _count(sums) * together
-    for axis in range(along[0], along[-1] + 1):
-        rest = prod(extents[axis + 1 : along[-1] + 1])
+    for axis in range(along, last + 1):
+        rest = prod(extents[axis + 1 : last + 1])
         row = row + (here[axis] - start[axis]) * rest
     following = [replaced(index, {block.loop_var: block.loop_var + 1}) for index in load.indices]
     following = [replaced(index, {each.loop_var: 0 for each in (*sums, *channels)}) for index in following]
@@ -93,10 +99,9 @@ def _asking(block: Any, step: Any) -> Any:
         vector = dict(zip((each.loop_var for each in vectors), values, strict=True))
         at = [replaced(replaced(index, vector), first) for index in following]
         for ahead in range(max(1, together // share)):
-            rows = [*at[: along[-1]], at[along[-1]] + row // share + ahead, *at[along[-1] + 1 :]]
+            rows = [*at[:last], at[last] + row // share + ahead, *at[last + 1 :]]
             prefetches.append(_prefetch(tirx.BufferLoad(load.source, rows), _SECOND_LEVEL))
-    body = tirx.SeqStmt([*prefetches, step.body])
-    return tirx.For(step.loop_var, step.min, step.extent, step.kind, body, annotations=step.annotations)
+    return prefetches
 
 
 def _count(loops: Any) -> int:
