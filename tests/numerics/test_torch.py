@@ -111,6 +111,7 @@ def test_the_answers_are_the_models(number: int, bundle: Path) -> None:
         (4, {"conv3d-elu_1", "conv_transpose3d-relu"}),
         (5, {"conv2d", "conv2d-relu", "conv2d-add-relu"}),
         (6, {"conv2d"}),
+        (7, {"conv2d", "linear-gelu", "linear-add", "linear-relu"}),
     ],
     ids=NAMES,
 )
@@ -331,7 +332,7 @@ def test_the_operator_uses_the_bundle(bundle: Path) -> None:
 @pytest.mark.parametrize(
     ("change", "message"),
     [
-        (lambda: (nn.Linear(2, 2).eval(), torch.ones(2)), "no convolution"),
+        (lambda: (nn.ReLU().eval(), torch.ones(2)), "no convolution"),
         (lambda: (Inverted(), torch.ones(1)), "training mode"),
         (lambda: ("resnet", torch.ones(1)), "torch.nn.Module"),
         (lambda: (settled(Residual()), 3), "example_inputs is a int"),

@@ -21,6 +21,7 @@ from ..runtime.addressed import AddressedKernel
 from ..runtime.packed import PackedFilter
 from .convolution import DTYPES, Convolution
 from .kernels import OPENED, is_addressed
+from .layout import Layout
 
 # Kinds of inputs that a layer remembers; one that is served more shapes forgets them all and begins again.
 _REMEMBERED = 1024
@@ -178,7 +179,7 @@ class Calls:
             kernel = OPENED.find(problem, device)
             if kernel is None:
                 return by_torch(f"the opened bundles have no kernel for {_shape(data.shape)} on {device}", problem)
-            return ByKernel(kernel, _bind(kernel, state, data, weight, residual))
+            return ByKernel(kernel, _bind(kernel, self._convolution, state, data, weight, residual))
         except (TvmconvError, RuntimeError) as error:
             return by_torch(str(error).splitlines()[0])
 
@@ -196,7 +197,7 @@ def _obstacle(convolution: Convolution, data: Any, weight: Any, bias: Any, resid
     for name, other in (("the filter", weight), ("the bias", bias), ("what is added", residual)):
         if other is not None and (other.dtype != data.dtype or other.device != data.device):
             return f"{name} is {other.dtype} on {other.device}, the input {data.dtype} on {data.device}"
-    if data.dim() != weight.dim():
+    if not convolution.takes(data.dim()):
         return f"the input has no batch dimension: {_shape(data.shape)}"
     if residual is not None and tuple(residual.shape) != convolution.output_shape(data.shape, weight.shape):
         return f"what is added has another shape, {_shape(residual.shape)}"
@@ -216,29 +217,6 @@ def _version(weight: Any) -> float:
     return nan if weight.is_inference() else weight._version
 
 
-def channels_last(tensor: Any) -> Any:
-    """Return a view of a tensor with its channels last."""
-    return tensor.permute(0, *range(2, tensor.dim()), 1)
-
-
-def channels_first(tensor: Any) -> Any:
-    """Return a view, with its channels second, of a tensor that has them last."""
-    return tensor.permute(0, -1, *range(1, tensor.dim() - 1))
-
-
-def strides_of(shape: Sequence[Any]) -> tuple[Any, ...]:
-    """Return the strides of a tensor (N, C, spatial...) whose channels lie last in memory."""
-    strides, step = [], shape[1]
-    for extent in reversed(shape[2:]):
-        strides.append(step)
-        step = step * extent
-    return (step, 1, *reversed(strides))
-
-
-def _lies_ready(tensor: Any) -> bool:
-    return tensor.numel() > 0 and channels_last(tensor).is_contiguous()
-
-
 @dataclass(frozen=True)
 class AddressedCall:
     """A kernel of the CPU with its filter, whose arrays are handed over as addresses.
@@ -249,6 +227,7 @@ class AddressedCall:
     kernel: AddressedKernel
     packed: PackedFilter  # which lives as long as its address is used
     filter_address: int
+    layout: Layout
     shape: tuple[int, ...]
     strides: tuple[int, ...]
     dtype: Any
@@ -258,9 +237,9 @@ class AddressedCall:
     def __call__(self, data: Any, bias: Any, residual: Any) -> Any:
         """Compute it."""
         if self.copied:
-            data = laid_out(data)
+            data = self.layout.laid_out(data)
         if self.residual_copied:
-            residual = laid_out(residual)
+            residual = self.layout.laid_out(residual)
         output = self.empty()
         addresses = [data.data_ptr(), self.filter_address]
         if bias is not None:
@@ -275,35 +254,35 @@ class AddressedCall:
         return torch.empty_strided(self.shape, self.strides, dtype=self.dtype, device="cpu")
 
 
-def laid_out(tensor: Any) -> Any:
-    """Return a tensor as kernels read it, channels last in memory; a copy if it is not so."""
-    return channels_first(channels_last(tensor).contiguous())
-
-
-def _bind(kernel: Any, state: _State, data: Any, weight: Any, residual: Any) -> Callable[[Any, Any, Any], Any]:
+def _bind(
+    kernel: Any, convolution: Convolution, state: _State, data: Any, weight: Any, residual: Any
+) -> Callable[[Any, Any, Any], Any]:
     """Return what calls a kernel with an input of this kind, the bias, and what is added."""
     # What lies as the kernel reads it is taken as it is; of anything else there is a copy.
-    copied = not _lies_ready(data)
-    residual_copied = residual is not None and not _lies_ready(residual)
-    plain = weight.detach().permute(*range(2, weight.dim()), 1, 0).contiguous()
+    layout, shape = convolution.layout, tuple(convolution.output_shape(data.shape, weight.shape))
+    copied = not layout.is_ready(data)
+    residual_copied = residual is not None and not layout.is_ready(residual)
+    plain = weight.detach().permute(*range(2, weight.dim()), 1, 0).contiguous().reshape(kernel.problem.filter_shape)
     if not is_addressed(kernel):
-        return _on_gpu(kernel, plain)
+        return _on_gpu(kernel, layout, shape, plain)
     packed = kernel.pack(plain)
     packed = state.packed.setdefault(packed.layout, packed)
-    batch, *spatial, channels = kernel.problem.output_shape
-    shape = (batch, channels, *spatial)
-    address = packed.array.ctypes.data
+    strides, address = layout.strides(shape), packed.array.ctypes.data
     return AddressedCall(
-        kernel.addressed(), packed, address, shape, strides_of(shape), data.dtype, copied, residual_copied
+        kernel.addressed(), packed, address, layout, shape, strides, data.dtype, copied, residual_copied
     )
 
 
-def _on_gpu(kernel: Any, plain: Any) -> Callable[[Any, Any, Any], Any]:
+def _on_gpu(kernel: Any, layout: Layout, shape: Sequence[int], plain: Any) -> Callable[[Any, Any, Any], Any]:
     """Bind a kernel of a GPU, which takes the tensors as they are."""
+    problem, last = kernel.problem, layout.shape_last(shape)
 
     def run(data: Any, bias: Any, residual: Any) -> Any:
-        residual = None if residual is None else channels_last(residual).contiguous()
-        return channels_first(kernel(channels_last(data).contiguous(), plain, bias, residual=residual))
+        data = layout.channels_last(data).contiguous().reshape(problem.data_shape)
+        if residual is not None:
+            residual = layout.channels_last(residual).contiguous().reshape(problem.output_shape)
+        output = kernel(data, plain, bias, residual=residual)
+        return layout.from_channels_last(output.reshape(last))
 
     return run
 

@@ -15,6 +15,7 @@ from .calls import Notice
 from .convolution import Convolution
 from .folding import TRANSPOSED, fold
 from .layers import FusedConvolution
+from .permuting import sink
 from .spelled import respell
 from .steps import changes_its_input, is_sum, step_of
 
@@ -24,10 +25,12 @@ _CONVOLUTIONS = (nn.Conv1d, nn.Conv2d, nn.Conv3d)
 def describe(module: nn.Module) -> Convolution | None:
     """Return what a module computes, None if it is no convolution that a layer could replace."""
     kind = type(module)
-    if kind not in (*_CONVOLUTIONS, *TRANSPOSED) or module.padding_mode != "zeros":
-        return None
     if module._forward_hooks or module._forward_pre_hooks:
         return None  # somebody looks at it, or computes its weights
+    if kind is nn.Linear:
+        return Convolution(False, (), (), (), (), (), 1)
+    if kind not in (*_CONVOLUTIONS, *TRANSPOSED) or module.padding_mode != "zeros":
+        return None
     begin, end = _pads(module)
     return Convolution(
         kind in TRANSPOSED,
@@ -72,6 +75,8 @@ def fuse(model: nn.Module, example: Sequence[Any], notice: Notice, prefix: str =
     # What is called once, and whose weights nobody reads, may change.
     own = [node for node in convolutions if times[id(modules[node.target])] == 1 and node.target not in read]
     for node in own:
+        if type(modules[node.target]) is nn.Linear:
+            sink(traced.graph, node, modules, watching.shapes)
         fold(traced.graph, node, modules, watching.shapes[node.name])
     order = {node: place for place, node in enumerate(traced.graph.nodes)}
     layers: dict[int, FusedConvolution] = {}

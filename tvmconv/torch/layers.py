@@ -80,7 +80,7 @@ class FusedConvolution(nn.Module):  # type: ignore[misc]
         if _obstacle(data, weight, bias, residual):
             return convolution.by_torch(data, weight, bias, residual)
         others = [other for other in (weight, bias, residual) if other is not None]
-        fits = data.dim() == weight.dim() and all(other.dtype == data.dtype for other in others)
+        fits = convolution.takes(data.dim()) and all(other.dtype == data.dtype for other in others)
         if residual is not None and fits:
             fits = tuple(residual.shape) == tuple(convolution.output_shape(data.shape, weight.shape))
         if not fits:

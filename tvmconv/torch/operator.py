@@ -14,7 +14,7 @@ import torch
 from torch.utils.weak import WeakTensorKeyDictionary
 
 from ..errors import TvmconvError
-from .calls import Calls, Notice, channels_first, strides_of
+from .calls import Calls, Notice
 from .convolution import Convolution
 
 LIBRARY = torch.library.Library("tvmconv", "FRAGMENT")
@@ -50,24 +50,27 @@ def _compute(
     if calls is None:
         calls = by_convolution.setdefault(convolution, Calls(convolution, convolution.name, _NOTICE))
     output = calls(data, weight, bias, residual)
-    if output.stride() == strides_of(output.shape):
+    if output.stride() == convolution.layout.strides(output.shape):
         return output
-    return _empty(output, output.shape).copy_(output)
+    return _empty(output, convolution, output.shape).copy_(output)
 
 
 def _fake(data: Any, weight: Any, bias: Any, residual: Any, transposed: bool, *arguments: Any) -> Any:
     *axes, groups, epilogue = arguments
     convolution = _described(transposed, axes, groups, epilogue)
     _check(convolution, data, weight, residual)
-    return _empty(data, convolution.output_shape(data.shape, weight.shape))
+    return _empty(data, convolution, convolution.output_shape(data.shape, weight.shape))
 
 
-def _empty(like: Any, shape: Sequence[Any]) -> Any:
-    return channels_first(like.new_empty((shape[0], *shape[2:], shape[1])))
+def _empty(like: Any, convolution: Convolution, shape: Sequence[Any]) -> Any:
+    layout = convolution.layout
+    return layout.from_channels_last(like.new_empty(layout.shape_last(shape)))
 
 
 def _check(convolution: Convolution, data: Any, weight: Any, residual: Any) -> None:
-    torch._check(data.dim() == weight.dim(), lambda: f"data has shape {list(data.shape)}; it needs a batch dimension")
+    torch._check(
+        convolution.takes(data.dim()), lambda: f"data has shape {list(data.shape)}; it needs a batch dimension"
+    )
     if residual is not None:
         expected = convolution.output_shape(data.shape, weight.shape)
         torch._check(

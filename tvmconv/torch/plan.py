@@ -17,7 +17,8 @@ import torch.nn.functional as functional
 from torch import fx
 
 from .arena import BLOCKS, Block, Lifetime, place
-from .calls import AddressedCall, laid_out
+from .calls import AddressedCall
+from .layout import Layout
 from .segments import Segment
 
 Readers = list[tuple[Any, int]]  # prepared calls, and which of their arrays
@@ -151,19 +152,19 @@ class _Bound:
             arrays.append((layer.residual, -2, layer.call.residual_copied))
         for other, array, copied in arrays:
             if copied:
-                steps.append(self._copy(other, call, array))
+                steps.append(self._copy(other, call, array, layer.call.layout))
             elif other in self._in_block:
                 call.set_address(array, self._in_block[other].data_ptr())
             else:
                 self._readers[other].append((call, array))
         return [*steps, call.run]
 
-    def _copy(self, node: Any, call: Any, array: int) -> Callable[[], None]:
+    def _copy(self, node: Any, call: Any, array: int, layout: Layout) -> Callable[[], None]:
         values = self._values
 
         def step() -> None:
             # Kept until the end under a key of its own.
-            values[call, array] = copy = laid_out(values[node])
+            values[call, array] = copy = layout.laid_out(values[node])
             call.set_address(array, copy.data_ptr())
 
         return step
