@@ -31,7 +31,7 @@ _GATED = {"sigmoid": functional.silu, "hardsigmoid": functional.hardswish}
 
 
 def respell(traced: fx.GraphModule) -> None:
-    """Rewrite a graph in place: a module for each call of a convolution, and a node for each activation.
+    """Rewrite a graph in place: a module for each call of a convolution, a node for each activation, none for nothing.
 
     The convolutions are those with the model's own weights; the activations ``x * sigmoid(x)``, ``relu6(x + 3) / 6``, and
     their product with x, in either order.
@@ -40,6 +40,10 @@ def respell(traced: fx.GraphModule) -> None:
         if node.op == "call_function" and node.target in _MODULES:
             _as_module(traced, node)
     modules = dict(traced.named_modules(remove_duplicate=False))
+    for node in list(traced.graph.nodes):
+        if _does_nothing(node, modules):
+            node.replace_all_uses_with(node.args[0])
+            traced.graph.erase_node(node)
     for node in list(traced.graph.nodes):
         for pattern in (_hardsigmoid, _hardswish, _gated):
             if (found := pattern(node, modules)) is not None:
@@ -82,6 +86,16 @@ def _tensor(traced: fx.GraphModule, node: Any) -> Any:
         return None
     tensor = attribute(traced, node.target)
     return tensor if isinstance(tensor, nn.Parameter) else nn.Parameter(tensor, requires_grad=False)
+
+
+def _does_nothing(node: Any, modules: dict[str, nn.Module]) -> bool:
+    """Whether a node is what it is given, in training as well."""
+    if len(node.args) != 1 or node.kwargs or node.op != "call_module":
+        return False
+    module = modules[node.target]
+    if module._forward_hooks or module._forward_pre_hooks:
+        return False
+    return type(module) is nn.Identity or (type(module) is nn.Dropout and module.p == 0)
 
 
 def _hardsigmoid(node: Any, modules: dict[str, nn.Module]) -> tuple[Any, Any] | None:
