@@ -72,13 +72,13 @@ class Tokens(nn.Module):
         self.depthwise, self.norm = nn.Conv2d(channels, channels, 3, 1, 1, groups=channels), nn.LayerNorm(channels)
         self.expand, self.project = nn.Linear(channels, 4 * channels), nn.Linear(4 * channels, channels)
         self.scale = nn.Parameter(torch.rand(channels, 1, 1))
-        self.head, self.last = nn.Linear(channels, 10), nn.BatchNorm1d(10)
+        self.head, self.last, self.slopes = nn.Linear(channels, 10), nn.BatchNorm1d(10), nn.PReLU(10)
 
     def forward(self, x: Any) -> Any:
         y = self.norm(self.depthwise(x).permute(0, 2, 3, 1))
         y = self.project(nn.functional.gelu(self.expand(y))).permute(0, 3, 1, 2)
         x = x + self.scale * y
-        return self.last(self.head(x.mean((2, 3)))).relu()
+        return self.slopes(self.last(self.head(x.mean((2, 3)))))
 
 
 class Volumes(nn.Module):
@@ -153,4 +153,6 @@ def settled(network: nn.Module) -> nn.Module:
                 module.running_var.uniform_(0.5, 2)
                 module.weight.normal_()
                 module.bias.normal_()
+            if isinstance(module, nn.PReLU):
+                module.weight.normal_()
     return network.eval()

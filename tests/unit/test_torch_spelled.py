@@ -66,7 +66,11 @@ def computes(fast: nn.Module) -> list[str]:
         (lambda m, x: (lambda y: y * torch.sigmoid(y) + y)(m.a(x)), ["conv2d"]),
         (writes_before_the_product, ["conv2d"]),
         (lambda m, x: m.prelu(m.a(x)), ["conv2d-leaky_-0.5"]),
-        (lambda m, x: m.slopes(m.a(x)), ["conv2d"]),
+        (lambda m, x: x + m.slopes(m.a(x)), ["conv2d-prelu-add"]),
+        (lambda m, x: F.prelu(F.prelu(m.a(x), m.slopes.weight), m.slopes.weight), ["conv2d-prelu"]),
+        (lambda m, x: F.prelu(m.a(x), m.a.bias), ["conv2d"]),
+        (lambda m, x: m.slopes(m.linear(x.mean((2, 3)))), ["linear-prelu"]),
+        (lambda m, x: m.slopes(m.linear(x.mean(3).mT[:, :4])), ["linear"]),
     ],
 )
 def test_activations_that_are_spelled_out(forward: Any, expected: list[str]) -> None:

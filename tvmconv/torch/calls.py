@@ -79,10 +79,12 @@ class _State:
     address: int
     bias: Callable[[], Any]
     bias_address: int
+    slope: Callable[[], Any]
+    slope_version: float
     found: dict[Key, ByKernel | ByTorch] = field(default_factory=dict)
     packed: dict[str, PackedFilter] = field(default_factory=dict)
 
-    def holds(self, weight: Any, bias: Any) -> bool:
+    def holds(self, weight: Any, bias: Any, slope: Any) -> bool:
         """Whether these are the weights, unchanged."""
         return (
             self.weight() is weight
@@ -90,6 +92,8 @@ class _State:
             and self.address == weight.data_ptr()
             and self.bias() is bias
             and (bias is None or self.bias_address == bias.data_ptr())
+            and self.slope() is slope
+            and (slope is None or self.slope_version == _version(slope))
         )
 
 
@@ -112,13 +116,13 @@ class Calls:
         self._state: _State | None = None
         self._refused: dict[Key, ByTorch] = {}
 
-    def __call__(self, data: Any, weight: Any, bias: Any, residual: Any) -> Any:
+    def __call__(self, data: Any, weight: Any, bias: Any, residual: Any, slope: Any = None) -> Any:
         """Compute it; no shape, type or device is an error that is none for PyTorch."""
         key = _key(data, residual)
         # Taken once: another thread may see other weights and replace it.
         state = self._state
-        if state is None or not state.holds(weight, bias):
-            state = self._state = _state(weight, bias)
+        if state is None or not state.holds(weight, bias, slope):
+            state = self._state = _state(weight, bias, slope)
         found = state.found.get(key)
         if found is None or (isinstance(found, ByTorch) and found.generation != OPENED.generation):
             found = self._find(state, data, weight, bias, residual)
@@ -133,7 +137,7 @@ class Calls:
         else:
             reason = found.reason
         self._notice(self._name, reason)
-        return self._convolution.by_torch(data, weight, bias, residual)
+        return self._convolution.by_torch(data, weight, bias, residual, slope)
 
     def addressed(self, data: Any, residual: Any) -> AddressedCall | None:
         """Return what computes an input that was met with the present weights, if it is a kernel of the CPU."""
@@ -146,12 +150,12 @@ class Calls:
         """What computes each kind of input that was met with the present weights."""
         return {**(self._state.found if self._state is not None else {}), **self._refused}
 
-    def by_torch(self, reason: str, data: Any, weight: Any, bias: Any, residual: Any) -> Any:
+    def by_torch(self, reason: str, data: Any, weight: Any, bias: Any, residual: Any, slope: Any = None) -> Any:
         """Let PyTorch compute an input for a reason that is not the input's kind, and remember the reason."""
         if not torch.jit.is_tracing() and len(self._refused) < _REMEMBERED:
             key: Key = (data.shape, reason, data.dtype, data.device)
             self._refused.setdefault(key, ByTorch(reason, None, str(data.device), OPENED.generation))
-        return self._convolution.by_torch(data, weight, bias, residual)
+        return self._convolution.by_torch(data, weight, bias, residual, slope)
 
     def forget(self) -> None:
         """Forget what was found, and the packed filters."""
@@ -165,7 +169,7 @@ class Calls:
         def by_torch(reason: str, problem: Problem | None = None) -> ByTorch:
             return ByTorch(reason, problem, device, generation)
 
-        reason = _obstacle(self._convolution, data, weight, bias, residual)
+        reason = _obstacle(self._convolution, data, weight, bias, residual, state.slope())
         if reason is not None:
             return by_torch(reason)
         try:
@@ -190,11 +194,12 @@ def _key(data: Any, residual: Any) -> Key:
     return key if residual is None else (*key, residual.shape, residual.stride(), residual.dtype, residual.device)
 
 
-def _obstacle(convolution: Convolution, data: Any, weight: Any, bias: Any, residual: Any) -> str | None:
+def _obstacle(convolution: Convolution, data: Any, weight: Any, bias: Any, residual: Any, slope: Any) -> str | None:
     """Return why no kernel could compute an input, None if one could."""
     if data.dtype not in DTYPES:
         return f"there are no kernels of {data.dtype}"
-    for name, other in (("the filter", weight), ("the bias", bias), ("what is added", residual)):
+    others = (("the filter", weight), ("the bias", bias), ("what is added", residual), ("the slope", slope))
+    for name, other in others:
         if other is not None and (other.dtype != data.dtype or other.device != data.device):
             return f"{name} is {other.dtype} on {other.device}, the input {data.dtype} on {data.device}"
     if not convolution.takes(data.dim()):
@@ -206,10 +211,11 @@ def _obstacle(convolution: Convolution, data: Any, weight: Any, bias: Any, resid
     return None
 
 
-def _state(weight: Any, bias: Any) -> _State:
+def _state(weight: Any, bias: Any, slope: Any) -> _State:
     nothing = (lambda: None, 0)
     kept = nothing if bias is None else (weakref.ref(bias), bias.data_ptr())
-    return _State(weakref.ref(weight), _version(weight), weight.data_ptr(), *kept)
+    sloped = nothing if slope is None else (weakref.ref(slope), _version(slope))
+    return _State(weakref.ref(weight), _version(weight), weight.data_ptr(), *kept, *sloped)
 
 
 def _version(weight: Any) -> float:
@@ -233,6 +239,7 @@ class AddressedCall:
     dtype: Any
     copied: bool
     residual_copied: bool
+    slope: Any  # f32, whatever the type of the others
 
     def __call__(self, data: Any, bias: Any, residual: Any) -> Any:
         """Compute it."""
@@ -244,6 +251,8 @@ class AddressedCall:
         addresses = [data.data_ptr(), self.filter_address]
         if bias is not None:
             addresses.append(bias.data_ptr())
+        if self.slope is not None:
+            addresses.append(self.slope.data_ptr())
         if residual is not None:
             addresses.append(residual.data_ptr())
         self.kernel(torch.get_num_threads(), *addresses, output.data_ptr())
@@ -263,17 +272,22 @@ def _bind(
     copied = not layout.is_ready(data)
     residual_copied = residual is not None and not layout.is_ready(residual)
     plain = weight.detach().permute(*range(2, weight.dim()), 1, 0).contiguous().reshape(kernel.problem.filter_shape)
+    slope = state.slope()
+    if slope is not None:
+        slope = slope.detach().to(torch.float32, copy=True).contiguous()
     if not is_addressed(kernel):
-        return _on_gpu(kernel, layout, shape, plain)
+        return _on_gpu(kernel, layout, shape, plain, slope)
     packed = kernel.pack(plain)
     packed = state.packed.setdefault(packed.layout, packed)
     strides, address = layout.strides(shape), packed.array.ctypes.data
     return AddressedCall(
-        kernel.addressed(), packed, address, layout, shape, strides, data.dtype, copied, residual_copied
+        kernel.addressed(), packed, address, layout, shape, strides, data.dtype, copied, residual_copied, slope
     )
 
 
-def _on_gpu(kernel: Any, layout: Layout, shape: Sequence[int], plain: Any) -> Callable[[Any, Any, Any], Any]:
+def _on_gpu(
+    kernel: Any, layout: Layout, shape: Sequence[int], plain: Any, slope: Any
+) -> Callable[[Any, Any, Any], Any]:
     """Bind a kernel of a GPU, which takes the tensors as they are."""
     problem, last = kernel.problem, layout.shape_last(shape)
 
@@ -281,7 +295,7 @@ def _on_gpu(kernel: Any, layout: Layout, shape: Sequence[int], plain: Any) -> Ca
         data = layout.channels_last(data).contiguous().reshape(problem.data_shape)
         if residual is not None:
             residual = layout.channels_last(residual).contiguous().reshape(problem.output_shape)
-        output = kernel(data, plain, bias, residual=residual)
+        output = kernel(data, plain, bias, slope=slope, residual=residual)
         return layout.from_channels_last(output.reshape(last))
 
     return run

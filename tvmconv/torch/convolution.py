@@ -36,8 +36,6 @@ _STEPS: dict[str, Callable[..., Any]] = {
     "gelu_tanh": lambda x: functional.gelu(x, approximate="tanh"),
 }
 _CHANNELS_SECOND, _CHANNELS_LAST = Layout(1), Layout(-1)
-# What a fused layer may compute after its convolution.
-STEPS = ("add", *_STEPS)
 
 
 @dataclass(frozen=True)
@@ -141,7 +139,7 @@ class Convolution:
         )
         return made.with_(bias=bias)
 
-    def by_torch(self, data: Any, weight: Any, bias: Any, residual: Any) -> Any:
+    def by_torch(self, data: Any, weight: Any, bias: Any, residual: Any, slope: Any = None) -> Any:
         """Return what PyTorch computes."""
         rank = len(self.strides)
         padding = self.pads_begin
@@ -156,5 +154,10 @@ class Convolution:
         else:
             output = _CONVOLUTIONS[rank](*arrays, self.dilations, self.groups)
         for step in self.steps:
-            output = output + residual if step.name == "add" else _STEPS[step.name](output, *step.numbers)
+            if step.name == "add":
+                output = output + residual
+            elif step.name == "prelu":
+                output = functional.prelu(output, slope)
+            else:
+                output = _STEPS[step.name](output, *step.numbers)
         return output

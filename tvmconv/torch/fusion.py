@@ -17,7 +17,7 @@ from .folding import TRANSPOSED, fold
 from .layers import FusedConvolution
 from .permuting import sink
 from .spelled import respell
-from .steps import changes_its_input, is_sum, step_of
+from .steps import changes_its_input, is_sum, slope_of, step_of
 
 _CONVOLUTIONS = (nn.Conv1d, nn.Conv2d, nn.Conv3d)
 
@@ -82,11 +82,11 @@ def fuse(model: nn.Module, example: Sequence[Any], notice: Notice, prefix: str =
     layers: dict[int, FusedConvolution] = {}
     for node, module in convolutions.items():
         if id(module) not in layers:
-            convolution = describe(module)
+            convolution, slope = describe(module), None
             assert convolution is not None
             if node in own:
-                convolution = _fuse_steps(traced.graph, node, convolution, modules, order, watching.shapes)
-            layers[id(module)] = FusedConvolution(module, convolution, prefix + node.target, notice)
+                convolution, slope = _fuse_steps(traced.graph, node, convolution, modules, order, watching.shapes)
+            layers[id(module)] = FusedConvolution(module, convolution, prefix + node.target, notice, slope)
         _replace(traced, node.target, layers[id(module)])
         modules[node.target] = layers[id(module)]
     for node in traced.graph.nodes:
@@ -141,11 +141,15 @@ def _fuse_steps(
     modules: dict[str, nn.Module],
     order: dict[Any, int],
     shapes: dict[str, tuple[int, ...]],
-) -> Convolution:
-    """Let a convolution's node compute the steps after it, as far as each alone reads what was computed before."""
+) -> tuple[Convolution, Any]:
+    """Let a convolution's node compute the steps after it, as far as each alone reads what was computed before.
+
+    Return the convolution with its steps, and the parameter of the step ``prelu``, None without one.
+    """
     steps: list[Step] = []
     chain: list[Any] = []
-    residual, last = None, node
+    residual, slope, last = None, None, node
+    second = not convolution.is_linear or len(shapes[node.name]) == 2  # channels are where PReLU has them
     while len(last.users) == 1:
         (user,) = last.users
         if residual is None and is_sum(user):
@@ -160,20 +164,22 @@ def _fuse_steps(
             user.append(node)
         else:
             step = step_of(user, modules)
-            if step is None or user.args[:1] != (last,):
+            given = slope_of(graph, user, modules) if second and slope is None and step is None else None
+            if (step is None and given is None) or user.args[:1] != (last,):
                 break
-            steps.append(step)
+            slope = slope if given is None else given
+            steps.append(step or Step("prelu"))
         chain.append(user)
         last = user
     if not chain:
-        return convolution
+        return convolution, None
     last.replace_all_uses_with(node)
     for each in reversed(chain):
         graph.erase_node(each)
         del order[each]
     if residual is not None:
         node.kwargs = {**node.kwargs, "residual": residual}
-    return replace(convolution, epilogue=format_epilogue(parse_epilogue(steps)))
+    return replace(convolution, epilogue=format_epilogue(parse_epilogue(steps))), slope
 
 
 def _sum_belongs_elsewhere(

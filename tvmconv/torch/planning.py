@@ -120,7 +120,8 @@ class _Premises:
         self._hooks = [hooks for module in modules for hooks in (module._forward_hooks, module._forward_pre_hooks)]
         layers = [module for module in modules if isinstance(module, FusedConvolution)]
         self._others = [module for module in modules if not isinstance(module, FusedConvolution)]
-        self._weights = [layer.weight for layer in layers]
+        # What kernels have copies of.
+        self._weights = [each for layer in layers for each in (layer.weight, layer.slope) if each is not None]
         self._tensors = self._weights + [layer.bias for layer in layers if layer.bias is not None]
         self._addresses = [*map(torch.Tensor.data_ptr, self._tensors)]
         # Tensors of inference mode do not count their changes.
@@ -128,7 +129,11 @@ class _Premises:
         # All at once, since it is asked in each call: where modules and parameters are found, under which name, and which.
         found = [
             *places.values(),
-            *((layer._parameters, name, getattr(layer, name)) for layer in layers for name in ("weight", "bias")),
+            *(
+                (layer._parameters, name, getattr(layer, name))
+                for layer in layers
+                for name in ("weight", "bias", "slope")
+            ),
         ]
         self._places, self._names, self._found = map(list, zip(*found, strict=True))
 
