@@ -15,6 +15,7 @@ import tvmconv.torch  # noqa: E402
 from benchmarks.models.weights import settle  # noqa: E402
 from tvmconv.torch.calls import Notice  # noqa: E402
 from tvmconv.torch.rewriting import rewrite  # noqa: E402
+from tvmconv.torch.segments import segments  # noqa: E402
 
 # The least size that each takes, and the epilogues that its layers compute.
 NETWORKS = {
@@ -74,6 +75,8 @@ def test_every_network_is_one_graph_of_fused_layers(network: str) -> None:
         torch.testing.assert_close(answer, expected, rtol=1e-3, atol=1e-3)
     assert isinstance(fast, torch.fx.GraphModule)
     assert {row.computes.partition("-")[2] for row in tvmconv.torch.report(fast)} == NETWORKS[network][1]
+    (segment,) = segments(fast.graph, dict(fast.named_modules(remove_duplicate=False)))
+    assert len(segment.nodes) == sum(node.op.startswith("call") for node in fast.graph.nodes)  # one plan is all
     left = [type(module).__name__ for module in fast.modules()]
     assert not [name for name in left if name.startswith(("Conv", "BatchNorm", "Linear"))]
 

@@ -104,6 +104,7 @@ def test_no_module_keeps_what_it_reads(kind: Any) -> None:
         lambda x: nn.functional.relu(x, inplace=True),
         lambda x: nn.functional.batch_norm(x, torch.zeros(1), torch.ones(1), None, None, True),
         lambda x: nn.functional.dropout(x),
+        lambda x: nn.functional.scaled_dot_product_attention(x, x, x, dropout_p=0.5),
         lambda x: torch.add(x, 1, out=x),
         nn.ReLU(inplace=True),
         nn.BatchNorm2d(1),

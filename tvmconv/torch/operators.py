@@ -53,7 +53,7 @@ _VIEW_FUNCTIONS = (
 )  # fmt: skip
 # `size` and `dim` are numbers.
 _VIEW_METHODS = (*_VIEW_NAMES, "view", "expand", "contiguous", "to", "float", "size", "dim")
-_MODES = ("out", "inplace", "return_indices", "training")
+_MODES = ("out", "inplace", "return_indices", "training", "dropout_p")
 
 
 def has_no_effect(node: Any, modules: dict[str, nn.Module]) -> bool:
