@@ -64,6 +64,23 @@ class Waves(nn.Module):
         return torch.sigmoid(self.norm(self.up(self.conv(x).tanh())))
 
 
+class Tokens(nn.Module):
+    """ConvNeXt's block as many write it: Linears of channels that come last, scaled and added where they come second."""
+
+    def __init__(self, channels: int = 8) -> None:
+        super().__init__()
+        self.depthwise, self.norm = nn.Conv2d(channels, channels, 3, 1, 1, groups=channels), nn.LayerNorm(channels)
+        self.expand, self.project = nn.Linear(channels, 4 * channels), nn.Linear(4 * channels, channels)
+        self.scale = nn.Parameter(torch.rand(channels, 1, 1))
+        self.head, self.last, self.slopes = nn.Linear(channels, 10), nn.BatchNorm1d(10), nn.PReLU(10)
+
+    def forward(self, x: Any) -> Any:
+        y = self.norm(self.depthwise(x).permute(0, 2, 3, 1))
+        y = self.project(nn.functional.gelu(self.expand(y))).permute(0, 3, 1, 2)
+        x = x + self.scale * y
+        return self.slopes(self.last(self.head(x.mean((2, 3)))))
+
+
 class Volumes(nn.Module):
     """Three dimensions."""
 
@@ -122,6 +139,7 @@ def networks() -> list[tuple[nn.Module, tuple[Any, ...]]]:
         (Volumes(), ((1, 3, 4, 5, 6),)),
         (Branching(), ((2, 3, 8, 8),)),
         (Optional(), ((1, 3, 4, 4),)),
+        (Tokens(), ((2, 8, 6, 5),)),
     ]
     return [(settled(network), tuple(map(torch.randn, each))) for network, each in shapes]
 
@@ -135,4 +153,6 @@ def settled(network: nn.Module) -> nn.Module:
                 module.running_var.uniform_(0.5, 2)
                 module.weight.normal_()
                 module.bias.normal_()
+            if isinstance(module, nn.PReLU):
+                module.weight.normal_()
     return network.eval()

@@ -15,6 +15,7 @@ import tvmconv.torch  # noqa: E402
 from benchmarks.models.weights import settle  # noqa: E402
 from tvmconv.torch.calls import Notice  # noqa: E402
 from tvmconv.torch.rewriting import rewrite  # noqa: E402
+from tvmconv.torch.segments import segments  # noqa: E402
 
 # The least size that each takes, and the epilogues that its layers compute.
 NETWORKS = {
@@ -22,7 +23,7 @@ NETWORKS = {
     "mobilenet_v2": (32, {"", "add", "clip_0_6"}),
     "mobilenet_v3_large": (32, {"", "add", "relu", "hardswish", "hardsigmoid_0.16666667_0.5"}),
     "efficientnet_b0": (32, {"", "add", "silu", "sigmoid"}),
-    "inception_v3": (75, {"relu"}),
+    "inception_v3": (75, {"", "relu"}),
     "csp_darknet": (32, {"silu", "silu-add"}),
     "convnext_tiny": (32, {"", "gelu", "add"}),
     "unet": (16, {"", "relu"}),
@@ -74,8 +75,10 @@ def test_every_network_is_one_graph_of_fused_layers(network: str) -> None:
         torch.testing.assert_close(answer, expected, rtol=1e-3, atol=1e-3)
     assert isinstance(fast, torch.fx.GraphModule)
     assert {row.computes.partition("-")[2] for row in tvmconv.torch.report(fast)} == NETWORKS[network][1]
+    (segment,) = segments(fast.graph, dict(fast.named_modules(remove_duplicate=False)))
+    assert len(segment.nodes) == sum(node.op.startswith("call") for node in fast.graph.nodes)  # one plan is all
     left = [type(module).__name__ for module in fast.modules()]
-    assert not [name for name in left if name.startswith(("Conv", "BatchNorm"))]
+    assert not [name for name in left if name.startswith(("Conv", "BatchNorm", "Linear"))]
 
 
 @pytest.mark.parametrize(

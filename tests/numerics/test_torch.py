@@ -111,6 +111,7 @@ def test_the_answers_are_the_models(number: int, bundle: Path) -> None:
         (4, {"conv3d-elu_1", "conv_transpose3d-relu"}),
         (5, {"conv2d", "conv2d-relu", "conv2d-add-relu"}),
         (6, {"conv2d"}),
+        (7, {"conv2d", "linear-gelu", "linear-add", "linear-prelu"}),
     ],
     ids=NAMES,
 )
@@ -238,6 +239,16 @@ def test_weights_may_change(residual: Optimized) -> None:
     _assert_close(other(*given), before, 1e-6)
 
 
+def test_slopes_may_change(bundle: Path) -> None:
+    network, fast, given = _optimized(bundle, 7)
+    fast(*given)
+    for slope in (fast.head.slope, network.slopes.weight):
+        slope.mul_(-2)
+    _assert_close(fast(*given), network(*given))
+    _assert_close(fast(*given), network(*given))
+    assert _fallbacks(fast) == []
+
+
 def test_the_state_is_the_folded_models(residual: Optimized) -> None:
     _, fast, _ = residual
     names = {f"{name}.{kind}" for name in ("conv1", "conv2", "downsample.0") for kind in ("weight", "bias")}
@@ -314,6 +325,12 @@ def test_the_operator_is_sound() -> None:
     added = torch.randn(1, 8, 3, 5)
     torch.library.opcheck(operator, (data, weight, None, None, False, *axes, 1, ""))
     torch.library.opcheck(operator, (data, weight, bias, added, False, *axes, 1, "add-relu"))
+    slope = torch.randn(8)
+    torch.library.opcheck(operator, (data, weight, bias, added, False, *axes, 1, "prelu-add", slope))
+    torch.library.opcheck(operator, (data, torch.randn(3, 5), None, None, False, [], [], [], [], [], 1, "relu"))
+    for wrong in (None, slope[:4]):
+        with pytest.raises(RuntimeError, match="slope"):
+            operator(data, weight, bias, None, False, *axes, 1, "prelu", wrong)
     with torch.enable_grad(), pytest.raises(TvmconvError, match="gradients"):
         operator(data.requires_grad_(), weight, bias, None, False, *axes, 1, "").sum().backward()
 
@@ -331,7 +348,7 @@ def test_the_operator_uses_the_bundle(bundle: Path) -> None:
 @pytest.mark.parametrize(
     ("change", "message"),
     [
-        (lambda: (nn.Linear(2, 2).eval(), torch.ones(2)), "no convolution"),
+        (lambda: (nn.ReLU().eval(), torch.ones(2)), "no convolution"),
         (lambda: (Inverted(), torch.ones(1)), "training mode"),
         (lambda: ("resnet", torch.ones(1)), "torch.nn.Module"),
         (lambda: (settled(Residual()), 3), "example_inputs is a int"),

@@ -90,8 +90,32 @@ def lies_otherwise(m: Any, x: Any) -> Any:
     return m.b((m.a(x) + x).contiguous()) + m.c(x)
 
 
+def shuffles_channels(m: Any, x: Any) -> Any:
+    y = m.a(x)
+    z = y.reshape(y.shape[0], 2, y.size(1) // 2, *SHAPE[2:]).transpose(1, 2).reshape(y.shape)
+    return m.c(m.b(z)) + y
+
+
+def normalizes(m: Any, x: Any) -> Any:
+    y = F.layer_norm(m.a(x).permute(0, 2, 3, 1), (8,)).permute(0, 3, 1, 2)
+    return m.c(m.b(y) + y.softmax(1)).mean((2, 3)).flatten(1)
+
+
+def has_views_that_live_longer(m: Any, x: Any) -> Any:
+    y, z = m.a(x), m.pool(m.b(x)).to(torch.float32).unsqueeze(1)
+    transposed = y.transpose(2, 3)
+    u = m.b(m.c(m.b(m.a(y))))
+    return u + m.a(transposed.mT) + z.squeeze(1), transposed.split([2, 6], 1)[1]
+
+
+def returns_views_of_views(m: Any, x: Any) -> Any:
+    y, z = m.b(m.a(x)), m.c(x) * 2
+    return m.b(m.a(z)), y.permute(0, 2, 3, 1)[:, 1], z.unsqueeze(0)
+
+
 MODELS = [returns_an_intermediate, returns_a_view, works_in_place, has_a_module_in_place, calls_a_layer_twice,
-          reads_late_what_it_adds, concatenates, scales_by_a_mean, splits, lies_otherwise]  # fmt: skip
+          reads_late_what_it_adds, concatenates, scales_by_a_mean, splits, lies_otherwise,
+          shuffles_channels, normalizes, has_views_that_live_longer, returns_views_of_views]  # fmt: skip
 
 
 class All(nn.Module):
@@ -179,7 +203,11 @@ def _segments(fast: Any) -> list[tuple[int, int]]:
         (reads_late_what_it_adds, [(5, 1)]),
         (concatenates, [(6, 1)]),
         (scales_by_a_mean, [(6, 1)]),
-        (splits, [(4, 1)]),
+        (splits, [(9, 1)]),
+        (shuffles_channels, [(11, 1)]),
+        (normalizes, [(9, 1)]),
+        (has_views_that_live_longer, [(17, 2)]),
+        (returns_views_of_views, [(9, 3)]),
     ],
 )
 def test_what_is_planned(forward: Forward, sizes: list[tuple[int, int]], bundle: Path) -> None:

@@ -55,7 +55,7 @@ def free(tmp_path_factory: pytest.TempPathFactory) -> str:
 def test_the_answers_are_pytorchs(fixed: str) -> None:
     torch.manual_seed(0)
     net = Net().eval()
-    found = read_model(fixed, with_constants=True)
+    found = read_model(fixed, with_constants=True, fuse=False)
     assert [node.name for node in found.nodes] == NAMES and not found.skipped
     modules = [net.stem[0], net.stem[2], net.up, net.line, net.line]
     for node, module in zip(found.nodes, modules, strict=True):

@@ -10,7 +10,7 @@ import pytest
 torch = pytest.importorskip("torch")
 from torch import nn  # noqa: E402
 
-from tvmconv.torch import segments  # noqa: E402
+from tvmconv.torch import operators  # noqa: E402
 from tvmconv.torch.arena import Blocks, Lifetime, place  # noqa: E402
 
 
@@ -44,37 +44,82 @@ def test_blocks_are_one_calls_at_a_time() -> None:
     assert blocks.take(1000).size == 1000
 
 
-# What each operator takes besides its first tensor, so that it has as little to do as can be.
-ARGUMENTS: dict[Any, tuple[Any, ...]] = {
+# What an operator takes besides its first tensor, so that it has as little to do as can be, by how its name begins.
+ARGUMENTS: dict[str, tuple[Any, ...]] = {
     **dict.fromkeys(("add", "sub"), (0,)),
-    **dict.fromkeys(("mul", "div", "truediv"), (1,)),
-    **dict.fromkeys(("interpolate",), ((1, 1),)),
-    **dict.fromkeys(("avg_pool", "max_pool"), (1,)),
-    **dict.fromkeys(("adaptive_avg_pool",), (1,)),
+    **dict.fromkeys(("mul", "div", "truediv", "floordiv"), (1,)),
+    "interpolate": ((1, 1),),
+    **dict.fromkeys(("avg_pool", "max_pool", "adaptive_avg_pool"), (1,)),
+    "mean": ((2, 3),),
+    **dict.fromkeys(("sum", "softmax", "clamp"), (1,)),
+    **dict.fromkeys(("matmul", "bmm", "prelu"), (torch.ones(1, 1, 1),)),
+    "scaled_dot_product_attention": (torch.ones(1, 1, 1), torch.ones(1, 1, 1)),
+    "batch_norm": (torch.zeros(1), torch.ones(1)),
+    "group_norm": (1,),
+    "layer_norm": ((1,),),
+    "pad": ((0, 0),),
 }
+# Those whose data have another rank than images.
+RANKS = {**dict.fromkeys(("bmm", "matmul", "scaled_dot_product_attention"), 3), "prelu": 1}
 
 
-def _arguments(name: str) -> tuple[Any, ...]:
-    return ARGUMENTS.get(name.rstrip("123d") if "pool" in name else name, ())
-
-
-@pytest.mark.parametrize("function", [*segments._FUNCTIONS, *segments._METHODS])
+@pytest.mark.parametrize("function", [*operators.FUNCTIONS, *operators.METHODS])
 def test_no_operator_keeps_what_it_reads(function: Any) -> None:
     if isinstance(function, str):
         name, function = function, getattr(torch.Tensor, function)
     else:
         name = next((n for n in dir(nn.functional) if getattr(nn.functional, n) is function), function.__name__)
-    rank = next((int(digit) for digit in "123" if f"{digit}d" in name), 2)
-    data = torch.ones(1, 1, *(1,) * rank)
-    given = ([data],) if name == "cat" else (data, *_arguments(name))
-    if name == "mean":
-        given = (data, (2, 3))
+    spatial = next((int(digit) for digit in "123" if f"{digit}d" in name), 2)
+    data = torch.ones((1,) * RANKS.get(name, 2 + spatial))
+    others = ARGUMENTS.get(name.rstrip("123d") if "pool" in name else name, ())
+    given = ([data],) if name in ("cat", "stack") else (data, *others)
+    if name == "prelu":
+        given = (data, data)
+    if name == "group_norm":  # a group of one number is refused
+        given = (torch.ones(1, 1, 2), 1)
+        data = given[0]
     assert function(*given).data_ptr() != data.data_ptr()
 
 
-@pytest.mark.parametrize("kind", segments._MODULES)
+@pytest.mark.parametrize("kind", operators.MODULES)
 def test_no_module_keeps_what_it_reads(kind: Any) -> None:
     name = kind.__name__
-    rank = next((int(digit) for digit in "123" if name.endswith(f"{digit}d")), 2)
+    rank = next((int(digit) for digit in "123" if name.endswith(f"{digit}d") and "Upsampling" not in name), 2)
     data = torch.ones(1, 1, *(1,) * rank)
-    assert kind(*((1,) if "Pool" in name else ()))(data).data_ptr() != data.data_ptr()
+    taken: tuple[Any, ...] = (
+        (1,) if "Pool" in name or "BatchNorm" in name or name in ("LayerNorm", "Softmax", "Upsample") else ()
+    )
+    if "Pad" in name:
+        taken = (0, 0) if "Constant" in name else (0,)
+    if name == "GroupNorm":  # a group of one number is refused
+        taken, data = (1, 1), torch.ones(1, 1, 2)
+    taken = (1,) if "Upsampling" in name else taken
+    assert kind(*taken).eval()(data).data_ptr() != data.data_ptr()
+
+
+@pytest.mark.parametrize(
+    "forward",
+    [
+        lambda x: x.add_(1),
+        lambda x: nn.functional.relu(x, inplace=True),
+        lambda x: nn.functional.batch_norm(x, torch.zeros(1), torch.ones(1), None, None, True),
+        lambda x: nn.functional.dropout(x),
+        lambda x: nn.functional.scaled_dot_product_attention(x, x, x, dropout_p=0.5),
+        lambda x: torch.add(x, 1, out=x),
+        nn.ReLU(inplace=True),
+        nn.BatchNorm2d(1),
+        nn.Dropout(),
+    ],
+)
+def test_what_has_an_effect_is_in_no_plan(forward: Any) -> None:
+    class Model(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.forwarded = forward
+
+        def forward(self, x: Any) -> Any:
+            return self.forwarded(x)
+
+    traced = torch.fx.symbolic_trace(Model())
+    modules = dict(traced.named_modules())
+    assert not any(operators.has_no_effect(node, modules) for node in traced.graph.nodes)

@@ -23,6 +23,7 @@ class Model(nn.Module):
         super().__init__()
         self.a, self.prelu, self.slopes = nn.Conv2d(4, 4, 1), nn.PReLU(init=-0.5), nn.PReLU(4)
         self.filter, self.bias = nn.Parameter(torch.randn(6, 2, 3, 3)), nn.Parameter(torch.randn(6))
+        self.linear, self.norm = nn.Linear(4, 4), nn.BatchNorm1d(4)
         self.scale, self.image = nn.Parameter(torch.randn(4, 1, 1)), nn.Parameter(torch.randn(4, 6, 5))
         self.exact = nn.Parameter(torch.rand(4, 1, 1, dtype=torch.float64))
         self.register_buffer("blur", torch.rand(4, 1, 3, 3))
@@ -65,7 +66,11 @@ def computes(fast: nn.Module) -> list[str]:
         (lambda m, x: (lambda y: y * torch.sigmoid(y) + y)(m.a(x)), ["conv2d"]),
         (writes_before_the_product, ["conv2d"]),
         (lambda m, x: m.prelu(m.a(x)), ["conv2d-leaky_-0.5"]),
-        (lambda m, x: m.slopes(m.a(x)), ["conv2d"]),
+        (lambda m, x: x + m.slopes(m.a(x)), ["conv2d-prelu-add"]),
+        (lambda m, x: F.prelu(F.prelu(m.a(x), m.slopes.weight), m.slopes.weight), ["conv2d-prelu"]),
+        (lambda m, x: F.prelu(m.a(x), m.a.bias), ["conv2d"]),
+        (lambda m, x: m.slopes(m.linear(x.mean((2, 3)))), ["linear-prelu"]),
+        (lambda m, x: m.slopes(m.linear(x.mean(3).mT[:, :4])), ["linear"]),
     ],
 )
 def test_activations_that_are_spelled_out(forward: Any, expected: list[str]) -> None:
@@ -88,6 +93,31 @@ def test_activations_that_are_spelled_out(forward: Any, expected: list[str]) -> 
 def test_convolutions_called_as_functions(forward: Any, expected: list[str]) -> None:
     torch.manual_seed(0)
     assert computes(rewritten(Model(forward).eval(), torch.randn(2, 4, 6, 5))) == expected
+
+
+@pytest.mark.parametrize(
+    ("forward", "expected"),
+    [
+        (lambda m, x: m.linear(x.permute(0, 2, 3, 1)).relu(), ["linear-relu"]),
+        (lambda m, x: x + m.linear(x.permute(0, 2, 3, 1)).permute(0, 3, 1, 2) * m.scale, ["linear-add"]),
+        (lambda m, x: F.silu(m.linear(x.permute(0, 2, 3, 1)).permute([0, -1, 1, 2])) + x, ["linear-silu-add"]),
+        (lambda m, x: x.flatten(2) + m.linear(x.flatten(2).mT).transpose(1, -1), ["linear-add"]),
+        (lambda m, x: m.linear(x.mT.mT.permute(0, 2, 3, 1)) * m.scale.reshape(1, 4), ["linear"]),
+        (lambda m, x: m.linear(x.permute(0, 2, 3, 1)).permute(0, 3, 1, 2) * m.image, ["linear"]),
+        (lambda m, x: (lambda y: y.permute(0, 3, 1, 2) + y.sum())(m.linear(x.permute(0, 2, 3, 1))), ["linear"]),
+        (lambda m, x: F.linear(m.a(x).mean((2, 3)), m.linear.weight * 2), ["conv2d"]),
+        (lambda m, x: F.linear(m.a(x).mean((2, 3)), m.linear.bias), ["conv2d"]),
+        (lambda m, x: F.linear(x.mean((2, 3)), m.linear.weight, m.linear.bias).tanh(), ["linear-tanh"]),
+        (lambda m, x: m.norm(m.linear(x.mean((2, 3)))).relu(), ["linear-relu"]),
+        (lambda m, x: m.norm(m.linear(x.mean(3).mT[:, :4])).relu(), ["linear"]),
+    ],
+)
+def test_linears(forward: Any, expected: list[str]) -> None:
+    torch.manual_seed(0)
+    model = Model(forward).eval()
+    with torch.no_grad():
+        model.norm.running_mean.normal_()
+    assert computes(rewritten(model, torch.randn(2, 4, 6, 5))) == expected
 
 
 @pytest.mark.parametrize(

@@ -80,8 +80,7 @@ def add_source_options(parser: argparse.ArgumentParser) -> None:
         "--no-fuse",
         dest="fuse",
         action="store_false",
-        help="leave what follows the convolutions of an ONNX model (normalizations, activations, sums) out of their"
-        " kernels. Other sources are never fused",
+        help="leave what follows the convolutions of a model (normalizations, activations, sums) out of their kernels",
     )
     parser.add_argument("--dtype", choices=DTYPES, help="build for this type instead")
     parser.add_argument("--data-format", choices=DATA_FORMATS, help="build for this data layout instead")

@@ -65,7 +65,7 @@ def read_model(
     with_constants
         Whether nodes get the filters and biases that the model fixes.
     fuse
-        Whether what follows a convolution of an ONNX model becomes its epilogue. Other sources have no fusion.
+        Whether what follows a convolution of a model becomes its epilogue.
 
     Raises
     ------

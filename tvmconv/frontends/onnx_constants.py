@@ -3,19 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import TYPE_CHECKING
 
 import numpy as np
 
+from .folding import fold
 from .model import Constants
 from .onnx_activations import attribute
 from .onnx_epilogue import Chain, has_fixed_filter, other_input
 from .onnx_graph import Place
 from .onnx_tensors import Tensors
-
-if TYPE_CHECKING:
-    from onnx import NodeProto
-
 
 _EPSILON = 1e-5  # BatchNormalization's default
 
@@ -43,12 +39,8 @@ def constants_of(place: Place, chain: Chain, channels: int, tensors: Tensors) ->
         filter_, *given = (tensors.value(name) for name in place.node.input[1:3] if name)
         bias = given[0] if given else None
         if chain.folded:
-            dtype = filter_.dtype
-            factor, shift = _folded(place, chain, channels, tensors)
-            if bias is not None:
-                shift = bias.astype(np.float64) * factor + (0 if shift is None else shift)
-            bias = None if shift is None else shift.astype(dtype)
-            filter_ = _scaled(filter_.astype(np.float64), factor, place.node).astype(dtype)
+            groups = None if place.node.op_type == "Conv" else attribute(place.node, "group", 1)
+            filter_, bias = fold(filter_, bias, *_folded(place, chain, channels, tensors), groups)
         vectors = {name: _vector(tensors.value(tensor), channels, np.float32) for name, tensor in chain.arrays.items()}
         return Constants(filter_, bias, chain.output, **vectors)
 
@@ -72,17 +64,6 @@ def _folded(place: Place, chain: Chain, channels: int, tensors: Tensors) -> tupl
             shift = added if shift is None else shift + added
         before = node.output[0]
     return factor, shift
-
-
-def _scaled(taps: np.ndarray, factor: np.ndarray, node: NodeProto) -> np.ndarray:
-    """Return the filter of a convolution that computes `factor` times as much of each channel."""
-    ones = (1,) * (taps.ndim - 2)
-    if node.op_type == "Conv":
-        return taps * factor.reshape(-1, 1, *ones)
-    # (C, M/groups, k...), and the output channels of each group are a part of M.
-    groups = attribute(node, "group", 1)
-    parts = taps.reshape(groups, -1, *taps.shape[1:])
-    return (parts * factor.reshape(groups, 1, -1, *ones)).reshape(taps.shape)
 
 
 def _vector(numbers: np.ndarray, channels: int, dtype: type[np.floating]) -> np.ndarray:

@@ -1,6 +1,7 @@
 """OpenVINO IR (.xml with its .bin): its four convolutions, with OpenVINO's own rules of padding.
 
-A constant that is added to a convolution's output, one number for each channel, is its bias.
+A constant that is added to a convolution's output, one number for each channel, is its bias; what else follows may be its
+epilogue.
 """
 
 from __future__ import annotations
@@ -14,6 +15,7 @@ import numpy as np
 from .. import ops
 from ..errors import InvalidProblemError, SourceError, missing_extra
 from ..problem import Problem
+from .following import Chain, follow
 from .model import Constants, Node, Skipped
 from .reader import Reader
 from .shapes import Bucket, Input, Shape, left_free
@@ -22,6 +24,7 @@ try:
     import openvino
 except ImportError:
     raise missing_extra("openvino", "openvino") from None
+from .openvino_effects import Operations, is_fixed, value_of
 
 OP_TYPES = ("Convolution", "GroupConvolution", "ConvolutionBackpropData", "GroupConvolutionBackpropData")
 _OTHER_OP_TYPES = {
@@ -65,7 +68,8 @@ class OpenvinoReader(Reader):
                 if self._shapes == "run":
                     raise SourceError(f"{self._source}: {cause}") from error
         nodes, skipped = [], []
-        for op in found:
+        taken: set[str] = set()
+        for op in reversed(found):  # a sum of two belongs to the later one
             name, op_type = op.get_friendly_name().removesuffix(_SUFFIX), op.get_type_name()
             shape = observed.get(op.get_friendly_name()) or (_static(op) if op in convolutions else None)
             if op_type in _OTHER_OP_TYPES:
@@ -75,10 +79,10 @@ class OpenvinoReader(Reader):
                 skipped.append(Skipped(name, op_type, f"its data has the unknown extents {data}", cause))
             else:
                 try:
-                    nodes.append(self._node(name, op, *shape))
+                    nodes.append(self._node(name, op, *shape, taken))
                 except (InvalidProblemError, SourceError) as error:
                     skipped.append(Skipped(name, op_type, str(error)))
-        return nodes, skipped
+        return nodes[::-1], skipped[::-1]
 
     def _load(self) -> Any:
         if not Path(self._source).with_suffix(".bin").exists():
@@ -99,7 +103,7 @@ class OpenvinoReader(Reader):
         except RuntimeError as error:
             raise SourceError(f"{self._source}: the model does not take these shapes: {_last_line(error)}") from error
 
-    def _node(self, name: str, op: Any, data: Shape, taps: Shape, output: Shape) -> Node:
+    def _node(self, name: str, op: Any, data: Shape, taps: Shape, output: Shape, taken: set[str]) -> Node:
         element = op.input_value(0).get_element_type().to_string()
         dtype = _DTYPES.get(element, self._dtype)
         if dtype is None:
@@ -109,10 +113,19 @@ class OpenvinoReader(Reader):
             raise SourceError(
                 f"OpenVINO gives its output the shape {list(output)}, its attributes {list(problem.output_shape)}"
             )
-        added = _bias(op, output[1])
-        problem = problem.with_(bias=added is not None)
-        fixed = self._with_constants and _is_fixed(op.input_value(1).get_node())
-        return Node(name, problem, _constants(op, added, problem) if fixed else None)
+        fixed = is_fixed(op.input_value(1).get_node())
+        chain = self._follow(op, output[1], fixed, taken)
+        constants = None
+        if self._with_constants and fixed:
+            constants = _constants(op, chain, problem, chain.last.get_friendly_name())
+        serves = (name, *(each.get_friendly_name() for each in chain.nodes))
+        residual = None if chain.residual is None else chain.residual.get_friendly_name()
+        return Node(name, chain.problem(problem), constants, serves, residual)
+
+    def _follow(self, op: Any, channels: int, fixed: bool, taken: set[str]) -> Chain:
+        """Return what the kernel computes, the bias at the least."""
+        folds = fixed and (self._fuse or self._with_constants)
+        return follow(Operations(), op, channels, taken, folds=folds, biased=True, steps=self._fuse)
 
 
 def node_problem(
@@ -216,46 +229,10 @@ def _run(
     return {op.get_friendly_name(): tuple(shapes[3 * i : 3 * i + 3]) for i, op in enumerate(convolutions)}  # type: ignore[misc]
 
 
-def _bias(op: Any, channels: int) -> Any:
-    """Return the Add of a constant for each channel that alone reads an operation's output, None if there is none."""
-    readers = list(op.output(0).get_target_inputs())
-    if len(readers) != 1 or readers[0].get_node().get_type_name() != "Add":
-        return None
-    add = readers[0].get_node()
-    other = add.input_value(1 - readers[0].get_index())
-    rank = op.output(0).get_partial_shape().rank.get_length()
-    shape = other.get_partial_shape()
-    if shape.is_dynamic or not _is_fixed(other.get_node()):
-        return None
-    extents = (1,) * (rank - len(shape)) + tuple(shape.to_shape())
-    return add if extents == (1, channels) + (1,) * (rank - 2) else None
-
-
-def _is_fixed(node: Any) -> bool:
-    """Whether a node depends on no input."""
-    if node.get_type_name() in ("Parameter", "ReadValue", "RandomUniform"):
-        return False
-    return all(_is_fixed(value.get_node()) for value in node.input_values())
-
-
-def _value(value: Any) -> np.ndarray:
-    """Return what an output that depends on no input computes."""
-    if value.get_node().get_type_name() == "Constant":
-        return np.array(value.get_node().get_data())
-    compiled = openvino.compile_model(openvino.Model([value], []), "CPU", {"INFERENCE_PRECISION_HINT": "f32"})
-    return np.array(compiled({})[0])
-
-
-def _constants(op: Any, added: Any, problem: Problem) -> Callable[[], Constants]:
+def _constants(op: Any, chain: Chain, problem: Problem, output: str) -> Callable[[], Constants]:
     def compute() -> Constants:
-        taps = _value(op.input_value(1))
-        filter_ = taps.reshape(problem.with_(data_format="NCX", filter_format="OIX").filter_shape)
-        if added is None:
-            return Constants(filter_, None, op.get_friendly_name())
-        (index,) = (
-            i for i in range(2) if added.input_value(i).get_node().get_friendly_name() != op.get_friendly_name()
-        )
-        return Constants(filter_, _value(added.input_value(index)).reshape(-1), added.get_friendly_name())
+        shape = problem.with_(data_format="NCX", filter_format="OIX").filter_shape
+        return chain.constants(problem, value_of(op.input_value(1)).reshape(shape), None, output)
 
     return compute
 

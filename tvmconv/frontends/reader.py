@@ -28,7 +28,7 @@ class Reading:
     with_constants
         Whether nodes get the filters and biases that the model fixes.
     fuse
-        Whether what follows a convolution becomes its epilogue, where the reader knows how.
+        Whether what follows a convolution becomes its epilogue.
     """
 
     dtype: str | None = None

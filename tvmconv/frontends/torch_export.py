@@ -16,6 +16,7 @@ import numpy as np
 from .. import ops
 from ..errors import InvalidProblemError, SourceError, missing_extra
 from ..problem import Problem
+from .following import Chain, follow
 from .model import Constants, Node, Skipped
 from .reader import Reader, Reading
 from .shapes import Bucket, Input, Shape, left_free
@@ -25,6 +26,8 @@ try:
 except ImportError:
     raise missing_extra("torch", "torch") from None
 from torch._subclasses.fake_tensor import FakeTensorMode
+
+from .torch_effects import Operations, Tensors
 
 _DTYPES = {torch.float32: "f32", torch.float16: "f16", torch.bfloat16: "bf16"}
 # The arguments after data, filter and bias, by the names of ATen's schemas.
@@ -79,17 +82,18 @@ class ExportReader(Reader):
             reason = "its shapes depend on them"
             return [], [Skipped(name, str(node.target), reason, cause) for node, name in names.items()]
         by_name = {name: (placeholders[name], dims) for name, dims in bound.items()}
-        calls = self._calls(module, by_name)
+        calls, tensors = self._calls(module, by_name)
+        operations, taken = Operations(module, tensors), set[str]()
         nodes, skipped = [], []
-        for node, name in names.items():
+        for node, name in reversed(names.items()):  # a sum of two belongs to the later one
             if node.name not in calls:
                 skipped.append(Skipped(name, str(node.target), "it did not run"))
                 continue
             try:
-                nodes.append(self._node(name, node, calls[node.name], module))
+                nodes.append(self._node(name, node, calls[node.name], module, operations, taken))
             except (InvalidProblemError, SourceError) as error:
                 skipped.append(Skipped(name, str(node.target), str(error)))
-        return nodes, skipped
+        return nodes[::-1], skipped[::-1]
 
     def _placeholders(self) -> dict[str, Any]:
         """Return what stands for the inputs that a caller gives, by their names."""
@@ -97,8 +101,8 @@ class ExportReader(Reader):
         found = {node.name: node.meta["val"] for node in self._program.graph.nodes if node.op == "placeholder"}
         return {name: value for name, value in found.items() if name in wanted}
 
-    def _calls(self, module: Any, inputs: Mapping[str, tuple[Any, Any]]) -> dict[str, _Call]:
-        """Return the convolutions that are called when the program runs, by their nodes' names."""
+    def _calls(self, module: Any, inputs: Mapping[str, tuple[Any, Any]]) -> tuple[dict[str, _Call], Tensors]:
+        """Return what the program does when it runs: the convolutions that are called, and all tensors, by their nodes."""
         mode = FakeTensorMode(allow_non_fake_inputs=True)
         attempts = {"infer": [mode], "run": [None], "auto": [mode, None]}[self._shapes]
         for attempt in attempts:
@@ -107,7 +111,7 @@ class ExportReader(Reader):
                 with torch.no_grad(), attempt or nullcontext():
                     feeds = [self._feed(name, value, dims) for name, (value, dims) in inputs.items()]
                     watching.run(*feeds)
-                return watching.calls
+                return watching.calls, watching.tensors
             except Exception as error:  # noqa: BLE001 - whatever an operator raises of data that it does not take
                 failure = error
         raise SourceError(f"{self._source}: running the program fails: {_first_line(failure)}") from failure
@@ -121,7 +125,7 @@ class ExportReader(Reader):
             torch.randn(dims).to(value.dtype) if value.dtype.is_floating_point else torch.ones(dims, dtype=value.dtype)
         )
 
-    def _node(self, name: str, node: Any, call: _Call, module: Any) -> Node:
+    def _node(self, name: str, node: Any, call: _Call, module: Any, operations: Operations, taken: set[str]) -> Node:
         data, taps, bias = (call.arguments[each] for each in ("input", "weight", "bias"))
         dtype = _DTYPES.get(data.dtype, self._dtype)
         if dtype is None:
@@ -136,15 +140,21 @@ class ExportReader(Reader):
             )
         sources = [argument for argument in node.args[1:3] if argument is not None]
         fixed = all(getattr(argument, "op", "") == "get_attr" for argument in sources)
+        chain = Chain(node)
+        if self._fuse or self._with_constants:
+            chain = follow(operations, node, call.output[1], taken, folds=fixed, steps=self._fuse)
+        serves = (name, *(each.name for each in chain.nodes))
+        residual = None if chain.residual is None else chain.residual.name
+        whole = chain.problem(problem)
         if not (self._with_constants and fixed):
-            return Node(name, problem)
+            return Node(name, whole, None, serves, residual)
 
         def constants() -> Constants:
             tensors = [torch.fx.Interpreter(module).fetch_attr(each.target).detach() for each in sources]
             filter_, *rest = (tensor.float().numpy() for tensor in tensors)
-            return Constants(filter_, rest[0] if rest else None, node.name)
+            return chain.constants(problem, filter_, rest[0] if rest else None, chain.last.name)
 
-        return Node(name, problem, constants)
+        return Node(name, whole, constants, serves, residual)
 
 
 class _Watching(torch.fx.Interpreter):  # type: ignore[misc]
@@ -153,10 +163,13 @@ class _Watching(torch.fx.Interpreter):  # type: ignore[misc]
     def __init__(self, module: Any) -> None:
         super().__init__(module)
         self.calls: dict[str, _Call] = {}
+        self.tensors: dict[str, tuple[tuple[int, ...], Any]] = {}
 
     def run_node(self, n: Any) -> Any:
         """Run one node."""
         result = super().run_node(n)
+        if isinstance(result, torch.Tensor):
+            self.tensors[n.name] = (tuple(result.shape), result.dtype)
         target = str(n.target)
         if n.op == "call_function" and target in _ARGUMENTS:
             args, kwargs = self.fetch_args_kwargs_from_env(n)

@@ -28,14 +28,17 @@ from .cpu.rewrites import found, mapped, sequence
 _LOG2_HIGH, _LOG2_LOW = 0.693359375, -2.12194440e-4
 # (e**r - 1 - r) / r**2 by Taylor, the highest first: off by 2e-8 of e**r - 1 up to r = log(2) / 2.
 _EXPM1 = (1 / 5040, 1 / 720, 1 / 120, 1 / 24, 1 / 6, 1 / 2)
-# erfc(a / sqrt(2)) / 2 * e**(a*a/2) * (a + 4) by u = (a - 4) / (a + 4), a up to 14.5, the highest first: fitted by least
-# squares in 30 digits, weighted until the largest error was least (1e-8).
+# e**r up to r = log(2) / 2, and erfc(a / sqrt(2)) / 2 * e**(a*a/2) * (a + 4) by u = (a - 4) / (a + 4), a up to 14.5, the
+# highest first: fitted by least squares, weighted until the largest relative error was least (4e-9 and 1e-8).
+_EXP = (1.3813144e-3, 8.369419e-3, 4.1668457e-2, 0.16666515, 0.49999993, 1.0, 1.0)
 _TAIL = (
     -1.3197184e-4, 1.7935413e-4, 1.5699235e-3, -3.5125539e-3, -7.5252713e-3,
     6.040383e-2, -1.8652344e-1, 3.871369e-1, -6.0789657e-1, 7.5528514e-1,
 )  # fmt: skip
-# e**-104 is less than half of the least f32 number; e**-87 is a normal one.
-_LEAST, _MOST = -104.0, 87.0
+# e**-104 is less than half of the least f32 number. Powers are scaled by 2**64 on the way, so that they are normal.
+_MOST, _UP, _DOWN = 104.0, 64, 2.0**-64
+# Added to a number, and taken off again, it rounds it to a whole one.
+_ROUND = 1.5 * 2**23
 # Beyond these the answers are 0, or what infinity gives.
 _MOST_TANH, _LEAST_ELU, _MOST_GELU, _MOST_GELU_TANH = 9.1, -18.0, 14.5, 10.7
 _TANH_1 = 2 * sqrt(2 / pi)
@@ -124,36 +127,38 @@ class _Vector:
             return tirx.Select(x > zero, x, numbers[0] * self._expm1(self._clip(x, _LEAST_ELU, 0.0)))
         if name == "tanh":
             return self._tanh()
-        if name == "sigmoid":
-            return self._logistic(one, self._clip(x, _LEAST, _MOST))
-        if name == "silu":
-            least = self._clip(x, _LEAST, inf)
-            return self._logistic(least, self._clip(least, -inf, _MOST))
+        if name in ("sigmoid", "silu"):
+            a = self._magnitude(_MOST)
+            power, denominator = self._logistic(a)
+            if name == "sigmoid":
+                return tirx.Select(x < zero, power * self._const(_DOWN), one) / denominator
+            return tirx.Select(x < zero, a * power * self._const(-_DOWN), x) / denominator
         return self._gelu() if name == "gelu" else self._gelu_tanh()
 
     def _tanh(self) -> Any:
         """``(e**2a - 1) / (e**2a + 1)`` with the sign of x, a = abs(x)."""
-        magnitude = self._magnitude(self._clip(self.x, -_MOST_TANH, _MOST_TANH))
-        power = self._named(self._expm1(magnitude * self._const(2)))
+        power = self._named(self._expm1(self._magnitude(_MOST_TANH) * self._const(2)))
         return self._signed(power / (power + self._const(2)))
 
     def _gelu(self) -> Any:
-        """``x * q`` for negative x, ``x - x * q`` for others, q = erfc(a / sqrt(2)) / 2 of a = abs(x)."""
-        x = self._clip(self.x, -_MOST_GELU, _MOST_GELU)
-        a = self._magnitude(x)
+        """``max(x, 0) - a * q``, q = erfc(a / sqrt(2)) / 2 of a = abs(x)."""
+        a = self._magnitude(_MOST_GELU)
         beyond = self._named(a + self._const(4))
-        factor = self._polynomial(self._named((a - self._const(4)) / beyond), _TAIL) / beyond
+        inverse = self._named(self._const(1) / beyond)
+        tail = self._named(self._polynomial(self._named((a - self._const(4)) * inverse), _TAIL))
+        factor = self._named(tail * inverse)
+        factor = _fma(_fma(-factor, beyond, tail), inverse, factor)  # as a quotient would be
         # a*a/2 is summed in two parts: half of the last bit of 87 is more than 4e-7.
         half = self._named(self._const(0.5) * a)
         high = self._named(half * a)
-        power, n = self._exp(-high, _fma(half, a, -high))
-        tail = self._named(self._scaled(x * (power * factor), n))
-        return tirx.Select(self.x < self._const(0), tail, self.x - tail)
+        power = self._exp(-high, _fma(half, a, -high), factor)
+        positive = tirx.Select(self.x < self._const(0), self._const(0), self.x)
+        return _fma(a * power, self._const(-_DOWN), positive)
 
     def _gelu_tanh(self) -> Any:
-        """``x / (1 + e**-v)``, v = x * (c1 + c3*x*x), summed in two parts."""
+        """``x / (1 + e**-v)``, v = x * (c1 + c3*x*x), its magnitude summed in two parts."""
         (c1, c1_low), (c3, c3_low) = self._two(_TANH_1), self._two(_TANH_3)
-        a = self._clip(self.x, -_MOST_GELU_TANH, _MOST_GELU_TANH)
+        a = self._magnitude(_MOST_GELU_TANH)
         square = self._named(a * a)
         product = self._named(c3 * square)
         low = _fma(c3, square, -product) + _fma(c3, _fma(a, a, -square), _fma(c3_low, square, c1_low))
@@ -163,36 +168,37 @@ class _Vector:
         low = self._named(low + ((c1 - (total - part)) + (product - part)))
         high = self._named(a * total)
         low = _fma(a, total, -high) + a * low
-        return self._logistic(self._clip(self.x, -_MOST_GELU_TANH, inf), self._clip(high, -inf, _MOST), low)
+        power, denominator = self._logistic(high, low)
+        return tirx.Select(self.x < self._const(0), a * power * self._const(-_DOWN), self.x) / denominator
 
-    def _logistic(self, value: Any, x: Any, low: Any = None) -> Any:
-        """Return ``value / (1 + e**-(x + low))``, x from _LEAST to _MOST.
+    def _logistic(self, a: Any, low: Any = None) -> tuple[Any, Any]:
+        """Return ``e**-(a + low)`` scaled as :meth:`_exp` does, and one more than itself, a from 0 to _MOST."""
+        power = self._named(self._exp(-a, low))
+        return power, _fma(power, self._const(_DOWN), self._const(1))
 
-        Where e**-x is beyond f32, the quotient is not: both sides of it are scaled by half of the power of two.
+    def _exp(self, x: Any, low: Any = None, factor: Any = None) -> Any:
+        """Return ``factor * e**(x - low) / _DOWN``, x from -106 to 0; `low` is less than the last bit of x.
+
+        Scaled, it is a normal number where it alone is none, but may be what a normal one is made of.
         """
-        power, n = self._exp(-x, low)
-        half = self._named(tirx.max(n, self._integer(0)) >> self._integer(1))
-        down = self._named(self._power_of_two(-half))
-        return value * down / _fma(power, self._power_of_two(n - half), down)
-
-    def _exp(self, x: Any, low: Any = None) -> tuple[Any, Any]:
-        """Return p and n of ``e**(x - low) = p * 2**n``; `low` is less than the last bit of x."""
-        r, n = self._reduced(x)
-        power = self._named(self._const(1) + self._expm1_small(r))
-        return power if low is None else self._named(_fma(-power, low, power)), n
+        r, n = self._reduced(x, low)
+        power = self._polynomial(r, _EXP)
+        return (power if factor is None else power * factor) * self._power_of_two(n, _UP)
 
     def _expm1(self, x: Any) -> Any:
-        """Return ``e**x - 1``, x from -18 to 18 or so."""
+        """Return ``e**x - 1``, x from -18 to 19 or so."""
         r, n = self._reduced(x)
-        scale = self._named(self._power_of_two(n))
+        scale = self._named(self._power_of_two(n, 0))
         return _fma(scale, self._expm1_small(r), scale - self._const(1))
 
-    def _reduced(self, x: Any) -> tuple[Any, Any]:
-        """Return r and n with x = n*log(2) + r, abs(r) at most half of log(2)."""
+    def _reduced(self, x: Any, low: Any = None) -> tuple[Any, Any]:
+        """Return r and _ROUND + n with x - low = n*log(2) + r, abs(r) at most half of log(2)."""
         x = self._named(x)
-        n = self._named(tirx.floor(_fma(x, self._const(1.4426950408889634), self._const(0.5))))
-        r = self._named(_fma(n, self._const(-_LOG2_LOW), _fma(n, self._const(-_LOG2_HIGH), x)))
-        return r, self._named(n.astype(self._type("int32")))
+        # The last bit of so large a number is 1.
+        rounded = self._named(_fma(x, self._const(1.4426950408889634), self._const(_ROUND)))
+        n = self._named(rounded - self._const(_ROUND))
+        high = _fma(n, self._const(-_LOG2_HIGH), x)
+        return self._named(_fma(n, self._const(-_LOG2_LOW), high if low is None else high - low)), rounded
 
     def _expm1_small(self, r: Any) -> Any:
         return _fma(r * r, self._polynomial(r, _EXPM1), r)
@@ -204,17 +210,15 @@ class _Vector:
             total = _fma(total, x, self._const(coefficient))
         return total
 
-    def _scaled(self, value: Any, n: Any) -> Any:
-        """Return ``value * 2**n``, also where 2**n is no normal number."""
-        half = self._named(n >> self._integer(1))
-        return value * self._power_of_two(half) * self._power_of_two(n - half)
+    def _power_of_two(self, rounded: Any, more: int) -> Any:
+        """Return ``2**(n + more)`` of _ROUND + n, whose last bits are those of n; it must be a normal number."""
+        bits = tirx.reinterpret(self._type("int32"), rounded) << self._integer(23)
+        return tirx.reinterpret(self._type("float32"), bits + self._integer((127 + more) << 23))
 
-    def _power_of_two(self, n: Any) -> Any:
-        return tirx.reinterpret(self._type("float32"), (n + self._integer(127)) << self._integer(23))
-
-    def _magnitude(self, x: Any) -> Any:
-        bits = tirx.reinterpret(self._type("int32"), x) & self._integer(0x7FFFFFFF)
-        return self._named(tirx.reinterpret(self._type("float32"), bits))
+    def _magnitude(self, most: float) -> Any:
+        """Return abs(x), at most `most`."""
+        bits = tirx.reinterpret(self._type("int32"), self.x) & self._integer(0x7FFFFFFF)
+        return self._clip(tirx.reinterpret(self._type("float32"), bits), -inf, most)
 
     def _signed(self, value: Any) -> Any:
         value = self._named(value)

@@ -61,6 +61,12 @@ class Block:
         with torch.inference_mode(False):
             return self.memory[offset:].view(dtype).as_strided(shape, strides)
 
+    def holds(self, value: Any) -> bool:
+        """Whether a value has no memory but this."""
+        if not isinstance(value, torch.Tensor):
+            return True
+        return bool(value.untyped_storage().data_ptr() == self.memory.untyped_storage().data_ptr())
+
 
 class Blocks:
     """The blocks that no call uses now: as many as calls ran at the same time, as large as the largest needed."""

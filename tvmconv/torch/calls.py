@@ -21,6 +21,7 @@ from ..runtime.addressed import AddressedKernel
 from ..runtime.packed import PackedFilter
 from .convolution import DTYPES, Convolution
 from .kernels import OPENED, is_addressed
+from .layout import Layout
 
 # Kinds of inputs that a layer remembers; one that is served more shapes forgets them all and begins again.
 _REMEMBERED = 1024
@@ -78,10 +79,12 @@ class _State:
     address: int
     bias: Callable[[], Any]
     bias_address: int
+    slope: Callable[[], Any]
+    slope_version: float
     found: dict[Key, ByKernel | ByTorch] = field(default_factory=dict)
     packed: dict[str, PackedFilter] = field(default_factory=dict)
 
-    def holds(self, weight: Any, bias: Any) -> bool:
+    def holds(self, weight: Any, bias: Any, slope: Any) -> bool:
         """Whether these are the weights, unchanged."""
         return (
             self.weight() is weight
@@ -89,6 +92,8 @@ class _State:
             and self.address == weight.data_ptr()
             and self.bias() is bias
             and (bias is None or self.bias_address == bias.data_ptr())
+            and self.slope() is slope
+            and (slope is None or self.slope_version == _version(slope))
         )
 
 
@@ -111,13 +116,13 @@ class Calls:
         self._state: _State | None = None
         self._refused: dict[Key, ByTorch] = {}
 
-    def __call__(self, data: Any, weight: Any, bias: Any, residual: Any) -> Any:
+    def __call__(self, data: Any, weight: Any, bias: Any, residual: Any, slope: Any = None) -> Any:
         """Compute it; no shape, type or device is an error that is none for PyTorch."""
         key = _key(data, residual)
         # Taken once: another thread may see other weights and replace it.
         state = self._state
-        if state is None or not state.holds(weight, bias):
-            state = self._state = _state(weight, bias)
+        if state is None or not state.holds(weight, bias, slope):
+            state = self._state = _state(weight, bias, slope)
         found = state.found.get(key)
         if found is None or (isinstance(found, ByTorch) and found.generation != OPENED.generation):
             found = self._find(state, data, weight, bias, residual)
@@ -132,7 +137,7 @@ class Calls:
         else:
             reason = found.reason
         self._notice(self._name, reason)
-        return self._convolution.by_torch(data, weight, bias, residual)
+        return self._convolution.by_torch(data, weight, bias, residual, slope)
 
     def addressed(self, data: Any, residual: Any) -> AddressedCall | None:
         """Return what computes an input that was met with the present weights, if it is a kernel of the CPU."""
@@ -145,12 +150,12 @@ class Calls:
         """What computes each kind of input that was met with the present weights."""
         return {**(self._state.found if self._state is not None else {}), **self._refused}
 
-    def by_torch(self, reason: str, data: Any, weight: Any, bias: Any, residual: Any) -> Any:
+    def by_torch(self, reason: str, data: Any, weight: Any, bias: Any, residual: Any, slope: Any = None) -> Any:
         """Let PyTorch compute an input for a reason that is not the input's kind, and remember the reason."""
         if not torch.jit.is_tracing() and len(self._refused) < _REMEMBERED:
             key: Key = (data.shape, reason, data.dtype, data.device)
             self._refused.setdefault(key, ByTorch(reason, None, str(data.device), OPENED.generation))
-        return self._convolution.by_torch(data, weight, bias, residual)
+        return self._convolution.by_torch(data, weight, bias, residual, slope)
 
     def forget(self) -> None:
         """Forget what was found, and the packed filters."""
@@ -164,7 +169,7 @@ class Calls:
         def by_torch(reason: str, problem: Problem | None = None) -> ByTorch:
             return ByTorch(reason, problem, device, generation)
 
-        reason = _obstacle(self._convolution, data, weight, bias, residual)
+        reason = _obstacle(self._convolution, data, weight, bias, residual, state.slope())
         if reason is not None:
             return by_torch(reason)
         try:
@@ -178,7 +183,7 @@ class Calls:
             kernel = OPENED.find(problem, device)
             if kernel is None:
                 return by_torch(f"the opened bundles have no kernel for {_shape(data.shape)} on {device}", problem)
-            return ByKernel(kernel, _bind(kernel, state, data, weight, residual))
+            return ByKernel(kernel, _bind(kernel, self._convolution, state, data, weight, residual))
         except (TvmconvError, RuntimeError) as error:
             return by_torch(str(error).splitlines()[0])
 
@@ -189,14 +194,15 @@ def _key(data: Any, residual: Any) -> Key:
     return key if residual is None else (*key, residual.shape, residual.stride(), residual.dtype, residual.device)
 
 
-def _obstacle(convolution: Convolution, data: Any, weight: Any, bias: Any, residual: Any) -> str | None:
+def _obstacle(convolution: Convolution, data: Any, weight: Any, bias: Any, residual: Any, slope: Any) -> str | None:
     """Return why no kernel could compute an input, None if one could."""
     if data.dtype not in DTYPES:
         return f"there are no kernels of {data.dtype}"
-    for name, other in (("the filter", weight), ("the bias", bias), ("what is added", residual)):
+    others = (("the filter", weight), ("the bias", bias), ("what is added", residual), ("the slope", slope))
+    for name, other in others:
         if other is not None and (other.dtype != data.dtype or other.device != data.device):
             return f"{name} is {other.dtype} on {other.device}, the input {data.dtype} on {data.device}"
-    if data.dim() != weight.dim():
+    if not convolution.takes(data.dim()):
         return f"the input has no batch dimension: {_shape(data.shape)}"
     if residual is not None and tuple(residual.shape) != convolution.output_shape(data.shape, weight.shape):
         return f"what is added has another shape, {_shape(residual.shape)}"
@@ -205,38 +211,16 @@ def _obstacle(convolution: Convolution, data: Any, weight: Any, bias: Any, resid
     return None
 
 
-def _state(weight: Any, bias: Any) -> _State:
+def _state(weight: Any, bias: Any, slope: Any) -> _State:
     nothing = (lambda: None, 0)
     kept = nothing if bias is None else (weakref.ref(bias), bias.data_ptr())
-    return _State(weakref.ref(weight), _version(weight), weight.data_ptr(), *kept)
+    sloped = nothing if slope is None else (weakref.ref(slope), _version(slope))
+    return _State(weakref.ref(weight), _version(weight), weight.data_ptr(), *kept, *sloped)
 
 
 def _version(weight: Any) -> float:
     """Return what changes with the content; tensors of inference mode do not count their changes, so nothing holds."""
     return nan if weight.is_inference() else weight._version
-
-
-def channels_last(tensor: Any) -> Any:
-    """Return a view of a tensor with its channels last."""
-    return tensor.permute(0, *range(2, tensor.dim()), 1)
-
-
-def channels_first(tensor: Any) -> Any:
-    """Return a view, with its channels second, of a tensor that has them last."""
-    return tensor.permute(0, -1, *range(1, tensor.dim() - 1))
-
-
-def strides_of(shape: Sequence[Any]) -> tuple[Any, ...]:
-    """Return the strides of a tensor (N, C, spatial...) whose channels lie last in memory."""
-    strides, step = [], shape[1]
-    for extent in reversed(shape[2:]):
-        strides.append(step)
-        step = step * extent
-    return (step, 1, *reversed(strides))
-
-
-def _lies_ready(tensor: Any) -> bool:
-    return tensor.numel() > 0 and channels_last(tensor).is_contiguous()
 
 
 @dataclass(frozen=True)
@@ -249,22 +233,26 @@ class AddressedCall:
     kernel: AddressedKernel
     packed: PackedFilter  # which lives as long as its address is used
     filter_address: int
+    layout: Layout
     shape: tuple[int, ...]
     strides: tuple[int, ...]
     dtype: Any
     copied: bool
     residual_copied: bool
+    slope: Any  # f32, whatever the type of the others
 
     def __call__(self, data: Any, bias: Any, residual: Any) -> Any:
         """Compute it."""
         if self.copied:
-            data = laid_out(data)
+            data = self.layout.laid_out(data)
         if self.residual_copied:
-            residual = laid_out(residual)
+            residual = self.layout.laid_out(residual)
         output = self.empty()
         addresses = [data.data_ptr(), self.filter_address]
         if bias is not None:
             addresses.append(bias.data_ptr())
+        if self.slope is not None:
+            addresses.append(self.slope.data_ptr())
         if residual is not None:
             addresses.append(residual.data_ptr())
         self.kernel(torch.get_num_threads(), *addresses, output.data_ptr())
@@ -275,35 +263,40 @@ class AddressedCall:
         return torch.empty_strided(self.shape, self.strides, dtype=self.dtype, device="cpu")
 
 
-def laid_out(tensor: Any) -> Any:
-    """Return a tensor as kernels read it, channels last in memory; a copy if it is not so."""
-    return channels_first(channels_last(tensor).contiguous())
-
-
-def _bind(kernel: Any, state: _State, data: Any, weight: Any, residual: Any) -> Callable[[Any, Any, Any], Any]:
+def _bind(
+    kernel: Any, convolution: Convolution, state: _State, data: Any, weight: Any, residual: Any
+) -> Callable[[Any, Any, Any], Any]:
     """Return what calls a kernel with an input of this kind, the bias, and what is added."""
     # What lies as the kernel reads it is taken as it is; of anything else there is a copy.
-    copied = not _lies_ready(data)
-    residual_copied = residual is not None and not _lies_ready(residual)
-    plain = weight.detach().permute(*range(2, weight.dim()), 1, 0).contiguous()
+    layout, shape = convolution.layout, tuple(convolution.output_shape(data.shape, weight.shape))
+    copied = not layout.is_ready(data)
+    residual_copied = residual is not None and not layout.is_ready(residual)
+    plain = weight.detach().permute(*range(2, weight.dim()), 1, 0).contiguous().reshape(kernel.problem.filter_shape)
+    slope = state.slope()
+    if slope is not None:
+        slope = slope.detach().to(torch.float32, copy=True).contiguous()
     if not is_addressed(kernel):
-        return _on_gpu(kernel, plain)
+        return _on_gpu(kernel, layout, shape, plain, slope)
     packed = kernel.pack(plain)
     packed = state.packed.setdefault(packed.layout, packed)
-    batch, *spatial, channels = kernel.problem.output_shape
-    shape = (batch, channels, *spatial)
-    address = packed.array.ctypes.data
+    strides, address = layout.strides(shape), packed.array.ctypes.data
     return AddressedCall(
-        kernel.addressed(), packed, address, shape, strides_of(shape), data.dtype, copied, residual_copied
+        kernel.addressed(), packed, address, layout, shape, strides, data.dtype, copied, residual_copied, slope
     )
 
 
-def _on_gpu(kernel: Any, plain: Any) -> Callable[[Any, Any, Any], Any]:
+def _on_gpu(
+    kernel: Any, layout: Layout, shape: Sequence[int], plain: Any, slope: Any
+) -> Callable[[Any, Any, Any], Any]:
     """Bind a kernel of a GPU, which takes the tensors as they are."""
+    problem, last = kernel.problem, layout.shape_last(shape)
 
     def run(data: Any, bias: Any, residual: Any) -> Any:
-        residual = None if residual is None else channels_last(residual).contiguous()
-        return channels_first(kernel(channels_last(data).contiguous(), plain, bias, residual=residual))
+        data = layout.channels_last(data).contiguous().reshape(problem.data_shape)
+        if residual is not None:
+            residual = layout.channels_last(residual).contiguous().reshape(problem.output_shape)
+        output = kernel(data, plain, bias, slope=slope, residual=residual)
+        return layout.from_channels_last(output.reshape(last))
 
     return run
 

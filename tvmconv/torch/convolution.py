@@ -1,10 +1,14 @@
-"""`Convolution`: what a layer computes, without its weights; and the same computed by PyTorch."""
+"""`Convolution`: what a layer computes, without its weights; and the same computed by PyTorch.
+
+A Linear is one without spatial axes: each row of numbers along the last axis is a pixel of a pointwise convolution.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import cached_property
+from math import prod
 from typing import Any
 
 import torch
@@ -13,6 +17,7 @@ import torch.nn.functional as functional
 from .. import ops
 from ..epilogue import Step, format_epilogue, parse_epilogue
 from ..problem import Problem
+from .layout import Layout
 
 DTYPES = {torch.float32: "f32", torch.float16: "f16", torch.bfloat16: "bf16"}
 _CONVOLUTIONS = {1: functional.conv1d, 2: functional.conv2d, 3: functional.conv3d}
@@ -30,20 +35,19 @@ _STEPS: dict[str, Callable[..., Any]] = {
     "gelu": functional.gelu,
     "gelu_tanh": lambda x: functional.gelu(x, approximate="tanh"),
 }
-# What a fused layer may compute after its convolution.
-STEPS = ("add", *_STEPS)
+_CHANNELS_SECOND, _CHANNELS_LAST = Layout(1), Layout(-1)
 
 
 @dataclass(frozen=True)
 class Convolution:
-    """A convolution as PyTorch describes it, and its epilogue. Pads may differ at the two ends, as "same" gives them.
+    """A convolution or a Linear as PyTorch describes it, and its epilogue. Pads may differ, as "same" gives them.
 
     Parameters
     ----------
     transposed
         Whether it is a ConvTranspose.
     strides, pads_begin, pads_end, dilations, output_padding
-        A number for each spatial axis.
+        A number for each spatial axis; none for a Linear.
     groups
         As in PyTorch.
     epilogue
@@ -62,7 +66,23 @@ class Convolution:
     @property
     def name(self) -> str:
         """Name of PyTorch's function."""
+        if self.is_linear:
+            return "linear"
         return f"{'conv_transpose' if self.transposed else 'conv'}{len(self.strides)}d"
+
+    @property
+    def is_linear(self) -> bool:
+        """Whether it is a Linear."""
+        return not self.strides
+
+    @property
+    def layout(self) -> Layout:
+        """Where its tensors have their channels."""
+        return _CHANNELS_LAST if self.is_linear else _CHANNELS_SECOND
+
+    def takes(self, rank: int) -> bool:
+        """Whether data may have so many axes."""
+        return rank > 0 if self.is_linear else rank == len(self.strides) + 2
 
     @cached_property
     def steps(self) -> tuple[Step, ...]:
@@ -77,6 +97,8 @@ class Convolution:
 
     def output_shape(self, data: Sequence[int], weight: Sequence[int]) -> tuple[int, ...]:
         """Return the shape of the output, whose numbers may be symbols."""
+        if self.is_linear:
+            return (*data[:-1], weight[0])
         spatial = []
         for axis, s in enumerate(self.strides):
             pads, d = self.pads_begin[axis] + self.pads_end[axis], self.dilations[axis]
@@ -95,6 +117,12 @@ class Convolution:
         InvalidProblemError
             If there is none.
         """
+        if self.is_linear:
+            # A pointwise convolution: of images where data look so, else of one row of all pixels.
+            batch, *spatial, channels = data if 3 <= len(data) <= 5 else (1, prod(data[:-1]), data[-1])
+            ones, none = (1,) * len(spatial), (0,) * len(spatial)
+            pointwise = Convolution(False, ones, none, none, ones, none, 1, self.epilogue)
+            return pointwise.problem((batch, channels, *spatial), (*weight, *ones), bias, dtype)
         resolve = ops.convolution_backprop_data if self.transposed else ops.convolution
         more: dict[str, Any] = {"output_padding": self.output_padding} if self.transposed else {}
         made = resolve(
@@ -111,7 +139,7 @@ class Convolution:
         )
         return made.with_(bias=bias)
 
-    def by_torch(self, data: Any, weight: Any, bias: Any, residual: Any) -> Any:
+    def by_torch(self, data: Any, weight: Any, bias: Any, residual: Any, slope: Any = None) -> Any:
         """Return what PyTorch computes."""
         rank = len(self.strides)
         padding = self.pads_begin
@@ -119,10 +147,17 @@ class Convolution:
             both = zip(reversed(self.pads_begin), reversed(self.pads_end), strict=True)
             data, padding = functional.pad(data, [pad for ends in both for pad in ends]), (0,) * rank
         arrays = (data, weight, bias, self.strides, padding)
-        if self.transposed:
+        if self.is_linear:
+            output = functional.linear(data, weight, bias)
+        elif self.transposed:
             output = _TRANSPOSED[rank](*arrays, self.output_padding, self.groups, self.dilations)
         else:
             output = _CONVOLUTIONS[rank](*arrays, self.dilations, self.groups)
         for step in self.steps:
-            output = output + residual if step.name == "add" else _STEPS[step.name](output, *step.numbers)
+            if step.name == "add":
+                output = output + residual
+            elif step.name == "prelu":
+                output = functional.prelu(output, slope)
+            else:
+                output = _STEPS[step.name](output, *step.numbers)
         return output

@@ -12,8 +12,9 @@ from torch import fx, nn
 from torch.nn.utils import parametrizations, parametrize
 
 TRANSPOSED = (nn.ConvTranspose1d, nn.ConvTranspose2d, nn.ConvTranspose3d)
+_VIEWS = ("reshape", "view", "permute", "unsqueeze")
 _NORMS = (nn.BatchNorm1d, nn.BatchNorm2d, nn.BatchNorm3d)
-_PRODUCTS = (operator.mul, torch.mul, "mul")
+PRODUCTS = (operator.mul, torch.mul, "mul")
 
 
 def fold(graph: fx.Graph, node: Any, modules: dict[str, nn.Module], shape: tuple[int, ...]) -> None:
@@ -30,14 +31,15 @@ def fold(graph: fx.Graph, node: Any, modules: dict[str, nn.Module], shape: tuple
     """
     while len(node.users) == 1:
         (user,) = node.users
-        scale = _norm(user, modules) or _factor(graph, node, user, modules, shape)
+        scale = _norm(user, modules, node, shape) or _factor(graph, node, user, modules, shape)
         if scale is None:
             return
         _apply(modules[node.target], *scale)
         user.replace_all_uses_with(node)
+        others = [each for each in user.all_input_nodes if each is not node and len(each.users) == 1]
         graph.erase_node(user)
-        for read in [each for each in graph.nodes if each.op == "get_attr" and not each.users]:
-            graph.erase_node(read)
+        for other in others:
+            erase(graph, other)
 
 
 def remove_weight_norms(model: nn.Module) -> nn.Module:
@@ -63,9 +65,11 @@ def _has_weight_norm(module: Any) -> bool:
     return not others and name == "weight" and [type(each) for each in made_by] == [parametrizations._WeightNorm]
 
 
-def _norm(user: Any, modules: dict[str, nn.Module]) -> tuple[Any, Any] | None:
-    """Return the factor and the offset of each channel, in float64, if a node is a BatchNorm."""
+def _norm(user: Any, modules: dict[str, nn.Module], node: Any, shape: tuple[int, ...]) -> tuple[Any, Any] | None:
+    """Return the factor and the offset of each channel, in float64, if `user` is a BatchNorm of the output of `node`."""
     norm: Any = modules[user.target] if user.op == "call_module" else None
+    if type(modules[node.target]) is nn.Linear and len(shape) != 2:
+        return None  # it norms the second axis, a Linear's channels are the last
     if type(norm) not in _NORMS or norm.training or norm.running_mean is None:
         return None
     if norm._forward_hooks or norm._forward_pre_hooks:
@@ -81,19 +85,43 @@ def _factor(
     graph: fx.Graph, node: Any, user: Any, modules: dict[str, nn.Module], shape: tuple[int, ...]
 ) -> tuple[Any, Any] | None:
     """Return the same if a node multiplies each channel by a parameter of the model, as LayerScale does."""
-    if user.op not in ("call_function", "call_method") or user.target not in _PRODUCTS or user.kwargs:
+    if user.op not in ("call_function", "call_method") or user.target not in PRODUCTS or user.kwargs:
         return None
     other = user.args[1] if user.args[0] is node else user.args[0]
-    if getattr(other, "op", "") != "get_attr":
+    factor = constant(graph, other)
+    if factor is None:
         return None
-    factor = attribute(graph.owning_module, other.target)
-    channels = (shape[1], *(1 for _ in shape[2:]))
-    if not isinstance(factor, nn.Parameter) or tuple(factor.shape) not in (channels, (1, *channels)):
+    if type(modules[node.target]) is nn.Linear:
+        extents = [(*(1,) * more, shape[-1]) for more in range(len(shape))]
+    else:
+        channels = (shape[1], *(1 for _ in shape[2:]))
+        extents = [channels, (1, *channels)]
+    if tuple(factor.shape) not in extents:
         return None
     if factor.dtype != modules[node.target].weight.dtype:
         return None  # the product may have another type than the convolution
     factor = factor.detach().double().reshape(-1)
     return factor, torch.zeros_like(factor)
+
+
+def constant(graph: fx.Graph, node: Any) -> Any:
+    """Return the value of a node that is a parameter of the model, or a view of one; None for any other."""
+    if getattr(node, "op", "") == "get_attr":
+        tensor = attribute(graph.owning_module, node.target)
+        return tensor.detach() if isinstance(tensor, nn.Parameter) else None
+    if getattr(node, "op", "") != "call_method" or node.target not in _VIEWS or len(node.all_input_nodes) != 1:
+        return None
+    viewed = constant(graph, node.args[0])
+    return None if viewed is None else getattr(viewed, node.target)(*node.args[1:], **node.kwargs)
+
+
+def erase(graph: fx.Graph, node: Any) -> None:
+    """Erase a node that nobody reads, and what only it read."""
+    read = node.all_input_nodes
+    graph.erase_node(node)
+    for each in read:
+        if not each.users and each.op != "placeholder":
+            erase(graph, each)
 
 
 def attribute(root: Any, path: str) -> Any:

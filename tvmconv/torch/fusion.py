@@ -15,8 +15,9 @@ from .calls import Notice
 from .convolution import Convolution
 from .folding import TRANSPOSED, fold
 from .layers import FusedConvolution
+from .permuting import sink
 from .spelled import respell
-from .steps import changes_its_input, is_sum, step_of
+from .steps import changes_its_input, is_sum, slope_of, step_of
 
 _CONVOLUTIONS = (nn.Conv1d, nn.Conv2d, nn.Conv3d)
 
@@ -24,10 +25,12 @@ _CONVOLUTIONS = (nn.Conv1d, nn.Conv2d, nn.Conv3d)
 def describe(module: nn.Module) -> Convolution | None:
     """Return what a module computes, None if it is no convolution that a layer could replace."""
     kind = type(module)
-    if kind not in (*_CONVOLUTIONS, *TRANSPOSED) or module.padding_mode != "zeros":
-        return None
     if module._forward_hooks or module._forward_pre_hooks:
         return None  # somebody looks at it, or computes its weights
+    if kind is nn.Linear:
+        return Convolution(False, (), (), (), (), (), 1)
+    if kind not in (*_CONVOLUTIONS, *TRANSPOSED) or module.padding_mode != "zeros":
+        return None
     begin, end = _pads(module)
     return Convolution(
         kind in TRANSPOSED,
@@ -72,16 +75,18 @@ def fuse(model: nn.Module, example: Sequence[Any], notice: Notice, prefix: str =
     # What is called once, and whose weights nobody reads, may change.
     own = [node for node in convolutions if times[id(modules[node.target])] == 1 and node.target not in read]
     for node in own:
+        if type(modules[node.target]) is nn.Linear:
+            sink(traced.graph, node, modules, watching.shapes)
         fold(traced.graph, node, modules, watching.shapes[node.name])
     order = {node: place for place, node in enumerate(traced.graph.nodes)}
     layers: dict[int, FusedConvolution] = {}
     for node, module in convolutions.items():
         if id(module) not in layers:
-            convolution = describe(module)
+            convolution, slope = describe(module), None
             assert convolution is not None
             if node in own:
-                convolution = _fuse_steps(traced.graph, node, convolution, modules, order, watching.shapes)
-            layers[id(module)] = FusedConvolution(module, convolution, prefix + node.target, notice)
+                convolution, slope = _fuse_steps(traced.graph, node, convolution, modules, order, watching.shapes)
+            layers[id(module)] = FusedConvolution(module, convolution, prefix + node.target, notice, slope)
         _replace(traced, node.target, layers[id(module)])
         modules[node.target] = layers[id(module)]
     for node in traced.graph.nodes:
@@ -136,11 +141,15 @@ def _fuse_steps(
     modules: dict[str, nn.Module],
     order: dict[Any, int],
     shapes: dict[str, tuple[int, ...]],
-) -> Convolution:
-    """Let a convolution's node compute the steps after it, as far as each alone reads what was computed before."""
+) -> tuple[Convolution, Any]:
+    """Let a convolution's node compute the steps after it, as far as each alone reads what was computed before.
+
+    Return the convolution with its steps, and the parameter of the step ``prelu``, None without one.
+    """
     steps: list[Step] = []
     chain: list[Any] = []
-    residual, last = None, node
+    residual, slope, last = None, None, node
+    second = not convolution.is_linear or len(shapes[node.name]) == 2  # channels are where PReLU has them
     while len(last.users) == 1:
         (user,) = last.users
         if residual is None and is_sum(user):
@@ -155,20 +164,22 @@ def _fuse_steps(
             user.append(node)
         else:
             step = step_of(user, modules)
-            if step is None or user.args[:1] != (last,):
+            given = slope_of(graph, user, modules) if second and slope is None and step is None else None
+            if (step is None and given is None) or user.args[:1] != (last,):
                 break
-            steps.append(step)
+            slope = slope if given is None else given
+            steps.append(step or Step("prelu"))
         chain.append(user)
         last = user
     if not chain:
-        return convolution
+        return convolution, None
     last.replace_all_uses_with(node)
     for each in reversed(chain):
         graph.erase_node(each)
         del order[each]
     if residual is not None:
         node.kwargs = {**node.kwargs, "residual": residual}
-    return replace(convolution, epilogue=format_epilogue(parse_epilogue(steps)))
+    return replace(convolution, epilogue=format_epilogue(parse_epilogue(steps))), slope
 
 
 def _sum_belongs_elsewhere(

@@ -30,12 +30,17 @@ class FusedConvolution(nn.Module):  # type: ignore[misc]
         The layer's name in its model.
     notice
         Whom to tell that PyTorch computes an input.
+    slope
+        The parameter of the step ``prelu``, if there is one.
     """
 
-    def __init__(self, module: nn.Module, convolution: Convolution, name: str, notice: Notice) -> None:
+    def __init__(
+        self, module: nn.Module, convolution: Convolution, name: str, notice: Notice, slope: Any = None
+    ) -> None:
         super().__init__()
         self.weight = module.weight
         self.register_parameter("bias", module.bias)
+        self.register_parameter("slope", slope)
         self.convolution = convolution
         self.name = name or convolution.name
         self._notice = notice
@@ -53,17 +58,17 @@ class FusedConvolution(nn.Module):  # type: ignore[misc]
             What the step ``add`` adds.
         """
         if output_size is not None:
-            return self._sized(input, output_size).by_torch(input, self.weight, self.bias, residual)
+            return self._sized(input, output_size).by_torch(input, self.weight, self.bias, residual, self.slope)
         if torch.compiler.is_compiling():
             return self._traced(input, residual)
         parameters = self._parameters
-        weight, bias = parameters["weight"], parameters["bias"]
-        reason = _obstacle(input, weight, bias, residual)
+        weight, bias, slope = parameters["weight"], parameters["bias"], parameters["slope"]
+        reason = _obstacle(input, weight, bias, residual, slope)
         if reason is not None:
-            return self._calls.by_torch(reason, input, weight, bias, residual)
+            return self._calls.by_torch(reason, input, weight, bias, residual, slope)
         if type(input) not in _PLAIN or torch._C._len_torch_dispatch_stack():
             return self._traced(input, residual)
-        return self._calls(input, weight, bias, residual)
+        return self._calls(input, weight, bias, residual, slope)
 
     @property
     def calls(self) -> Calls:
@@ -76,16 +81,16 @@ class FusedConvolution(nn.Module):  # type: ignore[misc]
 
     def _traced(self, data: Any, residual: Any) -> Any:
         """Compute by the operator, which whoever traces the model sees."""
-        weight, bias, convolution = self.weight, self.bias, self.convolution
-        if _obstacle(data, weight, bias, residual):
-            return convolution.by_torch(data, weight, bias, residual)
-        others = [other for other in (weight, bias, residual) if other is not None]
-        fits = data.dim() == weight.dim() and all(other.dtype == data.dtype for other in others)
+        weight, bias, slope, convolution = self.weight, self.bias, self.slope, self.convolution
+        if _obstacle(data, weight, bias, residual, slope):
+            return convolution.by_torch(data, weight, bias, residual, slope)
+        others = [other for other in (weight, bias, residual, slope) if other is not None]
+        fits = convolution.takes(data.dim()) and all(other.dtype == data.dtype for other in others)
         if residual is not None and fits:
             fits = tuple(residual.shape) == tuple(convolution.output_shape(data.shape, weight.shape))
         if not fits:
-            return convolution.by_torch(data, weight, bias, residual)
-        return operator(data, weight, bias, residual, *convolution.arguments)
+            return convolution.by_torch(data, weight, bias, residual, slope)
+        return operator(data, weight, bias, residual, *convolution.arguments, slope)
 
     def _sized(self, input: Any, output_size: Any) -> Convolution:
         """Return the convolution whose output has this size."""
@@ -105,7 +110,7 @@ class FusedConvolution(nn.Module):  # type: ignore[misc]
         self._calls = Calls(self.convolution, self.name, self._notice)
 
 
-def _obstacle(input: Any, weight: Any, bias: Any, residual: Any) -> str | None:
+def _obstacle(input: Any, weight: Any, bias: Any, residual: Any, slope: Any) -> str | None:
     """Return why PyTorch computes a call, whatever kernels there are; None if nothing asks for it."""
     if residual is not None and not isinstance(residual, torch.Tensor):
         return "what is added is no tensor"
@@ -114,6 +119,7 @@ def _obstacle(input: Any, weight: Any, bias: Any, residual: Any) -> str | None:
         or weight.requires_grad
         or (bias is not None and bias.requires_grad)
         or (residual is not None and residual.requires_grad)
+        or (slope is not None and slope.requires_grad)
     ):
         return "gradients are needed"
     if torch.is_autocast_enabled(input.device.type):

@@ -14,13 +14,14 @@ import torch
 from torch.utils.weak import WeakTensorKeyDictionary
 
 from ..errors import TvmconvError
-from .calls import Calls, Notice, channels_first, strides_of
+from .calls import Calls, Notice
 from .convolution import Convolution
 
 LIBRARY = torch.library.Library("tvmconv", "FRAGMENT")
 LIBRARY.define(
     "convolution(Tensor data, Tensor weight, Tensor? bias, Tensor? residual, bool transposed, int[] strides,"
-    " int[] pads_begin, int[] pads_end, int[] dilations, int[] output_padding, int groups, str epilogue) -> Tensor"
+    " int[] pads_begin, int[] pads_end, int[] dilations, int[] output_padding, int groups, str epilogue,"
+    " Tensor? slope=None) -> Tensor"
 )
 _NAME = "tvmconv::convolution"
 _NOTICE = Notice()
@@ -33,41 +34,47 @@ def _convolution(transposed: bool, *rest: Any) -> Convolution:
     return Convolution(transposed, *rest)
 
 
-def _described(transposed: bool, axes: Sequence[Sequence[int]], groups: int, epilogue: str) -> Convolution:
-    return _convolution(transposed, *map(tuple, axes), groups, epilogue)
+def _described(transposed: bool, *arguments: Any) -> tuple[Convolution, Any]:
+    """Return what the arguments after the tensors say, and the slope, which is among them if it is given."""
+    *axes, groups, epilogue = arguments[:7]
+    return _convolution(transposed, *map(tuple, axes), groups, epilogue), (*arguments[7:], None)[0]
 
 
-def _compute(
-    data: Any, weight: Any, bias: Any, residual: Any, transposed: bool, *arguments: Any
-) -> Any:  # the rest is as in the schema
-    *axes, groups, epilogue = arguments
-    convolution = _described(transposed, axes, groups, epilogue)
-    _check(convolution, data, weight, residual)
+def _compute(data: Any, weight: Any, bias: Any, residual: Any, *arguments: Any) -> Any:  # the rest is as in the schema
+    convolution, slope = _described(*arguments)
+    _check(convolution, data, weight, residual, slope)
     by_convolution = _CALLS.get(weight)
     if by_convolution is None:
         by_convolution = _CALLS.setdefault(weight, {})
     calls = by_convolution.get(convolution)
     if calls is None:
         calls = by_convolution.setdefault(convolution, Calls(convolution, convolution.name, _NOTICE))
-    output = calls(data, weight, bias, residual)
-    if output.stride() == strides_of(output.shape):
+    output = calls(data, weight, bias, residual, slope)
+    if output.stride() == convolution.layout.strides(output.shape):
         return output
-    return _empty(output, output.shape).copy_(output)
+    return _empty(output, convolution, output.shape).copy_(output)
 
 
-def _fake(data: Any, weight: Any, bias: Any, residual: Any, transposed: bool, *arguments: Any) -> Any:
-    *axes, groups, epilogue = arguments
-    convolution = _described(transposed, axes, groups, epilogue)
-    _check(convolution, data, weight, residual)
-    return _empty(data, convolution.output_shape(data.shape, weight.shape))
+def _fake(data: Any, weight: Any, bias: Any, residual: Any, *arguments: Any) -> Any:
+    convolution, slope = _described(*arguments)
+    _check(convolution, data, weight, residual, slope)
+    return _empty(data, convolution, convolution.output_shape(data.shape, weight.shape))
 
 
-def _empty(like: Any, shape: Sequence[Any]) -> Any:
-    return channels_first(like.new_empty((shape[0], *shape[2:], shape[1])))
+def _empty(like: Any, convolution: Convolution, shape: Sequence[Any]) -> Any:
+    layout = convolution.layout
+    return layout.from_channels_last(like.new_empty(layout.shape_last(shape)))
 
 
-def _check(convolution: Convolution, data: Any, weight: Any, residual: Any) -> None:
-    torch._check(data.dim() == weight.dim(), lambda: f"data has shape {list(data.shape)}; it needs a batch dimension")
+def _check(convolution: Convolution, data: Any, weight: Any, residual: Any, slope: Any) -> None:
+    torch._check(
+        convolution.takes(data.dim()), lambda: f"data has shape {list(data.shape)}; it needs a batch dimension"
+    )
+    asked = any(step.name == "prelu" for step in convolution.steps)
+    torch._check(asked == (slope is not None), lambda: f"slope is for prelu, and epilogue {convolution.epilogue!r}")
+    if slope is not None:
+        channels = convolution.output_shape(data.shape, weight.shape)[convolution.layout.axis]
+        torch._check(tuple(slope.shape) == (channels,), lambda: f"slope must have {channels} numbers")
     if residual is not None:
         expected = convolution.output_shape(data.shape, weight.shape)
         torch._check(

@@ -15,9 +15,11 @@ from weakref import WeakKeyDictionary
 import torch
 import torch.nn.functional as functional
 from torch import fx
+from torch.utils import _pytree as pytree
 
 from .arena import BLOCKS, Block, Lifetime, place
-from .calls import AddressedCall, laid_out
+from .calls import AddressedCall
+from .layout import Layout
 from .segments import Segment
 
 Readers = list[tuple[Any, int]]  # prepared calls, and which of their arrays
@@ -48,6 +50,13 @@ class Met:
         return cls(tuple(tensor.shape), tensor.stride(), tensor.dtype, tensor.numel() * tensor.element_size())
 
 
+def seen(value: Any) -> Any:
+    """Return what was seen of a value: of tensors what they are like, of numbers their value."""
+    if isinstance(value, torch.Tensor):
+        return Met.of(value)
+    return tuple(map(seen, value)) if isinstance(value, (tuple, list)) else value
+
+
 class Plan:
     """A segment for inputs of one kind, with weights as they are.
 
@@ -60,12 +69,12 @@ class Plan:
     layers
         The nodes that kernels compute.
     met
-        For each node, the tensor that it computed.
+        For each node, what was seen of its value.
     """
 
-    def __init__(self, segment: Segment, root: Any, layers: dict[Any, Layer], met: dict[Any, Met]) -> None:
+    def __init__(self, segment: Segment, root: Any, layers: dict[Any, Layer], met: dict[Any, Any]) -> None:
         self.segment, self.root, self.layers, self.met = segment, root, layers, met
-        kept = [node for node in segment.nodes if (node in layers or writes(node)) and node not in segment.outputs]
+        kept = [node for node in segment.nodes if (node in layers or writes(node)) and node not in segment.seen]
         lifetimes = [Lifetime(met[node].bytes, segment.nodes.index(node), segment.last[node]) for node in kept]
         offsets, self.size = place(lifetimes)
         self.offsets = dict(zip(kept, offsets, strict=True))
@@ -95,7 +104,7 @@ class _Bound:
     def __init__(self, plan: Plan, block: Block) -> None:
         segment, layers = plan.segment, plan.layers
         self._inputs, self._outputs = segment.inputs, segment.outputs
-        self._made = [(node, layers[node].call) for node in segment.outputs if node in layers]
+        self._made = [(node, layer.call) for node, layer in layers.items() if node not in plan.offsets]
         self._readers: dict[Any, Readers] = {node: [] for node in (*segment.inputs, *segment.nodes)}
         self._threads = 1
         self._prepared: list[Any] = []
@@ -107,7 +116,10 @@ class _Bound:
         self._values: dict[Any, Any] = {}
         self._steps: list[Callable[[], int | None]] = []
         for node in segment.nodes:
-            self._steps += self._prepare(node, layers[node]) if node in layers else [self._by_torch(plan, node)]
+            if node in layers:
+                self._steps += self._prepare(node, layers[node])
+            elif not self._view(plan, node, block):
+                self._steps.append(self._by_torch(plan, node))
 
     def __call__(self, inputs: Sequence[Any]) -> list[Any]:
         values = self._values
@@ -147,26 +159,38 @@ class _Bound:
         arrays = [(layer.data, 0, layer.call.copied), (node, -1, False)]
         if layer.bias is not None:
             call.set_address(2, layer.bias.data_ptr())
+        if layer.call.slope is not None:
+            call.set_address(2 + (layer.bias is not None), layer.call.slope.data_ptr())
         if layer.residual is not None:
             arrays.append((layer.residual, -2, layer.call.residual_copied))
         for other, array, copied in arrays:
             if copied:
-                steps.append(self._copy(other, call, array))
+                steps.append(self._copy(other, call, array, layer.call.layout))
             elif other in self._in_block:
                 call.set_address(array, self._in_block[other].data_ptr())
             else:
                 self._readers[other].append((call, array))
         return [*steps, call.run]
 
-    def _copy(self, node: Any, call: Any, array: int) -> Callable[[], None]:
+    def _copy(self, node: Any, call: Any, array: int, layout: Layout) -> Callable[[], None]:
         values = self._values
 
         def step() -> None:
             # Kept until the end under a key of its own.
-            values[call, array] = copy = laid_out(values[node])
+            values[call, array] = copy = layout.laid_out(values[node])
             call.set_address(array, copy.data_ptr())
 
         return step
+
+    def _view(self, plan: Plan, node: Any, block: Block) -> bool:
+        """Whether a node is a view of what lies in the block, where it stays the same in each call."""
+        if node not in plan.segment.views or not all(each in self._in_block for each in node.all_input_nodes):
+            return False
+        value = computing(plan.root, node)(self._in_block)
+        if seen(value) != plan.met[node] or not all(map(block.holds, pytree.tree_leaves(value))):
+            return False
+        self._in_block[node] = value
+        return True
 
     def _by_torch(self, plan: Plan, node: Any) -> Callable[[], None]:
         """Return the step that computes a node as PyTorch does."""
@@ -176,7 +200,7 @@ class _Bound:
 
         def step() -> None:
             values[node] = value = compute(values)
-            if Met.of(value) != expected or (out is not None and value is not out):
+            if seen(value) != expected or (out is not None and value is not out):
                 raise RuntimeError(f"{node} has another shape than it had")
             self._tell(node, value)
             for each in dead:

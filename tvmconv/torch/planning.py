@@ -12,13 +12,14 @@ from torch.nn.modules.module import _has_any_global_hook
 
 from .kernels import OPENED
 from .layers import FusedConvolution
-from .plan import Layer, Met, Plan, computing
+from .plan import Layer, Plan, computing, seen
 from .segments import Segment
 
 _PLAIN = (torch.Tensor, nn.Parameter)
 # Plans that a segment keeps; one that meets more kinds of inputs forgets them all and begins again.
 _REMEMBERED = 64
 _VERSION = operator.attrgetter("_version")
+_TRAINING = operator.attrgetter("training")
 Key = tuple[Any, ...]
 
 
@@ -72,19 +73,17 @@ class Planner:
     def _meet(self, inputs: Sequence[Any], key: Key, plans: dict[Key, Plan | None]) -> list[Any]:
         """Compute inputs of a new kind, and plan what was seen."""
         layers: dict[Any, Layer] = {}
-        met: dict[Any, Met] = {}
+        met: dict[Any, Any] = {}
 
         def see(node: Any, values: dict[Any, Any]) -> None:
-            if isinstance(values[node], torch.Tensor):
-                met[node] = Met.of(values[node])
-                if (layer := self._layer(node, values)) is not None:
-                    layers[node] = layer
+            met[node] = seen(values[node])
+            if (layer := self._layer(node, values)) is not None:
+                layers[node] = layer
 
         outputs = self._compute(inputs, see)
         if len(plans) >= _REMEMBERED:
             plans.clear()
-        planned = layers and len(met) == len(self._segment.nodes)
-        plans[key] = Plan(self._segment, self._root, layers, met) if planned else None
+        plans[key] = Plan(self._segment, self._root, layers, met) if layers else None
         return outputs
 
     def _layer(self, node: Any, values: dict[Any, Any]) -> Layer | None:
@@ -120,7 +119,9 @@ class _Premises:
                 modules[module] = None
         self._hooks = [hooks for module in modules for hooks in (module._forward_hooks, module._forward_pre_hooks)]
         layers = [module for module in modules if isinstance(module, FusedConvolution)]
-        self._weights = [layer.weight for layer in layers]
+        self._others = [module for module in modules if not isinstance(module, FusedConvolution)]
+        # What kernels have copies of.
+        self._weights = [each for layer in layers for each in (layer.weight, layer.slope) if each is not None]
         self._tensors = self._weights + [layer.bias for layer in layers if layer.bias is not None]
         self._addresses = [*map(torch.Tensor.data_ptr, self._tensors)]
         # Tensors of inference mode do not count their changes.
@@ -128,7 +129,11 @@ class _Premises:
         # All at once, since it is asked in each call: where modules and parameters are found, under which name, and which.
         found = [
             *places.values(),
-            *((layer._parameters, name, getattr(layer, name)) for layer in layers for name in ("weight", "bias")),
+            *(
+                (layer._parameters, name, getattr(layer, name))
+                for layer in layers
+                for name in ("weight", "bias", "slope")
+            ),
         ]
         self._places, self._names, self._found = map(list, zip(*found, strict=True))
 
@@ -137,6 +142,7 @@ class _Premises:
         return (
             self._generation == OPENED.generation
             and not any(self._hooks)
+            and not any(map(_TRAINING, self._others))
             and all(map(operator.is_, map(dict.get, self._places, self._names), self._found))
             and self._versions is not None
             and [*map(_VERSION, self._weights)] == self._versions

@@ -51,7 +51,7 @@ class Report(list[Row]):
 
 
 def report(model: nn.Module) -> Report:
-    """Return what computes each convolution of a model that :func:`tvmconv.torch.optimize` returned.
+    """Return what computes each convolution and Linear of a model that :func:`tvmconv.torch.optimize` returned.
 
     A layer has a row for each kind of input that it met, or one if it met none. Calls in compiled code are not seen.
 

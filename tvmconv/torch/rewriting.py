@@ -49,7 +49,8 @@ def rewrite(model: nn.Module, examples: Sequence[Arguments], notice: Notice) -> 
     if not any(isinstance(module, FusedConvolution) for module in fast.modules()):
         raise InputError(
             "the model has no convolution that kernels compute: Conv1d to Conv3d or ConvTranspose1d to ConvTranspose3d,"
-            " padded with zeros, without hooks; or F.conv1d to F.conv_transpose3d with weights of the model"
+            " padded with zeros, or Linear, without hooks; or F.conv1d to F.conv_transpose3d or F.linear with weights of"
+            " the model"
         )
     return fast
 

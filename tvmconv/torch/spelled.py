@@ -1,4 +1,4 @@
-"""What a model spells out, said in one node: convolutions called as functions, and activations of several operations."""
+"""What a model spells out, said in one node: convolutions called as functions, activations of several operations."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ import torch.nn.functional as functional
 from torch import fx, nn
 
 from ..epilogue import Step
-from .folding import attribute
+from .folding import PRODUCTS, attribute, erase
 from .steps import changes_its_input, step_of
 
 _MODULES: dict[Any, type[nn.Module]] = {
@@ -20,18 +20,18 @@ _MODULES: dict[Any, type[nn.Module]] = {
     functional.conv_transpose1d: nn.ConvTranspose1d,
     functional.conv_transpose2d: nn.ConvTranspose2d,
     functional.conv_transpose3d: nn.ConvTranspose3d,
+    functional.linear: nn.Linear,
 }
 _PARAMETERS = ("input", "weight", "bias", "stride", "padding", "dilation", "groups")
 _TRANSPOSED_PARAMETERS = ("input", "weight", "bias", "stride", "padding", "output_padding", "groups", "dilation")
 _SUMS = (operator.add, torch.add, "add")
-_PRODUCTS = (operator.mul, torch.mul, "mul")
 _QUOTIENTS = (operator.truediv, torch.div, "div")
 # By a gate's step, what multiplies a tensor by its own gate.
 _GATED = {"sigmoid": functional.silu, "hardsigmoid": functional.hardswish}
 
 
 def respell(traced: fx.GraphModule) -> None:
-    """Rewrite a graph in place: a module for each call of a convolution, and a node for each activation.
+    """Rewrite a graph in place: a module for each call of a convolution, a node for each activation, none for nothing.
 
     The convolutions are those with the model's own weights; the activations ``x * sigmoid(x)``, ``relu6(x + 3) / 6``, and
     their product with x, in either order.
@@ -40,6 +40,10 @@ def respell(traced: fx.GraphModule) -> None:
         if node.op == "call_function" and node.target in _MODULES:
             _as_module(traced, node)
     modules = dict(traced.named_modules(remove_duplicate=False))
+    for node in list(traced.graph.nodes):
+        if _does_nothing(node, modules):
+            node.replace_all_uses_with(node.args[0])
+            traced.graph.erase_node(node)
     for node in list(traced.graph.nodes):
         for pattern in (_hardsigmoid, _hardswish, _gated):
             if (found := pattern(node, modules)) is not None:
@@ -58,19 +62,22 @@ def _as_module(traced: fx.GraphModule, node: Any) -> None:
     fx.node.map_arg(given, computed.append)
     if weight is None or (bias is None) != (read[1] is None) or computed:
         return
+    if node.target is functional.linear and weight.dim() != 2:
+        return  # a vector
     inputs, outputs = weight.shape[:2] if transposed else (weight.shape[1], weight.shape[0])
     groups = given.get("groups", 1)
     inputs, outputs = (inputs, outputs * groups) if transposed else (inputs * groups, outputs)
+    taps = () if node.target is functional.linear else (tuple(weight.shape[2:]),)
     with torch.device("meta"):
-        module: Any = _MODULES[node.target](inputs, outputs, tuple(weight.shape[2:]), bias=bias is not None, **given)
+        module: Any = _MODULES[node.target](inputs, outputs, *taps, bias=bias is not None, **given)
     module.weight = weight
     module.bias = bias
-    path = f"{read[0].target}_of_{node.name}"
+    path = f"{read[0].target}_of_{node.name}".replace(".", "_")  # beside all others: what is there may be replaced
     traced.add_submodule(path, module.eval())
     with traced.graph.inserting_before(node):
         call = traced.graph.call_module(path, (data,))
     node.replace_all_uses_with(call)
-    _erase(traced.graph, node)
+    erase(traced.graph, node)
 
 
 def _tensor(traced: fx.GraphModule, node: Any) -> Any:
@@ -79,6 +86,16 @@ def _tensor(traced: fx.GraphModule, node: Any) -> Any:
         return None
     tensor = attribute(traced, node.target)
     return tensor if isinstance(tensor, nn.Parameter) else nn.Parameter(tensor, requires_grad=False)
+
+
+def _does_nothing(node: Any, modules: dict[str, nn.Module]) -> bool:
+    """Whether a node is what it is given, in training as well."""
+    if len(node.args) != 1 or node.kwargs or node.op != "call_module":
+        return False
+    module = modules[node.target]
+    if module._forward_hooks or module._forward_pre_hooks:
+        return False
+    return type(module) is nn.Identity or (type(module) is nn.Dropout and module.p == 0)
 
 
 def _hardsigmoid(node: Any, modules: dict[str, nn.Module]) -> tuple[Any, Any] | None:
@@ -119,7 +136,7 @@ def _with_number(node: Any, functions: tuple[Any, ...], number: float) -> Any:
 
 def _factors(node: Any) -> list[tuple[Any, Any]]:
     """Return the two nodes that a node multiplies, in both orders; none if it does something else."""
-    if node is None or node.op not in ("call_function", "call_method") or node.target not in _PRODUCTS or node.kwargs:
+    if node is None or node.op not in ("call_function", "call_method") or node.target not in PRODUCTS or node.kwargs:
         return []
     if not all(isinstance(each, fx.Node) for each in node.args):
         return []
@@ -135,13 +152,4 @@ def _stays(node: Any, modules: dict[str, nn.Module]) -> bool:
 def _replace(graph: fx.Graph, node: Any, function: Any, given: Any) -> None:
     with graph.inserting_before(node):
         node.replace_all_uses_with(graph.call_function(function, (given,)))
-    _erase(graph, node)
-
-
-def _erase(graph: fx.Graph, node: Any) -> None:
-    """Erase a node that nobody reads, and what only it read."""
-    read = node.all_input_nodes
-    graph.erase_node(node)
-    for each in read:
-        if not each.users and each.op != "placeholder":
-            _erase(graph, each)
+    erase(graph, node)

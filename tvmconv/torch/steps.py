@@ -11,6 +11,7 @@ from torch import nn
 
 from ..epilogue import Step, parse_epilogue
 from ..errors import InvalidProblemError
+from .folding import attribute
 from .layers import FusedConvolution
 
 _SIXTH = (1 / 6, 0.5)  # the numbers of PyTorch's hardsigmoid
@@ -70,6 +71,20 @@ def step_of(node: Any, modules: dict[str, nn.Module]) -> Step | None:
     # None is no bound, which is what the defaults of clamp say.
     numbers = {key: dict(parameters)[key] if number is None else number for key, number in numbers.items()}
     return _step(name, [numbers[parameter] for parameter, _ in parameters])
+
+
+def slope_of(graph: Any, node: Any, modules: dict[str, nn.Module]) -> Any:
+    """Return the parameter of a PReLU with a slope for each of the second axis' indices, None if a node is none."""
+    if node.op == "call_module":
+        module = modules[node.target]
+        hooked = module._forward_hooks or module._forward_pre_hooks
+        return module.weight if type(module) is nn.PReLU and module.weight.numel() > 1 and not hooked else None
+    if node.op != "call_function" or node.target not in (functional.prelu, torch.prelu) or len(node.args) != 2:
+        return None
+    if getattr(node.args[1], "op", "") != "get_attr":
+        return None
+    slope = attribute(graph.owning_module, node.args[1].target)
+    return slope if isinstance(slope, nn.Parameter) and slope.numel() > 1 else None
 
 
 def is_sum(node: Any) -> bool:
