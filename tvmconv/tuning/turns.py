@@ -13,7 +13,8 @@ from .problem_tuner import ProblemTuner, Session, TuneResult
 from .search import Candidate
 from .trials import Trial
 
-# A turn: built together, then measured one by one. Not the number of cores: the search would differ between machines.
+# A turn: built together, then measured one by one, or by so many servers at once if there are more. Not the number of
+# cores: the search would differ between machines.
 BATCH = 16
 # What a final race takes on a quiet machine, its kernels built anew.
 RACE_SECONDS = 3.0
@@ -142,7 +143,7 @@ class Turns:
         left = wanted - len(self.tuner.trials)
         if left <= 0 or (self.tuner.trials and not self._budget.has_time()):
             return []
-        return self.tuner.propose(int(min(BATCH, left)))
+        return self.tuner.propose(int(min(max(BATCH, self._session.evaluator.width), left)))
 
     def measure(self, candidates: Sequence[Candidate]) -> None:
         """Build candidates, then measure them."""
