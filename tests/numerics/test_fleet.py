@@ -169,10 +169,10 @@ def test_one_that_is_killed_loses_its_work_and_one_that_comes_later_gets_some(to
             wait_until(lambda: fleet.size == 2)
 
     with pytest.warns(TvmconvWarning, match=r"server 127.0.0.1:\d+ is lost: "):
-        result = tune(tmp_path, fleet, fake.good, 20, progress)
-    assert [line["status"] for line in trial_lines(tmp_path)] == ["ok"] * 20
-    assert result.record is not None and result.record.decisions == (fake.RIGHT, 1)
-    assert len(fleet.measured) >= 2 and sum(fleet.measured.values()) == 20 + 1
+        result = tune(tmp_path, fleet, fake.good, 12, progress)
+    assert [line["status"] for line in trial_lines(tmp_path)] == ["ok"] * 12
+    assert result.record is not None and result.record.trials == 12
+    assert len(fleet.measured) >= 2 and sum(fleet.measured.values()) == 12 + 1
 
 
 def test_one_that_hangs_loses_its_work(tower: Tower, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -190,8 +190,8 @@ def test_one_that_hangs_loses_its_work(tower: Tower, tmp_path: Path, monkeypatch
             os.kill(session, signal.SIGSTOP)
 
     with pytest.warns(TvmconvWarning, match="is lost: nothing came from it for 2 s"):
-        tune(tmp_path, fleet, fake.good, 20, progress)
-    assert [line["status"] for line in trial_lines(tmp_path)] == ["ok"] * 20
+        tune(tmp_path, fleet, fake.good, 12, progress)
+    assert [line["status"] for line in trial_lines(tmp_path)] == ["ok"] * 12
     os.kill(session, signal.SIGKILL)
 
 

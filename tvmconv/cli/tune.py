@@ -5,7 +5,7 @@ from __future__ import annotations
 import argparse
 import sys
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, nullcontext
 from importlib.util import find_spec
 from typing import TYPE_CHECKING, Any
 
@@ -112,7 +112,7 @@ def run(arguments: argparse.Namespace) -> int:
     fleet = _fleet(arguments)
     # Measured first, while this process has the machine for itself. What servers can do at most is not known.
     peak = None if fleet else peak_of([arguments.target])
-    with progress_line(peak) as progress:
+    with fleet or nullcontext(), progress_line(peak) as progress:
         results = tune(
             problems,
             arguments.target,

@@ -34,6 +34,8 @@ LOSSES = 3
 REFUSED_SECONDS = 60.0
 # Without a server, until tuning ends.
 LONELY_SECONDS = 60.0
+# That TVM keeps in one process (kMaxRPCSession), those that hang among them.
+SESSIONS = 32
 # Between two attempts to reach a tracker that went away.
 TRACKER_SECONDS = 5.0
 TICK_SECONDS = 0.25
@@ -71,7 +73,7 @@ class Fleet:
     target
         What is to be measured; None: code for the servers' own CPU.
     devices
-        How many servers to use at most; None: all.
+        How many servers to use at most; None: all, up to `SESSIONS`.
 
     Attributes
     ----------
@@ -218,7 +220,8 @@ class Fleet:
 
     def _wants(self) -> bool:
         with self._changed:
-            return len(self._at) + len(self._connecting) < self._devices
+            sessions = sum(each.is_alive() for each in self._threads if each is not threading.current_thread())
+            return len(self._at) + len(self._connecting) < self._devices and sessions < SESSIONS
 
     def _take_on(self, host: str, port: int, password: str) -> None:
         """Connect to a server, unless it was refused: unused, it tells the tracker anew after some seconds."""

@@ -29,6 +29,7 @@ DESCRIBE, MEASURE, WAIT = "tvmconv.describe", "tvmconv.measure", "tvmconv.wait"
 PULSE_SECONDS = 1.0
 
 _texts = schema.list_of(schema.text)
+_named = schema.map_of(schema.kind("anything", lambda _: True))
 _times = schema.list_of(schema.positive)
 VERSION = schema.table({"protocol": schema.integer, "tvmconv": schema.text})
 _CPU = schema.table(
@@ -149,7 +150,7 @@ def answer_from_text(text: str, task: Check | Race) -> Measured | Times:
     SchemaError, ValueError
         If it is no answer to this task.
     """
-    ((name, value),) = json.loads(text).items()
+    ((name, value),) = _named(json.loads(text)).items()
     if name not in _ANSWERS:
         raise ValueError(f"an answer is {name!r}; it must be one of {', '.join(_ANSWERS)}")
     value = _ANSWERS[name](value)

@@ -10,6 +10,7 @@ from __future__ import annotations
 import json
 import signal
 import threading
+from collections import deque
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import astuple
@@ -33,6 +34,7 @@ from .contexts import NO_LIMIT, random_state, tune_context
 from .evaluate import discard
 from .problem_tuner import Session
 from .search import Candidate
+from .trials import Trial
 from .turns import BATCH, Turns
 
 NAME = "tvmconv.candidate"
@@ -80,6 +82,7 @@ class _Bench:
         self.session = session
         self._built: dict[str, tuple[Turns, Candidate, Built]] = {}
         self._error: BaseException | None = None
+        self._measured: deque[tuple[Turns, Trial]] = deque()
         self._keeps = threading.Lock()
 
     def build(self, names: Sequence[str]) -> list[BuilderResult]:
@@ -113,14 +116,22 @@ class _Bench:
 
     def _judge(self, turns: Turns, candidate: Candidate, built: Any) -> RunnerResult:
         tuner = turns.tuner
+        trial = self.session.evaluator.judge(turns.problem, tuner.spaces, candidate, built, tuner.best)
+        self._measured.append((turns, trial))
         with self._keeps:
-            best = tuner.best
-        trial = self.session.evaluator.judge(turns.problem, tuner.spaces, candidate, built, best)
-        with self._keeps:
-            turns.keep(trial)
+            self._keep()
         if trial.seconds is None:
             return RunnerResult(None, f"{trial.status}: {trial.detail}")
         return RunnerResult([trial.seconds], None)
+
+    def _keep(self) -> None:
+        """Keep what was measured until now, also by other threads: to write it to the disk may take longer than to measure."""
+        found: dict[Turns, list[Trial]] = {}
+        while self._measured:
+            turns, trial = self._measured.popleft()
+            found.setdefault(turns, []).append(trial)
+        for turns, trials in found.items():
+            turns.keep(*trials)
 
     @contextmanager
     def keeping(self) -> Iterator[None]:

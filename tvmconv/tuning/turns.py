@@ -151,12 +151,14 @@ class Turns:
         for trial in session.evaluator.trials(self.problem, session.target, tuner.spaces, candidates, tuner.best):
             self.keep(trial)
 
-    def keep(self, trial: Trial) -> None:
-        """Take in a candidate that was measured, and report it."""
-        self.tuner.keep(trial)
-        state = self._budget.state(self)
-        if self._progress is not None:
-            self._progress(state)
+    def keep(self, *trials: Trial) -> None:
+        """Take in candidates that were measured, durably, and report each."""
+        self.tuner.write(*trials)
+        for trial in trials:
+            self.tuner.take(trial)
+            state = self._budget.state(self)
+            if self._progress is not None:
+                self._progress(state)
 
     def finish(self) -> None:
         """Race the fastest and record the winner, if there was a turn and that was not done."""
