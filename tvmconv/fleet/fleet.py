@@ -197,10 +197,11 @@ class Fleet:
 
     def _recruit(self) -> None:
         lonely = time.monotonic()
+        gone = False
         while self._recruiting:
             try:
                 with Tracker(self._address) as tracker:
-                    asked = False
+                    asked = gone = False
                     while self._recruiting:
                         if not asked and self._wants():
                             tracker.request(self._key)
@@ -212,7 +213,9 @@ class Fleet:
                             self._take_on(*offered)
                         lonely = self._watch(lonely)
             except TuningError as error:
-                self._say(f"{error}; those servers that are at hand go on")
+                if not gone:
+                    self._say(f"{error}; those servers that are at hand go on")
+                gone = True
                 again = time.monotonic() + TRACKER_SECONDS
                 while self._recruiting and time.monotonic() < again:
                     time.sleep(TICK_SECONDS)
