@@ -7,13 +7,13 @@ import signal
 import subprocess
 import sys
 from collections.abc import Iterator
-from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import fake_candidates as fake
 import pytest
+from fake_candidates import quiet_placements
 
 from tvmconv.cli import main
 from tvmconv.cli.tune import progress_text
@@ -28,7 +28,7 @@ from tvmconv.errors import (
 from tvmconv.measuring.measure import Check, measure
 from tvmconv.measuring.peak import Peak
 from tvmconv.measuring.placements import PLACEMENTS
-from tvmconv.measuring.race import Built, Times
+from tvmconv.measuring.race import Built
 from tvmconv.signature import format_signature, parse_signature
 from tvmconv.targets.target import Target
 from tvmconv.tuning import evaluate, tuner, turns
@@ -37,19 +37,6 @@ from tvmconv.tuning.replay import compile_candidate, spaces_of
 from tvmconv.tuning.search import Candidate, first_of
 
 SIGNATURE = "conv2d-n1-i16x8x8-o32x8x8-k3x3-s1x1-d1x1-p1x1_1x1-g1-NXC-XIO-f32-bias"
-
-
-@contextmanager
-def quiet_placements(count: int) -> Iterator[None]:
-    """Let races be disturbed in all but so many placements, whatever else this machine does."""
-    race = evaluate.Evaluator.race
-
-    def race_of(*arguments: Any) -> Times:
-        return replace(race(*arguments), quiet=tuple(number < count for number in range(len(PLACEMENTS))))
-
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(evaluate.Evaluator, "race", race_of)
-        yield
 
 
 @pytest.fixture(autouse=True)

@@ -28,7 +28,21 @@ from ..errors import (
 )
 from .parsing import AnyOrder
 
-COMMANDS = ("build", "tune", "list", "verify", "bench", "compile", "run", "report", "explain", "inspect", "sig", "env")
+COMMANDS = (
+    "build",
+    "tune",
+    "rpc-server",
+    "list",
+    "verify",
+    "bench",
+    "compile",
+    "run",
+    "report",
+    "explain",
+    "inspect",
+    "sig",
+    "env",
+)
 
 OK, NO, BAD_INPUT, CANNOT, INTERRUPTED, BROKEN_PIPE = 0, 1, 2, 3, 130, 141
 EXIT_CODES = f"""\
@@ -88,7 +102,7 @@ def parser() -> argparse.ArgumentParser:
     result.add_argument("--version", action="version", version=f"tvmconv {__version__}")
     subparsers = result.add_subparsers(dest="command", metavar="COMMAND", required=True, parser_class=AnyOrder)
     for name in COMMANDS:
-        import_module(f"{__name__}.{name}").add_parser(subparsers)
+        import_module(f"{__name__}.{name.replace('-', '_')}").add_parser(subparsers)
     return result
 
 

@@ -5,11 +5,11 @@ from __future__ import annotations
 import argparse
 import sys
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, nullcontext
 from importlib.util import find_spec
 from typing import TYPE_CHECKING, Any
 
-from ..errors import missing_extra
+from ..errors import TuningError, missing_extra
 from ..problem import Problem
 from ..signature import format_signature
 from .output import print_json, print_table
@@ -17,6 +17,7 @@ from .parsing import add_command, add_json, add_math, positive, positive_seconds
 from .sources import add_sources, read_sources
 
 if TYPE_CHECKING:
+    from ..fleet.fleet import Fleet
     from ..measuring.peak import Peak
     from ..tuning.problem_tuner import TuneResult
     from ..tuning.turns import TuneProgress
@@ -25,6 +26,7 @@ if TYPE_CHECKING:
 EXAMPLE = """\
   tvmconv tune resnet50.onnx --seconds 600
   tvmconv tune conv2d-n1-i64x56x56-o64x56x56-k3x3-s1x1-d1x1-p1x1_1x1-g1-NXC-XIO-f32 --trials 128
+  tvmconv tune resnet50.onnx --tracker 127.0.0.1:9190 --key zen4 --target remote
 
 Every measurement is kept at once: Ctrl-C records the fastest until then, which takes some seconds a problem (a
 second one does without), and the same command continues; what was measured before is not measured again. Once all N trials of a problem are there, it has nothing left to do; raise N for more.
@@ -60,8 +62,16 @@ def add_parser(subparsers: Subparsers) -> None:
         "--target",
         default="host",
         metavar="TARGET",
-        help="host (default), an LLVM CPU name whose code this machine can run, or a GPU like its first: cuda:sm_90",
+        help="host (default), an LLVM CPU name whose code this machine can run, or a GPU like its first: cuda:sm_90; with"
+        " --tracker what the servers can run, or remote: their own CPU",
     )
+    parser.add_argument(
+        "--tracker",
+        metavar="HOST:PORT",
+        help="measure on the servers of this RPC tracker (tvmconv rpc-server), not on this machine",
+    )
+    parser.add_argument("--key", metavar="KEY", help="those servers that are registered under it")
+    parser.add_argument("--devices", type=positive, metavar="N", help="so many servers at most (default: all)")
     parser.add_argument(
         "--strategy",
         choices=("tvmconv", "replay-trace", "evolutionary"),
@@ -99,9 +109,10 @@ def run(arguments: argparse.Namespace) -> int:
     from ..tuning.tuner import tune
 
     problems = read_sources(arguments)
-    # Measured first, while this process has the machine for itself.
-    peak = peak_of([arguments.target])
-    with progress_line(peak) as progress:
+    fleet = _fleet(arguments)
+    # Measured first, while this process has the machine for itself. What servers can do at most is not known.
+    peak = None if fleet else peak_of([arguments.target])
+    with fleet or nullcontext(), progress_line(peak) as progress:
         results = tune(
             problems,
             arguments.target,
@@ -114,12 +125,36 @@ def run(arguments: argparse.Namespace) -> int:
             scheduler=arguments.scheduler,
             records=Records(arguments.records),
             progress=progress,
+            servers=fleet,
         )
+    if fleet:
+        shares = ", ".join(f"{count} by {address}" for address, count in sorted(fleet.measured.items()))
+        print(f"measured on {fleet.machine}: {shares or 'nothing new'}", file=sys.stderr)
     if arguments.json:
         print_json([_facts(result, peak) for result in results])
     else:
         print_table(HEADER, [_row(_facts(result, peak)) for result in results])
     return int(any(result.record is None for result in results))
+
+
+def _fleet(arguments: argparse.Namespace) -> Fleet | None:
+    """Return the servers that the arguments ask for, if they do."""
+    if arguments.tracker is None:
+        for name, given in (
+            ("--key", arguments.key),
+            ("--devices", arguments.devices),
+            ("--target remote", arguments.target == "remote" or None),
+        ):
+            if given is not None:
+                raise TuningError(f"{name} is of servers: name their tracker, too: --tracker HOST:PORT")
+        return None
+    if arguments.key is None:
+        raise TuningError("--tracker needs --key KEY, under which the servers are registered")
+    from ..fleet.fleet import Fleet
+    from ..targets.target import Target
+
+    target = None if arguments.target == "remote" else Target.parse(arguments.target)
+    return Fleet(arguments.tracker, arguments.key, target, arguments.devices)
 
 
 def peak_of(targets: Sequence[str]) -> Peak | None:

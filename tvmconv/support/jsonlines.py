@@ -18,18 +18,18 @@ if TYPE_CHECKING:
 T = TypeVar("T")
 
 
-def append(path: Path, value: object) -> None:
-    """Append `value` as one line, durably: it is on the disk when this returns.
+def append(path: Path, *values: object) -> None:
+    """Append each of `values` as a line, durably: they are on the disk when this returns.
 
     A line that an earlier process left unfinished stays a line of its own.
     """
-    line = _line(value).encode()
+    lines = "".join(map(_line, values)).encode()
     with lock(path), path.open("ab+") as file:
         if file.tell():
             file.seek(-1, os.SEEK_END)
             if file.read(1) != b"\n":
-                line = b"\n" + line
-        file.write(line)
+                lines = b"\n" + lines
+        file.write(lines)
         file.flush()
         os.fsync(file.fileno())
 

@@ -10,9 +10,11 @@ from __future__ import annotations
 import json
 import signal
 import threading
+from collections import deque
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import astuple
+from functools import partial
 from typing import Any, ClassVar
 
 import tvm
@@ -32,6 +34,7 @@ from .contexts import NO_LIMIT, random_state, tune_context
 from .evaluate import discard
 from .problem_tuner import Session
 from .search import Candidate
+from .trials import Trial
 from .turns import BATCH, Turns
 
 NAME = "tvmconv.candidate"
@@ -79,6 +82,8 @@ class _Bench:
         self.session = session
         self._built: dict[str, tuple[Turns, Candidate, Built]] = {}
         self._error: BaseException | None = None
+        self._measured: deque[tuple[Turns, Trial]] = deque()
+        self._keeps = threading.Lock()
 
     def build(self, names: Sequence[str]) -> list[BuilderResult]:
         """Build the candidates of one problem's turn. What does not compile is a trial at once."""
@@ -95,20 +100,38 @@ class _Bench:
                 results.append(BuilderResult(None, self._judge(turns, candidate, built).error_msg))
         return results
 
-    def run(self, names: Sequence[str]) -> list[RunnerResult]:
-        """Measure what was built, one by one."""
+    def run(self, names: Sequence[str]) -> list[RunnerFuture]:
+        """Measure what was built, one by one, or on servers, while MetaSchedule goes on to the next turn."""
         built = [self._built.pop(name) for name in names]
-        results = [self._judge(*each) for each in built]
-        discard(each for _, _, each in built)
-        return results
+        futures = self.session.evaluator.start(self._judge, built)
+
+        def result(number: int) -> RunnerResult:
+            with self.keeping():
+                found = futures[number].result()
+                if number == len(futures) - 1:  # asked for last
+                    discard(each for _, _, each in built)
+                return found
+
+        return [RunnerFuture(each.done, partial(result, number)) for number, each in enumerate(futures)]
 
     def _judge(self, turns: Turns, candidate: Candidate, built: Any) -> RunnerResult:
         tuner = turns.tuner
         trial = self.session.evaluator.judge(turns.problem, tuner.spaces, candidate, built, tuner.best)
-        turns.keep(trial)
+        self._measured.append((turns, trial))
+        with self._keeps:
+            self._keep()
         if trial.seconds is None:
             return RunnerResult(None, f"{trial.status}: {trial.detail}")
         return RunnerResult([trial.seconds], None)
+
+    def _keep(self) -> None:
+        """Keep what was measured until now, also by other threads: to write it to the disk may take longer than to measure."""
+        found: dict[Turns, list[Trial]] = {}
+        while self._measured:
+            turns, trial = self._measured.popleft()
+            found.setdefault(turns, []).append(trial)
+        for turns, trials in found.items():
+            turns.keep(*trials)
 
     @contextmanager
     def keeping(self) -> Iterator[None]:
@@ -143,6 +166,7 @@ class _Bench:
         finally:
             if ours:
                 signal.signal(signal.SIGINT, signal.default_int_handler)
+            self.session.evaluator.stop()
         if self._error is not None:
             raise self._error
 
@@ -212,10 +236,9 @@ class _Runner(PyRunner):  # type: ignore[misc]
         self._bench = bench
 
     def run(self, runner_inputs: Sequence[Any]) -> list[RunnerFuture]:
-        """Measure them; when this returns, all are done."""
+        """Measure them, or have them measured."""
         with self._bench.keeping():
-            results = self._bench.run([str(each.artifact_path) for each in runner_inputs])
-            return [RunnerFuture(lambda: True, lambda result=each: result) for each in results]
+            return self._bench.run([str(each.artifact_path) for each in runner_inputs])
 
 
 def _named(name: str) -> tvm.IRModule:

@@ -1,7 +1,7 @@
 """Candidates built and measured, in processes of their own: building in several at once, measuring in one.
 
-The two never overlap, because the kernels under measurement use all cores. A candidate that fails to
-compile, crashes, hangs or computes something else becomes a Trial that says so.
+The two never overlap, because the kernels under measurement use all cores, unless they are measured elsewhere
+(`tvmconv.fleet`), many at once. A candidate that fails to compile, crashes, hangs or computes something else becomes a Trial that says so.
 """
 
 from __future__ import annotations
@@ -11,11 +11,12 @@ import queue
 import tempfile
 import time
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from concurrent.futures import ThreadPoolExecutor
+from concurrent.futures import Future, ThreadPoolExecutor, wait
 from contextlib import contextmanager
 from pathlib import Path
+from threading import Lock
 from types import TracebackType
-from typing import Any
+from typing import Any, TypeVar
 
 from ..errors import ReplayError
 from ..measuring.measure import Check, Measured, measure
@@ -24,6 +25,7 @@ from ..problem import Problem
 from ..support.sandbox import Sandbox, TimeoutExceededError
 from ..support.workers import WorkerDiedError
 from ..targets.target import Target
+from .machine import Servers
 from .search import Candidate, Space
 from .tasks import Compile, Describe
 from .trials import Trial
@@ -39,7 +41,10 @@ REFERENCE_FLOPS = 2e8
 # How many times slower than the fastest a candidate is that will not be a finalist, whatever disturbed the timing.
 CUT_OFF = 1.5
 _DETAIL = 300
+# Threads at most that wait for servers: more candidates than of some turns are never under way.
+WAITING = 1024
 
+R = TypeVar("R")
 Result = Built | ReplayError | WorkerDiedError | TimeoutExceededError
 
 
@@ -54,12 +59,14 @@ class Evaluator:
         Number of threads that measured kernels use.
     work, measure
         What the processes run (functions that can be imported by name).
+    servers
+        What measures instead of a process of this machine; this context closes it.
 
     Attributes
     ----------
     spent
         Seconds spent until now: ``"describing"`` spaces (and waiting for TVM to be imported), ``"building"`` (all
-        processes at once), ``"measuring"``, the reference included, and ``"racing"``, building the finalists included.
+        processes at once), ``"measuring"``, the reference included (waiting for a server, too), and ``"racing"``, building the finalists included.
     """
 
     def __init__(
@@ -68,13 +75,19 @@ class Evaluator:
         threads: int,
         work: Callable[[Any], Any] | None = None,
         measure: Callable[[Any], Any] = measure,
+        servers: Servers | None = None,
     ) -> None:
         if work is None:
             from .trial_library import work as compile_work  # imports TVM
 
             work = compile_work
         self._builders: list[Sandbox[Any, Any]] = [Sandbox(work, threads=1) for _ in range(jobs)]
-        self._measurer: Sandbox[Any, Any] = Sandbox(measure, threads)
+        self._servers = servers
+        self._measurer: Sandbox[Any, Any] | Servers = servers or Sandbox(measure, threads)
+        # A thread waits for each candidate: who measures it is decided when a server is free.
+        self._pool = ThreadPoolExecutor(WAITING)
+        self._started: list[Future[Any]] = []
+        self._lock = Lock()
         self._folder = tempfile.TemporaryDirectory(prefix="tvmconv-tune-")
         self._numbers = itertools.count()
         self.spent = {"describing": 0.0, "building": 0.0, "measuring": 0.0, "racing": 0.0}
@@ -87,6 +100,7 @@ class Evaluator:
     ) -> None:
         for sandbox in [*self._builders, self._measurer]:
             sandbox.close()
+        self._pool.shutdown(cancel_futures=True)
         self._folder.cleanup()
 
     def spaces(self, problem: Problem, target: Target, math: str) -> list[Space]:
@@ -135,13 +149,37 @@ class Evaluator:
             times: Times = self._measurer.call(Race(problem, tuple(libraries)), _limit(problem) * len(libraries))
         return times
 
+    @property
+    def width(self) -> int:
+        """How many candidates are measured at once."""
+        return self._servers.size if self._servers else 1
+
+    def start(self, function: Callable[..., R], items: Iterable[tuple[Any, ...]]) -> list[Future[R]]:
+        """Call a function that measures with each item: one by one, or in threads meanwhile if servers measure."""
+        if self._servers is not None:
+            futures = [self._pool.submit(function, *item) for item in items]
+            self._started = [each for each in self._started if not each.done()] + futures
+            return futures
+        done: list[Future[R]] = []
+        for item in items:
+            done.append(Future())
+            done[-1].set_result(function(*item))
+        return done
+
+    def stop(self) -> None:
+        """Forget what was started and is measured by nobody yet; wait for the rest."""
+        if self._servers is not None:
+            self._servers.cancel()
+            wait(self._started)
+
     @contextmanager
     def _spending(self, what: str) -> Iterator[None]:
         start = time.monotonic()
         try:
             yield
         finally:
-            self.spent[what] += time.monotonic() - start
+            with self._lock:
+                self.spent[what] += time.monotonic() - start
 
     def _measure(self, problem: Problem, space: Space, candidate: Candidate, library: Built, cut_off: float) -> Trial:
         check = Check(problem, space.numerical_class, library, cut_off)

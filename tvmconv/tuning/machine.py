@@ -1,11 +1,11 @@
-"""What of this machine a target is tuned on: its CPU, or its first GPU."""
+"""What a target is tuned on: this machine's CPU, its first GPU, or servers elsewhere."""
 
 from __future__ import annotations
 
 import os
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, Protocol
 
 from ..errors import UnsupportedMachineError
 from ..runtime.bundle import BundleTarget
@@ -33,6 +33,31 @@ class TuningMachine:
     label: str
     threads: int
     measure: Callable[[Any], Any]
+
+
+class Servers(Protocol):
+    """Machines that measure for this one, as `tvmconv.fleet.fleet.Fleet` has them."""
+
+    @property
+    def target(self) -> Target:
+        """What they measure."""
+
+    @property
+    def machine(self) -> str:
+        """What their measurements are marked with."""
+
+    @property
+    def size(self) -> int:
+        """How many there are now."""
+
+    def call(self, task: Any, seconds: float) -> Any:
+        """Answer a Check or a Race, as `tvmconv.support.sandbox.Sandbox.call` does."""
+
+    def cancel(self) -> None:
+        """Raise CancelledError in calls that are at work nowhere yet."""
+
+    def close(self) -> None:
+        """End all calls."""
 
 
 def tuning_machine(target: Target) -> TuningMachine:

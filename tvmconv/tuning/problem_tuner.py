@@ -132,15 +132,19 @@ class ProblemTuner:
     @property
     def best(self) -> float:
         """Seconds of the fastest candidate."""
-        return min((trial.cost for trial in self.trials.values()), default=inf)
+        # A list: other threads may be adding to the trials.
+        return min((trial.cost for trial in list(self.trials.values())), default=inf)
 
     def propose(self, count: int) -> list[Candidate]:
         """Return at most `count` candidates to measure next; none when nothing is left."""
         return self._search.propose(count)
 
-    def keep(self, trial: Trial) -> None:
-        """Take in a candidate that was measured, durably."""
-        self._log.append(trial)
+    def write(self, *trials: Trial) -> None:
+        """Write candidates that were measured, durably."""
+        self._log.append(*trials)
+
+    def take(self, trial: Trial) -> None:
+        """Take in a candidate that was written."""
         self.trials[trial.candidate] = trial
         self._search.tell(trial.candidate, trial.cost)
         if trial.status in ("wrong", "crashed"):

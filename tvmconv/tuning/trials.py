@@ -85,9 +85,12 @@ class TrialLog:
             and any(trial.candidate in space and trial.version == space.version for space in spaces)
         ]
 
-    def append(self, trial: Trial) -> None:
-        """Write one trial, durably."""
-        line = {
+    def append(self, *trials: Trial) -> None:
+        """Write trials, durably."""
+        jsonlines.append(self._path, *map(self._line, trials))
+
+    def _line(self, trial: Trial) -> dict[str, Any]:
+        return {
             "algorithm": trial.candidate.algorithm,
             "version": trial.version,
             "sketch": trial.candidate.sketch,
@@ -97,7 +100,6 @@ class TrialLog:
             "detail": trial.detail,
             "machine": self._machine,
         }
-        jsonlines.append(self._path, line)
 
 
 def read_by_machine(folder: Path, target: str, signature: str) -> dict[str, list[Trial]]:

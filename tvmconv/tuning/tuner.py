@@ -13,7 +13,7 @@ from ..errors import TuningError, TvmconvError, missing_extra
 from ..problem import Problem
 from ..targets.target import Target
 from .evaluate import Evaluator
-from .machine import check_tunable, tuning_machine
+from .machine import Servers, check_tunable, tuning_machine
 from .problem_tuner import CostModel, Session, Strategy, TuneResult
 from .records import Records
 from .turns import Budget, TuneProgress, Turns, one_by_one
@@ -35,6 +35,7 @@ def tune(
     scheduler: Scheduler = "gradient",
     records: Records | None = None,
     progress: Callable[[TuneProgress], None] | None = None,
+    servers: Servers | None = None,
 ) -> list[TuneResult]:
     """Find fast schedules and record them.
 
@@ -47,7 +48,7 @@ def tune(
     problems
         What to tune. One that stands there several times, as in a model, counts as often.
     target
-        A CPU that this machine can run, or a GPU like its first.
+        A CPU that this machine can run, or a GPU like its first. With `servers`: theirs.
     trials
         Candidates to measure for each problem, those of earlier calls included. Absent: 64, or as many as
         `seconds` allows.
@@ -70,6 +71,8 @@ def tune(
         Where they are written; absent: the user's folder.
     progress
         Called after every trial.
+    servers
+        Who measures, instead of this machine (`tvmconv.fleet.fleet.Fleet`). They are closed in the end.
 
     Returns
     -------
@@ -107,13 +110,18 @@ def tune(
     if cost_model == "xgb" and find_spec("xgboost") is None:
         raise missing_extra("metaschedule", "xgboost")
     check_math(math)
-    target = check_tunable(Target.parse(target) if isinstance(target, str) else target)
-    machine = tuning_machine(target)
+    jobs = len(os.sched_getaffinity(0))
+    if servers is not None:
+        target, label = servers.target, servers.machine
+        evaluator = Evaluator(jobs, 1, servers=servers)
+    else:
+        target = check_tunable(Target.parse(target) if isinstance(target, str) else target)
+        machine = tuning_machine(target)
+        label = machine.label
+        evaluator = Evaluator(jobs, machine.threads, measure=machine.measure)
     records = Records() if records is None else records
-    with Evaluator(len(os.sched_getaffinity(0)), machine.threads, measure=machine.measure) as evaluator:
-        session = Session(
-            evaluator, target, records, machine.label, seed, math, strategy=strategy, cost_model=cost_model
-        )
+    with evaluator:
+        session = Session(evaluator, target, records, label, seed, math, strategy=strategy, cost_model=cost_model)
         return tune_all(session, [p for p in problems if not p.is_empty], trials, seconds, progress, scheduler)
 
 

@@ -13,7 +13,8 @@ from .problem_tuner import ProblemTuner, Session, TuneResult
 from .search import Candidate
 from .trials import Trial
 
-# A turn: built together, then measured one by one. Not the number of cores: the search would differ between machines.
+# A turn: built together, then measured one by one, or by so many servers at once if there are more. Not the number of
+# cores: the search would differ between machines.
 BATCH = 16
 # What a final race takes on a quiet machine, its kernels built anew.
 RACE_SECONDS = 3.0
@@ -142,7 +143,7 @@ class Turns:
         left = wanted - len(self.tuner.trials)
         if left <= 0 or (self.tuner.trials and not self._budget.has_time()):
             return []
-        return self.tuner.propose(int(min(BATCH, left)))
+        return self.tuner.propose(int(min(max(BATCH, self._session.evaluator.width), left)))
 
     def measure(self, candidates: Sequence[Candidate]) -> None:
         """Build candidates, then measure them."""
@@ -150,12 +151,14 @@ class Turns:
         for trial in session.evaluator.trials(self.problem, session.target, tuner.spaces, candidates, tuner.best):
             self.keep(trial)
 
-    def keep(self, trial: Trial) -> None:
-        """Take in a candidate that was measured, and report it."""
-        self.tuner.keep(trial)
-        state = self._budget.state(self)
-        if self._progress is not None:
-            self._progress(state)
+    def keep(self, *trials: Trial) -> None:
+        """Take in candidates that were measured, durably, and report each."""
+        self.tuner.write(*trials)
+        for trial in trials:
+            self.tuner.take(trial)
+            state = self._budget.state(self)
+            if self._progress is not None:
+                self._progress(state)
 
     def finish(self) -> None:
         """Race the fastest and record the winner, if there was a turn and that was not done."""

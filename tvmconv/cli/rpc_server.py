@@ -1,0 +1,59 @@
+"""`tvmconv rpc-server`: measure what tuners on other machines build."""
+
+from __future__ import annotations
+
+import argparse
+from importlib.util import find_spec
+from typing import TYPE_CHECKING
+
+from ..errors import missing_extra
+from .parsing import add_command, positive
+
+if TYPE_CHECKING:
+    from .parsing import Subparsers
+
+EXAMPLE = """\
+  tvmconv rpc-server --tracker 127.0.0.1:9190 --key zen4
+
+TVM's tracker comes first, the tuner last:
+  python -m tvm.exec.rpc_tracker --host 127.0.0.1 --port 9190
+  tvmconv tune resnet50.onnx --tracker 127.0.0.1:9190 --key zen4 --target remote
+
+The server runs whatever it is sent, as the user who starts it, and asks nobody for a password: it listens on this machine
+alone unless --bind says otherwise, and belongs on a trusted network. Let it have the machine for itself, one server on each.
+"""
+
+
+def add_parser(subparsers: Subparsers) -> None:
+    """Add the command."""
+    parser = add_command(
+        subparsers,
+        "rpc-server",
+        "Measure, on this machine, what tvmconv tune builds elsewhere: a TVM RPC server, found through a tracker.",
+        EXAMPLE,
+        run,
+    )
+    parser.add_argument("--tracker", required=True, metavar="HOST:PORT", help="the RPC tracker, which is TVM's")
+    parser.add_argument(
+        "--key", required=True, metavar="KEY", help="what tuners ask the tracker for; one for each kind of machine"
+    )
+    parser.add_argument(
+        "--threads", type=positive, metavar="N", help="of kernels (default: all processors, or OMP_NUM_THREADS)"
+    )
+    parser.add_argument(
+        "--bind",
+        default="127.0.0.1",
+        metavar="ADDRESS",
+        help="the IP address to listen on (default: %(default)s, this machine alone; 0.0.0.0: all networks)",
+    )
+
+
+def run(arguments: argparse.Namespace) -> int:
+    """Serve until interrupted."""
+    if find_spec("tvm") is None:
+        raise missing_extra("compile", "tvm")
+    from ..fleet.server import serve
+    from ..runtime.cpu import kernel_threads
+
+    serve(arguments.tracker, arguments.key, arguments.threads or kernel_threads(), arguments.bind)
+    return 0

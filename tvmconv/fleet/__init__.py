@@ -1,0 +1,1 @@
+"""A fleet: candidates built here and measured on the servers of a TVM RPC tracker."""

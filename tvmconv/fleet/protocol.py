@@ -1,0 +1,167 @@
+"""What a tuner and the servers that measure for it say to each other: JSON through functions of TVM's RPC.
+
+A server has three functions. `DESCRIBE` takes the target, or null for its own CPU, and answers what the server is.
+`MEASURE` begins a Check or a Race whose libraries were uploaded, and `WAIT` goes on waiting for the answer: both return
+within `PULSE_SECONDS`, with an empty text while there is none, so that a server from which nothing comes is lost.
+"""
+
+from __future__ import annotations
+
+import json
+from dataclasses import asdict, dataclass
+from math import inf
+from typing import Any
+
+from ..errors import TvmconvError
+from ..measuring.measure import Check, Measured
+from ..measuring.race import Built, Race, Times
+from ..signature import format_signature, parse_signature
+from ..support import schema
+from ..support.sandbox import TimeoutExceededError
+from ..support.workers import WorkerDiedError
+from ..targets.cuda import CudaTarget
+from ..targets.target import CpuTarget, Target
+
+# Raised whenever what is said, or how a kernel is measured, changes. DESCRIBE keeps its name, and its answer `protocol` and
+# `tvmconv`, in every version.
+PROTOCOL = 1
+DESCRIBE, MEASURE, WAIT = "tvmconv.describe", "tvmconv.measure", "tvmconv.wait"
+PULSE_SECONDS = 1.0
+
+_texts = schema.list_of(schema.text)
+_named = schema.map_of(schema.kind("anything", lambda _: True))
+_times = schema.list_of(schema.positive)
+VERSION = schema.table({"protocol": schema.integer, "tvmconv": schema.text})
+_CPU = schema.table(
+    {
+        "name": schema.text,
+        "features": _texts,
+        "mcpu": schema.text,
+        "disabled": _texts,
+        "caches": schema.optional(schema.list_of(schema.whole)),
+    }
+)
+_DESCRIPTION = schema.table({"host": _CPU, "machine": schema.words, "obstacle": schema.words})
+# Answers by their one name. What ended a measurement that could not is raised here as it was there.
+_ANSWERS = {
+    "ok": schema.positive,
+    "wrong": schema.text,
+    "times": schema.table(
+        {"seconds": schema.list_of(_times), "again": _times, "quiet": schema.list_of(schema.truth)},
+    ),
+    "crashed": schema.text,
+    "timeout": schema.text,
+    "error": schema.text,
+}
+_RAISED = {"crashed": WorkerDiedError, "timeout": TimeoutExceededError, "error": TvmconvError}
+
+
+@dataclass(frozen=True)
+class Description:
+    """What a server is.
+
+    Attributes
+    ----------
+    host
+        Its CPU as a target.
+    machine
+        What its measurements are marked with: its CPU and threads, or its GPU and driver; empty if it cannot run the target's code.
+    obstacle
+        Why it cannot; empty if it can.
+    """
+
+    host: CpuTarget
+    machine: str
+    obstacle: str
+
+    def to_text(self, tvmconv: str) -> str:
+        """Return it as what `DESCRIBE` of a server with this version of tvmconv answers."""
+        return json.dumps({"protocol": PROTOCOL, "tvmconv": tvmconv, **asdict(self)})
+
+
+def description_of(value: Any) -> Description:
+    """Return what `DESCRIBE` of a server of this protocol answered.
+
+    Raises
+    ------
+    SchemaError
+        If it is none.
+    """
+    known = _DESCRIPTION(value)
+    return Description(**{**known, "host": CpuTarget(**known["host"])})
+
+
+def target_to_text(target: Target | None) -> str:
+    """Return a target, or the server's own CPU, as `DESCRIBE` takes it."""
+    return json.dumps(asdict(target) if isinstance(target, CpuTarget) else target and target.name)
+
+
+def target_from_text(text: str) -> Target | None:
+    """Return what :func:`target_to_text` was given."""
+    value = json.loads(text)
+    if value is None:
+        return None
+    return CudaTarget.parse(value) if isinstance(value, str) else CpuTarget(**_CPU(value))
+
+
+def task_to_text(task: Check | Race, libraries: list[Built], seconds: float) -> str:
+    """Return a task, its libraries by the names that the server has them under, and its time limit, as `MEASURE` takes it."""
+    facts: dict[str, Any] = {
+        "problem": format_signature(task.problem),
+        "seconds": seconds,
+        "libraries": [asdict(library) for library in libraries],
+    }
+    if isinstance(task, Check):
+        facts |= {"numerical_class": task.numerical_class, "cut_off": task.cut_off if task.cut_off < inf else None}
+    return json.dumps(facts)
+
+
+def task_from_text(text: str, folder: str) -> tuple[Check | Race, float]:
+    """Return the task, its libraries in this folder, and its time limit."""
+    facts = json.loads(text)
+    problem = parse_signature(facts["problem"])
+    libraries = tuple(
+        Built(f"{folder}/{each['path']}", tuple(each["packed"]) if each["packed"] else None, each["ending"])
+        for each in facts["libraries"]
+    )
+    if "numerical_class" not in facts:
+        return Race(problem, libraries), facts["seconds"]
+    cut_off = inf if facts["cut_off"] is None else facts["cut_off"]
+    return Check(problem, facts["numerical_class"], libraries[0], cut_off), facts["seconds"]
+
+
+def answer_to_text(answer: Measured | Times | TvmconvError) -> str:
+    """Return an answer, or what was raised instead, as `MEASURE` and `WAIT` answer."""
+    if isinstance(answer, Times):
+        return json.dumps({"times": asdict(answer)})
+    if isinstance(answer, Measured):
+        return json.dumps({"wrong": answer.wrong} if answer.wrong else {"ok": answer.seconds})
+    name = next((name for name, kind in _RAISED.items() if isinstance(answer, kind)), "error")
+    return json.dumps({name: str(answer)})
+
+
+def answer_from_text(text: str, task: Check | Race) -> Measured | Times:
+    """Return the answer to a task.
+
+    Raises
+    ------
+    WorkerDiedError, TimeoutExceededError, TvmconvError
+        What measuring raised.
+    SchemaError, ValueError
+        If it is no answer to this task.
+    """
+    ((name, value),) = _named(json.loads(text)).items()
+    if name not in _ANSWERS:
+        raise ValueError(f"an answer is {name!r}; it must be one of {', '.join(_ANSWERS)}")
+    value = _ANSWERS[name](value)
+    if name in _RAISED:
+        raise _RAISED[name](value)
+    if (name == "times") != isinstance(task, Race):
+        raise ValueError(f"an answer to {task} is {name!r}")
+    if not isinstance(task, Race):
+        return Measured(None, value) if name == "wrong" else Measured(value)
+    times = Times(**value)
+    lengths = {len(each) for each in (*times.seconds, times.again, times.quiet)}
+    if len(times.seconds) != len(task.libraries) or len(lengths) != 1:
+        raise ValueError(f"an answer has {len(times.seconds)} kernels' times in {sorted(lengths)} placements")
+    return times
