@@ -55,6 +55,11 @@ def add_parser(subparsers: Subparsers) -> None:
         choices=("NXC", "NCX"),
         help="of the data between operators: NXC (default), channels last, or NCX, as in the model",
     )
+    parser.add_argument(
+        "--bundle",
+        metavar="BUNDLE",
+        help="call the kernels of this bundle, which tvmconv run then needs, too; what it lacks becomes part of the library",
+    )
     add_math(parser)
     add_json(parser)
 
@@ -75,11 +80,21 @@ def run(arguments: argparse.Namespace) -> int:
 
     module = read_onnx(arguments.model, Bucket(dict(arguments.shape), dict(arguments.dim), arguments.batch))
     with progress_bar("compiling") as progress:
-        module = use_kernels(module, arguments.target, layout=arguments.layout, math=arguments.math, progress=progress)
+        module = use_kernels(
+            module,
+            arguments.target,
+            layout=arguments.layout,
+            math=arguments.math,
+            progress=progress,
+            bundle=arguments.bundle,
+        )
     export(compile_module(module, arguments.target), arguments.output)
     rows = report(module)
     ours = sum(not row.why for row in rows)
     print(f"{arguments.model}: {ours} of {len(rows)} convolutions and products by our kernels", file=sys.stderr)
+    if arguments.bundle:
+        called = sum(bool(row.library) for row in rows)
+        print(f"  {called} of these are calls into {arguments.bundle}, which tvmconv run needs, too", file=sys.stderr)
     for row in rows:
         if row.why:
             print(f"  by TVM: {row.name}: {row.why}", file=sys.stderr)

@@ -36,6 +36,9 @@ def add_parser(subparsers: Subparsers) -> None:
     )
     parser.add_argument("network", metavar="LIBRARY.so", help="the library")
     parser.add_argument(
+        "--bundle", metavar="BUNDLE", help="the bundle whose kernels it calls, if it was compiled with one"
+    )
+    parser.add_argument(
         "--inputs",
         "--input",
         action="append",
@@ -55,7 +58,7 @@ def run(arguments: argparse.Namespace) -> int:
     """Print the outputs, or the times."""
     from ..relax.library import load
 
-    network = load(arguments.network)
+    network = load(arguments.network, arguments.bundle)
     arrays = _arrays(network, read_inputs(arguments.inputs))
     if arguments.bench:
         _bench(network, arrays, arguments.seconds, arguments.json)

@@ -20,6 +20,7 @@ import numpy.typing as npt
 
 from ..errors import BundleError, InputError, UnsupportedMachineError, missing_extra
 from ..runtime.cpu import kernel_threads, missing_features
+from .calls import register_calls
 
 try:
     import tvm
@@ -76,6 +77,8 @@ class Network:
     ----------
     path
         The library.
+    bundle
+        The bundle whose kernels it calls, if it was compiled to call them.
 
     Attributes
     ----------
@@ -87,19 +90,23 @@ class Network:
     Raises
     ------
     BundleError
-        If it is no library of a network.
+        If it is no library of a network; or `bundle` is missing, another than that it was compiled with, or damaged.
     UnsupportedMachineError
         If this machine lacks a CPU feature that its code uses.
+    VerificationError
+        If ``tvmconv verify`` found one of the bundle's kernels wrong.
     """
 
-    def __init__(self, path: str | os.PathLike[str]) -> None:
+    def __init__(self, path: str | os.PathLike[str], bundle: str | os.PathLike[str] | None = None) -> None:
         path = Path(path)
         if not path.is_file():
             raise BundleError(f"there is no file {str(path)!r}; write it with: tvmconv compile MODEL.onnx -o {path}")
         # TVM's threads are half the processors otherwise; it reads this when it starts them.
         os.environ.setdefault("TVM_NUM_THREADS", str(kernel_threads()))
         try:
-            self._machine = relax.VirtualMachine(tvm.runtime.load_module(str(path.absolute())), tvm.cpu())
+            executable = tvm.runtime.load_module(str(path.absolute()))
+            register_calls(executable, path, bundle)
+            self._machine = relax.VirtualMachine(executable, tvm.cpu())
             self.description = json.loads(str(self._machine[DESCRIBE]()))
         except (RuntimeError, AttributeError, ValueError) as error:
             raise BundleError(f"{path} is no network that tvmconv compile wrote: {error}") from None
@@ -185,6 +192,6 @@ class Network:
         return tensors
 
 
-def load(path: str | os.PathLike[str]) -> Network:
-    """Return the network in a library; errors are those of :class:`Network`."""
-    return Network(path)
+def load(path: str | os.PathLike[str], bundle: str | os.PathLike[str] | None = None) -> Network:
+    """Return the network in a library; parameters and errors are those of :class:`Network`."""
+    return Network(path, bundle)

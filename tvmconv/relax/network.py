@@ -39,6 +39,7 @@ def build(
     layout: str | None = None,
     math: str = "default",
     progress: Progress | None = None,
+    bundle: str | os.PathLike[str] | None = None,
 ) -> relax.VMExecutable:
     """Compile a Relax module, its convolutions by our kernels.
 
@@ -49,7 +50,7 @@ def build(
     tvm.relax.VMExecutable
         For ``relax.VirtualMachine``, or for :func:`export`.
     """
-    return compile_module(use_kernels(mod, target, records, layout, math, progress), target)
+    return compile_module(use_kernels(mod, target, records, layout, math, progress, bundle), target)
 
 
 def compile_module(mod: tvm.IRModule, target: str = "host") -> relax.VMExecutable:

@@ -11,6 +11,7 @@ import numpy.typing as npt
 from tvm import relax
 
 from ..errors import InvalidProblemError
+from ..fills import numpy_dtype
 from ..problem import Problem
 from .simplify import static_shape
 
@@ -112,6 +113,13 @@ def filter_of(call: relax.Call, array: npt.NDArray[Any]) -> npt.NDArray[np.float
     """Return the filter of a call, as it lies in the module, in the order OIX of its Problem."""
     ordered = array.T[..., None] if is_product(call) else np.transpose(array, to_oix(call))
     return ordered.astype(np.float64)
+
+
+def plain_filter(filter_: npt.NDArray[np.float64], problem: Problem) -> npt.NDArray[Any]:
+    """Return a filter in the order OIX as a problem has it."""
+    if problem.filter_format == "XIO":
+        filter_ = np.moveaxis(filter_, (1, 0), (-2, -1))
+    return np.ascontiguousarray(filter_.astype(numpy_dtype(problem.dtype)))
 
 
 def to_oix(call: relax.Call) -> list[int]:

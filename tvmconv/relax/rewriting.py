@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass
 from typing import Any
@@ -18,6 +19,7 @@ from ..problem import Problem
 from ..signature import format_signature
 from ..targets.target import Target
 from ..tuning.records import Records
+from .bundled import BundledKernel, bundled_kernels
 from .chains import Chain, follow
 from .graph import Graph
 from .kernels import Kernel, Progress, build_kernels
@@ -48,7 +50,9 @@ class Row:
     signature, algorithm, origin
         Our kernel: its problem, and how it was compiled. Empty if it is TVM's.
     function
-        The function of the module that is our kernel.
+        The function that is our kernel, by its name in the module, or by which the module calls a bundle's.
+    library
+        The bundle's file that has it; empty if it is part of the module.
     why
         Why it is TVM's; empty if it is ours.
     """
@@ -58,6 +62,7 @@ class Row:
     algorithm: str = ""
     origin: str = ""
     function: str = ""
+    library: str = ""
     why: str = ""
 
 
@@ -82,13 +87,18 @@ class UseKernels:
         As for :func:`tvmconv.building.builder.build`.
     progress
         Called as ``progress(done, total, what)`` while kernels are compiled.
+    bundle
+        A bundle whose kernels the module shall call (``call_dps_packed``), in place of holding them. What it lacks becomes
+        part of the module.
 
     Raises
     ------
     TargetError
-        If `target` is unknown, or no CPU.
+        If `target` is unknown, or no CPU, or runs no kernel of `bundle`.
     TvmconvError
         If `layout` or `math` is none.
+    BundleError, UnsupportedMachineError
+        If `bundle` is none or damaged, or this machine cannot run it: filters are packed by its code.
     """
 
     def __init__(
@@ -98,17 +108,22 @@ class UseKernels:
         layout: str | None = None,
         math: str = "default",
         progress: Progress | None = None,
+        bundle: str | os.PathLike[str] | None = None,
     ) -> None:
         if layout not in (None, *LAYOUTS):
             raise TvmconvError(f"layout is {layout!r}; allowed: {', '.join(LAYOUTS)}")
         check_math(math)
-        self._target = Target.parse(target)
-        if self._target.kind != "cpu":
+        if Target.parse(target).kind != "cpu":
             raise TargetError(f"target is {target!r}; tvmconv.relax builds networks for CPUs alone")
-        self._records, self._layout, self._math, self._progress = records, layout or "NXC", math, progress
+        self._target, self._records, self._layout, self._math = target, records, layout or "NXC", math
+        self._progress, self._bundle = progress, bundle
 
     def transform_module(self, mod: tvm.IRModule, context: tvm.transform.PassContext) -> tvm.IRModule:
         """Return the module with our kernels."""
+        return self.transformed(mod)
+
+    def transformed(self, mod: tvm.IRModule) -> tvm.IRModule:
+        """Return the module with our kernels; errors keep their classes, which a pass among others makes RuntimeErrors."""
         # One block as long as may be: layouts are changed block by block.
         mod = tvm.transform.Sequential([relax.transform.ToNonDataflow(), relax.transform.ConvertToDataflow(1)])(mod)
         mod = simplify(mod)
@@ -120,7 +135,11 @@ class UseKernels:
                 chains[variable], refused = _chains(variable.name_hint, function)
                 rows += refused
         problems = [chain.problem for found in chains.values() for chain in found.values()]
-        kernels = build_kernels(problems, self._target, self._records, self._math, self._progress)
+        kernels: dict[Problem, Kernel | BundledKernel] = {}
+        if self._bundle is not None:
+            kernels |= bundled_kernels(problems, self._bundle, Target.parse(self._target), self._math)
+        lacking = [problem for problem in problems if problem not in kernels]
+        kernels |= build_kernels(lacking, self._target, self._records, self._math, self._progress)
         replacing = _Replacing(mod, kernels)
         for variable, found in chains.items():
             replacing.replace(variable, found)
@@ -137,10 +156,11 @@ def use_kernels(
     layout: str | None = None,
     math: str = "default",
     progress: Progress | None = None,
+    bundle: str | os.PathLike[str] | None = None,
 ) -> tvm.IRModule:
     """Return a Relax module with our kernels; parameters and errors are those of :class:`UseKernels`."""
-    pass_: Any = UseKernels(target, records, layout, math, progress)
-    return pass_(mod)
+    pass_: Any = UseKernels(target, records, layout, math, progress, bundle)
+    return pass_.transformed(mod)
 
 
 def report(mod: tvm.IRModule) -> list[Row]:
@@ -198,15 +218,20 @@ def _chains(name: str, function: relax.Function) -> tuple[dict[relax.Var, Chain]
 class _Replacing(PyExprMutator):  # type: ignore[misc]
     """Binds the outputs of chains to calls of their kernels."""
 
-    def __init__(self, mod: tvm.IRModule, kernels: Mapping[Problem, Kernel]) -> None:
+    def __init__(self, mod: tvm.IRModule, kernels: Mapping[Problem, Kernel | BundledKernel]) -> None:
         super().__init__(mod)
         self._mod, self._kernels = mod, kernels
         self._chains: Mapping[Any, Chain] = {}
+        self._filters: Mapping[Any, Any] = {}
         self._functions: dict[Problem, Any] = {}
 
     def replace(self, variable: Any, chains: Mapping[Any, Chain]) -> None:
         """Rewrite one function of the module."""
         self._chains = {output: chain for output, chain in chains.items() if chain.problem in self._kernels}
+        # Here, not where they are used: TVM's visitors make RuntimeErrors of all errors.
+        self._filters = {
+            output: self._kernels[chain.problem].packed(chain.filter) for output, chain in self._chains.items()
+        }
         self.builder_.update_func(variable, self.visit_expr(self._mod[variable]))
 
     def module(self) -> tvm.IRModule:
@@ -219,6 +244,8 @@ class _Replacing(PyExprMutator):  # type: ignore[misc]
         kernel = self._kernels.get(chain.problem)
         if kernel is None:
             return Row(name, signature, why="no algorithm gives a right kernel")
+        if isinstance(kernel, BundledKernel):
+            return Row(name, signature, kernel.algorithm, kernel.origin, kernel.function, kernel.library)
         return Row(name, signature, kernel.algorithm, kernel.origin, self._functions[chain.problem].name_hint)
 
     def visit_var_binding_(self, binding: relax.VarBinding) -> None:
@@ -227,24 +254,27 @@ class _Replacing(PyExprMutator):  # type: ignore[misc]
         if chain is None:
             super().visit_var_binding_(binding)
             return
-        made = self._call(chain, binding.var.ty)
+        made = self._call(chain, relax.const(self._filters[binding.var]), binding.var.ty)
         if static_shape(made.ty_args[0]) != static_shape(binding.var.ty):
             made = relax.op.reshape(self.builder_.emit(made), static_shape(binding.var.ty))
         self.builder_.emit_normalized(relax.VarBinding(binding.var, self.builder_.normalize(made)))
 
-    def _call(self, chain: Chain, type_: Any) -> relax.Call:
+    def _call(self, chain: Chain, filter_: relax.Expr, type_: Any) -> relax.Call:
         kernel = self._kernels[chain.problem]
-        if chain.problem not in self._functions:
-            self._functions[chain.problem] = self.builder_.add_func(kernel.function, f"tvmconv_{chain.problem.op}")
         data = self.visit_expr(chain.data)
         if static_shape(data.ty) != chain.problem.data_shape:  # the rows of a product
             data = self.builder_.emit(relax.op.reshape(data, chain.problem.data_shape))
-        arrays: dict[str, Any] = {"data": data, "filter": relax.const(kernel.packed(chain.filter))}
+        arrays: dict[str, Any] = {"data": data, "filter": filter_}
         if chain.residual is not None:
             arrays["residual"] = self.visit_expr(chain.residual)
         operands = chain.problem.operands
         arrays |= {
             name: relax.const(vector.astype(numpy_dtype(operands[name][1]))) for name, vector in chain.vectors.items()
         }
+        given = [arrays[name] for name in operands]
         made = relax.TensorType(chain.problem.output_shape, type_.dtype)
-        return relax.call_tir(self._functions[chain.problem], [arrays[name] for name in operands], made)
+        if isinstance(kernel, BundledKernel):
+            return relax.call_dps_packed(kernel.function, given, made)
+        if chain.problem not in self._functions:
+            self._functions[chain.problem] = self.builder_.add_func(kernel.function, f"tvmconv_{chain.problem.op}")
+        return relax.call_tir(self._functions[chain.problem], given, made)
