@@ -12,6 +12,7 @@ import numpy as np
 import numpy.typing as npt
 
 from ..errors import TargetError, UnsupportedMachineError
+from ..fills import numpy_dtype
 from ..problem import Problem
 from ..runtime.bundle import Bundle, Entry, read_bundle
 from ..runtime.cpu import missing_features
@@ -80,7 +81,7 @@ class BundledKernel:
                 f"the kernels of {self.bundle.path} lay filters out by code for {self.entry.target}; this machine's CPU lacks"
                 f" {', '.join(missing)}: compile the network on a machine that has them, or without the bundle"
             )
-        return Kernel(self.bundle, self.entry).pack(plain).array  # type: ignore[union-attr]
+        return Kernel(self.bundle, self.entry).pack(plain.view(numpy_dtype(self.problem.dtype))).array  # type: ignore[union-attr]
 
 
 def bundled_kernels(

@@ -14,8 +14,8 @@ from tvm.relax.expr_functor import PyExprMutator, mutator
 
 from ..algorithms.table import check_math
 from ..errors import TargetError, TvmconvError
-from ..fills import numpy_dtype
 from ..problem import Problem
+from ..runtime.arrays import KERNEL_TYPES
 from ..signature import format_signature
 from ..targets.target import Target
 from ..tuning.records import Records
@@ -23,8 +23,9 @@ from .bundled import BundledKernel, bundled_kernels
 from .chains import Chain, follow
 from .graph import Graph
 from .kernels import Kernel, Progress, build_kernels
-from .problems import NotCoveredError, is_convolution, is_product, problem_of
+from .problems import NotCoveredError, elements, is_convolution, is_product, problem_of
 from .simplify import constant, simplify, static_shape
+from .widening import widened
 
 LAYOUTS = ("NXC", "NCX")
 REPORT = "tvmconv_report"
@@ -144,7 +145,7 @@ class UseKernels:
         for variable, found in chains.items():
             replacing.replace(variable, found)
             rows += [replacing.row(variable.name_hint, chain) for chain in found.values()]
-        mod = replacing.module()
+        mod = widened(replacing.module())
         mod = relax.transform.DeadCodeElimination()(mod)
         return mod.with_attr(REPORT, json.dumps([asdict(row) for row in rows]))
 
@@ -224,6 +225,8 @@ class _Replacing(PyExprMutator):  # type: ignore[misc]
         self._chains: Mapping[Any, Chain] = {}
         self._filters: Mapping[Any, Any] = {}
         self._functions: dict[Problem, Any] = {}
+        # What kernels compute, by the variables whose values they are as the module has them.
+        self._outputs: dict[Any, relax.Var] = {}
 
     def replace(self, variable: Any, chains: Mapping[Any, Chain]) -> None:
         """Rewrite one function of the module."""
@@ -254,27 +257,31 @@ class _Replacing(PyExprMutator):  # type: ignore[misc]
         if chain is None:
             super().visit_var_binding_(binding)
             return
-        made = self._call(chain, relax.const(self._filters[binding.var]), binding.var.ty)
-        if static_shape(made.ty_args[0]) != static_shape(binding.var.ty):
-            made = relax.op.reshape(self.builder_.emit(made), static_shape(binding.var.ty))
+        output = self.builder_.emit(self._call(chain, relax.const(self._filters[binding.var])))
+        self._outputs[binding.var] = output
+        made = _viewed(output, static_shape(binding.var.ty), str(binding.var.ty.dtype))
         self.builder_.emit_normalized(relax.VarBinding(binding.var, self.builder_.normalize(made)))
 
-    def _call(self, chain: Chain, filter_: relax.Expr, type_: Any) -> relax.Call:
-        kernel = self._kernels[chain.problem]
-        data = self.visit_expr(chain.data)
-        if static_shape(data.ty) != chain.problem.data_shape:  # the rows of a product
-            data = self.builder_.emit(relax.op.reshape(data, chain.problem.data_shape))
-        arrays: dict[str, Any] = {"data": data, "filter": filter_}
-        if chain.residual is not None:
-            arrays["residual"] = self.visit_expr(chain.residual)
+    def _call(self, chain: Chain, filter_: relax.Expr) -> relax.Call:
+        kernel, dtype = self._kernels[chain.problem], KERNEL_TYPES[chain.problem.dtype].name
         operands = chain.problem.operands
-        arrays |= {
-            name: relax.const(vector.astype(numpy_dtype(operands[name][1]))) for name, vector in chain.vectors.items()
-        }
-        given = [arrays[name] for name in operands]
-        made = relax.TensorType(chain.problem.output_shape, type_.dtype)
+        arrays: dict[str, Any] = {"filter": filter_}
+        for name, given in (("data", chain.data), ("residual", chain.residual)):
+            if given is not None:  # what another kernel computed is taken as it left it
+                tensor = self._outputs.get(given, self.visit_expr(given))
+                arrays[name] = self.builder_.emit(_viewed(tensor, operands[name][0], dtype))
+        arrays |= {name: relax.const(elements(vector, operands[name][1])) for name, vector in chain.vectors.items()}
+        args = [arrays[name] for name in operands]
+        made = relax.TensorType(chain.problem.output_shape, dtype)
         if isinstance(kernel, BundledKernel):
-            return relax.call_dps_packed(kernel.function, given, made)
+            return relax.call_dps_packed(kernel.function, args, made)
         if chain.problem not in self._functions:
             self._functions[chain.problem] = self.builder_.add_func(kernel.function, f"tvmconv_{chain.problem.op}")
-        return relax.call_tir(self._functions[chain.problem], given, made)
+        return relax.call_tir(self._functions[chain.problem], args, made)
+
+
+def _viewed(tensor: relax.Var, shape: Any, dtype: str) -> relax.Expr:
+    """Return a tensor in another shape, as the rows of a product are, or bf16 as its bits, which kernels take."""
+    if str(tensor.ty.dtype) != dtype:
+        return relax.op.memory.view(tensor, shape, dtype)
+    return tensor if static_shape(tensor.ty) == tuple(shape) else relax.op.reshape(tensor, shape)
