@@ -24,7 +24,6 @@ from tvmconv.relax.onnx import read_onnx
 from tvmconv.runtime.bundle import read_bundle, write_manifest
 from tvmconv.runtime.cpu import cpu_features
 from tvmconv.signature import parse_signature
-from tvmconv.targets.target import Target
 
 ort = pytest.importorskip("onnxruntime")
 RNG = np.random.default_rng(0)
@@ -140,8 +139,8 @@ def test_kernels_that_the_network_may_not_call(built: Path, tmp_path: Path, monk
         tvmconv.relax.use_kernels(module, bundle=bundle)
     write_manifest(replace(read, entries=tuple(replace(each, numerical_class="transform") for each in read.entries)))
     problems = [parse_signature(entry.signature) for entry in read.entries]
-    assert len(bundled_kernels(problems, bundle, Target.parse("host"), "default")) == len(problems)
-    assert bundled_kernels(problems, bundle, Target.parse("host"), "strict") == {}
+    assert len(bundled_kernels(problems, bundle, "host", "default")) == len(problems)
+    assert bundled_kernels(problems, bundle, "host", "strict") == {}
     with_features("f16c")
     monkeypatch.setattr("tvmconv.relax.bundled.missing_features", lambda features: ("f16c",))
     with pytest.raises(

@@ -85,7 +85,7 @@ class BundledKernel:
 
 
 def bundled_kernels(
-    problems: Iterable[Problem], path: str | os.PathLike[str], target: Target, math: str
+    problems: Iterable[Problem], path: str | os.PathLike[str], target: str, math: str
 ) -> dict[Problem, BundledKernel]:
     """Return the kernels of a bundle for problems, the best that code for a target may call; what it lacks is left out.
 
@@ -96,17 +96,17 @@ def bundled_kernels(
     TargetError
         If all its kernels use features that the target lacks.
     """
-    bundle = read_bundle(path)
+    bundle, known = read_bundle(path), Target.parse(target)
     cpus = {name: each for name, each in bundle.targets.items() if each.kind == "cpu"}
-    usable = {name for name, each in cpus.items() if set(each.features) <= set(target.features)}
+    usable = {name for name, each in cpus.items() if set(each.features) <= set(known.features)}
     if not usable:
         has = "; ".join(
-            f"for {name}, which uses {', '.join(sorted(set(each.features) - set(target.features)))}"
+            f"for {name}, which uses {', '.join(sorted(set(each.features) - set(known.features)))}"
             for name, each in cpus.items()
         )
         raise TargetError(
-            f"{bundle.path} has no kernel that a network for {target.name} may call, it is {has or 'for GPUs alone'}; build it"
-            f" again: tvmconv build SOURCE --target {target.name} -o {shlex.quote(str(bundle.path))}"
+            f"{bundle.path} has no kernel that a network for {known.name} may call, it is {has or 'for GPUs alone'}; build it"
+            f" again: tvmconv build SOURCE --target {target} -o {shlex.quote(str(bundle.path))}"
         )
     taken: dict[str, Entry] = {}
     for entry in sorted(bundle.entries, key=lambda entry: rank(bundle, entry)):

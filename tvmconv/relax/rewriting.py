@@ -24,6 +24,7 @@ from .chains import Chain, follow
 from .graph import Graph
 from .kernels import Kernel, Progress, build_kernels
 from .problems import NotCoveredError, elements, is_convolution, is_product, problem_of
+from .shifts import take_shift
 from .simplify import constant, simplify, static_shape
 from .widening import widened
 
@@ -138,7 +139,7 @@ class UseKernels:
         problems = [chain.problem for found in chains.values() for chain in found.values()]
         kernels: dict[Problem, Kernel | BundledKernel] = {}
         if self._bundle is not None:
-            kernels |= bundled_kernels(problems, self._bundle, Target.parse(self._target), self._math)
+            kernels |= bundled_kernels(problems, self._bundle, self._target, self._math)
         lacking = [problem for problem in problems if problem not in kernels]
         kernels |= build_kernels(lacking, self._target, self._records, self._math, self._progress)
         replacing = _Replacing(mod, kernels)
@@ -147,7 +148,8 @@ class UseKernels:
             rows += [replacing.row(variable.name_hint, chain) for chain in found.values()]
         mod = widened(replacing.module())
         mod = relax.transform.DeadCodeElimination()(mod)
-        return mod.with_attr(REPORT, json.dumps([asdict(row) for row in rows]))
+        # Not the bare list: TVM 0.27 gives no attribute back whose text has at most 7 bytes, such as "[]".
+        return mod.with_attr(REPORT, json.dumps({"convolutions": [asdict(row) for row in rows]}))
 
 
 def use_kernels(
@@ -175,7 +177,7 @@ def report(mod: tvm.IRModule) -> list[Row]:
     text = mod.get_attr(REPORT)
     if text is None:
         raise TvmconvError("the module has no report; call use_kernels(mod, target) first")
-    return [Row(**row) for row in json.loads(str(text))]
+    return [Row(**row) for row in json.loads(str(text))["convolutions"]]
 
 
 def _channels_last(call: relax.Call) -> Mapping[str, list[str]]:
@@ -212,6 +214,9 @@ def _chains(name: str, function: relax.Function) -> tuple[dict[relax.Var, Chain]
             refused.append(Row(f"{name}.{variable.name}", why=str(error)))
             continue
         chains[chain.output] = chain
+    for chain in chains.values():
+        if chain.data not in chains:
+            take_shift(chain, graph)
     return dict(reversed(chains.items())), refused[::-1]
 
 
