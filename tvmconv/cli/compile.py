@@ -8,7 +8,7 @@ from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from ..errors import SourceError, missing_extra
+from ..errors import SourceError, TvmconvError, missing_extra
 from .output import print_json, progress_bar
 from .parsing import add_command, add_json, add_math, whole
 from .sources import parse_dim, parse_shape
@@ -55,6 +55,11 @@ def add_parser(subparsers: Subparsers) -> None:
         choices=("NXC", "NCX"),
         help="of the data between operators: NXC (default), channels last, or NCX, as in the model",
     )
+    parser.add_argument(
+        "--bundle",
+        metavar="BUNDLE",
+        help="call the kernels of this bundle, which tvmconv run then needs, too; what it lacks becomes part of the library",
+    )
     add_math(parser)
     add_json(parser)
 
@@ -67,6 +72,9 @@ def run(arguments: argparse.Namespace) -> int:
 
     if Path(arguments.model).suffix.lower() != ".onnx":
         raise SourceError(f"{arguments.model!r} is no ONNX file; tvmconv compile reads .onnx")
+    folder = Path(arguments.output).absolute().parent
+    if not folder.is_dir():
+        raise TvmconvError(f"there is no folder {folder} to write {Path(arguments.output).name} to; make it first")
     if find_spec("tvm") is None:
         raise missing_extra("compile", "tvm")
     from ..relax.network import compile_module, export
@@ -75,11 +83,21 @@ def run(arguments: argparse.Namespace) -> int:
 
     module = read_onnx(arguments.model, Bucket(dict(arguments.shape), dict(arguments.dim), arguments.batch))
     with progress_bar("compiling") as progress:
-        module = use_kernels(module, arguments.target, layout=arguments.layout, math=arguments.math, progress=progress)
+        module = use_kernels(
+            module,
+            arguments.target,
+            layout=arguments.layout,
+            math=arguments.math,
+            progress=progress,
+            bundle=arguments.bundle,
+        )
     export(compile_module(module, arguments.target), arguments.output)
     rows = report(module)
     ours = sum(not row.why for row in rows)
     print(f"{arguments.model}: {ours} of {len(rows)} convolutions and products by our kernels", file=sys.stderr)
+    if arguments.bundle:
+        called = sum(bool(row.library) for row in rows)
+        print(f"  {called} of these are calls into {arguments.bundle}, which tvmconv run needs, too", file=sys.stderr)
     for row in rows:
         if row.why:
             print(f"  by TVM: {row.name}: {row.why}", file=sys.stderr)

@@ -18,6 +18,7 @@ if TYPE_CHECKING:
     from ..relax.library import Network
     from .parsing import Subparsers
 
+BF16 = "bfloat16"
 EXAMPLE = """\
   tvmconv run detector.so
   tvmconv run detector.so --input image.npz --output answers.npz
@@ -35,6 +36,9 @@ def add_parser(subparsers: Subparsers) -> None:
         run,
     )
     parser.add_argument("network", metavar="LIBRARY.so", help="the library")
+    parser.add_argument(
+        "--bundle", metavar="BUNDLE", help="the bundle whose kernels it calls, if it was compiled with one"
+    )
     parser.add_argument(
         "--inputs",
         "--input",
@@ -55,7 +59,7 @@ def run(arguments: argparse.Namespace) -> int:
     """Print the outputs, or the times."""
     from ..relax.library import load
 
-    network = load(arguments.network)
+    network = load(arguments.network, arguments.bundle)
     arrays = _arrays(network, read_inputs(arguments.inputs))
     if arguments.bench:
         _bench(network, arrays, arguments.seconds, arguments.json)
@@ -92,8 +96,10 @@ def _arrays(network: Network, given: dict[str, ndarray]) -> dict[str, ndarray]:
         dtype = np.dtype(each.dtype)
         if each.name in given:
             array = given[each.name]
+            if each.dtype == BF16 and array.dtype == np.float32:  # NumPy's files have no bf16
+                array = array.astype(dtype)
             arrays[each.name] = np.full(each.shape, array, dtype) if array.ndim == 0 else array
-        elif dtype.kind == "f":
+        elif dtype.kind == "f" or each.dtype == BF16:
             arrays[each.name] = rng.standard_normal(each.shape).astype(dtype)
         else:
             arrays[each.name] = np.ones(each.shape, dtype)
@@ -133,7 +139,7 @@ def _bench(network: Network, arrays: dict[str, ndarray], seconds: float, as_json
 
 
 def _write(outputs: dict[str, ndarray], path: str) -> None:
-    """Write arrays as numpy.savez does, whole or not at all."""
+    """Write arrays as numpy.savez does, whole or not at all; bf16, which it has not, as f32."""
     import io
     from pathlib import Path
 
@@ -142,5 +148,6 @@ def _write(outputs: dict[str, ndarray], path: str) -> None:
     from ..support.files import write_whole
 
     content = io.BytesIO()
-    np.savez(content, allow_pickle=False, **outputs)
+    arrays = {name: each.astype(np.float32) if str(each.dtype) == BF16 else each for name, each in outputs.items()}
+    np.savez(content, allow_pickle=False, **arrays)
     write_whole(Path(path), content.getvalue())

@@ -37,6 +37,7 @@ _FUNCTIONS: Mapping[str, Callable[..., Points]] = {
     "relax.nn.gelu": lambda x: apply_step(Step("gelu"), x, {}),
     "relax.nn.gelu_tanh": lambda x: apply_step(Step("gelu_tanh"), x, {}),
 }
+_FLOATS = ("float32", "float16", "bfloat16")
 # Dense where activations bend, and far beyond where the last of them is straight.
 _POINTS = np.concatenate([np.linspace(-12, 12, 1201), *(sign * np.geomspace(13, 1e4, 60) for sign in (-1, 1))])
 # How far the numbers of a formula may be off: some units in the last place of an f32.
@@ -59,9 +60,11 @@ def find_activation(variable: relax.Var, graph: Graph) -> tuple[relax.Var, Step]
                 return None
             computed = ((reader, _compute(reader, known, graph)) for reader in readers - known.keys())
             reader, made = next(((reader, made) for reader, made in computed if made is not None), (None, None))
-            if made is None:
+            if reader is None or made is None:
                 return None
-            if readers | known.keys() == {reader} | known.keys():
+            # Half precision is computed in f32, between conversions.
+            converted = reader.ty.dtype != variable.ty.dtype
+            if not converted and readers | known.keys() == {reader} | known.keys():
                 step = recognise(made)
                 if step is not None:
                     return reader, step
@@ -82,6 +85,8 @@ def _compute(variable: relax.Var, known: Mapping[relax.Var, Points], graph: Grap
         return None
     if call.op.name == "relax.nn.leakyrelu":
         return apply_step(Step("leaky", (float(call.attrs.alpha),)), known[call.args[0]], {})
+    if call.op.name == "relax.astype":
+        return known[call.args[0]] if str(call.attrs.dtype) in _FLOATS else None
     function = _FUNCTIONS.get(call.op.name)
     args = [known[arg] if arg in known else scalar(graph.array(arg)) for arg in call.args]
     return None if function is None or any(arg is None for arg in args) else function(*args)

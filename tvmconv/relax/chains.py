@@ -18,7 +18,7 @@ from ..epilogue import Step
 from ..errors import InvalidProblemError
 from ..problem import Problem
 from .activations import find_activation
-from .graph import Graph, scalar
+from .graph import Graph, by_channel, channel_axis, scalar
 from .problems import NotCoveredError, filter_of, problem_of
 from .simplify import static_shape
 
@@ -87,8 +87,7 @@ class _Walk:
 
     def __init__(self, chain: Chain, graph: Graph, sums: set[relax.Var]) -> None:
         self.chain, self._graph, self._sums = chain, graph, sums
-        rank = chain.problem.rank
-        self._channel_axis = rank + 1 if chain.problem.data_format == "NXC" else 1
+        self._channel_axis = channel_axis(chain.problem)
 
     def activation(self) -> bool:
         """Take operators that compute an activation."""
@@ -169,15 +168,7 @@ class _Walk:
 
     def _vector(self, expr: Any) -> Vector | None:
         """Return the numbers of a constant that has one for each channel, or one for all."""
-        array = self._graph.array(expr)
-        problem = self.chain.problem
-        rank = problem.rank + 2
-        if array is None or array.ndim > rank:
-            return None
-        shape = (1,) * (rank - array.ndim) + array.shape
-        if any(size != 1 for axis, size in enumerate(shape) if axis != self._channel_axis):
-            return None
-        return np.broadcast_to(array.reshape(-1).astype(np.float64), (problem.out_channels,)).copy()
+        return by_channel(self._graph.array(expr), self.chain.problem, self.chain.problem.out_channels)
 
     def _fold(self, factor: Vector, shift: Vector, output: Any) -> None:
         """Put ``sum * factor + shift`` into the filter and the bias."""

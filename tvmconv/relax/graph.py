@@ -8,6 +8,7 @@ import numpy as np
 import numpy.typing as npt
 from tvm import relax
 
+from ..problem import Problem
 from .simplify import constant
 
 
@@ -56,3 +57,19 @@ class Graph:
 def scalar(array: npt.NDArray[Any] | None) -> float | None:
     """Return the number of an array of one element; None if it has several, or is None."""
     return None if array is None or array.size != 1 else float(np.asarray(array, np.float64).reshape(()))
+
+
+def channel_axis(problem: Problem) -> int:
+    """Return the axis of channels of what a problem reads and computes."""
+    return problem.rank + 1 if problem.data_format == "NXC" else 1
+
+
+def by_channel(array: npt.NDArray[Any] | None, problem: Problem, channels: int) -> npt.NDArray[np.float64] | None:
+    """Return the numbers of an array that has one for each channel, or one for all; None: it is another, or none."""
+    rank = problem.rank + 2
+    if array is None or array.ndim > rank:
+        return None
+    shape = (1,) * (rank - array.ndim) + array.shape
+    if any(size != 1 for axis, size in enumerate(shape) if axis != channel_axis(problem)):
+        return None
+    return np.broadcast_to(array.reshape(-1).astype(np.float64), (channels,)).copy()

@@ -17,7 +17,6 @@ from tvm import tirx
 from ..building.builder import build
 from ..building.ladder import Job, candidate_for, rungs
 from ..errors import BuildError
-from ..fills import numpy_dtype
 from ..lowering.compiler import Choice, lower_choice
 from ..lowering.cpu.packing import Layout
 from ..lowering.cpu.pipeline import PIPELINE, SYMBOL, functions_of
@@ -28,6 +27,7 @@ from ..signature import format_signature
 from ..targets.target import Target
 from ..tuning.records import Records
 from ..tuning.replay import choice_of
+from .problems import plain_filter
 
 Array = npt.NDArray[Any]
 Progress = Callable[[int, int, str], None]
@@ -60,9 +60,7 @@ class Kernel:
 
     def packed(self, filter_: npt.NDArray[np.float64]) -> Array:
         """Return a filter, whose axes are OIX, as `function` takes it."""
-        if self.problem.filter_format == "XIO":
-            filter_ = np.moveaxis(filter_, (1, 0), (-2, -1))
-        plain = np.ascontiguousarray(filter_.astype(numpy_dtype(self.problem.dtype)))
+        plain = plain_filter(filter_, self.problem)
         if self._layout is None:
             return plain
         packed = tvm.runtime.empty((self._layout.elements,), self._layout.dtype)
@@ -78,7 +76,7 @@ class Kernel:
 
 def build_kernels(
     problems: Iterable[Problem],
-    target: Target,
+    target: str,
     records: Records | None,
     math: str,
     progress: Progress | None,
@@ -95,13 +93,14 @@ def build_kernels(
     with tempfile.TemporaryDirectory(prefix="tvmconv-") as folder:
         path = Path(folder) / "network.bundle"
         try:
-            build(problems, path, target.name, records=records, math=math, progress=progress)
+            build(problems, path, target, records=records, math=math, progress=progress)
         except BuildError:
             if not (path / MANIFEST).is_file():
                 return {}
         entries = {entry.signature: entry for entry in read_bundle(path).entries}
+    known = Target.parse(target)
     found = ((problem, entries.get(format_signature(problem))) for problem in problems)
-    return {problem: _lowered(problem, target, entry, records, math) for problem, entry in found if entry}
+    return {problem: _lowered(problem, known, entry, records, math) for problem, entry in found if entry}
 
 
 def _lowered(problem: Problem, target: Target, entry: Entry, records: Records, math: str) -> Kernel:

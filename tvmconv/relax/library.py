@@ -20,6 +20,7 @@ import numpy.typing as npt
 
 from ..errors import BundleError, InputError, UnsupportedMachineError, missing_extra
 from ..runtime.cpu import kernel_threads, missing_features
+from .calls import register_calls
 
 try:
     import tvm
@@ -76,6 +77,8 @@ class Network:
     ----------
     path
         The library.
+    bundle
+        The bundle whose kernels it calls, if it was compiled to call them.
 
     Attributes
     ----------
@@ -87,19 +90,23 @@ class Network:
     Raises
     ------
     BundleError
-        If it is no library of a network.
+        If it is no library of a network; or `bundle` is missing, another than that it was compiled with, or damaged.
     UnsupportedMachineError
         If this machine lacks a CPU feature that its code uses.
+    VerificationError
+        If ``tvmconv verify`` found one of the bundle's kernels wrong.
     """
 
-    def __init__(self, path: str | os.PathLike[str]) -> None:
+    def __init__(self, path: str | os.PathLike[str], bundle: str | os.PathLike[str] | None = None) -> None:
         path = Path(path)
         if not path.is_file():
             raise BundleError(f"there is no file {str(path)!r}; write it with: tvmconv compile MODEL.onnx -o {path}")
         # TVM's threads are half the processors otherwise; it reads this when it starts them.
         os.environ.setdefault("TVM_NUM_THREADS", str(kernel_threads()))
         try:
-            self._machine = relax.VirtualMachine(tvm.runtime.load_module(str(path.absolute())), tvm.cpu())
+            executable = tvm.runtime.load_module(str(path.absolute()))
+            register_calls(executable, path, bundle)
+            self._machine = relax.VirtualMachine(executable, tvm.cpu())
             self.description = json.loads(str(self._machine[DESCRIBE]()))
         except (RuntimeError, AttributeError, ValueError) as error:
             raise BundleError(f"{path} is no network that tvmconv compile wrote: {error}") from None
@@ -139,7 +146,8 @@ class Network:
     def operators(self, arrays: Mapping[str, npt.ArrayLike], seconds: float) -> list[Operator]:
         """Time each operator for about `seconds` in all; return them, what takes longest first.
 
-        What the clock costs, under a microsecond a call, is in their times.
+        The clock costs a microsecond a call. By how much they take longer together than a call of the network without it is
+        taken off, each call's part alike.
         """
         tensors = self._tensors(arrays)
         now: defaultdict[str, float] = defaultdict(float)
@@ -157,16 +165,22 @@ class Network:
             return 0
 
         self._main(*tensors)
-        self._machine.set_instrument(instrument)
         samples: list[defaultdict[str, float]] = []
+        whole = float("inf")
         end = time.perf_counter() + seconds
         while len(samples) < _LEAST_CALLS or time.perf_counter() < end:
-            now, calls = defaultdict(float), Counter()
+            begun = time.perf_counter()
             self._main(*tensors)
+            whole = min(whole, time.perf_counter() - begun)
+            now, calls = defaultdict(float), Counter()
+            self._machine.set_instrument(instrument)
+            self._main(*tensors)
+            self._machine.module["set_instrument"](None)
             samples.append(now)
-        self._machine.module["set_instrument"](None)
+        least = {name: min(each[name] for each in samples) for name in calls}
+        cost = max(sum(least.values()) - whole, 0) / calls.total()
         found = [
-            Operator(self._names.get(name, name), name in self._names, count, min(each[name] for each in samples))
+            Operator(self._names.get(name, name), name in self._names, count, max(least[name] - count * cost, 0))
             for name, count in calls.items()
         ]
         return sorted(found, key=lambda each: -each.seconds)
@@ -185,6 +199,6 @@ class Network:
         return tensors
 
 
-def load(path: str | os.PathLike[str]) -> Network:
-    """Return the network in a library; errors are those of :class:`Network`."""
-    return Network(path)
+def load(path: str | os.PathLike[str], bundle: str | os.PathLike[str] | None = None) -> Network:
+    """Return the network in a library; parameters and errors are those of :class:`Network`."""
+    return Network(path, bundle)

@@ -11,10 +11,12 @@ import numpy.typing as npt
 from tvm import relax
 
 from ..errors import InvalidProblemError
+from ..fills import numpy_dtype
 from ..problem import Problem
+from ..runtime.arrays import KERNEL_TYPES
 from .simplify import static_shape
 
-DTYPES = {"float32": "f32", "float16": "f16"}
+DTYPES = {"float32": "f32", "float16": "f16", "bfloat16": "bf16"}
 CONVOLUTION = re.compile(r"relax\.nn\.conv([123])d(_transpose)?")
 _SPATIAL = "DHW"
 Shape = tuple[int, ...]
@@ -112,6 +114,18 @@ def filter_of(call: relax.Call, array: npt.NDArray[Any]) -> npt.NDArray[np.float
     """Return the filter of a call, as it lies in the module, in the order OIX of its Problem."""
     ordered = array.T[..., None] if is_product(call) else np.transpose(array, to_oix(call))
     return ordered.astype(np.float64)
+
+
+def plain_filter(filter_: npt.NDArray[np.float64], problem: Problem) -> npt.NDArray[Any]:
+    """Return a filter in the order OIX as a kernel takes it that reads it in place."""
+    if problem.filter_format == "XIO":
+        filter_ = np.moveaxis(filter_, (1, 0), (-2, -1))
+    return elements(filter_, problem.dtype)
+
+
+def elements(array: npt.NDArray[Any], dtype: str) -> npt.NDArray[Any]:
+    """Return numbers as kernels take them: bf16 as its bits."""
+    return np.ascontiguousarray(array.astype(numpy_dtype(dtype))).view(KERNEL_TYPES[dtype])
 
 
 def to_oix(call: relax.Call) -> list[int]:

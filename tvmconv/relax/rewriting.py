@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass
 from typing import Any
@@ -13,16 +14,19 @@ from tvm.relax.expr_functor import PyExprMutator, mutator
 
 from ..algorithms.table import check_math
 from ..errors import TargetError, TvmconvError
-from ..fills import numpy_dtype
 from ..problem import Problem
+from ..runtime.arrays import KERNEL_TYPES
 from ..signature import format_signature
 from ..targets.target import Target
 from ..tuning.records import Records
+from .bundled import BundledKernel, bundled_kernels
 from .chains import Chain, follow
 from .graph import Graph
 from .kernels import Kernel, Progress, build_kernels
-from .problems import NotCoveredError, is_convolution, is_product, problem_of
+from .problems import NotCoveredError, elements, is_convolution, is_product, problem_of
+from .shifts import take_shift
 from .simplify import constant, simplify, static_shape
+from .widening import widened
 
 LAYOUTS = ("NXC", "NCX")
 REPORT = "tvmconv_report"
@@ -48,7 +52,9 @@ class Row:
     signature, algorithm, origin
         Our kernel: its problem, and how it was compiled. Empty if it is TVM's.
     function
-        The function of the module that is our kernel.
+        The function that is our kernel, by its name in the module, or by which the module calls a bundle's.
+    library
+        The bundle's file that has it; empty if it is part of the module.
     why
         Why it is TVM's; empty if it is ours.
     """
@@ -58,6 +64,7 @@ class Row:
     algorithm: str = ""
     origin: str = ""
     function: str = ""
+    library: str = ""
     why: str = ""
 
 
@@ -82,13 +89,18 @@ class UseKernels:
         As for :func:`tvmconv.building.builder.build`.
     progress
         Called as ``progress(done, total, what)`` while kernels are compiled.
+    bundle
+        A bundle whose kernels the module shall call (``call_dps_packed``), in place of holding them. What it lacks becomes
+        part of the module.
 
     Raises
     ------
     TargetError
-        If `target` is unknown, or no CPU.
+        If `target` is unknown, or no CPU, or runs no kernel of `bundle`.
     TvmconvError
         If `layout` or `math` is none.
+    BundleError, UnsupportedMachineError
+        If `bundle` is none or damaged, or this machine cannot run it: filters are packed by its code.
     """
 
     def __init__(
@@ -98,17 +110,22 @@ class UseKernels:
         layout: str | None = None,
         math: str = "default",
         progress: Progress | None = None,
+        bundle: str | os.PathLike[str] | None = None,
     ) -> None:
         if layout not in (None, *LAYOUTS):
             raise TvmconvError(f"layout is {layout!r}; allowed: {', '.join(LAYOUTS)}")
         check_math(math)
-        self._target = Target.parse(target)
-        if self._target.kind != "cpu":
+        if Target.parse(target).kind != "cpu":
             raise TargetError(f"target is {target!r}; tvmconv.relax builds networks for CPUs alone")
-        self._records, self._layout, self._math, self._progress = records, layout or "NXC", math, progress
+        self._target, self._records, self._layout, self._math = target, records, layout or "NXC", math
+        self._progress, self._bundle = progress, bundle
 
     def transform_module(self, mod: tvm.IRModule, context: tvm.transform.PassContext) -> tvm.IRModule:
         """Return the module with our kernels."""
+        return self.transformed(mod)
+
+    def transformed(self, mod: tvm.IRModule) -> tvm.IRModule:
+        """Return the module with our kernels; errors keep their classes, which a pass among others makes RuntimeErrors."""
         # One block as long as may be: layouts are changed block by block.
         mod = tvm.transform.Sequential([relax.transform.ToNonDataflow(), relax.transform.ConvertToDataflow(1)])(mod)
         mod = simplify(mod)
@@ -120,14 +137,19 @@ class UseKernels:
                 chains[variable], refused = _chains(variable.name_hint, function)
                 rows += refused
         problems = [chain.problem for found in chains.values() for chain in found.values()]
-        kernels = build_kernels(problems, self._target, self._records, self._math, self._progress)
+        kernels: dict[Problem, Kernel | BundledKernel] = {}
+        if self._bundle is not None:
+            kernels |= bundled_kernels(problems, self._bundle, self._target, self._math)
+        lacking = [problem for problem in problems if problem not in kernels]
+        kernels |= build_kernels(lacking, self._target, self._records, self._math, self._progress)
         replacing = _Replacing(mod, kernels)
         for variable, found in chains.items():
             replacing.replace(variable, found)
             rows += [replacing.row(variable.name_hint, chain) for chain in found.values()]
-        mod = replacing.module()
+        mod = widened(replacing.module())
         mod = relax.transform.DeadCodeElimination()(mod)
-        return mod.with_attr(REPORT, json.dumps([asdict(row) for row in rows]))
+        # Not the bare list: TVM 0.27 gives no attribute back whose text has at most 7 bytes, such as "[]".
+        return mod.with_attr(REPORT, json.dumps({"convolutions": [asdict(row) for row in rows]}))
 
 
 def use_kernels(
@@ -137,10 +159,11 @@ def use_kernels(
     layout: str | None = None,
     math: str = "default",
     progress: Progress | None = None,
+    bundle: str | os.PathLike[str] | None = None,
 ) -> tvm.IRModule:
     """Return a Relax module with our kernels; parameters and errors are those of :class:`UseKernels`."""
-    pass_: Any = UseKernels(target, records, layout, math, progress)
-    return pass_(mod)
+    pass_: Any = UseKernels(target, records, layout, math, progress, bundle)
+    return pass_.transformed(mod)
 
 
 def report(mod: tvm.IRModule) -> list[Row]:
@@ -154,7 +177,7 @@ def report(mod: tvm.IRModule) -> list[Row]:
     text = mod.get_attr(REPORT)
     if text is None:
         raise TvmconvError("the module has no report; call use_kernels(mod, target) first")
-    return [Row(**row) for row in json.loads(str(text))]
+    return [Row(**row) for row in json.loads(str(text))["convolutions"]]
 
 
 def _channels_last(call: relax.Call) -> Mapping[str, list[str]]:
@@ -191,6 +214,9 @@ def _chains(name: str, function: relax.Function) -> tuple[dict[relax.Var, Chain]
             refused.append(Row(f"{name}.{variable.name}", why=str(error)))
             continue
         chains[chain.output] = chain
+    for chain in chains.values():
+        if chain.data not in chains:
+            take_shift(chain, graph)
     return dict(reversed(chains.items())), refused[::-1]
 
 
@@ -198,15 +224,22 @@ def _chains(name: str, function: relax.Function) -> tuple[dict[relax.Var, Chain]
 class _Replacing(PyExprMutator):  # type: ignore[misc]
     """Binds the outputs of chains to calls of their kernels."""
 
-    def __init__(self, mod: tvm.IRModule, kernels: Mapping[Problem, Kernel]) -> None:
+    def __init__(self, mod: tvm.IRModule, kernels: Mapping[Problem, Kernel | BundledKernel]) -> None:
         super().__init__(mod)
         self._mod, self._kernels = mod, kernels
         self._chains: Mapping[Any, Chain] = {}
+        self._filters: Mapping[Any, Any] = {}
         self._functions: dict[Problem, Any] = {}
+        # What kernels compute, by the variables whose values they are as the module has them.
+        self._outputs: dict[Any, relax.Var] = {}
 
     def replace(self, variable: Any, chains: Mapping[Any, Chain]) -> None:
         """Rewrite one function of the module."""
         self._chains = {output: chain for output, chain in chains.items() if chain.problem in self._kernels}
+        # Here, not where they are used: TVM's visitors make RuntimeErrors of all errors.
+        self._filters = {
+            output: self._kernels[chain.problem].packed(chain.filter) for output, chain in self._chains.items()
+        }
         self.builder_.update_func(variable, self.visit_expr(self._mod[variable]))
 
     def module(self) -> tvm.IRModule:
@@ -219,6 +252,8 @@ class _Replacing(PyExprMutator):  # type: ignore[misc]
         kernel = self._kernels.get(chain.problem)
         if kernel is None:
             return Row(name, signature, why="no algorithm gives a right kernel")
+        if isinstance(kernel, BundledKernel):
+            return Row(name, signature, kernel.algorithm, kernel.origin, kernel.function, kernel.library)
         return Row(name, signature, kernel.algorithm, kernel.origin, self._functions[chain.problem].name_hint)
 
     def visit_var_binding_(self, binding: relax.VarBinding) -> None:
@@ -227,24 +262,31 @@ class _Replacing(PyExprMutator):  # type: ignore[misc]
         if chain is None:
             super().visit_var_binding_(binding)
             return
-        made = self._call(chain, binding.var.ty)
-        if static_shape(made.ty_args[0]) != static_shape(binding.var.ty):
-            made = relax.op.reshape(self.builder_.emit(made), static_shape(binding.var.ty))
+        output = self.builder_.emit(self._call(chain, relax.const(self._filters[binding.var])))
+        self._outputs[binding.var] = output
+        made = _viewed(output, static_shape(binding.var.ty), str(binding.var.ty.dtype))
         self.builder_.emit_normalized(relax.VarBinding(binding.var, self.builder_.normalize(made)))
 
-    def _call(self, chain: Chain, type_: Any) -> relax.Call:
-        kernel = self._kernels[chain.problem]
+    def _call(self, chain: Chain, filter_: relax.Expr) -> relax.Call:
+        kernel, dtype = self._kernels[chain.problem], KERNEL_TYPES[chain.problem.dtype].name
+        operands = chain.problem.operands
+        arrays: dict[str, Any] = {"filter": filter_}
+        for name, given in (("data", chain.data), ("residual", chain.residual)):
+            if given is not None:  # what another kernel computed is taken as it left it
+                tensor = self._outputs.get(given, self.visit_expr(given))
+                arrays[name] = self.builder_.emit(_viewed(tensor, operands[name][0], dtype))
+        arrays |= {name: relax.const(elements(vector, operands[name][1])) for name, vector in chain.vectors.items()}
+        args = [arrays[name] for name in operands]
+        made = relax.TensorType(chain.problem.output_shape, dtype)
+        if isinstance(kernel, BundledKernel):
+            return relax.call_dps_packed(kernel.function, args, made)
         if chain.problem not in self._functions:
             self._functions[chain.problem] = self.builder_.add_func(kernel.function, f"tvmconv_{chain.problem.op}")
-        data = self.visit_expr(chain.data)
-        if static_shape(data.ty) != chain.problem.data_shape:  # the rows of a product
-            data = self.builder_.emit(relax.op.reshape(data, chain.problem.data_shape))
-        arrays: dict[str, Any] = {"data": data, "filter": relax.const(kernel.packed(chain.filter))}
-        if chain.residual is not None:
-            arrays["residual"] = self.visit_expr(chain.residual)
-        operands = chain.problem.operands
-        arrays |= {
-            name: relax.const(vector.astype(numpy_dtype(operands[name][1]))) for name, vector in chain.vectors.items()
-        }
-        made = relax.TensorType(chain.problem.output_shape, type_.dtype)
-        return relax.call_tir(self._functions[chain.problem], [arrays[name] for name in operands], made)
+        return relax.call_tir(self._functions[chain.problem], args, made)
+
+
+def _viewed(tensor: relax.Var, shape: Any, dtype: str) -> relax.Expr:
+    """Return a tensor in another shape, as the rows of a product are, or bf16 as its bits, which kernels take."""
+    if str(tensor.ty.dtype) != dtype:
+        return relax.op.memory.view(tensor, shape, dtype)
+    return tensor if static_shape(tensor.ty) == tuple(shape) else relax.op.reshape(tensor, shape)

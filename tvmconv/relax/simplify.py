@@ -30,6 +30,9 @@ _CONSTANT: Mapping[str, Callable[[list[Array], Any, list[int]], Array]] = {
     "relax.astype": lambda arrays, attrs, shape: arrays[0].astype(str(attrs.dtype)),
     "relax.isnan": lambda arrays, attrs, shape: np.isnan(arrays[0]),
     "relax.where": lambda arrays, attrs, shape: np.where(*arrays),
+    "relax.zeros": lambda arrays, attrs, shape: np.zeros(shape, str(attrs.dtype)),
+    "relax.ones": lambda arrays, attrs, shape: np.ones(shape, str(attrs.dtype)),
+    "relax.full": lambda arrays, attrs, shape: np.full(shape, arrays[0], str(attrs.dtype or arrays[0].dtype)),
 }
 _BINARY = {f"relax.{name}" for name in ("add", "subtract", "multiply", "divide", "maximum", "minimum", "power")}
 _BOUNDS = {tirx.Max: relax.op.maximum, tirx.Min: relax.op.minimum}
@@ -68,6 +71,9 @@ class _Simplifier(PyExprMutator):  # type: ignore[misc]
     def visit_call_(self, call: relax.Call) -> relax.Expr:
         """Return a call simplified."""
         call = self.visit_expr_post_order(call)
+        if getattr(call.op, "name", "") == "relax.where":
+            sloped = self._sloped(call)
+            call = call if sloped is None else self.builder_.normalize(sloped)
         name = getattr(call.op, "name", "")
         if name == "relax.clip":
             return self._clipped(call)
@@ -108,6 +114,32 @@ class _Simplifier(PyExprMutator):  # type: ignore[misc]
             if np.isfinite(number):
                 data = self.builder_.emit(function(data, relax.const(number, dtype)))
         return data
+
+    def _sloped(self, call: relax.Call) -> relax.Call | None:
+        """Return the PReLU that PyTorch's frontend writes as ``where(x > 0, x, slope * x)``; None if it is something else."""
+        condition, data, scaled = call.args
+        compared, product = (self._value(each, name) for each, name in ((condition, "greater"), (scaled, "multiply")))
+        if (
+            compared is None
+            or product is None
+            or not (compared.args[0].same_as(data) and product.args[1].same_as(data))
+        ):
+            return None
+        zero, slope = self._constant(compared.args[1]), self._constant(product.args[0])
+        channels = static_shape(data.ty)
+        if zero is None or zero.size != 1 or zero.any() or slope is None or channels is None:
+            return None
+        if slope.size == 1:
+            return relax.op.nn.leakyrelu(data, float(slope.reshape(())))
+        # TVM 0.27 has no PReLU of bf16.
+        if slope.shape != (1, channels[1], *[1] * (len(channels) - 2)) or str(data.ty.dtype) == "bfloat16":
+            return None
+        return relax.op.nn.prelu(data, relax.const(slope.reshape(-1)), axis=1)
+
+    def _value(self, expr: relax.Expr, name: str) -> relax.Call | None:
+        """Return the call of an operator that a variable is bound to; None if it is bound to another."""
+        value = self.lookup_binding(expr) if isinstance(expr, relax.Var) else None
+        return value if getattr(getattr(value, "op", None), "name", "") == f"relax.{name}" else None
 
     def _bound(self, call: relax.Call) -> relax.Expr | None:
         """Return the operator for a call of a TE function that bounds a tensor by a scalar; None if it is another."""

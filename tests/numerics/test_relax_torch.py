@@ -1,0 +1,84 @@
+"""PyTorch's modules by TVM's Relax: read, their convolutions ours, their answers PyTorch's."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+torch = pytest.importorskip("torch")
+from torch import nn  # noqa: E402
+from torch_models import All, Residual, networks, settled  # noqa: E402
+
+import tvmconv.relax  # noqa: E402
+from tvmconv.accuracy import relative_error  # noqa: E402
+from tvmconv.epilogue import format_epilogue  # noqa: E402
+from tvmconv.errors import SourceError  # noqa: E402
+from tvmconv.relax.torch_export import read_torch  # noqa: E402
+from tvmconv.signature import parse_signature  # noqa: E402
+
+# Of the relative L2 error, PyTorch's answer in f32 being right.
+ALLOWED = {torch.float32: 2e-5, torch.bfloat16: 3e-2}
+
+
+class Few(nn.Module):
+    """A network with what TVM 0.27 gets wrong in bf16, or does not compile: maximum pools, maxima, normalizations of layers."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.block, self.slopes, self.last = settled(Residual()), nn.PReLU(16), nn.Conv2d(16, 16, 1)
+        self.norm, self.linear, self.given = nn.LayerNorm(16), nn.Linear(16, 3), ((torch.randn(2, 8, 8, 8),),)
+
+    def forward(self, inputs: Any) -> Any:
+        x = nn.functional.max_pool2d(self.slopes(self.block(*inputs) - 1), 3, 2, 1)
+        x = nn.functional.hardswish(self.last(x)).mean((2, 3))
+        return [torch.softmax(self.linear(self.norm(x)), 1), x.max(1)[0]]
+
+
+def compared(network: nn.Module, given: Any, dtype: Any, folder: Path) -> list[tvmconv.relax.Row]:
+    """Compile a network in a type, compare its answers with PyTorch's in f32, and return the report."""
+    with torch.no_grad():
+        expected = network(*given)
+        program = torch.export.export(
+            network.to(dtype), tuple(tuple(each.to(dtype) for each in tensors) for tensors in given)
+        )
+    module = tvmconv.relax.use_kernels(read_torch(program))
+    tvmconv.relax.export(tvmconv.relax.compile_module(module), folder / "network.so")
+    compiled = tvmconv.relax.load(folder / "network.so")
+    tensors = [each for tensors in given for each in tensors]
+    arrays = {
+        tensor.name: each.numpy().astype(tensor.dtype) for tensor, each in zip(compiled.inputs, tensors, strict=True)
+    }
+    for answer, right in zip(compiled(**arrays).values(), expected, strict=True):
+        assert answer.shape == right.shape
+        assert relative_error(answer.astype(np.float32), right.numpy()) < ALLOWED[dtype]
+    return tvmconv.relax.report(module)
+
+
+def test_modules_of_every_kind_of_convolution(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("XDG_DATA_HOME", str(tmp_path))
+    network = All().eval()
+    network.networks = network.networks[:5]
+    rows = compared(network, [given for _, given in networks()[:5]], torch.float32, tmp_path)
+    assert [row.why for row in rows] == [""] * 13
+
+
+def test_a_module_in_bf16(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("XDG_DATA_HOME", str(tmp_path))
+    network = Few().eval()
+    rows = compared(network, network.given, torch.bfloat16, tmp_path)
+    assert [row.why for row in rows] == [""] * 5
+    problems = [parse_signature(row.signature) for row in rows]
+    assert {problem.dtype for problem in problems} == {"bf16"}
+    assert [format_epilogue(problem.epilogue) for problem in problems] == ["relu", "", "add-relu", "hardswish", ""]
+
+
+def test_an_operator_that_the_frontend_lacks_is_named() -> None:
+    class Sorting(nn.Module):
+        def forward(self, x: Any) -> Any:
+            return torch.special.bessel_j0(x)
+
+    with pytest.raises(SourceError, match=r"PyTorch frontend cannot read the program: .*bessel_j0"):
+        read_torch(torch.export.export(Sorting(), (torch.zeros(3),)))

@@ -1,0 +1,62 @@
+"""TVM's operators on bf16, computed in f32.
+
+TVM 0.27 rewrites bf16 to f32 and 16 bits when it lowers a function, and stumbles over constants there: maximum pools and batch
+normalizations do not compile (``dtype mismatch on BufferStore``), ``relax.max``, ``topk`` and ``sort`` give wrong answers, and
+normalizations of layers want f32 or f16. So every operator that computes gets f32, rounded after it, which the fused loop
+does for nothing.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import tvm
+from tvm import relax
+from tvm.ir import TupleType
+from tvm.relax.expr_functor import PyExprMutator, mutator
+
+_NARROW, _WIDE = "bfloat16", "float32"
+# These move numbers, and compute none.
+_MOVES = {
+    f"relax.{name}"
+    for name in (
+        "astype", "broadcast_to", "concat", "expand_dims", "flatten", "flip", "layout_transform", "memory.view", "permute_dims",
+        "repeat", "reshape", "split", "squeeze", "stack", "strided_slice", "take", "tile",
+    )
+}  # fmt: skip
+# These call functions that are given.
+_CALLS = {f"relax.{name}" for name in ("call_tir", "call_dps_packed", "call_pure_packed", "call_tir_with_grad")}
+
+
+def widened(mod: tvm.IRModule) -> tvm.IRModule:
+    """Return a module whose operators on bf16 compute in f32."""
+    mod = tvm.IRModule(dict(mod.functions_items()), attrs=mod.attrs)
+    for variable, function in mod.functions_items():
+        if isinstance(function, relax.Function):
+            mod.update_func(variable, _Widening(mod).visit_expr(function))
+    return mod
+
+
+@mutator
+class _Widening(PyExprMutator):  # type: ignore[misc]
+    def visit_call_(self, call: relax.Call) -> relax.Expr:
+        """Return an operator on f32 between conversions, if it computes with bf16."""
+        call = self.visit_expr_post_order(call)
+        name = getattr(call.op, "name", "")
+        if name in _MOVES | _CALLS or not name.startswith("relax.") or not any(map(_is_narrow, call.args)):
+            return call
+        args = [self.builder_.emit(relax.op.astype(arg, _WIDE)) if _is_narrow(arg) else arg for arg in call.args]
+        made = self.builder_.emit(relax.Call(call.op, args, call.attrs, call.ty_args))
+        if not isinstance(made.ty, TupleType):
+            return self._narrowed(made, call.ty)
+        parts = (self.builder_.emit(relax.TupleGetItem(made, index)) for index in range(len(made.ty.fields)))
+        return relax.Tuple([self._narrowed(part, type_) for part, type_ in zip(parts, call.ty.fields, strict=True)])
+
+    def _narrowed(self, tensor: relax.Var, type_: Any) -> relax.Expr:
+        if str(tensor.ty.dtype) == str(type_.dtype):
+            return tensor
+        return self.builder_.emit(relax.op.astype(tensor, str(type_.dtype)))
+
+
+def _is_narrow(expr: relax.Expr) -> bool:
+    return str(getattr(expr.ty, "dtype", "")) == _NARROW
