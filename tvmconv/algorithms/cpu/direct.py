@@ -28,9 +28,6 @@ LEAST_PER_GROUP = 4
 # Measured on one Zen 5 core in place and prepacked, GFLOP/s of 275: 128 to 512 channels (256 KiB) 272 and 273; 256 to
 # 1024 (1 MiB) 243 and 272; 512 to 1024 with stride 2 (2 MiB) 165 and 270.
 TLB_BYTES = 256 * 1024
-# Less is in the second level cache after a tile or two: 49 pixels, 1024 to 4096 channels (16 MiB), take 3.05 ms on one core of
-# an Emerald Rapids, and 2.46 with prefetches; 480 to 112 channels (210 KiB) the same with and without.
-STREAMED_BYTES = 128 * 1024
 # A tile without accumulators that fit: each sum waits for itself.
 _UNTILED = 4.0
 
@@ -96,7 +93,7 @@ def direct_windows(
     ]
     tiled = [tiled_by_images(gathered(rounded_up(window, target), target), target) for window in windows]
     return [
-        replace(window, packs_parts=_packs_parts(window, target), streams_filter=_streams_filter(window))
+        replace(window, packs_parts=_packs_parts(window, target), streams_filter=_streams_filter(window, target))
         for window in tiled
     ]
 
@@ -109,11 +106,15 @@ def _packs_parts(window: Window, target: CpuTarget) -> bool:
     return in_place and several and size > TLB_BYTES
 
 
-def _streams_filter(window: Window) -> bool:
-    """Whether the filter is to be prefetched: where it is copied, each block's is one piece, and few pixels use it."""
+def _streams_filter(window: Window, target: CpuTarget) -> bool:
+    """Whether the filter is to be prefetched: where it is copied, each block's is one piece, and few pixels use it.
+
+    And where the second level cache does not keep it: 49 pixels, 1024 to 4096 channels (16 MiB), took 3.05 ms on one core of
+    an Emerald Rapids, and 2.46 with prefetches; 480 to 112 channels (210 KiB) the same with and without, but in fewer tasks.
+    """
     whole = window.stages_filter and not window.across and all(axis.phases == 1 for axis in window.axes)
     size = 4 * prod(window.problem.filter_shape) // window.vnni_factor
-    return whole and not window.whole_image and window.few_pixels and size >= STREAMED_BYTES
+    return whole and not window.whole_image and window.few_pixels and size > target.l2_share
 
 
 # Winograd's algorithms ask for it too, to say whether they are worth a trial.
