@@ -6,7 +6,7 @@ BIN := $(VENV)/bin
 MODELS := rapidocr-onnxruntime==1.4.4
 DETECTOR := from importlib.util import find_spec; print(find_spec("rapidocr_onnxruntime").submodule_search_locations[0] + "/models/ch_PP-OCRv4_det_infer.onnx")
 
-.PHONY: help venv demo smoke test campaign lint format typecheck bench results golden clean
+.PHONY: help venv demo smoke test campaign lint format typecheck bench results further golden clean
 
 help:
 	@echo "make demo       build, verify and time the convolutions of a text detector"
@@ -19,6 +19,7 @@ help:
 	@echo "make golden     write the golden files of scheduled IR again"
 	@echo "make bench      compare with PyTorch, onnxruntime and OpenVINO on all suites in f32"
 	@echo "make results    do so in all types and layouts, and write the tables in README.md and docs, and the pictures"
+	@echo "make further    compare on layers that no suite has, by default schedules, and write docs/further.md"
 	@echo "make clean      remove what these made"
 
 venv: $(VENV)/installed
@@ -87,6 +88,16 @@ results: venv
 	$(BIN)/python -m benchmarks.networks --dtype bf16 --batch 8 --output benchmarks/results/networks/bf16-batch8.json
 	$(BIN)/python -m benchmarks.network_report benchmarks/results/networks/*.json --update docs/networks.md \
 		--plot benchmarks/results/networks/networks.png
+
+further: FURTHER = $(BIN)/python -m benchmarks.compare further/vision further/generative further/sequences \
+	further/volumes --untuned
+further: venv
+	$(BIN)/python -m pip install --quiet --editable '.[bench]'
+	$(FURTHER) --output benchmarks/results/further/f32.json
+	$(FURTHER) --threads 1 --output benchmarks/results/further/f32-one-thread.json
+	$(FURTHER) --dtype bf16 --output benchmarks/results/further/bf16.json
+	$(FURTHER) --dtype bf16 --threads 1 --output benchmarks/results/further/bf16-one-thread.json
+	$(BIN)/python -m benchmarks.report benchmarks/results/further/*.json --update docs/further.md
 
 clean:
 	rm -rf $(VENV) build dist demo.bundle demo.html *.egg-info .pytest_cache .mypy_cache .ruff_cache .hypothesis

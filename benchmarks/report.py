@@ -130,12 +130,13 @@ def title(result: Result) -> str:
     words += [result.target] if result.target != "host" else []
     words += ["untuned"] if result.untuned else []
     words += [result.math] if result.math != "default" else []
+    words += ["one thread"] if result.threads == 1 else []
     return ", ".join(words)
 
 
 def _order(result: Result) -> tuple[Any, ...]:
     dtype, layout = ("f32", "bf16", "f16").index(result.dtype), ("nxc", "ncx").index(result.layout)
-    return result.target != "host", dtype, layout, result.untuned, result.math
+    return result.target != "host", dtype, layout, result.untuned, result.math, -result.threads
 
 
 def table(header: Sequence[str], lines: Iterable[Sequence[str]]) -> list[str]:
@@ -154,7 +155,7 @@ def _line(result: Result) -> tuple[str, ...]:
         f"{summary.mean:.2f}",
         f"{summary.worst:.2f}",
         str(summary.slower),
-        f"{summary.plain_mean:.2f}",
+        f"{summary.plain_mean:.2f} ({summary.plain_worst:.2f})",
         _short(row for row in result.rows if row.problem.op == "convolution_backprop_data"),
     )
 

@@ -144,8 +144,8 @@ class Summary:
         Geometric mean and least of the ratios.
     slower
         How many ratios are below 1.
-    plain_mean
-        Geometric mean of the ratios with filters as they are.
+    plain_mean, plain_worst
+        Geometric mean and least of the ratios with filters as they are.
     worst_signature
         Where the worst is.
     """
@@ -155,6 +155,7 @@ class Summary:
     worst: float
     slower: int
     plain_mean: float
+    plain_worst: float
     worst_signature: str
 
 
@@ -171,6 +172,7 @@ def summarize_rows(rows: Iterable[Row]) -> Summary | None:
         worst=worst,
         slower=sum(ratio < 1 for ratio, _, _ in known),
         plain_mean=geometric_mean(plain for _, plain, _ in known),
+        plain_worst=min(plain for _, plain, _ in known),
         worst_signature=row.signature,
     )
 

@@ -121,8 +121,8 @@ def test_a_line_for_each_result_and_the_suites_side_by_side() -> None:
     assert tables == [
         list(report.HEADER),
         ["---"] * 7,
-        ["f32, NXC/XIO", "1", "2.00", "2.00", "0", "1.00"],
-        ["f32, NXC/XIO, untuned", "2", "1.00", "0.50", "1", "0.71", "0.50 (0.50)"],
+        ["f32, NXC/XIO", "1", "2.00", "2.00", "0", "1.00 (1.00)"],
+        ["f32, NXC/XIO, untuned", "2", "1.00", "0.50", "1", "0.71 (0.50)", "0.50 (0.50)"],
         ["suite", "f32, NXC/XIO", "f32, NXC/XIO, untuned"],
         ["---"] * 3,
         ["a", "2.00 (2.00)", "2.00 (2.00)"],
@@ -134,6 +134,7 @@ def test_a_line_for_each_result_and_the_suites_side_by_side() -> None:
     ]
     assert "| f32, NXC/XIO | 0 |  |  |  |  |  |" in report.report([replace(tuned, rows=())])
     assert report.title(replace(RESULT, target="x86-64-v3")) == "f32, NXC/XIO, x86-64-v3, untuned"
+    assert report.title(replace(RESULT, threads=1)) == "f32, NXC/XIO, untuned, one thread"
 
 
 def test_the_headline_is_short_and_names_each_machine_once() -> None:
@@ -159,15 +160,19 @@ def test_a_document_is_updated_between_its_markers_alone(tmp_path: Path) -> None
 
 
 @pytest.mark.parametrize(
-    ("name", "option", "tables"),
-    [("README.md", "--headline", report.headline), ("docs/performance.md", "--update", report.report)],
+    ("name", "files", "option", "tables"),
+    [
+        ("README.md", "*.json", "--headline", report.headline),
+        ("docs/performance.md", "*.json", "--update", report.report),
+        ("docs/further.md", "further/*.json", "--update", report.report),
+    ],
 )
 def test_documents_show_the_committed_results(
-    name: str, option: str, tables: Callable[[Iterable[Result]], str]
+    name: str, files: str, option: str, tables: Callable[[Iterable[Result]], str]
 ) -> None:
-    results = [read_result(path) for path in sorted((ROOT / "benchmarks/results").glob("*.json"))]
+    results = [read_result(path) for path in sorted((ROOT / "benchmarks/results").glob(files))]
     document = (ROOT / name).read_text()
-    command = f"python -m benchmarks.report benchmarks/results/*.json {option} {name}"
+    command = f"python -m benchmarks.report benchmarks/results/{files} {option} {name}"
     assert document == report.between(document, tables(results), name), f"run {command}"
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import json
 from math import inf
 from typing import Any
@@ -9,7 +10,7 @@ from typing import Any
 import pytest
 
 from tvmconv.errors import TvmconvError
-from tvmconv.fleet import protocol
+from tvmconv.fleet import protocol, server
 from tvmconv.fleet.protocol import Description
 from tvmconv.measuring.measure import Check, Measured
 from tvmconv.measuring.race import Built, Race, Times
@@ -88,3 +89,18 @@ def test_descriptions() -> None:
     with pytest.raises(SchemaError, match="machine"):
         protocol.description_of({**found, "machine": None})
     assert inf not in found.values()
+
+
+def test_a_port_that_another_server_takes_meanwhile_is_left_to_it(monkeypatch: pytest.MonkeyPatch) -> None:
+    errors = [OSError(errno.EADDRINUSE, "in use")]
+
+    def state(*_: Any, **__: Any) -> str:
+        if errors:
+            raise errors.pop()
+        return "listening"
+
+    monkeypatch.setattr(server.rpc_server, "PopenRPCServerState", state)
+    assert server._listening("127.0.0.1", ("127.0.0.1", 9190), "key") == "listening"
+    errors.append(OSError(errno.EADDRNOTAVAIL, "no such address"))
+    with pytest.raises(OSError, match="no such address"):
+        server._listening("127.0.0.2", ("127.0.0.1", 9190), "key")

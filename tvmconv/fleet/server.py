@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import multiprocessing
 import os
 import signal
@@ -68,15 +69,26 @@ def serve(tracker: str, key: str, threads: int, bind: str) -> None:
     while True:
         # In this process, where TVM's Server starts another: a session that is killed ends the thread that listens, and
         # nobody would notice.
-        state = rpc_server.PopenRPCServerState(
-            bind, *PORTS, tracker_addr=where, key=key, custom_addr=None if bind in _ANY else bind
-        )
+        state = _listening(bind, where, key)
         if not greeted:
             print(_greeting(f"{bind}:{state.port}", tracker, key), file=sys.stderr, flush=True)
             greeted = True
         state.thread.join()
         state.sock.close()
         os.chdir(home)
+
+
+def _listening(bind: str, tracker: tuple[str, int], key: str) -> Any:
+    """Return TVM's server, which listens on a port of its own."""
+    while True:
+        try:
+            return rpc_server.PopenRPCServerState(
+                bind, *PORTS, tracker_addr=tracker, key=key, custom_addr=None if bind in _ANY else bind
+            )
+        except OSError as error:
+            # Two that start at once may bind one port, as TVM reuses addresses: the first to listen has it.
+            if error.errno != errno.EADDRINUSE:
+                raise
 
 
 def is_loopback(address: str) -> bool:
