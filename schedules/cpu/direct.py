@@ -21,6 +21,7 @@ from tvm.s_tir import Schedule
 from tvm.s_tir.schedule import LoopRV
 
 from tvmconv.algorithms.annotations import PREFETCH, PREFETCH_NEXT
+from tvmconv.algorithms.cpu.direct import is_large
 from tvmconv.algorithms.cpu.tile import widths
 from tvmconv.algorithms.cpu.window import FEW_PIXELS, Window
 from tvmconv.algorithms.definition import Definition
@@ -66,10 +67,11 @@ def _images(window: Window) -> int:
     return next((count for count in counts if count * window.row >= FEW_PIXELS), max(counts, default=1))
 
 
-def _bands(window: Window, tiles: list[int]) -> int:
-    """Return into how many parts of whole tiles, whatever their width, a row is cut that is more than one task."""
+def _bands(window: Window, tiles: list[int]) -> tuple[list[int], int]:
+    """Return into how many parts of whole tiles, whatever their width, a row may be cut for tasks, and the default."""
     cuts = divisors(gcd(*(window.row // tile for tile in tiles)), window.row)
-    return max((cut for cut in cuts if window.row // cut >= FEW_PIXELS), default=1)
+    few = [cut for cut in cuts if window.row // cut >= FEW_PIXELS // 4] or [1]
+    return few, max((cut for cut in few if window.row // cut >= FEW_PIXELS), default=1)
 
 
 def _tap_by_tap(sch: Schedule, window: Window, vectors: int, target: CpuTarget) -> None:
@@ -128,8 +130,8 @@ def _whole_sums(sch: Schedule, window: Window, vectors: int, target: CpuTarget) 
     ways = product(chunks, rows, (False,) if window.whole_image else (False, True))
     # A row that is one task, or a task a tile.
     by_blocks = window.streams_filter or window.packs_parts
-    images, bands = _images(window), _bands(window, tiles)
-    cut = {"width": window.row // bands, "images": images} if by_blocks else {"width": tiles[0]}
+    images, (bands, band) = _images(window), _bands(window, tiles)
+    cut = {"width": window.row // band, "images": images} if by_blocks else {"width": tiles[0]}
     best = min(ways, key=lambda way: task_cycles(window, way[0], way[1], target=target, apart=way[2], **cut))
     # Up to 4 channels a step: 112 multiply-adds of a full tile, and four uses of a data cache line before the next.
     unrolls = divisors(window.channels, 4)
@@ -155,12 +157,15 @@ def _whole_sums(sch: Schedule, window: Window, vectors: int, target: CpuTarget) 
             [*phases[apart:], block, row, tile],
             [],
         )
-    elif by_blocks:
-        n, image = sch.split(n, [None, images])
-        band, tile = sch.split(tile, [bands, None])
-        outer, inner, near = [n, g, chunk, band], [*phases, block, image, tile], []
     else:
-        outer, inner, near = [n, g, chunk, tile], [*phases, block], []
+        # Plain and prepacked filters have the same choices, whether both are taken by blocks or one.
+        parts = steps.choose(sch, bands, band) if is_large(window) else 1
+        if by_blocks:
+            n, image = sch.split(n, [None, images])
+            band, tile = sch.split(tile, [parts, None])
+            outer, inner, near = [n, g, chunk, band], [*phases, block, image, tile], []
+        else:
+            outer, inner, near = [n, g, chunk, tile], [*phases, block], []
     if window.channels <= unrolls[-1]:
         # LLVM unrolls the innermost tap loop: over a row's taps, it would hold the data that neighbouring outputs share,
         # which leaves no registers for the sums.

@@ -100,10 +100,14 @@ def direct_windows(
 
 def _packs_parts(window: Window, target: CpuTarget) -> bool:
     """Whether tasks copy parts of a filter that could be read in place: for several tiles, on too many pages."""
-    size = 4 * prod(window.problem.filter_shape)
     in_place = not (window.stages_filter or window.across or window.whole_image)
     several = window.problem.batch * prod(axis.outputs for axis in window.axes) > accumulators(target)
-    return in_place and several and size > TLB_BYTES
+    return in_place and several and is_large(window)
+
+
+def is_large(window: Window) -> bool:
+    """Whether a filter lies on more pages than a tile's part of it should."""
+    return 4 * prod(window.problem.filter_shape) > TLB_BYTES
 
 
 def _streams_filter(window: Window, target: CpuTarget) -> bool:
@@ -114,7 +118,7 @@ def _streams_filter(window: Window, target: CpuTarget) -> bool:
     """
     whole = window.stages_filter and not window.across and all(axis.phases == 1 for axis in window.axes)
     size = 4 * prod(window.problem.filter_shape) // window.vnni_factor
-    return whole and not window.whole_image and window.few_pixels and size > target.l2_share
+    return whole and not window.whole_image and window.few_pixels and is_large(window) and size > target.l2_share
 
 
 # Winograd's algorithms ask for it too, to say whether they are worth a trial.
