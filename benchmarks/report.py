@@ -167,7 +167,9 @@ def _short(rows: Iterable[Row]) -> str:
 
 
 def _places(results: Iterable[Result]) -> str:
-    places = dict.fromkeys(f"{result.machine}, {result.threads} threads" for result in results)
+    places = dict.fromkeys(
+        f"{result.machine}, {result.threads} thread{'s' if result.threads > 1 else ''}" for result in results
+    )
     return f"Measured on {'; '.join(places) or 'no machine yet'}."
 
 
