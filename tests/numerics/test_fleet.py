@@ -309,8 +309,11 @@ def test_without_servers_tuning_ends_and_keeps_what_was_measured(
 
 
 @pytest.fixture(scope="module")
-def command(tower: Tower, tmp_path_factory: pytest.TempPathFactory) -> Iterator[subprocess.Popen[str]]:
-    """`tvmconv rpc-server`, under the key `command`, on a machine with a fake GPU."""
+def command(tower: Tower, tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
+    """`tvmconv rpc-server`, under the key `command`, on a machine with a fake GPU. It says what it is, and ends when told.
+
+    That is checked here, as tests come in any order where workers share them.
+    """
     driver = compile_driver(tmp_path_factory.mktemp("driver"))
     script = "from tvmconv.cli import main; raise SystemExit(main())"
     process = subprocess.Popen(
@@ -323,13 +326,19 @@ def command(tower: Tower, tmp_path_factory: pytest.TempPathFactory) -> Iterator[
         text=True,
     )
     wait_until(lambda: tower.count("command") == 1)
-    yield process
-    process.kill()
-    process.communicate()
+    yield
+    process.send_signal(signal.SIGINT)
+    try:
+        _, errors = process.communicate(timeout=60)
+    finally:
+        process.kill()
+    assert process.returncode == 130
+    assert "tvmconv" in errors and "(protocol 1) measures at 127.0.0.1:" in errors and "avx2" in errors
+    assert "runs whatever it is sent" in errors and "Traceback" not in errors
 
 
 def test_the_command_line_tunes_for_a_lesser_cpu(
-    tower: Tower, command: Any, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+    tower: Tower, command: None, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     signature = "conv1d-n1-i4x8-o8x8-k1-s1-d1-p0_0-g1-NXC-XIO-f32"
     arguments = ["tune", signature, "--target", "x86-64-v3", "--trials", "2", "--records", str(tmp_path)]
@@ -345,7 +354,7 @@ def test_the_command_line_tunes_for_a_lesser_cpu(
         assert fleet.target == host
 
 
-def test_a_gpu_is_tuned_the_same_way(tower: Tower, command: Any, tmp_path: Path) -> None:
+def test_a_gpu_is_tuned_the_same_way(tower: Tower, command: None, tmp_path: Path) -> None:
     fleet = Fleet(tower.tracker, "command", gpu.TARGET)
     assert fleet.machine == "Fake 0 (sm_90, driver for CUDA 13.0)"
     with Evaluator(jobs=1, threads=1, work=gpu.work, servers=fleet) as evaluator:
@@ -355,14 +364,6 @@ def test_a_gpu_is_tuned_the_same_way(tower: Tower, command: Any, tmp_path: Path)
     assert result.record is not None and result.record.decisions[0] == gpu.RIGHT
     states = sorted((trial.status, trial.candidate.decisions[0]) for trial in result.failures)
     assert states == sorted([("wrong", gpu.WRONG), ("crashed", gpu.CRASHES), ("failed", gpu.FAILS)] * 2)
-
-
-def test_the_server_ends_when_told_and_says_what_it_is(command: subprocess.Popen[str]) -> None:
-    command.send_signal(signal.SIGINT)
-    _, errors = command.communicate(timeout=60)
-    assert command.returncode == 130
-    assert "tvmconv" in errors and "(protocol 1) measures at 127.0.0.1:" in errors and "avx2" in errors
-    assert "runs whatever it is sent" in errors and "Traceback" not in errors
 
 
 @pytest.mark.parametrize(
