@@ -98,10 +98,7 @@ def _tap_by_tap(sch: Schedule, window: Window, vectors: int, target: CpuTarget) 
     step, unrolled = sch.split(c, [None, steps.choose(sch, unrolls, unrolls[-1])])
     part_vector, part_lane = sch.split(so, [vectors, lanes])
     sch.reorder(step, unrolled, *_held_first(sx, part_vector, tiles[0] < vectors), part_lane)
-    if window.packs_parts:
-        steps.pack_part(sch, window, tap)
-    else:
-        steps.stage_filter(sch, window)
+    steps.stage_filter(sch, window, tap)
     steps.stage_data(sch, window, None, target)
     steps.store(sch, window, block, vectors)
     for loop in (unrolled, sx, part_vector, x, vector):
@@ -130,9 +127,9 @@ def _whole_sums(sch: Schedule, window: Window, vectors: int, target: CpuTarget) 
     ways = product(chunks, rows, (False,) if window.whole_image else (False, True))
     # A row that is one task, or a task a tile.
     by_blocks = window.streams_filter or window.packs_parts
-    images, (bands, band) = _images(window), _bands(window, tiles)
-    cut = {"width": window.row // band, "images": images} if by_blocks else {"width": tiles[0]}
-    best = min(ways, key=lambda way: task_cycles(window, way[0], way[1], target=target, apart=way[2], **cut))
+    bands, band = _bands(window, tiles)
+    width, images = (window.row // band, _images(window)) if by_blocks else (tiles[0], 1)
+    best = min(ways, key=lambda way: task_cycles(window, way[0], way[1], width, target, way[2], images))
     # Up to 4 channels a step: 112 multiply-adds of a full tile, and four uses of a data cache line before the next.
     unrolls = divisors(window.channels, 4)
 
@@ -174,13 +171,10 @@ def _whole_sums(sch: Schedule, window: Window, vectors: int, target: CpuTarget) 
     task = sch.fuse(*outer)
     sch.parallel(task)
 
-    if window.packs_parts:
-        # All of a task's channels where the cache keeps them: longer pieces of the filter's rows are copied.
-        weights = window.channels * prod(axis.taps * axis.phases for axis in window.axes)
-        part = 4 * weights * window.padded_outputs // best[0]
-        steps.pack_part(sch, window, task if part <= target.l2_share else block)
-    else:
-        steps.stage_filter(sch, window)
+    # A part is all of a task's channels where the cache keeps them: longer pieces of the filter's rows are copied.
+    weights = window.channels * prod(axis.taps * axis.phases for axis in window.axes)
+    part = 4 * weights * window.padded_outputs // best[0]
+    steps.stage_filter(sch, window, task if part <= target.l2_share else block)
     # A copy of planar data takes an element at a time: one for all tasks where several use the same.
     once = rank == 1 or window.whole_image or (window.problem.data_format == "NCX" and best[0] > 1)
     steps.stage_data(sch, window, None if once else task, target)

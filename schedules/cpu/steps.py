@@ -78,9 +78,12 @@ def fill(sch: Schedule) -> None:
     sch.parallel(sch.fuse(*sch.get_loops(block)[: len(loops) - 1]))
 
 
-def stage_filter(sch: Schedule, window: Window) -> None:
-    """Lay the filter out once, in parallel over groups and blocks of channels."""
+def stage_filter(sch: Schedule, window: Window, part: LoopRV | None = None) -> None:
+    """Lay the filter out once, in parallel over groups and blocks of channels, or what each iteration of `part` uses."""
     if not window.stages_filter:
+        return
+    if window.packs_parts and part is not None:
+        _pack_part(sch, window, part)
         return
     block = sch.get_sblock(stage_name(FILTER_PACK, window.index))
     group, channels, *taps, c, vector, lane = sch.get_loops(block)
@@ -103,7 +106,7 @@ def stage_filter(sch: Schedule, window: Window) -> None:
         sch.annotate(c, TRANSPOSE, TO_PIXELS)
 
 
-def pack_part(sch: Schedule, window: Window, block: LoopRV) -> None:
+def _pack_part(sch: Schedule, window: Window, block: LoopRV) -> None:
     """Copy the part of the filter that an iteration of `block` uses, a row of its vectors at a time."""
     part = sch.get_sblock(stage_name(FILTER_PACK, window.index))
     sch.compute_at(part, block, preserve_unit_loops=True)

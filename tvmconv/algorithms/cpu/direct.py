@@ -118,7 +118,7 @@ def _streams_filter(window: Window, target: CpuTarget) -> bool:
     """
     whole = window.stages_filter and not window.across and all(axis.phases == 1 for axis in window.axes)
     size = 4 * prod(window.problem.filter_shape) // window.vnni_factor
-    return whole and not window.whole_image and window.few_pixels and is_large(window) and size > target.l2_share
+    return whole and not window.whole_image and window.few_pixels and size > target.l2_share
 
 
 # Winograd's algorithms ask for it too, to say whether they are worth a trial.
