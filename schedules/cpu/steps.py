@@ -93,7 +93,7 @@ def stage_filter(sch: Schedule, window: Window, part: LoopRV | None = None) -> N
         # Taps lie together in the filter: one pass over c then reads each of its cache lines once.
         sch.reorder(vector, c, *taps, lane)
         sch.parallel(sch.fuse(group, channels, vector))
-        together = forward and one_tap and not window.shuffles
+        together = forward and one_tap and not window.shuffles and window.channels_in_filter
     elif not forward and not window.across:
         sch.parallel(sch.fuse(group, channels, *taps))
         sch.reorder(vector, c, lane)

@@ -24,6 +24,7 @@ SMALL_FLOPS, SMALL_BYTES = 3_000_000, 1_000_000
 LAYER_FLOPS, LAYER_BYTES = 1_000_000_000, 64_000_000
 EPILOGUE_SHARE = 0.35
 # Zero batch, channels or taps, which have an algorithm of their own.
+PATCH_SHARE = 0.08  # of small problems, those of which no two outputs read the same data, as of vision transformers
 EDGE_SHARE = 0.01
 
 
@@ -97,6 +98,8 @@ def small(draw: random.Random, fields: dict[str, Any]) -> Problem | None:
     axes = [_small_axis(draw, rank) for _ in range(rank)]
     if draw.random() < 0.3:
         axes = [axes[0]] * rank
+    if draw.random() < PATCH_SHARE:
+        axes = [Axis(axis.x, axis.k, max(axis.k, axis.s), 1, 0, 0) for axis in axes]
     groups, inputs, outputs = _small_channels(draw)
     batch = draw.choices(range(1, 10), (40, 20, 10, 5, 5, 3, 3, 3, 3))[0]
     drawn = assemble(draw.choice(OPS), batch, groups, inputs, outputs, axes, fields)

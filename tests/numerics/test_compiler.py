@@ -30,6 +30,9 @@ HOST = Target.parse("host")
 SPACES = [
     "conv2d-n1-i48x13x13-o80x13x13-k3x3-s1x1-d1x1-p1x1_1x1-g1-NXC-XIO-f32-bias",
     "conv2d-n1-i1024x14x14-o64x7x7-k1x1-s2x2-d1x1-p0x0_0x0-g1-NXC-XIO-f32",
+    "conv2d-n2-i3x42x43-o32x14x14-k3x3-s3x3-d1x1-p0x0_0x0-g1-NXC-XIO-f32-bias",  # patches
+    "conv2d-n1-i4x70x42-o96x14x14-k4x3-s5x3-d1x1-p0x0_0x0-g1-NXC-OIX-bf16",
+    "conv3d-n1-i3x4x28x28-o64x2x14x14-k2x2x2-s2x2x2-d1x1x1-p0x0x0_0x0x0-g1-NXC-OIX-f32",
     "conv2d-n2-i24x9x9-o20x9x9-k3x3-s1x1-d1x1-p1x1_1x1-g1-NCX-OIX-bf16-bias",
     "conv2d-n1-i30x9x9-o32x8x8-k3x3-s2x2-d1x1-p4x4_5x5-g2-NXC-XIO-bf16",
     "conv2d-n1-i8x18x37-o6x9x19-k3x3-s2x2-d1x1-p1x1_0x1-g1-NCX-OIX-f32-bias",

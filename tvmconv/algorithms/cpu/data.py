@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 from tvm import te
 
-from ..pairs import pair, reads_pairs
+from ..pairs import pair
 from ..types import widen
 
 if TYPE_CHECKING:
@@ -21,12 +21,12 @@ def data_element(window: Window, data: te.Tensor) -> Callable[[Expr, list[Expr],
 
     def element(n: Expr, x: list[Expr], source: Expr) -> Expr:
         def load(c: Expr) -> Expr:
-            at = window.in_data(x)
+            at, c = window.in_data(x, c)
             return data(n, *at, c) if problem.data_format == "NXC" else data(n, c, *at)
 
         if window.vnni_factor == 1:
             return widen(load(source), problem.dtype)
-        if reads_pairs(problem):
+        if window.data_in_pairs:
             return load(source)
         # Pair c of group g are its channels 2c and 2c + 1, the last possibly alone.
         g, c = source // window.channels, source % window.channels * 2

@@ -129,9 +129,19 @@ class Window(SubConvolution):
             return o
         return tirx.min(o // self.lanes * self.lanes, self.outputs - self.lanes) + o % self.lanes
 
-    def in_data(self, x: list[Expr]) -> list[Expr]:
-        """Return where in data what the window finds at `x` lies."""
-        return x
+    @property
+    def data_in_pairs(self) -> bool:
+        """Whether data, not its copy, consists of pairs of channels."""
+        return reads_pairs(self.problem)
+
+    @property
+    def channels_in_filter(self) -> bool:
+        """Whether the channels that are summed are an axis of the filter."""
+        return True
+
+    def in_data(self, x: list[Expr], c: Expr) -> tuple[list[Expr], Expr]:
+        """Return where in data what the window finds at `x` lies, and the channel of it, or the pair of data in pairs."""
+        return x, c
 
     def filter_indices(self, g: Expr, phases: Sequence[Expr], taps: Sequence[Expr], c: Expr, o: Expr) -> list[Expr]:
         """Return where in the filter the weight of tap, channel `c` and output `o` of group `g` is."""
@@ -158,7 +168,7 @@ class Window(SubConvolution):
         return (
             any(axis.padded for axis in self.axes)
             or self.excess > 0
-            or (not reads_pairs(self.problem) if self.vnni_factor == 2 else self.problem.dtype != "f32")
+            or (not self.data_in_pairs if self.vnni_factor == 2 else self.problem.dtype != "f32")
             or self.problem.data_format == "NCX"
             or self.expands
         )

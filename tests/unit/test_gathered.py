@@ -1,0 +1,51 @@
+"""Pixels copied together: a channel of data is multiplied by the weight of the same tap and channel."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from itertools import product
+
+import pytest
+
+from tvmconv.algorithms.cpu.gathered import GatheredWindow, gathered
+from tvmconv.algorithms.cpu.window import windows_of
+from tvmconv.signature import parse_signature
+from tvmconv.targets.target import Target
+
+AVX2 = Target.parse("x86-64-v3")
+PATCHES = "conv2d-n1-i{channels}x28x43-o64x14x14-k2x3-s2x3-d1x1-p0x0_0x0-g1-NXC-{layout}-bf16"
+
+
+@pytest.mark.parametrize(("channels", "layout", "factor"), list(product((3, 4), ("XIO", "OIX"), (1, 2))))
+def test_data_and_filter_agree_on_taps_and_channels(channels: int, layout: str, factor: int) -> None:
+    problem = parse_signature(PATCHES.format(channels=channels, layout=layout))
+    window = gathered(replace(windows_of(problem, AVX2)[0], vnni_factor=factor), AVX2)
+    assert isinstance(window, GatheredWindow) and window.row % 6 == 0
+    assert window.data_in_pairs == (channels % 2 == 0)
+    y, x = 5, 9
+    met = set()
+    for element, which in product(range(window.channels), range(factor)):
+        if factor == 2 and window.data_in_pairs:
+            at, pair = window.in_data([y * 14 + x], element)
+            channel = 2 * pair + which
+        else:
+            at, channel = window.in_data([y * 14 + x], factor * element + which)
+        indices = window.filter_indices(0, [0], [0], factor * element + which, 7)
+        *taps, c, o = indices if layout == "XIO" else [*indices[2:], indices[1], indices[0]]
+        assert (at, channel, o) == ([2 * y + taps[0], 3 * x + taps[1]], c, 7)
+        met.add((*taps, c))
+    assert len(met) == 2 * 3 * channels
+
+
+@pytest.mark.parametrize(
+    "signature",
+    [
+        "conv2d-n1-i3x29x43-o64x14x14-k3x3-s2x3-d1x1-p0x0_0x0-g1-NXC-XIO-f32",  # rows overlap
+        "conv2d-n1-i3x28x42-o64x14x14-k2x2-s2x3-d2x2-p0x0_1x1-g1-NXC-XIO-f32",  # dilated, and padded
+        "conv2d-n1-i6x28x42-o64x14x14-k2x3-s2x3-d1x1-p0x0_0x0-g2-NXC-XIO-f32",
+        "conv2d-n1-i3x28x42-o64x14x14-k2x3-s2x3-d1x1-p0x0_0x0-g1-NCX-OIX-f32",
+    ],
+)
+def test_other_windows_stay(signature: str) -> None:
+    window = windows_of(parse_signature(signature), AVX2)[0]
+    assert gathered(window, AVX2) is window
