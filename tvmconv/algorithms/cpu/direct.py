@@ -18,7 +18,7 @@ from ..flatten import flatten
 from ..shapes import accumulators, divisors, shuffles
 from . import cost
 from .gathered import gathered
-from .tile import best_tile, grouped_cycles, grouped_widths, reads_in_place, rounded_up, tile_cycles, tiled_by_images
+from .tile import best_tile, grouped_cycles, grouped_widths, reads_in_place, tile_cycles, tiled_by_images, wider
 from .window import Window, express, windows_of
 
 # An SSE register of outputs; two multiply-adds of it start in a cycle, half the rate of full vectors. With fewer
@@ -78,8 +78,12 @@ def define_prepacked(
     problem: Problem, target: CpuTarget, across: bool = False, vnni_factor: int = 1
 ) -> Definition | None:
     """Define `problem` as it is best where the filter is prepacked; None: no other way."""
+    if across or vnni_factor == 2:
+        return None
     small = problem.dtype == "f32" and 4 * prod(problem.filter_shape) <= TLB_BYTES
-    return None if across or vnni_factor == 2 or small else define(problem, target, prepacked=True)
+    if small and not any(window.extra_vectors for window in direct_windows(problem, target, prepacked=True)):
+        return None
+    return define(problem, target, prepacked=True)
 
 
 def direct_windows(
@@ -91,7 +95,7 @@ def direct_windows(
         replace(window, vnni_factor=vnni_factor, prepacked=prepacked, shuffles=shuffled)
         for window in windows_of(flatten(problem), target, across)
     ]
-    tiled = [tiled_by_images(gathered(rounded_up(window, target), target), target) for window in windows]
+    tiled = [tiled_by_images(gathered(wider(window, target), target), target) for window in windows]
     return [
         replace(window, packs_parts=_packs_parts(window, target), streams_filter=_streams_filter(window, target))
         for window in tiled

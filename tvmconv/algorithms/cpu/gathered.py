@@ -13,7 +13,7 @@ from math import prod
 from ...targets.target import CpuTarget
 from ..axes import convolution_axes
 from ..subconvolution import Axis, Expr
-from .tile import LEAST_GAIN, pixel_cycles, rounded_up
+from .tile import LEAST_GAIN, pixel_cycles, wider
 from .window import Window
 
 
@@ -96,7 +96,7 @@ def gathered(window: Window, target: CpuTarget) -> Window:
     row = problem.with_(in_spatial=pixels, out_spatial=pixels, in_channels=problem.in_channels * taps, **ones, **zeros)
     values = {field.name: getattr(window, field.name) for field in fields(Window)}
     values |= {"problem": row, "axes": convolution_axes(row)[0], "row": pixels[0], "tile": 0}
-    long = rounded_up(GatheredWindow(**values, along=axes), target)
+    long = wider(GatheredWindow(**values, along=axes), target)
     return long if pixel_cycles(long, target) < pixel_cycles(window, target) * (1 - LEAST_GAIN) else window
 
 

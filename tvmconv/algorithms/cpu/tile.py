@@ -19,6 +19,9 @@ SPILL = 4.0  # a store, a load, and waiting for them
 # Of tiles that overlap, and of pixels copied together. Measured: 14 pixels by 2 vectors of 512 bits gain nothing over 8 by
 # 2, where the estimate is 1 in 24; with 256 bits, 6 by 2 take 0.87 of the time of 8 by 1.
 LEAST_GAIN = 1 / 16
+# Tiles of one vector and more pixels than this spill on CPUs of 16 registers, as LLVM orders their broadcasts, which takes
+# so many cycles a pixel. Not in `tile_cycles`: where there is one vector, 10 pixels won when tuned. Percent of a Zen 3's peak, 256 channels: 8 pixels by 1 vector 80, 9 to 12 by 1 68 to 73, 4 by 2 92, 5 or 6 by 2 97.
+SINGLE_VECTOR_PIXELS, SINGLE_VECTOR_SPILL = 8, 0.4
 
 
 def rounded_up(window: Window, target: CpuTarget) -> Window:
@@ -34,6 +37,34 @@ def rounded_up(window: Window, target: CpuTarget) -> Window:
     tiled = [replace(window, row=-(-outputs // tile) * tile, tile=tile) for tile in tiles]
     best = min(tiled, key=lambda each: pixel_cycles(each, target))
     return best if pixel_cycles(best, target) < pixel_cycles(window, target) * (1 - LEAST_GAIN) else window
+
+
+def wider(window: Window, target: CpuTarget) -> Window:
+    """Return the window with as many vectors of channels as divide into good tiles, and its row rounded up.
+
+    17 vectors divide into none but single ones, which load data for each multiply-add: 576 to 136 channels at 14x14 ran
+    at 66 % of a Zen 3's peak, and run at 88 with 18. Not where that alone would make the filter a copy.
+    """
+    vectors = window.padded_outputs // window.lanes
+    copied = window.stages_filter and window.problem.data_format == "NXC" and window.outputs >= window.lanes
+    # To an even number of them, or also to a multiple of 4.
+    ways = (0, 1, 3) if copied and vectors % 2 and not window.across else (0,)
+    rounded = [rounded_up(replace(window, extra_vectors=extra), target) for extra in ways]
+    cycles = [
+        (pixel_cycles(each, target) + _single_spill(each, target)) * (vectors + each.extra_vectors) for each in rounded
+    ]
+    best = cycles.index(min(cycles))
+    return rounded[best] if cycles[best] < cycles[0] * (1 - LEAST_GAIN) else rounded[0]
+
+
+def _single_spill(window: Window, target: CpuTarget) -> float:
+    """Cycles per vector and channel of a pixel for sums that LLVM spills in long tiles of one vector."""
+    width, vectors = best_tile(window, target)
+    return (
+        SINGLE_VECTOR_SPILL
+        if (vectors == 1 and width > SINGLE_VECTOR_PIXELS and target.vector_registers == 16)
+        else 0.0
+    )
 
 
 def tiled_by_images(window: Window, target: CpuTarget) -> Window:

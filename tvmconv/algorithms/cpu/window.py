@@ -69,6 +69,8 @@ class Window(SubConvolution):
         Whether each task copies the part of the filter that its next tiles use, instead of reading it in place.
     streams_filter
         Whether tiles prefetch the filter of the next block of channels.
+    extra_vectors
+        Vectors of output channels that are computed and stored once more, so that all divide into good tiles.
     """
 
     lanes: int
@@ -81,6 +83,7 @@ class Window(SubConvolution):
     whole_image: bool = False
     packs_parts: bool = False
     streams_filter: bool = False
+    extra_vectors: int = 0
 
     @property
     def groups(self) -> int:
@@ -104,12 +107,12 @@ class Window(SubConvolution):
 
     @property
     def padded_outputs(self) -> int:
-        """`outputs` rounded up to whole vectors."""
-        return -(-self.outputs // self.lanes) * self.lanes
+        """`outputs` rounded up to whole vectors, and those that are computed once more."""
+        return (-(-self.outputs // self.lanes) + self.extra_vectors) * self.lanes
 
     @property
     def shifted(self) -> bool:
-        """Whether the last vector of output channels is shifted inwards, to end with them, as the last tile of a row by `tile`."""
+        """Whether the last vectors of output channels are shifted inwards, to end with them, as the last tile of a row by `tile`."""
         return self.lanes < self.outputs < self.padded_outputs and self.problem.data_format == "NXC"
 
     @property
