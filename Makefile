@@ -68,18 +68,23 @@ bench: venv
 	$(BIN)/python -m pip install --quiet --editable '.[bench]'
 	$(BIN)/python -m benchmarks.compare
 
+# Results stay beside those of other CPUs.
+CPU = $$($(BIN)/python -c 'from tvmconv.targets.target import Target; print(Target.parse("host").name)')
+
+results: SUITES = benchmarks/results/suites/$(CPU)
 results: venv
 	$(BIN)/python -m pip install --quiet --editable '.[bench]'
-	$(BIN)/python -m benchmarks.compare --output benchmarks/results/f32-nxc.json
-	$(BIN)/python -m benchmarks.compare --untuned --output benchmarks/results/f32-nxc-untuned.json
-	$(BIN)/python -m benchmarks.compare --layout ncx --output benchmarks/results/f32-ncx.json
-	$(BIN)/python -m benchmarks.compare --dtype bf16 --output benchmarks/results/bf16-nxc.json
+	mkdir -p $(SUITES)
+	$(BIN)/python -m benchmarks.compare --output $(SUITES)/f32-nxc.json
+	$(BIN)/python -m benchmarks.compare --untuned --output $(SUITES)/f32-nxc-untuned.json
+	$(BIN)/python -m benchmarks.compare --layout ncx --output $(SUITES)/f32-ncx.json
+	$(BIN)/python -m benchmarks.compare --dtype bf16 --output $(SUITES)/bf16-nxc.json
 	# PyTorch's f16 convolutions take minutes: they are no rivals.
 	$(BIN)/python -m benchmarks.compare --dtype f16 --peer onnxruntime --peer openvino_nxc --peer openvino_ncx \
-		--output benchmarks/results/f16-nxc.json
-	$(BIN)/python -m benchmarks.compare --target x86-64-v3 --output benchmarks/results/f32-nxc-x86-64-v3.json
-	$(BIN)/python -m benchmarks.report benchmarks/results/*.json --headline README.md --update docs/performance.md \
-		--plots benchmarks/results
+		--output $(SUITES)/f16-nxc.json
+	$(BIN)/python -m benchmarks.compare --target x86-64-v3 --output $(SUITES)/f32-nxc-x86-64-v3.json
+	$(BIN)/python -m benchmarks.report benchmarks/results/suites/*/*.json --headline README.md --update docs/performance.md
+	$(BIN)/python -m benchmarks.report $(SUITES)/*.json --plots >/dev/null
 	# Whole networks, about a quarter of an hour each line. Results are resumed, so old ones go first.
 	rm -f benchmarks/results/networks/*.json
 	$(BIN)/python -m benchmarks.networks --output benchmarks/results/networks/f32-batch1.json
@@ -91,13 +96,15 @@ results: venv
 
 further: FURTHER = $(BIN)/python -m benchmarks.compare further/vision further/generative further/sequences \
 	further/volumes --untuned
+further: OUTPUT = benchmarks/results/further/$(CPU)
 further: venv
 	$(BIN)/python -m pip install --quiet --editable '.[bench]'
-	$(FURTHER) --output benchmarks/results/further/f32.json
-	$(FURTHER) --threads 1 --output benchmarks/results/further/f32-one-thread.json
-	$(FURTHER) --dtype bf16 --output benchmarks/results/further/bf16.json
-	$(FURTHER) --dtype bf16 --threads 1 --output benchmarks/results/further/bf16-one-thread.json
-	$(BIN)/python -m benchmarks.report benchmarks/results/further/*.json --update docs/further.md
+	mkdir -p $(OUTPUT)
+	$(FURTHER) --output $(OUTPUT)/f32.json
+	$(FURTHER) --threads 1 --output $(OUTPUT)/f32-one-thread.json
+	$(FURTHER) --dtype bf16 --output $(OUTPUT)/bf16.json
+	$(FURTHER) --dtype bf16 --threads 1 --output $(OUTPUT)/bf16-one-thread.json
+	$(BIN)/python -m benchmarks.report benchmarks/results/further/*/*.json --update docs/further.md
 
 clean:
 	rm -rf $(VENV) build dist demo.bundle demo.html *.egg-info .pytest_cache .mypy_cache .ruff_cache .hypothesis

@@ -1,9 +1,9 @@
 """Make the tables and pictures of what comparisons found.
 
-Prints where the results were measured and three tables in Markdown: a line for each result, the suites of all results
-side by side, and how each was measured. ``--update FILE`` writes them between the two markers of FILE instead,
-``--headline FILE`` a short table between those of another; ``--plots FOLDER`` draws the ratio of every shape and a
-roofline for each result.
+Prints for each CPU, that measured last first, where its results were measured and three tables in Markdown: a line for
+each result, the suites of all results side by side, and how each was measured. ``--update FILE`` writes them between the
+two markers of FILE instead, ``--headline FILE`` a short table between those of another, with the least of all CPUs;
+``--plots`` draws the ratio of every shape and a roofline beside each result.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ def markers(module: str) -> tuple[str, str]:
 
 
 BEGIN, END = MARKERS = markers("benchmarks.report")
-HEADLINE = ("type, layout", "geometric mean", "worst", "shapes below 1")
+HEADLINE = ("type, layout", "geometric mean", "worst", "shapes below 1", "on")
 CONDITIONS = ("type, layout", "measured on", "threads", "date", "load before", "versions", "shapes not computed")
 HEADER = ("type, layout", "shapes", "geometric mean", "worst", "below 1", "with plain filters", "transposed alone")
 
@@ -39,10 +39,10 @@ def main(argv: Sequence[str] | None = None) -> int:
     parser.add_argument(
         "--headline", type=Path, metavar="FILE", help="write the short table between those of this file"
     )
-    parser.add_argument("--plots", type=Path, metavar="FOLDER", help="draw the pictures into this folder")
+    parser.add_argument("--plots", action="store_true", help="draw the pictures, beside the results")
     arguments = parser.parse_args(argv)
     try:
-        results = {path.stem: read_result(path) for path in arguments.results}
+        results = {path: read_result(path) for path in arguments.results}
         text = report(results.values())
         if arguments.headline:
             update(arguments.headline, headline(results.values()))
@@ -56,17 +56,26 @@ def main(argv: Sequence[str] | None = None) -> int:
     if arguments.plots:
         from .plots import plot_ratios, plot_roofline
 
-        for name, result in results.items():
-            plot_ratios(result, arguments.plots / f"{name}-ratios.png")
-            plot_roofline(result, arguments.plots / f"{name}-roofline.png")
+        for path, result in results.items():
+            plot_ratios(result, path.with_name(f"{path.stem}-ratios.png"))
+            plot_roofline(result, path.with_name(f"{path.stem}-roofline.png"))
     return 0
 
 
 def report(results: Iterable[Result]) -> str:
-    """Return the tables of `results` and how they were measured, in Markdown."""
-    ordered = sorted(results, key=_order)
-    if not ordered:
+    """Return the tables of `results` and how they were measured, in Markdown: of each CPU, that measured last first."""
+    by_cpu: dict[str, list[Result]] = {}
+    for result in sorted(results, key=lambda result: result.date, reverse=True):
+        by_cpu.setdefault(_cpu(result), []).append(result)
+    if not by_cpu:
         return "No results are committed yet."
+    if len(by_cpu) == 1:
+        return _tables(*by_cpu.values())
+    return "\n\n".join(f"### {cpu}\n\n{_tables(of_cpu)}" for cpu, of_cpu in by_cpu.items())
+
+
+def _tables(results: Sequence[Result]) -> str:
+    ordered = sorted(results, key=_order)
     suites = sorted({row.suite for result in ordered for row in result.rows})
     by_suite = [
         (suite, *(_short(row for row in result.rows if row.suite == suite) for result in ordered)) for suite in suites
@@ -85,15 +94,19 @@ def report(results: Iterable[Result]) -> str:
 
 
 def headline(results: Iterable[Result]) -> str:
-    """Return the numbers of `results` that come first, in Markdown, and on which machines they were measured."""
-    ordered = sorted(results, key=_order)
-    lines = []
-    for result in ordered:
-        summary = summarize_rows(result.rows)
-        if summary is not None:
+    """Return the numbers of `results` that come first, in Markdown, and on which machines they were measured.
+
+    Of results that differ by their CPU alone, those of the least geometric mean.
+    """
+    least: dict[str, tuple[float, Result, tuple[str, ...]]] = {}
+    for result in sorted(results, key=_order):
+        summary, name = summarize_rows(result.rows), title(result)
+        if summary is not None and (name not in least or summary.mean < least[name][0]):
             below = f"{summary.slower} of {summary.shapes}"
-            lines.append((title(result), f"{summary.mean:.2f}", f"{summary.worst:.2f}", below))
-    return "\n".join((*table(HEADLINE, lines), "", _places(ordered)))
+            line = (name, f"{summary.mean:.2f}", f"{summary.worst:.2f}", below, _cpu(result))
+            least[name] = summary.mean, result, line
+    lines = [line for _, _, line in least.values()]
+    return "\n".join((*table(HEADLINE, lines), "", _places(result for _, result, _ in least.values())))
 
 
 def update(path: Path, text: str, lines: tuple[str, str] = MARKERS) -> None:
@@ -164,6 +177,11 @@ def _short(rows: Iterable[Row]) -> str:
     """Return geometric mean and worst of `rows` in one cell."""
     summary = summarize_rows(rows)
     return "" if summary is None else f"{summary.mean:.2f} ({summary.worst:.2f})"
+
+
+def _cpu(result: Result) -> str:
+    """Return LLVM's name of the CPU that a machine's line has in brackets, or the line."""
+    return result.machine.partition("(")[2].partition(")")[0] or result.machine
 
 
 def _places(results: Iterable[Result]) -> str:

@@ -141,11 +141,22 @@ def test_the_headline_is_short_and_names_each_machine_once() -> None:
     lines = report.headline([RESULT, replace(RESULT, untuned=False), replace(RESULT, rows=())]).splitlines()
     assert lines[0] == f"| {' | '.join(report.HEADLINE)} |"
     assert lines[2:] == [
-        "| f32, NXC/XIO | 1.00 | 0.50 | 1 of 2 |",
-        "| f32, NXC/XIO, untuned | 1.00 | 0.50 | 1 of 2 |",
+        "| f32, NXC/XIO | 1.00 | 0.50 | 1 of 2 | a machine |",
+        "| f32, NXC/XIO, untuned | 1.00 | 0.50 | 1 of 2 | a machine |",
         "",
         "Measured on a machine, 2 threads.",
     ]
+
+
+def test_each_cpu_has_its_tables_and_the_headline_has_the_least() -> None:
+    other = replace(RESULT, machine="Maker (fast9) Linux", date="2026-11-22T01:00:00", rows=ROWS[:1])
+    text = report.report([RESULT, other])
+    assert text.index("### fast9") < text.index("Measured on Maker (fast9)") < text.index("### a machine")
+    assert text.count(f"| {' | '.join(report.CONDITIONS)} |") == 2
+    for results in ([RESULT, other], [other, RESULT]):
+        lines = report.headline(results).splitlines()
+        assert lines[2:] == ["| f32, NXC/XIO, untuned | 1.00 | 0.50 | 1 of 2 | a machine |", "", lines[-1]]
+        assert lines[-1] == "Measured on a machine, 2 threads."
 
 
 def test_a_document_is_updated_between_its_markers_alone(tmp_path: Path) -> None:
@@ -162,9 +173,9 @@ def test_a_document_is_updated_between_its_markers_alone(tmp_path: Path) -> None
 @pytest.mark.parametrize(
     ("name", "files", "option", "tables"),
     [
-        ("README.md", "*.json", "--headline", report.headline),
-        ("docs/performance.md", "*.json", "--update", report.report),
-        ("docs/further.md", "further/*.json", "--update", report.report),
+        ("README.md", "suites/*/*.json", "--headline", report.headline),
+        ("docs/performance.md", "suites/*/*.json", "--update", report.report),
+        ("docs/further.md", "further/*/*.json", "--update", report.report),
     ],
 )
 def test_documents_show_the_committed_results(
@@ -191,7 +202,7 @@ def test_a_picture_shows_sorted_ratios_by_suite_and_rates_over_intensity() -> No
 def test_pictures_are_drawn(tmp_path: Path) -> None:
     pytest.importorskip("matplotlib")
     write_result(RESULT, tmp_path / "some.json")
-    assert report.main([str(tmp_path / "some.json"), "--plots", str(tmp_path)]) == 0
+    assert report.main([str(tmp_path / "some.json"), "--plots"]) == 0
     for name in ("some-ratios.png", "some-roofline.png"):
         assert (tmp_path / name).read_bytes().startswith(b"\x89PNG")
 
