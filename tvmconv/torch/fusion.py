@@ -9,6 +9,7 @@ from typing import Any
 
 import torch
 from torch import fx, nn
+from torch.nn.utils import parametrize
 
 from ..epilogue import Step, format_epilogue, parse_epilogue
 from .calls import Notice
@@ -23,14 +24,15 @@ _CONVOLUTIONS = (nn.Conv1d, nn.Conv2d, nn.Conv3d)
 
 
 def describe(module: nn.Module) -> Convolution | None:
-    """Return what a module computes, None if it is no convolution that a layer could replace."""
+    """Return what a module computes, None if it is no convolution that a layer could replace.
+
+    One that pads by something else than zeros is described without its pads, which are its layer's.
+    """
     kind = type(module)
-    if module._forward_hooks or module._forward_pre_hooks:
-        return None  # somebody looks at it, or computes its weights
+    if kind not in (*_CONVOLUTIONS, *TRANSPOSED, nn.Linear) or obstacle(module) is not None:
+        return None
     if kind is nn.Linear:
         return Convolution(False, (), (), (), (), (), 1)
-    if kind not in (*_CONVOLUTIONS, *TRANSPOSED) or module.padding_mode != "zeros":
-        return None
     begin, end = _pads(module)
     return Convolution(
         kind in TRANSPOSED,
@@ -41,6 +43,17 @@ def describe(module: nn.Module) -> Convolution | None:
         tuple(module.output_padding),
         module.groups,
     )
+
+
+def obstacle(module: nn.Module) -> str | None:
+    """Return why no layer replaces a convolution or Linear of PyTorch, or a subclass of one; None if one does."""
+    if parametrize.is_parametrized(module):
+        return "parametrizations compute its parameters"
+    if type(module) not in (*_CONVOLUTIONS, *TRANSPOSED, nn.Linear):
+        return f"{type(module).__name__} is a subclass, which may compute something else"
+    if module._forward_hooks or module._forward_pre_hooks:
+        return "a hook looks at it, or computes its parameters"
+    return None
 
 
 def swap(model: nn.Module, notice: Notice, path: str = "") -> nn.Module:
@@ -121,7 +134,7 @@ class _Tracer(fx.Tracer):  # type: ignore[misc]
 
 
 def _pads(module: nn.Module) -> tuple[tuple[int, ...], tuple[int, ...]]:
-    if module.padding == "valid":
+    if module.padding == "valid" or module.padding_mode != "zeros":
         return (0,) * len(module.stride), (0,) * len(module.stride)
     if module.padding == "same":  # the odd one at the end
         totals = [d * (k - 1) for d, k in zip(module.dilation, module.kernel_size, strict=True)]

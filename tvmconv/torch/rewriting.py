@@ -13,9 +13,9 @@ from torch.utils import _pytree as pytree
 
 from ..errors import InputError
 from .calls import Notice
-from .folding import remove_weight_norms
 from .fusion import describe, fuse, swap
 from .layers import FusedConvolution
+from .weights import with_fixed_weights
 
 # What BatchNorm folded into weights changes in f32 and f64, and in types of fewer digits.
 _TOLERANCE = {torch.float32: 1e-3, torch.float64: 1e-3}
@@ -36,7 +36,7 @@ def rewrite(model: nn.Module, examples: Sequence[Arguments], notice: Notice) -> 
     InputError
         If it has no convolution that a layer could replace.
     """
-    model = remove_weight_norms(model)
+    model = with_fixed_weights(model)
     if describe(model) is not None:
         return swap(copy.deepcopy(model), notice)
     expected = [(example, run(model, example)) for example in examples]
@@ -49,7 +49,7 @@ def rewrite(model: nn.Module, examples: Sequence[Arguments], notice: Notice) -> 
     if not any(isinstance(module, FusedConvolution) for module in fast.modules()):
         raise InputError(
             "the model has no convolution that kernels compute: Conv1d to Conv3d or ConvTranspose1d to ConvTranspose3d,"
-            " padded with zeros, or Linear, without hooks; or F.conv1d to F.conv_transpose3d or F.linear with weights of"
+            " or Linear, without hooks; or F.conv1d to F.conv_transpose3d or F.linear with weights of"
             " the model"
         )
     return fast
