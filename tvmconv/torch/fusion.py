@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Sequence
 from dataclasses import replace
+from itertools import zip_longest
 from typing import Any
 
 import torch
@@ -62,8 +63,8 @@ def swap(model: nn.Module, notice: Notice, path: str = "") -> nn.Module:
         return FusedConvolution(model, convolution, path, notice)
     layers: dict[int, nn.Module] = {}  # one that stands in several places stays one
     for parent_name, parent in list(model.named_modules()):
-        for name, child in list(parent.named_children()):
-            if (convolution := describe(child)) is not None:
+        for name, child in list(parent._modules.items()):
+            if child is not None and (convolution := describe(child)) is not None:
                 full = ".".join(filter(None, (path, parent_name, name)))
                 layer = layers.setdefault(id(child), FusedConvolution(child, convolution, full, notice))
                 setattr(parent, name, layer)
@@ -75,7 +76,11 @@ def fuse(model: nn.Module, example: Sequence[Any], notice: Notice, prefix: str =
 
     Whatever torch.fx raises of a model that it cannot trace, this raises.
     """
-    traced = fx.GraphModule(model, _Tracer().trace(model))
+    before = _attributes(model)
+    graph = _Tracer().trace(model)
+    if any(now is not was for now, was in zip_longest(_attributes(model), before)):
+        raise ValueError("the model remembers something from call to call, which a graph does not")
+    traced = fx.GraphModule(model, graph)
     respell(traced)
     watching = _Watching(traced)
     with torch.no_grad():
@@ -109,11 +114,18 @@ def fuse(model: nn.Module, example: Sequence[Any], notice: Notice, prefix: str =
     return swap(traced, notice, prefix.removesuffix("."))  # what is within modules that are one node
 
 
+def _attributes(model: nn.Module) -> list[Any]:
+    """Return what the modules of a model have."""
+    kept = ({**vars(module), **module._buffers, **module._modules} for module in model.modules())
+    return [value for each in kept for value in each.values()]
+
+
 class _Watching(fx.Interpreter):  # type: ignore[misc]
     """Runs a graph, and keeps the shapes of the tensors that its nodes compute."""
 
     def __init__(self, traced: fx.GraphModule) -> None:
         super().__init__(traced)
+        self.extra_traceback = False  # nobody reads it, and making one imports torch._inductor, which takes seconds
         self.shapes: dict[str, tuple[int, ...]] = {}
 
     def run_node(self, n: Any) -> Any:
