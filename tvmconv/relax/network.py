@@ -31,6 +31,8 @@ from .simplify import static_shape
 # pointer, and with its own threads in place of the launcher's. On two cores of a Zen 4 a network of 100 small operators took
 # 0.32 ms by those and 0.79 by OpenMP (docs/relax.md).
 _EXPORTS = ("__tvm_ffi_*", "__TVM*")
+# Attribute of a module's function `main`: what its outputs are called. Without it they have numbers.
+OUTPUT_NAMES = "tvmconv.output_names"
 
 
 def build(
@@ -98,6 +100,9 @@ def _described(mod: tvm.IRModule, target: Target) -> tvm.IRModule:
     main = mod[MAIN]
     result = main.ret_ty
     outputs = list(result.fields) if isinstance(result, TupleType) else [result]
+    names = [str(name) for name in main.attrs[OUTPUT_NAMES]] if OUTPUT_NAMES in (main.attrs or {}) else []
+    if len(set(names)) != len(outputs):
+        names = [f"output{number}" for number in range(len(outputs))]
     text = json.dumps(
         {
             "tvmconv": __version__,
@@ -105,7 +110,7 @@ def _described(mod: tvm.IRModule, target: Target) -> tvm.IRModule:
             "target": target.name,
             "features": list(target.features),
             "inputs": [_tensor(each.name, each.ty) for each in main.params],
-            "outputs": [_tensor(f"output{number}", each) for number, each in enumerate(outputs)],
+            "outputs": [_tensor(name, each) for name, each in zip(names, outputs, strict=True)],
             "report": [asdict(row) for row in report(mod)],
         }
     )
