@@ -7,6 +7,7 @@ import json
 import os
 import subprocess
 import sys
+from functools import partial
 
 import pytest
 
@@ -161,6 +162,18 @@ def test_a_reader_that_goes_away_is_no_error() -> None:
     done = subprocess.run(command, stdout=write_end, stderr=subprocess.PIPE, check=False)
     os.close(write_end)
     assert (done.returncode, done.stderr) == (141, b"")
+
+
+def test_a_closed_stdout_or_stderr_is_no_error() -> None:
+    command = [sys.executable, "-c", "from tvmconv.cli import main; raise SystemExit(main())", "sig"]
+    good, bad = "conv1d-n1-i4x8-o4x6-k3-s1-d1-p0_0-g1-NXC-XIO-f32", "conv1d"
+    for close, signature, code in ((1, good, 0), (2, good, 0), (2, bad, 2), (1, bad, 2)):
+        done = subprocess.run(
+            [*command, signature], capture_output=True, preexec_fn=partial(os.close, close), check=False
+        )
+        assert done.returncode == code
+        assert b"Traceback" not in done.stderr
+        assert bool(done.stdout) == (close == 2 and code == 0)
 
 
 @pytest.mark.parametrize("arguments", [["sig", SIGNATURE], ["env"]])
