@@ -150,6 +150,12 @@ def test_commands_refuse_what_they_cannot_take(tmp_path: Path, capsys: pytest.Ca
     assert f"there is no folder {tmp_path / 'none'} to write m.so to; make it first" in capsys.readouterr().err
     assert cli.main(["run", str(tmp_path / "none.so")]) == 2
     assert "write it with: tvmconv compile" in capsys.readouterr().err
+    (tmp_path / "a bundle").mkdir()
+    assert cli.main(["run", str(tmp_path / "a bundle")]) == 2
+    assert f"-o '{tmp_path / 'a bundle'}'" in capsys.readouterr().err
+    (tmp_path / "a bundle" / "manifest.json").write_text("{}")
+    assert cli.main(["run", str(tmp_path / "a bundle")]) == 2
+    assert "is a bundle, of convolutions alone" in capsys.readouterr().err
     (tmp_path / "text.so").write_text("no library")
     assert cli.main(["run", str(tmp_path / "text.so")]) == 2
     assert "is no network that tvmconv compile wrote" in capsys.readouterr().err
