@@ -15,11 +15,12 @@ from tvm import relax, topi
 from tvm.ir import StringImm, TupleType
 
 from .. import __version__
-from ..errors import SourceError
+from ..errors import BuildError, SourceError, TvmconvError
 from ..lowering.cpu.linker import launcher_object, link_objects
 from ..support.toolchain import find_compiler
 from ..targets.target import Target
 from ..tuning.records import Records
+from ..tuning.replay import last_line
 from .kernels import Progress
 from .library import DESCRIBE, MAIN
 from .pipeline import NETWORK_PIPELINE
@@ -63,10 +64,23 @@ def compile_module(mod: tvm.IRModule, target: str = "host") -> relax.VMExecutabl
     ------
     SourceError
         If an input or output of its function ``main`` has no fixed shape, or there is no such function.
+    BuildError
+        If TVM cannot compile it.
     """
     known = Target.parse(target)
     mod = _described(mod, known)
-    parsed = known.tvm()
+    try:
+        return _compiled(mod, known)
+    except TvmconvError:
+        raise
+    except Exception as error:  # whatever TVM's passes stumble over
+        raise BuildError(
+            f"TVM cannot compile the network: {last_line(error)}; tvmconv build compiles its convolutions"
+        ) from error
+
+
+def _compiled(mod: tvm.IRModule, target: Target) -> relax.VMExecutable:
+    parsed = target.tvm()
     with parsed:
         mod = tvm.transform.Sequential(
             [
