@@ -12,6 +12,7 @@ from functools import partial
 import pytest
 
 from tvmconv import cli
+from tvmconv.cli.output import print_table
 from tvmconv.epilogue import format_epilogue
 from tvmconv.errors import KernelNotFoundError, TargetError, VerificationError, missing_extra
 from tvmconv.signature import parse_signature
@@ -183,3 +184,10 @@ def test_light_commands_never_import_the_compiler(arguments: list[str]) -> None:
         "sys.exit(any(name in sys.modules for name in ('tvm', 'torch', 'onnx', 'rich')))"
     )
     subprocess.run([sys.executable, "-c", script, *arguments], stdout=subprocess.DEVNULL, check=True)
+
+
+def test_a_table_has_a_line_for_each_row(capsys: pytest.CaptureFixture[str]) -> None:
+    print_table(["node", "times"], [["a\n\x1b[31mb ü", "1"], ["c", "12"]])
+    lines = capsys.readouterr().out.splitlines()
+    assert [line.split("  ")[0] for line in lines] == ["node", r"a\n\x1b[31mb ü", "c"]
+    assert len({len(line) for line in lines}) == 1
