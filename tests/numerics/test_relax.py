@@ -116,6 +116,8 @@ def compiled(network: onnx.ModelProto, folder: Path, capsys: pytest.CaptureFixtu
     command = ["run", library, "--input", str(folder / "inputs.npz"), "--output", str(folder / "outputs.npz")]
     subprocess.run([sys.executable, "-c", "from tvmconv.cli import main; main()", *command], check=True, timeout=300)
     with np.load(folder / "outputs.npz") as found:
+        outputs = [each.name for each in session.get_outputs()]
+        assert list(found) == outputs  # the model's own names
         for expected, answer in zip(session.run(None, {"x": data}), found.values(), strict=True):
             assert answer.shape == expected.shape
             assert relative_error(answer, expected) < 2e-5

@@ -319,6 +319,18 @@ def test_kernels_for_another_target(tmp_path: Path) -> None:
     assert len({entry.target for entry in kernels}) == 2 and len({entry.signature for entry in kernels}) == 1
 
 
+def test_a_bundle_for_other_machines_gets_kernels_for_this_one(tmp_path: Path) -> None:
+    network, data = nn.Conv2d(3, 8, 1).eval(), torch.randn(1, 3, 4, 4)
+    other = tvmconv.parse_signature("conv1d-n1-i4x8-o4x8-k1-s1-d1-p0_0-g1-NXC-XIO-f32")
+    tvmconv.build([other], tmp_path / "b", "x86-64-v3")
+    manifest = tmp_path / "b" / "manifest.json"
+    manifest.write_text(manifest.read_text().replace('"avx2"', '"no such feature"'))
+    with pytest.raises(tvmconv.errors.UnsupportedMachineError):
+        tvmconv.load(tmp_path / "b")
+    fast = tvmconv.torch.optimize(network, data, tmp_path / "b", progress=None)
+    assert _fallbacks(fast) == []
+
+
 def test_the_operator_is_sound() -> None:
     data, weight, bias = torch.randn(1, 4, 6, 5), torch.randn(8, 4, 3, 3), torch.randn(8)
     axes = ([2, 1], [1, 1], [1, 1], [1, 1], [0, 0])
@@ -351,6 +363,7 @@ def test_the_operator_uses_the_bundle(bundle: Path) -> None:
         (lambda: (nn.ReLU().eval(), torch.ones(2)), "no convolution"),
         (lambda: (Inverted(), torch.ones(1)), "training mode"),
         (lambda: ("resnet", torch.ones(1)), "torch.nn.Module"),
+        (lambda: (torch.jit.script(nn.Conv2d(3, 8, 1).eval()), torch.ones(1, 3, 4, 4)), "the module it was made of"),
         (lambda: (settled(Residual()), 3), "example_inputs is a int"),
     ],
 )

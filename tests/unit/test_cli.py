@@ -7,10 +7,12 @@ import json
 import os
 import subprocess
 import sys
+from functools import partial
 
 import pytest
 
 from tvmconv import cli
+from tvmconv.cli.output import print_table
 from tvmconv.epilogue import format_epilogue
 from tvmconv.errors import KernelNotFoundError, TargetError, VerificationError, missing_extra
 from tvmconv.signature import parse_signature
@@ -163,6 +165,18 @@ def test_a_reader_that_goes_away_is_no_error() -> None:
     assert (done.returncode, done.stderr) == (141, b"")
 
 
+def test_a_closed_stdout_or_stderr_is_no_error() -> None:
+    command = [sys.executable, "-c", "from tvmconv.cli import main; raise SystemExit(main())", "sig"]
+    good, bad = "conv1d-n1-i4x8-o4x6-k3-s1-d1-p0_0-g1-NXC-XIO-f32", "conv1d"
+    for close, signature, code in ((1, good, 0), (2, good, 0), (2, bad, 2), (1, bad, 2)):
+        done = subprocess.run(
+            [*command, signature], capture_output=True, preexec_fn=partial(os.close, close), check=False
+        )
+        assert done.returncode == code
+        assert b"Traceback" not in done.stderr
+        assert bool(done.stdout) == (close == 2 and code == 0)
+
+
 @pytest.mark.parametrize("arguments", [["sig", SIGNATURE], ["env"]])
 def test_light_commands_never_import_the_compiler(arguments: list[str]) -> None:
     script = (
@@ -170,3 +184,10 @@ def test_light_commands_never_import_the_compiler(arguments: list[str]) -> None:
         "sys.exit(any(name in sys.modules for name in ('tvm', 'torch', 'onnx', 'rich')))"
     )
     subprocess.run([sys.executable, "-c", script, *arguments], stdout=subprocess.DEVNULL, check=True)
+
+
+def test_a_table_has_a_line_for_each_row(capsys: pytest.CaptureFixture[str]) -> None:
+    print_table(["node", "times"], [["a\n\x1b[31mb ü", "1"], ["c", "12"]])
+    lines = capsys.readouterr().out.splitlines()
+    assert [line.split("  ")[0] for line in lines] == ["node", r"a\n\x1b[31mb ü", "c"]
+    assert len({len(line) for line in lines}) == 1

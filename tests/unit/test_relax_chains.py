@@ -133,6 +133,13 @@ def test_what_the_frontend_lacks_is_named(tmp_path: Path) -> None:
         read_onnx(save(lacking, tmp_path))
 
 
+def test_what_tvm_cannot_compile_is_one_clear_line(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    small = model([helper.make_node("Conv", ["x", "w"], ["y"])], [value("x", [1, 3, 2, 2]), value("w", [4, 3, 3, 3])])
+    assert cli.main(["compile", save(small, tmp_path), "-o", str(tmp_path / "small.so")]) == 1
+    (line,) = (line for line in capsys.readouterr().err.splitlines() if line.startswith("tvmconv compile: "))
+    assert "TVM cannot compile the network: " in line and "tvmconv build compiles its convolutions" in line
+
+
 def test_free_shapes_and_files_that_are_none(tmp_path: Path) -> None:
     with pytest.raises(SourceError, match="cannot be read"):
         read_onnx(str(tmp_path / "nothing.onnx"))
@@ -150,6 +157,12 @@ def test_commands_refuse_what_they_cannot_take(tmp_path: Path, capsys: pytest.Ca
     assert f"there is no folder {tmp_path / 'none'} to write m.so to; make it first" in capsys.readouterr().err
     assert cli.main(["run", str(tmp_path / "none.so")]) == 2
     assert "write it with: tvmconv compile" in capsys.readouterr().err
+    (tmp_path / "a bundle").mkdir()
+    assert cli.main(["run", str(tmp_path / "a bundle")]) == 2
+    assert f"-o '{tmp_path / 'a bundle'}'" in capsys.readouterr().err
+    (tmp_path / "a bundle" / "manifest.json").write_text("{}")
+    assert cli.main(["run", str(tmp_path / "a bundle")]) == 2
+    assert "is a bundle, of convolutions alone" in capsys.readouterr().err
     (tmp_path / "text.so").write_text("no library")
     assert cli.main(["run", str(tmp_path / "text.so")]) == 2
     assert "is no network that tvmconv compile wrote" in capsys.readouterr().err

@@ -80,15 +80,78 @@ def test_what_is_fused_and_what_is_not(forward: Forward, computed: list[str]) ->
     assert [row.computes for row in tvmconv.torch.report(fast)] == computed
 
 
-def test_what_computes_its_weights_is_left_alone() -> None:
+class Halved(nn.Module):
+    """A parametrization of one's own."""
+
+    def forward(self, weight: Any) -> Any:
+        return weight / 2
+
+
+def test_what_is_left_alone_is_reported_with_the_reason() -> None:
     torch.manual_seed(0)
-    normed = nn.utils.parametrizations.spectral_norm(nn.Conv2d(3, 4, 1))
-    reflected = nn.Conv2d(4, 8, 3, padding_mode="reflect", padding=1)
-    model, data = nn.Sequential(normed, reflected, nn.Conv2d(8, 2, 1)).eval(), torch.randn(1, 3, 5, 5)
+    halved, watched = nn.Conv2d(3, 4, 1), nn.Conv2d(4, 4, 1)
+    nn.utils.parametrize.register_parametrization(halved, "weight", Halved())
+    watched.register_forward_hook(lambda module, given, answer: answer + 1)
+    attention = nn.modules.linear.NonDynamicallyQuantizableLinear(5, 5)  # as nn.MultiheadAttention has it
+    model, data = nn.Sequential(halved, watched, attention, nn.Conv2d(4, 2, 1)).eval(), torch.randn(1, 3, 5, 5)
     with torch.no_grad():
         fast = rewrite(model, [((data,), {})], Notice(silent=True))
         torch.testing.assert_close(fast(data), model(data))
-    assert [row.layer for row in tvmconv.torch.report(fast)] == ["2"]
+    assert [(row.layer, row.by, row.why) for row in tvmconv.torch.report(fast)[:3]] == [
+        ("0", "PyTorch", "parametrizations compute its parameters"),
+        ("1", "PyTorch", "a hook looks at it, or computes its parameters"),
+        ("2", "PyTorch", "NonDynamicallyQuantizableLinear is a subclass, which may compute something else"),
+    ]
+
+
+@pytest.mark.filterwarnings("ignore::FutureWarning")
+def test_the_weights_of_norms_are_computed_once() -> None:
+    torch.manual_seed(0)
+    utils, parametrizations = nn.utils, nn.utils.parametrizations
+    model = nn.Sequential(
+        utils.weight_norm(nn.Conv1d(4, 6, 3)),
+        utils.spectral_norm(nn.ConvTranspose1d(6, 4, 4, 2)),
+        parametrizations.spectral_norm(nn.Conv1d(4, 6, 3)),
+        parametrizations.orthogonal(nn.Linear(14, 14)),
+    )
+    data = torch.randn(1, 4, 9)
+    model(data)  # with gradients; in training, spectral norms change
+    expected = model.eval()(data).detach()
+    before = model.state_dict()
+    with torch.no_grad():
+        fast = rewrite(model, [((data,), {})], Notice(silent=True))
+        torch.testing.assert_close(fast(data), expected)
+        torch.testing.assert_close(model(data), expected)
+    assert [row.computes for row in tvmconv.torch.report(fast)] == ["conv1d", "conv_transpose1d", "conv1d", "linear"]
+    assert set(fast.state_dict()) == {f"{number}.{name}" for number in range(4) for name in ("weight", "bias")}
+    assert set(model.state_dict()) == set(before)
+
+
+def test_a_norm_in_training_is_left_alone() -> None:
+    norm = nn.utils.spectral_norm(nn.Conv1d(4, 6, 3))
+    model, data = nn.Sequential(norm, nn.Conv1d(6, 2, 1)).eval(), torch.randn(1, 4, 9)
+    norm.train()
+    fast = rewrite(model, [((data,), {})], Notice(silent=True))
+    assert [row.by for row in tvmconv.torch.report(fast)] == ["PyTorch", "F.conv1d"]
+
+
+@pytest.mark.parametrize("mode", ["reflect", "replicate", "circular"])
+@pytest.mark.parametrize(
+    ("first", "shape"),
+    [
+        (lambda mode: nn.Conv1d(3, 4, 4, padding="same", padding_mode=mode), (1, 3, 7)),
+        (lambda mode: nn.Conv2d(3, 4, 3, 2, (1, 2), padding_mode=mode), (2, 3, 6, 5)),
+        (lambda mode: nn.Conv3d(3, 4, (1, 3, 3), padding=(0, 1, 1), padding_mode=mode), (1, 3, 4, 5, 6)),
+    ],
+)
+def test_other_pads_than_zeros(mode: str, first: Any, shape: tuple[int, ...]) -> None:
+    torch.manual_seed(0)
+    model, data = nn.Sequential(first(mode), nn.ReLU()).eval(), torch.randn(shape)
+    with torch.no_grad():
+        fast = rewrite(model, [((data,), {})], Notice(silent=True))
+        torch.testing.assert_close(fast(data), model(data))
+    (row,) = tvmconv.torch.report(fast)
+    assert row.computes == f"pad_{mode}-conv{len(shape) - 2}d-relu"
 
 
 def test_a_transposed_one_of_groups_is_folded() -> None:

@@ -22,7 +22,13 @@ def print_json(value: object) -> None:
 
 
 def print_table(header: Sequence[str], rows: Sequence[Sequence[str]]) -> None:
-    """Print `rows` under `header`, two spaces between columns; numbers are aligned right."""
+    """Print `rows` under `header`, two spaces between columns; numbers are aligned right.
+
+    What a terminal would obey, such as a line's end in a model's name of a node, is printed as its escape.
+    """
+    rows = [
+        ["".join(each if each.isprintable() else repr(each)[1:-1] for each in cell) for cell in row] for row in rows
+    ]
     columns = list(zip(header, *rows, strict=True))
     widths = [max(map(len, column)) for column in columns]
     numeric = [bool(rows) and all(_is_number(cell) for cell in column[1:]) for column in columns]

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import json
 import os
+import shlex
 import time
 from collections import Counter, defaultdict
 from collections.abc import Mapping
@@ -19,6 +20,7 @@ import numpy as np
 import numpy.typing as npt
 
 from ..errors import BundleError, InputError, UnsupportedMachineError, missing_extra
+from ..runtime.bundle import MANIFEST
 from ..runtime.cpu import kernel_threads, missing_features
 from .calls import register_calls
 
@@ -99,8 +101,14 @@ class Network:
 
     def __init__(self, path: str | os.PathLike[str], bundle: str | os.PathLike[str] | None = None) -> None:
         path = Path(path)
+        if (path / MANIFEST).exists():
+            raise BundleError(
+                f"{str(path)!r} is a bundle, of convolutions alone; a network is what tvmconv compile writes, which takes a"
+                " bundle's kernels by --bundle"
+            )
         if not path.is_file():
-            raise BundleError(f"there is no file {str(path)!r}; write it with: tvmconv compile MODEL.onnx -o {path}")
+            command = f"tvmconv compile MODEL.onnx -o {shlex.quote(str(path))}"
+            raise BundleError(f"there is no file {str(path)!r}; write it with: {command}")
         # TVM's threads are half the processors otherwise; it reads this when it starts them.
         os.environ.setdefault("TVM_NUM_THREADS", str(kernel_threads()))
         try:

@@ -15,11 +15,12 @@ from tvm import relax, topi
 from tvm.ir import StringImm, TupleType
 
 from .. import __version__
-from ..errors import SourceError
+from ..errors import BuildError, SourceError, TvmconvError
 from ..lowering.cpu.linker import launcher_object, link_objects
 from ..support.toolchain import find_compiler
 from ..targets.target import Target
 from ..tuning.records import Records
+from ..tuning.replay import last_line
 from .kernels import Progress
 from .library import DESCRIBE, MAIN
 from .pipeline import NETWORK_PIPELINE
@@ -31,6 +32,8 @@ from .simplify import static_shape
 # pointer, and with its own threads in place of the launcher's. On two cores of a Zen 4 a network of 100 small operators took
 # 0.32 ms by those and 0.79 by OpenMP (docs/relax.md).
 _EXPORTS = ("__tvm_ffi_*", "__TVM*")
+# Attribute of a module's function `main`: what its outputs are called. Without it they have numbers.
+OUTPUT_NAMES = "tvmconv.output_names"
 
 
 def build(
@@ -61,10 +64,23 @@ def compile_module(mod: tvm.IRModule, target: str = "host") -> relax.VMExecutabl
     ------
     SourceError
         If an input or output of its function ``main`` has no fixed shape, or there is no such function.
+    BuildError
+        If TVM cannot compile it.
     """
     known = Target.parse(target)
     mod = _described(mod, known)
-    parsed = known.tvm()
+    try:
+        return _compiled(mod, known)
+    except TvmconvError:
+        raise
+    except Exception as error:  # whatever TVM's passes stumble over
+        raise BuildError(
+            f"TVM cannot compile the network: {last_line(error)}; tvmconv build compiles its convolutions"
+        ) from error
+
+
+def _compiled(mod: tvm.IRModule, target: Target) -> relax.VMExecutable:
+    parsed = target.tvm()
     with parsed:
         mod = tvm.transform.Sequential(
             [
@@ -98,6 +114,9 @@ def _described(mod: tvm.IRModule, target: Target) -> tvm.IRModule:
     main = mod[MAIN]
     result = main.ret_ty
     outputs = list(result.fields) if isinstance(result, TupleType) else [result]
+    names = [str(name) for name in main.attrs[OUTPUT_NAMES]] if OUTPUT_NAMES in (main.attrs or {}) else []
+    if len(set(names)) != len(outputs):
+        names = [f"output{number}" for number in range(len(outputs))]
     text = json.dumps(
         {
             "tvmconv": __version__,
@@ -105,7 +124,7 @@ def _described(mod: tvm.IRModule, target: Target) -> tvm.IRModule:
             "target": target.name,
             "features": list(target.features),
             "inputs": [_tensor(each.name, each.ty) for each in main.params],
-            "outputs": [_tensor(f"output{number}", each) for number, each in enumerate(outputs)],
+            "outputs": [_tensor(name, each) for name, each in zip(names, outputs, strict=True)],
             "report": [asdict(row) for row in report(mod)],
         }
     )

@@ -15,6 +15,7 @@ from ..errors import SourceError, missing_extra
 from ..frontends.onnx_graph import declared_inputs, load, with_inputs
 from ..frontends.shapes import Bucket, bind, left_free
 from ..tuning.replay import last_line
+from .network import OUTPUT_NAMES
 
 try:
     import onnx
@@ -51,7 +52,7 @@ def read_onnx(source: str, bucket: Bucket | None = None) -> tvm.IRModule:
         # It prints what it stumbles over; the error says it again.
         with redirect_stdout(io.StringIO()), warnings.catch_warnings():
             warnings.simplefilter("ignore")
-            return from_onnx(simple, sanitize_input_names=False)
+            module = from_onnx(simple, sanitize_input_names=False)
     except tvm.error.OpNotImplemented as error:
         names = str(error).rpartition(": ")[2]
         raise SourceError(
@@ -62,6 +63,9 @@ def read_onnx(source: str, bucket: Bucket | None = None) -> tvm.IRModule:
             f"{source}: TVM's ONNX frontend cannot read it: {last_line(error)}; the convolutions alone can be built: "
             f"tvmconv build {source}"
         ) from error
+    # What the frontend forgets.
+    module["main"] = module["main"].with_attr(OUTPUT_NAMES, [each.name for each in simple.graph.output])
+    return module
 
 
 def fixed(source: str, bucket: Bucket | None = None) -> ModelProto:

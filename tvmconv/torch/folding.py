@@ -1,15 +1,13 @@
-"""What makes a convolution's weights, or follows it and is linear in each channel, becomes part of them."""
+"""What follows a convolution and is linear in each channel becomes part of its weights."""
 
 from __future__ import annotations
 
-import copy
 import operator
 from functools import reduce
 from typing import Any
 
 import torch
 from torch import fx, nn
-from torch.nn.utils import parametrizations, parametrize
 
 TRANSPOSED = (nn.ConvTranspose1d, nn.ConvTranspose2d, nn.ConvTranspose3d)
 _VIEWS = ("reshape", "view", "permute", "unsqueeze")
@@ -40,29 +38,6 @@ def fold(graph: fx.Graph, node: Any, modules: dict[str, nn.Module], shape: tuple
         graph.erase_node(user)
         for other in others:
             erase(graph, other)
-
-
-def remove_weight_norms(model: nn.Module) -> nn.Module:
-    """Return a copy of a model whose weights are those that weight norm gives; the model itself, if it has none."""
-    if not any(map(_has_weight_norm, model.modules())):
-        return model
-    plain = copy.deepcopy(model)
-    for module in list(plain.modules()):
-        if _has_weight_norm(module):
-            weight = module.weight.detach()
-            # By hand: remove_parametrizations changes the class, which the model itself has, too.
-            module.__class__ = parametrize.type_before_parametrizations(module)
-            del module.parametrizations
-            module.weight = nn.Parameter(weight)
-    return plain
-
-
-def _has_weight_norm(module: Any) -> bool:
-    """Whether weight norm computes the weight, and nothing else computes a parameter."""
-    if not parametrize.is_parametrized(module):
-        return False
-    ((name, made_by), *others) = module.parametrizations.items()
-    return not others and name == "weight" and [type(each) for each in made_by] == [parametrizations._WeightNorm]
 
 
 def _norm(user: Any, modules: dict[str, nn.Module], node: Any, shape: tuple[int, ...]) -> tuple[Any, Any] | None:

@@ -5,10 +5,12 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Sequence
 from dataclasses import replace
+from itertools import zip_longest
 from typing import Any
 
 import torch
 from torch import fx, nn
+from torch.nn.utils import parametrize
 
 from ..epilogue import Step, format_epilogue, parse_epilogue
 from .calls import Notice
@@ -23,14 +25,15 @@ _CONVOLUTIONS = (nn.Conv1d, nn.Conv2d, nn.Conv3d)
 
 
 def describe(module: nn.Module) -> Convolution | None:
-    """Return what a module computes, None if it is no convolution that a layer could replace."""
+    """Return what a module computes, None if it is no convolution that a layer could replace.
+
+    One that pads by something else than zeros is described without its pads, which are its layer's.
+    """
     kind = type(module)
-    if module._forward_hooks or module._forward_pre_hooks:
-        return None  # somebody looks at it, or computes its weights
+    if kind not in (*_CONVOLUTIONS, *TRANSPOSED, nn.Linear) or obstacle(module) is not None:
+        return None
     if kind is nn.Linear:
         return Convolution(False, (), (), (), (), (), 1)
-    if kind not in (*_CONVOLUTIONS, *TRANSPOSED) or module.padding_mode != "zeros":
-        return None
     begin, end = _pads(module)
     return Convolution(
         kind in TRANSPOSED,
@@ -43,14 +46,25 @@ def describe(module: nn.Module) -> Convolution | None:
     )
 
 
+def obstacle(module: nn.Module) -> str | None:
+    """Return why no layer replaces a convolution or Linear of PyTorch, or a subclass of one; None if one does."""
+    if parametrize.is_parametrized(module):
+        return "parametrizations compute its parameters"
+    if type(module) not in (*_CONVOLUTIONS, *TRANSPOSED, nn.Linear):
+        return f"{type(module).__name__} is a subclass, which may compute something else"
+    if module._forward_hooks or module._forward_pre_hooks:
+        return "a hook looks at it, or computes its parameters"
+    return None
+
+
 def swap(model: nn.Module, notice: Notice, path: str = "") -> nn.Module:
     """Replace each convolution of a model by a layer, in place; a model that is one itself, by returning the layer."""
     if (convolution := describe(model)) is not None:
         return FusedConvolution(model, convolution, path, notice)
     layers: dict[int, nn.Module] = {}  # one that stands in several places stays one
     for parent_name, parent in list(model.named_modules()):
-        for name, child in list(parent.named_children()):
-            if (convolution := describe(child)) is not None:
+        for name, child in list(parent._modules.items()):
+            if child is not None and (convolution := describe(child)) is not None:
                 full = ".".join(filter(None, (path, parent_name, name)))
                 layer = layers.setdefault(id(child), FusedConvolution(child, convolution, full, notice))
                 setattr(parent, name, layer)
@@ -62,7 +76,11 @@ def fuse(model: nn.Module, example: Sequence[Any], notice: Notice, prefix: str =
 
     Whatever torch.fx raises of a model that it cannot trace, this raises.
     """
-    traced = fx.GraphModule(model, _Tracer().trace(model))
+    before = _attributes(model)
+    graph = _Tracer().trace(model)
+    if any(now is not was for now, was in zip_longest(_attributes(model), before)):
+        raise ValueError("the model remembers something from call to call, which a graph does not")
+    traced = fx.GraphModule(model, graph)
     respell(traced)
     watching = _Watching(traced)
     with torch.no_grad():
@@ -96,11 +114,18 @@ def fuse(model: nn.Module, example: Sequence[Any], notice: Notice, prefix: str =
     return swap(traced, notice, prefix.removesuffix("."))  # what is within modules that are one node
 
 
+def _attributes(model: nn.Module) -> list[Any]:
+    """Return what the modules of a model have."""
+    kept = ({**vars(module), **module._buffers, **module._modules} for module in model.modules())
+    return [value for each in kept for value in each.values()]
+
+
 class _Watching(fx.Interpreter):  # type: ignore[misc]
     """Runs a graph, and keeps the shapes of the tensors that its nodes compute."""
 
     def __init__(self, traced: fx.GraphModule) -> None:
         super().__init__(traced)
+        self.extra_traceback = False  # nobody reads it, and making one imports torch._inductor, which takes seconds
         self.shapes: dict[str, tuple[int, ...]] = {}
 
     def run_node(self, n: Any) -> Any:
@@ -121,7 +146,7 @@ class _Tracer(fx.Tracer):  # type: ignore[misc]
 
 
 def _pads(module: nn.Module) -> tuple[tuple[int, ...], tuple[int, ...]]:
-    if module.padding == "valid":
+    if module.padding == "valid" or module.padding_mode != "zeros":
         return (0,) * len(module.stride), (0,) * len(module.stride)
     if module.padding == "same":  # the odd one at the end
         totals = [d * (k - 1) for d, k in zip(module.dilation, module.kernel_size, strict=True)]

@@ -6,6 +6,7 @@ from dataclasses import replace
 from typing import Any
 
 import torch
+import torch.nn.functional as functional
 from torch import nn
 
 from .calls import Calls, Notice
@@ -42,6 +43,9 @@ class FusedConvolution(nn.Module):  # type: ignore[misc]
         self.register_parameter("bias", module.bias)
         self.register_parameter("slope", slope)
         self.convolution = convolution
+        # What PyTorch's layer pads its input with, if not with zeros: the pads of each axis, the last first, and how.
+        reflected = getattr(module, "padding_mode", "zeros") != "zeros"
+        self.padding = (module._reversed_padding_repeated_twice, module.padding_mode) if reflected else None
         self.name = name or convolution.name
         self._notice = notice
         self._calls = Calls(convolution, self.name, notice)
@@ -57,6 +61,8 @@ class FusedConvolution(nn.Module):  # type: ignore[misc]
         residual
             What the step ``add`` adds.
         """
+        if self.padding is not None:
+            input = functional.pad(input, *self.padding)
         if output_size is not None:
             return self._sized(input, output_size).by_torch(input, self.weight, self.bias, residual, self.slope)
         if torch.compiler.is_compiling():
@@ -77,7 +83,8 @@ class FusedConvolution(nn.Module):  # type: ignore[misc]
 
     def extra_repr(self) -> str:
         """Return what is computed, for the module's text."""
-        return f"{self.convolution.name}{'-' if self.convolution.epilogue else ''}{self.convolution.epilogue}"
+        computed = "-".join(filter(None, (self.convolution.name, self.convolution.epilogue)))
+        return computed if self.padding is None else f"pad_{self.padding[1]}-{computed}"
 
     def _traced(self, data: Any, residual: Any) -> Any:
         """Compute by the operator, which whoever traces the model sees."""

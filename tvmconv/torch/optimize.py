@@ -7,6 +7,7 @@ import sys
 import tempfile
 import warnings
 from collections.abc import Callable, Iterable, Sequence
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -14,7 +15,7 @@ import torch
 from torch import nn
 from torch.utils import _pytree as pytree
 
-from ..errors import BuildError, InputError, TvmconvWarning
+from ..errors import BuildError, InputError, TvmconvWarning, UnsupportedMachineError
 from ..problem import Problem
 from ..runtime.bundle import MANIFEST, read_bundle
 from ..runtime.registry import Registry
@@ -99,6 +100,10 @@ def optimize(
 def _check(model: Any, dtype: Any) -> None:
     if not isinstance(model, nn.Module):
         raise InputError(f"model is a {type(model).__name__}; give a torch.nn.Module")
+    if isinstance(model, torch.jit.ScriptModule):
+        raise InputError(
+            f"model is a {type(model).__name__}, whose layers cannot be replaced; give the module it was made of"
+        )
     if model.training:
         raise InputError("the model is in training mode, and what is optimized is inference; call model.eval() first")
     if dtype is not None and dtype not in DTYPES:
@@ -120,7 +125,8 @@ def _provide(
 ) -> None:
     """Open the bundle, build into it what it lacks, and let each layer find its kernels."""
     if bundle is not None and (Path(bundle) / MANIFEST).exists():
-        OPENED.open(bundle)
+        with suppress(UnsupportedMachineError):  # a bundle for other machines lacks all that this one needs
+            OPENED.open(bundle)
     layers = [module for module in fast.modules() if isinstance(module, FusedConvolution)]
     _meet(fast, layers, examples)
     missing = _missing(layers, bundle, target)
@@ -133,7 +139,10 @@ def _provide(
         except BuildError as error:
             warnings.warn(f"{error}\nPyTorch computes these layers", TvmconvWarning, stacklevel=4)
         if (path / MANIFEST).exists():
-            OPENED.open(path)
+            try:
+                OPENED.open(path)
+            except UnsupportedMachineError as error:  # built for others alone
+                warnings.warn(f"{error}; until then PyTorch computes the model here", TvmconvWarning, stacklevel=4)
         _meet(fast, layers, examples)
 
 
@@ -157,7 +166,10 @@ def _missing(
     # What serves this process may be another bundle's, and this one may be for other machines.
     there = read_bundle(bundle) if (Path(bundle) / MANIFEST).exists() else None
     if target == "host":
-        registry = Registry([there] if there is not None else [])
+        try:
+            registry = Registry([there] if there is not None else [])
+        except UnsupportedMachineError:
+            registry = Registry([])
         missing |= {problem for problem in served if problem not in registry}
     else:
         from ..building.builder import parse_targets

@@ -47,10 +47,13 @@ def with_plans(model: nn.Module) -> nn.Module:
         planned = PlannedGraph(model, model.graph, type(model).__name__)
         planned.__dict__.update(model.__dict__)  # what its graph does not name, too
         return planned
+    made: dict[int, nn.Module] = {}  # one that stands in several places stays one
     for parent in list(model.modules()):
-        for name, child in list(parent.named_children()):
+        for name, child in list(parent._modules.items()):
             if isinstance(child, fx.GraphModule) and not isinstance(child, PlannedGraph):
-                setattr(parent, name, with_plans(child))
+                if id(child) not in made:
+                    made[id(child)] = with_plans(child)
+                setattr(parent, name, made[id(child)])
     return model
 
 

@@ -6,11 +6,14 @@ from dataclasses import dataclass
 from typing import Any
 
 from torch import nn
+from torch.nn.modules.conv import _ConvNd
 
 from ..errors import InputError
 from .calls import ByKernel
+from .fusion import obstacle
 from .layers import FusedConvolution
 
+_LAYERS = (FusedConvolution, _ConvNd, nn.Linear)
 _HEAD = ("layer", "computes", "input", "by", "why")
 
 
@@ -54,17 +57,21 @@ def report(model: nn.Module) -> Report:
     """Return what computes each convolution and Linear of a model that :func:`tvmconv.torch.optimize` returned.
 
     A layer has a row for each kind of input that it met, or one if it met none. Calls in compiled code are not seen.
+    One that no layer replaced has a row that says why.
 
     Raises
     ------
     InputError
         If the model has no such layer.
     """
-    layers = [(name, module) for name, module in model.named_modules() if isinstance(module, FusedConvolution)]
-    if not layers:
+    layers = [(name, module) for name, module in model.named_modules() if isinstance(module, _LAYERS)]
+    if not any(isinstance(module, FusedConvolution) for _, module in layers):
         raise InputError("the model has no layer of tvmconv.torch.optimize; give what it returned")
     rows = Report()
     for name, layer in layers:
+        if not isinstance(layer, FusedConvolution):
+            rows.append(Row(name, type(layer).__name__, "", "PyTorch", obstacle(layer) or "it was not replaced"))
+            continue
         computes = layer.extra_repr()
         found = layer.calls.found
         for key, how in found.items():

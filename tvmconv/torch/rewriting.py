@@ -5,6 +5,7 @@ from __future__ import annotations
 import copy
 import inspect
 from collections.abc import Mapping, Sequence
+from dataclasses import is_dataclass
 from typing import Any
 
 import torch
@@ -13,9 +14,9 @@ from torch.utils import _pytree as pytree
 
 from ..errors import InputError
 from .calls import Notice
-from .folding import remove_weight_norms
 from .fusion import describe, fuse, swap
 from .layers import FusedConvolution
+from .weights import with_fixed_weights
 
 # What BatchNorm folded into weights changes in f32 and f64, and in types of fewer digits.
 _TOLERANCE = {torch.float32: 1e-3, torch.float64: 1e-3}
@@ -36,10 +37,10 @@ def rewrite(model: nn.Module, examples: Sequence[Arguments], notice: Notice) -> 
     InputError
         If it has no convolution that a layer could replace.
     """
-    model = remove_weight_norms(model)
+    model = with_fixed_weights(model)
     if describe(model) is not None:
         return swap(copy.deepcopy(model), notice)
-    expected = [(example, run(model, example)) for example in examples]
+    expected = [(example, run(copy.deepcopy(model), example)) for example in examples]
     fast = _fused(model, "", expected, notice)
     if fast is None:
         fast = copy.deepcopy(model)
@@ -49,7 +50,7 @@ def rewrite(model: nn.Module, examples: Sequence[Arguments], notice: Notice) -> 
     if not any(isinstance(module, FusedConvolution) for module in fast.modules()):
         raise InputError(
             "the model has no convolution that kernels compute: Conv1d to Conv3d or ConvTranspose1d to ConvTranspose3d,"
-            " padded with zeros, or Linear, without hooks; or F.conv1d to F.conv_transpose3d or F.linear with weights of"
+            " or Linear, without hooks; or F.conv1d to F.conv_transpose3d or F.linear with weights of"
             " the model"
         )
     return fast
@@ -85,14 +86,12 @@ def as_examples(given: Any) -> list[Arguments]:
     )
 
 
-def _has_convolutions(model: nn.Module) -> bool:
-    return any(describe(module) is not None for module in model.modules())
-
-
 def _fused(module: nn.Module, prefix: str, expected: Sequence[Expected], notice: Notice) -> nn.Module | None:
     """Return the fused graph of a copy of a module, None if there is none or it gives other answers."""
     try:
-        graph = fuse(copy.deepcopy(module), _positional(module, expected[0][0]), notice, prefix)
+        with torch.random.fork_rng(devices=[]):
+            torch.manual_seed(1)  # as no run does: random numbers that become constants of the graph give other answers
+            graph = fuse(copy.deepcopy(module), _positional(module, expected[0][0]), notice, prefix)
     except Exception:  # noqa: BLE001 - tracing runs the module's own code with stand-ins, which may raise anything
         return None
     return graph if _agrees(graph, expected) else None
@@ -109,37 +108,60 @@ def _positional(module: nn.Module, example: Arguments) -> list[Any]:
 def _fuse_children(model: nn.Module, fast: nn.Module, path: str, examples: Sequence[Arguments], notice: Notice) -> None:
     """Replace, in the copy `fast` of a model, what is below the module at `path`."""
     parent = fast.get_submodule(path)
-    for name, _ in list(parent.named_children()):
-        child_path = f"{path}.{name}" if path else name
-        original = model.get_submodule(child_path)
-        if not _has_convolutions(original):
+    # Not named_children, which tells but one name of a module that has several.
+    paths = {name: f"{path}.{name}" if path else name for name, child in parent._modules.items() if child is not None}
+    originals = {name: model.get_submodule(below) for name, below in paths.items()}
+    inner = {id(each): paths[name] for name, each in originals.items() if _is_around_convolutions(each)}
+    made = _fused_below(model, list(inner.values()), examples, notice)
+    replaced: dict[int, nn.Module] = {}
+    for name, original in originals.items():
+        known = id(original)
+        if known in replaced:
+            setattr(parent, name, replaced[known])
             continue
-        expected = _watch(model, original, examples)
-        made = _fused(original, f"{child_path}.", expected, notice) if expected and describe(original) is None else None
-        if made is not None:
-            setattr(parent, name, made)
-        elif describe(original) is not None:
-            setattr(parent, name, swap(getattr(parent, name), notice, child_path))
-        else:
-            _fuse_children(model, fast, child_path, examples, notice)
+        if describe(original) is not None:
+            setattr(parent, name, swap(getattr(parent, name), notice, paths[name]))
+        elif (graph := made.get(inner.get(known, ""))) is not None:
+            setattr(parent, name, graph)
+        elif known in inner:
+            _fuse_children(model, fast, paths[name], examples, notice)
+        replaced[known] = getattr(parent, name)
 
 
-def _watch(model: nn.Module, module: nn.Module, examples: Sequence[Arguments]) -> list[Expected]:
-    """Return what a module is called with when its model runs on the examples, and its answers."""
-    seen: list[Expected] = []
-    given: list[Arguments] = []
-    # Copies, since what comes later may work in place.
-    before = module.register_forward_pre_hook(
-        lambda _, args, kwargs: given.append(_copied((args, kwargs))), with_kwargs=True
-    )
-    after = module.register_forward_hook(lambda _, args, answer: seen.append((given.pop(), _copied(answer))))
-    try:
+def _fused_below(
+    model: nn.Module, paths: Sequence[str], examples: Sequence[Arguments], notice: Notice
+) -> dict[str, nn.Module | None]:
+    """Return the fused graphs of modules by their paths, compared with each call while their model runs on the examples."""
+    watched = copy.deepcopy(model)
+    made: dict[str, nn.Module | None] = {}
+
+    def watch(path: str) -> None:
+        module = watched.get_submodule(path)
+        given: list[Arguments] = []
+
+        def after(_module: Any, _args: Any, answer: Any) -> None:
+            expected = [(given.pop(), answer)]
+            if path not in made:
+                made[path] = _fused(model.get_submodule(path), f"{path}.", expected, notice)
+            elif (graph := made[path]) is not None and not _agrees(graph, expected):
+                made[path] = None
+
+        # Copies, since it may work in place.
+        module.register_forward_pre_hook(
+            lambda _, args, kwargs: given.append(_copied((args, kwargs))), with_kwargs=True
+        )
+        module.register_forward_hook(after)
+
+    for path in paths:
+        watch(path)
+    if paths:
         for example in examples:
-            run(model, example)
-    finally:
-        before.remove()
-        after.remove()
-    return seen
+            run(watched, example)
+    return made
+
+
+def _is_around_convolutions(module: nn.Module) -> bool:
+    return describe(module) is None and any(describe(each) is not None for each in module.modules())
 
 
 def _copied(values: Any) -> Any:
@@ -161,11 +183,19 @@ def _is_close(given: Any, expected: Any) -> bool:
 
 
 def _is_close_leaf(given: Any, expected: Any) -> bool:
+    if isinstance(expected, Mapping) or (is_dataclass(expected) and not isinstance(expected, type)):
+        within = (dict(each if isinstance(each, Mapping) else vars(each)) for each in (given, expected))
+        return type(given) is type(expected) and _is_close(*within)
     if not isinstance(expected, torch.Tensor):
         return bool(given == expected)
     if given.shape != expected.shape or given.dtype != expected.dtype:
         return False
     if not expected.is_floating_point():
         return True  # of a class or an index, a bit of rounding may make another
+    finite = expected.isfinite()
+    if not finite.all():  # as where a mask puts an infinity
+        if not torch.allclose(given[~finite], expected[~finite], equal_nan=True):
+            return False
+        given, expected = given[finite], expected[finite]
     error = (given.double() - expected.double()).norm()
     return bool(error <= _TOLERANCE.get(expected.dtype, _COARSE) * expected.double().norm())

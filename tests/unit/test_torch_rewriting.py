@@ -1,0 +1,187 @@
+"""How graphs of PyTorch models are found and compared with the models, without a kernel."""
+
+from __future__ import annotations
+
+import copy
+import sys
+from dataclasses import dataclass
+from typing import Any
+
+import pytest
+
+torch = pytest.importorskip("torch")
+import torch.nn.functional as F  # noqa: E402
+from torch import nn  # noqa: E402
+
+import tvmconv.torch  # noqa: E402
+from tvmconv.torch.calls import Notice  # noqa: E402
+from tvmconv.torch.planned import with_plans  # noqa: E402
+from tvmconv.torch.rewriting import rewrite  # noqa: E402
+
+CALLS: list[int] = []
+
+
+@dataclass
+class Answer:
+    """What some models return."""
+
+    image: Any
+    number: int = 3
+
+
+class Model(nn.Module):
+    """A convolution and its ReLU, and what a function makes of them."""
+
+    def __init__(self, finish: Any) -> None:
+        super().__init__()
+        self.conv, self.finish = nn.Conv2d(3, 4, 1), finish
+
+    def forward(self, x: Any) -> Any:
+        return self.finish(F.relu(self.conv(x)))
+
+
+class Noisy(nn.Module):
+    """Adds random numbers whose shape is fixed, which torch.fx takes for a constant."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.conv = nn.Conv2d(3, 4, 1)
+
+    def forward(self, x: Any) -> Any:
+        return self.conv(x + torch.randn(1, 3, 4, 4))
+
+
+class Streaming(nn.Module):
+    """Remembers the end of what it was given."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.conv, self.end = nn.Conv1d(3, 4, 3), torch.zeros(1, 3, 2)
+
+    def forward(self, x: Any) -> Any:
+        x = torch.cat([self.end, x], -1)
+        self.end = x[..., -2:]
+        return F.relu(self.conv(x))
+
+
+class Blocks(nn.Module):
+    """Blocks in a model that torch.fx cannot trace."""
+
+    def __init__(self, *blocks: nn.Module) -> None:
+        super().__init__()
+        self.blocks = nn.ModuleList(blocks)
+
+    def forward(self, x: Any) -> Any:
+        CALLS.append(1)
+        for block in self.blocks:
+            x = block(x) if x.isfinite().all() else x
+        return x
+
+
+def block() -> nn.Module:
+    return nn.Sequential(nn.Conv2d(3, 3, 1), nn.ReLU())
+
+
+def rewritten(model: nn.Module, data: Any) -> nn.Module:
+    with torch.no_grad():
+        return with_plans(rewrite(model.eval(), [((data,), {})], Notice(silent=True)))
+
+
+def computes(model: nn.Module) -> list[str]:
+    return [row.computes for row in tvmconv.torch.report(model)]
+
+
+def test_random_numbers_stay_random() -> None:
+    model, data = Noisy(), torch.randn(1, 3, 4, 4)
+    torch.manual_seed(0)  # as each run that answers are compared in
+    fast = rewritten(model, data)
+    assert not torch.equal(fast(data), fast(data))
+
+
+def test_what_a_model_remembers() -> None:
+    """No graph is taken, which would remember what was traced; and the model itself remembers nothing of it."""
+    torch.manual_seed(0)
+    model = Streaming().eval()
+    fast = rewritten(model, torch.randn(1, 3, 8))
+    assert torch.equal(model.end, torch.zeros(1, 3, 2))
+    model.end = fast.end.clone()
+    with torch.no_grad():
+        for data in torch.randn(3, 1, 3, 8):
+            torch.testing.assert_close(fast(data), model(data))
+
+
+@pytest.mark.parametrize(
+    "finish",
+    [
+        lambda y: y.masked_fill(y > 0.1, float("-inf")),
+        lambda y: y / 0,
+        lambda y: Answer(y),
+        lambda y: {"image": [y], "nothing": None},
+    ],
+)
+def test_any_answer_is_compared(finish: Any) -> None:
+    torch.manual_seed(0)
+    assert computes(rewritten(Model(finish), torch.randn(1, 3, 4, 4))) == ["conv2d-relu"]
+
+
+def test_one_module_in_several_places() -> None:
+    torch.manual_seed(0)
+    shared, last = block(), nn.Conv2d(3, 3, 1)
+    model, data = Blocks(shared, shared, last, last), torch.randn(1, 3, 4, 4)
+    fast = rewritten(model, data)
+    assert computes(fast) == ["conv2d-relu", "conv2d"]
+    assert not any(isinstance(module, nn.Conv2d) for module in fast.modules())
+    assert fast.blocks[0] is fast.blocks[1] and fast.blocks[2] is fast.blocks[3]
+    with torch.no_grad():
+        torch.testing.assert_close(fast(data), model(data))
+
+
+def test_blocks_are_found_in_one_run() -> None:
+    """Not in one for each block: a model of hundreds would run for hours."""
+    torch.manual_seed(0)
+    model = Blocks(*(block() for _ in range(20)))
+    CALLS.clear()
+    fast = rewritten(model, torch.randn(1, 3, 4, 4))
+    assert computes(fast) == ["conv2d-relu"] * 20
+    assert len(CALLS) < 10
+
+
+def test_a_block_that_is_called_in_two_ways_is_no_graph() -> None:
+    class Optional(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.conv = nn.Conv2d(3, 3, 1)
+
+        def forward(self, x: Any, more: Any = None) -> Any:
+            return F.relu(self.conv(x)) if more is None else F.relu(self.conv(x) + more)
+
+    class Twice(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.block = Optional()
+
+        def forward(self, x: Any) -> Any:
+            return self.block(self.block(x, x)) if x.isfinite().all() else x
+
+    torch.manual_seed(0)
+    model, data = Twice().eval(), torch.randn(1, 3, 4, 4)
+    fast = rewritten(model, data)
+    assert computes(fast) == ["conv2d"]
+    with torch.no_grad():
+        torch.testing.assert_close(fast(data), model(data))
+
+
+def test_a_graph_that_fails_does_not_import_the_compiler(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Which torch.fx does for its traceback, in seconds."""
+
+    class Optional(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.conv = nn.Conv2d(3, 4, 1)
+
+        def forward(self, x: Any, more: Any = None) -> Any:
+            return self.conv(x) if more is None else self.conv(x) + more
+
+    monkeypatch.delitem(sys.modules, "torch._inductor", raising=False)
+    rewritten(copy.deepcopy(Optional()), torch.randn(1, 3, 4, 4))
+    assert "torch._inductor" not in sys.modules
