@@ -10,7 +10,7 @@ what would cancel or overflow is scaled, or summed in two parts.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from math import inf, pi, sqrt
+from math import inf, log, pi, sqrt
 from typing import Any
 
 import numpy as np
@@ -26,11 +26,12 @@ from .cpu.rewrites import found, mapped, sequence
 
 # log(2), its first bits so few that n * _LOG2_HIGH is exact.
 _LOG2_HIGH, _LOG2_LOW = 0.693359375, -2.12194440e-4
-# (e**r - 1 - r) / r**2 and e**r, r up to log(2) / 2, and erfc(a / sqrt(2)) / 2 * e**(a*a/2) * (a + 4) by u = (a - 4) / (a + 4),
-# a up to 14.5, the highest first: fitted by least squares, weighted until the largest relative error was least (1e-8 of
-# e**r - 1, 1e-7, 1e-8).
+# The highest first: (e**r - 1 - r) / r**2 and e**r, r up to log(2) / 2; e**(r/2), r up to log(2); and erfc(a / sqrt(2)) / 2 *
+# e**(a*a/2) * (a + 4) by u = (a - 4) / (a + 4), a up to 14.5. Fitted by least squares, weighted until the largest relative
+# error was least (1e-8 of e**r - 1, 1e-7, 4e-9, 1e-8).
 _EXPM1 = (1.3882517e-3, 8.3665475e-3, 4.1667201e-2, 0.16666543, 0.49999997)
 _EXP = (8.3125011e-3, 4.1890331e-2, 0.16667115, 0.4999923, 1.0, 1.0)
+_EXP_HALF = (2.1583037e-5, 2.6154434e-4, 2.6042786e-3, 2.0833144e-2, 0.12499998, 0.5, 1.0)
 _TAIL = (
     -1.3197184e-4, 1.7935413e-4, 1.5699235e-3, -3.5125539e-3, -7.5252713e-3,
     6.040383e-2, -1.8652344e-1, 3.871369e-1, -6.0789657e-1, 7.5528514e-1,
@@ -156,15 +157,15 @@ class _Vector:
     def _gelu(self) -> Any:
         """``max(x, 0) - a * q``, q = erfc(a / sqrt(2)) / 2 of a = abs(x)."""
         a = self._magnitude(_MOST_GELU)
-        beyond = self._named(a + self._const(4))
-        inverse = self._named(self._const(1) / beyond)
-        tail = self._named(self._polynomial(self._named((a - self._const(4)) * inverse), _TAIL))
-        factor = self._named(tail * inverse)
-        factor = _fma(_fma(-factor, beyond, tail), inverse, factor)  # as a quotient would be
-        # a*a/2 is summed in two parts: half of the last bit of 87 is more than 4e-7.
-        half = self._named(self._const(0.5) * a)
-        high = self._named(half * a)
-        power = self._exp(-high, _UP, _fma(half, a, -high), factor)
+        inverse = self._named(self._const(1) / (a + self._const(4)))
+        tail = self._polynomial(self._named((a - self._const(4)) * inverse), _TAIL)
+        # -a*a = 2*n*log(2) + r, the square in an fma: half of the last bit of 210 is more than 4e-7.
+        shift = self._const(_ROUND + _UP)
+        rounded = self._named(_fma(a * self._const(-0.5 / log(2)), a, shift))
+        n = self._named(rounded - shift)
+        high = _fma(-a, a, n * self._const(-2 * _LOG2_HIGH))
+        r = self._named(_fma(n, self._const(-2 * _LOG2_LOW), high))
+        power = self._scaled(tail * inverse * self._polynomial(r, _EXP_HALF), rounded)
         positive = tirx.Select(self.x < self._const(0), self._const(0), self.x)
         return _fma(a * power, self._const(-_DOWN), positive)
 
@@ -188,12 +189,14 @@ class _Vector:
         beyond = self._clip(self.x, least, inf) - clipped
         return _fma(clipped / denominator, self._const(2.0**-_LESS), beyond)
 
-    def _exp(self, x: Any, up: int, low: Any = None, factor: Any = None) -> Any:
-        """Return ``factor * e**(x - low) * 2**up``, which must be a normal number; `low` is less than the last bit of x."""
+    def _exp(self, x: Any, up: int, low: Any = None) -> Any:
+        """Return ``e**(x - low) * 2**up``, which must be a normal number; `low` is less than the last bit of x."""
         r, n = self._reduced(x, low, up)
-        power = self._polynomial(r, _EXP)
-        bits = self._bits(power if factor is None else power * factor) + (self._bits(n) << self._integer(23))
-        return self._number(bits)
+        return self._scaled(self._polynomial(r, _EXP), n)
+
+    def _scaled(self, x: Any, n: Any) -> Any:
+        """Return ``x * 2**n``, a normal number as x is, of a number whose last bits are those of n."""
+        return self._number(self._bits(x) + (self._bits(n) << self._integer(23)))
 
     def _expm1(self, x: Any) -> Any:
         """Return ``e**x - 1``, x from -18 to 19 or so."""
