@@ -157,15 +157,18 @@ class _Vector:
     def _gelu(self) -> Any:
         """``max(x, 0) - a * q``, q = erfc(a / sqrt(2)) / 2 of a = abs(x)."""
         a = self._magnitude(_MOST_GELU)
-        inverse = self._named(self._const(1) / (a + self._const(4)))
-        tail = self._polynomial(self._named((a - self._const(4)) * inverse), _TAIL)
+        beyond = self._named(a + self._const(4))
+        inverse = self._named(self._const(1) / beyond)
+        tail = self._named(self._polynomial(self._named((a - self._const(4)) * inverse), _TAIL))
+        factor = self._named(tail * inverse)
+        factor = _fma(_fma(-factor, beyond, tail), inverse, factor)  # as a quotient would be
         # -a*a = 2*n*log(2) + r, the square in an fma: half of the last bit of 210 is more than 4e-7.
         shift = self._const(_ROUND + _UP)
         rounded = self._named(_fma(a * self._const(-0.5 / log(2)), a, shift))
         n = self._named(rounded - shift)
         high = _fma(-a, a, n * self._const(-2 * _LOG2_HIGH))
         r = self._named(_fma(n, self._const(-2 * _LOG2_LOW), high))
-        power = self._scaled(tail * inverse * self._polynomial(r, _EXP_HALF), rounded)
+        power = self._scaled(factor * self._polynomial(r, _EXP_HALF), rounded)
         positive = tirx.Select(self.x < self._const(0), self._const(0), self.x)
         return _fma(a * power, self._const(-_DOWN), positive)
 
@@ -217,11 +220,17 @@ class _Vector:
         return _fma(r * r, self._polynomial(r, _EXPM1), r)
 
     def _polynomial(self, x: Any, coefficients: Sequence[float]) -> Any:
-        """Return a polynomial by Horner's rule, the highest coefficient first."""
-        total = self._const(coefficients[0])
-        for coefficient in coefficients[1:]:
-            total = _fma(total, x, self._const(coefficient))
-        return total
+        """Return a polynomial, the highest coefficient first: Horner's rule in x*x of pairs, which do not wait for each other.
+
+        The last alone is added by x: rounding x*x is then less than rounding the sum.
+        """
+        *rest, last = map(self._const, coefficients)
+        square, rest = self._named(x * x), rest[::-1]
+        pairs = [_fma(high, x, low) for low, high in zip(rest[::2], rest[1::2], strict=False)]
+        total = rest[-1] if len(rest) % 2 else pairs.pop()
+        for pair in reversed(pairs):
+            total = _fma(total, square, pair)
+        return _fma(total, x, last)
 
     def _bits(self, x: Any) -> Any:
         return tirx.reinterpret(self._type("int32"), x)
