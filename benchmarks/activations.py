@@ -40,6 +40,8 @@ def main(argv: Sequence[str] | None = None) -> int:
         "--clock", choices=CLOCKS, default="wall", help="as of benchmarks.networks, default: %(default)s"
     )
     arguments = parser.parse_args(argv)
+    if arguments.clock == "cpu" and arguments.threads > 1:
+        parser.error("--clock cpu adds up the time of all threads, waiting ones too: give --threads 1 with it")
     names = ["", *arguments.activations]
     table = []
     for place, (channels, size) in SHAPES.items():
