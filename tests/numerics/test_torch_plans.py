@@ -81,6 +81,16 @@ def scales_by_a_mean(m: Any, x: Any) -> Any:
     return m.c(y * torch.sigmoid(m.b(y).mean((2, 3), keepdim=True))), x
 
 
+def pools_to_one_pixel(m: Any, x: Any) -> Any:
+    y = m.a(x)
+    return m.c(y * m.b(F.adaptive_avg_pool2d(m.b(y), 1))), F.adaptive_avg_pool2d(y, (2, 1)).flatten(1)
+
+
+def means_everything(m: Any, x: Any) -> Any:
+    y = m.a(x)
+    return m.c(m.b(y) * y.mean()) + torch.mean(y)
+
+
 def splits(m: Any, x: Any) -> Any:
     y, z = m.both(torch.cat([m.a(x), m.b(x)], 1)).chunk(2, 1)
     return m.c(torch.cat([z, y], 1))
@@ -114,7 +124,7 @@ def returns_views_of_views(m: Any, x: Any) -> Any:
 
 
 MODELS = [returns_an_intermediate, returns_a_view, works_in_place, has_a_module_in_place, calls_a_layer_twice,
-          reads_late_what_it_adds, concatenates, scales_by_a_mean, splits, lies_otherwise,
+          reads_late_what_it_adds, concatenates, scales_by_a_mean, pools_to_one_pixel, means_everything, splits, lies_otherwise,
           shuffles_channels, normalizes, has_views_that_live_longer, returns_views_of_views]  # fmt: skip
 
 
@@ -203,6 +213,7 @@ def _segments(fast: Any) -> list[tuple[int, int]]:
         (reads_late_what_it_adds, [(5, 1)]),
         (concatenates, [(6, 1)]),
         (scales_by_a_mean, [(6, 1)]),
+        (pools_to_one_pixel, [(8, 2)]),
         (splits, [(9, 1)]),
         (shuffles_channels, [(11, 1)]),
         (normalizes, [(9, 1)]),

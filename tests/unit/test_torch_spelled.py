@@ -96,6 +96,34 @@ def test_convolutions_called_as_functions(forward: Any, expected: list[str]) -> 
 
 
 @pytest.mark.parametrize(
+    ("pool", "means"),
+    [
+        (nn.AdaptiveAvgPool2d(1), 1),
+        (nn.AdaptiveAvgPool2d((1, 1)), 1),
+        (nn.AdaptiveAvgPool2d((1, 2)), 0),
+        (nn.AdaptiveAvgPool2d((1, None)), 0),
+        (nn.AdaptiveMaxPool2d(1), 0),
+        (lambda y: F.adaptive_avg_pool2d(y, [1, 1]), 1),
+        (lambda y: F.adaptive_avg_pool2d(y, output_size=1), 1),
+        (lambda y: F.adaptive_avg_pool1d(y.flatten(2), 1), 1),
+        (lambda y: F.adaptive_avg_pool3d(y, 1), 1),
+    ],
+)
+def test_poolings_to_one_pixel_are_means(pool: Any, means: int) -> None:
+    class Pooled(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.conv = nn.Conv2d(4, 4, 1)
+            self.pool = pool
+
+        def forward(self, x: Any) -> Any:
+            return self.pool(self.conv(x))
+
+    fast = rewritten(Pooled().eval(), torch.randn(2, 4, 6, 5))
+    assert sum(node.target is torch.mean for node in fast.graph.nodes) == means
+
+
+@pytest.mark.parametrize(
     ("forward", "expected"),
     [
         (lambda m, x: m.linear(x.permute(0, 2, 3, 1)).relu(), ["linear-relu"]),

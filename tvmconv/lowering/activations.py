@@ -10,7 +10,7 @@ what would cancel or overflow is scaled, or summed in two parts.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from math import inf, pi, sqrt
+from math import inf, log, pi, sqrt
 from typing import Any
 
 import numpy as np
@@ -26,21 +26,25 @@ from .cpu.rewrites import found, mapped, sequence
 
 # log(2), its first bits so few that n * _LOG2_HIGH is exact.
 _LOG2_HIGH, _LOG2_LOW = 0.693359375, -2.12194440e-4
-# (e**r - 1 - r) / r**2 by Taylor, the highest first: off by 2e-8 of e**r - 1 up to r = log(2) / 2.
-_EXPM1 = (1 / 5040, 1 / 720, 1 / 120, 1 / 24, 1 / 6, 1 / 2)
-# e**r up to r = log(2) / 2, and erfc(a / sqrt(2)) / 2 * e**(a*a/2) * (a + 4) by u = (a - 4) / (a + 4), a up to 14.5, the
-# highest first: fitted by least squares, weighted until the largest relative error was least (4e-9 and 1e-8).
-_EXP = (1.3813144e-3, 8.369419e-3, 4.1668457e-2, 0.16666515, 0.49999993, 1.0, 1.0)
+# The highest first: (e**r - 1 - r) / r**2 and e**r, r up to log(2) / 2; e**(r/2), r up to log(2); and erfc(a / sqrt(2)) / 2 *
+# e**(a*a/2) * (a + 4) by u = (a - 4) / (a + 4), a up to 14.5. Fitted by least squares, weighted until the largest relative
+# error was least (1e-8 of e**r - 1, 1e-7, 4e-9, 1e-8).
+_EXPM1 = (1.3882517e-3, 8.3665475e-3, 4.1667201e-2, 0.16666543, 0.49999997)
+_EXP = (8.3125011e-3, 4.1890331e-2, 0.16667115, 0.4999923, 1.0, 1.0)
+_EXP_HALF = (2.1583037e-5, 2.6154434e-4, 2.6042786e-3, 2.0833144e-2, 0.12499998, 0.5, 1.0)
 _TAIL = (
     -1.3197184e-4, 1.7935413e-4, 1.5699235e-3, -3.5125539e-3, -7.5252713e-3,
     6.040383e-2, -1.8652344e-1, 3.871369e-1, -6.0789657e-1, 7.5528514e-1,
 )  # fmt: skip
-# e**-104 is less than half of the least f32 number. Powers are scaled by 2**64 on the way, so that they are normal.
-_MOST, _UP, _DOWN = 104.0, 64, 2.0**-64
+# What GELU multiplies at last is scaled by 2**64 on the way, so that it is normal.
+_UP, _DOWN = 64, 2.0**-64
+# A sigmoid of less is no normal number, of more is 1; e**-104 is less than half of the least f32 number. What is divided by
+# 1 + e**-x is divided by 2**-24 of it, which is finite.
+_LEAST_SIGMOID, _MOST_SIGMOID, _LEAST_SILU, _LESS = -88.0, 20.0, -104.0, 24
 # Added to a number, and taken off again, it rounds it to a whole one.
 _ROUND = 1.5 * 2**23
 # Beyond these the answers are 0, or what infinity gives.
-_MOST_TANH, _LEAST_ELU, _MOST_GELU, _MOST_GELU_TANH = 9.1, -18.0, 14.5, 10.7
+_MOST_TANH, _LEAST_ELU, _MOST_GELU, _LEAST_GELU_TANH, _MOST_GELU_TANH = 9.1, -18.0, 14.5, -10.7, 6.0
 _TANH_1 = 2 * sqrt(2 / pi)
 _TANH_3 = 0.044715 * _TANH_1
 
@@ -111,7 +115,7 @@ class _Vector:
     def step(self, step: Step, *array: Any) -> Any:
         """Return what a step makes of x; `array` is what it takes of scale's or prelu's."""
         x, numbers = self.x, [self._const(number) for number in step.numbers]
-        zero, half, one = map(self._const, (0.0, 0.5, 1.0))
+        zero = self._const(0)
         name = step.name
         if name in ("relu", "clip"):
             return self._clip(x, *(step.numbers or (0.0, inf)))
@@ -122,18 +126,28 @@ class _Vector:
         if name == "hardsigmoid":
             return self._clip(_fma(numbers[0], x, numbers[1]), 0.0, 1.0)
         if name == "hardswish":
-            return _rounded(x * self._clip(x / self._const(6) + half, 0.0, 1.0))
+            return self._hardswish()
         if name == "elu":
             return tirx.Select(x > zero, x, numbers[0] * self._expm1(self._clip(x, _LEAST_ELU, 0.0)))
         if name == "tanh":
             return self._tanh()
-        if name in ("sigmoid", "silu"):
-            a = self._magnitude(_MOST)
-            power, denominator = self._logistic(a)
-            if name == "sigmoid":
-                return tirx.Select(x < zero, power * self._const(_DOWN), one) / denominator
-            return tirx.Select(x < zero, a * power * self._const(-_DOWN), x) / denominator
+        if name == "sigmoid":
+            one = self._const(1)
+            return one / (one + self._exp(-self._clip(x, _LEAST_SIGMOID, _MOST_SIGMOID), 0))
+        if name == "silu":
+            clipped = self._clip(x, _LEAST_SILU, _MOST_SIGMOID)
+            return self._gated(clipped, _LEAST_SILU, clipped)
         return self._gelu() if name == "gelu" else self._gelu_tanh()
+
+    def _hardswish(self) -> Any:
+        """``x * clip(x / 6 + 1/2, 0, 1)``; what is clipped first needs no bounds.
+
+        The quotient is a product and what it lacks: rounded as a quotient, of any number whose own part of the sum counts.
+        """
+        clipped, sixth = self._clip(self.x, -3.0, 3.0), self._const(1 / 6)
+        product = self._named(clipped * sixth)
+        quotient = _fma(_fma(product, self._const(-6), clipped), sixth, product)
+        return _rounded(self.x * (quotient + self._const(0.5)))
 
     def _tanh(self) -> Any:
         """``(e**2a - 1) / (e**2a + 1)`` with the sign of x, a = abs(x)."""
@@ -148,55 +162,57 @@ class _Vector:
         tail = self._named(self._polynomial(self._named((a - self._const(4)) * inverse), _TAIL))
         factor = self._named(tail * inverse)
         factor = _fma(_fma(-factor, beyond, tail), inverse, factor)  # as a quotient would be
-        # a*a/2 is summed in two parts: half of the last bit of 87 is more than 4e-7.
-        half = self._named(self._const(0.5) * a)
-        high = self._named(half * a)
-        power = self._exp(-high, _fma(half, a, -high), factor)
+        # -a*a = 2*n*log(2) + r, the square in an fma: half of the last bit of 210 is more than 4e-7.
+        shift = self._const(_ROUND + _UP)
+        rounded = self._named(_fma(a * self._const(-0.5 / log(2)), a, shift))
+        n = self._named(rounded - shift)
+        high = _fma(-a, a, n * self._const(-2 * _LOG2_HIGH))
+        r = self._named(_fma(n, self._const(-2 * _LOG2_LOW), high))
+        power = self._scaled(factor * self._polynomial(r, _EXP_HALF), rounded)
         positive = tirx.Select(self.x < self._const(0), self._const(0), self.x)
         return _fma(a * power, self._const(-_DOWN), positive)
 
     def _gelu_tanh(self) -> Any:
-        """``x / (1 + e**-v)``, v = x * (c1 + c3*x*x), its magnitude summed in two parts."""
+        """``x / (1 + e**-v)``, v = x * (c1 + c3*x*x), summed in two parts."""
         (c1, c1_low), (c3, c3_low) = self._two(_TANH_1), self._two(_TANH_3)
-        a = self._magnitude(_MOST_GELU_TANH)
-        square = self._named(a * a)
+        x = self._clip(self.x, _LEAST_GELU_TANH, _MOST_GELU_TANH)
+        square = self._named(x * x)
         product = self._named(c3 * square)
-        low = _fma(c3, square, -product) + _fma(c3, _fma(a, a, -square), _fma(c3_low, square, c1_low))
+        low = _fma(c3, square, -product) + _fma(c3, _fma(x, x, -square), _fma(c3_low, square, c1_low))
         # Which of the two is larger depends on x: what the sum loses of each (Knuth's two-sum).
         total = self._named(c1 + product)
         part = self._named(total - c1)
         low = self._named(low + ((c1 - (total - part)) + (product - part)))
-        high = self._named(a * total)
-        low = _fma(a, total, -high) + a * low
-        power, denominator = self._logistic(high, low)
-        return tirx.Select(self.x < self._const(0), a * power * self._const(-_DOWN), self.x) / denominator
+        high = self._named(x * total)
+        return self._gated(x, _LEAST_GELU_TANH, high, _fma(x, total, -high) + x * low)
 
-    def _logistic(self, a: Any, low: Any = None) -> tuple[Any, Any]:
-        """Return ``e**-(a + low)`` scaled as :meth:`_exp` does, and one more than itself, a from 0 to _MOST."""
-        power = self._named(self._exp(-a, low))
-        return power, _fma(power, self._const(_DOWN), self._const(1))
+    def _gated(self, clipped: Any, least: float, high: Any, low: Any = None) -> Any:
+        """Return ``x / (1 + e**-(high + low))``, `clipped` being x within `least` and what makes the gate 1."""
+        denominator = self._exp(-high, -_LESS, low) + self._const(2.0**-_LESS)
+        beyond = self._clip(self.x, least, inf) - clipped
+        return _fma(clipped / denominator, self._const(2.0**-_LESS), beyond)
 
-    def _exp(self, x: Any, low: Any = None, factor: Any = None) -> Any:
-        """Return ``factor * e**(x - low) / _DOWN``, x from -106 to 0; `low` is less than the last bit of x.
+    def _exp(self, x: Any, up: int, low: Any = None) -> Any:
+        """Return ``e**(x - low) * 2**up``, which must be a normal number; `low` is less than the last bit of x."""
+        r, n = self._reduced(x, low, up)
+        return self._scaled(self._polynomial(r, _EXP), n)
 
-        Scaled, it is a normal number where it alone is none, but may be what a normal one is made of.
-        """
-        r, n = self._reduced(x, low)
-        power = self._polynomial(r, _EXP)
-        return (power if factor is None else power * factor) * self._power_of_two(n, _UP)
+    def _scaled(self, x: Any, n: Any) -> Any:
+        """Return ``x * 2**n``, a normal number as x is, of a number whose last bits are those of n."""
+        return self._number(self._bits(x) + (self._bits(n) << self._integer(23)))
 
     def _expm1(self, x: Any) -> Any:
         """Return ``e**x - 1``, x from -18 to 19 or so."""
         r, n = self._reduced(x)
-        scale = self._named(self._power_of_two(n, 0))
+        scale = self._named(self._number((self._bits(n) << self._integer(23)) + self._integer(127 << 23)))
         return _fma(scale, self._expm1_small(r), scale - self._const(1))
 
-    def _reduced(self, x: Any, low: Any = None) -> tuple[Any, Any]:
-        """Return r and _ROUND + n with x - low = n*log(2) + r, abs(r) at most half of log(2)."""
-        x = self._named(x)
+    def _reduced(self, x: Any, low: Any = None, up: int = 0) -> tuple[Any, Any]:
+        """Return r, at most half of log(2), with x - low = n*log(2) + r, and a number whose last bits are those of n + up."""
+        x, shift = self._named(x), self._const(_ROUND + up)
         # The last bit of so large a number is 1.
-        rounded = self._named(_fma(x, self._const(1.4426950408889634), self._const(_ROUND)))
-        n = self._named(rounded - self._const(_ROUND))
+        rounded = self._named(_fma(x, self._const(1.4426950408889634), shift))
+        n = self._named(rounded - shift)
         high = _fma(n, self._const(-_LOG2_HIGH), x)
         return self._named(_fma(n, self._const(-_LOG2_LOW), high if low is None else high - low)), rounded
 
@@ -204,21 +220,27 @@ class _Vector:
         return _fma(r * r, self._polynomial(r, _EXPM1), r)
 
     def _polynomial(self, x: Any, coefficients: Sequence[float]) -> Any:
-        """Return a polynomial by Horner's rule, the highest coefficient first."""
-        total = self._const(coefficients[0])
-        for coefficient in coefficients[1:]:
-            total = _fma(total, x, self._const(coefficient))
-        return total
+        """Return a polynomial, the highest coefficient first: Horner's rule in x*x of pairs, which do not wait for each other.
 
-    def _power_of_two(self, rounded: Any, more: int) -> Any:
-        """Return ``2**(n + more)`` of _ROUND + n, whose last bits are those of n; it must be a normal number."""
-        bits = tirx.reinterpret(self._type("int32"), rounded) << self._integer(23)
-        return tirx.reinterpret(self._type("float32"), bits + self._integer((127 + more) << 23))
+        The last alone is added by x: rounding x*x is then less than rounding the sum.
+        """
+        *rest, last = map(self._const, coefficients)
+        square, rest = self._named(x * x), rest[::-1]
+        pairs = [_fma(high, x, low) for low, high in zip(rest[::2], rest[1::2], strict=False)]
+        total = rest[-1] if len(rest) % 2 else pairs.pop()
+        for pair in reversed(pairs):
+            total = _fma(total, square, pair)
+        return _fma(total, x, last)
+
+    def _bits(self, x: Any) -> Any:
+        return tirx.reinterpret(self._type("int32"), x)
+
+    def _number(self, bits: Any) -> Any:
+        return tirx.reinterpret(self._type("float32"), bits)
 
     def _magnitude(self, most: float) -> Any:
         """Return abs(x), at most `most`."""
-        bits = tirx.reinterpret(self._type("int32"), self.x) & self._integer(0x7FFFFFFF)
-        return self._clip(tirx.reinterpret(self._type("float32"), bits), -inf, most)
+        return self._clip(self._number(self._bits(self.x) & self._integer(0x7FFFFFFF)), -inf, most)
 
     def _signed(self, value: Any) -> Any:
         value = self._named(value)

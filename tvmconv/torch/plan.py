@@ -6,6 +6,7 @@ is new in each call.
 
 from __future__ import annotations
 
+import functools
 import operator
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
@@ -119,7 +120,7 @@ class _Bound:
             if node in layers:
                 self._steps += self._prepare(node, layers[node])
             elif not self._view(plan, node, block):
-                self._steps.append(self._by_torch(plan, node))
+                self._steps.append(self._within(plan, node) or self._by_torch(plan, node))
 
     def __call__(self, inputs: Sequence[Any]) -> list[Any]:
         values = self._values
@@ -192,10 +193,24 @@ class _Bound:
         self._in_block[node] = value
         return True
 
+    def _within(self, plan: Plan, node: Any) -> Callable[[], None] | None:
+        """Return the step that computes a node whose tensors all lie in the block, where they stay; None for any other."""
+        function, tensors = writes(node), self._in_block
+        if function is None or node not in tensors or not all(each in tensors for each in node.all_input_nodes):
+            return None
+        args, kwargs = fx.map_arg((node.args, dict(node.kwargs)), tensors.__getitem__)
+        call = functools.partial(function, *args, **kwargs, out=tensors[node])
+
+        def step() -> None:
+            call()
+
+        return step
+
     def _by_torch(self, plan: Plan, node: Any) -> Callable[[], None]:
         """Return the step that computes a node as PyTorch does."""
         values, expected, out = self._values, plan.met[node], self._in_block.get(node)
-        compute = computing(plan.root, node) if out is None else computing(plan.root, node, writes(node), out)
+        function = None if out is None else writes(node)
+        compute = computing(plan.root, node, function, out)
         dead = [each for each in plan.segment.dead_after[node] if each not in self._in_block]
 
         def step() -> None:
@@ -224,6 +239,8 @@ def writes(node: Any) -> Callable[..., Any] | None:
     """Return what computes a node into a tensor that it is given, None if nothing does."""
     if node.op == "call_module" or not node.args or isinstance(node.args[0], (int, float)):
         return None
+    if node.target in (torch.mean, "mean"):  # of all elements, it takes no tensor
+        return torch.mean if len(node.args) > 1 or "dim" in node.kwargs else None
     return _WRITERS.get(node.target)
 
 

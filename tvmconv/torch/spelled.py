@@ -1,4 +1,4 @@
-"""What a model spells out, said in one node: convolutions called as functions, activations of several operations."""
+"""What a model says in its own words, said in those that layers and plans know: functions, activations, poolings."""
 
 from __future__ import annotations
 
@@ -24,6 +24,12 @@ _MODULES: dict[Any, type[nn.Module]] = {
 }
 _PARAMETERS = ("input", "weight", "bias", "stride", "padding", "dilation", "groups")
 _TRANSPOSED_PARAMETERS = ("input", "weight", "bias", "stride", "padding", "output_padding", "groups", "dilation")
+# By a pooling, its number of axes.
+_POOLS: dict[Any, int] = {
+    **dict.fromkeys((nn.AdaptiveAvgPool1d, functional.adaptive_avg_pool1d), 1),
+    **dict.fromkeys((nn.AdaptiveAvgPool2d, functional.adaptive_avg_pool2d), 2),
+    **dict.fromkeys((nn.AdaptiveAvgPool3d, functional.adaptive_avg_pool3d), 3),
+}
 _SUMS = (operator.add, torch.add, "add")
 _QUOTIENTS = (operator.truediv, torch.div, "div")
 # By a gate's step, what multiplies a tensor by its own gate.
@@ -34,7 +40,7 @@ def respell(traced: fx.GraphModule) -> None:
     """Rewrite a graph in place: a module for each call of a convolution, a node for each activation, none for nothing.
 
     The convolutions are those with the model's own weights; the activations ``x * sigmoid(x)``, ``relu6(x + 3) / 6``, and
-    their product with x, in either order.
+    their product with x, in either order. A pooling to one pixel is a mean, which a plan computes in its own memory.
     """
     for node in list(traced.graph.nodes):
         if node.op == "call_function" and node.target in _MODULES:
@@ -43,6 +49,11 @@ def respell(traced: fx.GraphModule) -> None:
     for node in list(traced.graph.nodes):
         if _does_nothing(node, modules):
             node.replace_all_uses_with(node.args[0])
+            traced.graph.erase_node(node)
+        elif axes := _mean_of(node, modules):
+            with traced.graph.inserting_before(node):
+                mean = traced.graph.call_function(torch.mean, (node.args[0], axes), {"keepdim": True})
+            node.replace_all_uses_with(mean)
             traced.graph.erase_node(node)
     for node in list(traced.graph.nodes):
         for pattern in (_hardsigmoid, _hardswish, _gated):
@@ -96,6 +107,20 @@ def _does_nothing(node: Any, modules: dict[str, nn.Module]) -> bool:
     if module._forward_hooks or module._forward_pre_hooks:
         return False
     return type(module) is nn.Identity or (type(module) is nn.Dropout and module.p == 0)
+
+
+def _mean_of(node: Any, modules: dict[str, nn.Module]) -> tuple[int, ...]:
+    """Return the axes of which a node pools all elements to one; none if it does something else."""
+    if node.op == "call_module" and len(node.args) == 1 and not node.kwargs:
+        module = modules[node.target]
+        watched = module._forward_hooks or module._forward_pre_hooks
+        kind, size = type(module), None if watched else getattr(module, "output_size", None)
+    elif node.op == "call_function" and len(node.args) == 2 and not node.kwargs:
+        kind, size = node.target, node.args[1]
+    else:
+        return ()
+    axes = _POOLS.get(kind, 0)
+    return tuple(range(-axes, 0)) if axes and size in (1, (1,) * axes, [1] * axes) else ()
 
 
 def _hardsigmoid(node: Any, modules: dict[str, nn.Module]) -> tuple[Any, Any] | None:
