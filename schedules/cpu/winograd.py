@@ -227,13 +227,17 @@ def _output(sch: Schedule, tiles: Tiles, vector: LoopRV, own: list[LoopRV]) -> N
 
 
 def _filter(sch: Schedule, tiles: Tiles) -> None:
-    """Transform all of the filter first, in parallel."""
+    """Transform all of the filter first, in parallel: of a vector of channels, the input channels one after another.
+
+    So each point's values are written as they lie, and what is read of a few channels stays in the first level cache for all
+    phases.
+    """
     block = sch.get_sblock(stage_name(FILTER_TILES, tiles.index))
     a, b, *phases, kz, g, vector, c, lane = sch.get_loops(block)
-    # Neighbouring vectors of channels lie together in the filter.
-    sch.reorder(g, c, *phases, kz, vector, a, b, lane)
-    sch.parallel(sch.fuse(g, c))
-    _transform(sch, block, sch.get_sblock(stage_name(FILTER_ROWS, tiles.index)), vector, [a, b, lane])
+    few, c = sch.split(c, [None, divisors(tiles.channels, LINE)[-1]])
+    sch.reorder(g, vector, few, *phases, kz, c, a, b, lane)
+    sch.parallel(sch.fuse(g, vector, few))
+    _transform(sch, block, sch.get_sblock(stage_name(FILTER_ROWS, tiles.index)), c, [a, b, lane])
     sch.annotate(lane, PACK, 1)
 
 
