@@ -15,8 +15,6 @@ for f32, NCX and OIX: 94 for 1x1, 64 to 256 channels at 56x56; 94 for 1x1, 256 t
 
 from __future__ import annotations
 
-from math import prod
-
 from tvm.s_tir import Schedule
 from tvm.s_tir.schedule import LoopRV
 
@@ -24,10 +22,12 @@ from tvmconv.algorithms.annotations import INTERLEAVE, PACK, STRIDED, TRANSPOSE
 from tvmconv.algorithms.cpu.cost import TASK_ROWS, uneven
 from tvmconv.algorithms.cpu.planar import (
     L1_BYTES,
+    MAX_UNROLLED,
     RowWindow,
     interleaves,
     overlaps,
     row_phases,
+    shared_rows,
     stages_planes,
     stores_rows,
     tile_cycles,
@@ -39,9 +39,7 @@ from tvmconv.schedules.cpu import steps
 from tvmconv.schedules.cpu.model import TASKS, divisors, task_rows
 from tvmconv.targets.target import CpuTarget
 
-MAX_UNROLLED = 128  # multiply-adds in a loop body; more only grows the code
 ENOUGH_REGISTERS = 32  # for any tile of rows
-SHARED = 3  # registers for data that the rows of a tile share
 
 
 def space(sch: Schedule, definition: Definition, target: CpuTarget) -> list[Schedule]:
@@ -69,24 +67,11 @@ def _vectors(window: RowWindow, channels: int, target: CpuTarget) -> list[int]:
     """
 
     def narrow(vectors: int) -> bool:
-        return _rows(window, vectors, target.vector_registers) == 1 < _rows(window, vectors, ENOUGH_REGISTERS)
+        rows = shared_rows(window, vectors, target.vector_registers)
+        return rows == 1 < shared_rows(window, vectors, ENOUGH_REGISTERS)
 
     fitting = [vectors for each, vectors in tiles(window, target) if each == channels]
     return sorted(fitting, key=lambda vectors: (narrow(vectors), tile_cycles(window, channels, vectors, target)))
-
-
-def _rows(window: RowWindow, vectors: int, registers: int) -> int:
-    """Return how many rows a tile of a depthwise convolution has: their taps share loads, each of which crosses cache lines.
-
-    Its sums take half of the registers, or what the filter, where registers can hold it, and the shared data leave.
-    """
-    if len(window.axes) == 1 or window.outputs > 1 or window.axes[-2].taps == 1:
-        return 1
-    sums = vectors * row_phases(window)
-    taps = prod(axis.taps for axis in window.axes) * window.channels
-    beside = registers - taps - SHARED
-    most = min(registers // 2, beside if beside > 0 else registers, MAX_UNROLLED // taps)
-    return divisors(window.axes[-2].outputs, max(1, most // sums))[-1]
 
 
 def _row_bytes(window: RowWindow) -> int:
@@ -109,7 +94,7 @@ def _band(window: RowWindow, width: int, tiles: int, tasks: int, target: CpuTarg
 def _schedule(sch: Schedule, window: RowWindow, channels: int, target: CpuTarget) -> None:
     i, lanes, rank = window.index, window.lanes, len(window.axes)
     vectors = _vectors(window, channels, target)[:4]
-    shared = _rows(window, vectors[0], target.vector_registers)
+    shared = shared_rows(window, vectors[0], target.vector_registers)
     # More rows than usual a task where the first level cache holds their copies.
     rows, most = task_rows(window, shared, max(TASK_ROWS, L1_BYTES // 2 // _row_bytes(window)) if rank > 1 else 1)
     body = channels * vectors[0] * row_phases(window)

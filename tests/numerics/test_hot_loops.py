@@ -17,6 +17,7 @@ from tvmconv.targets.target import Target
 
 DENSE = "conv2d-n1-i64x56x56-o64x56x56-k3x3-s1x1-d1x1-p1x1_1x1-g1-NXC-XIO-f32"
 FEW_INPUTS = "conv2d-n1-i8x21x21-o40x21x21-k3x3-s1x1-d1x1-p1x1_1x1-g1-NXC-XIO-f32"
+LEFT_OVER = "conv2d-n1-i192x17x17-o192x17x17-k7x1-s1x1-d1x1-p3x0_3x0-g1-NCX-OIX-f32"
 WIDE = "conv2d-n1-i32x7x9-o128x7x9-k3x3-s1x1-d1x1-p1x1_1x1-g1-NXC-XIO-f32"
 DILATED = "conv2d-n1-i256x13x13-o64x13x13-k3x3-s1x1-d6x6-p6x6_6x6-g1-NXC-XIO-f32"
 FEW_OUTPUTS = "conv2d-n1-i32x32x32-o3x32x32-k3x3-s1x1-d1x1-p1x1_1x1-g1-NXC-XIO-f32"
@@ -47,6 +48,7 @@ def hot(algorithm: str, target: str, signature: str) -> HotLoop:
         # Pixels by vectors; steps of the sum in one pass.
         ("direct", "x86-64-v3", DENSE, (3, 4), 4),
         ("direct", "x86-64-v4", DENSE, (14, 2), 4),
+        ("direct", "x86-64-v3", LEFT_OVER, (6, 2), 4),  # the tile is stored element by element
         ("plain", "x86-64-v3", DENSE, (4, 2), 2),  # LLVM makes two steps one pass
         ("kn2row", "x86-64-v3", DILATED, (3, 4), 4),
         ("grouped", "x86-64-v3", SMALL_GROUPS, (7, 1), 3 * 3),  # 3 channels a group, 3 taps of a row

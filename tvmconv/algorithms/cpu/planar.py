@@ -42,6 +42,8 @@ TRANSPOSE_PIXELS = 3.5
 # Room that a task may have for copies of rows. Beyond what the launcher keeps for a thread (31 MiB), each task asks the
 # system for it: 32 to 3 channels of f16 in rows of 262143 took 0.6 s, and take 0.005.
 MOST_ROW_BYTES = 8 * 1024 * 1024
+MAX_UNROLLED = 128  # multiply-adds in a loop body; more only grows the code
+SHARED = 3  # registers for data that the rows of a tile share
 MOST_CHANNELS = 16  # of a tile, beside whose sums a register holds the row's data and another the broadcast
 
 
@@ -104,7 +106,7 @@ def _window_cycles(window: RowWindow, target: CpuTarget) -> float:
     axes, batch = window.axes, window.problem.batch
     rows = batch * window.groups * window.outputs * prod(axis.phases for axis in axes)
     vectors = rows * prod(axis.outputs for axis in axes[:-1]) * window.row / window.lanes
-    tile = min(tile_cycles(window, each[0], each[1], target) for each in tiles(window, target))
+    tile = min(_shared_cycles(window, each[0], each[1], target) for each in tiles(window, target))
     sums = vectors * window.channels * prod(axis.taps for axis in axes) * tile
     copied = 0.0
     if stages_planes(window):
@@ -159,6 +161,30 @@ def tile_cycles(window: RowWindow, channels: int, vectors: int, target: CpuTarge
     sums = channels * row_phases(window)
     far = 4 * window.lanes * vectors * window.channels > L1_BYTES // 2
     return (max(sums * vectors, IN_FLIGHT) + (2.0 if far else 1.0) * vectors + broadcast * sums) / (sums * vectors)
+
+
+def _shared_cycles(window: RowWindow, channels: int, vectors: int, target: CpuTarget) -> float:
+    """Cycles per multiply-add of a tile, as `tile_cycles`, where rows share the loads of their data and one broadcast."""
+    rows = shared_rows(window, vectors, target.vector_registers)
+    if rows == 1:
+        return tile_cycles(window, channels, vectors, target)
+    axis, sums = window.axes[-2], rows * vectors * row_phases(window)
+    loads = vectors * ((rows - 1) * axis.stride / axis.taps + 1)
+    return (max(sums, IN_FLIGHT) + loads + row_phases(window)) / sums
+
+
+def shared_rows(window: RowWindow, vectors: int, registers: int) -> int:
+    """Return how many rows a tile of a depthwise convolution has: their taps share loads, each of which crosses cache lines.
+
+    Its sums take half of the registers, or what the filter, where registers can hold it, and the shared data leave.
+    """
+    if len(window.axes) == 1 or window.outputs > 1 or window.axes[-2].taps == 1:
+        return 1
+    sums = vectors * row_phases(window)
+    taps = prod(axis.taps for axis in window.axes) * window.channels
+    beside = registers - taps - SHARED
+    most = min(registers // 2, beside if beside > 0 else registers, MAX_UNROLLED // taps)
+    return divisors(window.axes[-2].outputs, max(1, most // sums))[-1]
 
 
 def row_phases(window: RowWindow) -> int:
