@@ -6,7 +6,7 @@ import hashlib
 import os
 import subprocess
 import sys
-from collections.abc import Iterable
+from collections.abc import Container, Iterable
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -49,9 +49,15 @@ def write_bundle(path: Path, entries: Iterable[Entry], **targets: Iterable[str])
     return bundle
 
 
-def compile_bundle(path: Path, problems: Iterable[Problem], target: str = "host", choice: Choice | None = None) -> Path:
-    """Compile a bundle in this process, unverified."""
-    from tvmconv.lowering.compiler import compile_problem
+def compile_bundle(
+    path: Path,
+    problems: Iterable[Problem],
+    target: str = "host",
+    choice: Choice | None = None,
+    strict: Container[Problem] = (),
+) -> Path:
+    """Compile a bundle in this process, unverified; `strict` problems by exact algorithms, whatever the CPU likes best."""
+    from tvmconv.lowering.compiler import compile_problem, default_choice
     from tvmconv.targets.target import Target
 
     parsed = Target.parse(target)
@@ -59,7 +65,8 @@ def compile_bundle(path: Path, problems: Iterable[Problem], target: str = "host"
     entries = []
     for problem in problems:
         made = entry(format_signature(problem), parsed.name)
-        kernel = compile_problem(problem, parsed, path / made.file, choice=choice)
+        chosen = default_choice(problem, parsed, "strict") if problem in strict else choice
+        kernel = compile_problem(problem, parsed, path / made.file, choice=chosen)
         digest = hashlib.sha256((path / made.file).read_bytes()).hexdigest()
         what = {
             "algorithm": kernel.algorithm,
