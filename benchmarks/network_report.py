@@ -14,12 +14,12 @@ from pathlib import Path
 from tvmconv.errors import TvmconvError
 
 from .network_results import PEERS, NetworkResult, NetworkRow, mean_ratio, read_result
-from .report import markers, table, update
+from .report import cpu_of, markers, table, update
 
 MARKERS = markers("benchmarks.network_report")
-SUMMARY = ("type, batch", "networks", "geometric mean", "worst", "below 1", "worst by parts")
+SUMMARY = ("type, batch, CPU", "networks", "geometric mean", "worst", "below 1", "worst by parts")
 CONDITIONS = (
-    "type, batch",
+    "type, batch, CPU",
     "measured on",
     "threads",
     "clock",
@@ -57,12 +57,12 @@ def main(argv: Sequence[str] | None = None) -> int:
 
 def ordered(results: Iterable[NetworkResult]) -> list[NetworkResult]:
     """Return results in the order in which they are shown."""
-    return sorted(results, key=lambda result: (result.dtype != "f32", result.batch, result.threads))
+    return sorted(results, key=lambda result: (result.dtype != "f32", result.batch, result.threads, result.machine))
 
 
 def title(result: NetworkResult) -> str:
-    """Return type and batch in a few words."""
-    return f"{result.dtype}, batch {result.batch}"
+    """Return type, batch and CPU in a few words."""
+    return f"{result.dtype}, batch {result.batch}, {cpu_of(result.machine)}"
 
 
 def report(results: Iterable[NetworkResult]) -> str:

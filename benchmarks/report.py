@@ -9,6 +9,7 @@ two markers of FILE instead, ``--headline FILE`` a short table between those of 
 from __future__ import annotations
 
 import argparse
+import re
 import sys
 from collections.abc import Iterable, Sequence
 from pathlib import Path
@@ -66,7 +67,7 @@ def report(results: Iterable[Result]) -> str:
     """Return the tables of `results` and how they were measured, in Markdown: of each CPU, that measured last first."""
     by_cpu: dict[str, list[Result]] = {}
     for result in sorted(results, key=lambda result: result.date, reverse=True):
-        by_cpu.setdefault(_cpu(result), []).append(result)
+        by_cpu.setdefault(cpu_of(result.machine), []).append(result)
     if not by_cpu:
         return "No results are committed yet."
     if len(by_cpu) == 1:
@@ -103,7 +104,7 @@ def headline(results: Iterable[Result]) -> str:
         summary, name = summarize_rows(result.rows), title(result)
         if summary is not None and (name not in least or summary.mean < least[name][0]):
             below = f"{summary.slower} of {summary.shapes}"
-            line = (name, f"{summary.mean:.2f}", f"{summary.worst:.2f}", below, _cpu(result))
+            line = (name, f"{summary.mean:.2f}", f"{summary.worst:.2f}", below, cpu_of(result.machine))
             least[name] = summary.mean, result, line
     lines = [line for _, _, line in least.values()]
     return "\n".join((*table(HEADLINE, lines), "", _places(result for _, result, _ in least.values())))
@@ -179,9 +180,10 @@ def _short(rows: Iterable[Row]) -> str:
     return "" if summary is None else f"{summary.mean:.2f} ({summary.worst:.2f})"
 
 
-def _cpu(result: Result) -> str:
+def cpu_of(machine: str) -> str:
     """Return LLVM's name of the CPU that a machine's line has in brackets, or the line."""
-    return result.machine.partition("(")[2].partition(")")[0] or result.machine
+    named = re.search(r"\(([a-z0-9_-]+)\)", machine)
+    return named[1] if named else machine
 
 
 def _places(results: Iterable[Result]) -> str:

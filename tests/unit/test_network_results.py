@@ -99,9 +99,9 @@ def test_arguments_that_mean_nothing_are_refused(
 
 def test_tables_show_what_was_and_was_not_computed() -> None:
     text = network_report.report([RESULT, replace(RESULT, dtype="f32")])
-    assert text.index("### f32, batch 8") < text.index("### bf16, batch 8")
+    assert text.index("### f32, batch 8, a machine") < text.index("### bf16, batch 8, a machine")
     for line in (
-        "| bf16, batch 8 | 2 | 1.00 | 0.50 (hifigan) | 1 | 1.14 (unet) |",
+        "| bf16, batch 8, a machine | 2 | 1.00 | 0.50 (hifigan) | 1 | 1.14 (unet) |",
         "| unet | 1000.0 | 3000.0 | **2000.0** | 2.00 | 2.00 | 750.0 | 125.0 | 1.14 | 2.67 |",
         "| hifigan | 2000.0 |  | **1000.0** | 0.50 | 0.50 | 1500.0 | 250.0 | 1.14 | 0.67 |",
         "- onnxruntime, all: it has no bf16",
@@ -123,9 +123,9 @@ def test_the_picture_is_drawn(tmp_path: Path) -> None:
 
 
 def test_the_page_shows_the_committed_results() -> None:
-    results = [read_result(path) for path in sorted((ROOT / PICTURE).parent.glob("*.json"))]
+    results = [read_result(path) for path in sorted((ROOT / PICTURE).parent.glob("*/*.json"))]
     document = (ROOT / "docs/networks.md").read_text()
-    command = "python -m benchmarks.network_report benchmarks/results/networks/*.json --update docs/networks.md"
+    command = "python -m benchmarks.network_report benchmarks/results/networks/*/*.json --update docs/networks.md"
     text = network_report.report(results)
     assert document == between(document, text, "docs/networks.md", network_report.MARKERS), f"run {command}"
 
