@@ -30,6 +30,7 @@ from tvmconv.measuring.cores import Cores
 from tvmconv.measuring.peak import Peak
 from tvmconv.measuring.timing import summarize
 from tvmconv.problem import DTYPES, Problem
+from tvmconv.runtime.cpu import cpu_features
 from tvmconv.signature import format_signature
 from tvmconv.support.workers import Worker
 from tvmconv.targets.target import CpuTarget, Target
@@ -120,7 +121,8 @@ def read_suites(sources: Sequence[str], dtype: str, layout: str) -> dict[str, li
 def hold_to(target: Target, peers: Sequence[str]) -> list[str]:
     """Let the processes that start from now on use no wider vectors than `target` has; return who takes part.
 
-    PyTorch and OpenVINO compute by oneDNN, which can be told; onnxruntime takes the widest that it finds.
+    PyTorch and OpenVINO compute by oneDNN, which can be told; onnxruntime takes the widest that it finds. On a machine that
+    has no wider ones nobody need be told.
 
     Raises
     ------
@@ -129,7 +131,7 @@ def hold_to(target: Target, peers: Sequence[str]) -> list[str]:
     """
     if not isinstance(target, CpuTarget):
         raise TargetError(f"target is {target.name}; this comparison is for CPUs: python -m benchmarks.gpu_compare")
-    if target.vector_bits >= 512:
+    if target.vector_bits >= 512 or "avx512f" not in cpu_features():
         return list(peers or PEERS)
     if "onnxruntime" in peers:
         raise TargetError(f"onnxruntime cannot be held to the instructions of {target.name}: leave it out")

@@ -218,6 +218,9 @@ def test_arguments_default_to_every_suite() -> None:
 def test_peers_are_held_to_the_target(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(os, "environ", environment := {})
     avx2 = CpuTarget("x86-64-v3", ("avx2", "fma"), "x86-64-v3")
+    monkeypatch.setattr(compare, "cpu_features", lambda: frozenset({"avx2", "fma"}))
+    assert compare.hold_to(avx2, []) == list(PEERS) and not environment
+    monkeypatch.setattr(compare, "cpu_features", lambda: frozenset({"avx2", "fma", "avx512f"}))
     assert compare.hold_to(CpuTarget("x86-64-v4", ("avx512f",), "x86-64-v4"), []) == list(PEERS) and not environment
     assert "onnxruntime" not in compare.hold_to(avx2, []) and environment == {"ONEDNN_MAX_CPU_ISA": "AVX2"}
     assert compare.hold_to(avx2, ["openvino_nxc"]) == ["openvino_nxc"]
