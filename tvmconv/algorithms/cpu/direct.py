@@ -18,7 +18,16 @@ from ..flatten import flatten
 from ..shapes import accumulators, divisors, shuffles
 from . import cost
 from .gathered import gathered
-from .tile import best_tile, grouped_cycles, grouped_widths, reads_in_place, tile_cycles, tiled_by_images, wider
+from .tile import (
+    best_tile,
+    grouped_cycles,
+    grouped_widths,
+    reads_in_place,
+    rounded_up,
+    tile_cycles,
+    tiled_by_images,
+    wider,
+)
 from .window import Window, express, windows_of
 
 # An SSE register of outputs; two multiply-adds of it start in a cycle, half the rate of full vectors. With fewer
@@ -95,7 +104,9 @@ def direct_windows(
         replace(window, vnni_factor=vnni_factor, prepacked=prepacked, shuffles=shuffled)
         for window in windows_of(flatten(problem), target, across)
     ]
-    tiled = [tiled_by_images(gathered(wider(window, target), target), target) for window in windows]
+    # The windows of a transposed convolution share the vectors of a tile.
+    rounded = [wider(window, target) if len(windows) == 1 else rounded_up(window, target) for window in windows]
+    tiled = [tiled_by_images(gathered(window, target), target) for window in rounded]
     return [
         replace(window, packs_parts=_packs_parts(window, target), streams_filter=_streams_filter(window, target))
         for window in tiled
