@@ -20,13 +20,12 @@ SPILL = 4.0  # a store, a load, and waiting for them
 # 2, where the estimate is 1 in 24; with 256 bits, 6 by 2 take 0.87 of the time of 8 by 1.
 LEAST_GAIN = 1 / 16
 # Tiles of one vector and more pixels than this spill on CPUs of 16 registers, as LLVM orders their broadcasts, which takes
-# so many cycles a pixel. Not in `tile_cycles`: where there is one vector, 10 pixels won when tuned. Percent of a Zen 3's peak, 256 channels: 8 pixels by 1 vector 80, 9 to 12 by 1 68 to 73, 4 by 2 92, 5 or 6 by 2 97.
+# so many cycles a pixel. Percent of a Zen 3's peak, 256 channels: 8 pixels by 1 vector 80, 9 to 12 by 1 68 to 73, 4 by 2 92,
+# 5 or 6 by 2 97. Not in `tile_cycles`: where channels are one vector, 10 pixels won when tuned.
 SINGLE_VECTOR_PIXELS, SINGLE_VECTOR_SPILL = 8, 0.4
-
-
-# Cycles of a vector of data that left the registers of a CPU that has 16 before its last tap. One core of a Zen 3, depthwise:
-# 3x3 at 14x14, 7 pixels by 1 vector take 27 us, 2 by 4 take 44; 5x5 at 12x12, 6 by 1 175 and 4 by 2 222.
-HELD_TWICE = 0.5
+# Cycles of loading a vector of data again that had to leave one of 16 registers before its last tap. One core of a Zen 3,
+# depthwise: 3x3 at 14x14, 7 pixels by 1 vector take 27 us, 2 by 4 take 44; 5x5 at 12x12, 6 by 1 175 and 4 by 2 222.
+RELOAD = 0.5
 
 
 def rounded_up(window: Window, target: CpuTarget) -> Window:
@@ -65,11 +64,8 @@ def wider(window: Window, target: CpuTarget) -> Window:
 def _single_spill(window: Window, target: CpuTarget) -> float:
     """Cycles per vector and channel of a pixel for sums that LLVM spills in long tiles of one vector."""
     width, vectors = best_tile(window, target)
-    return (
-        SINGLE_VECTOR_SPILL
-        if (vectors == 1 and width > SINGLE_VECTOR_PIXELS and target.vector_registers == 16)
-        else 0.0
-    )
+    spills_sums = vectors == 1 and width > SINGLE_VECTOR_PIXELS and target.vector_registers == 16
+    return SINGLE_VECTOR_SPILL if spills_sums else 0.0
 
 
 def tiled_by_images(window: Window, target: CpuTarget) -> Window:
@@ -168,7 +164,7 @@ def grouped_cycles(window: Window, width: int, vectors: int, target: CpuTarget) 
     problem, reloads = window.problem, 0.0
     image = 4 * prod(problem.data_shape) // max(problem.batch, 1)
     if target.vector_registers == 16 and not window.shuffles and image <= target.l2_share:
-        reloads = HELD_TWICE * max(0, outputs + vectors * data - target.vector_registers)
+        reloads = RELOAD * max(0, outputs + vectors * data - target.vector_registers)
     return (max(outputs, IN_FLIGHT) + vectors * (data / axis.taps + 1) / 2 + reloads) / outputs + wait
 
 
