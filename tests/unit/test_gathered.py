@@ -7,6 +7,7 @@ from itertools import product
 
 import pytest
 
+from tvmconv.algorithms.cpu.direct import direct_windows
 from tvmconv.algorithms.cpu.gathered import GatheredWindow, gathered
 from tvmconv.algorithms.cpu.window import windows_of
 from tvmconv.signature import parse_signature
@@ -49,3 +50,9 @@ def test_data_and_filter_agree_on_taps_and_channels(channels: int, layout: str, 
 def test_other_windows_stay(signature: str) -> None:
     window = windows_of(parse_signature(signature), AVX2)[0]
     assert gathered(window, AVX2) is window
+
+
+def test_pixels_copied_together_get_an_even_number_of_vectors() -> None:
+    strided = parse_signature("conv2d-n1-i64x28x28-o136x14x14-k1x1-s2x2-d1x1-p0x0_0x0-g1-NXC-OIX-f32")
+    (window,) = direct_windows(strided, AVX2)
+    assert isinstance(window, GatheredWindow) and window.padded_outputs // window.lanes == 18

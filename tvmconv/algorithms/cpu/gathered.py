@@ -95,7 +95,7 @@ def gathered(window: Window, target: CpuTarget) -> Window:
     zeros = {"pads_begin": (0,), "pads_end": (0,)}
     row = problem.with_(in_spatial=pixels, out_spatial=pixels, in_channels=problem.in_channels * taps, **ones, **zeros)
     values = {field.name: getattr(window, field.name) for field in fields(Window)}
-    values |= {"problem": row, "axes": convolution_axes(row)[0], "row": pixels[0], "tile": 0}
+    values |= {"problem": row, "axes": convolution_axes(row)[0], "row": pixels[0], "tile": 0, "extra_vectors": 0}
     long = wider(GatheredWindow(**values, along=axes), target)
     return long if pixel_cycles(long, target) < pixel_cycles(window, target) * (1 - LEAST_GAIN) else window
 
