@@ -16,8 +16,9 @@ def prepare(problem: Problem, arrays: Arrays, option: str, threads: int) -> Prep
     p, onednn = problem, torch.ops.mkldnn
     if p.rank != 2:
         raise UnsupportedError("PyTorch packs filters of 2-D convolutions only")
-    if p.dtype == "f16" and not onednn._is_mkldnn_fp16_supported():
-        raise UnsupportedError("oneDNN has no f16 on this CPU")
+    supported = {"f16": onednn._is_mkldnn_fp16_supported, "bf16": onednn._is_mkldnn_bf16_supported}
+    if p.dtype in supported and not supported[p.dtype]():
+        raise UnsupportedError(f"oneDNN packs no filters of {p.dtype} on this CPU")
     torch.set_grad_enabled(False)
     data, filter_, bias = tensors(p, arrays, option)
     size = list(data.shape)
