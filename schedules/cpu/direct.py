@@ -133,7 +133,7 @@ def _whole_sums(sch: Schedule, window: Window, vectors: int, target: CpuTarget) 
     # A row that is one task, or some, or a task a tile.
     weights = window.channels * prod(axis.taps * axis.phases for axis in window.axes)
     short = rank == 1 and weights in SHORT_SUMS and window.padded_outputs > lanes * vectors
-    by_blocks = window.streams_filter or window.packs_parts or short
+    by_blocks = window.by_blocks or window.packs_parts or short
     bands, band = _bands(window, tiles)
     width, images = (window.row // band, _images(window)) if by_blocks else (tiles[0], 1)
     best = min(ways, key=lambda way: task_cycles(window, way[0], way[1], width, target, way[2], images))

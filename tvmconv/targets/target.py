@@ -183,13 +183,18 @@ class CpuTarget(Target):
         return cpu_of(self.mcpu).dot_rate
 
     @property
+    def l2(self) -> int:
+        """Bytes of the second level cache of a core."""
+        return self.caches[0] if self.caches else cpu_of(self.mcpu).l2
+
+    @property
     def l2_share(self) -> int:
         """Bytes of a filter that is read at the speed of the second level cache.
 
         Half of it; the other half holds data and outputs. Not less than `LEAST_L2_SHARE`, beyond which the third level
         cache of a CPU with a small second one is counted as slower than it is.
         """
-        return max((self.caches[0] if self.caches else cpu_of(self.mcpu).l2) // 2, LEAST_L2_SHARE)
+        return max(self.l2 // 2, LEAST_L2_SHARE)
 
     @property
     def l3_share(self) -> int:

@@ -22,6 +22,7 @@ from .tile import (
     best_tile,
     grouped_cycles,
     grouped_widths,
+    in_bands,
     reads_in_place,
     rounded_up,
     tile_cycles,
@@ -37,6 +38,10 @@ LEAST_PER_GROUP = 4
 # Measured on one Zen 5 core in place and prepacked, GFLOP/s of 275: 128 to 512 channels (256 KiB) 272 and 273; 256 to
 # 1024 (1 MiB) 243 and 272; 512 to 1024 with stride 2 (2 MiB) 165 and 270.
 TLB_BYTES = 256 * 1024
+# Fewer pixels are multiplied with a line of 16 elements, 16 products a cycle, in less time than reading its 64 bytes takes:
+# prefetches only compete then. A single pixel takes 74 us from 960 to 1280 channels on one core of a Zen 3, and 131 with
+# prefetches; 4 pixels 173 and 224; 9 pixels from 1024 to 4096 channels 1447 and 1317.
+STREAMED_PIXELS = 64 // cost.L3_BYTES_PER_CYCLE
 # A tile without accumulators that fit: each sum waits for itself.
 _UNTILED = 4.0
 
@@ -107,16 +112,23 @@ def direct_windows(
     # The windows of a transposed convolution share the vectors of a tile.
     rounded = [wider(window, target) if len(windows) == 1 else rounded_up(window, target) for window in windows]
     tiled = [tiled_by_images(gathered(window, target), target) for window in rounded]
-    return [
-        replace(window, packs_parts=_packs_parts(window, target), streams_filter=_streams_filter(window, target))
-        for window in tiled
-    ]
+    return [_ordered(window, target) for window in tiled]
+
+
+def _ordered(window: Window, target: CpuTarget) -> Window:
+    """Return the window with what its tasks do in which order."""
+    # Both have the same choices, so plain filters' rows are as prepacked ones' are best.
+    if _by_blocks(replace(window, prepacked=True), target):
+        window = in_bands(window, target)
+    by_blocks = _by_blocks(window, target)
+    streams = by_blocks and window.few_pixels and window.pixels >= STREAMED_PIXELS
+    return replace(window, by_blocks=by_blocks, streams_filter=streams, packs_parts=_packs_parts(window, target))
 
 
 def _packs_parts(window: Window, target: CpuTarget) -> bool:
     """Whether tasks copy parts of a filter that could be read in place: for several tiles, on too many pages."""
     in_place = not (window.stages_filter or window.across or window.whole_image)
-    several = window.problem.batch * prod(axis.outputs for axis in window.axes) > accumulators(target)
+    several = window.pixels > accumulators(target)
     return in_place and several and is_large(window)
 
 
@@ -125,15 +137,18 @@ def is_large(window: Window) -> bool:
     return 4 * prod(window.problem.filter_shape) > TLB_BYTES
 
 
-def _streams_filter(window: Window, target: CpuTarget) -> bool:
-    """Whether the filter is to be prefetched: where it is copied, each block's is one piece, and few pixels use it.
+def _by_blocks(window: Window, target: CpuTarget) -> bool:
+    """Whether a task takes its pixels block by block: where the filter is copied, each block's as one piece.
 
-    And where the second level cache does not keep it: 49 pixels, 1024 to 4096 channels (16 MiB), took 3.05 ms on one core of
-    an Emerald Rapids, and 2.46 with prefetches; 480 to 112 channels (210 KiB) the same with and without, but in fewer tasks.
+    And where the second level cache does not keep it, and few pixels use it: 49 pixels, 1024 to 4096 channels (16 MiB), took
+    3.05 ms on one core of an Emerald Rapids, and 2.46 with prefetches; 480 to 112 channels (210 KiB) the same with and
+    without, but in fewer tasks. Where the cache does not even keep a task's part beside the data, for any number of pixels:
+    500 of 768 to 3072 channels took 34.2 ms on one core of a Zen 3 tile by tile, and take 26.9.
     """
     whole = window.stages_filter and not window.across and all(axis.phases == 1 for axis in window.axes)
     size = 4 * prod(window.problem.filter_shape) // window.vnni_factor
-    return whole and not window.whole_image and window.few_pixels and size > target.l2_share
+    small_cache = target.l2 <= target.l2_share and len(window.axes) == 1
+    return whole and not window.whole_image and (window.few_pixels or small_cache) and size > target.l2_share
 
 
 # Winograd's algorithms ask for it too, to say whether they are worth a trial.

@@ -67,6 +67,9 @@ class Window(SubConvolution):
         Whether a tile has the whole image, of one vector of channels, so that the filter is read once.
     packs_parts
         Whether each task copies the part of the filter that its next tiles use, instead of reading it in place.
+    by_blocks
+        Whether a task takes all its pixels of one block of output channels before the next block, so that it reads the filter
+        once.
     streams_filter
         Whether tiles prefetch the filter of the next block of channels.
     extra_vectors
@@ -82,6 +85,7 @@ class Window(SubConvolution):
     shuffles: bool = False
     whole_image: bool = False
     packs_parts: bool = False
+    by_blocks: bool = False
     streams_filter: bool = False
     extra_vectors: int = 0
 
@@ -211,15 +215,20 @@ class Window(SubConvolution):
         return not fastest_is_lane or left_over or self.shuffles or self.vnni_factor == 2 or copied
 
     @property
+    def pixels(self) -> int:
+        """Outputs of one channel, of one phase of each axis."""
+        return self.problem.batch * prod(axis.outputs for axis in self.axes)
+
+    @property
     def few_pixels(self) -> bool:
         """Whether reading the filter counts beside multiplying it."""
-        return self.problem.batch * prod(axis.outputs for axis in self.axes) <= FEW_PIXELS
+        return self.pixels <= FEW_PIXELS
 
     @property
     def vectors_together(self) -> int:
         """Vectors of output channels that lie together in the copy of the filter: those of a tile are one stream of lines."""
         vectors = self.padded_outputs // self.lanes
-        single = self.whole_image or self.streams_filter or self.packs_parts
+        single = self.whole_image or self.by_blocks or self.packs_parts
         return 1 if single else max(v for v in range(1, TOGETHER + 1) if vectors % v == 0)
 
     @property

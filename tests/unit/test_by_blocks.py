@@ -1,0 +1,38 @@
+"""Which windows take a large filter block by block, and prefetch it."""
+
+from __future__ import annotations
+
+import pytest
+
+from tvmconv.algorithms.cpu.direct import STREAMED_PIXELS, direct_windows
+from tvmconv.algorithms.cpu.window import FEW_PIXELS, Window
+from tvmconv.signature import parse_signature
+from tvmconv.targets.target import CpuTarget
+
+
+def _pointwise(pixels: int, channels: int, outputs: int, target: str, prepacked: bool = True) -> Window:
+    signature = f"conv1d-n1-i{channels}x{pixels}-o{outputs}x{pixels}-k1-s1-d1-p0_0-g1-NXC-XIO-f32"
+    (window,) = direct_windows(parse_signature(signature), CpuTarget.parse(target), prepacked=prepacked)
+    return window
+
+
+@pytest.mark.parametrize("target", ["znver3", "znver5"])
+def test_a_filter_is_prefetched_where_multiplying_hides_it(target: str) -> None:
+    """One pixel only reads; many pixels only multiply."""
+    sizes = (1, STREAMED_PIXELS - 1, STREAMED_PIXELS, FEW_PIXELS, FEW_PIXELS + 1)
+    windows = [_pointwise(pixels, 1024, 1024, target) for pixels in sizes]
+    assert [window.streams_filter for window in windows] == [False, False, True, True, False]
+    assert all(window.by_blocks for window in windows[:-1])
+
+
+def test_many_pixels_are_taken_by_blocks_where_a_task_would_fill_the_second_level_cache() -> None:
+    """That of a Zen 3 has 512 KiB, that of a Zen 5 1 MiB."""
+    assert _pointwise(500, 768, 3072, "znver3").by_blocks
+    assert not _pointwise(500, 768, 3072, "znver5").by_blocks
+    assert not _pointwise(500, 256, 256, "znver3").by_blocks
+
+
+def test_long_rows_are_whole_bands_with_plain_filters_too() -> None:
+    """Both have the same choices; 523 tiles of 6 pixels divide into none."""
+    rows = {_pointwise(3136, 256, 1024, "znver3", prepacked).row for prepacked in (False, True)}
+    assert rows == {528 * 6}
