@@ -143,12 +143,15 @@ def _by_blocks(window: Window, target: CpuTarget) -> bool:
     And where the second level cache does not keep it, and few pixels use it: 49 pixels, 1024 to 4096 channels (16 MiB), took
     3.05 ms on one core of an Emerald Rapids, and 2.46 with prefetches; 480 to 112 channels (210 KiB) the same with and
     without, but in fewer tasks. Where the cache does not even keep a task's part beside the data, for any number of pixels:
-    500 of 768 to 3072 channels took 34.2 ms on one core of a Zen 3 tile by tile, and take 26.9.
+    500 of 768 to 3072 channels took 34.2 ms on one core of a Zen 3 tile by tile, and take 26.9; transposed, 4x4 pixels of
+    1024 to 512, 4x4 taps, stride 2, 4.1 and 3.0.
     """
-    whole = window.stages_filter and not window.across and all(axis.phases == 1 for axis in window.axes)
     size = 4 * prod(window.problem.filter_shape) // window.vnni_factor
-    small_cache = target.l2 <= target.l2_share and len(window.axes) == 1
-    return whole and not window.whole_image and (window.few_pixels or small_cache) and size > target.l2_share
+    if window.across or window.whole_image or not window.stages_filter or size <= target.l2_share:
+        return False
+    if target.l2 <= target.l2_share:
+        return window.few_pixels or len(window.axes) == 1
+    return window.few_pixels and all(axis.phases == 1 for axis in window.axes)
 
 
 # Winograd's algorithms ask for it too, to say whether they are worth a trial.
