@@ -79,7 +79,7 @@ def fill(sch: Schedule) -> None:
 
 
 def stage_filter(sch: Schedule, window: Window, part: LoopRV | None = None) -> None:
-    """Lay the filter out once, in parallel over groups and blocks of channels, or what each iteration of `part` uses."""
+    """Pack the filter once, in parallel over groups and blocks of channels, or what each iteration of `part` uses."""
     if not window.stages_filter:
         return
     if window.packs_parts and part is not None:

@@ -4,13 +4,13 @@ Of the two matrices that are multiplied for each point, the larger is made in pi
 cache until they are used, and the smaller is made once, before. With fewer channels than tiles a task is some rows of
 tiles: it transforms their data, and walks over all channels. Otherwise a task is some output channels: it transforms
 their filters, part by part of the input channels, and walks over all tiles. The product's tile of registers is that
-of cpu_direct: some tiles' values, broadcast, times some vectors of channels.
+of the direct algorithm: some tiles' values, broadcast, times some vectors of channels.
 
 Measured on one Zen 5 core, percent of its peak (275 GFLOP/s) by the operations of the formula, by
 
     tvmconv build SIGNATURE -o B && tvmconv bench B --threads 1
 
-for f32, NXC and XIO, 3x3 taps with padding, the filter transformed in each call, and ahead: 274 and 285 at 56x56, 64 to 64
+for f32, NXC and XIO, 3x3 taps with padding, the filter transformed in each call, and prepacked: 274 and 285 at 56x56, 64 to 64
 channels; 230 and 247 at 28x28, 128 to 128; 199 and 241 at 14x14, 256 to 256; 75 at 7x7, 512 to 512, where transforming
 the filter is most of it, and its 36 MiB are not kept (CpuTarget.l3_share).
 """
@@ -50,7 +50,7 @@ from tvmconv.targets.target import CpuTarget
 
 # Values of all points of one tile lie a stride apart: an odd number of cache lines puts them into different sets.
 TWO_LINES, LINE = 32, 16  # floats
-UNROLL = 4  # channels a step, as in cpu_direct
+UNROLL = 4  # channels a step, as in direct.py
 STRIP_TILES = 64  # of registers, a task's at most along a row that is cut
 
 

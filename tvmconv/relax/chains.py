@@ -74,7 +74,7 @@ def follow(variable: relax.Var, graph: Graph, sums: set[relax.Var]) -> Chain:
     array = graph.array(call.args[1])
     problem = problem_of(call)
     if array is None:
-        raise NotCoveredError("its filter is not fixed: it cannot be packed ahead")
+        raise NotCoveredError("its filter is not fixed: it cannot be prepacked")
     walk = _Walk(Chain(variable.name, call.args[0], problem, filter_of(call, array), variable), graph, sums)
     # Activations first: some begin with an operator that could be folded.
     while walk.activation() or walk.normalization() or walk.by_channel() or walk.slope() or walk.sum():

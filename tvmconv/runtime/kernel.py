@@ -138,8 +138,7 @@ class Kernel:
     def pack(self, filter: Any) -> PackedFilter | PackedFilters:
         """Return the filter as this kernel wants it, to be given to many calls in its place.
 
-        Where ``info.packed_filter`` is not None, a call with a plain filter lays it out anew each time; this does it
-        once. It is a copy in any case.
+        Where ``info.packed_filter`` is not None, a call with a plain filter packs it each time; this does it once. It is a copy in any case.
 
         Parameters
         ----------

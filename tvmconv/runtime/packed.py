@@ -15,7 +15,7 @@ from ..errors import InputError
 from ..support.files import write_whole
 from .arrays import LINE_BYTES, aligned_copy
 
-# Functions of a library whose kernel lays the filter out anew: (filter, packed), and the kernel after that,
+# Functions of a library whose kernel packs the filter: (filter, packed), and the kernel after that,
 # (data, packed[, bias], output). `tvmconv_kernel` calls both.
 PACK_SYMBOL, PACKED_SYMBOL = "tvmconv_pack", "tvmconv_packed"
 

@@ -30,8 +30,8 @@ _OF_IMAGES = ("data", "residual", "output")
 class SplitKernel(Kernel):
     """A convolution of a batch, by calls of kernels for other batches. Made by :class:`tvmconv.Registry`.
 
-    It takes and returns what a :class:`tvmconv.Kernel` does. A call takes as long as its parts together; each lays out
-    the filter anew unless it is packed.
+    It takes and returns what a :class:`tvmconv.Kernel` does. A call takes as long as its parts together; each packs
+    the filter unless that is prepacked.
 
     Parameters
     ----------

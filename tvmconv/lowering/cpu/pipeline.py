@@ -1,7 +1,7 @@
 """From a scheduled function to one that TVM compiles: the kernel's own arguments put in place, then lowered.
 
 TVM's own pipeline for CPUs, less what these kernels never use (threads of GPUs, software pipelines),
-and with two steps more: a function is split in two where the filter is laid out anew (packing.py), and given the
+and with two steps more: a function is split in two where the filter is packed (packing.py), and given the
 argument list of a kernel.
 """
 
@@ -50,7 +50,7 @@ class Lowered:
     Attributes
     ----------
     module
-        The function SYMBOL; and PACK_SYMBOL and PACKED_SYMBOL if the kernel lays its filter out anew.
+        The function SYMBOL; and PACK_SYMBOL and PACKED_SYMBOL if the kernel packs its filter.
     layout
         What PACK_SYMBOL writes; None: the filter is read in place.
     """
