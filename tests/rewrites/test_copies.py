@@ -22,33 +22,33 @@ def test_planes_to_pixels_four_by_four() -> None:
         pixels = T.alloc_buffer((7, 4))
         for column in range(1):
             pixels[column, 0:4] = T.Broadcast(T.float32(0), 4)
-        for block in range(2):
+        for square in range(2):
             rows = T.alloc_local((16,))
             for row in T.unroll(4):
                 for x in T.vectorized(4):
-                    rows[row * 4 + x] = data[row, T.min(1 + block * 4, 3) + x - 1]
-            pixels[T.min(1 + block * 4, 3), 0:4] = T.Shuffle(
+                    rows[row * 4 + x] = data[row, T.min(1 + square * 4, 3) + x - 1]
+            pixels[T.min(1 + square * 4, 3), 0:4] = T.Shuffle(
                 [
                     T.Shuffle([rows[T.Ramp(0, 1, 4)], rows[T.Ramp(4, 1, 4)]], [0, 4, 1, 5]),
                     T.Shuffle([rows[T.Ramp(8, 1, 4)], rows[T.Ramp(12, 1, 4)]], [0, 4, 1, 5]),
                 ],
                 [0, 1, 4, 5],
             )
-            pixels[T.min(1 + block * 4, 3) + 1, 0:4] = T.Shuffle(
+            pixels[T.min(1 + square * 4, 3) + 1, 0:4] = T.Shuffle(
                 [
                     T.Shuffle([rows[T.Ramp(0, 1, 4)], rows[T.Ramp(4, 1, 4)]], [0, 4, 1, 5]),
                     T.Shuffle([rows[T.Ramp(8, 1, 4)], rows[T.Ramp(12, 1, 4)]], [0, 4, 1, 5]),
                 ],
                 [2, 3, 6, 7],
             )
-            pixels[T.min(1 + block * 4, 3) + 2, 0:4] = T.Shuffle(
+            pixels[T.min(1 + square * 4, 3) + 2, 0:4] = T.Shuffle(
                 [
                     T.Shuffle([rows[T.Ramp(0, 1, 4)], rows[T.Ramp(4, 1, 4)]], [2, 6, 3, 7]),
                     T.Shuffle([rows[T.Ramp(8, 1, 4)], rows[T.Ramp(12, 1, 4)]], [2, 6, 3, 7]),
                 ],
                 [0, 1, 4, 5],
             )
-            pixels[T.min(1 + block * 4, 3) + 3, 0:4] = T.Shuffle(
+            pixels[T.min(1 + square * 4, 3) + 3, 0:4] = T.Shuffle(
                 [
                     T.Shuffle([rows[T.Ramp(0, 1, 4)], rows[T.Ramp(4, 1, 4)]], [2, 6, 3, 7]),
                     T.Shuffle([rows[T.Ramp(8, 1, 4)], rows[T.Ramp(12, 1, 4)]], [2, 6, 3, 7]),

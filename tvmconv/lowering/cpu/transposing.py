@@ -72,7 +72,7 @@ def _to_pixels(loop: Any) -> Any:
         return tirx.For(each, 0, extent, tirx.ForKind.SERIAL, stored(start + each, zero))
 
     steps = [zeros(start, extent) for start, extent in ((0, first), (end, int(loop.extent) - end)) if extent]
-    block = tirx.Var("block", "int32")
+    block = tirx.Var("square", "int32")
     # The last block is shifted inwards, to end with the row, and may repeat columns of the one before.
     start = tirx.min(first + block * width, end - width) if (end - first) % width else first + block * width
     rows = tirx.decl_buffer((count * width,), "float32", "rows", scope="local")
