@@ -17,12 +17,13 @@ from ..errors import TargetError, TvmconvError
 from ..problem import Problem
 from ..runtime.arrays import KERNEL_TYPES
 from ..signature import format_signature
+from ..support.progress import Progress
 from ..targets.target import Target
 from ..tuning.records import Records
 from .bundled import BundledKernel, bundled_kernels
 from .chains import Chain, follow
 from .graph import Graph
-from .kernels import Kernel, Progress, build_kernels
+from .kernels import Kernel, build_kernels
 from .problems import NotCoveredError, elements, is_convolution, is_product, problem_of
 from .shifts import take_shift
 from .simplify import constant, simplify, static_shape

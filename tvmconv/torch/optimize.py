@@ -6,7 +6,7 @@ import os
 import sys
 import tempfile
 import warnings
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Iterable, Sequence
 from contextlib import suppress
 from pathlib import Path
 from typing import Any
@@ -20,14 +20,13 @@ from ..problem import Problem
 from ..runtime.bundle import MANIFEST, read_bundle
 from ..runtime.registry import Registry
 from ..signature import format_signature
+from ..support.progress import Progress
 from .calls import ByKernel, ByTorch, Notice
 from .convolution import DTYPES
 from .kernels import OPENED
 from .layers import FusedConvolution
 from .planned import with_plans
 from .rewriting import Arguments, as_examples, rewrite, run
-
-Progress = Callable[[int, int, str], None]
 
 
 def print_progress(done: int, total: int, what: str) -> None:
