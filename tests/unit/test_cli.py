@@ -8,7 +8,10 @@ import os
 import subprocess
 import sys
 from functools import partial
+from pathlib import Path
+from types import SimpleNamespace
 
+import numpy as np
 import pytest
 
 from tvmconv import cli
@@ -191,3 +194,33 @@ def test_a_table_has_a_line_for_each_row(capsys: pytest.CaptureFixture[str]) -> 
     lines = capsys.readouterr().out.splitlines()
     assert [line.split("  ")[0] for line in lines] == ["node", r"a\n\x1b[31mb ü", "c"]
     assert len({len(line) for line in lines}) == 1
+
+
+def test_an_output_that_cannot_be_written_is_refused_before_anything_is_computed(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    for command in (["compile", "m.onnx"], ["run", "m.so"]):
+        assert cli.main([*command, "--output", str(tmp_path)]) == 2
+        assert "is a folder; give the name of a file in it" in capsys.readouterr().err
+        assert cli.main([*command, "--output", str(tmp_path / "none" / "file")]) == 2
+        assert f"there is no folder {tmp_path / 'none'}; make it first" in capsys.readouterr().err
+
+
+def test_run_shows_outputs_without_elements(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    class Network:
+        inputs = ()
+
+        def __call__(self) -> dict[str, np.ndarray]:
+            return {"boxes": np.empty((0, 4), np.float32), "scores": np.array([0.5, 1.5], np.float32)}
+
+    library = SimpleNamespace(load=lambda path, bundle: Network())
+    monkeypatch.setitem(sys.modules, "tvmconv.relax", SimpleNamespace(library=library))
+    monkeypatch.setitem(sys.modules, "tvmconv.relax.library", library)
+    assert cli.main(["run", "m.so"]) == 0
+    header, boxes, scores = (line.split() for line in capsys.readouterr().out.splitlines())
+    assert header[3:] == ["min", "max", "mean"] and boxes == ["boxes", "0x4", "float32", "-", "-", "-"]
+    assert scores[3:] == ["0.5", "1.5", "1"]
+    assert cli.main(["run", "m.so", "--json"]) == 0
+    assert "min" not in json.loads(capsys.readouterr().out)[0]
