@@ -26,6 +26,7 @@ from tvm.s_tir.schedule import LoopRV, SBlockRV
 from tvmconv.algorithms.annotations import PACK, PREFETCH_NEXT, TO_PLANES, TRANSPOSE
 from tvmconv.algorithms.cpu.winograd_tiles import Tiles
 from tvmconv.algorithms.definition import Definition
+from tvmconv.algorithms.shapes import divisors
 from tvmconv.algorithms.stage_names import (
     ACC,
     DATA_PAD,
@@ -39,7 +40,6 @@ from tvmconv.algorithms.stage_names import (
     stage_name,
 )
 from tvmconv.schedules.cpu import steps
-from tvmconv.schedules.cpu.model import divisors
 from tvmconv.schedules.cpu.winograd_model import (
     UNROLL,
     Shape,

@@ -7,8 +7,8 @@ from typing import NamedTuple
 
 from tvmconv.algorithms.cpu.cost import L3_BYTES_PER_CYCLE, TASK_CYCLES, uneven
 from tvmconv.algorithms.cpu.winograd_tiles import Tiles
-from tvmconv.algorithms.shapes import IN_FLIGHT, accumulators
-from tvmconv.schedules.cpu.model import L2_BYTES_PER_CYCLE, divisors
+from tvmconv.algorithms.shapes import IN_FLIGHT, accumulators, divisors
+from tvmconv.schedules.cpu.model import L2_BYTES_PER_CYCLE
 from tvmconv.targets.target import CpuTarget
 
 UNROLL = 4  # channels a step, as in direct.py
