@@ -45,7 +45,7 @@ def optimize(
     *,
     progress: Progress | None = print_progress,
 ) -> nn.Module:
-    """Return a copy of a model for inference whose convolutions are computed by tvmconv's kernels.
+    """Return a copy of a model for inference whose convolutions and Linears are computed by tvmconv's kernels.
 
     The model runs on the examples, which gives the shapes. BatchNorm is folded into the convolutions before it, and
     additions and activations after them become part of their kernels, where torch.fx can trace the model. What kernels do
