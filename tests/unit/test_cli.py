@@ -17,7 +17,7 @@ import pytest
 from tvmconv import cli
 from tvmconv.cli.output import print_table
 from tvmconv.epilogue import format_epilogue
-from tvmconv.errors import KernelNotFoundError, TargetError, VerificationError, missing_extra
+from tvmconv.errors import CompilationError, KernelNotFoundError, TargetError, VerificationError, missing_extra
 from tvmconv.signature import parse_signature
 
 SIGNATURE = "conv2d-n1-i64x56x56-o64x56x56-k3x3-s1x1-d1x1-p1x1_1x1-g1-NXC-XIO-f32"
@@ -123,6 +123,7 @@ def test_help_documents_the_exit_codes(capsys: pytest.CaptureFixture[str]) -> No
     [
         (VerificationError("wrong"), 1),
         (KernelNotFoundError("none"), 1),
+        (CompilationError("it does not"), 1),
         (TargetError("what"), 2),
         (FileNotFoundError(2, "No such file", "x"), 2),
         (missing_extra("compile", "tvm"), 3),
@@ -204,6 +205,11 @@ def test_an_output_that_cannot_be_written_is_refused_before_anything_is_computed
         assert "is a folder; give the name of a file in it" in capsys.readouterr().err
         assert cli.main([*command, "--output", str(tmp_path / "none" / "file")]) == 2
         assert f"there is no folder {tmp_path / 'none'}; make it first" in capsys.readouterr().err
+
+
+def test_run_writes_no_outputs_of_a_benchmark(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert cli.main(["run", "m.so", "--bench", "--output", str(tmp_path / "answers.npz")]) == 2
+    assert "--bench gives times, and --output is for answers; leave one of them out" in capsys.readouterr().err
 
 
 def test_run_shows_outputs_without_elements(

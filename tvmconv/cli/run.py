@@ -61,6 +61,8 @@ def run(arguments: argparse.Namespace) -> int:
     """Print the outputs, or the times."""
     from ..relax.library import load
 
+    if arguments.bench and arguments.output:
+        raise InputError("--bench gives times, and --output is for answers; leave one of them out")
     if arguments.output:
         check_output(Path(arguments.output), "answers.npz")
     network = load(arguments.network, arguments.bundle)
