@@ -39,7 +39,8 @@ from tvmconv.tuning.records import Records
 from .machine import describe_machine, versions
 from .measure import OURS, OURS_PACKED, Answer, Task, measure
 from .peers import PEERS
-from .results import Result, Row, summarize_rows, write_result
+from .result_files import write_result
+from .results import Result, Row, summarize_rows
 
 SUITES = Path(__file__).parent / "suites"
 # How often a contender takes a turn, if threads are moved meanwhile, and seconds to wait until they are moved back.

@@ -47,8 +47,22 @@ SHOWN = {
 def main(argv: Sequence[str] | None = None) -> int:
     """Simulate the fleets that the command line asks for."""
     parser = argparse.ArgumentParser(prog="python -m benchmarks.fleet", description=__doc__)
-    parser.add_argument("--servers", type=positive, nargs="+", default=[1, 2, 4, 8, 16, 32, 64], metavar="N")
-    parser.add_argument("--problems", type=positive, nargs="+", default=[1, 4], metavar="N")
+    parser.add_argument(
+        "--servers",
+        type=positive,
+        nargs="+",
+        default=[1, 2, 4, 8, 16, 32, 64],
+        metavar="N",
+        help="numbers of servers to try (default: %(default)s)",
+    )
+    parser.add_argument(
+        "--problems",
+        type=positive,
+        nargs="+",
+        default=[1, 4],
+        metavar="N",
+        help="numbers of problems tuned together to try (default: %(default)s)",
+    )
     parser.add_argument("--delay", type=float, default=0.1, metavar="S", help="of an answer (default: %(default)s)")
     parser.add_argument(
         "--building", type=float, default=0.0, metavar="S", help="a candidate, all cores together (default: 0)"

@@ -50,7 +50,7 @@ def build_ahead(
         session = Session(evaluator, target, records, machine, 0, math)
         for done, problem in enumerate(problems, 1):
             tuner = ProblemTuner(session, problem)
-            candidates = tuner.ahead(count)
+            candidates = tuner.to_prebuild(count)
             built = []
             for candidate, result in zip(
                 candidates, evaluator.build(problem, target, candidates, finalists=True), strict=True

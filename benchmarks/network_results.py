@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Iterable
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
@@ -11,7 +10,8 @@ from typing import Any
 
 from tvmconv.errors import SourceError
 from tvmconv.measuring.timing import Timing
-from tvmconv.support.files import write_whole
+
+from .result_files import read_file
 
 # By a peer's name, the package whose version is recorded; tables have them in this order.
 PEERS = {
@@ -144,11 +144,6 @@ def mean_ratio(rows: Iterable[NetworkRow]) -> float | None:
     return geometric_mean(ratios) if ratios else None
 
 
-def write_result(result: NetworkResult, path: Path) -> None:
-    """Write `result` to `path` as JSON, whole or not at all."""
-    write_whole(path, (json.dumps(asdict(result), indent=1) + "\n").encode())
-
-
 def read_result(path: Path) -> NetworkResult:
     """Return the result in a file.
 
@@ -157,13 +152,11 @@ def read_result(path: Path) -> NetworkResult:
     SourceError
         If there is no such file, or it holds none.
     """
-    try:
-        value = json.loads(path.read_text(encoding="utf-8"))
-        return NetworkResult(**{**value, "rows": tuple(map(_row, value["rows"]))})
-    except OSError as error:
-        raise SourceError(f"{path} cannot be read: {error.strerror}") from error
-    except (ValueError, TypeError, KeyError) as error:
-        raise SourceError(f"{path} is no result of python -m benchmarks.networks: {error!r}") from error
+    return read_file(path, _result, "python -m benchmarks.networks")
+
+
+def _result(value: dict[str, Any]) -> NetworkResult:
+    return NetworkResult(**{**value, "rows": tuple(map(_row, value["rows"]))})
 
 
 def _row(value: dict[str, Any]) -> NetworkRow:

@@ -27,7 +27,8 @@ from .machine import describe_machine, versions
 from .network import CLOCKS, Answer, Task, measure, write
 from .network_contenders import DTYPES, OURS
 from .network_parts import KERNELS, OTHERS
-from .network_results import PEERS, NetworkResult, NetworkRow, mean_ratio, resume, write_result
+from .network_results import PEERS, NetworkResult, NetworkRow, mean_ratio, resume
+from .result_files import write_result
 
 NETWORKS = (
     "resnet50", "mobilenet_v2", "mobilenet_v3_large", "efficientnet_b0", "inception_v3", "csp_darknet", "convnext_tiny",

@@ -42,7 +42,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     names = (*EXPORTED, *SHIPPED)
     parser.add_argument("networks", nargs="*", help=f"of {', '.join(names)}; default: all")
     parser.add_argument("--libraries", help="folder that keeps what was compiled for another run")
-    parser.add_argument("--layout", help="NXC (default) or NCX")
+    parser.add_argument("--layout", choices=("NXC", "NCX"), help="as of tvmconv compile, default NXC")
     parser.add_argument("--seconds", type=float, default=0.5, help="of each in each round, default %(default)s")
     parser.add_argument("--threads", type=int, default=len(os.sched_getaffinity(0)), help="default: all")
     arguments = parser.parse_args(argv)

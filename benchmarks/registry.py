@@ -52,7 +52,7 @@ class Row:
 
 def main() -> int:
     """Measure everything and print it."""
-    parser = argparse.ArgumentParser(description=__doc__)
+    parser = argparse.ArgumentParser(prog="python -m benchmarks.registry", description=__doc__)
     parser.add_argument("--json", action="store_true", help="print JSON")
     arguments = parser.parse_args()
     with tempfile.TemporaryDirectory() as folder:

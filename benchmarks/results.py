@@ -2,20 +2,19 @@
 
 from __future__ import annotations
 
-import json
 from collections import Counter
 from collections.abc import Iterable
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from pathlib import Path
 from statistics import geometric_mean
 from typing import Any
 
-from tvmconv.errors import SourceError
 from tvmconv.measuring.peak import Peak
 from tvmconv.measuring.timing import Timing
 from tvmconv.problem import Problem
 from tvmconv.signature import parse_signature
-from tvmconv.support.files import write_whole
+
+from .result_files import read_file
 
 
 @dataclass(frozen=True)
@@ -177,11 +176,6 @@ def summarize_rows(rows: Iterable[Row]) -> Summary | None:
     )
 
 
-def write_result(result: Result, path: Path) -> None:
-    """Write `result` to `path` as JSON, whole or not at all."""
-    write_whole(path, (json.dumps(asdict(result), indent=1) + "\n").encode())
-
-
 def read_result(path: Path) -> Result:
     """Return the result in a file.
 
@@ -190,13 +184,7 @@ def read_result(path: Path) -> Result:
     SourceError
         If there is no such file, or it holds none.
     """
-    try:
-        value = json.loads(path.read_text(encoding="utf-8"))
-        return _result(value)
-    except OSError as error:
-        raise SourceError(f"{path} cannot be read: {error.strerror}") from error
-    except (ValueError, TypeError, KeyError) as error:
-        raise SourceError(f"{path} is no result of python -m benchmarks.compare: {error!r}") from error
+    return read_file(path, _result, "python -m benchmarks.compare")
 
 
 def _result(value: dict[str, Any]) -> Result:

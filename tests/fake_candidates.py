@@ -7,6 +7,7 @@ place the arrays, and two more elsewhere.
 
 from __future__ import annotations
 
+import json
 import os
 import subprocess
 from collections.abc import Iterator
@@ -23,7 +24,7 @@ from tvmconv.measuring import race
 from tvmconv.measuring.measure import Check, Measured
 from tvmconv.measuring.placements import PLACEMENTS
 from tvmconv.measuring.race import Built, Race, Times
-from tvmconv.signature import parse_signature
+from tvmconv.signature import format_signature, parse_signature
 from tvmconv.targets.target import CpuTarget
 from tvmconv.tuning.evaluate import Evaluator
 from tvmconv.tuning.problem_tuner import Session, TuneResult
@@ -151,6 +152,12 @@ def tune(folder: Path, space: Any, trials: int | None, seconds: float | None = N
     with Evaluator(jobs=2, threads=1, work=space, measure=hasty_measure) as evaluator:
         session = Session(evaluator, TARGET, Records(folder), MACHINE, seed)
         return tune_all(session, problems, trials, seconds, progress, **others)[0]
+
+
+def trial_lines(folder: Path) -> list[dict[str, Any]]:
+    """Return the trials that tuning kept in a folder of records."""
+    path = folder / "fake" / "trials" / f"{format_signature(PROBLEM)}.jsonl"
+    return [json.loads(line) for line in path.read_text().splitlines()]
 
 
 def tune_until_interrupted(folder: Path) -> None:

@@ -10,9 +10,9 @@ import numpy.typing as npt
 from .epilogue import is_exact
 from .problem import Problem
 
-# Relative L2 errors that are allowed to transforms (Winograd), as oneDNN's own tests do.
 # Factors are rounded to 11 bits, each by at most 2^-11 of itself: a product errs by 2^-10, sums of many by less.
 TF32_ERROR = 2.0**-10
+# Relative L2 errors that are allowed to transforms (Winograd), as oneDNN's own tests do.
 TRANSFORM_ERROR = {"f32": 2e-5, "f16": 7e-3, "bf16": 6e-2}
 # Of steps that are approximated, in f32 (4e-7, and the steps that follow), which a lesser type may round to its neighbour.
 APPROXIMATED_ERROR = {"f32": 1e-6, "f16": 2.0**-10, "bf16": 2.0**-7}

@@ -1,11 +1,10 @@
 """For users of TVM: the spaces as tasks of MetaSchedule, to run with components of their own, and what they found.
 
-import tvm.s_tir.meta_schedule as ms
-import tvmconv, tvmconv.metaschedule
+docs/tuning.md has a whole example::
 
-contexts = tvmconv.metaschedule.tasks([tvmconv.parse_signature("conv2d-...")])
-ms.tune_tasks(tasks=contexts, task_weights=[1.0] * len(contexts), work_dir="work", max_trials_global=64, ...)
-tvmconv.metaschedule.import_database("work")
+    contexts = tvmconv.metaschedule.tasks([tvmconv.parse_signature("conv2d-...")])
+    ms.tune_tasks(tasks=contexts, task_weights=[1.0] * len(contexts), work_dir="work", max_trials_global=64, ...)
+    tvmconv.metaschedule.import_database("work")
 """
 
 from __future__ import annotations

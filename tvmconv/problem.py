@@ -10,7 +10,7 @@ from dataclasses import dataclass, replace
 from math import gcd, prod
 from typing import Literal
 
-from .checks import LARGEST, axes, choice, integer, integers
+from .checks import axes, choice, integer, integers, within_reach
 from .epilogue import OPERANDS, Step, parse_epilogue
 from .errors import InvalidProblemError
 
@@ -20,7 +20,6 @@ DTYPES: tuple[str, ...] = ("f32", "f16", "bf16")
 DTYPE_BYTES = {"f32": 4, "f16": 2, "bf16": 2}
 DATA_FORMATS: tuple[str, ...] = ("NXC", "NCX")
 FILTER_FORMATS: tuple[str, ...] = ("XIO", "OIX")
-AXIS_NAMES = {1: ("w",), 2: ("h", "w"), 3: ("d", "h", "w")}
 
 
 @dataclass(frozen=True, slots=True)
@@ -134,10 +133,7 @@ class Problem:
             ("output", self.output_shape),
             (padded, (self.batch, channels, *extents)),
         ):
-            if prod(shape) > LARGEST:
-                raise InvalidProblemError(
-                    f"{name} would have {prod(shape)} elements; at most {LARGEST} are supported: split the batch"
-                )
+            within_reach(shape, name)
 
     def _canonical_axis(self, axis: int) -> tuple[int, int, int]:
         """Check one axis' extents against each other; return its canonical (stride, dilation, pad_end)."""
@@ -186,7 +182,7 @@ class Problem:
 
     @property
     def filter_shape(self) -> tuple[int, ...]:
-        """Shape of the filter in `filter_format`, named from the forward convolution (SEMANTICS)."""
+        """Shape of the filter in `filter_format`, named from the forward convolution (docs/semantics.md)."""
         if self.op == "convolution":
             outputs, inputs = self.out_channels, self.in_channels // self.groups
         else:
@@ -248,7 +244,7 @@ class Problem:
 
     @property
     def products(self) -> int:
-        """The most products summed into one output element (`n_acc` of the exact fills)."""
+        """The most products summed into one output element; exact fills keep as many sparse (`tvmconv.fills`)."""
         if self.op == "convolution":
             return prod(self.kernel) * (self.in_channels // self.groups)
         # Taps d apart meet an output every s/gcd(s, d) taps.

@@ -25,11 +25,13 @@ from tvm.s_tir import Schedule
 from tvm.s_tir.schedule import LoopRV
 
 from tvmconv.algorithms.annotations import SHUFFLE, SKIP
+from tvmconv.algorithms.cpu.tile import grouped_widths, reads_in_place
 from tvmconv.algorithms.cpu.window import Window
 from tvmconv.algorithms.definition import Definition
+from tvmconv.algorithms.shapes import divisors
 from tvmconv.algorithms.stage_names import ACC, DATA_PAD, stage_name
 from tvmconv.schedules.cpu import steps
-from tvmconv.schedules.cpu.model import divisors, grouped_widths, reads_in_place, task_cycles, vector_counts
+from tvmconv.schedules.cpu.model import task_cycles, vector_counts
 from tvmconv.schedules.cpu.x86_dot import import_bf16
 from tvmconv.targets.target import CpuTarget
 

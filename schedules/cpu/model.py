@@ -31,11 +31,11 @@ def vector_counts(window: Window, target: CpuTarget, fits: Callable[[Window, int
 
 
 def task_cycles(
-    window: Window, chunks: int, rows: int, width: int, target: CpuTarget, apart: bool = False, images: int = 1
+    window: Window, chunks: int, rows: int, width: int, target: CpuTarget, by_phase: bool = False, images: int = 1
 ) -> float:
     """Cycles of a whole window cut into tasks of one `chunks`-th of the channels and `rows` rows.
 
-    With `apart`, a task has one phase of each axis but the last. A window of one axis has no rows, but `width` elements of
+    With `by_phase`, a task has one phase of each axis but the last. A window of one axis has no rows, but `width` elements of
     it, of some `images`.
     """
     problem, axes = window.problem, window.axes
@@ -45,7 +45,7 @@ def task_cycles(
     compute = problem.batch * window.groups * window.padded_outputs * macs / window.lanes
     blocks = outer[-1].outputs // rows if outer else window.row // width
     spread = problem.batch // images * window.groups * prod(axis.outputs for axis in outer[:-1])
-    parts = chunks * (prod(axis.phases for axis in outer) if apart else 1)
+    parts = chunks * (prod(axis.phases for axis in outer) if by_phase else 1)
     tasks = spread * parts * blocks
     filter_bytes = 4 * window.channels * window.padded_outputs * prod(axis.taps * axis.phases for axis in axes)
     rate = L2_BYTES_PER_CYCLE if filter_bytes / parts <= target.l2_share else L3_BYTES_PER_CYCLE

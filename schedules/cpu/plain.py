@@ -55,7 +55,7 @@ def _schedule(sch: Schedule, plain: PlainWindow) -> None:
 
 
 def _copy(sch: Schedule, plain: PlainWindow) -> None:
-    """Lay the filter out by tiles, and data by rows, or by parts of them."""
+    """Pack the filter by tiles, and copy data by rows, or by parts of them."""
     pack = sch.get_sblock(stage_name(FILTER_PACK, plain.window.index))
     group, block, *_ = sch.get_loops(pack)
     sch.parallel(sch.fuse(group, block))

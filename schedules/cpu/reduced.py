@@ -20,9 +20,10 @@ from tvmconv.algorithms.annotations import PACK
 from tvmconv.algorithms.cpu.reduced import packs_filter
 from tvmconv.algorithms.cpu.window import Window
 from tvmconv.algorithms.definition import Definition
+from tvmconv.algorithms.shapes import divisors
 from tvmconv.algorithms.stage_names import ACC, FILTER_PACK, LANE_SUMS, OUT, TILE, stage_name
 from tvmconv.schedules.cpu import steps
-from tvmconv.schedules.cpu.model import divisors, task_rows
+from tvmconv.schedules.cpu.model import task_rows
 from tvmconv.targets.target import CpuTarget
 
 

@@ -23,8 +23,8 @@ from tvmconv.algorithms.annotations import (
 from tvmconv.algorithms.cpu.tile import L1_WAY_BYTES, pixel_stride
 from tvmconv.algorithms.cpu.window import Window
 from tvmconv.algorithms.definition import Definition
+from tvmconv.algorithms.shapes import divisors
 from tvmconv.algorithms.stage_names import DATA_PAD, FILL, FILTER_PACK, OUT, TILE, stage_name
-from tvmconv.schedules.cpu.model import divisors
 from tvmconv.targets.target import CpuTarget
 
 LINE_FLOATS = 16  # a cache line
@@ -79,7 +79,7 @@ def fill(sch: Schedule) -> None:
 
 
 def stage_filter(sch: Schedule, window: Window, part: LoopRV | None = None) -> None:
-    """Lay the filter out once, in parallel over groups and blocks of channels, or what each iteration of `part` uses."""
+    """Pack the filter once, in parallel over groups and blocks of channels, or what each iteration of `part` uses."""
     if not window.stages_filter:
         return
     if window.packs_parts and part is not None:

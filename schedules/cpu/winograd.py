@@ -4,13 +4,13 @@ Of the two matrices that are multiplied for each point, the larger is made in pi
 cache until they are used, and the smaller is made once, before. With fewer channels than tiles a task is some rows of
 tiles: it transforms their data, and walks over all channels. Otherwise a task is some output channels: it transforms
 their filters, part by part of the input channels, and walks over all tiles. The product's tile of registers is that
-of cpu_direct: some tiles' values, broadcast, times some vectors of channels.
+of the direct algorithm: some tiles' values, broadcast, times some vectors of channels.
 
 Measured on one Zen 5 core, percent of its peak (275 GFLOP/s) by the operations of the formula, by
 
     tvmconv build SIGNATURE -o B && tvmconv bench B --threads 1
 
-for f32, NXC and XIO, 3x3 taps with padding, the filter transformed in each call, and ahead: 274 and 285 at 56x56, 64 to 64
+for f32, NXC and XIO, 3x3 taps with padding, the filter transformed in each call, and prepacked: 274 and 285 at 56x56, 64 to 64
 channels; 230 and 247 at 28x28, 128 to 128; 199 and 241 at 14x14, 256 to 256; 75 at 7x7, 512 to 512, where transforming
 the filter is most of it, and its 36 MiB are not kept (CpuTarget.l3_share).
 """
@@ -19,16 +19,14 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from itertools import product
-from typing import NamedTuple
 
 from tvm.s_tir import Schedule
 from tvm.s_tir.schedule import LoopRV, SBlockRV
 
 from tvmconv.algorithms.annotations import PACK, PREFETCH_NEXT, TO_PLANES, TRANSPOSE
-from tvmconv.algorithms.cpu.cost import L3_BYTES_PER_CYCLE, TASK_CYCLES, uneven
 from tvmconv.algorithms.cpu.winograd_tiles import Tiles
 from tvmconv.algorithms.definition import Definition
-from tvmconv.algorithms.shapes import IN_FLIGHT, accumulators
+from tvmconv.algorithms.shapes import divisors
 from tvmconv.algorithms.stage_names import (
     ACC,
     DATA_PAD,
@@ -42,33 +40,22 @@ from tvmconv.algorithms.stage_names import (
     stage_name,
 )
 from tvmconv.schedules.cpu import steps
-from tvmconv.schedules.cpu.model import (
-    L2_BYTES_PER_CYCLE,
-    divisors,
+from tvmconv.schedules.cpu.winograd_model import (
+    UNROLL,
+    Shape,
+    column_strips,
+    cycles_by_channels,
+    cycles_by_rows,
+    cycles_of_part,
+    filter_parts,
+    register_tiles,
+    row_bands,
 )
 from tvmconv.targets.target import CpuTarget
 
 # Values of all points of one tile lie a stride apart: an odd number of cache lines puts them into different sets.
 TWO_LINES, LINE = 32, 16  # floats
-UNROLL = 4  # channels a step, as in cpu_direct
-STRIP_TILES = 64  # of registers, a task's at most along a row that is cut
-
-
-Structure = Callable[[Schedule, Tiles, "Shape", CpuTarget], None]
-
-
-class Shape(NamedTuple):
-    """A tile of registers: `vectors` of output channels for `rows` x `columns` tiles."""
-
-    vectors: int
-    rows: int
-    columns: int
-
-    @property
-    def cycles(self) -> float:
-        """Cycles per multiply-add of whole vectors: those, and part of the loads (tile.tile_cycles)."""
-        tiles = self.rows * self.columns
-        return (max(self.vectors * tiles, IN_FLIGHT) + 1.0 * self.vectors + 0.25 * tiles) / (self.vectors * tiles)
+Structure = Callable[[Schedule, Tiles, Shape, CpuTarget], None]
 
 
 def space(sch: Schedule, definition: Definition, target: CpuTarget) -> list[Schedule]:
@@ -89,29 +76,19 @@ def space(sch: Schedule, definition: Definition, target: CpuTarget) -> list[Sche
 
 def _kinds(tiles: Tiles, target: CpuTarget) -> list[tuple[Structure, Shape]]:
     """Return structures and tiles of registers of a window, the best first."""
-    shapes = _shapes(tiles, target)
-    by_rows = [(_by_rows, shape) for shape in sorted(shapes, key=lambda shape: _rows_cycles(tiles, shape, target))]
+    shapes = register_tiles(tiles, target)
+    by_rows = [(_by_rows, shape) for shape in sorted(shapes, key=lambda shape: cycles_by_rows(tiles, shape, target))]
     by_channels = [
-        (_by_channels, shape) for shape in sorted(shapes, key=lambda shape: _channels_cycles(tiles, shape, target))
+        (_by_channels, shape) for shape in sorted(shapes, key=lambda shape: cycles_by_channels(tiles, shape, target))
     ]
     first, second = (by_rows, by_channels) if tiles.count > tiles.outputs * tiles.depth else (by_channels, by_rows)
     return [*first[:3], *second[:2]]
 
 
-def _shapes(tiles: Tiles, target: CpuTarget) -> list[Shape]:
-    most = accumulators(target)
-    return [
-        Shape(vectors, rows, columns)
-        for vectors in divisors(tiles.padded_outputs // tiles.lanes, 8)
-        for columns in divisors(tiles.columns, most // vectors)
-        for rows in divisors(tiles.rows, most // (vectors * columns))
-    ]
-
-
 def _by_rows(sch: Schedule, tiles: Tiles, shape: Shape, target: CpuTarget) -> None:
     i = tiles.index
-    bands, strips = _bands(tiles, shape), _strips(tiles, shape, target)
-    best_band, best_strip = min(product(bands, strips), key=lambda part: _part_cycles(tiles, shape, *part, target))
+    bands, strips = row_bands(tiles, shape), column_strips(tiles, shape, target)
+    best_band, best_strip = min(product(bands, strips), key=lambda part: cycles_of_part(tiles, shape, *part, target))
     n, g, *phases, z, rows, columns, y, x, o = sch.get_loops(sch.get_sblock(stage_name(OUT, i)))
     band, block_row, row = sch.split(rows, [None, steps.choose(sch, bands, best_band), shape.rows])
     cut, whole = [], tiles.columns
@@ -163,7 +140,7 @@ def _by_channels(sch: Schedule, tiles: Tiles, shape: Shape, target: CpuTarget) -
     acc = sch.get_sblock(stage_name(ACC, i))
     sch.compute_at(acc, task, preserve_unit_loops=True)
     a, b, n, g, *phases, z, rows, columns, o, kz, c = sch.get_loops(acc)[1:]
-    part, step, unrolled = sch.split(c, [steps.choose(sch, parts, _parts(tiles, shape, target)), None, unroll])
+    part, step, unrolled = sch.split(c, [steps.choose(sch, parts, filter_parts(tiles, shape, target)), None, unroll])
     tile, inner = _tile(sch, rows, columns, o, shape, tiles)
     sch.reorder(g, *phases, kz, part, a, b, n, z, *tile, step, unrolled, *inner)
     _in_registers(sch, [unrolled, *inner])
@@ -208,9 +185,9 @@ def _own(sch: Schedule, tiles: Tiles, columns: LoopRV, y: LoopRV, x: LoopRV, lan
     """
     if tiles.problem.data_format == "NXC":
         return [columns, y, x, lane]
-    columns, near = sch.split(columns, [None, divisors(whole, LINE // tiles.tilings[1].outputs)[-1]])
+    columns, in_line = sch.split(columns, [None, divisors(whole, LINE // tiles.tilings[1].outputs)[-1]])
     # A single axis is the second one, whose outputs lie in a row.
-    return [columns, y, lane, near, x] if tiles.problem.out_spatial[-1] > 1 else [columns, lane, y, near, x]
+    return [columns, y, lane, in_line, x] if tiles.problem.out_spatial[-1] > 1 else [columns, lane, y, in_line, x]
 
 
 def _output(sch: Schedule, tiles: Tiles, vector: LoopRV, own: list[LoopRV]) -> None:
@@ -302,62 +279,3 @@ def _transform(sch: Schedule, block: SBlockRV, rows: SBlockRV, vector: LoopRV, l
 def _spread(sch: Schedule, block: SBlockRV) -> None:
     """Put the points' values of `block` (axes 0 and 1) into different sets of the cache."""
     sch.storage_align(block, 0, axis=1, factor=TWO_LINES, offset=LINE)
-
-
-def _bands(tiles: Tiles, shape: Shape) -> list[int]:
-    """Return how many times a tile of registers' rows a task may have."""
-    return divisors(tiles.rows // shape.rows, 64)
-
-
-def _strips(tiles: Tiles, shape: Shape, target: CpuTarget) -> list[int]:
-    """Return how many of a row's tiles a task may have: all, but where the data of a whole row leave the second level cache.
-
-    144 to 64 channels at 8x56x56, three taps along the first axis, are a row of 3136 tiles, of 11 MB: in strips they take
-    11.3 ms instead of 24.0 on one core of a Zen 3.
-    """
-    whole = tiles.columns
-    if tiles.tilings[1].axis.dilation > 1 or _data_bytes(tiles, 1, whole) <= 2 * target.l2_share:
-        return [whole]
-    return sorted({count * shape.columns for count in divisors(whole // shape.columns, STRIP_TILES)} | {whole})
-
-
-def _rows_cycles(tiles: Tiles, shape: Shape, target: CpuTarget) -> float:
-    parts = product(_bands(tiles, shape), _strips(tiles, shape, target))
-    return min(_part_cycles(tiles, shape, *part, target) for part in parts)
-
-
-def _part_cycles(tiles: Tiles, shape: Shape, band: int, columns: int, target: CpuTarget) -> float:
-    """Cycles of all tasks, of a band of rows and so many columns: multiply-adds, and reading the filter, which each does once."""
-    problem, rows = tiles.problem, band * shape.rows
-    tasks = problem.batch * tiles.groups * tiles.axes[0].outputs * tiles.rows // rows * (tiles.columns // columns)
-    per_task = tiles.points * tiles.depth * tiles.phases * tiles.channels * tiles.padded_outputs // tiles.lanes
-    filter_bytes = 4 * per_task * tiles.lanes
-    data_bytes = _data_bytes(tiles, rows, columns)
-    rate = L2_BYTES_PER_CYCLE if filter_bytes + data_bytes <= target.l2_share else L3_BYTES_PER_CYCLE
-    cycles = per_task * rows * columns * shape.cycles + filter_bytes / rate
-    if data_bytes > target.l2_share:
-        cycles += data_bytes * (tiles.padded_outputs // (tiles.lanes * shape.vectors)) / L3_BYTES_PER_CYCLE
-    return tasks * ((cycles + TASK_CYCLES) * uneven(tasks))
-
-
-def _data_bytes(tiles: Tiles, rows: int, columns: int) -> int:
-    """Return the size of so many tiles' transformed data."""
-    return 4 * tiles.points * tiles.depth * rows * columns * tiles.channels
-
-
-def _parts(tiles: Tiles, shape: Shape, target: CpuTarget) -> int:
-    """Into how many parts of input channels a task's filters are cut, to stay in the second level cache."""
-    if tiles.prepacked:
-        return 1
-    channels = tiles.channels
-    size = 4 * tiles.points * shape.vectors * tiles.lanes * channels
-    parts = divisors(channels // divisors(channels, UNROLL)[-1], 64)
-    return next((part for part in parts if size / part <= target.l2_share), parts[-1])
-
-
-def _channels_cycles(tiles: Tiles, shape: Shape, target: CpuTarget) -> float:
-    """Cycles per multiply-add, the sums' way to the cache and back for each part of the channels included."""
-    tasks = tiles.groups * tiles.padded_outputs // (tiles.lanes * shape.vectors)
-    # A load and a store of each vector, half of them hidden.
-    sums = 4 * tiles.lanes / L2_BYTES_PER_CYCLE * _parts(tiles, shape, target) / tiles.channels
-    return (shape.cycles + sums) * uneven(tasks)

@@ -11,8 +11,8 @@ from tvm.s_tir import Schedule
 
 from tvmconv.algorithms.cuda.direct import THREADS, WARP, DirectWindow
 from tvmconv.algorithms.definition import Definition
+from tvmconv.algorithms.shapes import divisors
 from tvmconv.algorithms.stage_names import ACC, OUT, PATCH, stage_name
-from tvmconv.schedules.cpu.model import divisors
 from tvmconv.schedules.cpu.steps import choose
 from tvmconv.schedules.cuda import steps
 from tvmconv.targets.cuda import CudaTarget

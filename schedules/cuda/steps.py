@@ -27,7 +27,7 @@ ADDERS = 64
 def sketches(
     sch: Schedule,
     definition: Definition,
-    tiles: Callable[[list[Gemm]], Iterable[Any]],
+    tiles: Callable[[Sequence[Gemm]], Iterable[Any]],
     schedule: Callable[[Schedule, Gemm, Any], None],
 ) -> list[Schedule]:
     """Return `schedule`'s schedules of all windows, one for each of their `tiles`, the default first."""

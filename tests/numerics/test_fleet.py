@@ -121,16 +121,11 @@ def tune_forever(folder: Path, tracker: str, key: str) -> None:
     tune(folder, Fleet(tracker, key, fake.TARGET), fake.large, 400, lambda state: print(state.trials, flush=True))
 
 
-def trial_lines(folder: Path) -> list[dict[str, Any]]:
-    path = folder / "fake" / "trials" / f"{format_signature(fake.PROBLEM)}.jsonl"
-    return [json.loads(line) for line in path.read_text().splitlines()]
-
-
 def test_two_servers_share_the_work_and_find_what_one_machine_does(tower: Tower, pair: str, tmp_path: Path) -> None:
     fleet = Fleet(tower.tracker, pair, fake.TARGET)
     wait_until(lambda: fleet.size == 2)
     result = tune(tmp_path, fleet, fake.good, trials=20)  # all there are
-    lines = trial_lines(tmp_path)
+    lines = fake.trial_lines(tmp_path)
     assert len({(line["algorithm"], *line["decisions"]) for line in lines}) == 20 == len(lines)
     assert {(line["status"], line["machine"]) for line in lines} == {("ok", fake.MACHINE)}
     assert result.record is not None
@@ -150,7 +145,7 @@ def test_bad_candidates_are_rejected_and_survived(
         fake.RIGHT: "ok", fake.WRONG: "wrong", fake.CRASHES: "crashed",
         fake.HANGS: "timeout", fake.FAILS: "failed", fake.INCOMPLETE: "wrong", fake.BREAKS: "crashed",
     }  # fmt: skip
-    assert {line["decisions"][0]: line["status"] for line in trial_lines(tmp_path)} == of_kind
+    assert {line["decisions"][0]: line["status"] for line in fake.trial_lines(tmp_path)} == of_kind
     assert result.record is not None and result.record.decisions[0] == fake.RIGHT
 
 
@@ -170,7 +165,7 @@ def test_one_that_is_killed_loses_its_work_and_one_that_comes_later_gets_some(to
 
     with pytest.warns(TvmconvWarning, match=r"server 127.0.0.1:\d+ is lost: "):
         result = tune(tmp_path, fleet, fake.good, 12, progress)
-    assert [line["status"] for line in trial_lines(tmp_path)] == ["ok"] * 12
+    assert [line["status"] for line in fake.trial_lines(tmp_path)] == ["ok"] * 12
     assert result.record is not None and result.record.trials == 12
     assert len(fleet.measured) >= 2 and sum(fleet.measured.values()) == 12 + 1
 
@@ -191,7 +186,7 @@ def test_one_that_hangs_loses_its_work(tower: Tower, tmp_path: Path, monkeypatch
 
     with pytest.warns(TvmconvWarning, match="is lost: nothing came from it for 2 s"):
         tune(tmp_path, fleet, fake.good, 12, progress)
-    assert [line["status"] for line in trial_lines(tmp_path)] == ["ok"] * 12
+    assert [line["status"] for line in fake.trial_lines(tmp_path)] == ["ok"] * 12
     os.kill(session, signal.SIGKILL)
 
 
@@ -281,12 +276,12 @@ def test_a_tuner_that_is_killed_frees_the_servers_and_goes_on(tower: Tower, pair
             process.kill()
             break
     process.communicate(timeout=60)
-    before = trial_lines(tmp_path)
+    before = fake.trial_lines(tmp_path)
     assert len(before) >= 10
     fleet = Fleet(tower.tracker, pair, fake.TARGET)
     wait_until(lambda: fleet.size == 2)
     result = tune(tmp_path, fleet, fake.large, trials=len(before) + 4)
-    assert trial_lines(tmp_path)[: len(before)] == before and result.trials == len(before) + 4
+    assert fake.trial_lines(tmp_path)[: len(before)] == before and result.trials == len(before) + 4
 
 
 def test_without_servers_tuning_ends_and_keeps_what_was_measured(
@@ -305,7 +300,7 @@ def test_without_servers_tuning_ends_and_keeps_what_was_measured(
         pytest.raises(TuningError, match=f"no server has been left under key {key} for 1 s; what was measured is kept"),
     ):
         tune(tmp_path, Fleet(tower.tracker, key, fake.TARGET), fake.good, 20, progress)
-    assert len(trial_lines(tmp_path)) == 3
+    assert len(fake.trial_lines(tmp_path)) == 3
 
 
 @pytest.fixture(scope="module")

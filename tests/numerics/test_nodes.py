@@ -19,7 +19,7 @@ from tvmconv.building.filters import add_filters
 from tvmconv.errors import BundleError, InputError, KernelNotFoundError, SourceError
 from tvmconv.frontends import read_model
 from tvmconv.runtime.bundle import read_bundle, write_manifest
-from tvmconv.runtime.nodes import plain_layout
+from tvmconv.runtime.packed import plain_layout
 
 
 def chain(seed: int = 0) -> onnx.ModelProto:

@@ -12,7 +12,8 @@ from statistics import geometric_mean
 import pytest
 from toys import compile_bundle, small_problem, write_bundle
 
-from benchmarks.results import Result, write_result
+from benchmarks.result_files import write_result
+from benchmarks.results import Result
 from benchmarks.results import Row as ResultRow
 from tvmconv import cli
 from tvmconv.measuring.peak import Peak

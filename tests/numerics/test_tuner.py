@@ -47,16 +47,11 @@ def undisturbed(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
         yield
 
 
-def trial_lines(folder: Path) -> list[dict]:
-    path = folder / "fake" / "trials" / f"{format_signature(fake.PROBLEM)}.jsonl"
-    return [json.loads(line) for line in path.read_text().splitlines()]
-
-
 @pytest.mark.smoke
 def test_the_defaults_are_measured_first_and_the_fastest_wins(tmp_path: Path) -> None:
     states: list[turns.TuneProgress] = []
     result = fake.tune(tmp_path, fake.good, trials=20, progress=states.append)  # all there are
-    lines = trial_lines(tmp_path)
+    lines = fake.trial_lines(tmp_path)
     assert [(line["algorithm"], line["decisions"]) for line in lines[:2]] == [("direct", [0, 4]), ("grouped", [0, 6])]
     assert result.record is not None
     assert result.record.candidate.decisions == (fake.RIGHT, 1)
@@ -74,7 +69,7 @@ def test_the_defaults_are_measured_first_and_the_fastest_wins(tmp_path: Path) ->
 
 def test_a_candidate_that_is_fast_in_one_placement_loses(tmp_path: Path) -> None:
     result = fake.tune(tmp_path, fake.fickle, trials=4)  # all there are
-    lines = trial_lines(tmp_path)
+    lines = fake.trial_lines(tmp_path)
     assert min(lines, key=lambda line: line["seconds"])["decisions"][0] == fake.FICKLE
     assert result.record is not None
     assert result.record.decisions == (fake.RIGHT, 3)
@@ -88,19 +83,19 @@ def test_the_default_stays_when_others_disturbed_the_race(tmp_path: Path) -> Non
     assert (result.record.decisions, result.record.placements) == ((fake.RIGHT, 4), 3)
     # It races again, without a new trial.
     result = fake.tune(tmp_path, fake.fickle, trials=4)
-    assert len(trial_lines(tmp_path)) == 4
+    assert len(fake.trial_lines(tmp_path)) == 4
     assert result.record is not None
     assert (result.record.decisions, result.record.placements) == ((fake.RIGHT, 3), len(PLACEMENTS))
 
 
 def test_running_again_continues_and_measures_nothing_twice(tmp_path: Path) -> None:
     fake.tune(tmp_path, fake.good, trials=6)
-    first = trial_lines(tmp_path)
+    first = fake.trial_lines(tmp_path)
     assert len(first) == 6
     assert fake.tune(tmp_path, fake.good, trials=6).trials == 6
-    assert trial_lines(tmp_path) == first
+    assert fake.trial_lines(tmp_path) == first
     result = fake.tune(tmp_path, fake.good, trials=100)  # the space has 20
-    lines = trial_lines(tmp_path)
+    lines = fake.trial_lines(tmp_path)
     assert result.trials == len(lines) == 20
     assert lines[:6] == first
     assert len({(line["algorithm"], *line["decisions"]) for line in lines}) == 20
@@ -119,7 +114,7 @@ def test_a_seed_gives_its_sequence(tmp_path: Path) -> None:
     sequences = []
     for seed in (0, 1):
         fake.tune(tmp_path / str(seed), fake.good, trials=8, seed=seed)
-        sequences.append([(line["algorithm"], line["decisions"]) for line in trial_lines(tmp_path / str(seed))])
+        sequences.append([(line["algorithm"], line["decisions"]) for line in fake.trial_lines(tmp_path / str(seed))])
     assert sequences[0] != sequences[1]
 
 
@@ -127,7 +122,7 @@ def test_bad_candidates_are_rejected_and_survived(tmp_path: Path, monkeypatch: p
     monkeypatch.setattr(evaluate, "MEASURE_SECONDS", 8.0)
     with pytest.warns(TvmconvWarning) as caught:
         result = fake.tune(tmp_path, fake.bad, trials=7)
-    statuses = {tuple(line["decisions"]): line["status"] for line in trial_lines(tmp_path)}
+    statuses = {tuple(line["decisions"]): line["status"] for line in fake.trial_lines(tmp_path)}
     of_kind = {
         fake.RIGHT: "ok", fake.WRONG: "wrong", fake.CRASHES: "crashed",
         fake.HANGS: "timeout", fake.FAILS: "failed", fake.INCOMPLETE: "wrong", fake.BREAKS: "crashed",
@@ -140,7 +135,7 @@ def test_bad_candidates_are_rejected_and_survived(tmp_path: Path, monkeypatch: p
     assert result.record.decisions[0] == fake.RIGHT
     assert len(result.failures) == 6
     # They are not tried again either.
-    assert fake.tune(tmp_path, fake.bad, trials=7).trials == len(trial_lines(tmp_path)) == 7
+    assert fake.tune(tmp_path, fake.bad, trials=7).trials == len(fake.trial_lines(tmp_path)) == 7
 
 
 def test_nothing_is_recorded_when_nothing_works(tmp_path: Path) -> None:
@@ -166,7 +161,7 @@ def test_an_interrupted_run_keeps_its_measurements_and_its_best(tmp_path: Path) 
     _, errors = process.communicate(timeout=600)
     assert process.returncode != 0
     assert "KeyboardInterrupt" in errors
-    before = trial_lines(tmp_path)
+    before = fake.trial_lines(tmp_path)
     assert 10 <= len(before) < 400
     record = Records(tmp_path).best(fake.PROBLEM, fake.TARGET)
     assert record is not None

@@ -3,7 +3,7 @@
 from common import check, check_refused
 from tvm.script import tirx as T
 
-from tvmconv.lowering.cpu.striding import apart
+from tvmconv.lowering.cpu.striding import deinterleave
 from tvmconv.lowering.cpu.transposing import transpose
 
 
@@ -154,7 +154,7 @@ def test_every_second_column_by_two_loads_and_a_shuffle() -> None:
                     [0, 2, 5, 7],
                 )
 
-    check(apart, before, after)
+    check(deinterleave, before, after)
 
 
 def test_refused() -> None:
@@ -200,4 +200,4 @@ def test_refused() -> None:
             for x in range(6):
                 phases[phase, x] = data[x + phase]
 
-    check_refused(apart, dense, "columns are 1 apart")
+    check_refused(deinterleave, dense, "columns are 1 apart")

@@ -14,7 +14,8 @@ import pytest
 
 from benchmarks import compare, measure, report
 from benchmarks.peers import PEERS, data_as, filter_as_oix, from_layout, output_padding
-from benchmarks.results import Result, Row, read_result, summarize_rows, write_result
+from benchmarks.result_files import write_result
+from benchmarks.results import Result, Row, read_result, summarize_rows
 from benchmarks.turns import openmp_libraries, take_turns
 from tvmconv import reference
 from tvmconv.errors import SourceError, TargetError, VerificationError

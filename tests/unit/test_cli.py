@@ -8,13 +8,16 @@ import os
 import subprocess
 import sys
 from functools import partial
+from pathlib import Path
+from types import SimpleNamespace
 
+import numpy as np
 import pytest
 
 from tvmconv import cli
 from tvmconv.cli.output import print_table
 from tvmconv.epilogue import format_epilogue
-from tvmconv.errors import KernelNotFoundError, TargetError, VerificationError, missing_extra
+from tvmconv.errors import CompilationError, KernelNotFoundError, TargetError, VerificationError, missing_extra
 from tvmconv.signature import parse_signature
 
 SIGNATURE = "conv2d-n1-i64x56x56-o64x56x56-k3x3-s1x1-d1x1-p1x1_1x1-g1-NXC-XIO-f32"
@@ -120,6 +123,7 @@ def test_help_documents_the_exit_codes(capsys: pytest.CaptureFixture[str]) -> No
     [
         (VerificationError("wrong"), 1),
         (KernelNotFoundError("none"), 1),
+        (CompilationError("it does not"), 1),
         (TargetError("what"), 2),
         (FileNotFoundError(2, "No such file", "x"), 2),
         (missing_extra("compile", "tvm"), 3),
@@ -191,3 +195,38 @@ def test_a_table_has_a_line_for_each_row(capsys: pytest.CaptureFixture[str]) -> 
     lines = capsys.readouterr().out.splitlines()
     assert [line.split("  ")[0] for line in lines] == ["node", r"a\n\x1b[31mb ü", "c"]
     assert len({len(line) for line in lines}) == 1
+
+
+def test_an_output_that_cannot_be_written_is_refused_before_anything_is_computed(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    for command in (["compile", "m.onnx"], ["run", "m.so"]):
+        assert cli.main([*command, "--output", str(tmp_path)]) == 2
+        assert "is a folder; give the name of a file in it" in capsys.readouterr().err
+        assert cli.main([*command, "--output", str(tmp_path / "none" / "file")]) == 2
+        assert f"there is no folder {tmp_path / 'none'}; make it first" in capsys.readouterr().err
+
+
+def test_run_writes_no_outputs_of_a_benchmark(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert cli.main(["run", "m.so", "--bench", "--output", str(tmp_path / "answers.npz")]) == 2
+    assert "--bench gives times, and --output is for answers; leave one of them out" in capsys.readouterr().err
+
+
+def test_run_shows_outputs_without_elements(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    class Network:
+        inputs = ()
+
+        def __call__(self) -> dict[str, np.ndarray]:
+            return {"boxes": np.empty((0, 4), np.float32), "scores": np.array([0.5, 1.5], np.float32)}
+
+    library = SimpleNamespace(load=lambda path, bundle: Network())
+    monkeypatch.setitem(sys.modules, "tvmconv.relax", SimpleNamespace(library=library))
+    monkeypatch.setitem(sys.modules, "tvmconv.relax.library", library)
+    assert cli.main(["run", "m.so"]) == 0
+    header, boxes, scores = (line.split() for line in capsys.readouterr().out.splitlines())
+    assert header[3:] == ["min", "max", "mean"] and boxes == ["boxes", "0x4", "float32", "-", "-", "-"]
+    assert scores[3:] == ["0.5", "1.5", "1"]
+    assert cli.main(["run", "m.so", "--json"]) == 0
+    assert "min" not in json.loads(capsys.readouterr().out)[0]

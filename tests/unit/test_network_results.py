@@ -8,8 +8,9 @@ from pathlib import Path
 import pytest
 
 from benchmarks import network_report
-from benchmarks.network_results import NetworkResult, NetworkRow, mean_ratio, read_result, resume, write_result
+from benchmarks.network_results import NetworkResult, NetworkRow, mean_ratio, read_result, resume
 from benchmarks.report import between
+from benchmarks.result_files import write_result
 from tvmconv.errors import SourceError
 from tvmconv.measuring.timing import Timing
 

@@ -154,7 +154,7 @@ def test_commands_refuse_what_they_cannot_take(tmp_path: Path, capsys: pytest.Ca
     assert cli.main(["compile", "model.xml", "-o", str(tmp_path / "m.so")]) == 2
     assert "tvmconv compile reads .onnx" in capsys.readouterr().err
     assert cli.main(["compile", "model.onnx", "-o", str(tmp_path / "none" / "m.so")]) == 2
-    assert f"there is no folder {tmp_path / 'none'} to write m.so to; make it first" in capsys.readouterr().err
+    assert f"there is no folder {tmp_path / 'none'}; make it first" in capsys.readouterr().err
     assert cli.main(["run", str(tmp_path / "none.so")]) == 2
     assert "write it with: tvmconv compile" in capsys.readouterr().err
     (tmp_path / "a bundle").mkdir()

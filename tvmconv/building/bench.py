@@ -17,6 +17,7 @@ from ..runtime.bundle import Bundle, Entry, read_bundle
 from ..runtime.kernel import Kernel
 from ..runtime.selection import first_gpu, runnable
 from ..signature import parse_signature
+from ..support.progress import Progress
 
 DEFAULT_SECONDS = 0.2
 # How the filter is given: as it is, or prepacked.
@@ -58,7 +59,7 @@ def bench(
     *,
     seconds: float = DEFAULT_SECONDS,
     threads: int | None = None,
-    progress: Callable[[int, int, str], None] | None = None,
+    progress: Progress | None = None,
 ) -> list[Row]:
     """Time every entry of the bundle at `path` that this machine can run, and whose output is not empty.
 

@@ -22,6 +22,7 @@ from ..problem import Problem
 from ..runtime.bundle import MANIFEST, Bundle, Entry, read_bundle, write_manifest
 from ..runtime.selection import obstacle
 from ..support.folders import link_or_copy, locked, move_into_place, staging
+from ..support.progress import Progress
 from ..support.sandbox import run_all
 from ..support.toolchain import find_compiler
 from ..targets.cuda import CudaTarget
@@ -33,8 +34,6 @@ from .ladder import Climbed, Job, attempt, bundle_target, climb
 
 if TYPE_CHECKING:
     from ..tuning.turns import TuneProgress
-
-Progress = Callable[[int, int, str], None]
 
 
 def build(

@@ -17,7 +17,7 @@ from ..problem import Problem
 from ..runtime.bundle import Bundle, read_bundle, write_manifest
 from ..runtime.kernel import Kernel
 from ..runtime.node_entries import FOLDER, Blob, NodeEntry, blob_file, size_of
-from ..runtime.nodes import plain_layout
+from ..runtime.packed import plain_layout
 from ..runtime.selection import obstacle
 from ..signature import format_signature, parse_signature
 from ..support.files import write_whole

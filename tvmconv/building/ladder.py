@@ -17,7 +17,7 @@ from ..algorithms.table import applicable
 from ..errors import CompilationError, ToolchainError, TvmconvError, VerificationError
 from ..problem import Problem
 from ..runtime.bundle import Bundle, BundleTarget, Entry
-from ..runtime.verify import Check, check_kernel
+from ..runtime.verify import REFERENCE_FLOPS, Check, check_kernel
 from ..signature import format_signature
 from ..support.sandbox import Call
 from ..targets.target import Target
@@ -27,10 +27,11 @@ if TYPE_CHECKING:
     from ..lowering.compiler import CompiledKernel
     from ..tuning.search import Candidate
 
-# A rung that takes longer hangs; the reference that checks it computes so many operations in a second at least.
-RUNG_SECONDS, REFERENCE_FLOPS = 600.0, 1e7
+# A rung that takes longer, the reference that checks it apart, hangs.
+RUNG_SECONDS = 600.0
 # File systems take 255 bytes; a hash and endings follow.
 LONGEST_NAME = 200
+# Characters of a reason in the manifest: some lines of a table.
 LONGEST_REASON = 300
 
 

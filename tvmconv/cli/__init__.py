@@ -17,6 +17,7 @@ from typing import TextIO
 from .. import __version__
 from ..errors import (
     BuildError,
+    CompilationError,
     CudaError,
     KernelNotFoundError,
     MissingExtraError,
@@ -134,7 +135,7 @@ def _text(error: Exception) -> str:
 
 
 def _exit_code(error: Exception) -> int:
-    if isinstance(error, (BuildError, KernelNotFoundError, VerificationError)):
+    if isinstance(error, (BuildError, CompilationError, KernelNotFoundError, VerificationError)):
         return NO
     if isinstance(error, (CudaError, MissingExtraError, ToolchainError, UnsupportedMachineError)):
         return CANNOT

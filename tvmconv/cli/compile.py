@@ -8,8 +8,8 @@ from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from ..errors import SourceError, TvmconvError, missing_extra
-from .output import print_json, progress_bar
+from ..errors import SourceError, missing_extra
+from .output import check_output, print_json, progress_bar
 from .parsing import add_command, add_json, add_math, whole
 from .sources import parse_dim, parse_shape
 
@@ -72,9 +72,7 @@ def run(arguments: argparse.Namespace) -> int:
 
     if Path(arguments.model).suffix.lower() != ".onnx":
         raise SourceError(f"{arguments.model!r} is no ONNX file; tvmconv compile reads .onnx")
-    folder = Path(arguments.output).absolute().parent
-    if not folder.is_dir():
-        raise TvmconvError(f"there is no folder {folder} to write {Path(arguments.output).name} to; make it first")
+    check_output(Path(arguments.output), "network.so")
     if find_spec("tvm") is None:
         raise missing_extra("compile", "tvm")
     from ..relax.network import compile_module, export

@@ -8,12 +8,37 @@ from __future__ import annotations
 
 import json
 import sys
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
+from pathlib import Path
 
-Progress = Callable[[int, int, str], None]
+from ..errors import TvmconvError
+from ..support.progress import Progress
+
 # What tables say of an entry's `verified`.
 VERIFIED = {True: "yes", False: "wrong", None: "never"}
+
+
+def check_output(path: Path, example: str) -> None:
+    """Check, before minutes are spent, that a file can be written.
+
+    Parameters
+    ----------
+    path
+        What ``--output`` names.
+    example
+        The name of such a file, for the message.
+
+    Raises
+    ------
+    TvmconvError
+        If it is a folder, or lies in none.
+    """
+    if path.is_dir():
+        raise TvmconvError(f"--output {path} is a folder; give the name of a file in it, such as {path / example}")
+    folder = path.absolute().parent
+    if not folder.is_dir():
+        raise TvmconvError(f"--output {path}: there is no folder {folder}; make it first")
 
 
 def print_json(value: object) -> None:

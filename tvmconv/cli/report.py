@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from ..errors import TvmconvError
-from .output import progress_bar
+from .output import check_output, progress_bar
 from .parsing import add_command, add_timing
 
 if TYPE_CHECKING:
@@ -66,7 +66,7 @@ def run(arguments: argparse.Namespace) -> int:
     from ..tuning.records import user_folder
 
     output = Path(arguments.output)
-    _check_output(output)
+    check_output(output, "report.html")
     bundle = read_bundle(arguments.bundle)
     runnable(bundle)  # before anything is measured: an error if nothing here can be
     other = read_other(arguments.against) if arguments.against else None
@@ -93,19 +93,3 @@ def run(arguments: argparse.Namespace) -> int:
     write_whole(output, page.encode())
     print(output)
     return 0
-
-
-def _check_output(path: Path) -> None:
-    """Check, before minutes are spent, that `path` can be written.
-
-    Raises
-    ------
-    TvmconvError
-        If it is a folder, or lies in none.
-    """
-    if path.is_dir():
-        raise TvmconvError(
-            f"--output {path} is a folder; give the name of a file in it, such as {path / 'report.html'}"
-        )
-    if not path.parent.is_dir():
-        raise TvmconvError(f"--output {path}: there is no folder {path.parent}; make it first")

@@ -5,10 +5,11 @@ from __future__ import annotations
 import argparse
 import sys
 from dataclasses import asdict
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 from ..errors import InputError
-from .output import print_json, print_table
+from .output import check_output, print_json, print_table
 from .parsing import add_command, add_json, positive_seconds
 from .sources import read_inputs
 
@@ -19,6 +20,7 @@ if TYPE_CHECKING:
     from .parsing import Subparsers
 
 BF16 = "bfloat16"
+HEADER = ("output", "shape", "dtype", "min", "max", "mean")
 EXAMPLE = """\
   tvmconv run detector.so
   tvmconv run detector.so --input image.npz --output answers.npz
@@ -59,6 +61,10 @@ def run(arguments: argparse.Namespace) -> int:
     """Print the outputs, or the times."""
     from ..relax.library import load
 
+    if arguments.bench and arguments.output:
+        raise InputError("--bench gives times, and --output is for answers; leave one of them out")
+    if arguments.output:
+        check_output(Path(arguments.output), "answers.npz")
     network = load(arguments.network, arguments.bundle)
     arrays = _arrays(network, read_inputs(arguments.inputs))
     if arguments.bench:
@@ -69,16 +75,21 @@ def run(arguments: argparse.Namespace) -> int:
         _write(outputs, arguments.output)
     facts = [
         {"output": name, "shape": "x".join(map(str, array.shape)), "dtype": str(array.dtype)}
-        | {what: float(getattr(array, what)()) for what in ("min", "max", "mean") if array.size}
+        | {name: float(getattr(array, name)()) for name in HEADER[3:] if array.size}
         for name, array in outputs.items()
     ]
     if arguments.json:
         print_json(facts)
     else:
-        print_table(
-            tuple(facts[0]), [[f"{v:.6g}" if isinstance(v, float) else v for v in row.values()] for row in facts]
-        )
+        print_table(HEADER, [[_cell(row.get(name)) for name in HEADER] for row in facts])
     return 0
+
+
+def _cell(value: object) -> str:
+    """Return a fact as a table shows it; an array without elements has no least, greatest and mean."""
+    if value is None:
+        return "-"
+    return f"{value:.6g}" if isinstance(value, float) else str(value)
 
 
 def _arrays(network: Network, given: dict[str, ndarray]) -> dict[str, ndarray]:
@@ -105,7 +116,7 @@ def _arrays(network: Network, given: dict[str, ndarray]) -> dict[str, ndarray]:
             arrays[each.name] = np.ones(each.shape, dtype)
     random = [each for each in network.inputs if each.name not in given]
     if random:
-        print(f"made up: {', '.join(map(str, random))}; give yours with --input FILE.npz", file=sys.stderr)
+        print(f"random inputs: {', '.join(map(str, random))}; give yours with --input FILE.npz", file=sys.stderr)
     return arrays
 
 
@@ -141,7 +152,6 @@ def _bench(network: Network, arrays: dict[str, ndarray], seconds: float, as_json
 def _write(outputs: dict[str, ndarray], path: str) -> None:
     """Write arrays as numpy.savez does, whole or not at all; bf16, which it has not, as f32."""
     import io
-    from pathlib import Path
 
     import numpy as np
 

@@ -114,8 +114,8 @@ def read_models(
     models = [
         read_model(
             source,
-            shapes=_grouped(arguments.shape),
-            dims=_grouped(arguments.dim),
+            shapes=_by_name(arguments.shape),
+            dims=_by_name(arguments.dim),
             batch=arguments.batch,
             shapes_by=arguments.shapes,
             inputs=inputs,
@@ -128,7 +128,7 @@ def read_models(
         for source in sources
     ]
     for model in models:
-        reasons = grouped(model.skipped)
+        reasons = reasons_of(model.skipped)
         if model.skipped and arguments.strict:
             raise SourceError(f"{model.source}: {reasons[0]}; without --strict it is skipped")
         if model.skipped and not any(each.nodes for each in models):
@@ -153,7 +153,7 @@ def read_sources(arguments: argparse.Namespace) -> list[Problem]:
     return problems_of(read_models(arguments))
 
 
-def grouped(skipped: Sequence[Skipped]) -> list[str]:
+def reasons_of(skipped: Sequence[Skipped]) -> list[str]:
     """Return one line for all nodes that are skipped for one reason, which names the first of them."""
     groups: dict[str, list[Skipped]] = {}
     for each in skipped:
@@ -162,7 +162,8 @@ def grouped(skipped: Sequence[Skipped]) -> list[str]:
     return [f"{nodes[0]}{text}" for nodes, text in zip(groups.values(), more, strict=True)]
 
 
-def _grouped(pairs: Sequence[tuple[str, _Value]]) -> dict[str, list[_Value]]:
+def _by_name(pairs: Sequence[tuple[str, _Value]]) -> dict[str, list[_Value]]:
+    """Return the values of each name, in their order."""
     values: dict[str, list[_Value]] = {}
     for name, value in pairs:
         values.setdefault(name, []).append(value)

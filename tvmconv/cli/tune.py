@@ -10,7 +10,6 @@ from importlib.util import find_spec
 from typing import TYPE_CHECKING, Any
 
 from ..errors import TuningError, missing_extra
-from ..problem import Problem
 from ..signature import format_signature
 from .output import print_json, print_table
 from .parsing import add_command, add_json, add_math, positive, positive_seconds, whole
@@ -227,14 +226,14 @@ def progress_text(state: TuneProgress, peak: Peak | None) -> str:
     """Return the line's text: trials, time left, best so far, and the problem."""
     trials = f"{state.trials}/{state.wanted} trials" if state.wanted else f"{state.trials} trials"
     left = "" if state.remaining is None else f", {_clock(state.remaining)} left"
-    return f"{trials}{left}, {_best(state.problem, state, peak)}, {format_signature(state.problem)}"
+    return f"{trials}{left}, {_best(state, peak)}, {format_signature(state.problem)}"
 
 
-def _best(problem: Problem, state: TuneProgress, peak: Peak | None) -> str:
+def _best(state: TuneProgress, peak: Peak | None) -> str:
     if state.best_seconds is None:
         return "nothing works yet"
-    speed = problem.flops / state.best_seconds
-    share = f" ({speed / peak.of(problem.dtype):.0%} of peak)" if peak else ""
+    speed = state.problem.flops / state.best_seconds
+    share = f" ({speed / peak.of(state.problem.dtype):.0%} of peak)" if peak else ""
     return f"best {state.best_seconds * 1e6:.1f} us, {speed / 1e9:.1f} GFLOP/s{share}"
 
 

@@ -51,6 +51,11 @@ class Remote:
 
     Parameters
     ----------
+    host, port
+        Where it listens.
+
+    Attributes
+    ----------
     address
         ``HOST:PORT``.
     """

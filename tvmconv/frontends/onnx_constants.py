@@ -13,7 +13,7 @@ from .onnx_epilogue import Chain, has_fixed_filter, other_input
 from .onnx_graph import Place
 from .onnx_tensors import Tensors
 
-_EPSILON = 1e-5  # BatchNormalization's default
+_EPSILON = 1e-5  # the default of ONNX's BatchNormalization
 
 
 def constants_of(place: Place, chain: Chain, channels: int, tensors: Tensors) -> Callable[[], Constants] | None:

@@ -69,7 +69,7 @@ class BundledKernel:
         Raises
         ------
         UnsupportedMachineError
-            If this machine cannot run the kernel's own code, which lays the filter out.
+            If this machine cannot run the kernel's own code, which packs the filter.
         BundleError
             If the library is missing, altered, or cannot be loaded.
         """
@@ -78,7 +78,7 @@ class BundledKernel:
             return plain
         if missing := missing_features(self.bundle.targets[self.entry.target].features):
             raise UnsupportedMachineError(
-                f"the kernels of {self.bundle.path} lay filters out by code for {self.entry.target}; this machine's CPU lacks"
+                f"the kernels of {self.bundle.path} pack filters by code for {self.entry.target}; this machine's CPU lacks"
                 f" {', '.join(missing)}: compile the network on a machine that has them, or without the bundle"
             )
         return Kernel(self.bundle, self.entry).pack(plain.view(numpy_dtype(self.problem.dtype))).array  # type: ignore[union-attr]

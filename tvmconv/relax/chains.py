@@ -16,6 +16,7 @@ from tvm import relax
 
 from ..epilogue import Step
 from ..errors import InvalidProblemError
+from ..frontends.folding import fold
 from ..problem import Problem
 from .activations import find_activation
 from .graph import Graph, by_channel, channel_axis, scalar
@@ -74,7 +75,7 @@ def follow(variable: relax.Var, graph: Graph, sums: set[relax.Var]) -> Chain:
     array = graph.array(call.args[1])
     problem = problem_of(call)
     if array is None:
-        raise NotCoveredError("its filter is not fixed: it cannot be packed ahead")
+        raise NotCoveredError("its filter is not fixed: it cannot be prepacked")
     walk = _Walk(Chain(variable.name, call.args[0], problem, filter_of(call, array), variable), graph, sums)
     # Activations first: some begin with an operator that could be folded.
     while walk.activation() or walk.normalization() or walk.by_channel() or walk.slope() or walk.sum():
@@ -173,13 +174,9 @@ class _Walk:
     def _fold(self, factor: Vector, shift: Vector, output: Any) -> None:
         """Put ``sum * factor + shift`` into the filter and the bias."""
         chain, problem = self.chain, self.chain.problem
-        if problem.op == "convolution":
-            chain.filter = chain.filter * factor.reshape(-1, *([1] * (problem.rank + 1)))
-        else:  # of each group, output channels lie on axis 1
-            by_group = np.repeat(factor.reshape(problem.groups, -1), problem.in_channels // problem.groups, axis=0)
-            chain.filter = chain.filter * by_group.reshape(*by_group.shape, *([1] * problem.rank))
-        bias = chain.vectors.get("bias", np.zeros_like(shift)) * factor + shift
-        if problem.bias or shift.any():
+        groups = None if problem.op == "convolution" else problem.groups
+        chain.filter, bias = fold(chain.filter, chain.vectors.get("bias"), factor, shift, groups)
+        if bias is not None and (problem.bias or shift.any()):
             chain.vectors["bias"] = bias
             chain.problem = problem.with_(bias=True)
         chain.output = output

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import tempfile
-from collections.abc import Callable, Iterable
+from collections.abc import Iterable
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
@@ -24,13 +24,13 @@ from ..problem import Problem
 from ..runtime.bundle import MANIFEST, Entry, read_bundle
 from ..runtime.packed import PACK_SYMBOL, PACKED_SYMBOL
 from ..signature import format_signature
+from ..support.progress import Progress
 from ..targets.target import Target
 from ..tuning.records import Records
 from ..tuning.replay import choice_of
 from .problems import plain_filter
 
 Array = npt.NDArray[Any]
-Progress = Callable[[int, int, str], None]
 # Marks the functions that our passes lower (see `tvmconv.relax.pipeline`).
 LOWERED = "tvmconv"
 # FuseOps leaves alone what has this pattern.

@@ -17,12 +17,13 @@ from ..errors import TargetError, TvmconvError
 from ..problem import Problem
 from ..runtime.arrays import KERNEL_TYPES
 from ..signature import format_signature
+from ..support.progress import Progress
 from ..targets.target import Target
 from ..tuning.records import Records
 from .bundled import BundledKernel, bundled_kernels
 from .chains import Chain, follow
 from .graph import Graph
-from .kernels import Kernel, Progress, build_kernels
+from .kernels import Kernel, build_kernels
 from .problems import NotCoveredError, elements, is_convolution, is_product, problem_of
 from .shifts import take_shift
 from .simplify import constant, simplify, static_shape
@@ -72,7 +73,7 @@ class Row:
 class UseKernels:
     """A pass that computes a module's convolutions, and what follows them, by our kernels.
 
-    A convolution of fixed shapes, in f32 or f16, whose filter is a constant becomes ``call_tir`` of a lowered function with
+    A convolution of fixed shapes, in f32, f16 or bf16, whose filter is a constant becomes ``call_tir`` of a lowered function with
     the packed filter as a constant; batch normalizations and other numbers by channel are folded into the filter, activations
     and sums into the kernel. Others stay as they are. :func:`report` says which, and why.
 
@@ -83,7 +84,7 @@ class UseKernels:
     records
         The tuning records; absent: the user's and those that ship with tvmconv.
     layout
-        ``"NXC"`` (absent: this): data is laid out anew, channels last, for the whole network.
+        ``"NXC"`` (absent: this): data is transposed, channels last, for the whole network.
         ``"NCX"``: it stays as the module has it.
     math
         As for :func:`tvmconv.building.builder.build`.

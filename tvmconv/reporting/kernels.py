@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from dataclasses import dataclass
 
 from ..building.bench import Row, time_in_turn
@@ -11,10 +10,10 @@ from ..measuring.peak import Peak
 from ..runtime.bundle import Bundle, Entry
 from ..runtime.selection import obstacle, runnable, tables
 from ..signature import parse_signature
+from ..support.progress import Progress
 
 # Turns that two bundles' kernels take, as many there as back.
 TURNS = 4
-Progress = Callable[[int, int, str], None]
 
 
 @dataclass(frozen=True)

@@ -9,11 +9,10 @@ from typing import Any
 
 import numpy as np
 
-from .dltensor import DLTensor
+from .dltensor import CPU, FLOAT, INTEGER, UNSIGNED, DLTensor
 
 _INT, _DLTENSOR = 1, 7  # tvm-ffi's numbers of the types of arguments
-_CPU = 1
-_CODES = {"i": 0, "u": 1, "f": 2}  # DLPack's numbers of NumPy's kinds of types
+_CODES = {"i": INTEGER, "u": UNSIGNED, "f": FLOAT}  # by NumPy's kinds of types
 
 Array = tuple[tuple[int, ...], "np.dtype[Any]"]
 
@@ -34,7 +33,7 @@ class PreparedCall:
     """
 
     def __init__(self, function: Any, arrays: Sequence[Array]) -> None:
-        self._tensors = tuple(DLTensor(None, _CPU, 0, len(shape), _CODES[dtype.kind], 8 * dtype.itemsize, 1, _numbers(shape), _numbers(_strides(shape)), 0) for shape, dtype in arrays)  # fmt: skip
+        self._tensors = tuple(DLTensor(None, CPU, 0, len(shape), _CODES[dtype.kind], 8 * dtype.itemsize, 1, _numbers(shape), _numbers(_strides(shape)), 0) for shape, dtype in arrays)  # fmt: skip
         addresses = (_Any(_DLTENSOR, 0, ctypes.addressof(tensor)) for tensor in self._tensors)
         self._arguments = (_Any * (1 + len(arrays)))(_Any(_INT, 0, 1), *addresses)
         self._threads = self._arguments[0]

@@ -17,7 +17,7 @@ manifest.json, format version 1::
        "skipped": [{"algorithm": "winograd4", "reason": "..."}, ...]}, ...]}
 
 It may have ``"nodes"``, too: see `tvmconv.runtime.node_entries`.
-`packed_filter` is what the kernel lays its filter out as, in each call unless the caller has it done ahead; null: the
+`packed_filter` is the layout that the kernel packs its filter to, in each call unless the filter is prepacked; null: the
 filter is read in place. `verified` is whether the kernel gave the reference's answers on a machine that runs it: null if it was
 built for another and has not run since; false if `tvmconv verify` found it wrong, and then nothing loads it. `skipped`
 are the algorithms that would have been taken before this one, but did not compile or were wrong. The last three may be

@@ -3,31 +3,17 @@
 from __future__ import annotations
 
 import ctypes
-from ctypes import c_int32, c_int64, c_size_t, c_uint8, c_uint16, c_uint64, c_void_p, py_object
+from ctypes import c_int64, c_size_t, c_uint8, c_uint64, c_void_p
 from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 
 from .cuda_driver import driver
+from .dltensor import BFLOAT, CUDA, FLOAT, UNSIGNED, DLManagedTensor, DLTensor, capsule
 
-_CUDA = 2
-# Codes of DLDataType.
-_FLOAT, _BFLOAT, _UNSIGNED = 2, 4, 1
-
-
-class _DLManagedTensor(ctypes.Structure):
-    """From dlpack.h, flattened."""
-
-    _fields_ = (
-        ("data", c_void_p), ("device_type", c_int32), ("device_id", c_int32), ("ndim", c_int32), ("code", c_uint8),
-        ("bits", c_uint8), ("lanes", c_uint16), ("shape", ctypes.POINTER(c_int64)), ("strides", c_void_p),
-        ("byte_offset", c_uint64), ("manager_ctx", c_void_p), ("deleter", c_void_p),
-    )  # fmt: skip
-
-
-# What importers hold: by the address of its description, that and the array.
-_exports: dict[int, tuple[_DLManagedTensor, DeviceArray]] = {}
+# What importers hold: by the address of its description, that, the shape that it points to, and the array.
+_exports: dict[int, tuple[DLManagedTensor, Any, DeviceArray]] = {}
 
 
 def _release(address: int) -> None:
@@ -35,12 +21,12 @@ def _release(address: int) -> None:
     del _exports[address]
 
 
-def _forget(capsule: int) -> None:
+def _forget(address: int) -> None:
     """Let go what nobody imported; an importer renames its capsule."""
-    address = ctypes.pythonapi.PyCapsule_GetPointer
-    address.restype, address.argtypes = c_void_p, [c_void_p, ctypes.c_char_p]
-    if ctypes.pythonapi.PyCapsule_IsValid(c_void_p(capsule), b"dltensor"):
-        _release(address(capsule, b"dltensor"))
+    pointer = ctypes.pythonapi.PyCapsule_GetPointer
+    pointer.restype, pointer.argtypes = c_void_p, [c_void_p, ctypes.c_char_p]
+    if ctypes.pythonapi.PyCapsule_IsValid(c_void_p(address), b"dltensor"):
+        _release(pointer(address, b"dltensor"))
 
 
 # CFUNCTYPE, because an importer may have let go of Python's lock.
@@ -48,7 +34,7 @@ _callback = ctypes.CFUNCTYPE(None, c_void_p)
 _RELEASE, _FORGET = _callback(_release), _callback(_forget)
 
 
-class Gpu:
+class Device:
     """A GPU as the array API has devices."""
 
     def __init__(self, index: int) -> None:
@@ -67,7 +53,7 @@ class DeviceArray:
     """
 
     def __init__(self, shape: tuple[int, ...], dtype: np.dtype[Any], gpu: int = 0) -> None:
-        self.shape, self.dtype, self.device = shape, np.dtype(dtype), Gpu(gpu)
+        self.shape, self.dtype, self.device = shape, np.dtype(dtype), Device(gpu)
         self.nbytes = int(np.prod(shape, dtype=np.int64)) * self.dtype.itemsize
         self._driver = driver()
         with self._driver.device(gpu):
@@ -102,20 +88,17 @@ class DeviceArray:
                 self._driver.code("cuMemFree_v2", c_uint64(self.address))
 
     def __dlpack_device__(self) -> tuple[int, int]:
-        return (_CUDA, self.device.index)
+        return (CUDA, self.device.index)
 
     def __dlpack__(self, *, stream: int | None = None) -> Any:
         """Return a capsule whose importer keeps this array alive; there is no work on it that `stream` could wait for."""
-        code = {"bfloat16": _BFLOAT, "uint8": _UNSIGNED}.get(self.dtype.name, _FLOAT)
-        extents = (c_int64 * len(self.shape))(*self.shape)
-        exported = _DLManagedTensor(
-            self.address, _CUDA, self.device.index, len(self.shape), code, 8 * self.dtype.itemsize, 1, extents
-        )
-        exported.deleter = ctypes.cast(_RELEASE, c_void_p)
-        _exports[ctypes.addressof(exported)] = (exported, self)
-        new = ctypes.pythonapi.PyCapsule_New
-        new.restype, new.argtypes = py_object, [c_void_p, ctypes.c_char_p, c_void_p]
-        return new(ctypes.addressof(exported), b"dltensor", ctypes.cast(_FORGET, c_void_p))
+        code = {"bfloat16": BFLOAT, "uint8": UNSIGNED}.get(self.dtype.name, FLOAT)
+        rank, bits = len(self.shape), 8 * self.dtype.itemsize
+        extents = (c_int64 * rank)(*self.shape)
+        tensor = DLTensor(self.address, CUDA, self.device.index, rank, code, bits, 1, extents, None, 0)
+        exported = DLManagedTensor(tensor, None, ctypes.cast(_RELEASE, c_void_p))
+        _exports[ctypes.addressof(exported)] = (exported, extents, self)
+        return capsule(exported, ctypes.cast(_FORGET, c_void_p))
 
     def __array_namespace__(self) -> Any:
         return _Namespace
@@ -127,6 +110,6 @@ class _Namespace:
     uint8 = np.dtype(np.uint8)
 
     @staticmethod
-    def empty(shape: tuple[int, ...], dtype: np.dtype[Any], device: Gpu) -> DeviceArray:
+    def empty(shape: tuple[int, ...], dtype: np.dtype[Any], device: Device) -> DeviceArray:
         """Return an array of any content."""
         return DeviceArray(shape, dtype, device.index)

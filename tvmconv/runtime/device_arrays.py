@@ -13,11 +13,10 @@ from typing import Any, Protocol
 import numpy as np
 
 from ..errors import InputError
+from .dltensor import CUDA
 
 # What the code of a kernel may assume of a pointer: its widest loads are of 16 bytes.
 ALIGNMENT = 16
-# DLPack's number of CUDA devices.
-CUDA = 2
 _NAMES = {"float32": "f32", "float16": "f16", "bfloat16": "bf16"}
 _dtypes: dict[Any, str] = {}
 _libraries: dict[type, Library] = {}

@@ -7,8 +7,7 @@ from math import prod
 from typing import Any
 
 from ..problem import DTYPE_BYTES
-from .device_arrays import CUDA
-from .dltensor import CODES, DLManagedTensor, DLTensor, capsule
+from .dltensor import CODES, CUDA, DLManagedTensor, DLTensor, capsule
 
 
 class Slice:

@@ -5,8 +5,12 @@ from __future__ import annotations
 import ctypes
 from typing import Any
 
-# DLDataTypeCode by a problem's type: kDLFloat, kDLBfloat.
-CODES = {"f32": 2, "f16": 2, "bf16": 4}
+# DLDeviceType.
+CPU, CUDA = 1, 2
+# DLDataTypeCode.
+INTEGER, UNSIGNED, FLOAT, BFLOAT = 0, 1, 2, 4
+# The same by a problem's type.
+CODES = {"f32": FLOAT, "f16": FLOAT, "bf16": BFLOAT}
 
 
 class DLTensor(ctypes.Structure):
@@ -37,6 +41,12 @@ _new_capsule.restype = ctypes.py_object
 _new_capsule.argtypes = (ctypes.c_void_p, ctypes.c_char_p, ctypes.c_void_p)
 
 
-def capsule(managed: DLManagedTensor) -> Any:
-    """Return what ``__dlpack__`` does; the caller keeps `managed` as long as what is made of it."""
-    return _new_capsule(ctypes.addressof(managed), b"dltensor", None)
+def capsule(managed: DLManagedTensor, destructor: ctypes.c_void_p | None = None) -> Any:
+    """Return what ``__dlpack__`` does; the caller keeps `managed` as long as what is made of it.
+
+    Parameters
+    ----------
+    destructor
+        A C function that is called with the capsule when nobody refers to it any more.
+    """
+    return _new_capsule(ctypes.addressof(managed), b"dltensor", destructor)

@@ -15,7 +15,7 @@ from .addressed import AddressedKernel
 from .arrays import KERNEL_TYPES, aligned_copy, aligned_empty, check_operands, kernel_input, kernel_output, result
 from .bundle import Bundle, Entry
 from .library import BeforeUse, load_function
-from .packed import PACK_SYMBOL, PACKED, PACKED_SYMBOL, PackedFilter, PackedFilters
+from .packed import PACK_SYMBOL, PACKED, PACKED_SYMBOL, PackedFilter, PackedFilters, plain_layout
 
 # The launcher that is linked into each library has this twin of each function, which takes the number of threads first.
 _WITH_THREADS = "_with_threads"
@@ -62,7 +62,7 @@ class Kernel:
         layout = entry.packed_filter
         if layout is None:  # the filter is read in place
             shape, dtype = problem.filter_shape, self._output_type
-            self._layout = f"{'x'.join(map(str, shape))}-{problem.filter_format}-{problem.dtype}"
+            self._layout = plain_layout(problem)
             self._packed_symbol = entry.symbol
         else:
             dtype = np.dtype(layout["dtype"])
@@ -111,7 +111,7 @@ class Kernel:
         dtype, shapes = self._dtype, self._shapes
         packed = None
         if isinstance(filter, PACKED):
-            inputs = [kernel_input("data", data, dtype, shapes[0]), self._unpacked(filter)]
+            inputs = [kernel_input("data", data, dtype, shapes[0]), self._elements(filter)]
             packed, filter = filter, None  # nobody else has its memory
         else:
             inputs = [kernel_input("data", data, dtype, shapes[0]), kernel_input("filter", filter, dtype, shapes[1])]
@@ -138,8 +138,7 @@ class Kernel:
     def pack(self, filter: Any) -> PackedFilter | PackedFilters:
         """Return the filter as this kernel wants it, to be given to many calls in its place.
 
-        Where ``info.packed_filter`` is not None, a call with a plain filter lays it out anew each time; this does it
-        once. It is a copy in any case.
+        Where ``info.packed_filter`` is not None, a call with a plain filter packs it each time; this does it once. It is a copy in any case.
 
         Parameters
         ----------
@@ -159,7 +158,7 @@ class Kernel:
             If the library is missing, altered, or cannot be loaded.
         """
         if isinstance(filter, PACKED):
-            self._unpacked(filter)
+            self._elements(filter)
             return filter
         array = kernel_input("filter", filter, self._dtype, self._shapes[1])
         if self.info.packed_filter is None:
@@ -205,7 +204,7 @@ class Kernel:
         symbol = self._packed_symbol + _WITH_THREADS
         return AddressedKernel(str(self._bundle.library(self.info)), symbol, tuple(arrays.values()))
 
-    def _unpacked(self, filter: PackedFilter | PackedFilters) -> np.ndarray:
+    def _elements(self, filter: PackedFilter | PackedFilters) -> np.ndarray:
         """Return the elements of a packed filter, if they are laid out as this kernel wants them."""
         shape, dtype = self._packed
         filter = filter.of(self._layout)

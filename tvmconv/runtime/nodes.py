@@ -20,7 +20,7 @@ from .bundle import Bundle
 from .explain import not_found
 from .kernel import Kernel
 from .node_entries import Blob, NodeEntry
-from .packed import PackedFilter, PackedFilters
+from .packed import PackedFilter, PackedFilters, plain_layout
 from .split_kernel import SplitKernel
 
 if TYPE_CHECKING:
@@ -28,11 +28,6 @@ if TYPE_CHECKING:
 
 # Shapes remembered with what serves them; a program calls with fewer.
 _REMEMBERED_SHAPES = 4096
-
-
-def plain_layout(problem: Problem) -> str:
-    """Return the name of the layout of a filter as callers have it."""
-    return f"{'x'.join(map(str, problem.filter_shape))}-{problem.filter_format}-{problem.dtype}"
 
 
 class Node:

@@ -12,10 +12,11 @@ import numpy as np
 import numpy.typing as npt
 
 from ..errors import InputError
+from ..problem import Problem
 from ..support.files import write_whole
 from .arrays import LINE_BYTES, aligned_copy
 
-# Functions of a library whose kernel lays the filter out anew: (filter, packed), and the kernel after that,
+# Functions of a library whose kernel packs the filter: (filter, packed), and the kernel after that,
 # (data, packed[, bias], output). `tvmconv_kernel` calls both.
 PACK_SYMBOL, PACKED_SYMBOL = "tvmconv_pack", "tvmconv_packed"
 
@@ -140,6 +141,11 @@ class PackedFilters:
 
 
 PACKED = (PackedFilter, PackedFilters)
+
+
+def plain_layout(problem: Problem) -> str:
+    """Return the name of the layout of a filter as callers have it, which kernels take that read it in place."""
+    return f"{'x'.join(map(str, problem.filter_shape))}-{problem.filter_format}-{problem.dtype}"
 
 
 def _other_layout(has: str, wanted: str) -> InputError:

@@ -4,23 +4,22 @@ from __future__ import annotations
 
 import marshal
 import os
-import re
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 from .. import ops
-from ..errors import InputError, UnsupportedMachineError
+from ..errors import InputError
 from ..problem import Problem
 from ..signature import format_signature, parse_signature
 from .arrays import view
 from .bundle import Bundle, read_bundle
-from .cuda import Gpu, survey
+from .cuda import survey
 from .cuda_kernel import CudaKernel
 from .device_arrays import dtype_of, location, same_gpu
 from .explain import Explanation, explain, not_found
 from .kernel import Kernel
 from .nodes import Node, find_node
-from .selection import Device, Table, check_usable, take_best
+from .selection import Device, Table, check_usable, gpu_at, parse_device, take_best
 from .split import find_split
 from .split_kernel import CudaSplitKernel, SplitKernel
 from .unverified import check_before_use, warn_unverified
@@ -149,7 +148,7 @@ class Registry:
             raise InputError(f"lookup takes a Problem, not {problem!r}; a signature's kernel is registry[signature]")
         signature = format_signature(problem)
         if device is not None:
-            return self._lookup_on(problem, _parse_device(device))
+            return self._lookup_on(problem, parse_device(device))
         if signature in self._tables[None]:
             return self._kernel(signature, None)
         for serve in (self._own, self._split):
@@ -326,7 +325,7 @@ class Registry:
             given = ", ".join(f"{name} {dtype}" for name, dtype in types.items())
             raise InputError(f"the types differ: {given}; all must be the same")
         problem = op(shapes["data"], shapes["filter"], bias_shape=shapes.get("bias"), dtype=types["data"], **attributes)
-        return self._lookup_on(problem, None if index is None else _gpu(index))
+        return self._lookup_on(problem, None if index is None else gpu_at(index))
 
     def _kernel(self, signature: str, device: Device) -> Kernel | CudaKernel:
         kernel = self._kernels.get((signature, device))
@@ -336,22 +335,6 @@ class Registry:
             made = Kernel(bundle, entry, self.threads, before) if device is None else CudaKernel(bundle, entry, before)
             kernel = self._kernels.setdefault((signature, device), made)
         return kernel
-
-
-def _parse_device(device: Any) -> Device:
-    """Return what ``"cpu"``, ``"cuda"``, ``"cuda:1"`` or a torch.device says."""
-    match = re.fullmatch(r"cpu|cuda(?::(\d{1,4}))?", str(device))
-    if match is None:
-        raise InputError(f"device is {device!r}; allowed: cpu, cuda, or cuda: and the number of a GPU")
-    return None if match[0] == "cpu" else _gpu(int(match[1] or 0))
-
-
-def _gpu(index: int) -> Gpu:
-    found = survey()
-    if index < len(found.gpus):
-        return found.gpus[index]
-    has = found.obstacle or f"it has {', '.join(map(str, found.gpus))}"
-    raise UnsupportedMachineError(f"this machine has no cuda:{index}: {has}")
 
 
 def _is_plain(value: Any) -> bool:

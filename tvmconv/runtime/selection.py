@@ -5,10 +5,11 @@ A device is a `tvmconv.runtime.cuda.Gpu`, or None for the CPU. The NVIDIA driver
 
 from __future__ import annotations
 
+import re
 from collections.abc import Sequence
 from typing import Any
 
-from ..errors import UnsupportedMachineError
+from ..errors import InputError, UnsupportedMachineError
 from .bundle import ORIGINS, Bundle, BundleTarget, Entry
 from .cpu import missing_features
 from .cuda import Gpu, survey
@@ -17,6 +18,37 @@ Device = Gpu | None
 # For each signature that a device can run, the best variant.
 Table = dict[str, tuple[Bundle, Entry]]
 MACHINE_CODE, PTX = 0, 1
+
+
+def parse_device(device: Any) -> Device:
+    """Return the device that ``"cpu"``, ``"cuda"``, ``"cuda:1"`` or a torch.device names.
+
+    Raises
+    ------
+    InputError
+        If it names none.
+    UnsupportedMachineError
+        If this machine has no such GPU.
+    """
+    match = re.fullmatch(r"cpu|cuda(?::(\d{1,4}))?", str(device))
+    if match is None:
+        raise InputError(f"device is {device!r}; allowed: cpu, cuda, or cuda: and the number of a GPU")
+    return None if match[0] == "cpu" else gpu_at(int(match[1] or 0))
+
+
+def gpu_at(index: int) -> Gpu:
+    """Return a GPU by its number.
+
+    Raises
+    ------
+    UnsupportedMachineError
+        If this machine has no such GPU.
+    """
+    found = survey()
+    if index < len(found.gpus):
+        return found.gpus[index]
+    has = found.obstacle or f"it has {', '.join(map(str, found.gpus))}"
+    raise UnsupportedMachineError(f"this machine has no cuda:{index}: {has}")
 
 
 def obstacle(target: BundleTarget) -> str | None:

@@ -30,8 +30,8 @@ _OF_IMAGES = ("data", "residual", "output")
 class SplitKernel(Kernel):
     """A convolution of a batch, by calls of kernels for other batches. Made by :class:`tvmconv.Registry`.
 
-    It takes and returns what a :class:`tvmconv.Kernel` does. A call takes as long as its parts together; each lays out
-    the filter anew unless it is packed.
+    It takes and returns what a :class:`tvmconv.Kernel` does. A call takes as long as its parts together; each packs
+    the filter unless that is prepacked.
 
     Parameters
     ----------
@@ -69,7 +69,7 @@ class SplitKernel(Kernel):
         Parameters and errors are those of :meth:`tvmconv.Kernel.pack`.
         """
         if isinstance(filter, PACKED):
-            self._unpacked(filter)
+            self._elements(filter)
             return filter
         made: dict[str, PackedFilter] = {}
         for kernel in self.kernels:
@@ -80,14 +80,14 @@ class SplitKernel(Kernel):
     def __repr__(self) -> str:
         return f"<tvmconv.SplitKernel {self.info.signature} ({self.split})>"
 
-    def _unpacked(self, filter: PackedFilter | PackedFilters) -> np.ndarray:
-        first, *_ = [kernel._unpacked(filter) for kernel in self.kernels]
+    def _elements(self, filter: PackedFilter | PackedFilters) -> np.ndarray:
+        first, *_ = [kernel._elements(filter) for kernel in self.kernels]
         return first
 
     def _run(
         self, inputs: Sequence[np.ndarray], output: np.ndarray, packed: PackedFilter | PackedFilters | None
     ) -> None:
-        filters = None if packed is None else {kernel: kernel._unpacked(packed) for kernel in self.kernels}
+        filters = None if packed is None else {kernel: kernel._elements(packed) for kernel in self.kernels}
         for kernel, images in _slices(self.split, self.kernels):
             taken = list(inputs)
             for place in self._with_images:

@@ -19,6 +19,7 @@ from ..fills import Arrays, exact_case, numpy_dtype, random_fill
 from ..problem import Problem
 from ..signature import parse_signature
 from ..support.folders import locked
+from ..support.progress import Progress
 from ..support.sandbox import Sandbox
 from .bundle import Bundle, Entry, read_bundle, record_answers
 from .cuda_kernel import CudaKernel
@@ -26,9 +27,8 @@ from .cuda_memory import DeviceArray
 from .kernel import Kernel
 from .selection import first_gpu, obstacle, runnable
 
-# A kernel that takes this much longer than the reference hangs.
-LEAST_SECONDS = 120.0
-LEAST_FLOPS = 1e7
+# A check that takes longer hangs; the reference computes so many operations in a second at least, in f64 by NumPy.
+CHECK_SECONDS, REFERENCE_FLOPS = 120.0, 1e7
 
 
 @dataclass(frozen=True)
@@ -80,7 +80,7 @@ class Verdict:
     detail: str = ""
 
 
-def verify(path: str | os.PathLike[str], progress: Callable[[int, int, str], None] | None = None) -> list[Verdict]:
+def verify(path: str | os.PathLike[str], progress: Progress | None = None) -> list[Verdict]:
     """Check every entry of the bundle at `path` with inputs for which there is one right answer.
 
     The kernels run in a process of their own: one that crashes or hangs is wrong, and the others are still checked.
@@ -200,7 +200,7 @@ def _verdict(bundle: Bundle, entry: Entry, sandbox: Sandbox[Check, Answer]) -> t
     check = Check(replace(bundle, entries=()), entry)
     try:
         flops = parse_signature(entry.signature).flops
-        answer = sandbox.call(check, LEAST_SECONDS + flops / LEAST_FLOPS)
+        answer = sandbox.call(check, CHECK_SECONDS + flops / REFERENCE_FLOPS)
     except TvmconvError as error:
         return verdict("wrong", str(error)), replace(entry, verified=False, error=None)
     if answer.wrong:

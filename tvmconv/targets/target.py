@@ -63,17 +63,13 @@ _USED = frozenset(
         "gfni",
     ]
 )
-
-
 # What LLVM would use here and there if a CPU's name implies it, to nobody's gain, and other makers' CPUs of the same
 # features lack: SSE4A's insertq in a kernel for znver4 ended in SIGILL on an Intel CPU that has all of `_USED`.
 _WITHOUT = ("sse4a", "avxvnni")
-
-
 # Before each feature in the name of a CPU that is compiled for without it.
 _MISSING = "-no-"
-# Tasks cut for 256 KiB, half of a Zen 3's cache, took 0.75 to 1.3 of the time of those cut for this (20 shapes, two threads,
-# 1.01 by the mean), the worst with deep filters.
+# Tasks whose filter fits 256 KiB, half of a Zen 3's cache, took 0.75 to 1.3 of the time of those for this size (20 shapes,
+# two threads, 1.01 by the mean), the worst with deep filters.
 LEAST_L2_SHARE = 512 * 1024
 # CPUs of a maker, older ones first: what a machine is taken for whose model LLVM does not know, or that hides its number.
 _KNOWN_CPUS = {

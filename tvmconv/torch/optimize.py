@@ -6,7 +6,7 @@ import os
 import sys
 import tempfile
 import warnings
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Iterable, Sequence
 from contextlib import suppress
 from pathlib import Path
 from typing import Any
@@ -20,14 +20,13 @@ from ..problem import Problem
 from ..runtime.bundle import MANIFEST, read_bundle
 from ..runtime.registry import Registry
 from ..signature import format_signature
+from ..support.progress import Progress
 from .calls import ByKernel, ByTorch, Notice
 from .convolution import DTYPES
 from .kernels import OPENED
 from .layers import FusedConvolution
 from .planned import with_plans
 from .rewriting import Arguments, as_examples, rewrite, run
-
-Progress = Callable[[int, int, str], None]
 
 
 def print_progress(done: int, total: int, what: str) -> None:
@@ -46,7 +45,7 @@ def optimize(
     *,
     progress: Progress | None = print_progress,
 ) -> nn.Module:
-    """Return a copy of a model for inference whose convolutions are computed by tvmconv's kernels.
+    """Return a copy of a model for inference whose convolutions and Linears are computed by tvmconv's kernels.
 
     The model runs on the examples, which gives the shapes. BatchNorm is folded into the convolutions before it, and
     additions and activations after them become part of their kernels, where torch.fx can trace the model. What kernels do

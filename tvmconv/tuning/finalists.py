@@ -51,8 +51,8 @@ def winner(seconds: Mapping[Candidate, Sequence[float]], default: Candidate, noi
     ranked = sorted(seconds, key=lambda candidate: median(seconds[candidate]))
     if default not in seconds:
         return ranked[0]
-    ahead = (each for each in ranked if each != default and is_faster(seconds[each], seconds[default], noise))
-    return next(ahead, default)
+    faster = (each for each in ranked if each != default and is_faster(seconds[each], seconds[default], noise))
+    return next(faster, default)
 
 
 def is_faster(candidate: Sequence[float], default: Sequence[float], noise: float) -> bool:

@@ -156,8 +156,8 @@ class ProblemTuner:
         failures = tuple(trial for trial in self.trials.values() if trial.status != "ok")
         return TuneResult(self.problem, record, len(self.trials), failures)
 
-    def ahead(self, count: int) -> list[Candidate]:
-        """Return what to build ahead where measuring cannot build: what a race would compare now, and `count` more."""
+    def to_prebuild(self, count: int) -> list[Candidate]:
+        """Return what to build before, where measuring cannot build: what a race would compare now, and `count` more."""
         return list(dict.fromkeys([*self._finalists(), *self.propose(count)]))
 
     @cached_property

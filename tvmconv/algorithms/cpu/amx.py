@@ -24,7 +24,7 @@ from ..flatten import flatten
 from ..pairs import multiply_pairs, round_pair
 from ..stage_names import ACC, DATA_PAD, FILTER_PACK, OUT, TILE, stage_name
 from ..subconvolution import Expr, store_index
-from .amx_window import SIDE, TileWindow, best_chunks, tile_window
+from .amx_window import SIDE, Along, TileWindow, best_chunks, tile_window
 from .data import data_element
 from .filter import filter_element
 from .window import windows_of
@@ -147,7 +147,7 @@ def _data(window: TileWindow, data: te.Tensor) -> Callable[..., Expr]:
         bounds = [
             bound
             for each, coordinate in zip(alongs, x, strict=True)
-            for bound in each.axis.inside(coordinate, each.axis.lowest, _reach(window, each))
+            for bound in each.axis.inside(coordinate, each.axis.lowest, _reach(each))
         ]
         if window.pairs > window.channels:
             bounds.append(c < window.channels)
@@ -177,7 +177,7 @@ def _data(window: TileWindow, data: te.Tensor) -> Callable[..., Expr]:
     return read
 
 
-def _reach(window: TileWindow, along: Any) -> int:
+def _reach(along: Along) -> int:
     """Return how far the copy reaches along an axis, from the lowest coordinate that a task reads."""
     axis = along.axis
     return (axis.outputs - along.outputs + along.held) * axis.stride

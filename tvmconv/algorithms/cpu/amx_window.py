@@ -28,12 +28,12 @@ REGISTERS = 8
 # Cycles, measured on one core of a Sapphire Rapids: a multiplication of full tiles (2247 GFLOP/s at 2.19 GHz), whose
 # time is the same for tiles of fewer rows once the filter comes from the second level cache; and a load of such a tile,
 # from the first level cache and from the second.
-MULTIPLY, LOAD, LOAD_FAR = 16.0, 8.0, 20.0
+MULTIPLY, LOAD, LOAD_L2 = 16.0, 8.0, 20.0
 L1_BYTES = 32 * 1024
 # A sum's chain: a multiplication waits for the one before.
 LATENCY = 52.0
 STORE = 6.0  # of a vector of sums: tile to memory, to a register, rounded, to the output
-STORE_APART = 60.0  # of one whose channels lie apart
+STORE_STRIDED = 60.0  # of one whose channels do not lie together
 COPY = 3.0  # of a vector of data
 L2_BYTES, L2_RATE = 1024 * 1024, 32  # half of the second level cache; bytes in a cycle
 # (tiles of pixels, tiles of outputs) whose sums and operands fit the registers, the best first.
@@ -224,12 +224,12 @@ def cycles(window: TileWindow, chunks: int) -> float:
     tasks = problem.batch * window.groups * window.bands * chunks
     blocks = phases * prod(each.outputs for each in window.outer) * window.tile_blocks * window.output_blocks
     products = prod(axis.taps for axis in window.axes) * window.steps
-    near = window.filter_bytes / window.output_blocks <= L1_BYTES
+    in_l1 = window.filter_bytes / window.output_blocks <= L1_BYTES
     # Of all rows' copies, the second level cache would keep none until the next outputs.
-    data = LOAD if 4 * window.copied_pairs <= L2_BYTES else 2 * LOAD_FAR
-    step = max(tiles * vectors * MULTIPLY, tiles * data + vectors * (LOAD if near else LOAD_FAR), LATENCY)
-    apart = problem.data_format == "NCX" or window.outputs < SIDE
-    stores = tiles * window.tile_rows * vectors * (STORE_APART if apart else STORE)
+    data = LOAD if 4 * window.copied_pairs <= L2_BYTES else 2 * LOAD_L2
+    step = max(tiles * vectors * MULTIPLY, tiles * data + vectors * (LOAD if in_l1 else LOAD_L2), LATENCY)
+    strided = problem.data_format == "NCX" or window.outputs < SIDE
+    stores = tiles * window.tile_rows * vectors * (STORE_STRIDED if strided else STORE)
     copy = window.copied_pairs / SIDE * COPY * (4 if problem.data_format == "NCX" else 1)
     rate = L2_RATE if window.filter_bytes / chunks <= L2_BYTES else L3_BYTES_PER_CYCLE
     task = blocks / chunks * (products * step + stores) + copy + window.filter_bytes / chunks / rate

@@ -100,7 +100,7 @@ class TapWindow(Window):
 
     @property
     def stages_data(self) -> bool:
-        """Whether data is widened or laid out anew before it is read."""
+        """Whether data is widened or transposed before it is read."""
         return self.vnni_factor == 1 and (self.problem.dtype != "f32" or self.problem.data_format == "NCX")
 
     @property

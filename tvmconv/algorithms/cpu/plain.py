@@ -1,6 +1,6 @@
 """The plain tensor expressions: every problem that depends on data, with none of lowering's rewrites.
 
-Where the schedule that a problem deserves does not compile, this one does. A window (windows.py, backprop.py) is four
+Where the schedule that a problem deserves does not compile, this one does. A window (window.py, backprop.py) is four
 stages, each the formula itself:
 
     data_pad     data widened to f32, zero-padded and laid out as it is read  (absent when it can be read in place)
@@ -40,8 +40,8 @@ from .window import Window
 
 MOST_PIXELS = 8  # of a tile
 MOST_CHANNELS = 8  # of a tile whose lanes run along a row
-# With more taps, to lay NXC data into planes takes less time than sums of mostly empty vectors; with as many products for a
-# pixel of data or of the output, to lay planes into channels does.
+# With more taps, to transpose NXC data to NCX takes less time than sums of mostly empty vectors; with as many products for a
+# pixel of data or of the output, to transpose NCX to NXC does.
 LEAST_TAPS, LEAST_PRODUCTS = 4, 2048
 
 
@@ -108,7 +108,7 @@ class PlainWindow:
 
     @property
     def copies(self) -> bool:
-        """Whether data is padded, widened or laid out anew before it is read."""
+        """Whether data is padded, widened or transposed before it is read."""
         problem, axes = self.window.problem, self.window.axes
         return (
             problem.dtype != "f32"

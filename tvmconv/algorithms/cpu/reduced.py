@@ -85,7 +85,7 @@ def reduced_window(window: Window, target: CpuTarget) -> ReducedWindow:
 
 
 def packs_filter(window: Window) -> bool:
-    """Whether the filter is laid out anew: unless it is f32 and the channels of an output and tap lie together."""
+    """Whether the filter is packed: unless it is f32 and the channels of an output and tap lie together."""
     problem = window.problem
     if problem.dtype != "f32":
         return True

@@ -56,7 +56,7 @@ class Window(SubConvolution):
     vnni_factor
         Channels in one 32-bit element of the copies: 1 (an f32), or 2 (a pair of bf16, in VNNI layout).
     prepacked
-        Whether the filter is prepacked, so that laying it out takes no time: it is then widened, or transformed whole.
+        Whether the filter is prepacked, so that packing takes no time: it is then widened, or transformed whole.
     tile
         Outputs of a tile where the last tile of the row is shifted inwards, to end with the row. It computes and stores again
         what it shares with the one before, and nothing outside of the row is read or written. 0: what `row` exceeds
@@ -171,7 +171,7 @@ class Window(SubConvolution):
 
     @property
     def stages_data(self) -> bool:
-        """Whether data is padded, widened or laid out anew before it is read."""
+        """Whether data is padded, widened or transposed before it is read."""
         return (
             any(axis.padded for axis in self.axes)
             or self.excess > 0
@@ -206,9 +206,9 @@ class Window(SubConvolution):
 
     @property
     def stages_filter(self) -> bool:
-        """Whether the filter is copied: where its fastest index is not the lane, or lanes are left over.
+        """Whether the filter is packed: where its fastest index is not the lane, or lanes are left over.
 
-        Lanes across groups share no vector of it with other pixels than a tile's, each of which would widen it anew: 7x7 taps of
+        Lanes across groups share no vector of it with other pixels than a tile's, each of which would widen it again: 7x7 taps of
         128 channels at 56x56 in bf16 took 875 us on one core of a Zen 3, and take 655 with the copy.
         """
         fastest_is_lane = self.problem.filter_format == "XIO" and (

@@ -67,8 +67,8 @@ def _cycles(tiles: Tiles, target: CpuTarget, points: int, kept: bool, tried: boo
     vectors = tiles.groups * tiles.padded_outputs // tiles.lanes * tiles.phases
     taps = tiles.axes[1].taps * tiles.axes[2].taps
     products = 1.0 * tiles.points * tiles.count * tiles.depth * channels * vectors
-    apart = TAP if tiles.problem.op == "convolution" else TAP_APART
-    tap = TAP_OIX if tiles.problem.filter_format == "OIX" else apart
+    tap_xio = TAP if tiles.problem.op == "convolution" else TAP_APART
+    tap = TAP_OIX if tiles.problem.filter_format == "OIX" else tap_xio
     weights = 0.0 if kept else (tap * taps + FILTER_POINT * tiles.points) * tiles.depth * channels * vectors
     output = OUTPUT_POINT * tiles.points * tiles.count * vectors
     # Data is transformed by vectors that divide its channels.

@@ -41,10 +41,10 @@ class AxisTiling:
 
     def output(self, tile: Expr, i: Expr) -> Expr:
         """Return which output of the axis is output `i` of a tile; its data, as far on, are those of points `i`."""
-        apart = self.axis.dilation
-        if apart == 1:
+        dilation = self.axis.dilation
+        if dilation == 1:
             return tile * self.outputs + i
-        return tile // apart * (self.outputs * apart) + tile % apart + i * apart
+        return tile // dilation * (self.outputs * dilation) + tile % dilation + i * dilation
 
 
 @dataclass(frozen=True)

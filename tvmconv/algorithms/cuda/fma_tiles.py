@@ -1,4 +1,4 @@
-"""Which part of a matrix multiplication on FMA units a block of threads computes, by the model of `cuda_blocks.py`.
+"""Which part of a matrix multiplication on FMA units a block of threads computes, by the model of `blocks.py`.
 
 Each thread sums a tile of its own in registers. For one step of depth, a tile of rows x columns costs the most of
 

@@ -1,4 +1,4 @@
-"""Which part of a matrix multiplication a block of warps computes on tensor cores, by the model of `cuda_blocks.py`.
+"""Which part of a matrix multiplication a block of warps computes on tensor cores, by the model of `blocks.py`.
 
 For one step of depth, a tile of rows x columns costs the most of
 

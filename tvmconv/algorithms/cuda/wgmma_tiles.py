@@ -3,7 +3,7 @@
 A tile is a box of output pixels times channels, because copies take boxes. Of 128 rows that are multiplied, one image of
 14 x 14 pixels fills 98 by 7 x 14 of them; 32 images fill all by 2 x 2 of each.
 
-Counted in cycles of one multiprocessor, as in `cuda_blocks.py`. For example 128 rows x 256 channels in f16: a step of 64
+Counted in cycles of one multiprocessor, as in `blocks.py`. For example 128 rows x 256 channels in f16: a step of 64
 multiplies for 128 * 256 * 64 / 2048 = 1024 cycles, keeps shared memory busy for as many, and copies (128 + 256) * 128 bytes
 from the L2 cache in 1229.
 """

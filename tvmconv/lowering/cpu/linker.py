@@ -31,7 +31,7 @@ _LINK_FLAGS = (
     "-fno-use-linker-plugin",
     "-Wl,--version-script=exports.map",
 )
-RUNTIME = Path(__file__).parents[1] / "native"
+NATIVE = Path(__file__).parents[1] / "native"
 COMPILE_FLAGS = ("-std=gnu11", "-O2", "-g0", "-fPIC", "-fvisibility=hidden", "-Wall", "-Werror")
 
 
@@ -41,8 +41,7 @@ def link(executable: Any, path: str | os.PathLike[str]) -> None:
     Parameters
     ----------
     executable
-        What ``tvm.compile(module, target)`` returns for a CPU target, with one function,
-        ``tvmconv_kernel``.
+        What ``tvm.compile(module, target)`` returns for a CPU target.
     path
         Where the library goes; an existing file is replaced whole.
 
@@ -74,12 +73,12 @@ def launcher_object() -> bytes:
 
 
 def compile_runtime(name: str, *flags: str) -> bytes:
-    """Compile a C file of `tvmconv/runtime`, which may include the others and the headers of tvm-ffi."""
+    """Compile a C file of `tvmconv/lowering/native`, which may include the others and the headers of tvm-ffi."""
     from tvm_ffi.libinfo import find_dlpack_include_path, find_include_path
 
-    includes = (f"-I{find_include_path()}", f"-I{find_dlpack_include_path()}", f"-I{RUNTIME}")
+    includes = (f"-I{find_include_path()}", f"-I{find_dlpack_include_path()}", f"-I{NATIVE}")
     with tempfile.TemporaryDirectory(prefix="tvmconv-") as folder:
         work = Path(folder)
-        (work / name).write_bytes((RUNTIME / name).read_bytes())
+        (work / name).write_bytes((NATIVE / name).read_bytes())
         run_compiler((*COMPILE_FLAGS, *flags, *includes, "-c", name, "-o", "object.o"), work)
         return (work / "object.o").read_bytes()

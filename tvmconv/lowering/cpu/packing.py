@@ -1,6 +1,6 @@
 """A kernel split in two: what depends on the filter alone, which callers may have done once, and the rest.
 
-Stages that lay the filter out anew, or transform it, stand in a lowered function as whole loops, and a schedule asks for
+Stages that pack the filter, or transform it, stand in a lowered function as whole loops, and a schedule asks for
 PACK on the outermost or innermost loop of each. They become
 ``tvmconv_pack(filter, packed)`` and the rest ``tvmconv_packed(data, packed[, bias], output)``; the plain kernel calls
 one after the other, so that a library holds each once. `packed` is one array: the stages' buffers that the rest

@@ -1,7 +1,7 @@
 """From a scheduled function to one that TVM compiles: the kernel's own arguments put in place, then lowered.
 
 TVM's own pipeline for CPUs, less what these kernels never use (threads of GPUs, software pipelines),
-and with two steps more: a function is split in two where the filter is laid out anew (packing.py), and given the
+and with two steps more: a function is split in two where the filter is packed (packing.py), and given the
 argument list of a kernel.
 """
 
@@ -30,14 +30,14 @@ from .padding import skip_padding
 from .prefetching import prefetch_filters
 from .rewrites import answered, check_done, check_well_formed, rewritten
 from .shuffles import by_shuffles
-from .striding import apart
+from .striding import deinterleave
 from .tiles import by_tiles
 from .transposing import transpose
 
 SYMBOL = "tvmconv_kernel"
 PIPELINE = "tvmconv"
-TINY_FLOPS = 250_000
-TINY_BYTES = 64 * 1024
+# Below both, one thread computes: see `is_tiny`.
+TINY_FLOPS, TINY_BYTES = 250_000, 64 * 1024
 # A task's rows of one channel, say: allocating them takes 70 ns. Measured on a Zen 5: 256 depthwise planes of 28x28 took
 # 45 microseconds, and 33 with their copies on the stack.
 STACK_BYTES = 16 * 1024
@@ -50,7 +50,7 @@ class Lowered:
     Attributes
     ----------
     module
-        The function SYMBOL; and PACK_SYMBOL and PACKED_SYMBOL if the kernel lays its filter out anew.
+        The function SYMBOL; and PACK_SYMBOL and PACKED_SYMBOL if the kernel packs its filter.
     layout
         What PACK_SYMBOL writes; None: the filter is read in place.
     """
@@ -92,9 +92,8 @@ def lower(mod: tvm.IRModule, definition: Definition, entry_points: EntryPoints =
         if EntryPoints.PLAIN in entry_points:
             functions[SYMBOL] = _both(func, definition, halves)
     for symbol, function in functions.items():
-        if is_tiny(definition.problem):
-            function = function.with_body(structural_map(function.body, (tirx.For, _serial)))
-        body = apart(transpose(by_instructions(by_shuffles(divide_whole_vectors(function.body)))))
+        function = _serial_if_tiny(function, definition)
+        body = deinterleave(transpose(by_instructions(by_shuffles(divide_whole_vectors(function.body)))))
         check_done(body)
         function = function.with_body(body)
         check_well_formed(function)
@@ -104,9 +103,7 @@ def lower(mod: tvm.IRModule, definition: Definition, entry_points: EntryPoints =
 
 def _bare(func: tirx.PrimFunc, definition: Definition) -> tirx.PrimFunc:
     """Return the kernel of a function that nothing rewrites."""
-    function = bind_arguments(func, definition, KERNEL_DTYPES)
-    if is_tiny(definition.problem):
-        function = function.with_body(structural_map(function.body, (tirx.For, _serial)))
+    function = _serial_if_tiny(bind_arguments(func, definition, KERNEL_DTYPES), definition)
     check_well_formed(function)
     return function.with_attr("global_symbol", SYMBOL)
 
@@ -125,10 +122,15 @@ def is_tiny(problem: Problem) -> bool:
     return problem.flops < TINY_FLOPS and problem.nbytes < TINY_BYTES
 
 
-def _serial(loop: tirx.For) -> tirx.For:
-    if loop.kind != tirx.ForKind.PARALLEL:
-        return loop
-    return tirx.For(loop.loop_var, loop.min, loop.extent, tirx.ForKind.SERIAL, loop.body)
+def _serial_if_tiny(func: tirx.PrimFunc, definition: Definition) -> tirx.PrimFunc:
+    """Return a function whose loops all run in one thread, where its problem is tiny."""
+
+    def serial(loop: tirx.For) -> tirx.For:
+        if loop.kind != tirx.ForKind.PARALLEL:
+            return loop
+        return tirx.For(loop.loop_var, loop.min, loop.extent, tirx.ForKind.SERIAL, loop.body)
+
+    return func.with_body(structural_map(func.body, (tirx.For, serial))) if is_tiny(definition.problem) else func
 
 
 def workspace_bytes(module: tvm.IRModule) -> int:

@@ -1,4 +1,4 @@
-"""Filters asked for ahead of their use, so that those which no cache keeps come from memory while others are multiplied.
+"""Filters prefetched, so that those which no cache keeps come from memory while others are multiplied.
 
 A space asks for it on the loop over a sum's channels (PREFETCH): each step then prefetches what a later one reads of the
 copy of the filter. The hardware's own prefetching loses its way among the streams of a tile's pixels, and stops at pages.
@@ -98,8 +98,8 @@ def _prefetches(block: Any, step: Any, around: list[Any]) -> list[Any]:
     for values in product(*(range(int(each.extent)) for each in vectors)):
         vector = dict(zip((each.loop_var for each in vectors), values, strict=True))
         at = [replaced(replaced(index, vector), first) for index in following]
-        for ahead in range(max(1, together // share)):
-            rows = [*at[:last], at[last] + row // share + ahead, *at[last + 1 :]]
+        for later in range(max(1, together // share)):
+            rows = [*at[:last], at[last] + row // share + later, *at[last + 1 :]]
             prefetches.append(_prefetch(tirx.BufferLoad(load.source, rows), _SECOND_LEVEL))
     return prefetches
 

@@ -16,12 +16,12 @@ from .rewrites import answered, refuse, replaced, rewritten, sequence
 from .transposing import guarded, inside, loads_of
 
 
-def apart(body: Any) -> Any:
+def deinterleave(body: Any) -> Any:
     """Return the statement with the copies that ask for STRIDED by vectors."""
-    return rewritten(body, STRIDED, _apart)
+    return rewritten(body, STRIDED, _deinterleaved)
 
 
-def _apart(loop: Any) -> Any:
+def _deinterleaved(loop: Any) -> Any:
     """``for phase: for x: copy[.., phase, x] = row[.., x * s + phase]``, 0 where outside.
 
     Where it is not known which columns are inside, or a phase has fewer than a vector of 128 bits, it stays as it is.

@@ -189,7 +189,7 @@ def _transposed(vectors: list[Any], lanes: int) -> list[Any]:
     """Return, of 4 or `lanes` vectors, what lies at each of so many positions: of all, or within each part."""
     if len(vectors) > PART:
         # Parts first: LLVM would else compute the first stage for each part anew, to spare the others' lanes.
-        by_part = list(zip(*(_transposed_parts(vectors[i::PART], lanes) for i in range(PART)), strict=True))
+        by_part = list(zip(*(_transposed_parts(vectors[i::PART]) for i in range(PART)), strict=True))
     else:
         by_part = [tuple(vectors)]
     return [each for quad in by_part for each in _transposed_within_parts(quad, lanes)]
@@ -211,7 +211,7 @@ def _transposed_within_parts(vectors: Sequence[Any], lanes: int) -> list[Any]:
     ]
 
 
-def _transposed_parts(vectors: list[Any], lanes: int) -> list[Any]:
+def _transposed_parts(vectors: list[Any]) -> list[Any]:
     """Return the vectors of all first parts, all second ones, and so on: vshuff32x4 takes two parts of each of two."""
 
     def parts(one: Any, other: Any, *order: int) -> Any:

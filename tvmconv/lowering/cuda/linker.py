@@ -15,7 +15,7 @@ from pathlib import Path
 
 from ...problem import DTYPE_BYTES, Problem
 from ...targets.cuda import CudaTarget
-from ..cpu.linker import COMPILE_FLAGS, RUNTIME, compile_runtime, link_objects
+from ..cpu.linker import COMPILE_FLAGS, NATIVE, compile_runtime, link_objects
 from .nvcc import compile_fatbin
 from .source import WORKSPACE, Argument, CudaSource, Launch, TensorMap
 
@@ -51,7 +51,7 @@ def link_cuda(kernel: CudaSource, problem: Problem, target: CudaTarget, path: st
         (work / "kernel.fatbin").write_bytes(fatbin)
         (work / "table.c").write_text(_table(kernel, problem, target))
         (work / "launcher.o").write_bytes(_launcher_object())
-        arguments = (*COMPILE_FLAGS, f"-I{RUNTIME}", "table.c", "launcher.o", "-ldl", "-lpthread")
+        arguments = (*COMPILE_FLAGS, f"-I{NATIVE}", "table.c", "launcher.o", "-ldl", "-lpthread")
         link_objects(work, arguments, path)
 
 

@@ -9,7 +9,6 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from math import prod
-from pathlib import Path
 from typing import Any
 
 import tvm
@@ -21,6 +20,7 @@ from tvm_ffi import dtype as DataType
 from ...algorithms.definition import Definition
 from ...algorithms.types import CUDA_DTYPES
 from ...targets.cuda import CudaTarget
+from ..cpu.linker import NATIVE
 from ..cpu.pipeline import bind_arguments
 from .pipeline import fragments, pipeline
 from .source import WORKSPACE, Argument, CudaSource, Launch
@@ -29,7 +29,7 @@ from .wgmma import scheduled_tile, wgmma_source
 
 FUNCTION = "tvmconv"
 _COMPILE = "tvm_callback_cuda_compile"
-INSTRUCTIONS = Path(__file__).parents[1] / "native" / "instructions.cuh"
+INSTRUCTIONS = NATIVE / "instructions.cuh"
 INSTRUCTIONS_USED = "tvmconv_cop"  # asynchronous copies: tensor cores get their operands by no other way
 # Pieces of the workspace begin at multiples of this, which is what cudaMalloc aligns to: any vector load may be used.
 WORKSPACE_ALIGNMENT = 256

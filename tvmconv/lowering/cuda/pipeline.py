@@ -1,4 +1,4 @@
-"""Copies to shared memory that run ahead of the multiplications, and fragments in registers: two passes over TIR.
+"""Copies to shared memory that are prefetched, some steps before they are multiplied, and fragments in registers: two passes over TIR.
 
 A space annotates the loop over a tile's depth with STAGES. Its body copies the next tiles to shared memory, then
 multiplies them, with barriers between (TVM's ThreadSync has put them there). `pipeline` turns it into

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from pathlib import Path
 from typing import Any
 
 from tvm import tirx
@@ -11,9 +10,10 @@ from tvm.ir import Call
 from ...algorithms.epilogue import calls_operators, step_of
 from ...epilogue import OPERANDS
 from ...problem import Problem
+from ..cpu.linker import NATIVE
 from ..cpu.rewrites import mapped
 
-STEPS = Path(__file__).parents[1] / "native" / "steps.cuh"
+STEPS = NATIVE / "steps.cuh"
 _PREFIX = "tvmconv_"
 
 

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from dataclasses import replace
 from math import prod
-from pathlib import Path
 from typing import Any
 
 import tvm
@@ -16,10 +15,10 @@ from ...algorithms.cuda.blocks import MULTIPROCESSORS
 from ...algorithms.cuda.wgmma_tiles import SPAN, WgmmaTile, as_3d, wgmma_tiles
 from ...problem import Problem
 from ...targets.cuda import CudaTarget
+from ..cpu.linker import NATIVE
 from .source import Argument, CudaSource, Launch, TensorMap
 from .steps import finish, steps_header
 
-_RUNTIME = Path(__file__).parents[1] / "native"
 _ELEMENTS = {"f16": "__half", "bf16": "__nv_bfloat16"}
 _THREADS = 384
 _OPERANDS = ("bias", "scale", "slope", "residual")
@@ -63,12 +62,12 @@ def wgmma_source(problem: Problem, tile: WgmmaTile) -> CudaSource:
     """Return the CUDA C++ of a convolution by tiles."""
     flat = as_3d(problem)
     parts = [
-        (_RUNTIME / "hopper.cuh").read_text(),
+        (NATIVE / "hopper.cuh").read_text(),
         _constants(flat, tile),
         _multiply(tile.columns, problem.dtype),
         steps_header(problem),
         finish(problem),
-        (_RUNTIME / "wgmma.cuh").read_text(),
+        (NATIVE / "wgmma.cuh").read_text(),
     ]
     n, d, h, w = tile.box
     steps = (1, *reversed(flat.strides), 1)

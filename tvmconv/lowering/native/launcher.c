@@ -133,7 +133,7 @@ static int call_with_threads(Function function, void* self, const TVMFFIAny* arg
       void* self, const TVMFFIAny* args, int32_t num_args, TVMFFIAny* result) {                  \
     return call_with_threads(name, self, args, num_args, result);                                \
   }
-/* Two are the parts of a kernel that lays its filter out anew, and the tuner's libraries have names of their own: what a
+/* Two are the parts of a kernel that packs its filter, and the tuner's libraries have names of their own: what a
  * library is without, nobody asks it for. */
 #pragma weak __tvm_ffi_tvmconv_kernel
 #pragma weak __tvm_ffi_tvmconv_pack
