@@ -20,7 +20,7 @@ from math import gcd, prod
 from tvm.s_tir import Schedule
 from tvm.s_tir.schedule import LoopRV
 
-from tvmconv.algorithms.annotations import PREFETCH, PREFETCH_NEXT
+from tvmconv.algorithms.annotations import PREFETCH, PREFETCH_NEXT, RELOAD
 from tvmconv.algorithms.cpu.direct import is_large
 from tvmconv.algorithms.cpu.tile import widths
 from tvmconv.algorithms.cpu.window import FEW_PIXELS, Window
@@ -35,6 +35,10 @@ from tvmconv.targets.target import CpuTarget
 # into memory, for there are no such registers. 1 to 512 channels with 10 taps took 94 loads of them for 120 multiply-adds,
 # and 778 us on one core of a Zen 3; block by block, 505. With 3 products that is 1.5 times slower: all are stores.
 SHORT_SUMS = range(4, 13)
+# Longer ones of one channel it unrolls by two taps or more. 12 sums beside the data that these share do not fit 16 registers:
+# 1 to 64 channels with 25, 64 and 101 taps took 265, 507 and 1170 us on one core of a Zen 3, and take 147, 347 and 619
+# where data is read again. 10 sums fit: 16 taps took 89, and would take 102.
+MOST_SHARED_SUMS = 10
 
 
 def space(sch: Schedule, definition: Definition, target: CpuTarget) -> list[Schedule]:
@@ -64,6 +68,13 @@ def _is_deep(window: Window, vectors: int, target: CpuTarget) -> bool:
     rows = prod(axis.outputs for axis in window.axes[:-1])
     simple = len(window.axes) > 1 and all(axis.phases == 1 for axis in window.axes)
     return simple and one_tap <= target.l2_share < one_tap * taps / 2 and rows >= 8
+
+
+def _shares_data(window: Window) -> bool:
+    """Whether a sum is a long loop over taps alone, each of which reads for an output what another one read for its neighbour."""
+    axis = window.axes[-1]
+    alone = len(window.axes) == 1 and window.channels == 1 and axis.phases == 1
+    return alone and axis.taps >= SHORT_SUMS.stop and axis.dilation % axis.stride == 0
 
 
 def _images(window: Window) -> int:
@@ -194,5 +205,7 @@ def _whole_sums(sch: Schedule, window: Window, vectors: int, target: CpuTarget) 
     sch.vectorize(lane)
     sch.decompose_reduction(acc, taps[0])
     steps.skip_padding(sch, window, x, lane)
+    if _shares_data(window) and tiles[0] * vectors > MOST_SHARED_SUMS and target.vector_registers == 16:
+        sch.annotate(taps[0], RELOAD, 1)
     if window.vnni_factor == 2:
         import_bf16(sch, task, lanes)

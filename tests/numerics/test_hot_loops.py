@@ -25,6 +25,7 @@ PLANES = "conv2d-n1-i64x28x28-o32x28x28-k1x1-s1x1-d1x1-p0x0_0x0-g1-NCX-OIX-f32"
 DEPTHWISE = "conv2d-n1-i64x112x112-o64x112x112-k3x3-s1x1-d1x1-p1x1_1x1-g64-NCX-OIX-f32"
 SMALL_GROUPS = "conv2d-n1-i48x14x14-o48x14x14-k3x3-s1x1-d1x1-p1x1_1x1-g16-NXC-XIO-f16"
 SHUFFLED = "conv2d-n1-i32x14x14-o32x14x14-k3x3-s1x1-d1x1-p1x1_1x1-g8-NXC-XIO-f32"
+TAPS = "conv1d-n1-i1x4000-o80x3750-k251-s1-d1-p0_0-g1-NXC-XIO-f32"
 DOT = "conv2d-n1-i64x14x14-o32x14x14-k3x3-s1x1-d1x1-p1x1_1x1-g1-NXC-XIO-bf16"
 SHUFFLED_DOT = "conv2d-n1-i32x14x14-o32x7x7-k3x3-s2x2-d1x1-p1x1_0x0-g4-NXC-XIO-bf16"
 DILATED_DOT = "conv2d-n1-i128x13x13-o64x13x13-k3x3-s1x1-d6x6-p6x6_6x6-g1-NXC-XIO-bf16"
@@ -50,6 +51,7 @@ def hot(algorithm: str, target: str, signature: str) -> HotLoop:
         ("direct", "x86-64-v4", DENSE, (14, 2), 4),
         ("direct", "x86-64-v3", LEFT_OVER, (6, 2), 4),  # the tile is stored element by element
         ("direct", "x86-64-v3", FEW_INPUTS, (3, 3), 8),  # five vectors and one more; LLVM makes two steps one pass
+        ("direct", "x86-64-v3", TAPS, (6, 2), 1),
         ("plain", "x86-64-v3", DENSE, (4, 2), 2),  # LLVM makes two steps one pass
         ("kn2row", "x86-64-v3", DILATED, (3, 4), 4),
         ("grouped", "x86-64-v3", SMALL_GROUPS, (7, 1), 3 * 3),  # 3 channels a group, 3 taps of a row

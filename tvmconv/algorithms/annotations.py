@@ -13,6 +13,7 @@ The annotations, and what answers them:
     ROUND_STORES    sums rounded to bf16 by an instruction                  tvmconv/lowering/cpu/instructions.py
     PREFETCH        a filter that no cache keeps                            tvmconv/lowering/cpu/prefetching.py
     PREFETCH_NEXT   the filter of a loop's next iteration                   tvmconv/lowering/cpu/prefetching.py
+    RELOAD          data that the taps of a sum share                       tvmconv/lowering/cpu/reloading.py
     PACK            a stage that depends on the filter alone                tvmconv/lowering/cpu/packing.py
     CONFIGURE       a task that uses AMX's tiles, its loops marked by ROLE  tvmconv/lowering/cpu/tiles.py
     ==============  ======================================================  =====================
@@ -33,6 +34,7 @@ SHUFFLE = f"{PREFIX}shuffle"
 ROUND_STORES = f"{PREFIX}round_stores"
 PREFETCH = f"{PREFIX}prefetch"
 PREFETCH_NEXT = f"{PREFIX}prefetch_next"
+RELOAD = f"{PREFIX}reload"
 PACK = f"{PREFIX}pack"
 ROLE = f"{PREFIX}tile"
 CONFIGURE = f"{PREFIX}tiles"

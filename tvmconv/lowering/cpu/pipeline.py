@@ -28,6 +28,7 @@ from .lanes import divide_whole_vectors
 from .packing import Layout, Split, elements, split
 from .padding import skip_padding
 from .prefetching import prefetch_filters
+from .reloading import reload_data
 from .rewrites import answered, check_done, check_well_formed, rewritten
 from .shuffles import by_shuffles
 from .striding import deinterleave
@@ -94,6 +95,7 @@ def lower(mod: tvm.IRModule, definition: Definition, entry_points: EntryPoints =
     for symbol, function in functions.items():
         function = _serial_if_tiny(function, definition)
         body = deinterleave(transpose(by_instructions(by_shuffles(divide_whole_vectors(function.body)))))
+        body = reload_data(body)
         check_done(body)
         function = function.with_body(body)
         check_well_formed(function)
