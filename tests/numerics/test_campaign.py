@@ -55,7 +55,15 @@ def test_what_once_failed_is_right(target: str, try_kernels: Callable[..., None]
     try_kernels([Case(problem, cpu, 0, ((choice, False), (choice, True))) for problem, choice in found])
 
 
-@pytest.mark.parametrize(("seed", "problems"), [(1, 56), pytest.param(2, 8, marks=pytest.mark.smoke)])
+@pytest.fixture
+def one_sandbox(sandbox: Sandbox[Batch, list[Outcome]], monkeypatch: pytest.MonkeyPatch) -> None:
+    """Let campaigns use the process that is there: another one takes as long to start as ten problems to try."""
+    shared = SimpleNamespace(call=sandbox.call, close=lambda: None)
+    monkeypatch.setattr("campaign.campaign.Sandbox", lambda *_, **__: shared)
+
+
+@pytest.mark.usefixtures("one_sandbox")
+@pytest.mark.parametrize(("seed", "problems"), [(1, 32), pytest.param(2, 8, marks=pytest.mark.smoke)])
 def test_a_campaign_fails_nowhere(seed: int, problems: int) -> None:
     """The same problems in every run; `.ci/run` tries others each time."""
     campaign = Campaign(Settings(seed, None, problems, TARGETS, DTYPES, 1, None))
@@ -224,6 +232,7 @@ def test_a_campaign_counts_and_reports_failures(tmp_path: Path, monkeypatch: pyt
     assert "sketches that were not drawn: direct 1" in campaign.text()
 
 
+@pytest.mark.usefixtures("one_sandbox")
 def test_a_campaign_of_one_algorithm_tries_it_alone() -> None:
     campaign = Campaign(Settings(5, None, 3, (HOST,), ("f32",), 1, None, "reduced"))
     campaign.run()
