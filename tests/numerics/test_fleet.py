@@ -141,7 +141,7 @@ def test_two_servers_share_the_work_and_find_what_one_machine_does(tower: Tower,
 def test_bad_candidates_are_rejected_and_survived(
     tower: Tower, pair: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(evaluate, "MEASURE_SECONDS", 6.0)
+    monkeypatch.setattr(evaluate, "MEASURE_SECONDS", 10.0)
     fleet = Fleet(tower.tracker, pair, fake.TARGET)
     wait_until(lambda: fleet.size == 2)
     with pytest.warns(TvmconvWarning, match="is rejected"):
