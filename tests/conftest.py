@@ -2,14 +2,18 @@
 
 from __future__ import annotations
 
+import gc
 import os
 import signal
+import subprocess
 from collections.abc import Iterator
 
 import pytest
+import warm_workers
 from hypothesis import settings
 
 from tvmconv.runtime.cpu import missing_features
+from tvmconv.support import workers
 
 # Several test processes share the cores, of which they may have fewer than they see: a thread that waits for another
 # must let it run, a thread for each of many cores would wait long, and NumPy's computes nothing large.
@@ -29,12 +33,31 @@ def pytest_addoption(parser: pytest.Parser) -> None:
     parser.addoption("--update-golden", action="store_true", help="write the golden files of scheduled IR again")
 
 
+def pytest_collection_finish() -> None:
+    """Keep the garbage collector from looking through TVM and PyTorch, which is a sixth of the time of a schedule."""
+    gc.freeze()
+
+
 @pytest.fixture(scope="session", autouse=True)
 def no_records_of_the_user(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
     """What the user has tuned plays no part, and there may be no home to look for it in."""
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv("XDG_DATA_HOME", str(tmp_path_factory.mktemp("data")))
         yield
+
+
+@pytest.fixture(scope="module", autouse=True)
+def workers_have_imported_tvm() -> Iterator[None]:
+    """Fork worker processes, but those of PyTorch, from one that has imported TVM."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(workers, "subprocess", warm_workers.SUBPROCESS)
+        yield
+
+
+@pytest.fixture
+def fresh_workers(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Start worker processes as users do: what they import, and how they hash, is their own."""
+    monkeypatch.setattr(workers, "subprocess", subprocess)
 
 
 LACKING = "lacking"

@@ -10,6 +10,8 @@ from collections.abc import Container, Iterable
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+import pytest
+
 from tvmconv import ops
 from tvmconv.problem import Problem
 from tvmconv.runtime.bundle import Bundle, BundleTarget, Entry, write_manifest
@@ -55,10 +57,21 @@ def compile_bundle(
     target: str = "host",
     choice: Choice | None = None,
     strict: Container[Problem] = (),
+    quick: bool = False,
 ) -> Path:
-    """Compile a bundle in this process, unverified; `strict` problems by exact algorithms, whatever the CPU likes best."""
+    """Compile a bundle in this process, unverified; `strict` problems by exact algorithms, whatever the CPU likes best.
+
+    `quick` leaves out LLVM's optimizations, which take most of the time, but not what this project does.
+    """
+    import tvm
+
     from tvmconv.lowering.compiler import compile_problem, default_choice
-    from tvmconv.targets.target import Target
+    from tvmconv.targets.target import CpuTarget, Target
+
+    optimized = CpuTarget.tvm
+
+    def unoptimized(target: CpuTarget) -> tvm.target.Target:
+        return tvm.target.Target({**optimized(target).export(), "opt-level": 0})
 
     parsed = Target.parse(target)
     (path / parsed.name).mkdir(parents=True)
@@ -66,7 +79,10 @@ def compile_bundle(
     for problem in problems:
         made = entry(format_signature(problem), parsed.name)
         chosen = default_choice(problem, parsed, "strict") if problem in strict else choice
-        kernel = compile_problem(problem, parsed, path / made.file, choice=chosen)
+        with pytest.MonkeyPatch.context() as patch:
+            if quick:
+                patch.setattr(CpuTarget, "tvm", unoptimized)
+            kernel = compile_problem(problem, parsed, path / made.file, choice=chosen)
         digest = hashlib.sha256((path / made.file).read_bytes()).hexdigest()
         what = {
             "algorithm": kernel.algorithm,

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import gc
 import os
 import random
 import signal
 import tempfile
 import traceback
 from dataclasses import dataclass, replace
+from functools import cache
 from multiprocessing.connection import Connection
 from pathlib import Path
 from typing import Any
@@ -84,10 +86,17 @@ class Outcome:
     sketches: int = 0
 
 
+@cache
+def _ignore_what_is_imported() -> None:
+    """Keep the garbage collector from looking through TVM and PyTorch, which is most of what it does."""
+    gc.freeze()
+
+
 def work(batch: Batch) -> list[Outcome]:
     """Try a batch (in a `tvmconv.support.workers.Worker`)."""
     from .build import Kernel, compile_all, lowered
 
+    _ignore_what_is_imported()
     outcomes: list[Outcome] = []
     planned: list[tuple[Outcome, Any]] = []
     for number, case in enumerate(batch.cases):

@@ -5,6 +5,7 @@
 // NaN until it is written, and what an asynchronous copy writes is NaN until it is waited for.
 
 #pragma once
+#include <setjmp.h>
 #include <ucontext.h>
 
 #include <cmath>
@@ -137,7 +138,9 @@ struct Fiber {
   enum State { kReady, kAtWarpBarrier, kAtBarrier, kWaiting, kDone } state;
   int line;  // of the barrier
   Dim3 index;
-  ucontext_t context;
+  ucontext_t context;  // to begin with
+  bool begun;
+  jmp_buf place;  // to go on from
   char* stack;
   const void* shown;  // to the other lanes of the warp
   Copy copies[1024];
@@ -156,7 +159,7 @@ inline Beside beside;
 inline bool descending;
 inline Fiber fibers[kMostThreads];
 inline Fiber* current;
-inline ucontext_t scheduler;
+inline jmp_buf scheduler;
 inline Dim3 blockIdx, blockDim, gridDim;
 inline void (*entry_point)();
 alignas(1024) inline unsigned char shared_window[kSharedAlignment + kMostShared];
@@ -166,10 +169,21 @@ extern "C" char __stop_shared_memory[] __attribute__((weak));
 
 #define threadIdx (current->index)
 
+// Jumps from thread to thread ask the system for nothing, unlike swapcontext, which saves signal masks.
+inline void resume(Fiber& fiber) {
+  if (_setjmp(scheduler)) return;
+  if (fiber.begun) _longjmp(fiber.place, 1);
+  fiber.begun = true;
+  setcontext(&fiber.context);
+}
+inline void leave() {
+  if (!_setjmp(current->place)) _longjmp(scheduler, 1);
+}
+
 inline void wait(Fiber::State state, int line) {
   current->state = state;
   current->line = line;
-  swapcontext(&current->context, &scheduler);
+  leave();
 }
 inline void wait_until(std::function<bool()> comes, int line) {
   if (comes()) return;
@@ -195,7 +209,7 @@ inline void enter() {
   entry_point();
   if (current->copy_count) fail("a thread ends without waiting for its asynchronous copies");
   current->state = Fiber::kDone;
-  swapcontext(&current->context, &scheduler);
+  leave();
 }
 
 // Releases the threads that are all at one barrier, or whose wait is over; false if there are none.
@@ -227,6 +241,7 @@ inline void run_block(int threads, size_t shared_bytes) {
     Fiber& fiber = fibers[i];
     if (!fiber.stack) fiber.stack = static_cast<char*>(malloc(kStackBytes));
     fiber.state = Fiber::kReady;
+    fiber.begun = false;
     fiber.index = {i % blockDim.x, i / blockDim.x % blockDim.y, i / blockDim.x / blockDim.y};
     fiber.copy_count = fiber.groups = 0;
     getcontext(&fiber.context);
@@ -237,7 +252,7 @@ inline void run_block(int threads, size_t shared_bytes) {
   do {
     for (int i = 0; i < threads; ++i) {
       current = &fibers[descending ? threads - 1 - i : i];
-      if (current->state == Fiber::kReady) swapcontext(&scheduler, &current->context);
+      if (current->state == Fiber::kReady) resume(*current);
     }
   } while (release(threads));
   for (int i = 0; i < threads; ++i) {

@@ -10,6 +10,7 @@ import re
 import signal
 import subprocess
 import tempfile
+from functools import cache
 from math import prod
 from pathlib import Path
 
@@ -28,6 +29,8 @@ INSTRUCTIONS, STEPS = NATIVE / "instructions.cuh", NATIVE / "steps.cuh"
 # Pattern: variables begin with numbers that no sum hides.
 FLAGS = ["-std=c++17", "-Og", "-w", "-mf16c", "-ffp-contract=off", "-fno-strict-aliasing"]
 FLAGS += ["-fsanitize=alignment,bounds", "-fno-sanitize-recover=all", "-ftrivial-auto-var-init=pattern"]
+# What every program begins with: compiled once, as it takes longer than most kernels.
+COMMON = "".join(f'#include "emulator{part}.h"\n' for part in ("", "_arrays", "_instructions"))
 FIRST_FUNCTION = 'extern "C" __global__'
 SECONDS = 300
 _OF_HOPPER = "wgmma.mma_async"
@@ -55,7 +58,7 @@ def run(source: CudaSource, problem: Problem, arrays: fills.Arrays) -> np.ndarra
         (path / "kernel.cpp").write_text(_program(source, problem, sizes))
         for name, array in given.items():
             (path / name).write_bytes(np.ascontiguousarray(array).tobytes())
-        _call(["g++", *FLAGS, f"-I{HEADERS}", "kernel.cpp", "-o", "kernel"], path)
+        _call(["g++", *FLAGS, f"-I{HEADERS}", f"-I{_compiled_headers().name}", "kernel.cpp", "-o", "kernel"], path)
         outputs = []
         for order in ("ascending", "descending"):
             _call(["./kernel", order], path)
@@ -63,6 +66,15 @@ def run(source: CudaSource, problem: Problem, arrays: fills.Arrays) -> np.ndarra
     if not np.array_equal(*outputs):
         raise EmulationError("the output depends on the order of threads: a barrier is missing")
     return outputs[0].view(dtype).reshape(problem.output_shape)
+
+
+@cache
+def _compiled_headers() -> tempfile.TemporaryDirectory[str]:
+    """Return a folder with ``common.h``, precompiled; it is there as long as what is returned."""
+    folder = tempfile.TemporaryDirectory()
+    Path(folder.name, "common.h").write_text(COMMON)
+    _call(["g++", *FLAGS, f"-I{HEADERS}", "-x", "c++-header", "common.h", "-o", "common.h.gch"], Path(folder.name))
+    return folder
 
 
 def _call(command: list[str], folder: Path) -> None:
@@ -92,8 +104,7 @@ def _device_code(source: str) -> str:
 
 def _program(source: CudaSource, problem: Problem, sizes: dict[str, int]) -> str:
     """Return the C++ of the device functions and of a `main` that launches them; `sizes` of arrays are in bytes."""
-    lines = [f'#include "emulator{part}.h"' for part in ("", "_arrays", "_instructions")]
-    lines += [_device_code(source.source)]
+    lines = ['#include "common.h"', _device_code(source.source)]
     lines += [f"static Array {name}({size}ul);" for name, size in sizes.items()]
     lines += ["int main(int, char** arguments) {", "  descending = arguments[1][0] == 'd';"]
     lines += [f'  {name}.place("{name}", descending);' for name in sizes]

@@ -101,7 +101,7 @@ def pair(tower: Tower) -> str:
 
 
 def wait_until(holds: Callable[[], bool]) -> None:
-    end = time.monotonic() + 60
+    end = time.monotonic() + 600
     while not holds():
         assert time.monotonic() < end
         time.sleep(0.02)
@@ -136,7 +136,7 @@ def test_two_servers_share_the_work_and_find_what_one_machine_does(tower: Tower,
 def test_bad_candidates_are_rejected_and_survived(
     tower: Tower, pair: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(evaluate, "MEASURE_SECONDS", 6.0)
+    monkeypatch.setattr(evaluate, "MEASURE_SECONDS", 10.0)
     fleet = Fleet(tower.tracker, pair, fake.TARGET)
     wait_until(lambda: fleet.size == 2)
     with pytest.warns(TvmconvWarning, match="is rejected"):
@@ -171,7 +171,7 @@ def test_one_that_is_killed_loses_its_work_and_one_that_comes_later_gets_some(to
 
 
 def test_one_that_hangs_loses_its_work(tower: Tower, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(fleets, "LOST_SECONDS", 2.0)
+    monkeypatch.setattr(fleets, "LOST_SECONDS", 5.0)
     key = next(keys)
     frozen, _ = tower.start(key, "slow", "slow")
     fleet = Fleet(tower.tracker, key, fake.TARGET)
@@ -184,7 +184,7 @@ def test_one_that_hangs_loses_its_work(tower: Tower, tmp_path: Path, monkeypatch
         if state.trials == 3:
             os.kill(session, signal.SIGSTOP)
 
-    with pytest.warns(TvmconvWarning, match="is lost: nothing came from it for 2 s"):
+    with pytest.warns(TvmconvWarning, match="is lost: nothing came from it for 5 s"):
         tune(tmp_path, fleet, fake.good, 12, progress)
     assert [line["status"] for line in fake.trial_lines(tmp_path)] == ["ok"] * 12
     os.kill(session, signal.SIGKILL)
@@ -275,7 +275,7 @@ def test_a_tuner_that_is_killed_frees_the_servers_and_goes_on(tower: Tower, pair
         if int(line) == 10:
             process.kill()
             break
-    process.communicate(timeout=60)
+    process.communicate(timeout=600)
     before = fake.trial_lines(tmp_path)
     assert len(before) >= 10
     fleet = Fleet(tower.tracker, pair, fake.TARGET)
@@ -324,7 +324,7 @@ def command(tower: Tower, tmp_path_factory: pytest.TempPathFactory) -> Iterator[
     yield
     process.send_signal(signal.SIGINT)
     try:
-        _, errors = process.communicate(timeout=60)
+        _, errors = process.communicate(timeout=600)
     finally:
         process.kill()
     assert process.returncode == 130

@@ -91,7 +91,7 @@ def test_is_small_and_has_no_paths(checked: Path) -> None:
 def test_same_bytes_from_another_process_and_folder(checked: Path, tmp_path: Path) -> None:
     elsewhere = tmp_path / "another folder"
     elsewhere.mkdir()
-    command = "import sys; from pathlib import Path; import test_linker as t; "
+    command = "import sys; sys.modules['torch'] = None; from pathlib import Path; import test_linker as t; "
     command += "t.linker.link(t.tvm.compile(t.tvm.IRModule({t.SYMBOL: t._checked}), t.TARGET), Path(sys.argv[1]))"
     here = Path(__file__).parent
     environment = {**os.environ, "PYTHONPATH": f"{here}:{here.parent}"}

@@ -45,7 +45,7 @@ def bundle(tmp_path_factory: pytest.TempPathFactory) -> Path:
     problems += [small_problem(dtype, bias) for dtype in DATA_TYPES for bias in (False, True)]
     problems += [OIX, OIX.with_(batch=1), OIX.with_(filter_format="XIO"), OIX.with_(groups=1, in_channels=20)]
     return compile_bundle(
-        tmp_path_factory.mktemp("packed") / "b", [*winograd, *dict.fromkeys(problems)], strict=problems
+        tmp_path_factory.mktemp("packed") / "b", [*winograd, *dict.fromkeys(problems)], strict=problems, quick=True
     )
 
 

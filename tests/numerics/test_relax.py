@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import json
-import subprocess
-import sys
 from pathlib import Path
 
 import numpy as np
@@ -13,6 +11,7 @@ import pytest
 import tvm
 from models import model, save, value
 from onnx import helper, numpy_helper
+from toys import run_python
 from tvm import relax
 
 import tvmconv.relax
@@ -114,7 +113,7 @@ def compiled(network: onnx.ModelProto, folder: Path, capsys: pytest.CaptureFixtu
     data = np.random.default_rng(1).standard_normal(shape).astype(np.float32)
     np.savez(folder / "inputs.npz", x=data)
     command = ["run", library, "--input", str(folder / "inputs.npz"), "--output", str(folder / "outputs.npz")]
-    subprocess.run([sys.executable, "-c", "from tvmconv.cli import main; main()", *command], check=True, timeout=300)
+    run_python("from tvmconv.cli import main; main()", *command)
     with np.load(folder / "outputs.npz") as found:
         outputs = [each.name for each in session.get_outputs()]
         assert list(found) == outputs  # the model's own names

@@ -30,6 +30,7 @@ RNG = np.random.default_rng(0)
 # Calls main by TVM alone, as docs/relax.md tells its users.
 PLAIN = """
 import json, pathlib, sys
+sys.modules["torch"] = None  # tvm-ffi would import it
 import numpy as np, tvm, tvm_ffi
 from tvm import relax
 

@@ -7,6 +7,8 @@ import shutil
 import time
 from collections import Counter
 from collections.abc import Iterable
+from itertools import count
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
@@ -123,12 +125,15 @@ def test_a_race_counts_no_turns_of_moved_threads(
 
 def test_kernels_are_timed_by_place(monkeypatch: pytest.MonkeyPatch) -> None:
     # A look after the first call of each kernel; then two looks a turn, of which the third turn's differ.
-    places = [NEAR, NEAR, *[NEAR, NEAR, FAR, FAR, FAR, NEAR, FAR, FAR], *[NEAR] * 100000]
-    calls = {"slow": lambda: time.sleep(0.004), "fast": lambda: time.sleep(0.001)}
-    seen, times = benchmark.watch(calls, watch(monkeypatch, places), 1.5)
-    assert seen["cross cache"] == 2 and seen["same cache"] >= 2 and seen["shared core"] == 0
-    assert len(times["fast"]["cross cache"]) == 2 and len(times["slow"]["cross cache"]) == 0
-    assert min(times["slow"]["same cache"]) >= 0.004 > min(times["fast"]["cross cache"])
+    places = [NEAR, NEAR, *[NEAR, NEAR, FAR, FAR, FAR, NEAR, FAR, FAR], *[NEAR] * 8]
+    # Each look at the clock is a second later, so there are four turns of both.
+    monkeypatch.setattr(benchmark, "time", SimpleNamespace(monotonic=count().__next__))
+    monkeypatch.setattr(benchmark, "sample_call", lambda call, seconds: [call()])
+    calls = {"slow": lambda: 0.004, "fast": lambda: 0.001}
+    seen, times = benchmark.watch(calls, watch(monkeypatch, places), 4.0)
+    assert seen == {"cross cache": 2, "same cache": 6}
+    assert times["slow"] == {"same cache": [0.004] * 3}
+    assert times["fast"] == {"same cache": [0.001] * 2, "cross cache": [0.001] * 2}
 
 
 def test_the_slowest_apart_come_first(capsys: pytest.CaptureFixture[str]) -> None:

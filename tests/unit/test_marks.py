@@ -15,7 +15,7 @@ def test_skipped_tests_of_features_are_counted_and_skipped_files_are_not(tmp_pat
     (tmp_path / "test_file.py").write_text('import pytest\npytest.importorskip("a_package_that_is_not_there")\n')
     marked = 'import pytest\n\n\n@pytest.mark.isa("no_such_feature")\ndef test_marked():\n    assert False\n'
     (tmp_path / "test_marked.py").write_text(marked)
-    (tmp_path / "pytest.ini").write_text("[pytest]\nmarkers = isa: needs features\n")
+    (tmp_path / "pytest.ini").write_text(f"[pytest]\npythonpath = {CONFTEST.parent}\nmarkers = isa: needs features\n")
     done = subprocess.run(
         [sys.executable, "-m", "pytest", "-p", "no:cacheprovider", str(tmp_path)], capture_output=True, text=True
     )

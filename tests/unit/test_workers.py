@@ -14,6 +14,8 @@ from tvmconv.errors import TargetError
 from tvmconv.support.sandbox import run_all
 from tvmconv.support.workers import WorkerDiedError
 
+pytestmark = pytest.mark.usefixtures("fresh_workers")
+
 
 def work(task: str) -> tuple[str, int]:
     """Do what `task` says; runs in a worker."""
