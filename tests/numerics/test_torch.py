@@ -101,6 +101,30 @@ def test_the_answers_are_the_models(number: int, bundle: Path) -> None:
     _assert_close(fast(*last), network(*given))
 
 
+class Written(nn.Module):
+    """Sees what is written to its convolution's output through a view, which is one where PyTorch's tensors lie."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.conv, self.linear = nn.Conv2d(3, 8, 1), nn.Linear(128, 5)
+
+    def forward(self, x: Any) -> Any:
+        y = self.conv(x) if x.isfinite().all() else x
+        flat = y.flatten(1)
+        y.relu_()
+        return self.linear(flat), y.view(y.size(0), -1)
+
+
+def test_a_model_that_looks_at_how_tensors_lie(bundle: Path) -> None:
+    torch.manual_seed(1)
+    network, given = Written().eval(), torch.randn(2, 3, 4, 4)
+    fast = tvmconv.torch.optimize(network, given, bundle=bundle, progress=None)
+    for data in (given, given.flip(2), given[..., None].repeat(1, 1, 1, 1, 2)[..., 0]):
+        for answer, expected in zip(fast(data), network(data), strict=True):
+            _assert_close(answer, expected)
+    assert _fallbacks(fast) == []
+
+
 @pytest.mark.parametrize(
     ("number", "computed"),
     [

@@ -14,6 +14,7 @@ import torch.nn.functional as F  # noqa: E402
 from torch import nn  # noqa: E402
 
 import tvmconv.torch  # noqa: E402
+from tvmconv.errors import TvmconvWarning  # noqa: E402
 from tvmconv.torch.calls import Notice  # noqa: E402
 from tvmconv.torch.planned import with_plans  # noqa: E402
 from tvmconv.torch.rewriting import rewrite  # noqa: E402
@@ -144,6 +145,13 @@ def test_blocks_are_found_in_one_run() -> None:
     fast = rewritten(model, torch.randn(1, 3, 4, 4))
     assert computes(fast) == ["conv2d-relu"] * 20
     assert len(CALLS) < 10
+
+
+def test_answers_that_no_copy_gives_are_told_of() -> None:
+    """As those of a model that draws random numbers which are not PyTorch's."""
+    numbers = iter(range(100))
+    with pytest.warns(TvmconvWarning, match="another answer to the example than the model"):
+        rewritten(Model(lambda y: y + next(numbers)), torch.randn(1, 3, 4, 4))
 
 
 def test_a_block_that_is_called_in_two_ways_is_no_graph() -> None:

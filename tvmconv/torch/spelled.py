@@ -45,6 +45,8 @@ def respell(traced: fx.GraphModule) -> None:
     for node in list(traced.graph.nodes):
         if node.op == "call_function" and node.target in _MODULES:
             _as_module(traced, node)
+        elif node.op == "call_method" and node.target == "view" and _is_shape(node.args[1:]):
+            node.target = "reshape"  # kernels leave their outputs channels last, which has fewer views
     modules = dict(traced.named_modules(remove_duplicate=False))
     for node in list(traced.graph.nodes):
         if _does_nothing(node, modules):
@@ -107,6 +109,11 @@ def _does_nothing(node: Any, modules: dict[str, nn.Module]) -> bool:
     if module._forward_hooks or module._forward_pre_hooks:
         return False
     return type(module) is nn.Identity or (type(module) is nn.Dropout and module.p == 0)
+
+
+def _is_shape(given: tuple[Any, ...]) -> bool:
+    """Whether a view is given a shape, not a type."""
+    return bool(given) and not isinstance(given[0], torch.dtype)
 
 
 def _mean_of(node: Any, modules: dict[str, nn.Module]) -> tuple[int, ...]:
