@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+import pickle
 import sys
 from dataclasses import dataclass
 from typing import Any
@@ -145,6 +146,39 @@ def test_blocks_are_found_in_one_run() -> None:
     fast = rewritten(model, torch.randn(1, 3, 4, 4))
     assert computes(fast) == ["conv2d-relu"] * 20
     assert len(CALLS) < 10
+
+
+@pytest.mark.parametrize(
+    "finish",
+    [
+        lambda y: y * torch.arange(4)[:, None, None],
+        lambda y: y + torch.exp(torch.linspace(0, 1, 4)) * torch.tensor(0.5),
+    ],
+)
+def test_tensors_that_a_model_makes_are_constants(finish: Any) -> None:
+    """Which its state has none of, nor that of a copy."""
+    torch.manual_seed(0)
+    fast = rewritten(Model(finish), torch.randn(1, 3, 4, 4))
+    assert computes(fast) == ["conv2d-relu"]
+    for each in (fast, copy.deepcopy(fast), pickle.loads(pickle.dumps(fast))):
+        assert set(each.state_dict()) == {"conv.weight", "conv.bias"}
+
+
+def add_to_zeros(y: Any) -> Any:
+    total = torch.zeros(1, 4, 4, 4)
+    total += y
+    return total
+
+
+@pytest.mark.parametrize("finish", [add_to_zeros, lambda y: (y, torch.arange(3)), lambda y: (y, torch.eye(2).mT)])
+def test_tensors_that_somebody_may_write_to_are_made_in_each_call(finish: Any) -> None:
+    torch.manual_seed(0)
+    model, data = Model(finish).eval(), torch.randn(1, 3, 4, 4)
+    fast = rewritten(model, data)
+    assert computes(fast) == ["conv2d"]
+    with torch.no_grad():
+        for given, expected in zip((fast(data), fast(data)), (model(data), model(data)), strict=True):
+            torch.testing.assert_close(given, expected)
 
 
 def test_answers_that_no_copy_gives_are_told_of() -> None:
