@@ -15,7 +15,7 @@ import torch.nn.functional as F  # noqa: E402
 from torch import nn  # noqa: E402
 
 import tvmconv.torch  # noqa: E402
-from tvmconv.errors import TvmconvWarning  # noqa: E402
+from tvmconv.errors import InputError, TvmconvWarning  # noqa: E402
 from tvmconv.torch.calls import Notice  # noqa: E402
 from tvmconv.torch.planned import with_plans  # noqa: E402
 from tvmconv.torch.rewriting import rewrite  # noqa: E402
@@ -179,6 +179,30 @@ def test_tensors_that_somebody_may_write_to_are_made_in_each_call(finish: Any) -
     with torch.no_grad():
         for given, expected in zip((fast(data), fast(data)), (model(data), model(data)), strict=True):
             torch.testing.assert_close(given, expected)
+
+
+def test_a_graph_refuses_the_way_that_it_does_not_know() -> None:
+    """Else it might give another answer: here a mask that is left out asks for another step."""
+
+    class Masked(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.conv = nn.Conv2d(3, 4, 1)
+
+        def forward(self, x: Any, mask: Any = None) -> Any:
+            x = self.conv(x) if mask is not None else self.conv(-x)
+            return F.relu(F.batch_norm(x, torch.zeros(4), torch.ones(4), mask))
+
+    torch.manual_seed(0)
+    model, data, mask = Masked().eval(), torch.randn(1, 3, 4, 4), torch.rand(4)
+    with torch.no_grad():
+        fast = with_plans(rewrite(model, [((data, mask), {})], Notice(silent=True)))
+        for copied in (fast, copy.deepcopy(fast), pickle.loads(pickle.dumps(fast))):
+            torch.testing.assert_close(copied(data, mask=mask), model(data, mask))
+            with pytest.raises(InputError, match="mask is None, and was a tensor in the example"):
+                copied(data)
+        both = with_plans(rewrite(model, [((data, mask), {}), ((data,), {})], Notice(silent=True)))
+        torch.testing.assert_close(both(data), model(data))
 
 
 def test_answers_that_no_copy_gives_are_told_of() -> None:

@@ -13,6 +13,7 @@ from torch import fx, nn
 from torch.nn.utils import parametrize
 
 from ..epilogue import Step, format_epilogue, parse_epilogue
+from .arguments import guard
 from .calls import Notice
 from .convolution import Convolution
 from .folding import TRANSPOSED, fold
@@ -88,6 +89,7 @@ def fuse(model: nn.Module, example: Sequence[Any], notice: Notice, prefix: str =
     with torch.no_grad():
         answer = watching.run(*example)
     check_made(made, answer)
+    guard(traced, list(example))
     modules = dict(traced.named_modules(remove_duplicate=False))
     nodes = [node for node in traced.graph.nodes if node.op == "call_module"]
     times = Counter(id(modules[node.target]) for node in nodes)
