@@ -212,6 +212,13 @@ def test_answers_that_no_copy_gives_are_told_of() -> None:
         rewritten(Model(lambda y: y + next(numbers)), torch.randn(1, 3, 4, 4))
 
 
+def test_the_report_says_what_is_no_graph_and_why() -> None:
+    report = tvmconv.torch.report(rewritten(Blocks(block(), Noisy()), torch.randn(1, 3, 4, 4)))
+    assert list(report.graphless) == ["", "blocks.1"]
+    assert "no graph of the model: TraceError: symbolically traced variables" in str(report)
+    assert str(report).endswith("no graph of blocks.1: its graph gives another answer")
+
+
 def test_a_block_that_is_called_in_two_ways_is_no_graph() -> None:
     class Optional(nn.Module):
         def __init__(self) -> None:

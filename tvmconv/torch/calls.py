@@ -37,11 +37,14 @@ class Notice:
         Whether it warns no more.
     rehearsing
         Whether there are no kernels yet, and what PyTorch computes in their place is to lie in memory as they leave it.
+    graphless
+        By the paths of modules that are no graphs, the model's own empty: why not.
     """
 
     def __init__(self, silent: bool = False) -> None:
         self.silent = silent
         self.rehearsing = False
+        self.graphless: dict[str, str] = {}
 
     def __call__(self, name: str, reason: str) -> None:
         """Warn that the layer `name` falls back, if nobody was warned before."""

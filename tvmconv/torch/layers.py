@@ -86,6 +86,11 @@ class FusedConvolution(nn.Module):  # type: ignore[misc]
         """What computes the inputs that were met."""
         return self._calls
 
+    @property
+    def graphless(self) -> dict[str, str]:
+        """Why modules of the model are no graphs."""
+        return self._notice.graphless
+
     def extra_repr(self) -> str:
         """Return what is computed, for the module's text."""
         computed = "-".join(filter(None, (self.convolution.name, self.convolution.epilogue)))

@@ -120,9 +120,13 @@ def _fused(module: nn.Module, prefix: str, expected: Sequence[Expected], notice:
         with torch.random.fork_rng(devices=[]):
             torch.manual_seed(1)  # as no run does: random numbers that become constants of the graph give other answers
             graph = fuse(copy.deepcopy(module), _positional(module, expected[0][0]), notice, prefix)
-    except Exception:  # noqa: BLE001 - tracing runs the module's own code with stand-ins, which may raise anything
+    except Exception as error:  # noqa: BLE001 - tracing runs the module's own code with stand-ins, which may raise anything
+        notice.graphless[prefix.removesuffix(".")] = f"{type(error).__name__}: {str(error).partition(chr(10))[0]}"
         return None
-    return graph if _agrees(graph, expected) else None
+    if _agrees(graph, expected):
+        return graph
+    notice.graphless[prefix.removesuffix(".")] = "its graph gives another answer"
+    return None
 
 
 def _positional(module: nn.Module, example: Arguments) -> list[Any]:
