@@ -381,6 +381,10 @@ def test_the_operator_uses_the_bundle(bundle: Path) -> None:
         _assert_close(operator(given[0], conv.weight, conv.bias, None, *arguments), network(*given))
 
 
+def _exported() -> nn.Module:
+    return torch.export.export(nn.Conv2d(3, 8, 1).eval(), (torch.ones(1, 3, 4, 4),)).module()
+
+
 @pytest.mark.parametrize(
     ("change", "message"),
     [
@@ -388,6 +392,7 @@ def test_the_operator_uses_the_bundle(bundle: Path) -> None:
         (lambda: (Inverted(), torch.ones(1)), "training mode"),
         (lambda: ("resnet", torch.ones(1)), "torch.nn.Module"),
         (lambda: (torch.jit.script(nn.Conv2d(3, 8, 1).eval()), torch.ones(1, 3, 4, 4)), "the module it was made of"),
+        (lambda: (_exported(), torch.ones(1, 3, 4, 4)), "the module that was exported"),
         (lambda: (settled(Residual()), 3), "example_inputs is a int"),
     ],
 )
