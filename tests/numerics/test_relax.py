@@ -160,6 +160,21 @@ def test_convolutions_of_other_ranks(
     assert {parse_signature(row["signature"]).data_format for row in rows} == {layout}
 
 
+@pytest.mark.parametrize(
+    ("shape", "more"), [([15, 17], {"auto_pad": "SAME_LOWER"}), ([15, 17], {}), ([20, 18], {"auto_pad": "SAME_UPPER"})]
+)
+def test_a_transposed_convolution_is_told_its_outputs_shape(
+    shape: list[int], more: dict[str, str], tmp_path: Path
+) -> None:
+    node = helper.make_node("ConvTranspose", ["x", "w"], ["y"], strides=[3, 3], output_shape=shape, **more)
+    source = save(model([node], [value("x", [1, 4, 6, 6])], weights=[filter_("w", 4, 6, 4, 4)]), tmp_path)
+    module = tvmconv.relax.use_kernels(read_onnx(source), "host")
+    machine = relax.VirtualMachine(tvmconv.relax.compile_module(module), tvm.cpu())
+    data = RNG.standard_normal((1, 4, 6, 6)).astype(np.float32)
+    (expected,) = ort.InferenceSession(source, providers=["CPUExecutionProvider"]).run(None, {"x": data})
+    assert relative_error(machine["main"](tvm.runtime.tensor(data)).numpy(), expected) < 2e-5
+
+
 def test_a_pass_among_others_leaves_to_tvm_what_no_kernel_covers(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
