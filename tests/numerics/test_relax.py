@@ -19,6 +19,7 @@ import tvmconv.relax
 from tvmconv import cli
 from tvmconv.accuracy import relative_error
 from tvmconv.epilogue import format_epilogue
+from tvmconv.errors import SourceError
 from tvmconv.relax.onnx import read_onnx
 from tvmconv.signature import parse_signature
 
@@ -173,6 +174,14 @@ def test_a_transposed_convolution_is_told_its_outputs_shape(
     data = RNG.standard_normal((1, 4, 6, 6)).astype(np.float32)
     (expected,) = ort.InferenceSession(source, providers=["CPUExecutionProvider"]).run(None, {"x": data})
     assert relative_error(machine["main"](tvm.runtime.tensor(data)).numpy(), expected) < 2e-5
+
+
+def test_batch_normalization_in_training_mode_is_refused(tmp_path: Path) -> None:
+    nodes = [helper.make_node("BatchNormalization", ["x", *"sbmv"], ["y", "mean", "variance"], training_mode=1)]
+    weights = [filter_(name, 3) for name in "sbmv"]
+    source = save(model(nodes, [value("x", [2, 3, 4, 4])], [value("y", None)], weights), tmp_path)
+    with pytest.raises(SourceError, match="BatchNormalization in training mode"):
+        read_onnx(source)
 
 
 def test_a_pass_among_others_leaves_to_tvm_what_no_kernel_covers(

@@ -47,6 +47,12 @@ def read_onnx(source: str, bucket: Bucket | None = None) -> tvm.IRModule:
         If the file cannot be read, a shape stays free, or the frontend lacks an operator; it says which.
     """
     simple = _with_pads(_simplified(fixed(source, bucket), source))
+    if any(
+        node.op_type == "BatchNormalization" and _attributes(node).get("training_mode") for node in simple.graph.node
+    ):
+        raise SourceError(
+            f"{source}: TVM's ONNX frontend has no BatchNormalization in training mode; export for inference"
+        )
     from tvm.relax.frontend.onnx import from_onnx
 
     try:
