@@ -18,6 +18,7 @@ import tvmconv.relax
 from tvmconv import cli
 from tvmconv.accuracy import relative_error
 from tvmconv.epilogue import format_epilogue
+from tvmconv.errors import SourceError
 from tvmconv.relax.onnx import read_onnx
 from tvmconv.signature import parse_signature
 
@@ -157,6 +158,29 @@ def test_convolutions_of_other_ranks(
     rows = compiled(other_ranks(count), tmp_path, capsys, "--layout", layout)
     assert epilogues(rows) == expected
     assert {parse_signature(row["signature"]).data_format for row in rows} == {layout}
+
+
+@pytest.mark.parametrize(
+    ("shape", "more"), [([15, 17], {"auto_pad": "SAME_LOWER"}), ([15, 17], {}), ([20, 18], {"auto_pad": "SAME_UPPER"})]
+)
+def test_a_transposed_convolution_is_told_its_outputs_shape(
+    shape: list[int], more: dict[str, str], tmp_path: Path
+) -> None:
+    node = helper.make_node("ConvTranspose", ["x", "w"], ["y"], strides=[3, 3], output_shape=shape, **more)
+    source = save(model([node], [value("x", [1, 4, 6, 6])], weights=[filter_("w", 4, 6, 4, 4)]), tmp_path)
+    module = tvmconv.relax.use_kernels(read_onnx(source), "host")
+    machine = relax.VirtualMachine(tvmconv.relax.compile_module(module), tvm.cpu())
+    data = RNG.standard_normal((1, 4, 6, 6)).astype(np.float32)
+    (expected,) = ort.InferenceSession(source, providers=["CPUExecutionProvider"]).run(None, {"x": data})
+    assert relative_error(machine["main"](tvm.runtime.tensor(data)).numpy(), expected) < 2e-5
+
+
+def test_batch_normalization_in_training_mode_is_refused(tmp_path: Path) -> None:
+    nodes = [helper.make_node("BatchNormalization", ["x", *"sbmv"], ["y", "mean", "variance"], training_mode=1)]
+    weights = [filter_(name, 3) for name in "sbmv"]
+    source = save(model(nodes, [value("x", [2, 3, 4, 4])], [value("y", None)], weights), tmp_path)
+    with pytest.raises(SourceError, match="BatchNormalization in training mode"):
+        read_onnx(source)
 
 
 def test_a_pass_among_others_leaves_to_tvm_what_no_kernel_covers(

@@ -101,6 +101,30 @@ def test_the_answers_are_the_models(number: int, bundle: Path) -> None:
     _assert_close(fast(*last), network(*given))
 
 
+class Written(nn.Module):
+    """Sees what is written to its convolution's output through a view, which is one where PyTorch's tensors lie."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.conv, self.linear = nn.Conv2d(3, 8, 1), nn.Linear(128, 5)
+
+    def forward(self, x: Any) -> Any:
+        y = self.conv(x) if x.isfinite().all() else x
+        flat = y.flatten(1)
+        y.relu_()
+        return self.linear(flat), y.view(y.size(0), -1)
+
+
+def test_a_model_that_looks_at_how_tensors_lie(bundle: Path) -> None:
+    torch.manual_seed(1)
+    network, given = Written().eval(), torch.randn(2, 3, 4, 4)
+    fast = tvmconv.torch.optimize(network, given, bundle=bundle, progress=None)
+    for data in (given, given.flip(2), given[..., None].repeat(1, 1, 1, 1, 2)[..., 0]):
+        for answer, expected in zip(fast(data), network(data), strict=True):
+            _assert_close(answer, expected)
+    assert _fallbacks(fast) == []
+
+
 @pytest.mark.parametrize(
     ("number", "computed"),
     [
@@ -357,6 +381,10 @@ def test_the_operator_uses_the_bundle(bundle: Path) -> None:
         _assert_close(operator(given[0], conv.weight, conv.bias, None, *arguments), network(*given))
 
 
+def _exported() -> nn.Module:
+    return torch.export.export(nn.Conv2d(3, 8, 1).eval(), (torch.ones(1, 3, 4, 4),)).module()
+
+
 @pytest.mark.parametrize(
     ("change", "message"),
     [
@@ -364,6 +392,7 @@ def test_the_operator_uses_the_bundle(bundle: Path) -> None:
         (lambda: (Inverted(), torch.ones(1)), "training mode"),
         (lambda: ("resnet", torch.ones(1)), "torch.nn.Module"),
         (lambda: (torch.jit.script(nn.Conv2d(3, 8, 1).eval()), torch.ones(1, 3, 4, 4)), "the module it was made of"),
+        (lambda: (_exported(), torch.ones(1, 3, 4, 4)), "the module that was exported"),
         (lambda: (settled(Residual()), 3), "example_inputs is a int"),
     ],
 )

@@ -123,9 +123,23 @@ def returns_views_of_views(m: Any, x: Any) -> Any:
     return m.b(m.a(z)), y.permute(0, 2, 3, 1)[:, 1], z.unsqueeze(0)
 
 
+def views_as_if_contiguous(m: Any, x: Any) -> Any:
+    """As PyTorch's outputs are, and those of kernels are not."""
+    y = m.b(m.a(x))
+    return y.view(y.size(0), -1), m.c(y.view(y.size(0), 2, 4, 6, 5).view(-1, 8, 6, 5))
+
+
+def multiplies_sizes(m: Any, x: Any) -> Any:
+    """Products are written to a plan's memory where they are of tensors."""
+    batch, channels, height, width = m.a(x).shape
+    y = m.b(x).reshape(batch, channels, height * width)
+    return m.c((y * y).reshape(batch, channels, height, width))
+
+
 MODELS = [returns_an_intermediate, returns_a_view, works_in_place, has_a_module_in_place, calls_a_layer_twice,
           reads_late_what_it_adds, concatenates, scales_by_a_mean, pools_to_one_pixel, means_everything, splits, lies_otherwise,
-          shuffles_channels, normalizes, has_views_that_live_longer, returns_views_of_views]  # fmt: skip
+          shuffles_channels, normalizes, has_views_that_live_longer, returns_views_of_views,
+          views_as_if_contiguous, multiplies_sizes]  # fmt: skip
 
 
 class All(nn.Module):

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+import pickle
 import sys
 from dataclasses import dataclass
 from typing import Any
@@ -14,6 +15,7 @@ import torch.nn.functional as F  # noqa: E402
 from torch import nn  # noqa: E402
 
 import tvmconv.torch  # noqa: E402
+from tvmconv.errors import InputError, TvmconvWarning  # noqa: E402
 from tvmconv.torch.calls import Notice  # noqa: E402
 from tvmconv.torch.planned import with_plans  # noqa: E402
 from tvmconv.torch.rewriting import rewrite  # noqa: E402
@@ -144,6 +146,77 @@ def test_blocks_are_found_in_one_run() -> None:
     fast = rewritten(model, torch.randn(1, 3, 4, 4))
     assert computes(fast) == ["conv2d-relu"] * 20
     assert len(CALLS) < 10
+
+
+@pytest.mark.parametrize(
+    "finish",
+    [
+        lambda y: y * torch.arange(4)[:, None, None],
+        lambda y: y + torch.exp(torch.linspace(0, 1, 4)) * torch.tensor(0.5),
+    ],
+)
+def test_tensors_that_a_model_makes_are_constants(finish: Any) -> None:
+    """Which its state has none of, nor that of a copy."""
+    torch.manual_seed(0)
+    fast = rewritten(Model(finish), torch.randn(1, 3, 4, 4))
+    assert computes(fast) == ["conv2d-relu"]
+    for each in (fast, copy.deepcopy(fast), pickle.loads(pickle.dumps(fast))):
+        assert set(each.state_dict()) == {"conv.weight", "conv.bias"}
+
+
+def add_to_zeros(y: Any) -> Any:
+    total = torch.zeros(1, 4, 4, 4)
+    total += y
+    return total
+
+
+@pytest.mark.parametrize("finish", [add_to_zeros, lambda y: (y, torch.arange(3)), lambda y: (y, torch.eye(2).mT)])
+def test_tensors_that_somebody_may_write_to_are_made_in_each_call(finish: Any) -> None:
+    torch.manual_seed(0)
+    model, data = Model(finish).eval(), torch.randn(1, 3, 4, 4)
+    fast = rewritten(model, data)
+    assert computes(fast) == ["conv2d"]
+    with torch.no_grad():
+        for given, expected in zip((fast(data), fast(data)), (model(data), model(data)), strict=True):
+            torch.testing.assert_close(given, expected)
+
+
+def test_a_graph_refuses_the_way_that_it_does_not_know() -> None:
+    """Else it might give another answer: here a mask that is left out asks for another step."""
+
+    class Masked(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.conv = nn.Conv2d(3, 4, 1)
+
+        def forward(self, x: Any, mask: Any = None) -> Any:
+            x = self.conv(x) if mask is not None else self.conv(-x)
+            return F.relu(F.batch_norm(x, torch.zeros(4), torch.ones(4), mask))
+
+    torch.manual_seed(0)
+    model, data, mask = Masked().eval(), torch.randn(1, 3, 4, 4), torch.rand(4)
+    with torch.no_grad():
+        fast = with_plans(rewrite(model, [((data, mask), {})], Notice(silent=True)))
+        for copied in (fast, copy.deepcopy(fast), pickle.loads(pickle.dumps(fast))):
+            torch.testing.assert_close(copied(data, mask=mask), model(data, mask))
+            with pytest.raises(InputError, match="mask is None, and was a tensor in the example"):
+                copied(data)
+        both = with_plans(rewrite(model, [((data, mask), {}), ((data,), {})], Notice(silent=True)))
+        torch.testing.assert_close(both(data), model(data))
+
+
+def test_answers_that_no_copy_gives_are_told_of() -> None:
+    """As those of a model that draws random numbers which are not PyTorch's."""
+    numbers = iter(range(100))
+    with pytest.warns(TvmconvWarning, match="another answer to the example than the model"):
+        rewritten(Model(lambda y: y + next(numbers)), torch.randn(1, 3, 4, 4))
+
+
+def test_the_report_says_what_is_no_graph_and_why() -> None:
+    report = tvmconv.torch.report(rewritten(Blocks(block(), Noisy()), torch.randn(1, 3, 4, 4)))
+    assert list(report.graphless) == ["", "blocks.1"]
+    assert "no graph of the model: TraceError: symbolically traced variables" in str(report)
+    assert str(report).endswith("no graph of blocks.1: its graph gives another answer")
 
 
 def test_a_block_that_is_called_in_two_ways_is_no_graph() -> None:

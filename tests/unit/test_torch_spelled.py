@@ -26,6 +26,7 @@ class Model(nn.Module):
         self.linear, self.norm = nn.Linear(4, 4), nn.BatchNorm1d(4)
         self.scale, self.image = nn.Parameter(torch.randn(4, 1, 1)), nn.Parameter(torch.randn(4, 6, 5))
         self.exact = nn.Parameter(torch.rand(4, 1, 1, dtype=torch.float64))
+        self.dropout, self.awake = nn.Dropout(0.5), nn.Dropout(1.0)
         self.register_buffer("blur", torch.rand(4, 1, 3, 3))
         self.function = [forward]
 
@@ -50,6 +51,23 @@ def rewritten(model: nn.Module, data: Any) -> nn.Module:
 
 def computes(fast: nn.Module) -> list[str]:
     return [row.computes for row in tvmconv.torch.report(fast)]
+
+
+@pytest.mark.parametrize(
+    ("forward", "expected"),
+    [
+        (lambda m, x: x + m.dropout(m.a(x)), ["conv2d-add"]),
+        (lambda m, x: F.relu(F.dropout2d(m.a(x), 0.5, m.training)), ["conv2d-relu"]),
+        (lambda m, x: x.mean((2, 3)) + F.dropout(m.linear(x.mean((2, 3))), training=False), ["linear-add"]),
+        (lambda m, x: x + m.awake(m.a(x)), ["conv2d"]),
+        (lambda m, x: x + F.dropout(m.a(x), 1.0), ["conv2d"]),
+    ],
+)
+def test_dropouts_outside_of_training_do_nothing(forward: Any, expected: list[str]) -> None:
+    torch.manual_seed(0)
+    model = Model(forward).eval()
+    model.awake.train()
+    assert computes(rewritten(model, torch.randn(2, 4, 6, 5))) == expected
 
 
 @pytest.mark.parametrize(

@@ -29,10 +29,22 @@ Key = tuple[Any, ...]
 
 
 class Notice:
-    """Warns once, for all layers of a model, that torch computes what a kernel should."""
+    """Warns once, for all layers of a model, that torch computes what a kernel should.
+
+    Attributes
+    ----------
+    silent
+        Whether it warns no more.
+    rehearsing
+        Whether there are no kernels yet, and what PyTorch computes in their place is to lie in memory as they leave it.
+    graphless
+        By the paths of modules that are no graphs, the model's own empty: why not.
+    """
 
     def __init__(self, silent: bool = False) -> None:
         self.silent = silent
+        self.rehearsing = False
+        self.graphless: dict[str, str] = {}
 
     def __call__(self, name: str, reason: str) -> None:
         """Warn that the layer `name` falls back, if nobody was warned before."""
@@ -137,7 +149,10 @@ class Calls:
         else:
             reason = found.reason
         self._notice(self._name, reason)
-        return self._convolution.by_torch(data, weight, bias, residual, slope)
+        output = self._convolution.by_torch(data, weight, bias, residual, slope)
+        if self._notice.rehearsing and isinstance(found, ByTorch) and found.problem is not None:
+            return self._convolution.layout.laid_out(output)
+        return output
 
     def addressed(self, data: Any, residual: Any) -> AddressedCall | None:
         """Return what computes an input that was met with the present weights, if it is a kernel of the CPU."""

@@ -13,10 +13,12 @@ from torch import fx, nn
 from torch.nn.utils import parametrize
 
 from ..epilogue import Step, format_epilogue, parse_epilogue
+from .arguments import guard
 from .calls import Notice
 from .convolution import Convolution
 from .folding import TRANSPOSED, fold
 from .layers import FusedConvolution
+from .made import MADE, check_made, without_state
 from .permuting import sink
 from .spelled import respell
 from .steps import changes_its_input, is_sum, slope_of, step_of
@@ -81,10 +83,13 @@ def fuse(model: nn.Module, example: Sequence[Any], notice: Notice, prefix: str =
     if any(now is not was for now, was in zip_longest(_attributes(model), before)):
         raise ValueError("the model remembers something from call to call, which a graph does not")
     traced = fx.GraphModule(model, graph)
+    made = without_state(traced)
     respell(traced)
     watching = _Watching(traced)
     with torch.no_grad():
-        watching.run(*example)
+        answer = watching.run(*example)
+    check_made(made, answer)
+    guard(traced, list(example))
     modules = dict(traced.named_modules(remove_duplicate=False))
     nodes = [node for node in traced.graph.nodes if node.op == "call_module"]
     times = Counter(id(modules[node.target]) for node in nodes)
@@ -115,9 +120,9 @@ def fuse(model: nn.Module, example: Sequence[Any], notice: Notice, prefix: str =
 
 
 def _attributes(model: nn.Module) -> list[Any]:
-    """Return what the modules of a model have."""
+    """Return what the modules of a model have, but what torch.fx adds."""
     kept = ({**vars(module), **module._buffers, **module._modules} for module in model.modules())
-    return [value for each in kept for value in each.values()]
+    return [value for each in kept for name, value in each.items() if not name.startswith(MADE)]
 
 
 class _Watching(fx.Interpreter):  # type: ignore[misc]

@@ -46,6 +46,8 @@ class FusedConvolution(nn.Module):  # type: ignore[misc]
         # What PyTorch's layer pads its input with, if not with zeros: the pads of each axis, the last first, and how.
         reflected = getattr(module, "padding_mode", "zeros") != "zeros"
         self.padding = (module._reversed_padding_repeated_twice, module.padding_mode) if reflected else None
+        # Whether outputs lie as PyTorch's: a model that traces and plans do not know may depend on that.
+        self.lies_as_torch = False
         self.name = name or convolution.name
         self._notice = notice
         self._calls = Calls(convolution, self.name, notice)
@@ -74,12 +76,20 @@ class FusedConvolution(nn.Module):  # type: ignore[misc]
             return self._calls.by_torch(reason, input, weight, bias, residual, slope)
         if type(input) not in _PLAIN or torch._C._len_torch_dispatch_stack():
             return self._traced(input, residual)
-        return self._calls(input, weight, bias, residual, slope)
+        output = self._calls(input, weight, bias, residual, slope)
+        if self.lies_as_torch and (input.is_contiguous() or not self.convolution.layout.is_ready(input)):
+            return output.contiguous()
+        return output
 
     @property
     def calls(self) -> Calls:
         """What computes the inputs that were met."""
         return self._calls
+
+    @property
+    def graphless(self) -> dict[str, str]:
+        """Why modules of the model are no graphs."""
+        return self._notice.graphless
 
     def extra_repr(self) -> str:
         """Return what is computed, for the module's text."""

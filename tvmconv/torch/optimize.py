@@ -12,7 +12,8 @@ from pathlib import Path
 from typing import Any
 
 import torch
-from torch import nn
+from torch import fx, nn
+from torch._ops import OpOverload
 from torch.utils import _pytree as pytree
 
 from ..errors import BuildError, InputError, TvmconvWarning, UnsupportedMachineError
@@ -102,6 +103,11 @@ def _check(model: Any, dtype: Any) -> None:
     if isinstance(model, torch.jit.ScriptModule):
         raise InputError(
             f"model is a {type(model).__name__}, whose layers cannot be replaced; give the module it was made of"
+        )
+    if isinstance(model, fx.GraphModule) and any(isinstance(each.target, OpOverload) for each in model.graph.nodes):
+        raise InputError(
+            "model is a program of torch.export, which has operators where the layers were; give the module that was"
+            " exported, or compile the program by tvmconv.relax"
         )
     if model.training:
         raise InputError("the model is in training mode, and what is optimized is inference; call model.eval() first")

@@ -75,7 +75,8 @@ class Plan:
 
     def __init__(self, segment: Segment, root: Any, layers: dict[Any, Layer], met: dict[Any, Any]) -> None:
         self.segment, self.root, self.layers, self.met = segment, root, layers, met
-        kept = [node for node in segment.nodes if (node in layers or writes(node)) and node not in segment.seen]
+        written = [node for node in segment.nodes if node in layers or (writes(node) and isinstance(met[node], Met))]
+        kept = [node for node in written if node not in segment.seen]
         lifetimes = [Lifetime(met[node].bytes, segment.nodes.index(node), segment.last[node]) for node in kept]
         offsets, self.size = place(lifetimes)
         self.offsets = dict(zip(kept, offsets, strict=True))

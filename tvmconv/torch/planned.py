@@ -38,7 +38,11 @@ class PlannedGraph(fx.GraphModule):  # type: ignore[misc]
 
     def __reduce__(self) -> tuple[Any, ...]:
         function, arguments = super().__reduce__()
-        return _restore, (function, arguments)
+        return _restore, (function, arguments, self._non_persistent_buffers_set)
+
+    def __deepcopy__(self, memo: dict[int, Any]) -> PlannedGraph:
+        copied: PlannedGraph = super().__deepcopy__(memo)
+        return _without_state(copied, self._non_persistent_buffers_set)
 
 
 def with_plans(model: nn.Module) -> nn.Module:
@@ -57,8 +61,14 @@ def with_plans(model: nn.Module) -> nn.Module:
     return model
 
 
-def _restore(function: Callable[..., Any], arguments: Sequence[Any]) -> nn.Module:
-    return with_plans(function(*arguments))
+def _restore(function: Callable[..., Any], arguments: Sequence[Any], names: set[str]) -> nn.Module:
+    return with_plans(_without_state(function(*arguments), names))
+
+
+def _without_state(graph: Any, names: set[str]) -> Any:
+    """Return a graph whose state has no buffers of these names: torch.fx makes buffers of all tensors that it copies."""
+    graph._non_persistent_buffers_set = set(names)
+    return graph
 
 
 def _planned_code(root: PlannedGraph) -> Callable[..., Any]:

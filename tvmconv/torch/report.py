@@ -43,14 +43,23 @@ class Row:
 
 
 class Report(list[Row]):
-    """The rows, which print as a table."""
+    """The rows, which print as a table.
+
+    Attributes
+    ----------
+    graphless
+        By the paths of modules that are no graphs, why not: what they compute between their layers is not fused. The
+        model's own path is empty.
+    """
+
+    graphless: dict[str, str]
 
     def __str__(self) -> str:
         cells = [_HEAD, *((row.layer, row.computes, row.input, row.by, row.why) for row in self)]
         widths = [max(len(line[column]) for line in cells) for column in range(len(_HEAD))]
-        return "\n".join(
-            "  ".join(cell.ljust(width) for cell, width in zip(line, widths, strict=True)).rstrip() for line in cells
-        )
+        lines = ["  ".join(map(str.ljust, line, widths)).rstrip() for line in cells]
+        lines += [f"no graph of {path or 'the model'}: {why}" for path, why in self.graphless.items()]
+        return "\n".join(lines)
 
 
 def report(model: nn.Module) -> Report:
@@ -68,6 +77,7 @@ def report(model: nn.Module) -> Report:
     if not any(isinstance(module, FusedConvolution) for _, module in layers):
         raise InputError("the model has no layer of tvmconv.torch.optimize; give what it returned")
     rows = Report()
+    rows.graphless = next(layer.graphless for _, layer in layers if isinstance(layer, FusedConvolution))
     for name, layer in layers:
         if not isinstance(layer, FusedConvolution):
             rows.append(Row(name, type(layer).__name__, "", "PyTorch", obstacle(layer) or "it was not replaced"))

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import copy
 import inspect
+import warnings
 from collections.abc import Mapping, Sequence
 from dataclasses import is_dataclass
 from typing import Any
@@ -12,7 +13,7 @@ import torch
 from torch import nn
 from torch.utils import _pytree as pytree
 
-from ..errors import InputError
+from ..errors import InputError, TvmconvWarning
 from .calls import Notice
 from .fusion import describe, fuse, swap
 from .layers import FusedConvolution
@@ -40,18 +41,45 @@ def rewrite(model: nn.Module, examples: Sequence[Arguments], notice: Notice) -> 
     model = with_fixed_weights(model)
     if describe(model) is not None:
         return swap(copy.deepcopy(model), notice)
-    expected = [(example, run(copy.deepcopy(model), example)) for example in examples]
-    fast = _fused(model, "", expected, notice)
-    if fast is None:
-        fast = copy.deepcopy(model)
-        _fuse_children(model, fast, "", examples, notice)
-        if not _agrees(fast, expected):  # it looks into its children, which are graphs now
-            fast = swap(copy.deepcopy(model), notice)
-    if not any(isinstance(module, FusedConvolution) for module in fast.modules()):
+    notice.rehearsing = True
+    try:
+        fast = _rewritten(model, examples, notice)
+    finally:
+        notice.rehearsing = False
+    layers = [module for module in fast.modules() if isinstance(module, FusedConvolution)]
+    for layer in layers:
+        layer.calls.forget()  # who computed what the rehearsal met
+    if not layers:
         raise InputError(
             "the model has no convolution that kernels compute: Conv1d to Conv3d or ConvTranspose1d to ConvTranspose3d,"
             " or Linear, without hooks; or F.conv1d to F.conv_transpose3d or F.linear with weights of"
             " the model"
+        )
+    return fast
+
+
+def _rewritten(model: nn.Module, examples: Sequence[Arguments], notice: Notice) -> nn.Module:
+    """Return the first copy of a model that gives its answers, of those with the most fused to those with the least."""
+    expected = [(example, run(copy.deepcopy(model), example)) for example in examples]
+    fast = _fused(model, "", expected, notice)
+    if fast is not None:
+        return fast
+    fast = copy.deepcopy(model)
+    _fuse_children(model, fast, "", examples, notice)
+    if _agrees(fast, expected):
+        return fast
+    fast = swap(copy.deepcopy(model), notice)  # it looks into its children, which were graphs
+    if _agrees(fast, expected):
+        return fast
+    fast = swap(copy.deepcopy(model), notice)  # it looks at how tensors lie, as `view` does
+    for module in fast.modules():
+        if isinstance(module, FusedConvolution):
+            module.lies_as_torch = True
+    if not _agrees(fast, expected):
+        warnings.warn(
+            "the optimized copy gives another answer to the example than the model, or the model another one each time",
+            TvmconvWarning,
+            stacklevel=5,
         )
     return fast
 
@@ -92,9 +120,13 @@ def _fused(module: nn.Module, prefix: str, expected: Sequence[Expected], notice:
         with torch.random.fork_rng(devices=[]):
             torch.manual_seed(1)  # as no run does: random numbers that become constants of the graph give other answers
             graph = fuse(copy.deepcopy(module), _positional(module, expected[0][0]), notice, prefix)
-    except Exception:  # noqa: BLE001 - tracing runs the module's own code with stand-ins, which may raise anything
+    except Exception as error:  # noqa: BLE001 - tracing runs the module's own code with stand-ins, which may raise anything
+        notice.graphless[prefix.removesuffix(".")] = f"{type(error).__name__}: {str(error).partition(chr(10))[0]}"
         return None
-    return graph if _agrees(graph, expected) else None
+    if _agrees(graph, expected):
+        return graph
+    notice.graphless[prefix.removesuffix(".")] = "its graph gives another answer"
+    return None
 
 
 def _positional(module: nn.Module, example: Arguments) -> list[Any]:

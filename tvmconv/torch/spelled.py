@@ -30,6 +30,11 @@ _POOLS: dict[Any, int] = {
     **dict.fromkeys((nn.AdaptiveAvgPool2d, functional.adaptive_avg_pool2d), 2),
     **dict.fromkeys((nn.AdaptiveAvgPool3d, functional.adaptive_avg_pool3d), 3),
 }
+_DROPOUTS = (nn.Dropout, nn.Dropout1d, nn.Dropout2d, nn.Dropout3d, nn.AlphaDropout, nn.FeatureAlphaDropout)
+_DROPOUT_FUNCTIONS = (
+    functional.dropout, functional.dropout1d, functional.dropout2d, functional.dropout3d, functional.alpha_dropout,
+    functional.feature_alpha_dropout,
+)  # fmt: skip
 _SUMS = (operator.add, torch.add, "add")
 _QUOTIENTS = (operator.truediv, torch.div, "div")
 # By a gate's step, what multiplies a tensor by its own gate.
@@ -45,6 +50,8 @@ def respell(traced: fx.GraphModule) -> None:
     for node in list(traced.graph.nodes):
         if node.op == "call_function" and node.target in _MODULES:
             _as_module(traced, node)
+        elif node.op == "call_method" and node.target == "view" and _is_shape(node.args[1:]):
+            node.target = "reshape"  # kernels leave their outputs channels last, which has fewer views
     modules = dict(traced.named_modules(remove_duplicate=False))
     for node in list(traced.graph.nodes):
         if _does_nothing(node, modules):
@@ -100,13 +107,21 @@ def _tensor(traced: fx.GraphModule, node: Any) -> Any:
 
 
 def _does_nothing(node: Any, modules: dict[str, nn.Module]) -> bool:
-    """Whether a node is what it is given, in training as well."""
+    """Whether a node is what it is given: an Identity, or a dropout outside of training."""
+    if node.op == "call_function" and node.target in _DROPOUT_FUNCTIONS:
+        given = {**dict(zip(("input", "p", "training"), node.args, strict=False)), **node.kwargs}
+        return bool(node.args) and given.get("training", True) is False
     if len(node.args) != 1 or node.kwargs or node.op != "call_module":
         return False
     module = modules[node.target]
     if module._forward_hooks or module._forward_pre_hooks:
         return False
-    return type(module) is nn.Identity or (type(module) is nn.Dropout and module.p == 0)
+    return type(module) is nn.Identity or (type(module) in _DROPOUTS and (module.p == 0 or not module.training))
+
+
+def _is_shape(given: tuple[Any, ...]) -> bool:
+    """Whether a view is given a shape, not a type."""
+    return bool(given) and not isinstance(given[0], torch.dtype)
 
 
 def _mean_of(node: Any, modules: dict[str, nn.Module]) -> tuple[int, ...]:
