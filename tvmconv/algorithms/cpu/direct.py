@@ -121,7 +121,7 @@ def _ordered(window: Window, target: CpuTarget) -> Window:
     if _by_blocks(replace(window, prepacked=True), target):
         window = in_bands(window, target)
     by_blocks = _by_blocks(window, target)
-    streams = by_blocks and window.few_pixels and window.pixels >= STREAMED_PIXELS
+    streams = by_blocks and window.pixels >= STREAMED_PIXELS
     return replace(window, by_blocks=by_blocks, streams_filter=streams, packs_parts=_packs_parts(window, target))
 
 

@@ -18,10 +18,10 @@ from .winograd_tiles import Tiles, can_tile, phases_shift, tiles_of, windows_3d
 PRODUCT, DATA_POINT, FILTER_POINT, OUTPUT_POINT = {6: 1.55, 4: 1.3}, 4.0, 3.0, 8.0
 # And of the filter for each tap: lanes lie together (XIO), or all taps of a lane do (OIX), or none (transposed XIO).
 TAP, TAP_OIX, TAP_APART = 10.0, 22.0, 40.0
-# With groups and so few tiles (4 x 4, of 14x14 outputs), matrices are too small for their loads to be hidden: half the speed
-# (two threads of a Zen 3: 512 channels in 32 groups take 386 microseconds, and 204 by the direct algorithm; at 28x28, 1.45
-# times the speed of direct).
-FEW_TILES, FEW_TILES_FACTOR = 16, 2.0
+# With so few tiles (4 x 4, of 14x14 outputs) and channels of a group, matrices are too small for their loads to be hidden: half
+# the speed. One core of a Zen 3 at 14x14, points of 4 and of 2 outputs and direct, microseconds: 512 channels in 32 groups 317,
+# 246, 305; in 16 groups 445, 414, 595; 720 channels in 15 groups 624, 792, 1307; 192 in 2 266, 474, 676.
+FEW_TILES, FEW_CHANNELS, FEW_FACTOR = 16, 32, 2.0
 # Fewer output channels leave most lanes empty.
 LEAST_PER_GROUP = 4
 # Estimates err by a quarter: what promises at least this much of a gain is worth a trial when a problem is tuned.
@@ -74,9 +74,10 @@ def _cycles(tiles: Tiles, target: CpuTarget, points: int, kept: bool, tried: boo
     # Data is transformed by vectors that divide its channels.
     data = DATA_POINT * tiles.points * tiles.count * tiles.groups * channels / min(lanes, channels & -channels)
     data *= prod(axis.phases for axis in tiles.axes[1:] if phases_shift(axis))
-    few = not tried and tiles.problem.groups > 1 and tiles.count <= FEW_TILES * tiles.problem.batch
+    small = channels <= FEW_CHANNELS and tiles.count <= FEW_TILES * tiles.problem.batch
+    few = not tried and tiles.problem.groups > 1 and small
     # A vector of the filter is loaded for each tile of registers: once for each multiply-add where there is one tile.
     products *= PRODUCT[points] * (1 + 1 / max(tiles.count, 1)) * cost.multiply_add(tiles.lanes, target)
     # A filter that the second level cache does not keep is read while it is multiplied.
     read = tiles.filter_bytes / cost.L3_BYTES_PER_CYCLE if kept and tiles.filter_bytes > target.l2_share else 0.0
-    return max(products, read) * (FEW_TILES_FACTOR if few else 1.0) + weights + output + data
+    return max(products, read) * (FEW_FACTOR if few else 1.0) + weights + output + data
