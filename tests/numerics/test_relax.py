@@ -175,6 +175,18 @@ def test_a_transposed_convolution_is_told_its_outputs_shape(
     assert relative_error(machine["main"](tvm.runtime.tensor(data)).numpy(), expected) < 2e-5
 
 
+def test_bounds_by_the_greatest_and_least_of_several(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    node = helper.make_node
+    nodes = [
+        node("Conv", ["x", "w"], ["c"]), node("Max", ["c", "zero"], ["m"]), node("Min", ["six", "m"], ["r"]),
+        node("Conv", ["r", "v"], ["d"]), node("Max", ["d", "r", "b"], ["y"]),
+    ]  # fmt: skip
+    six = numpy_helper.from_array(np.array([6], np.float32), "six")
+    weights = [filter_("w", 8, 3, 3, 3), filter_("v", 8, 8, 1, 1), number("zero", 0), six, filter_("b", 1, 8, 1, 1)]
+    rows = compiled(model(nodes, [value("x", [1, 3, 9, 9])], weights=weights), tmp_path, capsys)
+    assert sorted(epilogues(rows)) == ["", "clip_0_6"]
+
+
 def test_batch_normalization_in_training_mode_is_refused(tmp_path: Path) -> None:
     nodes = [helper.make_node("BatchNormalization", ["x", *"sbmv"], ["y", "mean", "variance"], training_mode=1)]
     weights = [filter_(name, 3) for name in "sbmv"]

@@ -166,3 +166,17 @@ def test_commands_refuse_what_they_cannot_take(tmp_path: Path, capsys: pytest.Ca
     (tmp_path / "text.so").write_text("no library")
     assert cli.main(["run", str(tmp_path / "text.so")]) == 2
     assert "is no network that tvmconv compile wrote" in capsys.readouterr().err
+
+
+def test_a_layout_that_tvm_cannot_give_is_an_error_in_words() -> None:
+    builder = relax.BlockBuilder()
+    data = relax.Var("x", relax.TensorType((1, 4, 5, 5), "float32"))
+    with builder.function("main", [data]):
+        with builder.dataflow():
+            convolved = builder.emit(nn.conv2d(data, relax.const(W), padding=1))
+            stacked = builder.emit(op.stack([convolved, const(np.ones((1, 6, 5, 5)))], axis=0))
+            output = builder.emit_output(op.multiply(stacked, const(np.ones((1, 1, 1, 1, 1)))))
+        builder.emit_func_output(output)
+    mod = builder.finalize()
+    with pytest.raises(TvmconvError, match="give layout='NCX'"):
+        tvmconv.relax.use_kernels(mod, "host")

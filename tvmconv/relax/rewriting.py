@@ -131,7 +131,7 @@ class UseKernels:
         mod = tvm.transform.Sequential([relax.transform.ToNonDataflow(), relax.transform.ConvertToDataflow(1)])(mod)
         mod = simplify(mod)
         if self._layout == "NXC":
-            mod = simplify(relax.transform.ConvertLayout({}, _channels_last)(mod))
+            mod = simplify(_laid_out(mod))
         chains, rows = {}, []
         for variable, function in mod.functions_items():
             if isinstance(function, relax.Function):
@@ -179,6 +179,18 @@ def report(mod: tvm.IRModule) -> list[Row]:
     if text is None:
         raise TvmconvError("the module has no report; call use_kernels(mod, target) first")
     return [Row(**row) for row in json.loads(str(text))["convolutions"]]
+
+
+def _laid_out(mod: tvm.IRModule) -> tvm.IRModule:
+    """Return the module with its convolutions, and what lies between, in NXC."""
+    try:
+        return relax.transform.ConvertLayout({}, _channels_last)(mod)
+    except Exception as error:  # TVM's checks are errors of many classes
+        reason = str(error).strip().splitlines()[-1]
+        raise TvmconvError(
+            "TVM's ConvertLayout does not bring this network to NXC; give layout='NCX' (tvmconv compile --layout NCX): "
+            f"{reason}"
+        ) from error
 
 
 def _channels_last(call: relax.Call) -> Mapping[str, list[str]]:

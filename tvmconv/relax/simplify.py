@@ -1,7 +1,8 @@
 """Relax functions as the passes after this want them: constants computed, bounds spelt in one way.
 
 TVM's own FoldConstant compiles each constant expression, 20 ms and more for one; NumPy needs none of that. Frontends write
-a clip as an operator, or as TE functions for its two bounds; ConvertLayout knows neither, but `maximum` and `minimum`.
+a clip as an operator, or as TE functions for its two bounds, and the greatest of tensors as that of their stack; ConvertLayout
+knows none of them, but `maximum` and `minimum`.
 """
 
 from __future__ import annotations
@@ -35,6 +36,7 @@ _CONSTANT: Mapping[str, Callable[[list[Array], Any, list[int]], Array]] = {
     "relax.full": lambda arrays, attrs, shape: np.full(shape, arrays[0], str(attrs.dtype or arrays[0].dtype)),
 }
 _BINARY = {f"relax.{name}" for name in ("add", "subtract", "multiply", "divide", "maximum", "minimum", "power")}
+_STACKED = {"relax.max": relax.op.maximum, "relax.min": relax.op.minimum}
 _BOUNDS = {tirx.Max: relax.op.maximum, tirx.Min: relax.op.minimum}
 
 
@@ -85,6 +87,8 @@ class _Simplifier(PyExprMutator):  # type: ignore[misc]
             return call if bounded is None else bounded
         if name in _BINARY:
             return self._with_scalars(call)
+        if name in _STACKED:
+            return self._unstacked(call, name)
         if name not in _CONSTANT or static_shape(call.ty) is None:
             return call
         given = [self._constant(arg) for arg in call.args if not isinstance(arg, relax.ShapeExpr)]
@@ -104,6 +108,36 @@ class _Simplifier(PyExprMutator):  # type: ignore[misc]
                 arg = relax.const(array.reshape(()), str(arg.ty.dtype))
             args.append(arg)
         return relax.Call(call.op, args, call.attrs, call.ty_args)
+
+    def _unstacked(self, call: relax.Call, name: str) -> relax.Expr:
+        """Return the greatest or least element of a stack of tensors by an operator on two of them at a time."""
+        stack = self._value(call.args[0], "stack")
+        fields = self._fields(stack.args[0]) if stack is not None and not stack.attrs.axis else []
+        if not fields or call.attrs.keepdims or [int(axis) for axis in call.attrs.axis or ()] != [0]:
+            return call
+        shape = static_shape(call.ty)
+        tensors = [self._narrow(field, shape) for field in fields]
+        if shape is None or all(static_shape(tensor.ty) != shape for tensor in tensors):
+            return call
+        tensors.sort(key=lambda tensor: static_shape(tensor.ty) != shape)
+        total = tensors[0]
+        for tensor in tensors[1:]:
+            total = self.builder_.emit(_STACKED[name](total, tensor))
+        return total
+
+    def _fields(self, expr: relax.Expr) -> list[relax.Expr]:
+        """Return what a tuple consists of; nothing if it is not known."""
+        value = self.lookup_binding(expr) if isinstance(expr, relax.Var) else expr
+        return list(value.fields) if isinstance(value, relax.Tuple) else []
+
+    def _narrow(self, expr: relax.Expr, shape: tuple[int, ...] | None) -> relax.Expr:
+        """Return a tensor that is broadcast to `shape` as it was before: where it had that, or was a constant of one element."""
+        broadcast = self._value(expr, "broadcast_to")
+        source = expr if broadcast is None else broadcast.args[0]
+        array = self._constant(source)
+        if array is not None and array.size == 1:
+            return relax.const(array.reshape(()), str(source.ty.dtype))
+        return source if static_shape(source.ty) == shape else expr
 
     def _clipped(self, call: relax.Call) -> relax.Expr:
         """Return a clip by its two bounds."""
