@@ -24,6 +24,8 @@ from typing import Any
 START = "import sys; sys.modules['torch'] = None; from warm_workers import serve_forks; serve_forks(int(sys.argv[1]))"
 LARGEST = 1 << 17  # bytes of an environment
 NUMBER = struct.Struct("q")
+# The loader reads it when a process starts: one that is to find other libraries, such as a fake driver, is no fork.
+LIBRARY_PATH = os.environ.get("LD_LIBRARY_PATH", "")
 
 
 class Forked:
@@ -64,7 +66,7 @@ class Forked:
 def start(command: list[str], *, stderr: Any, env: dict[str, str], **others: Any) -> Any:
     """Stand in for `subprocess.Popen` in `tvmconv.support.workers`."""
     _python, _option, code = command
-    if "torch=True" in code:
+    if "torch=True" in code or env.get("LD_LIBRARY_PATH", "") != LIBRARY_PATH:
         return subprocess.Popen(command, stderr=stderr, env=env, **others)
     return Forked(code, stderr, env)
 
@@ -77,6 +79,7 @@ def forking_process() -> socket.socket:
     """Start the process that forks; it ends with this one."""
     ours, its = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
     environment = {**os.environ, "PYTHONPATH": os.pathsep.join(filter(None, sys.path)), "PYTHONSAFEPATH": "1"}
+    environment["LD_LIBRARY_PATH"] = LIBRARY_PATH
     command = [sys.executable, "-c", START, str(its.fileno())]
     process = subprocess.Popen(command, pass_fds=[its.fileno()], env=environment, start_new_session=True)
     its.close()

@@ -153,7 +153,7 @@ def test_a_schedule_that_does_not_compile_is_said_so(
         raise RuntimeError("what TVM says\nInternalError: no")
 
     monkeypatch.setattr("tvmconv.lowering.compiler.lower", fail)
-    said = refused(capsys, 2, "inspect", DENSE, "--stage", "tir", "--algorithm", "direct")
+    said = refused(capsys, 1, "inspect", DENSE, "--stage", "tir", "--algorithm", "direct")
     assert "direct does not compile: RuntimeError: InternalError: no; tvmconv build would take the next" in said
 
 
