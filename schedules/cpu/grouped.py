@@ -108,9 +108,11 @@ def _by_lines(window: Window, target: CpuTarget) -> bool:
 
     One core of a Zen 3, microseconds by the estimate's tasks and by the smallest: 480 channels at 14x14, 3x3 taps, 25 and 21; 240
     at 28x28, 5x5, 168 and 118; 1632 at 12x12, 5x5, 220 and 156. Not where pixels are 1 KiB or more apart by a power of two, so
-    that few channels lie in few sets: 256 at 28x28, 3x3, 57 in one part, 66 in 4. On a Zen 5, of 48 KiB, tuning prefers few parts.
+    that few channels lie in few sets: 256 at 28x28, 3x3, 57 in one part, 66 in 4; nor of dilated rows: 960 at 33x33, 498 in 12, 532
+    in 15. On a Zen 5, of 48 KiB, tuning prefers few parts.
     """
-    return target.vector_registers == 16 and not window.shuffles and 4 * window.pixel % 1024 != 0
+    adjacent = all(axis.dilation == 1 for axis in window.axes) and 4 * window.pixel % 1024 != 0
+    return target.vector_registers == 16 and not window.shuffles and adjacent
 
 
 def _shuffled(window: Window, taps: list[LoopRV], c: LoopRV) -> list[LoopRV]:
