@@ -192,6 +192,14 @@ class Problem:
         return (*self.kernel, inputs, outputs)
 
     @property
+    def output_padding(self) -> tuple[int, ...]:
+        """Of a transposed convolution: outputs of each spatial axis beyond those that the other numbers give."""
+        sizes = zip(self.in_spatial, self.kernel, self.strides, self.dilations, strict=True)
+        whole = (s * (x - 1) + d * (k - 1) + 1 for x, k, s, d in sizes)
+        kept = zip(self.out_spatial, whole, self.pads_begin, self.pads_end, strict=True)
+        return tuple(y - (w - begin - end) for y, w, begin, end in kept)
+
+    @property
     def bias_shape(self) -> tuple[int]:
         """Shape of the bias, when there is one."""
         return (self.out_channels,)

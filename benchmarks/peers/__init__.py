@@ -92,15 +92,3 @@ def filter_as_oix(array: npt.NDArray[Any], problem: Problem) -> npt.NDArray[Any]
     if problem.filter_format == "OIX":
         return array
     return np.ascontiguousarray(np.moveaxis(np.moveaxis(array, -1, 0), -1, 1))
-
-
-def output_padding(problem: Problem) -> tuple[int, ...]:
-    """Return what a transposed convolution's output has beyond its own size, given the pads at both ends."""
-    p = problem
-    natural = (
-        s * (x - 1) + d * (k - 1) + 1 - begin - end
-        for x, k, s, d, begin, end in zip(
-            p.in_spatial, p.kernel, p.strides, p.dilations, p.pads_begin, p.pads_end, strict=True
-        )
-    )
-    return tuple(y - n for y, n in zip(p.out_spatial, natural, strict=True))

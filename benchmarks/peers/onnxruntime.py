@@ -13,7 +13,7 @@ from onnxruntime.capi.onnxruntime_pybind11_state import NotImplemented as OrtNot
 from tvmconv.fills import Arrays
 from tvmconv.problem import Problem
 
-from . import Prepared, UnsupportedError, data_as, filter_as_oix, from_layout, output_padding, refuse_empty
+from . import Prepared, UnsupportedError, data_as, filter_as_oix, from_layout, refuse_empty
 
 _TYPES = {"f32": TensorProto.FLOAT, "f16": TensorProto.FLOAT16, "bf16": TensorProto.BFLOAT16}
 # Versions that this onnxruntime and the one before it know.
@@ -59,7 +59,7 @@ def _model(problem: Problem, arrays: Arrays) -> bytes:
         "group": p.groups,
     }
     if p.op == "convolution_backprop_data":
-        attributes["output_padding"] = output_padding(p)
+        attributes["output_padding"] = p.output_padding
     kind = "Conv" if p.op == "convolution" else "ConvTranspose"
     node = helper.make_node(kind, ["data", *(name for name, _ in constants)], ["output"], **attributes)
     graph = helper.make_graph(

@@ -16,7 +16,7 @@ from openvino.preprocess import PrePostProcessor
 from tvmconv.fills import Arrays
 from tvmconv.problem import Problem
 
-from . import Prepared, data_as, filter_as_oix, from_layout, output_padding, refuse_empty
+from . import Prepared, data_as, filter_as_oix, from_layout, refuse_empty
 
 _CAPABILITY = {"f32": "FP32", "f16": "FP16", "bf16": "BF16"}
 _LAYOUTS = {1: ("NWC", "NCW"), 2: ("NHWC", "NCHW"), 3: ("NDHWC", "NCDHW")}
@@ -77,7 +77,7 @@ def _model(problem: Problem, arrays: Arrays, layout: str) -> Any:
             pads_begin=begin,
             pads_end=end,
             dilations=dilations,
-            output_padding=list(output_padding(p)),
+            output_padding=list(p.output_padding),
         )
     if arrays.bias is not None:
         node = ops.add(node, _constant(arrays.bias.reshape(1, -1, *(1 for _ in p.kernel)), p))

@@ -82,11 +82,8 @@ def symmetric_pads(problem: Problem) -> tuple[int, ...]:
 def symmetric_output_padding(problem: Problem) -> tuple[int, ...]:
     """Return what PyTorch calls output_padding, for pads that are those at the beginning on both sides."""
     p = problem
-    extra = []
-    for x, y, k, s, d, pad in zip(
-        p.in_spatial, p.out_spatial, p.kernel, p.strides, p.dilations, p.pads_begin, strict=True
-    ):
-        extra.append(y - (s * (x - 1) + d * (k - 1) + 1 - 2 * pad))
-        if not 0 <= extra[-1] < max(s, d):
-            raise UnsupportedError("an output that output_padding cannot give")
-    return tuple(extra)
+    pads = zip(p.output_padding, p.pads_begin, p.pads_end, strict=True)
+    extra = tuple(more + begin - end for more, begin, end in pads)
+    if not all(0 <= e < max(s, d) for e, s, d in zip(extra, p.strides, p.dilations, strict=True)):
+        raise UnsupportedError("an output that output_padding cannot give")
+    return extra

@@ -13,7 +13,7 @@ import numpy.typing as npt
 import pytest
 
 from benchmarks import compare, measure, report
-from benchmarks.peers import PEERS, data_as, filter_as_oix, from_layout, output_padding
+from benchmarks.peers import PEERS, data_as, filter_as_oix, from_layout
 from benchmarks.result_files import write_result
 from benchmarks.results import Result, Row, read_result, summarize_rows
 from benchmarks.turns import openmp_libraries, take_turns
@@ -250,7 +250,7 @@ def test_arrays_reach_peers_in_their_layout(signature: str) -> None:
         assert np.array_equal(from_layout(data_as(arrays.data, problem, layout), problem, layout), arrays.data)
     oix = problem.with_(filter_format="OIX").filter_shape
     assert filter_as_oix(arrays.filter, problem).shape == oix
-    assert output_padding(parse_signature(TRANSPOSED)) == (0, 0)
+    assert parse_signature(TRANSPOSED).output_padding == (0, 0)
 
 
 def test_our_kernel_is_timed_with_plain_and_with_packed_filters(

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import onnx
 import onnx.shape_inference
@@ -20,6 +20,7 @@ from .onnx_graph import (
     OTHER_OP_TYPES,
     TYPE_NAMES,
     Place,
+    attributes_of,
     convolutions,
     declared_inputs,
     is_convolution,
@@ -159,7 +160,7 @@ class OnnxReader(Reader):
             raise SourceError(OTHER_OP_TYPES[node.op_type])
         if data is None or taps is None or not node.output:
             raise SourceError("it lacks its inputs or its output")
-        attributes = {a.name: _plain(onnx.helper.get_attribute_value(a)) for a in node.attribute}
+        attributes = attributes_of(node)
         bias = bias if len(node.input) > 2 and node.input[2] else None
         try:
             return node_problem(node.op_type, attributes, data, taps, bias, self._type(place))
@@ -253,7 +254,3 @@ def _infer(model: ModelProto, strict: bool = False) -> ModelProto:
         return onnx.shape_inference.infer_shapes(model, strict_mode=strict, data_prop=True)
     except (onnx.shape_inference.InferenceError, ValueError, RuntimeError) as error:
         raise SourceError(f"ONNX's shape inference fails: {error}") from error
-
-
-def _plain(value: Any) -> Any:
-    return value.decode(errors="replace") if isinstance(value, bytes) else value

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections import ChainMap, Counter
 from collections.abc import Iterator
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from ..errors import SourceError, missing_extra
 from .onnx_rules import OP_TYPES
@@ -90,6 +90,12 @@ def load(content: bytes, source: str) -> ModelProto:
     if not model.opset_import or not model.HasField("graph"):
         raise SourceError(f"{source} is not an ONNX model: it has no {'graph' if model.opset_import else 'opset'}")
     return onnx.inliner.inline_local_functions(model) if model.functions else model
+
+
+def attributes_of(node: NodeProto) -> dict[str, Any]:
+    """Return the attributes of a node, texts among them as such."""
+    values = ((each.name, onnx.helper.get_attribute_value(each)) for each in node.attribute)
+    return {name: value.decode(errors="replace") if isinstance(value, bytes) else value for name, value in values}
 
 
 def inputs_of(graph: GraphProto) -> list[ValueInfoProto]:

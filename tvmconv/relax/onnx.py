@@ -7,12 +7,12 @@ import tempfile
 import warnings
 from contextlib import redirect_stdout
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import tvm
 
 from ..errors import SourceError, missing_extra
-from ..frontends.onnx_graph import declared_inputs, load, with_inputs
+from ..frontends.onnx_graph import attributes_of, declared_inputs, load, with_inputs
 from ..frontends.onnx_rules import node_problem
 from ..frontends.shapes import Bucket, bind, left_free
 from ..tuning.replay import last_line
@@ -48,7 +48,7 @@ def read_onnx(source: str, bucket: Bucket | None = None) -> tvm.IRModule:
     """
     simple = _with_pads(_simplified(fixed(source, bucket), source))
     if any(
-        node.op_type == "BatchNormalization" and _attributes(node).get("training_mode") for node in simple.graph.node
+        node.op_type == "BatchNormalization" and attributes_of(node).get("training_mode") for node in simple.graph.node
     ):
         raise SourceError(
             f"{source}: TVM's ONNX frontend has no BatchNormalization in training mode; export for inference"
@@ -99,7 +99,7 @@ def fixed(source: str, bucket: Bucket | None = None) -> ModelProto:
 
 def _with_pads(model: ModelProto) -> ModelProto:
     """Return a model whose ConvTransposes have pads in place of `output_shape`, which TVM's frontend does not read."""
-    if not any("output_shape" in _attributes(node) for node in model.graph.node):
+    if not any("output_shape" in attributes_of(node) for node in model.graph.node):
         return model
     inferred = onnx.shape_inference.infer_shapes(model).graph
     shapes = {
@@ -108,25 +108,15 @@ def _with_pads(model: ModelProto) -> ModelProto:
     }
     shapes |= {each.name: tuple(each.dims) for each in inferred.initializer}
     for node in model.graph.node:
-        given = _attributes(node)
+        given = attributes_of(node)
         if node.op_type != "ConvTranspose" or "output_shape" not in given:
             continue
         problem = node_problem("ConvTranspose", given, shapes[node.input[0]], shapes[node.input[1]])
-        sizes = zip(problem.in_spatial, problem.kernel, problem.strides, problem.dilations, strict=True)
-        whole = [s * (x - 1) + d * (k - 1) + 1 for x, k, s, d in sizes]
-        begin, end = problem.pads_begin, problem.pads_end
-        natural = [all_ - b - e for all_, b, e in zip(whole, begin, end, strict=True)]
-        extra = [y - n for y, n in zip(problem.out_spatial, natural, strict=True)]
         given = {name: each for name, each in given.items() if name not in ("auto_pad", "output_shape")}
-        given |= {"pads": [*begin, *end], "output_padding": extra}
+        given |= {"pads": [*problem.pads_begin, *problem.pads_end], "output_padding": problem.output_padding}
         del node.attribute[:]
         node.attribute.extend(onnx.helper.make_attribute(name, each) for name, each in given.items())
     return model
-
-
-def _attributes(node: onnx.NodeProto) -> dict[str, Any]:
-    values = ((each.name, onnx.helper.get_attribute_value(each)) for each in node.attribute)
-    return {name: value.decode() if isinstance(value, bytes) else value for name, value in values}
 
 
 def _simplified(model: ModelProto, source: str) -> ModelProto:
