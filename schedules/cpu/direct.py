@@ -70,11 +70,15 @@ def _is_deep(window: Window, vectors: int, target: CpuTarget) -> bool:
     return simple and one_tap <= target.l2_share < one_tap * taps / 2 and rows >= 8
 
 
-def _shares_data(window: Window) -> bool:
-    """Whether a sum is a long loop over taps alone, each of which reads for an output what another one read for its neighbour."""
+def _reloads(window: Window, sums: int, target: CpuTarget) -> bool:
+    """Whether taps are to read their data again: LLVM would keep what they share of it beside too many sums.
+
+    Where a sum is a long loop over taps alone, each of which reads for an output what another one read for its neighbour.
+    """
     axis = window.axes[-1]
     alone = len(window.axes) == 1 and window.channels == 1 and axis.phases == 1
-    return alone and axis.taps >= SHORT_SUMS.stop and axis.dilation % axis.stride == 0
+    shares = alone and axis.taps >= SHORT_SUMS.stop and axis.dilation % axis.stride == 0
+    return shares and sums > MOST_SHARED_SUMS and target.vector_registers == 16
 
 
 def _images(window: Window) -> int:
@@ -205,7 +209,7 @@ def _whole_sums(sch: Schedule, window: Window, vectors: int, target: CpuTarget) 
     sch.vectorize(lane)
     sch.decompose_reduction(acc, taps[0])
     steps.skip_padding(sch, window, x, lane)
-    if _shares_data(window) and tiles[0] * vectors > MOST_SHARED_SUMS and target.vector_registers == 16:
+    if _reloads(window, tiles[0] * vectors, target):
         sch.annotate(taps[0], RELOAD, 1)
     if window.vnni_factor == 2:
         import_bf16(sch, task, lanes)

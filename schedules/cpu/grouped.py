@@ -52,7 +52,7 @@ def _schedule(sch: Schedule, window: Window, vectors: int, target: CpuTarget) ->
     tiles = grouped_widths(window, vectors, target)[:4]
     chunks = divisors(window.padded_outputs // (lanes * vectors), max(1, window.padded_outputs // LEAST_CHUNK))
     rows = divisors(window.axes[-2].outputs, 64) if rank > 1 else [1]
-    likely = chunks[-1:] if _by_lines(window, target) else chunks
+    likely = chunks[-1:] if _fewest_channels(window, target) else chunks
     best = min(
         ((c, r) for c in likely for r in rows), key=lambda cr: task_cycles(window, cr[0], cr[1], tiles[0], target)
     )
@@ -103,7 +103,7 @@ def _schedule(sch: Schedule, window: Window, vectors: int, target: CpuTarget) ->
         import_bf16(sch, task, lanes)
 
 
-def _by_lines(window: Window, target: CpuTarget) -> bool:
+def _fewest_channels(window: Window, target: CpuTarget) -> bool:
     """Whether tasks have the fewest channels, whose rows stay in a first level cache of 32 KiB from tap to tap.
 
     One core of a Zen 3, microseconds by the estimate's tasks and by the smallest: 480 channels at 14x14, 3x3 taps, 25 and 21; 240

@@ -52,9 +52,9 @@ def task_cycles(
     filters = spread * blocks * filter_bytes * (1 / rate + window.packs_parts / PART_BYTES_PER_CYCLE)
     copy = 0.0
     if window.stages_data and outer and not reads_in_place(window):
-        strip = (rows - 1) * outer[-1].stride + (outer[-1].taps - 1) * outer[-1].dilation + 1
+        strip = (rows - 1) * outer[-1].stride + outer[-1].span
         copied = strip * axes[-1].extent * window.channels * (window.padded_outputs if window.expands else 1)
-        depth = prod((axis.taps - 1) * axis.dilation + 1 for axis in outer[:-1])
+        depth = prod(axis.span for axis in outer[:-1])
         copy = tasks * depth * copied * 8 / COPY_BYTES_PER_CYCLE
     return (compute + filters + copy) * uneven(tasks) + tasks * TASK_CYCLES / THREADS[0]
 

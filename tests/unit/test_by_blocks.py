@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from tvmconv.algorithms.cpu.direct import STREAMED_PIXELS, direct_windows
-from tvmconv.algorithms.cpu.window import FEW_PIXELS, Window
+from tvmconv.algorithms.cpu.direct import direct_windows
+from tvmconv.algorithms.cpu.window import FEW_PIXELS, STREAMED_PIXELS, Window
 from tvmconv.signature import parse_signature
 from tvmconv.targets.target import CpuTarget
 

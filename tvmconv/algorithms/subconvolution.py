@@ -40,11 +40,16 @@ class Axis:
         """The lowest data coordinate that is read; negative where there is padding."""
         return min(self.offset(phase) for phase in range(self.phases))
 
+    @property
+    def span(self) -> int:
+        """Data coordinates from an output's first tap to its last."""
+        return (self.taps - 1) * self.dilation + 1
+
     @cached_property
     def extent(self) -> int:
         """Data coordinates from the lowest to the highest that is read."""
         highest = max(self.offset(phase) for phase in range(self.phases))
-        return highest - self.lowest + (self.outputs - 1) * self.stride + (self.taps - 1) * self.dilation + 1
+        return highest - self.lowest + (self.outputs - 1) * self.stride + self.span
 
     @property
     def padded(self) -> bool:

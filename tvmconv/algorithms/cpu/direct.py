@@ -38,10 +38,6 @@ LEAST_PER_GROUP = 4
 # Measured on one Zen 5 core in place and prepacked, GFLOP/s of 275: 128 to 512 channels (256 KiB) 272 and 273; 256 to
 # 1024 (1 MiB) 243 and 272; 512 to 1024 with stride 2 (2 MiB) 165 and 270.
 TLB_BYTES = 256 * 1024
-# Fewer pixels are multiplied with a line of 16 elements, 16 products a cycle, in less time than reading its 64 bytes takes:
-# prefetches only compete then. A single pixel takes 74 us from 960 to 1280 channels on one core of a Zen 3, and 131 with
-# prefetches; 4 pixels 173 and 224; 9 pixels from 1024 to 4096 channels 1447 and 1317.
-STREAMED_PIXELS = 64 // cost.L3_BYTES_PER_CYCLE
 # A tile without accumulators that fit: each sum waits for itself.
 _UNTILED = 4.0
 
@@ -120,9 +116,7 @@ def _ordered(window: Window, target: CpuTarget) -> Window:
     # Both have the same choices, so plain filters' rows are as prepacked ones' are best.
     if _by_blocks(replace(window, prepacked=True), target):
         window = in_bands(window, target)
-    by_blocks = _by_blocks(window, target)
-    streams = by_blocks and window.pixels >= STREAMED_PIXELS
-    return replace(window, by_blocks=by_blocks, streams_filter=streams, packs_parts=_packs_parts(window, target))
+    return replace(window, by_blocks=_by_blocks(window, target), packs_parts=_packs_parts(window, target))
 
 
 def _packs_parts(window: Window, target: CpuTarget) -> bool:

@@ -340,7 +340,7 @@ def _data(window: RowWindow, data: te.Tensor) -> Callable[..., Expr]:
             within_reach(shape, "the copy of data"), padded, name=stage_name(DATA_PAD, window.index)
         )
     if last.stride > 1:
-        phases = min(last.stride, (last.taps - 1) * last.dilation + 1)
+        phases = min(last.stride, last.span)
         shape = within_reach((*shape[:-1], phases, columns), "the copy of data")
         pad = te.compute(
             shape,

@@ -25,7 +25,7 @@ LEAST_GAIN = 1 / 16
 SINGLE_VECTOR_PIXELS, SINGLE_VECTOR_SPILL = 8, 0.4
 # Cycles of loading a vector of data again that had to leave one of 16 registers before its last tap. One core of a Zen 3,
 # depthwise: 3x3 at 14x14, 7 pixels by 1 vector take 27 us, 2 by 4 take 44; 5x5 at 12x12, 6 by 1 175 and 4 by 2 222.
-RELOAD = 0.5
+RELOAD_CYCLES = 0.5
 
 
 def rounded_up(window: Window, target: CpuTarget) -> Window:
@@ -172,13 +172,13 @@ def grouped_cycles(window: Window, width: int, vectors: int, target: CpuTarget) 
     tap: none of its tiles wait.
     """
     axis, outputs = window.axes[-1], width * vectors
-    data = (width - 1) * axis.stride + (axis.taps - 1) * axis.dilation + 1
+    data = (width - 1) * axis.stride + axis.span
     wait = (0.0 if window.shuffles else outputs / (4 * IN_FLIGHT)) + 0.25 / vectors
     # The unrolled taps' data stays in registers, where there are as many. Larger images wait for the cache, whatever the tile.
     problem, reloads = window.problem, 0.0
     image = 4 * prod(problem.data_shape) // max(problem.batch, 1)
     if target.vector_registers == 16 and not window.shuffles and image <= target.l2_share:
-        reloads = RELOAD * max(0, outputs + vectors * data - target.vector_registers)
+        reloads = RELOAD_CYCLES * max(0, outputs + vectors * data - target.vector_registers)
     return (max(outputs, IN_FLIGHT) + vectors * (data / axis.taps + 1) / 2 + reloads) / outputs + wait
 
 

@@ -39,6 +39,10 @@ TOGETHER = 4  # vectors of the filter: more than most tiles have
 # An element of a filter that is multiplied with fewer pixels takes long to read: a core multiplies 12 in the time in which it
 # reads 4 bytes from a third level cache at 30 GB/s.
 FEW_PIXELS = 256
+# Fewer pixels are multiplied with a line of 16 elements, 16 products a cycle, in less time than reading its 64 bytes takes, at 8
+# a cycle: prefetches only compete then. A single pixel takes 74 us from 960 to 1280 channels on one core of a Zen 3, and 131
+# with prefetches; 4 pixels 173 and 224; 9 pixels from 1024 to 4096 channels 1447 and 1317.
+STREAMED_PIXELS = 8
 
 
 @dataclass(frozen=True)
@@ -70,8 +74,6 @@ class Window(SubConvolution):
     by_blocks
         Whether a task takes all its pixels of one block of output channels before the next block, so that it reads the filter
         once.
-    streams_filter
-        Whether tiles prefetch the filter of the next block of channels.
     extra_vectors
         Vectors of output channels that are computed and stored once more, so that all divide into good tiles.
     """
@@ -86,7 +88,6 @@ class Window(SubConvolution):
     whole_image: bool = False
     packs_parts: bool = False
     by_blocks: bool = False
-    streams_filter: bool = False
     extra_vectors: int = 0
 
     @property
@@ -228,6 +229,11 @@ class Window(SubConvolution):
     def few_pixels(self) -> bool:
         """Whether reading the filter counts beside multiplying it."""
         return self.pixels <= FEW_PIXELS
+
+    @property
+    def streams_filter(self) -> bool:
+        """Whether tiles prefetch the filter of the next block of channels."""
+        return self.by_blocks and self.pixels >= STREAMED_PIXELS
 
     @property
     def vectors_together(self) -> int:

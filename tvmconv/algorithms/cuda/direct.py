@@ -54,7 +54,7 @@ class DirectWindow(SubConvolution):
     def columns(self) -> int:
         """Columns of data that the neighbours of a thread read."""
         axis = self.axes[-1]
-        return (self.neighbours - 1) * axis.stride + (axis.taps - 1) * axis.dilation + 1
+        return (self.neighbours - 1) * axis.stride + axis.span
 
     @cached_property
     def extents(self) -> dict[str, int]:

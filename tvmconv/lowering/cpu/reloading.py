@@ -46,10 +46,8 @@ def _reloaded(loop: Any) -> Any:
     hidden = tirx.call_pure_extern("int32", _HIDDEN, tap)
 
     def again(load: Any) -> Any:
-        return (
-            tirx.BufferLoad(load.source, [replaced(at, {tap: hidden}) for at in load.indices])
-            if is_data(load)
-            else load
-        )
+        if not is_data(load):
+            return load
+        return tirx.BufferLoad(load.source, [replaced(at, {tap: hidden}) for at in load.indices])
 
     return answered(loop, RELOAD, mapped(loop.body, TensorLoad, again))
