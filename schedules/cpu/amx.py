@@ -17,12 +17,13 @@ from tvm.s_tir import Schedule
 from tvm.s_tir.schedule import LoopRV
 
 from tvmconv.algorithms.annotations import CONFIGURE, LANES, PAIRS, ROLE, ROUND_STORES, ROWS, TILES, VECTORS
-from tvmconv.algorithms.cpu.amx_window import L1_BYTES, L2_BYTES, SIDE, TileWindow, best_chunks
+from tvmconv.algorithms.cpu.amx_window import L2_BYTES, SIDE, TileWindow, best_chunks
 from tvmconv.algorithms.definition import Definition
 from tvmconv.algorithms.shapes import divisors
 from tvmconv.algorithms.stage_names import ACC, DATA_PAD, OUT, TILE, stage_name
 from tvmconv.schedules.cpu import steps
 from tvmconv.schedules.cpu.x86_dot import import_bf16
+from tvmconv.targets.cpus import L1_BYTES
 from tvmconv.targets.target import CpuTarget
 
 PIXELS_FIRST, OUTPUTS_FIRST = 0, 1

@@ -11,13 +11,14 @@ from math import gcd
 from tvm.s_tir import Schedule
 
 from tvmconv.algorithms.annotations import SKIP, SKIP_TILE, SOME_INSIDE
-from tvmconv.algorithms.cpu.tile import L1_WAY_BYTES, L1_WAYS, pixel_stride, spills
+from tvmconv.algorithms.cpu.tile import pixel_stride, spills
 from tvmconv.algorithms.cpu.window import Window
 from tvmconv.algorithms.definition import Definition
 from tvmconv.algorithms.shapes import IN_FLIGHT, accumulators, divisors, tile_widths
 from tvmconv.algorithms.stage_names import ACC, PARTIAL, SUM, stage_name
 from tvmconv.schedules.cpu import steps
 from tvmconv.schedules.cpu.x86_dot import import_bf16
+from tvmconv.targets.cpus import L1_WAY_BYTES, L1_WAYS
 from tvmconv.targets.target import CpuTarget
 
 MAX_GATHERED = 32  # outputs of a row whose sums are together on the stack: 8 KiB of 4 vectors

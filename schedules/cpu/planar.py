@@ -23,7 +23,6 @@ from tvm.s_tir.schedule import LoopRV
 from tvmconv.algorithms.annotations import INTERLEAVE, PACK, STRIDED, TRANSPOSE
 from tvmconv.algorithms.cpu.cost import TASK_ROWS, uneven
 from tvmconv.algorithms.cpu.planar import (
-    L1_BYTES,
     MAX_UNROLLED,
     RowWindow,
     interleaves,
@@ -39,6 +38,7 @@ from tvmconv.algorithms.definition import Definition
 from tvmconv.algorithms.stage_names import ACC, DATA_PAD, DATA_PHASES, FILTER_PACK, OUT, TILE, stage_name
 from tvmconv.schedules.cpu import steps
 from tvmconv.schedules.cpu.model import TASKS, divisors, task_rows
+from tvmconv.targets.cpus import L1_BYTES
 from tvmconv.targets.target import CpuTarget
 
 ENOUGH_REGISTERS = 32  # for any tile of rows

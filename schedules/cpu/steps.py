@@ -20,11 +20,12 @@ from tvmconv.algorithms.annotations import (
     TRANSPOSED_LANES,
     UNREAD,
 )
-from tvmconv.algorithms.cpu.tile import L1_WAY_BYTES, pixel_stride
+from tvmconv.algorithms.cpu.tile import pixel_stride
 from tvmconv.algorithms.cpu.window import Window
 from tvmconv.algorithms.definition import Definition
 from tvmconv.algorithms.shapes import divisors
 from tvmconv.algorithms.stage_names import DATA_PAD, FILL, FILTER_PACK, OUT, TILE, stage_name
+from tvmconv.targets.cpus import L1_WAY_BYTES
 from tvmconv.targets.target import CpuTarget
 
 LINE_FLOATS = 16  # a cache line

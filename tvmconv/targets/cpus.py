@@ -12,6 +12,9 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 KIB, MIB = 1024, 1024 * 1024
+# Of the first level cache, of every CPU here: addresses a way apart share a set. Those that have 48 KiB have 12 such ways.
+L1_WAY_BYTES, L1_WAYS = 4 * KIB, 8
+L1_BYTES = L1_WAYS * L1_WAY_BYTES
 
 
 @dataclass(frozen=True)

@@ -17,6 +17,7 @@ from functools import cached_property
 from math import gcd, prod
 from typing import Any
 
+from ...targets.cpus import L1_BYTES
 from ..pairs import reads_pairs
 from ..shapes import divisors
 from ..subconvolution import Axis
@@ -29,7 +30,6 @@ REGISTERS = 8
 # time is the same for tiles of fewer rows once the filter comes from the second level cache; and a load of such a tile,
 # from the first level cache and from the second.
 MULTIPLY, LOAD, LOAD_L2 = 16.0, 8.0, 20.0
-L1_BYTES = 32 * 1024
 # A sum's chain: a multiplication waits for the one before.
 LATENCY = 52.0
 STORE = 6.0  # of a vector of sums: tile to memory, to a register, rounded, to the output

@@ -22,6 +22,7 @@ from tvm import te, tirx
 
 from ...checks import within_reach
 from ...problem import Problem
+from ...targets.cpus import L1_BYTES, L1_WAY_BYTES, L1_WAYS
 from ...targets.target import CpuTarget
 from ..axes import convolution_axes
 from ..backprop import interleaved_axes
@@ -34,9 +35,7 @@ from ..stage_names import ACC, DATA_PAD, DATA_PHASES, FILTER_PACK, OUT, TILE, st
 from ..subconvolution import Expr, SubConvolution, store_index
 from ..types import widen
 from . import cost
-from .tile import L1_WAY_BYTES, L1_WAYS
 
-L1_BYTES = 32 * 1024
 # An element of pixels laid into planes: few channels fill no vectors, so each is loaded by itself.
 TRANSPOSE_PIXELS = 3.5
 # Room that a task may have for copies of rows. Beyond what the launcher keeps for a thread (31 MiB), each task asks the

@@ -9,12 +9,11 @@ from __future__ import annotations
 from dataclasses import replace
 from math import gcd, prod
 
+from ...targets.cpus import L1_WAY_BYTES, L1_WAYS
 from ...targets.target import CpuTarget
 from ..shapes import F32_BITS, IN_FLIGHT, accumulators, divisors, row_extent, tile_widths
 from .window import FEW_PIXELS, Window
 
-L1_WAY_BYTES = 4096  # 32 KiB in 8 ways; addresses that far apart share a set
-L1_WAYS = 8
 SPILL = 4.0  # a store, a load, and waiting for them
 # Of tiles that overlap, and of pixels copied together. Measured: 14 pixels by 2 vectors of 512 bits gain nothing over 8 by
 # 2, where the estimate is 1 in 24; with 256 bits, 6 by 2 take 0.87 of the time of 8 by 1.
