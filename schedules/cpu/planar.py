@@ -22,18 +22,8 @@ from tvm.s_tir.schedule import LoopRV
 
 from tvmconv.algorithms.annotations import INTERLEAVE, PACK, STRIDED, TRANSPOSE
 from tvmconv.algorithms.cpu.cost import TASK_ROWS, uneven
-from tvmconv.algorithms.cpu.planar import (
-    MAX_UNROLLED,
-    RowWindow,
-    interleaves,
-    overlaps,
-    row_phases,
-    shared_rows,
-    stages_planes,
-    stores_rows,
-    tile_cycles,
-    tiles,
-)
+from tvmconv.algorithms.cpu.row_tile import MAX_UNROLLED, shared_rows, tile_cycles, tiles
+from tvmconv.algorithms.cpu.row_window import RowWindow
 from tvmconv.algorithms.definition import Definition
 from tvmconv.algorithms.stage_names import ACC, DATA_PAD, DATA_PHASES, FILTER_PACK, OUT, TILE, stage_name
 from tvmconv.schedules.cpu import steps
@@ -112,7 +102,7 @@ def _schedule(sch: Schedule, window: RowWindow, channels: int, target: CpuTarget
     shared = shared_rows(window, vectors[0], target.vector_registers)
     # More rows than usual a task where the first level cache holds their copies.
     rows, most = task_rows(window, shared, max(TASK_ROWS, L1_BYTES // 2 // _row_bytes(window)) if rank > 1 else 1)
-    body = channels * vectors[0] * row_phases(window)
+    body = channels * vectors[0] * window.tile_phases
     taps_unrolled = divisors(window.axes[-1].taps, max(1, MAX_UNROLLED // body))[-1]
 
     acc = sch.get_sblock(stage_name(ACC, i))
@@ -131,7 +121,7 @@ def _schedule(sch: Schedule, window: RowWindow, channels: int, target: CpuTarget
     block, channel = sch.split(o, [None, channels])
     tile, vector, lane = sch.split(x, [None, steps.choose(sch, vectors, vectors[0]), lanes])
     step, unrolled = sch.split(taps[-1], [None, taps_unrolled])
-    together = [phases.pop()] if interleaves(window) else []
+    together = [phases.pop()] if window.interleaves else []
     if rank > 1:
         band, row, near = sch.split(spatial[-1], [None, steps.choose(sch, rows, most), shared])
         order = (block, tile) if _writes_rows(window, target) else (tile, block)
@@ -145,7 +135,7 @@ def _schedule(sch: Schedule, window: RowWindow, channels: int, target: CpuTarget
         even = min(chunks, key=lambda chunk: (round(uneven(tasks * chunk), 1), chunk))
         chunk, block = sch.split(block, [steps.choose(sch, chunks, even), None])
         outer, inner = [n, g, tile, chunk], [*phases, block]
-        if stages_planes(window) and even == 1:
+        if window.stages_data and even == 1:
             # A task has several tiles, whose overlapping data it copies once.
             bands, most = _band(window, lanes * vectors[0], tiles_in_row, tasks, target)
             outer[2], tile = sch.split(tile, [None, steps.choose(sch, bands, most)])
@@ -158,7 +148,7 @@ def _schedule(sch: Schedule, window: RowWindow, channels: int, target: CpuTarget
         *loops, last = sch.get_loops(sch.get_sblock(stage_name(FILTER_PACK, i)))
         sch.parallel(sch.fuse(*loops))
         sch.annotate(last, PACK, 1)
-    if stages_planes(window):
+    if window.stages_data:
         # A task copies what it reads, unless others with other channels read the same: cores then share no cache line.
         _stage(sch, window, task if rank > 1 or even == 1 else None)
     _store(sch, window, inner[-1], lanes)
@@ -190,7 +180,7 @@ def _stage(sch: Schedule, window: RowWindow, task: LoopRV | None) -> None:
         row = sch.get_loops(block)[-3]
         sch.compute_at(sch.get_sblock(name), row, preserve_unit_loops=True)
     # Where tasks cut a row whose last vector overlaps, how many columns a task copies is known only when it runs.
-    known = len(window.axes) > 1 or not overlaps(window)
+    known = len(window.axes) > 1 or not window.overlaps
     if stages[0].startswith(DATA_PHASES) and window.problem.data_format == "NCX" and known:
         sch.annotate(sch.get_loops(block)[-2], STRIDED, 1)
 
@@ -199,12 +189,12 @@ def _store(sch: Schedule, window: RowWindow, tile: LoopRV, lanes: int) -> None:
     """Write a tile's outputs from the accumulators: rows by vectors, or element by element from a copy of the tile."""
     out = sch.get_sblock(stage_name(OUT, window.index))
     written = out
-    if not stores_rows(window):
+    if not window.stores_rows:
         written = sch.get_sblock(stage_name(TILE, window.index))
         sch.set_scope(written, 0, "local")
         sch.reverse_compute_at(written, tile, preserve_unit_loops=True)
     sch.reverse_compute_at(out, tile, preserve_unit_loops=True)
-    if written is out and interleaves(window):
+    if written is out and window.interleaves:
         *rows, channel, x, phase = sch.get_loops(out)
         vector, lane = sch.split(x, [None, lanes])
         lane = sch.fuse(lane, phase)
@@ -215,7 +205,7 @@ def _store(sch: Schedule, window: RowWindow, tile: LoopRV, lanes: int) -> None:
         sch.unroll(loop)
     sch.vectorize(lane)
     axis = window.axes[-1]
-    if written is out and interleaves(window) and axis.store_index(0, 1) == axis.store_index(0, 0) + axis.phases:
+    if written is out and window.interleaves and axis.store_index(0, 1) == axis.store_index(0, 0) + axis.phases:
         # All phases of the row: together they fill it.
         sch.annotate(lane, TRANSPOSE, INTERLEAVE)
     if written is not out and window.problem.data_format == "NXC":

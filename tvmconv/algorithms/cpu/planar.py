@@ -1,7 +1,6 @@
 """The tensor expressions of windows whose lanes run along a row of the output: for planar layouts, or few output channels.
 
-The same windows as in window.py with other roles: a vector holds neighbouring outputs of a row, and each
-filter element is broadcast. Stages:
+A vector holds neighbouring outputs of a row, and each filter element is broadcast (row_window.py). Stages:
 
     data_pad     data widened to f32, zero-padded, channel by channel  (absent when data can be read in place)
     data_phases  every s-th column of the copy together    (only with a stride s along the row)
@@ -14,7 +13,6 @@ filter element is broadcast. Stages:
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass, replace
 from math import prod
 from typing import Any
 
@@ -22,7 +20,6 @@ from tvm import te, tirx
 
 from ...checks import within_reach
 from ...problem import Problem
-from ...targets.cpus import L1_BYTES, L1_WAY_BYTES, L1_WAYS
 from ...targets.target import CpuTarget
 from ..axes import convolution_axes
 from ..backprop import interleaved_axes
@@ -30,39 +27,16 @@ from ..constant import covers_data
 from ..definition import Definition, assemble
 from ..epilogue import Epilogue
 from ..flatten import flatten
-from ..shapes import F32_BITS, FEW_OUTPUTS, IN_FLIGHT, SSE_LANES, divisors, lane_count
+from ..shapes import FEW_OUTPUTS, divisors
 from ..stage_names import ACC, DATA_PAD, DATA_PHASES, FILTER_PACK, OUT, TILE, stage_name
-from ..subconvolution import Expr, SubConvolution, store_index
+from ..subconvolution import Expr
 from ..types import widen
 from . import cost
+from .row_tile import rounded_up, shared_cycles, tiles
+from .row_window import MOST_CHANNELS, RowWindow
 
 # An element of pixels laid into planes: few channels fill no vectors, so each is loaded by itself.
 TRANSPOSE_PIXELS = 3.5
-# Room that a task may have for copies of rows. Beyond what the launcher keeps for a thread (31 MiB), each task asks the
-# system for it: 32 to 3 channels of f16 in rows of 262143 took 0.6 s, and take 0.005.
-MOST_ROW_BYTES = 8 * 1024 * 1024
-MAX_UNROLLED = 128  # multiply-adds in a loop body; more only grows the code
-SHARED = 3  # registers for data that the rows of a tile share
-MOST_CHANNELS = 16  # of a tile, beside whose sums a register holds the row's data and another the broadcast
-
-
-@dataclass(frozen=True)
-class RowWindow(SubConvolution):
-    """A sub-convolution whose vectors are neighbouring outputs of a row.
-
-    Attributes
-    ----------
-    lanes
-        Outputs in a vector.
-    row
-        Outputs computed along the last axis, whole vectors.
-    prepacked
-        Whether the filter is prepacked, so that it lies in the order of the sum.
-    """
-
-    lanes: int
-    row: int
-    prepacked: bool
 
 
 def covers(problem: Problem, target: CpuTarget) -> str | None:
@@ -75,9 +49,7 @@ def covers(problem: Problem, target: CpuTarget) -> str | None:
 def define(problem: Problem, target: CpuTarget, prepacked: bool = False) -> Definition:
     """Define `problem` by windows whose lanes run along a row; with `prepacked`, as it is best where the filter is prepacked."""
     windows = planar_windows(problem, target, prepacked)
-    return assemble(
-        problem, flatten(problem), windows, express_planar, [planar_store_index(window) for window in windows]
-    )
+    return assemble(problem, flatten(problem), windows, express_planar, [window.store_index for window in windows])
 
 
 def define_prepacked(problem: Problem, target: CpuTarget) -> Definition | None:
@@ -91,7 +63,7 @@ def planar_windows(problem: Problem, target: CpuTarget, prepacked: bool) -> list
     flat = flatten(problem)
     made = convolution_axes(flat) if flat.op == "convolution" else interleaved_axes(flat)
     return [
-        _rounded_up(RowWindow(flat, number, axes, 1, axes[-1].outputs, prepacked), target)
+        rounded_up(RowWindow(flat, number, axes, 1, axes[-1].outputs, prepacked), target)
         for number, axes in enumerate(made)
     ]
 
@@ -105,169 +77,17 @@ def _window_cycles(window: RowWindow, target: CpuTarget) -> float:
     axes, batch = window.axes, window.problem.batch
     rows = batch * window.groups * window.outputs * prod(axis.phases for axis in axes)
     vectors = rows * prod(axis.outputs for axis in axes[:-1]) * window.row / window.lanes
-    tile = min(_shared_cycles(window, each[0], each[1], target) for each in tiles(window, target))
+    tile = min(shared_cycles(window, each[0], each[1], target) for each in tiles(window, target))
     sums = vectors * window.channels * prod(axis.taps for axis in axes) * tile
     copied = 0.0
-    if stages_planes(window):
+    if window.stages_data:
         elements = batch * prod(axis.extent for axis in axes) * window.problem.in_channels
         # Columns a stride apart are copied together after that.
         passes = [cost.COPY] * (axes[-1].stride > 1)
         passes.append(TRANSPOSE_PIXELS if window.problem.data_format == "NXC" else cost.COPY)
         copied = elements * sum(passes)
-    stored = 0.0 if _lie_together(window) else cost.outputs(window) * window.problem.out_channels * cost.STORE
+    stored = 0.0 if window.contiguous else cost.outputs(window) * window.problem.out_channels * cost.STORE
     return sums * cost.multiply_add(window.lanes, target) + copied + stored
-
-
-def _rounded_up(window: RowWindow, target: CpuTarget) -> RowWindow:
-    """Return the window with its row rounded up to whole vectors."""
-    outputs, full = window.axes[-1].outputs, target.vector_bits // F32_BITS
-    if outputs < full or not _lie_together(window):
-        lanes = lane_count(outputs, target)
-        if window.outputs == 1 and lanes > max(SSE_LANES, outputs) and _lie_together(window):
-            lanes //= 2  # depthwise: two vectors that overlap rather than one whose lanes are left over
-        return replace(window, lanes=lanes, row=-(-outputs // lanes) * lanes)
-    # Some vectors more, which repeat others, where they divide into better tiles.
-    least = -(-outputs // full)
-    rows = [replace(window, lanes=full, row=vectors * full) for vectors in range(least, least + 4)]
-    rows = [each for each in rows if each is rows[0] or overlaps(each)]
-    return min(
-        rows,
-        key=lambda each: each.row * min(tile_cycles(each, tile[0], tile[1], target) for tile in tiles(each, target)),
-    )
-
-
-def tiles(window: RowWindow, target: CpuTarget) -> list[tuple[int, int]]:
-    """Return how many channels and vectors of a row a tile may have together.
-
-    Each vector takes a register for its data and one for each sum; one more holds the broadcast.
-    """
-    registers, phases = target.vector_registers, row_phases(window)
-    fitting = []
-    for channels in divisors(window.outputs, max(1, min(MOST_CHANNELS, registers - 2) // phases)):
-        most = max(1, (registers - 1) // (channels * phases + 1))
-        fitting += [(channels, vectors) for vectors in divisors(window.row // window.lanes, most)]
-    return fitting
-
-
-def tile_cycles(window: RowWindow, channels: int, vectors: int, target: CpuTarget) -> float:
-    """Cycles per multiply-add of a tile, and part of its loads.
-
-    A shifted vector crosses two cache lines, and comes from the second level cache where the sum has many channels; a
-    broadcast shares the load ports, and is an instruction of its own with AVX2 (tiles of 8 channels and one vector took 1.7
-    times as long as counted without, those of 4 and 3 1.1 times, on one Zen 3 core).
-    """
-    broadcast = 0.5 if target.vector_bits == 512 else 1.0
-    sums = channels * row_phases(window)
-    far = 4 * window.lanes * vectors * window.channels > L1_BYTES // 2
-    return (max(sums * vectors, IN_FLIGHT) + (2.0 if far else 1.0) * vectors + broadcast * sums) / (sums * vectors)
-
-
-def _shared_cycles(window: RowWindow, channels: int, vectors: int, target: CpuTarget) -> float:
-    """Cycles per multiply-add of a tile, as `tile_cycles`, where rows share the loads of their data and one broadcast."""
-    rows = shared_rows(window, vectors, target.vector_registers)
-    if rows == 1:
-        return tile_cycles(window, channels, vectors, target)
-    axis, sums = window.axes[-2], rows * vectors * row_phases(window)
-    loads = vectors * ((rows - 1) * axis.stride / axis.taps + 1)
-    return (max(sums, IN_FLIGHT) + loads + row_phases(window)) / sums
-
-
-def shared_rows(window: RowWindow, vectors: int, registers: int) -> int:
-    """Return how many rows a tile of a depthwise convolution has: their taps share loads, each of which crosses cache lines.
-
-    Its sums take half of the registers, or what the filter, where registers can hold it, and the shared data leave.
-    """
-    if len(window.axes) == 1 or window.outputs > 1 or window.axes[-2].taps == 1:
-        return 1
-    sums = vectors * row_phases(window)
-    taps = prod(axis.taps for axis in window.axes) * window.channels
-    beside = registers - taps - SHARED
-    most = min(registers // 2, beside if beside > 0 else registers, MAX_UNROLLED // taps)
-    return divisors(window.axes[-2].outputs, max(1, most // sums))[-1]
-
-
-def row_phases(window: RowWindow) -> int:
-    """Return how many phases' sums a tile holds."""
-    return window.axes[-1].phases if interleaves(window) else 1
-
-
-def interleaves(window: RowWindow) -> bool:
-    """Whether a row's phases are neighbours in the output, in order, so that together they fill whole vectors."""
-    axis = window.axes[-1]
-    return axis.phases > 1 and axis.store_index(1, 0) == axis.store_index(0, 0) + 1
-
-
-def _lie_together(window: RowWindow) -> bool:
-    """Whether neighbouring outputs of a row, all its phases taken together, are neighbours in the output."""
-    together = window.problem.op == "convolution" or window.problem.strides[-1] == 1 or interleaves(window)
-    return window.problem.data_format == "NCX" and together and window.axes[-1].always_inside
-
-
-def overlaps(window: RowWindow) -> bool:
-    """Whether the last vector of a row begins before the one before it ends, so that it ends with the row.
-
-    Both compute and store the same sums of what they share: nothing outside of the row is read or written. TVM does not
-    bound the part of such a row that a task copies, and gives each task room for all of it, which must not be too much.
-    """
-    outputs = window.axes[-1].outputs
-    if window.row == outputs or outputs < window.lanes or not _lie_together(window):
-        return False
-    copied = 4 * window.problem.in_channels * window.axes[-1].extent
-    return len(window.axes) > 1 or not _copies(window) or copied <= MOST_ROW_BYTES
-
-
-def _column(window: RowWindow, x: Expr) -> Expr:
-    """Return the output of a row that its element x computes."""
-    if not overlaps(window):
-        return x
-    lanes, last = window.lanes, window.axes[-1].outputs - window.lanes
-    return tirx.min(x // lanes * lanes, last) + x % lanes
-
-
-def stages_planes(window: RowWindow) -> bool:
-    """Whether data is padded, widened or laid out anew before it is read."""
-    return _copies(window) or _excess(window) > 0
-
-
-def _copies(window: RowWindow) -> bool:
-    """Whether data is copied whatever is left over of a row."""
-    return (
-        any(axis.padded for axis in window.axes)
-        or window.axes[-1].stride != 1
-        or window.problem.dtype != "f32"
-        or window.problem.data_format == "NXC"
-        or _crowded(window)
-    )
-
-
-def _crowded(window: RowWindow) -> bool:
-    """Whether a row's data of all channels would lie in one set of the first level cache, and several tiles read it."""
-    plane = F32_BITS // 8 * prod(window.problem.in_spatial)
-    several = len(window.axes) > 1 and window.channels > L1_WAYS and window.outputs > MOST_CHANNELS
-    return several and plane % L1_WAY_BYTES == 0
-
-
-def stores_rows(window: RowWindow) -> bool:
-    """Whether whole vectors of a row lie together in the output."""
-    return _lie_together(window) and _excess(window) == 0
-
-
-def _excess(window: RowWindow) -> int:
-    """Elements of a row that are computed but not stored."""
-    return 0 if overlaps(window) else window.row - window.axes[-1].outputs
-
-
-def planar_store_index(window: RowWindow) -> Callable[[list[Expr]], tuple[Expr, Expr | None]]:
-    """Return the store index of `out`'s elements: as window.store_index, with the last two axes exchanged."""
-    rank = len(window.axes)
-
-    def at(indices: list[Expr]) -> tuple[Expr, Expr | None]:
-        if interleaves(window):  # the last index is the phase
-            indices = [*indices[: 1 + rank], indices[-1], *indices[1 + rank : -1]]
-        indices = [*indices[:-2], _column(window, indices[-1]), indices[-2]]
-        return store_index(window.problem, window.axes, window.outputs, indices)
-
-    return at
 
 
 def express_planar(window: RowWindow, data: te.Tensor, weights: te.Tensor, epilogue: Epilogue) -> te.Tensor:
@@ -285,7 +105,7 @@ def express_planar(window: RowWindow, data: te.Tensor, weights: te.Tensor, epilo
 
     def total(*indices: Expr) -> Expr:
         n, g, o, x = indices[0], indices[1], indices[-2], indices[-1]
-        p, y = indices[2 : 2 + rank], (*indices[2 + rank : -2], _column(window, x))
+        p, y = indices[2 : 2 + rank], (*indices[2 + rank : -2], window.column(x))
         product = read_data(n, g * window.channels + c, p, y, taps) * read_filter(g, p, taps, c, o)
         # Phases of a row are unrolled, and its taps unless there are many: no condition is left.
         return te.sum(_where_tapped(window, p, taps, product), axis=[c, *taps])
@@ -295,19 +115,19 @@ def express_planar(window: RowWindow, data: te.Tensor, weights: te.Tensor, epilo
     rows = tuple(axis.outputs for axis in window.axes[:-1])
     shape = (window.problem.batch, window.groups, *phases, *rows, window.outputs, window.row)
     acc = te.compute(shape, total, name=stage_name(ACC, number))
-    if not stores_rows(window):
+    if not window.stores_rows:
         acc = te.compute(shape, lambda *indices: acc(*indices), name=stage_name(TILE, number))
 
     before = 1 + rank
 
     def rounded(*indices: Expr) -> Expr:
-        offset = planar_store_index(window)(list(indices))[0]
-        if interleaves(window):
+        offset = window.store_index(list(indices))[0]
+        if window.interleaves:
             indices = (*indices[:before], indices[-1], *indices[before:-1])
         return epilogue(acc(*indices), indices[1] * window.outputs + indices[-2], offset)
 
-    shape = (*shape[:-1], window.row - _excess(window))
-    if interleaves(window):
+    shape = (*shape[:-1], window.row - window.excess)
+    if window.interleaves:
         shape = (*shape[:before], *shape[before + 1 :], last.phases)
     return te.compute(shape, rounded, name=stage_name(OUT, number))
 
@@ -315,12 +135,12 @@ def express_planar(window: RowWindow, data: te.Tensor, weights: te.Tensor, epilo
 def _data(window: RowWindow, data: te.Tensor) -> Callable[..., Expr]:
     problem, axes = window.problem, window.axes
 
-    if not stages_planes(window):
+    if not window.stages_data:
         return lambda n, c, p, y, k: data(n, c, *window.coordinates(p, y, k))
 
     last, lowest = axes[-1], [axis.lowest for axis in axes]
     # Column x lies at (x % stride, x // stride) of the phases: outputs of a row read columns `stride` apart.
-    columns = -(-(last.extent + _excess(window) * last.stride) // last.stride)
+    columns = -(-(last.extent + window.excess * last.stride) // last.stride)
     extents = [*(axis.extent for axis in axes[:-1]), columns * last.stride]
 
     def padded(n: Expr, c: Expr, *indices: Expr) -> Expr:
@@ -360,7 +180,7 @@ def _data(window: RowWindow, data: te.Tensor) -> Callable[..., Expr]:
 def _where_tapped(window: RowWindow, p: Any, k: Any, value: Expr) -> Expr:
     """Return `value`, or 0 beyond the filter's end, where interleaved phases with one tap less find their last."""
     axis, taps = window.axes[-1], window.problem.kernel[-1]
-    if not interleaves(window) or axis.taps * axis.phases == taps:
+    if not window.interleaves or axis.taps * axis.phases == taps:
         return value
     return tirx.if_then_else(axis.filter_tap(p[-1], k[-1]) < taps, value, tirx.const(0, "float32"))
 

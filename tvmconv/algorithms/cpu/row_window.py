@@ -1,0 +1,120 @@
+"""Windows whose lanes run along a row of the output, instead of along its channels.
+
+The same windows as in window.py with other roles: a vector holds neighbouring outputs of a row, and each filter element is
+broadcast.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from math import prod
+
+from tvm import tirx
+
+from ...targets.cpus import L1_WAY_BYTES, L1_WAYS
+from ..shapes import F32_BITS
+from ..subconvolution import Expr, SubConvolution
+
+# Room that a task may have for copies of rows. Beyond what the launcher keeps for a thread (31 MiB), each task asks the
+# system for it: 32 to 3 channels of f16 in rows of 262143 took 0.6 s, and take 0.005.
+MOST_ROW_BYTES = 8 * 1024 * 1024
+MOST_CHANNELS = 16  # of a tile, beside whose sums a register holds the row's data and another the broadcast
+
+
+@dataclass(frozen=True)
+class RowWindow(SubConvolution):
+    """A sub-convolution whose vectors are neighbouring outputs of a row.
+
+    Attributes
+    ----------
+    lanes
+        Outputs in a vector.
+    row
+        Outputs computed along the last axis, whole vectors.
+    prepacked
+        Whether the filter is prepacked, so that it lies in the order of the sum.
+    """
+
+    lanes: int
+    row: int
+    prepacked: bool
+
+    @property
+    def interleaves(self) -> bool:
+        """Whether a row's phases are neighbours in the output, in order, so that together they fill whole vectors."""
+        axis = self.axes[-1]
+        return axis.phases > 1 and axis.store_index(1, 0) == axis.store_index(0, 0) + 1
+
+    @property
+    def tile_phases(self) -> int:
+        """Phases of the row whose sums a tile holds."""
+        return self.axes[-1].phases if self.interleaves else 1
+
+    @property
+    def contiguous(self) -> bool:
+        """Whether neighbouring outputs of a row, all its phases taken together, are neighbours in the output."""
+        together = self.problem.op == "convolution" or self.problem.strides[-1] == 1 or self.interleaves
+        return self.problem.data_format == "NCX" and together and self.axes[-1].always_inside
+
+    @property
+    def overlaps(self) -> bool:
+        """Whether the last vector of a row begins before the one before it ends, so that it ends with the row.
+
+        Both compute and store the same sums of what they share: nothing outside of the row is read or written. TVM does not
+        bound the part of such a row that a task copies, and gives each task room for all of it, which must not be too much.
+        """
+        outputs = self.axes[-1].outputs
+        if self.row == outputs or outputs < self.lanes or not self.contiguous:
+            return False
+        copied = 4 * self.problem.in_channels * self.axes[-1].extent
+        return len(self.axes) > 1 or not self._copies_data or copied <= MOST_ROW_BYTES
+
+    @property
+    def excess(self) -> int:
+        """Elements of a row that are computed but not stored."""
+        return 0 if self.overlaps else self.row - self.axes[-1].outputs
+
+    def column(self, x: Expr) -> Expr:
+        """Return the output of a row that its element x computes."""
+        if not self.overlaps:
+            return x
+        lanes, last = self.lanes, self.axes[-1].outputs - self.lanes
+        return tirx.min(x // lanes * lanes, last) + x % lanes
+
+    @property
+    def stages_data(self) -> bool:
+        """Whether data is padded, widened or transposed before it is read."""
+        return self._copies_data or self.excess > 0
+
+    @property
+    def _copies_data(self) -> bool:
+        """Whether data is copied even if no row has an excess."""
+        return (
+            any(axis.padded for axis in self.axes)
+            or self.axes[-1].stride != 1
+            or self.problem.dtype != "f32"
+            or self.problem.data_format == "NXC"
+            or self._channels_conflict
+        )
+
+    @property
+    def _channels_conflict(self) -> bool:
+        """Whether a row's data of all channels lies in one set of the first level cache, and several tiles read it."""
+        plane = F32_BITS // 8 * prod(self.problem.in_spatial)
+        several = len(self.axes) > 1 and self.channels > L1_WAYS and self.outputs > MOST_CHANNELS
+        return several and plane % L1_WAY_BYTES == 0
+
+    @property
+    def stores_rows(self) -> bool:
+        """Whether whole vectors of a row lie together in the output."""
+        return self.contiguous and self.excess == 0
+
+    def store_index(self, indices: list[Expr]) -> tuple[Expr, Expr | None]:
+        """Return the flat output offset of `out` at `indices`, and where it is inside the output (None: always).
+
+        The last of `indices` are the output channel and the element of the row, after them the phase where it interleaves.
+        """
+        rank = len(self.axes)
+        if self.interleaves:
+            indices = [*indices[: 1 + rank], indices[-1], *indices[1 + rank : -1]]
+        return super().store_index([*indices[:-2], self.column(indices[-1]), indices[-2]])
