@@ -84,16 +84,14 @@ def _writes_rows(window: RowWindow, target: CpuTarget) -> bool:
     return target.vector_registers == 16 and held <= L1_BYTES and image > 2 * target.l2_share
 
 
-def _band(window: RowWindow, width: int, tiles: int, tasks: int, target: CpuTarget) -> tuple[list[int], int]:
+def _task_tiles(window: RowWindow, width: int, tiles: int, tasks: int, target: CpuTarget) -> tuple[list[int], int]:
     """Return how many of a row's `tiles` of `width` outputs a task may have, where each were a task; and the default.
 
     Their data fills half of the second level cache at most, and TASKS are left.
     """
-    bands, tile_bytes = divisors(tiles, 64), 4 * window.channels * window.axes[-1].stride * width
-    held = [
-        band for band in bands if band == 1 or (band * tile_bytes <= target.l2_share // 2 and tasks // band >= TASKS)
-    ]
-    return bands, min(held, key=lambda band: (round(uneven(tasks // band), 1), -band))
+    counts, tile_bytes = divisors(tiles, 64), 4 * window.channels * window.axes[-1].stride * width
+    fitting = [n for n in counts if n == 1 or (n * tile_bytes <= target.l2_share // 2 and tasks // n >= TASKS)]
+    return counts, min(fitting, key=lambda n: (round(uneven(tasks // n), 1), -n))
 
 
 def _schedule(sch: Schedule, window: RowWindow, channels: int, target: CpuTarget) -> None:
@@ -107,26 +105,18 @@ def _schedule(sch: Schedule, window: RowWindow, channels: int, target: CpuTarget
 
     acc = sch.get_sblock(stage_name(ACC, i))
     sch.set_scope(acc, 0, "local")
-    loops = sch.get_loops(acc)
-    n, g, phases, spatial, o, x = (
-        loops[0],
-        loops[1],
-        loops[2 : 2 + rank],
-        loops[2 + rank : 1 + 2 * rank],
-        loops[1 + 2 * rank],
-        loops[2 + 2 * rank],
-    )
-    c, *taps = loops[3 + 2 * rank :]
+    n, g, *loops = sch.get_loops(acc)
+    phases, spatial, (o, x, c, *taps) = loops[:rank], loops[rank : 2 * rank - 1], loops[2 * rank - 1 :]
 
     block, channel = sch.split(o, [None, channels])
     tile, vector, lane = sch.split(x, [None, steps.choose(sch, vectors, vectors[0]), lanes])
     step, unrolled = sch.split(taps[-1], [None, taps_unrolled])
-    together = [phases.pop()] if window.interleaves else []
+    tile_loops = [phases.pop()] if window.interleaves else []
     if rank > 1:
-        band, row, near = sch.split(spatial[-1], [None, steps.choose(sch, rows, most), shared])
+        band, row, tile_row = sch.split(spatial[-1], [None, steps.choose(sch, rows, most), shared])
         order = (block, tile) if _writes_rows(window, target) else (tile, block)
         outer, inner = [n, g, *spatial[:-1], band], [*phases, row, *order]
-        together.insert(0, near)
+        tile_loops.insert(0, tile_row)
     else:
         # Few tiles are cut by channels too, so that threads find equal shares.
         tiles_in_row = window.row // lanes // vectors[0]
@@ -137,10 +127,10 @@ def _schedule(sch: Schedule, window: RowWindow, channels: int, target: CpuTarget
         outer, inner = [n, g, tile, chunk], [*phases, block]
         if window.stages_data and even == 1:
             # A task has several tiles, whose overlapping data it copies once.
-            bands, most = _band(window, lanes * vectors[0], tiles_in_row, tasks, target)
-            outer[2], tile = sch.split(tile, [None, steps.choose(sch, bands, most)])
+            counts, best = _task_tiles(window, lanes * vectors[0], tiles_in_row, tasks, target)
+            outer[2], tile = sch.split(tile, [None, steps.choose(sch, counts, best)])
             inner.insert(-1, tile)
-    sch.reorder(*outer, *inner, c, *taps[:-1], step, unrolled, *together, channel, vector, lane)
+    sch.reorder(*outer, *inner, c, *taps[:-1], step, unrolled, *tile_loops, channel, vector, lane)
     task = sch.fuse(*outer)
     sch.parallel(task)
 
@@ -153,7 +143,7 @@ def _schedule(sch: Schedule, window: RowWindow, channels: int, target: CpuTarget
         _stage(sch, window, task if rank > 1 or even == 1 else None)
     _store(sch, window, inner[-1], lanes)
     sch.vectorize(lane)
-    for loop in (*(taps[:-1] if shared > 1 else []), unrolled, *together, channel, vector):
+    for loop in (*(taps[:-1] if shared > 1 else []), unrolled, *tile_loops, channel, vector):
         sch.unroll(loop)
     sch.decompose_reduction(acc, c)
 
