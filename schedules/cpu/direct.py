@@ -14,6 +14,7 @@ for f32, NXC and XIO, 3x3 taps with padding, filters prepacked: 97 at 56x56, 64 
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from itertools import product
 from math import gcd, prod
 
@@ -53,9 +54,9 @@ def _vectors(window: Window, target: CpuTarget) -> list[int]:
 
 def _schedule(sch: Schedule, window: Window, vectors: int, target: CpuTarget) -> None:
     if _is_deep(window, vectors, target) and not window.whole_image:
-        _tap_by_tap(sch, window, vectors, target)
+        _reduce_tap_by_tap(sch, window, vectors, target)
     else:
-        _whole_sums(sch, window, vectors, target)
+        _reduce_in_registers(sch, window, vectors, target)
 
 
 def _is_deep(window: Window, vectors: int, target: CpuTarget) -> bool:
@@ -87,14 +88,14 @@ def _images(window: Window) -> int:
     return next((count for count in counts if count * window.row >= FEW_PIXELS), max(counts, default=1))
 
 
-def _bands(window: Window, tiles: list[int]) -> tuple[list[int], int]:
+def _row_parts(window: Window, tiles: list[int]) -> tuple[list[int], int]:
     """Return into how many parts of whole tiles, whatever their width, a row may be cut for tasks, and the default."""
-    cuts = divisors(gcd(*(window.row // tile for tile in tiles)), window.row)
-    few = [cut for cut in cuts if window.row // cut >= FEW_PIXELS // 4] or [1]
-    return few, max((cut for cut in few if window.row // cut >= FEW_PIXELS), default=1)
+    counts = divisors(gcd(*(window.row // tile for tile in tiles)), window.row)
+    few = [count for count in counts if window.row // count >= FEW_PIXELS // 4] or [1]
+    return few, max((count for count in few if window.row // count >= FEW_PIXELS), default=1)
 
 
-def _tap_by_tap(sch: Schedule, window: Window, vectors: int, target: CpuTarget) -> None:
+def _reduce_tap_by_tap(sch: Schedule, window: Window, vectors: int, target: CpuTarget) -> None:
     """A task is some of the output channels: for a few of them at a time, all rows of one tap, then of the next."""
     i, lanes, rank = window.index, window.lanes, len(window.axes)
     tiles = widths(window, vectors, target)[:4]
@@ -137,21 +138,60 @@ def _held_first(x: LoopRV, vector: LoopRV, few: bool) -> list[LoopRV]:
     return [vector, x] if few else [x, vector]
 
 
-def _whole_sums(sch: Schedule, window: Window, vectors: int, target: CpuTarget) -> None:
-    i, lanes, rank = window.index, window.lanes, len(window.axes)
-    tiles = widths(window, vectors, target)[:4]
-    chunks = divisors(window.padded_outputs // (lanes * vectors), 16)
+@dataclass(frozen=True)
+class _Tasks:
+    """How a window is cut into tasks: what may be chosen, and the default, which costs least.
+
+    Attributes
+    ----------
+    chunks, rows
+        Parts of the output channels; rows of a task, 1 where there is one axis.
+    by_phase
+        Whether a task has one phase: the filter of all of them leaves the second level cache before the next rows use it.
+    by_blocks
+        Whether a task takes all its tiles of a block of channels before the next block. Of one axis it has then a part of
+        the row, one of `parts`, of `images` images; else a tile.
+    """
+
+    chunks: tuple[list[int], int]
+    rows: tuple[list[int], int]
+    by_phase: bool
+    by_blocks: bool
+    parts: tuple[list[int], int]
+    images: int
+
+
+def _tasks(window: Window, vectors: int, tiles: list[int], target: CpuTarget) -> _Tasks:
+    """Return the tasks of a window, of a tile of so many `vectors` of channels by one of `tiles` pixels."""
+    rank, block = len(window.axes), vectors * window.lanes
+    chunks = divisors(window.padded_outputs // block, 16)
     rows = divisors(window.axes[-2].outputs, 64) if rank > 1 else [1]
     if window.whole_image:
         rows = rows[-1:]
-    ways = product(chunks, rows, (False,) if window.whole_image else (False, True))
-    # A row that is one task, or some, or a task a tile.
-    weights = window.channels * prod(axis.taps * axis.phases for axis in window.axes)
-    short = rank == 1 and weights in SHORT_SUMS and window.padded_outputs > lanes * vectors
+    short = rank == 1 and _products(window) in SHORT_SUMS and window.padded_outputs > block
     by_blocks = window.by_blocks or window.packs_parts or short
-    bands, band = _bands(window, tiles)
-    width, images = (window.row // band, _images(window)) if by_blocks else (tiles[0], 1)
-    best = min(ways, key=lambda way: task_cycles(window, way[0], way[1], width, target, way[2], images))
+    parts, default_parts = _row_parts(window, tiles)
+    width, images = (window.row // default_parts, _images(window)) if by_blocks else (tiles[0], 1)
+    best_chunks, best_rows, by_phase = min(
+        product(chunks, rows, (False,) if window.whole_image else (False, True)),
+        key=lambda way: task_cycles(window, way[0], way[1], width, target, way[2], images),
+    )
+    # One where there is no choice, unless LLVM would unroll the sums.
+    if not (is_large(window) or short):
+        default_parts = 1
+    return _Tasks((chunks, best_chunks), (rows, best_rows), by_phase, by_blocks, (parts, default_parts), images)
+
+
+def _products(window: Window) -> int:
+    """Return how many products a sum has, of all phases together."""
+    return window.channels * prod(axis.taps * axis.phases for axis in window.axes)
+
+
+def _reduce_in_registers(sch: Schedule, window: Window, vectors: int, target: CpuTarget) -> None:
+    """A task is some rows of some output channels, or a part of the only row: a tile's sums stay in registers until they are whole."""
+    i, lanes, rank = window.index, window.lanes, len(window.axes)
+    tiles = widths(window, vectors, target)[:4]
+    tasks = _tasks(window, vectors, tiles, target)
     # Up to 4 channels a step: 112 multiply-adds of a full tile, and four uses of a data cache line before the next.
     unrolls = divisors(window.channels, 4)
 
@@ -161,50 +201,45 @@ def _whole_sums(sch: Schedule, window: Window, vectors: int, target: CpuTarget) 
     phases, spatial = loops[:rank], loops[rank:]
     *taps, c = sch.get_loops(acc)[3 + 2 * rank :]
 
-    chunk, block, vector, lane = sch.split(o, [steps.choose(sch, chunks, best[0]), None, vectors, lanes])
+    chunk, block, vector, lane = sch.split(o, [steps.choose(sch, *tasks.chunks), None, vectors, lanes])
     tile, x = sch.split(spatial[-1], [None, steps.choose(sch, tiles, tiles[0])])
     step, unrolled = sch.split(c, [None, steps.choose(sch, unrolls, unrolls[-1])])
+    tile_rows = []
     if window.whole_image:
-        outer, inner, near = [n, g, chunk, *spatial[:-2]], [*phases, block, tile], [spatial[-2]]
+        outer, inner, tile_rows = [n, g, chunk, *spatial[:-2]], [*phases, block, tile], [spatial[-2]]
         sch.unroll(taps[-2])
     elif rank > 1:
-        band, row = sch.split(spatial[-2], [None, steps.choose(sch, rows, best[1])])
-        # Phases apart where the filter of all of them leaves the second level cache before the next rows use it.
-        apart = rank - 1 if best[2] else 0
-        outer, inner, near = (
-            [n, g, chunk, *phases[:apart], *spatial[:-2], band],
-            [*phases[apart:], block, row, tile],
-            [],
-        )
+        band, row = sch.split(spatial[-2], [None, steps.choose(sch, *tasks.rows)])
+        task_phases, phases = (phases[:-1], phases[-1:]) if tasks.by_phase else ([], phases)
+        outer, inner = [n, g, chunk, *task_phases, *spatial[:-2], band], [*phases, block, row, tile]
     else:
         # Plain and prepacked filters have the same choices, whether both are taken by blocks or one.
-        parts = steps.choose(sch, bands, band) if is_large(window) else band if short else 1
-        if by_blocks:
-            n, image = sch.split(n, [None, images])
-            band, tile = sch.split(tile, [parts, None])
-            outer, inner, near = [n, g, chunk, band], [*phases, block, image, tile], []
-        else:
-            outer, inner, near = [n, g, chunk, tile], [*phases, block], []
+        parts = steps.choose(sch, *tasks.parts) if is_large(window) else tasks.parts[1]
+        outer, inner = [n, g, chunk, tile], [*phases, block]
+        if tasks.by_blocks:
+            n, image = sch.split(n, [None, tasks.images])
+            part, tile = sch.split(tile, [parts, None])
+            outer, inner = [n, g, chunk, part], [*phases, block, image, tile]
     if window.channels <= unrolls[-1]:
         # LLVM unrolls the innermost tap loop: over a row's taps, it would hold the data that neighbouring outputs share,
         # which leaves no registers for the sums.
         taps.reverse()
-    sch.reorder(*outer, *inner, *taps, step, unrolled, *near, *_held_first(x, vector, tiles[0] < vectors), lane)
+    sch.reorder(*outer, *inner, *taps, step, unrolled, *tile_rows, *_held_first(x, vector, tiles[0] < vectors), lane)
     task = sch.fuse(*outer)
     sch.parallel(task)
 
     # A part is all of a task's channels where the cache keeps them: longer pieces of the filter's rows are copied.
-    part = 4 * weights * window.padded_outputs // best[0]
-    steps.stage_filter(sch, window, task if part <= target.l2_share else block)
+    filter_bytes = 4 * _products(window) * window.padded_outputs // tasks.chunks[1]
+    steps.stage_filter(sch, window, task if filter_bytes <= target.l2_share else block)
     # A copy of planar data takes an element at a time: one for all tasks where several use the same.
-    once = rank == 1 or window.whole_image or (window.problem.data_format == "NCX" and best[0] > 1)
+    once = rank == 1 or window.whole_image or (window.problem.data_format == "NCX" and tasks.chunks[1] > 1)
     steps.stage_data(sch, window, None if once else task, target)
     steps.store(sch, window, inner[-1], vectors)
     if window.whole_image:
         sch.annotate(unrolled, PREFETCH, 1)
     if window.streams_filter:
         sch.annotate(block, PREFETCH_NEXT, 1)
-    for loop in (unrolled, *near, x, vector):
+    for loop in (unrolled, *tile_rows, x, vector):
         sch.unroll(loop)
     sch.vectorize(lane)
     sch.decompose_reduction(acc, taps[0])
