@@ -94,5 +94,5 @@ def _stage_data(sch: Schedule, window: TileWindow, task: LoopRV, target: CpuTarg
     sch.compute_at(block, task, preserve_unit_loops=True)
     *_, pixel, _ = sch.get_loops(block)
     if len(window.flat) == 2:
-        sch.split(pixel, [None, window.alongs[-1].held])
+        sch.split(pixel, [None, window.copy_axes[-1].extent])
     steps.by_pixels(sch, block, window, target)

@@ -24,7 +24,7 @@ from ..flatten import flatten
 from ..pairs import multiply_pairs, round_pair
 from ..stage_names import ACC, DATA_PAD, FILTER_PACK, OUT, TILE, stage_name
 from ..subconvolution import Expr, store_index
-from .amx_window import SIDE, Along, TileWindow, best_chunks, tile_window
+from .amx_window import SIDE, CopyAxis, TileWindow, best_chunks, tile_window
 from .data import data_element
 from .filter import filter_element
 from .window import windows_of
@@ -74,7 +74,7 @@ def express_tiles(window: TileWindow, data: te.Tensor, weights: te.Tensor, epilo
     taps = [te.reduce_axis((0, axis.taps), name=f"k{i}") for i, axis in enumerate(window.axes)]
     step, pair = te.reduce_axis((0, window.steps), name="step"), te.reduce_axis((0, window.depth), name="c")
     phases = [axis.phases for axis in window.axes]
-    outer = [along.outputs for along in window.outer]
+    outer = [each.outputs for each in window.outer]
     blocks = (window.tile_blocks, tiles, window.tile_rows, window.output_blocks, vectors, SIDE)
     shape = within_reach((window.problem.batch, window.groups, *phases, window.bands, *outer, *blocks), "the sums")
 
@@ -102,11 +102,11 @@ def tile_store_index(window: TileWindow) -> Callable[[list[Any]], tuple[Any, Any
         (n, g), (p, band, z, (tb, tile, row, *channel)) = indices[:2], _split(window, indices[2:])
         q, o = window.number(tb, tile, row, tirx.min), _channel(window, *channel)
         last = window.flat[-1]
-        ys = [*z, q // last.held, q % last.held] if len(window.flat) == 2 else [q]
+        ys = [*z, q // last.extent, q % last.extent] if len(window.flat) == 2 else [q]
         ys[0] = ys[0] + window.start(band, tirx.min)
         offset, bounds = store_index(window.problem, window.axes, window.outputs, [n, g, *p, *ys, window.output(o)])
         conditions = [] if bounds is None else [bounds]
-        if len(window.flat) == 2 and last.held > last.outputs:
+        if len(window.flat) == 2 and last.extent > last.outputs:
             conditions.insert(0, ys[-1] < last.outputs)
         if window.padded_outputs != window.outputs and not window.shifted:
             conditions.append(o < window.outputs)
@@ -127,7 +127,7 @@ def _channel(window: TileWindow, block: Expr, vector: Expr, lane: Expr) -> Expr:
 
 def _data(window: TileWindow, data: te.Tensor) -> Callable[..., Expr]:
     """Return ``read(n, g, phases, band, outer, pixel, taps, pair)``."""
-    problem, alongs = window.problem, window.alongs
+    problem, copy_axes = window.problem, window.copy_axes
 
     def in_place(n: Expr, g: Expr, p: Any, band: Expr, z: Any, q: Expr, k: Any, c: Expr) -> Expr:
         (axis,) = window.axes
@@ -136,17 +136,17 @@ def _data(window: TileWindow, data: te.Tensor) -> Callable[..., Expr]:
 
     if window.in_place:
         return in_place
-    outer, rank = len(window.outer), len(alongs)
+    outer, rank = len(window.outer), len(copy_axes)
 
     def copied(n: Expr, g: Expr, band: Expr, *indices: Expr) -> Expr:
         z, residues, (pixel, c) = indices[:outer], indices[outer : outer + rank], indices[outer + rank :]
-        row = alongs[-1].held
+        row = copy_axes[-1].extent
         at = [*z, pixel // row, pixel % row] if len(window.flat) == 2 else [pixel]
         starts = [window.start(band, tirx.min), *[0] * (rank - 1)]
-        x = [each.coordinate(*of) for each, *of in zip(alongs, starts, residues, at, strict=True)]
+        x = [each.coordinate(*of) for each, *of in zip(copy_axes, starts, residues, at, strict=True)]
         bounds = [
             bound
-            for each, coordinate in zip(alongs, x, strict=True)
+            for each, coordinate in zip(copy_axes, x, strict=True)
             for bound in each.axis.inside(coordinate, each.axis.lowest, _reach(each))
         ]
         if window.pairs > window.channels:
@@ -159,28 +159,28 @@ def _data(window: TileWindow, data: te.Tensor) -> Callable[..., Expr]:
         problem.batch,
         window.groups,
         window.bands,
-        *(each.held for each in window.outer),
-        *(each.residues for each in alongs),
+        *(each.extent for each in window.outer),
+        *(each.residues for each in copy_axes),
         window.length,
         window.pairs,
     )
     copy = te.compute(within_reach(shape, "the copy of data"), copied, name=stage_name(DATA_PAD, window.index))
 
     def read(n: Expr, g: Expr, p: Any, band: Expr, z: Any, q: Expr, k: Any, c: Expr) -> Expr:
-        found = [each.found(pp, kk) for each, pp, kk in zip(alongs, p, k, strict=True)]
-        residues, firsts = [each[0] for each in found], [each[1] for each in found]
+        located = [each.located(pp, kk) for each, pp, kk in zip(copy_axes, p, k, strict=True)]
+        residues, firsts = [each[0] for each in located], [each[1] for each in located]
         pixel = q + firsts[-1]
         if len(window.flat) == 2:
-            pixel = pixel + firsts[-2] * alongs[-1].held
+            pixel = pixel + firsts[-2] * copy_axes[-1].extent
         return copy(n, g, band, *(zz + first for zz, first in zip(z, firsts, strict=False)), *residues, pixel, c)
 
     return read
 
 
-def _reach(along: Along) -> int:
+def _reach(copied: CopyAxis) -> int:
     """Return how far the copy reaches along an axis, from the lowest coordinate that a task reads."""
-    axis = along.axis
-    return (axis.outputs - along.outputs + along.held) * axis.stride
+    axis = copied.axis
+    return (axis.outputs - copied.outputs + copied.extent) * axis.stride
 
 
 def _filter(window: TileWindow, weights: te.Tensor) -> Callable[..., Expr]:

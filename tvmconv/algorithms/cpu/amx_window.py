@@ -41,31 +41,31 @@ BLOCKS = ((2, 2), (1, 4), (4, 1), (1, 3), (3, 1), (1, 2), (2, 1), (1, 1))
 
 
 @dataclass(frozen=True)
-class Along:
+class CopyAxis:
     """How the copy of a task's data lies along one axis, of which the task computes `outputs`.
 
     Attributes
     ----------
     residues
         Residues of coordinates that it is split by.
-    held
+    extent
         Coordinates of each residue.
     """
 
     axis: Axis
     outputs: int
     residues: int
-    held: int
+    extent: int
 
     @staticmethod
-    def of(axis: Axis, outputs: int) -> Along:
+    def of(axis: Axis, outputs: int) -> CopyAxis:
         """Return how the data of so many outputs of an axis lies."""
         starts = [axis.offset(phase) - axis.lowest for phase in range(axis.phases)]
         offsets = [start + k * axis.dilation for start in starts for k in range(axis.taps)]
         residues = axis.stride // gcd(axis.stride, *offsets)
-        return Along(axis, outputs, residues, outputs + max(offsets) // axis.stride)
+        return CopyAxis(axis, outputs, residues, outputs + max(offsets) // axis.stride)
 
-    def found(self, phase: Any, k: Any) -> tuple[Any, Any]:
+    def located(self, phase: Any, k: Any) -> tuple[Any, Any]:
         """Return the residue, and the coordinate in it, of what the tap `k` of output 0 reads."""
         offset = self.axis.offset(phase) - self.axis.lowest + k * self.axis.dilation
         return offset % self.axis.stride // (self.axis.stride // self.residues), offset // self.axis.stride
@@ -117,31 +117,31 @@ class TileWindow(Window):
         return self.steps * self.depth
 
     @cached_property
-    def alongs(self) -> tuple[Along, ...]:
+    def copy_axes(self) -> tuple[CopyAxis, ...]:
         """How a band's copy lies along each axis."""
         outputs = [self.rows, *(axis.outputs for axis in self.axes[1:])]
-        return tuple(Along.of(axis, count) for axis, count in zip(self.axes, outputs, strict=True))
+        return tuple(CopyAxis.of(axis, count) for axis, count in zip(self.axes, outputs, strict=True))
 
     @property
-    def outer(self) -> tuple[Along, ...]:
+    def outer(self) -> tuple[CopyAxis, ...]:
         """The axis whose outputs are apart, of three."""
-        return self.alongs[:-2]
+        return self.copy_axes[:-2]
 
     @property
-    def flat(self) -> tuple[Along, ...]:
+    def flat(self) -> tuple[CopyAxis, ...]:
         """The axes whose pixels are numbered through: the last two."""
-        return self.alongs[-2:]
+        return self.copy_axes[-2:]
 
     @property
     def length(self) -> int:
         """Pixels of a residue of the copy, along the flat axes."""
-        return prod(along.held for along in self.flat)
+        return prod(each.extent for each in self.flat)
 
     @property
     def pixels(self) -> int:
         """Pixels that tiles compute: from the first that is stored to the last."""
         *first, last = self.flat
-        return sum((along.outputs - 1) * last.held for along in first) + last.outputs
+        return sum((each.outputs - 1) * last.extent for each in first) + last.outputs
 
     @property
     def tile_rows(self) -> int:
@@ -179,8 +179,8 @@ class TileWindow(Window):
         if self.in_place:
             return 0
         return (
-            prod(along.residues for along in self.alongs)
-            * prod(each.held for each in self.outer)
+            prod(each.residues for each in self.copy_axes)
+            * prod(each.extent for each in self.outer)
             * self.length
             * self.pairs
         )
