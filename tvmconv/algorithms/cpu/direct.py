@@ -22,7 +22,7 @@ from .tile import (
     best_tile,
     grouped_cycles,
     grouped_widths,
-    in_bands,
+    in_row_parts,
     reads_in_place,
     rounded_up,
     tile_cycles,
@@ -115,7 +115,7 @@ def _ordered(window: Window, target: CpuTarget) -> Window:
     """Return the window with what its tasks do in which order."""
     # Both have the same choices, so plain filters' rows are as prepacked ones' are best.
     if _by_blocks(replace(window, prepacked=True), target):
-        window = in_bands(window, target)
+        window = in_row_parts(window, target)
     return replace(window, by_blocks=_by_blocks(window, target), packs_parts=_packs_parts(window, target))
 
 

@@ -42,17 +42,17 @@ def rounded_up(window: Window, target: CpuTarget) -> Window:
     return best if pixel_cycles(best, target) < pixel_cycles(window, target) * (1 - LEAST_GAIN) else window
 
 
-def in_bands(window: Window, target: CpuTarget) -> Window:
-    """Return the window, which tasks take block by block, with a long row rounded up to bands of as many tiles.
+def in_row_parts(window: Window, target: CpuTarget) -> Window:
+    """Return the window, which tasks take block by block, with a long row rounded up to parts of as many tiles.
 
-    A band's data stays in the caches for all blocks: 3168 pixels, 256 to 1024 channels, ran at 78 GFLOP/s on one core of a
-    Zen 3 as one band, at 88 in 12. A tile in 42 is computed twice at most. 784 pixels, 512 or 1024 to 512, gained nothing.
+    A part's data stays in the caches for all blocks: 3168 pixels, 256 to 1024 channels, ran at 78 GFLOP/s on one core of a
+    Zen 3 as one part, at 88 in 12. A tile in 42 is computed twice at most. 784 pixels, 512 or 1024 to 512, gained nothing.
     """
     if window.row < 8 * FEW_PIXELS or len(window.axes) > 1 or not window.stores_vectors:
         return window
     tile, _ = best_tile(window, target)
-    tiles, bands = -(-window.row // tile), window.row // FEW_PIXELS
-    whole = -(-tiles // bands) * bands
+    tiles, parts = -(-window.row // tile), window.row // FEW_PIXELS
+    whole = -(-tiles // parts) * parts
     return window if whole == tiles else replace(window, row=whole * tile, tile=tile)
 
 
@@ -132,9 +132,9 @@ def tile_cycles(window: Window, width: int, vectors: int, target: CpuTarget) -> 
     """
     outputs = width * vectors
     pixels_in_a_set = width * gcd(pixel_stride(window), L1_WAY_BYTES) / L1_WAY_BYTES
-    crowded = not window.stages_data and pixels_in_a_set + vectors > L1_WAYS + 1
+    conflicts = not window.stages_data and pixels_in_a_set + vectors > L1_WAYS + 1
     filters = vectors * window.lanes * F32_BITS / target.vector_bits
-    broadcasts = width * (1.0 if crowded else 0.25 if target.vector_bits == 512 else 0.5)
+    broadcasts = width * (1.0 if conflicts else 0.25 if target.vector_bits == 512 else 0.5)
     return (max(outputs, IN_FLIGHT + 1) + filters + broadcasts + spills(width, vectors, target)) / outputs
 
 
