@@ -17,7 +17,7 @@ from ..definition import Definition, assemble
 from ..flatten import flatten
 from ..shapes import accumulators, divisors, shuffles
 from . import cost
-from .gathered import gathered
+from .im2col import im2col
 from .tile import (
     best_tile,
     grouped_cycles,
@@ -107,7 +107,7 @@ def direct_windows(
     ]
     # The windows of a transposed convolution share the vectors of a tile.
     rounded = [wider(window, target) if len(windows) == 1 else rounded_up(window, target) for window in windows]
-    tiled = [tiled_by_images(gathered(window, target), target) for window in rounded]
+    tiled = [tiled_by_images(im2col(window, target), target) for window in rounded]
     return [_ordered(window, target) for window in tiled]
 
 

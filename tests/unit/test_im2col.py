@@ -8,7 +8,7 @@ from itertools import product
 import pytest
 
 from tvmconv.algorithms.cpu.direct import direct_windows
-from tvmconv.algorithms.cpu.gathered import GatheredWindow, gathered
+from tvmconv.algorithms.cpu.im2col import Im2colWindow, im2col
 from tvmconv.algorithms.cpu.window import windows_of
 from tvmconv.signature import parse_signature
 from tvmconv.targets.target import Target
@@ -20,8 +20,8 @@ PATCHES = "conv2d-n1-i{channels}x28x43-o64x14x14-k2x3-s2x3-d1x1-p0x0_0x0-g1-NXC-
 @pytest.mark.parametrize(("channels", "layout", "factor"), list(product((3, 4), ("XIO", "OIX"), (1, 2))))
 def test_data_and_filter_agree_on_taps_and_channels(channels: int, layout: str, factor: int) -> None:
     problem = parse_signature(PATCHES.format(channels=channels, layout=layout))
-    window = gathered(replace(windows_of(problem, AVX2)[0], vnni_factor=factor), AVX2)
-    assert isinstance(window, GatheredWindow) and window.row % 6 == 0
+    window = im2col(replace(windows_of(problem, AVX2)[0], vnni_factor=factor), AVX2)
+    assert isinstance(window, Im2colWindow) and window.row % 6 == 0
     assert window.data_in_pairs == (channels % 2 == 0)
     y, x = 5, 9
     met = set()
@@ -49,10 +49,10 @@ def test_data_and_filter_agree_on_taps_and_channels(channels: int, layout: str, 
 )
 def test_other_windows_stay(signature: str) -> None:
     window = windows_of(parse_signature(signature), AVX2)[0]
-    assert gathered(window, AVX2) is window
+    assert im2col(window, AVX2) is window
 
 
 def test_pixels_copied_together_get_an_even_number_of_vectors() -> None:
     strided = parse_signature("conv2d-n1-i64x28x28-o136x14x14-k1x1-s2x2-d1x1-p0x0_0x0-g1-NXC-OIX-f32")
     (window,) = direct_windows(strided, AVX2)
-    assert isinstance(window, GatheredWindow) and window.padded_outputs // window.lanes == 18
+    assert isinstance(window, Im2colWindow) and window.padded_outputs // window.lanes == 18

@@ -1,4 +1,4 @@
-"""Windows that read no pixel twice, copied into one long row of pixels that tiles without remainders.
+"""im2col of windows that read no pixel twice: their data copied into one long row of pixels, which tiles without remainders.
 
 They have one tap and leave pixels out, or their taps are a patch (of 16x16 pixels in vision transformers), all of which
 become channels of one pixel.
@@ -18,7 +18,7 @@ from .window import Window
 
 
 @dataclass(frozen=True)
-class GatheredWindow(Window):
+class Im2colWindow(Window):
     """A window of a problem with one axis and one tap, of all pixels, whose data lies along several.
 
     A channel is one of data's for one of the taps: neighbours are as the filter has them, so that it can be read in place;
@@ -26,11 +26,11 @@ class GatheredWindow(Window):
 
     Attributes
     ----------
-    along
+    data_axes
         The axes along which data lies.
     """
 
-    along: tuple[Axis, ...] = ()
+    data_axes: tuple[Axis, ...] = ()
 
     @property
     def stages_data(self) -> bool:
@@ -49,11 +49,11 @@ class GatheredWindow(Window):
 
     @property
     def _per_tap(self) -> int:
-        return self.problem.in_channels // prod(axis.taps for axis in self.along)
+        return self.problem.in_channels // prod(axis.taps for axis in self.data_axes)
 
     def _tap(self, c: Expr, per_tap: int) -> tuple[list[Expr], Expr]:
         """Return the taps, and the channel of so many, that are the window's channel `c`."""
-        taps = [axis.taps for axis in self.along]
+        taps = [axis.taps for axis in self.data_axes]
         if prod(taps) == 1:
             return [0 for _ in taps], c
         if self.problem.filter_format == "XIO" or self.vnni_factor == 2:
@@ -66,8 +66,8 @@ class GatheredWindow(Window):
         """Return where in data channel `c`, or pair of data in pairs, of the pixel `x` lies."""
         pairs = self.vnni_factor == 2 and self.data_in_pairs
         taps, c = self._tap(c, self._per_tap // (2 if pairs else 1))
-        outputs = _unravel(x[0], [axis.outputs for axis in self.along])
-        return [y * axis.stride + k for axis, y, k in zip(self.along, outputs, taps, strict=True)], c
+        outputs = _unravel(x[0], [axis.outputs for axis in self.data_axes])
+        return [y * axis.stride + k for axis, y, k in zip(self.data_axes, outputs, taps, strict=True)], c
 
     def filter_indices(self, g: Expr, phases: Sequence[Expr], taps: Sequence[Expr], c: Expr, o: Expr) -> list[Expr]:
         """Return where in the filter the weight of channel `c` and output `o` of group `g` is."""
@@ -76,7 +76,7 @@ class GatheredWindow(Window):
         return [*spatial, c, o] if self.problem.filter_format == "XIO" else [o, c, *spatial]
 
 
-def gathered(window: Window, target: CpuTarget) -> Window:
+def im2col(window: Window, target: CpuTarget) -> Window:
     """Return a window as one of pixels copied together, if it can be and that is worth it.
 
     The copy takes the time of a vector's multiply-adds of one step or less, and each element is in one for every vector of
@@ -96,7 +96,7 @@ def gathered(window: Window, target: CpuTarget) -> Window:
     row = problem.with_(in_spatial=pixels, out_spatial=pixels, in_channels=problem.in_channels * taps, **ones, **zeros)
     values = {field.name: getattr(window, field.name) for field in fields(Window)}
     values |= {"problem": row, "axes": convolution_axes(row)[0], "row": pixels[0], "tile": 0, "extra_vectors": 0}
-    long = wider(GatheredWindow(**values, along=axes), target)
+    long = wider(Im2colWindow(**values, data_axes=axes), target)
     return long if pixel_cycles(long, target) < pixel_cycles(window, target) * (1 - LEAST_GAIN) else window
 
 
