@@ -1,4 +1,4 @@
-"""What a process that takes turns between PyTorch and our kernels does; see `benchmarks.company`."""
+"""What a process that takes turns between PyTorch and our kernels does; see `benchmarks.interference`."""
 
 from __future__ import annotations
 
@@ -100,7 +100,7 @@ def measure(task: Task) -> tuple[list[str], list[Turns]]:
         pause = pause_torch = 1e-3
         for _ in range(task.batches):
             batch = take_turns(ours, operation)
-            together += batch[1:]  # the first follows other company
+            together += batch[1:]  # the first follows what the last batch called
             pause, pause_torch = median(b for _, b in batch), median(a for a, _ in batch)
             alone += [a for a, _ in take_turns(ours, partial(wait, pause))][1:]
             alone_torch += [b for b, _ in take_turns(operation, partial(wait, pause_torch))][1:]

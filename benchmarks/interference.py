@@ -1,4 +1,4 @@
-"""Good company: how much PyTorch and our kernels slow each other in one process that takes turns between them.
+"""Interference: how much PyTorch and our kernels slow each other in one process that takes turns between them.
 
 Both run on OpenMP threads that spin a while after each parallel region, waiting for the next. Threads of a second pool
 would spin on the cores that the first needs. For each wait policy and OpenMP library, in a process of its own: how many
@@ -31,7 +31,7 @@ POLICIES = {
     "GOMP_SPINCOUNT=1000": {"GOMP_SPINCOUNT": "1000"},
     "OMP_WAIT_POLICY=passive": {"OMP_WAIT_POLICY": "passive"},
 }
-# How much slower is still good company.
+# How much slower a side may be.
 ALLOWED = 1.10
 BATCHES = 10
 
@@ -65,7 +65,7 @@ class Row:
 
 def main(argv: Sequence[str] | None = None) -> int:
     """Measure all policies; exit with 1 if the default one slows a side by more than is allowed."""
-    parser = argparse.ArgumentParser(prog="python -m benchmarks.company", description=__doc__)
+    parser = argparse.ArgumentParser(prog="python -m benchmarks.interference", description=__doc__)
     parser.add_argument("--threads", type=int, default=len(os.sched_getaffinity(0)), help="default: all")
     parser.add_argument("--batches", type=int, default=BATCHES, help="of 20 turns, default %(default)s")
     parser.add_argument("--json", action="store_true", help="print JSON")
@@ -85,7 +85,7 @@ def main(argv: Sequence[str] | None = None) -> int:
 def _measure_all(threads: int, batches: int) -> list[Row]:
     rows = []
     with tempfile.TemporaryDirectory() as folder:
-        bundle = str(build([parse_signature(SIGNATURE)], Path(folder) / "company.bundle"))
+        bundle = str(build([parse_signature(SIGNATURE)], Path(folder) / "kernel.bundle"))
         for policy, environment in POLICIES.items():
             for openmp in OPENMP:
                 with patch.dict(os.environ, environment):
