@@ -283,7 +283,7 @@ def _arguments() -> argparse.Namespace:
     parser.add_argument(
         "--bundle", action="append", help="kernels built before, with no compiler here; may be repeated: tuned ones win"
     )
-    parser.add_argument("--output", type=Path, help="write a JSON report to this file, anew with each row")
+    parser.add_argument("--output", type=Path, help="write a JSON report to this file, again with each row")
     parser.add_argument("--dry", action="store_true", help="let the CPU stand in for the GPU")
     arguments = parser.parse_args()
     if not arguments.sources and not arguments.bundle:

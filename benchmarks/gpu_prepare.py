@@ -2,7 +2,7 @@
 
 It holds this checkout's Python code, the wheels that it needs for the Python there, and in parts what is compiled: the tests'
 kernels, the comparison's bundles, and candidates to tune by. `benchmarks/gpu.sh --from FOLDER OUT` runs it. A part is
-written whole or not at all, and another run may replace one part alone; the code is always written anew.
+written whole or not at all, and another run may replace one part alone; the code is always written again.
 """
 
 from __future__ import annotations

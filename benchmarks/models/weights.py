@@ -13,7 +13,7 @@ _NORMS = (nn.BatchNorm1d, nn.BatchNorm2d, nn.BatchNorm3d)
 
 @torch.no_grad()  # type: ignore[untyped-decorator]
 def settle(model: nn.Module, example: Any) -> nn.Module:
-    """Return a network for inference, its weights drawn anew: each layer's output on the example has unit variance.
+    """Return a network for inference, with other weights: each layer's output on the example has unit variance.
 
     Source: Mishkin and Matas, "All you need is a good init", 2016. The statistics of BatchNorm are those of some training.
     """

@@ -15,7 +15,7 @@ FALLING = (11 - INDEX // 20) // 8
 
 
 def test_what_is_avoided_is_still_wrong() -> None:
-    """Where this fails, TVM has mended it, and the check can go."""
+    """Where this fails, TVM has fixed it, and the check can go."""
     (simplified,) = iter_map_simplify([FALLING], {INDEX: Range(0, 160)})
     values = [eval(str(each), {"i": 20}) for each in (FALLING, simplified)]
     assert values == [1, 0]

@@ -227,7 +227,7 @@ class Fleet:
             return len(self._at) + len(self._connecting) < self._devices and sessions < SESSIONS
 
     def _take_on(self, host: str, port: int, password: str) -> None:
-        """Connect to a server, unless it was refused: unused, it tells the tracker anew after some seconds."""
+        """Connect to a server, unless it was refused: unused, it tells the tracker again after some seconds."""
         remote = Remote(host, port)
         with self._changed:
             until, _ = self._refused.get(remote.address, (0.0, ""))

@@ -136,4 +136,4 @@ def _end(number: int, frame: FrameType | None) -> None:
 
 
 def _say(arguments: threading.ExceptHookArgs) -> None:
-    print(f"tvmconv rpc-server: {arguments.exc_value}; it listens anew", file=sys.stderr, flush=True)
+    print(f"tvmconv rpc-server: {arguments.exc_value}; it listens again", file=sys.stderr, flush=True)

@@ -25,8 +25,8 @@ if TYPE_CHECKING:
     Arrays = Mapping[str, np.ndarray]
 
 _PREFIX = "tvmconv.shapes."
-_ROOM = 8  # numbers kept of each shape; no convolution has more than five dimensions
-_NOTHING = -1  # fills up the room
+_PADDED_RANK = 8  # numbers kept of each shape; no convolution has more than five dimensions
+_NOTHING = -1  # fills it up
 
 
 class Observed(NamedTuple):
@@ -121,7 +121,7 @@ def _watch(model: ModelProto, places: Sequence[Place]) -> list[str]:
         place.graphs[-1].node.extend(_shape_nodes(name, tensors, opset))
         place.graphs[-1].output.append(_declared(name))
         for graph, node in zip(reversed(place.graphs[:-1]), reversed(place.inside), strict=True):
-            _lift(node, name)
+            _return_from(node, name)
             graph.output.append(_declared(name))
         names.append(name)
     return names
@@ -132,11 +132,11 @@ def _declared(name: str) -> Any:
 
 
 def _shape_nodes(name: str, tensors: Sequence[str], opset: int) -> list[NodeProto]:
-    """Return nodes that compute the shapes of `tensors` one after another, each filled up to the same room."""
-    fill = helper.make_tensor(f"{name}.fill", TensorProto.INT64, [_ROOM], [_NOTHING] * _ROOM)
+    """Return nodes that compute the shapes of `tensors` one after another, each filled up to the same length."""
+    fill = helper.make_tensor(f"{name}.fill", TensorProto.INT64, [_PADDED_RANK], [_NOTHING] * _PADDED_RANK)
     nodes = [helper.make_node("Constant", [], [f"{name}.fill"], value=fill)]
     parts = [f"{name}.{i}" for i in range(len(tensors))]
-    bounds = ("starts", 0), ("ends", _ROOM)
+    bounds = ("starts", 0), ("ends", _PADDED_RANK)
     if opset >= 10:
         for key, number in bounds:
             made = helper.make_tensor(f"{name}.{key}", TensorProto.INT64, [1], [number])
@@ -152,7 +152,7 @@ def _shape_nodes(name: str, tensors: Sequence[str], opset: int) -> list[NodeProt
     return nodes
 
 
-def _lift(node: NodeProto, name: str) -> None:
+def _return_from(node: NodeProto, name: str) -> None:
     """Make the output `name` of one of a node's graphs an output of the node."""
     if name in node.output:
         return
@@ -160,15 +160,15 @@ def _lift(node: NodeProto, name: str) -> None:
     if node.op_type == "If":
         for attribute in node.attribute:
             if attribute.HasField("g") and name not in (output.name for output in attribute.g.output):
-                _say_nothing(attribute.g, name)
+                _add_empty_output(attribute.g, name)
     for attribute in node.attribute:  # Scan's, one for each of its outputs
         if attribute.name in ("scan_output_directions", "scan_output_axes"):
             attribute.ints.append(0)
 
 
-def _say_nothing(branch: GraphProto, name: str) -> None:
+def _add_empty_output(branch: GraphProto, name: str) -> None:
     """Give the branch of an If that lacks a convolution the output that the other one has."""
-    size = 3 * _ROOM
+    size = 3 * _PADDED_RANK
     nothing = helper.make_tensor(name, TensorProto.INT64, [size], [_NOTHING] * size)
     branch.node.append(helper.make_node("Constant", [], [name], value=nothing))
     branch.output.append(_declared(name))
@@ -177,7 +177,7 @@ def _say_nothing(branch: GraphProto, name: str) -> None:
 def _decode(rows: np.ndarray) -> list[Observed]:
     """Return the distinct shapes that were seen, in order; those of a Loop are one row for each turn."""
     shapes = []
-    for row in np.reshape(rows, (-1, 3, _ROOM)):
+    for row in np.reshape(rows, (-1, 3, _PADDED_RANK)):
         found = Observed(*(tuple(int(n) for n in part if n != _NOTHING) for part in row))
         if found.data:
             shapes.append(found)

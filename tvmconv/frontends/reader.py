@@ -39,7 +39,7 @@ class Reading:
 
 
 class Reader(ABC):
-    """Reads the source of a name, for each bucket of shapes anew."""
+    """Reads the source of a name, for each bucket of shapes again."""
 
     def __init__(self, source: str, how: Reading) -> None:
         self._source = source

@@ -220,7 +220,7 @@ def find_node(registry: Registry, name: str, model: str | None) -> Node:
     if len(outputs) > 1:
         raise KernelNotFoundError(
             f"the node {name!r} computes the tensor {' or '.join(f'{o} (adding {r})' for o, r in outputs)}: what follows"
-            " it was fused for some of its shapes; build it for all of them anew, or with --no-fuse"
+            " it was fused for some of its shapes; build it for all of them again, or with --no-fuse"
         )
     if entries:
         return Node(registry, list(entries.values()))

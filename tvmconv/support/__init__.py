@@ -1,1 +1,1 @@
-"""Files written whole, and processes: what every other room may use."""
+"""Files written whole, and processes: what every other package may use."""

@@ -15,13 +15,13 @@ from .segments import segments
 
 
 class PlannedGraph(fx.GraphModule):  # type: ignore[misc]
-    """A graph whose segments are computed by plans. Its graph and its modules may change: it is planned anew.
+    """A graph whose segments are computed by plans. Its graph and its modules may change: it is planned again.
 
     Whoever traces it sees the graph as it is.
     """
 
     def recompile(self) -> Any:
-        """Make the code of the graph anew, and plan it."""
+        """Make the code of the graph again, and plan it."""
         code = super().recompile()
         kind = type(self)
         traced = kind.forward

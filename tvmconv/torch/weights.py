@@ -20,7 +20,7 @@ def with_fixed_weights(model: nn.Module) -> nn.Module:
     """Return a copy of a model whose weights are those that its norms give; the model itself, if it has none."""
     if not any(_is_parametrized(module) or _hooks(module) for module in model.modules()):
         return model
-    # What hooks computed with gradients cannot be copied, and nobody reads it before it is computed anew.
+    # What hooks computed with gradients cannot be copied, and nobody reads it before it is computed again.
     computed = [getattr(module, hook.name) for module in model.modules() for hook in _hooks(module)]
     plain = copy.deepcopy(model, {id(weight): weight.detach() for weight in computed})
     with torch.no_grad():

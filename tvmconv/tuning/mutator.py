@@ -12,7 +12,7 @@ from tvm.s_tir.schedule import Trace
 
 @derived_object
 class MutateChoice(PyMutator):  # type: ignore[misc]
-    """Decides one choice of a trace anew.
+    """Decides one choice of a trace again.
 
     Parameters
     ----------

@@ -194,7 +194,7 @@ class ProblemTuner:
         return records[0]
 
     def _is_recent(self, record: Record) -> bool:
-        """Whether there is nothing to race anew: it won over these trials, undisturbed."""
+        """Whether there is nothing to race again: it won over these trials, undisturbed."""
         same = (record.rank, record.trials, record.machine) == (0, len(self.trials), self._session.machine)
         return same and record.placements >= LEAST_QUIET
 

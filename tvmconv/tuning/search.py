@@ -204,7 +204,7 @@ class Search:
         return Candidate(algorithm, number, tuple(self._random.choice(options) for options in sketch.options))
 
     def _child(self, parents: list[Candidate]) -> Candidate:
-        """Mix two parents of one sketch and decide one choice anew."""
+        """Mix two parents of one sketch and decide one choice again."""
         first = self._random.choice(parents)
         group = (first.algorithm, first.sketch)
         second = self._random.choice([parent for parent in parents if (parent.algorithm, parent.sketch) == group])

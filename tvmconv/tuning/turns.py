@@ -16,7 +16,7 @@ from .trials import Trial
 # A turn: built together, then measured one by one, or by so many servers at once if there are more. Not the number of
 # cores: the search would differ between machines.
 BATCH = 16
-# What a final race takes on a quiet machine, its kernels built anew.
+# What a final race takes on a quiet machine, its kernels built again.
 RACE_SECONDS = 3.0
 
 

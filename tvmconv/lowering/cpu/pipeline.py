@@ -176,7 +176,7 @@ def _pipeline() -> tuple[tvm.transform.Pass, Callable[..., Any], Callable[..., A
 def _keep_on_stack() -> tvm.transform.Pass:
     """Return the pass that keeps what is local (a tile's sums, 2 KiB or so), and other small arrays, on the stack.
 
-    TVM would allocate a workspace for all but the smallest, for each tile or task anew.
+    TVM would allocate a workspace for all but the smallest, for each tile or task again.
     """
 
     def keep(node: tirx.AllocBuffer) -> tirx.AllocBuffer:

@@ -188,7 +188,7 @@ def _interleaved(loop: Any) -> Any:
 def _transposed(vectors: list[Any], lanes: int) -> list[Any]:
     """Return, of 4 or `lanes` vectors, what lies at each of so many positions: of all, or within each part."""
     if len(vectors) > PART:
-        # Parts first: LLVM would else compute the first stage for each part anew, to spare the others' lanes.
+        # Parts first: LLVM would else compute the first stage for each part again, to spare the others' lanes.
         by_part = list(zip(*(_transposed_parts(vectors[i::PART]) for i in range(PART)), strict=True))
     else:
         by_part = [tuple(vectors)]
