@@ -17,7 +17,7 @@ import tvmconv
 from tvmconv import fills, reference
 from tvmconv.errors import BundleError, InputError, InvalidProblemError
 from tvmconv.problem import Problem
-from tvmconv.runtime import registry
+from tvmconv.runtime import call_cache
 from tvmconv.runtime.bundle import read_bundle, write_manifest
 from tvmconv.runtime.kernel import Kernel
 from tvmconv.signature import format_signature
@@ -189,14 +189,14 @@ def test_remembered_calls_do_not_hide_errors(small_bundle: Path) -> None:
 
 
 def test_remembered_calls_are_bounded(small_bundle: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(registry, "_REMEMBERED_CALLS", 3)
+    monkeypatch.setattr(call_cache, "_REMEMBERED", 3)
     small = tvmconv.load(small_bundle)
     (data, taps), expected = _case(small_problem())
     for written in ((1, 1), [1, 1]):
         for mode in ("same_upper", "same_lower", "SAME_upper", "Same_Lower"):
             got = small.convolution(data, taps, strides=written, dilations=(1, 1), auto_pad=mode)
             assert (got == expected).all()
-            assert 1 <= len(small._calls) <= 3
+            assert 1 <= len(small._calls._kernels) <= 3
 
 
 def _copy(bundle: Path, to: Path) -> Path:

@@ -2,24 +2,22 @@
 
 from __future__ import annotations
 
-import marshal
 import os
-from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Sequence
 from typing import TYPE_CHECKING, Any
 
 from .. import ops
 from ..errors import InputError
 from ..problem import Problem
 from ..signature import format_signature, parse_signature
-from .arrays import view
 from .bundle import Bundle, read_bundle
+from .call_cache import CallCache
 from .cuda import survey
 from .cuda_kernel import CudaKernel
-from .device_arrays import dtype_of, location, same_gpu
 from .explain import Explanation, explain, not_found
 from .kernel import Kernel
 from .nodes import Node, find_node
-from .selection import Device, Table, check_usable, gpu_at, parse_device, take_best
+from .selection import Device, Table, check_usable, parse_device, take_best
 from .split import find_split
 from .split_kernel import CudaSplitKernel, SplitKernel
 from .unverified import check_before_use, warn_unverified
@@ -31,8 +29,6 @@ if TYPE_CHECKING:
 
 MAX_THREADS = 1024
 VERIFY = (None, "first-use")
-# Calls remembered with the kernel that serves them; a program calls with fewer distinct shapes than this.
-_REMEMBERED_CALLS = 4096
 
 
 def load(
@@ -105,7 +101,7 @@ class Registry:
         self._table(None)
         self._has_cuda = any(target.kind == "cuda" for bundle in bundles for target in bundle.targets.values())
         self._kernels: dict[tuple[str, Device], Kernel | CudaKernel] = {}
-        self._calls: dict[Any, Kernel | CudaKernel] = {}
+        self._calls = CallCache(self._lookup_on, self._has_cuda)
         self._nodes: dict[tuple[str, str | None], Node] = {}
 
     def __len__(self) -> int:
@@ -258,7 +254,7 @@ class Registry:
         KernelNotFoundError, UnsupportedMachineError, BundleError
             As for :meth:`lookup` and :class:`tvmconv.Kernel`.
         """
-        kernel = self._find(ops.convolution, data, filter, bias, attributes)
+        kernel = self._calls.find(ops.convolution, data, filter, bias, attributes)
         return kernel(data, filter, bias, out, scale=scale, slope=slope, residual=residual)
 
     def convolution_backprop_data(
@@ -279,53 +275,8 @@ class Registry:
         Takes what the epilogue needs, returns and raises as :meth:`convolution`.
         """
         named = {"output_shape": output_shape, **attributes}
-        kernel = self._find(ops.convolution_backprop_data, data, filter, bias, named)
+        kernel = self._calls.find(ops.convolution_backprop_data, data, filter, bias, named)
         return kernel(data, filter, bias, out, scale=scale, slope=slope, residual=residual)
-
-    def _find(
-        self,
-        op: Callable[..., Problem],
-        data: Any,
-        filter: Any,
-        bias: Any,
-        attributes: Mapping[str, Any],
-    ) -> Kernel | CudaKernel:
-        """Return the kernel of a call, by what was remembered of an equal call or else by the operation's rules."""
-        key: Any
-        try:
-            # What is not in the key, the kernel checks: the filter's type, the bias' shape and type.
-            # Version 2 of marshal: equal values give equal bytes.
-            place = location(data) if self._has_cuda else None
-            key = (op, data.shape, data.dtype, filter.shape, bias is None, marshal.dumps(dict(attributes), 2), place)
-            kernel = self._calls.get(key)
-        except (AttributeError, TypeError, ValueError):  # arguments of kinds that are not remembered
-            key = kernel = None
-        if kernel is None:
-            kernel = self._resolve(op, data, filter, bias, attributes)
-            # Only plain attributes have bytes of their own: a NumPy zero of one type has those of another.
-            if key is not None and all(map(_is_plain, attributes.values())):
-                if len(self._calls) >= _REMEMBERED_CALLS:
-                    self._calls.clear()
-                self._calls[key] = kernel
-        return kernel
-
-    def _resolve(
-        self, op: Callable[..., Problem], data: Any, filter: Any, bias: Any, attributes: Mapping[str, Any]
-    ) -> Kernel | CudaKernel:
-        named = {"data": data, "filter": filter, **({} if bias is None else {"bias": bias})}
-        index = same_gpu(named)
-        if index is None:
-            views = {name: view(name, value) for name, value in named.items()}
-            types = {name: dtype for name, (_, dtype) in views.items()}
-            shapes = {name: array.shape for name, (array, _) in views.items()}
-        else:
-            types = {name: dtype_of(value) for name, value in named.items()}
-            shapes = {name: tuple(value.shape) for name, value in named.items()}
-        if len(set(types.values())) > 1:
-            given = ", ".join(f"{name} {dtype}" for name, dtype in types.items())
-            raise InputError(f"the types differ: {given}; all must be the same")
-        problem = op(shapes["data"], shapes["filter"], bias_shape=shapes.get("bias"), dtype=types["data"], **attributes)
-        return self._lookup_on(problem, None if index is None else gpu_at(index))
 
     def _kernel(self, signature: str, device: Device) -> Kernel | CudaKernel:
         kernel = self._kernels.get((signature, device))
@@ -335,10 +286,3 @@ class Registry:
             made = Kernel(bundle, entry, self.threads, before) if device is None else CudaKernel(bundle, entry, before)
             kernel = self._kernels.setdefault((signature, device), made)
         return kernel
-
-
-def _is_plain(value: Any) -> bool:
-    """Whether `value` is None, a text, an int, or a tuple or list of ints, and none of a class of its own."""
-    if type(value) is tuple or type(value) is list:
-        return all(type(item) is int for item in value)
-    return value is None or type(value) in (int, str)

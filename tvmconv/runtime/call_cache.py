@@ -1,0 +1,84 @@
+"""The kernel of a call by arrays and attributes: remembered of an equal call, or found by the operation's rules."""
+
+from __future__ import annotations
+
+import marshal
+from collections.abc import Callable, Mapping
+from typing import Any
+
+from ..errors import InputError
+from ..problem import Problem
+from .arrays import view
+from .cuda_kernel import CudaKernel
+from .device_arrays import dtype_of, location, same_gpu
+from .kernel import Kernel
+from .selection import Device, gpu_at
+
+# Calls remembered with the kernel that serves them; a program calls with fewer distinct shapes than this.
+_REMEMBERED = 4096
+
+
+class CallCache:
+    """The kernels of calls.
+
+    Parameters
+    ----------
+    lookup
+        Returns the kernel of a problem on a device.
+    has_cuda
+        Whether arrays may be on a GPU.
+    """
+
+    def __init__(self, lookup: Callable[[Problem, Device], Kernel | CudaKernel], has_cuda: bool) -> None:
+        self._lookup = lookup
+        self._has_cuda = has_cuda
+        self._kernels: dict[Any, Kernel | CudaKernel] = {}
+
+    def find(
+        self, op: Callable[..., Problem], data: Any, filter: Any, bias: Any, attributes: Mapping[str, Any]
+    ) -> Kernel | CudaKernel:
+        """Return the kernel of a call, by what was remembered of an equal call or else by the operation's rules."""
+        key: Any
+        try:
+            # What is not in the key, the kernel checks: the filter's type, the bias' shape and type.
+            # Version 2 of marshal: equal values give equal bytes.
+            place = location(data) if self._has_cuda else None
+            key = (op, data.shape, data.dtype, filter.shape, bias is None, marshal.dumps(dict(attributes), 2), place)
+            kernel = self._kernels.get(key)
+        except (AttributeError, TypeError, ValueError):  # arguments of kinds that are not remembered
+            key = kernel = None
+        if kernel is None:
+            kernel = self._lookup(*_problem_of(op, data, filter, bias, attributes))
+            # Only plain attributes have bytes of their own: a NumPy zero of one type has those of another.
+            if key is not None and all(map(_is_plain, attributes.values())):
+                if len(self._kernels) >= _REMEMBERED:
+                    self._kernels.clear()
+                self._kernels[key] = kernel
+        return kernel
+
+
+def _problem_of(
+    op: Callable[..., Problem], data: Any, filter: Any, bias: Any, attributes: Mapping[str, Any]
+) -> tuple[Problem, Device]:
+    """Return what a call computes, and where."""
+    named = {"data": data, "filter": filter, **({} if bias is None else {"bias": bias})}
+    index = same_gpu(named)
+    if index is None:
+        views = {name: view(name, value) for name, value in named.items()}
+        types = {name: dtype for name, (_, dtype) in views.items()}
+        shapes = {name: array.shape for name, (array, _) in views.items()}
+    else:
+        types = {name: dtype_of(value) for name, value in named.items()}
+        shapes = {name: tuple(value.shape) for name, value in named.items()}
+    if len(set(types.values())) > 1:
+        given = ", ".join(f"{name} {dtype}" for name, dtype in types.items())
+        raise InputError(f"the types differ: {given}; all must be the same")
+    problem = op(shapes["data"], shapes["filter"], bias_shape=shapes.get("bias"), dtype=types["data"], **attributes)
+    return problem, None if index is None else gpu_at(index)
+
+
+def _is_plain(value: Any) -> bool:
+    """Whether `value` is None, a text, an int, or a tuple or list of ints, and none of a class of its own."""
+    if type(value) is tuple or type(value) is list:
+        return all(type(item) is int for item in value)
+    return value is None or type(value) in (int, str)
