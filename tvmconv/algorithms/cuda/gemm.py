@@ -212,63 +212,15 @@ def extents(window: SubConvolution) -> Extents:
 
 def express(gemm: Any, data: te.Tensor, weights: te.Tensor, epilogue: Epilogue) -> te.Tensor:
     """Return the window's `out`: axes (matrix multiplication, m, n)."""
-    dtype, number = cuda_dtype(gemm.problem.dtype), gemm.index
-    zero = tirx.const(0, dtype)
-    whole_depth = gemm.depth * gemm.tile.splits
-
-    def data_at(b: Expr, m: Expr, k: Expr) -> Expr:
-        g, phases = gemm.split_batch(b)
-        along_m, along_k = (1, gemm.data_vector) if gemm.data_by_depth else (gemm.data_vector, 1)
-        image, ys = gemm.split_row(m, along_m)
-        taps, c = gemm.split_depth(k, along_k)
-        x = gemm.coordinates(phases, ys, taps)
-        bounds = [
-            *_below(m, gemm.extents.rows, gemm.rows, along_m),
-            *_below(k, gemm.extents.depth, whole_depth, along_k),
-            *gemm.inside(x),
-        ]
-        value = data(*gemm.data_indices(image, x, g, c))
-        return tirx.if_then_else(tirx.all(*bounds), value, zero) if bounds else value
-
-    def filter_at(b: Expr, k: Expr, n: Expr) -> Expr:
-        g, phases = gemm.split_batch(b)
-        along_n, along_k = (1, gemm.filter_vector) if gemm.filter_by_depth else (gemm.filter_vector, 1)
-        taps, c = gemm.split_depth(k, along_k)
-        bounds = [
-            *_below(k, gemm.extents.depth, whole_depth, along_k),
-            *_below(n, gemm.extents.columns, gemm.columns, along_n),
-        ]
-        value = weights(*gemm.filter_indices(g, phases, taps, c, n))
-        return tirx.if_then_else(tirx.all(*bounds), value, zero) if bounds else value
-
+    number, rows, columns = gemm.index, gemm.rows, gemm.columns
     # A batch for each part of the depth.
-    each, rows, columns, depth = gemm.extents.batch, gemm.rows, gemm.columns, gemm.depth
+    each = gemm.extents.batch
     batch = gemm.tile.splits * each
-
-    def data_of(b: Expr, m: Expr, k: Expr) -> Expr:
-        return data_at(b % each, m, b // each * depth + k)
-
-    def filter_of(b: Expr, k: Expr, n: Expr) -> Expr:
-        return filter_at(b % each, b // each * depth + k, n)
-
-    if gemm.data_by_depth:
-        data_tile = te.compute((batch, rows, depth), data_of, name=stage_name(DATA_TILE, number))
-    else:
-        data_tile = te.compute(
-            (batch, depth, rows), lambda b, k, m: data_of(b, m, k), name=stage_name(DATA_TILE, number)
-        )
-    if gemm.filter_by_depth:
-        filter_tile = te.compute(
-            (batch, columns, depth), lambda b, n, k: filter_of(b, k, n), name=stage_name(FILTER_TILE, number)
-        )
-    else:
-        filter_tile = te.compute((batch, depth, columns), filter_of, name=stage_name(FILTER_TILE, number))
-    k = te.reduce_axis((0, depth), name="k")
+    read_data, read_filter = _data_tile(gemm, data, batch), _filter_tile(gemm, weights, batch)
+    k = te.reduce_axis((0, gemm.depth), name="k")
 
     def total(b: Expr, m: Expr, n: Expr) -> Expr:
-        x = data_tile(b, m, k) if gemm.data_by_depth else data_tile(b, k, m)
-        y = filter_tile(b, n, k) if gemm.filter_by_depth else filter_tile(b, k, n)
-        return te.sum(x.astype("float32") * y.astype("float32"), axis=k)
+        return te.sum(read_data(b, m, k).astype("float32") * read_filter(b, k, n).astype("float32"), axis=k)
 
     acc = te.compute((batch, rows, columns), total, name=stage_name(ACC, number))
     if gemm.out_by_rows:
@@ -284,10 +236,62 @@ def express(gemm: Any, data: te.Tensor, weights: te.Tensor, epilogue: Epilogue) 
         parts = [s * each + b for s in range(gemm.tile.splits)]
         value = sum(tile(part, n, m) if gemm.out_by_rows else tile(part, m, n) for part in parts)
         channel = gemm.split_batch(b)[0] * gemm.outputs + n
-        bounds = _below(n, gemm.extents.columns, gemm.columns, 1 if gemm.out_by_rows else gemm.out_vector)
+        bounds = _below(n, gemm.extents.columns, columns, 1 if gemm.out_by_rows else gemm.out_vector)
         return epilogue(value, channel, gemm.store_index([b, m, n])[0], bounds=bounds)
 
     return te.compute((each, rows, columns), rounded, name=stage_name(OUT, number))
+
+
+def _data_tile(gemm: Gemm, data: te.Tensor, batch: int) -> Callable[[Expr, Expr, Expr], Expr]:
+    """Return ``read(b, m, k)`` of the tile of the im2col matrix that is copied to shared memory."""
+    each, depth, by_depth = gemm.extents.batch, gemm.depth, gemm.data_by_depth
+
+    def element(b: Expr, m: Expr, k: Expr) -> Expr:
+        b, k = b % each, b // each * depth + k
+        g, phases = gemm.split_batch(b)
+        along_m, along_k = (1, gemm.data_vector) if by_depth else (gemm.data_vector, 1)
+        image, ys = gemm.split_row(m, along_m)
+        taps, c = gemm.split_depth(k, along_k)
+        x = gemm.coordinates(phases, ys, taps)
+        bounds = [
+            *_below(m, gemm.extents.rows, gemm.rows, along_m),
+            *_below(k, gemm.extents.depth, depth * gemm.tile.splits, along_k),
+            *gemm.inside(x),
+        ]
+        return _zero_outside(gemm, bounds, data(*gemm.data_indices(image, x, g, c)))
+
+    name = stage_name(DATA_TILE, gemm.index)
+    if by_depth:
+        return te.compute((batch, gemm.rows, depth), element, name=name)
+    copy = te.compute((batch, depth, gemm.rows), lambda b, k, m: element(b, m, k), name=name)
+    return lambda b, m, k: copy(b, k, m)
+
+
+def _filter_tile(gemm: Gemm, weights: te.Tensor, batch: int) -> Callable[[Expr, Expr, Expr], Expr]:
+    """Return ``read(b, k, n)`` of the tile of the filter that is copied to shared memory."""
+    each, depth, by_depth = gemm.extents.batch, gemm.depth, gemm.filter_by_depth
+
+    def element(b: Expr, k: Expr, n: Expr) -> Expr:
+        b, k = b % each, b // each * depth + k
+        g, phases = gemm.split_batch(b)
+        along_n, along_k = (1, gemm.filter_vector) if by_depth else (gemm.filter_vector, 1)
+        taps, c = gemm.split_depth(k, along_k)
+        bounds = [
+            *_below(k, gemm.extents.depth, depth * gemm.tile.splits, along_k),
+            *_below(n, gemm.extents.columns, gemm.columns, along_n),
+        ]
+        return _zero_outside(gemm, bounds, weights(*gemm.filter_indices(g, phases, taps, c, n)))
+
+    name = stage_name(FILTER_TILE, gemm.index)
+    if not by_depth:
+        return te.compute((batch, depth, gemm.columns), element, name=name)
+    copy = te.compute((batch, gemm.columns, depth), lambda b, n, k: element(b, k, n), name=name)
+    return lambda b, k, n: copy(b, n, k)
+
+
+def _zero_outside(gemm: Gemm, bounds: list[Expr], value: Expr) -> Expr:
+    zero = tirx.const(0, cuda_dtype(gemm.problem.dtype))
+    return tirx.if_then_else(tirx.all(*bounds), value, zero) if bounds else value
 
 
 def _below(index: Expr, extent: int, rounded_up: int, vector: int) -> list[Expr]:
