@@ -115,7 +115,7 @@ class Kernel:
             packed, filter = filter, None  # nobody else has its memory
         else:
             inputs = [kernel_input("data", data, dtype, shapes[0]), kernel_input("filter", filter, dtype, shapes[1])]
-        if self._others or bias is not None or not scale is slope is residual is None:
+        if self._others or bias is not None or scale is not None or slope is not None or residual is not None:
             given = {"bias": bias, "scale": scale, "slope": slope, "residual": residual}
             check_operands(self.info.signature, self._others, given)
             inputs += [kernel_input(name, given[name], dtype, shape) for name, shape, dtype in self._others]
