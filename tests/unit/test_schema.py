@@ -168,5 +168,5 @@ def test_bundles_of_earlier_versions_stay_valid(there: Path) -> None:
 
 def test_a_long_value_is_cut_short() -> None:
     with pytest.raises(schema.SchemaError) as error:
-        schema.whole("x" * 10_000)
+        schema.unsigned("x" * 10_000)
     assert str(error.value).startswith("it is 'xxx") and len(str(error.value)) < 200

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 from ..errors import BuildError
 from ..runtime.bundle import MANIFEST
 from .output import progress_bar
-from .parsing import add_command, add_math, positive, positive_seconds, whole
+from .parsing import add_command, add_math, positive, positive_seconds, unsigned
 from .sources import add_sources, problems_of, read_models
 from .tune import peak_of, progress_line
 
@@ -50,7 +50,7 @@ def add_parser(subparsers: Subparsers) -> None:
         "cuda:sm_90, cuda:sm_80,sm_90 or cuda:sm_90a; may be given several times",
     )
     parser.add_argument(
-        "--trials", type=whole, default=0, metavar="N", help="tune first: schedules to try for each kernel"
+        "--trials", type=unsigned, default=0, metavar="N", help="tune first: schedules to try for each kernel"
     )
     parser.add_argument(
         "--seconds", type=positive_seconds, metavar="S", help="tune first: the time to spend on all kernels together"

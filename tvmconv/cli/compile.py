@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 
 from ..errors import SourceError, missing_extra
 from .output import check_output, print_json, progress_bar
-from .parsing import add_command, add_json, add_math, whole
+from .parsing import add_command, add_json, add_math, unsigned
 from .sources import parse_dim, parse_shape
 
 if TYPE_CHECKING:
@@ -49,7 +49,7 @@ def add_parser(subparsers: Subparsers) -> None:
     parser.add_argument(
         "--dim", action="append", type=parse_dim, default=[], metavar="NAME=N", help="the size of a named dimension"
     )
-    parser.add_argument("--batch", type=whole, metavar="N", help="the size of a free batch dimension")
+    parser.add_argument("--batch", type=unsigned, metavar="N", help="the size of a free batch dimension")
     parser.add_argument(
         "--layout",
         choices=("NXC", "NCX"),

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 from ..errors import CompilationError, ReplayError, TvmconvError
 from ..lowering.stages import STAGES
-from .parsing import add_command, whole
+from .parsing import add_command, unsigned
 
 if TYPE_CHECKING:
     from ..lowering.compiler import Choice
@@ -44,7 +44,7 @@ def add_parser(subparsers: Subparsers) -> None:
         help="this one's default schedule; which there are: tvmconv explain SIGNATURE --algorithms",
     )
     parser.add_argument(
-        "--sketch", type=whole, metavar="N", help="another of the algorithm's sketches, with its default choices"
+        "--sketch", type=unsigned, metavar="N", help="another of the algorithm's sketches, with its default choices"
     )
 
 

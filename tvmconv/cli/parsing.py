@@ -71,7 +71,7 @@ def add_math(parser: argparse.ArgumentParser) -> None:
     )
 
 
-def whole(text: str) -> int:
+def unsigned(text: str) -> int:
     """Parse a number of at least 0."""
     return _number(text, 0)
 

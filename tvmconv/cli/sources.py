@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, TypeVar
 
 from ..errors import SourceError
 from ..problem import DATA_FORMATS, DTYPES, FILTER_FORMATS, Problem
-from .parsing import whole
+from .parsing import unsigned
 
 if TYPE_CHECKING:
     from numpy import ndarray
@@ -54,7 +54,7 @@ def add_source_options(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--batch",
         action="append",
-        type=whole,
+        type=unsigned,
         metavar="N",
         help="the size of a free batch dimension; several times as --shape",
     )
@@ -183,7 +183,7 @@ def parse_dim(text: str) -> tuple[str, int]:
     name, equals, size = text.rpartition("=")
     if not name or not equals:
         raise argparse.ArgumentTypeError(f"{text!r} is no size of a dimension; write NAME=640")
-    return name, whole(size)
+    return name, unsigned(size)
 
 
 def read_inputs(given: Sequence[str]) -> dict[str, ndarray]:

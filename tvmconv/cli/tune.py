@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 from ..errors import TuningError, missing_extra
 from ..signature import format_signature
 from .output import print_json, print_table
-from .parsing import add_command, add_json, add_math, positive, positive_seconds, whole
+from .parsing import add_command, add_json, add_math, positive, positive_seconds, unsigned
 from .sources import add_sources, read_sources
 
 if TYPE_CHECKING:
@@ -90,7 +90,7 @@ def add_parser(subparsers: Subparsers) -> None:
         help="of MetaSchedule, which says what problem is next. gradient (default): where most is likely to be gained,"
         " weighted by how often a model has the problem; round-robin: each in its turn",
     )
-    parser.add_argument("--seed", type=whole, default=0, metavar="N", help="of the random choices (default: 0)")
+    parser.add_argument("--seed", type=unsigned, default=0, metavar="N", help="of the random choices (default: 0)")
     add_math(parser)
     parser.add_argument(
         "--records",

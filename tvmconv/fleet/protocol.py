@@ -38,7 +38,7 @@ _CPU = schema.table(
         "features": _texts,
         "mcpu": schema.text,
         "disabled": _texts,
-        "caches": schema.optional(schema.list_of(schema.whole)),
+        "caches": schema.optional(schema.list_of(schema.unsigned)),
     }
 )
 _DESCRIPTION = schema.table({"host": _CPU, "machine": schema.words, "obstacle": schema.words})
@@ -47,7 +47,7 @@ _ANSWERS = {
     "ok": schema.positive,
     "wrong": schema.text,
     "times": schema.table(
-        {"seconds": schema.list_of(_times), "again": _times, "quiet": schema.list_of(schema.truth)},
+        {"seconds": schema.list_of(_times), "again": _times, "quiet": schema.list_of(schema.boolean)},
     ),
     "crashed": schema.text,
     "timeout": schema.text,

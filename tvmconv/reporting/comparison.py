@@ -27,7 +27,7 @@ _RESULT = schema.table(
     {
         "date": schema.text,
         "machine": schema.text,
-        "threads": schema.whole,
+        "threads": schema.unsigned,
         "peak": schema.optional(schema.table({"flops": schema.positive})),
         "rows": schema.list_of(
             schema.table({"signature": schema.text, "packed": _TIMING, "peers": schema.map_of(_TIMING)})

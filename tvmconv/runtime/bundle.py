@@ -213,14 +213,14 @@ def _inside(value: object) -> bool:
 
 
 _HASH = re.compile(r"[0-9a-f]{64}", re.ASCII)
-_PACKED = {"layout": schema.text, "dtype": schema.one_of(*PACKED_TYPES), "bytes": schema.whole}
-_MEASURED = {"seconds": schema.number, "machine": schema.text, "trials": schema.whole}
+_PACKED = {"layout": schema.text, "dtype": schema.one_of(*PACKED_TYPES), "bytes": schema.unsigned}
+_MEASURED = {"seconds": schema.number, "machine": schema.text, "trials": schema.unsigned}
 _ENTRY = schema.table(
     {
         "signature": schema.text,
         "target": schema.text,
         "algorithm": schema.text,
-        "definition_version": schema.whole,
+        "definition_version": schema.unsigned,
         "numerical_class": schema.one_of(*NUMERICAL_CLASSES),
         "origin": schema.one_of(*ORIGINS),
         "file": schema.kind("a relative path that stays inside the bundle", _inside),
@@ -229,11 +229,11 @@ _ENTRY = schema.table(
         ),
         "symbol": schema.text,
         "packed_filter": schema.optional(schema.table(_PACKED)),
-        "workspace_bytes": schema.whole,
+        "workspace_bytes": schema.unsigned,
         "measured": schema.optional(schema.table(_MEASURED)),
         "error": schema.optional(schema.table({"measure": schema.text, "value": schema.number})),
         "transferred_from": schema.optional(schema.text),
-        "verified": schema.optional(schema.truth),
+        "verified": schema.optional(schema.boolean),
         "skipped": schema.list_of(schema.table({"algorithm": schema.text, "reason": schema.text})),
     },
     absent={"transferred_from": None, "verified": None, "skipped": ()},

@@ -1,6 +1,6 @@
 """What a document of JSON must be: one description for manifests, tuning records and trials.
 
-A kind, such as `text`, `whole` or ``table({...})``, returns the value it is called with in its plain form, or raises
+A kind, such as `text`, `unsigned` or ``table({...})``, returns the value it is called with in its plain form, or raises
 SchemaError, which names what is wrong by its path: ``entries[3].packed_filter.bytes is -1; it must be ...``.
 """
 
@@ -81,9 +81,9 @@ def _is_number(value: object) -> bool:
 
 text = kind("a text that is not empty", lambda value: isinstance(value, str) and value != "")
 words = kind("a text", lambda value: isinstance(value, str))
-truth = kind("true or false", lambda value: isinstance(value, bool))
+boolean = kind("true or false", lambda value: isinstance(value, bool))
 integer = kind("a whole number", lambda value: type(value) is int)
-whole = kind("a whole number of at least 0", lambda value: type(value) is int and value >= 0)
+unsigned = kind("a whole number of at least 0", lambda value: type(value) is int and value >= 0)
 number = kind("a number of at least 0", lambda value: _is_number(value) and value >= 0)
 positive = kind("a number above 0", lambda value: _is_number(value) and value > 0)
 
