@@ -79,9 +79,9 @@ def shuffles(problem: Problem, vnni_factor: int, target: CpuTarget) -> bool:
 def rotated(c: Any, o: Any, channels: int, outputs: int) -> Any:
     """Return which of a group's `channels` output `o`, one of `outputs` a group, sums as its `c`-th.
 
-    It begins with that in its own place, which takes no shuffle where groups have as many outputs, and goes round a
-    quarter of a vector before it goes to the next.
+    It begins with that in its own place, which takes no shuffle where groups have as many outputs, and goes round 128 bits
+    before it goes to the next.
     """
-    near = gcd(SSE_LANES, channels)
+    together = gcd(SSE_LANES, channels)
     o = o % outputs
-    return (o // near + c // near) % (channels // near) * near + (o + c) % near
+    return (o // together + c // together) % (channels // together) * together + (o + c) % together

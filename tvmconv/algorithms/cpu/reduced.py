@@ -6,7 +6,7 @@ vector of the filter's multiplies. The lanes of each output's sum are added at t
     data_pad     data widened to f32, zero-padded              (absent when data can be read in place)
     filter_pack  filter widened to f32, [g, o, taps, c / lanes, c % lanes]    (absent when these already lie together)
     acc          the sums, f32, axes (n, g, phases..., outputs..., o, lanes / 4, 4)
-    quarter      acc with 4 lanes, each the sum of a quarter of them
+    lane_sums    acc with 4 lanes, each the sum of a quarter of them
     tile         the four added
     out          bias added, rounded once to the output type
 """
