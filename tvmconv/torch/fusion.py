@@ -15,12 +15,12 @@ from torch.nn.utils import parametrize
 from ..epilogue import Step, format_epilogue, parse_epilogue
 from .arguments import guard
 from .calls import Notice
+from .canonical import canonicalize
 from .convolution import Convolution
 from .folding import TRANSPOSED, fold
 from .layers import FusedConvolution
 from .made import MADE, check_made, without_state
 from .permuting import sink
-from .spelled import respell
 from .steps import changes_its_input, is_sum, slope_of, step_of
 
 _CONVOLUTIONS = (nn.Conv1d, nn.Conv2d, nn.Conv3d)
@@ -84,7 +84,7 @@ def fuse(model: nn.Module, example: Sequence[Any], notice: Notice, prefix: str =
         raise ValueError("the model remembers something from call to call, which a graph does not")
     traced = fx.GraphModule(model, graph)
     made = without_state(traced)
-    respell(traced)
+    canonicalize(traced)
     watching = _Watching(traced)
     with torch.no_grad():
         answer = watching.run(*example)

@@ -1,4 +1,4 @@
-"""What a model says in its own words, said in those that layers and plans know: functions, activations, poolings."""
+"""Canonical forms of what models write in several ways: functions as modules, activations and poolings as single nodes."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ _QUOTIENTS = (operator.truediv, torch.div, "div")
 _GATED = {"sigmoid": functional.silu, "hardsigmoid": functional.hardswish}
 
 
-def respell(traced: fx.GraphModule) -> None:
+def canonicalize(traced: fx.GraphModule) -> None:
     """Rewrite a graph in place: a module for each call of a convolution, a node for each activation, none for nothing.
 
     The convolutions are those with the model's own weights; the activations ``x * sigmoid(x)``, ``relu6(x + 3) / 6``, and
