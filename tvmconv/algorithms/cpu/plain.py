@@ -15,7 +15,7 @@ rounded up to whole tiles: what is too much is computed from zeros, and not stor
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
 from math import prod
@@ -209,56 +209,69 @@ def express_plain(plain: PlainWindow, data: te.Tensor, weights: te.Tensor, epilo
 
 def _data(plain: PlainWindow, data: te.Tensor) -> Callable[..., Expr]:
     """Return what reads data for a product, ``(n, g, phases, outputs, taps, c, o)``: in place or from its copy."""
+    window = plain.window
+    if plain.copies:
+        return _copied_planes(plain, data) if plain.by_rows else _copied_pixels(plain, data)
+    if plain.by_rows:
+        return lambda n, g, p, y, k, c, o: data(n, _channel(window, g, c, o), *window.coordinates(p, y, k))
+    return lambda n, g, p, y, k, c, o: data(n, *window.coordinates(p, y, k), _channel(window, g, c, o))
+
+
+def _copied_pixels(plain: PlainWindow, data: te.Tensor) -> Callable[..., Expr]:
+    """Return what reads a copy whose channels are the fastest index."""
+    window, axes = plain.window, plain.window.axes
+
+    def copied(n: Expr, *at: Expr) -> Expr:
+        return _padded(plain, data, plain.copied, n, at[-1], at[:-1])
+
+    shape = within_reach((window.problem.batch, *plain.copied, plain.copied_channels), "the copy of data")
+    copy = te.compute(shape, copied, name=stage_name(DATA_PAD, window.index))
+
+    def read(n: Expr, g: Expr, p: Any, y: Any, k: Any, c: Expr, o: Expr) -> Expr:
+        at = [x - axis.lowest for x, axis in zip(window.coordinates(p, y, k), axes, strict=True)]
+        return copy(n, *at, _channel(window, g, c, o))
+
+    return read
+
+
+def _copied_planes(plain: PlainWindow, data: te.Tensor) -> Callable[..., Expr]:
+    """Return what reads a copy of planes, in which the columns that a row's outputs read are neighbours.
+
+    Column x lies at (x % stride, x // stride): the outputs of a row read columns `stride` apart.
+    """
     window, problem, axes = plain.window, plain.window.problem, plain.window.axes
     last = axes[-1]
-
-    def channel(g: Expr, c: Expr, o: Expr) -> Expr:
-        return o if window.across else g * window.channels + c
-
-    if not plain.copies:
-        if plain.by_rows:
-            return lambda n, g, p, y, k, c, o: data(n, channel(g, c, o), *window.coordinates(p, y, k))
-        return lambda n, g, p, y, k, c, o: data(n, *window.coordinates(p, y, k), channel(g, c, o))
-
-    def element(n: Expr, c: Expr, x: list[Expr]) -> Expr:
-        bounds = [c < problem.in_channels] if plain.copied_channels > problem.in_channels else []
-        for axis, extent, xx in zip(axes, extents, x, strict=True):
-            bounds += axis.inside(xx, axis.lowest, extent)
-        value = widen(data(n, c, *x) if problem.data_format == "NCX" else data(n, *x, c), problem.dtype)
-        return tirx.if_then_else(tirx.all(*bounds), value, tirx.const(0, "float32")) if bounds else value
-
-    if not plain.by_rows:
-        extents = plain.copied
-        shape = within_reach((problem.batch, *extents, plain.copied_channels), "the copy of data")
-
-        def pixels(n: Expr, *at: Expr) -> Expr:
-            return element(n, at[-1], [index + axis.lowest for index, axis in zip(at[:-1], axes, strict=True)])
-
-        copy = te.compute(shape, pixels, name=stage_name(DATA_PAD, window.index))
-
-        def read_pixel(n: Expr, g: Expr, p: Any, y: Any, k: Any, c: Expr, o: Expr) -> Expr:
-            at = [x - axis.lowest for x, axis in zip(window.coordinates(p, y, k), axes, strict=True)]
-            return copy(n, *at, channel(g, c, o))
-
-        return read_pixel
-
-    # Column x lies at (x % stride, x // stride): the outputs of a row read columns `stride` apart.
     columns = -(-plain.copied[-1] // last.stride)
     extents = [*plain.copied[:-1], columns * last.stride]
+
+    def copied(n: Expr, c: Expr, *at: Expr) -> Expr:
+        return _padded(plain, data, extents, n, c, [*at[:-2], at[-1] * last.stride + at[-2]])
+
     shape = (problem.batch, problem.in_channels, *extents[:-1], last.stride, columns)
+    copy = te.compute(within_reach(shape, "the copy of data"), copied, name=stage_name(DATA_PAD, window.index))
 
-    def planes(n: Expr, c: Expr, *at: Expr) -> Expr:
-        spatial = [*at[:-2], at[-1] * last.stride + at[-2]]
-        return element(n, c, [index + axis.lowest for index, axis in zip(spatial, axes, strict=True)])
-
-    copy = te.compute(within_reach(shape, "the copy of data"), planes, name=stage_name(DATA_PAD, window.index))
-
-    def read_row(n: Expr, g: Expr, p: Any, y: Any, k: Any, c: Expr, o: Expr) -> Expr:
+    def read(n: Expr, g: Expr, p: Any, y: Any, k: Any, c: Expr, o: Expr) -> Expr:
         rows = [x - axis.lowest for x, axis in zip(window.coordinates(p, y, k), axes, strict=True)][:-1]
         first = last.offset(p[-1]) - last.lowest + k[-1] * last.dilation
-        return copy(n, channel(g, c, o), *rows, first % last.stride, y[-1] + first // last.stride)
+        return copy(n, _channel(window, g, c, o), *rows, first % last.stride, y[-1] + first // last.stride)
 
-    return read_row
+    return read
+
+
+def _channel(window: Window, g: Expr, c: Expr, o: Expr) -> Expr:
+    """Return the channel of data that output `o` of group `g` sums as its `c`-th."""
+    return o if window.across else g * window.channels + c
+
+
+def _padded(plain: PlainWindow, data: te.Tensor, extents: Sequence[int], n: Expr, c: Expr, at: Sequence[Expr]) -> Expr:
+    """Return element `at`, of channel `c`, of a copy of such extents: data widened to f32, 0 in the padding."""
+    problem, axes = plain.window.problem, plain.window.axes
+    bounds = [c < problem.in_channels] if plain.copied_channels > problem.in_channels else []
+    x = [index + axis.lowest for index, axis in zip(at, axes, strict=True)]
+    for axis, extent, xx in zip(axes, extents, x, strict=True):
+        bounds += axis.inside(xx, axis.lowest, extent)
+    value = widen(data(n, c, *x) if problem.data_format == "NCX" else data(n, *x, c), problem.dtype)
+    return tirx.if_then_else(tirx.all(*bounds), value, tirx.const(0, "float32")) if bounds else value
 
 
 def _filter(plain: PlainWindow, weights: te.Tensor) -> Callable[..., Expr]:
