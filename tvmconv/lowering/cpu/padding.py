@@ -32,7 +32,7 @@ def skip_padding(body: Any) -> Any:
     """Return the statement with sums over padded data made conditional, where SKIP and UNREAD ask for it."""
     bounds: list[Any] = []  # on padding: others, of splits that do not divide, are never weakened
     body = rewritten(rewritten(body, SKIP, partial(_skipping, bounds)), UNREAD, _unread)
-    return mapped(body, tirx.For, partial(_outwards, bounds))
+    return mapped(body, tirx.For, partial(_hoisted, bounds))
 
 
 def conjuncts(condition: Any) -> list[Any]:
@@ -112,7 +112,7 @@ def _under(conditions: list[Any], statement: Any) -> Any:
     return statement
 
 
-def _outwards(bounds: list[Any], loop: Any) -> Any:
+def _hoisted(bounds: list[Any], loop: Any) -> Any:
     """Move the conditions of a loop's body that do not depend on the loop out of it."""
     inside: list[Any] = []
     outside: list[Any] = []
@@ -152,17 +152,17 @@ def _in_some(condition: Any, loop: Any) -> Any:
     Of a single column, both bounds are one equality.
     """
     if isinstance(condition, tirx.LT | tirx.LE | tirx.EQ):
-        room = condition.b - condition.a
+        slack = condition.b - condition.a
     elif isinstance(condition, tirx.GT | tirx.GE):
-        room = condition.a - condition.b
+        slack = condition.a - condition.b
     else:
         refuse(loop, SOME_INSIDE, f"{condition} is no bound")
     variable, analyzer = loop.loop_var, sym.Analyzer()
-    growth = analyzer.simplify(replaced(room, {variable: variable + 1}) - room)
+    growth = analyzer.simplify(replaced(slack, {variable: variable + 1}) - slack)
     if not isinstance(growth, tirx.IntImm):
         refuse(loop, SOME_INSIDE, f"{condition} does not grow or shrink steadily")
     ends = loop.min, loop.min + loop.extent - 1
     least, most = ends if int(growth) > 0 else ends[::-1]
     if isinstance(condition, tirx.EQ):
-        return tirx.all(replaced(room, {variable: least}) <= 0, replaced(room, {variable: most}) >= 0)
+        return tirx.all(replaced(slack, {variable: least}) <= 0, replaced(slack, {variable: most}) >= 0)
     return replaced(condition, {variable: most})
