@@ -67,18 +67,18 @@ def sketches_of(
 
     With ``PACKED`` alone, what it has for prepacked filters, if that is another: else the same objects.
     """
-    return _sketches_of(algorithm, problem, target, EntryPoints.PLAIN in entry_points)
+    return _sketches_of(algorithm, problem, target, EntryPoints.PLAIN not in entry_points)
 
 
 # All algorithms of some problems that are being tuned, whose turns and candidates come in any order.
 @lru_cache(maxsize=128)
 def _sketches_of(
-    algorithm: str, problem: Problem, target: Target, plain: bool
+    algorithm: str, problem: Problem, target: Target, prepacked: bool
 ) -> tuple[Definition, tuple[Schedule, ...]]:
     found = algorithms.get(algorithm)
-    definition = found.define(problem, target) if plain else found.define_prepacked(problem, target)
+    definition = found.define_prepacked(problem, target) if prepacked else found.define(problem, target)
     if definition is None:
-        return _sketches_of(algorithm, problem, target, True)
+        return _sketches_of(algorithm, problem, target, False)
     return definition, tuple(found.sketches(definition, target))
 
 
