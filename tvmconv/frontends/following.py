@@ -104,7 +104,7 @@ class Chain:
 
 
 def follow(
-    source: Source, start: Any, channels: int, taken: set[str], *, folds: bool, steps: bool, biased: bool = False
+    source: Source, start: Any, channels: int, taken: set[str], *, folds: bool, fuse: bool, biased: bool = False
 ) -> Chain:
     """Return what follows a convolution and is computed with it.
 
@@ -116,7 +116,7 @@ def follow(
         The names of sums that are part of a kernel, to which one is added.
     folds
         Whether its filter and its bias are fixed, so that others may go into them.
-    steps
+    fuse
         False: only what goes into the filter and the bias.
     biased
         Whether numbers that are added to what it computes are its bias, even if nothing else is folded.
@@ -126,10 +126,10 @@ def follow(
     if biased and isinstance(effect, Linear) and effect.factor is None:
         chain = Chain(nodes[-1], nodes, shift=effect.shift)
     while True:
-        nodes, effect = _next(source, chain.last, channels, steps)
+        nodes, effect = _next(source, chain.last, channels, fuse)
         if isinstance(effect, Sum) and source.name(nodes[-1]) in taken:
             return chain
-        longer = _extended(chain, effect, folds, steps)
+        longer = _extended(chain, effect, folds, fuse)
         if longer is None:
             return chain
         if isinstance(effect, Sum):
@@ -137,12 +137,12 @@ def follow(
         chain = replace(longer, last=nodes[-1], nodes=(*chain.nodes, *nodes))
 
 
-def _next(source: Source, last: Any, channels: int, steps: bool) -> tuple[tuple[Any, ...], Effect | None]:
+def _next(source: Source, last: Any, channels: int, fuse: bool) -> tuple[tuple[Any, ...], Effect | None]:
     """Return the operations that alone read what the last one computes, and what they do."""
     readers = source.readers(last)
     if len(readers) == 1:
         return (readers[0],), source.effect(readers[0], last, channels)
-    if len(readers) == 2 and steps:
+    if len(readers) == 2 and fuse:
         for gate, product in (readers, reversed(readers)):
             effect = source.effect(gate, last, channels)
             gated = _GATED.get(effect.step) if isinstance(effect, Activation) else None
@@ -151,7 +151,7 @@ def _next(source: Source, last: Any, channels: int, steps: bool) -> tuple[tuple[
     return (), None
 
 
-def _extended(chain: Chain, effect: Effect | None, folds: bool, steps: bool) -> Chain | None:
+def _extended(chain: Chain, effect: Effect | None, folds: bool, fuse: bool) -> Chain | None:
     """Return a chain that has an effect, too; None if no kernel goes on so."""
     if isinstance(effect, Linear) and not chain.steps and folds:
         factor, shift = chain.factor, chain.shift
@@ -161,7 +161,7 @@ def _extended(chain: Chain, effect: Effect | None, folds: bool, steps: bool) -> 
         if effect.shift is not None:
             shift = effect.shift if shift is None else shift + effect.shift
         return replace(chain, factor=factor, shift=shift)
-    if effect is None or not steps:
+    if effect is None or not fuse:
         return None
     if isinstance(effect, Linear):
         if effect.factor is None or effect.shift is not None or not folds:

@@ -62,7 +62,7 @@ class Chain:
         return convolution.with_(bias=convolution.bias or added, epilogue=self.steps)
 
 
-def follow(place: Place, problem: Problem, tensors: Tensors, steps: bool = True) -> Chain:
+def follow(place: Place, problem: Problem, tensors: Tensors, fuse: bool = True) -> Chain:
     """Return what follows a convolution and is computed with it.
 
     An Add of what two convolutions compute becomes part of the one that is followed first.
@@ -73,12 +73,12 @@ def follow(place: Place, problem: Problem, tensors: Tensors, steps: bool = True)
         The convolution, as the model has it.
     tensors
         Those of its graph.
-    steps
+    fuse
         False: only what goes into the filter and the bias.
     """
     walk = _Walk(place, problem, tensors)
     # Groups first: some begin with a node that could be folded.
-    while (steps and walk.group()) or walk.fold() or (steps and (walk.activation() or walk.operand())):
+    while (fuse and walk.group()) or walk.fold() or (fuse and (walk.activation() or walk.operand())):
         pass
     return walk.chain
 

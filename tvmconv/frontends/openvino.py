@@ -125,7 +125,7 @@ class OpenvinoReader(Reader):
     def _follow(self, op: Any, channels: int, fixed: bool, taken: set[str]) -> Chain:
         """Return what the kernel computes, the bias at the least."""
         folds = fixed and (self._fuse or self._with_constants)
-        return follow(Operations(), op, channels, taken, folds=folds, biased=True, steps=self._fuse)
+        return follow(Operations(), op, channels, taken, folds=folds, biased=True, fuse=self._fuse)
 
 
 def node_problem(

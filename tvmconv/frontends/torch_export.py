@@ -142,7 +142,7 @@ class ExportReader(Reader):
         fixed = all(getattr(argument, "op", "") == "get_attr" for argument in sources)
         chain = Chain(node)
         if self._fuse or self._with_constants:
-            chain = follow(operations, node, call.output[1], taken, folds=fixed, steps=self._fuse)
+            chain = follow(operations, node, call.output[1], taken, folds=fixed, fuse=self._fuse)
         serves = (name, *(each.name for each in chain.nodes))
         residual = None if chain.residual is None else chain.residual.name
         whole = chain.problem(problem)
