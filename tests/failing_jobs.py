@@ -1,4 +1,4 @@
-"""Stand-ins for `tvmconv.building.ladder.attempt` in which some algorithms fail; they run in worker processes."""
+"""Stand-ins for `tvmconv.building.fallbacks.attempt` in which some algorithms fail; they run in worker processes."""
 
 from __future__ import annotations
 
@@ -8,8 +8,8 @@ import time
 from tvmconv.algorithms import table as algorithms
 from tvmconv.algorithms.algorithm import Algorithm
 from tvmconv.algorithms.definition import Definition
-from tvmconv.building import ladder
-from tvmconv.building.ladder import Attempt
+from tvmconv.building import fallbacks
+from tvmconv.building.fallbacks import Attempt
 from tvmconv.problem import Problem
 from tvmconv.runtime.bundle import Entry
 from tvmconv.runtime.verify import Answer, Check, check_kernel
@@ -22,9 +22,9 @@ FAILING = tuple(
 
 def crash(task: Attempt) -> Entry | None:
     """Crash in the first algorithm, as a compiler might."""
-    if task.rung == ladder.rungs(task.job)[0]:
+    if task.way == fallbacks.ways(task.job)[0]:
         os.abort()
-    return ladder.attempt(task)
+    return fallbacks.attempt(task)
 
 
 def raise_in_definition(task: Attempt) -> Entry | None:
@@ -32,7 +32,7 @@ def raise_in_definition(task: Attempt) -> Entry | None:
     algorithms.ALGORITHMS = tuple(
         Failing(**vars(each)) if each.name in FAILING else each for each in algorithms.ALGORITHMS
     )
-    return ladder.attempt(task)
+    return fallbacks.attempt(task)
 
 
 class Failing(Algorithm):
@@ -45,21 +45,21 @@ class Failing(Algorithm):
 
 def wrong_two_dimensions(task: Attempt) -> Entry | None:
     """Compile kernels that turn out to be wrong: of two-dimensional problems all but `plain`."""
-    fails = task.job.problem.rank == 2 and task.rung.algorithm in FAILING
-    ladder.check_kernel = _wrong_answer if fails else check_kernel
-    return ladder.attempt(task)
+    fails = task.job.problem.rank == 2 and task.way.algorithm in FAILING
+    fallbacks.check_kernel = _wrong_answer if fails else check_kernel
+    return fallbacks.attempt(task)
 
 
 def wrong_everywhere_in_two_dimensions(task: Attempt) -> Entry | None:
     """Compile kernels that turn out to be wrong: of two-dimensional problems all."""
-    ladder.check_kernel = _wrong_answer if task.job.problem.rank == 2 else check_kernel
-    return ladder.attempt(task)
+    fallbacks.check_kernel = _wrong_answer if task.job.problem.rank == 2 else check_kernel
+    return fallbacks.attempt(task)
 
 
 def wrong(task: Attempt) -> Entry | None:
     """Compile kernels that all turn out to be wrong."""
-    ladder.check_kernel = _wrong_answer
-    return ladder.attempt(task)
+    fallbacks.check_kernel = _wrong_answer
+    return fallbacks.attempt(task)
 
 
 def _wrong_answer(check: Check) -> Answer:

@@ -94,7 +94,7 @@ def forking_process() -> socket.socket:
 
 def serve_forks(connection: int) -> None:
     """Fork for each request, until the other end closes."""
-    import tvmconv.building.ladder
+    import tvmconv.building.fallbacks
     import tvmconv.lowering.compiler
     import tvmconv.tuning.evaluate  # noqa: F401
 

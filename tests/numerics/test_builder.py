@@ -17,7 +17,7 @@ import pytest
 import tvmconv
 from tvmconv import fills
 from tvmconv.algorithms.table import applicable
-from tvmconv.building import builder, ladder
+from tvmconv.building import builder, fallbacks
 from tvmconv.errors import (
     BuildError,
     BundleError,
@@ -181,10 +181,10 @@ def test_a_crash_is_a_skipped_algorithm(tmp_path: Path, no_records: Records, mon
 
 def test_a_long_reason_keeps_its_end() -> None:
     lines = TvmconvError(f"the worker process ended\n{'/' * 500}\nkernel.so: undefined symbol: what")
-    reason = ladder._reason(lines, ladder.Rung("default", "direct"))
+    reason = fallbacks._reason(lines, fallbacks.Way("default", "direct"))
     assert reason == "the worker process ended ... kernel.so: undefined symbol: what"
-    reason = ladder._reason(
-        TvmconvError(f"ended: {'/' * 500}: undefined symbol: what"), ladder.Rung("default", "direct")
+    reason = fallbacks._reason(
+        TvmconvError(f"ended: {'/' * 500}: undefined symbol: what"), fallbacks.Way("default", "direct")
     )
     assert reason.startswith("ended: ///") and reason.endswith("///: undefined symbol: what") and len(reason) < 320
 

@@ -29,8 +29,8 @@ from ..targets.cuda import CudaTarget
 from ..targets.target import Target
 from ..tuning.records import Records
 from ..tuning.transfer import donor
+from .fallbacks import Job, Outcome, attempt, bundle_target, first_right
 from .filters import carry_nodes
-from .ladder import Climbed, Job, attempt, bundle_target, climb
 
 if TYPE_CHECKING:
     from ..tuning.turns import TuneProgress
@@ -55,7 +55,7 @@ def build(
 
     A bundle that is already there keeps its other kernels. It is replaced whole once all kernels are compiled
     and right: nothing is left half done, and who opens it meanwhile sees the old or the new one. Where the kernel that
-    comes first does not compile, or is wrong, the next one is taken, with a warning (see `tvmconv.building.ladder`).
+    comes first does not compile, or is wrong, the next one is taken, with a warning (see `tvmconv.building.fallbacks`).
 
     Parameters
     ----------
@@ -139,13 +139,13 @@ def build(
             for each, winners in ((each, records.winners(each, math) if transfer else []) for each in targets)
             for problem in problems
         ]
-        climbed = _compile(work, jobs, progress)
+        outcomes = _compile(work, jobs, progress)
         if strict_build:
-            _check_complete(climbed, path, strict=True)
-        entries = [each.entry for each in climbed if each.entry is not None]
+            _check_complete(outcomes, path, strict=True)
+        entries = [each.entry for each in outcomes if each.entry is not None]
         if entries:
             _finish(folder, path, targets, entries)
-    _check_complete(climbed, path, strict=False)
+    _check_complete(outcomes, path, strict=False)
     return path
 
 
@@ -187,14 +187,14 @@ def tune_for(
         tune(problems, target, trials=trials or None, seconds=share, math=math, records=records, progress=progress)
 
 
-def _compile(work: list[Job], jobs: int | None, progress: Progress | None) -> list[Climbed]:
+def _compile(work: list[Job], jobs: int | None, progress: Progress | None) -> list[Outcome]:
     """Run the jobs, each in one of `jobs` processes, and return what they came to."""
     cores = len(os.sched_getaffinity(0))
     jobs = jobs or cores
-    done: list[Climbed] = []
-    for job, climbed in run_all(attempt, work, jobs, max(cores // jobs, 1), climb):
-        done.append(climbed)
-        for skipped in climbed.skipped:
+    done: list[Outcome] = []
+    for job, outcome in run_all(attempt, work, jobs, max(cores // jobs, 1), first_right):
+        done.append(outcome)
+        for skipped in outcome.skipped:
             warnings.warn(
                 f"{job}: {skipped['algorithm']} is skipped: {skipped['reason']}", TvmconvWarning, stacklevel=3
             )
@@ -203,17 +203,17 @@ def _compile(work: list[Job], jobs: int | None, progress: Progress | None) -> li
     return done
 
 
-def _check_complete(climbed: Sequence[Climbed], path: Path, strict: bool) -> None:
+def _check_complete(outcomes: Sequence[Outcome], path: Path, strict: bool) -> None:
     """Raise BuildError if a problem has no kernel or, if `strict`, not the first that was tried."""
-    failed = [each for each in climbed if each.entry is None or (strict and each.skipped)]
+    failed = [each for each in outcomes if each.entry is None or (strict and each.skipped)]
     if not failed:
         return
     reasons = ["; ".join(f"{each['algorithm']}: {each['reason']}" for each in one.skipped) for one in failed]
     lines = "".join(f"\n  {one.job}: {why}" for one, why in zip(failed, reasons, strict=True))
-    written = not strict and len(failed) < len(climbed)
+    written = not strict and len(failed) < len(outcomes)
     what = "did not get the kernel that comes first" if strict else "have no kernel that is right"
     raise BuildError(
-        f"{len(failed)} of {len(climbed)} problems {what}; {f'the others are in {path}' if written else 'nothing is written'}."
+        f"{len(failed)} of {len(outcomes)} problems {what}; {f'the others are in {path}' if written else 'nothing is written'}."
         f" Please report them, with what `tvmconv env` prints:{lines}"
     )
 

@@ -15,7 +15,7 @@ import tvm
 from tvm import tirx
 
 from ..building.builder import build
-from ..building.ladder import Job, candidate_for, rungs
+from ..building.fallbacks import Job, candidate_for, ways
 from ..errors import BuildError
 from ..lowering.compiler import Choice, lower_choice
 from ..lowering.cpu.packing import Layout
@@ -46,7 +46,7 @@ class Kernel:
     problem
         What it computes.
     algorithm, origin
-        As a manifest says (see `tvmconv.building.ladder`).
+        As a manifest says (see `tvmconv.building.fallbacks`).
     function
         Takes the problem's operands, the filter packed, and the output.
     """
@@ -83,7 +83,7 @@ def build_kernels(
 ) -> dict[Problem, Kernel]:
     """Return the kernels of problems; those that no algorithm gives a right kernel for are left out.
 
-    Each is compiled by the first rung of the ladder that holds (`tvmconv.building.ladder`), and checked if this machine can
+    Each is compiled by the first way that holds (`tvmconv.building.fallbacks`), and checked if this machine can
     run it.
     """
     problems = list(dict.fromkeys(problems))
@@ -108,8 +108,8 @@ def _lowered(problem: Problem, target: Target, entry: Entry, records: Records, m
     job = Job(
         problem, target, math, records.best(problem, target, math), "", False, records.of_sums(problem, target, math)
     )
-    rung = next(each for each in rungs(job) if (each.origin, each.algorithm) == (entry.origin, entry.algorithm))
-    candidate = candidate_for(job, rung) if rung.record else None
+    way = next(each for each in ways(job) if (each.origin, each.algorithm) == (entry.origin, entry.algorithm))
+    candidate = candidate_for(job, way) if way.record else None
     choice = Choice(entry.algorithm) if candidate is None else choice_of(problem, target, candidate)
     lowered = lower_choice(problem, target, choice)
     functions = functions_of(lowered.module)

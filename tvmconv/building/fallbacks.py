@@ -1,7 +1,7 @@
-"""The ladder: ways to compile a problem, the best first, until the kernel of one compiles and is right.
+"""A problem compiled by the best way, and its fallbacks: until the kernel of one compiles and is right.
 
 They are the tuning record, the schedule of a problem like it, the default, the other algorithms in the order of their
-estimated costs, and at the bottom `plain`. A rung that does not hold is skipped, and the manifest says why.
+estimated costs, and at last `plain`. A way that does not hold is skipped, and the manifest says why.
 """
 
 from __future__ import annotations
@@ -27,8 +27,8 @@ if TYPE_CHECKING:
     from ..lowering.compiler import CompiledKernel
     from ..tuning.search import Candidate
 
-# A rung that takes longer, the reference that checks it apart, hangs.
-RUNG_SECONDS = 600.0
+# A way that takes longer, the reference that checks it apart, hangs.
+ATTEMPT_SECONDS = 600.0
 # File systems take 255 bytes; a hash and endings follow.
 LONGEST_NAME = 200
 # Characters of a reason in the manifest: some lines of a table.
@@ -55,7 +55,7 @@ class Job:
 
 
 @dataclass(frozen=True)
-class Rung:
+class Way:
     """One way to compile a problem: by `record`, or by the default schedule of an algorithm.
 
     Attributes
@@ -75,24 +75,24 @@ class Rung:
 
 @dataclass(frozen=True)
 class Attempt:
-    """Try a rung of a job, into the library `file` of its folder."""
+    """Try a way of a job, into the library `file` of its folder."""
 
     job: Job
-    rung: Rung
+    way: Way
     file: str
 
     def __str__(self) -> str:
-        return f"{self.job} by {self.rung.algorithm}"
+        return f"{self.job} by {self.way.algorithm}"
 
 
 @dataclass(frozen=True)
-class Climbed:
+class Outcome:
     """What a job came to.
 
     Attributes
     ----------
     entry
-        The kernel; None: no rung held.
+        The kernel; None: no way held.
     skipped
         The algorithms that came before, and why they were skipped.
     """
@@ -102,15 +102,15 @@ class Climbed:
     skipped: tuple[dict[str, str], ...]
 
 
-def rungs(job: Job) -> list[Rung]:
+def ways(job: Job) -> list[Way]:
     """Return the ways to compile a job's problem, the best first."""
-    tuned = [Rung("tuned", job.record.algorithm, job.record)] if job.record else []
-    alike = [Rung("transferred", job.like.algorithm, job.like)] if job.like else []
-    return [*tuned, *alike, *(Rung("default", each.name) for each in applicable(job.problem, job.target, job.math))]
+    tuned = [Way("tuned", job.record.algorithm, job.record)] if job.record else []
+    alike = [Way("transferred", job.like.algorithm, job.like)] if job.like else []
+    return [*tuned, *alike, *(Way("default", each.name) for each in applicable(job.problem, job.target, job.math))]
 
 
-def climb(call: Call[Attempt, Entry | None], job: Job) -> Climbed:
-    """Try the rungs of a job by ``call(attempt, seconds)``, which runs :func:`attempt` in a process of its own.
+def first_right(call: Call[Attempt, Entry | None], job: Job) -> Outcome:
+    """Try the ways of a job by ``call(attempt, seconds)``, which runs :func:`attempt` in a process of its own.
 
     Raises
     ------
@@ -121,22 +121,22 @@ def climb(call: Call[Attempt, Entry | None], job: Job) -> Climbed:
     errors: list[TvmconvError] = []
     folder = Path(job.folder)
     file = f"{job.target.folder}/{_file_name(format_signature(job.problem))}"
-    for number, rung in enumerate(rungs(job)):
+    for number, way in enumerate(ways(job)):
         # A process that loaded a library would take another of the same name for it.
-        trial = Attempt(job, rung, f"{file}.{number}.so")
+        trial = Attempt(job, way, f"{file}.{number}.so")
         try:
-            entry = call(trial, RUNG_SECONDS + job.problem.flops / REFERENCE_FLOPS)
+            entry = call(trial, ATTEMPT_SECONDS + job.problem.flops / REFERENCE_FLOPS)
         except TvmconvError as error:
             (folder / trial.file).unlink(missing_ok=True)
-            skipped.append({"algorithm": rung.algorithm, "reason": _reason(error, rung)})
+            skipped.append({"algorithm": way.algorithm, "reason": _reason(error, way)})
             errors.append(error)
             continue
         if entry is not None:
             os.replace(folder / trial.file, folder / f"{file}.so")
-            return Climbed(job, replace(entry, file=f"{file}.so", skipped=tuple(skipped)), tuple(skipped))
+            return Outcome(job, replace(entry, file=f"{file}.so", skipped=tuple(skipped)), tuple(skipped))
     if all(isinstance(error, ToolchainError) for error in errors):
         raise errors[0]  # no schedule's fault
-    return Climbed(job, None, tuple(skipped))
+    return Outcome(job, None, tuple(skipped))
 
 
 def _file_name(signature: str) -> str:
@@ -147,7 +147,7 @@ def _file_name(signature: str) -> str:
 
 
 def attempt(task: Attempt) -> Entry | None:
-    """Compile a rung and check it, in a worker; None if a schedule to be taken over does not fit, or is the default.
+    """Compile a way and check it, in a worker; None if a schedule to be taken over does not fit, or is the default.
 
     Raises
     ------
@@ -156,20 +156,20 @@ def attempt(task: Attempt) -> Entry | None:
     VerificationError
         If the kernel's answer differs from the reference.
     """
-    job, rung = task.job, task.rung
+    job, way = task.job, task.way
     path = Path(job.folder) / task.file
     path.parent.mkdir(exist_ok=True)
-    kernel = _compile(job, rung, path)
+    kernel = _compile(job, way, path)
     if kernel is None:
         return None
-    tuned = rung.record if rung.origin == "tuned" else None
+    tuned = way.record if way.origin == "tuned" else None
     entry = Entry(
         signature=format_signature(job.problem),
         target=job.target.name,
         algorithm=kernel.algorithm,
         definition_version=kernel.version,
         numerical_class=kernel.numerical_class,
-        origin=rung.origin,
+        origin=way.origin,
         file=task.file,
         sha256=hashlib.sha256(path.read_bytes()).hexdigest(),
         symbol=kernel.symbol,
@@ -177,7 +177,7 @@ def attempt(task: Attempt) -> Entry | None:
         workspace_bytes=kernel.workspace_bytes,
         measured=_measured(tuned) if tuned else None,
         error=None,
-        transferred_from=rung.record.signature if rung.record and not tuned else None,
+        transferred_from=way.record.signature if way.record and not tuned else None,
     )
     if not job.check:
         return entry
@@ -193,29 +193,29 @@ def bundle_target(target: Target) -> BundleTarget:
     return BundleTarget(target.kind, target.features)
 
 
-def candidate_for(job: Job, rung: Rung) -> Candidate | None:
-    """Return the schedule of a rung that has a record; None if it is another problem's that does not fit, or the default."""
+def candidate_for(job: Job, way: Way) -> Candidate | None:
+    """Return the schedule of a way that has a record; None if it is another problem's that does not fit, or the default."""
     from ..tuning.replay import spaces_of
     from ..tuning.transfer import adapt
 
-    assert rung.record is not None
-    if rung.origin != "transferred":
-        return rung.record.candidate
+    assert way.record is not None
+    if way.origin != "transferred":
+        return way.record.candidate
     spaces = spaces_of(job.problem, job.target, job.math)
-    candidate = adapt(rung.record.candidate, spaces)
+    candidate = adapt(way.record.candidate, spaces)
     return None if candidate == spaces[0].defaults[0] else candidate
 
 
-def _compile(job: Job, rung: Rung, path: Path) -> CompiledKernel | None:
+def _compile(job: Job, way: Way, path: Path) -> CompiledKernel | None:
     from ..lowering.compiler import Choice, compile_problem
     from ..tuning.replay import TVM_ERRORS, compile_candidate, last_line
 
     problem, target = job.problem, job.target
-    if rung.record is not None:
-        candidate = candidate_for(job, rung)
+    if way.record is not None:
+        candidate = candidate_for(job, way)
         return None if candidate is None else compile_candidate(problem, target, candidate, path)
     try:
-        return compile_problem(problem, target, path, choice=Choice(rung.algorithm))
+        return compile_problem(problem, target, path, choice=Choice(way.algorithm))
     except TVM_ERRORS as error:
         if isinstance(error, TvmconvError):
             raise
@@ -226,10 +226,10 @@ def _measured(record: Record) -> dict[str, Any]:
     return {"seconds": record.seconds, "machine": record.machine, "trials": record.trials}
 
 
-def _reason(error: TvmconvError, rung: Rung) -> str:
-    """Return why a rung is skipped, in one line: the first that a crashed process left, and the last, whose end counts most."""
+def _reason(error: TvmconvError, way: Way) -> str:
+    """Return why a way is skipped, in one line: the first that a crashed process left, and the last, whose end counts most."""
     lines = [line.strip() for line in str(error).splitlines() if line.strip()]
     text = " ... ".join(dict.fromkeys([lines[0], lines[-1]])) if lines else type(error).__name__
-    what = {"tuned": "its tuning record: ", "transferred": f"the schedule of {rung.record and rung.record.signature}: "}
-    reason, half = what.get(rung.origin, "") + text, LONGEST_REASON // 2
+    what = {"tuned": "its tuning record: ", "transferred": f"the schedule of {way.record and way.record.signature}: "}
+    reason, half = what.get(way.origin, "") + text, LONGEST_REASON // 2
     return reason if len(reason) <= LONGEST_REASON else f"{reason[:half]} ... {reason[-half:]}"
