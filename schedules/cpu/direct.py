@@ -178,7 +178,7 @@ def _whole_sums(sch: Schedule, window: Window, vectors: int, target: CpuTarget) 
         )
     else:
         # Plain and prepacked filters have the same choices, whether both are taken by blocks or one.
-        parts = steps.choose(sch, bands, band) if is_large(window) else band if short else 1
+        parts = steps.choose(sch, bands, band) if is_large(window, target) else band if short else 1
         if by_blocks:
             n, image = sch.split(n, [None, images])
             band, tile = sch.split(tile, [parts, None])
