@@ -29,7 +29,7 @@ from .tile import (
     tiled_by_images,
     wider,
 )
-from .window import Window, express, windows_of
+from .window import TOGETHER, Window, express, windows_of
 
 # An SSE register of outputs; two multiply-adds of it start in a cycle, half the rate of full vectors. With fewer
 # channels per group, lanes across groups are faster even where data is copied for each of them.
@@ -38,6 +38,16 @@ LEAST_PER_GROUP = 4
 # Measured on one Zen 5 core in place and prepacked, GFLOP/s of 275: 128 to 512 channels (256 KiB) 272 and 273; 256 to
 # 1024 (1 MiB) 243 and 272; 512 to 1024 with stride 2 (2 MiB) 165 and 270.
 TLB_BYTES = 256 * 1024
+# Vectors of 256 bits are half of a cache line: in place, a tile of one or three reads halves of lines, which are evicted before
+# the next tile reads the rest, where the filter is more than half of a first level cache. GFLOP/s of one core of a Zen 3, in place
+# and packed: 320 to 192 channels at 56x56, 3 vectors, 71 and 89; 16 to 112, 4x4 taps, 1 vector, 62 and 81; 320 to 128, 2
+# vectors, 97 and 97.
+PIECES_BYTES = 16 * 1024
+# Rows of a filter so far apart are on a page each, or two, and lie in two sets of the first level cache, which keep 16 lines.
+# In place and packed in the call: 64 to 1024 channels at 14x14 61 and 90; 64 to 640 at 20x20 76 and 96; 16 to 640 86 and 82.
+FAR_APART_BYTES, FEW_ROWS = 2048, 16
+# Fewer pixels use a copy in the call too little: 25 of 256 to 160 channels ran at 96 GFLOP/s in place, at 88 with it.
+LEAST_PACKED_PIXELS = 64
 # A tile without accumulators that fit: each sum waits for itself.
 _UNTILED = 4.0
 
@@ -90,7 +100,8 @@ def define_prepacked(
     """Define `problem` as it is best where the filter is prepacked; None: no other way."""
     if across or vnni_factor == 2:
         return None
-    small = problem.dtype == "f32" and 4 * prod(problem.filter_shape) <= TLB_BYTES
+    size = 4 * prod(problem.filter_shape)
+    small = problem.dtype == "f32" and size <= (PIECES_BYTES if target.vector_bits == 256 else TLB_BYTES)
     if small and not any(window.extra_vectors for window in direct_windows(problem, target, prepacked=True)):
         return None
     return define(problem, target, prepacked=True)
@@ -116,19 +127,31 @@ def _ordered(window: Window, target: CpuTarget) -> Window:
     # Both have the same choices, so plain filters' rows are as prepacked ones' are best.
     if _by_blocks(replace(window, prepacked=True), target):
         window = in_row_parts(window, target)
+    # 320 to 192 channels at 56x56 ran at 82 GFLOP/s on one core of a Zen 3 in tiles of 3 vectors of which 4 lie together, at 91 with
+    # 3; 288 to 384, 3x3 taps with stride 2, in tiles of 2, at 89 with 4, at 77 with 3.
+    together = 3 if best_tile(window, target)[1] == 3 and not window.across else TOGETHER
+    window = replace(window, most_together=together)
     return replace(window, by_blocks=_by_blocks(window, target), packs_parts=_packs_parts(window, target))
 
 
 def _packs_parts(window: Window, target: CpuTarget) -> bool:
     """Whether tasks copy parts of a filter that could be read in place: for several tiles, on too many pages."""
     in_place = not (window.stages_filter or window.across or window.whole_image)
-    several = window.pixels > accumulators(target)
-    return in_place and several and is_large(window)
+    return in_place and window.pixels > accumulators(target) and is_large(window, target)
 
 
-def is_large(window: Window) -> bool:
-    """Whether a filter lies on more pages than a tile's part of it should."""
-    return 4 * prod(window.problem.filter_shape) > TLB_BYTES
+def is_large(window: Window, target: CpuTarget) -> bool:
+    """Whether a filter lies on more pages than a tile's part of it should, or that part is in pieces that caches read slowly."""
+    size = 4 * prod(window.problem.filter_shape)
+    small = target.vector_bits != 256 or size <= PIECES_BYTES or window.pixels < LEAST_PACKED_PIXELS
+    return size > TLB_BYTES or (not small and _in_pieces(window, target))
+
+
+def _in_pieces(window: Window, target: CpuTarget) -> bool:
+    """Whether a tile's part of a filter is halves of cache lines, or lines too far apart to be fetched ahead."""
+    rows = window.channels * prod(axis.taps * axis.phases for axis in window.axes)
+    far_apart = 4 * window.problem.out_channels >= FAR_APART_BYTES and rows > FEW_ROWS
+    return far_apart or best_tile(window, target)[1] % 2 == 1
 
 
 def _by_blocks(window: Window, target: CpuTarget) -> bool:

@@ -9,11 +9,16 @@ from __future__ import annotations
 from dataclasses import replace
 from math import gcd, prod
 
-from ...targets.cpus import L1_WAY_BYTES, L1_WAYS
+from ...targets.cpus import L1_BYTES, L1_WAY_BYTES, L1_WAYS
 from ...targets.target import CpuTarget
 from ..shapes import F32_BITS, IN_FLIGHT, accumulators, divisors, row_extent, tile_widths
 from .window import FEW_PIXELS, Window
 
+# Of tiles in 16 registers, in the time of a multiply-add: a load, two of which start in a cycle; a vector of the filter from the
+# second and the third level cache, 29 and 25 bytes a cycle; and beside them each step, and each vector of the filter: of tiles
+# as fast, larger ones with fewer vectors won more often when tuned.
+LOADS, FROM_L2, FROM_L3, STEP, FILTER_LOADS = 1.15, 2.2, 2.6, 1.2, 0.2
+SCALE = 1.25  # 6 pixels by 2 vectors are 17/12 of their multiply-adds, as by the formula for more registers
 SPILL = 4.0  # a store, a load, and waiting for them
 # Of tiles that overlap, and of pixels copied together. Measured: 14 pixels by 2 vectors of 512 bits gain nothing over 8 by
 # 2, where the estimate is 1 in 24; with 256 bits, 6 by 2 take 0.87 of the time of 8 by 1.
@@ -130,12 +135,36 @@ def tile_cycles(window: Window, width: int, vectors: int, target: CpuTarget) -> 
     multiple of 4 KiB apart all lie in one set of the first level cache, where they and the passing filter evict each
     other; copied data is spread out (schedules/cpu/steps.py, stage_data).
     """
+    if target.vector_registers == 16:
+        return _cycles_of_16_registers(window, width, vectors, target)
     outputs = width * vectors
-    pixels_in_a_set = width * gcd(pixel_stride(window), L1_WAY_BYTES) / L1_WAY_BYTES
-    conflicts = not window.stages_data and pixels_in_a_set + vectors > L1_WAYS + 1
     filters = vectors * window.lanes * F32_BITS / target.vector_bits
-    broadcasts = width * (1.0 if conflicts else 0.25 if target.vector_bits == 512 else 0.5)
+    broadcasts = width * (1.0 if _in_few_sets(window, width, vectors) else 0.25 if target.vector_bits == 512 else 0.5)
     return (max(outputs, IN_FLIGHT + 1) + filters + broadcasts + spills(width, vectors, target)) / outputs
+
+
+def _cycles_of_16_registers(window: Window, width: int, vectors: int, target: CpuTarget) -> float:
+    """Cycles as `tile_cycles`, of 16 registers: what takes longest of multiply-adds, loads, and vectors from the second level cache.
+
+    Fitted to 30 tiles on one core of a Zen 3, filters prepacked, percent of 104 GFLOP/s at 3x3 taps of 48 channels: 6 pixels by
+    2 vectors 98, 4 by 3 97, 5 by 2 97, 4 by 2 93, 2 by 6 92, 10 by 1 82, 8 by 1 78, 3 by 2 74, 1 by 10 48.
+    """
+    outputs = width * vectors
+    taps = prod(axis.taps * axis.phases for axis in window.axes)
+    # Tiles of windows of one axis pass through all vectors, others through a block of them.
+    weights = 4 * window.channels * taps
+    passed = weights * (window.padded_outputs if len(window.axes) == 1 else vectors * window.lanes)
+    beyond = FROM_L3 if weights * window.padded_outputs > target.l2_share else FROM_L2
+    filters = vectors * (beyond if passed > L1_BYTES else 1.0)
+    bound = max(outputs, IN_FLIGHT + 1, LOADS * (width + vectors), filters) + STEP + FILTER_LOADS * vectors
+    conflicts = width / 2 if _in_few_sets(window, width, vectors) else 0.0
+    return SCALE * (bound + conflicts + spills(width, vectors, target)) / outputs
+
+
+def _in_few_sets(window: Window, width: int, vectors: int) -> bool:
+    """Whether a tile's pixels and the passing filter evict each other from sets of the first level cache."""
+    pixels_in_a_set = width * gcd(pixel_stride(window), L1_WAY_BYTES) / L1_WAY_BYTES
+    return not window.stages_data and pixels_in_a_set + vectors > L1_WAYS + 1
 
 
 def spills(width: int, vectors: int, target: CpuTarget) -> float:

@@ -69,6 +69,8 @@ class Window(SubConvolution):
         Whether lanes across groups find their own group's channels by shuffles of a pixel's, in registers.
     whole_image
         Whether a tile has the whole image, of one vector of channels, so that the filter is read once.
+    most_together
+        At most so many vectors of output channels lie together in the copy of the filter.
     packs_parts
         Whether each task copies the part of the filter that its next tiles use, instead of reading it in place.
     by_blocks
@@ -86,6 +88,7 @@ class Window(SubConvolution):
     tile: int = 0
     shuffles: bool = False
     whole_image: bool = False
+    most_together: int = TOGETHER
     packs_parts: bool = False
     by_blocks: bool = False
     extra_vectors: int = 0
@@ -240,7 +243,7 @@ class Window(SubConvolution):
         """Vectors of output channels that lie together in the copy of the filter: those of a tile are one stream of lines."""
         vectors = self.padded_outputs // self.lanes
         single = self.whole_image or self.by_blocks or self.packs_parts
-        return 1 if single else max(v for v in range(1, TOGETHER + 1) if vectors % v == 0)
+        return 1 if single else max(v for v in range(1, self.most_together + 1) if vectors % v == 0)
 
     @property
     def stores_vectors(self) -> bool:
