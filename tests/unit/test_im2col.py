@@ -53,6 +53,6 @@ def test_other_windows_stay(signature: str) -> None:
 
 
 def test_pixels_copied_together_get_an_even_number_of_vectors() -> None:
-    strided = parse_signature("conv2d-n1-i64x28x28-o136x14x14-k1x1-s2x2-d1x1-p0x0_0x0-g1-NXC-OIX-f32")
+    strided = parse_signature("conv2d-n1-i256x28x28-o136x14x14-k1x1-s2x2-d1x1-p0x0_0x0-g1-NXC-OIX-f32")
     (window,) = direct_windows(strided, AVX2)
     assert isinstance(window, Im2colWindow) and window.padded_outputs // window.lanes == 18
