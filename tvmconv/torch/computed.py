@@ -8,6 +8,7 @@ import torch
 from torch import fx
 
 from .folding import attribute
+from .plan import computing
 
 # Whose functions remember nothing but PyTorch's random numbers: PyTorch's, and Python's operators and getattr.
 _KNOWN = ("torch", "_operator", "builtins")
@@ -26,7 +27,11 @@ def computed(traced: fx.GraphModule, node: Any) -> Any:
         copies = {each: attribute(traced, each.target).detach().clone() for each in nodes if each.op == "get_attr"}
         with torch.no_grad(), torch.random.fork_rng(devices=[]):
             torch.manual_seed(seed)
-            values.append(_run(nodes, dict(copies)))
+            known: dict[Any, Any] = dict(copies)
+            for each in nodes:
+                if each not in known:
+                    known[each] = computing(traced, each)(known)
+            values.append(known[node])
         if any(each._version for each in copies.values()):
             return None
     first, second = values
@@ -51,14 +56,3 @@ def _made_by(node: Any) -> list[Any] | None:
 def _is_known(node: Any) -> bool:
     home = getattr(node.target, "__module__", None) or ""
     return node.op == "call_function" and home.partition(".")[0] in _KNOWN
-
-
-def _run(nodes: list[Any], values: dict[Any, Any]) -> Any:
-    for node in nodes:
-        if node not in values:
-            args, kwargs = fx.map_arg((node.args, dict(node.kwargs)), values.__getitem__)
-            if node.op == "call_method":
-                values[node] = getattr(args[0], node.target)(*args[1:], **kwargs)
-            else:
-                values[node] = node.target(*args, **kwargs)
-    return values[nodes[-1]]
