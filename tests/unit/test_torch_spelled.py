@@ -218,6 +218,7 @@ def test_weights_that_are_computed_of_weights_alone_are_computed_once(weight: An
     with torch.no_grad():
         fast = rewrite(model, [((data,), {})], Notice(silent=True))
         assert [name for name in computes(fast) if name == "conv2d-relu"] == expected
+        assert any(name.startswith("filter_of_conv2d") for name in fast.state_dict()) == bool(expected)
         answers = []
         for called in (fast, copy.deepcopy(model)):
             torch.manual_seed(1)

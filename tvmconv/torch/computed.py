@@ -19,7 +19,7 @@ def computed(traced: fx.GraphModule, node: Any) -> Any:
 
     One that draws random numbers, or writes to the model's tensors, is another in each call.
     """
-    nodes = _made_by(node)
+    nodes = made_by(node)
     if nodes is None:
         return None
     values = []
@@ -38,7 +38,7 @@ def computed(traced: fx.GraphModule, node: Any) -> Any:
     return first if isinstance(first, torch.Tensor) and torch.equal(first, second) else None
 
 
-def _made_by(node: Any) -> list[Any] | None:
+def made_by(node: Any) -> list[Any] | None:
     """Return the nodes that a node is computed by, in their order, itself the last; None if not all can be known."""
     ordered: dict[Any, None] = {}
     waiting = [node]

@@ -10,7 +10,7 @@ import torch.nn.functional as functional
 from torch import fx, nn
 
 from ..epilogue import Step
-from .computed import computed
+from .computed import computed, made_by
 from .folding import PRODUCTS, attribute, erase
 from .steps import changes_its_input, step_of
 
@@ -91,7 +91,7 @@ def _as_module(traced: fx.GraphModule, node: Any) -> None:
         module: Any = _MODULES[node.target](inputs, outputs, *taps, bias=bias is not None, **given)
     module.weight = weight
     module.bias = bias
-    name = read[0].target if read[0].op == "get_attr" else read[0].name
+    name = next((each.target for each in made_by(read[0]) or () if each.op == "get_attr"), read[0].name)
     path = f"{name}_of_{node.name}".replace(".", "_")  # beside all others: what is there may be replaced
     traced.add_submodule(path, module.eval())
     with traced.graph.inserting_before(node):
