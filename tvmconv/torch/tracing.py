@@ -24,6 +24,10 @@ from .plan import computing
 _NUMBERS = {"dim": True, "ndimension": True, "ndim": True, "size": False, "shape": False, "numel": False}
 
 
+# What was decided by, how, and whether the number of axes alone decides.
+_Decided = tuple[Any, int, bool]
+
+
 def trace(model: nn.Module, example: Sequence[Any]) -> fx.GraphModule:
     """Return a model's graph; `example` are its arguments.
 
@@ -38,7 +42,7 @@ def trace(model: nn.Module, example: Sequence[Any]) -> fx.GraphModule:
     tracer = _Tracer(example)
     traced = fx.GraphModule(model, tracer.trace(model))
     for number, (node, expected, of_axes) in enumerate(tracer.decisions):
-        error = _error_else(model, example, number)
+        error = _error_else(model, example, tracer.decisions[: number + 1])
         if error is None and not of_axes:
             raise TraceError(f"other sizes take another way through the code: {node.format_node()}")
         path = f"_decision_{number}"
@@ -48,10 +52,10 @@ def trace(model: nn.Module, example: Sequence[Any]) -> fx.GraphModule:
     return traced
 
 
-def _error_else(model: nn.Module, example: Sequence[Any], number: int) -> str | None:
-    """Return the error that a model's code raises if one of its decisions is the other one, None if it raises none."""
+def _error_else(model: nn.Module, example: Sequence[Any], decisions: Sequence[_Decided]) -> str | None:
+    """Return the error that a model's code raises if the last of these is decided otherwise, None if it raises none."""
     try:
-        _Tracer(example, number).trace(copy.deepcopy(model))
+        _Tracer(example, decisions).trace(copy.deepcopy(model))
     except TraceError:
         return None
     except (AssertionError, ValueError, RuntimeError) as error:
@@ -64,12 +68,13 @@ def _error_else(model: nn.Module, example: Sequence[Any], number: int) -> str | 
 class _Tracer(fx.Tracer):  # type: ignore[misc]
     """Knows the values of what it traces. Keeps whole what computes its weights when it is called."""
 
-    def __init__(self, example: Sequence[Any] = (), flipped: int | None = None) -> None:
+    def __init__(self, example: Sequence[Any] = (), before: Sequence[_Decided] = ()) -> None:
         super().__init__()  # no example: PyTorch traces the code of what was pickled, which decides nothing
-        # What was decided by, how, and whether the number of axes alone does.
-        self.decisions: list[tuple[Any, int, bool]] = []
+        self.decisions: list[_Decided] = []
+        # Decisions of an earlier trace, which are taken again, but for the last, which is the other one.
+        self._before = before
         self._values: dict[Any, Any] = {}
-        self._arguments, self._flipped = iter(example), flipped
+        self._arguments = iter(example)
         self._computing = False  # then modules are called, not traced
 
     def is_leaf_module(self, module: nn.Module, name: str) -> bool:
@@ -95,10 +100,11 @@ class _Tracer(fx.Tracer):  # type: ignore[misc]
 
     def decided(self, node: Any, kind: type) -> int:
         """Return a node's value for the example, as this type."""
-        of_axes = self._by_axes(node)
-        expected = kind(self._value(node))
+        of_axes, number = self._by_axes(node), len(self.decisions)
+        known = number < len(self._before)
+        expected = self._before[number][1] if known else kind(self._value(node))
         self.decisions.append((node, expected, of_axes))
-        return not expected if self._flipped == len(self.decisions) - 1 else expected
+        return not expected if number == len(self._before) - 1 else expected
 
     def _by_axes(self, node: Any) -> bool:
         """Return whether a number depends on nothing but numbers of axes.
