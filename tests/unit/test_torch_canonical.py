@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 from collections.abc import Callable
 from typing import Any
 
@@ -104,7 +105,7 @@ def test_activations_that_are_spelled_out(forward: Any, expected: list[str]) -> 
         (lambda m, x: F.conv2d(input=x, weight=m.blur, padding=1, groups=4).tanh(), ["conv2d-tanh"]),
         (lambda m, x: F.conv_transpose2d(m.a(x), m.blur, None, 2, 1, 1, 4), ["conv2d", "conv_transpose2d"]),
         (lambda m, x: F.conv2d(F.conv2d(x, m.blur, groups=4), m.blur, groups=4), ["conv2d", "conv2d"]),
-        (lambda m, x: F.conv2d(m.a(x), m.filter * 2, groups=2), ["conv2d"]),
+        (lambda m, x: F.conv2d(m.a(x), m.filter * 2, groups=2), ["conv2d", "conv2d"]),
         (lambda m, x: F.conv2d(m.a(x), m.blur, groups=x.shape[1]), ["conv2d"]),
     ],
 )
@@ -151,7 +152,7 @@ def test_poolings_to_one_pixel_are_means(pool: Any, means: int) -> None:
         (lambda m, x: m.linear(x.mT.mT.permute(0, 2, 3, 1)) * m.scale.reshape(1, 4), ["linear"]),
         (lambda m, x: m.linear(x.permute(0, 2, 3, 1)).permute(0, 3, 1, 2) * m.image, ["linear"]),
         (lambda m, x: (lambda y: y.permute(0, 3, 1, 2) + y.sum())(m.linear(x.permute(0, 2, 3, 1))), ["linear"]),
-        (lambda m, x: F.linear(m.a(x).mean((2, 3)), m.linear.weight * 2), ["conv2d"]),
+        (lambda m, x: F.linear(m.a(x).mean((2, 3)), m.linear.weight * 2), ["conv2d", "linear"]),
         (lambda m, x: F.linear(m.a(x).mean((2, 3)), m.linear.bias), ["conv2d"]),
         (lambda m, x: F.linear(x.mean((2, 3)), m.linear.weight, m.linear.bias).tanh(), ["linear-tanh"]),
         (lambda m, x: m.norm(m.linear(x.mean((2, 3)))).relu(), ["linear-relu"]),
@@ -192,3 +193,34 @@ def test_weight_norm_is_computed_once_and_the_model_keeps_it() -> None:
     with torch.no_grad():
         model[0].parametrizations.weight.original0.mul_(2)  # it still computes its weights
     torch.testing.assert_close(model[0].weight, 2 * fast.get_submodule("0").weight)
+
+
+def standardized(w: Any) -> Any:
+    return (w - w.mean(dim=[1, 2, 3], keepdim=True)) / torch.sqrt(w.var([1, 2, 3], keepdim=True) + 1e-5)
+
+
+@pytest.mark.parametrize(
+    ("weight", "expected"),
+    [
+        (lambda m, x: standardized(m.filter), ["conv2d-relu"]),
+        (lambda m, x: F.batch_norm(m.filter.reshape(1, 6, -1), None, None, training=True).reshape_as(m.filter), ["conv2d-relu"]),
+        (lambda m, x: m.filter / m.filter.shape[0] * m.prelu.weight, ["conv2d-relu"]),
+        (lambda m, x: (m.filter * 2).sub_(1), ["conv2d-relu"]),
+        (lambda m, x: m.filter * x.mean(), []),
+        (lambda m, x: F.dropout(m.filter), []),
+        (lambda m, x: m.filter.clamp_(-1, 1), []),
+    ],
+)  # fmt: skip
+def test_weights_that_are_computed_of_weights_alone_are_computed_once(weight: Any, expected: list[str]) -> None:
+    torch.manual_seed(0)
+    model = Model(lambda m, x: F.relu(F.conv2d(m.a(x), weight(m, x), m.bias * 2, padding=1, groups=2))).eval()
+    data = torch.randn(2, 4, 6, 5)
+    with torch.no_grad():
+        fast = rewrite(model, [((data,), {})], Notice(silent=True))
+        assert [name for name in computes(fast) if name == "conv2d-relu"] == expected
+        assert any(name.startswith("filter_of_conv2d") for name in fast.state_dict()) == bool(expected)
+        answers = []
+        for called in (fast, copy.deepcopy(model)):
+            torch.manual_seed(1)
+            answers.append(called(data))
+        torch.testing.assert_close(*answers, rtol=1e-5, atol=1e-6)

@@ -205,6 +205,32 @@ def test_a_graph_refuses_the_way_that_it_does_not_know() -> None:
         torch.testing.assert_close(both(data), model(data))
 
 
+def test_layers_say_what_the_modules_said() -> None:
+    """A model's code may ask its convolutions for their channels, strides and the like."""
+
+    class Checked(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.conv, self.up = nn.Conv2d(3, 4, 3, 2, padding=1), nn.ConvTranspose2d(4, 3, 2, 2)
+            self.linear = nn.Linear(3, 5)
+
+        def forward(self, x: Any) -> Any:
+            if x.shape[1] != self.conv.in_channels:
+                raise ValueError(f"give {self.conv.in_channels} channels")
+            x = F.pad(self.conv(x), (self.conv.padding[0],) * 4)
+            x = self.up(x) * self.up.kernel_size[0] * self.conv.stride[1] * self.up.output_padding[0]
+            return self.linear(x.mean((2, 3))) * self.linear.in_features
+
+    torch.manual_seed(0)
+    model, data = Checked().eval(), torch.randn(1, 3, 8, 8)
+    fast = rewritten(model, data)
+    assert computes(fast) == ["conv2d", "conv_transpose2d", "linear"]
+    with torch.no_grad():
+        torch.testing.assert_close(fast(data), model(data))
+        with pytest.raises(ValueError, match="give 3 channels"):
+            fast(data[:, :2])
+
+
 def test_answers_that_no_copy_gives_are_told_of() -> None:
     """As those of a model that draws random numbers which are not PyTorch's."""
     numbers = iter(range(100))
@@ -215,7 +241,7 @@ def test_answers_that_no_copy_gives_are_told_of() -> None:
 def test_the_report_says_what_is_no_graph_and_why() -> None:
     report = tvmconv.torch.report(rewritten(Blocks(block(), Noisy()), torch.randn(1, 3, 4, 4)))
     assert list(report.graphless) == ["", "blocks.1"]
-    assert "no graph of the model: TraceError: symbolically traced variables" in str(report)
+    assert "no graph of the model: TraceError: the code decides by a value that is computed" in str(report)
     assert str(report).endswith("no graph of blocks.1: its graph gives another answer")
 
 

@@ -47,7 +47,7 @@ def test_blocks_are_one_calls_at_a_time() -> None:
 # What an operator takes besides its first tensor, so that it has as little to do as can be, by how its name begins.
 ARGUMENTS: dict[str, tuple[Any, ...]] = {
     **dict.fromkeys(("add", "sub"), (0,)),
-    **dict.fromkeys(("mul", "div", "truediv", "floordiv"), (1,)),
+    **dict.fromkeys(("mul", "div", "truediv", "floordiv", "mod", "eq", "ne", "lt", "le", "gt", "ge"), (1,)),
     "interpolate": ((1, 1),),
     **dict.fromkeys(("avg_pool", "max_pool", "adaptive_avg_pool"), (1,)),
     "mean": ((2, 3),),

@@ -10,6 +10,7 @@ import torch.nn.functional as functional
 from torch import fx, nn
 
 from ..epilogue import Step
+from .computed import computed, made_by
 from .folding import PRODUCTS, attribute, erase
 from .steps import changes_its_input, step_of
 
@@ -76,9 +77,9 @@ def _as_module(traced: fx.GraphModule, node: Any) -> None:
     given = {**dict(zip(names, node.args, strict=False)), **node.kwargs}
     data, read = given.pop("input"), [given.pop("weight"), given.pop("bias", None)]
     weight, bias = (_tensor(traced, each) for each in read)
-    computed: list[fx.Node] = []
-    fx.node.map_arg(given, computed.append)
-    if weight is None or (bias is None) != (read[1] is None) or computed:
+    sizes: list[fx.Node] = []
+    fx.node.map_arg(given, sizes.append)
+    if weight is None or (bias is None) != (read[1] is None) or sizes:
         return
     if node.target is functional.linear and weight.dim() != 2:
         return  # a vector
@@ -90,7 +91,8 @@ def _as_module(traced: fx.GraphModule, node: Any) -> None:
         module: Any = _MODULES[node.target](inputs, outputs, *taps, bias=bias is not None, **given)
     module.weight = weight
     module.bias = bias
-    path = f"{read[0].target}_of_{node.name}".replace(".", "_")  # beside all others: what is there may be replaced
+    name = next((each.target for each in made_by(read[0]) or () if each.op == "get_attr"), read[0].name)
+    path = f"{name}_of_{node.name}".replace(".", "_")  # beside all others: what is there may be replaced
     traced.add_submodule(path, module.eval())
     with traced.graph.inserting_before(node):
         call = traced.graph.call_module(path, (data,))
@@ -99,10 +101,12 @@ def _as_module(traced: fx.GraphModule, node: Any) -> None:
 
 
 def _tensor(traced: fx.GraphModule, node: Any) -> Any:
-    """Return a tensor of the model as a parameter, None if a node is something else."""
-    if getattr(node, "op", "") != "get_attr":
+    """Return a tensor of the model, or one that is computed of such alone, as a parameter; None if a node is neither."""
+    if not isinstance(node, fx.Node):
         return None
-    tensor = attribute(traced, node.target)
+    tensor = attribute(traced, node.target) if node.op == "get_attr" else computed(traced, node)
+    if tensor is None:
+        return None
     return tensor if isinstance(tensor, nn.Parameter) else nn.Parameter(tensor, requires_grad=False)
 
 

@@ -92,11 +92,12 @@ def constant(graph: fx.Graph, node: Any) -> Any:
 
 def erase(graph: fx.Graph, node: Any) -> None:
     """Erase a node that nobody reads, and what only it read."""
-    read = node.all_input_nodes
-    graph.erase_node(node)
-    for each in read:
-        if not each.users and each.op != "placeholder":
-            erase(graph, each)
+    waiting = [node]
+    while waiting:
+        each = waiting.pop()
+        read = each.all_input_nodes
+        graph.erase_node(each)
+        waiting += [other for other in read if not other.users and other.op != "placeholder"]
 
 
 def attribute(root: Any, path: str) -> Any:

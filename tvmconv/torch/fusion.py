@@ -22,6 +22,7 @@ from .layers import FusedConvolution
 from .made import MADE, check_made, without_state
 from .permuting import sink
 from .steps import changes_its_input, is_sum, slope_of, step_of
+from .tracing import trace
 
 _CONVOLUTIONS = (nn.Conv1d, nn.Conv2d, nn.Conv3d)
 
@@ -79,10 +80,9 @@ def fuse(model: nn.Module, example: Sequence[Any], notice: Notice, prefix: str =
     Whatever torch.fx raises of a model that it cannot trace, this raises.
     """
     before = _attributes(model)
-    graph = _Tracer().trace(model)
+    traced = trace(model, example)
     if any(now is not was for now, was in zip_longest(_attributes(model), before)):
         raise ValueError("the model remembers something from call to call, which a graph does not")
-    traced = fx.GraphModule(model, graph)
     made = without_state(traced)
     canonicalize(traced)
     watching = _Watching(traced)
@@ -139,15 +139,6 @@ class _Watching(fx.Interpreter):  # type: ignore[misc]
         if isinstance(result, torch.Tensor):
             self.shapes[n.name] = tuple(result.shape)
         return result
-
-
-class _Tracer(fx.Tracer):  # type: ignore[misc]
-    """Keeps whole what computes its weights when it is called: a convolution's subclass is none of ours."""
-
-    def is_leaf_module(self, module: nn.Module, name: str) -> bool:
-        """Whether a module is one node of the graph."""
-        watched = bool(module._forward_hooks or module._forward_pre_hooks)
-        return watched or hasattr(module, "parametrizations") or super().is_leaf_module(module, name)
 
 
 def _pads(module: nn.Module) -> tuple[tuple[int, ...], tuple[int, ...]]:

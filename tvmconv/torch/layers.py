@@ -43,9 +43,11 @@ class FusedConvolution(nn.Module):  # type: ignore[misc]
         self.register_parameter("bias", module.bias)
         self.register_parameter("slope", slope)
         self.convolution = convolution
+        for attribute in module.__constants__:  # in_channels, stride and their like, which a model's code may ask for
+            setattr(self, attribute, getattr(module, attribute))
         # What PyTorch's layer pads its input with, if not with zeros: the pads of each axis, the last first, and how.
         reflected = getattr(module, "padding_mode", "zeros") != "zeros"
-        self.padding = (module._reversed_padding_repeated_twice, module.padding_mode) if reflected else None
+        self.reflection = (module._reversed_padding_repeated_twice, module.padding_mode) if reflected else None
         # Whether outputs lie as PyTorch's: a model that traces and plans do not know may depend on that.
         self.lies_as_torch = False
         self.name = name or convolution.name
@@ -63,8 +65,8 @@ class FusedConvolution(nn.Module):  # type: ignore[misc]
         residual
             What the step ``add`` adds.
         """
-        if self.padding is not None:
-            input = functional.pad(input, *self.padding)
+        if self.reflection is not None:
+            input = functional.pad(input, *self.reflection)
         if output_size is not None:
             return self._sized(input, output_size).by_torch(input, self.weight, self.bias, residual, self.slope)
         if torch.compiler.is_compiling():
@@ -94,7 +96,7 @@ class FusedConvolution(nn.Module):  # type: ignore[misc]
     def extra_repr(self) -> str:
         """Return what is computed, for the module's text."""
         computed = "-".join(filter(None, (self.convolution.name, self.convolution.epilogue)))
-        return computed if self.padding is None else f"pad_{self.padding[1]}-{computed}"
+        return computed if self.reflection is None else f"pad_{self.reflection[1]}-{computed}"
 
     def _traced(self, data: Any, residual: Any) -> Any:
         """Compute by the operator, which whoever traces the model sees."""

@@ -12,6 +12,8 @@ import torch
 import torch.nn.functional as functional
 from torch import nn
 
+from .decisions import Decision
+
 MODULES = (
     nn.MaxPool1d, nn.MaxPool2d, nn.MaxPool3d, nn.AvgPool1d, nn.AvgPool2d, nn.AvgPool3d,
     nn.AdaptiveAvgPool1d, nn.AdaptiveAvgPool2d, nn.AdaptiveAvgPool3d,
@@ -26,6 +28,7 @@ MODULES = (
 )  # fmt: skip
 FUNCTIONS = (
     operator.add, operator.sub, operator.mul, operator.truediv, operator.floordiv, operator.matmul,
+    operator.mod, operator.eq, operator.ne, operator.lt, operator.le, operator.gt, operator.ge,
     torch.add, torch.sub, torch.mul, torch.div, torch.matmul, torch.bmm, torch.cat, torch.stack, torch.mean, torch.sum,
     torch.relu, torch.sigmoid, torch.tanh, torch.exp, torch.softmax, torch.clamp,
     functional.avg_pool1d, functional.avg_pool2d, functional.avg_pool3d,
@@ -60,7 +63,7 @@ def has_no_effect(node: Any, modules: dict[str, nn.Module]) -> bool:
     """Whether a node is an operator that leaves all as it is, and whose result is new, or a view of what it reads."""
     if node.op == "call_module":
         module = modules[node.target]
-        known = type(module) in (*MODULES, *_VIEW_MODULES) and not module.training
+        known = type(module) in (*MODULES, *_VIEW_MODULES, Decision) and not module.training
         return known and not any(getattr(module, mode, False) for mode in ("inplace", "return_indices"))
     if not may_be_view(node, modules) and not (
         (node.op == "call_function" and node.target in FUNCTIONS)

@@ -91,7 +91,7 @@ class Planner:
         if node.op != "call_module" or len(node.args) != 1 or not set(node.kwargs) <= {"residual"}:
             return None
         module = self._root.get_submodule(node.target)
-        if not isinstance(module, FusedConvolution) or module.padding is not None or module.lies_as_torch:
+        if not isinstance(module, FusedConvolution) or module.reflection is not None or module.lies_as_torch:
             return None
         (data,), residual = node.args, node.kwargs.get("residual")
         call = module.calls.addressed(values[data], None if residual is None else values[residual])

@@ -1,0 +1,38 @@
+"""`Decision`: what a graph, which knows one way through a model's code, checks where the code decides by shapes."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from torch import nn
+
+from ..errors import InputError
+
+
+class Decision(nn.Module):  # type: ignore[misc]
+    """Stands in a graph where the model's code decides by a number, and lets only the example's decision pass.
+
+    Parameters
+    ----------
+    name
+        What is decided by.
+    expected
+        True or False for a condition, a number of axes else.
+    error
+        What the model's code says to the other decision, None if it goes on.
+    """
+
+    def __init__(self, name: str, expected: int, error: str | None) -> None:
+        super().__init__()
+        self.name, self.expected, self.error = name, expected, error
+
+    def forward(self, value: Any) -> None:
+        """Raise InputError if the decision for a value is another one than the example's."""
+        if type(self.expected)(value) == self.expected:
+            return
+        if self.error is not None:
+            raise InputError(f"{self.error} ({self.name} is {value})")
+        raise InputError(
+            f"the model's code takes another way than for the example that it was optimized by: {self.name} is {value}; give"
+            " tvmconv.torch.optimize an example of each, in a list"
+        )

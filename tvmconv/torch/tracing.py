@@ -1,0 +1,185 @@
+"""`trace`: a model's graph by torch.fx, also where its code asks for the shapes of tensors and decides by the answer.
+
+What it decides for the example, its graph decides for all inputs. So the graph has a check of each such decision, which
+refuses what would have taken another way through the code.
+"""
+
+from __future__ import annotations
+
+import copy
+import operator
+from collections.abc import Sequence
+from typing import Any
+
+import torch
+from torch import fx, nn
+from torch.fx.proxy import Attribute, TraceError
+from torch.utils import _pytree as pytree
+
+from .decisions import Decision
+from .folding import attribute
+from .plan import computing
+
+# By a function or a method that tells a number of a tensor's shape: whether it is the number of axes alone.
+_NUMBERS = {"dim": True, "ndimension": True, "ndim": True, "size": False, "shape": False, "numel": False}
+
+
+# What was decided by, how, and whether the number of axes alone decides.
+_Decided = tuple[Any, int, bool]
+
+
+def trace(model: nn.Module, example: Sequence[Any]) -> fx.GraphModule:
+    """Return a model's graph; `example` are its arguments.
+
+    A condition on sizes is decided as for the example where the other decision is an error of the model's own, such as an
+    assertion; one on the number of axes always.
+
+    Raises
+    ------
+    TraceError
+        If the model's code decides by other things.
+    """
+    tracer = _Tracer(example)
+    traced = fx.GraphModule(model, tracer.trace(model))
+    for number, (node, expected, of_axes) in enumerate(tracer.decisions):
+        error = _error_else(model, example, tracer.decisions[: number + 1])
+        if error is None and not of_axes:
+            raise TraceError(f"other sizes take another way through the code: {node.format_node()}")
+        path = f"_decision_{number}"
+        traced.add_submodule(path, Decision(_text(node), expected, error).eval())
+        with traced.graph.inserting_after(node):
+            traced.graph.call_module(path, (node,))
+    return traced
+
+
+def _error_else(model: nn.Module, example: Sequence[Any], decisions: Sequence[_Decided]) -> str | None:
+    """Return the error that a model's code raises if the last of these is decided otherwise, None if it raises none."""
+    try:
+        _Tracer(example, decisions).trace(copy.deepcopy(model))
+    except TraceError:
+        return None
+    except (AssertionError, ValueError, RuntimeError) as error:
+        return f"{type(error).__name__}: {error}"
+    except Exception:  # noqa: BLE001 - code that torch.fx cannot trace may raise anything
+        return None
+    return None
+
+
+class _Tracer(fx.Tracer):  # type: ignore[misc]
+    """Knows the values of what it traces. Keeps whole what computes its weights when it is called."""
+
+    def __init__(self, example: Sequence[Any] = (), before: Sequence[_Decided] = ()) -> None:
+        super().__init__()  # no example: PyTorch traces the code of what was pickled, which decides nothing
+        self.decisions: list[_Decided] = []
+        # Decisions of an earlier trace, which are taken again, but for the last, which is the other one.
+        self._before = before
+        self._values: dict[Any, Any] = {}
+        self._arguments = iter(example)
+        self._computing = False  # then modules are called, not traced
+
+    def is_leaf_module(self, module: nn.Module, name: str) -> bool:
+        """Whether a module is one node of the graph."""
+        watched = bool(module._forward_hooks or module._forward_pre_hooks)
+        return watched or hasattr(module, "parametrizations") or super().is_leaf_module(module, name)
+
+    def call_module(self, m: nn.Module, forward: Any, args: Any, kwargs: Any) -> Any:
+        """Trace a module's call."""
+        return forward(*args, **kwargs) if self._computing else super().call_module(m, forward, args, kwargs)
+
+    def getattr(self, attr: str, attr_val: Any, parameter_proxy_cache: dict[str, Any]) -> Any:
+        """Trace what the code asks a module for."""
+        return attr_val if self._computing else super().getattr(attr, attr_val, parameter_proxy_cache)
+
+    def proxy(self, node: Any) -> Any:
+        """Return what stands for a node's value."""
+        return _Proxy(node, self)
+
+    def to_bool(self, obj: Any) -> bool:
+        """Decide as for the example, if shapes alone decide."""
+        return bool(self.decided(obj.node, bool))
+
+    def decided(self, node: Any, kind: type) -> int:
+        """Return a node's value for the example, as this type."""
+        of_axes, number = self._by_axes(node), len(self.decisions)
+        known = number < len(self._before)
+        expected = self._before[number][1] if known else kind(self._value(node))
+        self.decisions.append((node, expected, of_axes))
+        return not expected if number == len(self._before) - 1 else expected
+
+    def _by_axes(self, node: Any) -> bool:
+        """Return whether a number depends on nothing but numbers of axes.
+
+        Raises
+        ------
+        TraceError
+            If it depends on more than shapes.
+        """
+        if node.op == "call_method" and node.target in _NUMBERS:
+            return _NUMBERS[node.target]
+        if node.op == "call_function" and node.target is getattr and node.args[1] in _NUMBERS:
+            return _NUMBERS[node.args[1]]
+        if node.op != "call_function" or node.target not in _COMPUTED:
+            raise TraceError(f"the code decides by a value that is computed: {node.format_node()}")
+        of_axes = [self._by_axes(each) for each in node.all_input_nodes]  # all, since each may refuse
+        return all(of_axes)
+
+    def _value(self, wanted: Any) -> Any:
+        """Compute a node's value, and those of all before it."""
+        self._computing = True
+        try:
+            with torch.no_grad():
+                for node in self.graph.nodes:
+                    if node not in self._values:
+                        self._values[node] = self._computed(node)
+        except Exception as error:
+            raise TraceError(f"{type(error).__name__}: {error}") from error
+        finally:
+            self._computing = False
+        return self._values[wanted]
+
+    def _computed(self, node: Any) -> Any:
+        if node.op == "placeholder":
+            return pytree.tree_map_only(torch.Tensor, torch.clone, next(self._arguments))
+        if node.op == "get_attr":
+            return copy.deepcopy(attribute(self.root, node.target))
+        return computing(self.root, node)(self._values)
+
+
+# What code computes of sizes before it decides by them.
+_COMPUTED = (
+    operator.getitem, operator.eq, operator.ne, operator.lt, operator.le, operator.gt, operator.ge, operator.mod,
+    operator.add, operator.sub, operator.mul, operator.floordiv, operator.truediv, operator.and_, operator.or_,
+)  # fmt: skip
+
+
+class _Length:
+    """Whose length is a number of axes."""
+
+    def __len__(self) -> int:
+        proxy: Any = self
+        node = proxy.node
+        by_method = node.op == "call_method" and node.target == "size" and len(node.args) == 1 and not node.kwargs
+        if not by_method and not (node.target is getattr and node.args[1] == "shape"):
+            raise TraceError("the length of what is computed is not known")
+        tracer = proxy.tracer
+        return int(tracer.decided(tracer.create_node("call_method", "dim", node.args[:1], {}), int))
+
+
+class _Proxy(_Length, fx.Proxy):  # type: ignore[misc]
+    def __getattr__(self, k: str) -> Any:
+        return _Attribute(self, k)
+
+
+class _Attribute(_Length, Attribute):  # type: ignore[misc]
+    pass
+
+
+def _text(node: Any) -> str:
+    """Return a condition as a person would write it, for messages."""
+    if not isinstance(node, fx.Node):
+        return str(node)
+    if node.op == "call_function":
+        return f"{node.target.__name__}({', '.join(map(_text, node.args))})"
+    if node.op == "call_method":
+        return f"{_text(node.args[0])}.{node.target}({', '.join(map(_text, node.args[1:]))})"
+    return str(node.name)
