@@ -22,6 +22,7 @@ import numpy.typing as npt
 from ..errors import BundleError, InputError, UnsupportedMachineError, missing_extra
 from ..runtime.bundle import MANIFEST
 from ..runtime.cpu import kernel_threads, missing_features
+from ..runtime.library import open_library
 from .calls import register_calls
 
 try:
@@ -112,7 +113,7 @@ class Network:
         # TVM's threads are half the processors otherwise; it reads this when it starts them.
         os.environ.setdefault("TVM_NUM_THREADS", str(kernel_threads()))
         try:
-            executable = tvm.runtime.load_module(str(path.absolute()))
+            executable = open_library(path)
             register_calls(executable, path, bundle)
             self._machine = relax.VirtualMachine(executable, tvm.cpu())
             self.description = json.loads(str(self._machine[DESCRIBE]()))
