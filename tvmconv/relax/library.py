@@ -152,6 +152,16 @@ class Network:
         tensors = self._tensors(arrays)
         return lambda: self._main(*tensors)
 
+    def random_inputs(self) -> dict[str, Array]:
+        """Return inputs to try it on, the same in every call: normal numbers, and ones for integers."""
+        rng = np.random.default_rng(0)
+        return {
+            each.name: np.ones(each.shape, each.dtype)
+            if np.dtype(each.dtype).kind in "biu"
+            else np.asarray(rng.standard_normal(each.shape), each.dtype)
+            for each in self.inputs
+        }
+
     def operators(self, arrays: Mapping[str, npt.ArrayLike], seconds: float) -> list[Operator]:
         """Time each operator for about `seconds` in all; return them, what takes longest first.
 
