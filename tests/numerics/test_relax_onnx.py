@@ -80,6 +80,15 @@ def test_a_resize_that_the_frontend_computes_as_another_is_refused(
         read_onnx(source)
 
 
+def test_what_the_frontend_lacks_is_named(tmp_path: Path) -> None:
+    nodes = [helper.make_node("ConvInteger", ["x", "w"], ["y"])]
+    weights = [numpy_helper.from_array(np.ones((4, 3, 3, 3), np.uint8), "w")]
+    proto = model(nodes, [value("x", [1, 3, 7, 7], onnx.TensorProto.UINT8)], weights=weights)
+    proto.graph.output[0].type.tensor_type.elem_type = onnx.TensorProto.INT32
+    with pytest.raises(SourceError, match=r"lacks ConvInteger \(ConvInteger: it computes in integers; .*\)$"):
+        read_onnx(save(proto, tmp_path))
+
+
 def test_wrong_answers_are_told(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:

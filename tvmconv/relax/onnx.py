@@ -12,7 +12,8 @@ from typing import TYPE_CHECKING
 import tvm
 
 from ..errors import SourceError, missing_extra
-from ..frontends.onnx_graph import declared_inputs, load, with_inputs
+from ..frontends.onnx_graph import OTHER_OP_TYPES, declared_inputs, load, with_inputs
+from ..frontends.onnx_rules import OP_TYPES
 from ..frontends.shapes import Bucket, bind, left_free
 from ..tuning.replay import last_line
 from .network import OUTPUT_NAMES
@@ -60,9 +61,11 @@ def read_onnx(source: str, bucket: Bucket | None = None) -> tvm.IRModule:
             module = from_onnx(simple, sanitize_input_names=False)
     except tvm.error.OpNotImplemented as error:
         names = str(error).rpartition(": ")[2]
-        raise SourceError(
-            f"{source}: TVM's ONNX frontend lacks {names}; the convolutions alone can be built: tvmconv build {source}"
-        ) from None
+        reasons = [f" ({name}: {why})" for name, why in OTHER_OP_TYPES.items() if name in names]
+        message = f"{source}: TVM's ONNX frontend lacks {names}{''.join(reasons)}"
+        if any(node.op_type in OP_TYPES for node in simple.graph.node):
+            message += f"; the convolutions alone can be built: tvmconv build {source}"
+        raise SourceError(message) from None
     except Exception as error:  # whatever its converters stumble over
         raise SourceError(
             f"{source}: TVM's ONNX frontend cannot read it: {last_line(error)}; the convolutions alone can be built: "
