@@ -8,12 +8,12 @@ from typing import Any
 import numpy as np
 import onnx
 import pytest
-from models import model, save, value
+from models import conv_model, model, save, value
 from onnx import helper, numpy_helper
 
 import tvmconv.relax
 from tvmconv import cli
-from tvmconv.errors import SourceError
+from tvmconv.errors import SourceError, TvmconvError
 from tvmconv.relax.onnx import fixed, read_onnx
 
 pytest.importorskip("onnxruntime")
@@ -78,6 +78,36 @@ def test_a_resize_that_the_frontend_computes_as_another_is_refused(
     source = save(model([node], [value("x", [1, 3, 7, 7])], weights=weights, opset=19), tmp_path)
     with pytest.raises(SourceError, match=f"the Resize node 'up' {message}, .* tvmconv build"):
         read_onnx(source)
+
+
+def test_an_if_keeps_its_layout(tmp_path: Path) -> None:
+    branches = {
+        f"{name}_branch": helper.make_graph(
+            [helper.make_node("Conv", ["x", name], [f"{name}_y"])], name, [], [value(f"{name}_y", None)]
+        )
+        for name in ("then", "else")
+    }
+    node = helper.make_node("If", ["choice"], ["y"], **branches)
+    inputs = [value("x", [1, 3, 8, 8]), value("choice", [], onnx.TensorProto.BOOL)]
+    weights = [weight("then", 5, 3, 3, 3), weight("else", 5, 3, 3, 3)]
+    source = save(model([node], inputs, weights=weights), tmp_path)
+    module = read_onnx(source)
+    with pytest.raises(TvmconvError, match=r"the branches of an If .* --layout NCX"):
+        tvmconv.relax.use_kernels(module)
+    tvmconv.relax.export(tvmconv.relax.build(module, layout="NCX"), tmp_path / "network.so")
+    assert compared.differences(fixed(source), tvmconv.relax.load(tmp_path / "network.so")) == []
+
+
+def test_a_resize_with_empty_scales(tmp_path: Path) -> None:
+    node = helper.make_node("Resize", ["x", "scales", "scales", "sizes"], ["y"], mode="linear")
+    weights = [numbers("scales"), numpy_helper.from_array(np.array([1, 3, 9, 4]), "sizes")]
+    source = save(model([node], [value("x", [1, 3, 7, 7])], weights=weights, opset=11), tmp_path)
+    assert compared.differences(fixed(source), loaded(source, tmp_path)) == []
+
+
+def test_weights_in_a_file_that_is_not_there(tmp_path: Path) -> None:
+    with pytest.raises(SourceError, match=r"its weights in other files cannot be read: .*weights.bin"):
+        read_onnx(save(conv_model(), tmp_path))
 
 
 def test_what_the_frontend_lacks_is_named(tmp_path: Path) -> None:

@@ -94,7 +94,10 @@ def fixed(source: str, bucket: Bucket | None = None) -> ModelProto:
     if free := left_free(bound):
         raise SourceError(f"{source}: {free}")
     model = with_inputs(model, bound)
-    onnx.load_external_data_for_model(model, str(path.parent))
+    try:
+        onnx.load_external_data_for_model(model, str(path.parent))
+    except (OSError, ValueError, onnx.checker.ValidationError) as error:
+        raise SourceError(f"{source}: its weights in other files cannot be read: {last_line(error)}") from None
     return model
 
 

@@ -73,6 +73,8 @@ def _give_pads(node: NodeProto, given: dict[str, Any], shapes: Shapes) -> None:
 
 def _give_sizes(node: NodeProto, given: dict[str, Any], shapes: Shapes, model: ModelProto) -> None:
     """Give a Resize of some axes, and an Upsample as Resize, the sizes of all axes; ValueError if the frontend has none such."""
+    if len(node.input) > 3 and node.input[3]:
+        node.input[2] = ""  # what PyTorch's exporter gives by opset 11, scales without elements
     data, output = shapes.get(node.input[0], ()), shapes.get(node.output[0], ())
     if given.get("antialias"):
         raise ValueError("is antialiased")
