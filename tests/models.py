@@ -30,12 +30,13 @@ def model(
     inputs: Sequence[onnx.ValueInfoProto],
     outputs: Sequence[onnx.ValueInfoProto] | None = None,
     weights: Sequence[onnx.TensorProto] = (),
+    opset: int = 22,
     **extra: Any,
 ) -> onnx.ModelProto:
     """Return a model; its output is that of the last node unless given."""
     outputs = outputs if outputs is not None else [value(nodes[-1].output[0], None)]
     graph = helper.make_graph(nodes, "graph", inputs, outputs, weights)
-    return helper.make_model(graph, opset_imports=[helper.make_opsetid("", 22)], ir_version=10, **extra)
+    return helper.make_model(graph, opset_imports=[helper.make_opsetid("", opset)], ir_version=10, **extra)
 
 
 def conv_model(

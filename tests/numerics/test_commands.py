@@ -89,6 +89,10 @@ def test_list(bundle: str, capsys: pytest.CaptureFixture[str]) -> None:
     entries = json.loads(capsys.readouterr().out)
     assert [entry["signature"] for entry in entries] == [EMPTY, DENSE, GROUPED]
     assert all(entry["obstacle"] is None and entry["error"] == {"measure": "exact", "value": 0.0} for entry in entries)
+    assert cli.main(["list", DENSE]) == 0
+    assert capsys.readouterr().out.splitlines()[1].split()[1] == DENSE
+    assert cli.main(["list", DENSE, bundle, "--json"]) == 0
+    assert json.loads(capsys.readouterr().out)["convolutions"][0]["targets"]
 
 
 @pytest.mark.smoke

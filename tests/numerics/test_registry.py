@@ -5,6 +5,7 @@ from __future__ import annotations
 import hashlib
 import shutil
 from concurrent.futures import ThreadPoolExecutor
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -238,10 +239,20 @@ def test_what_is_no_library(tmp_path: Path) -> None:
         tvmconv.load(tmp_path)[F32](data, taps)
 
 
+def test_a_library_that_was_replaced_while_loaded(small_bundle: Path, tmp_path: Path) -> None:
+    built = read_bundle(small_bundle)
+    for each in built.entries[:3]:  # as if a bundle was built three times, each time with another kernel
+        new = tmp_path / "new.so"
+        shutil.copy(small_bundle / each.file, new)
+        new.replace(tmp_path / "kernel.so")
+        write_manifest(replace(built, path=tmp_path, entries=(replace(each, file="kernel.so"),), nodes=()))
+        opened = tvmconv.load(tmp_path)
+        inputs, expected = _case(opened[each.signature].problem)
+        assert (opened[each.signature](*inputs).astype(np.float64) == expected).all()
+
+
 @pytest.mark.parametrize("threads", [None, 2])
 def test_symbol_that_is_not_there(small_bundle: Path, tmp_path: Path, threads: int | None) -> None:
-    from dataclasses import replace
-
     bundle = read_bundle(_copy(small_bundle, tmp_path))
     write_manifest(replace(bundle, entries=tuple(replace(e, symbol="another") for e in bundle.entries)))
     (data, taps), _ = _case(small_problem())

@@ -187,6 +187,14 @@ def test_bounds_by_the_greatest_and_least_of_several(tmp_path: Path, capsys: pyt
     assert sorted(epilogues(rows)) == ["", "clip_0_6"]
 
 
+def test_a_network_that_replaces_a_loaded_one(tmp_path: Path) -> None:
+    for name in ("Neg", "Abs"):
+        module = read_onnx(save(model([helper.make_node(name, ["x"], ["y"])], [value("x", [3])]), tmp_path))
+        tvmconv.relax.export(tvmconv.relax.build(module), tmp_path / "network.so")
+        answer = tvmconv.relax.load(tmp_path / "network.so")(x=np.float32([-1, 0, 2]))["y"]
+        assert answer.tolist() == ([1, 0, -2] if name == "Neg" else [1, 0, 2])
+
+
 def test_batch_normalization_in_training_mode_is_refused(tmp_path: Path) -> None:
     nodes = [helper.make_node("BatchNormalization", ["x", *"sbmv"], ["y", "mean", "variance"], training_mode=1)]
     weights = [filter_(name, 3) for name in "sbmv"]

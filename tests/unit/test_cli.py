@@ -218,6 +218,9 @@ def test_run_shows_outputs_without_elements(
     class Network:
         inputs = ()
 
+        def random_inputs(self) -> dict[str, np.ndarray]:
+            return {}
+
         def __call__(self) -> dict[str, np.ndarray]:
             return {"boxes": np.empty((0, 4), np.float32), "scores": np.array([0.5, 1.5], np.float32)}
 

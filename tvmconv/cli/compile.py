@@ -8,12 +8,13 @@ from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from ..errors import SourceError, missing_extra
+from ..errors import SourceError, UnsupportedMachineError, VerificationError, missing_extra
 from .output import check_output, print_json, progress_bar
 from .parsing import add_command, add_json, add_math, unsigned
 from .sources import parse_dim, parse_shape
 
 if TYPE_CHECKING:
+    from ..frontends.shapes import Bucket
     from .parsing import Subparsers
 
 EXAMPLE = """\
@@ -79,7 +80,8 @@ def run(arguments: argparse.Namespace) -> int:
     from ..relax.onnx import read_onnx
     from ..relax.rewriting import report, use_kernels
 
-    module = read_onnx(arguments.model, Bucket(dict(arguments.shape), dict(arguments.dim), arguments.batch))
+    bucket = Bucket(dict(arguments.shape), dict(arguments.dim), arguments.batch)
+    module = read_onnx(arguments.model, bucket)
     with progress_bar("compiling") as progress:
         module = use_kernels(
             module,
@@ -103,4 +105,24 @@ def run(arguments: argparse.Namespace) -> int:
         print_json([asdict(row) for row in rows])
     else:
         print(arguments.output)
+    _compare(arguments, bucket)
     return 0
+
+
+def _compare(arguments: argparse.Namespace, bucket: Bucket) -> None:
+    """Compare the library's answers with onnxruntime's where this machine can run it."""
+    from ..relax.compared import differences
+    from ..relax.library import load
+    from ..relax.onnx import fixed
+
+    try:
+        network = load(arguments.output, arguments.bundle)
+    except UnsupportedMachineError as error:
+        print(f"  not compared with onnxruntime: {error}", file=sys.stderr)
+        return
+    if found := differences(fixed(arguments.model, bucket), network):
+        raise VerificationError(
+            f"{arguments.output} was written, but on random inputs its answers are not onnxruntime's (relative L2 error):"
+            f" {', '.join(found)}. TVM's frontend may have an operator wrong, unless one of the network's jumps (top-k,"
+            f" rounding); the convolutions alone can be built: tvmconv build {arguments.model}"
+        )

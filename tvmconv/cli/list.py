@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import re
 import sys
 from dataclasses import asdict
 from pathlib import Path
@@ -32,7 +33,9 @@ def add_parser(subparsers: Subparsers) -> None:
     """Add the command."""
     summary = "List the kernels of a bundle, or the convolutions of a model and which of them a bundle has."
     parser = add_command(subparsers, "list", summary, EXAMPLE, run)
-    parser.add_argument("what", metavar="BUNDLE|SOURCE", help="a bundle's folder, a model, or a file of problems")
+    parser.add_argument(
+        "what", metavar="BUNDLE|SOURCE", help="a bundle's folder, a model, a file of problems, or a signature"
+    )
     parser.add_argument("bundle", nargs="?", metavar="BUNDLE", help="the bundle to compare a model with")
     add_source_options(parser)
     add_json(parser)
@@ -42,7 +45,8 @@ def run(arguments: argparse.Namespace) -> int:
     """Print a line for each kernel of a bundle, or each distinct convolution of a model."""
     from ..frontends import FILES
 
-    is_source = Path(arguments.what).suffix.lower() in FILES and not Path(arguments.what).is_dir()
+    is_signature = re.match(r"(conv|backprop)\dd-", arguments.what)
+    is_source = (is_signature or Path(arguments.what).suffix.lower() in FILES) and not Path(arguments.what).is_dir()
     return _list_model(arguments) if is_source or arguments.bundle else _list_bundle(arguments)
 
 

@@ -101,19 +101,13 @@ def _arrays(network: Network, given: dict[str, ndarray]) -> dict[str, ndarray]:
         raise InputError(
             f"the network has no input {sorted(unknown)[0]!r}; it takes {', '.join(map(str, network.inputs))}"
         )
-    rng = np.random.default_rng(0)
-    arrays = {}
+    arrays = network.random_inputs()
     for each in network.inputs:
-        dtype = np.dtype(each.dtype)
         if each.name in given:
             array = given[each.name]
             if each.dtype == BF16 and array.dtype == np.float32:  # NumPy's files have no bf16
-                array = array.astype(dtype)
-            arrays[each.name] = np.full(each.shape, array, dtype) if array.ndim == 0 else array
-        elif dtype.kind == "f" or each.dtype == BF16:
-            arrays[each.name] = rng.standard_normal(each.shape).astype(dtype)
-        else:
-            arrays[each.name] = np.ones(each.shape, dtype)
+                array = array.astype(each.dtype)
+            arrays[each.name] = np.full(each.shape, array, each.dtype) if array.ndim == 0 else array
     random = [each for each in network.inputs if each.name not in given]
     if random:
         print(f"random inputs: {', '.join(map(str, random))}; give yours with --input FILE.npz", file=sys.stderr)

@@ -22,6 +22,7 @@ import numpy.typing as npt
 from ..errors import BundleError, InputError, UnsupportedMachineError, missing_extra
 from ..runtime.bundle import MANIFEST
 from ..runtime.cpu import kernel_threads, missing_features
+from ..runtime.library import open_library
 from .calls import register_calls
 
 try:
@@ -112,7 +113,7 @@ class Network:
         # TVM's threads are half the processors otherwise; it reads this when it starts them.
         os.environ.setdefault("TVM_NUM_THREADS", str(kernel_threads()))
         try:
-            executable = tvm.runtime.load_module(str(path.absolute()))
+            executable = open_library(path)
             register_calls(executable, path, bundle)
             self._machine = relax.VirtualMachine(executable, tvm.cpu())
             self.description = json.loads(str(self._machine[DESCRIBE]()))
@@ -150,6 +151,16 @@ class Network:
         """Return a call without arguments that computes the outputs of some inputs, to be timed."""
         tensors = self._tensors(arrays)
         return lambda: self._main(*tensors)
+
+    def random_inputs(self) -> dict[str, Array]:
+        """Return inputs to try it on, the same in every call: normal numbers, and ones for integers."""
+        rng = np.random.default_rng(0)
+        return {
+            each.name: np.ones(each.shape, each.dtype)
+            if np.dtype(each.dtype).kind in "biu"
+            else np.asarray(rng.standard_normal(each.shape), each.dtype)
+            for each in self.inputs
+        }
 
     def operators(self, arrays: Mapping[str, npt.ArrayLike], seconds: float) -> list[Operator]:
         """Time each operator for about `seconds` in all; return them, what takes longest first.

@@ -12,11 +12,12 @@ from typing import TYPE_CHECKING
 import tvm
 
 from ..errors import SourceError, missing_extra
-from ..frontends.onnx_graph import attributes_of, declared_inputs, load, with_inputs
-from ..frontends.onnx_rules import node_problem
+from ..frontends.onnx_graph import OTHER_OP_TYPES, declared_inputs, load, with_inputs
+from ..frontends.onnx_rules import OP_TYPES
 from ..frontends.shapes import Bucket, bind, left_free
 from ..tuning.replay import last_line
 from .network import OUTPUT_NAMES
+from .onnx_mended import mended
 
 try:
     import onnx
@@ -46,13 +47,11 @@ def read_onnx(source: str, bucket: Bucket | None = None) -> tvm.IRModule:
     SourceError
         If the file cannot be read, a shape stays free, or the frontend lacks an operator; it says which.
     """
-    simple = _with_pads(_simplified(fixed(source, bucket), source))
-    if any(
-        node.op_type == "BatchNormalization" and attributes_of(node).get("training_mode") for node in simple.graph.node
-    ):
-        raise SourceError(
-            f"{source}: TVM's ONNX frontend has no BatchNormalization in training mode; export for inference"
-        )
+    simple = _simplified(fixed(source, bucket), source)
+    if any(node.op_type == "Shape" for node in simple.graph.node):
+        # Of an operator that it wrote as others after it had computed the constants.
+        simple = _simplified(simple, source)
+    simple = mended(simple, source)
     from tvm.relax.frontend.onnx import from_onnx
 
     try:
@@ -62,9 +61,11 @@ def read_onnx(source: str, bucket: Bucket | None = None) -> tvm.IRModule:
             module = from_onnx(simple, sanitize_input_names=False)
     except tvm.error.OpNotImplemented as error:
         names = str(error).rpartition(": ")[2]
-        raise SourceError(
-            f"{source}: TVM's ONNX frontend lacks {names}; the convolutions alone can be built: tvmconv build {source}"
-        ) from None
+        reasons = [f" ({name}: {why})" for name, why in OTHER_OP_TYPES.items() if name in names]
+        message = f"{source}: TVM's ONNX frontend lacks {names}{''.join(reasons)}"
+        if any(node.op_type in OP_TYPES for node in simple.graph.node):
+            message += f"; the convolutions alone can be built: tvmconv build {source}"
+        raise SourceError(message) from None
     except Exception as error:  # whatever its converters stumble over
         raise SourceError(
             f"{source}: TVM's ONNX frontend cannot read it: {last_line(error)}; the convolutions alone can be built: "
@@ -93,29 +94,10 @@ def fixed(source: str, bucket: Bucket | None = None) -> ModelProto:
     if free := left_free(bound):
         raise SourceError(f"{source}: {free}")
     model = with_inputs(model, bound)
-    onnx.load_external_data_for_model(model, str(path.parent))
-    return model
-
-
-def _with_pads(model: ModelProto) -> ModelProto:
-    """Return a model whose ConvTransposes have pads in place of `output_shape`, which TVM's frontend does not read."""
-    if not any("output_shape" in attributes_of(node) for node in model.graph.node):
-        return model
-    inferred = onnx.shape_inference.infer_shapes(model).graph
-    shapes = {
-        each.name: tuple(axis.dim_value for axis in each.type.tensor_type.shape.dim)
-        for each in (*inferred.input, *inferred.value_info, *inferred.output)
-    }
-    shapes |= {each.name: tuple(each.dims) for each in inferred.initializer}
-    for node in model.graph.node:
-        given = attributes_of(node)
-        if node.op_type != "ConvTranspose" or "output_shape" not in given:
-            continue
-        problem = node_problem("ConvTranspose", given, shapes[node.input[0]], shapes[node.input[1]])
-        given = {name: each for name, each in given.items() if name not in ("auto_pad", "output_shape")}
-        given |= {"pads": [*problem.pads_begin, *problem.pads_end], "output_padding": problem.output_padding}
-        del node.attribute[:]
-        node.attribute.extend(onnx.helper.make_attribute(name, each) for name, each in given.items())
+    try:
+        onnx.load_external_data_for_model(model, str(path.parent))
+    except (OSError, ValueError, onnx.checker.ValidationError) as error:
+        raise SourceError(f"{source}: its weights in other files cannot be read: {last_line(error)}") from None
     return model
 
 

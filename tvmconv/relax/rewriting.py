@@ -183,6 +183,15 @@ def report(mod: tvm.IRModule) -> list[Row]:
 
 def _laid_out(mod: tvm.IRModule) -> tvm.IRModule:
     """Return the module with its convolutions, and what lies between, in NXC."""
+    branches: list[Any] = []
+    for function in mod.functions.values():
+        if isinstance(function, relax.Function):
+            relax.analysis.post_order_visit(function, lambda e: branches.append(e) if isinstance(e, relax.If) else None)
+    if branches:  # a convolution that a branch begins and ends with crashed when it was called
+        raise TvmconvError(
+            "TVM's ConvertLayout changes the branches of an If to code that crashes; give layout='NCX' (tvmconv compile"
+            " --layout NCX)"
+        )
     try:
         return relax.transform.ConvertLayout({}, _channels_last)(mod)
     except Exception as error:  # TVM's checks are errors of many classes

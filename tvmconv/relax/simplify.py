@@ -82,6 +82,8 @@ class _Simplifier(PyExprMutator):  # type: ignore[misc]
         if name == "relax.nn.leakyrelu" and 0 <= call.attrs.alpha <= 1:
             scaled = relax.op.multiply(call.args[0], relax.const(call.attrs.alpha, str(call.ty.dtype)))
             return relax.op.maximum(call.args[0], self.builder_.emit(scaled))
+        if name == "relax.nn.layer_norm" and len(call.attrs.axes) > 1:
+            return self._normalized(call)
         if name == "relax.call_tir":
             bounded = self._bound(call)
             return call if bounded is None else bounded
@@ -148,6 +150,23 @@ class _Simplifier(PyExprMutator):  # type: ignore[misc]
             if np.isfinite(number):
                 data = self.builder_.emit(function(data, relax.const(number, dtype)))
         return data
+
+    def _normalized(self, call: relax.Call) -> relax.Expr:
+        """Return a layer normalization of several axes by its formula, in f32.
+
+        ConvertLayout moves these axes, but not those of the scale and the shift, and the answer would be another.
+        """
+        data, scale, shift = (self.builder_.emit(relax.op.astype(each, "float32")) for each in call.args)
+        axes = [int(axis) for axis in call.attrs.axes]
+        centered = self.builder_.emit(relax.op.subtract(data, relax.op.mean(data, axes, keepdims=True)))
+        variance = relax.op.mean(relax.op.multiply(centered, centered), axes, keepdims=True)
+        variance = self.builder_.emit(relax.op.add(variance, relax.const(float(call.attrs.epsilon), "float32")))
+        total = self.builder_.emit(relax.op.divide(centered, relax.op.sqrt(variance)))
+        if call.attrs.scale:
+            total = self.builder_.emit(relax.op.multiply(total, scale))
+        if call.attrs.center:
+            total = self.builder_.emit(relax.op.add(total, shift))
+        return relax.op.astype(total, str(call.ty.dtype))
 
     def _sloped(self, call: relax.Call) -> relax.Call | None:
         """Return the PReLU that PyTorch's frontend writes as ``where(x > 0, x, slope * x)``; None if it is something else."""

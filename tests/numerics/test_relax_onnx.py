@@ -1,0 +1,153 @@
+"""What TVM's ONNX frontend reads wrongly is written otherwise or refused, and answers are compared with onnxruntime's."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import onnx
+import pytest
+from models import conv_model, model, save, value
+from onnx import helper, numpy_helper
+
+import tvmconv.relax
+from tvmconv import cli
+from tvmconv.errors import SourceError, TvmconvError
+from tvmconv.relax.onnx import fixed, read_onnx
+
+pytest.importorskip("onnxruntime")
+from tvmconv.relax import compared
+
+RNG = np.random.default_rng(0)
+
+
+def weight(name: str, *shape: int) -> onnx.TensorProto:
+    """Return random numbers."""
+    return numpy_helper.from_array(RNG.standard_normal(shape).astype(np.float32), name)
+
+
+def numbers(name: str, *values: float) -> onnx.TensorProto:
+    """Return these numbers."""
+    return numpy_helper.from_array(np.array(values, np.float32), name)
+
+
+def loaded(source: str, folder: Path) -> tvmconv.relax.Network:
+    """Return the network of an ONNX file."""
+    tvmconv.relax.export(tvmconv.relax.build(read_onnx(source)), folder / "network.so")
+    return tvmconv.relax.load(folder / "network.so")
+
+
+def test_what_the_frontend_reads_wrongly_is_right(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("XDG_DATA_HOME", str(tmp_path))
+    node = helper.make_node
+    nodes = [
+        node("Conv", ["x", "w"], ["c"]),
+        node("LayerNormalization", ["c", "scale", "shift"], ["l"], axis=1),
+        node("GroupNormalization", ["l", "gamma", "beta"], ["g"], num_groups=2),
+        node("Resize", ["g", "", "scales"], ["r"], axes=[3, 2], mode="linear"),
+        node("Dropout", ["r"], ["y"]),
+    ]
+    weights = [
+        weight("w", 8, 3, 3, 3), weight("scale", 8, 6, 8), weight("shift", 8, 6, 8), weight("gamma", 8), weight("beta", 8),
+        numbers("scales", 0.5, 3),
+    ]  # fmt: skip
+    source = save(model(nodes, [value("x", [1, 3, 8, 10])], weights=weights, opset=21), tmp_path)
+    assert compared.differences(fixed(source), loaded(source, tmp_path)) == []
+
+
+@pytest.mark.parametrize("mode", ["nearest", "linear"])
+def test_upsample(mode: str, tmp_path: Path) -> None:
+    node = helper.make_node("Upsample", ["x", "scales"], ["y"], mode=mode)
+    source = save(model([node], [value("x", [1, 3, 5, 7])], weights=[numbers("scales", 1, 1, 2, 3)], opset=9), tmp_path)
+    assert compared.differences(fixed(source), loaded(source, tmp_path)) == []
+
+
+@pytest.mark.parametrize(
+    ("scale", "more", "message"),
+    [
+        (1.5, {}, "makes 10 of 7 elements by the scale 1.5"),
+        (2, {"antialias": 1}, "is antialiased"),
+    ],
+)
+def test_a_resize_that_the_frontend_computes_as_another_is_refused(
+    scale: float, more: dict[str, Any], message: str, tmp_path: Path
+) -> None:
+    node = helper.make_node("Resize", ["x", "", "scales"], ["y"], name="up", mode="linear", **more)
+    weights = [numbers("scales", 1, 1, scale, scale)]
+    source = save(model([node], [value("x", [1, 3, 7, 7])], weights=weights, opset=19), tmp_path)
+    with pytest.raises(SourceError, match=f"the Resize node 'up' {message}, .* tvmconv build"):
+        read_onnx(source)
+
+
+def test_an_if_keeps_its_layout(tmp_path: Path) -> None:
+    branches = {
+        f"{name}_branch": helper.make_graph(
+            [helper.make_node("Conv", ["x", name], [f"{name}_y"])], name, [], [value(f"{name}_y", None)]
+        )
+        for name in ("then", "else")
+    }
+    node = helper.make_node("If", ["choice"], ["y"], **branches)
+    inputs = [value("x", [1, 3, 8, 8]), value("choice", [], onnx.TensorProto.BOOL)]
+    weights = [weight("then", 5, 3, 3, 3), weight("else", 5, 3, 3, 3)]
+    source = save(model([node], inputs, weights=weights), tmp_path)
+    module = read_onnx(source)
+    with pytest.raises(TvmconvError, match=r"the branches of an If .* --layout NCX"):
+        tvmconv.relax.use_kernels(module)
+    tvmconv.relax.export(tvmconv.relax.build(module, layout="NCX"), tmp_path / "network.so")
+    assert compared.differences(fixed(source), tvmconv.relax.load(tmp_path / "network.so")) == []
+
+
+def test_a_resize_with_empty_scales(tmp_path: Path) -> None:
+    node = helper.make_node("Resize", ["x", "scales", "scales", "sizes"], ["y"], mode="linear")
+    weights = [numbers("scales"), numpy_helper.from_array(np.array([1, 3, 9, 4]), "sizes")]
+    source = save(model([node], [value("x", [1, 3, 7, 7])], weights=weights, opset=11), tmp_path)
+    assert compared.differences(fixed(source), loaded(source, tmp_path)) == []
+
+
+def test_weights_in_a_file_that_is_not_there(tmp_path: Path) -> None:
+    with pytest.raises(SourceError, match=r"its weights in other files cannot be read: .*weights.bin"):
+        read_onnx(save(conv_model(), tmp_path))
+
+
+def test_what_the_frontend_lacks_is_named(tmp_path: Path) -> None:
+    nodes = [helper.make_node("ConvInteger", ["x", "w"], ["y"])]
+    weights = [numpy_helper.from_array(np.ones((4, 3, 3, 3), np.uint8), "w")]
+    proto = model(nodes, [value("x", [1, 3, 7, 7], onnx.TensorProto.UINT8)], weights=weights)
+    proto.graph.output[0].type.tensor_type.elem_type = onnx.TensorProto.INT32
+    with pytest.raises(SourceError, match=r"lacks ConvInteger \(ConvInteger: it computes in integers; .*\)$"):
+        read_onnx(save(proto, tmp_path))
+
+
+def test_wrong_answers_are_told(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    nodes = [helper.make_node("Neg", ["x"], ["y"]), helper.make_node("Greater", ["x", "y"], ["z"])]
+    negated = model(nodes, [value("x", [4, 5])], [value("y", None), value("z", None, onnx.TensorProto.BOOL)])
+    source = save(negated, tmp_path)
+    network = loaded(source, tmp_path)
+    assert compared.differences(negated, network) == []
+    nodes[0].op_type = "Abs"
+    other = model(nodes, [value("x", [4, 5])], [value("y", None), value("z", None, onnx.TensorProto.BOOL)])
+    first, second = compared.differences(other, network)
+    assert first.startswith("y by ") and second.startswith("z by ")
+    monkeypatch.setattr(compared, "differences", lambda *_: ["y by 1.4"])
+    library = tmp_path / "wrong.so"
+    assert cli.main(["compile", source, "-o", str(library)]) == 1
+    assert "was written, but on random inputs its answers are not onnxruntime's" in capsys.readouterr().err
+    assert library.exists()
+
+
+@pytest.mark.parametrize(
+    ("answer", "right", "far"),
+    [
+        ([1, np.nan, np.inf], [1, np.nan, np.inf], 0),
+        ([1, np.nan, 2], [1, 3, 2], np.inf),
+        ([1, np.inf], [1, -np.inf], np.inf),
+        ([1e-9, 0], [0, 1e-9], 1e-5),
+        ([3, 4], [3, 3], 1 / 18**0.5),
+        ([], [], 0),
+    ],
+)
+def test_how_far_an_output_is(answer: list[float], right: list[float], far: float) -> None:
+    assert compared._error(np.float32(answer), np.float32(right)) == pytest.approx(far)
