@@ -129,19 +129,17 @@ class Carried:
                 return Built(str(self.folder / each["file"]), packed and (packed[0], packed[1]), each["ending"])
         return ReplayError(f"{candidate} is none of those that were built before")
 
-    def work(self) -> partial[list[Space] | list[Built | ReplayError]]:
+    def work(self) -> partial[list[Space] | Built | ReplayError]:
         """Return what stands in for the compiler, in a worker."""
         return partial(answer, str(self.folder))
 
 
-def answer(folder: str, task: Describe | Compile) -> list[Space] | list[Built | ReplayError]:
+def answer(folder: str, task: Describe | Compile) -> list[Space] | Built | ReplayError:
     """Answer a task from a folder, as `tvmconv.tuning.trial_library.work` does by compiling."""
     carried = _carried(folder)
     if isinstance(task, Describe):
         return carried.spaces(task.problem)
-    return [
-        _copied(carried.library(task.problem, each), f"{task.path}.{n}.so") for n, each in enumerate(task.candidates)
-    ]
+    return _copied(carried.library(task.problem, task.candidate), task.library)
 
 
 def _copied(built: Built | ReplayError, path: str) -> Built | ReplayError:

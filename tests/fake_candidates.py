@@ -86,7 +86,7 @@ def work(spaces: list[Space], task: Describe | Compile) -> Any:
     """Stand in for `tvmconv.tuning.trial_library.work`."""
     if isinstance(task, Describe):
         return spaces
-    return [_compile(candidate, f"{task.path}.{number}.so") for number, candidate in enumerate(task.candidates)]
+    return _compile(task.candidate, task.library)
 
 
 def _compile(candidate: Candidate, path: str) -> Built | ReplayError:

@@ -50,7 +50,7 @@ def work(task: Describe | Compile) -> Any:
     """Stand in for `tvmconv.tuning.trial_library.work`."""
     if isinstance(task, Describe):
         return [SPACE]
-    return [_compile(candidate, f"{task.path}.{number}.so") for number, candidate in enumerate(task.candidates)]
+    return _compile(task.candidate, task.library)
 
 
 def _compile(candidate: Candidate, path: str) -> Built | ReplayError:

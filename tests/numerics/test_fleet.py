@@ -22,7 +22,9 @@ from fake_cuda import compile_driver
 from tvmconv.cli import main
 from tvmconv.errors import TuningError, TvmconvWarning, UnsupportedMachineError
 from tvmconv.fleet import fleet as fleets
+from tvmconv.fleet import pool
 from tvmconv.fleet.fleet import Fleet
+from tvmconv.fleet.protocol import PROTOCOL
 from tvmconv.fleet.tracker import Tracker
 from tvmconv.measuring.placements import PLACEMENTS
 from tvmconv.runtime.cpu import model_name
@@ -171,7 +173,7 @@ def test_one_that_is_killed_loses_its_work_and_one_that_comes_later_gets_some(to
 
 
 def test_one_that_hangs_loses_its_work(tower: Tower, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(fleets, "LOST_SECONDS", 5.0)
+    monkeypatch.setattr(pool, "LOST_SECONDS", 5.0)
     key = next(keys)
     frozen, _ = tower.start(key, "slow", "slow")
     fleet = Fleet(tower.tracker, key, fake.TARGET)
@@ -229,7 +231,7 @@ def test_one_that_comes_later_may_be_refused(tower: Tower, kind: str, why: str) 
 @pytest.mark.parametrize(
     ("kind", "why"),
     [
-        ("old", "speaks version 0 of the protocol .tvmconv 0.0.1., and this tvmconv .* version 1"),
+        ("old", f"speaks version 0 of the protocol .tvmconv 0.0.1., and this tvmconv .* version {PROTOCOL}"),
         ("lesser", "its CPU lacks avx2"),
         ("foreign", "it is no server of tvmconv; start it with tvmconv rpc-server"),
     ],
@@ -328,7 +330,7 @@ def command(tower: Tower, tmp_path_factory: pytest.TempPathFactory) -> Iterator[
     finally:
         process.kill()
     assert process.returncode == 130
-    assert "tvmconv" in errors and "(protocol 1) measures at 127.0.0.1:" in errors and "avx2" in errors
+    assert "tvmconv" in errors and f"(protocol {PROTOCOL}) measures at 127.0.0.1:" in errors and "avx2" in errors
     assert "runs whatever it is sent" in errors and "Traceback" not in errors
 
 

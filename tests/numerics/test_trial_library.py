@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 import subprocess
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -12,7 +13,6 @@ import tvm
 
 from tvmconv.errors import ReplayError
 from tvmconv.lowering.compiler import Choice, schedule
-from tvmconv.lowering.cpu.linker import link
 from tvmconv.lowering.cpu.pipeline import PIPELINE, lower
 from tvmconv.lowering.entry_points import EntryPoints
 from tvmconv.measuring.measure import Check, measure
@@ -20,9 +20,10 @@ from tvmconv.measuring.race import Built
 from tvmconv.signature import parse_signature
 from tvmconv.targets.target import Target
 from tvmconv.tuning import trial_library
+from tvmconv.tuning.evaluate import TOGETHER, Evaluator
 from tvmconv.tuning.replay import spaces_of
 from tvmconv.tuning.search import Candidate
-from tvmconv.tuning.tasks import Compile
+from tvmconv.tuning.tasks import Compile, Part
 
 HOST = Target.parse("host")
 SIGNATURE = "conv2d-n1-i16x9x8-o32x9x8-k3x3-s1x1-d1x1-p1x1_1x1-g1-NXC-{}-{}-bias"
@@ -35,72 +36,72 @@ def candidates_of(problem: Any, math: str = "default") -> list[Candidate]:
 
 
 def machine_code(path: Path) -> set[str]:
-    """Return the code of an object's kernels, without the addresses of what it refers to."""
+    """Return the code of an object's kernels, without the addresses of what it refers to, and what fills up its lines."""
     listing = subprocess.run(["objdump", "-dr", "--no-show-raw-insn", path], capture_output=True, text=True, check=True)
     functions = re.split(r"\n\n[0-9a-f]+ <(.*)>:\n", listing.stdout)
     kernels = (code for name, code in zip(functions[1::2], functions[2::2], strict=True) if "__tvm_ffi" not in name)
-    lines = re.compile(r"^\s+[0-9a-f]+:\s*|[0-9a-f]+ <.*>|\.L\w+|\.rodata.*", re.MULTILINE)
-    return {lines.sub("", code) for code in kernels}
+    lines = re.compile(
+        r"^\s+[0-9a-f]+:\s*|[0-9a-f]+ <.*>|\.L\w+|\.rodata.*|.*\bnop[wl]?\b.*|Disassembly of .*", re.MULTILINE
+    )
+    return {lines.sub("", code).strip() for code in kernels}
 
 
 @pytest.mark.parametrize(("algorithm", "filter_format", "dtype"), CASES)
 def test_what_is_measured_is_the_code_that_ships(
-    algorithm: str, filter_format: str, dtype: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    algorithm: str, filter_format: str, dtype: str, tmp_path: Path
 ) -> None:
     problem = parse_signature(SIGNATURE.format(filter_format, dtype))
     definition, scheduled = schedule(problem, HOST, Choice(algorithm), EntryPoints.PACKED)
     lowered = lower(scheduled.mod, definition)
     tvm.compile(lowered.module, HOST.tvm(), tir_pipeline=PIPELINE).mod.write_to_file(str(tmp_path / "ships.o"))
 
-    def keep_object(executable: Any, path: str) -> None:
-        executable.mod.write_to_file(path + ".o")
-        link(executable, path)
-
-    monkeypatch.setattr(trial_library, "link", keep_object)
-    chosen = [each for each in candidates_of(problem) if each.algorithm == algorithm][:1]
-    others = [each for each in candidates_of(problem) if each.algorithm != algorithm][:2]
-    trial_library.compile_trials(problem, HOST, chosen, str(tmp_path / "alone.so"))
-    trial_library.compile_trials(problem, HOST, [*others, *chosen], str(tmp_path / "together.so"))
-    ships, alone, together = (machine_code(tmp_path / f"{n}.o") for n in ("ships", "alone.so", "together.so"))
-    kernels = {code for code in alone if len(code) > 2000}
+    chosen = next(each for each in candidates_of(problem) if each.algorithm == algorithm)
+    part = trial_library.work(Compile(problem, HOST, chosen, str(tmp_path), 7))
+    assert isinstance(part, Part) and (part.pack is None) == (part.built.packed is None)
+    ships = machine_code(tmp_path / "ships.o")
+    measured = {code for each in (part.kernel, part.pack) if each for code in machine_code(Path(each))}
+    kernels = {code for code in measured if len(code) > 2000}
     assert kernels and kernels <= ships
-    assert kernels <= together
+
+
+@pytest.fixture
+def evaluator() -> Iterator[Evaluator]:
+    """What builds in this process, and measures nothing."""
+    with Evaluator(jobs=1, threads=1, work=trial_library.work, measure=measure) as made:
+        yield made
 
 
 @pytest.mark.parametrize(("filter_format", "math"), [("XIO", "default"), ("OIX", "strict")])
-def test_every_candidate_of_a_library_is_right(filter_format: str, math: str, tmp_path: Path) -> None:
+def test_every_candidate_of_a_turn_is_right(evaluator: Evaluator, filter_format: str, math: str) -> None:
     problem = parse_signature(SIGNATURE.format(filter_format, "f32"))
     candidates = candidates_of(problem, math)
-    built = trial_library.work(Compile(problem, HOST, tuple(candidates), str(tmp_path / "all.so")))
-    assert [path.name for path in tmp_path.iterdir()] == ["all.so"]
+    built = evaluator.build(problem, HOST, candidates)
+    libraries = [each for each in built if isinstance(each, Built)]
+    assert len(libraries) == len(candidates) <= TOGETHER and len({each.path for each in libraries}) == 1
     classes = {space.algorithm: space.numerical_class for space in spaces_of(problem, HOST)}
-    for candidate, library in zip(candidates, built, strict=True):
-        assert isinstance(library, Built)
+    for candidate, library in zip(candidates, libraries, strict=True):
         assert measure(Check(problem, classes[candidate.algorithm], library)).seconds is not None
+    # The filters of most lie in one of few ways.
+    packing = [each.pack for each in libraries if each.packed]
+    assert len({*packing}) < len(packing) or math == "strict"
 
 
-def test_a_candidate_that_fails_leaves_the_others(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_candidate_that_fails_leaves_the_others(evaluator: Evaluator) -> None:
     problem = parse_signature(SIGNATURE.format("XIO", "f32"))
     good = [each for each in candidates_of(problem, "strict") if each.algorithm == "direct"][:2]
     wrong = Candidate("direct", 99, ())
-    first, error, second = trial_library.compile_trials(
-        problem, HOST, [good[0], wrong, good[1]], str(tmp_path / "a.so")
-    )
+    first, error, second = evaluator.build(problem, HOST, [good[0], wrong, good[1]])
     assert isinstance(error, ReplayError) and isinstance(first, Built) and isinstance(second, Built)
     for library in (first, second):
         assert measure(Check(problem, "transform", library)).seconds is not None
-    (alone,) = trial_library.compile_trials(problem, HOST, [wrong], str(tmp_path / "b.so"))
+    (alone,) = evaluator.build(problem, HOST, [wrong])
     assert isinstance(alone, ReplayError)
-    # What fails only when all are compiled is found by compiling each alone.
-    compile_module = tvm.compile
 
-    def fails(module: tvm.IRModule, *arguments: Any, **named: Any) -> Any:
-        if len(module.functions) > 1:
-            raise RuntimeError("too many functions")
-        return compile_module(module, *arguments, **named)
 
-    monkeypatch.setattr(tvm, "compile", fails)
-    built = trial_library.compile_trials(problem, HOST, good, str(tmp_path / "c.so"))
-    in_place = [each for each in built if isinstance(each, Built)]
-    assert in_place and all(measure(Check(problem, "transform", each)).seconds is not None for each in in_place)
-    assert len({each.path for each in in_place}) == len(in_place)
+def test_a_long_turn_makes_several_libraries(evaluator: Evaluator) -> None:
+    problem = parse_signature(SIGNATURE.format("XIO", "f32"))
+    (candidate,) = [each for each in candidates_of(problem, "strict") if each.algorithm == "plain"]
+    built = evaluator.build(problem, HOST, [candidate] * (TOGETHER + 1))
+    paths = [each.path for each in built if isinstance(each, Built)]
+    assert len(paths) == TOGETHER + 1 and len({*paths[:-1]}) == 1 and paths[-1] != paths[0]
+    assert len({each.ending for each in built if isinstance(each, Built)}) == TOGETHER + 1

@@ -7,6 +7,7 @@ import json
 import os
 import subprocess
 import sys
+import warnings
 from functools import partial
 from pathlib import Path
 from types import SimpleNamespace
@@ -17,7 +18,14 @@ import pytest
 from tvmconv import cli
 from tvmconv.cli.output import print_table
 from tvmconv.epilogue import format_epilogue
-from tvmconv.errors import CompilationError, KernelNotFoundError, TargetError, VerificationError, missing_extra
+from tvmconv.errors import (
+    CompilationError,
+    KernelNotFoundError,
+    TargetError,
+    TvmconvWarning,
+    VerificationError,
+    missing_extra,
+)
 from tvmconv.signature import parse_signature
 
 SIGNATURE = "conv2d-n1-i64x56x56-o64x56x56-k3x3-s1x1-d1x1-p1x1_1x1-g1-NXC-XIO-f32"
@@ -233,3 +241,13 @@ def test_run_shows_outputs_without_elements(
     assert scores[3:] == ["0.5", "1.5", "1"]
     assert cli.main(["run", "m.so", "--json"]) == 0
     assert "min" not in json.loads(capsys.readouterr().out)[0]
+
+
+def test_a_warning_is_shown_once(capsys: pytest.CaptureFixture[str]) -> None:
+    with warnings.catch_warnings():
+        cli._show_warnings("tune")
+        for line in (1, 1, 2):
+            warnings.warn(f"line {line} is ignored", TvmconvWarning, stacklevel=1)
+    assert capsys.readouterr().err == (
+        "tvmconv tune: warning: line 1 is ignored\ntvmconv tune: warning: line 2 is ignored\n"
+    )

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from math import prod
+
 import numpy as np
 import pytest
 
@@ -70,5 +72,7 @@ def test_arrays_lie_where_the_placement_says() -> None:
         for number, (array, copy) in enumerate(zip(arrays, copies, strict=True)):
             assert copy.ctypes.data % 4096 == placement.offsets[number % len(placement.offsets)]
             assert copy.flags.c_contiguous and copy.flags.writeable
+            # As kernels have them checked, also of no elements.
+            assert copy.strides == tuple(copy.itemsize * prod(copy.shape[axis + 1 :]) for axis in range(copy.ndim))
             assert np.array_equal(array, copy) and array.dtype == copy.dtype
         assert len({copy.ctypes.data for copy in placement.copy(arrays) + copies}) == 2 * len(arrays)

@@ -16,9 +16,12 @@ def test_it_is_measured_once_a_process() -> None:
     assert all(1e9 < flops < 1e15 for flops in (limits.flops, limits.bf16_flops) if flops is not None)
     assert all(1e8 < rate < 1e13 for rate in (limits.bandwidth, limits.cache_bandwidth))
     assert peak.measure(1) is limits
+    computing = peak.arithmetic(1)
+    assert computing is not None and 1e9 < computing.flops < 1e15 and peak.arithmetic(1) is computing
 
 
 def test_without_a_compiler_it_is_unknown(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(shutil, "which", lambda name: None)
     monkeypatch.setattr(peak, "load_library", peak.load_library.__wrapped__)
-    assert peak.measure.__wrapped__(1) is None
+    monkeypatch.setattr(peak, "arithmetic", peak.arithmetic.__wrapped__)
+    assert peak.arithmetic(1) is None and peak.measure.__wrapped__(1) is None

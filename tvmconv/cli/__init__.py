@@ -111,7 +111,8 @@ def parser() -> argparse.ArgumentParser:
 
 
 def _show_warnings(command: str) -> None:
-    """Print our warnings as one line each, without where in the code they arose."""
+    """Print our warnings as one line each, without where in the code they arose, and each once: files are read again."""
+    shown: set[str] = set()
 
     def show(
         message: Warning | str,
@@ -121,7 +122,9 @@ def _show_warnings(command: str) -> None:
         file: TextIO | None = None,
         line: str | None = None,
     ) -> None:
-        print(f"tvmconv {command}: warning: {message}", file=sys.stderr)
+        if str(message) not in shown:
+            shown.add(str(message))
+            print(f"tvmconv {command}: warning: {message}", file=sys.stderr)
 
     warnings.simplefilter("always", TvmconvWarning)
     warnings.showwarning = show

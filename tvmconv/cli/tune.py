@@ -17,7 +17,7 @@ from .sources import add_sources, read_sources
 
 if TYPE_CHECKING:
     from ..fleet.fleet import Fleet
-    from ..measuring.peak import Peak
+    from ..measuring.peak import Arithmetic
     from ..tuning.problem_tuner import TuneResult
     from ..tuning.turns import TuneProgress
     from .parsing import Subparsers
@@ -156,17 +156,17 @@ def _fleet(arguments: argparse.Namespace) -> Fleet | None:
     return Fleet(arguments.tracker, arguments.key, target, arguments.devices)
 
 
-def peak_of(targets: Sequence[str]) -> Peak | None:
-    """Return what the CPU can do at most; None where it is unknown, or a target is no CPU."""
-    from ..measuring.peak import measure
+def peak_of(targets: Sequence[str]) -> Arithmetic | None:
+    """Return how fast the CPU computes at most; None where it is unknown, or a target is no CPU."""
+    from ..measuring.peak import arithmetic
     from ..runtime.cpu import kernel_threads
 
     if any(target.startswith("cuda") for target in targets):
         return None
-    return measure(kernel_threads())
+    return arithmetic(kernel_threads())
 
 
-def _facts(result: TuneResult, peak: Peak | None) -> dict[str, Any]:
+def _facts(result: TuneResult, peak: Arithmetic | None) -> dict[str, Any]:
     record = result.record
     facts = {
         "signature": format_signature(result.problem),
@@ -200,7 +200,7 @@ def _number(value: float | None, scale: float, digits: int) -> str:
 
 
 @contextmanager
-def progress_line(peak: Peak | None) -> Iterator[Callable[[TuneProgress], None]]:
+def progress_line(peak: Arithmetic | None) -> Iterator[Callable[[TuneProgress], None]]:
     """Yield what draws the line on stderr, nothing when that is no terminal."""
     from rich.console import Console
     from rich.progress import BarColumn, Progress, TextColumn
@@ -222,14 +222,14 @@ def progress_line(peak: Peak | None) -> Iterator[Callable[[TuneProgress], None]]
         yield report
 
 
-def progress_text(state: TuneProgress, peak: Peak | None) -> str:
+def progress_text(state: TuneProgress, peak: Arithmetic | None) -> str:
     """Return the line's text: trials, time left, best so far, and the problem."""
     trials = f"{state.trials}/{state.wanted} trials" if state.wanted else f"{state.trials} trials"
     left = "" if state.remaining is None else f", {_clock(state.remaining)} left"
     return f"{trials}{left}, {_best(state, peak)}, {format_signature(state.problem)}"
 
 
-def _best(state: TuneProgress, peak: Peak | None) -> str:
+def _best(state: TuneProgress, peak: Arithmetic | None) -> str:
     if state.best_seconds is None:
         return "nothing works yet"
     speed = state.problem.flops / state.best_seconds

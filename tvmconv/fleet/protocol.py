@@ -24,7 +24,7 @@ from ..targets.target import CpuTarget, Target
 
 # Raised whenever what is said, or how a kernel is measured, changes. DESCRIBE keeps its name, and its answer `protocol` and
 # `tvmconv`, in every version.
-PROTOCOL = 1
+PROTOCOL = 2
 DESCRIBE, MEASURE, WAIT = "tvmconv.describe", "tvmconv.measure", "tvmconv.wait"
 PULSE_SECONDS = 1.0
 
@@ -121,7 +121,7 @@ def task_from_text(text: str, folder: str) -> tuple[Check | Race, float]:
     facts = json.loads(text)
     problem = parse_signature(facts["problem"])
     libraries = tuple(
-        Built(f"{folder}/{each['path']}", tuple(each["packed"]) if each["packed"] else None, each["ending"])
+        Built(f"{folder}/{each['path']}", each["packed"] and tuple(each["packed"]), each["ending"], each["pack"])
         for each in facts["libraries"]
     )
     if "numerical_class" not in facts:

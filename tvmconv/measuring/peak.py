@@ -30,8 +30,8 @@ MEMORY_FLOATS, CACHE_FLOATS = 2**26, 2**20
 
 
 @dataclass(frozen=True)
-class Peak:
-    """What the machine can do at most.
+class Arithmetic:
+    """How fast the machine computes at most.
 
     Parameters
     ----------
@@ -39,6 +39,22 @@ class Peak:
         Floating point operations a second in f32, a multiply-add counted as two.
     bf16_flops
         The same in bf16, by AMX's tiles or the dot product of AVX512-BF16; None where the CPU, or the compiler, has neither.
+    """
+
+    flops: float
+    bf16_flops: float | None
+
+    def of(self, dtype: str) -> float:
+        """Return the operations a second in a problem's type: in bf16 by its instructions if there are any, else in f32."""
+        return (self.bf16_flops if dtype == "bf16" else None) or self.flops
+
+
+@dataclass(frozen=True)
+class Peak(Arithmetic):
+    """What the machine can do at most.
+
+    Parameters
+    ----------
     bandwidth
         Bytes read from memory a second.
     cache_bandwidth
@@ -47,15 +63,29 @@ class Peak:
         Number of threads that were used.
     """
 
-    flops: float
-    bf16_flops: float | None
     bandwidth: float
     cache_bandwidth: float
     threads: int
 
-    def of(self, dtype: str) -> float:
-        """Return the operations a second in a problem's type: in bf16 by its instructions if there are any, else in f32."""
-        return (self.bf16_flops if dtype == "bf16" else None) or self.flops
+
+@cache
+def arithmetic(threads: int, cpu: str = "native") -> Arithmetic | None:
+    """Measure how fast `threads` threads compute with the instructions of `cpu`, once per process.
+
+    Returns
+    -------
+    Arithmetic or None
+        None when this machine has no C compiler that builds an OpenMP library for `cpu`.
+    """
+    library = load_library(cpu)
+    if library is None:
+        return None
+
+    def most(function: Callable[..., float]) -> float:
+        return _best(lambda: run_steps(function, threads, STEPS))
+
+    bf16 = max(most(library.tvmconv_bf16_operations_per_second), most(library.tvmconv_tile_operations_per_second))
+    return Arithmetic(most(library.tvmconv_operations_per_second), bf16 or None)
 
 
 @cache
@@ -67,23 +97,19 @@ def measure(threads: int, cpu: str = "native") -> Peak | None:
     Peak or None
         None when this machine has no C compiler that builds an OpenMP library for `cpu`.
     """
-    library = load_library(cpu)
-    if library is None:
+    library, computing = load_library(cpu), arithmetic(threads, cpu)
+    if library is None or computing is None:
         return None
     reads = library.tvmconv_bytes_per_second
-    bf16 = (library.tvmconv_bf16_operations_per_second, library.tvmconv_tile_operations_per_second)
     data = np.ones(MEMORY_FLOATS, dtype=np.float32)
-
-    def computing(function: Callable[..., float]) -> float:
-        return _best(lambda: run_steps(function, threads, STEPS))
 
     def reading(count: int) -> float:
         sink = ctypes.byref(ctypes.c_float())
         return _best(lambda: reads(threads, ctypes.c_void_p(data.ctypes.data), ctypes.c_int64(count), sink))
 
     return Peak(
-        flops=computing(library.tvmconv_operations_per_second),
-        bf16_flops=max(map(computing, bf16)) or None,
+        flops=computing.flops,
+        bf16_flops=computing.bf16_flops,
         bandwidth=reading(MEMORY_FLOATS),
         cache_bandwidth=reading(CACHE_FLOATS),
         threads=threads,
@@ -114,8 +140,8 @@ def run_steps(function: Callable[..., float], threads: int, steps: int) -> float
 
 
 def _best(rate: Callable[[], float]) -> float:
-    """Return the highest of the rates measured in `SECONDS`."""
-    best, end = 0.0, time.perf_counter() + SECONDS
-    while time.perf_counter() < end:
+    """Return the highest of the rates measured in `SECONDS`, or 0 at once, the rate of instructions that are not there."""
+    best, end = rate(), time.perf_counter() + SECONDS
+    while best and time.perf_counter() < end:
         best = max(best, rate())
     return best

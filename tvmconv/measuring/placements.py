@@ -16,6 +16,8 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
+from ..runtime.arrays import array_in
+
 PAGE_BYTES = 4096
 
 
@@ -60,6 +62,6 @@ def _place(array: npt.NDArray[Any], offset: int, huge: bool) -> npt.NDArray[Any]
     # Private: shared anonymous memory is a file's to the system, which has no huge pages by default.
     memory = mmap.mmap(-1, bits.nbytes + PAGE_BYTES, flags=mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS)
     memory.madvise(mmap.MADV_HUGEPAGE if huge else mmap.MADV_NOHUGEPAGE)
-    copy = np.frombuffer(memory, bits.dtype, bits.size, offset).reshape(bits.shape)
+    copy = array_in(memory, bits.shape, bits.dtype, offset)
     copy[...] = bits
     return copy

@@ -43,12 +43,15 @@ class Built:
     packed
         Elements and type of the prepacked filter that it is called with; None: it takes the plain one.
     ending
-        Of the names of its functions, where the library has those of several candidates.
+        Of the name of its kernel, where the library has those of several candidates.
+    pack
+        What packs its filter, which several may share.
     """
 
     path: str
     packed: tuple[int, str] | None = None
     ending: str = ""
+    pack: str = PACK_SYMBOL
 
     def call(self, arrays: Sequence[npt.NDArray[Any]]) -> Callable[[], object]:
         """Return a call with these arrays (data, filter, bias if there is one, output), the filter packed before."""
@@ -58,7 +61,7 @@ class Built:
             return partial(library["tvmconv_kernel" + self.ending], *arguments)
         elements, dtype = self.packed
         packed = tvm_ffi.from_dlpack(aligned_empty((elements,), dtype))
-        library[PACK_SYMBOL + self.ending](arguments[1], packed)
+        library[self.pack](arguments[1], packed)
         return partial(library[PACKED_SYMBOL + self.ending], arguments[0], packed, *arguments[2:])
 
 

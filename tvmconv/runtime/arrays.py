@@ -261,9 +261,14 @@ def _readable(array: np.ndarray) -> np.ndarray:
 def aligned_empty(shape: tuple[int, ...], dtype: Any) -> np.ndarray:
     """Return a new array, of any content, that begins at a cache line; kernels accept it even without elements."""
     dtype = np.dtype(dtype)
-    strides = [dtype.itemsize * prod(shape[axis + 1 :]) for axis in range(len(shape))]
     memory = np.empty(prod(shape) * dtype.itemsize + LINE_BYTES, np.uint8)
-    return np.ndarray(shape, dtype, memory, -memory.ctypes.data % LINE_BYTES, strides)
+    return array_in(memory, shape, dtype, -memory.ctypes.data % LINE_BYTES)
+
+
+def array_in(memory: Any, shape: tuple[int, ...], dtype: np.dtype[Any], offset: int) -> np.ndarray:
+    """Return the array that lies in a buffer so many bytes from its beginning; kernels accept it even without elements."""
+    strides = [dtype.itemsize * prod(shape[axis + 1 :]) for axis in range(len(shape))]
+    return np.ndarray(shape, dtype, memory, offset, strides)
 
 
 def aligned_copy(array: np.ndarray) -> np.ndarray:

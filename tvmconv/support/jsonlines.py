@@ -19,9 +19,10 @@ T = TypeVar("T")
 
 
 def append(path: Path, *values: object) -> None:
-    """Append each of `values` as a line, durably: they are on the disk when this returns.
+    """Append each of `values` as a line, which is there when this returns, however this process ends.
 
-    A line that an earlier process left unfinished stays a line of its own.
+    It is not waited for until the disk has them: on a machine with other work that took 4 to 13 ms, where a
+    candidate is measured in 30. A line that an earlier process left unfinished stays a line of its own.
     """
     lines = "".join(map(_line, values)).encode()
     with lock(path), path.open("ab+") as file:
@@ -30,8 +31,6 @@ def append(path: Path, *values: object) -> None:
             if file.read(1) != b"\n":
                 lines = b"\n" + lines
         file.write(lines)
-        file.flush()
-        os.fsync(file.fileno())
 
 
 def read(path: Path, parse: Callable[[Any], T]) -> tuple[list[T], list[str]]:

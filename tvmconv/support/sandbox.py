@@ -34,7 +34,7 @@ class Sandbox(Generic[T, R]):
         As for `tvmconv.support.workers.Worker`.
     """
 
-    def __init__(self, function: Callable[[T], R], threads: int, torch: bool = False) -> None:
+    def __init__(self, function: Callable[[T], R] | str, threads: int, torch: bool = False) -> None:
         self._function = function
         self._threads = threads
         self._torch = torch

@@ -13,6 +13,7 @@ import subprocess
 import sys
 import tempfile
 from collections.abc import Callable
+from pkgutil import resolve_name
 from typing import Generic, TypeVar
 
 from ..errors import TvmconvError
@@ -32,7 +33,7 @@ class Worker(Generic[T, R]):
     Parameters
     ----------
     function
-        Runs in the worker. A TvmconvError that it raises is raised by :meth:`call`; any other error ends
+        Runs in the worker; by its name, ``"module:function"``, where this process need not wait for the import. A TvmconvError that it raises is raised by :meth:`call`; any other error ends
         the worker and is quoted by WorkerDiedError.
     threads
         Number of threads its kernels and NumPy use.
@@ -41,7 +42,7 @@ class Worker(Generic[T, R]):
         worker is there.
     """
 
-    def __init__(self, function: Callable[[T], R], threads: int, torch: bool = False) -> None:
+    def __init__(self, function: Callable[[T], R] | str, threads: int, torch: bool = False) -> None:
         self._stderr = tempfile.TemporaryFile()  # noqa: SIM115 (close() closes it)
         # In a session of its own, so that Ctrl-C reaches only this process, which then ends it.
         self._process = subprocess.Popen(
@@ -109,6 +110,8 @@ def serve(torch: bool) -> None:
     requests, answers = os.fdopen(0, "rb", closefd=False), os.fdopen(os.dup(1), "wb")
     os.dup2(2, 1)  # what a compiler prints must not mix with the answers
     function = pickle.load(requests)
+    if isinstance(function, str):
+        function = resolve_name(function)
     while True:
         try:
             task = pickle.load(requests)

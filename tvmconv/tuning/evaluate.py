@@ -13,12 +13,14 @@ import time
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor, wait
 from contextlib import contextmanager
+from dataclasses import replace
 from pathlib import Path
 from threading import Lock
 from types import TracebackType
 from typing import Any, TypeVar
 
 from ..errors import ReplayError
+from ..lowering.cpu.linker import link_together
 from ..measuring.measure import Check, Measured, measure
 from ..measuring.race import Built, Race, Times
 from ..problem import Problem
@@ -27,11 +29,12 @@ from ..support.workers import WorkerDiedError
 from ..targets.target import Target
 from .machine import Servers
 from .search import Candidate, Space
-from .tasks import Compile, Describe
+from .tasks import Compile, Describe, Part
 from .trials import Trial
 
-# Candidates in one library: LLVM and the linker start once for all, and still no core waits long for the last ones.
-TOGETHER = 4
+# Candidates in one library: those of a turn, for which the linker starts once. With many servers a turn is longer, and
+# each server is sent whole libraries.
+TOGETHER = 16
 # A kernel compiles in a tenth of a second; the first in a process waits for TVM to be imported.
 BUILD_SECONDS = 60.0
 # To measure a kernel, some patience with moved threads included, and the least speed (operations a second) of the
@@ -40,6 +43,7 @@ MEASURE_SECONDS = 40.0
 REFERENCE_FLOPS = 2e8
 # How many times slower than the fastest a candidate is that will not be a finalist, whatever disturbed the timing.
 CUT_OFF = 1.5
+# Characters of an error that a trial keeps, the last ones: TVM says there what is wrong.
 _DETAIL = 300
 # Threads at most that wait for servers: more candidates than of some turns are never under way.
 WAITING = 1024
@@ -58,7 +62,7 @@ class Evaluator:
     threads
         Number of threads that measured kernels use.
     work, measure
-        What the processes run (functions that can be imported by name).
+        What the processes run (functions that can be imported by name, or such names).
     servers
         What measures instead of a process of this machine; this context closes it.
 
@@ -73,14 +77,10 @@ class Evaluator:
         self,
         jobs: int,
         threads: int,
-        work: Callable[[Any], Any] | None = None,
+        work: Callable[[Any], Any] | str = "tvmconv.tuning.trial_library:work",
         measure: Callable[[Any], Any] = measure,
         servers: Servers | None = None,
     ) -> None:
-        if work is None:
-            from .trial_library import work as compile_work  # imports TVM
-
-            work = compile_work
         self._builders: list[Sandbox[Any, Any]] = [Sandbox(work, threads=1) for _ in range(jobs)]
         self._servers = servers
         self._measurer: Sandbox[Any, Any] | Servers = servers or Sandbox(measure, threads)
@@ -199,35 +199,42 @@ class Evaluator:
 
         The libraries are removed when this context ends. Those of `finalists` are as they ship, one for each.
         """
-        size = 1 if finalists else TOGETHER
-        chunks = [tuple(candidates[start : start + size]) for start in range(0, len(candidates), size)]
         idle: queue.SimpleQueue[Sandbox[Any, Any]] = queue.SimpleQueue()
         for builder in self._builders:
             idle.put(builder)
 
-        def compile_chunk(chunk: tuple[Candidate, ...]) -> list[Result]:
+        def compile_one(candidate: Candidate) -> Part | Result:
             builder = idle.get()
+            task = Compile(problem, target, candidate, self._folder.name, next(self._numbers), finalists)
             try:
-                return compile_with(builder, chunk)
+                result: Part | Result = builder.call(task, BUILD_SECONDS)
+                return result
+            except (WorkerDiedError, TimeoutExceededError) as error:
+                return error
             finally:
                 idle.put(builder)
-
-        def compile_with(builder: Sandbox[Any, Any], chunk: tuple[Candidate, ...]) -> list[Result]:
-            # A loaded library stays loaded: no path is used twice.
-            task = Compile(problem, target, chunk, f"{self._folder.name}/{next(self._numbers)}.so", finalists)
-            try:
-                results: list[Result] = builder.call(task, BUILD_SECONDS)
-                return results
-            except (WorkerDiedError, TimeoutExceededError) as error:
-                # Which of them it was, they show alone.
-                return [error] if len(chunk) == 1 else [each for c in chunk for each in compile_with(builder, (c,))]
 
         pool = ThreadPoolExecutor(len(self._builders))
         try:
             with self._spending("racing" if finalists else "building"):
-                return [result for results in pool.map(compile_chunk, chunks) for result in results]
+                return self._linked(list(pool.map(compile_one, candidates)))
         finally:
             pool.shutdown(cancel_futures=True)
+
+    def _linked(self, results: Sequence[Part | Result]) -> list[Result]:
+        """Link what are parts, `TOGETHER` at once."""
+        found: list[Result] = []
+        for start in range(0, len(results), TOGETHER):
+            # A loaded library stays loaded: no path is used twice.
+            path = f"{self._folder.name}/{next(self._numbers)}.so"
+            together = results[start : start + TOGETHER]
+            parts = [each for each in together if isinstance(each, Part)]
+            if parts:
+                link_together([*{part.pack for part in parts if part.pack}, *(part.kernel for part in parts)], path)
+            for part in parts:
+                Path(part.kernel).unlink()
+            found += [replace(each.built, path=path) if isinstance(each, Part) else each for each in together]
+        return found
 
 
 def discard(results: Iterable[Result]) -> None:

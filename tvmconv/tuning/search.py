@@ -15,13 +15,15 @@ from math import inf, prod
 
 Decisions = tuple[int, ...]
 
-# Candidates drawn at random, besides the defaults and starts, before the fastest become parents.
+# Candidates drawn at random, besides the defaults and starts, before the fastest become parents: one turn. And half as
+# many parents, so that children of one sketch have several to mix.
 WARM_UP = 16
 PARENTS = 8
 # The share of candidates that is still drawn at random later, so that no corner is never looked at.
 RANDOM_SHARE = 0.2
 # A sketch with more schedules than this is not listed to find the last ones that were never drawn.
 LISTED = 2**16
+# Draws until the rest is listed: where a tenth of the schedules is left, so many miss it once in 200 times.
 _DRAWS = 50
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from ..measuring.race import Built
 from ..problem import Problem
 from ..signature import format_signature
 from ..targets.target import Target
@@ -24,21 +25,48 @@ class Describe:
 
 @dataclass(frozen=True)
 class Compile:
-    """Compile candidates into the library `path`.
+    """Compile a candidate, to a library or to a part of one.
 
     Attributes
     ----------
-    problem, target, candidates, path
-        What, for which target, and where to.
+    problem, target, candidate
+        What, and for which target.
+    folder, number
+        Where to, and what tells its files and functions from those of other candidates.
     finalist
-        Whether each is a library of its own, with the checks of one that ships. Others hold only what measuring calls.
+        Whether it is a library of its own, with the checks of one that ships. A part has only what measuring calls.
     """
 
     problem: Problem
     target: Target
-    candidates: tuple[Candidate, ...]
-    path: str
+    candidate: Candidate
+    folder: str
+    number: int
     finalist: bool = False
 
+    @property
+    def library(self) -> str:
+        """Path of the library, if it is one."""
+        return f"{self.folder}/{self.number}.so"
+
     def __str__(self) -> str:
-        return f"compiling {' and '.join(map(str, self.candidates))} of {format_signature(self.problem)}"
+        return f"compiling {self.candidate} of {format_signature(self.problem)}"
+
+
+@dataclass(frozen=True)
+class Part:
+    """A candidate as objects, which wait for the linker.
+
+    Attributes
+    ----------
+    kernel
+        Path of the object with its kernel.
+    pack
+        Path of the object that packs its filter, which other candidates may share; None if it has none.
+    built
+        How the kernel is called, in a library whose path is yet to come.
+    """
+
+    kernel: str
+    pack: str | None
+    built: Built

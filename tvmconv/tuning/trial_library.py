@@ -1,77 +1,73 @@
-"""Candidates compiled to be measured: several in one library, which has only what measuring calls.
+"""Candidates compiled to be measured: objects that have only what measuring calls, of which a turn makes one library.
 
-Checks of the arguments, LLVM's start on a module and the linker's would together take longer than most kernels do. The
-code of the kernels themselves is that of the libraries that ship.
+Checks of the arguments and the linker's start would together take longer than some kernels do. The code of the kernels
+themselves is that of the libraries that ship.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import os
+from hashlib import sha256
 
 import tvm
 from tvm import tirx
 
 from ..errors import ReplayError
 from ..lowering.compiler import generate, schedule
-from ..lowering.cpu.linker import link
 from ..lowering.cpu.pipeline import functions_of, lower
 from ..lowering.entry_points import EntryPoints
 from ..measuring.race import Built
-from ..problem import Problem
+from ..runtime.packed import PACK_SYMBOL
 from ..targets.cuda import CudaTarget
 from ..targets.target import Target
 from .replay import choice_of, compile_candidate, replaying, spaces_of
-from .search import Candidate, Space
-from .tasks import Compile, Describe
+from .search import Space
+from .tasks import Compile, Describe, Part
 
 
-def work(task: Describe | Compile) -> list[Space] | list[Built | ReplayError]:
+def work(task: Describe | Compile) -> list[Space] | Part | Built | ReplayError:
     """Run one task (in a `tvmconv.support.workers.Worker`, which imports TVM once for many)."""
     if isinstance(task, Describe):
         return spaces_of(task.problem, task.target, task.math)
-    if task.finalist or isinstance(task.target, CudaTarget):
-        return [_alone(task, candidate, number) for number, candidate in enumerate(task.candidates)]
-    return compile_trials(task.problem, task.target, task.candidates, task.path)
-
-
-def compile_trials(
-    problem: Problem, target: Target, candidates: Sequence[Candidate], path: str
-) -> list[Built | ReplayError]:
-    """Compile candidates into the library `path`; return how to call each, or why it does not compile."""
-    results: list[Built | ReplayError] = []
-    functions: dict[str, tirx.PrimFunc] = {}
-    for number, candidate in enumerate(candidates):
-        ending = f"_{number}"
-        try:
-            with replaying(candidate):
-                definition, scheduled = schedule(
-                    problem, target, choice_of(problem, target, candidate), EntryPoints.PACKED
-                )
-                lowered = lower(scheduled.mod, definition, EntryPoints.PACKED)
-        except ReplayError as error:
-            results.append(error)
-            continue
-        for symbol, function in functions_of(lowered.module).items():
-            functions[symbol + ending] = function.with_attr("global_symbol", symbol + ending)
-        layout = lowered.layout
-        results.append(Built(path, (layout.elements, layout.dtype) if layout else None, ending))
     try:
-        with replaying(candidates[0]), tvm.transform.PassContext(config={"tirx.disable_assert": True}):
-            if functions:
-                link(generate(tvm.IRModule(functions), target), path)
-    except ReplayError as error:
-        if len(candidates) == 1:
-            return [error]
-        alone = enumerate(candidates)
-        return [each for number, c in alone for each in compile_trials(problem, target, [c], f"{path}.{number}.so")]
-    return results
-
-
-def _alone(task: Compile, candidate: Candidate, number: int) -> Built | ReplayError:
-    """Compile a candidate into a library of its own."""
-    path = f"{task.path}.{number}.so"
-    try:
-        packed = compile_candidate(task.problem, task.target, candidate, path, EntryPoints.PACKED).packed_filter
+        return _whole(task) if task.finalist or isinstance(task.target, CudaTarget) else _part(task)
     except ReplayError as error:
         return error
+
+
+def _part(task: Compile) -> Part:
+    problem, target, ending = task.problem, task.target, f"_{task.number}"
+    with replaying(task.candidate):
+        choice = choice_of(problem, target, task.candidate)
+        definition, scheduled = schedule(problem, target, choice, EntryPoints.PACKED)
+        lowered = lower(scheduled.mod, definition, EntryPoints.PACKED)
+        functions = functions_of(lowered.module)
+        pack, packing = None, ""
+        if lowered.layout:
+            # Candidates differ in how they compute, and hardly ever in how their filter lies.
+            function = functions.pop(PACK_SYMBOL)
+            packing = f"{PACK_SYMBOL}_{sha256(tvm.ir.save_json(function).encode()).hexdigest()}"
+            pack = f"{task.folder}/{packing}-{target.folder}.o"
+            if not os.path.exists(pack):
+                _compile({packing: function}, target, pack)
+        kernel = f"{task.folder}/{task.number}.o"
+        _compile({symbol + ending: function for symbol, function in functions.items()}, target, kernel)
+    packed = (lowered.layout.elements, lowered.layout.dtype) if lowered.layout else None
+    return Part(kernel, pack, Built("", packed, ending, packing))
+
+
+def _compile(functions: dict[str, tirx.PrimFunc], target: Target, path: str) -> None:
+    """Compile functions under these names to an object, which is there whole or not at all."""
+    named = {symbol: function.with_attr("global_symbol", symbol) for symbol, function in functions.items()}
+    with tvm.transform.PassContext(config={"tirx.disable_assert": True}):
+        executable = generate(tvm.IRModule(named), target)
+    unfinished = f"{path}.{os.getpid()}.o"  # TVM goes by the ending
+    executable.mod.write_to_file(unfinished)
+    os.replace(unfinished, path)
+
+
+def _whole(task: Compile) -> Built:
+    """Compile a candidate into a library of its own."""
+    path = task.library
+    packed = compile_candidate(task.problem, task.target, task.candidate, path, EntryPoints.PACKED).packed_filter
     return Built(path, (packed["bytes"] // 4, packed["dtype"]) if packed else None)

@@ -86,7 +86,7 @@ class TrialLog:
         ]
 
     def append(self, *trials: Trial) -> None:
-        """Write trials, durably."""
+        """Write trials: they are kept, however this process ends."""
         jsonlines.append(self._path, *map(self._line, trials))
 
     def _line(self, trial: Trial) -> dict[str, Any]:

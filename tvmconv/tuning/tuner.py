@@ -18,6 +18,7 @@ from .problem_tuner import CostModel, Session, Strategy, TuneResult
 from .records import Records
 from .turns import Budget, TuneProgress, Turns, one_by_one
 
+# Four turns, of which at least one has no parents yet.
 DEFAULT_TRIALS = 64
 Scheduler = Literal["gradient", "round-robin"]
 

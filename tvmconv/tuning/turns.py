@@ -152,7 +152,7 @@ class Turns:
             self.keep(trial)
 
     def keep(self, *trials: Trial) -> None:
-        """Take in candidates that were measured, durably, and report each."""
+        """Write and take in candidates that were measured, and report each."""
         self.tuner.write(*trials)
         for trial in trials:
             self.tuner.take(trial)

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import os
 import tempfile
+from collections.abc import Iterable
 from functools import cache
 from pathlib import Path
 from typing import Any
@@ -52,10 +53,20 @@ def link(executable: Any, path: str | os.PathLike[str]) -> None:
     """
     path = Path(path)
     with tempfile.TemporaryDirectory(prefix=".link-", dir=path.parent) as folder:
-        work = Path(folder)
-        executable.mod.write_to_file(str(work / "kernel.o"))
-        (work / "launcher.o").write_bytes(launcher_object())
-        link_objects(work, ("-fopenmp", "kernel.o", "launcher.o"), path)
+        executable.mod.write_to_file(f"{folder}/kernel.o")
+        _link_kernels(Path(folder), ("kernel.o",), path)
+
+
+def link_together(objects: Iterable[str], path: str | os.PathLike[str]) -> None:
+    """Write the shared library of the kernels in several objects, as :func:`link` does that of a module."""
+    path = Path(path)
+    with tempfile.TemporaryDirectory(prefix=".link-", dir=path.parent) as folder:
+        _link_kernels(Path(folder), objects, path)
+
+
+def _link_kernels(work: Path, objects: Iterable[str], path: Path) -> None:
+    (work / "launcher.o").write_bytes(launcher_object())
+    link_objects(work, ("-fopenmp", *objects, "launcher.o"), path)
 
 
 def link_objects(work: Path, arguments: tuple[str, ...], path: Path, exports: tuple[str, ...] = _EXPORTS) -> None:
