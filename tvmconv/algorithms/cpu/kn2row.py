@@ -23,6 +23,7 @@ from tvm import te, tirx
 
 from ...checks import within_reach
 from ...problem import Problem
+from ...targets.cpus import L1_WAY_BYTES, L1_WAYS
 from ...targets.target import CpuTarget
 from ..axes import axes_of
 from ..definition import Definition, assemble
@@ -41,6 +42,8 @@ from .window import Window, finished, windows_of
 # Adding what a tap gave an output, a store, two loads and an addition of a vector, takes as long as so many channels' sum
 # (measured on one Zen 5 core: a twentieth of 128).
 ADD_CHANNELS = 6.4
+# Where a tap's sums of all pixels leave half of the first level cache (one core of a Zen 3, 32 to 96 channels: 20 to 30).
+ADD_FROM_L2 = 20.0
 
 
 def covers(problem: Problem, target: CpuTarget, vnni_factor: int = 1) -> str | None:
@@ -86,10 +89,13 @@ def cycles(problem: Problem, target: CpuTarget, vnni_factor: int = 1) -> float:
     vectors = cost.outputs(window) * window.groups * window.padded_outputs / window.lanes
     visits = vectors * prod(axis.taps * cost.met(axis) for axis in window.axes)
     copied = prod(problem.data_shape) * cost.transposed(window) if window.stages_data else 0.0
-    sums = visits * (window.channels * tile + ADD_CHANNELS) * cost.multiply_add(window.lanes, target)
+    passing = 4 * window.row * count * window.lanes
+    leaves_l1 = target.vector_registers == 16 and passing > L1_WAYS * L1_WAY_BYTES // 2
+    each = window.channels * tile + (ADD_FROM_L2 if leaves_l1 else ADD_CHANNELS)
+    sums = visits * each * cost.multiply_add(window.lanes, target)
     # All pixels' sums of a tile's channels pass by for each tap (one core of an Emerald Rapids, 5504 pixels of 128 channels:
     # 1.2 times as long; 22016 of 32: 1.5).
-    if 4 * window.row * count * window.lanes > target.l2_share // 2:
+    if passing > target.l2_share // 2:
         sums += visits * 2 * 4 * window.lanes / cost.L3_BYTES_PER_CYCLE
     return sums + copied + cost.stored(window) + cost.filter_traffic(window, target)
 
@@ -102,6 +108,11 @@ class TapWindow(Window):
     def stages_data(self) -> bool:
         """Whether data is widened or transposed before it is read."""
         return self.vnni_factor == 1 and (self.problem.dtype != "f32" or self.problem.data_format == "NCX")
+
+    @property
+    def summed_taps(self) -> int:
+        """One at a time."""
+        return 1
 
     @property
     def skips_rows(self) -> bool:

@@ -23,9 +23,9 @@ SPILL = 4.0  # a store, a load, and waiting for them
 # Of tiles that overlap, and of pixels copied together. Measured: 14 pixels by 2 vectors of 512 bits gain nothing over 8 by
 # 2, where the estimate is 1 in 24; with 256 bits, 6 by 2 take 0.87 of the time of 8 by 1.
 LEAST_GAIN = 1 / 16
-# Tiles of one vector and more pixels than this spill on CPUs of 16 registers, as LLVM orders their broadcasts, which takes
-# so many cycles a pixel. Percent of a Zen 3's peak, 256 channels: 8 pixels by 1 vector 80, 9 to 12 by 1 68 to 73, 4 by 2 92,
-# 5 or 6 by 2 97. Not in `tile_cycles`: where channels are one vector, 10 pixels won when tuned.
+# In 16 registers, tiles of one vector and more pixels than this spill where a sum is of one tap, as LLVM orders their broadcasts,
+# which takes so many multiply-adds a pixel. Percent of a Zen 3's peak, 1x1 and 3x3 taps: 8 pixels 73 and 78, 9 63 and 79, 12 56
+# and 79.
 SINGLE_VECTOR_PIXELS, SINGLE_VECTOR_SPILL = 8, 0.4
 # Cycles of loading a vector of data again that had to leave one of 16 registers before its last tap. One core of a Zen 3,
 # depthwise: 3x3 at 14x14, 7 pixels by 1 vector take 27 us, 2 by 4 take 44; 5x5 at 12x12, 6 by 1 175 and 4 by 2 222.
@@ -72,18 +72,9 @@ def wider(window: Window, target: CpuTarget) -> Window:
     # To an even number of them, or also to a multiple of 4.
     ways = (0, 1, 3) if copied and vectors % 2 and not window.across else (0,)
     rounded = [rounded_up(replace(window, extra_vectors=extra), target) for extra in ways]
-    cycles = [
-        (pixel_cycles(each, target) + _single_spill(each, target)) * (vectors + each.extra_vectors) for each in rounded
-    ]
+    cycles = [pixel_cycles(each, target) * (vectors + each.extra_vectors) for each in rounded]
     best = cycles.index(min(cycles))
     return rounded[best] if cycles[best] < cycles[0] * (1 - LEAST_GAIN) else rounded[0]
-
-
-def _single_spill(window: Window, target: CpuTarget) -> float:
-    """Cycles per vector and channel of a pixel for sums that LLVM spills in long tiles of one vector."""
-    width, vectors = best_tile(window, target)
-    spills_sums = vectors == 1 and width > SINGLE_VECTOR_PIXELS and target.vector_registers == 16
-    return SINGLE_VECTOR_SPILL if spills_sums else 0.0
 
 
 def tiled_by_images(window: Window, target: CpuTarget) -> Window:
@@ -150,15 +141,16 @@ def _cycles_of_16_registers(window: Window, width: int, vectors: int, target: Cp
     2 vectors 98, 4 by 3 97, 5 by 2 97, 4 by 2 93, 2 by 6 92, 10 by 1 82, 8 by 1 78, 3 by 2 74, 1 by 10 48.
     """
     outputs = width * vectors
-    taps = prod(axis.taps * axis.phases for axis in window.axes)
     # Tiles of windows of one axis pass through all vectors, others through a block of them.
-    weights = 4 * window.channels * taps
+    weights = 4 * window.channels * window.summed_taps * prod(axis.phases for axis in window.axes)
     passed = weights * (window.padded_outputs if len(window.axes) == 1 else vectors * window.lanes)
     beyond = FROM_L3 if weights * window.padded_outputs > target.l2_share else FROM_L2
     filters = vectors * (beyond if passed > L1_BYTES else 1.0)
     bound = max(outputs, IN_FLIGHT + 1, LOADS * (width + vectors), filters) + STEP + FILTER_LOADS * vectors
-    conflicts = width / 2 if _in_few_sets(window, width, vectors) else 0.0
-    return SCALE * (bound + conflicts + spills(width, vectors, target)) / outputs
+    beside = width / 2 if _in_few_sets(window, width, vectors) else 0.0
+    if vectors == 1 and width > SINGLE_VECTOR_PIXELS and window.summed_taps == 1:
+        beside += SINGLE_VECTOR_SPILL * width
+    return SCALE * (bound + beside + spills(width, vectors, target)) / outputs
 
 
 def _in_few_sets(window: Window, width: int, vectors: int) -> bool:

@@ -224,6 +224,11 @@ class Window(SubConvolution):
         return not fastest_is_lane or left_over or self.shuffles or self.vnni_factor == 2 or copied
 
     @property
+    def summed_taps(self) -> int:
+        """Taps of a phase whose products are added in registers before a sum is stored."""
+        return prod(axis.taps for axis in self.axes)
+
+    @property
     def pixels(self) -> int:
         """Outputs of one channel, of one phase of each axis."""
         return self.problem.batch * prod(axis.outputs for axis in self.axes)
