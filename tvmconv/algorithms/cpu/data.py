@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
-from tvm import te
+from tvm import te, tirx
 
 from ..pairs import pair
 from ..types import widen
@@ -22,7 +22,9 @@ def data_element(window: Window, data: te.Tensor) -> Callable[[Expr, list[Expr],
     def element(n: Expr, x: list[Expr], source: Expr) -> Expr:
         def load(c: Expr) -> Expr:
             at, c = window.in_data(x, c)
-            return data(n, *at, c) if problem.data_format == "NXC" else data(n, c, *at)
+            value = data(n, *at, c) if problem.data_format == "NXC" else data(n, c, *at)
+            bounds = window.data_bounds(at)
+            return tirx.if_then_else(tirx.all(*bounds), value, tirx.const(0, data.dtype)) if bounds else value
 
         if window.vnni_factor == 1:
             return widen(load(source), problem.dtype)

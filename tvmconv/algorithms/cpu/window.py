@@ -154,6 +154,10 @@ class Window(SubConvolution):
         """Return where in data what the window finds at `x` lies, and the channel of it, or the pair of data in pairs."""
         return x, c
 
+    def data_bounds(self, x: list[Expr]) -> list[Expr]:
+        """Return the conditions beside those of the copy under which coordinates of `in_data` are not padding: none."""
+        return []
+
     def filter_indices(self, g: Expr, phases: Sequence[Expr], taps: Sequence[Expr], c: Expr, o: Expr) -> list[Expr]:
         """Return where in the filter the weight of tap, channel `c` and output `o` of group `g` is."""
         if self.across and self.problem.op != "convolution":
