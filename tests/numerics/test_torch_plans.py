@@ -136,10 +136,23 @@ def multiplies_sizes(m: Any, x: Any) -> Any:
     return m.c((y * y).reshape(batch, channels, height, width))
 
 
+def works_on_what_nobody_reads_later(m: Any, x: Any) -> Any:
+    """The first three are written over what they read, the others are not: it is read once more, or read as a view."""
+    y = torch.sigmoid(m.a(x) * m.b(x)) + 1
+    z = m.b(y)
+    u = z * z.reshape(z.shape[0], 8, 6, 5).flip(0) - z
+    v = m.c(u)
+    w = v * v[:, :1] + v.mean(1, keepdim=True)
+    return m.a(w / w[:, 1:2])
+
+
+# Their means are products of matrices in a plan, which round otherwise than PyTorch's.
+MEANS = (scales_by_a_mean, pools_to_one_pixel)
 MODELS = [returns_an_intermediate, returns_a_view, works_in_place, has_a_module_in_place, calls_a_layer_twice,
           reads_late_what_it_adds, concatenates, scales_by_a_mean, pools_to_one_pixel, means_everything, splits, lies_otherwise,
           shuffles_channels, normalizes, has_views_that_live_longer, returns_views_of_views,
-          views_as_if_contiguous, multiplies_sizes]  # fmt: skip
+          views_as_if_contiguous, multiplies_sizes,
+          works_on_what_nobody_reads_later]  # fmt: skip
 
 
 class All(nn.Module):
@@ -209,7 +222,9 @@ def test_plans_compute_what_layers_do(forward: Forward, bundle: Path, planned: l
         expected.append(plain(data.clone(memory_format=torch.preserve_format)))
         given.append(fast(data))
     for one, other in zip(given, expected, strict=True):
-        _assert_equal(one, other)
+        if forward not in MEANS:
+            _assert_equal(one, other)
+        torch.testing.assert_close(one, other, rtol=1e-6, atol=1e-6, check_stride=True)
     assert len(planned) >= 3
 
 
@@ -246,6 +261,19 @@ def test_memory_is_used_again(bundle: Path, planned: list[Plan]) -> None:
     fast(data)
     one = data.numel() * 4
     assert planned[-1].size < 2 * one + 2 * 64
+
+
+def test_products_are_written_over_what_they_read(bundle: Path, planned: list[Plan]) -> None:
+    def forward(m: Any, x: Any) -> Any:
+        y = m.b(m.a(x))
+        return m.c(torch.sigmoid(y * m.a(y).mean((2, 3), keepdim=True)) + 1)
+
+    fast, _ = _optimized(bundle, forward)
+    data = torch.randn(SHAPE)
+    for _ in range(2):
+        fast(data)
+    one, mean = data.numel() * 4, 64
+    assert planned[-1].size == 2 * one + mean
 
 
 def test_another_batch_has_a_plan_of_its_own(bundle: Path, planned: list[Plan]) -> None:

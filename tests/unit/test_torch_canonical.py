@@ -71,6 +71,35 @@ def test_dropouts_outside_of_training_do_nothing(forward: Any, expected: list[st
     assert computes(rewritten(model, torch.randn(2, 4, 6, 5))) == expected
 
 
+def writes_before_the_sum(m: Any, x: Any) -> Any:
+    y = m.a(x)
+    z = 0 + y
+    y.add_(1)
+    return z + x
+
+
+def writes_to_the_sum(m: Any, x: Any) -> Any:
+    y = m.a(x)
+    z = 0 + y
+    return (z + x) * z.add_(x) + y
+
+
+@pytest.mark.parametrize(
+    ("forward", "expected"),
+    [
+        (lambda m, x: sum([m.a(x), x]), ["conv2d-add"]),
+        (lambda m, x: F.relu(sum(y for y in (x, m.a(x)))), ["conv2d-add-relu"]),
+        (lambda m, x: sum([m.a(x)]), ["conv2d"]),
+        (lambda m, x: (0.0 + m.a(x)) + x, ["conv2d"]),
+        (writes_before_the_sum, ["conv2d"]),
+        (writes_to_the_sum, ["conv2d"]),
+    ],
+)
+def test_sums_begin_with_nothing(forward: Any, expected: list[str]) -> None:
+    torch.manual_seed(0)
+    assert computes(rewritten(Model(forward).eval(), torch.randn(2, 4, 6, 5))) == expected
+
+
 @pytest.mark.parametrize(
     ("forward", "expected"),
     [

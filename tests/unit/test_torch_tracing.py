@@ -68,6 +68,21 @@ def raises(m: Any, x: Any) -> Any:
     return x
 
 
+def iterates(m: Any, x: Any) -> Any:
+    """As Res2Net iterates over channels."""
+    y = m.conv(torch.cat([part * 2 for part in m.conv(x).chunk(3, 1)], 1))
+    return torch.cat([*torch.split(y, 2, dim=1)][::-1], 1).roll(1, 1) + sum(x.split([1, 1, 1], 1))
+
+
+def parts_of_channels(m: Any, x: Any) -> Any:
+    first, *others = [*x.split(2, 1)]
+    return torch.cat([first, others[-1]], 1)
+
+
+def iterates_over_rows(m: Any, x: Any) -> Any:
+    return torch.cat([part * 2 for part in x.split(2, 2)], 2)
+
+
 def pads(m: Any, x: Any) -> Any:
     return F.pad(x, (0, 1)) if x.shape[-1] % 2 else x
 
@@ -95,7 +110,7 @@ def with_inner_modules(m: Any, x: Any) -> Any:
     return y if y.dim() == 4 else x
 
 
-@pytest.mark.parametrize("look", [images, images_by_length, asserts, raises, with_inner_modules])
+@pytest.mark.parametrize("look", [images, images_by_length, asserts, raises, with_inner_modules, iterates])
 def test_decisions_by_axes_and_assertions_are_the_examples(look: Any) -> None:
     torch.manual_seed(0)
     fast = rewritten(Model(look).eval(), torch.randn(2, 3, 6, 4))
@@ -108,7 +123,7 @@ def test_what_is_fused_after_a_decision(look: Any) -> None:
     assert computes(rewritten(Model(look).eval(), torch.randn(2, 3, 6, 4))) == ["conv2d-relu"]
 
 
-@pytest.mark.parametrize("look", [pads, resizes, repeats, checks_numbers])
+@pytest.mark.parametrize("look", [pads, resizes, repeats, checks_numbers, iterates_over_rows])
 def test_decisions_that_other_inputs_may_take_are_left_to_the_code(look: Any) -> None:
     torch.manual_seed(0)
     model = Model(look).eval()
@@ -126,6 +141,7 @@ def test_decisions_that_other_inputs_may_take_are_left_to_the_code(look: Any) ->
         (images, (3, 6, 4), r"takes another way.*eq\(x.dim\(\), 3\) is True"),
         (images_by_length, (3, 6, 4), r"takes another way.*x.dim\(\) is 3"),
         (asserts, (2, 3, 6, 5), r"AssertionError.*mod"),
+        (parts_of_channels, (2, 5, 6, 4), r"x.split\(2, 1\) is 3"),
         (raises, (2, 2, 6, 4), r"ValueError: give three channels .ne\(x.size\(1\), 3\) is True"),
     ],
 )

@@ -12,7 +12,7 @@ from torch import fx, nn
 from ..epilogue import Step
 from .computed import computed, made_by
 from .folding import PRODUCTS, attribute, erase
-from .steps import changes_its_input, step_of
+from .steps import changes_its_input, is_sum, step_of
 
 _MODULES: dict[Any, type[nn.Module]] = {
     functional.conv1d: nn.Conv1d,
@@ -56,7 +56,7 @@ def canonicalize(traced: fx.GraphModule) -> None:
     modules = dict(traced.named_modules(remove_duplicate=False))
     for node in list(traced.graph.nodes):
         if _does_nothing(node, modules):
-            node.replace_all_uses_with(node.args[0])
+            node.replace_all_uses_with(node.all_input_nodes[0])
             traced.graph.erase_node(node)
         elif axes := _mean_of(node, modules):
             with traced.graph.inserting_before(node):
@@ -111,10 +111,13 @@ def _tensor(traced: fx.GraphModule, node: Any) -> Any:
 
 
 def _does_nothing(node: Any, modules: dict[str, nn.Module]) -> bool:
-    """Whether a node is what it is given: an Identity, or a dropout outside of training."""
+    """Whether a node is what it is given: an Identity, a dropout outside of training, or 0 + x as a term of a sum."""
     if node.op == "call_function" and node.target in _DROPOUT_FUNCTIONS:
         given = {**dict(zip(("input", "p", "training"), node.args, strict=False)), **node.kwargs}
         return bool(node.args) and given.get("training", True) is False
+    if node.target is operator.add and type(node.args[0]) is int and node.args[0] == 0:  # as Python's sum begins
+        summed = all(is_sum(user) for user in node.users) and _stays(node, modules)
+        return summed and _stays(node.args[1], modules)
     if len(node.args) != 1 or node.kwargs or node.op != "call_module":
         return False
     module = modules[node.target]

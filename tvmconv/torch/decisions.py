@@ -17,7 +17,7 @@ class Decision(nn.Module):  # type: ignore[misc]
     name
         What is decided by.
     expected
-        True or False for a condition, a number of axes else.
+        True or False for a condition, else a number of axes, or of the parts that a tensor was split into.
     error
         What the model's code says to the other decision, None if it goes on.
     """
@@ -28,6 +28,8 @@ class Decision(nn.Module):  # type: ignore[misc]
 
     def forward(self, value: Any) -> None:
         """Raise InputError if the decision for a value is another one than the example's."""
+        if isinstance(value, (tuple, list)):
+            value = len(value)
         if type(self.expected)(value) == self.expected:
             return
         if self.error is not None:

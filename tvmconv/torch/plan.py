@@ -21,6 +21,7 @@ from torch.utils import _pytree as pytree
 from .arena import BLOCKS, Block, Lifetime, place
 from .calls import AddressedCall
 from .layout import Layout
+from .means import mean_over_pixels
 from .segments import Segment
 
 Readers = list[tuple[Any, int]]  # prepared calls, and which of their arrays
@@ -77,9 +78,13 @@ class Plan:
         self.segment, self.root, self.layers, self.met = segment, root, layers, met
         written = [node for node in segment.nodes if node in layers or (writes(node) and isinstance(met[node], Met))]
         kept = [node for node in written if node not in segment.seen]
-        lifetimes = [Lifetime(met[node].bytes, segment.nodes.index(node), segment.last[node]) for node in kept]
+        owners = _owners(segment, kept, met)
+        first = {node: step for step, node in enumerate(segment.nodes)}
+        last = {owners[node]: segment.last[node] for node in kept}  # of those that share memory the latest comes last
+        lifetimes = [Lifetime(met[owner].bytes, first[owner], last[owner]) for owner in last]
         offsets, self.size = place(lifetimes)
-        self.offsets = dict(zip(kept, offsets, strict=True))
+        placed = dict(zip(last, offsets, strict=True))
+        self.offsets = {node: placed[owner] for node, owner in owners.items()}
         self._bound: WeakKeyDictionary[Block, _Bound] = WeakKeyDictionary()
 
     def __call__(self, inputs: Sequence[Any]) -> list[Any]:
@@ -200,7 +205,9 @@ class _Bound:
         if function is None or node not in tensors or not all(each in tensors for each in node.all_input_nodes):
             return None
         args, kwargs = fx.map_arg((node.args, dict(node.kwargs)), tensors.__getitem__)
-        call = functools.partial(function, *args, **kwargs, out=tensors[node])
+        out = tensors[node]
+        mean = mean_over_pixels(out, *args, **kwargs) if function is torch.mean else None
+        call = mean or functools.partial(function, *args, **kwargs, out=out)
 
         def step() -> None:
             call()
@@ -225,15 +232,16 @@ class _Bound:
         return step
 
 
-# Operators that write their result to a tensor that they are given, and what does so in their place.
-_WRITERS = {
+# Operators that write their result to a tensor that they are given, and what does so in their place. Of the first each
+# element depends on those at the same place alone.
+_ELEMENTWISE = {
     **dict.fromkeys((operator.add, torch.add, "add"), torch.add),
     **dict.fromkeys((operator.sub, torch.sub, "sub"), torch.sub),
     **dict.fromkeys((operator.mul, torch.mul, "mul"), torch.mul),
     **dict.fromkeys((operator.truediv, torch.div, "div"), torch.div),
     **dict.fromkeys((torch.sigmoid, functional.sigmoid, "sigmoid"), torch.sigmoid),
-    torch.cat: torch.cat,
 }
+_WRITERS = {**_ELEMENTWISE, torch.cat: torch.cat}
 
 
 def writes(node: Any) -> Callable[..., Any] | None:
@@ -243,6 +251,24 @@ def writes(node: Any) -> Callable[..., Any] | None:
     if node.target in (torch.mean, "mean"):  # of all elements, it takes no tensor
         return torch.mean if len(node.args) > 1 or "dim" in node.kwargs else None
     return _WRITERS.get(node.target)
+
+
+def _owners(segment: Segment, kept: Sequence[Any], met: dict[Any, Any]) -> dict[Any, Any]:
+    """Return for each node that lies in a block whose memory it takes: its own, or that of what it alone reads last."""
+    owners: dict[Any, Any] = {}
+    for node in kept:
+        owners[node] = node
+        if node.op == "call_module" or node.target not in _ELEMENTWISE:
+            continue
+        step = segment.nodes.index(node)
+        for read in node.all_input_nodes:
+            # What it reads beside must not be a view of that, which other elements of it are written under.
+            others = [each for each in node.all_input_nodes if each is not read]
+            dies = read in owners and segment.last[read] == step and met[read] == met[node]
+            if dies and not any(read in segment.bases(other) for other in others):
+                owners[node] = owners[read]
+                break
+    return owners
 
 
 def computing(

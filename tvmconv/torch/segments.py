@@ -58,6 +58,12 @@ class Segment:
                 seen.update(node.all_input_nodes)
         return seen
 
+    def bases(self, node: Any) -> set[Any]:
+        """Return the nodes of whose memory a node may be a view."""
+        if node not in self.views:
+            return set()
+        return {each for read in node.all_input_nodes for each in (read, *self.bases(read))}
+
     @cached_property
     def dead_after(self) -> dict[Any, list[Any]]:
         """For each node, those that nobody reads after it; views of them may be."""

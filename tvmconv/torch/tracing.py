@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import copy
 import operator
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import torch
@@ -32,7 +32,7 @@ def trace(model: nn.Module, example: Sequence[Any]) -> fx.GraphModule:
     """Return a model's graph; `example` are its arguments.
 
     A condition on sizes is decided as for the example where the other decision is an error of the model's own, such as an
-    assertion; one on the number of axes always.
+    assertion; one on the number of axes, or of parts along the second axis, always.
 
     Raises
     ------
@@ -74,6 +74,7 @@ class _Tracer(fx.Tracer):  # type: ignore[misc]
         # Decisions of an earlier trace, which are taken again, but for the last, which is the other one.
         self._before = before
         self._values: dict[Any, Any] = {}
+        self._parts: dict[Any, int] = {}
         self._arguments = iter(example)
         self._computing = False  # then modules are called, not traced
 
@@ -98,8 +99,20 @@ class _Tracer(fx.Tracer):  # type: ignore[misc]
         """Decide as for the example, if shapes alone decide."""
         return bool(self.decided(obj.node, bool))
 
-    def decided(self, node: Any, kind: type) -> int:
-        """Return a node's value for the example, as this type."""
+    def iter(self, obj: Any) -> Any:
+        """Iterate over the parts of a tensor, as many as there are in the example."""
+        if not _is_split(obj.node):
+            return super().iter(obj)
+        return iter([obj[number] for number in range(self.parts(obj.node))])
+
+    def parts(self, node: Any) -> int:
+        """Return of how many parts a node is the tuple."""
+        if node not in self._parts:
+            self._parts[node] = self.decided(node, len)
+        return self._parts[node]
+
+    def decided(self, node: Any, kind: Callable[[Any], int]) -> int:
+        """Return what `kind` makes of a node's value for the example."""
         of_axes, number = self._by_axes(node), len(self.decisions)
         known = number < len(self._before)
         expected = self._before[number][1] if known else kind(self._value(node))
@@ -118,6 +131,8 @@ class _Tracer(fx.Tracer):  # type: ignore[misc]
             return _NUMBERS[node.target]
         if node.op == "call_function" and node.target is getattr and node.args[1] in _NUMBERS:
             return _NUMBERS[node.args[1]]
+        if _is_split(node):
+            return True
         if node.op != "call_function" or node.target not in _COMPUTED:
             raise TraceError(f"the code decides by a value that is computed: {node.format_node()}")
         of_axes = [self._by_axes(each) for each in node.all_input_nodes]  # all, since each may refuse
@@ -152,12 +167,23 @@ _COMPUTED = (
 )  # fmt: skip
 
 
+# What returns the parts of a tensor.
+_SPLITS = (torch.split, "split", torch.chunk, "chunk")
+
+
+def _is_split(node: Any) -> bool:
+    """Whether a node is the parts of a tensor along its second axis: channels, whose number weights fix, not inputs."""
+    return node.target in _SPLITS and (node.args[2] if len(node.args) > 2 else node.kwargs.get("dim")) == 1
+
+
 class _Length:
-    """Whose length is a number of axes."""
+    """Whose length is a number of axes, or of parts."""
 
     def __len__(self) -> int:
         proxy: Any = self
         node = proxy.node
+        if _is_split(node):
+            return int(proxy.tracer.parts(node))
         by_method = node.op == "call_method" and node.target == "size" and len(node.args) == 1 and not node.kwargs
         if not by_method and not (node.target is getattr and node.args[1] == "shape"):
             raise TraceError("the length of what is computed is not known")
