@@ -1,4 +1,4 @@
-"""Plans of tvmconv.torch: bit for bit what the layers compute one by one, whatever becomes of their intermediate tensors."""
+"""Plans of tvmconv.torch: what the layers compute one by one, bit for bit where no mean is a product, whatever becomes of their intermediate tensors."""
 
 from __future__ import annotations
 
