@@ -202,6 +202,22 @@ def test_a_resize_with_empty_scales(tmp_path: Path) -> None:
     assert compared.differences(fixed(source), loaded(source, tmp_path)) == []
 
 
+@pytest.mark.parametrize("mode", ["nearest", "linear"])
+@pytest.mark.parametrize("scales", [(2, 3), (2, 0.5)])
+def test_resize_of_opset_10(mode: str, scales: tuple[float, float], tmp_path: Path) -> None:
+    node = helper.make_node("Resize", ["x", "scales"], ["y"], mode=mode)
+    weights = [numbers("scales", 1, 1, *scales)]
+    source = save(model([node], [value("x", [1, 3, 6, 8])], weights=weights, opset=10), tmp_path)
+    assert compared.differences(fixed(source), loaded(source, tmp_path)) == []
+
+
+@pytest.mark.parametrize("axes", [{"axes": [2, 3]}, {}])
+def test_slice_of_opset_9(axes: dict[str, Any], tmp_path: Path) -> None:
+    node = helper.make_node("Slice", ["x"], ["y"], starts=[1, 0], ends=[9, -1], **axes)
+    source = save(model([node], [value("x", [2, 3, 6, 8])], opset=9), tmp_path)
+    assert compared.differences(fixed(source), loaded(source, tmp_path)) == []
+
+
 def test_an_extent_of_0(tmp_path: Path) -> None:
     source = save(model([helper.make_node("Relu", ["x"], ["y"])], [value("x", [None, 3])]), tmp_path)
     with pytest.raises(SourceError, match="x has the shape 0x3; a network is compiled for extents of at least 1"):

@@ -26,6 +26,7 @@ _NAMES = {
     "Dropout",
     "Resize",
     "RoiAlign",
+    "Slice",
     "Upsample",
 }
 
@@ -71,6 +72,8 @@ def _nodes(node: NodeProto, shapes: Shapes, types: dict[str, int], model: ModelP
         return _dequantized(node, given, model)
     if node.op_type == "RoiAlign":
         return _aligned(node, given, types, model)
+    if node.op_type == "Slice" and "starts" in given:
+        return [_sliced(node, given, model)]
     if node.op_type in ("Resize", "Upsample"):
         data, output = shapes.get(node.input[0], ()), shapes.get(node.output[0], ())
         return resized(node, data, output, types.get(node.input[0], 0), model)
@@ -85,6 +88,15 @@ def _dequantized(node: NodeProto, given: dict[str, Any], model: ModelProto) -> l
     array = computed(node.op_type, given, [constants.get(name) for name in node.input], model)
     model.graph.initializer.append(numpy_helper.from_array(array, node.output[0]))
     return []
+
+
+def _sliced(node: NodeProto, given: dict[str, Any], model: ModelProto) -> NodeProto:
+    """Return a Slice with inputs in place of its attributes, which it has up to opset 9, and the frontend does not know."""
+    names = [f"{node.output[0]}_{name}" for name in ("starts", "ends", "axes")]
+    axes = given.get("axes", range(len(given["starts"])))
+    for name, numbers in zip(names, (given["starts"], given["ends"], axes), strict=True):
+        model.graph.initializer.append(numpy_helper.from_array(np.array(numbers, np.int64), name))
+    return onnx.helper.make_node("Slice", [node.input[0], *names], node.output, node.name)
 
 
 def _aligned(node: NodeProto, given: dict[str, Any], types: dict[str, int], model: ModelProto) -> list[NodeProto]:

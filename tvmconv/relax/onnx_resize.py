@@ -60,13 +60,16 @@ def resized(node: NodeProto, data: Shape, output: Shape, elem_type: int, model: 
     fractional = mode != "align_corners" and any(
         abs(x * scale - y) > _WHOLE for x, y, scale in zip(data, output, scales or (), strict=bool(scales))
     )
-    if fractional or given.get("antialias") or mode == "half_pixel_symmetric":
+    # Upsample, and Resize of opset 10, which is like it but that it also makes less, for which onnxruntime rounds up.
+    early = node.op_type == "Upsample" or len(node.input) == 2
+    less = early and any(scale < 1 for scale in scales or ())
+    if fractional or less or given.get("antialias") or mode == "half_pixel_symmetric":
         if mode == "tf_crop_and_resize":
             raise ValueError("crops by a scale that makes no whole size")
         return list(_weighted(node, given, data, output, scales, elem_type, model))
-    if node.op_type == "Resize" and "axes" not in given:
+    if not early and "axes" not in given:
         return [node]
-    if node.op_type == "Upsample":
+    if early:
         given = {"mode": given.get("mode", "nearest")}
         given |= {"coordinate_transformation_mode": "asymmetric", "nearest_mode": "floor"}
     sizes = _constant(model, f"{node.output[0]}_sizes", np.array(output, np.int64))
