@@ -1,12 +1,18 @@
-"""The Python of README and docs runs as it stands, and their TOML is a file of problems."""
+"""The Python of README and docs runs as it stands, and their TOML is a file of problems; its C compiles."""
 
 from __future__ import annotations
 
 import re
+import shutil
 import subprocess
 import sys
 from pathlib import Path
 
+import numpy as np
+import pytest
+from tvm_ffi.libinfo import find_include_path, find_libtvm_ffi
+
+import tvmconv
 from tvmconv.frontends import read_source
 
 ROOT = Path(__file__).parents[2]
@@ -31,6 +37,40 @@ def test_python(tmp_path: Path) -> None:
             printed[page.name] = done.stdout
     assert printed.keys() == {"README.md", "bundles.md", "semantics.md"}
     assert printed["bundles.md"].startswith("winograd4 ") and printed["bundles.md"].endswith(" (1, 56, 56, 64)\n")
+
+
+def test_c(tmp_path: Path) -> None:
+    """The program of the page on bundles gives the answer that Python gets of the same kernel."""
+    include, library = Path(find_include_path()), Path(find_libtvm_ffi())
+    if not (include / "tvm/ffi/c_api.h").exists() or not (include / "dlpack/dlpack.h").exists():
+        pytest.skip("tvm-ffi's package has no headers here")
+    if shutil.which("cc") is None:
+        pytest.skip("there is no C compiler here")
+    (program,) = blocks(ROOT / "docs/bundles.md", "c")
+    command = ["cc", "-Wall", "-Werror", f"-I{include}", f"-L{library.parent}", f"-Wl,-rpath,{library.parent}"]
+    for name, text in (("call", program), ("fail", program.replace(".v_int64 = 2", ".v_int64 = 0"))):
+        (tmp_path / f"{name}.c").write_text(text)
+        link = [f"{name}.c", "-Wl,--no-as-needed", "-ltvm_ffi", "-ldl", "-o", name]
+        subprocess.run([*command, *link], cwd=tmp_path, check=True)
+
+    attributes = {"strides": (1, 1), "dilations": (1, 1), "auto_pad": "same_upper"}
+    problem = tvmconv.ops.convolution((1, 56, 56, 64), (3, 3, 64, 64), **attributes)
+    tvmconv.build([problem], str(tmp_path / "conv.bundle"))
+    rng = np.random.default_rng(0)
+    data, filter = (rng.standard_normal(shape, np.float32) for shape in ((1, 56, 56, 64), (3, 3, 64, 64)))
+    data.tofile(tmp_path / "data.bin")
+    filter.tofile(tmp_path / "filter.bin")
+    (kernel,) = (tmp_path / "conv.bundle").glob("*/conv2d-*.so")
+    subprocess.run(["./call", str(kernel)], cwd=tmp_path, check=True)
+    expected = tvmconv.load(str(tmp_path / "conv.bundle")).convolution(data, filter, **attributes)
+    assert np.array_equal(np.fromfile(tmp_path / "output.bin", np.float32), expected.ravel())
+
+    for arguments, message in (
+        (["./call", "missing.so"], "missing.so"),
+        (["./fail", str(kernel)], "the first argument must be the number of threads, at least 1"),
+    ):
+        wrong = subprocess.run(arguments, cwd=tmp_path, capture_output=True, text=True)
+        assert wrong.returncode == 1 and message in wrong.stderr
 
 
 def test_toml(tmp_path: Path) -> None:

@@ -14,6 +14,7 @@ from onnx import helper, numpy_helper
 import tvmconv.relax
 from tvmconv import cli
 from tvmconv.errors import SourceError, TvmconvError
+from tvmconv.frontends.shapes import Bucket
 from tvmconv.relax.onnx import fixed, read_onnx
 
 pytest.importorskip("onnxruntime")
@@ -64,20 +65,116 @@ def test_upsample(mode: str, tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    ("scale", "more", "message"),
+    ("mode", "transformation", "scales"),
     [
-        (1.5, {}, "makes 10 of 7 elements by the scale 1.5"),
-        (2, {"antialias": 1}, "is antialiased"),
+        ("linear", "half_pixel", (1.5, 0.55)),
+        ("linear", "half_pixel_symmetric", (1.3, 1.7)),
+        ("linear", "pytorch_half_pixel", (0.6, 1.5)),
+        ("linear", "align_corners", (1.5, 0.7)),
+        ("nearest", "asymmetric", (1.5, 0.7)),
+        ("nearest", "half_pixel", (1.3, 2)),
+        ("cubic", "half_pixel", (1.5, 0.6)),
+        ("cubic", "asymmetric", (0.7, 2.3)),
+    ],
+)
+def test_resize_by_a_scale_that_makes_no_whole_size(
+    mode: str, transformation: str, scales: tuple[float, float], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("XDG_DATA_HOME", str(tmp_path))
+    node = helper.make_node
+    nodes = [
+        node("Conv", ["x", "w"], ["c"]),
+        node("Resize", ["c", "", "scales"], ["r"], mode=mode, coordinate_transformation_mode=transformation),
+        node("Conv", ["r", "v"], ["y"]),
+    ]
+    weights = [weight("w", 8, 3, 3, 3), weight("v", 4, 8, 1, 1), numbers("scales", 1, 1, *scales)]
+    source = save(model(nodes, [value("x", [1, 3, 9, 12])], weights=weights, opset=19), tmp_path)
+    assert compared.differences(fixed(source), loaded(source, tmp_path)) == []
+
+
+@pytest.mark.parametrize(
+    ("op", "shape", "opset", "attributes"),
+    [
+        ("Resize", (1, 3, 7), 13, {"mode": "linear"}),
+        ("Resize", (1, 3, 5, 7, 4), 13, {"mode": "linear"}),
+        ("Resize", (1, 3, 5, 7), 10, {"mode": "linear"}),
+        ("Resize", (1, 3, 5, 7), 19, {"mode": "linear", "antialias": 1}),
+        ("Resize", (1, 3, 5, 7), 19, {"mode": "cubic", "exclude_outside": 1}),
+        ("Resize", (1, 3, 5, 7), 13, {"mode": "nearest", "nearest_mode": "ceil"}),
+        ("Upsample", (1, 3, 5, 7), 9, {"mode": "linear"}),
+        ("Upsample", (1, 3, 5, 7), 7, {"scales": [1.0, 1.0, 1.5, 1.3]}),
+    ],
+)
+def test_forms_of_resize(
+    op: str, shape: tuple[int, ...], opset: int, attributes: dict[str, Any], tmp_path: Path
+) -> None:
+    inputs = ["x"] if "scales" in attributes else ["x", "scales"] if opset < 11 else ["x", "", "scales"]
+    node = helper.make_node(op, inputs, ["y"], **attributes)
+    weights = [numbers("scales", *(1, 1, 1.5, 1.3, 0.7)[: len(shape)])]
+    source = save(model([node], [value("x", shape)], weights=weights[: len(inputs) - 1], opset=opset), tmp_path)
+    assert compared.differences(fixed(source), loaded(source, tmp_path)) == []
+
+
+@pytest.mark.parametrize(
+    ("kind", "more", "message"),
+    [
+        (onnx.TensorProto.UINT8, {"mode": "linear"}, "interpolates between integers"),
+        (onnx.TensorProto.FLOAT, {"axes": [2, 3], "keep_aspect_ratio_policy": "not_larger"}, "keeps the aspect ratio"),
     ],
 )
 def test_a_resize_that_the_frontend_computes_as_another_is_refused(
-    scale: float, more: dict[str, Any], message: str, tmp_path: Path
+    kind: int, more: dict[str, Any], message: str, tmp_path: Path
 ) -> None:
-    node = helper.make_node("Resize", ["x", "", "scales"], ["y"], name="up", mode="linear", **more)
-    weights = [numbers("scales", 1, 1, scale, scale)]
-    source = save(model([node], [value("x", [1, 3, 7, 7])], weights=weights, opset=19), tmp_path)
+    last = numbers("scales", 1, 1, 1.5, 1.5)
+    inputs = ["x", "", "scales"]
+    if "axes" in more:
+        last, inputs = numpy_helper.from_array(np.array([9, 12]), "sizes"), ["x", "", "", "sizes"]
+    node = helper.make_node("Resize", inputs, ["y"], "up", **more)
+    source = save(model([node], [value("x", [1, 3, 7, 7], kind)], [value("y", None, kind)], [last], opset=19), tmp_path)
     with pytest.raises(SourceError, match=f"the Resize node 'up' {message}, .* tvmconv build"):
         read_onnx(source)
+
+
+@pytest.mark.parametrize("transformation", ["half_pixel", "output_half_pixel"])
+def test_regions(transformation: str, tmp_path: Path) -> None:
+    attributes = {"output_height": 2, "output_width": 3, "coordinate_transformation_mode": transformation}
+    node = helper.make_node("RoiAlign", ["x", "regions", "images"], ["y"], "roi", spatial_scale=0.5, **attributes)
+    regions = numpy_helper.from_array(np.array([[0.5, 1, 5, 4.5], [1, 0, 7, 6]], np.float32), "regions")
+    weights = [regions, numpy_helper.from_array(np.array([0, 0]), "images")]
+    source = save(model([node], [value("x", [1, 3, 8, 8])], weights=weights, opset=16), tmp_path)
+    assert compared.differences(fixed(source), loaded(source, tmp_path)) == []
+    node.attribute.append(helper.make_attribute("mode", "max"))
+    with pytest.raises(SourceError, match="the RoiAlign node 'roi' takes the greatest of weighted elements"):
+        read_onnx(save(model([node], [value("x", [1, 3, 8, 8])], weights=weights, opset=16), tmp_path))
+
+
+def test_a_quantized_filter_is_prepacked(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("XDG_DATA_HOME", str(tmp_path))
+    node = helper.make_node
+    nodes = [
+        node("QuantizeLinear", ["x", "scale", "zero"], ["q"]),
+        node("DequantizeLinear", ["q", "scale", "zero"], ["d"]),
+        node("DequantizeLinear", ["v", "scales", "zeros"], ["w"], axis=0),
+        node("Conv", ["d", "w"], ["y"]),
+    ]
+    weights = [
+        numpy_helper.from_array(RNG.integers(-9, 9, (4, 3, 3, 3)).astype(np.int8), "v"),
+        numbers("scale", 0.02), numbers("scales", 0.1, 0.2, 0.3, 0.4),
+        numpy_helper.from_array(np.int8([3]), "zero"), numpy_helper.from_array(np.zeros(4, np.int8), "zeros"),
+    ]  # fmt: skip
+    weights[1].ClearField("dims")
+    weights[3].ClearField("dims")
+    source = save(model(nodes, [value("x", [1, 3, 8, 8])], weights=weights), tmp_path)
+    (row,) = tvmconv.relax.report(tvmconv.relax.use_kernels(read_onnx(source)))
+    assert row.why == ""
+    assert compared.differences(fixed(source), loaded(source, tmp_path)) == []
+
+
+@pytest.mark.parametrize("axis", [1, 3])
+def test_a_sum_of_exponentials(axis: int, tmp_path: Path) -> None:
+    node = helper.make_node("ReduceLogSumExp", ["x"], ["y"], axes=[axis])
+    source = save(model([node], [value("x", [1, 3, 8, 8])], opset=13), tmp_path)
+    assert compared.differences(fixed(source), loaded(source, tmp_path)) == []
 
 
 def test_an_if_keeps_its_layout(tmp_path: Path) -> None:
@@ -103,6 +200,36 @@ def test_a_resize_with_empty_scales(tmp_path: Path) -> None:
     weights = [numbers("scales"), numpy_helper.from_array(np.array([1, 3, 9, 4]), "sizes")]
     source = save(model([node], [value("x", [1, 3, 7, 7])], weights=weights, opset=11), tmp_path)
     assert compared.differences(fixed(source), loaded(source, tmp_path)) == []
+
+
+@pytest.mark.parametrize("mode", ["nearest", "linear"])
+@pytest.mark.parametrize("scales", [(2, 3), (2, 0.5)])
+def test_resize_of_opset_10(mode: str, scales: tuple[float, float], tmp_path: Path) -> None:
+    node = helper.make_node("Resize", ["x", "scales"], ["y"], mode=mode)
+    weights = [numbers("scales", 1, 1, *scales)]
+    source = save(model([node], [value("x", [1, 3, 6, 8])], weights=weights, opset=10), tmp_path)
+    assert compared.differences(fixed(source), loaded(source, tmp_path)) == []
+
+
+@pytest.mark.parametrize("axes", [{"axes": [2, 3]}, {}])
+def test_slice_of_opset_9(axes: dict[str, Any], tmp_path: Path) -> None:
+    node = helper.make_node("Slice", ["x"], ["y"], starts=[1, 0], ends=[9, -1], **axes)
+    source = save(model([node], [value("x", [2, 3, 6, 8])], opset=9), tmp_path)
+    assert compared.differences(fixed(source), loaded(source, tmp_path)) == []
+
+
+def test_an_extent_of_0(tmp_path: Path) -> None:
+    source = save(model([helper.make_node("Relu", ["x"], ["y"])], [value("x", [None, 3])]), tmp_path)
+    with pytest.raises(SourceError, match="x has the shape 0x3; a network is compiled for extents of at least 1"):
+        read_onnx(source, Bucket(batch=0))
+
+
+def test_a_filter_larger_than_its_data(tmp_path: Path) -> None:
+    node = helper.make_node("Conv", ["x", "w"], ["y"], "large", dilations=[1, 4])
+    source = save(model([node], [value("x", [1, 3, 7, 7])], weights=[weight("w", 4, 3, 3, 3)]), tmp_path)
+    with pytest.raises(SourceError, match="the Conv node 'large' has a filter that spans 9 elements of 7") as caught:
+        read_onnx(source)
+    assert "tvmconv build" not in str(caught.value)
 
 
 def test_weights_in_a_file_that_is_not_there(tmp_path: Path) -> None:

@@ -93,6 +93,12 @@ def fixed(source: str, bucket: Bucket | None = None) -> ModelProto:
     bound = bind(declared_inputs(model.graph), bucket or Bucket(), source)
     if free := left_free(bound):
         raise SourceError(f"{source}: {free}")
+    for name, dims in bound.items():
+        if dims and 0 in dims:  # TVM's frontend would take it for free
+            given = "x".join(map(str, dims))
+            raise SourceError(
+                f"{source}: {name} has the shape {given}; a network is compiled for extents of at least 1"
+            )
     model = with_inputs(model, bound)
     try:
         onnx.load_external_data_for_model(model, str(path.parent))

@@ -11,13 +11,24 @@ from onnx import numpy_helper
 from ..errors import SourceError
 from ..frontends.onnx_graph import attributes_of
 from ..frontends.onnx_rules import node_problem
+from .onnx_computed import computed
+from .onnx_resize import resized
 
 if TYPE_CHECKING:
     from onnx import ModelProto, NodeProto
 
 Shapes = dict[str, tuple[int, ...]]
-# Of what a scale makes of an extent: scales are f32, so 48 by 1.3333334 is 64.000003.
-_WHOLE = 1e-3
+_NAMES = {
+    "BatchNormalization",
+    "Conv",
+    "ConvTranspose",
+    "DequantizeLinear",
+    "Dropout",
+    "Resize",
+    "RoiAlign",
+    "Slice",
+    "Upsample",
+}
 
 
 def mended(model: ModelProto, source: str) -> ModelProto:
@@ -28,40 +39,109 @@ def mended(model: ModelProto, source: str) -> ModelProto:
     SourceError
         If a node has no such way; it names the node.
     """
-    names = {"BatchNormalization", "ConvTranspose", "Dropout", "Resize", "Upsample"}
-    if not any(node.op_type in names for node in model.graph.node):
+    if not any(node.op_type in _NAMES for node in model.graph.node):
         return model
-    shapes = _shapes(model)
+    shapes, types = _inferred(model)
+    nodes: list[NodeProto] = []
     for node in model.graph.node:
-        given = attributes_of(node)
-        if node.op_type == "BatchNormalization" and given.get("training_mode"):
+        if node.op_type == "Conv":
+            _check_span(node, shapes, source)
+        try:
+            nodes += _nodes(node, shapes, types, model)
+        except ValueError as error:
             raise SourceError(
-                f"{source}: TVM's ONNX frontend has no BatchNormalization in training mode; export for inference"
-            )
-        if node.op_type == "ConvTranspose" and "output_shape" in given:
-            _give_pads(node, given, shapes)
-        if node.op_type == "Dropout" and len(node.input) < 3 and len(node.output) == 1:
-            # One that gives an output of the model; onnxruntime removed the others. ConvertLayout takes no tuple.
-            node.op_type, node.input[:] = "Identity", node.input[:1]
-            _set(node, {})
-        if node.op_type in ("Resize", "Upsample"):
-            try:
-                _give_sizes(node, given, shapes, model)
-            except ValueError as error:
-                raise SourceError(
-                    f"{source}: the {node.op_type} node {node.name or node.output[0]!r} {error}, which TVM's ONNX frontend"
-                    f" computes as another; the convolutions alone can be built: tvmconv build {source}"
-                ) from None
+                f"{source}: the {node.op_type} node {node.name or node.output[0]!r} {error}, which TVM's ONNX frontend"
+                f" computes as another; the convolutions alone can be built: tvmconv build {source}"
+            ) from None
+    del model.graph.node[:]
+    model.graph.node.extend(nodes)
     return model
 
 
-def _shapes(model: ModelProto) -> Shapes:
+def _nodes(node: NodeProto, shapes: Shapes, types: dict[str, int], model: ModelProto) -> list[NodeProto]:
+    """Return what stands for a node; ValueError if the frontend has none such."""
+    given = attributes_of(node)
+    if node.op_type == "BatchNormalization" and given.get("training_mode"):
+        raise ValueError("is in training mode (export for inference)")
+    if node.op_type == "ConvTranspose" and "output_shape" in given:
+        _give_pads(node, given, shapes)
+    if node.op_type == "Dropout" and len(node.input) < 3 and len(node.output) == 1:
+        # One that gives an output of the model; onnxruntime removed the others. ConvertLayout takes no tuple.
+        return [onnx.helper.make_node("Identity", node.input[:1], node.output, node.name)]
+    if node.op_type == "DequantizeLinear":
+        return _dequantized(node, given, model)
+    if node.op_type == "RoiAlign":
+        return _aligned(node, given, types, model)
+    if node.op_type == "Slice" and "starts" in given:
+        return [_sliced(node, given, model)]
+    if node.op_type in ("Resize", "Upsample"):
+        data, output = shapes.get(node.input[0], ()), shapes.get(node.output[0], ())
+        return resized(node, data, output, types.get(node.input[0], 0), model)
+    return [node]
+
+
+def _dequantized(node: NodeProto, given: dict[str, Any], model: ModelProto) -> list[NodeProto]:
+    """Compute what is dequantized of constants, a filter: onnxruntime leaves it for its own kernels of integers."""
+    constants = {each.name: each for each in model.graph.initializer}
+    if not all(not name or name in constants for name in node.input):
+        return [node]
+    array = computed(node.op_type, given, [constants.get(name) for name in node.input], model)
+    model.graph.initializer.append(numpy_helper.from_array(array, node.output[0]))
+    return []
+
+
+def _sliced(node: NodeProto, given: dict[str, Any], model: ModelProto) -> NodeProto:
+    """Return a Slice with inputs in place of its attributes, which it has up to opset 9, and the frontend does not know."""
+    names = [f"{node.output[0]}_{name}" for name in ("starts", "ends", "axes")]
+    axes = given.get("axes", range(len(given["starts"])))
+    for name, numbers in zip(names, (given["starts"], given["ends"], axes), strict=True):
+        model.graph.initializer.append(numpy_helper.from_array(np.array(numbers, np.int64), name))
+    return onnx.helper.make_node("Slice", [node.input[0], *names], node.output, node.name)
+
+
+def _aligned(node: NodeProto, given: dict[str, Any], types: dict[str, int], model: ModelProto) -> list[NodeProto]:
+    """Scale the regions before: the frontend takes off half a pixel of the image, not of the data."""
+    if given.get("mode", "avg") != "avg":
+        raise ValueError("takes the greatest of weighted elements")
+    scale = given.pop("spatial_scale", 1.0)
+    if scale == 1:
+        return [node]
+    dtype = onnx.helper.tensor_dtype_to_np_dtype(types[node.input[1]])
+    name = f"{node.output[0]}_scale"
+    model.graph.initializer.append(numpy_helper.from_array(np.array(scale, dtype), name))
+    scaled = onnx.helper.make_node("Mul", [node.input[1], name], [f"{node.output[0]}_regions"])
+    node.input[1] = scaled.output[0]
+    _set(node, given)
+    return [scaled, node]
+
+
+def _inferred(model: ModelProto) -> tuple[Shapes, dict[str, int]]:
+    """Return the shapes and ONNX's numbers of the types of a model's tensors."""
     inferred = onnx.shape_inference.infer_shapes(model).graph
-    shapes = {
-        each.name: tuple(axis.dim_value for axis in each.type.tensor_type.shape.dim)
-        for each in (*inferred.input, *inferred.value_info, *inferred.output)
-    }
-    return shapes | {each.name: tuple(each.dims) for each in inferred.initializer}
+    values = [*inferred.input, *inferred.value_info, *inferred.output]
+    shapes = {each.name: tuple(axis.dim_value for axis in each.type.tensor_type.shape.dim) for each in values}
+    types = {each.name: each.type.tensor_type.elem_type for each in values}
+    constants = inferred.initializer
+    return (
+        shapes | {each.name: tuple(each.dims) for each in constants},
+        types | {each.name: each.data_type for each in constants},
+    )
+
+
+def _check_span(node: NodeProto, shapes: Shapes, source: str) -> None:
+    """Refuse a filter larger than its padded data, which onnxruntime finds only in a run."""
+    given, data, taps = attributes_of(node), shapes.get(node.input[0], ())[2:], shapes.get(node.input[1], ())[2:]
+    if len(data) != len(taps) or not all(data) or given.get("auto_pad", "NOTSET").startswith("SAME"):
+        return
+    pads = given.get("pads", [0] * (2 * len(data)))
+    dilations = given.get("dilations", [1] * len(data))
+    for extent, size, dilation, begin, end in zip(data, taps, dilations, pads, pads[len(data) :], strict=False):
+        span, padded = dilation * (size - 1) + 1, extent + begin + end
+        if span > padded:
+            raise SourceError(
+                f"{source}: the Conv node {node.name or node.output[0]!r} has a filter that spans {span} elements of {padded};"
+                " give larger shapes of the inputs, if the model leaves them free"
+            )
 
 
 def _give_pads(node: NodeProto, given: dict[str, Any], shapes: Shapes) -> None:
@@ -69,41 +149,6 @@ def _give_pads(node: NodeProto, given: dict[str, Any], shapes: Shapes) -> None:
     problem = node_problem("ConvTranspose", given, shapes[node.input[0]], shapes[node.input[1]])
     given = {name: each for name, each in given.items() if name not in ("auto_pad", "output_shape")}
     _set(node, given | {"pads": [*problem.pads_begin, *problem.pads_end], "output_padding": problem.output_padding})
-
-
-def _give_sizes(node: NodeProto, given: dict[str, Any], shapes: Shapes, model: ModelProto) -> None:
-    """Give a Resize of some axes, and an Upsample as Resize, the sizes of all axes; ValueError if the frontend has none such."""
-    if len(node.input) > 3 and node.input[3]:
-        node.input[2] = ""  # what PyTorch's exporter gives by opset 11, scales without elements
-    data, output = shapes.get(node.input[0], ()), shapes.get(node.output[0], ())
-    if given.get("antialias"):
-        raise ValueError("is antialiased")
-    if given.get("keep_aspect_ratio_policy", "stretch") != "stretch":
-        raise ValueError("keeps the aspect ratio")
-    scales = given.get("scales")
-    name = node.input[{"Resize": 2, "Upsample": 1}[node.op_type]] if scales is None and len(node.input) > 1 else ""
-    if len(node.input) == 2 and node.op_type == "Resize":  # of opset 10
-        name = node.input[1]
-    for each in model.graph.initializer:
-        if name and each.name == name:
-            scales = numpy_helper.to_array(each).tolist()
-    if not data or not all(data) or len(output) != len(data) or not all(output):
-        return
-    axes = [axis % len(data) for axis in given.get("axes", range(len(data)))]
-    if scales and given.get("coordinate_transformation_mode") != "align_corners":
-        for axis, scale in zip(axes, scales, strict=True):
-            if abs(data[axis] * scale - output[axis]) > _WHOLE:
-                raise ValueError(f"makes {output[axis]} of {data[axis]} elements by the scale {scale:.6g}")
-    if node.op_type == "Resize" and "axes" not in given:
-        return
-    if node.op_type == "Upsample":
-        given = {"mode": given.get("mode", "nearest")}
-        given |= {"coordinate_transformation_mode": "asymmetric", "nearest_mode": "floor"}
-    sizes = numpy_helper.from_array(np.array(output, np.int64), f"{node.output[0]}_sizes")
-    model.graph.initializer.append(sizes)
-    node.op_type = "Resize"
-    node.input[:] = [node.input[0], "", "", sizes.name]
-    _set(node, {name: each for name, each in given.items() if name != "axes"})
 
 
 def _set(node: NodeProto, attributes: dict[str, Any]) -> None:
