@@ -22,7 +22,7 @@ from tvm.s_tir.schedule import LoopRV
 
 from tvmconv.algorithms.annotations import INTERLEAVE, PACK, STRIDED, TRANSPOSE
 from tvmconv.algorithms.cpu.cost import TASK_ROWS, uneven
-from tvmconv.algorithms.cpu.row_tile import MAX_UNROLLED, shared_rows, tile_cycles, tiles
+from tvmconv.algorithms.cpu.row_tile import MAX_UNROLLED, shared_rows, task_chunks, tile_cycles, tiles
 from tvmconv.algorithms.cpu.row_window import RowWindow
 from tvmconv.algorithms.definition import Definition
 from tvmconv.algorithms.stage_names import ACC, DATA_PAD, DATA_PHASES, FILTER_PACK, OUT, TILE, stage_name
@@ -118,15 +118,13 @@ def _schedule(sch: Schedule, window: RowWindow, channels: int, target: CpuTarget
         outer, inner = [n, g, *spatial[:-1], band], [*phases, row, *order]
         tile_loops.insert(0, tile_row)
     else:
-        # Few tiles are cut by channels too, so that threads find equal shares.
+        chunks, even = task_chunks(window, channels, vectors[0])
         tiles_in_row = window.row // lanes // vectors[0]
-        tasks = window.problem.batch * window.groups * tiles_in_row
-        chunks = divisors(window.outputs // channels, 16)
-        even = min(chunks, key=lambda chunk: (round(uneven(tasks * chunk), 1), chunk))
         chunk, block = sch.split(block, [steps.choose(sch, chunks, even), None])
         outer, inner = [n, g, tile, chunk], [*phases, block]
-        if window.stages_data and even == 1:
+        if window.stages_data and not window.panels and even == 1:
             # A task has several tiles, whose overlapping data it copies once.
+            tasks = window.problem.batch * window.groups * tiles_in_row
             counts, best = _task_tiles(window, lanes * vectors[0], tiles_in_row, tasks, target)
             outer[2], tile = sch.split(tile, [None, steps.choose(sch, counts, best)])
             inner.insert(-1, tile)
@@ -138,7 +136,9 @@ def _schedule(sch: Schedule, window: RowWindow, channels: int, target: CpuTarget
         *loops, last = sch.get_loops(sch.get_sblock(stage_name(FILTER_PACK, i)))
         sch.parallel(sch.fuse(*loops))
         sch.annotate(last, PACK, 1)
-    if window.stages_data:
+    if window.panels:
+        _copy_panel(sch, window, task)
+    elif window.stages_data:
         # A task copies what it reads, unless others with other channels read the same: cores then share no cache line.
         _stage(sch, window, task if rank > 1 or even == 1 else None)
     _store(sch, window, inner[-1], lanes)
@@ -146,6 +146,13 @@ def _schedule(sch: Schedule, window: RowWindow, channels: int, target: CpuTarget
     for loop in (*(taps[:-1] if shared > 1 else []), unrolled, *tile_loops, channel, vector):
         sch.unroll(loop)
     sch.decompose_reduction(acc, c)
+
+
+def _copy_panel(sch: Schedule, window: RowWindow, task: LoopRV) -> None:
+    """Copy a task's tile of data, by whole vectors."""
+    block = sch.get_sblock(stage_name(DATA_PAD, window.index))
+    sch.compute_at(block, task, preserve_unit_loops=True)
+    sch.vectorize(sch.split(sch.get_loops(block)[-1], [None, window.lanes])[1])
 
 
 def _stage(sch: Schedule, window: RowWindow, task: LoopRV | None) -> None:

@@ -33,6 +33,7 @@ SPACES = [
     "conv1d-n3-i1x1604-o80x320-k10-s5-d1-p1_0-g1-NXC-XIO-f32-bias",  # short sums, block by block
     "conv2d-n1-i40x14x14-o136x14x14-k1x1-s1x1-d1x1-p0x0_0x0-g1-NXC-OIX-f32-bias",  # 17 vectors of AVX2, one of them twice
     "backprop2d-n2-i24x5x12-o104x10x24-k4x4-s2x2-d1x1-p1x1_1x1-g1-NXC-XIO-bf16-bias",
+    "conv2d-n2-i128x13x15-o256x13x15-k1x1-s1x1-d1x1-p0x0_0x0-g2-NCX-OIX-f32-bias",  # AVX2: tiles of planes copied
     "conv2d-n2-i3x42x43-o32x14x14-k3x3-s3x3-d1x1-p0x0_0x0-g1-NXC-XIO-f32-bias",  # patches
     "conv2d-n1-i4x70x42-o96x14x14-k4x3-s5x3-d1x1-p0x0_0x0-g1-NXC-OIX-bf16",
     "conv3d-n1-i3x4x28x28-o64x2x14x14-k2x2x2-s2x2x2-d1x1x1-p0x0x0_0x0x0-g1-NXC-OIX-f32",

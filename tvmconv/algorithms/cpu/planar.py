@@ -27,16 +27,21 @@ from ..constant import covers_data
 from ..definition import Definition, assemble
 from ..epilogue import Epilogue
 from ..flatten import flatten
-from ..shapes import FEW_OUTPUTS, divisors
+from ..shapes import FEW_OUTPUTS
 from ..stage_names import ACC, DATA_PAD, DATA_PHASES, FILTER_PACK, OUT, TILE, stage_name
 from ..subconvolution import Expr
 from ..types import widen
 from . import cost
-from .row_tile import rounded_up, shared_cycles, tiles
-from .row_window import MOST_CHANNELS, RowWindow
+from .row_tile import packed_together, rounded_up, shared_cycles, task_chunks, tiles
+from .row_window import RowWindow
 
 # An element of pixels laid into planes: few channels fill no vectors, so each is loaded by itself.
 TRANSPOSE_PIXELS = 3.5
+# An element of a tile's copy of data in 16 registers, in pieces of one to three vectors from each channel's plane, and of its
+# stream from the second level cache: with and without other channels to share it, on one core of a Zen 3.
+COPY_PANEL = 1.0
+# Of a filter that each tile reads from the third level cache again, as tile.py has it.
+FILTER_BYTES_PER_CYCLE = 25
 
 
 def covers(problem: Problem, target: CpuTarget) -> str | None:
@@ -63,7 +68,7 @@ def planar_windows(problem: Problem, target: CpuTarget, prepacked: bool) -> list
     flat = flatten(problem)
     made = convolution_axes(flat) if flat.op == "convolution" else interleaved_axes(flat)
     return [
-        rounded_up(RowWindow(flat, number, axes, 1, axes[-1].outputs, prepacked), target)
+        packed_together(rounded_up(RowWindow(flat, number, axes, 1, axes[-1].outputs, prepacked), target), target)
         for number, axes in enumerate(made)
     ]
 
@@ -77,15 +82,20 @@ def _window_cycles(window: RowWindow, target: CpuTarget) -> float:
     axes, batch = window.axes, window.problem.batch
     rows = batch * window.groups * window.outputs * prod(axis.phases for axis in axes)
     vectors = rows * prod(axis.outputs for axis in axes[:-1]) * window.row / window.lanes
-    tile = min(shared_cycles(window, each[0], each[1], target) for each in tiles(window, target))
-    sums = vectors * window.channels * prod(axis.taps for axis in axes) * tile
+    best = min(tiles(window, target), key=lambda each: shared_cycles(window, each[0], each[1], target))
+    products = vectors * window.channels * prod(axis.taps for axis in axes)
+    sums = products * shared_cycles(window, best[0], best[1], target)
     copied = 0.0
-    if window.stages_data:
+    if target.vector_registers == 16 and 4 * prod(window.problem.filter_shape) > target.l2_share:
+        copied += 4 * products / best[1] / FILTER_BYTES_PER_CYCLE
+    if window.panels:
+        copied += batch * window.problem.in_channels * window.row * task_chunks(window, *best)[1] * COPY_PANEL
+    elif window.stages_data:
         elements = batch * prod(axis.extent for axis in axes) * window.problem.in_channels
         # Columns a stride apart are copied together after that.
         passes = [cost.COPY] * (axes[-1].stride > 1)
         passes.append(TRANSPOSE_PIXELS if window.problem.data_format == "NXC" else cost.COPY)
-        copied = elements * sum(passes)
+        copied += elements * sum(passes)
     stored = 0.0 if window.contiguous else cost.outputs(window) * window.problem.out_channels * cost.STORE
     return sums * cost.multiply_add(window.lanes, target) + copied + stored
 
@@ -105,7 +115,7 @@ def express_planar(window: RowWindow, data: te.Tensor, weights: te.Tensor, epilo
 
     def total(*indices: Expr) -> Expr:
         n, g, o, x = indices[0], indices[1], indices[-2], indices[-1]
-        p, y = indices[2 : 2 + rank], (*indices[2 + rank : -2], window.column(x))
+        p, y = indices[2 : 2 + rank], (*indices[2 + rank : -2], x if window.panels else window.column(x))
         product = read_data(n, g * window.channels + c, p, y, taps) * read_filter(g, p, taps, c, o)
         # Phases of a row are unrolled, and its taps unless there are many: no condition is left.
         return te.sum(_where_tapped(window, p, taps, product), axis=[c, *taps])
@@ -137,6 +147,12 @@ def _data(window: RowWindow, data: te.Tensor) -> Callable[..., Expr]:
 
     if not window.stages_data:
         return lambda n, c, p, y, k: data(n, c, *window.coordinates(p, y, k))
+
+    if window.panels:
+        # A row's last vector overlaps in the copy already, so that TVM can bound a tile's part of it.
+        shape = within_reach((problem.batch, problem.in_channels, window.row), "the copy of data")
+        panel = te.compute(shape, lambda n, c, x: data(n, c, window.column(x)), name=stage_name(DATA_PAD, window.index))
+        return lambda n, c, p, y, k: panel(n, c, y[-1])
 
     last, lowest = axes[-1], [axis.lowest for axis in axes]
     # Column x lies at (x % stride, x // stride) of the phases: outputs of a row read columns `stride` apart.
@@ -194,8 +210,7 @@ def _filter(window: RowWindow, weights: te.Tensor) -> Callable[..., Expr]:
 
     if problem.dtype == "f32" and not window.prepacked:
         return element
-    # A tile's channels divide these, which divide the outputs.
-    block = divisors(window.outputs, MOST_CHANNELS)[-1]
+    block = window.together
 
     def packed(g: Expr, b: Expr, *indices: Expr) -> Expr:
         *p, c = indices[:rank]

@@ -8,10 +8,21 @@ from math import prod
 from ...targets.cpus import L1_BYTES
 from ...targets.target import CpuTarget
 from ..shapes import F32_BITS, IN_FLIGHT, SSE_LANES, divisors, lane_count
+from .cost import uneven
 from .row_window import MOST_CHANNELS, RowWindow
+from .tile import FROM_L2
 
 MAX_UNROLLED = 128  # multiply-adds in a loop body; more only grows the code
 SHARED = 3  # registers for data that the rows of a tile share
+# Of tiles in 16 registers, in the time of a multiply-add: a broadcast, two of which start in a cycle; a vector, whose taps cross
+# cache lines; each step. Fitted to 27 tiles on one core of a Zen 3, in units of those of direct (tile.py).
+BROADCASTS, VECTORS, STEP, SCALE = 1.05, 1.6, 1.0, 1.4
+# Beyond 64 channels, data lies on more pages than a first level TLB holds, and a tile's pieces of it are parts of cache lines. As
+# many outputs pay for a copy. Microseconds on one core of a Zen 3 in place and copied, filters alike: 512 to 128 channels at
+# 28x28 1222 and 1135, 384 to 128 at 8x8x8 669 and 579, 64 to 64 at 128x128 2322 and 1770, 256 to 64 at 56x56 1182 and 1109.
+LEAST_PANEL = 64
+# Outputs of a task that copies for itself what others copy, too: of 64, 960 to 320 channels at 7x7 copied for 0.19 of the sums' time.
+LEAST_SHARING = 128
 
 
 def rounded_up(window: RowWindow, target: CpuTarget) -> RowWindow:
@@ -22,6 +33,7 @@ def rounded_up(window: RowWindow, target: CpuTarget) -> RowWindow:
         if window.outputs == 1 and lanes > max(SSE_LANES, outputs) and window.contiguous:
             lanes //= 2  # depthwise: two vectors that overlap rather than one whose lanes are left over
         return replace(window, lanes=lanes, row=-(-outputs // lanes) * lanes)
+    window = replace(window, panels=_wants_panels(window, target))
     # Some vectors more, which repeat others, where they divide into better tiles.
     least = -(-outputs // full)
     rows = [replace(window, lanes=full, row=vectors * full) for vectors in range(least, least + 4)]
@@ -30,6 +42,37 @@ def rounded_up(window: RowWindow, target: CpuTarget) -> RowWindow:
         rows,
         key=lambda each: each.row * min(tile_cycles(each, tile[0], tile[1], target) for tile in tiles(each, target)),
     )
+
+
+def _wants_panels(window: RowWindow, target: CpuTarget) -> bool:
+    """Whether a copy of each tile's data pays: of one tap and many channels, which are read again for many outputs."""
+    axis, problem = window.axes[-1], window.problem
+    single = len(window.axes) == 1 and axis.taps * axis.phases * axis.stride == 1 and not axis.padded
+    in_place = single and problem.dtype == "f32" and problem.data_format == "NCX"
+    # Not measured with AVX-512.
+    return in_place and target.vector_registers == 16 and min(window.channels, window.outputs) >= LEAST_PANEL
+
+
+def packed_together(window: RowWindow, target: CpuTarget) -> RowWindow:
+    """Return the window with how many channels lie together in a packed filter: a tile's, so that it reads whole cache lines.
+
+    With AVX-512, as many as any tile's divide, mostly.
+    """
+    together = divisors(window.outputs, MOST_CHANNELS)[-1]
+    if target.vector_registers == 16:
+        together = min(tiles(window, target), key=lambda tile: tile_cycles(window, tile[0], tile[1], target))[0]
+    return replace(window, together=together)
+
+
+def task_chunks(window: RowWindow, channels: int, vectors: int) -> tuple[list[int], int]:
+    """Return into how many parts tasks may cut the channels of a window of one axis, in tiles of so many, and the default.
+
+    Few tiles are cut by channels too, so that threads find equal shares, but not so that copies are more than that gains.
+    """
+    tasks = window.problem.batch * window.groups * window.row // window.lanes // vectors
+    chunks = divisors(window.outputs // channels, 16)
+    fitting = [chunk for chunk in chunks if chunk == 1 or not window.panels or chunk * LEAST_SHARING <= window.outputs]
+    return chunks, min(fitting, key=lambda chunk: (round(uneven(tasks * chunk), 1), chunk))
 
 
 def tiles(window: RowWindow, target: CpuTarget) -> list[tuple[int, int]]:
@@ -49,13 +92,28 @@ def tile_cycles(window: RowWindow, channels: int, vectors: int, target: CpuTarge
     """Cycles per multiply-add of a tile, and part of its loads.
 
     A shifted vector crosses two cache lines, and comes from the second level cache where the sum has many channels; a
-    broadcast shares the load ports, and is an instruction of its own with AVX2 (tiles of 8 channels and one vector took 1.7
-    times as long as counted without, those of 4 and 3 1.1 times, on one Zen 3 core).
+    broadcast shares the load ports.
     """
+    if target.vector_registers == 16:
+        return _cycles_of_16_registers(window, channels, vectors)
     broadcast = 0.5 if target.vector_bits == 512 else 1.0
     sums = channels * window.tile_phases
     load = 2.0 if 4 * window.lanes * vectors * window.channels > L1_BYTES // 2 else 1.0
     return (max(sums * vectors, IN_FLIGHT) + load * vectors + broadcast * sums) / (sums * vectors)
+
+
+def _cycles_of_16_registers(window: RowWindow, channels: int, vectors: int) -> float:
+    """Cycles as `tile_cycles`, of 16 registers: what takes longest of multiply-adds and loads, and each step.
+
+    Percent of a Zen 3's peak, 3x3 taps of 48 channels: 4 channels by 2 or 3 vectors, 6 by 2 and 2 by 4 90, 2 by 5 85, 12 by 1 77,
+    8 by 1 75, 5 by 1 59, 1 by 7 54, 1 by 3 38.
+    """
+    sums = channels * window.tile_phases
+    load = VECTORS
+    if 4 * window.lanes * vectors * window.channels > L1_BYTES // 2:
+        load = FROM_L2 if window.panels else 2 * VECTORS
+    loads = load * vectors + BROADCASTS * sums
+    return SCALE * max(IN_FLIGHT, max(sums * vectors, loads) + STEP) / (sums * vectors)
 
 
 def shared_cycles(window: RowWindow, channels: int, vectors: int, target: CpuTarget) -> float:

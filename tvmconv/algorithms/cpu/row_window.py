@@ -33,11 +33,17 @@ class RowWindow(SubConvolution):
         Outputs computed along the last axis, whole vectors.
     prepacked
         Whether the filter is prepacked, so that it lies in the order of the sum.
+    together
+        Channels that lie together in a packed filter.
+    panels
+        Whether each tile's data is copied, so that it lies in the order of the sum.
     """
 
     lanes: int
     row: int
     prepacked: bool
+    together: int = 1
+    panels: bool = False
 
     @property
     def interleaves(self) -> bool:
@@ -67,7 +73,7 @@ class RowWindow(SubConvolution):
         if self.row == outputs or outputs < self.lanes or not self.contiguous:
             return False
         copied = 4 * self.problem.in_channels * self.axes[-1].extent
-        return len(self.axes) > 1 or not self._copies_data or copied <= MOST_ROW_BYTES
+        return len(self.axes) > 1 or self.panels or not self._copies_data or copied <= MOST_ROW_BYTES
 
     @property
     def excess(self) -> int:
@@ -90,7 +96,8 @@ class RowWindow(SubConvolution):
     def _copies_data(self) -> bool:
         """Whether data is copied even if no row has an excess."""
         return (
-            any(axis.padded for axis in self.axes)
+            self.panels
+            or any(axis.padded for axis in self.axes)
             or self.axes[-1].stride != 1
             or self.problem.dtype != "f32"
             or self.problem.data_format == "NXC"
