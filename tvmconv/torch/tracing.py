@@ -53,13 +53,16 @@ def trace(model: nn.Module, example: Sequence[Any]) -> fx.GraphModule:
 
 
 def _error_else(model: nn.Module, example: Sequence[Any], decisions: Sequence[_Decided]) -> str | None:
-    """Return the error that a model's code raises if the last of these is decided otherwise, None if it raises none."""
+    """Return the error that a model's code raises if the last of these is decided otherwise, None if it may raise none."""
+    tracer = _Tracer(example, decisions)
     try:
-        _Tracer(example, decisions).trace(copy.deepcopy(model))
+        tracer.trace(copy.deepcopy(model))
     except TraceError:
         return None
     except (AssertionError, ValueError, RuntimeError) as error:
-        return f"{type(error).__name__}: {error}"
+        # What is decided after it, is by the example's sizes, which do not go this way: `assert h == 8 or h == 16`.
+        by_sizes = any(not of_axes for _, _, of_axes in tracer.decisions[len(decisions) :])
+        return None if by_sizes else f"{type(error).__name__}: {error}"
     except Exception:  # noqa: BLE001 - code that torch.fx cannot trace may raise anything
         return None
     return None
@@ -73,6 +76,7 @@ class _Tracer(fx.Tracer):  # type: ignore[misc]
         self.decisions: list[_Decided] = []
         # Decisions of an earlier trace, which are taken again, but for the last, which is the other one.
         self._before = before
+        self._decided: dict[Any, int] = {}
         self._values: dict[Any, Any] = {}
         self._arguments = iter(example)
         self._computing = False  # then modules are called, not traced
@@ -100,11 +104,14 @@ class _Tracer(fx.Tracer):  # type: ignore[misc]
 
     def decided(self, node: Any, kind: type) -> int:
         """Return a node's value for the example, as this type."""
+        if node in self._decided:
+            return self._decided[node]
         of_axes, number = self._by_axes(node), len(self.decisions)
         known = number < len(self._before)
         expected = self._before[number][1] if known else kind(self._value(node))
         self.decisions.append((node, expected, of_axes))
-        return not expected if number == len(self._before) - 1 else expected
+        self._decided[node] = not expected if number == len(self._before) - 1 else expected
+        return self._decided[node]
 
     def _by_axes(self, node: Any) -> bool:
         """Return whether a number depends on nothing but numbers of axes.
