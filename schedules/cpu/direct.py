@@ -22,7 +22,6 @@ from tvm.s_tir import Schedule
 from tvm.s_tir.schedule import LoopRV
 
 from tvmconv.algorithms.annotations import PREFETCH, PREFETCH_NEXT, RELOAD
-from tvmconv.algorithms.cpu.direct import is_large
 from tvmconv.algorithms.cpu.tile import widths
 from tvmconv.algorithms.cpu.window import FEW_PIXELS, Window
 from tvmconv.algorithms.definition import Definition
@@ -177,7 +176,7 @@ def _tasks(window: Window, vectors: int, tiles: list[int], target: CpuTarget) ->
         key=lambda way: task_cycles(window, way[0], way[1], width, target, way[2], images),
     )
     # One where there is no choice, unless LLVM would unroll the sums.
-    if not (is_large(window, target) or short):
+    if not (window.large or short):
         default_parts = 1
     return _Tasks((chunks, best_chunks), (rows, best_rows), by_phase, by_blocks, (parts, default_parts), images)
 
@@ -214,7 +213,7 @@ def _reduce_in_registers(sch: Schedule, window: Window, vectors: int, target: Cp
         outer, inner = [n, g, chunk, *task_phases, *spatial[:-2], band], [*phases, block, row, tile]
     else:
         # Plain and prepacked filters have the same choices, whether both are taken by blocks or one.
-        parts = steps.choose(sch, *tasks.parts) if is_large(window, target) else tasks.parts[1]
+        parts = steps.choose(sch, *tasks.parts) if window.large else tasks.parts[1]
         outer, inner = [n, g, chunk, tile], [*phases, block]
         if tasks.by_blocks:
             n, image = sch.split(n, [None, tasks.images])

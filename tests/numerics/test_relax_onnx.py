@@ -265,6 +265,13 @@ def test_wrong_answers_are_told(
     assert library.exists()
 
 
+def test_inputs_that_onnxruntime_refuses(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    nodes = [helper.make_node("Gather", ["rows", "i"], ["y"])]
+    proto = model(nodes, [value("i", [2], onnx.TensorProto.INT64)], weights=[weight("rows", 1, 4)])
+    assert cli.main(["compile", save(proto, tmp_path), "-o", str(tmp_path / "network.so")]) == 0
+    assert "not compared with onnxruntime: it refuses random inputs: " in capsys.readouterr().err
+
+
 @pytest.mark.parametrize(
     ("answer", "right", "far"),
     [

@@ -302,6 +302,14 @@ def test_the_progress_line() -> None:
     assert progress_text(nothing, None) == f"12 trials, 1:05 left, nothing works yet, {SIGNATURE}"
 
 
+def test_a_default_replays_where_a_packed_filter_has_other_options(tmp_path: Path) -> None:
+    """7 vectors in place are 8 packed, whose rows divide into other parts."""
+    problem = parse_signature("conv2d-n1-i96x56x56-o56x56x56-k1x1-s1x1-d1x1-p0x0_0x0-g1-NXC-XIO-bf16")
+    target = Target.parse("x86-64-v3")
+    (space,) = (each for each in spaces_of(problem, target, "strict") if each.algorithm == "direct")
+    compile_candidate(problem, target, space.defaults[0], tmp_path / "kernel.so")
+
+
 def test_a_record_that_does_not_replay_is_an_error(tmp_path: Path) -> None:
     problem, target = parse_signature(SIGNATURE), Target.parse("host")
     right = spaces_of(problem, target, "strict")[0].defaults[0]

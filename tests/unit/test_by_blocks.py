@@ -2,10 +2,15 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import pytest
 
 from tvmconv.algorithms.cpu.direct import direct_windows
 from tvmconv.algorithms.cpu.window import FEW_PIXELS, STREAMED_PIXELS, Window
+from tvmconv.lowering import compiler
+from tvmconv.lowering.entry_points import EntryPoints
+from tvmconv.problem import Problem
 from tvmconv.signature import parse_signature
 from tvmconv.targets.target import CpuTarget
 
@@ -37,3 +42,20 @@ def test_long_rows_are_whole_bands_with_plain_filters_too() -> None:
     """Both have the same choices; 523 tiles of 6 pixels divide into none."""
     rows = {_pointwise(3136, 256, 1024, "znver3", prepacked).row for prepacked in (False, True)}
     assert rows == {528 * 6}
+
+
+@pytest.mark.parametrize(
+    "sizes", ["i320x8x8-o56x8x8-k1x1-{}-f16", "i96x56x56-o56x56x56-k1x1-{}-bf16", "i96x56x56-o56x56x56-k1x1-{}-f32"]
+)
+def test_packed_filters_have_the_choices_of_those_in_place(sizes: str) -> None:
+    """7 vectors are tiles of one of them, whose parts of the filter in place are half cache lines; packed, they are 8."""
+    problem = parse_signature(f"conv2d-n1-{sizes}".format("s1x1-d1x1-p0x0_0x0-g1-NXC-XIO"))
+    target = CpuTarget.parse("x86-64-v3")
+    windows = [direct_windows(problem, target, prepacked=prepacked)[0] for prepacked in (False, True)]
+    assert [window.large for window in windows] == [True, True]
+    samples = [{len(compiler.samples(each)) for each in _sketches(problem, target, way)} for way in EntryPoints]
+    assert samples == [{5}] * len(samples)
+
+
+def _sketches(problem: Problem, target: CpuTarget, entry_points: EntryPoints) -> tuple[Any, ...]:
+    return compiler.sketches_of("direct", problem, target, entry_points)[1]

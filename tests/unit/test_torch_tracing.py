@@ -87,6 +87,17 @@ def pads(m: Any, x: Any) -> Any:
     return F.pad(x, (0, 1)) if x.shape[-1] % 2 else x
 
 
+def pads_and_asserts(m: Any, x: Any) -> Any:
+    x = F.pad(x, (0, 1)) if x.shape[-1] % 2 else x
+    assert x.shape[-1] % 2 == 0
+    return x
+
+
+def asserts_one_of_two(m: Any, x: Any) -> Any:
+    assert x.shape[2] == 6 or x.shape[2] <= 4
+    return x
+
+
 def resizes(m: Any, x: Any) -> Any:
     y = F.avg_pool2d(x, 2) if x.shape[2] > 4 else x
     return F.interpolate(y, size=x.shape[2:]) if x.shape[2:] != y.shape[2:] else y
@@ -123,7 +134,10 @@ def test_what_is_fused_after_a_decision(look: Any) -> None:
     assert computes(rewritten(Model(look).eval(), torch.randn(2, 3, 6, 4))) == ["conv2d-relu"]
 
 
-@pytest.mark.parametrize("look", [pads, resizes, repeats, checks_numbers, iterates_over_rows])
+@pytest.mark.parametrize(
+    "look",
+    [pads, pads_and_asserts, asserts_one_of_two, resizes, repeats, checks_numbers, iterates_over_rows],
+)
 def test_decisions_that_other_inputs_may_take_are_left_to_the_code(look: Any) -> None:
     torch.manual_seed(0)
     model = Model(look).eval()

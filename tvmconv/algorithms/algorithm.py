@@ -71,7 +71,8 @@ class Algorithm:
     def define_prepacked(self, problem: Problem, target: Target) -> Definition | None:
         """Return the definition for prepacked filters, if it is another than `define` gives; else None.
 
-        The space has the same choices for both.
+        The space makes as many choices for both. Other decisions than the default's are taken by their positions among the
+        options of each: where one has fewer, a schedule that needs more does not replay.
         """
         define = getattr(self._module(), "define_prepacked", None)
         return None if define is None else define(problem, target, **self.options)

@@ -8,7 +8,7 @@ from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from ..errors import SourceError, UnsupportedMachineError, VerificationError, missing_extra
+from ..errors import InputError, SourceError, UnsupportedMachineError, VerificationError, missing_extra
 from .output import check_output, print_json, progress_bar
 from .parsing import add_command, add_json, add_math, unsigned
 from .sources import parse_dim, parse_shape
@@ -116,11 +116,11 @@ def _compare(arguments: argparse.Namespace, bucket: Bucket) -> None:
     from ..relax.onnx import fixed
 
     try:
-        network = load(arguments.output, arguments.bundle)
-    except UnsupportedMachineError as error:
+        found = differences(fixed(arguments.model, bucket), load(arguments.output, arguments.bundle))
+    except (UnsupportedMachineError, InputError) as error:
         print(f"  not compared with onnxruntime: {error}", file=sys.stderr)
         return
-    if found := differences(fixed(arguments.model, bucket), network):
+    if found:
         raise VerificationError(
             f"{arguments.output} was written, but on random inputs its answers are not onnxruntime's (relative L2 error):"
             f" {', '.join(found)}. TVM's frontend may have an operator wrong, unless one of the network's jumps (top-k,"

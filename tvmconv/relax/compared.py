@@ -6,7 +6,8 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from ..errors import missing_extra
+from ..errors import InputError, missing_extra
+from ..tuning.replay import last_line
 from .library import Array, Network
 
 try:
@@ -34,13 +35,21 @@ def differences(model: ModelProto, network: Network) -> list[str]:
         What was compiled, its weights within; as :func:`tvmconv.relax.onnx.fixed` returns it.
     network
         The network.
+
+    Raises
+    ------
+    InputError
+        If onnxruntime refuses the inputs, such as an index of what has one element.
     """
     options = onnxruntime.SessionOptions()
     options.log_severity_level = 4  # what goes wrong is raised
     session = onnxruntime.InferenceSession(model.SerializeToString(), options, providers=["CPUExecutionProvider"])
     arrays = network.random_inputs()
     taken = {each.name for each in session.get_inputs()}
-    expected = session.run(None, {name: each for name, each in arrays.items() if name in taken})
+    try:
+        expected = session.run(None, {name: each for name, each in arrays.items() if name in taken})
+    except Exception as refusal:  # its own have no other class
+        raise InputError(f"it refuses random inputs: {last_line(refusal)}") from refusal
     found = []
     for (name, answer), right in zip(network(**arrays).items(), expected, strict=True):
         if answer.shape != right.shape:

@@ -24,22 +24,14 @@ from .bundled import BundledKernel, bundled_kernels
 from .chains import Chain, follow
 from .graph import Graph
 from .kernels import Kernel, build_kernels
-from .problems import NotCoveredError, elements, is_convolution, is_product, problem_of
+from .layout import channels_last
+from .problems import NotCoveredError, elements, is_convolution, is_product
 from .shifts import take_shift
-from .simplify import constant, simplify, static_shape
+from .simplify import simplify, static_shape
 from .widening import widened
 
 LAYOUTS = ("NXC", "NCX")
 REPORT = "tvmconv_report"
-# What ConvertLayout is asked for, by the layout of the data; filters are packed whatever their layout.
-_CHANNELS_LAST = {
-    "relax.nn.conv1d": ["NWC", "OIW"],
-    "relax.nn.conv2d": ["NHWC", "OIHW"],
-    "relax.nn.conv3d": ["NDHWC", "OIDHW"],
-    "relax.nn.conv1d_transpose": ["NWC", "IOW"],
-    "relax.nn.conv2d_transpose": ["NHWC", "IOHW"],
-    "relax.nn.conv3d_transpose": ["NDHWC", "IODHW"],
-}
 
 
 @dataclass(frozen=True)
@@ -131,7 +123,7 @@ class UseKernels:
         mod = tvm.transform.Sequential([relax.transform.ToNonDataflow(), relax.transform.ConvertToDataflow(1)])(mod)
         mod = simplify(mod)
         if self._layout == "NXC":
-            mod = simplify(_laid_out(mod))
+            mod = simplify(channels_last(mod))
         chains, rows = {}, []
         for variable, function in mod.functions_items():
             if isinstance(function, relax.Function):
@@ -179,44 +171,6 @@ def report(mod: tvm.IRModule) -> list[Row]:
     if text is None:
         raise TvmconvError("the module has no report; call use_kernels(mod, target) first")
     return [Row(**row) for row in json.loads(str(text))["convolutions"]]
-
-
-def _laid_out(mod: tvm.IRModule) -> tvm.IRModule:
-    """Return the module with its convolutions, and what lies between, in NXC."""
-    branches: list[Any] = []
-    for function in mod.functions.values():
-        if isinstance(function, relax.Function):
-            relax.analysis.post_order_visit(function, lambda e: branches.append(e) if isinstance(e, relax.If) else None)
-    if branches:  # a convolution that a branch begins and ends with crashed when it was called
-        raise TvmconvError(
-            "TVM's ConvertLayout changes the branches of an If to code that crashes; give layout='NCX' (tvmconv compile"
-            " --layout NCX)"
-        )
-    try:
-        return relax.transform.ConvertLayout({}, _channels_last)(mod)
-    except Exception as error:  # TVM's checks are errors of many classes
-        reason = str(error).strip().splitlines()[-1]
-        raise TvmconvError(
-            "TVM's ConvertLayout does not bring this network to NXC; give layout='NCX' (tvmconv compile --layout NCX): "
-            f"{reason}"
-        ) from error
-
-
-def _channels_last(call: relax.Call) -> Mapping[str, list[str]]:
-    """Return the layout that ConvertLayout shall give a call: of convolutions that no kernel takes the one that they have.
-
-    Not asked for one it would give them that of their data, and TVM computes transposed ones in no other than its own.
-    """
-    if not is_convolution(call):
-        return {}
-    unchanged = {call.op.name: [call.attrs.data_layout, call.attrs.kernel_layout]}
-    if constant(call.args[1]) is None:
-        return unchanged
-    try:
-        problem_of(call)
-    except NotCoveredError:
-        return unchanged
-    return {call.op.name: _CHANNELS_LAST[call.op.name]}
 
 
 def _chains(name: str, function: relax.Function) -> tuple[dict[relax.Var, Chain], list[Row]]:

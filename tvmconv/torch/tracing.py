@@ -53,13 +53,16 @@ def trace(model: nn.Module, example: Sequence[Any]) -> fx.GraphModule:
 
 
 def _error_else(model: nn.Module, example: Sequence[Any], decisions: Sequence[_Decided]) -> str | None:
-    """Return the error that a model's code raises if the last of these is decided otherwise, None if it raises none."""
+    """Return the error that a model's code raises if the last of these is decided otherwise, None if it may raise none."""
+    tracer = _Tracer(example, decisions)
     try:
-        _Tracer(example, decisions).trace(copy.deepcopy(model))
+        tracer.trace(copy.deepcopy(model))
     except TraceError:
         return None
     except (AssertionError, ValueError, RuntimeError) as error:
-        return f"{type(error).__name__}: {error}"
+        # What is decided after it, is by the example's sizes, which do not go this way: `assert h == 8 or h == 16`.
+        by_sizes = any(not of_axes for _, _, of_axes in tracer.decisions[len(decisions) :])
+        return None if by_sizes else f"{type(error).__name__}: {error}"
     except Exception:  # noqa: BLE001 - code that torch.fx cannot trace may raise anything
         return None
     return None
@@ -73,8 +76,8 @@ class _Tracer(fx.Tracer):  # type: ignore[misc]
         self.decisions: list[_Decided] = []
         # Decisions of an earlier trace, which are taken again, but for the last, which is the other one.
         self._before = before
+        self._decided: dict[Any, int] = {}
         self._values: dict[Any, Any] = {}
-        self._parts: dict[Any, int] = {}
         self._arguments = iter(example)
         self._computing = False  # then modules are called, not traced
 
@@ -103,21 +106,18 @@ class _Tracer(fx.Tracer):  # type: ignore[misc]
         """Iterate over the parts of a tensor, as many as there are in the example."""
         if not _is_split(obj.node):
             return super().iter(obj)
-        return iter([obj[number] for number in range(self.parts(obj.node))])
-
-    def parts(self, node: Any) -> int:
-        """Return of how many parts a node is the tuple."""
-        if node not in self._parts:
-            self._parts[node] = self.decided(node, len)
-        return self._parts[node]
+        return iter([obj[number] for number in range(self.decided(obj.node, len))])
 
     def decided(self, node: Any, kind: Callable[[Any], int]) -> int:
         """Return what `kind` makes of a node's value for the example."""
+        if node in self._decided:
+            return self._decided[node]
         of_axes, number = self._by_axes(node), len(self.decisions)
         known = number < len(self._before)
         expected = self._before[number][1] if known else kind(self._value(node))
         self.decisions.append((node, expected, of_axes))
-        return not expected if number == len(self._before) - 1 else expected
+        self._decided[node] = not expected if number == len(self._before) - 1 else expected
+        return self._decided[node]
 
     def _by_axes(self, node: Any) -> bool:
         """Return whether a number depends on nothing but numbers of axes.
@@ -183,7 +183,7 @@ class _Length:
         proxy: Any = self
         node = proxy.node
         if _is_split(node):
-            return int(proxy.tracer.parts(node))
+            return int(proxy.tracer.decided(node, len))
         by_method = node.op == "call_method" and node.target == "size" and len(node.args) == 1 and not node.kwargs
         if not by_method and not (node.target is getattr and node.args[1] == "shape"):
             raise TraceError("the length of what is computed is not known")

@@ -70,7 +70,9 @@ class Workload:
         """
         choice = choice_of(self.problem, self.target, candidate)
         sketch = self.sketches[choice.sketch]
-        return Trace(sketch.trace.insts, dict(zip(samples(sketch), choice.decisions or (), strict=True)))
+        if choice.decisions is None:
+            return sketch.trace
+        return Trace(sketch.trace.insts, dict(zip(samples(sketch), choice.decisions, strict=True)))
 
     def candidate(self, trace: Trace) -> Candidate:
         """Return the candidate that a trace is.

@@ -60,7 +60,9 @@ def choice_of(problem: Problem, target: Target, candidate: Candidate) -> Choice:
         if decision not in allowed:
             raise ReplayError(f"choice {number} of {algorithm.name} is {decision}; it can be {allowed}")
         positions.append(allowed.index(decision))
-    return Choice(candidate.algorithm, candidate.sketch, tuple(positions))
+    # A packed filter may have other options, among which the same positions are another schedule, or none.
+    is_default = candidate.decisions == sketches[candidate.sketch].default
+    return Choice(candidate.algorithm, candidate.sketch, None if is_default else tuple(positions))
 
 
 @contextmanager

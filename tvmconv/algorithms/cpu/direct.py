@@ -119,7 +119,10 @@ def direct_windows(
     # The windows of a transposed convolution share the vectors of a tile.
     rounded = [wider(window, target) if len(windows) == 1 else rounded_up(window, target) for window in windows]
     tiled = [tiled_by_images(im2col(window, target), target) for window in rounded]
-    return [_ordered(window, target) for window in tiled]
+    # Both have the same choices: those of filters in place, whose tiles may be others.
+    in_place = direct_windows(problem, target, across, vnni_factor) if prepacked else []
+    large = [window.large for window in in_place] or [_is_large(window, target) for window in tiled]
+    return [_ordered(replace(window, large=each), target) for window, each in zip(tiled, large, strict=True)]
 
 
 def _ordered(window: Window, target: CpuTarget) -> Window:
@@ -129,7 +132,8 @@ def _ordered(window: Window, target: CpuTarget) -> Window:
         window = in_row_parts(window, target)
     # 320 to 192 channels at 56x56 ran at 82 GFLOP/s on one core of a Zen 3 in tiles of 3 vectors of which 4 lie together, at 91 with
     # 3; 288 to 384, 3x3 taps with stride 2, in tiles of 2, at 89 with 4, at 77 with 3.
-    together = 3 if best_tile(window, target)[1] == 3 and not window.across else TOGETHER
+    by_threes = target.vector_bits == 256 and not window.across and best_tile(window, target)[1] == 3
+    together = 3 if by_threes else TOGETHER
     window = replace(window, most_together=together)
     return replace(window, by_blocks=_by_blocks(window, target), packs_parts=_packs_parts(window, target))
 
@@ -137,10 +141,10 @@ def _ordered(window: Window, target: CpuTarget) -> Window:
 def _packs_parts(window: Window, target: CpuTarget) -> bool:
     """Whether tasks copy parts of a filter that could be read in place: for several tiles, on too many pages."""
     in_place = not (window.stages_filter or window.across or window.whole_image)
-    return in_place and window.pixels > accumulators(target) and is_large(window, target)
+    return in_place and window.pixels > accumulators(target) and window.large
 
 
-def is_large(window: Window, target: CpuTarget) -> bool:
+def _is_large(window: Window, target: CpuTarget) -> bool:
     """Whether a filter lies on more pages than a tile's part of it should, or that part is in pieces that caches read slowly."""
     size = 4 * prod(window.problem.filter_shape)
     small = target.vector_bits != 256 or size <= PIECES_BYTES or window.pixels < LEAST_PACKED_PIXELS

@@ -71,6 +71,8 @@ class Window(SubConvolution):
         Whether a tile has the whole image, of one vector of channels, so that the filter is read once.
     most_together
         At most so many vectors of output channels lie together in the copy of the filter.
+    large
+        Whether the filter in place is one that takes long to read: it lies on many pages, or a tile's part of it in pieces.
     packs_parts
         Whether each task copies the part of the filter that its next tiles use, instead of reading it in place.
     by_blocks
@@ -89,6 +91,7 @@ class Window(SubConvolution):
     shuffles: bool = False
     whole_image: bool = False
     most_together: int = TOGETHER
+    large: bool = False
     packs_parts: bool = False
     by_blocks: bool = False
     extra_vectors: int = 0

@@ -1,0 +1,67 @@
+"""A Relax module in layout NXC, by TVM's ConvertLayout."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+import tvm
+from tvm import relax
+
+from ..errors import TvmconvError
+from .problems import NotCoveredError, is_convolution, problem_of
+from .simplify import constant
+
+# What ConvertLayout is asked for, by the layout of the data; filters are packed whatever their layout.
+_CHANNELS_LAST = {
+    "relax.nn.conv1d": ["NWC", "OIW"],
+    "relax.nn.conv2d": ["NHWC", "OIHW"],
+    "relax.nn.conv3d": ["NDHWC", "OIDHW"],
+    "relax.nn.conv1d_transpose": ["NWC", "IOW"],
+    "relax.nn.conv2d_transpose": ["NHWC", "IOHW"],
+    "relax.nn.conv3d_transpose": ["NDHWC", "IODHW"],
+}
+
+
+def channels_last(mod: tvm.IRModule) -> tvm.IRModule:
+    """Return the module with its convolutions, and what lies between, in NXC.
+
+    Raises
+    ------
+    TvmconvError
+        If ConvertLayout cannot do that.
+    """
+    branches: list[Any] = []
+    for function in mod.functions.values():
+        if isinstance(function, relax.Function):
+            relax.analysis.post_order_visit(function, lambda e: branches.append(e) if isinstance(e, relax.If) else None)
+    if branches:  # a convolution that a branch begins and ends with crashed when it was called
+        raise TvmconvError(
+            "TVM's ConvertLayout changes the branches of an If to code that crashes; give layout='NCX' (tvmconv compile"
+            " --layout NCX)"
+        )
+    try:
+        return relax.transform.ConvertLayout({}, _layout_of)(mod)
+    except Exception as error:  # TVM's checks are errors of many classes
+        reason = str(error).strip().splitlines()[-1]
+        raise TvmconvError(
+            "TVM's ConvertLayout does not bring this network to NXC; give layout='NCX' (tvmconv compile --layout NCX): "
+            f"{reason}"
+        ) from error
+
+
+def _layout_of(call: relax.Call) -> Mapping[str, list[str]]:
+    """Return the layout that ConvertLayout shall give a call: of convolutions that no kernel takes the one that they have.
+
+    Not asked for one it would give them that of their data, and TVM computes transposed ones in no other than its own.
+    """
+    if not is_convolution(call):
+        return {}
+    unchanged = {call.op.name: [call.attrs.data_layout, call.attrs.kernel_layout]}
+    if constant(call.args[1]) is None:
+        return unchanged
+    try:
+        problem_of(call)
+    except NotCoveredError:
+        return unchanged
+    return {call.op.name: _CHANNELS_LAST[call.op.name]}
