@@ -30,8 +30,9 @@ from ..shapes import FEW_OUTPUTS
 from ..stage_names import ACC, FILTER_PACK, LANE_SUMS, OUT, TILE, stage_name
 from ..subconvolution import Expr
 from . import cost
+from .data import staged_data
 from .filter import filter_element
-from .window import Window, staged_data, windows_of
+from .window import Window, windows_of
 
 # A multiply-add, of which each loads its own vector of data or of the filter, and the lanes of one sum added up.
 PRODUCT_CYCLES, LANES_CYCLES = 1.5, 5.0

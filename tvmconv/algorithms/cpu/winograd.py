@@ -30,8 +30,8 @@ from ..epilogue import Epilogue
 from ..flatten import flatten
 from ..stage_names import ACC, DATA_ROWS, DATA_TILES, FILTER_ROWS, FILTER_TILES, OUT, OUT_ROWS, TILE, stage_name
 from ..subconvolution import Expr
+from .data import data_reader
 from .filter import filter_element
-from .window import data_reader
 from .winograd_cost import covers, cycles
 from .winograd_tiles import Tiles, as_3d, phases_shift, tiles_of
 from .winograd_transforms import data_transform, filter_transform, output_transform, select
