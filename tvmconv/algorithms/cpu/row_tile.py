@@ -21,7 +21,8 @@ BROADCASTS, VECTORS, STEP, SCALE = 1.05, 1.6, 1.0, 1.4
 # many outputs pay for a copy. Microseconds on one core of a Zen 3 in place and copied, filters alike: 512 to 128 channels at
 # 28x28 1222 and 1135, 384 to 128 at 8x8x8 669 and 579, 64 to 64 at 128x128 2322 and 1770, 256 to 64 at 56x56 1182 and 1109.
 LEAST_PANEL = 64
-# Outputs of a task that copies for itself what others copy, too: of 64, 960 to 320 channels at 7x7 copied for 0.19 of the sums' time.
+# Outputs of a task that copies for itself what others copy, too: a copied element takes about a cycle, its products with 64 outputs
+# 4, with 128 8.
 LEAST_SHARING = 128
 
 
