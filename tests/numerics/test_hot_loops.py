@@ -50,7 +50,7 @@ def hot(algorithm: str, target: str, signature: str) -> HotLoop:
         ("direct", "x86-64-v3", DENSE, (3, 4), 4),
         ("direct", "x86-64-v4", DENSE, (14, 2), 4),
         ("direct", "x86-64-v3", LEFT_OVER, (6, 2), 4),  # the tile is stored element by element
-        ("direct", "x86-64-v3", FEW_INPUTS, (3, 3), 8),  # five vectors and one more; LLVM makes two steps one pass
+        ("direct", "x86-64-v3", FEW_INPUTS, (2, 5), 8),  # LLVM makes two steps one pass
         ("direct", "x86-64-v3", TAPS, (6, 2), 1),
         ("plain", "x86-64-v3", DENSE, (4, 2), 2),  # LLVM makes two steps one pass
         ("kn2row", "x86-64-v3", DILATED, (3, 4), 4),

@@ -55,7 +55,7 @@ def test_the_stages_of_a_cpu(capsys: pytest.CaptureFixture[str]) -> None:
     assert "define dllexport i32 @__tvm_ffi_tvmconv_kernel(" in intermediate and "fmuladd" in intermediate
     code, _ = inspected(capsys, *kernel, "--stage", "asm")
     # A tile of 3 pixels by 4 vectors of 8 channels, 4 channels a pass.
-    assert code.startswith("# hot loop of tvmconv_kernel: 48 multiply-adds into 12 sums, ")
+    assert code.startswith("# hot loop of tvmconv_packed: 48 multiply-adds into 12 sums, ")
     lines = code.splitlines()
     assert lines.index("# all functions") > 48 and lines.count(lines[1]) == 2
 

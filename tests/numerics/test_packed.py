@@ -32,7 +32,7 @@ FAR = "conv2d-n1-i96x8x8-o160x8x8-k3x3-s1x1-d1x1-p1x1_1x1-g1-NXC-XIO-f32-bias"
 NO_CHANNELS = format_signature(small_problem(in_channels=0, bias=True))
 NO_IMAGES = format_signature(small_problem(batch=0))
 # The filters that are read where they lie: lanes lie together in f32, or there is nothing to read.
-IN_PLACE = [format_signature(small_problem(out_channels=32)), NO_CHANNELS]
+IN_PLACE = [format_signature(small_problem(out_channels=16)), NO_CHANNELS]
 OIX = small_problem(filter_format="OIX")
 DATA_TYPES = ("f32", "f16", "bf16")
 
