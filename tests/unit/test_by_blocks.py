@@ -45,7 +45,7 @@ def test_long_rows_are_whole_bands_with_plain_filters_too() -> None:
 
 
 @pytest.mark.parametrize(
-    "sizes", ["i320x8x8-o56x8x8-k1x1-{}-f16", "i96x56x56-o56x56x56-k1x1-{}-bf16", "i96x56x56-o56x56x56-k1x1-{}-f32"]
+    "sizes", ["i320x32x32-o56x32x32-k1x1-{}-f16", "i96x56x56-o56x56x56-k1x1-{}-bf16", "i96x56x56-o56x56x56-k1x1-{}-f32"]
 )
 def test_packed_filters_have_the_choices_of_those_in_place(sizes: str) -> None:
     """7 vectors are tiles of one of them, whose parts of the filter in place are half cache lines; packed, they are 8."""
