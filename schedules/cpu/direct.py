@@ -167,7 +167,7 @@ def _tasks(window: Window, vectors: int, tiles: list[int], target: CpuTarget) ->
     rows = divisors(window.axes[-2].outputs, 64) if rank > 1 else [1]
     if window.whole_image:
         rows = rows[-1:]
-    short = rank == 1 and _products(window) in SHORT_SUMS and window.padded_outputs > block
+    short = rank == 1 and window.products in SHORT_SUMS and window.padded_outputs > block
     by_blocks = window.by_blocks or window.packs_parts or short
     parts, default_parts = _row_parts(window, tiles)
     width, images = (window.row // default_parts, _images(window)) if by_blocks else (tiles[0], 1)
@@ -179,11 +179,6 @@ def _tasks(window: Window, vectors: int, tiles: list[int], target: CpuTarget) ->
     if not (window.large or short):
         default_parts = 1
     return _Tasks((chunks, best_chunks), (rows, best_rows), by_phase, by_blocks, (parts, default_parts), images)
-
-
-def _products(window: Window) -> int:
-    """Return how many products a sum has, of all phases together."""
-    return window.channels * prod(axis.taps * axis.phases for axis in window.axes)
 
 
 def _reduce_in_registers(sch: Schedule, window: Window, vectors: int, target: CpuTarget) -> None:
@@ -228,7 +223,7 @@ def _reduce_in_registers(sch: Schedule, window: Window, vectors: int, target: Cp
     sch.parallel(task)
 
     # A part is all of a task's channels where the cache keeps them: longer pieces of the filter's rows are copied.
-    filter_bytes = 4 * _products(window) * window.padded_outputs // tasks.chunks[1]
+    filter_bytes = 4 * window.products * window.padded_outputs // tasks.chunks[1]
     steps.stage_filter(sch, window, task if filter_bytes <= target.l2_share else block)
     # A copy of planar data takes an element at a time: one for all tasks where several use the same.
     once = rank == 1 or window.whole_image or (window.problem.data_format == "NCX" and tasks.chunks[1] > 1)

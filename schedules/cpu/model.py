@@ -47,7 +47,7 @@ def task_cycles(
     spread = problem.batch // images * window.groups * prod(axis.outputs for axis in outer[:-1])
     parts = chunks * (prod(axis.phases for axis in outer) if by_phase else 1)
     tasks = spread * parts * blocks
-    filter_bytes = 4 * window.channels * window.padded_outputs * prod(axis.taps * axis.phases for axis in axes)
+    filter_bytes = 4 * window.padded_outputs * window.products
     rate = L2_BYTES_PER_CYCLE if filter_bytes / parts <= target.l2_share else L3_BYTES_PER_CYCLE
     filters = spread * blocks * filter_bytes * (1 / rate + window.packs_parts / PART_BYTES_PER_CYCLE)
     copy = 0.0

@@ -15,7 +15,7 @@ from tvm.ir import Call, Op, PrimType
 
 from ..epilogue import OPERANDS, STEPS, Step
 from ..problem import Problem
-from .types import widen
+from .types import widen, zero_outside
 
 
 def _operator(name: str) -> Op:
@@ -87,7 +87,7 @@ class Epilogue:
 
         def of_channel(name: str) -> Any:
             value = _widened(self._arrays[name](channel))
-            return tirx.if_then_else(tirx.all(*bounds), value, tirx.const(0, "float32")) if bounds else value
+            return zero_outside(bounds, value)
 
         if self._problem.bias:
             total = total + of_channel("bias")

@@ -95,6 +95,11 @@ class SubConvolution:
         return self.problem.out_channels // self.problem.groups
 
     @property
+    def products(self) -> int:
+        """Products that are summed for an output, of all phases together."""
+        return self.channels * prod(axis.taps * axis.phases for axis in self.axes)
+
+    @property
     def shape(self) -> tuple[int, ...]:
         """Extents of (n, g, phases..., outputs..., o)."""
         phases, outputs = [axis.phases for axis in self.axes], [axis.outputs for axis in self.axes]

@@ -6,6 +6,7 @@ On GPUs it is a type like the others.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any
 
 from tvm import tirx
@@ -48,3 +49,8 @@ def narrow(value: Any, dtype: str) -> Any:
     magnitude = bits & tirx.const(0x7FFFFFFF, uint32)
     is_nan = magnitude > tirx.const(0x7F800000, uint32)
     return tirx.Select(is_nan, tirx.const(0x7FC0, uint32), rounded).astype(uint16)
+
+
+def zero_outside(bounds: Sequence[Any], value: Any, dtype: str = "float32") -> Any:
+    """Return `value`, of the TVM type `dtype`, where all of `bounds` hold, else 0."""
+    return tirx.if_then_else(tirx.all(*bounds), value, tirx.const(0, dtype)) if bounds else value

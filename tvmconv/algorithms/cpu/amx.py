@@ -24,6 +24,7 @@ from ..flatten import flatten
 from ..pairs import multiply_pairs, round_pair
 from ..stage_names import ACC, DATA_PAD, FILTER_PACK, OUT, TILE, stage_name
 from ..subconvolution import Expr, store_index
+from ..types import zero_outside
 from .amx_window import SIDE, CopyAxis, TileWindow, best_chunks, tile_window
 from .data import data_element
 from .filter import filter_element
@@ -153,7 +154,7 @@ def _data(window: TileWindow, data: te.Tensor) -> Callable[..., Expr]:
             bounds.append(c < window.channels)
             c = tirx.min(c, window.channels - 1)
         value = data_element(window, data)(n, x, g * window.channels + c)
-        return tirx.if_then_else(tirx.all(*bounds), value, tirx.const(0, "uint32")) if bounds else value
+        return zero_outside(bounds, value, "uint32")
 
     shape = (
         problem.batch,
@@ -197,7 +198,7 @@ def _filter(window: TileWindow, weights: te.Tensor) -> Callable[..., Expr]:
         if window.padded_outputs > window.outputs and not window.shifted:
             bounds.append(o < window.outputs)
         value = element(g, p, k, c, window.output(o))
-        return tirx.if_then_else(tirx.all(*bounds), value, tirx.const(0, "uint32")) if bounds else value
+        return zero_outside(bounds, value, "uint32")
 
     shape = (window.groups, window.output_blocks, *phases, *taps, window.pairs, window.block[1], SIDE)
     pack = te.compute(within_reach(shape, "the copy of the filter"), packed, name=stage_name(FILTER_PACK, window.index))

@@ -70,8 +70,7 @@ def transposed(window: Window) -> float:
 
 def filter_traffic(window: Window, target: CpuTarget) -> float:
     """Return the cycles of reading a filter that the second level cache does not keep once more for each task's rows."""
-    taps = prod(axis.taps * axis.phases for axis in window.axes)
-    size = 4 * window.groups * window.channels * window.padded_outputs * taps
+    size = 4 * window.groups * window.padded_outputs * window.products
     if size <= target.l2_share:
         return 0.0  # counted in the tile, which loads its vectors from there
     rows = prod(axis.outputs for axis in window.axes[:-1])

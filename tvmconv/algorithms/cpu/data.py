@@ -5,13 +5,13 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
-from tvm import te, tirx
+from tvm import te
 
 from ...checks import within_reach
 from ..pairs import pair
 from ..stage_names import DATA_PAD, stage_name
 from ..subconvolution import Axis, Expr
-from ..types import widen
+from ..types import widen, zero_outside
 
 if TYPE_CHECKING:
     from .window import Window
@@ -26,7 +26,7 @@ def data_element(window: Window, data: te.Tensor) -> Callable[[Expr, list[Expr],
             at, c = window.in_data(x, c)
             value = data(n, *at, c) if problem.data_format == "NXC" else data(n, c, *at)
             bounds = window.data_bounds(at)
-            return tirx.if_then_else(tirx.all(*bounds), value, tirx.const(0, data.dtype)) if bounds else value
+            return zero_outside(bounds, value, data.dtype)
 
         if window.vnni_factor == 1:
             return widen(load(source), problem.dtype)
@@ -58,7 +58,7 @@ def staged_data(window: Window, data: te.Tensor) -> Callable[..., Expr]:
         # Lowering skips rows of padding, and columns as far as whole tiles read them (tvmconv/lowering/cpu/padding.py).
         *rows, columns = map(Axis.inside, axes, spatial, *_copied(window))
         bounds = [bound for row in rows for bound in row] + (columns if window.skips_columns else [])
-        return tirx.if_then_else(tirx.all(*bounds), value, tirx.const(0, window.element_type))
+        return zero_outside(bounds, value, window.element_type)
 
     return read
 
@@ -92,7 +92,7 @@ def data_reader(window: Window, data: te.Tensor) -> Callable[..., Expr]:
         if window.expands and window.stored < window.padded_outputs:
             bounds.append(rest[1] < window.outputs)
         value = element(n, x, source)
-        return tirx.if_then_else(tirx.all(*bounds), value, tirx.const(0, window.element_type)) if bounds else value
+        return zero_outside(bounds, value, window.element_type)
 
     last = (window.channels, window.padded_outputs) if window.expands else (window.pixel,)
     held = [-(-extent // gap) for extent, gap in zip(extents, gaps, strict=True)]

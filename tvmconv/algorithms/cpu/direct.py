@@ -133,9 +133,12 @@ def _ordered(window: Window, target: CpuTarget) -> Window:
     # 320 to 192 channels at 56x56 ran at 82 GFLOP/s on one core of a Zen 3 in tiles of 3 vectors of which 4 lie together, at 91 with
     # 3; 288 to 384, 3x3 taps with stride 2, in tiles of 2, at 89 with 4, at 77 with 3.
     by_threes = target.vector_bits == 256 and not window.across and best_tile(window, target)[1] == 3
-    together = 3 if by_threes else TOGETHER
-    window = replace(window, most_together=together)
-    return replace(window, by_blocks=_by_blocks(window, target), packs_parts=_packs_parts(window, target))
+    return replace(
+        window,
+        most_together=3 if by_threes else TOGETHER,
+        by_blocks=_by_blocks(window, target),
+        packs_parts=_packs_parts(window, target),
+    )
 
 
 def _packs_parts(window: Window, target: CpuTarget) -> bool:
@@ -161,8 +164,7 @@ def _in_pieces(window: Window, target: CpuTarget) -> bool:
     parts = divisors(window.padded_outputs // window.lanes // vectors, 16)
     if window.pixels < 2 * FEW_PIXELS and not any(part % 2 == 0 or part > 8 for part in parts):
         return False
-    rows = window.channels * prod(axis.taps * axis.phases for axis in window.axes)
-    far_apart = 4 * window.problem.out_channels >= FAR_APART_BYTES and rows > FEW_ROWS
+    far_apart = 4 * window.problem.out_channels >= FAR_APART_BYTES and window.products > FEW_ROWS
     return far_apart or vectors % 2 == 1
 
 

@@ -23,7 +23,7 @@ from tvm import te, tirx
 
 from ...checks import within_reach
 from ...problem import Problem
-from ...targets.cpus import L1_WAY_BYTES, L1_WAYS
+from ...targets.cpus import L1_BYTES
 from ...targets.target import CpuTarget
 from ..axes import axes_of
 from ..definition import Definition, assemble
@@ -90,7 +90,7 @@ def cycles(problem: Problem, target: CpuTarget, vnni_factor: int = 1) -> float:
     visits = vectors * prod(axis.taps * cost.met(axis) for axis in window.axes)
     copied = prod(problem.data_shape) * cost.transposed(window) if window.stages_data else 0.0
     passing = 4 * window.row * count * window.lanes
-    leaves_l1 = target.vector_registers == 16 and passing > L1_WAYS * L1_WAY_BYTES // 2
+    leaves_l1 = target.vector_registers == 16 and passing > L1_BYTES // 2
     each = window.channels * tile + (ADD_FROM_L2 if leaves_l1 else ADD_CHANNELS)
     sums = visits * each * cost.multiply_add(window.lanes, target)
     # All pixels' sums of a tile's channels pass by for each tap (one core of an Emerald Rapids, 5504 pixels of 128 channels:

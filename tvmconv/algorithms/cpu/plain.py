@@ -33,7 +33,7 @@ from ..flatten import flatten
 from ..shapes import SSE_LANES, accumulators, divisors, lane_count
 from ..stage_names import ACC, DATA_PAD, FILTER_PACK, OUT, TILE, stage_name
 from ..subconvolution import Axis, Expr, store_index
-from ..types import widen
+from ..types import widen, zero_outside
 from . import constant, cost
 from .filter import filter_element
 from .window import Window
@@ -271,7 +271,7 @@ def _padded(plain: PlainWindow, data: te.Tensor, extents: Sequence[int], n: Expr
     for axis, extent, xx in zip(axes, extents, x, strict=True):
         bounds += axis.inside(xx, axis.lowest, extent)
     value = widen(data(n, c, *x) if problem.data_format == "NCX" else data(n, *x, c), problem.dtype)
-    return tirx.if_then_else(tirx.all(*bounds), value, tirx.const(0, "float32")) if bounds else value
+    return zero_outside(bounds, value)
 
 
 def _filter(plain: PlainWindow, weights: te.Tensor) -> Callable[..., Expr]:

@@ -30,7 +30,7 @@ from ..flatten import flatten
 from ..shapes import FEW_OUTPUTS
 from ..stage_names import ACC, DATA_PAD, DATA_PHASES, FILTER_PACK, OUT, TILE, stage_name
 from ..subconvolution import Expr
-from ..types import widen
+from ..types import widen, zero_outside
 from . import cost
 from .row_tile import packed_together, rounded_up, shared_cycles, task_chunks, tiles
 from .row_window import RowWindow
@@ -165,7 +165,7 @@ def _data(window: RowWindow, data: te.Tensor) -> Callable[..., Expr]:
         for axis, extent, low, xx in zip(axes, extents, lowest, x, strict=True):
             bounds += axis.inside(xx, low, extent)
         value = widen(data(n, c, *x) if problem.data_format == "NCX" else data(n, *x, c), problem.dtype)
-        return tirx.if_then_else(tirx.all(*bounds), value, tirx.const(0, "float32")) if bounds else value
+        return zero_outside(bounds, value)
 
     shape = (problem.batch, problem.in_channels, *extents[:-1], columns * last.stride)
     taken: Callable[..., Expr] = padded

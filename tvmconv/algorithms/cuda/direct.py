@@ -24,8 +24,9 @@ from ..definition import Definition
 from ..epilogue import Epilogue
 from ..stage_names import ACC, OUT, PATCH, stage_name
 from ..subconvolution import Expr, SubConvolution
+from ..types import zero_outside
 from .cost import direct_cycles as cycles
-from .window import define_cuda, padded
+from .window import define_cuda
 
 __all__ = ["THREADS", "DirectWindow", "covers", "cycles", "define"]
 
@@ -129,7 +130,7 @@ def _express(window: DirectWindow, data: te.Tensor, weights: te.Tensor, epilogue
         bounds = [*([p < window.total] if window.threads != window.total else []), *window.inside(x)]
         if last.lowest + last.extent <= last.inputs < last.lowest + last.extent + beyond * last.stride:
             bounds.append(x[-1] < last.inputs)
-        return padded(bounds, data(*window.data_indices(parts["n"], x, parts["g"], channel)).astype("float32"))
+        return zero_outside(bounds, data(*window.data_indices(parts["n"], x, parts["g"], channel)).astype("float32"))
 
     shape = (window.threads, *(axis.taps for axis in axes[:-1]), window.channels, window.columns)
     patch = te.compute(shape, columns, name=stage_name(PATCH, number))

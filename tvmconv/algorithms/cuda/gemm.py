@@ -30,7 +30,7 @@ from ..definition import Definition
 from ..epilogue import Epilogue
 from ..stage_names import ACC, DATA_TILE, FILTER_TILE, OUT, PARTIAL, TILE, stage_name
 from ..subconvolution import Expr, SubConvolution
-from ..types import cuda_dtype
+from ..types import zero_outside
 from .annotations import LEAST_ASYNCHRONOUS
 from .blocks import BlockTile, Extents
 from .tiles import MOST_SUMS, MOST_SUMS_BY_ELEMENTS, Tile, best_tile
@@ -258,7 +258,7 @@ def _data_tile(gemm: Gemm, data: te.Tensor, batch: int) -> Callable[[Expr, Expr,
             *_below(k, gemm.extents.depth, depth * gemm.tile.splits, along_k),
             *gemm.inside(x),
         ]
-        return _zero_outside(gemm, bounds, data(*gemm.data_indices(image, x, g, c)))
+        return zero_outside(bounds, data(*gemm.data_indices(image, x, g, c)), data.dtype)
 
     name = stage_name(DATA_TILE, gemm.index)
     if by_depth:
@@ -280,18 +280,13 @@ def _filter_tile(gemm: Gemm, weights: te.Tensor, batch: int) -> Callable[[Expr, 
             *_below(k, gemm.extents.depth, depth * gemm.tile.splits, along_k),
             *_below(n, gemm.extents.columns, gemm.columns, along_n),
         ]
-        return _zero_outside(gemm, bounds, weights(*gemm.filter_indices(g, phases, taps, c, n)))
+        return zero_outside(bounds, weights(*gemm.filter_indices(g, phases, taps, c, n)), weights.dtype)
 
     name = stage_name(FILTER_TILE, gemm.index)
     if not by_depth:
         return te.compute((batch, depth, gemm.columns), element, name=name)
     copy = te.compute((batch, gemm.columns, depth), lambda b, n, k: element(b, k, n), name=name)
     return lambda b, k, n: copy(b, n, k)
-
-
-def _zero_outside(gemm: Gemm, bounds: list[Expr], value: Expr) -> Expr:
-    zero = tirx.const(0, cuda_dtype(gemm.problem.dtype))
-    return tirx.if_then_else(tirx.all(*bounds), value, zero) if bounds else value
 
 
 def _below(index: Expr, extent: int, rounded_up: int, vector: int) -> list[Expr]:

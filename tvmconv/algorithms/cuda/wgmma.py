@@ -10,9 +10,10 @@ from ..definition import Definition
 from ..epilogue import Epilogue
 from ..stage_names import ACC, OUT, stage_name
 from ..subconvolution import Expr, SubConvolution
+from ..types import zero_outside
 from .wgmma_tiles import covers_wgmma as covers
 from .wgmma_tiles import wgmma_cycles as cycles
-from .window import define_cuda, padded
+from .window import define_cuda
 
 __all__ = ["covers", "cycles", "define"]
 
@@ -30,7 +31,7 @@ def _express(window: SubConvolution, data: te.Tensor, weights: te.Tensor, epilog
     def total(*indices: Expr) -> Expr:
         n, g, phases, ys, o = indices[0], indices[1], indices[2 : 2 + rank], indices[2 + rank : -1], indices[-1]
         x = window.coordinates(phases, ys, taps)
-        value = padded(window.inside(x), data(*window.data_indices(n, x, g, c)).astype("float32"))
+        value = zero_outside(window.inside(x), data(*window.data_indices(n, x, g, c)).astype("float32"))
         weight = weights(*window.filter_indices(g, phases, taps, c, o)).astype("float32")
         return te.sum(value * weight, axis=[*taps, c])
 

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import Any
 
-from tvm import te, tirx
+from tvm import te
 
 from ...problem import Problem
 from ..axes import axes_of
@@ -17,7 +17,7 @@ from ..backprop import covers_output
 from ..definition import Definition, StoreIndex, fill, in_order
 from ..epilogue import Epilogue
 from ..flatten import flatten
-from ..subconvolution import Axis, Expr, SubConvolution
+from ..subconvolution import Axis, SubConvolution
 from ..types import CUDA_DTYPES, cuda_dtype
 
 # From a window, data, filter and epilogue to the window's `out`, whose elements' store indices the window knows.
@@ -65,8 +65,3 @@ def _definition(
     return Definition(
         problem, te.create_prim_func([data, weights, *epilogue.inputs, *outs]), list(windows), store_indices
     )
-
-
-def padded(bounds: list[Expr], value: Expr) -> Expr:
-    """Return the f32 `value` where all of `bounds` hold, else 0."""
-    return tirx.if_then_else(tirx.all(*bounds), value, tirx.const(0, "float32")) if bounds else value
