@@ -84,3 +84,9 @@ def missing_extra(extra: str, module: str) -> MissingExtraError:
     return MissingExtraError(
         f"this needs the Python package {module!r}, which is not installed; install it with:  pip install 'tvmconv[{extra}]'"
     )
+
+
+def last_line(error: Exception) -> str:
+    """Return what an error of another library says, without where it arose."""
+    lines = str(error).strip().splitlines() or [type(error).__name__]
+    return lines[-1].strip()

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any
 
 from .. import __version__
 from ..algorithms.table import applicable
-from ..errors import CompilationError, ToolchainError, TvmconvError, VerificationError
+from ..errors import CompilationError, ToolchainError, TvmconvError, VerificationError, last_line
 from ..problem import Problem
 from ..runtime.bundle import Bundle, BundleTarget, Entry
 from ..runtime.verify import REFERENCE_FLOPS, Check, check_kernel
@@ -208,7 +208,7 @@ def candidate_for(job: Job, way: Way) -> Candidate | None:
 
 def _compile(job: Job, way: Way, path: Path) -> CompiledKernel | None:
     from ..lowering.compiler import Choice, compile_problem
-    from ..tuning.replay import TVM_ERRORS, compile_candidate, last_line
+    from ..tuning.replay import TVM_ERRORS, compile_candidate
 
     problem, target = job.problem, job.target
     if way.record is not None:

@@ -14,7 +14,8 @@ from .parsing import add_command, add_json, add_math, unsigned
 from .sources import parse_dim, parse_shape
 
 if TYPE_CHECKING:
-    from ..frontends.shapes import Bucket
+    from onnx import ModelProto
+
     from .parsing import Subparsers
 
 EXAMPLE = """\
@@ -77,11 +78,12 @@ def run(arguments: argparse.Namespace) -> int:
     if find_spec("tvm") is None:
         raise missing_extra("compile", "tvm")
     from ..relax.network import compile_module, export
-    from ..relax.onnx import read_onnx
+    from ..relax.onnx import as_relax, fixed
     from ..relax.rewriting import report, use_kernels
 
     bucket = Bucket(dict(arguments.shape), dict(arguments.dim), arguments.batch)
-    module = read_onnx(arguments.model, bucket)
+    model = fixed(arguments.model, bucket)
+    module = as_relax(model, arguments.model)
     with progress_bar("compiling") as progress:
         module = use_kernels(
             module,
@@ -105,18 +107,17 @@ def run(arguments: argparse.Namespace) -> int:
         print_json([asdict(row) for row in rows])
     else:
         print(arguments.output)
-    _compare(arguments, bucket)
+    _compare(arguments, model)
     return 0
 
 
-def _compare(arguments: argparse.Namespace, bucket: Bucket) -> None:
+def _compare(arguments: argparse.Namespace, model: ModelProto) -> None:
     """Compare the library's answers with onnxruntime's where this machine can run it."""
     from ..relax.compared import differences
     from ..relax.library import load
-    from ..relax.onnx import fixed
 
     try:
-        found = differences(fixed(arguments.model, bucket), load(arguments.output, arguments.bundle))
+        found = differences(model, load(arguments.output, arguments.bundle))
     except (UnsupportedMachineError, InputError) as error:
         print(f"  not compared with onnxruntime: {error}", file=sys.stderr)
         return

@@ -6,7 +6,7 @@ import argparse
 import sys
 from typing import TYPE_CHECKING
 
-from ..errors import CompilationError, ReplayError, TvmconvError
+from ..errors import CompilationError, ReplayError, TvmconvError, last_line
 from ..lowering.stages import STAGES
 from .parsing import add_command, unsigned
 
@@ -53,7 +53,7 @@ def run(arguments: argparse.Namespace) -> int:
     from ..building.builder import parse_targets
     from ..lowering.stages import check_stage, show
     from ..signature import parse_signature
-    from ..tuning.replay import TVM_ERRORS, last_line
+    from ..tuning.replay import TVM_ERRORS
 
     problem = parse_signature(arguments.signature)
     (target,) = parse_targets([arguments.target])

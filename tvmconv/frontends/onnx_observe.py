@@ -17,6 +17,7 @@ from onnx import TensorProto, helper
 
 from ..errors import SourceError
 from .onnx_graph import TYPE_NAMES, Place, convolutions, inputs_of, is_convolution, value_of
+from .onnx_session import open_session
 from .shapes import Dims, Shape
 
 if TYPE_CHECKING:
@@ -97,15 +98,11 @@ def _feed(value: Any, dims: Dims | None, given: Arrays) -> np.ndarray:
 def _run(model: ModelProto, names: list[str], feeds: Arrays) -> list[np.ndarray]:
     """Return the model's outputs `names`."""
     try:
-        import onnxruntime
+        session = open_session(model, "ORT_DISABLE_ALL")
     except ImportError:
         from onnx.reference import ReferenceEvaluator
 
         return list(ReferenceEvaluator(model).run(names, dict(feeds)))
-    options = onnxruntime.SessionOptions()
-    options.log_severity_level = 4  # what goes wrong is raised
-    options.graph_optimization_level = onnxruntime.GraphOptimizationLevel.ORT_DISABLE_ALL
-    session = onnxruntime.InferenceSession(model.SerializeToString(), options, providers=["CPUExecutionProvider"])
     return list(session.run(names, dict(feeds)))
 
 

@@ -13,7 +13,7 @@ from typing import Any
 import numpy as np
 
 from .. import ops
-from ..errors import InvalidProblemError, SourceError, missing_extra
+from ..errors import InvalidProblemError, SourceError, last_line, missing_extra
 from ..problem import Problem
 from .following import Chain, follow
 from .model import Constants, Node, Skipped
@@ -64,7 +64,7 @@ class OpenvinoReader(Reader):
             try:
                 observed = _run(model, convolutions, inputs, self._given)
             except RuntimeError as error:
-                cause = f"Running the model once fails: {str(error).strip().splitlines()[-1][:300]}"
+                cause = f"Running the model once fails: {_last_line(error)}"
                 if self._shapes == "run":
                     raise SourceError(f"{self._source}: {cause}") from error
         nodes, skipped = [], []
@@ -238,4 +238,4 @@ def _constants(op: Any, chain: Chain, problem: Problem, output: str) -> Callable
 
 
 def _last_line(error: Exception) -> str:
-    return str(error).strip().splitlines()[-1][:300]
+    return last_line(error)[:300]

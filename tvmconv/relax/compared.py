@@ -6,14 +6,9 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from ..errors import InputError, missing_extra
-from ..tuning.replay import last_line
+from ..errors import InputError, last_line
+from ..frontends.onnx_session import open_session
 from .library import Array, Network
-
-try:
-    import onnxruntime
-except ImportError as error:
-    raise missing_extra("onnx", str(error.name)) from None
 
 if TYPE_CHECKING:
     from onnx import ModelProto
@@ -41,9 +36,7 @@ def differences(model: ModelProto, network: Network) -> list[str]:
     InputError
         If onnxruntime refuses the inputs, such as an index of what has one element.
     """
-    options = onnxruntime.SessionOptions()
-    options.log_severity_level = 4  # what goes wrong is raised
-    session = onnxruntime.InferenceSession(model.SerializeToString(), options, providers=["CPUExecutionProvider"])
+    session = open_session(model)
     arrays = network.random_inputs()
     taken = {each.name for each in session.get_inputs()}
     try:

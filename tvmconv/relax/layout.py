@@ -8,7 +8,7 @@ from typing import Any
 import tvm
 from tvm import relax
 
-from ..errors import TvmconvError
+from ..errors import TvmconvError, last_line
 from .problems import NotCoveredError, is_convolution, problem_of
 from .simplify import constant
 
@@ -43,10 +43,9 @@ def channels_last(mod: tvm.IRModule) -> tvm.IRModule:
     try:
         return relax.transform.ConvertLayout({}, _layout_of)(mod)
     except Exception as error:  # TVM's checks are errors of many classes
-        reason = str(error).strip().splitlines()[-1]
         raise TvmconvError(
             "TVM's ConvertLayout does not bring this network to NXC; give layout='NCX' (tvmconv compile --layout NCX): "
-            f"{reason}"
+            f"{last_line(error)}"
         ) from error
 
 

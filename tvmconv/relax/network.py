@@ -15,13 +15,12 @@ from tvm import relax, topi
 from tvm.ir import StringImm, TupleType
 
 from .. import __version__
-from ..errors import BuildError, SourceError, TvmconvError
+from ..errors import BuildError, SourceError, TvmconvError, last_line
 from ..lowering.cpu.linker import launcher_object, link_objects
 from ..support.progress import Progress
 from ..support.toolchain import find_compiler
 from ..targets.target import Target
 from ..tuning.records import Records
-from ..tuning.replay import last_line
 from .library import DESCRIBE, MAIN
 from .pipeline import NETWORK_PIPELINE
 from .rewriting import report, use_kernels

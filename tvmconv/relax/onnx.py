@@ -11,17 +11,17 @@ from typing import TYPE_CHECKING
 
 import tvm
 
-from ..errors import SourceError, missing_extra
+from ..errors import SourceError, last_line, missing_extra
 from ..frontends.onnx_graph import OTHER_OP_TYPES, declared_inputs, load, with_inputs
 from ..frontends.onnx_rules import OP_TYPES
+from ..frontends.onnx_session import open_session
 from ..frontends.shapes import Bucket, bind, left_free
-from ..tuning.replay import last_line
 from .network import OUTPUT_NAMES
 from .onnx_mended import mended
 
 try:
     import onnx
-    import onnxruntime
+    import onnxruntime  # noqa: F401 - what opens its sessions asks for it later
 except ImportError as error:
     raise missing_extra("onnx", str(error.name)) from None
 
@@ -47,7 +47,12 @@ def read_onnx(source: str, bucket: Bucket | None = None) -> tvm.IRModule:
     SourceError
         If the file cannot be read, a shape stays free, or the frontend lacks an operator; it says which.
     """
-    simple = _simplified(fixed(source, bucket), source)
+    return as_relax(fixed(source, bucket), source)
+
+
+def as_relax(model: ModelProto, source: str) -> tvm.IRModule:
+    """Return what :func:`read_onnx` does, of what :func:`fixed` returned for the same file."""
+    simple = _simplified(model, source)
     if any(node.op_type == "Shape" for node in simple.graph.node):
         # Of an operator that it wrote as others after it had computed the constants.
         simple = _simplified(simple, source)
@@ -109,13 +114,10 @@ def fixed(source: str, bucket: Bucket | None = None) -> ModelProto:
 
 def _simplified(model: ModelProto, source: str) -> ModelProto:
     """Return a model with its constants computed by onnxruntime, in ONNX's own operators."""
-    options = onnxruntime.SessionOptions()
-    options.log_severity_level = 4  # what goes wrong is raised
-    options.graph_optimization_level = onnxruntime.GraphOptimizationLevel.ORT_ENABLE_BASIC
     with tempfile.TemporaryDirectory(prefix="tvmconv-") as folder:
-        options.optimized_model_filepath = str(Path(folder) / "model.onnx")
+        optimized = str(Path(folder) / "model.onnx")
         try:
-            onnxruntime.InferenceSession(model.SerializeToString(), options, providers=["CPUExecutionProvider"])
+            open_session(model, "ORT_ENABLE_BASIC", optimized)
         except Exception as error:  # its own have no other class
             raise SourceError(f"{source}: onnxruntime cannot read it: {last_line(error)}") from error
-        return onnx.load(options.optimized_model_filepath)
+        return onnx.load(optimized)

@@ -1,4 +1,4 @@
-"""One ONNX operator computed by onnxruntime."""
+"""Constants of ONNX models: computed by one operator, added."""
 
 from __future__ import annotations
 
@@ -7,8 +7,9 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import numpy.typing as npt
-import onnxruntime
 from onnx import helper, numpy_helper
+
+from ..frontends.onnx_session import open_session
 
 if TYPE_CHECKING:
     from onnx import ModelProto, TensorProto
@@ -37,12 +38,14 @@ def computed(
     output.ClearField("type")
     graph = helper.make_graph([node], "computed", [], [output], constants)
     alone = helper.make_model(graph, opset_imports=model.opset_import, ir_version=model.ir_version)
-    options = onnxruntime.SessionOptions()
-    options.log_severity_level = 4  # what goes wrong is raised
-    options.graph_optimization_level = onnxruntime.GraphOptimizationLevel.ORT_DISABLE_ALL
     try:
-        session = onnxruntime.InferenceSession(alone.SerializeToString(), options, providers=["CPUExecutionProvider"])
-        (result,) = session.run(None, {})
+        (result,) = open_session(alone, "ORT_DISABLE_ALL").run(None, {})
     except Exception as error:  # its own have no other class
         raise ValueError(f"is one that onnxruntime cannot compute: {error}") from error
     return np.asarray(result)
+
+
+def add_constant(model: ModelProto, name: str, array: Array) -> str:
+    """Add a constant to a model; return its name."""
+    model.graph.initializer.append(numpy_helper.from_array(np.ascontiguousarray(array), name))
+    return name

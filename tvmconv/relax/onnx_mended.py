@@ -6,12 +6,11 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import onnx
-from onnx import numpy_helper
 
 from ..errors import SourceError
 from ..frontends.onnx_graph import attributes_of
 from ..frontends.onnx_rules import node_problem
-from .onnx_computed import computed
+from .onnx_computed import add_constant, computed
 from .onnx_resize import resized
 
 if TYPE_CHECKING:
@@ -86,7 +85,7 @@ def _dequantized(node: NodeProto, given: dict[str, Any], model: ModelProto) -> l
     if not all(not name or name in constants for name in node.input):
         return [node]
     array = computed(node.op_type, given, [constants.get(name) for name in node.input], model)
-    model.graph.initializer.append(numpy_helper.from_array(array, node.output[0]))
+    add_constant(model, node.output[0], array)
     return []
 
 
@@ -95,7 +94,7 @@ def _sliced(node: NodeProto, given: dict[str, Any], model: ModelProto) -> NodePr
     names = [f"{node.output[0]}_{name}" for name in ("starts", "ends", "axes")]
     axes = given.get("axes", range(len(given["starts"])))
     for name, numbers in zip(names, (given["starts"], given["ends"], axes), strict=True):
-        model.graph.initializer.append(numpy_helper.from_array(np.array(numbers, np.int64), name))
+        add_constant(model, name, np.array(numbers, np.int64))
     return onnx.helper.make_node("Slice", [node.input[0], *names], node.output, node.name)
 
 
@@ -107,8 +106,7 @@ def _aligned(node: NodeProto, given: dict[str, Any], types: dict[str, int], mode
     if scale == 1:
         return [node]
     dtype = onnx.helper.tensor_dtype_to_np_dtype(types[node.input[1]])
-    name = f"{node.output[0]}_scale"
-    model.graph.initializer.append(numpy_helper.from_array(np.array(scale, dtype), name))
+    name = add_constant(model, f"{node.output[0]}_scale", np.array(scale, dtype))
     scaled = onnx.helper.make_node("Mul", [node.input[1], name], [f"{node.output[0]}_regions"])
     node.input[1] = scaled.output[0]
     _set(node, given)

@@ -16,10 +16,10 @@ import onnx
 from onnx import helper, numpy_helper
 
 from ..frontends.onnx_graph import attributes_of
-from .onnx_computed import computed
+from .onnx_computed import add_constant, computed
 
 if TYPE_CHECKING:
-    from onnx import ModelProto, NodeProto, TensorProto
+    from onnx import ModelProto, NodeProto
 
 Shape = tuple[int, ...]
 # Of what a scale makes of an extent: scales are f32, so 48 by 1.3333334 is 64.000003.
@@ -72,7 +72,7 @@ def resized(node: NodeProto, data: Shape, output: Shape, elem_type: int, model: 
     if early:
         given = {"mode": given.get("mode", "nearest")}
         given |= {"coordinate_transformation_mode": "asymmetric", "nearest_mode": "floor"}
-    sizes = _constant(model, f"{node.output[0]}_sizes", np.array(output, np.int64))
+    sizes = add_constant(model, f"{node.output[0]}_sizes", np.array(output, np.int64))
     given = {name: each for name, each in given.items() if name != "axes"}
     return [helper.make_node("Resize", [node.input[0], "", "", sizes], node.output, node.name, **given)]
 
@@ -134,13 +134,13 @@ def _sum(
 ) -> Iterator[NodeProto]:
     """Yield the nodes of one axis: a gather for each tap, by its weight."""
     for tap, indices in enumerate(rows):
-        name = _constant(model, f"{after}_rows{tap}", indices)
+        name = add_constant(model, f"{after}_rows{tap}", indices)
         gathered = after if weights is None else f"{after}_gathered{tap}"
         yield helper.make_node("Gather", [before, name], [gathered], axis=axis)
         if weights is None:
             return
         dtype = helper.tensor_dtype_to_np_dtype(elem_type)
-        factor = _constant(
+        factor = add_constant(
             model, f"{after}_weights{tap}", weights[tap].astype(dtype).reshape(-1, *[1] * (rank - 1 - axis))
         )
         yield helper.make_node("Mul", [gathered, factor], [f"{after}_term{tap}"])
@@ -178,9 +178,3 @@ def _matrix(
     given = {name: each for name, each in given.items() if name != "axes"}
     found = np.asarray(computed(node.op_type, given, inputs, model), np.float32)
     return found.reshape(-1, size).T if other else found.reshape(size, -1)
-
-
-def _constant(model: ModelProto, name: str, array: npt.NDArray[Any]) -> str:
-    tensor: TensorProto = numpy_helper.from_array(np.ascontiguousarray(array), name)
-    model.graph.initializer.append(tensor)
-    return name

@@ -7,8 +7,7 @@ from typing import TYPE_CHECKING, Any
 import tvm
 from tvm import relax
 
-from ..errors import SourceError, missing_extra
-from ..tuning.replay import last_line
+from ..errors import SourceError, last_line, missing_extra
 
 try:
     from torch.fx import Node

@@ -13,7 +13,7 @@ from functools import lru_cache
 from typing import Any
 
 from ..algorithms import table as algorithms
-from ..errors import ReplayError, RewriteError, TvmconvError
+from ..errors import ReplayError, RewriteError, TvmconvError, last_line
 from ..lowering.compiler import Choice, CompiledKernel, compile_problem, samples, sketches_of
 from ..lowering.entry_points import EntryPoints
 from ..problem import Problem
@@ -107,9 +107,3 @@ def _open(sketch: Any) -> Sketch:
     options: tuple[Decisions, ...] = tuple(tuple(int(value) for value in inst.attrs[0]) for inst in instructions)
     positions = [int(sketch.trace.decisions[inst]) for inst in instructions]
     return Sketch(options, tuple(allowed[place] for allowed, place in zip(options, positions, strict=True)))
-
-
-def last_line(error: Exception) -> str:
-    """Return what an error of TVM says, without where it arose."""
-    lines = str(error).strip().splitlines() or [type(error).__name__]
-    return lines[-1].strip()
