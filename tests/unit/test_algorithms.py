@@ -178,6 +178,22 @@ def test_copies_of_tiles_and_far_filters_count(signature: str, fastest: str) -> 
     assert applicable(parse_signature(signature), Target.parse("znver3"))[0].name == fastest
 
 
+@pytest.mark.parametrize(
+    # Measured on one Zen 3 core in microseconds, planar and winograd4: 360 and 244; direct and planar: 2328 and 2719; winograd2 and
+    # winograd4: 3890 and 2851, 5707 and 4455; winograd2 and direct: 7306 and 5542.
+    ("signature", "fastest"),
+    [
+        ("conv2d-n1-i256x28x28-o256x28x28-k3x3-s1x1-d1x1-p1x1_1x1-g32-NCX-OIX-f32", "winograd4"),
+        ("conv2d-n1-i256x56x56-o512x28x28-k1x1-s2x2-d1x1-p0x0_0x0-g1-NCX-OIX-f32", "direct"),
+        ("conv2d-n1-i256x16x16-o512x16x16-k3x3-s1x1-d1x1-p1x1_1x1-g1-NCX-OIX-f32", "winograd4"),
+        ("conv1d-n1-i64x16016-o128x16000-k2-s1-d16-p0_0-g1-NXC-XIO-f32", "winograd4"),
+        ("conv1d-n1-i64x16512-o128x16000-k2-s1-d512-p0_0-g1-NXC-XIO-f32", "direct"),
+    ],
+)
+def test_winograd_is_estimated_for_16_registers(signature: str, fastest: str) -> None:
+    assert applicable(parse_signature(signature), Target.parse("znver3"))[0].name == fastest
+
+
 def test_constant_is_for_taps_that_meet_padding_alone() -> None:
     beside = parse_signature("conv2d-n1-i16x1x9-o16x3x9-k1x5-s3x1-d1x1-p4x2_2x2-g1-NXC-XIO-f32")
     past = parse_signature("backprop2d-n1-i8x2x1-o8x1x1-k1x1-s2x1-d1x1-p1x0_1x0-g1-NXC-XIO-f32-bias")

@@ -15,8 +15,11 @@ from .tile import FROM_L2
 MAX_UNROLLED = 128  # multiply-adds in a loop body; more only grows the code
 SHARED = 3  # registers for data that the rows of a tile share
 # Of tiles in 16 registers, in the time of a multiply-add: a broadcast, two of which start in a cycle; a vector, whose taps cross
-# cache lines; each step. Fitted to 27 tiles on one core of a Zen 3, in units of those of direct (tile.py).
-BROADCASTS, VECTORS, STEP, SCALE = 1.05, 1.6, 1.0, 1.4
+# cache lines; each step. Fitted to 27 tiles on one core of a Zen 3.
+BROADCASTS, VECTORS, STEP = 1.05, 1.6, 1.0
+# Of these, in units of those of direct (tile.py), where default schedules of 139 NCX problems of the suites and of 70 drawn ones
+# on the same core are compared; and of depthwise convolutions, in those of grouped.
+SCALE, SCALE_DEPTHWISE = 1.6, 1.4
 # Beyond 64 channels, data lies on more pages than a first level TLB holds, and a tile's pieces of it are parts of cache lines. As
 # many outputs pay for a copy. Microseconds on one core of a Zen 3 in place and copied, filters alike: 512 to 128 channels at
 # 28x28 1222 and 1135, 384 to 128 at 8x8x8 669 and 579, 64 to 64 at 128x128 2322 and 1770, 256 to 64 at 56x56 1182 and 1109.
@@ -114,7 +117,8 @@ def _cycles_of_16_registers(window: RowWindow, channels: int, vectors: int) -> f
     if 4 * window.lanes * vectors * window.channels > L1_BYTES // 2:
         load = FROM_L2 if window.panels else 2 * VECTORS
     loads = load * vectors + BROADCASTS * sums
-    return SCALE * max(IN_FLIGHT, max(sums * vectors, loads) + STEP) / (sums * vectors)
+    scale = SCALE if window.outputs > 1 else SCALE_DEPTHWISE
+    return scale * max(IN_FLIGHT, max(sums * vectors, loads) + STEP) / (sums * vectors)
 
 
 def shared_cycles(window: RowWindow, channels: int, vectors: int, target: CpuTarget) -> float:

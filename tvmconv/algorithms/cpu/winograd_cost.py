@@ -16,6 +16,9 @@ from .winograd_tiles import Tiles, can_tile, phases_shift, tiles_of, windows_3d
 # arithmetic. Products and outputs are fitted to 174 default schedules of the suites and of further layers on one core of an
 # Emerald Rapids: a point's sums go through the second level cache.
 PRODUCT, DATA_POINT, FILTER_POINT, OUTPUT_POINT = {6: 1.55, 4: 1.3}, 4.0, 3.0, 8.0
+# The same of 16 registers, in units of those of direct (tile.py), fitted to 338 default schedules of the suites and of drawn
+# layers in NXC and NCX on one core of a Zen 3: what is taken by estimate took 1.038 of the fastest's time, and takes 1.025.
+PRODUCT_OF_16, OUTPUT_POINT_OF_16 = 2.0, 4.0
 # And of the filter for each tap: lanes lie together (XIO), or all taps of a lane do (OIX), or none (transposed XIO).
 TAP, TAP_OIX, TAP_APART = 10.0, 22.0, 40.0
 # With so few tiles (4 x 4, of 14x14 outputs) and channels of a group, matrices are too small for their loads to be hidden: half
@@ -70,14 +73,16 @@ def _cycles(tiles: Tiles, target: CpuTarget, points: int, kept: bool, tried: boo
     tap_xio = TAP if tiles.problem.op == "convolution" else TAP_APART
     tap = TAP_OIX if tiles.problem.filter_format == "OIX" else tap_xio
     weights = 0.0 if kept else (tap * taps + FILTER_POINT * tiles.points) * tiles.depth * channels * vectors
-    output = OUTPUT_POINT * tiles.points * tiles.count * vectors
+    of_16 = target.vector_registers == 16
+    product, point = (PRODUCT_OF_16, OUTPUT_POINT_OF_16) if of_16 else (PRODUCT[points], OUTPUT_POINT)
+    output = point * tiles.points * tiles.count * vectors
     # Data is transformed by vectors that divide its channels.
     data = DATA_POINT * tiles.points * tiles.count * tiles.groups * channels / min(lanes, channels & -channels)
     data *= prod(axis.phases for axis in tiles.axes[1:] if phases_shift(axis))
     small = channels <= FEW_CHANNELS and tiles.count <= FEW_TILES * tiles.problem.batch
     few = not tried and tiles.problem.groups > 1 and small
     # A vector of the filter is loaded for each tile of registers: once for each multiply-add where there is one tile.
-    products *= PRODUCT[points] * (1 + 1 / max(tiles.count, 1)) * cost.multiply_add(tiles.lanes, target)
+    products *= product * (1 + 1 / max(tiles.count, 1)) * cost.multiply_add(tiles.lanes, target)
     # A filter that the second level cache does not keep is read while it is multiplied.
     read = tiles.filter_bytes / cost.L3_BYTES_PER_CYCLE if kept and tiles.filter_bytes > target.l2_share else 0.0
     return max(products, read) * (FEW_FACTOR if few else 1.0) + weights + output + data
