@@ -140,17 +140,20 @@ def _cycles_of_16_registers(window: Window, width: int, vectors: int, target: Cp
     Fitted to 30 tiles on one core of a Zen 3, filters prepacked, percent of 104 GFLOP/s at 3x3 taps of 48 channels: 6 pixels by
     2 vectors 98, 4 by 3 97, 5 by 2 97, 4 by 2 93, 2 by 6 92, 10 by 1 82, 8 by 1 78, 3 by 2 74, 1 by 10 48.
     """
-    outputs = width * vectors
     # Tiles of windows of one axis pass through all vectors, others through a block of them.
     weights = 4 * window.channels * window.summed_taps * prod(axis.phases for axis in window.axes)
     passed = weights * (window.padded_outputs if len(window.axes) == 1 else vectors * window.lanes)
     beyond = FROM_L3 if weights * window.padded_outputs > target.l2_share else FROM_L2
-    filters = vectors * (beyond if passed > L1_BYTES else 1.0)
-    bound = max(outputs, IN_FLIGHT + 1, LOADS * (width + vectors), filters) + STEP + FILTER_LOADS * vectors
+    sums = sums_of_16_registers(width, vectors, beyond if passed > L1_BYTES else 1.0, window.summed_taps == 1)
     beside = width / 2 if _in_few_sets(window, width, vectors) else 0.0
-    if vectors == 1 and width > SINGLE_VECTOR_PIXELS and window.summed_taps == 1:
-        beside += SINGLE_VECTOR_SPILL * width
-    return SCALE * (bound + beside + spills(width, vectors, target)) / outputs
+    return SCALE * (sums + beside + spills(width, vectors, target)) / (width * vectors)
+
+
+def sums_of_16_registers(width: int, vectors: int, load: float, one_tap: bool) -> float:
+    """Cycles of a step of a tile whose vectors of the filter take `load` cycles each, in the time of a multiply-add."""
+    bound = max(width * vectors, IN_FLIGHT + 1, LOADS * (width + vectors), load * vectors)
+    spilled = width if one_tap and vectors == 1 and width > SINGLE_VECTOR_PIXELS else 0
+    return bound + STEP + FILTER_LOADS * vectors + SINGLE_VECTOR_SPILL * spilled
 
 
 def _in_few_sets(window: Window, width: int, vectors: int) -> bool:
