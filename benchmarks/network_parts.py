@@ -9,7 +9,6 @@ from typing import Any
 import torch
 
 import tvmconv.torch
-from tvmconv.torch.calls import ByKernel
 
 KERNELS, OTHERS = "kernels", "others"
 
@@ -30,10 +29,10 @@ class Parts(torch.fx.Interpreter):  # type: ignore[misc]
         parts, call = self.others, partial(getattr(self, n.op), n.target, args, kwargs)
         layer = self.fetch_attr(n.target) if n.op == "call_module" else None
         if isinstance(layer, tvmconv.torch.FusedConvolution):
-            (found,) = layer.calls.found.values()
-            if isinstance(found, ByKernel):
+            found = layer.calls.addressed(args[0], kwargs.get("residual"))
+            if found is not None:
                 parts = self.kernels
-                call = partial(found.call, args[0], layer.bias, kwargs.get("residual"))
+                call = partial(found, args[0], layer.bias, kwargs.get("residual"))
         parts.append(call)
         return call()
 

@@ -56,3 +56,12 @@ def test_pixels_copied_together_get_an_even_number_of_vectors() -> None:
     strided = parse_signature("conv2d-n1-i256x28x28-o136x14x14-k1x1-s2x2-d1x1-p0x0_0x0-g1-NXC-OIX-f32")
     (window,) = direct_windows(strided, AVX2)
     assert isinstance(window, Im2colWindow) and window.padded_outputs // window.lanes == 18
+
+
+@pytest.mark.parametrize("batch", [1, 8])
+@pytest.mark.parametrize(("pixels", "copied"), [(7, True), (28, False)])
+def test_strided_taps_over_few_pixels_are_copied_whatever_the_batch(batch: int, pixels: int, copied: bool) -> None:
+    shapes = f"i512x{2 * pixels}x{2 * pixels}-o512x{pixels}x{pixels}"
+    strided = parse_signature(f"conv2d-n{batch}-{shapes}-k3x3-s2x2-d1x1-p1x1_0x0-g1-NXC-XIO-f32")
+    (window,) = direct_windows(strided, AVX2)
+    assert isinstance(window, Im2colWindow) == copied

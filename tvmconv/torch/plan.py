@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import functools
 import operator
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 from weakref import WeakKeyDictionary
@@ -87,8 +87,8 @@ class Plan:
         self.offsets = {node: placed[owner] for node, owner in owners.items()}
         self._bound: WeakKeyDictionary[Block, _Bound] = WeakKeyDictionary()
 
-    def __call__(self, inputs: Sequence[Any]) -> list[Any]:
-        """Compute the segment; return its outputs.
+    def __call__(self, inputs: Sequence[Any], places: Mapping[Any, Any] | None = None) -> list[Any]:
+        """Compute the segment; return its outputs. With `places`, which are all layers', they are written to these tensors.
 
         Raises
         ------
@@ -100,7 +100,7 @@ class Plan:
             bound = self._bound.get(block)
             if bound is None:
                 bound = self._bound[block] = _Bound(self, block)
-            return bound(inputs)
+            return bound(inputs, places)
         finally:
             BLOCKS.give(block)
 
@@ -128,7 +128,7 @@ class _Bound:
             elif not self._view(plan, node, block):
                 self._steps.append(self._within(plan, node) or self._by_torch(plan, node))
 
-    def __call__(self, inputs: Sequence[Any]) -> list[Any]:
+    def __call__(self, inputs: Sequence[Any], places: Mapping[Any, Any] | None) -> list[Any]:
         values = self._values
         try:
             if self._threads != (threads := torch.get_num_threads()):
@@ -140,7 +140,7 @@ class _Bound:
                 values[node] = value
                 self._tell(node, value)
             for node, call in self._made:
-                values[node] = value = call.empty()
+                values[node] = value = call.empty() if places is None else places[node]
                 self._tell(node, value)
             for step in self._steps:
                 if step():

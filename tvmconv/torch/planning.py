@@ -13,7 +13,9 @@ from torch.nn.modules.module import _has_any_global_hook
 from .kernels import OPENED
 from .layers import FusedConvolution
 from .plan import Layer, Plan, computing, seen
-from .segments import Segment
+from .segments import Segment, part
+from .sliced import SlicedPlan, slice_of
+from .slices import Cut, cut
 
 _PLAIN = (torch.Tensor, nn.Parameter)
 # Plans that a segment keeps; one that meets more kinds of inputs forgets them all and begins again.
@@ -59,19 +61,34 @@ class Planner:
         except (RuntimeError, OSError):  # there is no memory, or a tensor has none: whoever is at fault says so
             return self._compute(inputs)
 
-    def _compute(self, inputs: Sequence[Any], see: Callable[[Any, dict[Any, Any]], None] | None = None) -> list[Any]:
-        """Compute node by node; `see` is called with each, and the values by then."""
-        values = dict(zip(self._segment.inputs, inputs, strict=True))
-        for node in self._segment.nodes:
-            values[node] = computing(self._root, node)(values)
-            if see is not None:
-                see(node, values)
-            for each in self._segment.dead_after[node]:
-                del values[each]
-        return [values[node] for node in self._segment.outputs]
+    def _compute(self, inputs: Sequence[Any]) -> list[Any]:
+        """Compute node by node."""
+        return self._see(self._segment, inputs, lambda node, values: None)
 
-    def _meet(self, inputs: Sequence[Any], key: Key, plans: dict[Key, Plan | None]) -> list[Any]:
+    def _see(self, segment: Segment, inputs: Sequence[Any], see: Callable[[Any, dict[Any, Any]], None]) -> list[Any]:
+        """Compute a segment node by node; `see` is called with each, and the values by then."""
+        values = dict(zip(segment.inputs, inputs, strict=True))
+        for node in segment.nodes:
+            values[node] = computing(self._root, node)(values)
+            see(node, values)
+            for each in segment.dead_after[node]:
+                del values[each]
+        return [values[node] for node in segment.outputs]
+
+    def _meet(self, inputs: Sequence[Any], key: Key, plans: dict[Key, Plan | SlicedPlan | None]) -> list[Any]:
         """Compute inputs of a new kind, and plan what was seen."""
+        if len(plans) >= _REMEMBERED:
+            plans.clear()
+        outputs, met, layers = self._met(self._segment, inputs)
+        plan = Plan(self._segment, self._root, layers, met) if layers else None
+        met.update(zip(self._segment.inputs, map(seen, inputs), strict=True))
+        found = cut(self._segment, dict(self._root.named_modules(remove_duplicate=False)), met)
+        # Slices are met without kernels, too, so that what is missing is known.
+        plans[key] = plan if found is None else self._sliced(plan, found, inputs)
+        return outputs
+
+    def _met(self, segment: Segment, inputs: Sequence[Any]) -> tuple[list[Any], dict[Any, Any], dict[Any, Layer]]:
+        """Compute a segment; return its outputs, what was seen of its nodes, and those that kernels compute."""
         layers: dict[Any, Layer] = {}
         met: dict[Any, Any] = {}
 
@@ -80,11 +97,28 @@ class Planner:
             if (layer := self._layer(node, values)) is not None:
                 layers[node] = layer
 
-        outputs = self._compute(inputs, see)
-        if len(plans) >= _REMEMBERED:
-            plans.clear()
-        plans[key] = Plan(self._segment, self._root, layers, met) if layers else None
-        return outputs
+        return self._see(segment, inputs, see), met, layers
+
+    def _sliced(self, whole: Plan | None, found: Cut, inputs: Sequence[Any]) -> Plan | SlicedPlan | None:
+        """Return the plan that computes a part by slices, or that of the whole if a kernel is missing."""
+        before, slices, after = (
+            part(self._segment, *ends)
+            for ends in ((0, found.start), (found.start, found.stop), (found.stop, len(self._segment.nodes)))
+        )
+        values = dict(zip(self._segment.inputs, inputs, strict=True))
+        made, _, _ = self._met(before, [values[node] for node in before.inputs])
+        values.update(zip(before.outputs, made, strict=True))
+        _, met, layers = self._met(slices, [slice_of(found, node, values[node]) for node in slices.inputs])
+        if whole is None or any(node in whole.layers and node not in layers for node in slices.nodes):
+            return whole
+        if any(node not in whole.layers for node in (*before.outputs, *slices.outputs)):
+            return whole
+
+        def planned(segment: Segment) -> Plan | None:
+            inside = {node: whole.layers[node] for node in segment.nodes if node in whole.layers}
+            return Plan(segment, self._root, inside, whole.met) if segment.nodes else None
+
+        return SlicedPlan(whole, found, planned(before), Plan(slices, self._root, layers, met), planned(after))
 
     def _layer(self, node: Any, values: dict[Any, Any]) -> Layer | None:
         """Return how a kernel of the CPU computed a node, None if none did."""
@@ -106,7 +140,7 @@ class _Premises:
 
     def __init__(self, segment: Segment, root: nn.Module) -> None:
         # By the kind of the inputs; None: nothing to gain.
-        self.plans: dict[Key, Plan | None] = {}
+        self.plans: dict[Key, Plan | SlicedPlan | None] = {}
         self._generation = OPENED.generation
         places: dict[tuple[int, str], tuple[dict[str, Any], str, Any]] = {}
         modules: dict[Any, None] = {}

@@ -92,9 +92,18 @@ def is_layer(node: Any, modules: dict[str, nn.Module]) -> bool:
     return node.op == "call_module" and isinstance(modules[node.target], FusedConvolution)
 
 
+def part(segment: Segment, start: int, stop: int) -> Segment:
+    """Return the nodes of a segment from number `start` to before `stop` as one of their own."""
+    nodes = segment.nodes[start:stop]
+    return _of(nodes, segment.views.intersection(nodes))
+
+
 def _segment(nodes: list[Any], modules: dict[str, nn.Module]) -> Segment:
+    return _of(tuple(nodes), frozenset(node for node in nodes if may_be_view(node, modules)))
+
+
+def _of(nodes: tuple[Any, ...], views: frozenset[Any]) -> Segment:
     inside = set(nodes)
     inputs = dict.fromkeys(each for node in nodes for each in node.all_input_nodes if each not in inside)
     outputs = (node for node in nodes if any(user not in inside for user in node.users))
-    views = frozenset(node for node in nodes if may_be_view(node, modules))
-    return Segment(tuple(nodes), tuple(inputs), tuple(outputs), views)
+    return Segment(nodes, tuple(inputs), tuple(outputs), views)
