@@ -153,6 +153,7 @@ def test_blocks_are_found_in_one_run() -> None:
     [
         lambda y: y * torch.arange(4)[:, None, None],
         lambda y: y + torch.exp(torch.linspace(0, 1, 4)) * torch.tensor(0.5),
+        lambda y: add_a_border(y),
     ],
 )
 def test_tensors_that_a_model_makes_are_constants(finish: Any) -> None:
@@ -162,6 +163,12 @@ def test_tensors_that_a_model_makes_are_constants(finish: Any) -> None:
     assert computes(fast) == ["conv2d-relu"]
     for each in (fast, copy.deepcopy(fast), pickle.loads(pickle.dumps(fast))):
         assert set(each.state_dict()) == {"conv.weight", "conv.bias"}
+
+
+def add_a_border(y: Any) -> Any:
+    border = torch.zeros(4, 4)
+    border[0] = 1
+    return y + border
 
 
 def add_to_zeros(y: Any) -> Any:
