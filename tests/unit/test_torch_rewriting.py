@@ -291,3 +291,23 @@ def test_a_graph_that_fails_does_not_import_the_compiler(monkeypatch: pytest.Mon
     monkeypatch.delitem(sys.modules, "torch._inductor", raising=False)
     rewritten(copy.deepcopy(Optional()), torch.randn(1, 3, 4, 4))
     assert "torch._inductor" not in sys.modules
+
+
+@pytest.mark.parametrize(
+    ("model", "path"),
+    [
+        (nn.Sequential(block(), block()), ""),
+        (nn.Sequential(block(), block()), "0"),
+        (Blocks(block(), block()), ""),
+        (Blocks(block(), block()), "blocks.0"),
+    ],
+)
+def test_hooks_are_called(model: nn.Module, path: str) -> None:
+    """A graph of what they look at would not call them."""
+    called: list[Any] = []
+    model.get_submodule(path).register_forward_hook(lambda *_: called.append(1))
+    fast = rewritten(model, torch.randn(1, 3, 4, 4))
+    assert len(computes(fast)) == 2
+    called.clear()
+    fast(torch.randn(1, 3, 4, 4))
+    assert called == [1]

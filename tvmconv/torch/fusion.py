@@ -21,10 +21,11 @@ from .folding import TRANSPOSED, fold
 from .layers import FusedConvolution
 from .made import MADE, check_made, without_state
 from .permuting import sink
+from .same import SameConv1d, SameConv2d, SameConv3d, SameConvolution
 from .steps import changes_its_input, is_sum, slope_of, step_of
 from .tracing import trace
 
-_CONVOLUTIONS = (nn.Conv1d, nn.Conv2d, nn.Conv3d)
+_CONVOLUTIONS = (nn.Conv1d, nn.Conv2d, nn.Conv3d, SameConv1d, SameConv2d, SameConv3d)
 
 
 def describe(module: nn.Module) -> Convolution | None:
@@ -46,6 +47,7 @@ def describe(module: nn.Module) -> Convolution | None:
         tuple(module.dilation),
         tuple(module.output_padding),
         module.groups,
+        same=isinstance(module, SameConvolution),
     )
 
 

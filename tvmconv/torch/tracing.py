@@ -21,6 +21,7 @@ from torch.utils import _pytree as pytree
 from .decisions import Decision
 from .folding import attribute
 from .plan import computing
+from .same import SameConvolution
 
 # By a function or a method that tells a number of a tensor's shape: whether it is the number of axes alone.
 _NUMBERS = {"dim": True, "ndimension": True, "ndim": True, "size": False, "shape": False, "numel": False}
@@ -94,8 +95,9 @@ class _Tracer(fx.Tracer):  # type: ignore[misc]
 
     def is_leaf_module(self, module: nn.Module, name: str) -> bool:
         """Whether a module is one node of the graph."""
-        watched = bool(module._forward_hooks or module._forward_pre_hooks)
-        return watched or hasattr(module, "parametrizations") or super().is_leaf_module(module, name)
+        if module._forward_hooks or module._forward_pre_hooks or isinstance(module, SameConvolution):
+            return True
+        return hasattr(module, "parametrizations") or super().is_leaf_module(module, name)
 
     def call_module(self, m: nn.Module, forward: Any, args: Any, kwargs: Any) -> Any:
         """Trace a module's call; of one that the code makes, as of parts of a Sequential, what it does."""
