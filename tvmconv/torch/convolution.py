@@ -55,6 +55,8 @@ class Convolution:
         The steps after it (:mod:`tvmconv.epilogue`), empty for none.
     same
         Whether the pads follow from the data's size (:func:`tvmconv.torch.same.same_pads`), whatever they are here.
+    adds_in_place
+        Whether the step ``add`` leaves the type as it is, whatever the type of what is added: autocast gives several.
     """
 
     transposed: bool
@@ -66,6 +68,7 @@ class Convolution:
     groups: int
     epilogue: str = ""
     same: bool = False
+    adds_in_place: bool = False
 
     def at(self, data: Sequence[int], weight: Sequence[int]) -> Convolution:
         """Return the convolution with the pads that it has for data of this shape."""
@@ -102,7 +105,7 @@ class Convolution:
 
     @property
     def arguments(self) -> tuple[Any, ...]:
-        """All fields but `same`, as the operator takes them."""
+        """All fields as the operator takes them, which knows the pads and is given one type."""
         axes = (self.strides, self.pads_begin, self.pads_end, self.dilations, self.output_padding)
         return (self.transposed, *map(list, axes), self.groups, self.epilogue)
 
@@ -172,7 +175,8 @@ class Convolution:
             output = _CONVOLUTIONS[rank](*arrays, self.dilations, self.groups)
         for step in self.steps:
             if step.name == "add":
-                output = output + residual
+                total = output + residual
+                output = total.to(output.dtype) if self.adds_in_place else total
             elif step.name == "prelu":
                 output = functional.prelu(output, slope)
             else:

@@ -23,7 +23,7 @@ from .made import MADE, check_made, without_state
 from .permuting import sink
 from .same import SameConv1d, SameConv2d, SameConv3d, SameConvolution
 from .steps import changes_its_input, is_sum, slope_of, step_of
-from .tracing import trace
+from .tracing import IN_PLACE, trace
 
 _CONVOLUTIONS = (nn.Conv1d, nn.Conv2d, nn.Conv3d, SameConv1d, SameConv2d, SameConv3d)
 
@@ -171,7 +171,7 @@ def _fuse_steps(
     """
     steps: list[Step] = []
     chain: list[Any] = []
-    residual, slope, last = None, None, node
+    residual, slope, last, in_place = None, None, node, False
     second = not convolution.is_linear or len(shapes[node.name]) == 2  # channels are where PReLU has them
     while len(last.users) == 1:
         (user,) = last.users
@@ -182,6 +182,7 @@ def _fuse_steps(
             if _sum_belongs_elsewhere(node, user, other, chain, modules, order):
                 break
             residual = other
+            in_place = IN_PLACE in user.meta or changes_its_input(user, modules)
             steps.append(Step("add"))
             order[node] = order[user]
             user.append(node)
@@ -202,7 +203,8 @@ def _fuse_steps(
         del order[each]
     if residual is not None:
         node.kwargs = {**node.kwargs, "residual": residual}
-    return replace(convolution, epilogue=format_epilogue(parse_epilogue(steps))), slope
+    fused = replace(convolution, epilogue=format_epilogue(parse_epilogue(steps)), adds_in_place=in_place)
+    return fused, slope
 
 
 def _sum_belongs_elsewhere(

@@ -30,6 +30,9 @@ _NUMBERS = {"dim": True, "ndimension": True, "ndim": True, "size": False, "shape
 # The functions that a convolution is called by.
 CONVOLUTIONS = tuple(getattr(functional, f"{name}{rank}d") for name in ("conv", "conv_transpose") for rank in (1, 2, 3))
 
+# What a node's `meta` has where code adds in place.
+IN_PLACE = "in_place"
+
 # What was decided by, how, and whether the number of axes alone decides.
 _Decided = tuple[Any, int, bool]
 
@@ -275,6 +278,11 @@ class _Length:
 class _Proxy(_Length, fx.Proxy):  # type: ignore[misc]
     def __getattr__(self, k: str) -> Any:
         return _Attribute(self, k)
+
+    def __iadd__(self, other: Any) -> Any:
+        total = self + other  # as torch.fx has it; fused with a convolution it keeps the type as in place
+        total.node.meta[IN_PLACE] = True
+        return total
 
 
 class _Attribute(_Length, Attribute):  # type: ignore[misc]
