@@ -16,6 +16,7 @@ from ..epilogue import Step, format_epilogue, parse_epilogue
 from .arguments import guard
 from .calls import Notice
 from .canonical import canonicalize
+from .causal import without_end
 from .convolution import Convolution
 from .folding import TRANSPOSED, fold
 from .layers import FusedConvolution
@@ -171,11 +172,16 @@ def _fuse_steps(
     """
     steps: list[Step] = []
     chain: list[Any] = []
-    residual, slope, last, in_place = None, None, node, False
+    residual, slope, last, in_place, contiguous = None, None, node, False, False
     second = not convolution.is_linear or len(shapes[node.name]) == 2  # channels are where PReLU has them
     while len(last.users) == 1:
         (user,) = last.users
-        if residual is None and is_sum(user):
+        cut = None if chain else without_end(user, convolution, modules[node.target].weight.shape[2:])
+        if cut is not None:
+            convolution, shapes[node.name], contiguous = cut, shapes[user.name], True
+        elif contiguous and user.op == "call_method" and user.target == "contiguous":
+            contiguous = False  # which is asked for after a slice
+        elif residual is None and is_sum(user):
             other = user.args[1] if user.args[0] is last else user.args[0]
             if shapes[node.name] != shapes.get(other.name):  # None: a number
                 break
