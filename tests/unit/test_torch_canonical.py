@@ -135,7 +135,10 @@ def test_activations_that_are_spelled_out(forward: Any, expected: list[str]) -> 
         (lambda m, x: F.conv_transpose2d(m.a(x), m.blur, None, 2, 1, 1, 4), ["conv2d", "conv_transpose2d"]),
         (lambda m, x: F.conv2d(F.conv2d(x, m.blur, groups=4), m.blur, groups=4), ["conv2d", "conv2d"]),
         (lambda m, x: F.conv2d(m.a(x), m.filter * 2, groups=2), ["conv2d", "conv2d"]),
-        (lambda m, x: F.conv2d(m.a(x), m.blur, groups=x.shape[1]), ["conv2d"]),
+        (lambda m, x: F.conv2d(m.a(x), m.blur, groups=x.shape[1]), ["conv2d", "conv2d"]),
+        (lambda m, x: F.conv2d(x, m.blur[:1].expand(x.size(1), -1, -1, -1), groups=x.size()[1]), ["conv2d"]),
+        (lambda m, x: F.conv2d(m.a(x), m.blur, groups=x.shape[0] * 2), ["conv2d"]),
+        (lambda m, x: F.conv2d(m.a(x), m.blur * x.mean(), groups=x.shape[1]), ["conv2d"]),
     ],
 )
 def test_convolutions_called_as_functions(forward: Any, expected: list[str]) -> None:

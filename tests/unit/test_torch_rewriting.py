@@ -153,6 +153,7 @@ def test_blocks_are_found_in_one_run() -> None:
     [
         lambda y: y * torch.arange(4)[:, None, None],
         lambda y: y + torch.exp(torch.linspace(0, 1, 4)) * torch.tensor(0.5),
+        lambda y: add_a_border(y),
     ],
 )
 def test_tensors_that_a_model_makes_are_constants(finish: Any) -> None:
@@ -162,6 +163,12 @@ def test_tensors_that_a_model_makes_are_constants(finish: Any) -> None:
     assert computes(fast) == ["conv2d-relu"]
     for each in (fast, copy.deepcopy(fast), pickle.loads(pickle.dumps(fast))):
         assert set(each.state_dict()) == {"conv.weight", "conv.bias"}
+
+
+def add_a_border(y: Any) -> Any:
+    border = torch.zeros(4, 4)
+    border[0] = 1
+    return y + border
 
 
 def add_to_zeros(y: Any) -> Any:
@@ -284,3 +291,23 @@ def test_a_graph_that_fails_does_not_import_the_compiler(monkeypatch: pytest.Mon
     monkeypatch.delitem(sys.modules, "torch._inductor", raising=False)
     rewritten(copy.deepcopy(Optional()), torch.randn(1, 3, 4, 4))
     assert "torch._inductor" not in sys.modules
+
+
+@pytest.mark.parametrize(
+    ("model", "path"),
+    [
+        (nn.Sequential(block(), block()), ""),
+        (nn.Sequential(block(), block()), "0"),
+        (Blocks(block(), block()), ""),
+        (Blocks(block(), block()), "blocks.0"),
+    ],
+)
+def test_hooks_are_called(model: nn.Module, path: str) -> None:
+    """A graph of what they look at would not call them."""
+    called: list[Any] = []
+    model.get_submodule(path).register_forward_hook(lambda *_: called.append(1))
+    fast = rewritten(model, torch.randn(1, 3, 4, 4))
+    assert len(computes(fast)) == 2
+    called.clear()
+    fast(torch.randn(1, 3, 4, 4))
+    assert called == [1]

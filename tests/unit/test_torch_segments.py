@@ -51,6 +51,7 @@ ARGUMENTS: dict[str, tuple[Any, ...]] = {
     "interpolate": ((1, 1),),
     **dict.fromkeys(("avg_pool", "max_pool", "adaptive_avg_pool"), (1,)),
     "mean": ((2, 3),),
+    "pow": (1,),
     **dict.fromkeys(("sum", "softmax", "clamp"), (1,)),
     **dict.fromkeys(("matmul", "bmm", "prelu"), (torch.ones(1, 1, 1),)),
     "scaled_dot_product_attention": (torch.ones(1, 1, 1), torch.ones(1, 1, 1)),
@@ -72,6 +73,8 @@ def test_no_operator_keeps_what_it_reads(function: Any) -> None:
     spatial = next((int(digit) for digit in "123" if f"{digit}d" in name), 2)
     data = torch.ones((1,) * RANKS.get(name, 2 + spatial))
     others = ARGUMENTS.get(name.rstrip("123d") if "pool" in name else name, ())
+    if name == "glu":  # it halves
+        data = torch.ones(1, 2)
     given = ([data],) if name in ("cat", "stack") else (data, *others)
     if name == "prelu":
         given = (data, data)
@@ -87,10 +90,17 @@ def test_no_module_keeps_what_it_reads(kind: Any) -> None:
     rank = next((int(digit) for digit in "123" if name.endswith(f"{digit}d") and "Upsampling" not in name), 2)
     data = torch.ones(1, 1, *(1,) * rank)
     taken: tuple[Any, ...] = (
-        (1,) if "Pool" in name or "BatchNorm" in name or name in ("LayerNorm", "Softmax", "Upsample") else ()
+        (1,)
+        if "Pool" in name
+        or "BatchNorm" in name
+        or "InstanceNorm" in name
+        or name in ("LayerNorm", "Softmax", "Upsample")
+        else ()
     )
     if "Pad" in name:
         taken = (0, 0) if "Constant" in name else (0,)
+    if name == "GLU" or "InstanceNorm" in name:  # it halves; a channel of one number is refused
+        data = torch.ones(1, 1, *(2,) * rank)
     if name == "GroupNorm":  # a group of one number is refused
         taken, data = (1, 1), torch.ones(1, 1, 2)
     taken = (1,) if "Upsampling" in name else taken

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import copy
 import pickle
+from collections import OrderedDict
 from collections.abc import Callable
 from typing import Any
 
@@ -121,7 +122,24 @@ def with_inner_modules(m: Any, x: Any) -> Any:
     return y if y.dim() == 4 else x
 
 
-@pytest.mark.parametrize("look", [images, images_by_length, asserts, raises, with_inner_modules, iterates])
+def takes_sizes_apart(m: Any, x: Any) -> Any:
+    batch, channels, *spatial = x.shape
+    assert len(spatial) == len(x.shape[2:]) == 2
+    y = m.conv(x.reshape(batch, channels, -1, 1)).view(*x.shape[:2], *spatial)
+    return y.reshape(tuple(x.size()))
+
+
+def decides_by_a_buffer(m: Any, x: Any) -> Any:
+    return x * 2 if m.norm.running_var.mean().item() > 0 else x
+
+
+@pytest.mark.parametrize(
+    "look",
+    [
+        images, images_by_length, asserts, raises, with_inner_modules, iterates, takes_sizes_apart,
+        decides_by_a_buffer,
+    ],
+)  # fmt: skip
 def test_decisions_by_axes_and_assertions_are_the_examples(look: Any) -> None:
     torch.manual_seed(0)
     fast = rewritten(Model(look).eval(), torch.randn(2, 3, 6, 4))
@@ -166,6 +184,36 @@ def test_a_graph_refuses_shapes_that_take_another_way(look: Any, other: tuple[in
         for copied in (fast, copy.deepcopy(fast), pickle.loads(pickle.dumps(fast))):
             with pytest.raises(InputError, match=asked):
                 copied(torch.randn(other))
+
+
+def test_a_graph_refuses_buffers_that_take_another_way() -> None:
+    fast = rewritten(Model(decides_by_a_buffer).eval(), torch.randn(2, 3, 6, 4))
+    assert not tvmconv.torch.report(fast).graphless
+    with torch.no_grad():
+        fast.norm.running_var.neg_()
+        with pytest.raises(InputError, match="takes another way"):
+            fast(torch.randn(2, 3, 6, 4))
+
+
+class Parts(nn.Module):
+    """What code makes of a Sequential, and an answer with names in an order."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.layers = nn.Sequential(nn.Conv2d(3, 4, 3), nn.BatchNorm2d(4), nn.ReLU(), nn.Conv2d(4, 4, 1))
+
+    def forward(self, x: Any) -> Any:
+        before = self.layers[:3](x)
+        return OrderedDict(out=nn.Softmax(1)(self.layers[3:](before)), aux=before)
+
+
+def test_parts_of_a_sequential_and_named_answers() -> None:
+    torch.manual_seed(0)
+    fast = rewritten(Parts().eval(), torch.randn(1, 3, 6, 4))
+    assert computes(fast) == ["conv2d-relu", "conv2d"]
+    data = torch.randn(1, 3, 6, 4)
+    for each in (fast, copy.deepcopy(fast), pickle.loads(pickle.dumps(fast))):
+        assert list(each(data)) == ["out", "aux"] and type(each(data)) is OrderedDict
 
 
 def test_a_decision_does_not_end_a_plan() -> None:

@@ -12,6 +12,7 @@ from torch import fx, nn
 from ..epilogue import Step
 from .computed import computed, made_by
 from .folding import PRODUCTS, attribute, erase
+from .inplace import out_of_place
 from .steps import changes_its_input, is_sum, step_of
 
 _MODULES: dict[Any, type[nn.Module]] = {
@@ -53,6 +54,7 @@ def canonicalize(traced: fx.GraphModule) -> None:
             _as_module(traced, node)
         elif node.op == "call_method" and node.target == "view" and _is_shape(node.args[1:]):
             node.target = "reshape"  # kernels leave their outputs channels last, which has fewer views
+    out_of_place(traced)
     modules = dict(traced.named_modules(remove_duplicate=False))
     for node in list(traced.graph.nodes):
         if _does_nothing(node, modules):

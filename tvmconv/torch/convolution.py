@@ -6,7 +6,7 @@ A Linear is one without spatial axes: each row of numbers along the last axis is
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 from math import prod
 from typing import Any
@@ -18,6 +18,7 @@ from .. import ops
 from ..epilogue import Step, format_epilogue, parse_epilogue
 from ..problem import Problem
 from .layout import Layout
+from .same import same_pads
 
 DTYPES = {torch.float32: "f32", torch.float16: "f16", torch.bfloat16: "bf16"}
 _CONVOLUTIONS = {1: functional.conv1d, 2: functional.conv2d, 3: functional.conv3d}
@@ -52,6 +53,10 @@ class Convolution:
         As in PyTorch.
     epilogue
         The steps after it (:mod:`tvmconv.epilogue`), empty for none.
+    same
+        Whether the pads follow from the data's size (:func:`tvmconv.torch.same.same_pads`), whatever they are here.
+    adds_in_place
+        Whether the step ``add`` leaves the type as it is, whatever the type of what is added: autocast gives several.
     """
 
     transposed: bool
@@ -62,6 +67,15 @@ class Convolution:
     output_padding: tuple[int, ...]
     groups: int
     epilogue: str = ""
+    same: bool = False
+    adds_in_place: bool = False
+
+    def at(self, data: Sequence[int], weight: Sequence[int]) -> Convolution:
+        """Return the convolution with the pads that it has for data of this shape."""
+        if not self.same:
+            return self
+        begin, end = same_pads(data[-len(self.strides) :], weight[2:], self.strides, self.dilations)
+        return replace(self, pads_begin=begin, pads_end=end, same=False)
 
     @property
     def name(self) -> str:
@@ -91,7 +105,7 @@ class Convolution:
 
     @property
     def arguments(self) -> tuple[Any, ...]:
-        """All fields, as the operator takes them."""
+        """All fields as the operator takes them, which knows the pads and is given one type."""
         axes = (self.strides, self.pads_begin, self.pads_end, self.dilations, self.output_padding)
         return (self.transposed, *map(list, axes), self.groups, self.epilogue)
 
@@ -99,6 +113,8 @@ class Convolution:
         """Return the shape of the output, whose numbers may be symbols."""
         if self.is_linear:
             return (*data[:-1], weight[0])
+        if self.same:
+            return self.at(data, weight).output_shape(data, weight)
         spatial = []
         for axis, s in enumerate(self.strides):
             pads, d = self.pads_begin[axis] + self.pads_end[axis], self.dilations[axis]
@@ -123,6 +139,8 @@ class Convolution:
             ones, none = (1,) * len(spatial), (0,) * len(spatial)
             pointwise = Convolution(False, ones, none, none, ones, none, 1, self.epilogue)
             return pointwise.problem((batch, channels, *spatial), (*weight, *ones), bias, dtype)
+        if self.same:
+            return self.at(data, weight).problem(data, weight, bias, dtype)
         resolve = ops.convolution_backprop_data if self.transposed else ops.convolution
         more: dict[str, Any] = {"output_padding": self.output_padding} if self.transposed else {}
         made = resolve(
@@ -141,6 +159,8 @@ class Convolution:
 
     def by_torch(self, data: Any, weight: Any, bias: Any, residual: Any, slope: Any = None) -> Any:
         """Return what PyTorch computes."""
+        if self.same:
+            return self.at(data.shape, weight.shape).by_torch(data, weight, bias, residual, slope)
         rank = len(self.strides)
         padding = self.pads_begin
         if self.pads_begin != self.pads_end:
@@ -155,7 +175,8 @@ class Convolution:
             output = _CONVOLUTIONS[rank](*arrays, self.dilations, self.groups)
         for step in self.steps:
             if step.name == "add":
-                output = output + residual
+                total = output + residual
+                output = total.to(output.dtype) if self.adds_in_place else total
             elif step.name == "prelu":
                 output = functional.prelu(output, slope)
             else:

@@ -16,15 +16,17 @@ from ..epilogue import Step, format_epilogue, parse_epilogue
 from .arguments import guard
 from .calls import Notice
 from .canonical import canonicalize
+from .causal import without_end
 from .convolution import Convolution
 from .folding import TRANSPOSED, fold
 from .layers import FusedConvolution
 from .made import MADE, check_made, without_state
 from .permuting import sink
+from .same import SameConv1d, SameConv2d, SameConv3d, SameConvolution
 from .steps import changes_its_input, is_sum, slope_of, step_of
-from .tracing import trace
+from .tracing import IN_PLACE, trace
 
-_CONVOLUTIONS = (nn.Conv1d, nn.Conv2d, nn.Conv3d)
+_CONVOLUTIONS = (nn.Conv1d, nn.Conv2d, nn.Conv3d, SameConv1d, SameConv2d, SameConv3d)
 
 
 def describe(module: nn.Module) -> Convolution | None:
@@ -46,6 +48,7 @@ def describe(module: nn.Module) -> Convolution | None:
         tuple(module.dilation),
         tuple(module.output_padding),
         module.groups,
+        same=isinstance(module, SameConvolution),
     )
 
 
@@ -169,17 +172,23 @@ def _fuse_steps(
     """
     steps: list[Step] = []
     chain: list[Any] = []
-    residual, slope, last = None, None, node
+    residual, slope, last, in_place, contiguous = None, None, node, False, False
     second = not convolution.is_linear or len(shapes[node.name]) == 2  # channels are where PReLU has them
     while len(last.users) == 1:
         (user,) = last.users
-        if residual is None and is_sum(user):
+        cut = None if chain else without_end(user, convolution, modules[node.target].weight.shape[2:])
+        if cut is not None:
+            convolution, shapes[node.name], contiguous = cut, shapes[user.name], True
+        elif contiguous and user.op == "call_method" and user.target == "contiguous":
+            contiguous = False  # which is asked for after a slice
+        elif residual is None and is_sum(user):
             other = user.args[1] if user.args[0] is last else user.args[0]
             if shapes[node.name] != shapes.get(other.name):  # None: a number
                 break
             if _sum_belongs_elsewhere(node, user, other, chain, modules, order):
                 break
             residual = other
+            in_place = IN_PLACE in user.meta or changes_its_input(user, modules)
             steps.append(Step("add"))
             order[node] = order[user]
             user.append(node)
@@ -200,7 +209,8 @@ def _fuse_steps(
         del order[each]
     if residual is not None:
         node.kwargs = {**node.kwargs, "residual": residual}
-    return replace(convolution, epilogue=format_epilogue(parse_epilogue(steps))), slope
+    fused = replace(convolution, epilogue=format_epilogue(parse_epilogue(steps)), adds_in_place=in_place)
+    return fused, slope
 
 
 def _sum_belongs_elsewhere(

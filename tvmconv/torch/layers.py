@@ -50,6 +50,8 @@ class FusedConvolution(nn.Module):  # type: ignore[misc]
         self.reflection = (module._reversed_padding_repeated_twice, module.padding_mode) if reflected else None
         # Whether outputs lie as PyTorch's: a model that traces and plans do not know may depend on that.
         self.lies_as_torch = False
+        # Whether its weights are cast to its input's type, as a subclass of PyTorch's layer may do.
+        self.casts = getattr(module, "casts", False)
         self.name = name or convolution.name
         self._notice = notice
         self._calls = Calls(convolution, self.name, notice)
@@ -67,6 +69,9 @@ class FusedConvolution(nn.Module):  # type: ignore[misc]
         """
         if self.reflection is not None:
             input = functional.pad(input, *self.reflection)
+        if self.casts and input.dtype != self.weight.dtype:
+            weight, bias = (None if each is None else each.to(input.dtype) for each in (self.weight, self.bias))
+            return self.convolution.by_torch(input, weight, bias, residual, self.slope)
         if output_size is not None:
             return self._sized(input, output_size).by_torch(input, self.weight, self.bias, residual, self.slope)
         if torch.compiler.is_compiling():
@@ -109,7 +114,7 @@ class FusedConvolution(nn.Module):  # type: ignore[misc]
             fits = tuple(residual.shape) == tuple(convolution.output_shape(data.shape, weight.shape))
         if not fits:
             return convolution.by_torch(data, weight, bias, residual, slope)
-        return operator(data, weight, bias, residual, *convolution.arguments, slope)
+        return operator(data, weight, bias, residual, *convolution.at(data.shape, weight.shape).arguments, slope)
 
     def _sized(self, input: Any, output_size: Any) -> Convolution:
         """Return the convolution whose output has this size."""

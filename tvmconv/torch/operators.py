@@ -19,18 +19,20 @@ MODULES = (
     nn.AdaptiveAvgPool1d, nn.AdaptiveAvgPool2d, nn.AdaptiveAvgPool3d,
     nn.AdaptiveMaxPool1d, nn.AdaptiveMaxPool2d, nn.AdaptiveMaxPool3d,
     nn.BatchNorm1d, nn.BatchNorm2d, nn.BatchNorm3d, nn.GroupNorm, nn.LayerNorm,
+    nn.InstanceNorm1d, nn.InstanceNorm2d, nn.InstanceNorm3d,
     nn.Upsample, nn.UpsamplingNearest2d, nn.UpsamplingBilinear2d,
     nn.ConstantPad1d, nn.ConstantPad2d, nn.ConstantPad3d, nn.ZeroPad1d, nn.ZeroPad2d, nn.ZeroPad3d,
     nn.ReflectionPad1d, nn.ReflectionPad2d, nn.ReflectionPad3d,
     nn.ReplicationPad1d, nn.ReplicationPad2d, nn.ReplicationPad3d,
     nn.ReLU, nn.ReLU6, nn.Hardtanh, nn.LeakyReLU, nn.PReLU, nn.ELU, nn.Sigmoid, nn.Tanh, nn.Hardsigmoid, nn.SiLU,
-    nn.Hardswish, nn.GELU, nn.Mish, nn.Softplus, nn.Softmax,
+    nn.Hardswish, nn.GELU, nn.Mish, nn.Softplus, nn.Softmax, nn.GLU,
 )  # fmt: skip
 FUNCTIONS = (
     operator.add, operator.sub, operator.mul, operator.truediv, operator.floordiv, operator.matmul,
-    operator.mod, operator.eq, operator.ne, operator.lt, operator.le, operator.gt, operator.ge,
+    operator.mod, operator.pow, operator.neg,
+    operator.eq, operator.ne, operator.lt, operator.le, operator.gt, operator.ge,
     torch.add, torch.sub, torch.mul, torch.div, torch.matmul, torch.bmm, torch.cat, torch.stack, torch.mean, torch.sum,
-    torch.relu, torch.sigmoid, torch.tanh, torch.exp, torch.softmax, torch.clamp,
+    torch.relu, torch.sigmoid, torch.tanh, torch.exp, torch.softmax, torch.clamp, torch.pow, torch.sqrt, torch.rsqrt,
     functional.avg_pool1d, functional.avg_pool2d, functional.avg_pool3d,
     functional.max_pool1d, functional.max_pool2d, functional.max_pool3d,
     functional.adaptive_avg_pool1d, functional.adaptive_avg_pool2d, functional.adaptive_avg_pool3d,
@@ -38,10 +40,11 @@ FUNCTIONS = (
     functional.scaled_dot_product_attention, functional.interpolate, functional.pad,
     functional.relu, functional.relu6, functional.hardtanh, functional.leaky_relu, functional.prelu, functional.elu,
     functional.sigmoid, functional.tanh, functional.hardsigmoid, functional.silu, functional.hardswish, functional.gelu,
-    functional.mish, functional.softplus, functional.softmax,
+    functional.mish, functional.softplus, functional.softmax, functional.glu,
 )  # fmt: skip
 METHODS = (
     "add", "sub", "mul", "div", "matmul", "mean", "sum", "relu", "sigmoid", "tanh", "exp", "softmax", "clamp", "clone",
+    "pow", "sqrt", "rsqrt",
 )  # fmt: skip
 # Dropout gives what it is given, in inference.
 _VIEW_MODULES = (
@@ -55,7 +58,8 @@ _VIEW_FUNCTIONS = (
     *(getattr(torch, name) for name in _VIEW_NAMES),
 )  # fmt: skip
 # `size` and `dim` are numbers.
-_VIEW_METHODS = (*_VIEW_NAMES, "view", "expand", "contiguous", "to", "float", "size", "dim")
+_VIEW_METHODS = (*_VIEW_NAMES, "view", "expand", "expand_as", "contiguous", "to", "float", "type", "detach", "size",
+                 "dim")  # fmt: skip
 _MODES = ("out", "inplace", "return_indices", "training", "dropout_p")
 
 

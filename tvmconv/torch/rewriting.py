@@ -11,12 +11,15 @@ from typing import Any
 
 import torch
 from torch import nn
+from torch.nn.modules.conv import _ConvNd
+from torch.nn.utils import parametrize
 from torch.utils import _pytree as pytree
 
 from ..errors import InputError, TvmconvWarning
 from .calls import Notice
 from .fusion import describe, fuse, swap
 from .layers import FusedConvolution
+from .subclasses import with_known_classes
 from .weights import with_fixed_weights
 
 # What BatchNorm folded into weights changes in f32 and f64, and in types of fewer digits.
@@ -38,7 +41,7 @@ def rewrite(model: nn.Module, examples: Sequence[Arguments], notice: Notice) -> 
     InputError
         If it has no convolution that a layer could replace.
     """
-    model = with_fixed_weights(model)
+    model = with_known_classes(with_fixed_weights(model))
     if describe(model) is not None:
         return swap(copy.deepcopy(model), notice)
     notice.rehearsing = True
@@ -116,6 +119,9 @@ def as_examples(given: Any) -> list[Arguments]:
 
 def _fused(module: nn.Module, prefix: str, expected: Sequence[Expected], notice: Notice) -> nn.Module | None:
     """Return the fused graph of a copy of a module, None if there is none or it gives other answers."""
+    if module._forward_hooks or module._forward_pre_hooks:
+        notice.graphless[prefix.removesuffix(".")] = "a hook looks at it, which a graph would not call"
+        return None
     try:
         with torch.random.fork_rng(devices=[]):
             torch.manual_seed(1)  # as no run does: random numbers that become constants of the graph give other answers
@@ -193,7 +199,12 @@ def _fused_below(
 
 
 def _is_around_convolutions(module: nn.Module) -> bool:
-    return describe(module) is None and any(describe(each) is not None for each in module.modules())
+    """Whether a module has convolutions in it, or is a subclass of one, whose graph may have one."""
+    if isinstance(module, (_ConvNd, nn.Linear)) and not type(module).__module__.startswith("torch."):
+        return not parametrize.is_parametrized(module) and describe(module) is None
+    return describe(module) is None and any(
+        describe(each) is not None or _is_around_convolutions(each) for each in module.children()
+    )
 
 
 def _copied(values: Any) -> Any:

@@ -8,10 +8,12 @@ from __future__ import annotations
 
 import copy
 import operator
+from collections import OrderedDict
 from collections.abc import Callable, Sequence
 from typing import Any
 
 import torch
+import torch.nn.functional as functional
 from torch import fx, nn
 from torch.fx.proxy import Attribute, TraceError
 from torch.utils import _pytree as pytree
@@ -19,10 +21,17 @@ from torch.utils import _pytree as pytree
 from .decisions import Decision
 from .folding import attribute
 from .plan import computing
+from .same import SameConvolution
 
 # By a function or a method that tells a number of a tensor's shape: whether it is the number of axes alone.
 _NUMBERS = {"dim": True, "ndimension": True, "ndim": True, "size": False, "shape": False, "numel": False}
 
+
+# The functions that a convolution is called by.
+CONVOLUTIONS = tuple(getattr(functional, f"{name}{rank}d") for name in ("conv", "conv_transpose") for rank in (1, 2, 3))
+
+# What a node's `meta` has where code adds in place.
+IN_PLACE = "in_place"
 
 # What was decided by, how, and whether the number of axes alone decides.
 _Decided = tuple[Any, int, bool]
@@ -40,7 +49,11 @@ def trace(model: nn.Module, example: Sequence[Any]) -> fx.GraphModule:
         If the model's code decides by other things.
     """
     tracer = _Tracer(example)
-    traced = fx.GraphModule(model, tracer.trace(model))
+    graph = tracer.trace(model)
+    for node in list(graph.nodes):
+        if node.target in CONVOLUTIONS:
+            tracer.fix_channels(node)
+    traced = fx.GraphModule(model, graph)
     for number, (node, expected, of_axes) in enumerate(tracer.decisions):
         error = _error_else(model, example, tracer.decisions[: number + 1])
         if error is None and not of_axes:
@@ -71,6 +84,8 @@ def _error_else(model: nn.Module, example: Sequence[Any], decisions: Sequence[_D
 class _Tracer(fx.Tracer):  # type: ignore[misc]
     """Knows the values of what it traces. Keeps whole what computes its weights when it is called."""
 
+    proxy_buffer_attributes = True  # what is computed of buffers is computed in each call, as of parameters
+
     def __init__(self, example: Sequence[Any] = (), before: Sequence[_Decided] = ()) -> None:
         super().__init__()  # no example: PyTorch traces the code of what was pickled, which decides nothing
         self.decisions: list[_Decided] = []
@@ -83,12 +98,28 @@ class _Tracer(fx.Tracer):  # type: ignore[misc]
 
     def is_leaf_module(self, module: nn.Module, name: str) -> bool:
         """Whether a module is one node of the graph."""
-        watched = bool(module._forward_hooks or module._forward_pre_hooks)
-        return watched or hasattr(module, "parametrizations") or super().is_leaf_module(module, name)
+        if module._forward_hooks or module._forward_pre_hooks or isinstance(module, SameConvolution):
+            return True
+        return hasattr(module, "parametrizations") or super().is_leaf_module(module, name)
 
     def call_module(self, m: nn.Module, forward: Any, args: Any, kwargs: Any) -> Any:
-        """Trace a module's call."""
-        return forward(*args, **kwargs) if self._computing else super().call_module(m, forward, args, kwargs)
+        """Trace a module's call; of one that the code makes, as of parts of a Sequential, what it does."""
+        if self._computing or not self._has(m):
+            return forward(*args, **kwargs)
+        return super().call_module(m, forward, args, kwargs)
+
+    def _has(self, module: nn.Module) -> bool:
+        try:
+            self.path_of_module(module)
+        except NameError:
+            return False
+        return True
+
+    def create_arg(self, a: Any) -> Any:
+        """Return a value as nodes have it, of an OrderedDict a node that makes it: torch.fx makes a dict of it."""
+        if type(a) is OrderedDict:
+            return self.create_node("call_function", OrderedDict, (self.create_arg(list(a.items())),), {})
+        return super().create_arg(a)
 
     def getattr(self, attr: str, attr_val: Any, parameter_proxy_cache: dict[str, Any]) -> Any:
         """Trace what the code asks a module for."""
@@ -103,10 +134,10 @@ class _Tracer(fx.Tracer):  # type: ignore[misc]
         return bool(self.decided(obj.node, bool))
 
     def iter(self, obj: Any) -> Any:
-        """Iterate over the parts of a tensor, as many as there are in the example."""
-        if not _is_split(obj.node):
+        """Iterate over the parts of a tensor, or over its shape, as many as there are in the example."""
+        if not _is_split(obj.node) and _shape_and_part(obj.node) is None:
             return super().iter(obj)
-        return iter([obj[number] for number in range(self.decided(obj.node, len))])
+        return iter([obj[number] for number in range(len(obj))])
 
     def decided(self, node: Any, kind: Callable[[Any], int]) -> int:
         """Return what `kind` makes of a node's value for the example."""
@@ -119,14 +150,41 @@ class _Tracer(fx.Tracer):  # type: ignore[misc]
         self._decided[node] = not expected if number == len(self._before) - 1 else expected
         return self._decided[node]
 
+    def fix_channels(self, convolution: Any) -> None:
+        """Take a number of channels for the example's where the groups or the filter of a convolution are made by it.
+
+        As in ``conv2d(x, filter.repeat(x.shape[1], 1, 1, 1), groups=x.shape[1])``. What else the filter is made of must be the
+        model's.
+        """
+        found: list[tuple[Any, Any]] = []
+        waiting = [(convolution, each) for each in convolution.all_input_nodes[1:]]
+        while waiting:
+            user, read = waiting.pop()
+            if _is_number_of_channels(read):
+                found.append((user, read))
+            elif read.op in ("call_function", "call_method"):
+                waiting += [(read, each) for each in read.all_input_nodes]
+            elif read.op != "get_attr":
+                return
+        for user, size in found:
+            channels = int(self._value(size))
+            if size not in self._decided:
+                self._decided[size] = channels
+                self.decisions.append((size, channels, True))
+            user.args, user.kwargs = fx.node.map_arg(
+                (user.args, user.kwargs), lambda each, size=size, channels=channels: channels if each is size else each
+            )
+
     def _by_axes(self, node: Any) -> bool:
-        """Return whether a number depends on nothing but numbers of axes.
+        """Return whether a number depends on nothing but numbers of axes, or on tensors of the model alone.
 
         Raises
         ------
         TraceError
             If it depends on more than shapes.
         """
+        if _is_the_models(node):
+            return True
         if node.op == "call_method" and node.target in _NUMBERS:
             return _NUMBERS[node.target]
         if node.op == "call_function" and node.target is getattr and node.args[1] in _NUMBERS:
@@ -144,7 +202,7 @@ class _Tracer(fx.Tracer):  # type: ignore[misc]
         try:
             with torch.no_grad():
                 for node in self.graph.nodes:
-                    if node not in self._values:
+                    if node not in self._values and node.op != "output":
                         self._values[node] = self._computed(node)
         except Exception as error:
             raise TraceError(f"{type(error).__name__}: {error}") from error
@@ -176,24 +234,55 @@ def _is_split(node: Any) -> bool:
     return node.target in _SPLITS and (node.args[2] if len(node.args) > 2 else node.kwargs.get("dim")) == 1
 
 
+def _shape_and_part(node: Any) -> tuple[Any, slice] | None:
+    """Return the node of a tensor whose shape a node is, and which part of it; None if it is no shape."""
+    if node.target is operator.getitem and isinstance(node.args[1], slice):
+        base, part = node.args
+        within = _shape_and_part(base)
+        return (within[0], part) if within is not None and within[1] == slice(None) else None
+    by_method = node.op == "call_method" and node.target == "size" and len(node.args) == 1 and not node.kwargs
+    return (node.args[0], slice(None)) if by_method or (node.target is getattr and node.args[1] == "shape") else None
+
+
+def _is_the_models(node: Any) -> bool:
+    """Whether a node is computed of tensors of the model alone."""
+    if node.op not in ("call_function", "call_method"):
+        return bool(node.op == "get_attr")
+    return bool(node.all_input_nodes) and all(map(_is_the_models, node.all_input_nodes))
+
+
+def _is_number_of_channels(node: Any) -> bool:
+    """Whether a node is how many indices a tensor's second axis has."""
+    if node.target is operator.getitem and node.args[1] == 1:
+        found = _shape_and_part(node.args[0])
+        return found is not None and found[1] == slice(None)
+    return node.op == "call_method" and node.target == "size" and node.args[1:] == (1,)
+
+
 class _Length:
     """Whose length is a number of axes, or of parts."""
 
     def __len__(self) -> int:
         proxy: Any = self
-        node = proxy.node
+        node, tracer = proxy.node, proxy.tracer
         if _is_split(node):
-            return int(proxy.tracer.decided(node, len))
-        by_method = node.op == "call_method" and node.target == "size" and len(node.args) == 1 and not node.kwargs
-        if not by_method and not (node.target is getattr and node.args[1] == "shape"):
+            return int(tracer.decided(node, len))
+        found = _shape_and_part(node)
+        if found is None:
             raise TraceError("the length of what is computed is not known")
-        tracer = proxy.tracer
-        return int(tracer.decided(tracer.create_node("call_method", "dim", node.args[:1], {}), int))
+        tensor, part = found
+        axes = int(tracer.decided(tracer.create_node("call_method", "dim", (tensor,), {}), int))
+        return len(range(axes)[part])
 
 
 class _Proxy(_Length, fx.Proxy):  # type: ignore[misc]
     def __getattr__(self, k: str) -> Any:
         return _Attribute(self, k)
+
+    def __iadd__(self, other: Any) -> Any:
+        total = self + other  # as torch.fx has it; fused with a convolution it keeps the type as in place
+        total.node.meta[IN_PLACE] = True
+        return total
 
 
 class _Attribute(_Length, Attribute):  # type: ignore[misc]
