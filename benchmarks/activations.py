@@ -22,7 +22,7 @@ from tvmconv.problem import Problem
 from tvmconv.runtime.cpu import kernel_threads
 from tvmconv.signature import parse_signature
 
-from .network import CLOCKS
+from .machine import CLOCKS
 
 ACTIVATIONS = ("relu", "hardswish", "elu(1)", "sigmoid", "tanh", "silu", "gelu", "gelu_tanh")
 # Input and output together: 0.4 MB, 12.8 MB and 103 MB, as the second level cache keeps, the third, and none.

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import time
 from collections.abc import Callable
 from dataclasses import dataclass
 from functools import lru_cache
@@ -21,6 +20,7 @@ from tvmconv.accuracy import relative_error
 from tvmconv.errors import VerificationError
 from tvmconv.measuring.timing import sample_call
 
+from .machine import CLOCKS
 from .models.weights import settle
 from .network_contenders import DTYPES, OURS, channels_last, prepare
 from .network_parts import calls_of
@@ -28,8 +28,6 @@ from .peers import UnsupportedError
 
 # Of the relative L2 error: in f32, what Winograd adds up to over a network, and no lesser type stays below.
 ALLOWED_ERROR = {"f32": 1e-4, "bf16": 5e-2}
-# By the processors' time, a process is not charged for what others compute meanwhile.
-CLOCKS = {"wall": time.perf_counter, "cpu": time.process_time}
 
 
 @dataclass(frozen=True)

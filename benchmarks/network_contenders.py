@@ -18,7 +18,7 @@ OURS = "tvmconv"
 DTYPES = {"f32": torch.float32, "bf16": torch.bfloat16}
 _MEMORY_FORMATS = {4: torch.channels_last, 5: torch.channels_last_3d}
 # The newest that PyTorch's exporter writes; it has GELU as one node.
-_OPSET = 20
+OPSET = 20
 
 
 def prepare(contender: str, model: nn.Module, data: Any, dtype: str, bundle: str) -> tuple[Callable[[], Any], Any]:
@@ -113,7 +113,7 @@ def _onnxruntime(model: nn.Module, data: Any, dtype: str) -> Callable[[], Any]:
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")  # the exporter that needs no further package is the older one
         torch.onnx.export(
-            model.to(DTYPES[dtype]), (data.to(DTYPES[dtype]),), exported, dynamo=False, opset_version=_OPSET
+            model.to(DTYPES[dtype]), (data.to(DTYPES[dtype]),), exported, dynamo=False, opset_version=OPSET
         )
     options = onnxruntime.SessionOptions()
     options.intra_op_num_threads = torch.get_num_threads()

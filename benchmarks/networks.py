@@ -23,8 +23,8 @@ from tvmconv.measuring.timing import summarize
 from tvmconv.support.workers import Worker, WorkerDiedError
 
 from .compare import PACKAGES
-from .machine import describe_machine, versions
-from .network import CLOCKS, Answer, Task, measure, write
+from .machine import CLOCKS, describe_machine, versions
+from .network import Answer, Task, measure, write
 from .network_contenders import DTYPES, OURS
 from .network_parts import KERNELS, OTHERS
 from .network_results import PEERS, NetworkResult, NetworkRow, mean_ratio, resume

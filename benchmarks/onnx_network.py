@@ -3,17 +3,20 @@
 from __future__ import annotations
 
 import warnings
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
 from functools import lru_cache
 from pathlib import Path
 from typing import Any
 
 import numpy as np
+import numpy.typing as npt
 
 from tvmconv.accuracy import relative_error
 from tvmconv.errors import VerificationError
 from tvmconv.measuring.timing import sample_call
+
+from .machine import CLOCKS
 
 OURS, ONNXRUNTIME, OPENVINO = CONTENDERS = ("tvmconv", "onnxruntime", "openvino")
 # Of the relative L2 error; onnxruntime's own sigmoid is 3e-3 off where it is near zero, which is the detector's answer.
@@ -22,12 +25,13 @@ ALLOWED_ERROR = 5e-3
 
 @dataclass(frozen=True)
 class Task:
-    """Time `contender` on the network in `folder` for about `seconds`; or, of ours, each operator (`parts`)."""
+    """Time `contender` on the network in `folder` by a clock of `CLOCKS` for about `seconds`; or, of ours, each operator (`parts`)."""
 
     contender: str
     folder: str
     seconds: float
     threads: int
+    clock: str = "wall"
     parts: bool = False
 
     def __str__(self) -> str:
@@ -42,17 +46,19 @@ class Answer:
     operators: list[tuple[str, bool, float]] = field(default_factory=list)
 
 
-def export_model(task: tuple[str, str]) -> None:
-    """Write a network of `benchmarks.models` as an ONNX file; the task is its name and the file."""
+def export_model(task: tuple[str, str]) -> tuple[int, ...]:
+    """Write a network of `benchmarks.models` as an ONNX file, and return its input's shape; the task is its name and the file."""
     import torch
 
     from .network import load
+    from .network_contenders import OPSET
 
     name, path = task
     model, data = load(name)
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
-        torch.onnx.export(model, (data.contiguous(),), path, dynamo=False)
+        torch.onnx.export(model, (data.contiguous(),), path, opset_version=OPSET, dynamo=False)
+    return tuple(data.shape)
 
 
 def measure(task: Task) -> Answer:
@@ -66,7 +72,7 @@ def measure(task: Task) -> Answer:
     call, operators = _ready(task.contender, task.folder, task.threads)
     if task.parts:
         return Answer(operators=[(each.name, each.ours, each.seconds) for each in operators(task.seconds)])
-    return Answer(sample_call(call, task.seconds))
+    return Answer(sample_call(call, task.seconds, CLOCKS[task.clock]))
 
 
 @lru_cache(maxsize=1)
@@ -81,13 +87,13 @@ def _ready(contender: str, folder: str, threads: int) -> tuple[Callable[[], Any]
         network = load(path / "network.so")
         arrays = {network.inputs[0].name: data}
         call, operators = network.call(arrays), lambda seconds: network.operators(arrays, seconds)
-        (answer,) = network(**arrays).values()
+        answer = _flat(network(**arrays).values())
     elif contender == OPENVINO:
         call = _openvino(str(path / "model.onnx"), data, threads)
-        answer = call()
+        answer = _flat(call())
     else:
         call = _onnxruntime(str(path / "model.onnx"), data, threads)
-        answer = call()[0]
+        answer = _flat(call())
         np.save(expected, answer)
     error = relative_error(answer, np.load(expected))
     if not error <= ALLOWED_ERROR:
@@ -121,6 +127,11 @@ def _openvino(path: str, data: Any, threads: int) -> Callable[[], Any]:
     def call() -> Any:
         request.start_async()
         request.wait()
-        return request.get_output_tensor().data
+        return [each.data for each in request.output_tensors]
 
     return call
+
+
+def _flat(answer: Iterable[npt.NDArray[Any]]) -> npt.NDArray[Any]:
+    """Return all outputs of a network in one array."""
+    return np.concatenate([np.ravel(each) for each in answer])

@@ -23,10 +23,14 @@ from tvmconv.frontends.shapes import Bucket
 from tvmconv.runtime.cpu import model_name
 from tvmconv.support.workers import Worker
 
+from .machine import CLOCKS
 from .onnx_network import CONTENDERS, ONNXRUNTIME, OPENVINO, OURS, Task, export_model, measure
 
 # Networks of `benchmarks.models`, which PyTorch exports.
-EXPORTED = ("resnet50", "mobilenet_v2")
+EXPORTED = (
+    "resnet50", "mobilenet_v2", "mobilenet_v3_large", "efficientnet_b0", "inception_v3", "csp_darknet", "convnext_tiny",
+    "unet", "unet3d", "hifigan",
+)  # fmt: skip
 # Files that packages ship: the package, the file, and the shape of the input.
 SHIPPED = {
     "classifier": ("rapidocr_onnxruntime", "models/ch_ppocr_mobile_v2.0_cls_infer.onnx", (1, 3, 48, 192)),
@@ -45,7 +49,12 @@ def main(argv: Sequence[str] | None = None) -> int:
     parser.add_argument("--layout", choices=("NXC", "NCX"), help="as of tvmconv compile, default NXC")
     parser.add_argument("--seconds", type=float, default=0.5, help="of each in each round, default %(default)s")
     parser.add_argument("--threads", type=int, default=len(os.sched_getaffinity(0)), help="default: all")
+    parser.add_argument(
+        "--clock", choices=CLOCKS, default="wall", help="as of benchmarks.networks, default: %(default)s"
+    )
     arguments = parser.parse_args(argv)
+    if arguments.clock == "cpu" and arguments.threads > 1:
+        parser.error("--clock cpu adds up the time of all threads, waiting ones too: give --threads 1 with it")
     print(f"{model_name()}, {arguments.threads} threads", file=sys.stderr)
     rows = []
     try:
@@ -54,7 +63,7 @@ def main(argv: Sequence[str] | None = None) -> int:
                 folder = Path(arguments.libraries or temporary) / f"{name}-{arguments.layout or 'NXC'}"
                 folder.mkdir(parents=True, exist_ok=True)
                 _prepare(name, folder, arguments.layout)
-                rows.append((name, *_times(folder, arguments.seconds, arguments.threads)))
+                rows.append((name, *_times(folder, arguments.seconds, arguments.threads, arguments.clock)))
     except TvmconvError as error:
         print(f"error: {error}", file=sys.stderr)
         return 1
@@ -70,9 +79,9 @@ def _prepare(name: str, folder: Path, layout: str | None) -> None:
     from tvmconv.relax.onnx import fixed, read_onnx
 
     if name in EXPORTED:
-        source, shape = str(folder / "exported.onnx"), (1, 3, 224, 224)
+        source = str(folder / "exported.onnx")
         exporter = Worker(export_model, 2, torch=True)
-        exporter.call((name, source))
+        shape = exporter.call((name, source))
         exporter.close()
     else:
         package, file, shape = SHIPPED[name]
@@ -86,14 +95,14 @@ def _prepare(name: str, folder: Path, layout: str | None) -> None:
     export(build(read_onnx(source, bucket), layout=layout), folder / "network.so")
 
 
-def _times(folder: Path, seconds: float, threads: int) -> tuple[str, ...]:
+def _times(folder: Path, seconds: float, threads: int, clock: str) -> tuple[str, ...]:
     workers = {name: Worker(measure, threads) for name in CONTENDERS}
     least = dict.fromkeys(CONTENDERS, float("inf"))
     try:
         workers[ONNXRUNTIME].call(Task(ONNXRUNTIME, str(folder), 0.0, threads))  # writes what is expected
         for _ in range(ROUNDS):
             for name, worker in workers.items():
-                taken = worker.call(Task(name, str(folder), seconds, threads)).samples
+                taken = worker.call(Task(name, str(folder), seconds, threads, clock)).samples
                 least[name] = min(least[name], *taken)
         parts = workers[OURS].call(Task(OURS, str(folder), seconds, threads, parts=True)).operators
     finally:

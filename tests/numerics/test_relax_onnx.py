@@ -92,6 +92,32 @@ def test_resize_by_a_scale_that_makes_no_whole_size(
     assert compared.differences(fixed(source), loaded(source, tmp_path)) == []
 
 
+def test_a_resize_by_gathers_is_one_operator_and_says_nothing(
+    tmp_path: Path, capfd: pytest.CaptureFixture[str]
+) -> None:
+    node = helper.make_node("Resize", ["x", "", "scales"], ["y"], mode="linear")
+    source = save(
+        model([node], [value("x", [1, 4, 5, 7])], weights=[numbers("scales", 1, 1, 1.3, 1.5)], opset=13), tmp_path
+    )
+    network = loaded(source, tmp_path)
+    assert capfd.readouterr().err == ""
+    operators = [each.name for each in network.operators(network.random_inputs(), 0.01)]
+    assert len([name for name in operators if not name.startswith("vm.")]) == 1, operators
+
+
+def test_gathers_by_indices_that_are_data(tmp_path: Path) -> None:
+    node = helper.make_node("Gather", ["x", "i"], ["y"], axis=1)
+    source = save(
+        model([node], [value("x", [1, 4, 5]), value("i", [3], onnx.TensorProto.INT64)], weights=[], opset=13), tmp_path
+    )
+    network = loaded(source, tmp_path)
+    data = RNG.standard_normal((1, 4, 5)).astype(np.float32)
+    (found,) = network(x=data, i=np.array([3, -1, -4])).values()
+    assert np.array_equal(found, data[:, [3, 3, 0]])
+    (beyond,) = network(x=data, i=np.array([4, 2**40, -(2**40)])).values()  # which ONNX does not allow: no crash
+    assert np.array_equal(beyond, data[:, [3, 3, 0]])
+
+
 @pytest.mark.parametrize(
     ("op", "shape", "opset", "attributes"),
     [

@@ -31,6 +31,9 @@ from .simplify import static_shape
 # pointer, and with its own threads in place of the launcher's. On two cores of a Zen 4 a network of 100 small operators took
 # 0.32 ms by those and 0.79 by OpenMP (docs/relax.md).
 _EXPORTS = ("__tvm_ffi_*", "__TVM*")
+# TVM's number for operators that compute each element of few others, which FuseOps fuses. It finds it by itself where no index
+# is read from memory. Of a Resize by gathers, 64 channels of 51x51 to 76x76, it made 0.08 ms of 1.3 on a Zen 3.
+_INJECTIVE = 2
 # Attribute of a module's function `main`: what its outputs are called. Without it they have numbers.
 OUTPUT_NAMES = "tvmconv.output_names"
 
@@ -84,7 +87,7 @@ def _compiled(mod: tvm.IRModule, target: Target) -> relax.VMExecutable:
         mod = tvm.transform.Sequential(
             [
                 relax.transform.DecomposeOpsForInference(),
-                relax.transform.LegalizeOps({"relax.nn.softmax": _softmax}),
+                relax.transform.LegalizeOps({"relax.nn.softmax": _softmax, "relax.take": _take}),
                 relax.transform.AnnotateTIROpPattern(),
                 relax.transform.FuseOps(),
                 relax.transform.FuseTIR(),
@@ -104,6 +107,21 @@ def _softmax(builder: relax.BlockBuilder, call: relax.Call) -> relax.Expr:
     if str(call.args[0].ty.dtype) != "float32":
         return call.op.get_attr("FLegalize")(builder, call)
     return builder.call_te(topi.nn.fast_softmax, call.args[0], axis=int(call.attrs.axis), primfunc_name_hint="softmax")
+
+
+def _take(builder: relax.BlockBuilder, call: relax.Call) -> relax.Expr:
+    """Return a gather that stays within its data whatever the indices are.
+
+    Frontends leave the mode `fast`, which reads anywhere, and TVM warns of it for each operator.
+    """
+    return builder.call_te(
+        topi.take,
+        *call.args,
+        call.attrs.axis,
+        mode="clip" if call.attrs.mode == "fast" else call.attrs.mode,
+        primfunc_name_hint="take",
+        primfunc_attrs={"op_pattern": _INJECTIVE},
+    )
 
 
 def _described(mod: tvm.IRModule, target: Target) -> tvm.IRModule:

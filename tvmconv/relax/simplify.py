@@ -33,8 +33,13 @@ _CONSTANT: Mapping[str, Callable[[list[Array], Any, list[int]], Array]] = {
     "relax.where": lambda arrays, attrs, shape: np.where(*arrays),
     "relax.zeros": lambda arrays, attrs, shape: np.zeros(shape, str(attrs.dtype)),
     "relax.ones": lambda arrays, attrs, shape: np.ones(shape, str(attrs.dtype)),
+    "relax.less": lambda arrays, attrs, shape: arrays[0] < arrays[1],
+    "relax.take": lambda arrays, attrs, shape: np.take(arrays[0], arrays[1], attrs.axis, mode=attrs.mode),
+    "relax.add": lambda arrays, attrs, shape: arrays[0] + arrays[1],
     "relax.full": lambda arrays, attrs, shape: np.full(shape, arrays[0], str(attrs.dtype or arrays[0].dtype)),
 }
+# Of a take that NumPy computes alike.
+_NUMPY_MODES = ("wrap", "clip")
 _BINARY = {f"relax.{name}" for name in ("add", "subtract", "multiply", "divide", "maximum", "minimum", "power")}
 _STACKED = {"relax.max": relax.op.maximum, "relax.min": relax.op.minimum}
 _BOUNDS = {tirx.Max: relax.op.maximum, tirx.Min: relax.op.minimum}
@@ -87,18 +92,33 @@ class _Simplifier(PyExprMutator):  # type: ignore[misc]
         if name == "relax.call_tir":
             bounded = self._bound(call)
             return call if bounded is None else bounded
-        if name in _BINARY:
-            return self._with_scalars(call)
+        if name == "relax.shape_to_tensor":
+            return self._sizes(call)
+        if name == "relax.take" and call.attrs.mode not in _NUMPY_MODES:
+            return call
         if name in _STACKED:
             return self._unstacked(call, name)
+        made = self._computed(call, name)
+        if made is not None:
+            return relax.const(np.array(made, order="C"), str(call.ty.dtype))  # without one, int64 becomes int32
+        return self._with_scalars(call) if name in _BINARY else call
+
+    def _computed(self, call: relax.Call, name: str) -> Array | None:
+        """Return what an operator computes of constants; None: it takes something else, or is not known."""
         if name not in _CONSTANT or static_shape(call.ty) is None:
-            return call
+            return None
         given = [self._constant(arg) for arg in call.args if not isinstance(arg, relax.ShapeExpr)]
         arrays = [array for array in given if array is not None]
         if len(arrays) < len(given):
+            return None
+        return _CONSTANT[name](arrays, call.attrs, list(static_shape(call.ty) or ()))
+
+    def _sizes(self, call: relax.Call) -> relax.Expr:
+        """Return a shape as a tensor: a constant, where it is fixed; the ONNX frontend adds it to each index below zero."""
+        sizes = call.args[0].ty.values
+        if sizes is None or not all(isinstance(size, tirx.IntImm) for size in sizes):
             return call
-        made = _CONSTANT[name](arrays, call.attrs, list(static_shape(call.ty) or ()))
-        return relax.const(np.array(made, order="C"))
+        return relax.const(np.array([int(size) for size in sizes]), str(call.ty.dtype))
 
     def _with_scalars(self, call: relax.Call) -> relax.Expr:
         """Return an operator on two tensors, its constants of one element as scalars, which have no layout."""
