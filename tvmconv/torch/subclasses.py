@@ -1,7 +1,8 @@
 """Subclasses of PyTorch's convolutions and of Linear that compute what a class that is known does.
 
-Most change nothing but how they are made, or cast their weights to their input's type. Others pad as TensorFlow's "same": EfficientNets and their like from TensorFlow have
-them, each with code of its own, of which a graph would hold for one size. They are recognised by what they compute.
+Most change nothing but how they are made, or cast their weights to their input's type. Others pad as TensorFlow's "same":
+EfficientNets and their like have them, each with code of its own, of which a graph would hold for one size. They are recognised
+by what they compute.
 """
 
 from __future__ import annotations

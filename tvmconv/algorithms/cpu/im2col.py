@@ -126,8 +126,8 @@ def _overlap(window: Window, target: CpuTarget) -> bool:
 
     On one core of a Zen 3, 3x3 taps with stride 2: 512 to 512 channels at 7x7 took 3.1 ms in tiles of 7 pixels by 1 vector and
     take 2.5 in tiles of 6 by 2; 128 to 256 at 13x13 1.28 and 1.06; 128 to 128 at 28x28 the same: it is rows of few pixels that
-    leave tiles small, whatever the batch. Without a stride, rows of
-    padding that are skipped are worth as much: 256 to 256 at 14x14 took 2.4 ms, and would take 2.5. Not measured with AVX-512.
+    leave tiles small, whatever the batch. Without a stride, rows of padding that are skipped are worth as much: 256 to 256 at
+    14x14 took 2.4 ms, and would take 2.5. Not measured with AVX-512.
     """
     vectors = target.vector_registers == 16 and window.vnni_factor == 1 and window.channels % window.lanes == 0
     strided = all(axis.phases == 1 and axis.stride > 1 for axis in window.axes)
