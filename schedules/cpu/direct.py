@@ -22,12 +22,13 @@ from tvm.s_tir import Schedule
 from tvm.s_tir.schedule import LoopRV
 
 from tvmconv.algorithms.annotations import PREFETCH, PREFETCH_NEXT, RELOAD
+from tvmconv.algorithms.cpu.cost import uneven
 from tvmconv.algorithms.cpu.tile import widths
 from tvmconv.algorithms.cpu.window import FEW_PIXELS, Window
 from tvmconv.algorithms.definition import Definition
 from tvmconv.algorithms.stage_names import ACC, stage_name
 from tvmconv.schedules.cpu import steps
-from tvmconv.schedules.cpu.model import divisors, task_cycles, vector_counts
+from tvmconv.schedules.cpu.model import TASKS, divisors, task_cycles, vector_counts
 from tvmconv.schedules.cpu.x86_dot import import_bf16
 from tvmconv.targets.target import CpuTarget
 
@@ -39,6 +40,11 @@ SHORT_SUMS = range(4, 13)
 # 1 to 64 channels with 25, 64 and 101 taps took 265, 507 and 1170 us on one core of a Zen 3, and take 147, 347 and 619
 # where data is read again. 10 sums fit: 16 taps took 89, and would take 102.
 MOST_SHARED_SUMS = 10
+# Products of an element of data up to which tasks copy their own parts. One core of a Zen 3, milliseconds with one copy and by
+# parts: 384 to 24 channels, 3 taps with stride 2, 8000 pixels (36 products) 4.3 and 3.0, with plain filters 4.3 and 3.4; 192 to
+# 96, 5 taps with stride 2, 4000 pixels (240) 4.8 and 4.7, and 4.4 and 4.6; 80 to 384, 3 taps, 3000 pixels (1152) 6.5 and 6.2, and
+# 6.3 and 6.6.
+MOST_COPIED_PRODUCTS = 128
 
 
 def space(sch: Schedule, definition: Definition, target: CpuTarget) -> list[Schedule]:
@@ -160,6 +166,8 @@ class _Tasks:
     by_blocks
         Whether a task takes all its tiles of a block of channels before the next block. Of one axis it has then a part of
         the row, one of `parts`, of `images` images; else a tile.
+    copies_parts
+        Whether a task copies its part of data.
     """
 
     chunks: tuple[list[int], int]
@@ -168,6 +176,24 @@ class _Tasks:
     by_blocks: bool
     parts: tuple[list[int], int]
     images: int
+    copies_parts: bool
+
+
+def _copied_parts(window: Window, parts: list[int], target: CpuTarget) -> int:
+    """Return into which of the numbers of `parts` a row is cut where tasks copy their parts of data; 0: it is copied before.
+
+    Where no second level cache keeps the copy of all of it, and few products use an element: but half of a cache keeps a part,
+    and threads find a share. Not of pixels copied together, which are read once, nor with AVX-512, where it is not measured. Of
+    tiles that are shifted, TVM finds no part's extent.
+    """
+    axis, problem = window.axes[-1], window.problem
+    measured = target.vector_registers == 16 and problem.data_format == "NXC" and problem.groups == axis.phases == 1
+    one_row = len(window.axes) == 1 and axis.taps > 1 and window.stages_data and not window.tile
+    few = window.padded_outputs * axis.taps <= MOST_COPIED_PRODUCTS * axis.stride
+    size = 4 * axis.extent * window.pixel
+    if not (measured and one_row and few and size > target.l2):
+        return 0
+    return min((count for count in parts if count >= TASKS and size // count <= target.l2 // 2), key=uneven, default=0)
 
 
 def _tasks(window: Window, vectors: int, tiles: list[int], target: CpuTarget) -> _Tasks:
@@ -178,17 +204,22 @@ def _tasks(window: Window, vectors: int, tiles: list[int], target: CpuTarget) ->
     if window.whole_image:
         rows = rows[-1:]
     short = rank == 1 and window.products in SHORT_SUMS and window.padded_outputs > block
-    by_blocks = window.by_blocks or window.packs_parts or short
     parts, default_parts = _row_parts(window, tiles)
+    copied = _copied_parts(window, parts, target)
+    by_blocks = window.by_blocks or window.packs_parts or short or copied > 0
     width, images = (window.row // default_parts, _images(window)) if by_blocks else (tiles[0], 1)
     best_chunks, best_rows, by_phase = min(
         product(chunks, rows, (False,) if window.whole_image else (False, True)),
         key=lambda way: task_cycles(window, way[0], way[1], width, target, way[2], images),
     )
+    if copied:
+        default_parts, best_chunks = copied, 1
     # One where there is no choice, unless LLVM would unroll the sums.
-    if not (window.large or short):
+    elif not (window.large or short):
         default_parts = 1
-    return _Tasks((chunks, best_chunks), (rows, best_rows), by_phase, by_blocks, (parts, default_parts), images)
+    return _Tasks(
+        (chunks, best_chunks), (rows, best_rows), by_phase, by_blocks, (parts, default_parts), images, copied > 0
+    )
 
 
 def _reduce_in_registers(sch: Schedule, window: Window, vectors: int, target: CpuTarget) -> None:
@@ -237,7 +268,8 @@ def _reduce_in_registers(sch: Schedule, window: Window, vectors: int, target: Cp
     filter_bytes = 4 * window.products * window.padded_outputs // tasks.chunks[1]
     steps.stage_filter(sch, window, task if filter_bytes <= target.l2_share else block)
     # A copy of planar data takes an element at a time: one for all tasks where several use the same.
-    once = rank == 1 or window.whole_image or (window.problem.data_format == "NCX" and tasks.chunks[1] > 1)
+    planar = window.problem.data_format == "NCX" and tasks.chunks[1] > 1
+    once = (rank == 1 and not tasks.copies_parts) or window.whole_image or planar
     steps.stage_data(sch, window, None if once else task, target)
     steps.store(sch, window, inner[-1], vectors)
     if window.whole_image:

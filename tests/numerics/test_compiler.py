@@ -30,6 +30,7 @@ HOST = Target.parse("host")
 SPACES = [
     "conv2d-n1-i48x13x13-o80x13x13-k3x3-s1x1-d1x1-p1x1_1x1-g1-NXC-XIO-f32-bias",
     "conv2d-n1-i1024x14x14-o64x7x7-k1x1-s2x2-d1x1-p0x0_0x0-g1-NXC-XIO-f32",
+    "conv1d-n2-i48x4000-o16x2000-k3-s2-d1-p1_0-g1-NXC-XIO-f32-bias",  # AVX2: data copied part by part
     "conv1d-n3-i1x1604-o80x320-k10-s5-d1-p1_0-g1-NXC-XIO-f32-bias",  # short sums, block by block
     "conv2d-n1-i40x14x14-o136x14x14-k1x1-s1x1-d1x1-p0x0_0x0-g1-NXC-OIX-f32-bias",  # 17 vectors of AVX2, one of them twice
     "backprop2d-n2-i24x5x12-o104x10x24-k4x4-s2x2-d1x1-p1x1_1x1-g1-NXC-XIO-bf16-bias",
