@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import warnings
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
@@ -176,3 +177,17 @@ def test_slices_compute_what_the_whole_does(
         torch.testing.assert_close(one, other, rtol=1e-5, atol=1e-5)
         assert one.stride() == other.stride()
     assert len(calls) == 1
+
+
+def test_a_bundle_of_the_whole_batch_alone_serves_it_without_a_word(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    model, data = Model(lambda m, x: m.b(m.a(x))).eval(), torch.randn(4, 8, 17, 13)
+    with monkeypatch.context() as patched:
+        patched.setattr(slices, "KEPT_BYTES", 1 << 40)
+        fast = tvmconv.torch.optimize(model, data, bundle=tmp_path / "bundle", progress=None)
+    tvmconv.torch.open_bundle(tmp_path / "bundle")  # plans are made again
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        torch.testing.assert_close(fast(data), model(data), rtol=1e-5, atol=1e-5)
+    assert not any(row.why for row in tvmconv.torch.report(fast))

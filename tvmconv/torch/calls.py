@@ -160,6 +160,13 @@ class Calls:
         found = None if state is None else state.found.get(_key(data, residual))
         return found.call if isinstance(found, ByKernel) and isinstance(found.call, AddressedCall) else None
 
+    def may_serve(self, shape: Sequence[int], dtype: Any, weight: Any, bias: Any) -> bool:
+        """Whether a kernel was opened for data of the CPU of this shape and type; always, while it is found out what to build."""
+        if self._notice.rehearsing:
+            return True
+        problem = self._convolution.problem(shape, weight.shape, bias is not None, DTYPES[dtype])
+        return OPENED.find(problem, "cpu") is not None
+
     @property
     def found(self) -> dict[Key, ByKernel | ByTorch]:
         """What computes each kind of input that was met with the present weights."""

@@ -83,9 +83,21 @@ class Planner:
         plan = Plan(self._segment, self._root, layers, met) if layers else None
         met.update(zip(self._segment.inputs, map(seen, inputs), strict=True))
         found = cut(self._segment, dict(self._root.named_modules(remove_duplicate=False)), met)
-        # Slices are met without kernels, too, so that what is missing is known.
-        plans[key] = plan if found is None else self._sliced(plan, found, inputs)
+        if found is not None and self._may_serve(found, met, layers):
+            plans[key] = self._sliced(plan, found, inputs)
+        else:
+            plans[key] = plan
         return outputs
+
+    def _may_serve(self, found: Cut, met: dict[Any, Any], layers: dict[Any, Layer]) -> bool:
+        """Whether slices have kernels where the whole has: those of a bundle may be for the whole batch alone."""
+        for node in self._segment.nodes[found.start : found.stop]:
+            if node in layers:
+                module, data = self._root.get_submodule(node.target), met[layers[node].data]
+                shape = (found.images, *data.shape[1:])
+                if not module.calls.may_serve(shape, data.dtype, module.weight, module.bias):
+                    return False
+        return True
 
     def _met(self, segment: Segment, inputs: Sequence[Any]) -> tuple[list[Any], dict[Any, Any], dict[Any, Layer]]:
         """Compute a segment; return its outputs, what was seen of its nodes, and those that kernels compute."""
@@ -100,7 +112,10 @@ class Planner:
         return self._see(segment, inputs, see), met, layers
 
     def _sliced(self, whole: Plan | None, found: Cut, inputs: Sequence[Any]) -> Plan | SlicedPlan | None:
-        """Return the plan that computes a part by slices, or that of the whole if a kernel is missing."""
+        """Return the plan that computes a part by slices, or that of the whole if a kernel is missing.
+
+        Slices are met without kernels, too, so that it is known what to build.
+        """
         before, slices, after = (
             part(self._segment, *ends)
             for ends in ((0, found.start), (found.start, found.stop), (found.stop, len(self._segment.nodes)))
