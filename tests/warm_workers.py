@@ -54,7 +54,8 @@ class Forked:
     def kill(self) -> None:
         """End it, unless it has ended."""
         if self._code is None and not select.select([self._status], [], [], 0)[0]:
-            os.kill(self._pid, signal.SIGKILL)
+            with suppress(ProcessLookupError):  # it ended in between
+                os.kill(self._pid, signal.SIGKILL)
 
     def communicate(self) -> None:
         """Wait for its end and close the pipes."""
