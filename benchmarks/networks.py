@@ -24,16 +24,12 @@ from tvmconv.support.workers import Worker, WorkerDiedError
 
 from .compare import PACKAGES
 from .machine import CLOCKS, describe_machine, versions
+from .models import NETWORKS
 from .network import Answer, Task, measure, write
 from .network_contenders import DTYPES, OURS
 from .network_parts import KERNELS, OTHERS
 from .network_results import PEERS, NetworkResult, NetworkRow, mean_ratio, resume
 from .result_files import write_result
-
-NETWORKS = (
-    "resnet50", "mobilenet_v2", "mobilenet_v3_large", "efficientnet_b0", "inception_v3", "csp_darknet", "convnext_tiny",
-    "unet", "unet3d", "hifigan",
-)  # fmt: skip
 
 
 def main(argv: Sequence[str] | None = None) -> int:

@@ -24,13 +24,9 @@ from tvmconv.runtime.cpu import model_name
 from tvmconv.support.workers import Worker
 
 from .machine import CLOCKS
+from .models import NETWORKS
 from .onnx_network import CONTENDERS, ONNXRUNTIME, OPENVINO, OURS, Task, export_model, measure
 
-# Networks of `benchmarks.models`, which PyTorch exports.
-EXPORTED = (
-    "resnet50", "mobilenet_v2", "mobilenet_v3_large", "efficientnet_b0", "inception_v3", "csp_darknet", "convnext_tiny",
-    "unet", "unet3d", "hifigan",
-)  # fmt: skip
 # Files that packages ship: the package, the file, and the shape of the input.
 SHIPPED = {
     "classifier": ("rapidocr_onnxruntime", "models/ch_ppocr_mobile_v2.0_cls_infer.onnx", (1, 3, 48, 192)),
@@ -43,7 +39,7 @@ ROUNDS = 7
 def main(argv: Sequence[str] | None = None) -> int:
     """Time networks; return 1 if one could not be."""
     parser = argparse.ArgumentParser(prog="python -m benchmarks.onnx_networks", description=__doc__)
-    names = (*EXPORTED, *SHIPPED)
+    names = (*NETWORKS, *SHIPPED)
     parser.add_argument("networks", nargs="*", help=f"of {', '.join(names)}; default: all")
     parser.add_argument("--libraries", help="folder that keeps what was compiled for another run")
     parser.add_argument("--layout", choices=("NXC", "NCX"), help="as of tvmconv compile, default NXC")
@@ -78,7 +74,7 @@ def _prepare(name: str, folder: Path, layout: str | None) -> None:
     from tvmconv.relax.network import build, export
     from tvmconv.relax.onnx import fixed, read_onnx
 
-    if name in EXPORTED:
+    if name in NETWORKS:
         source = str(folder / "exported.onnx")
         exporter = Worker(export_model, 2, torch=True)
         shape = exporter.call((name, source))

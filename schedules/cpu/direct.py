@@ -250,12 +250,15 @@ def _reduce_in_registers(sch: Schedule, window: Window, vectors: int, target: Cp
     else:
         # Plain and prepacked filters have the same choices, whether both are taken by blocks or one.
         parts = steps.choose(sch, *tasks.parts) if window.large else tasks.parts[1]
-        outer = [n, tile, g, chunk] if _groups_together(window, target) else [n, g, chunk, tile]
         inner = [*phases, block]
         if tasks.by_blocks:
             n, image = sch.split(n, [None, tasks.images])
             part, tile = sch.split(tile, [parts, None])
-            outer, inner = [n, g, chunk, part], [*phases, block, image, tile]
+            outer, inner = [n, g, chunk, part], [*inner, image, tile]
+        elif _groups_together(window, target):
+            outer = [n, tile, g, chunk]
+        else:
+            outer = [n, g, chunk, tile]
     if window.channels <= unrolls[-1]:
         # LLVM unrolls the innermost tap loop: over a row's taps, it would hold the data that neighbouring outputs share,
         # which leaves no registers for the sums.

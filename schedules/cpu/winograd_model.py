@@ -26,8 +26,8 @@ class Shape(NamedTuple):
     def cycles(self, target: CpuTarget) -> float:
         """Cycles per multiply-add of whole vectors: those, and part of the loads (tile.tile_cycles).
 
-        Of 16 registers as direct's, the filter from the second level cache: of 31 layers on one core of a Zen 3, tiles of 4 by 2
-        vectors took 0.76 to 0.85 of the time of 8 by 1.
+        Of 16 registers as direct's, the filter from the second level cache: on one core of a Zen 3, tiles of 4 by 2 vectors took
+        0.74 to 0.87 of the time of 8 by 1.
         """
         tiles = self.rows * self.columns
         if target.vector_registers == 16:

@@ -152,37 +152,19 @@ def test_what_two_algorithms_take_is_comparable() -> None:
 
 
 @pytest.mark.parametrize(
-    # Measured on one Zen 3 core in microseconds, planar and grouped: 279 and 420; 40 and 31; 144 and 52.
     ("signature", "fastest"),
     [
+        # Rows share loads where planes are small; planar and grouped: 279 and 420; 40 and 31; 144 and 52.
         ("conv2d-n1-i1632x12x12-o1632x12x12-k5x5-s1x1-d1x1-p2x2_2x2-g1632-NCX-OIX-f32", "planar"),
         ("conv2d-n1-i1024x7x7-o1024x7x7-k3x3-s1x1-d1x1-p1x1_1x1-g1024-NCX-OIX-f32", "grouped"),
         ("conv2d-n1-i960x7x7-o960x7x7-k5x5-s1x1-d1x1-p2x2_2x2-g960-NCX-OIX-f32", "grouped"),
-    ],
-)
-def test_rows_share_loads_where_planes_are_small(signature: str, fastest: str) -> None:
-    assert applicable(parse_signature(signature), Target.parse("znver3"))[0].name == fastest
-
-
-@pytest.mark.parametrize(
-    # Measured on one Zen 3 core in microseconds, direct and planar: 482 and 425; 125 and 117; 1168 and 1209; 272 and 289.
-    ("signature", "fastest"),
-    [
+        # Copies of tiles and far filters count; direct and planar: 482 and 425; 125 and 117; 1168 and 1209; 272 and 289.
         ("conv2d-n1-i192x28x28-o128x28x28-k1x1-s1x1-d1x1-p0x0_0x0-g1-NCX-OIX-f32", "planar"),
         ("conv2d-n1-i384x14x14-o64x14x14-k1x1-s1x1-d1x1-p0x0_0x0-g1-NCX-OIX-f32", "planar"),
         ("conv2d-n1-i1024x14x14-o256x14x14-k1x1-s1x1-d1x1-p0x0_0x0-g1-NCX-OIX-f32", "direct"),
         ("conv2d-n1-i832x7x7-o256x7x7-k1x1-s1x1-d1x1-p0x0_0x0-g1-NCX-OIX-f32", "direct"),
-    ],
-)
-def test_copies_of_tiles_and_far_filters_count(signature: str, fastest: str) -> None:
-    assert applicable(parse_signature(signature), Target.parse("znver3"))[0].name == fastest
-
-
-@pytest.mark.parametrize(
-    # Measured on one Zen 3 core in microseconds, planar and winograd4: 360 and 244; direct and planar: 2328 and 2719; winograd2 and
-    # winograd4: 3890 and 2851, 5707 and 4455; winograd2 and direct: 7306 and 5542.
-    ("signature", "fastest"),
-    [
+        # Winograd has an estimate of its own; planar and winograd4: 360 and 244; direct and planar: 2328 and 2719; winograd2 and
+        # winograd4: 3890 and 2851, 5707 and 4455; winograd2 and direct: 7306 and 5542.
         ("conv2d-n1-i256x28x28-o256x28x28-k3x3-s1x1-d1x1-p1x1_1x1-g32-NCX-OIX-f32", "winograd4"),
         ("conv2d-n1-i256x56x56-o512x28x28-k1x1-s2x2-d1x1-p0x0_0x0-g1-NCX-OIX-f32", "direct"),
         ("conv2d-n1-i256x16x16-o512x16x16-k3x3-s1x1-d1x1-p1x1_1x1-g1-NCX-OIX-f32", "winograd4"),
@@ -190,7 +172,8 @@ def test_copies_of_tiles_and_far_filters_count(signature: str, fastest: str) -> 
         ("conv1d-n1-i64x16512-o128x16000-k2-s1-d512-p0_0-g1-NXC-XIO-f32", "direct"),
     ],
 )
-def test_winograd_is_estimated_for_16_registers(signature: str, fastest: str) -> None:
+def test_what_is_fastest_with_16_registers_is_taken(signature: str, fastest: str) -> None:
+    """Measured on one Zen 3 core in microseconds, in the comments."""
     assert applicable(parse_signature(signature), Target.parse("znver3"))[0].name == fastest
 
 

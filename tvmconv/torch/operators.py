@@ -85,3 +85,8 @@ def may_be_view(node: Any, modules: dict[str, nn.Module]) -> bool:
     if node.op == "call_method":
         return node.target in _VIEW_METHODS
     return node.op == "call_function" and node.target in _VIEW_FUNCTIONS
+
+
+def option(node: Any, position: int, name: str, default: Any = None) -> Any:
+    """Return what a node's function is given by its place or by its name."""
+    return node.args[position] if len(node.args) > position else node.kwargs.get(name, default)

@@ -13,6 +13,7 @@ import torch.nn.functional as functional
 from torch import nn
 
 from .layers import FusedConvolution
+from .operators import option
 from .plan import Met
 from .segments import Segment
 
@@ -119,25 +120,20 @@ def _keeps_images(node: Any, modules: Mapping[str, nn.Module], met: Mapping[Any,
         return all(len(met[each].shape) == rank if each in known else _is_for_all(met[each], rank) for each in read)
     rank = len(met[read[0]].shape)
     if node.target is torch.cat:
-        return all(each in known for each in read) and _option(node, 1, "dim", 0) % rank != 0
+        return all(each in known for each in read) and option(node, 1, "dim", 0) % rank != 0
     if node.args[0] not in known:
         return False
     if node.target is functional.layer_norm:
-        return len(_option(node, 1, "normalized_shape")) < rank
+        return len(option(node, 1, "normalized_shape")) < rank
     if read != [node.args[0]]:
         return False
     if node.target in (torch.mean, "mean"):
-        axes = _option(node, 1, "dim")
+        axes = option(node, 1, "dim")
         return axes is not None and all(axis % rank for axis in ([axes] if isinstance(axes, int) else axes))
     if node.target in (torch.permute, "permute"):
         axes = node.args[1] if isinstance(node.args[1], (tuple, list)) else node.args[1:]
         return bool(axes[0] % rank == 0)
     return node.target in _FUNCTIONS
-
-
-def _option(node: Any, position: int, name: str, default: Any = None) -> Any:
-    """Return what a function is given by its place or by its name."""
-    return node.args[position] if len(node.args) > position else node.kwargs.get(name, default)
 
 
 def _is_for_all(met: Any, rank: int) -> bool:

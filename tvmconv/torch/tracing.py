@@ -20,6 +20,7 @@ from torch.utils import _pytree as pytree
 
 from .decisions import Decision
 from .folding import attribute
+from .operators import option
 from .plan import computing
 from .same import SameConvolution
 
@@ -231,7 +232,7 @@ _SPLITS = (torch.split, "split", torch.chunk, "chunk")
 
 def _is_split(node: Any) -> bool:
     """Whether a node is the parts of a tensor along its second axis: channels, whose number weights fix, not inputs."""
-    return node.target in _SPLITS and (node.args[2] if len(node.args) > 2 else node.kwargs.get("dim")) == 1
+    return node.target in _SPLITS and option(node, 2, "dim") == 1
 
 
 def _shape_and_part(node: Any) -> tuple[Any, slice] | None:

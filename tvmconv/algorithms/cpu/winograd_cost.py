@@ -16,8 +16,8 @@ from .winograd_tiles import Tiles, can_tile, phases_shift, tiles_of, windows_3d
 # arithmetic. Products and outputs are fitted to 174 default schedules of the suites and of further layers on one core of an
 # Emerald Rapids: a point's sums go through the second level cache.
 PRODUCT, DATA_POINT, FILTER_POINT, OUTPUT_POINT = {6: 1.55, 4: 1.3}, 4.0, 3.0, 8.0
-# The same of 16 registers, in units of those of direct (tile.py), fitted to 338 default schedules of the suites and of drawn
-# layers in NXC and NCX on one core of a Zen 3: what is taken by estimate took 1.038 of the fastest's time, and takes 1.025.
+# The same of 16 registers, in units of those of direct (tile.py), fitted to default schedules of 317 problems, of the suites and
+# drawn, in NXC and NCX on one core of a Zen 3: what is taken by estimate took 1.039 of the fastest's time, and took 1.025 then.
 PRODUCT_OF_16, OUTPUT_POINT_OF_16 = 2.0, 4.0
 # And of the filter for each tap: lanes lie together (XIO), or all taps of a lane do (OIX), or none (transposed XIO).
 TAP, TAP_OIX, TAP_APART = 10.0, 22.0, 40.0
