@@ -163,7 +163,6 @@ def _pipeline() -> tuple[tvm.transform.Pass, Callable[..., Any], Callable[..., A
         tirx.transform.StmtSimplify(),
         s_tir.transform.RewriteUnsafeSelect(),
         expand_steps(),
-        tirx.transform.CommonSubexprElim(),
         _keep_on_stack(),
         tirx.transform.VerifyMemory(),
         tirx.transform.AnnotateEntryFunc(),
