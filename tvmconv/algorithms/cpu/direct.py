@@ -48,6 +48,8 @@ PIECES_BYTES = 16 * 1024
 FAR_APART_BYTES, FEW_ROWS = 2048, 16
 # Fewer pixels use a copy in the call too little: 25 of 256 to 160 channels ran at 96 GFLOP/s in place, at 88 with it.
 LEAST_PACKED_PIXELS = 64
+# Products of a sum from which only the vectors of a tile lie together: see `_most_together`.
+LEAST_STREAMED_PRODUCTS = 128
 # A tile without accumulators that fit: each sum waits for itself.
 _UNTILED = 4.0
 
@@ -130,15 +132,25 @@ def _ordered(window: Window, target: CpuTarget) -> Window:
     # Both have the same choices, so plain filters' rows are as prepacked ones' are best.
     if _by_blocks(replace(window, prepacked=True), target):
         window = in_row_parts(window, target)
-    # 320 to 192 channels at 56x56 ran at 82 GFLOP/s on one core of a Zen 3 in tiles of 3 vectors of which 4 lie together, at 91 with
-    # 3; 288 to 384, 3x3 taps with stride 2, in tiles of 2, at 89 with 4, at 77 with 3.
-    by_threes = target.vector_bits == 256 and not window.across and best_tile(window, target)[1] == 3
     return replace(
         window,
-        most_together=3 if by_threes else TOGETHER,
+        most_together=_most_together(window, target),
         by_blocks=_by_blocks(window, target),
         packs_parts=_packs_parts(window, target),
     )
+
+
+def _most_together(window: Window, target: CpuTarget) -> int:
+    """Return how many vectors of the filter may lie together: as many as a tile has where more make its stream slower.
+
+    With 16 registers and one core of a Zen 3. In tiles of 3 vectors 320 to 192 channels at 56x56 ran at 82 GFLOP/s with 4, at 91
+    with 3. In tiles of 2, 3 to 64 channels with 11x11 taps at 86 with 4 and 91 with 2, 1024 to 128 at 7x7 at 94 and 99, the mean
+    of 33 such layers 1.01 times as fast. Few products are slower with 2: 1 to 512 channels with 10 taps 0.8, 64 to 256 with one 0.93.
+    """
+    if target.vector_bits != 256 or window.across:
+        return TOGETHER
+    vectors = best_tile(window, target)[1]
+    return vectors if vectors == 3 or (vectors == 2 and window.products >= LEAST_STREAMED_PRODUCTS) else TOGETHER
 
 
 def _packs_parts(window: Window, target: CpuTarget) -> bool:
