@@ -56,6 +56,13 @@ def test_a_filter_that_several_tasks_use_is_copied_once(signature: str) -> None:
     assert not _packs_parts(signature)
 
 
+def test_pairs_of_bf16_are_copied_once() -> None:
+    """With both kinds of filters, for they have one definition."""
+    problem, target = _asked(TRANSPOSED.replace("f32", "bf16"), "znver4")
+    assert not any(window.packs_parts for window in direct_windows(problem, target, vnni_factor=2))
+    assert lower_choice(problem, target, Choice("dot")).layout is not None
+
+
 def test_taps_of_a_large_filter_read_a_copy() -> None:
     """All pixels read it, vector by vector of rows that are far apart."""
     (window,) = tap_windows(*_asked(DILATED), 1, prepacked=False)

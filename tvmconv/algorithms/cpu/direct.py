@@ -149,8 +149,10 @@ def _packs_parts(window: Window, target: CpuTarget) -> bool:
     Of a filter that could be read in place, for several tiles, where it lies on too many pages. Of others, where few pixels make
     one task: parts are copied again for each task that uses them. One core of a Zen 3, ms with one copy and by parts: transposed,
     4x4 pixels of 1024 to 512 channels, 5x5 taps, stride 2 (52 MB, beyond its caches) 11.7 and 6.9; 8x6 pixels of 2048 to 256,
-    4x4 taps, 12.3 and 9.7.
+    4x4 taps, 12.3 and 9.7. Pairs of bf16 have no other definition for prepacked filters, which this one would leave without a copy.
     """
+    if window.vnni_factor == 2:
+        return False
     if window.stages_filter:
         together = window.problem.batch * prod(axis.outputs for axis in window.axes[:-2]) == 1
         one_task = together and window.pixels <= MOST_TASK_PIXELS
