@@ -50,6 +50,8 @@ FAR_APART_BYTES, FEW_ROWS = 2048, 16
 LEAST_PACKED_PIXELS = 64
 # Products of a sum from which only the vectors of a tile lie together: see `_most_together`.
 LEAST_STREAMED_PRODUCTS = 128
+# Default schedules, and most that were tuned, give a task so many pixels; copying a part takes a quarter of multiplying it with them.
+MOST_TASK_PIXELS = FEW_PIXELS // 4
 # A tile without accumulators that fit: each sum waits for itself.
 _UNTILED = 4.0
 
@@ -123,7 +125,7 @@ def direct_windows(
     tiled = [tiled_by_images(im2col(window, target), target) for window in rounded]
     # Both have the same choices: those of filters in place, whose tiles may be others.
     in_place = direct_windows(problem, target, across, vnni_factor) if prepacked else []
-    large = [window.large for window in in_place] or [_is_large(window, target) for window in tiled]
+    large = [window.large for window in in_place] or [is_large(window, target) for window in tiled]
     return [_ordered(replace(window, large=each), target) for window, each in zip(tiled, large, strict=True)]
 
 
@@ -154,12 +156,23 @@ def _most_together(window: Window, target: CpuTarget) -> int:
 
 
 def _packs_parts(window: Window, target: CpuTarget) -> bool:
-    """Whether tasks copy parts of a filter that could be read in place: for several tiles, on too many pages."""
-    in_place = not (window.stages_filter or window.across or window.whole_image)
-    return in_place and window.pixels > accumulators(target) and window.large
+    """Whether tasks copy the parts of a filter that they use, instead of one copy before: they go to memory once less.
+
+    Of a filter that could be read in place, for several tiles, where it lies on too many pages. Of others, where few pixels make
+    one task: parts are copied again for each task that uses them. One core of a Zen 3, ms with one copy and by parts: transposed,
+    4x4 pixels of 1024 to 512 channels, 5x5 taps, stride 2 (52 MB, beyond its caches) 11.7 and 6.9; 8x6 pixels of 2048 to 256,
+    4x4 taps, 12.3 and 9.7. Pairs of bf16 have no other definition for prepacked filters, which this one would leave without a copy.
+    """
+    if window.vnni_factor == 2:
+        return False
+    if window.stages_filter:
+        together = window.problem.batch * prod(axis.outputs for axis in window.axes[:-2]) == 1
+        one_task = together and window.pixels <= MOST_TASK_PIXELS
+        return one_task and not window.prepacked and (window.whole_image or _by_blocks(window, target))
+    return not window.across and window.pixels > accumulators(target) and window.large
 
 
-def _is_large(window: Window, target: CpuTarget) -> bool:
+def is_large(window: Window, target: CpuTarget) -> bool:
     """Whether a filter lies on more pages than a tile's part of it should, or that part is in pieces that caches read slowly."""
     size = 4 * prod(window.problem.filter_shape)
     small = target.vector_bits != 256 or size <= PIECES_BYTES or window.pixels < LEAST_PACKED_PIXELS

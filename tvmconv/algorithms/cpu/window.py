@@ -72,7 +72,8 @@ class Window(SubConvolution):
     large
         Whether the filter in place is one that takes long to read: it lies on many pages, or a tile's part of it in pieces.
     packs_parts
-        Whether each task copies the part of the filter that its next tiles use, instead of reading it in place.
+        Whether each task copies the part of the filter that its next tiles use, instead of reading it in place, or all of it from
+        one copy.
     by_blocks
         Whether a task takes all its pixels of one block of output channels before the next block, so that it reads the filter
         once.
@@ -220,13 +221,17 @@ class Window(SubConvolution):
         Lanes across groups share no vector of it with other pixels than a tile's, each of which would widen it again: 7x7 taps of
         128 channels at 56x56 in bf16 took 875 us on one core of a Zen 3, and take 655 with the copy.
         """
-        fastest_is_lane = self.problem.filter_format == "XIO" and (
-            self.problem.op == "convolution" or (self.across and not self.expands)
-        )
+        backwards = self.problem.filter_format == "XIO" and self.across and not self.expands
+        fastest_is_lane = self.reads_rows or backwards
         left_over = self.padded_outputs != self.outputs
         widened = self.across and self.problem.dtype != "f32"
         copied = self.prepacked or self.packs_parts or widened
         return not fastest_is_lane or left_over or self.shuffles or self.vnni_factor == 2 or copied
+
+    @property
+    def reads_rows(self) -> bool:
+        """Whether vectors of output channels lie in the filter as they are multiplied, in rows of all of them."""
+        return self.problem.filter_format == "XIO" and self.problem.op == "convolution"
 
     @property
     def summed_taps(self) -> int:
@@ -246,7 +251,7 @@ class Window(SubConvolution):
     @property
     def streams_filter(self) -> bool:
         """Whether tiles prefetch the filter of the next block of channels."""
-        return self.by_blocks and self.pixels >= STREAMED_PIXELS
+        return self.by_blocks and not self.packs_parts and self.pixels >= STREAMED_PIXELS
 
     @property
     def vectors_together(self) -> int:
