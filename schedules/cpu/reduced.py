@@ -26,6 +26,14 @@ from tvmconv.schedules.cpu import steps
 from tvmconv.schedules.cpu.model import task_rows
 from tvmconv.targets.target import CpuTarget
 
+# Sums of 3 outputs by 4 pixels, and from how many vectors of channels on. GFLOP/s on one core of a Zen 3 at 32x32, 2 pixels and 4:
+# transposed 4x4 with stride 2, 48 channels 61 and 74, 64 64 and 77, 256 64 and 84; 3x3, 48 62 and 78, 64 63 and 79, 192 63 and
+# 81. Of fewer channels LLVM unrolls all taps, and spills the sums: 3x3, 16 channels 63 and 40, 24 62 and 39.
+TWELVE, LEAST_STEPS = 12, 6
+# From so many vectors of channels on, two are unrolled: LLVM makes a pass of four times four, and spills. Transposed 4x4, 128
+# channels 41 and 82, 256 84 and 85.
+LONG_SUM = 16
+
 
 def space(sch: Schedule, definition: Definition, target: CpuTarget) -> list[Schedule]:
     """Return one schedule for each number of pixels in a tile, the default first."""
@@ -35,10 +43,17 @@ def space(sch: Schedule, definition: Definition, target: CpuTarget) -> list[Sche
 def _widths(window: Window, target: CpuTarget) -> list[int]:
     """Return how many pixels a tile may have, the most first.
 
-    Half of the registers hold sums; the other half the data and filter of a step, and lanes being added.
+    Half of the registers hold sums, mostly; the other half the data and filter of a step, and lanes being added.
     """
     most = max(1, target.vector_registers // 2 // window.outputs)
+    if _holds_twelve(window, target):
+        most = TWELVE // window.outputs
     return divisors(window.row, most)[::-1]
+
+
+def _holds_twelve(window: Window, target: CpuTarget) -> bool:
+    """Whether 16 registers hold the sums of 4 pixels, too: with 3 vectors of the filter and one of data, they are all in use."""
+    return target.vector_registers == 16 and window.outputs == 3 and window.channels // window.lanes >= LEAST_STEPS
 
 
 def _schedule(sch: Schedule, window: Window, width: int, target: CpuTarget) -> None:
@@ -46,6 +61,9 @@ def _schedule(sch: Schedule, window: Window, width: int, target: CpuTarget) -> N
     rows, most = task_rows(window)
     # Up to 4 steps unrolled: 64 channels.
     unrolls = divisors(window.channels // lanes, 4)
+    unroll = unrolls[-1]
+    if width * window.outputs == TWELVE and window.channels // lanes >= LONG_SUM:
+        unroll = max(each for each in unrolls if each <= 2)
 
     acc = sch.get_sblock(stage_name(ACC, i))
     sch.set_scope(acc, 0, "local")
@@ -54,7 +72,7 @@ def _schedule(sch: Schedule, window: Window, width: int, target: CpuTarget) -> N
     *taps, c = sch.get_loops(acc)[5 + 2 * rank :]
 
     run, x = sch.split(spatial[-1], [None, width])
-    step, unrolled = sch.split(c, [None, steps.choose(sch, unrolls, unrolls[-1])])
+    step, unrolled = sch.split(c, [None, steps.choose(sch, unrolls, unroll)])
     if rank > 1:
         band, row = sch.split(spatial[-2], [None, steps.choose(sch, rows, most)])
         outer, inner = [n, g, *spatial[:-2], band], [*phases, row, run]

@@ -21,6 +21,7 @@ LEFT_OVER = "conv2d-n1-i192x17x17-o192x17x17-k7x1-s1x1-d1x1-p3x0_3x0-g1-NCX-OIX-
 WIDE = "conv2d-n1-i32x7x9-o128x7x9-k3x3-s1x1-d1x1-p1x1_1x1-g1-NXC-XIO-f32"
 DILATED = "conv2d-n1-i256x13x13-o64x13x13-k3x3-s1x1-d6x6-p6x6_6x6-g1-NXC-XIO-f32"
 FEW_OUTPUTS = "conv2d-n1-i32x32x32-o3x32x32-k3x3-s1x1-d1x1-p1x1_1x1-g1-NXC-XIO-f32"
+FEW_TRANSPOSED = "backprop2d-n1-i64x32x32-o3x64x64-k4x4-s2x2-d1x1-p1x1_1x1-g1-NXC-XIO-f32"
 PLANES = "conv2d-n1-i64x28x28-o32x28x28-k1x1-s1x1-d1x1-p0x0_0x0-g1-NCX-OIX-f32"
 DEPTHWISE = "conv2d-n1-i64x112x112-o64x112x112-k3x3-s1x1-d1x1-p1x1_1x1-g64-NCX-OIX-f32"
 SMALL_GROUPS = "conv2d-n1-i48x14x14-o48x14x14-k3x3-s1x1-d1x1-p1x1_1x1-g16-NXC-XIO-f16"
@@ -60,6 +61,7 @@ def hot(algorithm: str, target: str, signature: str) -> HotLoop:
         ("amx", "sapphirerapids", DEEP_DOT, (2, 2), 4),  # tiles
         # Pixels by output channels.
         ("reduced", "x86-64-v3", FEW_OUTPUTS, (2, 3), 4 * 3),  # 3 taps of a row
+        ("reduced", "x86-64-v3", FEW_TRANSPOSED, (4, 3), 4 * 2),  # LLVM makes two steps one pass
         # Vectors of a row by output channels, or by rows.
         ("planar", "x86-64-v3", PLANES, (3, 4), 1),
         ("planar", "x86-64-v3", DEPTHWISE, (2, 2), 9),
