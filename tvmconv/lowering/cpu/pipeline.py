@@ -43,9 +43,9 @@ TINY_FLOPS, TINY_BYTES = 250_000, 64 * 1024
 # A task's rows of one channel, say: allocating them takes 70 ns. Measured on a Zen 5: 256 depthwise planes of 28x28 took
 # 45 microseconds, and 33 with their copies on the stack.
 STACK_BYTES = 16 * 1024
-# Of a function whose indices keep their constants: with lanes across groups, LLVM else unrolls more than registers hold.
-# Transposed 4x4 with stride 2 of 64 channels each by itself took 160 us on one core of a Zen 3, and would take 173.
-KEEP_CONSTANTS = "tvmconv.keep_constants"
+# Of a function whose indices get their constants last: a transposed convolution's, but with lanes across groups LLVM would then
+# unroll more than registers hold. 4x4 with stride 2 of 64 channels each by itself took 160 us on one core of a Zen 3, and 173 so.
+CONSTANTS_LAST = "tvmconv.constants_last"
 
 
 @dataclass(frozen=True)
@@ -103,8 +103,9 @@ def lower(mod: tvm.IRModule, definition: Definition, entry_points: EntryPoints =
         check_done(body)
         function = function.with_body(body)
         check_well_formed(function)
-        if any(getattr(window, "across", False) for window in definition.windows):
-            function = function.with_attr(KEEP_CONSTANTS, True)
+        across = any(getattr(window, "across", False) for window in definition.windows)
+        if definition.problem.op != "convolution" and not across:
+            function = function.with_attr(CONSTANTS_LAST, True)
         functions[symbol] = function.with_attr("global_symbol", symbol)
     return Lowered(tvm.IRModule(functions), halves.layout if halves else None)
 
@@ -180,10 +181,10 @@ def _pipeline() -> tuple[tvm.transform.Pass, Callable[..., Any], Callable[..., A
 
 
 def _index_constants_last() -> tvm.transform.Pass:
-    """Return the pass that adds constants of indices last, but in functions that keep them."""
+    """Return the pass that adds constants of indices last, in functions that ask for it."""
 
     def reorder(func: tirx.PrimFunc, mod: tvm.IRModule, context: tvm.transform.PassContext) -> tirx.PrimFunc:
-        return func if KEEP_CONSTANTS in func.attrs else func.with_body(constants_last(func.body))
+        return func.with_body(constants_last(func.body)) if CONSTANTS_LAST in func.attrs else func
 
     return tirx.transform.prim_func_pass(reorder, opt_level=0, name="IndexConstantsLast")
 
