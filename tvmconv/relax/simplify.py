@@ -89,6 +89,12 @@ class _Simplifier(PyExprMutator):  # type: ignore[misc]
             return relax.op.maximum(call.args[0], self.builder_.emit(scaled))
         if name == "relax.nn.layer_norm" and len(call.attrs.axes) > 1:
             return self._normalized(call)
+        if name == "relax.squeeze" and call.attrs.axis is not None and static_shape(call.ty) is not None:
+            # ConvertLayout takes an axis below zero for a huge one: std::bad_alloc.
+            rank = call.args[0].ty.ndim
+            call = self.builder_.normalize(
+                relax.op.squeeze(call.args[0], [int(axis) % rank for axis in call.attrs.axis])
+            )
         if name == "relax.call_tir":
             bounded = self._bound(call)
             return call if bounded is None else bounded
