@@ -164,7 +164,7 @@ def _pipeline() -> tuple[tvm.transform.Pass, Callable[..., Any], Callable[..., A
         s_tir.transform.RewriteUnsafeSelect(),
         expand_steps(),
         tirx.transform.CommonSubexprElim(),
-        _keep_on_stack(),
+        keep_on_stack(),
         tirx.transform.VerifyMemory(),
         tirx.transform.AnnotateEntryFunc(),
         tirx.transform.SplitHostDevice(),
@@ -173,7 +173,7 @@ def _pipeline() -> tuple[tvm.transform.Pass, Callable[..., Any], Callable[..., A
     return tvm.transform.Sequential(passes), s_tir.pipeline.finalize_host_passes, s_tir.pipeline.finalize_device_passes
 
 
-def _keep_on_stack() -> tvm.transform.Pass:
+def keep_on_stack() -> tvm.transform.Pass:
     """Return the pass that keeps what is local (a tile's sums, 2 KiB or so), and other small arrays, on the stack.
 
     TVM would allocate a workspace for all but the smallest, for each tile or task again.
