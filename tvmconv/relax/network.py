@@ -168,7 +168,10 @@ def _described(mod: tvm.IRModule, target: Target) -> tvm.IRModule:
 def _tensor(name: str, type_: Any) -> dict[str, Any]:
     shape = static_shape(type_)
     if shape is None:
-        raise SourceError(f"{name} of the network has no fixed shape: {type_}; give the inputs' shapes")
+        raise SourceError(
+            f"{name} of the network has no fixed shape: {type_}; give the inputs' shapes, or, if the inputs' numbers decide"
+            " it, as NonZero's, cut the network before it"
+        )
     return {"name": name, "shape": shape, "dtype": str(type_.dtype)}
 
 
