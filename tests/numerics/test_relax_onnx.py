@@ -311,3 +311,10 @@ def test_inputs_that_onnxruntime_refuses(tmp_path: Path, capsys: pytest.CaptureF
 )
 def test_how_far_an_output_is(answer: list[float], right: list[float], far: float) -> None:
     assert compared._error(np.float32(answer), np.float32(right)) == pytest.approx(far)
+
+
+def test_a_shape_that_numbers_decide_is_refused(tmp_path: Path) -> None:
+    proto = model([helper.make_node("NonZero", ["x"], ["y"])], [value("x", [3, 4])])
+    proto.graph.output[0].type.tensor_type.elem_type = onnx.TensorProto.INT64
+    with pytest.raises(SourceError, match=r"y of the network has no fixed shape: .*cut the network before it"):
+        tvmconv.relax.build(read_onnx(save(proto, tmp_path)))

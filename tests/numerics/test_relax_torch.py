@@ -82,3 +82,29 @@ def test_an_operator_that_the_frontend_lacks_is_named() -> None:
 
     with pytest.raises(SourceError, match=r"PyTorch frontend cannot read the program: .*bessel_j0"):
         read_torch(torch.export.export(Sorting(), (torch.zeros(3),)))
+
+
+@pytest.mark.parametrize(
+    "function",
+    [nn.functional.selu, nn.functional.elu, lambda x: nn.functional.elu(x, 0.5), lambda x: nn.functional.celu(x, 0.7)],
+)
+def test_elus_with_all_their_numbers(function: Any, tmp_path: Path) -> None:
+    class Alone(nn.Module):
+        def forward(self, inputs: Any) -> Any:
+            return [function(inputs[0])]
+
+    compared(Alone(), ((torch.randn(3, 50),),), torch.float32, tmp_path)
+
+
+def test_filters_that_weight_norm_computes_are_fixed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    class Normed(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.conv = nn.utils.parametrizations.weight_norm(nn.Conv1d(4, 8, 3))
+
+        def forward(self, inputs: Any) -> Any:
+            return [self.conv(inputs[0])]
+
+    monkeypatch.setenv("XDG_DATA_HOME", str(tmp_path))
+    (row,) = compared(Normed().eval(), ((torch.randn(1, 4, 20),),), torch.float32, tmp_path)
+    assert row.why == ""

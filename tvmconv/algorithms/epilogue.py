@@ -95,10 +95,15 @@ class Epilogue:
             if step.name == "add":
                 total = total + _widened(self._arrays["residual"](offset))
             else:
-                operands = [tirx.const(number, "float32") for number in step.numbers]
-                operands += [of_channel(OPERANDS[step.name])] if step.name in OPERANDS else []
-                total = Call(_STEPS[step.name], [total, *operands], ret_ty=PrimType("float32"))
+                operands = [of_channel(OPERANDS[step.name])] if step.name in OPERANDS else []
+                total = apply_operator(step, total, *operands)
         return (rounding or self._rounding)(total)
+
+
+def apply_operator(step: Step, value: Any, *operands: Any) -> Any:
+    """Return what a step, but `add`, makes of an f32 value, as a call of its operator; prelu and scale take one of an array."""
+    numbers = [tirx.const(number, "float32") for number in step.numbers]
+    return Call(_STEPS[step.name], [value, *numbers, *operands], ret_ty=PrimType("float32"))
 
 
 def calls_operators(problem: Problem) -> bool:

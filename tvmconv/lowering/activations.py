@@ -22,7 +22,7 @@ from ..algorithms.epilogue import narrowed, step_of
 from ..algorithms.types import narrow
 from ..epilogue import Step
 from ..errors import RewriteError
-from .cpu.rewrites import found, mapped, sequence
+from .cpu.rewrites import IF_THEN_ELSE, found, mapped, sequence
 
 # log(2), its first bits so few that n * _LOG2_HIGH is exact.
 _LOG2_HIGH, _LOG2_LOW = 0.693359375, -2.12194440e-4
@@ -90,8 +90,31 @@ def _expanded(store: Any) -> Any:
             return call
         return _Vector(call.args[0], statements).step(step, *call.args[len(step.numbers) + 1 :])
 
-    value = mapped(store.value, Call, answer)
+    value = mapped(mapped(store.value, Call, _guarded), Call, answer)
     return sequence([*statements, tirx.BufferStore(store.buffer, value, store.indices)])
+
+
+def _guarded(call: Any) -> Any:
+    """Return a choice of two values whose operators take 0 where theirs is not chosen.
+
+    What they take is computed before the store, and may lie outside an array: of a padded tensor.
+    """
+    if not call.op.same_as(IF_THEN_ELSE):
+        return call
+    condition, *values = call.args
+
+    def guarded(value: Any, chosen: bool) -> Any:
+        def guard(operator: Any) -> Any:
+            if step_of(operator) is None and narrowed(operator) is None:
+                return operator
+            taken, *rest = operator.args
+            zero = tirx.const(0, taken.ty.dtype)
+            taken = tirx.if_then_else(condition, *((taken, zero) if chosen else (zero, taken)))
+            return Call(operator.op, [taken, *rest], ret_ty=operator.ty)
+
+        return mapped(value, Call, guard)
+
+    return tirx.if_then_else(condition, guarded(values[0], True), guarded(values[1], False))
 
 
 class _Vector:

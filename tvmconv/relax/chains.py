@@ -154,7 +154,9 @@ class _Walk:
         if reader is None or call is None or reader in self._sums:
             return False
         other = call.args[1] if call.args[0].same_as(self.chain.output) else call.args[0]
-        same = static_shape(other.ty) == self.chain.problem.output_shape and other.ty.dtype == call.ty.dtype
+        # Of a product the problem has all rows on one axis.
+        shape = static_shape(self.chain.output.ty)
+        same = shape is not None and static_shape(other.ty) == shape and other.ty.dtype == call.ty.dtype
         if not same or not isinstance(other, relax.Var) or not self._step(Step("add"), reader):
             return False
         self.chain.residual = other

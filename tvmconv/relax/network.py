@@ -21,8 +21,11 @@ from ..support.progress import Progress
 from ..support.toolchain import find_compiler
 from ..targets.target import Target
 from ..tuning.records import Records
+from .functions import FUNCTIONS
 from .library import DESCRIBE, MAIN
+from .normalizations import group_norm, instance_norm, layer_norm, rms_norm
 from .pipeline import NETWORK_PIPELINE
+from .products import matmul
 from .rewriting import report, use_kernels
 from .schedules import schedule_others
 from .simplify import static_shape
@@ -87,7 +90,7 @@ def _compiled(mod: tvm.IRModule, target: Target) -> relax.VMExecutable:
         mod = tvm.transform.Sequential(
             [
                 relax.transform.DecomposeOpsForInference(),
-                relax.transform.LegalizeOps({"relax.nn.softmax": _softmax, "relax.take": _take}),
+                relax.transform.LegalizeOps(_LEGALIZATIONS),
                 relax.transform.AnnotateTIROpPattern(),
                 relax.transform.FuseOps(),
                 relax.transform.FuseTIR(),
@@ -124,6 +127,17 @@ def _take(builder: relax.BlockBuilder, call: relax.Call) -> relax.Expr:
     )
 
 
+_LEGALIZATIONS = FUNCTIONS | {
+    "relax.matmul": matmul,
+    "relax.nn.group_norm": group_norm,
+    "relax.nn.instance_norm": instance_norm,
+    "relax.nn.layer_norm": layer_norm,
+    "relax.nn.rms_norm": rms_norm,
+    "relax.nn.softmax": _softmax,
+    "relax.take": _take,
+}
+
+
 def _described(mod: tvm.IRModule, target: Target) -> tvm.IRModule:
     """Return a module with the function that `tvmconv.relax.library` reads."""
     if MAIN not in [variable.name_hint for variable in mod.get_global_vars()]:
@@ -154,7 +168,10 @@ def _described(mod: tvm.IRModule, target: Target) -> tvm.IRModule:
 def _tensor(name: str, type_: Any) -> dict[str, Any]:
     shape = static_shape(type_)
     if shape is None:
-        raise SourceError(f"{name} of the network has no fixed shape: {type_}; give the inputs' shapes")
+        raise SourceError(
+            f"{name} of the network has no fixed shape: {type_}; give the inputs' shapes, or, if the inputs' numbers decide"
+            " it, as NonZero's, cut the network before it"
+        )
     return {"name": name, "shape": shape, "dtype": str(type_.dtype)}
 
 

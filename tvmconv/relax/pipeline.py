@@ -5,7 +5,8 @@ from __future__ import annotations
 import tvm
 from tvm import s_tir, tirx
 
-from ..lowering.cpu.pipeline import PIPELINE
+from ..lowering.activations import expand_steps
+from ..lowering.cpu.pipeline import PIPELINE, keep_on_stack
 from .kernels import LOWERED
 
 NETWORK_PIPELINE = "tvmconv_network"
@@ -20,11 +21,49 @@ class _LowerNetwork:
         ours = {variable: each for variable, each in mod.functions_items() if LOWERED in (each.attrs or {})}
         others = {variable: each for variable, each in mod.functions_items() if variable not in ours}
         lowered = tvm.IRModule({}, attrs=mod.attrs)
-        for functions, pipeline in ((ours, PIPELINE), (others, "s_tir")):
+        for functions, passes in ((ours, tirx.get_tir_pipeline(PIPELINE)[0]), (others, _others())):
             if functions:
-                passes, _, _ = tirx.get_tir_pipeline(pipeline)
                 lowered.update(passes(tvm.IRModule(functions, attrs=mod.attrs)))
         return lowered
+
+
+def _others() -> tvm.transform.Pass:
+    """Return TVM's own passes for CPUs, and ours for the operators of activations and for what is local."""
+    return tvm.transform.Sequential(
+        [
+            s_tir.transform.CanonicalizeLoop(),
+            s_tir.transform.LowerInitBlock(),
+            s_tir.transform.PlanAndUpdateBufferAllocationLocation(),
+            s_tir.transform.ConvertBlocksToOpaque(),
+            s_tir.transform.CompactBufferAllocation(),
+            s_tir.transform.LowerMatchBuffer(),
+            s_tir.transform.StmtSimplify(),
+            s_tir.transform.AnnotateIrregularLoop(),
+            s_tir.transform.LowerOpaqueBlock(),
+            tirx.transform.FlattenBuffer(),
+            tirx.transform.BF16ComputeLegalize(),
+            tirx.transform.NarrowDataType(32),
+            s_tir.transform.LoopPartition(),
+            tirx.transform.VectorizeLoop(True),
+            tirx.transform.StorageRewrite(),
+            s_tir.transform.HoistIfThenElse(),
+            tirx.transform.UnrollLoop(),
+            s_tir.transform.RenormalizeSplitPattern(),
+            tirx.transform.StmtSimplify(),
+            tirx.transform.RemoveNoOp(),
+            s_tir.transform.RewriteUnsafeSelect(),
+            expand_steps(),
+            tirx.transform.CommonSubexprElim(),
+            keep_on_stack(),
+            tirx.transform.FP8ComputeLegalize(),
+            tirx.transform.VerifyMemory(),
+            tirx.transform.AnnotateEntryFunc(),
+            tirx.transform.SplitHostDevice(),
+            tirx.transform.MakePackedAPI(),
+            tirx.transform.FP8StorageLegalize(),
+            tirx.transform.BF16StorageLegalize(),
+        ]
+    )
 
 
 def _pipeline() -> tuple[tvm.transform.Pass, object, object]:

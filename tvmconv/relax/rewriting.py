@@ -25,6 +25,7 @@ from .chains import Chain, follow
 from .graph import Graph
 from .kernels import Kernel, build_kernels
 from .layout import channels_last
+from .patterns import joined
 from .problems import NotCoveredError, elements, is_convolution, is_product
 from .shifts import take_shift
 from .simplify import simplify, static_shape
@@ -121,7 +122,7 @@ class UseKernels:
         """Return the module with our kernels; errors keep their classes, which a pass among others makes RuntimeErrors."""
         # One block as long as may be: layouts are changed block by block.
         mod = tvm.transform.Sequential([relax.transform.ToNonDataflow(), relax.transform.ConvertToDataflow(1)])(mod)
-        mod = simplify(mod)
+        mod = joined(simplify(mod))
         if self._layout == "NXC":
             mod = simplify(channels_last(mod))
         chains, rows = {}, []

@@ -16,18 +16,104 @@ from tvm import s_tir, tirx
 from tvm.s_tir import dlight
 from tvm.s_tir.dlight.analysis import SBlockInfo, normalize_prim_func
 
+# Marks functions whose stages have rows in common, to be computed row by row.
+ROWS = "tvmconv.rows"
+# Marks the stage of products in tiles, with the rows of a tile. Its function is another once it is fused.
+TILES = "tvmconv.tiles"
 # Elements in a vector: the first of these that divides a row is taken. Shorter rows are unrolled.
 _LANES = (16, 8, 4)
 # A parallel loop costs half a microsecond when its threads are awake, and four on a machine that was slow at waking them; so
 # many elements take one thread about 10.
 _LEAST_PARALLEL = 65536
+# A stage with so much less to compute than the largest does not decide how a function is scheduled.
+_MINOR = 16
 # Iterations of the parallel loop: enough for many threads, and few divisions for its index.
 _TASKS = 64
 
 
 def schedule_others() -> tvm.transform.Pass:
     """Return the pass that schedules every function of a module that has no schedule."""
-    return dlight.ApplyDefaultSchedule(_RowByRow(across=True), _Gemv(), dlight.cpu.Reduction(), _RowByRow(across=False))
+    return dlight.ApplyDefaultSchedule(
+        _Rows(), _Tiles(), _RowByRow(across=True), _Gemv(), dlight.cpu.Reduction(), _RowByRow(across=False)
+    )
+
+
+class _Rows(dlight.ScheduleRule):  # type: ignore[misc]
+    """Compute one row after the other, all stages of it; for functions marked ROWS, whose stages have the rows in common.
+
+    The last axis of a stage is a row's, or the parts of its sum; what has none is one number of a row.
+    """
+
+    def apply(self, func: tirx.PrimFunc, target: tvm.target.Target, tunable: bool) -> s_tir.Schedule | None:
+        """Return the schedule of a function; None if it is not marked."""
+        if ROWS not in (func.attrs or {}):
+            return None
+        sch = s_tir.Schedule(func)
+        stages = normalize_prim_func(sch)
+        if stages is None:
+            return None
+        *before, last = stages
+        *outer, row = [each.loop_rv for each in last.iters]
+        extents = [int(each.dom) for each in last.iters]
+        rows = sch.fuse(*outer) if len(outer) > 1 else outer[0] if outer else sch.add_unit_loop(row)
+        _cut(sch, [(row, extents[-1])])
+        if prod(extents) >= _LEAST_PARALLEL:
+            sch.parallel(rows)
+        for stage in reversed(before):
+            sch.compute_at(stage.block_rv, rows, preserve_unit_loops=True)
+            kinds, loops = stage.dom_kind()[len(outer) :], sch.get_loops(stage.block_rv)
+            if kinds == "SR":
+                part, step = loops[-2:]
+                sch.reorder(step, part)
+                sch.vectorize(part)
+                sch.decompose_reduction(stage.block_rv, step)
+            elif kinds == "S":
+                _cut(sch, [(loops[-1], int(stage.iters[-1].dom))])
+        return sch
+
+
+class _Tiles(dlight.ScheduleRule):  # type: ignore[misc]
+    """Compute products in tiles of sums in registers; for functions with a stage that is marked TILES."""
+
+    def apply(self, func: tirx.PrimFunc, target: tvm.target.Target, tunable: bool) -> s_tir.Schedule | None:
+        """Return the schedule of a function; None if no stage is marked."""
+        sch = s_tir.Schedule(func)
+        stages = normalize_prim_func(sch) or []
+        annotations = [sch.get(stage.block_rv).annotations for stage in stages]
+        number = next((at for at, each in enumerate(annotations) if TILES in each), None)
+        if number is None:
+            return None
+        tiles, height = stages[number], int(annotations[number][TILES])
+        before, (*between, last) = stages[:number], stages[number + 1 :]
+        for stage in between:
+            sch.compute_inline(stage.block_rv)
+        for stage in before:
+            _schedule(sch, stage, vectors=True)
+        *batches, row, column = (each.loop_rv for each in last.iters)
+        across, _ = sch.split(row, [None, height])
+        outer = sch.fuse(*batches, across)
+        if prod(tiles.dom()) >= _LEAST_PARALLEL:
+            sch.parallel(outer)
+        sch.compute_at(tiles.block_rv, outer, preserve_unit_loops=True)
+        _cut(sch, [(column, last.dom()[-1])])
+        *_, above, row, vector, depth = sch.get_loops(tiles.block_rv)
+        many = last.dom()[-1] > _LANES[0]  # else the axis of tiles was one of extent 1, and is gone
+        if many:
+            row, step = above, row
+            sch.reorder(step, depth, row, vector)
+        else:
+            sch.reorder(depth, row, vector)
+        sch.unroll(row)
+        sch.vectorize(vector)
+        sums = sch.cache_write(tiles.block_rv, 0, "local")
+        if many:
+            sch.reverse_compute_at(sums, step)
+        *loops, vector = sch.get_loops(sums)[-3:]
+        for loop in loops if not many else loops[1:]:
+            sch.unroll(loop)
+        sch.vectorize(vector)
+        sch.decompose_reduction(tiles.block_rv, depth)
+        return sch
 
 
 class _Gemv(dlight.cpu.GEMV):  # type: ignore[misc]
@@ -53,19 +139,24 @@ class _RowByRow(dlight.ScheduleRule):  # type: ignore[misc]
     def __init__(self, across: bool) -> None:
         self._across = across
 
-    def apply(self, func: tirx.PrimFunc, target: tvm.target.Target, _: bool) -> s_tir.Schedule | None:
+    def apply(self, func: tirx.PrimFunc, target: tvm.target.Target, tunable: bool) -> s_tir.Schedule | None:
         """Return the schedule of a function; None if another rule should take it."""
         sch = s_tir.Schedule(func)
         stages = normalize_prim_func(sch)
         if stages is None or any("O" in stage.dom_kind() for stage in stages):
             return None
         along = [_sums_along_rows(sch, stage) for stage in stages]
-        if self._across and any(along):
+        work = [prod(stage.dom()) for stage in stages] if all(map(_is_fixed, stages)) else [1] * len(stages)
+        if self._across and any(each and part * _MINOR > max(work) for each, part in zip(along, work, strict=True)):
             return None
         for stage, sums_along in zip(stages, along, strict=True):
             if not (stage.is_injective() and stage is not stages[-1] and _inlined(sch, stage)):
                 _schedule(sch, stage, vectors=not sums_along)
         return sch
+
+
+def _is_fixed(stage: SBlockInfo) -> bool:
+    return all(isinstance(extent, int) for extent in stage.dom())
 
 
 def _sums_along_rows(sch: s_tir.Schedule, stage: SBlockInfo) -> bool:
@@ -84,8 +175,8 @@ def _inlined(sch: s_tir.Schedule, stage: SBlockInfo) -> bool:
 
 
 def _schedule(sch: s_tir.Schedule, stage: SBlockInfo, vectors: bool) -> None:
-    extents = [each.dom for each in stage.iters]
-    if not extents or not all(isinstance(extent, int) for extent in extents):
+    extents = stage.dom()
+    if not extents or not _is_fixed(stage):
         return
     spatial = [(each.loop_rv, each.dom) for each in stage.iters if each.kind == "S"]
     summed = [each.loop_rv for each in stage.iters if each.kind == "R"]

@@ -36,8 +36,18 @@ _CONSTANT: Mapping[str, Callable[[list[Array], Any, list[int]], Array]] = {
     "relax.less": lambda arrays, attrs, shape: arrays[0] < arrays[1],
     "relax.take": lambda arrays, attrs, shape: np.take(arrays[0], arrays[1], attrs.axis, mode=attrs.mode),
     "relax.add": lambda arrays, attrs, shape: arrays[0] + arrays[1],
+    # Of filters that weight_norm computes, by torch.export.
+    "relax.multiply": lambda arrays, attrs, shape: arrays[0] * arrays[1],
+    "relax.sum": lambda arrays, attrs, shape: (
+        arrays[0].sum(None if attrs.axis is None else tuple(map(int, attrs.axis)), dtype=arrays[0].dtype).reshape(shape)
+    ),
+    "relax.abs": lambda arrays, attrs, shape: np.abs(arrays[0]),
+    "relax.power": lambda arrays, attrs, shape: np.power(*arrays),
+    "relax.divide": lambda arrays, attrs, shape: arrays[0] / arrays[1],
     "relax.full": lambda arrays, attrs, shape: np.full(shape, arrays[0], str(attrs.dtype or arrays[0].dtype)),
 }
+# Whose integers NumPy rounds otherwise, or refuses.
+_OF_FLOATS = ("relax.divide", "relax.power")
 # Of a take that NumPy computes alike.
 _NUMPY_MODES = ("wrap", "clip")
 _BINARY = {f"relax.{name}" for name in ("add", "subtract", "multiply", "divide", "maximum", "minimum", "power")}
@@ -89,6 +99,12 @@ class _Simplifier(PyExprMutator):  # type: ignore[misc]
             return relax.op.maximum(call.args[0], self.builder_.emit(scaled))
         if name == "relax.nn.layer_norm" and len(call.attrs.axes) > 1:
             return self._normalized(call)
+        if name == "relax.squeeze" and call.attrs.axis is not None and static_shape(call.ty) is not None:
+            # ConvertLayout takes an axis below zero for a huge one: std::bad_alloc.
+            rank = call.args[0].ty.ndim
+            call = self.builder_.normalize(
+                relax.op.squeeze(call.args[0], [int(axis) % rank for axis in call.attrs.axis])
+            )
         if name == "relax.call_tir":
             bounded = self._bound(call)
             return call if bounded is None else bounded
@@ -111,7 +127,10 @@ class _Simplifier(PyExprMutator):  # type: ignore[misc]
         arrays = [array for array in given if array is not None]
         if len(arrays) < len(given):
             return None
-        return _CONSTANT[name](arrays, call.attrs, list(static_shape(call.ty) or ()))
+        if name in _OF_FLOATS and any(array.dtype.kind != "f" for array in arrays):
+            return None
+        with np.errstate(all="ignore"):  # infinity is an answer
+            return _CONSTANT[name](arrays, call.attrs, list(static_shape(call.ty) or ()))
 
     def _sizes(self, call: relax.Call) -> relax.Expr:
         """Return a shape as a tensor: a constant, where it is fixed; the ONNX frontend adds it to each index below zero."""

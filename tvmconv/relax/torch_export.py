@@ -33,7 +33,8 @@ _OPERATORS = {
 def read_torch(program: ExportedProgram) -> tvm.IRModule:
     """Return what ``torch.export.export`` gave as TVM's frontend reads it, its parameters as constants.
 
-    But its convolutions and products: the frontend lacks transposed ones of three dimensions, and takes every sum for f32.
+    But its convolutions and products: the frontend lacks transposed ones of three dimensions, and takes every sum for f32. And
+    its ELUs, of which it leaves out a scale.
 
     Raises
     ------
@@ -78,7 +79,22 @@ def _sum_of_product(node: Node, importer: BaseFXGraphImporter) -> Any:
     return emit(relax.op.add(product, scaled(bias, node.kwargs.get("beta", 1))))
 
 
+def _elu(node: Node, importer: BaseFXGraphImporter) -> Any:
+    """Return ``aten.elu.default``; the frontend leaves out its last two numbers, and so computed SELU without its scale."""
+    data, *numbers = importer.retrieve_args(node)
+    emit, dtype = importer.block_builder.emit, str(data.ty.dtype)
+    alpha, scale, input_scale = [*numbers, 1.0, 1.0, 1.0][:3]
+
+    def scaled(value: Any, factor: float) -> Any:
+        return value if factor == 1 else emit(relax.op.multiply(relax.const(factor, dtype), value))
+
+    power = emit(relax.op.exp(scaled(data, input_scale)))
+    below = emit(relax.op.nn.relu(emit(relax.op.subtract(relax.const(1.0, dtype), power))))
+    return scaled(emit(relax.op.add(scaled(below, -alpha), emit(relax.op.nn.relu(data)))), scale)
+
+
 _CONVERTERS = {
+    "elu.default": _elu,
     "convolution.default": _convolution,
     "mm.default": _product,
     "bmm.default": _product,

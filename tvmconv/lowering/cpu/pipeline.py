@@ -171,7 +171,7 @@ def _pipeline() -> tuple[tvm.transform.Pass, Callable[..., Any], Callable[..., A
         s_tir.transform.RewriteUnsafeSelect(),
         expand_steps(),
         _index_constants_last(),
-        _keep_on_stack(),
+        keep_on_stack(),
         tirx.transform.VerifyMemory(),
         tirx.transform.AnnotateEntryFunc(),
         tirx.transform.SplitHostDevice(),
@@ -189,7 +189,7 @@ def _index_constants_last() -> tvm.transform.Pass:
     return tirx.transform.prim_func_pass(reorder, opt_level=0, name="IndexConstantsLast")
 
 
-def _keep_on_stack() -> tvm.transform.Pass:
+def keep_on_stack() -> tvm.transform.Pass:
     """Return the pass that keeps what is local (a tile's sums, 2 KiB or so), and other small arrays, on the stack.
 
     TVM would allocate a workspace for all but the smallest, for each tile or task again.

@@ -1,0 +1,167 @@
+"""Operators that TVM computes in a network as we write and schedule them, compared with NumPy in float64."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+import pytest
+import tvm
+from tvm import relax
+
+import tvmconv.relax
+from tvmconv.epilogue import Step
+from tvmconv.reference import apply_step
+
+op, nn = relax.op, relax.op.nn
+Array = np.ndarray[Any, Any]
+
+
+def error(make: Callable[..., relax.Expr], right: Callable[..., Array], *arrays: Array) -> float:
+    """Return the largest absolute error of a module of what `make` makes of tensors."""
+    builder = relax.BlockBuilder()
+    inputs = [relax.Var(f"x{i}", relax.TensorType(each.shape, str(each.dtype))) for i, each in enumerate(arrays)]
+    with builder.function("main", inputs):
+        with builder.dataflow():
+            output = builder.emit_output(make(builder.emit, *inputs))
+        builder.emit_func_output(output)
+    machine = relax.VirtualMachine(tvmconv.relax.build(builder.finalize(), layout="NCX"), tvm.cpu())
+    answer = machine["main"](*map(tvm.runtime.tensor, arrays)).numpy()
+    expected = right(*(each.astype(np.float64) for each in arrays))
+    assert answer.shape == expected.shape
+    return float(np.abs(answer - expected).max())
+
+
+def normal(*shape: int, mean: float = 0.0, dtype: str = "float32") -> Array:
+    return np.random.default_rng(0).standard_normal(shape).astype(dtype) + np.asarray(mean, dtype)
+
+
+def normalized(x: Array, axes: tuple[int, ...], epsilon: float = 1e-5) -> Array:
+    return (x - x.mean(axes, keepdims=True)) / np.sqrt(x.var(axes, keepdims=True) + epsilon)
+
+
+def groups(x: Array, count: int, channel: int) -> Array:
+    """Return x normalized by groups of channels."""
+    x = np.moveaxis(x, channel, 1)
+    split = x.reshape(x.shape[0], count, -1)
+    return np.moveaxis(normalized(split, (2,)).reshape(x.shape), 1, channel)
+
+
+# Of f32 numbers about 1000 with a deviation of 1, whose squares' mean less the square of their mean would be wrong by 1 and more.
+FAR, ALLOWED = 1000.0, 1e-3
+
+
+@pytest.mark.parametrize("shape", [(2, 3, 48), (1, 7, 37), (5, 8), (24,)])
+def test_layers(shape: tuple[int, ...]) -> None:
+    last = shape[-1:]
+    found = error(
+        lambda emit, x, g, b: nn.layer_norm(x, g, b, [-1]),
+        lambda x, g, b: normalized(x, (-1,)) * g + b,
+        normal(*shape, mean=FAR), normal(*last), normal(*last),
+    )  # fmt: skip
+    assert found < ALLOWED
+    found = error(
+        lambda emit, x, g: nn.rms_norm(x, g, [-1]),
+        lambda x, g: x / np.sqrt((x * x).mean(-1, keepdims=True) + 1e-5) * g,
+        normal(*shape), normal(*last),
+    )  # fmt: skip
+    assert found < 1e-5
+
+
+def test_layers_of_an_axis_within() -> None:
+    found = error(
+        lambda emit, x, g, b: nn.layer_norm(x, g, b, [1]),
+        lambda x, g, b: normalized(x, (1,)) * g[:, None] + b[:, None],
+        normal(2, 20, 24, mean=FAR), normal(20), normal(20),
+    )  # fmt: skip
+    assert found < ALLOWED
+
+
+def test_layers_of_many_rows_in_f16() -> None:
+    found = error(
+        lambda emit, x, g, b: nn.layer_norm(x, g, b, [-1]),
+        lambda x, g, b: normalized(x, (-1,)) * g + b,
+        normal(1200, 64, dtype="float16"), normal(64, dtype="float16"), normal(64, dtype="float16"),
+    )  # fmt: skip
+    assert found < 2e-2
+
+
+@pytest.mark.parametrize(
+    ("shape", "channel"), [((2, 9, 10, 24), 3), ((2, 24, 9, 10), 1), ((1, 50, 12), 2), ((1, 3, 4, 5, 16), 4)]
+)
+@pytest.mark.parametrize("count", [None, 4, 1])
+def test_instances_and_groups(shape: tuple[int, ...], channel: int, count: int | None) -> None:
+    axes = [axis for axis in range(1, len(shape)) if axis != channel]
+    channels = shape[channel]
+
+    def make(emit: Any, x: Any, g: Any, b: Any) -> relax.Expr:
+        if count is None:
+            return nn.relu(emit(nn.instance_norm(x, g, b, channel, axes)))
+        return nn.relu(emit(nn.group_norm(x, g, b, count, channel, axes)))
+
+    def right(x: Array, g: Array, b: Array) -> Array:
+        by_channel = [1] * len(shape)
+        by_channel[channel] = channels
+        return np.maximum(groups(x, count or channels, channel) * g.reshape(by_channel) + b.reshape(by_channel), 0)
+
+    assert error(make, right, normal(*shape, mean=FAR), normal(channels), normal(channels)) < ALLOWED
+
+
+@pytest.mark.parametrize(
+    ("name", "step"),
+    [("sigmoid", "sigmoid"), ("tanh", "tanh"), ("nn.silu", "silu"), ("nn.gelu", "gelu"), ("nn.gelu_tanh", "gelu_tanh")],
+)
+@pytest.mark.parametrize("dtype", ["float32", "float16", "float64"])
+def test_activations(name: str, step: str, dtype: str) -> None:
+    data = np.concatenate([np.linspace(-12, 12, 90), [-300, 300]]).astype(dtype).reshape(2, 46)
+    make = getattr(nn if name.startswith("nn.") else op, name.removeprefix("nn."))
+    found = error(lambda emit, x: make(x), lambda x: apply_step(Step(step), x, {}), data)
+    assert found < {"float32": 5e-6, "float16": 6e-3, "float64": 1e-6}[dtype]
+
+
+def test_an_activation_of_what_is_padded_is_read_within_its_array() -> None:
+    found = error(
+        lambda emit, x: nn.pad(emit(op.tanh(x)), [1, 2, 1, 1]),
+        lambda x: np.pad(np.tanh(x), [(1, 2), (1, 1)]),
+        normal(5, 16),
+    )
+    assert found < 1e-6
+
+
+def test_an_activation_in_an_index_and_in_sums() -> None:
+    table = normal(3, 4)
+    found = error(
+        lambda emit, t, x: op.take(t, emit(op.astype(emit(op.add(emit(op.tanh(x)), relax.const(1.1))), "int32")), axis=0),
+        lambda t, x: t[(np.tanh(x) + 1.1).astype(int)],
+        table, normal(9),
+    )  # fmt: skip
+    assert found == 0
+    assert (
+        error(
+            lambda emit, x: op.mean(emit(op.sigmoid(x)), [1]), lambda x: (1 / (1 + np.exp(-x))).mean(1), normal(3, 70)
+        )
+        < 1e-6
+    )
+
+
+@pytest.mark.parametrize(
+    ("left", "right"),
+    [
+        ((3, 50, 16), (3, 16, 50)), ((2, 3, 13, 7), (3, 7, 32)), ((2, 1, 3, 16), (3, 16, 17)), ((40, 5), (2, 5, 8)),
+        ((1, 6, 300), (1, 300, 16)), ((4, 1, 9), (4, 9, 20)), ((3, 8, 9), (3, 9, 2)), ((130, 70), (70, 130)), ((9,), (9, 20)), ((2, 8, 1), (2, 1, 24)),
+    ],
+)  # fmt: skip
+def test_products(left: tuple[int, ...], right: tuple[int, ...]) -> None:
+    assert error(lambda emit, x, y: op.matmul(x, y), np.matmul, normal(*left), normal(*right)) < 1e-4
+
+
+def test_what_follows_a_product() -> None:
+    def make(emit: Any, x: Any, y: Any, z: Any) -> relax.Expr:
+        scaled = emit(op.multiply(emit(op.matmul(x, emit(op.permute_dims(y, [0, 2, 1])))), relax.const(0.125)))
+        return op.tanh(emit(op.add(scaled, z)))
+
+    def right(x: Array, y: Array, z: Array) -> Array:
+        return np.tanh(x @ y.transpose(0, 2, 1) * 0.125 + z)
+
+    assert error(make, right, normal(3, 50, 16), normal(3, 50, 16), normal(50, 50)) < 1e-5

@@ -1,0 +1,140 @@
+"""What frontends and onnxruntime write as several operators, as the one that it is.
+
+onnxruntime makes Gemm, of two axes, of a product and the addition after it, with a reshape before and one behind, which would
+end what a kernel computes after its product. TVM's ONNX frontend writes a normalization of instances by its formula, and
+PyTorch's exporter one of groups as one of instances between reshapes. torch.export makes a product of a batch, whose matrices
+are all the same, of a Linear on what is transposed.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import tvm
+from tvm import relax
+from tvm.relax.expr_functor import PyExprMutator, mutator
+
+from .graph import Graph, scalar
+from .problems import is_product
+from .simplify import static_shape
+
+Shape = tuple[int, ...]
+
+
+def joined(mod: tvm.IRModule) -> tvm.IRModule:
+    """Return a simplified module with one operator for what was several."""
+    mod = tvm.IRModule(dict(mod.functions_items()), attrs=mod.attrs)
+    for variable, function in mod.functions_items():
+        if isinstance(function, relax.Function) and isinstance(function.body, relax.SeqExpr):
+            mod.update_func(variable, _Joining(mod, Graph(function)).visit_expr(function))
+    return tvm.transform.Sequential([relax.transform.CanonicalizeBindings(), relax.transform.DeadCodeElimination()])(
+        mod
+    )
+
+
+@mutator
+class _Joining(PyExprMutator):  # type: ignore[misc]
+    def __init__(self, mod: tvm.IRModule, graph: Graph) -> None:
+        super().__init__(mod)
+        self._graph = graph
+
+    def visit_call_(self, call: relax.Call) -> relax.Expr:
+        """Return the operator that a call is the last of; or the call."""
+        name, shape, made = getattr(call.op, "name", ""), static_shape(call.ty), None
+        if name == "relax.reshape" and shape is not None:
+            made = self._product(call.args[0], shape)
+            made = self._of_groups(call, shape) if made is None else made
+        elif name == "relax.divide" and shape is not None:
+            made = self._of_instances(call, shape)
+        elif name == "relax.broadcast_to" and shape is not None and static_shape(call.args[0].ty) == shape:
+            made = self.visit_expr(call.args[0])
+        elif name == "relax.matmul" and shape is not None:
+            made = self._by_matrix(call, shape)
+        return super().visit_call_(call) if made is None else made
+
+    def visit_tuple_getitem_(self, item: relax.TupleGetItem) -> relax.Expr:
+        """Return the greatest elements along an axis, which PyTorch's frontend sorts for, by a maximum."""
+        call = self._graph.call(item.tuple_value, "relax.topk")
+        if call is None or item.index or int(call.attrs.k) != 1 or str(call.attrs.ret_type) != "both":
+            return super().visit_tuple_getitem_(item)
+        reduce = relax.op.max if call.attrs.largest else relax.op.min
+        return reduce(self.visit_expr(call.args[0]), int(call.attrs.axis) % call.args[0].ty.ndim, keepdims=True)
+
+    def _product(self, variable: Any, shape: Shape) -> relax.Expr | None:
+        """Return a product of flattened rows, and a vector added to it, in `shape`: that of its rows before."""
+        call = self._graph.call(variable)
+        if call is None or len(self._graph.readers(variable)) != 1:
+            return None
+        if call.op.name == "relax.add" and getattr(call.args[1].ty, "ndim", -1) == 1:
+            product = self._product(call.args[0], shape)
+            return None if product is None else relax.op.add(self.builder_.emit(product), self.visit_expr(call.args[1]))
+        rows = self._graph.call(call.args[0], "relax.reshape") if is_product(call) else None
+        if rows is None or self._graph.array(call.args[1]) is None:
+            return None
+        before, matrix = static_shape(rows.args[0].ty), static_shape(call.args[1].ty)
+        if before is None or matrix is None or (*before[:-1], matrix[1]) != shape or before[-1] != matrix[0]:
+            return None
+        return relax.op.matmul(self.visit_expr(rows.args[0]), self.visit_expr(call.args[1]))
+
+    def _by_matrix(self, call: relax.Call, shape: Shape) -> relax.Expr | None:
+        """Return a product by one fixed matrix for that of each of a batch by the same."""
+        repeated = self._graph.call(call.args[1], "relax.broadcast_to")
+        array = None if repeated is None else self._graph.array(repeated.args[0])
+        rows = static_shape(call.args[0].ty)
+        if array is None or array.ndim < 2 or array.size != array.shape[-1] * array.shape[-2]:
+            return None
+        if rows is None or rows[:-1] != shape[:-1]:
+            return None
+        matrix = relax.const(array.reshape(array.shape[-2:]), str(call.args[1].ty.dtype))
+        return relax.op.matmul(self.visit_expr(call.args[0]), matrix)
+
+    def _of_instances(self, call: relax.Call, shape: Shape) -> relax.Expr | None:
+        """Return a normalization of instances for its formula, without factors."""
+        found = self._normalized(call, shape)
+        return None if found is None else self._normalization(*found, shape, None)
+
+    def _of_groups(self, call: relax.Call, shape: Shape) -> relax.Expr | None:
+        """Return a normalization of groups for one of instances between reshapes, without factors."""
+        inner = self._graph.call(call.args[0])
+        for name, neutral in (("relax.add", 0), ("relax.multiply", 1)):
+            if inner is not None and inner.op.name == name:
+                array = self._graph.array(inner.args[1])
+                if array is None or (array != neutral).any():
+                    return None
+                inner = self._graph.call(inner.args[0])
+        split = static_shape(inner.ty) if inner is not None and inner.op.name == "relax.divide" else None
+        found = None if split is None or inner is None else self._normalized(inner, split)
+        if found is None or split is None:
+            return None
+        before = self._graph.call(found[0], "relax.reshape")
+        if before is None or static_shape(before.args[0].ty) != shape or len(split) != 3:
+            return None
+        if len(shape) < 3 or split[0] != shape[0] or shape[1] % split[1]:
+            return None
+        return self._normalization(before.args[0], found[1], shape, split[1])
+
+    def _normalization(self, data: Any, epsilon: float, shape: Shape, groups: int | None) -> relax.Expr:
+        channels, axes = shape[1], list(range(2, len(shape)))
+        dtype = str(data.ty.dtype)
+        data, scale, shift = self.visit_expr(data), *(relax.const(np.full(channels, each), dtype) for each in (1, 0))
+        if groups is None:
+            return relax.op.nn.instance_norm(data, scale, shift, channel_axis=1, axes=axes, epsilon=epsilon)
+        return relax.op.nn.group_norm(data, scale, shift, groups, channel_axis=1, axes=axes, epsilon=epsilon)
+
+    def _normalized(self, call: relax.Call, shape: Shape) -> tuple[Any, float] | None:
+        """Return x and e of ``(x - mean(x)) / sqrt(variance(x) + e)`` over all axes but the first two."""
+        graph = self._graph
+        centered, root = graph.call(call.args[0], "relax.subtract"), graph.call(call.args[1], "relax.sqrt")
+        total = None if root is None else graph.call(root.args[0], "relax.add")
+        if centered is None or total is None:
+            return None
+        data, mean, variance = centered.args[0], graph.call(centered.args[1], "relax.mean"), graph.call(total.args[0])
+        epsilon = scalar(graph.array(total.args[1]))
+        if mean is None or variance is None or variance.op.name != "relax.variance" or epsilon is None:
+            return None
+        axes = list(range(2, len(shape)))
+        same = all(
+            each.args[0].same_as(data) and sorted(map(int, each.attrs.axis or ())) == axes for each in (mean, variance)
+        )
+        return (data, epsilon) if axes and same else None
