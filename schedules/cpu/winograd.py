@@ -121,7 +121,7 @@ def _by_rows(sch: Schedule, tiles: Tiles, shape: Shape, target: CpuTarget) -> No
     sch.decompose_reduction(acc, kz)
 
     # Images that several taps read are transformed once, before.
-    _data(sch, tiles, task if tiles.depth == 1 else None, target)
+    _data(sch, tiles, task if tiles.axes[0].taps == 1 else None, target)
     _filter(sch, tiles)
 
 

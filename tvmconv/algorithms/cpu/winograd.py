@@ -21,7 +21,7 @@ from collections.abc import Sequence
 from dataclasses import replace
 from typing import Any
 
-from tvm import te, tirx
+from tvm import te
 
 from ...checks import within_reach
 from ...problem import Problem
@@ -31,6 +31,7 @@ from ..epilogue import Epilogue
 from ..flatten import flatten
 from ..stage_names import ACC, DATA_ROWS, DATA_TILES, FILTER_ROWS, FILTER_TILES, OUT, OUT_ROWS, TILE, stage_name
 from ..subconvolution import Expr
+from ..types import zero_outside
 from .data import data_reader
 from .direct import FAR_APART_BYTES
 from .filter import filter_element
@@ -93,11 +94,15 @@ def _data(tiles: Tiles, data: te.Tensor) -> te.Tensor:
     tilings, (rows, columns) = tiles.tilings, (tiling.points for tiling in tiles.tilings)
     at = data_reader(tiles, data)
     phases = tuple(axis.phases if phases_shift(axis) else 1 for axis in tiled)
-    shape = (tiles.problem.batch, *phases, first.extent, tiles.rows, tiles.columns, tiles.problem.in_channels)
+    images = tiles.pieces if tiles.pieces > 1 else first.extent
+    shape = (tiles.problem.batch, *phases, images, tiles.rows, tiles.columns, tiles.problem.in_channels)
 
     def read(a: int, b: Expr, n: Expr, py: Expr, px: Expr, z: Expr, ty: Expr, tx: Expr, c: Expr) -> Expr:
         points = zip(tiled, tilings, (py, px), (ty, tx), (a, b), strict=True)
         y, x = (axis.offset(phase) + tiling.output(tile, point) for axis, tiling, phase, tile, point in points)
+        if tiles.pieces > 1:
+            taps = tiles.piece(z)
+            return at(n, first.lowest, y + taps[0] * tiled[0].dilation, x + taps[1] * tiled[1].dilation, c)
         return at(n, z + first.lowest, y, x, c)
 
     by_rows = _compute(
@@ -115,30 +120,34 @@ def _data(tiles: Tiles, data: te.Tensor) -> te.Tensor:
 
 
 def _filter(tiles: Tiles, weights: te.Tensor) -> te.Tensor:
-    first, *tiled = tiles.axes
     rows, columns = (tiling.points for tiling in tiles.tilings)
+    taps_y, taps_x = (tiling.axis.taps for tiling in tiles.tilings)
     element, lanes = filter_element(tiles, weights), tiles.lanes
     phases = tuple(axis.phases for axis in tiles.axes)
-    shape = (*phases, first.taps, tiles.groups, tiles.padded_outputs // lanes, tiles.channels, lanes)
+    shape = (*phases, tiles.depth, tiles.groups, tiles.padded_outputs // lanes, tiles.channels, lanes)
 
     def tap(ky: int, kx: Expr, *at: Expr) -> Expr:
         *phase, kz, g, block, c, lane = at
         o = block * lanes + lane
-        value = element(g, phase, (kz, ky, kx), c, tiles.output(o))
-        if tiles.stored == tiles.padded_outputs:
-            return value
-        return tirx.if_then_else(o < tiles.outputs, value, tirx.const(0, "float32"))
+        bounds = [] if tiles.stored == tiles.padded_outputs else [o < tiles.outputs]
+        taps = (kz, ky, kx)
+        if tiles.pieces > 1:
+            y, x = tiles.piece(kz)
+            taps = (0, y + ky, x + kx)
+            each = zip(taps[1:], tiles.tilings, strict=True)
+            bounds += [tap < tiling.taps for tap, tiling in each if tiling.taps % tiling.axis.taps]
+        return zero_outside(bounds, element(g, phase, taps, c, tiles.output(o)), "float32")
 
     by_rows = _compute(
         tiles,
-        (rows, tiled[1].taps, *shape),
-        lambda a, kx, *at: select(filter_transform(rows, [tap(ky, kx, *at) for ky in range(tiled[0].taps)]), a),
+        (rows, taps_x, *shape),
+        lambda a, kx, *at: select(filter_transform(rows, [tap(ky, kx, *at) for ky in range(taps_y)]), a),
         FILTER_ROWS,
     )
     return _compute(
         tiles,
         (rows, columns, *shape),
-        lambda a, b, *at: select(filter_transform(columns, [by_rows(a, kx, *at) for kx in range(tiled[1].taps)]), b),
+        lambda a, b, *at: select(filter_transform(columns, [by_rows(a, kx, *at) for kx in range(taps_x)]), b),
         FILTER_TILES,
     )
 
@@ -146,12 +155,12 @@ def _filter(tiles: Tiles, weights: te.Tensor) -> te.Tensor:
 def _product(tiles: Tiles, data: te.Tensor, weights: te.Tensor) -> te.Tensor:
     first, *tiled = tiles.axes
     lanes, channels = tiles.lanes, tiles.channels
-    kz, c = te.reduce_axis((0, first.taps), name="kz"), te.reduce_axis((0, channels), name="c")
+    kz, c = te.reduce_axis((0, tiles.depth), name="kz"), te.reduce_axis((0, channels), name="c")
 
     def total(a: Expr, b: Expr, n: Expr, g: Expr, *at: Expr) -> Expr:
         pz, py, px, z, ty, tx, o = at
         read_phases = (phase if phases_shift(axis) else 0 for axis, phase in zip(tiled, (py, px), strict=True))
-        image = first.offset(pz) - first.lowest + z * first.stride + kz * first.dilation
+        image = kz if tiles.pieces > 1 else first.offset(pz) - first.lowest + z * first.stride + kz * first.dilation
         value = data(a, b, n, *read_phases, image, ty, tx, g * channels + c)
         return te.sum(value * weights(a, b, pz, py, px, kz, g, o // lanes, c, o % lanes), axis=[kz, c])
 

@@ -9,7 +9,7 @@ from ...targets.target import CpuTarget
 from ..constant import covers_data
 from ..shapes import F32_BITS
 from . import cost, direct
-from .winograd_tiles import Tiles, can_tile, phases_shift, tiles_of, windows_3d
+from .winograd_tiles import Tiles, can_cut, can_tile, phases_shift, tiles_of, windows_3d
 
 # A multiply-add of the products' matrices, whose tiles load more than a direct convolution's, by the points of an axis; a
 # vector of data, of the filter and of the output, for each point of a tile: its loads, its stores at two cycles each, and its
@@ -37,11 +37,12 @@ def covers(problem: Problem, target: CpuTarget, points: int) -> str | None:
         return constant
     if problem.out_channels // problem.groups < LEAST_PER_GROUP:
         return f"{problem.out_channels // problem.groups} output channels per group leave lanes empty"
-    tiled = [window.axes[1:] for window in windows_3d(problem, target)]
+    windows = windows_3d(problem, target)
+    tiled = [window.axes[1:] for window in windows]
     if any(all(axis.taps == 1 for axis in axes) for axes in tiled):
         # Phases too: their data would be copied for nothing, measured as slow as what the others gain.
         return "there is one tap along each of the last two axes"
-    if not all(can_tile(axis, points) for axes in tiled for axis in axes):
+    if not all(can_tile(axis, points) or (axis.stride == 1 and can_cut(window)) for window in windows for axis in window.axes[1:]):
         return f"it is for stride 1 and at most {points - 1} taps along each of the last two axes"
     if cycles(problem, target, points, tried=True) * LEAST_GAIN > direct.cycles(problem, target):
         return "the transforms cost more than they save"
@@ -68,7 +69,7 @@ def cycles(problem: Problem, target: CpuTarget, points: int, tried: bool = False
 def _cycles(tiles: Tiles, target: CpuTarget, points: int, kept: bool, tried: bool) -> float:
     lanes, channels = target.vector_bits // F32_BITS, tiles.channels
     vectors = tiles.groups * tiles.padded_outputs // tiles.lanes * tiles.phases
-    taps = tiles.axes[1].taps * tiles.axes[2].taps
+    taps = prod(tiling.axis.taps for tiling in tiles.tilings)
     products = 1.0 * tiles.points * tiles.count * tiles.depth * channels * vectors
     tap_xio = TAP if tiles.problem.op == "convolution" else TAP_APART
     tap = TAP_OIX if tiles.problem.filter_format == "OIX" else tap_xio
@@ -76,8 +77,8 @@ def _cycles(tiles: Tiles, target: CpuTarget, points: int, kept: bool, tried: boo
     of_16 = target.vector_registers == 16
     product, point = (PRODUCT_OF_16, OUTPUT_POINT_OF_16) if of_16 else (PRODUCT[points], OUTPUT_POINT)
     output = point * tiles.points * tiles.count * vectors
-    # Data is transformed by vectors that divide its channels.
-    data = DATA_POINT * tiles.points * tiles.count * tiles.groups * channels / min(lanes, channels & -channels)
+    # Data is transformed by vectors that divide its channels, for each piece of the filter.
+    data = DATA_POINT * tiles.points * tiles.pieces * tiles.count * tiles.groups * channels / min(lanes, channels & -channels)
     data *= prod(axis.phases for axis in tiles.axes[1:] if phases_shift(axis))
     small = channels <= FEW_CHANNELS and tiles.count <= FEW_TILES * tiles.problem.batch
     few = not tried and tiles.problem.groups > 1 and small

@@ -24,15 +24,25 @@ class AxisTiling:
 
     Attributes
     ----------
+    axis
+        The axis, with the taps of one piece.
     points
         Data, and products, of a tile.
     tiles
         Number of tiles.
+    taps
+        Those of all pieces.
     """
 
     axis: Axis
     points: int
     tiles: int
+    taps: int
+
+    @property
+    def pieces(self) -> int:
+        """Into how many pieces the taps are cut."""
+        return -(-self.taps // self.axis.taps)
 
     @property
     def outputs(self) -> int:
@@ -78,9 +88,19 @@ class Tiles(Window):
         return 4 * self.points * phases * self.depth * self.groups * self.channels * self.padded_outputs
 
     @property
+    def pieces(self) -> int:
+        """Pieces of the filter that are transformed each by itself."""
+        return prod(tiling.pieces for tiling in self.tilings)
+
+    @property
     def depth(self) -> int:
-        """Taps of the first axis."""
-        return self.axes[0].taps
+        """Taps of the first axis, or pieces: what is summed directly."""
+        return self.axes[0].taps * self.pieces
+
+    def piece(self, k: Expr) -> tuple[Expr, Expr]:
+        """Return along the last two axes the first tap of piece `k`."""
+        (y, x), across = self.tilings, self.tilings[1].pieces
+        return k // across * y.axis.taps, k % across * x.axis.taps
 
     @property
     def phases(self) -> int:
@@ -136,7 +156,7 @@ def can_tile(axis: Axis, points: int) -> bool:
 def tiled_window(window: Window, points: int, target: CpuTarget) -> Tiles:
     """Return a window of a problem of three axes cut into tiles of `points` points along its last two axes."""
     first, *tiled = window.axes
-    tilings = [_tiling(axis, points if axis.taps > 1 else 1) for axis in tiled]
+    tilings = [_tiling(axis, points if axis.taps > 1 else 1, can_cut(window)) for axis in tiled]
     # Tiles of registers lie along the last axis, or along the other where that has one tile: 683 tiles divide into none.
     along = 0 if tilings[-1].tiles == 1 else -1
     if tiled[along].dilation == 1:
@@ -145,15 +165,28 @@ def tiled_window(window: Window, points: int, target: CpuTarget) -> Tiles:
     return Tiles(window.problem, window.index, axes, window.lanes, False, axes[-1].outputs, tilings=tuple(tilings))
 
 
-def _tiling(axis: Axis, points: int) -> AxisTiling:
-    outputs = points + 1 - axis.taps
-    return AxisTiling(axis, points, -(-axis.outputs // (outputs * axis.dilation)) * axis.dilation)
+def can_cut(window: Window) -> bool:
+    """Whether the taps of its last two axes may be cut into pieces: the first axis then counts these."""
+    return window.axes[0].taps == window.axes[0].outputs == window.axes[0].phases == 1
+
+
+def _tiling(axis: Axis, points: int, cut: bool) -> AxisTiling:
+    piece = _piece(axis.taps, points) if cut and axis.taps > 1 else axis.taps
+    outputs = points + 1 - piece
+    tiles = -(-axis.outputs // (outputs * axis.dilation)) * axis.dilation
+    return AxisTiling(replace(axis, taps=piece), points, tiles, axis.taps)
+
+
+def _piece(taps: int, points: int) -> int:
+    """Return into pieces of how many taps an axis is cut, for the fewest products of an output."""
+    return min(range(points - 1, 0, -1), key=lambda piece: (-(-taps // piece) / (points + 1 - piece), piece != taps))
 
 
 def _rounded(tiling: AxisTiling) -> Axis:
     outputs = tiling.tiles * tiling.outputs
     same = outputs == tiling.axis.outputs
-    return replace(tiling.axis, outputs=outputs, always_inside=tiling.axis.always_inside and same)
+    taps = tiling.axis.taps * tiling.pieces
+    return replace(tiling.axis, taps=taps, outputs=outputs, always_inside=tiling.axis.always_inside and same)
 
 
 def phases_shift(axis: Axis) -> bool:
