@@ -81,7 +81,8 @@ def _kinds(tiles: Tiles, target: CpuTarget) -> list[tuple[Structure, Shape]]:
     by_channels = [
         (_by_channels, shape) for shape in sorted(shapes, key=lambda shape: cycles_by_channels(tiles, shape, target))
     ]
-    first, second = (by_rows, by_channels) if tiles.count > tiles.outputs * tiles.depth else (by_channels, by_rows)
+    more_data = tiles.count * tiles.pieces > tiles.outputs * tiles.depth
+    first, second = (by_rows, by_channels) if more_data else (by_channels, by_rows)
     return [*first[:3], *second[:2]]
 
 

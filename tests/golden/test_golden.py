@@ -46,6 +46,7 @@ CASES = {
     "winograd4": "conv2d-n1-i64x56x56-o64x56x56-k3x3-s1x1-d1x1-p1x1_1x1-g1-NXC-XIO-f32-bias",
     "epilogue": "conv2d-n1-i64x56x56-o64x56x56-k1x1-s1x1-d1x1-p0x0_0x0-g1-NXC-XIO-f32-bias-add-silu",
     "winograd2": "conv2d-n1-i32x7x9-o128x7x9-k3x3-s1x1-d1x1-p1x1_1x1-g1-NXC-XIO-f32",
+    "winograd4_pieces": "conv1d-n1-i32x100-o32x100-k7-s1-d3-p9_9-g1-NXC-XIO-f32",
     "winograd4_planes": "conv2d-n1-i16x18x32-o16x18x32-k3x3-s1x1-d1x1-p1x1_1x1-g1-NCX-OIX-f32-bias",
     "constant": "conv2d-n1-i0x4x4-o8x4x4-k3x3-s1x1-d1x1-p1x1_1x1-g1-NXC-XIO-f32-bias",
 }

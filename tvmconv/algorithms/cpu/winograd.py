@@ -94,15 +94,16 @@ def _data(tiles: Tiles, data: te.Tensor) -> te.Tensor:
     tilings, (rows, columns) = tiles.tilings, (tiling.points for tiling in tiles.tilings)
     at = data_reader(tiles, data)
     phases = tuple(axis.phases if phases_shift(axis) else 1 for axis in tiled)
-    images = tiles.pieces if tiles.pieces > 1 else first.extent
+    images = tiles.pieces * first.extent
     shape = (tiles.problem.batch, *phases, images, tiles.rows, tiles.columns, tiles.problem.in_channels)
 
     def read(a: int, b: Expr, n: Expr, py: Expr, px: Expr, z: Expr, ty: Expr, tx: Expr, c: Expr) -> Expr:
-        points = zip(tiled, tilings, (py, px), (ty, tx), (a, b), strict=True)
-        y, x = (axis.offset(phase) + tiling.output(tile, point) for axis, tiling, phase, tile, point in points)
-        if tiles.pieces > 1:
-            taps = tiles.piece(z)
-            return at(n, first.lowest, y + taps[0] * tiled[0].dilation, x + taps[1] * tiled[1].dilation, c)
+        z, *taps = tiles.pieced(z)
+        points = zip(tiled, tilings, (py, px), (ty, tx), taps, (a, b), strict=True)
+        y, x = (
+            axis.offset(phase) + tiling.output(tile, point) + tap * axis.dilation
+            for axis, tiling, phase, tile, tap, point in points
+        )
         return at(n, z + first.lowest, y, x, c)
 
     by_rows = _compute(
@@ -129,14 +130,13 @@ def _filter(tiles: Tiles, weights: te.Tensor) -> te.Tensor:
     def tap(ky: int, kx: Expr, *at: Expr) -> Expr:
         *phase, kz, g, block, c, lane = at
         o = block * lanes + lane
+        kz, y, x = tiles.pieced(kz)
+        taps = (y + ky, x + kx)
         bounds = [] if tiles.stored == tiles.padded_outputs else [o < tiles.outputs]
-        taps = (kz, ky, kx)
-        if tiles.pieces > 1:
-            y, x = tiles.piece(kz)
-            taps = (0, y + ky, x + kx)
-            each = zip(taps[1:], tiles.tilings, strict=True)
-            bounds += [tap < tiling.taps for tap, tiling in each if tiling.taps % tiling.axis.taps]
-        return zero_outside(bounds, element(g, phase, taps, c, tiles.output(o)), "float32")
+        # The last piece may have fewer taps.
+        short = zip(taps, tiles.tilings, strict=True)
+        bounds += [tap < tiling.taps for tap, tiling in short if tiling.taps % tiling.axis.taps]
+        return zero_outside(bounds, element(g, phase, (kz, *taps), c, tiles.output(o)))
 
     by_rows = _compute(
         tiles,
@@ -160,7 +160,10 @@ def _product(tiles: Tiles, data: te.Tensor, weights: te.Tensor) -> te.Tensor:
     def total(a: Expr, b: Expr, n: Expr, g: Expr, *at: Expr) -> Expr:
         pz, py, px, z, ty, tx, o = at
         read_phases = (phase if phases_shift(axis) else 0 for axis, phase in zip(tiled, (py, px), strict=True))
-        image = kz if tiles.pieces > 1 else first.offset(pz) - first.lowest + z * first.stride + kz * first.dilation
+        tap = tiles.pieced(kz)[0]
+        image = (first.offset(pz) - first.lowest + z * first.stride + tap * first.dilation) * tiles.pieces
+        if tiles.pieces > 1:
+            image += kz % tiles.pieces
         value = data(a, b, n, *read_phases, image, ty, tx, g * channels + c)
         return te.sum(value * weights(a, b, pz, py, px, kz, g, o // lanes, c, o % lanes), axis=[kz, c])
 

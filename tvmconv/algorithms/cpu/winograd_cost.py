@@ -9,7 +9,7 @@ from ...targets.target import CpuTarget
 from ..constant import covers_data
 from ..shapes import F32_BITS
 from . import cost, direct
-from .winograd_tiles import Tiles, can_cut, can_tile, phases_shift, tiles_of, windows_3d
+from .winograd_tiles import Tiles, phases_shift, tiles_of, windows_3d
 
 # A multiply-add of the products' matrices, whose tiles load more than a direct convolution's, by the points of an axis; a
 # vector of data, of the filter and of the output, for each point of a tile: its loads, its stores at two cycles each, and its
@@ -27,6 +27,8 @@ TAP, TAP_OIX, TAP_APART = 10.0, 22.0, 40.0
 FEW_TILES, FEW_CHANNELS, FEW_FACTOR = 16, 32, 2.0
 # Fewer output channels leave most lanes empty.
 LEAST_PER_GROUP = 4
+# Each piece of the taps transforms all data again, to twice its size or more. 11x11 taps are 9.
+MOST_PIECES = 9
 # Estimates err by a quarter: what promises at least this much of a gain is worth a trial when a problem is tuned.
 LEAST_GAIN = 0.75
 
@@ -37,13 +39,15 @@ def covers(problem: Problem, target: CpuTarget, points: int) -> str | None:
         return constant
     if problem.out_channels // problem.groups < LEAST_PER_GROUP:
         return f"{problem.out_channels // problem.groups} output channels per group leave lanes empty"
-    windows = windows_3d(problem, target)
-    tiled = [window.axes[1:] for window in windows]
+    tiled = [window.axes[1:] for window in windows_3d(problem, target)]
     if any(all(axis.taps == 1 for axis in axes) for axes in tiled):
         # Phases too: their data would be copied for nothing, measured as slow as what the others gain.
         return "there is one tap along each of the last two axes"
-    if not all(can_tile(axis, points) or (axis.stride == 1 and can_cut(window)) for window in windows for axis in window.axes[1:]):
-        return f"it is for stride 1 and at most {points - 1} taps along each of the last two axes"
+    if any(axis.stride > 1 for axes in tiled for axis in axes):
+        return "it is for stride 1 along the last two axes"
+    pieces = max(tiles.pieces for tiles in tiles_of(problem, target, points))
+    if pieces > MOST_PIECES:
+        return f"its taps are cut into {pieces} pieces of less than {points}, and data is transformed for each"
     if cycles(problem, target, points, tried=True) * LEAST_GAIN > direct.cycles(problem, target):
         return "the transforms cost more than they save"
     return None
@@ -77,8 +81,9 @@ def _cycles(tiles: Tiles, target: CpuTarget, points: int, kept: bool, tried: boo
     of_16 = target.vector_registers == 16
     product, point = (PRODUCT_OF_16, OUTPUT_POINT_OF_16) if of_16 else (PRODUCT[points], OUTPUT_POINT)
     output = point * tiles.points * tiles.count * vectors
-    # Data is transformed by vectors that divide its channels, for each piece of the filter.
-    data = DATA_POINT * tiles.points * tiles.pieces * tiles.count * tiles.groups * channels / min(lanes, channels & -channels)
+    # Data is transformed by vectors that divide its channels, for each piece of the taps.
+    data = DATA_POINT * tiles.points * tiles.count * tiles.groups * channels / min(lanes, channels & -channels)
+    data *= tiles.pieces
     data *= prod(axis.phases for axis in tiles.axes[1:] if phases_shift(axis))
     small = channels <= FEW_CHANNELS and tiles.count <= FEW_TILES * tiles.problem.batch
     few = not tried and tiles.problem.groups > 1 and small

@@ -2,7 +2,8 @@
 
 An axis with as many points as P = m + taps - 1 computes m outputs of a tile from P data (1 and 1 where there is one tap:
 nothing to transform). Tiles of a dilated axis take every d-th coordinate: neighbours interleave, so that a dilated
-convolution is nothing but another order of tiles.
+convolution is nothing but another order of tiles. More taps are cut into pieces, each of which meets its own tiles of data,
+further on; their products are summed before these are transformed back.
 """
 
 from __future__ import annotations
@@ -94,13 +95,18 @@ class Tiles(Window):
 
     @property
     def depth(self) -> int:
-        """Taps of the first axis, or pieces: what is summed directly."""
+        """Taps of the first axis of all pieces: what is summed directly."""
         return self.axes[0].taps * self.pieces
 
-    def piece(self, k: Expr) -> tuple[Expr, Expr]:
-        """Return along the last two axes the first tap of piece `k`."""
-        (y, x), across = self.tilings, self.tilings[1].pieces
-        return k // across * y.axis.taps, k % across * x.axis.taps
+    def pieced(self, index: Expr) -> tuple[Expr, Expr, Expr]:
+        """Return which image, or tap of the first axis, the `index`-th of all pieces' is, and its piece's first taps.
+
+        All pieces of one lie together: a task takes some images.
+        """
+        if self.pieces == 1:
+            return index, 0, 0
+        (y, x), piece = self.tilings, index % self.pieces
+        return index // self.pieces, piece // x.pieces * y.axis.taps, piece % x.pieces * x.axis.taps
 
     @property
     def phases(self) -> int:
@@ -148,15 +154,10 @@ def windows_3d(problem: Problem, target: CpuTarget) -> list[Window]:
     return windows_of(as_3d(flatten(problem)), target)
 
 
-def can_tile(axis: Axis, points: int) -> bool:
-    """Whether an axis can be cut into tiles of so many points."""
-    return axis.stride == 1 and axis.taps < points
-
-
 def tiled_window(window: Window, points: int, target: CpuTarget) -> Tiles:
     """Return a window of a problem of three axes cut into tiles of `points` points along its last two axes."""
     first, *tiled = window.axes
-    tilings = [_tiling(axis, points if axis.taps > 1 else 1, can_cut(window)) for axis in tiled]
+    tilings = [_tiling(axis, points if axis.taps > 1 else 1) for axis in tiled]
     # Tiles of registers lie along the last axis, or along the other where that has one tile: 683 tiles divide into none.
     along = 0 if tilings[-1].tiles == 1 else -1
     if tiled[along].dilation == 1:
@@ -165,21 +166,17 @@ def tiled_window(window: Window, points: int, target: CpuTarget) -> Tiles:
     return Tiles(window.problem, window.index, axes, window.lanes, False, axes[-1].outputs, tilings=tuple(tilings))
 
 
-def can_cut(window: Window) -> bool:
-    """Whether the taps of its last two axes may be cut into pieces: the first axis then counts these."""
-    return window.axes[0].taps == window.axes[0].outputs == window.axes[0].phases == 1
-
-
-def _tiling(axis: Axis, points: int, cut: bool) -> AxisTiling:
-    piece = _piece(axis.taps, points) if cut and axis.taps > 1 else axis.taps
-    outputs = points + 1 - piece
-    tiles = -(-axis.outputs // (outputs * axis.dilation)) * axis.dilation
+def _tiling(axis: Axis, points: int) -> AxisTiling:
+    piece = _piece(axis.taps, points)
+    tiles = -(-axis.outputs // ((points + 1 - piece) * axis.dilation)) * axis.dilation
     return AxisTiling(replace(axis, taps=piece), points, tiles, axis.taps)
 
 
 def _piece(taps: int, points: int) -> int:
-    """Return into pieces of how many taps an axis is cut, for the fewest products of an output."""
-    return min(range(points - 1, 0, -1), key=lambda piece: (-(-taps // piece) / (points + 1 - piece), piece != taps))
+    """Return how many taps a piece has for the fewest products of an output; one of all taps and few pieces are preferred."""
+    if taps == 1:
+        return 1
+    return min(range(points - 1, 1, -1), key=lambda piece: (-(-taps // piece) / (points + 1 - piece), piece != taps))
 
 
 def _rounded(tiling: AxisTiling) -> Axis:
