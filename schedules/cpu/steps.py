@@ -165,7 +165,7 @@ def by_pixels(sch: Schedule, block: SBlockRV, window: Window, target: CpuTarget)
         # Channels lie apart in data: a row's columns of a few of them.
         channels, axis = int(sch.get(channel).extent), window.axes[-1]
         lanes = next((lanes for lanes in TRANSPOSED_LANES if lanes <= full and channels % lanes == 0), 0)
-        gaps = axis.stride > 1 and axis.taps == axis.phases == 1  # only every stride-th column is copied
+        gaps = axis.gap > 1  # only every stride-th column is copied
         transposes = window.vnni_factor == 1 and lanes and not gaps
         few, channel = sch.split(channel, [None, lanes if transposes else divisors(channels, LINE_FLOATS)[-1]])
         sch.reorder(few, column, channel)

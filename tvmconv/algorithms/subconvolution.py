@@ -52,6 +52,11 @@ class Axis:
         return highest - self.lowest + (self.outputs - 1) * self.stride + self.span
 
     @property
+    def gap(self) -> int:
+        """How far apart the coordinates are that are read: along an axis with one tap, a stride leaves out what lies between."""
+        return self.stride if self.taps == self.phases == 1 else 1
+
+    @property
     def padded(self) -> bool:
         """Whether coordinates outside of data are read."""
         return self.lowest < 0 or self.lowest + self.extent > self.inputs

@@ -9,6 +9,7 @@ before squares are added, and a row is added up in 16 parts, which are vectors.
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from math import prod
 from typing import Any
 
 from tvm import relax, te, tirx, topi
@@ -200,7 +201,4 @@ def _without(items: Sequence[Any], axes: Sequence[int]) -> list[Any]:
 
 
 def _count(shape: Sequence[Any], axes: Sequence[int]) -> int:
-    count = 1
-    for axis in axes:
-        count *= int(shape[axis])
-    return count
+    return prod(int(shape[axis]) for axis in axes)

@@ -59,8 +59,7 @@ def held(axis: Axis, target: CpuTarget) -> int:
     128 to 16 channels at 20x20x20, one tap with stride 2, in NCX, took 83 us by direct on one core of a Zen 3, and 133 by planar,
     which was taken where all elements counted. Not measured with AVX-512.
     """
-    gap = axis.stride if axis.taps == axis.phases == 1 and target.vector_registers == 16 else 1
-    return -(-axis.extent // gap)
+    return -(-axis.extent // (axis.gap if target.vector_registers == 16 else 1))
 
 
 def stored(window: Window) -> float:

@@ -79,8 +79,7 @@ def data_reader(window: Window, data: te.Tensor) -> Callable[..., Expr]:
     if not window.stages_data:
         return lambda n, *at: data(n, *at)
     lowest, extents = _copied(window)
-    # Along an axis with one tap, a stride leaves out what lies between.
-    gaps = [axis.stride if axis.taps == axis.phases == 1 else 1 for axis in axes]
+    gaps = [axis.gap for axis in axes]
 
     def padded(n: Expr, *indices: Expr) -> Expr:
         spatial, rest = indices[: len(axes)], indices[len(axes) :]
