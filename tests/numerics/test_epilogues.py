@@ -13,8 +13,9 @@ from campaign.check import Case
 
 import tvmconv
 from tvmconv import fills, reference
+from tvmconv.accuracy import APPROXIMATED_FLOOR
 from tvmconv.algorithms import table as algorithms
-from tvmconv.epilogue import APPROXIMATED, STEPS, parse_epilogue
+from tvmconv.epilogue import APPROXIMATED, SHORT, STEPS, parse_epilogue
 from tvmconv.errors import InputError, KernelNotFoundError
 from tvmconv.lowering.compiler import Choice
 from tvmconv.signature import format_signature, parse_signature
@@ -98,6 +99,27 @@ def test_steps_are_as_near_as_promised(name: str, steps: tvmconv.Registry) -> No
     assert error.max() <= 4e-7, (x[normal][error.argmax()], got[normal][error.argmax()])
     assert np.abs(got[known & ~normal & np.isfinite(expected)]).max() <= 2.0**-125
     np.testing.assert_array_equal(got[np.isinf(expected)], expected[np.isinf(expected)])
+
+
+@pytest.mark.parametrize(("dtype", "rounding"), [("f16", 2.0**-11), ("bf16", 2.0**-8)])
+def test_short_steps_of_every_number(dtype: str, rounding: float, tmp_path: Path) -> None:
+    """What is rounded to 16 bits at once is approximated within 2**-14."""
+    signature = f"conv1d-n1-i1x65536-o1x65536-k1-s1-d1-p0_0-g1-NCX-OIX-{dtype}"
+    problems = [parse_signature(signature).with_(epilogue=parse_epilogue(name)) for name in SHORT]
+    registry = tvmconv.load(tvmconv.build(problems, tmp_path / "bundle"))
+    bits, numpy_dtype = np.arange(2**16, dtype=np.uint16), fills.numpy_dtype(dtype)
+    x, ones = bits.view(numpy_dtype).reshape(1, 1, -1), np.ones((1, 1, 1), numpy_dtype)
+    least = APPROXIMATED_FLOOR[dtype]
+    for problem in problems:
+        got = registry[problem](x, ones).astype(np.float64)
+        with np.errstate(all="ignore"):
+            expected = reference.finish(problem, x.astype(np.float64), {})
+        assert np.isnan(got[np.isnan(x.astype(np.float32))]).all()
+        finite = np.isfinite(expected)
+        error = np.abs(got[finite] - expected[finite])
+        allowed = (rounding + 2.0**-14) * np.abs(expected[finite]) + least
+        assert (error <= allowed).all(), (problem, x[finite][(error - allowed).argmax()])
+        assert (np.abs(got[expected == 0]) <= least).all()
 
 
 @pytest.mark.parametrize("epilogue", PRODUCTS)

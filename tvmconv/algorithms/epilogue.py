@@ -13,7 +13,7 @@ from typing import Any
 from tvm import te, tirx
 from tvm.ir import Call, Op, PrimType
 
-from ..epilogue import OPERANDS, STEPS, Step
+from ..epilogue import OPERANDS, SHORT, STEPS, Step
 from ..problem import Problem
 from .types import widen, zero_outside
 
@@ -34,7 +34,9 @@ def _operator(name: str) -> Op:
 
 # Of the f32 value, the step's numbers, and for prelu and scale what they take of an array.
 _STEPS = {name: _operator(name) for name in STEPS if name != "add"}
-_NAMES = {operator.name: name for name, operator in _STEPS.items()}
+# Where the value is rounded to 16 bits at once.
+_SHORT = {name: _operator(f"{name}_short") for name in SHORT}
+_NAMES = {operator.name: name for steps in (_STEPS, _SHORT) for name, operator in steps.items()}
 _NARROW = _operator("narrow")
 
 
@@ -91,19 +93,25 @@ class Epilogue:
 
         if self._problem.bias:
             total = total + of_channel("bias")
-        for step in self._problem.epilogue:
+        steps = self._problem.epilogue
+        for number, step in enumerate(steps, 1):
             if step.name == "add":
                 total = total + _widened(self._arrays["residual"](offset))
             else:
                 operands = [of_channel(OPERANDS[step.name])] if step.name in OPERANDS else []
-                total = apply_operator(step, total, *operands)
+                short = number == len(steps) and self._problem.dtype != "f32"
+                total = apply_operator(step, total, *operands, short=short)
         return (rounding or self._rounding)(total)
 
 
-def apply_operator(step: Step, value: Any, *operands: Any) -> Any:
-    """Return what a step, but `add`, makes of an f32 value, as a call of its operator; prelu and scale take one of an array."""
+def apply_operator(step: Step, value: Any, *operands: Any, short: bool = False) -> Any:
+    """Return what a step, but `add`, makes of an f32 value, as a call of its operator; prelu and scale take one of an array.
+
+    If `short`, it is as exact as a type of 16 bits needs.
+    """
     numbers = [tirx.const(number, "float32") for number in step.numbers]
-    return Call(_STEPS[step.name], [value, *numbers, *operands], ret_ty=PrimType("float32"))
+    operator = _SHORT.get(step.name) if short else None
+    return Call(operator or _STEPS[step.name], [value, *numbers, *operands], ret_ty=PrimType("float32"))
 
 
 def calls_operators(problem: Problem) -> bool:
@@ -123,6 +131,11 @@ def narrowed(call: Call) -> Any:
 
 def _widened(value: Any) -> Any:
     return widen(value, "bf16") if str(value.ty.dtype) == "uint16" else value.astype("float32")
+
+
+def is_short(call: Call) -> bool:
+    """Whether a call of a step's operator is as exact as a type of 16 bits needs."""
+    return call.op.same_as(_SHORT.get(_NAMES[call.op.name]))
 
 
 def step_of(call: Call) -> Step | None:

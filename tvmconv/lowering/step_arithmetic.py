@@ -1,0 +1,238 @@
+"""The steps of epilogues as arithmetic on vectors of f32.
+
+Exact steps are the formula itself, rounded after each operation. The others keep within 4e-7 of the formula, relative to
+it, wherever that is a normal number, after Cody and Waite, "Software Manual for the Elementary Functions": e**x = 2**n * e**r
+with x = n*log(2) + r; what would cancel or overflow is scaled, or summed in two parts.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from math import inf, log, pi, sqrt
+from typing import Any
+
+import numpy as np
+from tvm import tirx
+from tvm.ir import TensorLoad
+
+from ..epilogue import Step
+
+# log(2), its first bits so few that n * _LOG2_HIGH is exact.
+_LOG2_HIGH, _LOG2_LOW = 0.693359375, -2.12194440e-4
+# The highest first: (e**r - 1 - r) / r**2 and e**r, r up to log(2) / 2; e**(r/2), r up to log(2); and erfc(a / sqrt(2)) / 2 *
+# e**(a*a/2) * (a + 4) by u = (a - 4) / (a + 4), a up to 14.5. Fitted by least squares, weighted until the largest relative
+# error was least (1e-8 of e**r - 1, 1e-7, 4e-9, 1e-8).
+_EXPM1 = (1.3882517e-3, 8.3665475e-3, 4.1667201e-2, 0.16666543, 0.49999997)
+_EXP = (8.3125011e-3, 4.1890331e-2, 0.16667115, 0.4999923, 1.0, 1.0)
+_EXP_HALF = (2.1583037e-5, 2.6154434e-4, 2.6042786e-3, 2.0833144e-2, 0.12499998, 0.5, 1.0)
+_TAIL = (
+    -1.3197184e-4, 1.7935413e-4, 1.5699235e-3, -3.5125539e-3, -7.5252713e-3,
+    6.040383e-2, -1.8652344e-1, 3.871369e-1, -6.0789657e-1, 7.5528514e-1,
+)  # fmt: skip
+# What GELU multiplies at last is scaled by 2**64 on the way, so that it is normal.
+UP, DOWN = 64, 2.0**-64
+# A sigmoid of less is no normal number, of more is 1; e**-104 is less than half of the least f32 number. What is divided by
+# 1 + e**-x is divided by 2**-24 of it, which is finite.
+_LEAST_SIGMOID, _MOST_SIGMOID, LEAST_SILU, LESS = -88.0, 20.0, -104.0, 24
+# Added to a number, and taken off again, it rounds it to a whole one.
+ROUND = 1.5 * 2**23
+# Beyond these the answers are 0, or what infinity gives.
+_MOST_TANH, _LEAST_ELU, MOST_GELU, LEAST_GELU_TANH, MOST_GELU_TANH = 9.1, -18.0, 14.5, -10.7, 6.0
+TANH_1 = 2 * sqrt(2 / pi)
+TANH_3 = 0.044715 * TANH_1
+
+
+class Vector:
+    """Arithmetic on the lanes of one value, `x`. What is used more than once is stored in a register.
+
+    TVM's Let would do, but its analyzer puts a Let's value wherever the variable stands, one in the other.
+
+    Parameters
+    ----------
+    value
+        The value.
+    statements
+        Where the stores go.
+    """
+
+    def __init__(self, value: Any, statements: list[Any]) -> None:
+        self._lanes = value.ty.dtype.lanes
+        self._statements = statements
+        self.x = self._named(value)
+
+    def step(self, step: Step, *array: Any) -> Any:
+        """Return what a step makes of x; `array` is what it takes of scale's or prelu's."""
+        x, numbers = self.x, [self._const(number) for number in step.numbers]
+        zero = self._const(0)
+        name = step.name
+        if name in ("relu", "clip"):
+            return self._clip(x, *(step.numbers or (0.0, inf)))
+        if name == "scale":
+            return _rounded(x * array[0])
+        if name in ("leaky", "prelu"):
+            return tirx.Select(x < zero, _rounded((*array, *numbers)[0] * x), x)
+        if name == "hardsigmoid":
+            return self._clip(fma(numbers[0], x, numbers[1]), 0.0, 1.0)
+        if name == "hardswish":
+            return self._hardswish()
+        if name == "elu":
+            return tirx.Select(x > zero, x, numbers[0] * self._expm1(self._clip(x, _LEAST_ELU, 0.0)))
+        if name == "tanh":
+            return self._tanh()
+        if name == "sigmoid":
+            one = self._const(1)
+            return one / (one + self._exp(-self._clip(x, _LEAST_SIGMOID, _MOST_SIGMOID), 0))
+        if name == "silu":
+            clipped = self._clip(x, LEAST_SILU, _MOST_SIGMOID)
+            return self._gated(clipped, LEAST_SILU, clipped)
+        return self._gelu() if name == "gelu" else self._gelu_tanh()
+
+    def _hardswish(self) -> Any:
+        """``x * clip(x / 6 + 1/2, 0, 1)``; what is clipped first needs no bounds.
+
+        The quotient is a product and what it lacks: rounded as a quotient, of any number whose own part of the sum counts.
+        """
+        clipped, sixth = self._clip(self.x, -3.0, 3.0), self._const(1 / 6)
+        product = self._named(clipped * sixth)
+        quotient = fma(fma(product, self._const(-6), clipped), sixth, product)
+        return _rounded(self.x * (quotient + self._const(0.5)))
+
+    def _tanh(self) -> Any:
+        """``(e**2a - 1) / (e**2a + 1)`` with the sign of x, a = abs(x)."""
+        power = self._named(self._expm1(self._magnitude(_MOST_TANH) * self._const(2)))
+        return self._signed(power / (power + self._const(2)))
+
+    def _gelu(self) -> Any:
+        """``max(x, 0) - a * q``, q = erfc(a / sqrt(2)) / 2 of a = abs(x)."""
+        a = self._magnitude(MOST_GELU)
+        beyond = self._named(a + self._const(4))
+        inverse = self._named(self._const(1) / beyond)
+        tail = self._named(self._polynomial(self._named((a - self._const(4)) * inverse), _TAIL))
+        factor = self._named(tail * inverse)
+        factor = fma(fma(-factor, beyond, tail), inverse, factor)  # as a quotient would be
+        # -a*a = 2*n*log(2) + r, the square in an fma: half of the last bit of 210 is more than 4e-7.
+        shift = self._const(ROUND + UP)
+        rounded = self._named(fma(a * self._const(-0.5 / log(2)), a, shift))
+        n = self._named(rounded - shift)
+        high = fma(-a, a, n * self._const(-2 * _LOG2_HIGH))
+        r = self._named(fma(n, self._const(-2 * _LOG2_LOW), high))
+        power = self._scaled(factor * self._polynomial(r, _EXP_HALF), rounded)
+        positive = tirx.Select(self.x < self._const(0), self._const(0), self.x)
+        return fma(a * power, self._const(-DOWN), positive)
+
+    def _gelu_tanh(self) -> Any:
+        """``x / (1 + e**-v)``, v = x * (c1 + c3*x*x), summed in two parts."""
+        (c1, c1_low), (c3, c3_low) = self._two(TANH_1), self._two(TANH_3)
+        x = self._clip(self.x, LEAST_GELU_TANH, MOST_GELU_TANH)
+        square = self._named(x * x)
+        product = self._named(c3 * square)
+        low = fma(c3, square, -product) + fma(c3, fma(x, x, -square), fma(c3_low, square, c1_low))
+        # Which of the two is larger depends on x: what the sum loses of each (Knuth's two-sum).
+        total = self._named(c1 + product)
+        part = self._named(total - c1)
+        low = self._named(low + ((c1 - (total - part)) + (product - part)))
+        high = self._named(x * total)
+        return self._gated(x, LEAST_GELU_TANH, high, fma(x, total, -high) + x * low)
+
+    def _gated(self, clipped: Any, least: float, high: Any, low: Any = None) -> Any:
+        """Return ``x / (1 + e**-(high + low))``, `clipped` being x within `least` and what makes the gate 1."""
+        denominator = self._exp(-high, -LESS, low) + self._const(2.0**-LESS)
+        beyond = self._clip(self.x, least, inf) - clipped
+        return fma(clipped / denominator, self._const(2.0**-LESS), beyond)
+
+    def _exp(self, x: Any, up: int, low: Any = None) -> Any:
+        """Return ``e**(x - low) * 2**up``, which must be a normal number; `low` is less than the last bit of x."""
+        r, n = self._reduced(x, low, up)
+        return self._scaled(self._polynomial(r, _EXP), n)
+
+    def _scaled(self, x: Any, n: Any) -> Any:
+        """Return ``x * 2**n``, a normal number as x is, of a number whose last bits are those of n."""
+        return self._number(self._bits(x) + (self._bits(n) << self._integer(23)))
+
+    def _expm1(self, x: Any) -> Any:
+        """Return ``e**x - 1``, x from -18 to 19 or so."""
+        r, n = self._reduced(x)
+        scale = self._named(self._number((self._bits(n) << self._integer(23)) + self._integer(127 << 23)))
+        return fma(scale, self._expm1_small(r), scale - self._const(1))
+
+    def _reduced(self, x: Any, low: Any = None, up: int = 0) -> tuple[Any, Any]:
+        """Return r, at most half of log(2), with x - low = n*log(2) + r, and a number whose last bits are those of n + up."""
+        x, shift = self._named(x), self._const(ROUND + up)
+        # The last bit of so large a number is 1.
+        rounded = self._named(fma(x, self._const(1.4426950408889634), shift))
+        n = self._named(rounded - shift)
+        high = fma(n, self._const(-_LOG2_HIGH), x)
+        return self._named(fma(n, self._const(-_LOG2_LOW), high if low is None else high - low)), rounded
+
+    def _expm1_small(self, r: Any) -> Any:
+        return fma(r * r, self._polynomial(r, _EXPM1), r)
+
+    def _polynomial(self, x: Any, coefficients: Sequence[float]) -> Any:
+        """Return a polynomial, the highest coefficient first: Horner's rule in x*x of pairs, which do not wait for each other.
+
+        The last alone is added by x: rounding x*x is then less than rounding the sum.
+        """
+        *rest, last = map(self._const, coefficients)
+        square, rest = self._named(x * x), rest[::-1]
+        pairs = [fma(high, x, low) for low, high in zip(rest[::2], rest[1::2], strict=False)]
+        total = rest[-1] if len(rest) % 2 else pairs.pop()
+        for pair in reversed(pairs):
+            total = fma(total, square, pair)
+        return fma(total, x, last)
+
+    def _bits(self, x: Any) -> Any:
+        return tirx.reinterpret(self._type("int32"), x)
+
+    def _number(self, bits: Any) -> Any:
+        return tirx.reinterpret(self._type("float32"), bits)
+
+    def _magnitude(self, most: float) -> Any:
+        """Return abs(x), at most `most`."""
+        return self._clip(self._number(self._bits(self.x) & self._integer(0x7FFFFFFF)), -inf, most)
+
+    def _signed(self, value: Any) -> Any:
+        value = self._named(value)
+        return tirx.Select(self.x < self._const(0), -value, value)
+
+    def _clip(self, x: Any, low: float, high: float) -> Any:
+        """Return x within bounds; not a number stays that, which TVM's max and min do not promise."""
+        if low > -inf:
+            x = self._named(x)
+            x = tirx.Select(x < self._const(low), self._const(low), x)
+        if high < inf:
+            x = self._named(x)
+            x = tirx.Select(x > self._const(high), self._const(high), x)
+        return self._named(x)
+
+    def _two(self, value: float) -> tuple[Any, Any]:
+        """Return a number as the sum of two of f32."""
+        high = float(np.float32(value))
+        return self._const(high), self._const(value - high)
+
+    def _const(self, value: float) -> Any:
+        return tirx.const(float(np.float32(value)), self._type("float32"))
+
+    def _integer(self, value: int) -> Any:
+        return tirx.const(value, self._type("int32"))
+
+    def _named(self, value: Any) -> Any:
+        if isinstance(value, TensorLoad) and value.source.scope() == "local":
+            return value
+        element = str(value.ty.dtype).partition("x")[0]
+        register = tirx.decl_buffer((self._lanes,), element, "x", scope="local")
+        at = [tirx.Ramp(0, 1, self._lanes) if self._lanes > 1 else 0]
+        self._statements += [tirx.AllocBuffer(register), tirx.BufferStore(register, value, at)]
+        return tirx.BufferLoad(register, at)
+
+    def _type(self, element: str) -> str:
+        return element if self._lanes == 1 else f"{element}x{self._lanes}"
+
+
+def fma(a: Any, b: Any, c: Any) -> Any:
+    """Return ``a * b + c`` rounded once: every CPU that kernels are built for has the instruction."""
+    return tirx.call_llvm_pure_intrin(str(a.ty.dtype), "llvm.fma", a, b, c)
+
+
+def _rounded(product: Any) -> Any:
+    """Return a product that code generation makes no part of a multiply-add with what a later step adds."""
+    return tirx.call_llvm_pure_intrin(str(product.ty.dtype), "llvm.arithmetic.fence", product)
