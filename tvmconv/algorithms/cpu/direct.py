@@ -18,6 +18,7 @@ from ..flatten import flatten
 from ..shapes import accumulators, divisors, shuffles
 from . import cost
 from .im2col import im2col
+from .row_taps import by_row_taps, pairs_taps
 from .tile import (
     best_tile,
     grouped_cycles,
@@ -80,7 +81,7 @@ def no_dot(problem: Problem, target: CpuTarget) -> str | None:
         return f"it multiplies bf16, not {problem.dtype}"
     if "avx512_bf16" not in target.features:
         return f"{target.name} has no avx512_bf16"
-    if problem.in_channels // problem.groups < 2:
+    if problem.in_channels // problem.groups < 2 and not pairs_taps(problem):
         return "there are no two channels to pair"
     return None
 
@@ -122,7 +123,8 @@ def direct_windows(
     ]
     # The windows of a transposed convolution share the vectors of a tile.
     rounded = [wider(window, target) if len(windows) == 1 else rounded_up(window, target) for window in windows]
-    tiled = [tiled_by_images(im2col(window, target), target) for window in rounded]
+    copied = [by_row_taps(window) or im2col(window, target) for window in rounded]
+    tiled = [tiled_by_images(window, target) for window in copied]
     # Both have the same choices: those of filters in place, whose tiles may be others.
     in_place = direct_windows(problem, target, across, vnni_factor) if prepacked else []
     large = [window.large for window in in_place] or [is_large(window, target) for window in tiled]
