@@ -133,7 +133,7 @@ def works_on_what_nobody_reads_later(m: Any, x: Any) -> Any:
     return m.a(w / w[:, 1:2])
 
 
-# Their means are products of matrices in a plan, which round otherwise than PyTorch's.
+# Their means are computed by a plan, which rounds otherwise than PyTorch's.
 MEANS = (scales_by_a_mean, pools_to_one_pixel)
 MODELS = [returns_an_intermediate, returns_a_view, works_in_place, has_a_module_in_place, calls_a_layer_twice,
           reads_late_what_it_adds, concatenates, scales_by_a_mean, pools_to_one_pixel, means_everything, splits, lies_otherwise,

@@ -99,7 +99,7 @@ def _schedule(sch: Schedule, window: Window, vectors: int, target: CpuTarget) ->
         sch.annotate(lane, SKIP, 1)
     if window.shuffles:
         sch.annotate(lane, SHUFFLE, 1)
-    if window.vnni_factor == 2:
+    if window.rounds:
         import_bf16(sch, task, lanes)
 
 

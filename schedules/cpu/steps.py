@@ -221,5 +221,5 @@ def _by_vectors(sch: Schedule, window: Window, block: object, vectors: int) -> N
     sch.unroll(x)
     sch.unroll(vector)
     sch.vectorize(lane)
-    if window.vnni_factor == 2 and window.stores_vectors:
+    if window.rounds and window.stores_vectors:
         sch.annotate(lane, ROUND_STORES, 1)

@@ -259,6 +259,24 @@ def test_one_rounding_to_nearest_even(dtype: str, algorithm: str, tmp_path: Path
     np.testing.assert_array_equal(output[0, :, 3].astype(np.float32), expected.astype(np.float32))
 
 
+def test_depthwise_sums_round_once_to_nearest_even(tmp_path: Path) -> None:
+    """As `test_one_rounding_to_nearest_even`, the products being of two taps: x[y] + x[y + 1] / 256."""
+    kind = fills.numpy_dtype("bf16")
+    data = np.random.default_rng(0).standard_normal((1, 4097, 48)).astype(kind)
+    with np.errstate(over="ignore"):
+        data[0, : 2 * len(SPECIAL) : 2], data[0, 1 : 2 * len(SPECIAL) : 2] = np.array(SPECIAL).astype(kind)[:, None], 0
+    # The instruction that rounds, on CPUs that have it, takes denormals for zeros.
+    data[np.abs(data) < float(np.finfo(np.float32).tiny) * 256] = 0
+    weights = np.array([1.0, 1.0 / 256], kind)
+    problem = parse_signature("conv1d-n1-i48x4097-o48x4096-k2-s1-d1-p0_0-g48-NXC-XIO-bf16")
+    arrays = fills.Arrays(data, np.repeat(weights, 48).reshape(problem.filter_shape), None)
+    output = compile_and_call(problem, HOST, tmp_path, arrays, Choice("grouped"))
+    with np.errstate(over="ignore", invalid="ignore"):
+        widened = data.astype(np.float32)
+        expected = (widened[:, :-1] + widened[:, 1:] * np.float32(1 / 256)).astype(kind)
+    np.testing.assert_array_equal(output.astype(np.float32), expected.astype(np.float32))
+
+
 def test_a_choice_that_does_not_fit_is_refused() -> None:
     problem = parse_signature(SPACES[0])
     with pytest.raises(LookupError, match="there is no sketch 99"):

@@ -154,7 +154,9 @@ def test_denormal_numbers(algorithm: str, problem: Problem, compiled: Callable[[
     bias = np.zeros(problem.bias_shape, kind) if problem.bias else None
     arrays = fills.Arrays(data, filter_, bias)
     output = compiled(algorithm, problem)(2, 0, arrays)
-    if algorithm.endswith("dot") or algorithm == "amx":  # the instruction takes them for zeros
+    rounds = problem.dtype == "bf16" and problem.data_format == "NXC" and "avx512_bf16" in HOST.features
+    # The instructions take them for zeros.
+    if algorithm.endswith("dot") or algorithm == "amx" or (algorithm == "grouped" and rounds):
         assert not output.any()
         return
     expected = reference.compute(problem, *arrays)

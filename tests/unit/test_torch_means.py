@@ -1,4 +1,4 @@
-"""Means of all pixels as products of matrices: as PyTorch's, and which are left to it."""
+"""Means of all pixels: as PyTorch's, and which are left to it."""
 
 from __future__ import annotations
 
@@ -36,6 +36,18 @@ def test_is_the_mean(shape: tuple[int, ...], dim: Any, keepdim: bool) -> None:
         torch.testing.assert_close(out, data.mean(dim, keepdim), rtol=1e-6, atol=1e-6)
 
 
+@pytest.mark.parametrize("shape", [(1, 24, 7, 7), (3, 5, 4, 6), (2, 8, 9), (1, 16, 56, 56), (1, 1, 1, 1)])
+def test_of_bf16_rounds_the_sum_and_the_quotient(shape: tuple[int, ...]) -> None:
+    data, axes = _channels_last(*shape).bfloat16(), tuple(range(2, len(shape)))
+    out = data.mean(axes)
+    compute = mean_over_pixels(out, data, axes)
+    assert compute is not None
+    compute()
+    exact, size = data.double().mean(axes), data.double().abs().mean(axes)
+    # Twice half of the last bit, and what adding in f32 loses.
+    assert ((out.double() - exact).abs() <= 2**-7 * exact.abs() + 1e-4 * size).all()
+
+
 @pytest.mark.parametrize(
     ("data", "dim"),
     [
@@ -45,9 +57,11 @@ def test_is_the_mean(shape: tuple[int, ...], dim: Any, keepdim: bool) -> None:
         (torch.randn(1, 8, 4, 4), (2, 3)),
         (torch.randn(4, 8), ()),
         (_channels_last(1, 8, 4, 4, dtype=torch.float64), (2, 3)),
-        (_channels_last(1, 8, 4, 4).bfloat16(), (2, 3)),
+        (_channels_last(1, 8, 4, 4).half(), (2, 3)),
+        (torch.randn(1, 8, 4, 4).bfloat16(), (2, 3)),
         (_channels_last(1, 8, 40, 40), (2, 3)),
         (_channels_last(1, 8, 0, 4), (2, 3)),
+        (_channels_last(1, 8, 0, 4).bfloat16(), (2, 3)),
         (_channels_last(0, 8, 4, 4), (2, 3)),
     ],
 )

@@ -79,6 +79,9 @@ class Window(SubConvolution):
         once.
     extra_vectors
         Vectors of output channels that are computed and stored once more, so that all divide into good tiles.
+    rounds
+        Whether an instruction rounds sums to bf16, and stores denormal ones as zeros: of pairs, and where lanes run across groups,
+        whose sums are short. One core of a Zen 4, 3x3 taps of 144 channels at 56x56: 137 us by integer arithmetic, 115 so.
     """
 
     lanes: int
@@ -94,6 +97,7 @@ class Window(SubConvolution):
     packs_parts: bool = False
     by_blocks: bool = False
     extra_vectors: int = 0
+    rounds: bool = False
 
     @property
     def groups(self) -> int:
@@ -283,7 +287,11 @@ class Window(SubConvolution):
 def windows_of(flat: Problem, target: CpuTarget, across: bool = False) -> list[Window]:
     """Return the windows of a flattened problem, with lanes across groups or within one."""
     lanes = lane_count(flat.out_channels if across else flat.out_channels // flat.groups, target)
-    return [Window(flat, number, axes, lanes, across, axes[-1].outputs) for number, axes in enumerate(axes_of(flat))]
+    rounds = across and flat.dtype == "bf16" and "avx512_bf16" in target.features
+    return [
+        Window(flat, number, axes, lanes, across, axes[-1].outputs, rounds=rounds)
+        for number, axes in enumerate(axes_of(flat))
+    ]
 
 
 def express(window: Window, data: te.Tensor, weights: te.Tensor, epilogue: Epilogue) -> te.Tensor:
@@ -321,7 +329,7 @@ def finished(window: Window, acc: te.Tensor, epilogue: Epilogue) -> te.Tensor:
 
     def rounded(*indices: Expr) -> Expr:
         channel = indices[1] * window.outputs + window.output(indices[-1])
-        rounding = round_pair if window.vnni_factor == 2 else None
+        rounding = round_pair if window.rounds else None
         return epilogue(acc(*indices), channel, window.store_index(list(indices))[0], rounding)
 
     outputs = tuple(axis.outputs for axis in window.axes[:-1])
