@@ -239,6 +239,6 @@ def _window_cycles(window: Window, target: CpuTarget) -> float:
     return (
         arithmetic
         + (cost.copied(window, target) if copies else 0.0)
-        + cost.stored(window)
+        + cost.stored(window, target)
         + cost.filter_traffic(window, target)
     )

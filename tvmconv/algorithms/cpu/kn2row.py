@@ -108,7 +108,7 @@ def cycles(problem: Problem, target: CpuTarget, vnni_factor: int = 1) -> float:
     if passing > target.l2_share // 2:
         passes = PASSES_OF_ONE if target.multiply_adds == 1 else PASSES
         sums += visits * passes * 4 * window.lanes / cost.L3_BYTES_PER_CYCLE
-    return sums + copied + cost.stored(window) + cost.filter_traffic(window, target)
+    return sums + copied + cost.stored(window, target) + cost.filter_traffic(window, target)
 
 
 @dataclass(frozen=True)
