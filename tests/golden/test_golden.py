@@ -40,6 +40,7 @@ CASES = {
     "depthwise": "conv2d-n1-i32x28x28-o32x14x14-k3x3-s2x2-d1x1-p1x1_0x0-g32-NXC-XIO-f32",
     "small_groups": "conv2d-n1-i48x14x14-o48x14x14-k3x3-s1x1-d1x1-p1x1_1x1-g16-NXC-XIO-f16",
     "shuffled": "conv2d-n1-i32x14x14-o32x14x14-k3x3-s1x1-d1x1-p1x1_1x1-g8-NXC-XIO-f32",
+    "shuffled_strided": "conv2d-n1-i32x14x14-o32x7x7-k3x3-s2x2-d1x1-p1x1_0x0-g8-NXC-XIO-f32",
     "backprop_phases": "backprop2d-n1-i32x14x14-o16x28x28-k3x3-s2x2-d1x1-p1x1_0x0-g1-NXC-XIO-f32",
     "backprop_holes": "backprop1d-n1-i16x10-o16x28-k1-s3-d1-p0_0-g1-NXC-XIO-f32-bias",
     "volume": "conv3d-n1-i8x6x8x8-o16x6x8x8-k3x3x3-s1x1x1-d1x1x1-p1x1x1_1x1x1-g1-NXC-XIO-f32",

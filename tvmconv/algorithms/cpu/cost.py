@@ -16,6 +16,10 @@ from .window import Window
 # An element copied in order (widened, padded); one transposed from planes to channels in lanes or back; the same for pairs of
 # channels of bf16, two of which are copied at once; and one stored by itself.
 COPY, TRANSPOSE, TRANSPOSE_PAIRS, STORE = 0.5, 1.8, 0.9, 1.0
+# What a transposed element takes more whose neighbours in a row of planes are of other phases, which store into the same lines later.
+# Of 8 such layers on one core of a Zen 4 the median is 2.4, up to 21. With 16 registers it is in the scale of planar's tiles, and of
+# pairs not measured.
+APART = 3.0
 L3_BYTES_PER_CYCLE = 8
 # Rows of a task, each of which reads the whole filter: with more, fewer are copied twice, but their copies leave the second
 # level cache.
@@ -47,26 +51,28 @@ def outputs(window: SubConvolution) -> int:
     return window.problem.batch * prod(axis.outputs * axis.phases for axis in window.axes)
 
 
-def copied(window: Window, target: CpuTarget) -> float:
+def copied(window: Window) -> float:
     """Return the cycles of the copy of a window's data: padded, widened or transposed."""
-    pixels = window.problem.batch * prod(held(axis, target) for axis in window.axes)
+    pixels = window.problem.batch * prod(held(axis) for axis in window.axes)
     return pixels * window.pixel * window.vnni_factor * transposed(window)
 
 
-def held(axis: Axis, target: CpuTarget) -> int:
+def held(axis: Axis) -> int:
     """Return how many elements along an axis a copy has: without what the stride of a single tap leaves out.
 
-    128 to 16 channels at 20x20x20, one tap with stride 2, in NCX, took 83 us by direct on one core of a Zen 3, and 133 by planar,
-    which was taken where all elements counted. Not measured with AVX-512.
+    128 to 16 channels at 20x20x20, one tap with stride 2, in NCX, take 83 us by direct on one core of a Zen 3, and 133 by planar,
+    68 and 101 on one of a Zen 4; planar was taken where all elements counted.
     """
-    return -(-axis.extent // (axis.gap if target.vector_registers == 16 else 1))
+    return -(-axis.extent // axis.gap)
 
 
-def stored(window: Window) -> float:
+def stored(window: Window, target: CpuTarget) -> float:
     """Return the cycles of storing a window's outputs beyond those of whole vectors of channels."""
-    elements = outputs(window) * window.groups * window.outputs
+    elements, axis = outputs(window) * window.groups * window.outputs, window.axes[-1]
     if window.problem.data_format == "NCX":
-        return elements * transposed(window)
+        apart = axis.phases > 1 or axis.store_index(0, 1) > axis.store_index(0, 0) + 1
+        measured = target.vector_bits == 512 and window.vnni_factor == 1
+        return elements * (transposed(window) + (APART if apart and measured else 0.0))
     return 0.0 if window.stores_vectors else elements * STORE
 
 

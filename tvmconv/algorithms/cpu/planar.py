@@ -91,7 +91,7 @@ def _window_cycles(window: RowWindow, target: CpuTarget) -> float:
     if window.panels:
         copied += batch * window.problem.in_channels * window.row * task_chunks(window, *best)[1] * COPY_PANEL
     elif window.stages_data:
-        held = prod(cost.held(axis, target) for axis in axes[:-1])
+        held = prod(cost.held(axis) for axis in axes[:-1])
         elements = batch * held * axes[-1].extent * window.problem.in_channels
         # Columns a stride apart are copied together after that.
         passes = [cost.COPY] * (axes[-1].stride > 1)
