@@ -52,15 +52,45 @@ def test_dot_products_and_rounding_are_one_call_for_all_lanes() -> None:
         for c in range(4):
             sums[0:4] = T.call_pure_extern(
                 "float32x4",
-                "tvmconv_dot_bf16_4",
+                "tvmconv_dot_bf16_at_4",
                 sums[T.Ramp(0, 1, 4)],
-                T.Broadcast(data[c], 4),
+                T.address_of(data[c]),
                 weights[c, T.Ramp(0, 1, 4)],
             )
         sums_1 = T.alloc_local((4,))
         for lane in T.vectorized(4):
             sums_1[lane] = sums[lane]
         output[0:4] = T.call_pure_extern("uint16x4", "tvmconv_round_bf16_4", sums_1[T.Ramp(0, 1, 4)])
+
+    body = by_instructions(before.body)
+    assert body.attr_key == "pragma_import_llvm"
+    assert "define <4 x float> @tvmconv_dot_bf16_at_4(" in body.value.value
+    check(lambda body: by_instructions(body).body, before, after)
+
+
+def test_data_of_several_vectors_is_broadcast_once() -> None:
+    @T.prim_func(private=True, s_tir=True)
+    def before(data: T.Buffer((4,), "uint32"), weights: T.Buffer((2, 4, 4), "uint32")) -> None:
+        sums = T.alloc_buffer((2, 4), scope="local")
+        for c in T.unroll(4):
+            for vector in T.unroll(2):
+                for lane in T.vectorized(4):
+                    sums[vector, lane] = sums[vector, lane] + T.call_pure_extern(
+                        "float32", "tvmconv_dot_bf16", data[c], weights[vector, c, lane]
+                    )
+
+    @T.prim_func(private=True, s_tir=True)
+    def after(data: T.Buffer((4,), "uint32"), weights: T.Buffer((2, 4, 4), "uint32")) -> None:
+        sums = T.alloc_buffer((2, 4), scope="local")
+        for c in T.unroll(4):
+            for vector in T.unroll(2):
+                sums[vector, 0:4] = T.call_pure_extern(
+                    "float32x4",
+                    "tvmconv_dot_bf16_4",
+                    sums[vector, T.Ramp(0, 1, 4)],
+                    T.Broadcast(data[c], 4),
+                    weights[vector, c, T.Ramp(0, 1, 4)],
+                )
 
     check(by_instructions, before, after)
 

@@ -203,6 +203,23 @@ def test_what_is_fastest_with_32_registers_is_taken(signature: str, fastest: str
     assert applicable(parse_signature(signature), Target.parse("znver4"))[0].name == fastest
 
 
+@pytest.mark.parametrize(
+    ("signature", "fastest"),
+    [
+        # Transformed data that no second level cache keeps, read for each tap of the first axis.
+        ("conv3d-n1-i256x11x11x9-o512x9x9x7-k3x3x3-s1x1x1-d1x1x1-p0x0x0_0x0x0-g1-NXC-XIO-bf16", "dot"),
+        ("conv2d-n1-i256x28x28-o256x28x28-k3x3-s1x1-d1x1-p1x1_1x1-g1-NXC-XIO-bf16", "winograd4"),
+        # Sums of taps that the first level cache does not keep.
+        ("conv1d-n1-i256x688-o256x688-k7-s1-d3-p9_9-g1-NXC-XIO-bf16-bias", "dot"),
+        ("conv2d-n1-i512x21x21-o512x21x21-k3x3-s1x1-d8x8-p8x8_8x8-g1-NXC-XIO-bf16", "kn2row_dot"),
+        # Rows of eight pixels are images of one axis: a task has all, and reads the filter once.
+        ("conv2d-n1-i384x8x8-o384x8x8-k1x3-s1x1-d1x1-p0x1_0x1-g1-NXC-XIO-bf16", "dot"),
+    ],
+)
+def test_what_is_fastest_in_bf16_on_a_zen_4_is_taken(signature: str, fastest: str) -> None:
+    assert applicable(parse_signature(signature), Target.parse("znver4"))[0].name == fastest
+
+
 def test_constant_is_for_taps_that_meet_padding_alone() -> None:
     beside = parse_signature("conv2d-n1-i16x1x9-o16x3x9-k1x5-s3x1-d1x1-p4x2_2x2-g1-NXC-XIO-f32")
     past = parse_signature("backprop2d-n1-i8x2x1-o8x1x1-k1x1-s2x1-d1x1-p1x0_1x0-g1-NXC-XIO-f32-bias")

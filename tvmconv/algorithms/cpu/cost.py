@@ -11,7 +11,7 @@ from math import prod
 from ...targets.target import CpuTarget
 from ..shapes import F32_BITS
 from ..subconvolution import Axis, SubConvolution
-from .window import Window
+from .window import FEW_PIXELS, Window
 
 # An element copied in order (widened, padded); one transposed from planes to channels in lanes or back; the same for pairs of
 # channels of bf16, two of which are copied at once; and one stored by itself.
@@ -89,7 +89,10 @@ def filter_traffic(window: Window, target: CpuTarget) -> float:
     if size <= target.l2_share:
         return 0.0  # counted in the tile, which loads its vectors from there
     rows = prod(axis.outputs for axis in window.axes[:-1])
-    return window.problem.batch * -(-rows // TASK_ROWS) * size / L3_BYTES_PER_CYCLE
+    times = window.problem.batch * -(-rows // TASK_ROWS)
+    if window.by_blocks and len(window.axes) == 1:  # a task has several images, until it has more than a few pixels
+        times = min(times, -(-window.pixels // FEW_PIXELS))
+    return times * size / L3_BYTES_PER_CYCLE
 
 
 def uneven(tasks: int) -> float:

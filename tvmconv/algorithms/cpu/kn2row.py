@@ -42,7 +42,8 @@ from .window import Window, finished, windows_of
 # Adding what a tap gave an output, a store, two loads and an addition of a vector, takes as long as so many channels' sum
 # (measured on one Zen 5 core: a twentieth of 128).
 ADD_CHANNELS = 6.4
-# Where a tap's sums of all pixels leave half of the first level cache (one core of a Zen 3, 32 to 96 channels: 20 to 30).
+# Where a tap's sums of all pixels leave half of the first level cache (one core of a Zen 3, 32 to 96 channels: 20 to 30; of a
+# Zen 4 by dot products of 320 to 512 channels: 20 to 35).
 ADD_FROM_L2 = 20.0
 # How often a vector of sums goes to or from the third level cache where the second keeps none: once each way (one core of an
 # Emerald Rapids, 5504 pixels of 128 channels: 1.2 times as long; 22016 of 32: 1.5). Where one multiply-add starts in a cycle, 30 to
@@ -104,8 +105,7 @@ def cycles(problem: Problem, target: CpuTarget, vnni_factor: int = 1) -> float:
     visits = vectors * prod(axis.taps * cost.met(axis) for axis in window.axes)
     copied = prod(problem.data_shape) * cost.transposed(window) if window.stages_data else 0.0
     passing = 4 * window.row * count * window.lanes
-    leaves_l1 = target.vector_registers == 16 and passing > L1_BYTES // 2
-    each = window.channels * tile + (ADD_FROM_L2 if leaves_l1 else ADD_CHANNELS)
+    each = window.channels * tile + (ADD_FROM_L2 if passing > L1_BYTES // 2 else ADD_CHANNELS)
     sums = visits * each * cost.multiply_add(window.lanes, target)
     # All pixels' sums of a tile's channels pass by for each tap.
     if passing > target.l2_share // 2:

@@ -19,6 +19,10 @@ PRODUCT, DATA_POINT, FILTER_POINT, OUTPUT_POINT = {6: 1.55, 4: 1.3}, 4.0, 3.0, 8
 # The same of 16 registers, in units of those of direct (tile.py), fitted to default schedules of 317 problems, of the suites and
 # drawn, in NXC and NCX on one core of a Zen 3: what is taken by estimate took 1.039 of the fastest's time, and took 1.025 then.
 PRODUCT_OF_16, OUTPUT_POINT_OF_16 = 2.0, 4.0
+# Data transformed before are written once, and read for each tap of the first axis, and each block of so many vectors of output
+# channels where tasks are those. Fitted to 90 problems in bf16 on one core of a Zen 4: estimates by times spread by 0.21, and by
+# 0.17 now (the standard deviation of logarithms). Zen 5's records say otherwise: there, most such problems are Winograd's.
+BLOCK_VECTORS = 2
 # And of the filter for each tap: lanes lie together (XIO), or all taps of a lane do (OIX), or none (transposed XIO).
 TAP, TAP_OIX, TAP_APART = 10.0, 22.0, 40.0
 # With so few tiles (4 x 4, of 14x14 outputs) and channels of a group, matrices are too small for their loads to be hidden: half
@@ -82,9 +86,11 @@ def _cycles(tiles: Tiles, target: CpuTarget, points: int, kept: bool, tried: boo
     product, point = (PRODUCT_OF_16, OUTPUT_POINT_OF_16) if of_16 else (PRODUCT[points], OUTPUT_POINT)
     output = point * tiles.points * tiles.count * vectors
     # Data is transformed by vectors that divide its channels, for each piece of the taps.
-    data = DATA_POINT * tiles.points * tiles.count * tiles.groups * channels / min(lanes, channels & -channels)
-    data *= tiles.pieces
-    data *= prod(axis.phases for axis in tiles.axes[1:] if phases_shift(axis))
+    transformed = tiles.points * tiles.count * tiles.groups * channels * tiles.pieces
+    transformed *= prod(axis.phases for axis in tiles.axes[1:] if phases_shift(axis))
+    data = DATA_POINT * transformed / min(lanes, channels & -channels)
+    if not (of_16 or tried) and target.multiply_adds == 1 and 4 * transformed > target.l2:
+        data += _passes(tiles, target) * 4 * transformed / cost.L3_BYTES_PER_CYCLE
     small = channels <= FEW_CHANNELS and tiles.count <= FEW_TILES * tiles.problem.batch
     few = not tried and tiles.problem.groups > 1 and small
     # A vector of the filter is loaded for each tile of registers: once for each multiply-add where there is one tile.
@@ -92,3 +98,14 @@ def _cycles(tiles: Tiles, target: CpuTarget, points: int, kept: bool, tried: boo
     # A filter that the second level cache does not keep is read while it is multiplied.
     read = tiles.filter_bytes / cost.L3_BYTES_PER_CYCLE if kept and tiles.filter_bytes > target.l2_share else 0.0
     return max(products, read) * (FEW_FACTOR if few else 1.0) + weights + output + data
+
+
+def _passes(tiles: Tiles, target: CpuTarget) -> int:
+    """Return how often all transformed data pass by a core (schedules/cpu/winograd.py); 0: they do beside the products."""
+    by_channels = tiles.count * tiles.pieces <= tiles.outputs * tiles.depth
+    sums = 4 * tiles.points * tiles.count * BLOCK_VECTORS * tiles.lanes
+    taps = tiles.axes[0].taps
+    if taps == 1 and not (by_channels and sums > target.l2_share // 2):
+        return 0
+    blocks = -(-tiles.padded_outputs // (BLOCK_VECTORS * tiles.lanes)) if by_channels else 1
+    return 1 + blocks * taps
