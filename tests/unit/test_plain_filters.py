@@ -99,6 +99,21 @@ def test_taps_of_a_large_filter_read_a_copy() -> None:
     assert define_prepacked(*_asked(small)) is not None
 
 
+@pytest.mark.parametrize(
+    ("signature", "apart"),
+    [
+        (TRANSPOSED, True),
+        (TRANSPOSED.replace("XIO", "OIX"), False),  # taps lie together
+        (TRANSPOSED.replace("k4x4-s2x2-d1x1-p1x1_1x1", "k7x7-s1x1-d1x1-p2x2_0x0"), False),  # pieces
+        (TILED, False),
+    ],
+)
+def test_winograd_transposes_filters_whose_lanes_lie_apart(signature: str, apart: bool) -> None:
+    problem, target = _asked(signature)
+    definition = winograd.define(problem, target, points=4)
+    assert ("filter_pack0" in str(definition.func)) == apart
+
+
 def test_rows_that_are_far_apart_are_transformed_before_all_tasks() -> None:
     def prepacked(signature: str, target: str) -> list[bool]:
         return [window.prepacked for window in winograd.define(*_asked(signature, target), points=4).windows]
