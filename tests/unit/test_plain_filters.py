@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+from math import prod
+
 import pytest
 
-from tvmconv.algorithms.cpu import winograd
+from tvmconv.algorithms.cpu import direct, winograd
 from tvmconv.algorithms.cpu.direct import direct_windows
 from tvmconv.algorithms.cpu.kn2row import define_prepacked, tap_windows
+from tvmconv.algorithms.pairs import filter_in_pairs
 from tvmconv.lowering.compiler import Choice, lower_choice
 from tvmconv.lowering.cpu.pipeline import workspace_bytes
 from tvmconv.problem import Problem
@@ -56,11 +59,33 @@ def test_a_filter_that_several_tasks_use_is_copied_once(signature: str) -> None:
     assert not _packs_parts(signature)
 
 
-def test_pairs_of_bf16_are_copied_once() -> None:
-    """With both kinds of filters, for they have one definition."""
-    problem, target = _asked(TRANSPOSED.replace("f32", "bf16"), "znver4")
-    assert not any(window.packs_parts for window in direct_windows(problem, target, vnni_factor=2))
-    assert lower_choice(problem, target, Choice("dot")).layout is not None
+@pytest.mark.parametrize("signature", [TRANSPOSED, TILED])
+def test_pairs_of_bf16_are_packed_part_by_part_too(signature: str) -> None:
+    problem, target = _asked(signature.replace("f32", "bf16"), "znver4")
+    (window,) = direct_windows(problem, target, vnni_factor=2)
+    assert window.packs_parts
+    lowered = lower_choice(problem, target, Choice("dot"))
+    assert lowered.layout is not None
+    assert lowered.layout.elements == prod(problem.filter_shape) // 2
+
+
+@pytest.mark.parametrize(
+    ("signature", "in_pairs"),
+    [
+        (TRANSPOSED, True),
+        (TRANSPOSED.replace("NXC-XIO", "NCX-OIX"), False),
+        (TRANSPOSED.replace("i512", "i511"), False),
+        (TILED, False),
+        (TILED.replace("XIO", "OIX"), False),
+        ("conv2d-n1-i512x7x7-o64x7x7-k1x1-s1x1-d1x1-p0x0_0x0-g1-NXC-OIX-f32", True),
+    ],
+)
+def test_channels_that_lie_together_in_a_filter_are_read_as_pairs(signature: str, in_pairs: bool) -> None:
+    problem, target = _asked(signature.replace("f32", "bf16"), "znver4")
+    filter_ = direct.define(problem, target, vnni_factor=2).func.params[1]
+    assert filter_in_pairs(problem) == in_pairs
+    assert filter_.dtype == ("uint32" if in_pairs else "uint16")
+    assert prod(filter_.shape) == prod(problem.filter_shape) // (2 if in_pairs else 1)
 
 
 def test_taps_of_a_large_filter_read_a_copy() -> None:
@@ -72,6 +97,21 @@ def test_taps_of_a_large_filter_read_a_copy() -> None:
     (window,) = tap_windows(*_asked(small), 1, prepacked=False)
     assert not window.stages_filter
     assert define_prepacked(*_asked(small)) is not None
+
+
+@pytest.mark.parametrize(
+    ("signature", "apart"),
+    [
+        (TRANSPOSED, True),
+        (TRANSPOSED.replace("XIO", "OIX"), False),  # taps lie together
+        (TRANSPOSED.replace("k4x4-s2x2-d1x1-p1x1_1x1", "k7x7-s1x1-d1x1-p2x2_0x0"), False),  # pieces
+        (TILED, False),
+    ],
+)
+def test_winograd_transposes_filters_whose_lanes_lie_apart(signature: str, apart: bool) -> None:
+    problem, target = _asked(signature)
+    definition = winograd.define(problem, target, points=4)
+    assert ("filter_pack0" in str(definition.func)) == apart
 
 
 def test_rows_that_are_far_apart_are_transformed_before_all_tasks() -> None:

@@ -12,7 +12,7 @@ from tvm import te, tirx
 from ..problem import Problem
 from .backprop import covers_output
 from .epilogue import Epilogue, calls_operators, narrow_once
-from .pairs import reads_pairs
+from .pairs import filter_channels, filter_in_pairs, reads_pairs
 from .quotients import check_quotients
 from .stage_names import FILL
 from .types import KERNEL_DTYPES, kernel_dtype, narrow
@@ -83,12 +83,15 @@ def assemble(
 
 
 def placeholders(problem: Problem, vnni_factor: int = 1) -> tuple[te.Tensor, te.Tensor, Epilogue]:
-    """Return data (as pairs of channels where `vnni_factor` is 2 and it has them), filter and epilogue of a problem."""
+    """Return data and filter (as pairs of channels where `vnni_factor` is 2 and they have them) and epilogue of a problem."""
     dtype = kernel_dtype(problem.dtype)
     data = te.placeholder(problem.data_shape, dtype, name="data")
     if vnni_factor == 2 and reads_pairs(problem):
         data = te.placeholder((*problem.data_shape[:-1], problem.in_channels // 2), "uint32", name="data")
-    weights = te.placeholder(problem.filter_shape, dtype, name="filter")
+    filter_shape = list(problem.filter_shape)
+    if in_pairs := vnni_factor == 2 and filter_in_pairs(problem):
+        filter_shape[filter_channels(problem)] //= 2
+    weights = te.placeholder(filter_shape, "uint32" if in_pairs else dtype, name="filter")
     once = problem.dtype == "bf16" and calls_operators(problem)
     rounding = narrow_once if once else lambda value: narrow(value, problem.dtype)
     return data, weights, Epilogue(problem, KERNEL_DTYPES, rounding)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from math import prod
 from typing import Any
 
 from tvm import tirx
@@ -18,6 +19,19 @@ ROUND = "tvmconv_round_bf16"
 def reads_pairs(problem: Problem) -> bool:
     """Whether data already consists of pairs: channels lie together, an even number in each group."""
     return problem.data_format == "NXC" and problem.in_channels // problem.groups % 2 == 0
+
+
+def filter_in_pairs(problem: Problem) -> bool:
+    """Whether the filter already consists of pairs: channels of a sum lie together, an even number in each group."""
+    forward, one_tap = problem.op == "convolution", prod(problem.kernel) == 1
+    together = forward and one_tap if problem.filter_format == "OIX" else not forward
+    return together and problem.in_channels // problem.groups % 2 == 0
+
+
+def filter_channels(problem: Problem) -> int:
+    """Return the axis of the filter that has the channels of a sum."""
+    outer = problem.op != "convolution"
+    return (1 - outer) if problem.filter_format == "OIX" else outer - 2
 
 
 def pair(load: Callable[[int], Any], first: Any, channels: int) -> Any:

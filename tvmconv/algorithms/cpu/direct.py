@@ -103,8 +103,11 @@ def define_prepacked(
     problem: Problem, target: CpuTarget, across: bool = False, vnni_factor: int = 1
 ) -> Definition | None:
     """Define `problem` as it is best where the filter is prepacked; None: no other way."""
-    if across or vnni_factor == 2:
+    if across:
         return None
+    if vnni_factor == 2:
+        parts = any(window.packs_parts for window in direct_windows(problem, target, vnni_factor=2))
+        return define(problem, target, vnni_factor=2, prepacked=True) if parts else None
     size = 4 * prod(problem.filter_shape)
     small = problem.dtype == "f32" and size <= (PIECES_BYTES if target.vector_bits == 256 else TLB_BYTES)
     if small and not any(window.extra_vectors for window in direct_windows(problem, target, prepacked=True)):
@@ -166,17 +169,16 @@ def _most_together(window: Window, target: CpuTarget) -> int:
 def _packs_parts(window: Window, target: CpuTarget) -> bool:
     """Whether tasks copy the parts of a filter that they use, instead of one copy before: they go to memory once less.
 
-    Of a filter that could be read in place, for several tiles, where it lies on too many pages. Of others, where few pixels make
-    one task: parts are copied again for each task that uses them. One core of a Zen 3, ms with one copy and by parts: transposed,
-    4x4 pixels of 1024 to 512 channels, 5x5 taps, stride 2 (52 MB, beyond its caches) 11.7 and 6.9; 8x6 pixels of 2048 to 256,
-    4x4 taps, 12.3 and 9.7. Pairs of bf16 have no other definition for prepacked filters, which this one would leave without a copy.
+    Of a filter that could be read in place, for several tiles, where it lies on too many pages. Of others that the second level
+    cache does not keep, where few pixels make one task: parts are copied again for each task that uses them. Transposed, ms of
+    one core with one copy and by parts: 4x4 pixels of 1024 to 512 channels, 5x5 taps, stride 2, on a Zen 3 11.7 and 6.9, pairs of
+    bf16 on a Zen 4 8.4 and 4.7; 8x6 pixels of 2048 to 256, 4x4 taps, 12.3 and 9.7, and 6.4 and 4.9, in f32 13.9 and 10.0.
     """
-    if window.vnni_factor == 2:
-        return False
     if window.stages_filter:
         together = window.problem.batch * prod(axis.outputs for axis in window.axes[:-2]) == 1
         one_task = together and window.pixels <= MOST_TASK_PIXELS
-        return one_task and not window.prepacked and (window.whole_image or _by_blocks(window, target))
+        kept = 4 * prod(window.problem.filter_shape) // window.vnni_factor <= target.l2_share
+        return one_task and not (kept or window.across or window.prepacked)
     return not window.across and window.pixels > accumulators(target) and window.large
 
 

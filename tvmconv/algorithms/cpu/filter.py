@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 from tvm import te, tirx
 
 from ...checks import within_reach
-from ..pairs import pair
+from ..pairs import filter_channels, pair
 from ..stage_names import FILTER_PACK, stage_name
 from ..types import widen
 
@@ -29,6 +29,10 @@ def filter_element(window: Window, weights: te.Tensor) -> Callable[..., Expr]:
         c = window.summed(c, o)
         if window.vnni_factor == 1:
             return widen(load(g, p, k, c, o), problem.dtype)
+        if weights.dtype == window.element_type:
+            indices = window.filter_indices(g, p, k, 2 * c, o)
+            indices[filter_channels(problem)] //= 2
+            return weights(*indices)
         return pair(lambda which: load(g, p, k, 2 * c + which, o), 2 * c, channels)
 
     return element

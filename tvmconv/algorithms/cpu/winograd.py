@@ -5,6 +5,7 @@ The last two axes are cut into tiles (winograd_tiles.py). With (a, b) the pairs 
     data_pad       data widened to f32, zero-padded to whole tiles, channel-last     (absent where it can be read in place)
     data_rows      data_pad transformed along the second axis      (registers)
     data_tiles     data_rows transformed along the last: [a, b, n, phases..., z, tile, tile, c]
+    filter_pack    the filter widened to f32, with lanes together                    (absent unless `_lanes_apart`)
     filter_rows    the filter transformed along its second axis    (registers)
     filter_tiles   filter_rows along its last: [a, b, phases..., taps of the first axis, g, o / lanes, c, o % lanes]
     acc            for every (a, b) the product of the two matrices, [a, b, n, g, phases..., z, tile, tile, o]
@@ -17,7 +18,7 @@ The names end in the window's number.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 from typing import Any
 
@@ -29,7 +30,18 @@ from ...targets.target import CpuTarget
 from ..definition import Definition, assemble
 from ..epilogue import Epilogue
 from ..flatten import flatten
-from ..stage_names import ACC, DATA_ROWS, DATA_TILES, FILTER_ROWS, FILTER_TILES, OUT, OUT_ROWS, TILE, stage_name
+from ..stage_names import (
+    ACC,
+    DATA_ROWS,
+    DATA_TILES,
+    FILTER_PACK,
+    FILTER_ROWS,
+    FILTER_TILES,
+    OUT,
+    OUT_ROWS,
+    TILE,
+    stage_name,
+)
 from ..subconvolution import Expr
 from ..types import zero_outside
 from .data import data_reader
@@ -72,6 +84,15 @@ def _far_apart(tiles: Tiles) -> bool:
     AVX-512 that is not measured.
     """
     return tiles.reads_rows and tiles.groups == 1 and 4 * tiles.outputs >= FAR_APART_BYTES
+
+
+def _lanes_apart(tiles: Tiles) -> bool:
+    """Whether lanes lie apart in the filter, and the channels that are summed together: parts are transposed first.
+
+    Not of pieces, whose taps TVM finds no bounds of.
+    """
+    transposed = tiles.problem.op != "convolution" and tiles.problem.filter_format == "XIO"
+    return transposed and tiles.pieces == 1 and tiles.stored == tiles.padded_outputs
 
 
 def express_winograd(tiles: Tiles, data: te.Tensor, weights: te.Tensor, epilogue: Epilogue) -> te.Tensor:
@@ -136,7 +157,15 @@ def _filter(tiles: Tiles, weights: te.Tensor) -> te.Tensor:
         # The last piece may have fewer taps.
         short = zip(taps, tiles.tilings, strict=True)
         bounds += [tap < tiling.taps for tap, tiling in short if tiling.taps % tiling.axis.taps]
-        return zero_outside(bounds, element(g, phase, (kz, *taps), c, tiles.output(o)))
+        return zero_outside(bounds, read(*phase, kz, *taps, g, block, c, lane))
+
+    def stored(*at: Expr) -> Expr:
+        g, block, c, lane = at[6:]
+        return element(g, at[:3], at[3:6], c, tiles.output(block * lanes + lane))
+
+    read: Callable[..., Expr] = stored
+    if _lanes_apart(tiles):
+        read = _compute(tiles, (*phases, tiles.depth, taps_y, taps_x, *shape[-4:]), stored, FILTER_PACK)
 
     by_rows = _compute(
         tiles,

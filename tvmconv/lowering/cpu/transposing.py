@@ -20,6 +20,8 @@ from ...algorithms.annotations import INTERLEAVE, PART, TO_PIXELS, TO_PLANES, TR
 from .padding import conjuncts, uses
 from .rewrites import IF_THEN_ELSE, answered, found, mapped, refuse, replaced, rewritten, sequence
 
+_ELEMENTS = ("float32", "uint32")  # of copies: uint32 is a pair of bf16
+
 
 def transpose(body: Any) -> Any:
     """Return the statement with the copies that ask for TRANSPOSE by vectors on both sides."""
@@ -46,9 +48,13 @@ def _to_pixels(loop: Any) -> Any:
     ):
         refuse(loop, TRANSPOSE, f"its body is no loop over 4, 8 or 16 lanes: {lanes}")
     store, count = lanes.body, int(lanes.extent)
-    if not isinstance(store, tirx.BufferStore) or store.buffer.dtype != "float32" or store.buffer.scope() == "local":
-        refuse(loop, TRANSPOSE, f"it stores no f32 in memory: {store}")
-    column, lane = loop.loop_var, lanes.loop_var
+    if (
+        not isinstance(store, tirx.BufferStore)
+        or store.buffer.dtype not in _ELEMENTS
+        or store.buffer.scope() == "local"
+    ):
+        refuse(loop, TRANSPOSE, f"it stores no {' or '.join(_ELEMENTS)} in memory: {store}")
+    column, lane, dtype = loop.loop_var, lanes.loop_var, store.buffer.dtype
     value, of_rows, of_columns = guarded(store.value, column, lane)
     loads = loads_of(value)
     if not loads:
@@ -68,14 +74,14 @@ def _to_pixels(loop: Any) -> Any:
     width = count if end - first >= count else PART
 
     def zeros(start: int, extent: int) -> Any:
-        each, zero = tirx.Var("column", "int32"), tirx.Broadcast(tirx.const(0, "float32"), count)
+        each, zero = tirx.Var("column", "int32"), tirx.Broadcast(tirx.const(0, dtype), count)
         return tirx.For(each, 0, extent, tirx.ForKind.SERIAL, stored(start + each, zero))
 
     steps = [zeros(start, extent) for start, extent in ((0, first), (end, int(loop.extent) - end)) if extent]
     block = tirx.Var("square", "int32")
     # The last block is shifted inwards, to end with the row, and may repeat columns of the one before.
     start = tirx.min(first + block * width, end - width) if (end - first) % width else first + block * width
-    rows = tirx.decl_buffer((count * width,), "float32", "rows", scope="local")
+    rows = tirx.decl_buffer((count * width,), dtype, "rows", scope="local")
     row, x = tirx.Var("row", "int32"), tirx.Var("x", "int32")
     read = tirx.BufferStore(rows, replaced(value, {lane: row, column: start + x}), [row * width + x])
     vectors = [
