@@ -41,6 +41,8 @@ def _to_pixels(loop: Any) -> Any:
     Where it is not known which columns are inside, or fewer than a vector of 128 bits are, it stays as it is.
     """
     lanes = loop.body
+    if isinstance(lanes, tirx.IfThenElse) and lanes.else_case is None and uses(lanes.condition, loop.loop_var):
+        return answered(loop, TRANSPOSE)
     if (
         not isinstance(lanes, tirx.For)
         or lanes.kind != tirx.ForKind.VECTORIZED
