@@ -70,20 +70,20 @@ def test_dot_products_and_rounding_are_one_call_for_all_lanes() -> None:
 
 def test_data_of_several_vectors_is_broadcast_once() -> None:
     @T.prim_func(private=True, s_tir=True)
-    def before(data: T.Buffer((4,), "uint32"), weights: T.Buffer((2, 4, 4), "uint32")) -> None:
-        sums = T.alloc_buffer((2, 4), scope="local")
+    def before(data: T.Buffer((4,), "uint32"), weights: T.Buffer((3, 4, 4), "uint32")) -> None:
+        sums = T.alloc_buffer((3, 4), scope="local")
         for c in T.unroll(4):
-            for vector in T.unroll(2):
+            for vector in T.unroll(3):
                 for lane in T.vectorized(4):
                     sums[vector, lane] = sums[vector, lane] + T.call_pure_extern(
                         "float32", "tvmconv_dot_bf16", data[c], weights[vector, c, lane]
                     )
 
     @T.prim_func(private=True, s_tir=True)
-    def after(data: T.Buffer((4,), "uint32"), weights: T.Buffer((2, 4, 4), "uint32")) -> None:
-        sums = T.alloc_buffer((2, 4), scope="local")
+    def after(data: T.Buffer((4,), "uint32"), weights: T.Buffer((3, 4, 4), "uint32")) -> None:
+        sums = T.alloc_buffer((3, 4), scope="local")
         for c in T.unroll(4):
-            for vector in T.unroll(2):
+            for vector in T.unroll(3):
                 sums[vector, 0:4] = T.call_pure_extern(
                     "float32x4",
                     "tvmconv_dot_bf16_4",
