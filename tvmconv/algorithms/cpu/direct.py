@@ -121,13 +121,7 @@ def direct_windows(
     """Return the windows of `define`."""
     shuffled = across and shuffles(problem, vnni_factor, target)
     windows = [
-        replace(
-            window,
-            vnni_factor=vnni_factor,
-            prepacked=prepacked,
-            shuffles=shuffled,
-            rounds=window.rounds or vnni_factor == 2,
-        )
+        replace(window, vnni_factor=vnni_factor, prepacked=prepacked, shuffles=shuffled)
         for window in windows_of(flatten(problem), target, across)
     ]
     # The windows of a transposed convolution share the vectors of a tile.

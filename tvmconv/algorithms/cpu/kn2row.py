@@ -88,10 +88,7 @@ def tap_windows(problem: Problem, target: CpuTarget, vnni_factor: int, prepacked
     took 36.4 ms on one core of a Zen 3, and takes 21.8; prepacked 18.9.
     """
     windows = windows_of(flatten(problem), target)
-    tapped = [
-        replace(tap_window(window, target), vnni_factor=vnni_factor, rounds=vnni_factor == 2, prepacked=prepacked)
-        for window in windows
-    ]
+    tapped = [replace(tap_window(window, target), vnni_factor=vnni_factor, prepacked=prepacked) for window in windows]
     large = [direct.is_large(replace(window, prepacked=False), target) for window in tapped]
     return [replace(w, large=each, prepacked=prepacked or each) for w, each in zip(tapped, large, strict=True)]
 
