@@ -170,7 +170,8 @@ def by_pixels(sch: Schedule, block: SBlockRV, window: Window, target: CpuTarget)
         channels, axis = int(sch.get(channel).extent), window.axes[-1]
         lanes = next((lanes for lanes in TRANSPOSED_LANES if lanes <= full and channels % lanes == 0), 0)
         gaps = axis.gap > 1  # only every stride-th column is copied
-        transposes = window.vnni_factor == 1 and lanes and not gaps
+        whole = (window.problem.in_channels // window.problem.groups) % window.vnni_factor == 0
+        transposes = lanes and whole and not gaps
         few, channel = sch.split(channel, [None, lanes if transposes else divisors(channels, LINE_FLOATS)[-1]])
         sch.reorder(few, column, channel)
         if transposes:

@@ -59,6 +59,22 @@ def test_planes_to_pixels_four_by_four() -> None:
     check(transpose, before, after)
 
 
+def test_pairs_of_planes_are_made_by_vectors() -> None:
+    @T.prim_func(private=True, s_tir=True)
+    def before(data: T.Buffer((8, 4), "uint16")) -> None:
+        pixels = T.alloc_buffer((4, 4), "uint32")
+        for x in T.serial(4, annotations={"tvmconv.transpose": "to_pixels"}):
+            for lane in T.vectorized(4):
+                pixels[x, lane] = T.Cast("uint32", data[lane * 2 + 1, x]) << T.uint32(16) | T.Cast(
+                    "uint32", data[lane * 2, x]
+                )
+
+    text = transpose(before.body).script()
+    pair = 'T.Cast("uint32", data[row * 2 + 1, square * 4 + x]) << T.uint32(16) | T.Cast("uint32", data[row * 2, square * 4 + x])'
+    assert f"rows[row * 4 + x] = {pair}" in text
+    assert text.count("pixels[square * 4") == 4
+
+
 def test_fewer_columns_than_a_vector_inside_stay_single() -> None:
     @T.prim_func(private=True, s_tir=True)
     def before(data: T.Buffer((4, 3), "float32")) -> None:

@@ -38,6 +38,7 @@ def transpose(body: Any) -> Any:
 def _to_pixels(loop: Any) -> Any:
     """``for column: for lane in vectorized: pixels[.., column, lane] = plane[lane, .., column]``, 0 where outside.
 
+    A pair of bf16 is made of elements of two planes, by vectors of them.
     Where it is not known which columns are inside, or fewer than a vector of 128 bits are, it stays as it is.
     """
     lanes = loop.body
@@ -61,7 +62,7 @@ def _to_pixels(loop: Any) -> Any:
     loads = loads_of(value)
     if not loads:
         return answered(loop, TRANSPOSE)  # TVM knows that all of it is padding
-    if len(loads) != 1 or not _runs(loads[0], column, int(loop.extent)):
+    if not all(_runs(load, column, int(loop.extent)) for load in loads):
         refuse(loop, TRANSPOSE, f"it reads something else than a row: {value}")
     if not _runs(store, lane, count):
         refuse(loop, TRANSPOSE, f"lanes do not lie together: {store}")
