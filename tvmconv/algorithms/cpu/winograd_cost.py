@@ -13,9 +13,11 @@ from .winograd_tiles import Tiles, phases_shift, tiles_of, windows_3d
 
 # A multiply-add of the products' matrices, whose tiles load more than a direct convolution's, by the points of an axis; a
 # vector of data, of the filter and of the output, for each point of a tile: its loads, its stores at two cycles each, and its
-# arithmetic. Products and outputs are fitted to 174 default schedules of the suites and of further layers on one core of an
-# Emerald Rapids: a point's sums go through the second level cache.
-PRODUCT, DATA_POINT, FILTER_POINT, OUTPUT_POINT = {6: 1.55, 4: 1.3}, 4.0, 3.0, 8.0
+# arithmetic. Outputs of two axes are fitted to 174 default schedules of the suites and of further layers on one core of an
+# Emerald Rapids: a point's sums go through the second level cache. Those of one axis, few points, stay in the first; and
+# products of 6 points: of 234 drawn problems on one core of a Zen 4 what is taken takes 1.018 of the fastest's time, and
+# took 1.028.
+PRODUCT, DATA_POINT, FILTER_POINT, OUTPUT_POINT, ROW_POINT = {6: 1.45, 4: 1.3}, 4.0, 3.0, 8.0, 2.0
 # The same of 16 registers, in units of those of direct (tile.py), fitted to default schedules of 317 problems, of the suites and
 # drawn, in NXC and NCX on one core of a Zen 3: what is taken by estimate took 1.039 of the fastest's time, and took 1.025 then.
 PRODUCT_OF_16, OUTPUT_POINT_OF_16 = 2.0, 4.0
@@ -25,8 +27,8 @@ PRODUCT_OF_16, OUTPUT_POINT_OF_16 = 2.0, 4.0
 BLOCK_VECTORS = 2
 # And of the filter for each tap: lanes lie together (XIO), or all taps of a lane do (OIX), or none (transposed XIO).
 TAP, TAP_OIX, TAP_APART = 10.0, 22.0, 40.0
-# With so few tiles (4 x 4, of 14x14 outputs) and channels of a group, matrices are too small for their loads to be hidden: half
-# the speed. One core of a Zen 3 at 14x14, points of 4 and of 2 outputs and direct, microseconds: 512 channels in 32 groups 317,
+# With so few tiles (4 x 4, of 14x14 outputs) and channels of a group, matrices are too small for 16 registers to hide their loads:
+# half the speed. One core of a Zen 3 at 14x14, points of 4 and of 2 outputs and direct, microseconds: 512 channels in 32 groups 317,
 # 246, 305; in 16 groups 445, 414, 595; 720 channels in 15 groups 624, 792, 1307; 192 in 2 266, 474, 676.
 FEW_TILES, FEW_CHANNELS, FEW_FACTOR = 16, 32, 2.0
 # Fewer output channels leave most lanes empty.
@@ -84,6 +86,8 @@ def _cycles(tiles: Tiles, target: CpuTarget, points: int, kept: bool, tried: boo
     weights = 0.0 if kept else (tap * taps + FILTER_POINT * tiles.points) * tiles.depth * channels * vectors
     of_16 = target.vector_registers == 16
     product, point = (PRODUCT_OF_16, OUTPUT_POINT_OF_16) if of_16 else (PRODUCT[points], OUTPUT_POINT)
+    if any(tiling.points == 1 for tiling in tiles.tilings):
+        point = ROW_POINT
     output = point * tiles.points * tiles.count * vectors
     # Data is transformed by vectors that divide its channels, for each piece of the taps.
     transformed = tiles.points * tiles.count * tiles.groups * channels * tiles.pieces
@@ -92,7 +96,7 @@ def _cycles(tiles: Tiles, target: CpuTarget, points: int, kept: bool, tried: boo
     if not (of_16 or tried) and target.multiply_adds == 1 and 4 * transformed > target.l2:
         data += _passes(tiles, target) * 4 * transformed / cost.L3_BYTES_PER_CYCLE
     small = channels <= FEW_CHANNELS and tiles.count <= FEW_TILES * tiles.problem.batch
-    few = not tried and tiles.problem.groups > 1 and small
+    few = of_16 and not tried and tiles.problem.groups > 1 and small
     # A vector of the filter is loaded for each tile of registers: once for each multiply-add where there is one tile.
     products *= product * (1 + 1 / max(tiles.count, 1)) * cost.multiply_add(tiles.lanes, target)
     # A filter that the second level cache does not keep is read while it is multiplied.
