@@ -286,7 +286,7 @@ def _reduce_in_registers(sch: Schedule, window: Window, vectors: int, target: Cp
     steps.stage_filter(sch, window, task if at_once else block)
     # A copy of planar data takes an element at a time: one for all tasks where several use the same.
     planar = window.problem.data_format == "NCX" and tasks.chunks[1] > 1
-    once = (rank == 1 and not tasks.copies_parts) or window.whole_image or planar
+    once = (rank == 1 and not tasks.copies_parts) or window.whole_image or planar or window.copied_once
     steps.stage_data(sch, window, None if once else task, target)
     steps.store(sch, window, inner[-1], vectors)
     if window.whole_image and not window.packs_parts:

@@ -51,10 +51,16 @@ def outputs(window: SubConvolution) -> int:
     return window.problem.batch * prod(axis.outputs * axis.phases for axis in window.axes)
 
 
-def copied(window: Window) -> float:
-    """Return the cycles of the copy of a window's data: padded, widened or transposed."""
+def copied(window: Window, once: bool = False) -> float:
+    """Return the cycles of the copies of a window's data, padded, widened or transposed: each task's, or one before all."""
     pixels = window.problem.batch * prod(held(axis) for axis in window.axes)
-    return pixels * window.pixel * window.vnni_factor * transposed(window)
+    again = 1.0 if once else copied_again(window)
+    return pixels * window.pixel * window.vnni_factor * transposed(window) * again
+
+
+def copied_again(window: SubConvolution) -> float:
+    """Return how often tasks copy data: each has one output of an axis before the last two, and copies what all its taps span."""
+    return prod(axis.outputs * -(-axis.span // axis.gap) / held(axis) for axis in window.axes[:-2])
 
 
 def held(axis: Axis) -> int:

@@ -242,7 +242,7 @@ def _window_cycles(window: Window, target: CpuTarget) -> float:
     copies = window.stages_data and not (window.across and reads_in_place(window))
     return (
         arithmetic
-        + (cost.copied(window) if copies else 0.0)
+        + (cost.copied(window, window.copied_once) if copies else 0.0)
         + cost.stored(window, target)
         + cost.filter_traffic(window, target)
     )

@@ -92,11 +92,10 @@ def _window_cycles(window: RowWindow, target: CpuTarget) -> float:
         copied += batch * window.problem.in_channels * window.row * task_chunks(window, *best)[1] * COPY_PANEL
     elif window.stages_data:
         held = prod(cost.held(axis) for axis in axes[:-1])
-        elements = batch * held * axes[-1].extent * window.problem.in_channels
-        # Columns a stride apart are copied together after that.
-        passes = [cost.COPY] * (axes[-1].stride > 1)
-        passes.append(TRANSPOSE_PIXELS if window.problem.data_format == "NXC" else cost.COPY)
-        copied += elements * sum(passes)
+        elements = batch * held * axes[-1].extent * window.problem.in_channels * cost.copied_again(window)
+        pixels = TRANSPOSE_PIXELS if window.problem.data_format == "NXC" else cost.COPY
+        # Columns a stride apart are copied together after that one by one, or at once.
+        copied += elements * (pixels + cost.STORE * (axes[-1].stride > 1 and not window.separates))
     stored = 0.0 if window.contiguous else cost.outputs(window) * window.problem.out_channels * cost.STORE
     return sums * cost.multiply_add(window.lanes, target) + copied + stored
 
@@ -171,7 +170,7 @@ def _data(window: RowWindow, data: te.Tensor) -> Callable[..., Expr]:
     shape = (problem.batch, problem.in_channels, *extents[:-1], columns * last.stride)
     taken: Callable[..., Expr] = padded
     # Lowering separates the columns of planes in f32 by shuffles (tvmconv/lowering/cpu/striding.py), LLVM others, without conditions.
-    if last.stride == 1 or problem.dtype != "f32" or problem.data_format != "NCX":
+    if not window.separates:
         taken = pad = te.compute(
             within_reach(shape, "the copy of data"), padded, name=stage_name(DATA_PAD, window.index)
         )

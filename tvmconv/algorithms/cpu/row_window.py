@@ -93,6 +93,11 @@ class RowWindow(SubConvolution):
         return self._copies_data or self.excess > 0
 
     @property
+    def separates(self) -> bool:
+        """Whether columns a stride apart are separated as they are copied."""
+        return self.axes[-1].stride > 1 and self.problem.dtype == "f32" and self.problem.data_format == "NCX"
+
+    @property
     def _copies_data(self) -> bool:
         """Whether data is copied even if no row has an excess."""
         return (
