@@ -84,6 +84,19 @@ def _writes_rows(window: RowWindow, target: CpuTarget) -> bool:
     return target.vector_registers == 16 and held <= L1_BYTES and image > 2 * target.l2_share
 
 
+def _by_blocks(window: RowWindow, rows: int) -> bool:
+    """Whether a task of so many rows takes them all for a block of channels before the next, of few channels of data.
+
+    Each plane of the output then gets all rows in one piece, and the first level cache keeps the data for the next block. One
+    core of a Zen 4: 2 to 336 channels at 30x30, batch 8, took 2209 us, and take 1012, by AVX2 1735 and 908; 3 to 64 at 112x112 403
+    and 396, by AVX2 402 and 407.
+    """
+    axis = window.axes[-2]
+    planes = prod(each.span for each in window.axes[:-2])
+    held = ((rows - 1) * axis.stride + axis.span) * planes * window.axes[-1].extent
+    return 4 * window.channels * held <= L1_BYTES
+
+
 def _task_tiles(window: RowWindow, width: int, tiles: int, tasks: int, target: CpuTarget) -> tuple[list[int], int]:
     """Return how many of a row's `tiles` of `width` outputs a task may have, where each were a task; and the default.
 
@@ -114,8 +127,10 @@ def _schedule(sch: Schedule, window: RowWindow, channels: int, target: CpuTarget
     tile_loops = [phases.pop()] if window.interleaves else []
     if rank > 1:
         band, row, tile_row = sch.split(spatial[-1], [None, steps.choose(sch, rows, most), shared])
-        order = (block, tile) if _writes_rows(window, target) else (tile, block)
-        outer, inner = [n, g, *spatial[:-1], band], [*phases, row, *order]
+        order = [row, block, tile] if _writes_rows(window, target) else [row, tile, block]
+        if _by_blocks(window, most * shared):
+            order = [block, row, tile]
+        outer, inner = [n, g, *spatial[:-1], band], [*phases, *order]
         tile_loops.insert(0, tile_row)
     else:
         chunks, even = task_chunks(window, channels, vectors[0])
