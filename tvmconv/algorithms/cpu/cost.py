@@ -8,6 +8,8 @@ from __future__ import annotations
 
 from math import prod
 
+from ...problem import DTYPE_BYTES
+from ...targets.cpus import L1_WAY_BYTES, L1_WAYS
 from ...targets.target import CpuTarget
 from ..shapes import F32_BITS
 from ..subconvolution import Axis, SubConvolution
@@ -16,9 +18,9 @@ from .window import FEW_PIXELS, Window
 # An element copied in order (widened, padded); one transposed from planes to channels in lanes or back; the same for pairs of
 # channels of bf16, two of which are copied at once; and one stored by itself.
 COPY, TRANSPOSE, TRANSPOSE_PAIRS, STORE = 0.5, 1.8, 0.9, 1.0
-# What a transposed element takes more whose neighbours in a row of planes are of other phases, which store into the same lines later.
-# Of 8 such layers on one core of a Zen 4 the median is 2.4, up to 21. With 16 registers it is in the scale of planar's tiles, and of
-# pairs not measured.
+# What a transposed element takes more whose line is stored to again after others: its neighbours in a row of planes are of other
+# phases, or the line is evicted. Of 8 layers with phases on one core of a Zen 4 the median is 2.4, up to 21. With 16 registers it
+# is in the scale of planar's tiles, and of phases of pairs not measured.
 APART = 3.0
 L3_BYTES_PER_CYCLE = 8
 # Rows of a task, each of which reads the whole filter: with more, fewer are copied twice, but their copies leave the second
@@ -77,9 +79,19 @@ def stored(window: Window, target: CpuTarget) -> float:
     elements, axis = outputs(window) * window.groups * window.outputs, window.axes[-1]
     if window.problem.data_format == "NCX":
         apart = axis.phases > 1 or axis.store_index(0, 1) > axis.store_index(0, 0) + 1
-        measured = target.vector_bits == 512 and window.vnni_factor == 1
-        return elements * (transposed(window) + (APART if apart and measured else 0.0))
+        waits = 0.0 if target.vector_bits < 512 else APART * ((apart and window.vnni_factor == 1) + _evict(window))
+        return elements * (transposed(window) + waits)
     return 0.0 if window.stores_vectors else elements * STORE
+
+
+def _evict(window: Window) -> bool:
+    """Whether parts of rows that are stored to more planes than a set of the first level cache has lines all lie in one set.
+
+    Planes then are a multiple of 4 KiB, and the second part of a line finds it evicted. One core of a Zen 4, bf16, microseconds:
+    3 to 32 channels at 320x320, stride 2, dot 3856 and planar 2283. Not of one axis: 72 to 72 at 16x16x16, 1144 and 1788.
+    """
+    plane = DTYPE_BYTES[window.problem.dtype] * prod(window.problem.out_spatial)
+    return len(window.axes) > 1 and window.outputs > L1_WAYS and plane % L1_WAY_BYTES == 0
 
 
 def transposed(window: Window) -> float:

@@ -8,7 +8,7 @@ from math import prod
 from ...targets.cpus import L1_BYTES
 from ...targets.target import CpuTarget
 from ..shapes import F32_BITS, IN_FLIGHT, SSE_LANES, divisors, lane_count
-from .cost import multiply_add, uneven
+from .cost import uneven
 from .row_window import MOST_CHANNELS, RowWindow
 from .tile import FROM_L2
 
@@ -103,12 +103,7 @@ def tile_cycles(window: RowWindow, channels: int, vectors: int, target: CpuTarge
     broadcast = 0.5 if target.vector_bits == 512 else 1.0
     sums = channels * window.tile_phases
     load = 2.0 if 4 * window.lanes * vectors * window.channels > L1_BYTES // 2 else 1.0
-    return (max(sums * vectors, in_flight(window, target)) + load * vectors + broadcast * sums) / (sums * vectors)
-
-
-def in_flight(window: RowWindow, target: CpuTarget) -> float:
-    """Return how many multiply-adds of a window's vectors start before the first of them ends."""
-    return IN_FLIGHT / 2 / multiply_add(window.lanes, target)
+    return (max(sums * vectors, IN_FLIGHT) + load * vectors + broadcast * sums) / (sums * vectors)
 
 
 def _cycles_of_16_registers(window: RowWindow, channels: int, vectors: int) -> float:
@@ -133,7 +128,7 @@ def shared_cycles(window: RowWindow, channels: int, vectors: int, target: CpuTar
         return tile_cycles(window, channels, vectors, target)
     axis, sums = window.axes[-2], rows * vectors * window.tile_phases
     loads = vectors * ((rows - 1) * axis.stride / axis.taps + 1)
-    return (max(sums, in_flight(window, target)) + loads + window.tile_phases) / sums
+    return (max(sums, IN_FLIGHT) + loads + window.tile_phases) / sums
 
 
 def shared_rows(window: RowWindow, vectors: int, registers: int) -> int:
