@@ -196,6 +196,14 @@ def test_what_is_fastest_with_16_registers_is_taken(signature: str, fastest: str
         ("backprop2d-n1-i256x32x32-o128x64x64-k2x2-s2x2-d1x1-p0x0_0x0-g1-NCX-OIX-f32-bias", "planar"),
         ("backprop2d-n1-i64x64x64-o32x128x128-k3x3-s2x2-d1x1-p1x1_0x0-g1-NCX-OIX-f32-bias", "planar"),
         ("backprop2d-n1-i21x16x16-o21x34x34-k4x4-s2x2-d1x1-p0x0_0x0-g1-NCX-OIX-f32", "winograd2"),
+        # Rows of planes that all lie in one set of the first level cache; direct and planar: 7321 and 5844.
+        ("backprop2d-n1-i128x64x64-o64x128x128-k3x3-s2x2-d1x1-p0x0_1x1-g1-NCX-OIX-f32", "planar"),
+        # Tasks copy planes that several read; grouped and planar: 2838 and 1341.
+        ("conv3d-n2-i112x16x10x32-o112x16x10x32-k3x3x3-s1x1x1-d2x2x2-p2x2x2_2x2x2-g112-NCX-OIX-f32-bias", "planar"),
+        # Sums of one axis' points stay in the first level cache; direct and winograd4: 2460 and 1691.
+        ("backprop1d-n4-i72x400-o72x3200-k16-s8-d1-p4_4-g1-NXC-XIO-f32-bias", "winograd4"),
+        # Small matrices of groups; winograd2 and winograd4: 537 and 353.
+        ("conv2d-n1-i768x12x12-o1536x12x12-k3x3-s1x1-d1x1-p1x1_1x1-g32-NCX-OIX-f32", "winograd4"),
     ],
 )
 def test_what_is_fastest_with_32_registers_is_taken(signature: str, fastest: str) -> None:
@@ -214,6 +222,9 @@ def test_what_is_fastest_with_32_registers_is_taken(signature: str, fastest: str
         ("conv2d-n1-i512x21x21-o512x21x21-k3x3-s1x1-d8x8-p8x8_8x8-g1-NXC-XIO-bf16", "kn2row_dot"),
         # Rows of eight pixels are images of one axis: a task has all, and reads the filter once.
         ("conv2d-n1-i384x8x8-o384x8x8-k1x3-s1x1-d1x1-p0x1_0x1-g1-NXC-XIO-bf16", "dot"),
+        # Rows of planes that all lie in one set of the first level cache; columns a stride apart are copied one by one.
+        ("conv2d-n1-i3x640x640-o32x320x320-k3x3-s2x2-d1x1-p1x1_0x0-g1-NCX-OIX-bf16", "planar"),
+        ("conv3d-n4-i176x6x20x20-o176x3x10x10-k3x3x3-s2x2x2-d1x1x1-p0x0x0_1x1x1-g176-NCX-OIX-bf16", "grouped"),
     ],
 )
 def test_what_is_fastest_in_bf16_on_a_zen_4_is_taken(signature: str, fastest: str) -> None:
