@@ -10,6 +10,7 @@ import torch.nn.functional as functional
 from torch import fx, nn
 
 from ..epilogue import Step
+from .axes import ask_earlier
 from .computed import computed, made_by
 from .folding import PRODUCTS, attribute, erase
 from .inplace import out_of_place
@@ -54,13 +55,13 @@ def canonicalize(traced: fx.GraphModule) -> None:
             _as_module(traced, node)
         elif node.op == "call_method" and node.target == "view" and _is_shape(node.args[1:]):
             node.target = "reshape"  # kernels leave their outputs channels last, which has fewer views
+    _leave_out(traced)
     out_of_place(traced)
+    _leave_out(traced)  # sums that begin with 0 stay where something works in place
+    ask_earlier(traced)
     modules = dict(traced.named_modules(remove_duplicate=False))
     for node in list(traced.graph.nodes):
-        if _does_nothing(node, modules):
-            node.replace_all_uses_with(node.all_input_nodes[0])
-            traced.graph.erase_node(node)
-        elif axes := _mean_of(node, modules):
+        if axes := _mean_of(node, modules):
             with traced.graph.inserting_before(node):
                 mean = traced.graph.call_function(torch.mean, (node.args[0], axes), {"keepdim": True})
             node.replace_all_uses_with(mean)
@@ -70,6 +71,15 @@ def canonicalize(traced: fx.GraphModule) -> None:
             if (found := pattern(node, modules)) is not None:
                 _replace(traced.graph, node, *found)
                 break
+
+
+def _leave_out(traced: fx.GraphModule) -> None:
+    """Erase the nodes that do nothing."""
+    modules = dict(traced.named_modules(remove_duplicate=False))
+    for node in list(traced.graph.nodes):
+        if _does_nothing(node, modules):
+            node.replace_all_uses_with(node.all_input_nodes[0])
+            traced.graph.erase_node(node)
 
 
 def _as_module(traced: fx.GraphModule, node: Any) -> None:

@@ -7,6 +7,7 @@ from functools import reduce
 from typing import Any
 
 import torch
+import torch.nn.functional as functional
 from torch import fx, nn
 
 TRANSPOSED = (nn.ConvTranspose1d, nn.ConvTranspose2d, nn.ConvTranspose3d)
@@ -42,18 +43,45 @@ def fold(graph: fx.Graph, node: Any, modules: dict[str, nn.Module], shape: tuple
 
 def _norm(user: Any, modules: dict[str, nn.Module], node: Any, shape: tuple[int, ...]) -> tuple[Any, Any] | None:
     """Return the factor and the offset of each channel, in float64, if `user` is a BatchNorm of the output of `node`."""
-    norm: Any = modules[user.target] if user.op == "call_module" else None
     if type(modules[node.target]) is nn.Linear and len(shape) != 2:
         return None  # it norms the second axis, a Linear's channels are the last
+    found = _norm_function(user) if user.target is functional.batch_norm else _norm_module(user, modules)
+    if found is None or user.args[:1] != (node,):
+        return None
+    mean, variance, weight, bias, eps = found
+    factor = torch.rsqrt(variance.double() + eps)
+    if weight is not None:
+        factor = factor * weight.double()
+    offset = -mean.double() * factor
+    return factor, offset if bias is None else offset + bias.double()
+
+
+def _norm_module(user: Any, modules: dict[str, nn.Module]) -> tuple[Any, ...] | None:
+    """Return the mean, the variance, the weight, the bias and the epsilon of a BatchNorm in inference."""
+    norm: Any = modules[user.target] if user.op == "call_module" else None
     if type(norm) not in _NORMS or norm.training or norm.running_mean is None:
         return None
     if norm._forward_hooks or norm._forward_pre_hooks:
         return None
-    factor = torch.rsqrt(norm.running_var.double() + norm.eps)
-    if norm.weight is not None:
-        factor = factor * norm.weight.double()
-    offset = -norm.running_mean.double() * factor
-    return factor, offset if norm.bias is None else offset + norm.bias.double()
+    return norm.running_mean, norm.running_var, norm.weight, norm.bias, norm.eps
+
+
+_NORM_PARAMETERS = ("running_mean", "running_var", "weight", "bias", "training", "momentum", "eps")
+
+
+def _norm_function(user: Any) -> tuple[Any, ...] | None:
+    """Return the same of a call of `functional.batch_norm`, as subclasses of BatchNorm have it, with tensors of the model."""
+    given = {**dict(zip(_NORM_PARAMETERS, user.args[1:], strict=False)), **user.kwargs}
+    if given.get("training", False) is not False or len(user.args) < 1:
+        return None
+    tensors = []
+    for name in _NORM_PARAMETERS[:4]:
+        node = given.get(name)
+        if node is not None and getattr(node, "op", "") != "get_attr":
+            return None
+        tensors.append(None if node is None else attribute(node.graph.owning_module, node.target).detach())
+    eps = given.get("eps", 1e-5)
+    return None if tensors[0] is None or tensors[1] is None else (*tensors, eps) if isinstance(eps, float) else None
 
 
 def _factor(

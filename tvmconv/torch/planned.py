@@ -46,11 +46,7 @@ class PlannedGraph(fx.GraphModule):  # type: ignore[misc]
 
 
 def with_plans(model: nn.Module) -> nn.Module:
-    """Let the graphs in a model, or the one that it is, be computed by plans; return it."""
-    if type(model).__mro__[1] is fx.GraphModule:  # each has a class of its own
-        planned = PlannedGraph(model, model.graph, type(model).__name__)
-        planned.__dict__.update(model.__dict__)  # what its graph does not name, too
-        return planned
+    """Let the graphs in a model, and the one that it may be, be computed by plans; return it."""
     made: dict[int, nn.Module] = {}  # one that stands in several places stays one
     for parent in list(model.modules()):
         for name, child in list(parent._modules.items()):
@@ -58,7 +54,11 @@ def with_plans(model: nn.Module) -> nn.Module:
                 if id(child) not in made:
                     made[id(child)] = with_plans(child)
                 setattr(parent, name, made[id(child)])
-    return model
+    if type(model).__mro__[1] is not fx.GraphModule:  # each has a class of its own
+        return model
+    planned = PlannedGraph(model, model.graph, type(model).__name__)
+    planned.__dict__.update(model.__dict__)  # what its graph does not name, too
+    return planned
 
 
 def _restore(function: Callable[..., Any], arguments: Sequence[Any], names: set[str]) -> nn.Module:

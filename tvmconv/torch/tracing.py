@@ -7,10 +7,11 @@ refuses what would have taken another way through the code.
 from __future__ import annotations
 
 import copy
+import math
 import operator
 from collections import OrderedDict
 from collections.abc import Callable, Sequence
-from typing import Any
+from typing import Any, NamedTuple
 
 import torch
 import torch.nn.functional as functional
@@ -18,8 +19,10 @@ from torch import fx, nn
 from torch.fx.proxy import Attribute, TraceError
 from torch.utils import _pytree as pytree
 
+from .arguments import Given
 from .decisions import Decision
 from .folding import attribute
+from .makers import recorded
 from .operators import option
 from .plan import computing
 from .same import SameConvolution
@@ -34,48 +37,65 @@ CONVOLUTIONS = tuple(getattr(functional, f"{name}{rank}d") for name in ("conv", 
 # What a node's `meta` has where code adds in place.
 IN_PLACE = "in_place"
 
-# What was decided by, how, and whether the number of axes alone decides.
-_Decided = tuple[Any, int, bool]
+
+class Untraced(TraceError):  # type: ignore[misc]
+    """There is no graph of what the module at the path `within` computes; of the model itself, if that is empty."""
+
+    def __init__(self, error: Exception, within: str) -> None:
+        super().__init__(f"{type(error).__name__}: {error}")
+        self.within = within
 
 
-def trace(model: nn.Module, example: Sequence[Any]) -> fx.GraphModule:
-    """Return a model's graph; `example` are its arguments.
+class _Decided(NamedTuple):
+    """What was decided by, how, whether the number of axes alone decides, and the path of the module whose code decides."""
 
-    A condition on sizes is decided as for the example where the other decision is an error of the model's own, such as an
+    node: Any
+    expected: int
+    of_axes: bool
+    within: str
+
+
+def trace(model: nn.Module, example: Sequence[Any], lists: bool = True, opaque: Sequence[type] = ()) -> fx.GraphModule:
+    """Return a model's graph; `example` are its arguments, of which lists are taken apart if `lists` is true.
+
+    Modules of the types `opaque` are called by it as they are. A condition on sizes is decided as for the example where the other decision is an error of the model's own, such as an
     assertion; one on the number of axes, or of parts along the second axis, always.
 
     Raises
     ------
-    TraceError
-        If the model's code decides by other things.
+    Untraced
+        If the model's code decides by other things, or does what torch.fx does not know.
     """
-    tracer = _Tracer(example)
-    graph = tracer.trace(model)
+    tracer = _Tracer(example, lists, opaque)
+    try:
+        graph = tracer.trace(model)
+    except Exception as error:
+        raise Untraced(error, tracer.within) from error
     for node in list(graph.nodes):
         if node.target in CONVOLUTIONS:
             tracer.fix_channels(node)
     traced = fx.GraphModule(model, graph)
-    for number, (node, expected, of_axes) in enumerate(tracer.decisions):
-        error = _error_else(model, example, tracer.decisions[: number + 1])
-        if error is None and not of_axes:
-            raise TraceError(f"other sizes take another way through the code: {node.format_node()}")
+    for number, (node, expected, of_axes, within) in enumerate(tracer.decisions):
+        other = _error_else(model, _Tracer(example, lists, opaque, tracer.decisions[: number + 1]), number + 1)
+        if other is None and not of_axes:
+            refused = TraceError(f"other sizes take another way through the code: {node.format_node()}")
+            raise Untraced(refused, within)
         path = f"_decision_{number}"
-        traced.add_submodule(path, Decision(_text(node), expected, error).eval())
+        traced.add_submodule(path, Decision(_text(node), expected, other).eval())
         with traced.graph.inserting_after(node):
             traced.graph.call_module(path, (node,))
     return traced
 
 
-def _error_else(model: nn.Module, example: Sequence[Any], decisions: Sequence[_Decided]) -> str | None:
-    """Return the error that a model's code raises if the last of these is decided otherwise, None if it may raise none."""
-    tracer = _Tracer(example, decisions)
+def _error_else(model: nn.Module, tracer: _Tracer, decisions: int) -> str | None:
+    """Return the error that a model's code raises if the last of so many decisions is the other, None if it may raise none."""
     try:
         tracer.trace(copy.deepcopy(model))
     except TraceError:
         return None
     except (AssertionError, ValueError, RuntimeError) as error:
         # What is decided after it, is by the example's sizes, which do not go this way: `assert h == 8 or h == 16`.
-        by_sizes = any(not of_axes for _, _, of_axes in tracer.decisions[len(decisions) :])
+        by_sizes = any(not decided.of_axes for decided in tracer.decisions[decisions:])
         return None if by_sizes else f"{type(error).__name__}: {error}"
     except Exception:  # noqa: BLE001 - code that torch.fx cannot trace may raise anything
         return None
@@ -87,19 +107,49 @@ class _Tracer(fx.Tracer):  # type: ignore[misc]
 
     proxy_buffer_attributes = True  # what is computed of buffers is computed in each call, as of parameters
 
-    def __init__(self, example: Sequence[Any] = (), before: Sequence[_Decided] = ()) -> None:
+    def __init__(
+        self,
+        example: Sequence[Any] = (),
+        lists: bool = True,
+        opaque: Sequence[type] = (),
+        before: Sequence[_Decided] = (),
+    ) -> None:
         super().__init__()  # no example: PyTorch traces the code of what was pickled, which decides nothing
+        self.within = ""  # the path of the module whose code is traced
+        self._lists, self._opaque = lists, opaque
         self.decisions: list[_Decided] = []
         # Decisions of an earlier trace, which are taken again, but for the last, which is the other one.
         self._before = before
         self._decided: dict[Any, int] = {}
         self._values: dict[Any, Any] = {}
-        self._arguments = iter(example)
+        self._example, self._arguments = example, iter(example)
         self._computing = False  # then modules are called, not traced
+
+    def trace(self, root: Any, concrete_args: Any = None) -> fx.Graph:
+        """Return the graph of a model's code."""
+        with recorded():
+            return super().trace(root, concrete_args)
+
+    def create_args_for_root(self, root_fn: Any, is_module: bool, concrete_args: Any = None) -> Any:
+        """Return the function that is traced, and what it is given: what stands for tensors and numbers, all else itself."""
+        function, args = super().create_args_for_root(root_fn, is_module, concrete_args)
+        given = Given(self._lists)
+        for place, value in enumerate(self._example, start=int(is_module)):
+            if place < len(args) and not args[place].node.target.startswith("*"):
+                args[place] = given(args[place], value)
+
+        def traced(*args: Any) -> Any:
+            answer = function(*args)
+            given.check()
+            return answer
+
+        return traced, args
 
     def is_leaf_module(self, module: nn.Module, name: str) -> bool:
         """Whether a module is one node of the graph."""
         if module._forward_hooks or module._forward_pre_hooks or isinstance(module, SameConvolution):
+            return True
+        if type(module) in self._opaque:
             return True
         return hasattr(module, "parametrizations") or super().is_leaf_module(module, name)
 
@@ -107,7 +157,10 @@ class _Tracer(fx.Tracer):  # type: ignore[misc]
         """Trace a module's call; of one that the code makes, as of parts of a Sequential, what it does."""
         if self._computing or not self._has(m):
             return forward(*args, **kwargs)
-        return super().call_module(m, forward, args, kwargs)
+        before, self.within = self.within, self.path_of_module(m)
+        answer = super().call_module(m, forward, args, kwargs)
+        self.within = before  # whoever fails within stays there
+        return answer
 
     def _has(self, module: nn.Module) -> bool:
         try:
@@ -146,8 +199,8 @@ class _Tracer(fx.Tracer):  # type: ignore[misc]
             return self._decided[node]
         of_axes, number = self._by_axes(node), len(self.decisions)
         known = number < len(self._before)
-        expected = self._before[number][1] if known else kind(self._value(node))
-        self.decisions.append((node, expected, of_axes))
+        expected = self._before[number].expected if known else kind(self._value(node))
+        self.decisions.append(_Decided(node, expected, of_axes, self.within))
         self._decided[node] = not expected if number == len(self._before) - 1 else expected
         return self._decided[node]
 
@@ -171,7 +224,7 @@ class _Tracer(fx.Tracer):  # type: ignore[misc]
             channels = int(self._value(size))
             if size not in self._decided:
                 self._decided[size] = channels
-                self.decisions.append((size, channels, True))
+                self.decisions.append(_Decided(size, channels, True, ""))
             user.args, user.kwargs = fx.node.map_arg(
                 (user.args, user.kwargs), lambda each, size=size, channels=channels: channels if each is size else each
             )
@@ -223,6 +276,7 @@ class _Tracer(fx.Tracer):  # type: ignore[misc]
 _COMPUTED = (
     operator.getitem, operator.eq, operator.ne, operator.lt, operator.le, operator.gt, operator.ge, operator.mod,
     operator.add, operator.sub, operator.mul, operator.floordiv, operator.truediv, operator.and_, operator.or_,
+    operator.neg, math.ceil, math.floor, max, min, round,
 )  # fmt: skip
 
 
@@ -284,6 +338,12 @@ class _Proxy(_Length, fx.Proxy):  # type: ignore[misc]
         total = self + other  # as torch.fx has it; fused with a convolution it keeps the type as in place
         total.node.meta[IN_PLACE] = True
         return total
+
+    def __setitem__(self, key: Any, value: Any) -> None:
+        self.tracer.create_proxy("call_function", operator.setitem, (self, key, value), {})
+
+    def __round__(self, digits: int | None = None) -> Any:
+        return self.tracer.create_proxy("call_function", round, (self, digits), {})
 
 
 class _Attribute(_Length, Attribute):  # type: ignore[misc]
