@@ -57,6 +57,8 @@ ARGUMENTS: dict[str, tuple[Any, ...]] = {
     "addcmul": (torch.ones(1), torch.ones(1)),
     "masked_fill": (torch.zeros(1, dtype=torch.bool), 0),
     "repeat": (1, 1, 1, 1),
+    "roll": (1, 1),
+    "flip": ((1,),),
     **dict.fromkeys(("matmul", "bmm", "prelu"), (torch.ones(1, 1, 1),)),
     "scaled_dot_product_attention": (torch.ones(1, 1, 1), torch.ones(1, 1, 1)),
     "batch_norm": (torch.zeros(1), torch.ones(1)),

@@ -14,6 +14,8 @@ TRANSPOSED = (nn.ConvTranspose1d, nn.ConvTranspose2d, nn.ConvTranspose3d)
 _VIEWS = ("reshape", "view", "permute", "unsqueeze")
 _NORMS = (nn.BatchNorm1d, nn.BatchNorm2d, nn.BatchNorm3d)
 PRODUCTS = (operator.mul, torch.mul, "mul")
+_PRODUCTS_IN_PLACE = (operator.imul, "mul_")
+_QUOTIENTS = (operator.truediv, torch.div, "div", operator.itruediv, "div_")
 
 
 def fold(graph: fx.Graph, node: Any, modules: dict[str, nn.Module], shape: tuple[int, ...]) -> None:
@@ -87,23 +89,30 @@ def _norm_function(user: Any) -> tuple[Any, ...] | None:
 def _factor(
     graph: fx.Graph, node: Any, user: Any, modules: dict[str, nn.Module], shape: tuple[int, ...]
 ) -> tuple[Any, Any] | None:
-    """Return the same if a node multiplies each channel by a parameter of the model, as LayerScale does."""
-    if user.op not in ("call_function", "call_method") or user.target not in PRODUCTS or user.kwargs:
+    """Return the same if a node multiplies each channel by a parameter of the model, as LayerScale does, or all by a number."""
+    if user.op not in ("call_function", "call_method") or user.kwargs or len(user.args) != 2:
         return None
+    channels = shape[-1] if type(modules[node.target]) is nn.Linear else shape[1]
     other = user.args[1] if user.args[0] is node else user.args[0]
+    if type(other) in (int, float):
+        quotient = user.target in _QUOTIENTS and user.args[0] is node and other != 0
+        if not quotient and user.target not in (*PRODUCTS, *_PRODUCTS_IN_PLACE):
+            return None
+        factor = torch.full((channels,), 1 / other if quotient else other, dtype=torch.float64)
+        return factor, torch.zeros_like(factor)
+    if user.target not in PRODUCTS and (user.target not in _PRODUCTS_IN_PLACE or user.args[0] is not node):
+        return None
     factor = constant(graph, other)
-    if factor is None:
-        return None
-    if type(modules[node.target]) is nn.Linear:
-        extents = [(*(1,) * more, shape[-1]) for more in range(len(shape))]
-    else:
-        channels = (shape[1], *(1 for _ in shape[2:]))
-        extents = [channels, (1, *channels)]
-    if tuple(factor.shape) not in extents:
-        return None
-    if factor.dtype != modules[node.target].weight.dtype:
+    if factor is None or factor.dtype != modules[node.target].weight.dtype:
         return None  # the product may have another type than the convolution
-    factor = factor.detach().double().reshape(-1)
+    if type(modules[node.target]) is nn.Linear:
+        extents = [(*(1,) * more, channels) for more in range(len(shape))]
+    else:
+        last = (channels, *(1 for _ in shape[2:]))
+        extents = [last, (1, *last)]
+    if tuple(factor.shape) not in extents and (factor.numel() != 1 or factor.dim() > len(shape)):
+        return None
+    factor = factor.detach().double().reshape(-1).expand(channels)
     return factor, torch.zeros_like(factor)
 
 

@@ -26,6 +26,7 @@ from .plan import own
 from .same import SameConv1d, SameConv2d, SameConv3d, SameConvolution
 from .steps import changes_its_input, is_sum, slope_of, step_of
 from .tracing import IN_PLACE, Untraced, trace
+from .unchanged import unchanged
 
 _CONVOLUTIONS = (nn.Conv1d, nn.Conv2d, nn.Conv3d, SameConv1d, SameConv2d, SameConv3d)
 
@@ -92,14 +93,15 @@ def fuse(
     """
     lists = bool(prefix)  # a module within a model is given lists of one length
     before = {path: _attributes(module) for path, module in model.named_modules()}
-    traced = trace(model, example, lists, opaque)
-    for path, was in before.items():
-        if any(now is not then for now, then in zip_longest(_attributes(model.get_submodule(path)), was)):
-            raise Untraced(ValueError("it remembers something from call to call, which a graph does not"), path)
+    with unchanged(model):
+        traced = trace(model, example, lists, opaque)
+        for path, was in before.items():
+            if any(now is not then for now, then in zip_longest(_attributes(model.get_submodule(path)), was)):
+                raise Untraced(ValueError("it remembers something from call to call, which a graph does not"), path)
     made = without_state(traced)
     canonicalize(traced)
     watching = _Watching(traced)
-    with torch.no_grad():
+    with torch.no_grad(), unchanged(traced):
         answer = watching.run(*example)
     check_made(made, answer)
     guard(traced, list(example), lists)

@@ -49,11 +49,12 @@ FUNCTIONS = (
     functional.sigmoid, functional.tanh, functional.hardsigmoid, functional.silu, functional.hardswish, functional.gelu,
     functional.mish, functional.softplus, functional.softmax, functional.glu, functional.log_softmax,
     torch.sin, torch.cos, torch.abs, torch.square, torch.log, torch.maximum, torch.minimum, torch.addcmul, torch.var,
+    torch.roll, torch.flip,
 )  # fmt: skip
 METHODS = (
     "add", "sub", "mul", "div", "matmul", "mean", "sum", "relu", "sigmoid", "tanh", "exp", "softmax", "clamp", "clone",
     "pow", "sqrt", "rsqrt", "sin", "cos", "abs", "square", "log", "norm", "var", "repeat", "addcmul", "masked_fill",
-    "log_softmax",
+    "log_softmax", "roll", "flip",
 )  # fmt: skip
 # Dropout gives what it is given, in inference.
 _VIEW_MODULES = (

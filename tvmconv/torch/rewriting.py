@@ -21,6 +21,7 @@ from .fusion import describe, fuse, replace_module, swap
 from .layers import FusedConvolution
 from .subclasses import with_known_classes
 from .tracing import Untraced
+from .unchanged import unchanged
 from .weights import with_fixed_weights
 
 # What BatchNorm folded into weights changes in f32 and f64, and in types of fewer digits.
@@ -89,11 +90,11 @@ def _rewritten(model: nn.Module, examples: Sequence[Arguments], notice: Notice) 
 
 
 def run(model: nn.Module, example: Arguments) -> Any:
-    """Return a model's answer to an example, which stays as it is; random numbers are the same in each run."""
+    """Return a model's answer to an example; both stay as they are, and random numbers are the same in each run."""
     args, kwargs = _copied(example)
-    with torch.no_grad(), torch.random.fork_rng(devices=[]):
+    with torch.no_grad(), torch.random.fork_rng(devices=[]), unchanged(model):
         torch.manual_seed(0)
-        return model(*args, **kwargs)
+        return _copied(model(*args, **kwargs))
 
 
 def as_examples(given: Any) -> list[Arguments]:
@@ -255,6 +256,15 @@ def _is_close(given: Any, expected: Any) -> bool:
     given, form = pytree.tree_flatten(given)
     expected, expected_form = pytree.tree_flatten(expected)
     return form == expected_form and all(map(_is_close_leaf, given, expected))
+
+
+def is_alike(given: Any, expected: Any) -> bool:
+    """Whether an answer has tensors of another's shapes and types."""
+    return [_kind(each) for each in pytree.tree_leaves(given)] == [_kind(each) for each in pytree.tree_leaves(expected)]
+
+
+def _kind(value: Any) -> Any:
+    return (value.shape, value.dtype) if isinstance(value, torch.Tensor) else type(value)
 
 
 def _is_close_leaf(given: Any, expected: Any) -> bool:

@@ -303,6 +303,8 @@ def _is_the_models(node: Any) -> bool:
     """Whether a node is computed of tensors of the model alone."""
     if node.op not in ("call_function", "call_method"):
         return bool(node.op == "get_attr")
+    if node.target is getattr and node.args[1] in ("dtype", "device"):
+        return False  # the copy may be told to compute in another type
     return bool(node.all_input_nodes) and all(map(_is_the_models, node.all_input_nodes))
 
 
