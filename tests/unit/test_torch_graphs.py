@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+import math
 import pickle
 from collections.abc import Callable
 from typing import Any
@@ -207,6 +208,7 @@ def writes_to_a_part(y: Any) -> Any:
         lambda y: y + torch.full((y.size(0), 1, 1, 1), 2.0),
         lambda y: F.pad(y, (0, max(2 - y.shape[3] % 2, 0), 0, min(y.shape[2], 1))),
         lambda y: F.interpolate(y, size=(round(y.shape[2] * 1.5), 7)),
+        lambda y: y.view(int(y.shape[0] * 2 / 2), 3, -1).reshape(y.shape) + isinstance(3, int) + int("2"),
     ],
 )
 def test_what_is_made_of_sizes(finish: Any) -> None:
@@ -218,6 +220,47 @@ def test_what_is_made_of_sizes(finish: Any) -> None:
         for shape in ((1, 3, 4, 5), (3, 3, 2, 3)):
             data = torch.randn(shape)
             torch.testing.assert_close(fast(data), model(data), rtol=1e-5, atol=1e-6)
+
+
+class OfTokens(nn.Module):
+    """Is given the height and the width of its tokens, which it checks, as vision transformers' blocks do."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.conv = nn.Conv2d(3, 3, 1)
+
+    def forward(self, x: Any, size: Any) -> Any:
+        assert x.shape[1] == size[0] * size[1]
+        y = x.transpose(1, 2).reshape(x.shape[0], -1, *size)
+        return F.relu(self.conv(y)) + int(math.sqrt(size[0]))
+
+
+class Tokens(nn.Module):
+    """Gives them to it."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.block = OfTokens()
+
+    def forward(self, x: Any) -> Any:
+        x = x if x.shape[2] > 1 else x * 2
+        return self.block(x.flatten(2).transpose(1, 2), (x.shape[2], x.shape[3]))
+
+
+def test_sizes_that_a_module_is_given() -> None:
+    torch.manual_seed(0)
+    model = Tokens()
+    fast = rewritten(model, torch.randn(2, 3, 5, 4))
+    assert list(graphless(fast)) == [""] and computes(fast) == ["conv2d-relu"]
+    with torch.no_grad():
+        data = torch.randn(1, 3, 9, 7)
+        torch.testing.assert_close(fast(data), model(data), rtol=1e-5, atol=1e-6)
+
+
+def test_tracing_leaves_functions_as_they_are() -> None:
+    before = (max, min, int, torch.zeros)
+    rewritten(Block(lambda y: y + torch.zeros(max(int(y.shape[0] / 1), 1), 1, 1, 1)), torch.randn(2, 3, 5, 4))
+    assert before == (max, min, int, torch.zeros) and "int" not in globals()
 
 
 def pads_odd_widths(y: Any) -> Any:

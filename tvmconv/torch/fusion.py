@@ -25,7 +25,7 @@ from .permuting import sink
 from .plan import own
 from .same import SameConv1d, SameConv2d, SameConv3d, SameConvolution
 from .steps import changes_its_input, is_sum, slope_of, step_of
-from .tracing import IN_PLACE, Untraced, trace
+from .tracing import IN_PLACE, Untraced, Ways, trace
 from .unchanged import unchanged
 
 _CONVOLUTIONS = (nn.Conv1d, nn.Conv2d, nn.Conv3d, SameConv1d, SameConv2d, SameConv3d)
@@ -79,22 +79,17 @@ def swap(model: nn.Module, notice: Notice, path: str = "") -> nn.Module:
     return model
 
 
-def fuse(
-    model: nn.Module, example: Sequence[Any], notice: Notice, prefix: str = "", opaque: Sequence[type] = ()
-) -> Any:
+def fuse(model: nn.Module, example: Sequence[Any], notice: Notice, ways: Ways, prefix: str = "") -> Any:
     """Return a model as a graph whose convolutions are layers; `example` are its arguments.
-
-    Modules of the types `opaque` are called as they are.
 
     Raises
     ------
     Untraced
         If there is no graph.
     """
-    lists = bool(prefix)  # a module within a model is given lists of one length
     before = {path: _attributes(module) for path, module in model.named_modules()}
     with unchanged(model):
-        traced = trace(model, example, lists, opaque)
+        traced = trace(model, example, ways)
         for path, was in before.items():
             if any(now is not then for now, then in zip_longest(_attributes(model.get_submodule(path)), was)):
                 raise Untraced(ValueError("it remembers something from call to call, which a graph does not"), path)
@@ -104,7 +99,7 @@ def fuse(
     with torch.no_grad(), unchanged(traced):
         answer = watching.run(*example)
     check_made(made, answer)
-    guard(traced, list(example), lists)
+    guard(traced, list(example), ways.lists)
     modules = dict(traced.named_modules(remove_duplicate=False))
     nodes = [node for node in traced.graph.nodes if node.op == "call_module"]
     times = Counter(id(modules[node.target]) for node in nodes)

@@ -66,7 +66,7 @@ _VIEW_NAMES = ("permute", "transpose", "movedim", "flatten", "unflatten", "resha
 # The last are of numbers.
 _VIEW_FUNCTIONS = (
     getattr, operator.getitem, functional.pixel_shuffle, functional.pixel_unshuffle,
-    *(getattr(torch, name) for name in _VIEW_NAMES), torch._assert, math.ceil, math.floor, max, min, round,
+    *(getattr(torch, name) for name in _VIEW_NAMES), torch._assert, math.ceil, math.floor, max, min, round, int,
 )  # fmt: skip
 # `size`, `dim` and `numel` are numbers.
 _VIEW_METHODS = (*_VIEW_NAMES, "view", "view_as", "reshape_as", "expand", "expand_as", "contiguous", "to", "float", "type",

@@ -6,7 +6,7 @@ import copy
 import inspect
 import warnings
 from collections.abc import Mapping, Sequence
-from dataclasses import is_dataclass
+from dataclasses import is_dataclass, replace
 from typing import Any
 
 import torch
@@ -19,8 +19,9 @@ from ..errors import InputError, TvmconvWarning
 from .calls import Notice
 from .fusion import describe, fuse, replace_module, swap
 from .layers import FusedConvolution
+from .makers import AsInt
 from .subclasses import with_known_classes
-from .tracing import Untraced
+from .tracing import Untraced, Ways
 from .unchanged import unchanged
 from .weights import with_fixed_weights
 
@@ -124,25 +125,26 @@ def _fused(module: nn.Module, prefix: str, expected: Sequence[Expected], notice:
     if module._forward_hooks or module._forward_pre_hooks:
         notice.graphless[prefix.removesuffix(".")] = "a hook looks at it, which a graph would not call"
         return None
-    opaque: list[type] = []
-    while True:
+    ways: Ways | None = Ways(lists=bool(prefix))  # a module within a model is given lists of one length
+    while ways is not None:
+        used = ways
         try:
             with torch.random.fork_rng(devices=[]):
                 torch.manual_seed(
                     1
                 )  # as no run does: random numbers that become constants of the graph give other answers
-                graph = fuse(copy.deepcopy(module), _positional(module, expected[0][0]), notice, prefix, opaque)
+                graph = fuse(copy.deepcopy(module), _positional(module, expected[0][0]), notice, ways, prefix)
             break
         except Exception as error:  # noqa: BLE001 - tracing runs the module's own code with stand-ins, which may raise anything
-            kind = type(module.get_submodule(error.within)) if isinstance(error, Untraced) and error.within else None
-            if kind is None or kind in opaque or kind.__module__.startswith("torch."):
-                notice.graphless[prefix.removesuffix(".")] = _first_line(error)
-                return None
-            opaque.append(kind)  # it is called as it is, and may have a graph of its own, or its children
+            ways = _another_way(module, ways, error)
+            failure = error
+    else:
+        notice.graphless[prefix.removesuffix(".")] = _first_line(failure)
+        return None
     if _agrees(graph, expected):
         called = dict.fromkeys(node.target for node in graph.graph.nodes if node.op == "call_module")
         paths = {path: module.get_submodule(path) for path in called if path in _paths(module)}
-        inner = [path for path, each in paths.items() if type(each) in opaque and _is_around_convolutions(each)]
+        inner = [path for path, each in paths.items() if type(each) in used.opaque and _is_around_convolutions(each)]
         examples = [example for example, _ in expected]
         made = _fused_below(module, inner, examples, notice, prefix)
         for path in inner:
@@ -154,6 +156,21 @@ def _fused(module: nn.Module, prefix: str, expected: Sequence[Expected], notice:
             return graph
     notice.graphless[prefix.removesuffix(".")] = "its graph gives another answer"
     return None
+
+
+def _another_way(module: nn.Module, ways: Ways, error: Exception) -> Ways | None:
+    """Return how a module may be traced after it failed, None if there is no other way."""
+    if not isinstance(error, Untraced):
+        return None
+    if isinstance(error.error, AsInt):
+        namespace = error.error.namespace
+        known = namespace.get("__name__", "").partition(".")[0] == "torch" or "int" in namespace
+        if not known and not any(each is namespace for each in ways.counting):
+            return replace(ways, counting=(*ways.counting, namespace))
+    kind = type(module.get_submodule(error.within)) if error.within else None
+    if kind is None or kind in ways.opaque or kind.__module__.startswith("torch."):
+        return None
+    return replace(ways, opaque=(*ways.opaque, kind))  # it may have a graph of its own, or its children
 
 
 def _paths(module: nn.Module) -> set[str]:

@@ -9,8 +9,10 @@ from __future__ import annotations
 import copy
 import math
 import operator
+import sys
 from collections import OrderedDict
 from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 from typing import Any, NamedTuple
 
 import torch
@@ -22,7 +24,7 @@ from torch.utils import _pytree as pytree
 from .arguments import Given
 from .decisions import Decision
 from .folding import attribute
-from .makers import recorded
+from .makers import AsInt, recorded
 from .operators import option
 from .plan import computing
 from .same import SameConvolution
@@ -43,7 +45,26 @@ class Untraced(TraceError):  # type: ignore[misc]
 
     def __init__(self, error: Exception, within: str) -> None:
         super().__init__(f"{type(error).__name__}: {error}")
-        self.within = within
+        self.error, self.within = error, within
+
+
+@dataclass(frozen=True)
+class Ways:
+    """How a model is traced.
+
+    Parameters
+    ----------
+    lists
+        Whether lists that it is given are taken apart.
+    opaque
+        Types of modules that are called by the graph as they are.
+    counting
+        The globals of code that calls `int` of what stands for a number.
+    """
+
+    lists: bool = True
+    opaque: tuple[type, ...] = ()
+    counting: tuple[dict[str, Any], ...] = ()
 
 
 class _Decided(NamedTuple):
@@ -55,10 +76,10 @@ class _Decided(NamedTuple):
     within: str
 
 
-def trace(model: nn.Module, example: Sequence[Any], lists: bool = True, opaque: Sequence[type] = ()) -> fx.GraphModule:
-    """Return a model's graph; `example` are its arguments, of which lists are taken apart if `lists` is true.
+def trace(model: nn.Module, example: Sequence[Any], ways: Ways) -> fx.GraphModule:
+    """Return a model's graph; `example` are its arguments.
 
-    Modules of the types `opaque` are called by it as they are. A condition on sizes is decided as for the example where the other decision is an error of the model's own, such as an
+    A condition on sizes is decided as for the example where the other decision is an error of the model's own, such as an
     assertion; one on the number of axes, or of parts along the second axis, always.
 
     Raises
@@ -66,7 +87,7 @@ def trace(model: nn.Module, example: Sequence[Any], lists: bool = True, opaque: 
     Untraced
         If the model's code decides by other things, or does what torch.fx does not know.
     """
-    tracer = _Tracer(example, lists, opaque)
+    tracer = _Tracer(example, ways)
     try:
         graph = tracer.trace(model)
     except Exception as error:
@@ -76,7 +97,7 @@ def trace(model: nn.Module, example: Sequence[Any], lists: bool = True, opaque: 
             tracer.fix_channels(node)
     traced = fx.GraphModule(model, graph)
     for number, (node, expected, of_axes, within) in enumerate(tracer.decisions):
-        other = _error_else(model, _Tracer(example, lists, opaque, tracer.decisions[: number + 1]), number + 1)
+        other = _error_else(model, _Tracer(example, ways, tracer.decisions[: number + 1]), number + 1)
         if other is None and not of_axes:
             refused = TraceError(f"other sizes take another way through the code: {node.format_node()}")
             raise Untraced(refused, within)
@@ -107,16 +128,10 @@ class _Tracer(fx.Tracer):  # type: ignore[misc]
 
     proxy_buffer_attributes = True  # what is computed of buffers is computed in each call, as of parameters
 
-    def __init__(
-        self,
-        example: Sequence[Any] = (),
-        lists: bool = True,
-        opaque: Sequence[type] = (),
-        before: Sequence[_Decided] = (),
-    ) -> None:
+    def __init__(self, example: Sequence[Any] = (), ways: Ways = Ways(), before: Sequence[_Decided] = ()) -> None:
         super().__init__()  # no example: PyTorch traces the code of what was pickled, which decides nothing
         self.within = ""  # the path of the module whose code is traced
-        self._lists, self._opaque = lists, opaque
+        self._ways = ways
         self.decisions: list[_Decided] = []
         # Decisions of an earlier trace, which are taken again, but for the last, which is the other one.
         self._before = before
@@ -127,13 +142,13 @@ class _Tracer(fx.Tracer):  # type: ignore[misc]
 
     def trace(self, root: Any, concrete_args: Any = None) -> fx.Graph:
         """Return the graph of a model's code."""
-        with recorded():
+        with recorded(self._ways.counting):
             return super().trace(root, concrete_args)
 
     def create_args_for_root(self, root_fn: Any, is_module: bool, concrete_args: Any = None) -> Any:
         """Return the function that is traced, and what it is given: what stands for tensors and numbers, all else itself."""
         function, args = super().create_args_for_root(root_fn, is_module, concrete_args)
-        given = Given(self._lists)
+        given = Given(self._ways.lists)
         for place, value in enumerate(self._example, start=int(is_module)):
             if place < len(args) and not args[place].node.target.startswith("*"):
                 args[place] = given(args[place], value)
@@ -149,7 +164,7 @@ class _Tracer(fx.Tracer):  # type: ignore[misc]
         """Whether a module is one node of the graph."""
         if module._forward_hooks or module._forward_pre_hooks or isinstance(module, SameConvolution):
             return True
-        if type(module) in self._opaque:
+        if type(module) in self._ways.opaque:
             return True
         return hasattr(module, "parametrizations") or super().is_leaf_module(module, name)
 
@@ -245,6 +260,8 @@ class _Tracer(fx.Tracer):  # type: ignore[misc]
             return _NUMBERS[node.args[1]]
         if _is_split(node):
             return True
+        if node.op == "placeholder" and _is_numbers(self._value(node)):
+            return False  # as sizes are
         if node.op != "call_function" or node.target not in _COMPUTED:
             raise TraceError(f"the code decides by a value that is computed: {node.format_node()}")
         of_axes = [self._by_axes(each) for each in node.all_input_nodes]  # all, since each may refuse
@@ -276,7 +293,7 @@ class _Tracer(fx.Tracer):  # type: ignore[misc]
 _COMPUTED = (
     operator.getitem, operator.eq, operator.ne, operator.lt, operator.le, operator.gt, operator.ge, operator.mod,
     operator.add, operator.sub, operator.mul, operator.floordiv, operator.truediv, operator.and_, operator.or_,
-    operator.neg, math.ceil, math.floor, max, min, round,
+    operator.neg, math.ceil, math.floor, max, min, round, int,
 )  # fmt: skip
 
 
@@ -297,6 +314,11 @@ def _shape_and_part(node: Any) -> tuple[Any, slice] | None:
         return (within[0], part) if within is not None and within[1] == slice(None) else None
     by_method = node.op == "call_method" and node.target == "size" and len(node.args) == 1 and not node.kwargs
     return (node.args[0], slice(None)) if by_method or (node.target is getattr and node.args[1] == "shape") else None
+
+
+def _is_numbers(value: Any) -> bool:
+    """Whether a value is a number, or a tuple of numbers, as of a tensor's shape."""
+    return type(value) is int or (isinstance(value, tuple) and all(map(_is_numbers, value)))
 
 
 def _is_the_models(node: Any) -> bool:
@@ -343,6 +365,9 @@ class _Proxy(_Length, fx.Proxy):  # type: ignore[misc]
 
     def __setitem__(self, key: Any, value: Any) -> None:
         self.tracer.create_proxy("call_function", operator.setitem, (self, key, value), {})
+
+    def __int__(self) -> int:
+        raise AsInt(sys._getframe(1).f_globals)
 
     def __round__(self, digits: int | None = None) -> Any:
         return self.tracer.create_proxy("call_function", round, (self, digits), {})
