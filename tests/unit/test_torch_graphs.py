@@ -176,6 +176,44 @@ def test_a_list_that_is_written_to_is_left_to_the_code() -> None:
     assert "writes to a list" in graphless(fast)["neck"]
 
 
+class Undecided(Neck):
+    """Decides by sizes, too."""
+
+    def forward(self, maps: Any) -> Any:
+        maps[0] = maps[0] if maps[0].shape[2] % 2 else maps[0] * 2
+        return super().forward(maps)
+
+
+class Around(nn.Module):
+    """Is a graph around that."""
+
+    def __init__(self, neck: nn.Module) -> None:
+        super().__init__()
+        self.stem, self.neck = nn.Conv2d(3, 3, 1), neck
+
+    def forward(self, x: Any) -> Any:
+        x = F.relu(self.stem(x))
+        return self.neck([x, x * 2])
+
+
+def test_a_graph_gives_a_module_a_list_that_it_may_write_to() -> None:
+    torch.manual_seed(0)
+    data = torch.randn(2, 3, 5, 4)
+    fast = rewritten(Around(Undecided()), data)
+    assert list(graphless(fast)) == ["neck"]
+    with torch.no_grad():
+        exported = torch.export.export(copy.deepcopy(fast), (data,), strict=False).module()
+        torch.testing.assert_close(exported(data), fast(data))
+
+
+def test_what_is_made_of_sizes_is_saved() -> None:
+    torch.manual_seed(0)
+    model = Block(lambda y: y + torch.zeros(max(int(y.shape[0] / 1), 1), 1, 1, min(1, y.shape[3])))
+    fast, data = rewritten(model, torch.randn(2, 3, 5, 4)), torch.randn(1, 3, 5, 3)
+    with torch.no_grad():
+        torch.testing.assert_close(pickle.loads(pickle.dumps(fast.to(torch.float32)))(data), model(data))
+
+
 def test_a_list_of_images_may_have_any_length() -> None:
     torch.manual_seed(0)
     images = nn.ModuleList([nn.Conv2d(3, 4, 1)])
@@ -277,6 +315,27 @@ def test_a_module_that_is_no_graph_is_called_by_the_graph_around_it() -> None:
         for copied in (fast, copy.deepcopy(fast)):
             data = torch.randn(1, 3, 4, 5)
             torch.testing.assert_close(copied(data), model(data), rtol=1e-5, atol=1e-6)
+
+
+class Windows(nn.Module):
+    """Asks a module within for its window, as EfficientViT's attention does."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.block = Block()
+        self.block.window, self.block.names, self.depth = (2, 3), ["a"], 3
+
+    def forward(self, x: Any) -> Any:
+        x = x if x.shape[2] > 1 else x * 2
+        return self.block(x[:, :, : self.block.window[0]])
+
+
+def test_graphs_have_the_numbers_and_texts_of_their_modules() -> None:
+    torch.manual_seed(0)
+    fast = rewritten(Windows(), torch.randn(2, 3, 5, 4))
+    assert list(graphless(fast)) == [""]
+    for graph in (fast.block, copy.deepcopy(fast.block), pickle.loads(pickle.dumps(fast.block.to(torch.float32)))):
+        assert graph.window == (2, 3) and graph.names == ["a"] and not graph.training
 
 
 class Sharing(nn.Module):

@@ -22,10 +22,10 @@ from .folding import TRANSPOSED, fold
 from .layers import FusedConvolution
 from .made import MADE, check_made, without_state
 from .permuting import sink
-from .plan import own
+from .planned import plain_attributes
 from .same import SameConv1d, SameConv2d, SameConv3d, SameConvolution
 from .steps import changes_its_input, is_sum, slope_of, step_of
-from .tracing import IN_PLACE, Untraced, Ways, trace
+from .tracing import BY_ITSELF, IN_PLACE, Untraced, Ways, trace
 from .unchanged import unchanged
 
 _CONVOLUTIONS = (nn.Conv1d, nn.Conv2d, nn.Conv3d, SameConv1d, SameConv2d, SameConv3d)
@@ -79,8 +79,10 @@ def swap(model: nn.Module, notice: Notice, path: str = "") -> nn.Module:
     return model
 
 
-def fuse(model: nn.Module, example: Sequence[Any], notice: Notice, ways: Ways, prefix: str = "") -> Any:
+def fuse(model: nn.Module, example: Sequence[Any], notice: Notice, prefix: str = "", ways: Ways = BY_ITSELF) -> Any:
     """Return a model as a graph whose convolutions are layers; `example` are its arguments.
+
+    It has the model's attributes that are numbers or texts, for code that asks.
 
     Raises
     ------
@@ -131,6 +133,7 @@ def fuse(model: nn.Module, example: Sequence[Any], notice: Notice, ways: Ways, p
         node.type = None  # an annotation that is a text, which a graph cannot be saved with
     traced.delete_all_unused_submodules()
     traced.recompile()
+    vars(traced).update(plain_attributes(model, traced))
     return swap(traced, notice, prefix.removesuffix("."))  # what is within modules that are one node
 
 
@@ -147,10 +150,6 @@ class _Watching(fx.Interpreter):  # type: ignore[misc]
         super().__init__(traced)
         self.extra_traceback = False  # nobody reads it, and making one imports torch._inductor, which takes seconds
         self.shapes: dict[str, tuple[int, ...]] = {}
-
-    def call_module(self, target: Any, args: Any, kwargs: Any) -> Any:
-        """Call a module."""
-        return self.fetch_attr(target)(*own(args), **own(kwargs))
 
     def run_node(self, n: Any) -> Any:
         """Run one node."""

@@ -283,16 +283,9 @@ def computing(
         if function is not None:
             return function(*args, **kwargs, out=out)
         if module is not None:
-            return module(*own(args), **own(kwargs))
+            return module(*args, **kwargs)
         if node.op == "call_method":
             return getattr(args[0], node.target)(*args[1:], **kwargs)
         return node.target(*args, **kwargs)
 
     return compute
-
-
-def own(value: Any) -> Any:
-    """Return what a node is given with lists and dicts that a model's code may write to: torch.fx's own are not for that."""
-    if isinstance(value, (list, tuple)) and not hasattr(value, "_fields"):
-        return (list if isinstance(value, list) else tuple)(map(own, value))
-    return {key: own(each) for key, each in value.items()} if isinstance(value, dict) else value

@@ -38,10 +38,11 @@ class PlannedGraph(fx.GraphModule):  # type: ignore[misc]
 
     def __reduce__(self) -> tuple[Any, ...]:
         function, arguments = super().__reduce__()
-        return _restore, (function, arguments, self._non_persistent_buffers_set)
+        return _restore, (function, arguments, self._non_persistent_buffers_set, plain_attributes(self))
 
     def __deepcopy__(self, memo: dict[int, Any]) -> PlannedGraph:
         copied: PlannedGraph = super().__deepcopy__(memo)
+        copied.__dict__.update(plain_attributes(self, copied))
         return _without_state(copied, self._non_persistent_buffers_set)
 
 
@@ -61,8 +62,27 @@ def with_plans(model: nn.Module) -> nn.Module:
     return planned
 
 
-def _restore(function: Callable[..., Any], arguments: Sequence[Any], names: set[str]) -> nn.Module:
-    return with_plans(_without_state(function(*arguments), names))
+def plain_attributes(module: nn.Module, copied: nn.Module | None = None) -> dict[str, Any]:
+    """Return a module's own attributes that are numbers, texts, or lists of such, but for those that a copy of it has."""
+    return {
+        name: value
+        for name, value in vars(module).items()
+        if not name.startswith("_") and _is_plain(value) and not hasattr(copied, name)
+    }
+
+
+def _is_plain(value: Any) -> bool:
+    if isinstance(value, (list, tuple)):
+        return all(map(_is_plain, value))
+    return value is None or isinstance(value, (bool, int, float, str))
+
+
+def _restore(
+    function: Callable[..., Any], arguments: Sequence[Any], names: set[str], attributes: dict[str, Any]
+) -> nn.Module:
+    graph = function(*arguments)
+    graph.__dict__.update((name, value) for name, value in attributes.items() if not hasattr(graph, name))
+    return with_plans(_without_state(graph, names))
 
 
 def _without_state(graph: Any, names: set[str]) -> Any:

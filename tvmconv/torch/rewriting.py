@@ -133,7 +133,7 @@ def _fused(module: nn.Module, prefix: str, expected: Sequence[Expected], notice:
                 torch.manual_seed(
                     1
                 )  # as no run does: random numbers that become constants of the graph give other answers
-                graph = fuse(copy.deepcopy(module), _positional(module, expected[0][0]), notice, ways, prefix)
+                graph = fuse(copy.deepcopy(module), _positional(module, expected[0][0]), notice, prefix, ways)
             break
         except Exception as error:  # noqa: BLE001 - tracing runs the module's own code with stand-ins, which may raise anything
             ways = _another_way(module, ways, error)

@@ -67,6 +67,9 @@ class Ways:
     counting: tuple[dict[str, Any], ...] = ()
 
 
+BY_ITSELF = Ways()
+
+
 class _Decided(NamedTuple):
     """What was decided by, how, whether the number of axes alone decides, and the path of the module whose code decides."""
 
@@ -128,8 +131,9 @@ class _Tracer(fx.Tracer):  # type: ignore[misc]
 
     proxy_buffer_attributes = True  # what is computed of buffers is computed in each call, as of parameters
 
-    def __init__(self, example: Sequence[Any] = (), ways: Ways = Ways(), before: Sequence[_Decided] = ()) -> None:
-        super().__init__()  # no example: PyTorch traces the code of what was pickled, which decides nothing
+    def __init__(self, example: Sequence[Any] = (), ways: Ways = BY_ITSELF, before: Sequence[_Decided] = ()) -> None:
+        # No example: PyTorch traces the code of what was pickled, which decides nothing, and imports these from Python.
+        super().__init__(autowrap_functions=(max, min, int))
         self.within = ""  # the path of the module whose code is traced
         self._ways = ways
         self.decisions: list[_Decided] = []
@@ -172,10 +176,23 @@ class _Tracer(fx.Tracer):  # type: ignore[misc]
         """Trace a module's call; of one that the code makes, as of parts of a Sequential, what it does."""
         if self._computing or not self._has(m):
             return forward(*args, **kwargs)
+        if type(m) in self._ways.opaque:
+            args, kwargs = self._fresh(tuple(args)), {name: self._fresh(each) for name, each in kwargs.items()}
         before, self.within = self.within, self.path_of_module(m)
         answer = super().call_module(m, forward, args, kwargs)
         self.within = before  # whoever fails within stays there
         return answer
+
+    def _fresh(self, value: Any) -> Any:
+        """Return an argument whose lists and dicts are made in each call: the code of who gets them may write to them."""
+        if isinstance(value, tuple) and not hasattr(value, "_fields"):
+            return tuple(map(self._fresh, value))
+        if type(value) is list:
+            return self.create_proxy("call_function", list, ([*map(self._fresh, value)],), {})
+        if type(value) is dict:
+            parts = {name: self._fresh(each) for name, each in value.items()}
+            return self.create_proxy("call_function", dict, (parts,), {})
+        return value
 
     def _has(self, module: nn.Module) -> bool:
         try:
