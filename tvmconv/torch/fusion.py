@@ -23,9 +23,10 @@ from .layers import FusedConvolution
 from .made import MADE, check_made, without_state
 from .permuting import sink
 from .planned import plain_attributes
+from .proxies import IN_PLACE
 from .same import SameConv1d, SameConv2d, SameConv3d, SameConvolution
 from .steps import changes_its_input, is_sum, slope_of, step_of
-from .tracing import BY_ITSELF, IN_PLACE, Untraced, Ways, trace
+from .tracing import BY_ITSELF, Untraced, Ways, trace
 from .unchanged import unchanged
 
 _CONVOLUTIONS = (nn.Conv1d, nn.Conv2d, nn.Conv3d, SameConv1d, SameConv2d, SameConv3d)

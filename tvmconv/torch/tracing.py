@@ -7,9 +7,6 @@ refuses what would have taken another way through the code.
 from __future__ import annotations
 
 import copy
-import math
-import operator
-import sys
 from collections import OrderedDict
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
@@ -18,26 +15,20 @@ from typing import Any, NamedTuple
 import torch
 import torch.nn.functional as functional
 from torch import fx, nn
-from torch.fx.proxy import Attribute, TraceError
+from torch.fx.proxy import TraceError
 from torch.utils import _pytree as pytree
 
 from .arguments import Given
 from .decisions import Decision
 from .folding import attribute
-from .makers import AsInt, recorded
-from .operators import option
+from .makers import recorded
 from .plan import computing
+from .proxies import Proxy
+from .questions import by_axes, is_number_of_channels, is_split, shape_and_part, text_of
 from .same import SameConvolution
-
-# By a function or a method that tells a number of a tensor's shape: whether it is the number of axes alone.
-_NUMBERS = {"dim": True, "ndimension": True, "ndim": True, "size": False, "shape": False, "numel": False}
-
 
 # The functions that a convolution is called by.
 CONVOLUTIONS = tuple(getattr(functional, f"{name}{rank}d") for name in ("conv", "conv_transpose") for rank in (1, 2, 3))
-
-# What a node's `meta` has where code adds in place.
-IN_PLACE = "in_place"
 
 
 class Untraced(TraceError):  # type: ignore[misc]
@@ -105,7 +96,7 @@ def trace(model: nn.Module, example: Sequence[Any], ways: Ways) -> fx.GraphModul
             refused = TraceError(f"other sizes take another way through the code: {node.format_node()}")
             raise Untraced(refused, within)
         path = f"_decision_{number}"
-        traced.add_submodule(path, Decision(_text(node), expected, other).eval())
+        traced.add_submodule(path, Decision(text_of(node), expected, other).eval())
         with traced.graph.inserting_after(node):
             traced.graph.call_module(path, (node,))
     return traced
@@ -213,7 +204,7 @@ class _Tracer(fx.Tracer):  # type: ignore[misc]
 
     def proxy(self, node: Any) -> Any:
         """Return what stands for a node's value."""
-        return _Proxy(node, self)
+        return Proxy(node, self)
 
     def to_bool(self, obj: Any) -> bool:
         """Decide as for the example, if shapes alone decide."""
@@ -221,7 +212,7 @@ class _Tracer(fx.Tracer):  # type: ignore[misc]
 
     def iter(self, obj: Any) -> Any:
         """Iterate over the parts of a tensor, or over its shape, as many as there are in the example."""
-        if not _is_split(obj.node) and _shape_and_part(obj.node) is None:
+        if not is_split(obj.node) and shape_and_part(obj.node) is None:
             return super().iter(obj)
         return iter([obj[number] for number in range(len(obj))])
 
@@ -229,7 +220,7 @@ class _Tracer(fx.Tracer):  # type: ignore[misc]
         """Return what `kind` makes of a node's value for the example."""
         if node in self._decided:
             return self._decided[node]
-        of_axes, number = self._by_axes(node), len(self.decisions)
+        of_axes, number = by_axes(node, self._value), len(self.decisions)
         known = number < len(self._before)
         expected = self._before[number].expected if known else kind(self._value(node))
         self.decisions.append(_Decided(node, expected, of_axes, self.within))
@@ -246,7 +237,7 @@ class _Tracer(fx.Tracer):  # type: ignore[misc]
         waiting = [(convolution, each) for each in convolution.all_input_nodes[1:]]
         while waiting:
             user, read = waiting.pop()
-            if _is_number_of_channels(read):
+            if is_number_of_channels(read):
                 found.append((user, read))
             elif read.op in ("call_function", "call_method"):
                 waiting += [(read, each) for each in read.all_input_nodes]
@@ -260,29 +251,6 @@ class _Tracer(fx.Tracer):  # type: ignore[misc]
             user.args, user.kwargs = fx.node.map_arg(
                 (user.args, user.kwargs), lambda each, size=size, channels=channels: channels if each is size else each
             )
-
-    def _by_axes(self, node: Any) -> bool:
-        """Return whether a number depends on nothing but numbers of axes, or on tensors of the model alone.
-
-        Raises
-        ------
-        TraceError
-            If it depends on more than shapes.
-        """
-        if _is_the_models(node):
-            return True
-        if node.op == "call_method" and node.target in _NUMBERS:
-            return _NUMBERS[node.target]
-        if node.op == "call_function" and node.target is getattr and node.args[1] in _NUMBERS:
-            return _NUMBERS[node.args[1]]
-        if _is_split(node):
-            return True
-        if node.op == "placeholder" and _is_numbers(self._value(node)):
-            return False  # as sizes are
-        if node.op != "call_function" or node.target not in _COMPUTED:
-            raise TraceError(f"the code decides by a value that is computed: {node.format_node()}")
-        of_axes = [self._by_axes(each) for each in node.all_input_nodes]  # all, since each may refuse
-        return all(of_axes)
 
     def _value(self, wanted: Any) -> Any:
         """Compute a node's value, and those of all before it."""
@@ -304,102 +272,3 @@ class _Tracer(fx.Tracer):  # type: ignore[misc]
         if node.op == "get_attr":
             return copy.deepcopy(attribute(self.root, node.target))
         return computing(self.root, node)(self._values)
-
-
-# What code computes of sizes before it decides by them.
-_COMPUTED = (
-    operator.getitem, operator.eq, operator.ne, operator.lt, operator.le, operator.gt, operator.ge, operator.mod,
-    operator.add, operator.sub, operator.mul, operator.floordiv, operator.truediv, operator.and_, operator.or_,
-    operator.neg, math.ceil, math.floor, max, min, round, int,
-)  # fmt: skip
-
-
-# What returns the parts of a tensor.
-_SPLITS = (torch.split, "split", torch.chunk, "chunk")
-
-
-def _is_split(node: Any) -> bool:
-    """Whether a node is the parts of a tensor along its second axis: channels, whose number weights fix, not inputs."""
-    return node.target in _SPLITS and option(node, 2, "dim") == 1
-
-
-def _shape_and_part(node: Any) -> tuple[Any, slice] | None:
-    """Return the node of a tensor whose shape a node is, and which part of it; None if it is no shape."""
-    if node.target is operator.getitem and isinstance(node.args[1], slice):
-        base, part = node.args
-        within = _shape_and_part(base)
-        return (within[0], part) if within is not None and within[1] == slice(None) else None
-    by_method = node.op == "call_method" and node.target == "size" and len(node.args) == 1 and not node.kwargs
-    return (node.args[0], slice(None)) if by_method or (node.target is getattr and node.args[1] == "shape") else None
-
-
-def _is_numbers(value: Any) -> bool:
-    """Whether a value is a number, or a tuple of numbers, as of a tensor's shape."""
-    return type(value) is int or (isinstance(value, tuple) and all(map(_is_numbers, value)))
-
-
-def _is_the_models(node: Any) -> bool:
-    """Whether a node is computed of tensors of the model alone."""
-    if node.op not in ("call_function", "call_method"):
-        return bool(node.op == "get_attr")
-    if node.target is getattr and node.args[1] in ("dtype", "device"):
-        return False  # the copy may be told to compute in another type
-    return bool(node.all_input_nodes) and all(map(_is_the_models, node.all_input_nodes))
-
-
-def _is_number_of_channels(node: Any) -> bool:
-    """Whether a node is how many indices a tensor's second axis has."""
-    if node.target is operator.getitem and node.args[1] == 1:
-        found = _shape_and_part(node.args[0])
-        return found is not None and found[1] == slice(None)
-    return node.op == "call_method" and node.target == "size" and node.args[1:] == (1,)
-
-
-class _Length:
-    """Whose length is a number of axes, or of parts."""
-
-    def __len__(self) -> int:
-        proxy: Any = self
-        node, tracer = proxy.node, proxy.tracer
-        if _is_split(node):
-            return int(tracer.decided(node, len))
-        found = _shape_and_part(node)
-        if found is None:
-            raise TraceError("the length of what is computed is not known")
-        tensor, part = found
-        axes = int(tracer.decided(tracer.create_node("call_method", "dim", (tensor,), {}), int))
-        return len(range(axes)[part])
-
-
-class _Proxy(_Length, fx.Proxy):  # type: ignore[misc]
-    def __getattr__(self, k: str) -> Any:
-        return _Attribute(self, k)
-
-    def __iadd__(self, other: Any) -> Any:
-        total = self + other  # as torch.fx has it; fused with a convolution it keeps the type as in place
-        total.node.meta[IN_PLACE] = True
-        return total
-
-    def __setitem__(self, key: Any, value: Any) -> None:
-        self.tracer.create_proxy("call_function", operator.setitem, (self, key, value), {})
-
-    def __int__(self) -> int:
-        raise AsInt(sys._getframe(1).f_globals)
-
-    def __round__(self, digits: int | None = None) -> Any:
-        return self.tracer.create_proxy("call_function", round, (self, digits), {})
-
-
-class _Attribute(_Length, Attribute):  # type: ignore[misc]
-    pass
-
-
-def _text(node: Any) -> str:
-    """Return a condition as a person would write it, for messages."""
-    if not isinstance(node, fx.Node):
-        return str(node)
-    if node.op == "call_function":
-        return f"{node.target.__name__}({', '.join(map(_text, node.args))})"
-    if node.op == "call_method":
-        return f"{_text(node.args[0])}.{node.target}({', '.join(map(_text, node.args[1:]))})"
-    return str(node.name)
