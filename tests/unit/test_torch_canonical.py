@@ -71,6 +71,21 @@ def test_dropouts_outside_of_training_do_nothing(forward: Any, expected: list[st
     assert computes(rewritten(model, torch.randn(2, 4, 6, 5))) == expected
 
 
+@torch.fx.wrap
+def stochastic_depth(input: Any, p: float, mode: str, training: bool = True) -> Any:
+    return input * 0 if training else input
+
+
+stochastic_depth.__module__ = "torchvision.ops.stochastic_depth"
+
+
+@pytest.mark.parametrize(("training", "expected"), [(False, "conv2d-add"), (True, "conv2d")])
+def test_torchvisions_stochastic_depth_does_nothing_outside_of_training(training: bool, expected: str) -> None:
+    torch.manual_seed(0)
+    model = Model(lambda m, x: x + stochastic_depth(m.a(x), 0.5, "row", training)).eval()
+    assert computes(rewritten(model, torch.randn(2, 4, 6, 5))) == [expected]
+
+
 def writes_before_the_sum(m: Any, x: Any) -> Any:
     y = m.a(x)
     z = 0 + y

@@ -127,6 +127,8 @@ def _does_nothing(node: Any, modules: dict[str, nn.Module]) -> bool:
     if node.op == "call_function" and node.target in _DROPOUT_FUNCTIONS:
         given = {**dict(zip(("input", "p", "training"), node.args, strict=False)), **node.kwargs}
         return bool(node.args) and given.get("training", True) is False
+    if node.op == "call_function" and _is_stochastic_depth(node.target):
+        return {**dict(zip(_DEPTH_PARAMETERS, node.args, strict=False)), **node.kwargs}.get("training", True) is False
     if node.target is operator.add and type(node.args[0]) is int and node.args[0] == 0:  # as Python's sum begins
         summed = all(is_sum(user) for user in node.users) and _stays(node, modules)
         return summed and _stays(node.args[1], modules)
@@ -136,6 +138,15 @@ def _does_nothing(node: Any, modules: dict[str, nn.Module]) -> bool:
     if module._forward_hooks or module._forward_pre_hooks:
         return False
     return type(module) is nn.Identity or (type(module) in _DROPOUTS and (module.p == 0 or not module.training))
+
+
+_DEPTH_PARAMETERS = ("input", "p", "mode", "training")
+
+
+def _is_stochastic_depth(function: Any) -> bool:
+    """Whether a function is torchvision's, which its graphs call as it is."""
+    home = getattr(function, "__module__", None) or ""
+    return home.startswith("torchvision.") and getattr(function, "__name__", "") == "stochastic_depth"
 
 
 def _is_shape(given: tuple[Any, ...]) -> bool:
