@@ -132,7 +132,7 @@ def _segments(fast: Any) -> list[tuple[int, int]]:
         (shuffles_channels, [(11, 1)]),
         (normalizes, [(9, 1)]),
         (has_views_that_live_longer, [(17, 2)]),
-        (returns_views_of_views, [(9, 3)]),
+        (returns_views_of_views, [(8, 3)]),
     ],
 )
 def test_what_is_planned(forward: Forward, sizes: list[tuple[int, int]], bundle: Path) -> None:

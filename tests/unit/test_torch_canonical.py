@@ -71,6 +71,21 @@ def test_dropouts_outside_of_training_do_nothing(forward: Any, expected: list[st
     assert computes(rewritten(model, torch.randn(2, 4, 6, 5))) == expected
 
 
+@torch.fx.wrap
+def stochastic_depth(input: Any, p: float, mode: str, training: bool = True) -> Any:
+    return input * 0 if training else input
+
+
+stochastic_depth.__module__ = "torchvision.ops.stochastic_depth"
+
+
+@pytest.mark.parametrize(("training", "expected"), [(False, "conv2d-add"), (True, "conv2d")])
+def test_torchvisions_stochastic_depth_does_nothing_outside_of_training(training: bool, expected: str) -> None:
+    torch.manual_seed(0)
+    model = Model(lambda m, x: x + stochastic_depth(m.a(x), 0.5, "row", training)).eval()
+    assert computes(rewritten(model, torch.randn(2, 4, 6, 5))) == [expected]
+
+
 def writes_before_the_sum(m: Any, x: Any) -> Any:
     y = m.a(x)
     z = 0 + y
@@ -137,8 +152,8 @@ def test_activations_that_are_spelled_out(forward: Any, expected: list[str]) -> 
         (lambda m, x: F.conv2d(m.a(x), m.filter * 2, groups=2), ["conv2d", "conv2d"]),
         (lambda m, x: F.conv2d(m.a(x), m.blur, groups=x.shape[1]), ["conv2d", "conv2d"]),
         (lambda m, x: F.conv2d(x, m.blur[:1].expand(x.size(1), -1, -1, -1), groups=x.size()[1]), ["conv2d"]),
-        (lambda m, x: F.conv2d(m.a(x), m.blur, groups=x.shape[0] * 2), ["conv2d"]),
-        (lambda m, x: F.conv2d(m.a(x), m.blur * x.mean(), groups=x.shape[1]), ["conv2d"]),
+        (lambda m, x: F.conv2d(m.a(x), m.blur, groups=x.shape[0] * 2), ["conv2d", "conv2d"]),
+        (lambda m, x: F.conv2d(m.a(x), m.blur * x.mean(), groups=x.shape[1]), ["conv2d", "conv2d"]),
     ],
 )
 def test_convolutions_called_as_functions(forward: Any, expected: list[str]) -> None:
@@ -185,7 +200,7 @@ def test_poolings_to_one_pixel_are_means(pool: Any, means: int) -> None:
         (lambda m, x: m.linear(x.permute(0, 2, 3, 1)).permute(0, 3, 1, 2) * m.image, ["linear"]),
         (lambda m, x: (lambda y: y.permute(0, 3, 1, 2) + y.sum())(m.linear(x.permute(0, 2, 3, 1))), ["linear"]),
         (lambda m, x: F.linear(m.a(x).mean((2, 3)), m.linear.weight * 2), ["conv2d", "linear"]),
-        (lambda m, x: F.linear(m.a(x).mean((2, 3)), m.linear.bias), ["conv2d"]),
+        (lambda m, x: F.linear(m.a(x).mean((2, 3)), m.linear.bias), ["conv2d", "linear"]),
         (lambda m, x: F.linear(x.mean((2, 3)), m.linear.weight, m.linear.bias).tanh(), ["linear-tanh"]),
         (lambda m, x: m.norm(m.linear(x.mean((2, 3)))).relu(), ["linear-relu"]),
         (lambda m, x: m.norm(m.linear(x.mean(3).mT[:, :4])).relu(), ["linear"]),
@@ -207,6 +222,12 @@ def test_linears(forward: Any, expected: list[str]) -> None:
         (lambda m, x: m.scale * x + m.a(x), ["conv2d-add"]),
         (lambda m, x: (m.a(x) * m.image).relu(), ["conv2d"]),
         (lambda m, x: (m.a(x) * m.exact).relu().float(), ["conv2d"]),
+        (lambda m, x: m.a(x) * 0.2 + x, ["conv2d-add"]),
+        (lambda m, x: (2 * m.a(x) / 3).div(4).mul_(m.prelu.weight).relu(), ["conv2d-relu"]),
+        (lambda m, x: m.linear(x.mean((2, 3))).mul_(2).relu(), ["linear-relu"]),
+        (lambda m, x: torch.div(m.a(x), 2, rounding_mode="floor").relu(), ["conv2d"]),
+        (lambda m, x: (2 / m.a(x)).relu(), ["conv2d"]),
+        (lambda m, x: (m.a(x) * True).relu(), ["conv2d"]),
     ],
 )
 def test_a_factor_of_each_channel_is_folded(forward: Any, expected: list[str]) -> None:

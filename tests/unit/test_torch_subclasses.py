@@ -70,6 +70,26 @@ class Standardized(nn.Conv2d):
         return F.conv2d(x, weight, self.bias, self.stride, self.padding)
 
 
+class StandardizedSame(Same):
+    """As BiT's, with NFNet's gain."""
+
+    def __init__(self, *args: Any, **kwargs: Any) -> None:
+        super().__init__(*args, **kwargs)
+        self.gain = nn.Parameter(torch.rand(self.out_channels, 1, 1, 1))
+
+    def _conv_forward(self, x: Any, weight: Any, bias: Any) -> Any:
+        flat = weight.reshape(1, self.out_channels, -1)
+        weight = F.batch_norm(flat, None, None, training=True, momentum=0.0).reshape_as(weight)
+        return super()._conv_forward(x, weight * self.gain, bias)
+
+
+class ByItsInput(nn.Conv2d):
+    """Its filter depends on its input."""
+
+    def forward(self, x: Any) -> Any:
+        return F.conv2d(x, self.weight * x.mean(), self.bias)
+
+
 class Untraceable(nn.Module):
     """A layer, its BatchNorm, and code that no graph is made of."""
 
@@ -104,6 +124,7 @@ IMAGES = [(1, 4, 8, 8), (2, 4, 9, 7), (1, 4, 1, 2), (1, 4, 12, 5)]
         (lambda: Same(4, 4, (5, 3), (3, 2), dilation=(1, 2)), "conv2d-relu"),
         (lambda: Same(4, 4, 1, bias=False), "conv2d-relu"),
         (lambda: Same(4, 4, 3, groups=4), "conv2d-relu"),
+        (lambda: StandardizedSame(4, 4, 3, 2), "conv2d-relu"),
         (lambda: Renamed(4, 4, 3, 2, 1, padding_mode="reflect"), "pad_reflect-conv2d-relu"),
     ],
 )
@@ -141,6 +162,13 @@ def test_what_computes_something_else_is_left_alone(make: Callable[[], nn.Module
     fast = rewritten(Untraceable(make()).eval(), *map(torch.randn, IMAGES[:2]))
     (row,) = (row for row in tvmconv.torch.report(fast) if row.layer == "layer")
     assert "is a subclass" in row.why
+
+
+def test_a_filter_that_depends_on_the_input_is_computed_in_each_call() -> None:
+    torch.manual_seed(0)
+    fast = rewritten(Untraceable(ByItsInput(4, 4, 3)).eval(), *map(torch.randn, IMAGES[:2]))
+    (row,) = (row for row in tvmconv.torch.report(fast) if row.layer == "layer.conv2d")
+    assert row.by == "F.conv2d" and "computed in each call" in row.why
 
 
 def test_a_subclass_has_a_graph_of_its_own_where_there_is_no_other() -> None:

@@ -10,6 +10,7 @@ import torch.nn.functional as functional
 from torch import fx, nn
 
 from ..epilogue import Step
+from .axes import ask_earlier
 from .computed import computed, made_by
 from .folding import PRODUCTS, attribute, erase
 from .inplace import out_of_place
@@ -54,13 +55,13 @@ def canonicalize(traced: fx.GraphModule) -> None:
             _as_module(traced, node)
         elif node.op == "call_method" and node.target == "view" and _is_shape(node.args[1:]):
             node.target = "reshape"  # kernels leave their outputs channels last, which has fewer views
+    _leave_out(traced)
     out_of_place(traced)
+    _leave_out(traced)  # sums that begin with 0 stay where something works in place
+    ask_earlier(traced)
     modules = dict(traced.named_modules(remove_duplicate=False))
     for node in list(traced.graph.nodes):
-        if _does_nothing(node, modules):
-            node.replace_all_uses_with(node.all_input_nodes[0])
-            traced.graph.erase_node(node)
-        elif axes := _mean_of(node, modules):
+        if axes := _mean_of(node, modules):
             with traced.graph.inserting_before(node):
                 mean = traced.graph.call_function(torch.mean, (node.args[0], axes), {"keepdim": True})
             node.replace_all_uses_with(mean)
@@ -70,6 +71,15 @@ def canonicalize(traced: fx.GraphModule) -> None:
             if (found := pattern(node, modules)) is not None:
                 _replace(traced.graph, node, *found)
                 break
+
+
+def _leave_out(traced: fx.GraphModule) -> None:
+    """Erase the nodes that do nothing."""
+    modules = dict(traced.named_modules(remove_duplicate=False))
+    for node in list(traced.graph.nodes):
+        if _does_nothing(node, modules):
+            node.replace_all_uses_with(node.all_input_nodes[0])
+            traced.graph.erase_node(node)
 
 
 def _as_module(traced: fx.GraphModule, node: Any) -> None:
@@ -117,6 +127,8 @@ def _does_nothing(node: Any, modules: dict[str, nn.Module]) -> bool:
     if node.op == "call_function" and node.target in _DROPOUT_FUNCTIONS:
         given = {**dict(zip(("input", "p", "training"), node.args, strict=False)), **node.kwargs}
         return bool(node.args) and given.get("training", True) is False
+    if node.op == "call_function" and _is_stochastic_depth(node.target):
+        return {**dict(zip(_DEPTH_PARAMETERS, node.args, strict=False)), **node.kwargs}.get("training", True) is False
     if node.target is operator.add and type(node.args[0]) is int and node.args[0] == 0:  # as Python's sum begins
         summed = all(is_sum(user) for user in node.users) and _stays(node, modules)
         return summed and _stays(node.args[1], modules)
@@ -126,6 +138,15 @@ def _does_nothing(node: Any, modules: dict[str, nn.Module]) -> bool:
     if module._forward_hooks or module._forward_pre_hooks:
         return False
     return type(module) is nn.Identity or (type(module) in _DROPOUTS and (module.p == 0 or not module.training))
+
+
+_DEPTH_PARAMETERS = ("input", "p", "mode", "training")
+
+
+def _is_stochastic_depth(function: Any) -> bool:
+    """Whether a function is torchvision's, which its graphs call as it is."""
+    home = getattr(function, "__module__", None) or ""
+    return home.startswith("torchvision.") and getattr(function, "__name__", "") == "stochastic_depth"
 
 
 def _is_shape(given: tuple[Any, ...]) -> bool:

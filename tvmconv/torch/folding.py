@@ -7,12 +7,15 @@ from functools import reduce
 from typing import Any
 
 import torch
+import torch.nn.functional as functional
 from torch import fx, nn
 
 TRANSPOSED = (nn.ConvTranspose1d, nn.ConvTranspose2d, nn.ConvTranspose3d)
 _VIEWS = ("reshape", "view", "permute", "unsqueeze")
 _NORMS = (nn.BatchNorm1d, nn.BatchNorm2d, nn.BatchNorm3d)
 PRODUCTS = (operator.mul, torch.mul, "mul")
+_PRODUCTS_IN_PLACE = (operator.imul, "mul_")
+_QUOTIENTS = (operator.truediv, torch.div, "div", operator.itruediv, "div_")
 
 
 def fold(graph: fx.Graph, node: Any, modules: dict[str, nn.Module], shape: tuple[int, ...]) -> None:
@@ -42,40 +45,74 @@ def fold(graph: fx.Graph, node: Any, modules: dict[str, nn.Module], shape: tuple
 
 def _norm(user: Any, modules: dict[str, nn.Module], node: Any, shape: tuple[int, ...]) -> tuple[Any, Any] | None:
     """Return the factor and the offset of each channel, in float64, if `user` is a BatchNorm of the output of `node`."""
-    norm: Any = modules[user.target] if user.op == "call_module" else None
     if type(modules[node.target]) is nn.Linear and len(shape) != 2:
         return None  # it norms the second axis, a Linear's channels are the last
+    found = _norm_function(user) if user.target is functional.batch_norm else _norm_module(user, modules)
+    if found is None or user.args[:1] != (node,):
+        return None
+    mean, variance, weight, bias, eps = found
+    factor = torch.rsqrt(variance.double() + eps)
+    if weight is not None:
+        factor = factor * weight.double()
+    offset = -mean.double() * factor
+    return factor, offset if bias is None else offset + bias.double()
+
+
+def _norm_module(user: Any, modules: dict[str, nn.Module]) -> tuple[Any, ...] | None:
+    """Return the mean, the variance, the weight, the bias and the epsilon of a BatchNorm in inference."""
+    norm: Any = modules[user.target] if user.op == "call_module" else None
     if type(norm) not in _NORMS or norm.training or norm.running_mean is None:
         return None
     if norm._forward_hooks or norm._forward_pre_hooks:
         return None
-    factor = torch.rsqrt(norm.running_var.double() + norm.eps)
-    if norm.weight is not None:
-        factor = factor * norm.weight.double()
-    offset = -norm.running_mean.double() * factor
-    return factor, offset if norm.bias is None else offset + norm.bias.double()
+    return norm.running_mean, norm.running_var, norm.weight, norm.bias, norm.eps
+
+
+_NORM_PARAMETERS = ("running_mean", "running_var", "weight", "bias", "training", "momentum", "eps")
+
+
+def _norm_function(user: Any) -> tuple[Any, ...] | None:
+    """Return the same of a call of `functional.batch_norm`, as subclasses of BatchNorm have it, with tensors of the model."""
+    given = {**dict(zip(_NORM_PARAMETERS, user.args[1:], strict=False)), **user.kwargs}
+    if given.get("training", False) is not False or len(user.args) < 1:
+        return None
+    tensors = []
+    for name in _NORM_PARAMETERS[:4]:
+        node = given.get(name)
+        if node is not None and getattr(node, "op", "") != "get_attr":
+            return None
+        tensors.append(None if node is None else attribute(node.graph.owning_module, node.target).detach())
+    eps = given.get("eps", 1e-5)
+    return None if tensors[0] is None or tensors[1] is None else (*tensors, eps) if isinstance(eps, float) else None
 
 
 def _factor(
     graph: fx.Graph, node: Any, user: Any, modules: dict[str, nn.Module], shape: tuple[int, ...]
 ) -> tuple[Any, Any] | None:
-    """Return the same if a node multiplies each channel by a parameter of the model, as LayerScale does."""
-    if user.op not in ("call_function", "call_method") or user.target not in PRODUCTS or user.kwargs:
+    """Return the same if a node multiplies each channel by a parameter of the model, as LayerScale does, or all by a number."""
+    if user.op not in ("call_function", "call_method") or user.kwargs or len(user.args) != 2:
         return None
+    channels = shape[-1] if type(modules[node.target]) is nn.Linear else shape[1]
     other = user.args[1] if user.args[0] is node else user.args[0]
+    if type(other) in (int, float):
+        quotient = user.target in _QUOTIENTS and user.args[0] is node and other != 0
+        if not quotient and user.target not in (*PRODUCTS, *_PRODUCTS_IN_PLACE):
+            return None
+        factor = torch.full((channels,), 1 / other if quotient else other, dtype=torch.float64)
+        return factor, torch.zeros_like(factor)
+    if user.target not in PRODUCTS and (user.target not in _PRODUCTS_IN_PLACE or user.args[0] is not node):
+        return None
     factor = constant(graph, other)
-    if factor is None:
-        return None
-    if type(modules[node.target]) is nn.Linear:
-        extents = [(*(1,) * more, shape[-1]) for more in range(len(shape))]
-    else:
-        channels = (shape[1], *(1 for _ in shape[2:]))
-        extents = [channels, (1, *channels)]
-    if tuple(factor.shape) not in extents:
-        return None
-    if factor.dtype != modules[node.target].weight.dtype:
+    if factor is None or factor.dtype != modules[node.target].weight.dtype:
         return None  # the product may have another type than the convolution
-    factor = factor.detach().double().reshape(-1)
+    if type(modules[node.target]) is nn.Linear:
+        extents = [(*(1,) * more, channels) for more in range(len(shape))]
+    else:
+        last = (channels, *(1 for _ in shape[2:]))
+        extents = [last, (1, *last)]
+    if tuple(factor.shape) not in extents and (factor.numel() != 1 or factor.dim() > len(shape)):
+        return None
+    factor = factor.detach().double().reshape(-1).expand(channels)
     return factor, torch.zeros_like(factor)
 
 

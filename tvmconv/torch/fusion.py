@@ -22,9 +22,12 @@ from .folding import TRANSPOSED, fold
 from .layers import FusedConvolution
 from .made import MADE, check_made, without_state
 from .permuting import sink
+from .planned import plain_attributes
+from .proxies import IN_PLACE
 from .same import SameConv1d, SameConv2d, SameConv3d, SameConvolution
 from .steps import changes_its_input, is_sum, slope_of, step_of
-from .tracing import IN_PLACE, trace
+from .tracing import BY_ITSELF, Untraced, Ways, trace
+from .unchanged import unchanged
 
 _CONVOLUTIONS = (nn.Conv1d, nn.Conv2d, nn.Conv3d, SameConv1d, SameConv2d, SameConv3d)
 
@@ -77,29 +80,41 @@ def swap(model: nn.Module, notice: Notice, path: str = "") -> nn.Module:
     return model
 
 
-def fuse(model: nn.Module, example: Sequence[Any], notice: Notice, prefix: str = "") -> nn.Module:
+def fuse(model: nn.Module, example: Sequence[Any], notice: Notice, prefix: str = "", ways: Ways = BY_ITSELF) -> Any:
     """Return a model as a graph whose convolutions are layers; `example` are its arguments.
 
-    Whatever torch.fx raises of a model that it cannot trace, this raises.
+    It has the model's attributes that are numbers or texts, for code that asks.
+
+    Raises
+    ------
+    Untraced
+        If there is no graph.
     """
-    before = _attributes(model)
-    traced = trace(model, example)
-    if any(now is not was for now, was in zip_longest(_attributes(model), before)):
-        raise ValueError("the model remembers something from call to call, which a graph does not")
+    before = {path: _attributes(module) for path, module in model.named_modules()}
+    with unchanged(model):
+        traced = trace(model, example, ways)
+        for path, was in before.items():
+            if any(now is not then for now, then in zip_longest(_attributes(model.get_submodule(path)), was)):
+                raise Untraced(ValueError("it remembers something from call to call, which a graph does not"), path)
     made = without_state(traced)
     canonicalize(traced)
     watching = _Watching(traced)
-    with torch.no_grad():
+    with torch.no_grad(), unchanged(traced):
         answer = watching.run(*example)
     check_made(made, answer)
-    guard(traced, list(example))
+    guard(traced, list(example), ways.lists)
     modules = dict(traced.named_modules(remove_duplicate=False))
     nodes = [node for node in traced.graph.nodes if node.op == "call_module"]
     times = Counter(id(modules[node.target]) for node in nodes)
     read = {node.target.rpartition(".")[0] for node in traced.graph.nodes if node.op == "get_attr"}
     convolutions = {node: modules[node.target] for node in nodes if describe(modules[node.target]) is not None}
     # What is called once, and whose weights nobody reads, may change.
-    own = [node for node in convolutions if times[id(modules[node.target])] == 1 and node.target not in read]
+    within = {id(each) for node in nodes if node not in convolutions for each in modules[node.target].modules()}
+    own = [
+        node
+        for node, module in convolutions.items()
+        if times[id(module)] == 1 and node.target not in read and id(module) not in within
+    ]
     for node in own:
         if type(modules[node.target]) is nn.Linear:
             sink(traced.graph, node, modules, watching.shapes)
@@ -113,19 +128,20 @@ def fuse(model: nn.Module, example: Sequence[Any], notice: Notice, prefix: str =
             if node in own:
                 convolution, slope = _fuse_steps(traced.graph, node, convolution, modules, order, watching.shapes)
             layers[id(module)] = FusedConvolution(module, convolution, prefix + node.target, notice, slope)
-        _replace(traced, node.target, layers[id(module)])
+        replace_module(traced, node.target, layers[id(module)])
         modules[node.target] = layers[id(module)]
     for node in traced.graph.nodes:
         node.type = None  # an annotation that is a text, which a graph cannot be saved with
     traced.delete_all_unused_submodules()
     traced.recompile()
+    vars(traced).update(plain_attributes(model, traced))
     return swap(traced, notice, prefix.removesuffix("."))  # what is within modules that are one node
 
 
-def _attributes(model: nn.Module) -> list[Any]:
-    """Return what the modules of a model have, but what torch.fx adds."""
-    kept = ({**vars(module), **module._buffers, **module._modules} for module in model.modules())
-    return [value for each in kept for name, value in each.items() if not name.startswith(MADE)]
+def _attributes(module: nn.Module) -> list[Any]:
+    """Return what a module has, but what torch.fx adds."""
+    kept = {**vars(module), **module._buffers, **module._modules}
+    return [value for name, value in kept.items() if not name.startswith(MADE)]
 
 
 class _Watching(fx.Interpreter):  # type: ignore[misc]
@@ -153,7 +169,8 @@ def _pads(module: nn.Module) -> tuple[tuple[int, ...], tuple[int, ...]]:
     return tuple(module.padding), tuple(module.padding)
 
 
-def _replace(model: nn.Module, path: str, module: nn.Module) -> None:
+def replace_module(model: nn.Module, path: str, module: nn.Module) -> None:
+    """Put a module to a path in a model."""
     parent, _, name = path.rpartition(".")
     setattr(model.get_submodule(parent), name, module)
 

@@ -41,7 +41,9 @@ def out_of_place(traced: fx.GraphModule) -> None:
 
 
 def _is_new(node: Any, modules: dict[str, nn.Module]) -> bool:
-    """Whether a node's result is a tensor of its own."""
+    """Whether a node's result is a tensor of its own, or a view of one that nothing else reads."""
+    while may_be_view(node, modules) and len(node.all_input_nodes) == 1 and len(node.args[0].users) == 1:
+        (node,) = node.all_input_nodes
     if node.op == "call_module" and type(modules[node.target]).__module__ == "torch.nn.modules.conv":
         return True
     return has_no_effect(node, modules) and not may_be_view(node, modules)

@@ -5,6 +5,7 @@ Of some the result is new memory; of the others, which are asked for by :func:`m
 
 from __future__ import annotations
 
+import math
 import operator
 from typing import Any
 
@@ -27,6 +28,12 @@ MODULES = (
     nn.ReLU, nn.ReLU6, nn.Hardtanh, nn.LeakyReLU, nn.PReLU, nn.ELU, nn.Sigmoid, nn.Tanh, nn.Hardsigmoid, nn.SiLU,
     nn.Hardswish, nn.GELU, nn.Mish, nn.Softplus, nn.Softmax, nn.GLU,
 )  # fmt: skip
+# Of these each element depends on one of the first tensor alone, beside numbers and parameters.
+ELEMENTWISE = (
+    functional.relu, functional.relu6, functional.hardtanh, functional.leaky_relu, functional.elu, functional.sigmoid,
+    functional.tanh, functional.hardsigmoid, functional.silu, functional.hardswish, functional.gelu, functional.mish,
+    functional.softplus, torch.relu, torch.sigmoid, torch.tanh, "relu", "sigmoid", "tanh",
+)  # fmt: skip
 FUNCTIONS = (
     operator.add, operator.sub, operator.mul, operator.truediv, operator.floordiv, operator.matmul,
     operator.mod, operator.pow, operator.neg,
@@ -40,11 +47,14 @@ FUNCTIONS = (
     functional.scaled_dot_product_attention, functional.interpolate, functional.pad,
     functional.relu, functional.relu6, functional.hardtanh, functional.leaky_relu, functional.prelu, functional.elu,
     functional.sigmoid, functional.tanh, functional.hardsigmoid, functional.silu, functional.hardswish, functional.gelu,
-    functional.mish, functional.softplus, functional.softmax, functional.glu,
+    functional.mish, functional.softplus, functional.softmax, functional.glu, functional.log_softmax,
+    torch.sin, torch.cos, torch.abs, torch.square, torch.log, torch.maximum, torch.minimum, torch.addcmul, torch.var,
+    torch.roll, torch.flip,
 )  # fmt: skip
 METHODS = (
     "add", "sub", "mul", "div", "matmul", "mean", "sum", "relu", "sigmoid", "tanh", "exp", "softmax", "clamp", "clone",
-    "pow", "sqrt", "rsqrt",
+    "pow", "sqrt", "rsqrt", "sin", "cos", "abs", "square", "log", "norm", "var", "repeat", "addcmul", "masked_fill",
+    "log_softmax", "roll", "flip",
 )  # fmt: skip
 # Dropout gives what it is given, in inference.
 _VIEW_MODULES = (
@@ -53,13 +63,14 @@ _VIEW_MODULES = (
 )  # fmt: skip
 _VIEW_NAMES = ("permute", "transpose", "movedim", "flatten", "unflatten", "reshape", "unsqueeze", "squeeze", "narrow",
                "select", "chunk", "split", "unbind")  # fmt: skip
+# The last are of numbers.
 _VIEW_FUNCTIONS = (
     getattr, operator.getitem, functional.pixel_shuffle, functional.pixel_unshuffle,
-    *(getattr(torch, name) for name in _VIEW_NAMES),
+    *(getattr(torch, name) for name in _VIEW_NAMES), torch._assert, math.ceil, math.floor, max, min, round, int,
 )  # fmt: skip
-# `size` and `dim` are numbers.
-_VIEW_METHODS = (*_VIEW_NAMES, "view", "expand", "expand_as", "contiguous", "to", "float", "type", "detach", "size",
-                 "dim")  # fmt: skip
+# `size`, `dim` and `numel` are numbers.
+_VIEW_METHODS = (*_VIEW_NAMES, "view", "view_as", "reshape_as", "expand", "expand_as", "contiguous", "to", "float", "type",
+                 "type_as", "detach", "size", "dim", "numel")  # fmt: skip
 _MODES = ("out", "inplace", "return_indices", "training", "dropout_p")
 
 
@@ -85,6 +96,14 @@ def may_be_view(node: Any, modules: dict[str, nn.Module]) -> bool:
     if node.op == "call_method":
         return node.target in _VIEW_METHODS
     return node.op == "call_function" and node.target in _VIEW_FUNCTIONS
+
+
+def is_question(node: Any) -> bool:
+    """Whether a node asks for a number of a tensor's shape, for its type or its device."""
+    if node.op == "call_method":
+        return node.target in ("size", "dim", "ndimension", "numel")
+    asked = ("ndim", "shape", "dtype", "device")
+    return node.op == "call_function" and node.target is getattr and node.args[1] in asked
 
 
 def option(node: Any, position: int, name: str, default: Any = None) -> Any:

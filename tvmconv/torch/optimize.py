@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 import os
 import sys
 import tempfile
@@ -27,7 +28,7 @@ from .convolution import DTYPES
 from .kernels import OPENED
 from .layers import FusedConvolution
 from .planned import with_plans
-from .rewriting import Arguments, as_examples, rewrite, run
+from .rewriting import Arguments, as_examples, is_alike, rewrite, run
 
 
 def print_progress(done: int, total: int, what: str) -> None:
@@ -87,11 +88,11 @@ def optimize(
     notice = Notice(silent=True)  # until all that can be built is built
     with torch.inference_mode(False):
         examples = as_examples(example_inputs)
-        fast = with_plans(rewrite(model, examples, notice))
-        fast.requires_grad_(False)
+        fast = rewrite(model, examples, notice)
         if dtype is not None:
-            fast.to(dtype)
             examples = pytree.tree_map_only(torch.Tensor, lambda tensor: _cast(tensor, dtype), examples)
+            fast = _in_type(fast, model, examples, dtype, notice)
+        fast = with_plans(fast).requires_grad_(False)
         _provide(fast, examples, bundle, target, trials, seconds, progress)
     notice.silent = False
     return fast
@@ -117,6 +118,25 @@ def _check(model: Any, dtype: Any) -> None:
 
 def _cast(tensor: Any, dtype: Any) -> Any:
     return tensor.to(dtype) if tensor.is_floating_point() else tensor
+
+
+def _in_type(fast: nn.Module, model: nn.Module, examples: Sequence[Arguments], dtype: Any, notice: Notice) -> nn.Module:
+    """Return a rewritten model that computes in a type, for examples of it.
+
+    Weights that are folded before they are rounded lose less. A graph's own types, which the model's code made of those of
+    its parameters, stay as they were; then the model is rewritten in the type.
+    """
+    plain = copy.deepcopy(model).to(dtype)
+    try:
+        expected = [run(plain, example) for example in examples]
+    except RuntimeError:  # PyTorch has no operator of it for this type; whoever calls the copy is told so
+        return fast.to(dtype)
+    fast = fast.to(dtype)
+    try:
+        alike = all(is_alike(run(fast, example), answer) for example, answer in zip(examples, expected, strict=True))
+    except (RuntimeError, InputError):
+        alike = False
+    return fast if alike else rewrite(plain, examples, notice)
 
 
 def _provide(

@@ -38,19 +38,16 @@ class PlannedGraph(fx.GraphModule):  # type: ignore[misc]
 
     def __reduce__(self) -> tuple[Any, ...]:
         function, arguments = super().__reduce__()
-        return _restore, (function, arguments, self._non_persistent_buffers_set)
+        return _restore, (function, arguments, self._non_persistent_buffers_set, plain_attributes(self))
 
     def __deepcopy__(self, memo: dict[int, Any]) -> PlannedGraph:
         copied: PlannedGraph = super().__deepcopy__(memo)
+        copied.__dict__.update(plain_attributes(self, copied))
         return _without_state(copied, self._non_persistent_buffers_set)
 
 
 def with_plans(model: nn.Module) -> nn.Module:
-    """Let the graphs in a model, or the one that it is, be computed by plans; return it."""
-    if type(model).__mro__[1] is fx.GraphModule:  # each has a class of its own
-        planned = PlannedGraph(model, model.graph, type(model).__name__)
-        planned.__dict__.update(model.__dict__)  # what its graph does not name, too
-        return planned
+    """Let the graphs in a model, and the one that it may be, be computed by plans; return it."""
     made: dict[int, nn.Module] = {}  # one that stands in several places stays one
     for parent in list(model.modules()):
         for name, child in list(parent._modules.items()):
@@ -58,11 +55,34 @@ def with_plans(model: nn.Module) -> nn.Module:
                 if id(child) not in made:
                     made[id(child)] = with_plans(child)
                 setattr(parent, name, made[id(child)])
-    return model
+    if type(model).__mro__[1] is not fx.GraphModule:  # each has a class of its own
+        return model
+    planned = PlannedGraph(model, model.graph, type(model).__name__)
+    planned.__dict__.update(model.__dict__)  # what its graph does not name, too
+    return planned
 
 
-def _restore(function: Callable[..., Any], arguments: Sequence[Any], names: set[str]) -> nn.Module:
-    return with_plans(_without_state(function(*arguments), names))
+def plain_attributes(module: nn.Module, copied: nn.Module | None = None) -> dict[str, Any]:
+    """Return a module's own attributes that are numbers, texts, or lists of such, but for those that a copy of it has."""
+    return {
+        name: value
+        for name, value in vars(module).items()
+        if not name.startswith("_") and _is_plain(value) and not hasattr(copied, name)
+    }
+
+
+def _is_plain(value: Any) -> bool:
+    if isinstance(value, (list, tuple)):
+        return all(map(_is_plain, value))
+    return value is None or isinstance(value, (bool, int, float, str))
+
+
+def _restore(
+    function: Callable[..., Any], arguments: Sequence[Any], names: set[str], attributes: dict[str, Any]
+) -> nn.Module:
+    graph = function(*arguments)
+    graph.__dict__.update((name, value) for name, value in attributes.items() if not hasattr(graph, name))
+    return with_plans(_without_state(graph, names))
 
 
 def _without_state(graph: Any, names: set[str]) -> Any:

@@ -5,13 +5,15 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any
 
-from torch import nn
+import torch.nn.functional as functional
+from torch import fx, nn
 from torch.nn.modules.conv import _ConvNd
 
 from ..errors import InputError
 from .calls import ByKernel
 from .fusion import obstacle
 from .layers import FusedConvolution
+from .tracing import CONVOLUTIONS
 
 _LAYERS = (FusedConvolution, _ConvNd, nn.Linear)
 _HEAD = ("layer", "computes", "input", "by", "why")
@@ -66,7 +68,7 @@ def report(model: nn.Module) -> Report:
     """Return what computes each convolution and Linear of a model that :func:`tvmconv.torch.optimize` returned.
 
     A layer has a row for each kind of input that it met, or one if it met none. Calls in compiled code are not seen.
-    One that no layer replaced has a row that says why.
+    One that no layer replaced has a row that says why, and so has a call of a function, as `F.conv2d`, in a graph.
 
     Raises
     ------
@@ -93,4 +95,20 @@ def report(model: nn.Module) -> Report:
                 rows.append(Row(name, computes, given, f"F.{layer.convolution.name}", how.reason))
         if not found:
             rows.append(Row(name, computes, "", f"F.{layer.convolution.name}", "it was not called with these weights"))
+    rows += [
+        row
+        for name, module in model.named_modules()
+        if isinstance(module, fx.GraphModule)
+        for row in _calls(name, module)
+    ]
     return rows
+
+
+def _calls(name: str, graph: Any) -> list[Row]:
+    """Return a row for each convolution that a graph calls as a function."""
+    why = "its filter, its bias or its numbers are not the model's own, but computed in each call"
+    return [
+        Row(".".join(filter(None, (name, node.name))), node.target.__name__, "", f"F.{node.target.__name__}", why)
+        for node in graph.graph.nodes
+        if node.op == "call_function" and node.target in (*CONVOLUTIONS, functional.linear)
+    ]

@@ -6,7 +6,7 @@ import copy
 import inspect
 import warnings
 from collections.abc import Mapping, Sequence
-from dataclasses import is_dataclass
+from dataclasses import is_dataclass, replace
 from typing import Any
 
 import torch
@@ -17,9 +17,12 @@ from torch.utils import _pytree as pytree
 
 from ..errors import InputError, TvmconvWarning
 from .calls import Notice
-from .fusion import describe, fuse, swap
+from .fusion import describe, fuse, replace_module, swap
 from .layers import FusedConvolution
+from .makers import AsInt
 from .subclasses import with_known_classes
+from .tracing import Untraced, Ways
+from .unchanged import unchanged
 from .weights import with_fixed_weights
 
 # What BatchNorm folded into weights changes in f32 and f64, and in types of fewer digits.
@@ -88,11 +91,11 @@ def _rewritten(model: nn.Module, examples: Sequence[Arguments], notice: Notice) 
 
 
 def run(model: nn.Module, example: Arguments) -> Any:
-    """Return a model's answer to an example, which stays as it is; random numbers are the same in each run."""
+    """Return a model's answer to an example; both stay as they are, and random numbers are the same in each run."""
     args, kwargs = _copied(example)
-    with torch.no_grad(), torch.random.fork_rng(devices=[]):
+    with torch.no_grad(), torch.random.fork_rng(devices=[]), unchanged(model):
         torch.manual_seed(0)
-        return model(*args, **kwargs)
+        return _copied(model(*args, **kwargs))
 
 
 def as_examples(given: Any) -> list[Arguments]:
@@ -122,17 +125,62 @@ def _fused(module: nn.Module, prefix: str, expected: Sequence[Expected], notice:
     if module._forward_hooks or module._forward_pre_hooks:
         notice.graphless[prefix.removesuffix(".")] = "a hook looks at it, which a graph would not call"
         return None
-    try:
-        with torch.random.fork_rng(devices=[]):
-            torch.manual_seed(1)  # as no run does: random numbers that become constants of the graph give other answers
-            graph = fuse(copy.deepcopy(module), _positional(module, expected[0][0]), notice, prefix)
-    except Exception as error:  # noqa: BLE001 - tracing runs the module's own code with stand-ins, which may raise anything
-        notice.graphless[prefix.removesuffix(".")] = f"{type(error).__name__}: {str(error).partition(chr(10))[0]}"
+    ways: Ways | None = Ways(lists=bool(prefix))  # a module within a model is given lists of one length
+    while ways is not None:
+        used = ways
+        try:
+            with torch.random.fork_rng(devices=[]):
+                torch.manual_seed(
+                    1
+                )  # as no run does: random numbers that become constants of the graph give other answers
+                graph = fuse(copy.deepcopy(module), _positional(module, expected[0][0]), notice, prefix, ways)
+            break
+        except Exception as error:  # noqa: BLE001 - tracing runs the module's own code with stand-ins, which may raise anything
+            ways = _another_way(module, ways, error)
+            failure = error
+    else:
+        notice.graphless[prefix.removesuffix(".")] = _first_line(failure)
         return None
     if _agrees(graph, expected):
-        return graph
+        called = dict.fromkeys(node.target for node in graph.graph.nodes if node.op == "call_module")
+        paths = {path: module.get_submodule(path) for path in called if path in _paths(module)}
+        inner = [path for path, each in paths.items() if type(each) in used.opaque and _is_around_convolutions(each)]
+        examples = [example for example, _ in expected]
+        made = _fused_below(module, inner, examples, notice, prefix)
+        for path in inner:
+            if (below := made.get(path)) is not None:
+                replace_module(graph, path, below)
+            else:
+                _fuse_children(module, graph, path, examples, notice, prefix)
+        if not inner or _agrees(graph, expected):
+            return graph
     notice.graphless[prefix.removesuffix(".")] = "its graph gives another answer"
     return None
+
+
+def _another_way(module: nn.Module, ways: Ways, error: Exception) -> Ways | None:
+    """Return how a module may be traced after it failed, None if there is no other way."""
+    if not isinstance(error, Untraced):
+        return None
+    if isinstance(error.error, AsInt):
+        namespace = error.error.namespace
+        known = namespace.get("__name__", "").partition(".")[0] == "torch" or "int" in namespace
+        if not known and not any(each is namespace for each in ways.counting):
+            return replace(ways, counting=(*ways.counting, namespace))
+    kind = type(module.get_submodule(error.within)) if error.within else None
+    if kind is None or kind in ways.opaque or kind.__module__.startswith("torch."):
+        return None
+    return replace(ways, opaque=(*ways.opaque, kind))  # it may have a graph of its own, or its children
+
+
+def _paths(module: nn.Module) -> set[str]:
+    return {path for path, _ in module.named_modules(remove_duplicate=False)}
+
+
+def _first_line(error: Exception) -> str:
+    """Return an error as one line."""
+    text = str(error) if isinstance(error, Untraced) else f"{type(error).__name__}: {error}"
+    return text.partition("\n")[0]
 
 
 def _positional(module: nn.Module, example: Arguments) -> list[Any]:
@@ -143,14 +191,16 @@ def _positional(module: nn.Module, example: Arguments) -> list[Any]:
     return list(bound.args) + list(bound.kwargs.values())
 
 
-def _fuse_children(model: nn.Module, fast: nn.Module, path: str, examples: Sequence[Arguments], notice: Notice) -> None:
-    """Replace, in the copy `fast` of a model, what is below the module at `path`."""
+def _fuse_children(
+    model: nn.Module, fast: nn.Module, path: str, examples: Sequence[Arguments], notice: Notice, prefix: str = ""
+) -> None:
+    """Replace, in the copy `fast` of a model, what is below the module at `path`; `prefix` is the model's own path."""
     parent = fast.get_submodule(path)
     # Not named_children, which tells but one name of a module that has several.
     paths = {name: f"{path}.{name}" if path else name for name, child in parent._modules.items() if child is not None}
     originals = {name: model.get_submodule(below) for name, below in paths.items()}
     inner = {id(each): paths[name] for name, each in originals.items() if _is_around_convolutions(each)}
-    made = _fused_below(model, list(inner.values()), examples, notice)
+    made = _fused_below(model, list(inner.values()), examples, notice, prefix)
     replaced: dict[int, nn.Module] = {}
     for name, original in originals.items():
         known = id(original)
@@ -158,16 +208,16 @@ def _fuse_children(model: nn.Module, fast: nn.Module, path: str, examples: Seque
             setattr(parent, name, replaced[known])
             continue
         if describe(original) is not None:
-            setattr(parent, name, swap(getattr(parent, name), notice, paths[name]))
+            setattr(parent, name, swap(getattr(parent, name), notice, prefix + paths[name]))
         elif (graph := made.get(inner.get(known, ""))) is not None:
             setattr(parent, name, graph)
         elif known in inner:
-            _fuse_children(model, fast, paths[name], examples, notice)
+            _fuse_children(model, fast, paths[name], examples, notice, prefix)
         replaced[known] = getattr(parent, name)
 
 
 def _fused_below(
-    model: nn.Module, paths: Sequence[str], examples: Sequence[Arguments], notice: Notice
+    model: nn.Module, paths: Sequence[str], examples: Sequence[Arguments], notice: Notice, prefix: str
 ) -> dict[str, nn.Module | None]:
     """Return the fused graphs of modules by their paths, compared with each call while their model runs on the examples."""
     watched = copy.deepcopy(model)
@@ -180,7 +230,7 @@ def _fused_below(
         def after(_module: Any, _args: Any, answer: Any) -> None:
             expected = [(given.pop(), answer)]
             if path not in made:
-                made[path] = _fused(model.get_submodule(path), f"{path}.", expected, notice)
+                made[path] = _fused(model.get_submodule(path), f"{prefix}{path}.", expected, notice)
             elif (graph := made[path]) is not None and not _agrees(graph, expected):
                 made[path] = None
 
@@ -223,6 +273,15 @@ def _is_close(given: Any, expected: Any) -> bool:
     given, form = pytree.tree_flatten(given)
     expected, expected_form = pytree.tree_flatten(expected)
     return form == expected_form and all(map(_is_close_leaf, given, expected))
+
+
+def is_alike(given: Any, expected: Any) -> bool:
+    """Whether an answer has tensors of another's shapes and types."""
+    return [_kind(each) for each in pytree.tree_leaves(given)] == [_kind(each) for each in pytree.tree_leaves(expected)]
+
+
+def _kind(value: Any) -> Any:
+    return (value.shape, value.dtype) if isinstance(value, torch.Tensor) else type(value)
 
 
 def _is_close_leaf(given: Any, expected: Any) -> bool:

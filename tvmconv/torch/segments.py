@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import operator
 from dataclasses import dataclass
 from functools import cached_property
 from typing import Any
@@ -78,13 +79,20 @@ def segments(graph: Any, modules: dict[str, nn.Module]) -> list[Segment]:
     """Return the segments of a graph that have at least two layers, the largest that there are."""
     runs: list[list[Any]] = [[]]
     for node in graph.nodes:
-        if node.op in ("placeholder", "get_attr"):
+        if node.op in ("placeholder", "get_attr") or _is_part_of_argument(node):
             continue  # they come before a segment as well
         if is_layer(node, modules) or has_no_effect(node, modules):
             runs[-1].append(node)
         else:
             runs.append([])
     return [_segment(run, modules) for run in runs if sum(is_layer(node, modules) for node in run) > 1]
+
+
+def _is_part_of_argument(node: Any) -> bool:
+    """Whether a node is a part of a list or a dict that a model is given, or a tensor's first axis, by a number or a name."""
+    if node.target is not operator.getitem or not isinstance(node.args[1], (int, str)):
+        return False
+    return node.args[0].op == "placeholder" or _is_part_of_argument(node.args[0])
 
 
 def is_layer(node: Any, modules: dict[str, nn.Module]) -> bool:

@@ -1,8 +1,8 @@
 """Subclasses of PyTorch's convolutions and of Linear that compute what a class that is known does.
 
 Most change nothing but how they are made, or cast their weights to their input's type. Others pad as TensorFlow's "same":
-EfficientNets and their like have them, each with code of its own, of which a graph would hold for one size. They are recognised
-by what they compute.
+EfficientNets and their like have them, each with code of its own, of which a graph would hold for one size. Others compute the
+filter of their parameters in each call, as BiT's weight standardization does. They are recognised by what they compute.
 """
 
 from __future__ import annotations
@@ -12,10 +12,13 @@ from itertools import zip_longest
 from typing import Any
 
 import torch
+import torch.nn.functional as functional
 from torch import nn
+from torch.overrides import TorchFunctionMode
 
 from .folding import TRANSPOSED
 from .same import SameConv1d, SameConv2d, SameConv3d, SameConvolution
+from .tracing import CONVOLUTIONS
 
 _SAME = {nn.Conv1d: SameConv1d, nn.Conv2d: SameConv2d, nn.Conv3d: SameConv3d}
 _BASES = (*_SAME, *TRANSPOSED, nn.Linear)
@@ -38,9 +41,31 @@ def with_known_classes(model: nn.Module) -> nn.Module:
 def _become(module: Any, kind: type[nn.Module]) -> None:
     # By hand: attributes of its own, which the model's code may ask for, stay.
     module.casts = _casts(module)
+    used = _Used()
+    with used:
+        _answer(module, torch.zeros(_shapes(module)[-1], dtype=module.weight.dtype))
+    for name, tensor in zip(("weight", "bias"), used.tensors[0] if used.tensors else (), strict=False):
+        if tensor is not getattr(module, name):
+            setattr(module, name, nn.Parameter(tensor.detach().clone(), requires_grad=False))
     module.__class__ = kind
     if issubclass(kind, SameConvolution):
         module.stride, module.padding = tuple(module.stride), (0,) * len(module.stride)
+
+
+class _Used(TorchFunctionMode):  # type: ignore[misc]
+    """Keeps the filters and biases that convolutions are computed with."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.tensors: list[tuple[Any, Any]] = []
+
+    def __torch_function__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        """Compute a function, and keep what it is given if it is a convolution."""
+        kwargs = kwargs or {}
+        if func in (*CONVOLUTIONS, functional.linear):
+            given = dict(zip(("input", "weight", "bias"), args, strict=False)) | kwargs
+            self.tensors.append((given["weight"], given.get("bias")))
+        return func(*args, **kwargs)
 
 
 def _recognised(module: Any) -> type[nn.Module] | None:
@@ -50,7 +75,7 @@ def _recognised(module: Any) -> type[nn.Module] | None:
         return None  # PyTorch's own subclasses belong to modules that read their weights
     if module.training or module._forward_hooks or module._forward_pre_hooks:
         return None
-    if hasattr(module, "parametrizations") or set(module._parameters) != {"weight", "bias"} or module._modules:
+    if hasattr(module, "parametrizations") or not {"weight", "bias"} <= set(module._parameters) or module._modules:
         return None
     kinds: tuple[type[nn.Module], ...] = (base,)
     if base in _SAME and module.padding_mode == "zeros":

@@ -7,38 +7,70 @@ refuses what would have taken another way through the code.
 from __future__ import annotations
 
 import copy
-import operator
 from collections import OrderedDict
 from collections.abc import Callable, Sequence
-from typing import Any
+from dataclasses import dataclass
+from typing import Any, NamedTuple
 
 import torch
 import torch.nn.functional as functional
 from torch import fx, nn
-from torch.fx.proxy import Attribute, TraceError
+from torch.fx.proxy import TraceError
 from torch.utils import _pytree as pytree
 
+from .arguments import Given
 from .decisions import Decision
 from .folding import attribute
-from .operators import option
+from .makers import recorded
 from .plan import computing
+from .proxies import Proxy
+from .questions import by_axes, is_number_of_channels, is_split, shape_and_part, text_of
 from .same import SameConvolution
-
-# By a function or a method that tells a number of a tensor's shape: whether it is the number of axes alone.
-_NUMBERS = {"dim": True, "ndimension": True, "ndim": True, "size": False, "shape": False, "numel": False}
-
 
 # The functions that a convolution is called by.
 CONVOLUTIONS = tuple(getattr(functional, f"{name}{rank}d") for name in ("conv", "conv_transpose") for rank in (1, 2, 3))
 
-# What a node's `meta` has where code adds in place.
-IN_PLACE = "in_place"
 
-# What was decided by, how, and whether the number of axes alone decides.
-_Decided = tuple[Any, int, bool]
+class Untraced(TraceError):  # type: ignore[misc]
+    """There is no graph of what the module at the path `within` computes; of the model itself, if that is empty."""
+
+    def __init__(self, error: Exception, within: str) -> None:
+        super().__init__(f"{type(error).__name__}: {error}")
+        self.error, self.within = error, within
 
 
-def trace(model: nn.Module, example: Sequence[Any]) -> fx.GraphModule:
+@dataclass(frozen=True)
+class Ways:
+    """How a model is traced.
+
+    Parameters
+    ----------
+    lists
+        Whether lists that it is given are taken apart.
+    opaque
+        Types of modules that are called by the graph as they are.
+    counting
+        The globals of code that calls `int` of what stands for a number.
+    """
+
+    lists: bool = True
+    opaque: tuple[type, ...] = ()
+    counting: tuple[dict[str, Any], ...] = ()
+
+
+BY_ITSELF = Ways()
+
+
+class _Decided(NamedTuple):
+    """What was decided by, how, whether the number of axes alone decides, and the path of the module whose code decides."""
+
+    node: Any
+    expected: int
+    of_axes: bool
+    within: str
+
+
+def trace(model: nn.Module, example: Sequence[Any], ways: Ways) -> fx.GraphModule:
     """Return a model's graph; `example` are its arguments.
 
     A condition on sizes is decided as for the example where the other decision is an error of the model's own, such as an
@@ -46,36 +78,39 @@ def trace(model: nn.Module, example: Sequence[Any]) -> fx.GraphModule:
 
     Raises
     ------
-    TraceError
-        If the model's code decides by other things.
+    Untraced
+        If the model's code decides by other things, or does what torch.fx does not know.
     """
-    tracer = _Tracer(example)
-    graph = tracer.trace(model)
+    tracer = _Tracer(example, ways)
+    try:
+        graph = tracer.trace(model)
+    except Exception as error:
+        raise Untraced(error, tracer.within) from error
     for node in list(graph.nodes):
         if node.target in CONVOLUTIONS:
             tracer.fix_channels(node)
     traced = fx.GraphModule(model, graph)
-    for number, (node, expected, of_axes) in enumerate(tracer.decisions):
-        error = _error_else(model, example, tracer.decisions[: number + 1])
-        if error is None and not of_axes:
-            raise TraceError(f"other sizes take another way through the code: {node.format_node()}")
+    for number, (node, expected, of_axes, within) in enumerate(tracer.decisions):
+        other = _error_else(model, _Tracer(example, ways, tracer.decisions[: number + 1]), number + 1)
+        if other is None and not of_axes:
+            refused = TraceError(f"other sizes take another way through the code: {node.format_node()}")
+            raise Untraced(refused, within)
         path = f"_decision_{number}"
-        traced.add_submodule(path, Decision(_text(node), expected, error).eval())
+        traced.add_submodule(path, Decision(text_of(node), expected, other).eval())
         with traced.graph.inserting_after(node):
             traced.graph.call_module(path, (node,))
     return traced
 
 
-def _error_else(model: nn.Module, example: Sequence[Any], decisions: Sequence[_Decided]) -> str | None:
-    """Return the error that a model's code raises if the last of these is decided otherwise, None if it may raise none."""
-    tracer = _Tracer(example, decisions)
+def _error_else(model: nn.Module, tracer: _Tracer, decisions: int) -> str | None:
+    """Return the error that a model's code raises if the last of so many decisions is the other, None if it may raise none."""
     try:
         tracer.trace(copy.deepcopy(model))
     except TraceError:
         return None
     except (AssertionError, ValueError, RuntimeError) as error:
         # What is decided after it, is by the example's sizes, which do not go this way: `assert h == 8 or h == 16`.
-        by_sizes = any(not of_axes for _, _, of_axes in tracer.decisions[len(decisions) :])
+        by_sizes = any(not decided.of_axes for decided in tracer.decisions[decisions:])
         return None if by_sizes else f"{type(error).__name__}: {error}"
     except Exception:  # noqa: BLE001 - code that torch.fx cannot trace may raise anything
         return None
@@ -87,19 +122,44 @@ class _Tracer(fx.Tracer):  # type: ignore[misc]
 
     proxy_buffer_attributes = True  # what is computed of buffers is computed in each call, as of parameters
 
-    def __init__(self, example: Sequence[Any] = (), before: Sequence[_Decided] = ()) -> None:
-        super().__init__()  # no example: PyTorch traces the code of what was pickled, which decides nothing
+    def __init__(self, example: Sequence[Any] = (), ways: Ways = BY_ITSELF, before: Sequence[_Decided] = ()) -> None:
+        # No example: PyTorch traces the code of what was pickled, which decides nothing, and imports these from Python.
+        super().__init__(autowrap_functions=(max, min, int))
+        self.within = ""  # the path of the module whose code is traced
+        self._ways = ways
         self.decisions: list[_Decided] = []
         # Decisions of an earlier trace, which are taken again, but for the last, which is the other one.
         self._before = before
         self._decided: dict[Any, int] = {}
         self._values: dict[Any, Any] = {}
-        self._arguments = iter(example)
+        self._example, self._arguments = example, iter(example)
         self._computing = False  # then modules are called, not traced
+
+    def trace(self, root: Any, concrete_args: Any = None) -> fx.Graph:
+        """Return the graph of a model's code."""
+        with recorded(self._ways.counting):
+            return super().trace(root, concrete_args)
+
+    def create_args_for_root(self, root_fn: Any, is_module: bool, concrete_args: Any = None) -> Any:
+        """Return the function that is traced, and what it is given: what stands for tensors and numbers, all else itself."""
+        function, args = super().create_args_for_root(root_fn, is_module, concrete_args)
+        given = Given(self._ways.lists)
+        for place, value in enumerate(self._example, start=int(is_module)):
+            if place < len(args) and not args[place].node.target.startswith("*"):
+                args[place] = given(args[place], value)
+
+        def traced(*args: Any) -> Any:
+            answer = function(*args)
+            given.check()
+            return answer
+
+        return traced, args
 
     def is_leaf_module(self, module: nn.Module, name: str) -> bool:
         """Whether a module is one node of the graph."""
         if module._forward_hooks or module._forward_pre_hooks or isinstance(module, SameConvolution):
+            return True
+        if type(module) in self._ways.opaque:
             return True
         return hasattr(module, "parametrizations") or super().is_leaf_module(module, name)
 
@@ -107,7 +167,23 @@ class _Tracer(fx.Tracer):  # type: ignore[misc]
         """Trace a module's call; of one that the code makes, as of parts of a Sequential, what it does."""
         if self._computing or not self._has(m):
             return forward(*args, **kwargs)
-        return super().call_module(m, forward, args, kwargs)
+        if type(m) in self._ways.opaque:
+            args, kwargs = self._fresh(tuple(args)), {name: self._fresh(each) for name, each in kwargs.items()}
+        before, self.within = self.within, self.path_of_module(m)
+        answer = super().call_module(m, forward, args, kwargs)
+        self.within = before  # whoever fails within stays there
+        return answer
+
+    def _fresh(self, value: Any) -> Any:
+        """Return an argument whose lists and dicts are made in each call: the code of who gets them may write to them."""
+        if isinstance(value, tuple) and not hasattr(value, "_fields"):
+            return tuple(map(self._fresh, value))
+        if type(value) is list:
+            return self.create_proxy("call_function", list, ([*map(self._fresh, value)],), {})
+        if type(value) is dict:
+            parts = {name: self._fresh(each) for name, each in value.items()}
+            return self.create_proxy("call_function", dict, (parts,), {})
+        return value
 
     def _has(self, module: nn.Module) -> bool:
         try:
@@ -128,7 +204,7 @@ class _Tracer(fx.Tracer):  # type: ignore[misc]
 
     def proxy(self, node: Any) -> Any:
         """Return what stands for a node's value."""
-        return _Proxy(node, self)
+        return Proxy(node, self)
 
     def to_bool(self, obj: Any) -> bool:
         """Decide as for the example, if shapes alone decide."""
@@ -136,7 +212,7 @@ class _Tracer(fx.Tracer):  # type: ignore[misc]
 
     def iter(self, obj: Any) -> Any:
         """Iterate over the parts of a tensor, or over its shape, as many as there are in the example."""
-        if not _is_split(obj.node) and _shape_and_part(obj.node) is None:
+        if not is_split(obj.node) and shape_and_part(obj.node) is None:
             return super().iter(obj)
         return iter([obj[number] for number in range(len(obj))])
 
@@ -144,10 +220,10 @@ class _Tracer(fx.Tracer):  # type: ignore[misc]
         """Return what `kind` makes of a node's value for the example."""
         if node in self._decided:
             return self._decided[node]
-        of_axes, number = self._by_axes(node), len(self.decisions)
+        of_axes, number = by_axes(node, self._value), len(self.decisions)
         known = number < len(self._before)
-        expected = self._before[number][1] if known else kind(self._value(node))
-        self.decisions.append((node, expected, of_axes))
+        expected = self._before[number].expected if known else kind(self._value(node))
+        self.decisions.append(_Decided(node, expected, of_axes, self.within))
         self._decided[node] = not expected if number == len(self._before) - 1 else expected
         return self._decided[node]
 
@@ -161,7 +237,7 @@ class _Tracer(fx.Tracer):  # type: ignore[misc]
         waiting = [(convolution, each) for each in convolution.all_input_nodes[1:]]
         while waiting:
             user, read = waiting.pop()
-            if _is_number_of_channels(read):
+            if is_number_of_channels(read):
                 found.append((user, read))
             elif read.op in ("call_function", "call_method"):
                 waiting += [(read, each) for each in read.all_input_nodes]
@@ -171,31 +247,10 @@ class _Tracer(fx.Tracer):  # type: ignore[misc]
             channels = int(self._value(size))
             if size not in self._decided:
                 self._decided[size] = channels
-                self.decisions.append((size, channels, True))
+                self.decisions.append(_Decided(size, channels, True, ""))
             user.args, user.kwargs = fx.node.map_arg(
                 (user.args, user.kwargs), lambda each, size=size, channels=channels: channels if each is size else each
             )
-
-    def _by_axes(self, node: Any) -> bool:
-        """Return whether a number depends on nothing but numbers of axes, or on tensors of the model alone.
-
-        Raises
-        ------
-        TraceError
-            If it depends on more than shapes.
-        """
-        if _is_the_models(node):
-            return True
-        if node.op == "call_method" and node.target in _NUMBERS:
-            return _NUMBERS[node.target]
-        if node.op == "call_function" and node.target is getattr and node.args[1] in _NUMBERS:
-            return _NUMBERS[node.args[1]]
-        if _is_split(node):
-            return True
-        if node.op != "call_function" or node.target not in _COMPUTED:
-            raise TraceError(f"the code decides by a value that is computed: {node.format_node()}")
-        of_axes = [self._by_axes(each) for each in node.all_input_nodes]  # all, since each may refuse
-        return all(of_axes)
 
     def _value(self, wanted: Any) -> Any:
         """Compute a node's value, and those of all before it."""
@@ -217,85 +272,3 @@ class _Tracer(fx.Tracer):  # type: ignore[misc]
         if node.op == "get_attr":
             return copy.deepcopy(attribute(self.root, node.target))
         return computing(self.root, node)(self._values)
-
-
-# What code computes of sizes before it decides by them.
-_COMPUTED = (
-    operator.getitem, operator.eq, operator.ne, operator.lt, operator.le, operator.gt, operator.ge, operator.mod,
-    operator.add, operator.sub, operator.mul, operator.floordiv, operator.truediv, operator.and_, operator.or_,
-)  # fmt: skip
-
-
-# What returns the parts of a tensor.
-_SPLITS = (torch.split, "split", torch.chunk, "chunk")
-
-
-def _is_split(node: Any) -> bool:
-    """Whether a node is the parts of a tensor along its second axis: channels, whose number weights fix, not inputs."""
-    return node.target in _SPLITS and option(node, 2, "dim") == 1
-
-
-def _shape_and_part(node: Any) -> tuple[Any, slice] | None:
-    """Return the node of a tensor whose shape a node is, and which part of it; None if it is no shape."""
-    if node.target is operator.getitem and isinstance(node.args[1], slice):
-        base, part = node.args
-        within = _shape_and_part(base)
-        return (within[0], part) if within is not None and within[1] == slice(None) else None
-    by_method = node.op == "call_method" and node.target == "size" and len(node.args) == 1 and not node.kwargs
-    return (node.args[0], slice(None)) if by_method or (node.target is getattr and node.args[1] == "shape") else None
-
-
-def _is_the_models(node: Any) -> bool:
-    """Whether a node is computed of tensors of the model alone."""
-    if node.op not in ("call_function", "call_method"):
-        return bool(node.op == "get_attr")
-    return bool(node.all_input_nodes) and all(map(_is_the_models, node.all_input_nodes))
-
-
-def _is_number_of_channels(node: Any) -> bool:
-    """Whether a node is how many indices a tensor's second axis has."""
-    if node.target is operator.getitem and node.args[1] == 1:
-        found = _shape_and_part(node.args[0])
-        return found is not None and found[1] == slice(None)
-    return node.op == "call_method" and node.target == "size" and node.args[1:] == (1,)
-
-
-class _Length:
-    """Whose length is a number of axes, or of parts."""
-
-    def __len__(self) -> int:
-        proxy: Any = self
-        node, tracer = proxy.node, proxy.tracer
-        if _is_split(node):
-            return int(tracer.decided(node, len))
-        found = _shape_and_part(node)
-        if found is None:
-            raise TraceError("the length of what is computed is not known")
-        tensor, part = found
-        axes = int(tracer.decided(tracer.create_node("call_method", "dim", (tensor,), {}), int))
-        return len(range(axes)[part])
-
-
-class _Proxy(_Length, fx.Proxy):  # type: ignore[misc]
-    def __getattr__(self, k: str) -> Any:
-        return _Attribute(self, k)
-
-    def __iadd__(self, other: Any) -> Any:
-        total = self + other  # as torch.fx has it; fused with a convolution it keeps the type as in place
-        total.node.meta[IN_PLACE] = True
-        return total
-
-
-class _Attribute(_Length, Attribute):  # type: ignore[misc]
-    pass
-
-
-def _text(node: Any) -> str:
-    """Return a condition as a person would write it, for messages."""
-    if not isinstance(node, fx.Node):
-        return str(node)
-    if node.op == "call_function":
-        return f"{node.target.__name__}({', '.join(map(_text, node.args))})"
-    if node.op == "call_method":
-        return f"{_text(node.args[0])}.{node.target}({', '.join(map(_text, node.args[1:]))})"
-    return str(node.name)
