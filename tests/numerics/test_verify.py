@@ -24,8 +24,8 @@ from tvmconv.runtime.verify import Verdict, verify
 from tvmconv.signature import parse_signature
 from tvmconv.tuning.records import Records
 
-LEFT = "conv1d-n1-i16x9-o16x9-k2-s1-d1-p1_0-g1-NXC-XIO-f32"
-RIGHT = "conv1d-n1-i16x9-o16x9-k2-s1-d1-p0_1-g1-NXC-XIO-f32"
+LEFT = "conv1d-n1-i16x9-o16x5-k2-s2-d1-p1_0-g1-NXC-XIO-f32"
+RIGHT = "conv1d-n1-i16x9-o16x5-k2-s2-d1-p0_1-g1-NXC-XIO-f32"
 CRASH = """
 #include <stdint.h>
 #include <stdlib.h>
