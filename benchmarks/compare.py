@@ -215,7 +215,7 @@ class Timer:
                 progress(done, len(work), signature)
                 # Once for all: no process spends its time on it, or wakes threads for it.
                 expected = Path(folder) / "expected.npy"
-                np.save(expected, reference.compute(problem, *random_fill(problem)).astype(np.float32))
+                np.save(expected, reference.compute(problem, **random_fill(problem).given()).astype(np.float32))
                 answers = self._time(signature, str(expected))
                 timings = {name: summarize(answer.samples) for name, answer in answers.items() if answer.samples}
                 info = kernels.lookup(problem).info

@@ -21,7 +21,7 @@ from tvmconv.problem import Problem
 from tvmconv.runtime.arrays import aligned_empty
 from tvmconv.signature import parse_signature
 
-from .peers import PEERS, Prepared, UnsupportedError
+from .peers import PEERS, Prepared, UnsupportedError, check_supported
 
 OURS, OURS_PACKED = "tvmconv", "tvmconv_packed"
 # Relative L2 errors on normal data that the type and f32 sums, or Winograd in f32, give; computing in a lesser type
@@ -107,6 +107,7 @@ def _ready(contender: str, signature: str, bundle: str, expected: str, threads: 
 
 
 def _peer(name: str, problem: Problem, arrays: Arrays, threads: int) -> Prepared:
+    check_supported(problem)
     peer = PEERS[name]
     try:
         module = import_module(f"{__package__}.peers.{peer.module}")

@@ -66,10 +66,12 @@ class Prepared:
     answer: Callable[[], npt.NDArray[Any]]
 
 
-def refuse_empty(problem: Problem) -> None:
-    """Raise UnsupportedError for a problem without multiplications."""
+def check_supported(problem: Problem) -> None:
+    """Raise UnsupportedError for what no peer is asked to compute: problems without multiplications, and epilogues."""
     if problem.is_empty or problem.is_constant:
         raise UnsupportedError("no multiplications")
+    if problem.epilogue:
+        raise UnsupportedError("it has an epilogue, and peers compute convolutions alone")
 
 
 def data_as(array: npt.NDArray[Any], problem: Problem, layout: str) -> npt.NDArray[Any]:

@@ -13,7 +13,7 @@ from onnxruntime.capi.onnxruntime_pybind11_state import NotImplemented as OrtNot
 from tvmconv.fills import Arrays
 from tvmconv.problem import Problem
 
-from . import Prepared, UnsupportedError, data_as, filter_as_oix, from_layout, refuse_empty
+from . import Prepared, UnsupportedError, data_as, filter_as_oix, from_layout
 
 _TYPES = {"f32": TensorProto.FLOAT, "f16": TensorProto.FLOAT16, "bf16": TensorProto.BFLOAT16}
 # Versions that this onnxruntime and the one before it know.
@@ -22,7 +22,6 @@ _OPSET, _IR_VERSION = 22, 10
 
 def prepare(problem: Problem, arrays: Arrays, option: str, threads: int) -> Prepared:
     """Return the run of a session that computes `problem`, in NCX, with input and output bound beforehand."""
-    refuse_empty(problem)
     options = ort.SessionOptions()
     options.intra_op_num_threads = threads
     try:

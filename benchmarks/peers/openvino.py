@@ -16,7 +16,7 @@ from openvino.preprocess import PrePostProcessor
 from tvmconv.fills import Arrays
 from tvmconv.problem import Problem
 
-from . import Prepared, data_as, filter_as_oix, from_layout, refuse_empty
+from . import Prepared, data_as, filter_as_oix, from_layout
 
 _CAPABILITY = {"f32": "FP32", "f16": "FP16", "bf16": "BF16"}
 _LAYOUTS = {1: ("NWC", "NCW"), 2: ("NHWC", "NCHW"), 3: ("NDHWC", "NCDHW")}
@@ -24,7 +24,6 @@ _LAYOUTS = {1: ("NWC", "NCW"), 2: ("NHWC", "NCHW"), 3: ("NDHWC", "NCDHW")}
 
 def prepare(problem: Problem, arrays: Arrays, option: str, threads: int) -> Prepared:
     """Return the request that computes `problem` with data and output in the layout `option`."""
-    refuse_empty(problem)
     core = ov.Core()
     # Without f16 it would take bf16, which has not its precision; then f32 is what holds the type.
     known = _CAPABILITY[problem.dtype] in core.get_property("CPU", "OPTIMIZATION_CAPABILITIES")

@@ -14,7 +14,7 @@ import torch.nn.functional as F
 from tvmconv.fills import Arrays
 from tvmconv.problem import Problem
 
-from . import Prepared, UnsupportedError, from_layout, refuse_empty
+from . import Prepared, UnsupportedError, from_layout
 
 _DTYPES = {"f32": torch.float32, "f16": torch.float16, "bf16": torch.bfloat16}
 _CHANNELS_LAST = {2: torch.channels_last, 3: torch.channels_last_3d}
@@ -51,7 +51,6 @@ def prepared(call: Any, problem: Problem) -> Prepared:
 
 def tensors(problem: Problem, arrays: Arrays, layout: str) -> tuple[Any, Any, Any]:
     """Return data, filter and bias as PyTorch takes them, in the memory format of `layout`."""
-    refuse_empty(problem)
     dtype = _DTYPES[problem.dtype]
     data, filter_ = (torch.from_numpy(array.astype("float32")).to(dtype) for array in (arrays.data, arrays.filter))
     bias = None if arrays.bias is None else torch.from_numpy(arrays.bias.astype("float32")).to(dtype)

@@ -285,6 +285,11 @@ def test_our_kernel_is_timed_with_plain_and_with_packed_filters(
         assert {isinstance(filter_, str) for filter_ in filters} == {contender == measure.OURS_PACKED}
 
 
+def test_peers_are_not_asked_for_an_epilogue() -> None:
+    answer = measure.measure(measure.Task("pytorch_nxc", f"{CONV}-prelu-scale", "", "", 1, 0.0))
+    assert not answer.samples and "it has an epilogue" in answer.unsupported
+
+
 def test_openmp_libraries_are_counted_by_file() -> None:
     maps = """\
 7f00-7f01 r--p 00000000 08:01 42                         /venv/torch/lib/libgomp.so.1
