@@ -19,6 +19,8 @@ from .types import KERNEL_DTYPES, kernel_dtype, narrow
 
 # From an output buffer's indices to (flat offset in the output, condition under which it is inside, or None: always).
 StoreIndex = Callable[[list[Any]], tuple[Any, Any]]
+# From a window, data, filter and epilogue to the window's output.
+Express = Callable[[Any, te.Tensor, te.Tensor, Epilogue], te.Tensor]
 
 
 @dataclass(frozen=True)
@@ -57,33 +59,51 @@ def assemble(
     problem: Problem,
     flat: Problem,
     windows: Sequence[Any],
-    express_window: Callable[[Any, te.Tensor, te.Tensor, Epilogue], te.Tensor],
-    store_indices: list[StoreIndex],
+    express: Express,
     vnni_factor: int = 1,
 ) -> Definition:
-    """Return the definition of windows, each expressed alike, which first fills the output where no window writes it.
+    """Return the definition of windows for a CPU, each expressed alike.
 
     Parameters
     ----------
     problem, flat
         The problem, and its flattened form, of which the windows are.
-    express_window
-        ``express_window(window, data, filter, epilogue)`` is a window's output.
-    store_indices
-        Where each window's output is stored.
+    express
+        ``express(window, data, filter, epilogue)`` is a window's output.
     vnni_factor
         Channels in an element of data and filter: 2 for pairs of bf16.
     """
-    data, weights, epilogue = placeholders(flat, vnni_factor)
-    outs = [express_window(window, data, weights, epilogue) for window in windows]
+    arrays = _placeholders(flat, vnni_factor)
+    return filled(problem, flat, arrays, windows, [express(window, *arrays) for window in windows])
+
+
+def filled(
+    problem: Problem,
+    flat: Problem,
+    arrays: tuple[te.Tensor, te.Tensor, Epilogue],
+    windows: Sequence[Any],
+    outs: list[te.Tensor],
+) -> Definition:
+    """Return the definition of windows and their outputs, which first fills the output where no window writes it.
+
+    Parameters
+    ----------
+    problem, flat
+        The problem, and its flattened form, of which the windows are.
+    arrays
+        Placeholders of data and filter, and the epilogue, of `flat`.
+    windows, outs
+        Each window's ``store_index`` says where the elements of its output are stored.
+    """
+    data, weights, epilogue = arrays
+    store_indices: list[StoreIndex] = [window.store_index for window in windows]
     if not windows or (flat.op == "convolution_backprop_data" and not covers_output(flat)):
-        outs.insert(0, fill(flat, epilogue))
-        store_indices = [in_order(flat), *store_indices]
+        outs = [_fill(flat, epilogue), *outs]
+        store_indices.insert(0, _in_order(flat))
     return Definition(problem, te.create_prim_func([data, weights, *epilogue.inputs, *outs]), windows, store_indices)
 
 
-def placeholders(problem: Problem, vnni_factor: int = 1) -> tuple[te.Tensor, te.Tensor, Epilogue]:
-    """Return data and filter (as pairs of channels where `vnni_factor` is 2 and they have them) and epilogue of a problem."""
+def _placeholders(problem: Problem, vnni_factor: int) -> tuple[te.Tensor, te.Tensor, Epilogue]:
     dtype = kernel_dtype(problem.dtype)
     data = te.placeholder(problem.data_shape, dtype, name="data")
     if vnni_factor == 2 and reads_pairs(problem):
@@ -97,11 +117,11 @@ def placeholders(problem: Problem, vnni_factor: int = 1) -> tuple[te.Tensor, te.
     return data, weights, Epilogue(problem, KERNEL_DTYPES, rounding)
 
 
-def fill(problem: Problem, epilogue: Epilogue) -> te.Tensor:
+def _fill(problem: Problem, epilogue: Epilogue) -> te.Tensor:
     """The output as it is where no tap meets it: what becomes of a sum of zero."""
     shape = problem.output_shape
     channel_axis = problem.rank + 1 if problem.data_format == "NXC" else 1
-    store_index = in_order(problem)
+    store_index = _in_order(problem)
 
     def value(*indices: Any) -> Any:
         zero = tirx.const(0, "float32")
@@ -110,7 +130,7 @@ def fill(problem: Problem, epilogue: Epilogue) -> te.Tensor:
     return te.compute(shape, value, name=FILL)
 
 
-def in_order(problem: Problem) -> StoreIndex:
+def _in_order(problem: Problem) -> StoreIndex:
     """Return the store index of an output buffer that has the output's shape."""
     strides = [prod(problem.output_shape[axis + 1 :]) for axis in range(len(problem.output_shape))]
     return lambda indices: (sum(i * s for i, s in zip(indices, strides, strict=True)), None)

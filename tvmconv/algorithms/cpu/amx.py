@@ -23,7 +23,7 @@ from ..epilogue import Epilogue
 from ..flatten import flatten
 from ..pairs import multiply_pairs, round_pair
 from ..stage_names import ACC, DATA_PAD, FILTER_PACK, OUT, TILE, stage_name
-from ..subconvolution import Expr, store_index
+from ..subconvolution import Expr
 from ..types import zero_outside
 from .amx_window import SIDE, CopyAxis, TileWindow, best_chunks, tile_window
 from .data import data_element
@@ -46,10 +46,7 @@ def covers(problem: Problem, target: CpuTarget) -> str | None:
 
 def define(problem: Problem, target: CpuTarget) -> Definition:
     """Define `problem` by windows cut into tiles of AMX."""
-    windows = tile_windows(problem, target)
-    return assemble(
-        problem, flatten(problem), windows, express_tiles, [tile_store_index(window) for window in windows], 2
-    )
+    return assemble(problem, flatten(problem), tile_windows(problem, target), express_tiles, vnni_factor=2)
 
 
 def tile_windows(problem: Problem, target: CpuTarget) -> list[TileWindow]:
@@ -80,8 +77,8 @@ def express_tiles(window: TileWindow, data: te.Tensor, weights: te.Tensor, epilo
     shape = within_reach((window.problem.batch, window.groups, *phases, window.bands, *outer, *blocks), "the sums")
 
     def total(n: Expr, g: Expr, *indices: Expr) -> Expr:
-        p, band, z, (tb, tile, row, ob, vector, lane) = _split(window, indices)
-        c, q = step * window.depth + pair, window.number(tb, tile, row, tirx.min)
+        p, band, z, (tb, tile, row, ob, vector, lane) = window.split(indices)
+        c, q = step * window.depth + pair, window.number(tb, tile, row)
         product = multiply_pairs(read_data(n, g, p, band, z, q, taps, c), read_filter(g, ob, p, taps, c, vector, lane))
         return te.sum(product, axis=[*taps, step, pair])
 
@@ -89,41 +86,11 @@ def express_tiles(window: TileWindow, data: te.Tensor, weights: te.Tensor, epilo
     copy = te.compute(shape, lambda *indices: acc(*indices), name=stage_name(TILE, number))
 
     def rounded(*indices: Expr) -> Expr:
-        o = window.output(_channel(window, *indices[-3:]))
+        o = window.output(window.channel(*indices[-3:]))
         channel = indices[1] * window.outputs + tirx.min(o, window.outputs - 1)
-        return epilogue(copy(*indices), channel, tile_store_index(window)(list(indices))[0], round_pair)
+        return epilogue(copy(*indices), channel, window.store_index(list(indices))[0], round_pair)
 
     return te.compute(shape, rounded, name=stage_name(OUT, number))
-
-
-def tile_store_index(window: TileWindow) -> Callable[[list[Any]], tuple[Any, Any]]:
-    """Return the store index of `out`'s elements."""
-
-    def at(indices: list[Any]) -> tuple[Any, Any]:
-        (n, g), (p, band, z, (tb, tile, row, *channel)) = indices[:2], _split(window, indices[2:])
-        q, o = window.number(tb, tile, row, tirx.min), _channel(window, *channel)
-        last = window.flat[-1]
-        ys = [*z, q // last.extent, q % last.extent] if len(window.flat) == 2 else [q]
-        ys[0] = ys[0] + window.start(band, tirx.min)
-        offset, bounds = store_index(window.problem, window.axes, window.outputs, [n, g, *p, *ys, window.output(o)])
-        conditions = [] if bounds is None else [bounds]
-        if len(window.flat) == 2 and last.extent > last.outputs:
-            conditions.insert(0, ys[-1] < last.outputs)
-        if window.padded_outputs != window.outputs and not window.shifted:
-            conditions.append(o < window.outputs)
-        return offset, tirx.all(*conditions) if conditions else None
-
-    return at
-
-
-def _split(window: TileWindow, indices: Any) -> tuple[Any, Any, Any, Any]:
-    """Return the phases, the band, the outer outputs, and the rest of indices behind the group."""
-    rank, outer = len(window.axes), len(window.outer)
-    return indices[:rank], indices[rank], indices[rank + 1 : rank + 1 + outer], indices[rank + 1 + outer :]
-
-
-def _channel(window: TileWindow, block: Expr, vector: Expr, lane: Expr) -> Expr:
-    return (block * window.block[1] + vector) * SIDE + lane
 
 
 def _data(window: TileWindow, data: te.Tensor) -> Callable[..., Expr]:
@@ -132,7 +99,7 @@ def _data(window: TileWindow, data: te.Tensor) -> Callable[..., Expr]:
 
     def in_place(n: Expr, g: Expr, p: Any, band: Expr, z: Any, q: Expr, k: Any, c: Expr) -> Expr:
         (axis,) = window.axes
-        x = axis.offset(p[0]) + (window.start(band, tirx.min) + q) * axis.stride + k[0] * axis.dilation
+        x = axis.offset(p[0]) + (window.start(band) + q) * axis.stride + k[0] * axis.dilation
         return data(n, x, g * window.channels + c)
 
     if window.in_place:
@@ -143,7 +110,7 @@ def _data(window: TileWindow, data: te.Tensor) -> Callable[..., Expr]:
         z, residues, (pixel, c) = indices[:outer], indices[outer : outer + rank], indices[outer + rank :]
         row = copy_axes[-1].extent
         at = [*z, pixel // row, pixel % row] if len(window.flat) == 2 else [pixel]
-        starts = [window.start(band, tirx.min), *[0] * (rank - 1)]
+        starts = [window.start(band), *[0] * (rank - 1)]
         x = [each.coordinate(*of) for each, *of in zip(copy_axes, starts, residues, at, strict=True)]
         bounds = [
             bound
@@ -191,7 +158,7 @@ def _filter(window: TileWindow, weights: te.Tensor) -> Callable[..., Expr]:
 
     def packed(g: Expr, block: Expr, *indices: Expr) -> Expr:
         p, k, (c, vector, lane) = indices[: len(axes)], indices[len(axes) : -3], indices[-3:]
-        o, bounds = _channel(window, block, vector, lane), []
+        o, bounds = window.channel(block, vector, lane), []
         if window.pairs > window.channels:
             bounds.append(c < window.channels)
             c = tirx.min(c, window.channels - 1)

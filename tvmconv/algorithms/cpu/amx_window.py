@@ -11,16 +11,18 @@ Along an axis with a stride, the copy has a part for each residue of coordinates
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from dataclasses import dataclass, fields
+from dataclasses import dataclass
 from functools import cached_property
+from itertools import product
 from math import gcd, prod
 from typing import Any
+
+from tvm import tirx
 
 from ...targets.cpus import L1_BYTES
 from ..pairs import reads_pairs
 from ..shapes import divisors
-from ..subconvolution import Axis
+from ..subconvolution import Axis, Expr, store_index
 from .cost import L3_BYTES_PER_CYCLE, TASK_CYCLES, THREADS, uneven
 from .window import Window
 
@@ -191,22 +193,46 @@ class TileWindow(Window):
         taps = prod(axis.taps * axis.phases for axis in self.axes)
         return 4 * taps * self.pairs * self.padded_outputs
 
-    def start(self, band: Any, least: Callable[[Any, Any], Any]) -> Any:
-        """Return the first output of a band; `least` of two expressions."""
-        return least(band * self.rows, self.axes[0].outputs - self.rows)
+    def start(self, band: Expr) -> Expr:
+        """Return the first output of a band."""
+        return tirx.min(band * self.rows, self.axes[0].outputs - self.rows)
 
-    def number(self, block: Any, tile: Any, row: Any, least: Callable[[Any, Any], Any]) -> Any:
+    def number(self, block: Expr, tile: Expr, row: Expr) -> Expr:
         """Return the number of the pixel that a row of a tile of a block computes."""
         tiles, rows = self.block[0], self.tile_rows
-        return least((block * tiles + tile) * rows, self.pixels - rows) + row
+        return tirx.min((block * tiles + tile) * rows, self.pixels - rows) + row
+
+    def channel(self, block: Expr, vector: Expr, lane: Expr) -> Expr:
+        """Return the output channel of a group that a lane of a tile of a block computes, before the last are shifted."""
+        return (block * self.block[1] + vector) * SIDE + lane
+
+    def split(self, indices: Any) -> tuple[Any, Any, Any, Any]:
+        """Return the phases, the band, the outer outputs, and the rest of indices behind the group."""
+        rank, outer = len(self.axes), len(self.outer)
+        return indices[:rank], indices[rank], indices[rank + 1 : rank + 1 + outer], indices[rank + 1 + outer :]
+
+    def store_index(self, indices: list[Expr]) -> tuple[Expr, Expr | None]:
+        """Return the flat output offset of `out` at `indices`, and where it is inside the output (None: always)."""
+        (n, g), (p, band, z, (tb, tile, row, *channel)) = indices[:2], self.split(indices[2:])
+        q, o = self.number(tb, tile, row), self.channel(*channel)
+        last = self.flat[-1]
+        ys = [*z, q // last.extent, q % last.extent] if len(self.flat) == 2 else [q]
+        ys[0] = ys[0] + self.start(band)
+        offset, bounds = store_index(self.problem, self.axes, self.outputs, [n, g, *p, *ys, self.output(o)])
+        conditions = [] if bounds is None else [bounds]
+        if len(self.flat) == 2 and last.extent > last.outputs:
+            conditions.insert(0, ys[-1] < last.outputs)
+        if self.padded_outputs != self.outputs and not self.shifted:
+            conditions.append(o < self.outputs)
+        return offset, tirx.all(*conditions) if conditions else None
 
 
 def tile_window(window: Window) -> TileWindow:
     """Return a window as it is cut by least cost."""
-    values = {field.name: getattr(window, field.name) for field in fields(Window)} | {"lanes": SIDE, "vnni_factor": 2}
     outputs = window.axes[0].outputs
     bands = {-(-outputs // count) for count in range(1, min(outputs, 64) + 1)}
-    tiled = [TileWindow(**values, rows=rows, block=block) for rows in sorted(bands) for block in BLOCKS]
+    ways = product(sorted(bands), BLOCKS)
+    tiled = [window.as_kind(TileWindow, lanes=SIDE, vnni_factor=2, rows=rows, block=block) for rows, block in ways]
     return min(tiled, key=lambda each: best_chunks(each)[1])
 
 

@@ -94,9 +94,7 @@ def define(
     With `prepacked`, as it is best where the filter is prepacked.
     """
     windows = direct_windows(problem, target, across, vnni_factor, prepacked)
-    return assemble(
-        problem, flatten(problem), windows, express, [window.store_index for window in windows], vnni_factor
-    )
+    return assemble(problem, flatten(problem), windows, express, vnni_factor)
 
 
 def define_prepacked(

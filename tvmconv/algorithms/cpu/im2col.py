@@ -7,7 +7,7 @@ few pixels' taps overlap.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, fields
+from dataclasses import dataclass
 from math import prod
 
 from ...targets.target import CpuTarget
@@ -105,9 +105,8 @@ def im2col(window: Window, target: CpuTarget) -> Window:
     pixels, ones = (prod(axis.outputs for axis in axes),), {"kernel": (1,), "strides": (1,), "dilations": (1,)}
     zeros = {"pads_begin": (0,), "pads_end": (0,)}
     row = problem.with_(in_spatial=pixels, out_spatial=pixels, in_channels=problem.in_channels * taps, **ones, **zeros)
-    values = {field.name: getattr(window, field.name) for field in fields(Window)}
-    values |= {"problem": row, "axes": convolution_axes(row)[0], "row": pixels[0], "tile": 0, "extra_vectors": 0}
-    long = wider(Im2colWindow(**values, data_axes=axes), target)
+    changes = {"problem": row, "axes": convolution_axes(row)[0], "row": pixels[0], "tile": 0, "extra_vectors": 0}
+    long = wider(window.as_kind(Im2colWindow, **changes, data_axes=axes), target)
     # The copy is counted as one more vector of output channels; where vectors are of 512 bits, tiles differ by less than estimated.
     copy = long.lanes / long.padded_outputs if target.vector_bits == 256 else LEAST_GAIN
     return long if pixel_cycles(long, target) < pixel_cycles(window, target) * (1 - copy) else window

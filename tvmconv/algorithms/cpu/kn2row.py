@@ -15,7 +15,7 @@ adds up what the taps gave it. Stages:
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, fields, replace
+from dataclasses import dataclass, replace
 from math import prod
 from operator import mul
 
@@ -70,9 +70,7 @@ def covers(problem: Problem, target: CpuTarget, vnni_factor: int = 1) -> str | N
 def define(problem: Problem, target: CpuTarget, vnni_factor: int = 1, prepacked: bool = False) -> Definition:
     """Define a convolution tap by tap; with `prepacked`, as it is best where the filter is prepacked."""
     windows = tap_windows(problem, target, vnni_factor, prepacked)
-    return assemble(
-        problem, flatten(problem), windows, express_kn2row, [window.store_index for window in windows], vnni_factor
-    )
+    return assemble(problem, flatten(problem), windows, express_kn2row, vnni_factor)
 
 
 def define_prepacked(problem: Problem, target: CpuTarget, vnni_factor: int = 1) -> Definition | None:
@@ -145,8 +143,7 @@ def tap_window(window: Window, target: CpuTarget) -> TapWindow:
     """Return the window as it is computed tap by tap."""
     most = accumulators(target)
     pixels = prod(axis.outputs for axis in window.axes)
-    values = {field.name: getattr(window, field.name) for field in fields(Window)}
-    return TapWindow(**{**values, "row": -(-pixels // most) * most})
+    return window.as_kind(TapWindow, row=-(-pixels // most) * most)
 
 
 def reached(axis: Axis, tap: Expr) -> tuple[Expr, Expr]:

@@ -55,8 +55,7 @@ def define(problem: Problem, target: CpuTarget) -> Definition:
         return replace(constant.define(problem, target), bare=True)
     flat = flatten(problem)
     windows = plain_windows(flat, target)
-    made = assemble(problem, flat, windows, express_plain, [window.store_index for window in windows])
-    return replace(made, bare=True)
+    return replace(assemble(problem, flat, windows, express_plain), bare=True)
 
 
 def cycles(problem: Problem, target: CpuTarget) -> float:

@@ -54,7 +54,7 @@ def covers(problem: Problem, target: CpuTarget) -> str | None:
 def define(problem: Problem, target: CpuTarget, prepacked: bool = False) -> Definition:
     """Define `problem` by windows whose lanes run along a row; with `prepacked`, as it is best where the filter is prepacked."""
     windows = planar_windows(problem, target, prepacked)
-    return assemble(problem, flatten(problem), windows, express_planar, [window.store_index for window in windows])
+    return assemble(problem, flatten(problem), windows, express_planar)
 
 
 def define_prepacked(problem: Problem, target: CpuTarget) -> Definition | None:

@@ -14,7 +14,7 @@ vector of the filter's multiplies. The lanes of each output's sum are added at t
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass, fields
+from dataclasses import dataclass
 from math import prod
 
 from tvm import te
@@ -52,8 +52,9 @@ def covers(problem: Problem, target: CpuTarget) -> str | None:
 def define(problem: Problem, target: CpuTarget) -> Definition:
     """Define `problem` by windows whose lanes run along the channels that are summed."""
     flat = flatten(problem)
-    windows = [reduced_window(window, target) for window in windows_of(flat, target)]
-    return assemble(problem, flat, windows, express_reduced, [window.store_index for window in windows])
+    lanes = reduced_lanes(flat.in_channels // flat.groups, target)
+    windows = [window.as_kind(ReducedWindow, lanes=lanes) for window in windows_of(flat, target)]
+    return assemble(problem, flat, windows, express_reduced)
 
 
 def cycles(problem: Problem, target: CpuTarget) -> float:
@@ -77,12 +78,6 @@ class ReducedWindow(Window):
     def shifted(self) -> bool:
         """Never: output channels are in no vectors."""
         return False
-
-
-def reduced_window(window: Window, target: CpuTarget) -> ReducedWindow:
-    """Return the window with lanes along the channels of data."""
-    values = {field.name: getattr(window, field.name) for field in fields(Window)}
-    return ReducedWindow(**{**values, "lanes": reduced_lanes(window.channels, target)})
 
 
 def packs_filter(window: Window) -> bool:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, fields
+from dataclasses import dataclass
 from math import prod
 
 from ...problem import Problem
@@ -96,6 +96,4 @@ def by_row_taps(window: Window) -> Window | None:
         pads_begin=last(problem.pads_begin, 0),
         pads_end=last(problem.pads_end, 0),
     )
-    values = {field.name: getattr(window, field.name) for field in fields(Window)}
-    values |= {"problem": longer, "axes": convolution_axes(longer)[0]}
-    return RowTapsWindow(**values, data_row=row)
+    return window.as_kind(RowTapsWindow, problem=longer, axes=convolution_axes(longer)[0], data_row=row)

@@ -16,9 +16,10 @@ Stages are te.compute's, named with the window's number, for the schedules to fi
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
 from math import prod
 from operator import mul
+from typing import Any, TypeVar
 
 from tvm import te, tirx
 
@@ -41,6 +42,8 @@ FEW_PIXELS = 256
 # a cycle: prefetches only compete then. A single pixel takes 74 us from 960 to 1280 channels on one core of a Zen 3, and 131
 # with prefetches; 4 pixels 173 and 224; 9 pixels from 1024 to 4096 channels 1447 and 1317.
 STREAMED_PIXELS = 8
+
+Kind = TypeVar("Kind", bound="Window")
 
 
 @dataclass(frozen=True)
@@ -97,6 +100,11 @@ class Window(SubConvolution):
     by_blocks: bool = False
     extra_vectors: int = 0
     rounds_groups: bool = False
+
+    def as_kind(self, kind: type[Kind], **changes: Any) -> Kind:
+        """Return the window as one of a kind that computes it in another way, with changes and what that kind adds."""
+        values = {field.name: getattr(self, field.name) for field in fields(Window)}
+        return kind(**{**values, **changes})
 
     @property
     def rounds(self) -> bool:

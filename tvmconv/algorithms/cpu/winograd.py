@@ -59,9 +59,7 @@ def define(problem: Problem, target: CpuTarget, points: int) -> Definition:
     windows = tiles_of(problem, target, points)
     if target.vector_registers == 16 and any(_far_apart(tiles) for tiles in windows):
         windows = _kept(windows, target) or windows
-    return assemble(
-        problem, as_3d(flatten(problem)), windows, express_winograd, [window.store_index for window in windows]
-    )
+    return assemble(problem, as_3d(flatten(problem)), windows, express_winograd)
 
 
 def define_prepacked(problem: Problem, target: CpuTarget, points: int) -> Definition | None:

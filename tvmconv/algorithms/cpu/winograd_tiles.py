@@ -163,7 +163,7 @@ def tiled_window(window: Window, points: int, target: CpuTarget) -> Tiles:
     if tiled[along].dilation == 1:
         tilings[along] = replace(tilings[along], tiles=row_extent(tilings[along].tiles, target))
     axes = (first, *map(_rounded, tilings))
-    return Tiles(window.problem, window.index, axes, window.lanes, False, axes[-1].outputs, tilings=tuple(tilings))
+    return window.as_kind(Tiles, axes=axes, row=axes[-1].outputs, tilings=tuple(tilings))
 
 
 def _tiling(axis: Axis, points: int) -> AxisTiling:

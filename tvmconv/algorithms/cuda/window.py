@@ -6,40 +6,33 @@ one, without what CPUs need: lanes, padded rows and copies of data. Padding is a
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
-from typing import Any
+from collections.abc import Callable
 
 from tvm import te
 
 from ...problem import Problem
 from ..axes import axes_of
-from ..backprop import covers_output
-from ..definition import Definition, StoreIndex, fill, in_order
+from ..definition import Definition, Express, filled
 from ..epilogue import Epilogue
 from ..flatten import flatten
 from ..subconvolution import Axis, SubConvolution
 from ..types import CUDA_DTYPES, cuda_dtype
 
-# From a window, data, filter and epilogue to the window's `out`, whose elements' store indices the window knows.
-Express = Callable[[Any, te.Tensor, te.Tensor, Epilogue], te.Tensor]
+# From a flattened problem, a window's number and its axes.
+Make = Callable[[Problem, int, tuple[Axis, ...]], SubConvolution]
 
 
-def define_cuda(
-    problem: Problem,
-    express: Express,
-    make: Callable[[Problem, int, tuple[Axis, ...]], SubConvolution] = SubConvolution,
-) -> Definition:
+def define_cuda(problem: Problem, express: Express, make: Make = SubConvolution) -> Definition:
     """Define `problem` by the windows of its flattened form, made by `make`, each computed as `express` says.
 
     The output is filled first where no window writes it.
     """
-    windows = cuda_windows(problem, make)
-    return _definition(problem, flatten(problem), windows, express)
+    flat, windows = flatten(problem), cuda_windows(problem, make)
+    arrays = _placeholders(flat)
+    return filled(problem, flat, arrays, windows, [express(window, *arrays) for window in windows])
 
 
-def cuda_windows(
-    problem: Problem, make: Callable[[Problem, int, tuple[Axis, ...]], SubConvolution] = SubConvolution
-) -> list[SubConvolution]:
+def cuda_windows(problem: Problem, make: Make = SubConvolution) -> list[SubConvolution]:
     """Return the windows of a problem's flattened form, made by `make`."""
     flat = flatten(problem)
     return [make(flat, index, axes) for index, axes in enumerate(axes_of(flat))]
@@ -47,21 +40,12 @@ def cuda_windows(
 
 def define_cuda_constant(problem: Problem) -> Definition:
     """Define a problem whose output is the bias alone, or empty."""
-    return _definition(problem, problem, [], None)
+    return filled(problem, problem, _placeholders(problem), [], [])
 
 
-def _definition(
-    problem: Problem, flat: Problem, windows: Sequence[SubConvolution], express: Express | None
-) -> Definition:
-    dtype = cuda_dtype(flat.dtype)
-    data = te.placeholder(flat.data_shape, dtype, name="data")
-    weights = te.placeholder(flat.filter_shape, dtype, name="filter")
-    epilogue = Epilogue(flat, CUDA_DTYPES, lambda value: value.astype(dtype))
-    outs = [express(window, data, weights, epilogue) for window in windows] if express else []
-    store_indices: list[StoreIndex] = [window.store_index for window in windows]
-    if not windows or (flat.op == "convolution_backprop_data" and not covers_output(flat)):
-        outs.insert(0, fill(flat, epilogue))
-        store_indices.insert(0, in_order(flat))
-    return Definition(
-        problem, te.create_prim_func([data, weights, *epilogue.inputs, *outs]), list(windows), store_indices
-    )
+def _placeholders(problem: Problem) -> tuple[te.Tensor, te.Tensor, Epilogue]:
+    """Return data and filter and epilogue of a problem."""
+    dtype = cuda_dtype(problem.dtype)
+    data = te.placeholder(problem.data_shape, dtype, name="data")
+    weights = te.placeholder(problem.filter_shape, dtype, name="filter")
+    return data, weights, Epilogue(problem, CUDA_DTYPES, lambda value: value.astype(dtype))
