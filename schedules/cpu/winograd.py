@@ -2,9 +2,10 @@
 
 Of the two matrices that are multiplied for each point, the larger is made in pieces that stay in the second level
 cache until they are used, and the smaller is made once, before. With fewer channels than tiles a task is some rows of
-tiles: it transforms their data, and walks over all channels. Otherwise a task is some output channels: it transforms
-their filters, part by part of the input channels, and walks over all tiles. The product's tile of registers is that
-of the direct algorithm: some tiles' values, broadcast, times some vectors of channels.
+tiles, of several images where taps along the first axis share them: it transforms their data, and walks over all channels.
+Otherwise a task is some output channels: it transforms their filters, part by part of the input channels, and walks over
+all tiles. The product's tile of registers is that of the direct algorithm: some tiles' values, broadcast, times some
+vectors of channels.
 
 Measured on one Zen 5 core, percent of its peak (275 GFLOP/s) by the operations of the formula, by
 
@@ -18,7 +19,6 @@ the filter is most of it, and its 36 MiB are not kept (CpuTarget.l3_share).
 from __future__ import annotations
 
 from collections.abc import Callable
-from itertools import product
 
 from tvm.s_tir import Schedule
 from tvm.s_tir.schedule import LoopRV, SBlockRV
@@ -44,11 +44,12 @@ from tvmconv.schedules.cpu import steps
 from tvmconv.schedules.cpu.winograd_model import (
     UNROLL,
     Shape,
+    best_part,
     column_strips,
     cycles_by_channels,
     cycles_by_rows,
-    cycles_of_part,
     filter_parts,
+    image_counts,
     register_tiles,
     row_bands,
 )
@@ -90,17 +91,20 @@ def _kinds(tiles: Tiles, target: CpuTarget) -> list[tuple[Structure, Shape]]:
 
 def _by_rows(sch: Schedule, tiles: Tiles, shape: Shape, target: CpuTarget) -> None:
     i = tiles.index
-    bands, strips = row_bands(tiles, shape), column_strips(tiles, shape, target)
-    best_band, best_strip = min(product(bands, strips), key=lambda part: cycles_of_part(tiles, shape, *part, target))
+    best = best_part(tiles, shape, target)
+    bands, strips, images = row_bands(tiles, shape), column_strips(tiles, shape, target), image_counts(tiles)
     n, g, *phases, z, rows, columns, y, x, o = sch.get_loops(sch.get_sblock(stage_name(OUT, i)))
-    band, block_row, row = sch.split(rows, [None, steps.choose(sch, bands, best_band), shape.rows])
+    band, block_row, row = sch.split(rows, [None, steps.choose(sch, bands, best.band), shape.rows])
     cut, whole = [], tiles.columns
     if len(strips) > 1:
-        strip, columns = sch.split(columns, [None, steps.choose(sch, strips, best_strip)])
+        strip, columns = sch.split(columns, [None, steps.choose(sch, strips, best.columns)])
         cut, whole = [strip], shape.columns
+    image = []
+    if len(images) > 1:
+        z, *image = sch.split(z, [None, steps.choose(sch, images, best.images)])
     block, vector, lane = _vectors(sch, o, tiles, shape)
     columns, *own = _own(sch, tiles, columns, y, x, lane, whole)
-    sch.reorder(n, g, z, band, *cut, *phases, block, block_row, row, columns, vector, *own)
+    sch.reorder(n, g, z, band, *cut, *phases, block, *image, block_row, row, columns, vector, *own)
     task = sch.fuse(n, g, z, band, *cut)
     sch.parallel(task)
     _output(sch, tiles, vector, own)
@@ -123,8 +127,7 @@ def _by_rows(sch: Schedule, tiles: Tiles, shape: Shape, target: CpuTarget) -> No
     _in_registers(sch, [unrolled, *inner])
     sch.decompose_reduction(acc, kz)
 
-    # Images that several taps read are transformed once, before.
-    _data(sch, tiles, task if tiles.axes[0].taps == 1 else None, target)
+    _data(sch, tiles, task, target)
     _filter(sch, tiles)
 
 

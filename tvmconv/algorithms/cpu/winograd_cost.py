@@ -21,8 +21,8 @@ PRODUCT, DATA_POINT, FILTER_POINT, OUTPUT_POINT, ROW_POINT = {6: 1.45, 4: 1.3}, 
 # The same of 16 registers, in units of those of direct (tile.py), fitted to default schedules of 317 problems, of the suites and
 # drawn, in NXC and NCX on one core of a Zen 3: what is taken by estimate took 1.039 of the fastest's time, and took 1.025 then.
 PRODUCT_OF_16, OUTPUT_POINT_OF_16 = 2.0, 4.0
-# Data transformed before are written once, and read for each tap of the first axis, and each block of so many vectors of output
-# channels where tasks are those. Fitted to 90 problems in bf16 on one core of a Zen 4: estimates by times spread by 0.21, and by
+# Where tasks are blocks of so many vectors of output channels, data are transformed before: they are written once, and read for each
+# block and tap of the first axis. Fitted to 90 problems in bf16 on one core of a Zen 4: estimates by times spread by 0.21, and by
 # 0.17 now (the standard deviation of logarithms). Zen 5's records say otherwise: there, most such problems are Winograd's.
 BLOCK_VECTORS = 2
 # And of the filter for each tap: lanes lie together (XIO), or all taps of a lane do (OIX), or none (transposed XIO).
@@ -109,7 +109,6 @@ def _passes(tiles: Tiles, target: CpuTarget) -> int:
     by_channels = tiles.count * tiles.pieces <= tiles.outputs * tiles.depth
     sums = 4 * tiles.points * tiles.count * BLOCK_VECTORS * tiles.lanes
     taps = tiles.axes[0].taps
-    if taps == 1 and not (by_channels and sums > target.l2_share // 2):
+    if not by_channels or (taps == 1 and sums <= target.l2_share // 2):
         return 0
-    blocks = -(-tiles.padded_outputs // (BLOCK_VECTORS * tiles.lanes)) if by_channels else 1
-    return 1 + blocks * taps
+    return 1 + -(-tiles.padded_outputs // (BLOCK_VECTORS * tiles.lanes)) * taps
