@@ -17,7 +17,7 @@ import torch.nn.functional as functional
 from .. import ops
 from ..epilogue import Step, format_epilogue, parse_epilogue
 from ..problem import Problem
-from .layout import Layout
+from .layout import CHANNELS_LAST, CHANNELS_SECOND, Layout
 from .same import same_pads
 
 DTYPES = {torch.float32: "f32", torch.float16: "f16", torch.bfloat16: "bf16"}
@@ -36,7 +36,6 @@ _STEPS: dict[str, Callable[..., Any]] = {
     "gelu": functional.gelu,
     "gelu_tanh": lambda x: functional.gelu(x, approximate="tanh"),
 }
-_CHANNELS_SECOND, _CHANNELS_LAST = Layout(1), Layout(-1)
 
 
 @dataclass(frozen=True)
@@ -92,7 +91,7 @@ class Convolution:
     @property
     def layout(self) -> Layout:
         """Where its tensors have their channels."""
-        return _CHANNELS_LAST if self.is_linear else _CHANNELS_SECOND
+        return CHANNELS_LAST if self.is_linear else CHANNELS_SECOND
 
     def takes(self, rank: int) -> bool:
         """Whether data may have so many axes."""

@@ -47,3 +47,6 @@ class Layout:
     def laid_out(self, tensor: Any) -> Any:
         """Return a tensor as kernels read it; a copy if it is not so."""
         return self.from_channels_last(self.channels_last(tensor).contiguous())
+
+
+CHANNELS_SECOND, CHANNELS_LAST = Layout(1), Layout(-1)

@@ -10,6 +10,7 @@ import functools
 import operator
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from math import prod
 from typing import Any
 from weakref import WeakKeyDictionary
 
@@ -20,8 +21,9 @@ from torch.utils import _pytree as pytree
 
 from .arena import BLOCKS, Block, Lifetime, place
 from .calls import AddressedCall
-from .layout import Layout
+from .layout import CHANNELS_SECOND, Layout
 from .means import mean_over_pixels
+from .pools import MaxPool, max_pool_of
 from .segments import Segment
 
 Readers = list[tuple[Any, int]]  # prepared calls, and which of their arrays
@@ -76,15 +78,25 @@ class Plan:
 
     def __init__(self, segment: Segment, root: Any, layers: dict[Any, Layer], met: dict[Any, Any]) -> None:
         self.segment, self.root, self.layers, self.met = segment, root, layers, met
-        written = [node for node in segment.nodes if node in layers or (writes(node) and isinstance(met[node], Met))]
-        kept = [node for node in written if node not in segment.seen]
-        owners = _owners(segment, kept, met)
+        self.pools: dict[Any, MaxPool] = {}
+        kept: dict[Any, None] = {}  # in a block
+        for node in segment.nodes:
+            if node in segment.seen:
+                continue
+            if (pool := max_pool_of(root, node, met)) is not None and pool.data in kept:
+                self.pools[node] = pool
+            if node in layers or node in self.pools or (writes(node) and isinstance(met[node], Met)):
+                kept[node] = None
+        owners = _owners(segment, list(kept), met)
         first = {node: step for step, node in enumerate(segment.nodes)}
         last = {owners[node]: segment.last[node] for node in kept}  # of those that share memory the latest comes last
-        lifetimes = [Lifetime(met[owner].bytes, first[owner], last[owner]) for owner in last]
-        offsets, self.size = place(lifetimes)
-        placed = dict(zip(last, offsets, strict=True))
-        self.offsets = {node: placed[owner] for node, owner in owners.items()}
+        lifetimes = {owner: Lifetime(met[owner].bytes, first[owner], last[owner]) for owner in last}
+        for node, pool in self.pools.items():
+            for number, shape in enumerate(pool.scratch):
+                lifetimes[node, number] = Lifetime(prod(shape) * met[node].dtype.itemsize, first[node], first[node])
+        offsets, self.size = place([*lifetimes.values()])
+        self.placed = dict(zip(lifetimes, offsets, strict=True))
+        self.offsets = {node: self.placed[owner] for node, owner in owners.items()}
         self._bound: WeakKeyDictionary[Block, _Bound] = WeakKeyDictionary()
 
     def __call__(self, inputs: Sequence[Any], places: Mapping[Any, Any] | None = None) -> list[Any]:
@@ -126,7 +138,8 @@ class _Bound:
             if node in layers:
                 self._steps += self._prepare(node, layers[node])
             elif not self._view(plan, node, block):
-                self._steps.append(self._within(plan, node) or self._by_torch(plan, node))
+                step = self._pool(plan, node, block) if node in plan.pools else self._within(plan, node)
+                self._steps.append(step or self._by_torch(plan, node))
 
     def __call__(self, inputs: Sequence[Any], places: Mapping[Any, Any] | None) -> list[Any]:
         values = self._values
@@ -198,6 +211,15 @@ class _Bound:
             return False
         self._in_block[node] = value
         return True
+
+    def _pool(self, plan: Plan, node: Any, block: Block) -> Callable[[], None]:
+        """Return the step that pools what lies in the block."""
+        pool, dtype = plan.pools[node], plan.met[node].dtype
+        scratch = [
+            block.tensor(plan.placed[node, number], shape, CHANNELS_SECOND.strides(shape), dtype)
+            for number, shape in enumerate(pool.scratch)
+        ]
+        return pool.bind(self._in_block[pool.data], scratch, self._in_block[node])
 
     def _within(self, plan: Plan, node: Any) -> Callable[[], None] | None:
         """Return the step that computes a node whose tensors all lie in the block, where they stay; None for any other."""

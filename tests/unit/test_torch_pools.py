@@ -1,0 +1,84 @@
+"""Max poolings of a plan: as PyTorch's to the bit, and which are left to it."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+torch = pytest.importorskip("torch")
+from torch import fx, nn  # noqa: E402
+
+from tvmconv.torch.layout import CHANNELS_SECOND  # noqa: E402
+from tvmconv.torch.plan import seen  # noqa: E402
+from tvmconv.torch.pools import MaxPool, max_pool_of  # noqa: E402
+
+F = nn.functional
+
+
+def _last(*shape: int, dtype: Any = torch.float32) -> Any:
+    return CHANNELS_SECOND.laid_out(torch.randn(shape).to(dtype))
+
+
+def _pool(pool: Any, data: Any, out: Any) -> MaxPool | None:
+    """Return the pooling that a graph of `pool` alone is."""
+    traced = fx.symbolic_trace(pool if isinstance(pool, nn.Module) else _Calls(pool))
+    given, node = list(traced.graph.nodes)[:2]
+    return max_pool_of(traced, node, {given: seen(data), node: seen(out)})
+
+
+class _Calls(nn.Module):
+    def __init__(self, function: Any) -> None:
+        super().__init__()
+        self.function = [function]
+
+    def forward(self, x: Any) -> Any:
+        return self.function[0](x)
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
+@pytest.mark.parametrize(
+    ("pool", "shape"),
+    [
+        (nn.MaxPool2d(3, 2, 1), (1, 8, 14, 15)),
+        (nn.MaxPool2d(3, 2), (2, 5, 11, 9)),
+        (nn.MaxPool2d(2), (1, 8, 7, 6)),
+        (nn.MaxPool2d(2, ceil_mode=True), (1, 8, 7, 6)),
+        (nn.MaxPool2d(5, 1, 2), (1, 3, 6, 2)),  # taps that no output meets
+        (nn.MaxPool2d((1, 3), (1, 2), dilation=(1, 2)), (2, 4, 3, 9)),
+        (nn.MaxPool2d(1, 2), (1, 4, 5, 6)),
+        (nn.MaxPool1d(3, 2, 1), (2, 6, 17)),
+        (nn.MaxPool3d((2, 3, 2), (2, 1, 2), (0, 1, 0)), (1, 4, 6, 5, 4)),
+        (lambda x: F.max_pool2d(x, 3, stride=1, padding=1), (1, 8, 4, 4)),
+        (lambda x: F.max_pool3d(x, 2), (2, 3, 4, 4, 6)),
+        (lambda x: F.max_pool2d(input=x, kernel_size=2), (1, 3, 4, 4)),
+    ],
+)
+def test_is_the_pooling(pool: Any, shape: tuple[int, ...], dtype: Any) -> None:
+    data = _last(*shape, dtype=dtype)
+    data[0, 0, 0, ...] = torch.nan
+    data[..., -1] = -torch.inf
+    out = CHANNELS_SECOND.laid_out(pool(data))
+    found = _pool(pool, data, out)
+    assert found is not None
+    scratch = [CHANNELS_SECOND.laid_out(torch.full(each, torch.nan, dtype=dtype)) for each in found.scratch]
+    compute = found.bind(data, scratch, out)
+    for _ in range(2):
+        data.mul_(-2)  # it is read at each call
+        compute()
+        assert torch.equal(out.nan_to_num(7), pool(data).nan_to_num(7))
+
+
+@pytest.mark.parametrize(
+    ("pool", "data"),
+    [
+        (nn.AvgPool2d(3), _last(1, 8, 9, 9)),
+        (nn.MaxPool2d(3), torch.randn(1, 8, 9, 9)),  # channels come second in memory
+        (nn.MaxPool2d(3), _last(1, 8, 9, 9)[0]),
+        (nn.MaxPool2d(3), _last(1, 8, 9, 9).double()),
+        (nn.MaxPool2d(2, 2, 1), _last(1, 8, 8, 8)),  # each tap reads padding for some output
+        (lambda x: x.relu(), _last(1, 8, 9, 9)),
+    ],
+)
+def test_others_are_left_to_pytorch(pool: Any, data: Any) -> None:
+    assert _pool(pool, data, CHANNELS_SECOND.laid_out(pool(data)) if data.dim() > 3 else pool(data)) is None
