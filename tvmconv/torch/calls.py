@@ -261,7 +261,7 @@ class AddressedCall:
     dtype: Any
     copied: bool
     residual_copied: bool
-    slope: Any  # f32, whatever the type of the others
+    factors: Any  # of the step prelu or scale, f32, whatever the type of the others
 
     def __call__(self, data: Any, bias: Any, residual: Any) -> Any:
         """Compute it."""
@@ -273,8 +273,8 @@ class AddressedCall:
         addresses = [data.data_ptr(), self.filter_address]
         if bias is not None:
             addresses.append(bias.data_ptr())
-        if self.slope is not None:
-            addresses.append(self.slope.data_ptr())
+        if self.factors is not None:
+            addresses.append(self.factors.data_ptr())
         if residual is not None:
             addresses.append(residual.data_ptr())
         self.kernel(torch.get_num_threads(), *addresses, output.data_ptr())
@@ -294,21 +294,23 @@ def _bind(
     copied = not layout.is_ready(data)
     residual_copied = residual is not None and not layout.is_ready(residual)
     plain = weight.detach().permute(*range(2, weight.dim()), 1, 0).contiguous().reshape(kernel.problem.filter_shape)
-    slope = state.slope()
-    if slope is not None:
-        slope = slope.detach().to(torch.float32, copy=True).contiguous()
+    factors, scale = state.slope(), convolution.scale(weight)
+    if factors is not None:
+        factors = factors.detach().to(torch.float32, copy=True).contiguous()
+    elif scale is not None:
+        factors = torch.full((shape[layout.axis],), scale, dtype=torch.float32, device=data.device)
     if not is_addressed(kernel):
-        return _on_gpu(kernel, layout, shape, plain, slope)
+        return _on_gpu(kernel, layout, shape, plain, {"slope" if scale is None else "scale": factors})
     packed = kernel.pack(plain)
     packed = state.packed.setdefault(packed.layout, packed)
     strides, address = layout.strides(shape), packed.array.ctypes.data
     return AddressedCall(
-        kernel.addressed(), packed, address, layout, shape, strides, data.dtype, copied, residual_copied, slope
+        kernel.addressed(), packed, address, layout, shape, strides, data.dtype, copied, residual_copied, factors
     )
 
 
 def _on_gpu(
-    kernel: Any, layout: Layout, shape: Sequence[int], plain: Any, slope: Any
+    kernel: Any, layout: Layout, shape: Sequence[int], plain: Any, factors: dict[str, Any]
 ) -> Callable[[Any, Any, Any], Any]:
     """Bind a kernel of a GPU, which takes the tensors as they are."""
     problem, last = kernel.problem, layout.shape_last(shape)
@@ -317,7 +319,7 @@ def _on_gpu(
         data = layout.channels_last(data).contiguous().reshape(problem.data_shape)
         if residual is not None:
             residual = layout.channels_last(residual).contiguous().reshape(problem.output_shape)
-        output = kernel(data, plain, bias, slope=slope, residual=residual)
+        output = kernel(data, plain, bias, **factors, residual=residual)
         return layout.from_channels_last(output.reshape(last))
 
     return run

@@ -156,6 +156,10 @@ class Convolution:
         )
         return made.with_(bias=bias)
 
+    def scale(self, weight: Any) -> float | None:
+        """Return what each sum is multiplied by, by the step ``scale``; None: there is no such step."""
+        return None
+
     def by_torch(self, data: Any, weight: Any, bias: Any, residual: Any, slope: Any = None) -> Any:
         """Return what PyTorch computes."""
         if self.same:

@@ -14,6 +14,7 @@ from torch.nn.utils import parametrize
 
 from ..epilogue import Step, format_epilogue, parse_epilogue
 from .arguments import guard
+from .averages import average
 from .calls import Notice
 from .canonical import canonicalize
 from .causal import without_end
@@ -108,6 +109,9 @@ def fuse(model: nn.Module, example: Sequence[Any], notice: Notice, prefix: str =
     times = Counter(id(modules[node.target]) for node in nodes)
     read = {node.target.rpartition(".")[0] for node in traced.graph.nodes if node.op == "get_attr"}
     convolutions = {node: modules[node.target] for node in nodes if describe(modules[node.target]) is not None}
+    if convolutions:
+        like = modules[next(iter(convolutions)).target].weight
+        average(traced, modules, watching.shapes, like, prefix, notice)
     # What is called once, and whose weights nobody reads, may change.
     within = {id(each) for node in nodes if node not in convolutions for each in modules[node.target].modules()}
     own = [

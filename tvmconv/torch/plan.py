@@ -179,8 +179,8 @@ class _Bound:
         arrays = [(layer.data, 0, layer.call.copied), (node, -1, False)]
         if layer.bias is not None:
             call.set_address(2, layer.bias.data_ptr())
-        if layer.call.slope is not None:
-            call.set_address(2 + (layer.bias is not None), layer.call.slope.data_ptr())
+        if layer.call.factors is not None:
+            call.set_address(2 + (layer.bias is not None), layer.call.factors.data_ptr())
         if layer.residual is not None:
             arrays.append((layer.residual, -2, layer.call.residual_copied))
         for other, array, copied in arrays:

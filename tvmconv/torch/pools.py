@@ -18,7 +18,7 @@ _POOLS = {
     **dict.fromkeys((nn.MaxPool2d, functional.max_pool2d), 2),
     **dict.fromkeys((nn.MaxPool3d, functional.max_pool3d), 3),
 }
-_OPTIONS = ("kernel_size", "stride", "padding", "dilation", "ceil_mode", "return_indices")
+_NAMES = ("kernel_size", "stride", "padding", "dilation", "ceil_mode", "return_indices")
 
 
 @dataclass(frozen=True)
@@ -117,17 +117,17 @@ def max_pool_of(root: Any, node: Any, met: Mapping[Any, Any]) -> MaxPool | None:
     """
     module = root.get_submodule(node.target) if node.op == "call_module" else None
     rank = _POOLS.get(node.target if module is None else type(module))
-    if rank is None or len(node.all_input_nodes) != 1 or node.args[:1] != (node.all_input_nodes[0],):
+    options = None if rank is None else options_of(node, module, _NAMES)
+    if rank is None or options is None:
         return None
     data, out = met.get(node.args[0]), met[node]
     if data is None or data.dtype not in (torch.float32, torch.bfloat16) or len(data.shape) != rank + 2:
         return None
     if 0 in out.shape or any(each.strides != CHANNELS_SECOND.strides(each.shape) for each in (data, out)):
         return None
-    options = dict(zip(_OPTIONS, node.args[1:], strict=False)) | node.kwargs if module is None else vars(module)
-    taps = _each(options["kernel_size"], rank)
-    strides = _each(options.get("stride") or taps, rank)
-    pads, dilations = _each(options.get("padding", 0), rank), _each(options.get("dilation", 1), rank)
+    taps = for_each(options["kernel_size"], rank)
+    strides, pads = for_each(options["stride"] or taps, rank), for_each(options["padding"] or 0, rank)
+    dilations = for_each(options["dilation"] or 1, rank)
     each_axis = zip(data.shape[2:], out.shape[2:], taps, strides, pads, dilations, strict=True)
     axes = tuple(_Axis(*axis) for axis in each_axis)
     if any(len(axis.meets(axis.order[0])) < axis.outputs for axis in axes):
@@ -135,6 +135,21 @@ def max_pool_of(root: Any, node: Any, met: Mapping[Any, Any]) -> MaxPool | None:
     return MaxPool(node.args[0], data.shape, axes)
 
 
-def _each(option: Any, rank: int) -> tuple[int, ...]:
-    """Return an option for each axis."""
-    return tuple(option) if isinstance(option, (tuple, list)) else (option,) * rank
+def options_of(node: Any, module: Any, names: Sequence[str]) -> dict[str, Any] | None:
+    """Return what a pooling is given beside its data, a module or a function (`module` None); what it is not given is None.
+
+    None if its data is not its first argument, tensors are among the others, or a hook looks at it.
+    """
+    if node.all_input_nodes != [*node.args[:1]]:
+        return None
+    if module is None:
+        given = dict(zip(names, node.args[1:], strict=False)) | node.kwargs
+    else:
+        given = None if module._forward_hooks or module._forward_pre_hooks else vars(module)
+    return None if given is None else {name: given.get(name) for name in names}
+
+
+def for_each(option: Any, rank: int) -> tuple[int, ...]:
+    """Return an option of a pooling for each axis."""
+    option = tuple(option) if isinstance(option, (tuple, list)) else (option,)
+    return option if len(option) == rank else option * rank
