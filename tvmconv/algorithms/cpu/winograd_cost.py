@@ -97,8 +97,9 @@ def _cycles(tiles: Tiles, target: CpuTarget, points: int, kept: bool, tried: boo
         data += _passes(tiles, target) * 4 * transformed / cost.L3_BYTES_PER_CYCLE
     small = channels <= FEW_CHANNELS and tiles.count <= FEW_TILES * tiles.problem.batch
     few = of_16 and not tried and tiles.problem.groups > 1 and small
-    # A vector of the filter is loaded for each tile of registers: once for each multiply-add where there is one tile.
-    products *= product * (1 + 1 / max(tiles.count, 1)) * cost.multiply_add(tiles.lanes, target)
+    # A vector of the filter is loaded for each tile of registers, which is of one image: once for each multiply-add where that has one
+    # tile. One core of a Zen 4, bf16, 256 to 32 channels at 47x4x4, 3x3x3, stride 2 in the first: 1.37 ms, and 0.62 by dot.
+    products *= product * (1 + 1 / (tiles.rows * tiles.columns)) * cost.multiply_add(tiles.lanes, target)
     # A filter that the second level cache does not keep is read while it is multiplied.
     read = tiles.filter_bytes / cost.L3_BYTES_PER_CYCLE if kept and tiles.filter_bytes > target.l2_share else 0.0
     return max(products, read) * (FEW_FACTOR if few else 1.0) + weights + output + data
