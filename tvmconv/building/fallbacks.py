@@ -6,6 +6,7 @@ estimated costs, and at last `plain`. A way that does not hold is skipped, and t
 
 from __future__ import annotations
 
+import errno
 import hashlib
 import os
 from dataclasses import dataclass, replace
@@ -29,6 +30,7 @@ if TYPE_CHECKING:
 
 # A way that takes longer, the reference that checks it apart, hangs.
 ATTEMPT_SECONDS = 600.0
+_FULL = (errno.ENOSPC, errno.EDQUOT)
 # File systems take 255 bytes; a hash and endings follow.
 LONGEST_NAME = 200
 # Characters of a reason in the manifest: some lines of a table.
@@ -116,18 +118,24 @@ def first_right(call: Call[Attempt, Entry | None], job: Job) -> Outcome:
     ------
     ToolchainError
         If nothing else hinders any of them.
+    OSError
+        If the disk is full, which is no schedule's fault either.
     """
     skipped: list[dict[str, str]] = []
     errors: list[TvmconvError] = []
     folder = Path(job.folder)
     file = f"{job.target.folder}/{_file_name(format_signature(job.problem))}"
-    for number, way in enumerate(ways(job)):
+    for count, way in enumerate(ways(job)):
         # A process that loaded a library would take another of the same name for it.
-        trial = Attempt(job, way, f"{file}.{number}.so")
+        trial = Attempt(job, way, f"{file}.{count}.so")
         try:
             entry = call(trial, ATTEMPT_SECONDS + job.problem.flops / REFERENCE_FLOPS)
         except TvmconvError as error:
             (folder / trial.file).unlink(missing_ok=True)
+            for number in _FULL:
+                if os.strerror(number) in str(error):  # so say compilers, linkers and Python alike
+                    full = f"{os.strerror(number)}, in {folder.parent} or where temporary files are"
+                    raise OSError(number, full) from error
             skipped.append({"algorithm": way.algorithm, "reason": _reason(error, way)})
             errors.append(error)
             continue
