@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import errno
 import json
+import os
 import signal
 import subprocess
 import sys
@@ -30,6 +32,7 @@ from tvmconv.measuring.peak import Peak
 from tvmconv.measuring.placements import PLACEMENTS
 from tvmconv.measuring.race import Built
 from tvmconv.signature import format_signature, parse_signature
+from tvmconv.support.workers import WorkerDiedError
 from tvmconv.targets.target import Target
 from tvmconv.tuning import evaluate, tuner, turns
 from tvmconv.tuning.problem_tuner import ProblemTuner
@@ -144,6 +147,20 @@ def test_nothing_is_recorded_when_nothing_works(tmp_path: Path) -> None:
         result = fake.tune(tmp_path, fake.hopeless, trials=4)
     assert (result.record, result.gain, len(result.failures)) == (None, None, 4)
     assert Records(tmp_path).best(fake.PROBLEM, fake.TARGET) is None
+
+
+def test_a_full_disk_is_no_candidates_fault(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    call = evaluate.Sandbox.call
+
+    def full(self: evaluate.Sandbox[Any, Any], task: Any, seconds: float) -> Any:
+        if isinstance(task, evaluate.Compile):
+            raise WorkerDiedError(f"LLVM ERROR: IO failure on output stream: {os.strerror(errno.ENOSPC)}")
+        return call(self, task, seconds)
+
+    monkeypatch.setattr(evaluate.Sandbox, "call", full)
+    with pytest.raises(OSError, match="No space left on device, in "):
+        fake.tune(tmp_path, fake.good, trials=4)
+    assert not list(tmp_path.rglob("*.jsonl"))
 
 
 def test_an_interruption_before_the_first_trial_says_so(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

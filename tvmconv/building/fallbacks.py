@@ -6,7 +6,6 @@ estimated costs, and at last `plain`. A way that does not hold is skipped, and t
 
 from __future__ import annotations
 
-import errno
 import hashlib
 import os
 from dataclasses import dataclass, replace
@@ -20,6 +19,7 @@ from ..problem import Problem
 from ..runtime.bundle import Bundle, BundleTarget, Entry
 from ..runtime.verify import REFERENCE_FLOPS, Check, check_kernel
 from ..signature import format_signature
+from ..support.files import check_full
 from ..support.sandbox import Call
 from ..targets.target import Target
 from ..tuning.records import Record
@@ -30,7 +30,6 @@ if TYPE_CHECKING:
 
 # A way that takes longer, the reference that checks it apart, hangs.
 ATTEMPT_SECONDS = 600.0
-_FULL = (errno.ENOSPC, errno.EDQUOT)
 # File systems take 255 bytes; a hash and endings follow.
 LONGEST_NAME = 200
 # Characters of a reason in the manifest: some lines of a table.
@@ -132,10 +131,7 @@ def first_right(call: Call[Attempt, Entry | None], job: Job) -> Outcome:
             entry = call(trial, ATTEMPT_SECONDS + job.problem.flops / REFERENCE_FLOPS)
         except TvmconvError as error:
             (folder / trial.file).unlink(missing_ok=True)
-            for number in _FULL:
-                if os.strerror(number) in str(error):  # so say compilers, linkers and Python alike
-                    full = f"{os.strerror(number)}, in {folder.parent} or where temporary files are"
-                    raise OSError(number, full) from error
+            check_full(error, folder.parent)
             skipped.append({"algorithm": way.algorithm, "reason": _reason(error, way)})
             errors.append(error)
             continue
