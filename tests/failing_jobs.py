@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import os
 import time
 
@@ -10,6 +11,7 @@ from tvmconv.algorithms.algorithm import Algorithm
 from tvmconv.algorithms.definition import Definition
 from tvmconv.building import fallbacks
 from tvmconv.building.fallbacks import Attempt
+from tvmconv.errors import ToolchainError
 from tvmconv.problem import Problem
 from tvmconv.runtime.bundle import Entry
 from tvmconv.runtime.verify import Answer, Check, check_kernel
@@ -24,6 +26,20 @@ def crash(task: Attempt) -> Entry | None:
     """Crash in the first algorithm, as a compiler might."""
     if task.way == fallbacks.ways(task.job)[0]:
         os.abort()
+    return fallbacks.attempt(task)
+
+
+def fill_disk(task: Attempt) -> Entry | None:
+    """Find no room to write to in the first algorithm."""
+    if task.way == fallbacks.ways(task.job)[0]:
+        raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+    return fallbacks.attempt(task)
+
+
+def fill_disk_of_compiler(task: Attempt) -> Entry | None:
+    """Fail in the first algorithm as the C compiler does that finds no room to write to."""
+    if task.way == fallbacks.ways(task.job)[0]:
+        raise ToolchainError(f"the C compiler failed: ld: final link failed: {os.strerror(errno.ENOSPC)}")
     return fallbacks.attempt(task)
 
 

@@ -6,6 +6,7 @@ A Problem is canonical: two ways of writing one convolution give equal Problems.
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from dataclasses import dataclass, replace
 from math import gcd, prod
 from typing import Literal
@@ -287,3 +288,20 @@ class Problem:
         # Tap k meets 0 <= j*stride + start < limit for the j in 0 <= j < count.
         starts = (k * self.dilations[axis] - self.pads_begin[axis] for k in range(self.kernel[axis]))
         return any(max(0, -(start // stride)) < min(count, -((start - limit) // stride)) for start in starts)
+
+
+def listed(problems: object) -> list[Problem]:
+    """Return what a caller gave as problems as a list of them.
+
+    Raises
+    ------
+    InvalidProblemError
+        If it is no sequence, or something in it is no Problem.
+    """
+    items = list(problems) if isinstance(problems, Iterable) and not isinstance(problems, str) else None
+    for wrong in [problems] if items is None else [each for each in items if not isinstance(each, Problem)]:
+        raise InvalidProblemError(
+            f"problems {'is' if items is None else 'hold'} {wrong!r:.80}; give a list of Problems, which "
+            "tvmconv.ops.convolution(...) and tvmconv.parse_signature(text) make"
+        )
+    return items or []

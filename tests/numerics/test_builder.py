@@ -238,6 +238,16 @@ def test_no_compiler_is_no_schedules_fault(
     assert os.listdir(tmp_path) == ["bin"]
 
 
+@pytest.mark.parametrize("attempt", [failing_jobs.fill_disk, failing_jobs.fill_disk_of_compiler])
+def test_a_full_disk_is_no_schedules_fault(
+    attempt: object, tmp_path: Path, no_records: Records, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(builder, "attempt", attempt)
+    with pytest.raises(OSError, match=f"No space left on device, in {tmp_path} or"):
+        builder.build([DENSE], tmp_path / "b", jobs=1, records=no_records)
+    assert os.listdir(tmp_path) == []
+
+
 def test_what_a_killed_builder_leaves_is_removed_by_the_next(tmp_path: Path) -> None:
     script = (
         f"import sys; sys.modules['torch'] = None; sys.path.insert(0, {str(Path(__file__).parents[1])!r})\n"
@@ -306,6 +316,16 @@ def test_a_bundle_of_other_versions_is_not_added_to(
 def test_what_is_refused_at_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     with pytest.raises(InvalidProblemError, match="no problem to build"):
         builder.build([], tmp_path / "b")
+    with pytest.raises(InvalidProblemError, match=r"problems is 'conv2d.*; give a list of Problems"):
+        builder.build(format_signature(DENSE), tmp_path / "b")  # type: ignore[arg-type]
+    with pytest.raises(InvalidProblemError, match=r"problems is Problem\(.*; give a list of Problems"):
+        builder.build(DENSE, tmp_path / "b")  # type: ignore[arg-type]
+    with pytest.raises(InvalidProblemError, match="problems hold 'conv1d"):
+        builder.build([DENSE, "conv1d"], tmp_path / "b")  # type: ignore[list-item]
+    with pytest.raises(BundleError, match="not UTF-8"):
+        builder.build([DENSE], tmp_path / os.fsdecode(b"\xe9"))
+    with pytest.raises(BundleError, match="not UTF-8"):
+        tvmconv.load(tmp_path / os.fsdecode(b"\xe9"))
     with pytest.raises(TargetError, match="no target"):
         builder.build([DENSE], tmp_path / "b", target=[])
     with pytest.raises(TargetError, match="8086"):

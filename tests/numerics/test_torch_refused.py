@@ -42,6 +42,8 @@ def test_bad_inputs(change: Callable[[], tuple[Any, Any]], message: str) -> None
 def test_a_bad_type_and_a_foreign_model() -> None:
     with pytest.raises(InputError, match="float64"):
         tvmconv.torch.optimize(settled(Branching()), torch.ones(1, 3, 8, 8), dtype=torch.float64)
+    with pytest.raises(InputError, match="model is a NoneType; give what"):
+        tvmconv.torch.report(None)  # type: ignore[arg-type]
     with pytest.raises(InputError, match="no layer"):
         tvmconv.torch.report(Branching())
 

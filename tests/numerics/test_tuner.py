@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import errno
 import json
+import os
 import signal
 import subprocess
 import sys
@@ -30,8 +32,10 @@ from tvmconv.measuring.peak import Peak
 from tvmconv.measuring.placements import PLACEMENTS
 from tvmconv.measuring.race import Built
 from tvmconv.signature import format_signature, parse_signature
+from tvmconv.support.workers import WorkerDiedError
 from tvmconv.targets.target import Target
 from tvmconv.tuning import evaluate, tuner, turns
+from tvmconv.tuning.problem_tuner import ProblemTuner
 from tvmconv.tuning.records import Records
 from tvmconv.tuning.replay import compile_candidate, spaces_of
 from tvmconv.tuning.search import Candidate, first_of
@@ -143,6 +147,29 @@ def test_nothing_is_recorded_when_nothing_works(tmp_path: Path) -> None:
         result = fake.tune(tmp_path, fake.hopeless, trials=4)
     assert (result.record, result.gain, len(result.failures)) == (None, None, 4)
     assert Records(tmp_path).best(fake.PROBLEM, fake.TARGET) is None
+
+
+def test_a_full_disk_is_no_candidates_fault(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    call = evaluate.Sandbox.call
+
+    def full(self: evaluate.Sandbox[Any, Any], task: Any, seconds: float) -> Any:
+        if isinstance(task, evaluate.Compile):
+            raise WorkerDiedError(f"LLVM ERROR: IO failure on output stream: {os.strerror(errno.ENOSPC)}")
+        return call(self, task, seconds)
+
+    monkeypatch.setattr(evaluate.Sandbox, "call", full)
+    with pytest.raises(OSError, match="No space left on device, in "):
+        fake.tune(tmp_path, fake.good, trials=4)
+    assert not list(tmp_path.rglob("*.jsonl"))
+
+
+def test_an_interruption_before_the_first_trial_says_so(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def interrupted(self: ProblemTuner, count: int) -> list[Candidate]:
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(ProblemTuner, "propose", interrupted)
+    with pytest.warns(TvmconvWarning, match="no candidate was measured"), pytest.raises(KeyboardInterrupt):
+        fake.tune(tmp_path, fake.good, trials=4)
 
 
 def test_an_interrupted_run_keeps_its_measurements_and_its_best(tmp_path: Path) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import pytest
+from tvm.target import codegen
 
 from tvmconv.errors import TargetError
 from tvmconv.targets.target import _USED, CpuTarget, Target, _closest, _llvm_features
@@ -38,8 +39,12 @@ def test_rates_and_tiles(name: str, rate: float, tiles: bool) -> None:
     assert ({"amx_tile", "amx_bf16"} <= set(target.features)) is tiles
 
 
-def test_no_instructions_are_used_that_other_makers_cpus_of_these_features_lack() -> None:
-    assert {"-sse4a", "-avxvnni"} <= {str(each) for each in Target.parse("znver4").tvm().attrs["mattr"]}
+@pytest.mark.parametrize("name", ["znver4", "bdver4", "arrowlake", "tigerlake", "diamondrapids", "novalake"])
+def test_code_uses_no_instructions_that_a_machine_is_not_asked_for(name: str) -> None:
+    left = {str(each) for each in codegen.llvm_get_cpu_features(Target.parse(name).tvm())} - _USED
+    assert not {each for each in left if each.startswith(("avx", "fma", "sse"))}
+    assert not left & {"avxvnni", "xop", "tbm", "egpr", "ccmp", "ndd", "nf", "ppx", "push2pop2", "zu"}
+    assert "avx2" in Target.parse(name).features
 
 
 def test_a_cpu_without_features_is_a_target_of_that_name() -> None:

@@ -18,8 +18,8 @@ from .. import __version__
 from ..algorithms.table import check_math
 from ..errors import BuildError, BundleError, InvalidProblemError, TargetError, TvmconvWarning, missing_extra
 from ..lowering.cuda.nvcc import check_nvcc
-from ..problem import Problem
-from ..runtime.bundle import MANIFEST, Bundle, Entry, read_bundle, write_manifest
+from ..problem import Problem, listed
+from ..runtime.bundle import MANIFEST, Bundle, Entry, check_name, read_bundle, write_manifest
 from ..runtime.selection import obstacle
 from ..support.folders import link_or_copy, locked, move_into_place, staging
 from ..support.progress import Progress
@@ -97,7 +97,7 @@ def build(
     MissingExtraError
         If the compiler is not installed.
     InvalidProblemError
-        If there is no problem.
+        If there is no problem, or something else among them.
     TvmconvError
         If `math` is not ``"default"``, ``"strict"`` or ``"tf32"``.
     TargetError
@@ -108,13 +108,16 @@ def build(
         If there is something else at `path`, or a bundle of other versions.
     BuildError
         If a problem has no kernel that compiles and is right. The others are written before.
+    OSError
+        If the bundle cannot be written, for instance because the disk is full.
     """
-    given = list(problems)
+    given = listed(problems)
     problems = list(dict.fromkeys(given))
     if not problems:
         raise InvalidProblemError("there is no problem to build; give at least one")
     check_math(math)
     path = Path(path).absolute()
+    check_name(path)
     _check_replaceable(path)
     targets = parse_targets(target)
     find_compiler()

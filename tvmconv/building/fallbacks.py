@@ -19,6 +19,7 @@ from ..problem import Problem
 from ..runtime.bundle import Bundle, BundleTarget, Entry
 from ..runtime.verify import REFERENCE_FLOPS, Check, check_kernel
 from ..signature import format_signature
+from ..support.files import check_full
 from ..support.sandbox import Call
 from ..targets.target import Target
 from ..tuning.records import Record
@@ -116,18 +117,21 @@ def first_right(call: Call[Attempt, Entry | None], job: Job) -> Outcome:
     ------
     ToolchainError
         If nothing else hinders any of them.
+    OSError
+        If the disk is full, which is no schedule's fault either.
     """
     skipped: list[dict[str, str]] = []
     errors: list[TvmconvError] = []
     folder = Path(job.folder)
     file = f"{job.target.folder}/{_file_name(format_signature(job.problem))}"
-    for number, way in enumerate(ways(job)):
+    for count, way in enumerate(ways(job)):
         # A process that loaded a library would take another of the same name for it.
-        trial = Attempt(job, way, f"{file}.{number}.so")
+        trial = Attempt(job, way, f"{file}.{count}.so")
         try:
             entry = call(trial, ATTEMPT_SECONDS + job.problem.flops / REFERENCE_FLOPS)
         except TvmconvError as error:
             (folder / trial.file).unlink(missing_ok=True)
+            check_full(error, folder.parent)
             skipped.append({"algorithm": way.algorithm, "reason": _reason(error, way)})
             errors.append(error)
             continue

@@ -10,6 +10,7 @@ from collections.abc import Mapping
 from contextlib import nullcontext
 from dataclasses import dataclass
 from typing import Any
+from zipfile import is_zipfile
 
 import numpy as np
 
@@ -60,6 +61,8 @@ class ExportReader(Reader):
 
     def __init__(self, source: str, how: Reading) -> None:
         super().__init__(source, how)
+        if not is_zipfile(source):  # of which PyTorch would log its own traceback, too
+            raise SourceError(f"{source} is no program of torch.export.save, or is truncated: it is no zip file")
         try:
             self._program = torch.export.load(source)
         except Exception as error:

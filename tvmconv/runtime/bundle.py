@@ -128,6 +128,7 @@ def read_bundle(path: str | os.PathLike[str]) -> Bundle:
         If there is no bundle, or its manifest is truncated, foreign, newer than this program, or unsafe.
     """
     folder = Path(path)
+    check_name(folder)
     manifest = folder / MANIFEST
     try:
         document = json.loads(_content(manifest))
@@ -141,6 +142,22 @@ def read_bundle(path: str | os.PathLike[str]) -> Bundle:
         return _parse(folder, document)
     except (_Malformed, schema.SchemaError) as problem:
         raise BundleError(f"{manifest}: {problem}; build the bundle again") from None
+
+
+def check_name(folder: Path) -> None:
+    """Refuse a path that libraries cannot be written to or loaded from.
+
+    Raises
+    ------
+    BundleError
+        If it has bytes that are no UTF-8, or no characters of the locale.
+    """
+    try:
+        str(folder).encode()
+    except UnicodeEncodeError:
+        raise BundleError(
+            f"{str(folder)!r} has bytes that are not UTF-8 or of no character in this locale; rename it, or set LC_ALL=C.UTF-8"
+        ) from None
 
 
 def write_manifest(bundle: Bundle) -> None:

@@ -71,8 +71,8 @@ def load(
 class Registry:
     """The kernels of some bundles that this machine can run. Made by :func:`load`.
 
-    It is a read-only mapping from signatures to kernels: the CPU's, or the first GPU's that has one where the CPU has
-    none. Calls run where their arrays are. Calls are safe from several threads, and those of CPU kernels after ``fork``.
+    It is indexed by signatures, and iterates over them: ``registry[signature]`` is a kernel, the CPU's, or the first
+    GPU's that has one where the CPU has none. Calls run where their arrays are. Calls are safe from several threads, and those of CPU kernels after ``fork``.
     It can be asked for batches that `split_batch` serves by calls of several kernels, but does not list them.
     """
 

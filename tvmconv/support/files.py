@@ -1,7 +1,8 @@
-"""A file that is written whole or not at all."""
+"""A file that is written whole or not at all, and disks that are full."""
 
 from __future__ import annotations
 
+import errno
 import os
 from pathlib import Path
 
@@ -20,3 +21,16 @@ def write_whole(path: Path, content: bytes) -> None:
         os.replace(part, path)
     finally:
         part.unlink(missing_ok=True)
+
+
+def check_full(error: Exception, folder: object) -> None:
+    """Raise OSError if `error`, of what writes to `folder`, says that the disk is full, as compilers and linkers do.
+
+    Raises
+    ------
+    OSError
+        If it says so.
+    """
+    for number in (errno.ENOSPC, errno.EDQUOT):
+        if os.strerror(number) in str(error):
+            raise OSError(number, f"{os.strerror(number)}, in {folder} or where temporary files are") from error

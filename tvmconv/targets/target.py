@@ -64,8 +64,23 @@ _USED = frozenset(
     ]
 )
 # What LLVM would use here and there if a CPU's name implies it, to nobody's gain, and other makers' CPUs of the same
-# features lack: SSE4A's insertq in a kernel for znver4 ended in SIGILL on an Intel CPU that has all of `_USED`.
-_WITHOUT = ("sse4a", "avxvnni")
+# features lack: SSE4A's insertq in a kernel for znver4 ended in SIGILL on an Intel CPU that has all of `_USED`, and
+# push2p of APX in one for diamondrapids would on a Sapphire Rapids, bextri of TBM in one for bdver4 on a Zen.
+_WITHOUT = (
+    *("sse4a", "fma4", "xop", "tbm"),
+    *(
+        "avxvnni",
+        "avxvnniint8",
+        "avxvnniint16",
+        "avxifma",
+        "avxneconvert",
+        "avx512vp2intersect",
+        "avx10.1",
+        "avx10.2",
+        "movrs",
+    ),
+    *("ccmp", "egpr", "ndd", "nf", "ppx", "push2pop2", "zu"),
+)
 # Before each feature in the name of a CPU that is compiled for without it.
 _MISSING = "-no-"
 # Tasks whose filter fits 256 KiB, half of a Zen 3's cache, took 0.75 to 1.3 of the time of those for this size (20 shapes,

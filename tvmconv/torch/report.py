@@ -73,8 +73,10 @@ def report(model: nn.Module) -> Report:
     Raises
     ------
     InputError
-        If the model has no such layer.
+        If the model has no such layer, or is no model.
     """
+    if not isinstance(model, nn.Module):
+        raise InputError(f"model is a {type(model).__name__}; give what tvmconv.torch.optimize returned")
     layers = [(name, module) for name, module in model.named_modules() if isinstance(module, _LAYERS)]
     if not any(isinstance(module, FusedConvolution) for _, module in layers):
         raise InputError("the model has no layer of tvmconv.torch.optimize; give what it returned")

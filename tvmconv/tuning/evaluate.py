@@ -24,6 +24,7 @@ from ..lowering.cpu.linker import link_together
 from ..measuring.measure import Check, Measured, measure
 from ..measuring.race import Built, Race, Times
 from ..problem import Problem
+from ..support.files import check_full
 from ..support.sandbox import Sandbox, TimeoutExceededError
 from ..support.workers import WorkerDiedError
 from ..targets.target import Target
@@ -198,6 +199,11 @@ class Evaluator:
         """Compile the candidates, all builders at work; return each one's library or what went wrong.
 
         The libraries are removed when this context ends. Those of `finalists` are as they ship, one for each.
+
+        Raises
+        ------
+        OSError
+            If the disk is full, which a trial would blame on its candidate for ever.
         """
         idle: queue.SimpleQueue[Sandbox[Any, Any]] = queue.SimpleQueue()
         for builder in self._builders:
@@ -210,6 +216,7 @@ class Evaluator:
                 result: Part | Result = builder.call(task, BUILD_SECONDS)
                 return result
             except (WorkerDiedError, TimeoutExceededError) as error:
+                check_full(error, self._folder.name)
                 return error
             finally:
                 idle.put(builder)

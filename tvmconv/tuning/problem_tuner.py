@@ -182,7 +182,7 @@ class ProblemTuner:
             return old
         finalists = self._finalists()
         if not finalists:
-            self._warn("no candidate works, so nothing is recorded")
+            self._warn(f"no candidate {'works' if self.trials else 'was measured'}, so nothing is recorded")
             return None
         try:
             times = self._session.evaluator.race(self.problem, self._session.target, finalists)

@@ -10,7 +10,7 @@ from typing import Literal, get_args
 
 from ..algorithms.table import check_math
 from ..errors import TuningError, TvmconvError, missing_extra
-from ..problem import Problem
+from ..problem import Problem, listed
 from ..targets.target import Target
 from .evaluate import Evaluator
 from .machine import Servers, check_tunable, tuning_machine
@@ -82,6 +82,8 @@ def tune(
 
     Raises
     ------
+    InvalidProblemError
+        If something else than a Problem is among the problems.
     TargetError
         If the target is unknown.
     UnsupportedMachineError
@@ -93,6 +95,7 @@ def tune(
     TvmconvError
         If `math` is not ``"default"``, ``"strict"`` or ``"tf32"``.
     """
+    problems = listed(problems)
     if trials is not None and trials < 1:
         raise TuningError(f"trials is {trials}; it must be at least 1")
     if seconds is not None and not seconds > 0:
