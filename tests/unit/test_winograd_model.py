@@ -32,7 +32,7 @@ def test_two_vectors_where_registers_are_few(channels: int, size: int, points: i
 
 
 @pytest.mark.parametrize(
-    # All of data transformed before, and what this takes, on one core of a Zen 4 in microseconds: 23000 and 15100; 8990 and 7740.
+    # All of data transformed before, and what this takes, on one core of a Zen 4 in milliseconds: 24.1 and 16.5; 9.9 and 5.5.
     ("channels", "size"),
     [(96, (32, 32, 32)), (32, (31, 29, 33))],
 )

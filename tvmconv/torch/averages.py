@@ -46,6 +46,10 @@ class Averaging(Convolution):
 class AveragePool(FusedConvolution):
     """An average pooling by a kernel or by PyTorch. It has nothing to save: its filter is no parameter of the model."""
 
+    def extra_repr(self) -> str:
+        """Return what is computed: the scale is part of it."""
+        return str(self.convolution.name)
+
     def _save_to_state_dict(self, *_: Any) -> None:
         """Save nothing."""
 
