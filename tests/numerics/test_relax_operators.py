@@ -165,3 +165,17 @@ def test_what_follows_a_product() -> None:
         return np.tanh(x @ y.transpose(0, 2, 1) * 0.125 + z)
 
     assert error(make, right, normal(3, 50, 16), normal(3, 50, 16), normal(50, 50)) < 1e-5
+
+
+@pytest.mark.parametrize(
+    ("shape", "axis"), [((3, 40, 197), -1), ((5, 49), 1), ((1, 17), -1), ((200, 512), -1), ((64,), 0), ((6, 7), -1), ((2, 30, 9), 1)]
+)  # fmt: skip
+def test_softmax(shape: tuple[int, ...], axis: int) -> None:
+    def right(x: Array) -> Array:
+        power = np.exp(x - x.max(axis, keepdims=True))
+        return power / power.sum(axis, keepdims=True)
+
+    assert error(lambda emit, x: nn.softmax(x, axis), right, normal(*shape) * np.float32(5)) < 1e-6
+    low = np.where(np.arange(shape[axis]) % 3, normal(*np.moveaxis(np.empty(shape), axis, -1).shape), np.float32(-1e30))
+    masked = np.ascontiguousarray(np.moveaxis(low.astype(np.float32), -1, axis))
+    assert error(lambda emit, x: nn.softmax(x, axis), right, masked) < 1e-6

@@ -29,6 +29,7 @@ from .products import matmul
 from .rewriting import report, use_kernels
 from .schedules import schedule_others
 from .simplify import static_shape
+from .softmax import softmax
 
 # The slots that TVM's runtime fills, too: with functions that operators call, such as top-k's, which would else be a null
 # pointer, and with its own threads in place of the launcher's. On two cores of a Zen 4 a network of 100 small operators took
@@ -102,16 +103,6 @@ def _compiled(mod: tvm.IRModule, target: Target) -> relax.VMExecutable:
         )
 
 
-def _softmax(builder: relax.BlockBuilder, call: relax.Call) -> relax.Expr:
-    """Return a softmax of f32 by a polynomial for exp, which runs by vectors; the C library's takes a number at a time.
-
-    Of 16 numbers at 8400 places it took 0.25 ms, and by the other 0.70, with the same greatest error (an Intel Xeon).
-    """
-    if str(call.args[0].ty.dtype) != "float32":
-        return call.op.get_attr("FLegalize")(builder, call)
-    return builder.call_te(topi.nn.fast_softmax, call.args[0], axis=int(call.attrs.axis), primfunc_name_hint="softmax")
-
-
 def _take(builder: relax.BlockBuilder, call: relax.Call) -> relax.Expr:
     """Return a gather that stays within its data whatever the indices are.
 
@@ -133,7 +124,7 @@ _LEGALIZATIONS = FUNCTIONS | {
     "relax.nn.instance_norm": instance_norm,
     "relax.nn.layer_norm": layer_norm,
     "relax.nn.rms_norm": rms_norm,
-    "relax.nn.softmax": _softmax,
+    "relax.nn.softmax": softmax,
     "relax.take": _take,
 }
 
