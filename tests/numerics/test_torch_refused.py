@@ -44,6 +44,10 @@ def test_a_bad_type_and_a_foreign_model() -> None:
         tvmconv.torch.optimize(settled(Branching()), torch.ones(1, 3, 8, 8), dtype=torch.float64)
     with pytest.raises(InputError, match="model is a NoneType; give what"):
         tvmconv.torch.report(None)  # type: ignore[arg-type]
+    with pytest.raises(InputError, match="bundle is 5, a int; it must be a path"):
+        tvmconv.torch.optimize(settled(Branching()), torch.ones(1, 3, 8, 8), bundle=5)  # type: ignore[arg-type]
+    with pytest.raises(InputError, match="path is None, a NoneType; it must be a path"):
+        tvmconv.torch.open_bundle(None)  # type: ignore[arg-type]
     with pytest.raises(InputError, match="no layer"):
         tvmconv.torch.report(Branching())
 
@@ -54,6 +58,8 @@ WITHOUT_TVM = "import runpy, sys; sys.modules['tvm'] = None; runpy.run_path({!r}
 
 def test_the_example(tmp_path: Path) -> None:
     script = str(Path(__file__).parents[2] / "examples" / "torch_resnet.py")
+    done = subprocess.run([sys.executable, script], cwd=tmp_path, capture_output=True, text=True)
+    assert done.returncode == 2 and done.stderr.startswith("usage: ")
     printed = []
     for command in ([script, "optimize"], ["-c", WITHOUT_TVM.format(script), "serve"]):
         call = [sys.executable, *command, "b", "w.pt"]

@@ -17,6 +17,7 @@ from torch import fx, nn
 from torch._ops import OpOverload
 from torch.utils import _pytree as pytree
 
+from ..checks import as_path
 from ..errors import BuildError, InputError, TvmconvWarning, UnsupportedMachineError
 from ..problem import Problem
 from ..runtime.bundle import MANIFEST, read_bundle
@@ -85,6 +86,7 @@ def optimize(
         If there is something else at `bundle`, or a bundle of other versions.
     """
     _check(model, dtype)
+    bundle = None if bundle is None else as_path("bundle", bundle)
     notice = Notice(silent=True)  # until all that can be built is built
     with torch.inference_mode(False):
         examples = as_examples(example_inputs)
