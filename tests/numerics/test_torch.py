@@ -221,6 +221,7 @@ def test_tensors_without_memory_are_torchs(residual: Optimized) -> None:
     with pytest.warns(TvmconvWarning):
         answers = torch.func.vmap(fast)(stacked)
     _assert_close(answers[1], network(stacked[1]))
+    assert copy.deepcopy(fast).to("meta")(given[0].to("meta")).shape == fast(*given).shape
 
 
 def test_what_is_added_has_another_shape(bundle: Path) -> None:
@@ -244,7 +245,10 @@ def test_a_transposed_one_is_told_its_size() -> None:
             return self.up(x, output_size=[10, 9]).relu() + self.up(input=x)[:, :, :1, :1]
 
     network, data = Sized().eval(), torch.randn(1, 3, 4, 4)
-    _assert_close(rewrite(network, [((data,), {})], Notice(silent=True))(data), network(data))
+    fast = rewrite(network, [((data,), {})], Notice(silent=True))
+    _assert_close(fast(data), network(data))
+    assert "its output's size is given in each call" in _fallbacks(fast)
+    _assert_close(torch.compile(fast, backend="eager", fullgraph=True)(data), network(data))
 
 
 def test_weights_may_change(residual: Optimized) -> None:

@@ -31,12 +31,34 @@ def _exported() -> nn.Module:
         (lambda: (torch.jit.script(nn.Conv2d(3, 8, 1).eval()), torch.ones(1, 3, 4, 4)), "the module it was made of"),
         (lambda: (_exported(), torch.ones(1, 3, 4, 4)), "the module that was exported"),
         (lambda: (settled(Residual()), 3), "example_inputs is a int"),
+        (lambda: (nn.LazyConv2d(8, 1).eval(), torch.ones(1, 3, 4, 4)), "has no parameters yet.*; call the model once"),
+        (lambda: (torch.compile(nn.Conv2d(3, 8, 1).eval()), torch.ones(1, 3, 4, 4)), "the model is what torch.compile"),
+        (
+            lambda: (nn.Sequential(torch.compile(nn.Conv2d(3, 8, 1))).eval(), torch.ones(1, 3, 4, 4)),
+            "0 is what torch.compile made",
+        ),
     ],
 )
 def test_bad_inputs(change: Callable[[], tuple[Any, Any]], message: str) -> None:
     model, examples = change()
     with pytest.raises(InputError, match=message):
         tvmconv.torch.optimize(model, examples)
+
+
+def test_a_type_that_the_model_has_no_operator_for() -> None:
+    model = nn.Sequential(nn.Conv2d(3, 8, 1), nn.LocalResponseNorm(3)).eval()
+    with pytest.raises(InputError, match=r"cannot compute in torch.bfloat16: .*not implemented for 'BFloat16'"):
+        tvmconv.torch.optimize(model, torch.ones(1, 3, 4, 4), dtype=torch.bfloat16)
+
+
+def test_a_part_that_torch_jit_compiled(tmp_path: Path) -> None:
+    """It is copied, and the report says that it stays."""
+    scripted = torch.jit.script(nn.Sequential(nn.ReLU(), nn.Conv2d(8, 4, 1)).eval())
+    model, data = nn.Sequential(nn.Conv2d(3, 8, 1), scripted).eval(), torch.randn(1, 3, 4, 4)
+    fast = tvmconv.torch.optimize(model, data, tmp_path / "b", progress=None)
+    with torch.no_grad():
+        torch.testing.assert_close(fast(data), model(data))
+    assert [(row.layer, row.why) for row in tvmconv.torch.report(fast) if row.why] == [("1.1", "torch.jit compiled it")]
 
 
 def test_a_bad_type_and_a_foreign_model() -> None:

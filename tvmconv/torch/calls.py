@@ -172,12 +172,24 @@ class Calls:
         """What computes each kind of input that was met with the present weights."""
         return {**(self._state.found if self._state is not None else {}), **self._refused}
 
-    def by_torch(self, reason: str, data: Any, weight: Any, bias: Any, residual: Any, slope: Any = None) -> Any:
-        """Let PyTorch compute an input for a reason that is not the input's kind, and remember the reason."""
-        if not torch.jit.is_tracing() and len(self._refused) < _REMEMBERED:
+    def by_torch(
+        self,
+        reason: str,
+        data: Any,
+        weight: Any,
+        bias: Any,
+        residual: Any,
+        slope: Any = None,
+        output_padding: tuple[int, ...] | None = None,
+    ) -> Any:
+        """Let PyTorch compute an input for a reason that is not the input's kind, and remember the reason.
+
+        `output_padding`: the call's own, if it has one.
+        """
+        if not (torch.jit.is_tracing() or torch.compiler.is_compiling()) and len(self._refused) < _REMEMBERED:
             key: Key = (data.shape, reason, data.dtype, data.device)
             self._refused.setdefault(key, ByTorch(reason, None, str(data.device), OPENED.generation))
-        return self._convolution.by_torch(data, weight, bias, residual, slope)
+        return self._convolution.by_torch(data, weight, bias, residual, slope, output_padding)
 
     def forget(self) -> None:
         """Forget what was found, and the packed filters."""
@@ -218,6 +230,8 @@ def _key(data: Any, residual: Any) -> Key:
 
 def _obstacle(convolution: Convolution, data: Any, weight: Any, bias: Any, residual: Any, slope: Any) -> str | None:
     """Return why no kernel could compute an input, None if one could."""
+    if data.numel() == 0:
+        return "the input is empty"
     if data.dtype not in DTYPES:
         return f"there are no kernels of {data.dtype}"
     others = (("the filter", weight), ("the bias", bias), ("what is added", residual), ("the slope", slope))
