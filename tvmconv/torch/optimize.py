@@ -31,6 +31,7 @@ from .kernels import OPENED
 from .layers import FusedConvolution
 from .planned import with_plans
 from .rewriting import Arguments, as_examples, is_alike, rewrite, run
+from .weights import with_fixed_weights
 
 
 def print_progress(done: int, total: int, what: str) -> None:
@@ -98,7 +99,7 @@ def optimize(
         fast = rewrite(model, examples, notice)
         if dtype is not None:
             examples = pytree.tree_map_only(torch.Tensor, lambda tensor: _cast(tensor, dtype), examples)
-            fast = _in_type(fast, model, examples, dtype, notice)
+            fast = _in_type(fast, with_fixed_weights(model), examples, dtype, notice)
         fast = with_plans(fast).requires_grad_(False)
         _provide(fast, examples, bundle, target, trials, seconds, progress)
     notice.silent = False
