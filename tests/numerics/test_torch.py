@@ -14,6 +14,7 @@ import pytest
 
 torch = pytest.importorskip("torch")
 from torch import nn  # noqa: E402
+from torch.nn.utils import prune  # noqa: E402
 from torch_models import All, Optional, networks  # noqa: E402
 
 import tvmconv.torch  # noqa: E402
@@ -263,6 +264,18 @@ def test_weights_may_change(residual: Optimized) -> None:
         fast.load_state_dict(other.state_dict())
         _assert_close(fast(*given), before, 1e-6)
     _assert_close(other(*given), before, 1e-6)
+
+
+def test_weights_may_be_computed(residual: Optimized) -> None:
+    _, fast, given = residual
+    pruned, plain = copy.deepcopy(fast), copy.deepcopy(fast)
+    for name in ("weight", "bias"):
+        prune.l1_unstructured(pruned.conv1, name, 0.5)
+        getattr(plain.conv1, name).copy_(getattr(pruned.conv1, name))
+    _assert_close(pruned(*given), plain(*given))
+    assert "a parameter is computed in each call" in _fallbacks(pruned)
+    nn.utils.parametrizations.weight_norm(plain.conv2)
+    _assert_close(plain(*given), pruned(*given))
 
 
 def test_slopes_may_change(bundle: Path) -> None:

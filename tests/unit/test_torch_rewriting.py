@@ -290,6 +290,13 @@ def test_a_model_that_cannot_be_copied() -> None:
         rewritten(Watched(), torch.randn(1, 3, 4, 4))
 
 
+@pytest.mark.parametrize("given", [None, [1.0], "an image"])
+def test_what_is_no_tensor(given: Any) -> None:
+    fast = rewritten(Model(lambda y: y), torch.randn(1, 3, 4, 4))
+    with pytest.raises(InputError, match=f"the input is a {type(given).__name__}; give a torch.Tensor"):
+        fast(given)
+
+
 def test_answers_that_no_copy_gives_are_told_of() -> None:
     """As those of a model that draws random numbers which are not PyTorch's."""
     numbers = iter(range(100))

@@ -8,6 +8,7 @@ import torch
 import torch.nn.functional as functional
 from torch import nn
 
+from ..errors import InputError
 from .calls import Calls, Notice
 from .convolution import Convolution
 from .operator import convolution as operator
@@ -78,7 +79,11 @@ class FusedConvolution(nn.Module):  # type: ignore[misc]
         if torch.compiler.is_compiling():
             return self._traced(input, residual)
         parameters = self._parameters
-        weight, bias, slope = parameters["weight"], parameters["bias"], parameters["slope"]
+        try:
+            weight, bias, slope = parameters["weight"], parameters["bias"], parameters["slope"]
+        except KeyError:  # as torch.nn.utils.prune and parametrizations have it
+            computed = "a parameter is computed in each call"
+            return self._calls.by_torch(computed, input, self.weight, self.bias, residual, self.slope)
         reason = _obstacle(input, weight, bias, residual, slope)
         if reason is not None:
             return self._calls.by_torch(reason, input, weight, bias, residual, slope)
@@ -134,7 +139,15 @@ class FusedConvolution(nn.Module):  # type: ignore[misc]
 
 
 def _obstacle(input: Any, weight: Any, bias: Any, residual: Any, slope: Any) -> str | None:
-    """Return why PyTorch computes a call, whatever kernels there are; None if nothing asks for it."""
+    """Return why PyTorch computes a call, whatever kernels there are; None if nothing asks for it.
+
+    Raises
+    ------
+    InputError
+        If the input is no tensor.
+    """
+    if not isinstance(input, torch.Tensor):
+        raise InputError(f"the input is a {type(input).__name__}; give a torch.Tensor")
     if residual is not None and not isinstance(residual, torch.Tensor):
         return "what is added is no tensor"
     if torch.is_grad_enabled() and (
