@@ -240,7 +240,8 @@ def _obstacle(convolution: Convolution, data: Any, weight: Any, bias: Any, resid
             return f"{name} is {other.dtype} on {other.device}, the input {data.dtype} on {data.device}"
     if not convolution.takes(data.dim()):
         return f"the input has no batch dimension: {_shape(data.shape)}"
-    if residual is not None and tuple(residual.shape) != convolution.output_shape(data.shape, weight.shape):
+    shape = convolution.output_shape(data.shape, weight.shape)
+    if residual is not None and tuple(residual.shape) not in (tuple(shape), (1, *shape[1:])):  # the same for all images
         return f"what is added has another shape, {_shape(residual.shape)}"
     if bias is not None and not bias.is_contiguous():
         return "the bias is not contiguous"
@@ -282,7 +283,7 @@ class AddressedCall:
         if self.copied:
             data = self.layout.laid_out(data)
         if self.residual_copied:
-            residual = self.layout.laid_out(residual)
+            residual = self.layout.laid_out(residual.expand(self.shape))
         output = self.empty()
         addresses = [data.data_ptr(), self.filter_address]
         if bias is not None:
@@ -306,7 +307,7 @@ def _bind(
     # What lies as the kernel reads it is taken as it is; of anything else there is a copy.
     layout, shape = convolution.layout, tuple(convolution.output_shape(data.shape, weight.shape))
     copied = not layout.is_ready(data)
-    residual_copied = residual is not None and not layout.is_ready(residual)
+    residual_copied = residual is not None and not (tuple(residual.shape) == shape and layout.is_ready(residual))
     plain = weight.detach().permute(*range(2, weight.dim()), 1, 0).contiguous().reshape(kernel.problem.filter_shape)
     factors, scale = state.slope(), convolution.scale(weight)
     if factors is not None:
@@ -332,7 +333,7 @@ def _on_gpu(
     def run(data: Any, bias: Any, residual: Any) -> Any:
         data = layout.channels_last(data).contiguous().reshape(problem.data_shape)
         if residual is not None:
-            residual = layout.channels_last(residual).contiguous().reshape(problem.output_shape)
+            residual = layout.channels_last(residual.expand(shape)).contiguous().reshape(problem.output_shape)
         output = kernel(data, plain, bias, **factors, residual=residual)
         return layout.from_channels_last(output.reshape(last))
 
