@@ -171,7 +171,7 @@ def _tensor(name: str, type_: Any) -> dict[str, Any]:
     if shape is None:
         raise SourceError(
             f"{name} of the network has no fixed shape: {type_}; give the inputs' shapes, or, if the inputs' numbers decide"
-            " it, as NonZero's, cut the network before it"
+            " it, as NonZero's, cut the network before it (--cut TENSOR)"
         )
     return {"name": name, "shape": shape, "dtype": str(type_.dtype)}
 
