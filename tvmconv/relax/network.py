@@ -15,7 +15,8 @@ from tvm import relax, topi
 from tvm.ir import StringImm, TupleType
 
 from .. import __version__
-from ..errors import BuildError, SourceError, TvmconvError, last_line
+from ..checks import as_path
+from ..errors import BuildError, InputError, SourceError, TvmconvError, last_line
 from ..lowering.cpu.linker import launcher_object, link_objects
 from ..support.progress import Progress
 from ..support.toolchain import find_compiler
@@ -173,11 +174,15 @@ def export(executable: relax.VMExecutable, path: str | os.PathLike[str]) -> None
 
     Raises
     ------
+    InputError
+        If `executable` or `path` is something else.
     ToolchainError
         If there is no C compiler, or it fails.
     """
+    if not isinstance(executable, relax.VMExecutable):
+        raise InputError(f"executable is a {type(executable).__name__}; give what tvmconv.relax.build returned")
     find_compiler()
-    path = Path(path).absolute()
+    path = as_path("path", path).absolute()
 
     def link(_: str, objects: list[str], **options: Any) -> None:
         (work / "launcher.o").write_bytes(launcher_object())
