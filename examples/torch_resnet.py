@@ -4,7 +4,7 @@ python examples/torch_resnet.py optimize resnet.bundle resnet.pt
 python examples/torch_resnet.py serve resnet.bundle resnet.pt
 """
 
-import sys
+import argparse
 
 import torch
 from torch import nn
@@ -54,4 +54,9 @@ def serve(bundle, weights):
 
 
 if __name__ == "__main__":
-    {"optimize": optimize, "serve": serve}[sys.argv[1]](*sys.argv[2:])
+    parser = argparse.ArgumentParser(description="Optimize a PyTorch model, or serve it.")
+    parser.add_argument("command", choices=["optimize", "serve"])
+    parser.add_argument("bundle", help="the folder with the kernels")
+    parser.add_argument("weights", help="the file with the model's weights")
+    arguments = parser.parse_args()
+    {"optimize": optimize, "serve": serve}[arguments.command](arguments.bundle, arguments.weights)

@@ -83,10 +83,12 @@ def _wrong_answer(check: Check) -> Answer:
 
 
 def hang(task: Attempt) -> Entry | None:
-    """Write half a library and hang."""
+    """Write half a library and hang, until who started this process has ended."""
+    parent = os.getppid()
     path = f"{task.job.folder}/{task.job.target.folder}"
     os.makedirs(path, exist_ok=True)
     with open(f"{path}/half.so", "w") as file:
         file.write("half")
-    time.sleep(600)
+    while os.getppid() == parent:
+        time.sleep(0.1)
     return None

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Mapping, Sequence, Set
 from math import prod
 from operator import index
+from pathlib import Path
 
-from .errors import InvalidProblemError
+from .errors import InputError, InvalidProblemError
 
 # Kernels index with 32-bit integers; a larger array or extent would wrap around.
 LARGEST = 2**31 - 1
@@ -77,6 +79,22 @@ def choice(name: str, value: object, allowed: Sequence[str]) -> None:
     """
     if not isinstance(value, str) or value not in allowed:
         raise InvalidProblemError(f"{name} is {value!r}; allowed: {', '.join(allowed)}")
+
+
+def as_path(name: str, value: str | os.PathLike[str]) -> Path:
+    """Return `value` as a path.
+
+    Raises
+    ------
+    InputError
+        If it is something else, such as None or bytes.
+    """
+    try:
+        return Path(value)
+    except TypeError:
+        raise InputError(
+            f"{name} is {value!r:.80}, a {type(value).__name__}; it must be a path, a str or os.PathLike"
+        ) from None
 
 
 def within_reach(shape: tuple[int, ...], name: str) -> tuple[int, ...]:

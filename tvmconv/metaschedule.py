@@ -25,7 +25,7 @@ from .fills import numpy_dtype, random_fill
 from .lowering.compiler import generate, sketches_of
 from .lowering.cpu.pipeline import SYMBOL, functions_of, lower
 from .lowering.entry_points import EntryPoints
-from .problem import Problem
+from .problem import Problem, listed
 from .signature import format_signature, parse_signature
 from .targets.cuda import CudaTarget
 from .targets.target import Target
@@ -78,7 +78,7 @@ def tasks(
             task_name=f"{format_signature(problem)} {algorithm.name}",
             seed=seed,
         )
-        for problem in problems
+        for problem in listed(problems)
         for algorithm in applicable(problem, target, math)
     ]
 

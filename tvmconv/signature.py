@@ -43,8 +43,16 @@ _MAX_LENGTH = 512
 
 
 def format_signature(problem: Problem) -> str:
-    """Return the signature of `problem`."""
+    """Return the signature of `problem`.
+
+    Raises
+    ------
+    InvalidProblemError
+        If it is no Problem.
+    """
     p = problem
+    if not isinstance(p, Problem):
+        raise InvalidProblemError(f"problem is {p!r:.80}, a {type(p).__name__}; it must be a tvmconv.Problem")
     fields = (
         f"{_PREFIX[p.op]}{p.rank}d",
         f"n{p.batch}",

@@ -21,10 +21,12 @@ from tvmconv.building import builder, fallbacks
 from tvmconv.errors import (
     BuildError,
     BundleError,
+    InputError,
     InvalidProblemError,
     MissingExtraError,
     TargetError,
     ToolchainError,
+    TuningError,
     TvmconvError,
 )
 from tvmconv.runtime.bundle import read_bundle
@@ -313,6 +315,15 @@ def test_a_bundle_of_other_versions_is_not_added_to(
     assert contents(tmp_path) == before
 
 
+def test_a_damaged_bundle_is_to_be_removed_first(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (tmp_path / "b").mkdir()
+    (tmp_path / "b" / "manifest.json").write_text("{")
+    monkeypatch.setattr(builder, "run_all", None)  # said before anything is compiled
+    with pytest.raises(BundleError, match=rf"damaged.*; remove {tmp_path / 'b'} and build the bundle again"):
+        builder.build([DENSE], tmp_path / "b")
+    assert (tmp_path / "b" / "manifest.json").read_text() == "{"
+
+
 def test_what_is_refused_at_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     with pytest.raises(InvalidProblemError, match="no problem to build"):
         builder.build([], tmp_path / "b")
@@ -330,6 +341,12 @@ def test_what_is_refused_at_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch
         builder.build([DENSE], tmp_path / "b", target=[])
     with pytest.raises(TargetError, match="8086"):
         builder.build([DENSE], tmp_path / "b", target=["host", "8086"])
+    for name, error in (("path", InputError), ("records", InputError), ("jobs", InvalidProblemError)):
+        with pytest.raises(error, match=rf"{name} is b'x'"):
+            builder.build(**{"problems": [DENSE], "path": tmp_path / "b", name: b"x"})
+    for name, error in (("target", TargetError), ("trials", TuningError), ("seconds", TuningError)):
+        with pytest.raises(error, match=rf"{name} is 0.5j"):
+            builder.build([DENSE], tmp_path / "b", **{name: 0.5j})
     monkeypatch.setattr(builder, "find_spec", lambda name: None)
     with pytest.raises(MissingExtraError, match=r"pip install 'tvmconv\[compile\]'"):
         builder.build([DENSE], tmp_path / "b")

@@ -123,6 +123,14 @@ def test_a_network_without_its_bundle_says_so(built: Path, tmp_path: Path) -> No
         tvmconv.relax.load(library, bundle)
 
 
+@pytest.mark.parametrize("part", [0.0, 0.001, 0.1, 0.5, 0.9])
+def test_a_truncated_network_is_refused(part: float, built: Path, tmp_path: Path) -> None:
+    content, library = (built / "network.so").read_bytes(), tmp_path / "network.so"
+    library.write_bytes(content[: int(len(content) * part)])
+    with pytest.raises(BundleError, match=r"network.so is no network.*(truncated|too short)"):
+        tvmconv.relax.load(library, built / "kernels.bundle")
+
+
 def test_kernels_that_the_network_may_not_call(built: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("XDG_DATA_HOME", str(tmp_path))
     module, bundle = read_onnx(str(built / "model.onnx")), tmp_path / "other.bundle"

@@ -14,6 +14,7 @@ import pytest
 
 torch = pytest.importorskip("torch")
 from torch import nn  # noqa: E402
+from torch.nn.utils import prune  # noqa: E402
 from torch_models import All, Optional, networks  # noqa: E402
 
 import tvmconv.torch  # noqa: E402
@@ -221,6 +222,7 @@ def test_tensors_without_memory_are_torchs(residual: Optimized) -> None:
     with pytest.warns(TvmconvWarning):
         answers = torch.func.vmap(fast)(stacked)
     _assert_close(answers[1], network(stacked[1]))
+    assert copy.deepcopy(fast).to("meta")(given[0].to("meta")).shape == fast(*given).shape
 
 
 def test_what_is_added_has_another_shape(bundle: Path) -> None:
@@ -244,7 +246,10 @@ def test_a_transposed_one_is_told_its_size() -> None:
             return self.up(x, output_size=[10, 9]).relu() + self.up(input=x)[:, :, :1, :1]
 
     network, data = Sized().eval(), torch.randn(1, 3, 4, 4)
-    _assert_close(rewrite(network, [((data,), {})], Notice(silent=True))(data), network(data))
+    fast = rewrite(network, [((data,), {})], Notice(silent=True))
+    _assert_close(fast(data), network(data))
+    assert "its output's size is given in each call" in _fallbacks(fast)
+    _assert_close(torch.compile(fast, backend="eager", fullgraph=True)(data), network(data))
 
 
 def test_weights_may_change(residual: Optimized) -> None:
@@ -259,6 +264,18 @@ def test_weights_may_change(residual: Optimized) -> None:
         fast.load_state_dict(other.state_dict())
         _assert_close(fast(*given), before, 1e-6)
     _assert_close(other(*given), before, 1e-6)
+
+
+def test_weights_may_be_computed(residual: Optimized) -> None:
+    _, fast, given = residual
+    pruned, plain = copy.deepcopy(fast), copy.deepcopy(fast)
+    for name in ("weight", "bias"):
+        prune.l1_unstructured(pruned.conv1, name, 0.5)
+        getattr(plain.conv1, name).copy_(getattr(pruned.conv1, name))
+    _assert_close(pruned(*given), plain(*given))
+    assert "a parameter is computed in each call" in _fallbacks(pruned)
+    nn.utils.parametrizations.weight_norm(plain.conv2)
+    _assert_close(plain(*given), pruned(*given))
 
 
 def test_slopes_may_change(bundle: Path) -> None:

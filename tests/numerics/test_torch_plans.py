@@ -182,6 +182,30 @@ def test_what_no_kernel_computes_is_torchs(bundle: Path) -> None:
             _assert_equal(fast(stacked[1]), plain(stacked[1]))
 
 
+def test_what_is_added_to_all_images(bundle: Path) -> None:
+    class Placed(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.conv, self.again, self.place = (
+                nn.Conv2d(3, 8, 1),
+                nn.Conv2d(8, 8, 1),
+                nn.Parameter(torch.randn(1, 8, 4, 4)),
+            )
+
+        def forward(self, x: Any) -> Any:
+            return self.again((self.conv(x) + self.place).relu())
+
+    network, data = Placed().eval(), torch.randn(2, 3, 4, 4)
+    fast = tvmconv.torch.optimize(network, [data[:1], data], bundle=bundle, progress=None)
+    for given in (data, data[:1], data):
+        torch.testing.assert_close(fast(given), network(given), rtol=1e-5, atol=1e-5)
+    torch.testing.assert_close(
+        fast.conv(data, residual=fast.place), (network.conv(data) + network.place).relu(), rtol=1e-5, atol=1e-5
+    )
+    rows = tvmconv.torch.report(fast)
+    assert not any(row.why for row in rows) and "conv2d-add-relu" in {row.computes for row in rows}
+
+
 def test_weights_may_change(bundle: Path, planned: list[Plan]) -> None:
     fast, plain = _optimized(bundle)
     data = torch.randn(SHAPE)

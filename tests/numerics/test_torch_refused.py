@@ -31,6 +31,12 @@ def _exported() -> nn.Module:
         (lambda: (torch.jit.script(nn.Conv2d(3, 8, 1).eval()), torch.ones(1, 3, 4, 4)), "the module it was made of"),
         (lambda: (_exported(), torch.ones(1, 3, 4, 4)), "the module that was exported"),
         (lambda: (settled(Residual()), 3), "example_inputs is a int"),
+        (lambda: (nn.LazyConv2d(8, 1).eval(), torch.ones(1, 3, 4, 4)), "has no parameters yet.*; call the model once"),
+        (lambda: (torch.compile(nn.Conv2d(3, 8, 1).eval()), torch.ones(1, 3, 4, 4)), "the model is what torch.compile"),
+        (
+            lambda: (nn.Sequential(torch.compile(nn.Conv2d(3, 8, 1))).eval(), torch.ones(1, 3, 4, 4)),
+            "0 is what torch.compile made",
+        ),
     ],
 )
 def test_bad_inputs(change: Callable[[], tuple[Any, Any]], message: str) -> None:
@@ -39,11 +45,31 @@ def test_bad_inputs(change: Callable[[], tuple[Any, Any]], message: str) -> None
         tvmconv.torch.optimize(model, examples)
 
 
+def test_a_type_that_the_model_has_no_operator_for() -> None:
+    model = nn.Sequential(nn.Conv2d(3, 8, 1), nn.LocalResponseNorm(3)).eval()
+    with pytest.raises(InputError, match=r"cannot compute in torch.bfloat16: .*not implemented for 'BFloat16'"):
+        tvmconv.torch.optimize(model, torch.ones(1, 3, 4, 4), dtype=torch.bfloat16)
+
+
+def test_a_part_that_torch_jit_compiled(tmp_path: Path) -> None:
+    """It is copied, and the report says that it stays."""
+    scripted = torch.jit.script(nn.Sequential(nn.ReLU(), nn.Conv2d(8, 4, 1)).eval())
+    model, data = nn.Sequential(nn.Conv2d(3, 8, 1), scripted).eval(), torch.randn(1, 3, 4, 4)
+    fast = tvmconv.torch.optimize(model, data, tmp_path / "b", progress=None)
+    with torch.no_grad():
+        torch.testing.assert_close(fast(data), model(data))
+    assert [(row.layer, row.why) for row in tvmconv.torch.report(fast) if row.why] == [("1.1", "torch.jit compiled it")]
+
+
 def test_a_bad_type_and_a_foreign_model() -> None:
     with pytest.raises(InputError, match="float64"):
         tvmconv.torch.optimize(settled(Branching()), torch.ones(1, 3, 8, 8), dtype=torch.float64)
     with pytest.raises(InputError, match="model is a NoneType; give what"):
         tvmconv.torch.report(None)  # type: ignore[arg-type]
+    with pytest.raises(InputError, match="bundle is 5, a int; it must be a path"):
+        tvmconv.torch.optimize(settled(Branching()), torch.ones(1, 3, 8, 8), bundle=5)  # type: ignore[arg-type]
+    with pytest.raises(InputError, match="path is None, a NoneType; it must be a path"):
+        tvmconv.torch.open_bundle(None)  # type: ignore[arg-type]
     with pytest.raises(InputError, match="no layer"):
         tvmconv.torch.report(Branching())
 
@@ -54,6 +80,8 @@ WITHOUT_TVM = "import runpy, sys; sys.modules['tvm'] = None; runpy.run_path({!r}
 
 def test_the_example(tmp_path: Path) -> None:
     script = str(Path(__file__).parents[2] / "examples" / "torch_resnet.py")
+    done = subprocess.run([sys.executable, script], cwd=tmp_path, capture_output=True, text=True)
+    assert done.returncode == 2 and done.stderr.startswith("usage: ")
     printed = []
     for command in ([script, "optimize"], ["-c", WITHOUT_TVM.format(script), "serve"]):
         call = [sys.executable, *command, "b", "w.pt"]

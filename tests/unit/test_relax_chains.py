@@ -16,7 +16,7 @@ from tvm import relax
 import tvmconv.relax
 from tvmconv import cli
 from tvmconv.epilogue import STEPS, Step, format_epilogue
-from tvmconv.errors import SourceError, TargetError, TvmconvError
+from tvmconv.errors import InputError, SourceError, TargetError, TvmconvError
 from tvmconv.frontends.shapes import Bucket
 from tvmconv.reference import apply_step, compute
 from tvmconv.relax.activations import _POINTS, recognise
@@ -122,6 +122,11 @@ def test_bad_arguments() -> None:
         tvmconv.relax.UseKernels("cuda:sm_90")
     with pytest.raises(TvmconvError, match="has no report; call use_kernels"):
         tvmconv.relax.report(tvm.IRModule({}))
+    for take in (tvmconv.relax.report, tvmconv.relax.build):
+        with pytest.raises(InputError, match=r"mod is a NoneType; give a tvm.IRModule"):
+            take(None)
+    with pytest.raises(InputError, match="executable is a NoneType; give what"):
+        tvmconv.relax.export(None, "network.so")
     with pytest.raises(SourceError, match="no function 'main'"):
         tvmconv.relax.compile_module(tvm.IRModule({}))
 

@@ -238,6 +238,65 @@ def test_layers_say_what_the_modules_said() -> None:
             fast(data[:, :2])
 
 
+@pytest.mark.parametrize(
+    "finish", [lambda y: torch.fft.rfft(y), lambda y: torch.view_as_complex(y[..., :2].contiguous())]
+)
+def test_complex_numbers_are_compared(finish: Any) -> None:
+    torch.manual_seed(0)
+    data = torch.randn(1, 3, 4, 4)
+    assert computes(rewritten(Model(finish), data)) == ["conv2d-relu"]
+    drawn = iter(range(100))
+    with pytest.warns(TvmconvWarning, match="another answer to the example than the model"):
+        rewritten(Model(lambda y: finish(y) + next(drawn)), data)
+
+
+class Accumulating(nn.Module):
+    """Adds to what it is given, as many a decoder does to its state."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.conv = nn.Conv2d(3, 3, 1)
+
+    def forward(self, state: Any) -> Any:
+        state *= 0.5
+        state += self.conv(state)
+        return F.relu(state)
+
+
+@pytest.mark.parametrize("model", [Accumulating(), Blocks(Accumulating())], ids=["whole", "block"])
+def test_what_a_model_is_given_is_left_as_it_leaves_it(model: nn.Module) -> None:
+    torch.manual_seed(0)
+    data = torch.randn(1, 3, 4, 4)
+    fast = rewritten(model, data)
+    states = [data.clone(), data.clone()]
+    with torch.no_grad():
+        for _ in range(3):
+            torch.testing.assert_close(fast(states[0]), model(states[1]))
+            torch.testing.assert_close(*states)
+
+
+def test_a_model_that_cannot_be_copied() -> None:
+    class Watched(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.conv, self.seen = nn.Conv2d(3, 4, 1), []
+            self.conv.register_forward_hook(lambda module, given, answer: self.seen.append(answer))
+
+        def forward(self, x: Any) -> Any:
+            self.conv(x)
+            return self.seen.pop()
+
+    with pytest.raises(InputError, match=r"a copy of the model .* fails where the model does not, IndexError"):
+        rewritten(Watched(), torch.randn(1, 3, 4, 4))
+
+
+@pytest.mark.parametrize("given", [None, [1.0], "an image"])
+def test_what_is_no_tensor(given: Any) -> None:
+    fast = rewritten(Model(lambda y: y), torch.randn(1, 3, 4, 4))
+    with pytest.raises(InputError, match=f"the input is a {type(given).__name__}; give a torch.Tensor"):
+        fast(given)
+
+
 def test_answers_that_no_copy_gives_are_told_of() -> None:
     """As those of a model that draws random numbers which are not PyTorch's."""
     numbers = iter(range(100))
@@ -249,7 +308,9 @@ def test_the_report_says_what_is_no_graph_and_why() -> None:
     report = tvmconv.torch.report(rewritten(Blocks(block(), Noisy()), torch.randn(1, 3, 4, 4)))
     assert list(report.graphless) == ["", "blocks.1"]
     assert "no graph of the model: TraceError: the code decides by a value that is computed" in str(report)
-    assert str(report).endswith("no graph of blocks.1: its graph gives another answer")
+    assert str(report).endswith(
+        "no graph of blocks.1: its graph gives another answer, or leaves what it is given otherwise"
+    )
 
 
 def test_a_block_that_is_called_in_two_ways_is_no_graph() -> None:

@@ -107,3 +107,13 @@ def test_what_calls_write_is_put_back() -> None:
         raise RuntimeError("anything")
     assert all(torch.equal(value, model.state_dict()[name]) for name, value in state.items())
     assert not model.kept and model.plain == 0 and not hasattr(model, "last")
+
+
+def test_a_norm_of_weights_in_another_type(monkeypatch: pytest.MonkeyPatch) -> None:
+    """What its hook computed with gradients cannot be copied."""
+    monkeypatch.setattr(sys.modules["tvmconv.torch.optimize"], "_missing", lambda *_: [])
+    model, data = nn.utils.weight_norm(nn.Conv1d(3, 4, 3)).eval(), torch.randn(1, 3, 5)
+    fast = tvmconv.torch.optimize(nn.Sequential(model, nn.ReLU()).eval(), data, dtype=torch.bfloat16)
+    with torch.no_grad():
+        answer = fast(data.bfloat16())
+        torch.testing.assert_close(answer, model(data).relu().bfloat16(), rtol=3e-2, atol=3e-2)

@@ -16,7 +16,16 @@ from typing import TYPE_CHECKING
 
 from .. import __version__
 from ..algorithms.table import check_math
-from ..errors import BuildError, BundleError, InvalidProblemError, TargetError, TvmconvWarning, missing_extra
+from ..checks import as_path, integer
+from ..errors import (
+    BuildError,
+    BundleError,
+    InputError,
+    InvalidProblemError,
+    TargetError,
+    TvmconvWarning,
+    missing_extra,
+)
 from ..lowering.cuda.nvcc import check_nvcc
 from ..problem import Problem, listed
 from ..runtime.bundle import MANIFEST, Bundle, Entry, check_name, read_bundle, write_manifest
@@ -97,7 +106,9 @@ def build(
     MissingExtraError
         If the compiler is not installed.
     InvalidProblemError
-        If there is no problem, or something else among them.
+        If there is no problem, or something else among them; or `jobs` is no positive number.
+    InputError
+        If `path` is no path, or `records` are none.
     TvmconvError
         If `math` is not ``"default"``, ``"strict"`` or ``"tf32"``.
     TargetError
@@ -105,7 +116,7 @@ def build(
     ToolchainError
         If there is no C compiler or, for CUDA targets, no nvcc that knows the architectures.
     BundleError
-        If there is something else at `path`, or a bundle of other versions.
+        If there is something else at `path`, or a bundle that is damaged or of other versions.
     BuildError
         If a problem has no kernel that compiles and is right. The others are written before.
     OSError
@@ -116,15 +127,18 @@ def build(
     if not problems:
         raise InvalidProblemError("there is no problem to build; give at least one")
     check_math(math)
-    path = Path(path).absolute()
+    path = as_path("path", path).absolute()
     check_name(path)
     _check_replaceable(path)
+    jobs = None if jobs is None else integer("jobs", jobs, 1)
     targets = parse_targets(target)
     find_compiler()
     for each in targets:
         if isinstance(each, CudaTarget):
             check_nvcc(each)  # before time is spent on others
-    records = records or Records()
+    records = Records() if records is None else records
+    if not isinstance(records, Records):
+        raise InputError(f"records is {records!r:.80}; it must be None or a tvmconv.tuning.records.Records")
     if trials or seconds:
         tune_for(targets, given, trials, seconds, records, math)
     path.parent.mkdir(parents=True, exist_ok=True)
@@ -165,6 +179,8 @@ def parse_targets(target: str | Sequence[str]) -> list[Target]:
     if find_spec("tvm") is None:
         raise missing_extra("compile", "tvm")
     names = [target] if isinstance(target, str) else target
+    if not isinstance(names, Iterable):
+        raise TargetError(f"target is {target!r}; give a name, for example host, or a list of names")
     if not names:
         raise TargetError("there is no target to build for; give at least one, for example host")
     return list({parsed.name: parsed for parsed in map(Target.parse, names)}.values())
@@ -181,8 +197,9 @@ def tune_for(
 ) -> None:
     """Tune `problems` for each of the targets, for an equal part of the time (see :func:`tvmconv.tuning.tuner.tune`)."""
     from ..tuning.machine import check_tunable
-    from ..tuning.tuner import tune
+    from ..tuning.tuner import check_budget, tune
 
+    check_budget(trials or None, seconds or None)
     for target in targets:
         check_tunable(target)  # all of them, before time is spent on the first
     share = seconds / len(targets) if seconds else None
@@ -222,9 +239,12 @@ def _check_complete(outcomes: Sequence[Outcome], path: Path, strict: bool) -> No
 
 
 def _check_replaceable(path: Path) -> None:
-    """Refuse a path that holds anything but a bundle or an empty folder."""
+    """Refuse a path that holds anything but a whole bundle or an empty folder."""
     if path.is_dir() and not path.is_symlink():
-        if (path / MANIFEST).is_file() or not any(path.iterdir()):
+        if (path / MANIFEST).is_file():
+            read_bundle(path)  # which is to be added to
+            return
+        if not any(path.iterdir()):
             return
     elif not path.exists() and not path.is_symlink():
         return

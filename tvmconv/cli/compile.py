@@ -21,6 +21,7 @@ if TYPE_CHECKING:
 EXAMPLE = """\
   tvmconv compile resnet50.onnx --output resnet50.so
   tvmconv compile detector.onnx --shape x=1x3x640x640 --output detector.so
+  tvmconv compile detector.onnx --cut boxes --cut scores --output detector.so
   tvmconv compile resnet50.onnx --batch 8 --target x86-64-v3 --output resnet50.so
 """
 
@@ -58,6 +59,13 @@ def add_parser(subparsers: Subparsers) -> None:
         help="of the data between operators: NXC (default), channels last, or NCX, as in the model",
     )
     parser.add_argument(
+        "--cut",
+        action="append",
+        default=[],
+        metavar="TENSOR",
+        help="an output in place of the model's, such as what NonMaxSuppression takes; may be given several times",
+    )
+    parser.add_argument(
         "--bundle",
         metavar="BUNDLE",
         help="call the kernels of this bundle, which tvmconv run then needs, too; what it lacks becomes part of the library",
@@ -82,7 +90,7 @@ def run(arguments: argparse.Namespace) -> int:
     from ..relax.rewriting import report, use_kernels
 
     bucket = Bucket(dict(arguments.shape), dict(arguments.dim), arguments.batch)
-    model = fixed(arguments.model, bucket)
+    model = fixed(arguments.model, bucket, arguments.cut)
     module = as_relax(model, arguments.model)
     with progress_bar("compiling") as progress:
         module = use_kernels(

@@ -8,6 +8,7 @@ from difflib import get_close_matches
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from ..checks import as_path
 from ..errors import SourceError
 from ..problem import Problem
 from ..signature import parse_signature
@@ -83,7 +84,7 @@ def read_model(
     buckets = make_buckets(shapes, dims, batch)
     overrides = {"dtype": dtype, "data_format": data_format, "filter_format": filter_format}
     changes = {name: value for name, value in overrides.items() if value is not None}
-    suffix = Path(source).suffix.lower()
+    suffix = as_path("source", source).suffix.lower()
     nodes: list[Node] = []
     skipped: list[Skipped] = []
     if suffix not in MODELS:

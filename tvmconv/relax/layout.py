@@ -7,10 +7,11 @@ from typing import Any
 
 import tvm
 from tvm import relax
+from tvm.relax.expr_functor import PyExprMutator, mutator
 
 from ..errors import TvmconvError, last_line
 from .problems import NotCoveredError, is_convolution, problem_of
-from .simplify import constant
+from .simplify import constant, static_shape
 
 # What ConvertLayout is asked for, by the layout of the data; filters are packed whatever their layout.
 _CHANNELS_LAST = {
@@ -40,6 +41,10 @@ def channels_last(mod: tvm.IRModule) -> tvm.IRModule:
             "TVM's ConvertLayout changes the branches of an If to code that crashes; give layout='NCX' (tvmconv compile"
             " --layout NCX)"
         )
+    mod = tvm.IRModule(dict(mod.functions_items()), attrs=mod.attrs)
+    for variable, function in mod.functions_items():
+        if isinstance(function, relax.Function):
+            mod.update_func(variable, _Fixing(mod).visit_expr(function))
     try:
         return relax.transform.ConvertLayout({}, _layout_of)(mod)
     except Exception as error:  # TVM's checks are errors of many classes
@@ -64,3 +69,19 @@ def _layout_of(call: relax.Call) -> Mapping[str, list[str]]:
     except NotCoveredError:
         return unchanged
     return {call.op.name: _CHANNELS_LAST[call.op.name]}
+
+
+@mutator
+class _Fixing(PyExprMutator):  # type: ignore[misc]
+    """Puts a reshape that changes nothing before a ScatterND, whose indices are for the axes as they are.
+
+    ConvertLayout keeps the layout of what is reshaped; of ScatterND it changes that of the data, but not its indices.
+    """
+
+    def visit_call_(self, call: relax.Call) -> relax.Expr:
+        """Return a call with its layout fixed, if it is one."""
+        call = self.visit_expr_post_order(call)
+        if getattr(call.op, "name", "") != "relax.scatter_nd" or static_shape(call.args[0].ty) is None:
+            return call
+        data = self.builder_.emit(relax.op.reshape(call.args[0], call.args[0].ty.shape))
+        return relax.Call(call.op, [data, *call.args[1:]], call.attrs, call.ty_args)

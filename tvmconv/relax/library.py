@@ -13,12 +13,12 @@ import time
 from collections import Counter, defaultdict
 from collections.abc import Mapping
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 
+from ..checks import as_path
 from ..errors import BundleError, InputError, UnsupportedMachineError, missing_extra
 from ..runtime.bundle import MANIFEST
 from ..runtime.cpu import kernel_threads, missing_features
@@ -93,7 +93,7 @@ class Network:
     Raises
     ------
     BundleError
-        If it is no library of a network; or `bundle` is missing, another than that it was compiled with, or damaged.
+        If it is no library of a network, or truncated; or `bundle` is missing, another than that it was compiled with, or damaged.
     UnsupportedMachineError
         If this machine lacks a CPU feature that its code uses.
     VerificationError
@@ -101,7 +101,7 @@ class Network:
     """
 
     def __init__(self, path: str | os.PathLike[str], bundle: str | os.PathLike[str] | None = None) -> None:
-        path = Path(path)
+        path = as_path("the network's path", path)
         if (path / MANIFEST).exists():
             raise BundleError(
                 f"{str(path)!r} is a bundle, of convolutions alone; a network is what tvmconv compile writes, which takes a"
@@ -117,7 +117,7 @@ class Network:
             register_calls(executable, path, bundle)
             self._machine = relax.VirtualMachine(executable, tvm.cpu())
             self.description = json.loads(str(self._machine[DESCRIBE]()))
-        except (RuntimeError, AttributeError, ValueError) as error:
+        except (OSError, RuntimeError, AttributeError, ValueError) as error:
             raise BundleError(f"{path} is no network that tvmconv compile wrote: {error}") from None
         if missing := missing_features(self.description["features"]):
             raise UnsupportedMachineError(

@@ -15,7 +15,8 @@ from tvm import relax, topi
 from tvm.ir import StringImm, TupleType
 
 from .. import __version__
-from ..errors import BuildError, SourceError, TvmconvError, last_line
+from ..checks import as_path
+from ..errors import BuildError, InputError, SourceError, TvmconvError, last_line
 from ..lowering.cpu.linker import launcher_object, link_objects
 from ..support.progress import Progress
 from ..support.toolchain import find_compiler
@@ -170,7 +171,7 @@ def _tensor(name: str, type_: Any) -> dict[str, Any]:
     if shape is None:
         raise SourceError(
             f"{name} of the network has no fixed shape: {type_}; give the inputs' shapes, or, if the inputs' numbers decide"
-            " it, as NonZero's, cut the network before it"
+            " it, as NonZero's, cut the network before it (--cut TENSOR)"
         )
     return {"name": name, "shape": shape, "dtype": str(type_.dtype)}
 
@@ -182,11 +183,15 @@ def export(executable: relax.VMExecutable, path: str | os.PathLike[str]) -> None
 
     Raises
     ------
+    InputError
+        If `executable` or `path` is something else.
     ToolchainError
         If there is no C compiler, or it fails.
     """
+    if not isinstance(executable, relax.VMExecutable):
+        raise InputError(f"executable is a {type(executable).__name__}; give what tvmconv.relax.build returned")
     find_compiler()
-    path = Path(path).absolute()
+    path = as_path("path", path).absolute()
 
     def link(_: str, objects: list[str], **options: Any) -> None:
         (work / "launcher.o").write_bytes(launcher_object())

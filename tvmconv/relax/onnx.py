@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import difflib
 import io
 import tempfile
 import warnings
+from collections.abc import Sequence
 from contextlib import redirect_stdout
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -12,7 +14,7 @@ from typing import TYPE_CHECKING
 import tvm
 
 from ..errors import SourceError, last_line, missing_extra
-from ..frontends.onnx_graph import OTHER_OP_TYPES, declared_inputs, load, with_inputs
+from ..frontends.onnx_graph import OTHER_OP_TYPES, declared_inputs, load, used_names_of, with_inputs
 from ..frontends.onnx_rules import OP_TYPES
 from ..frontends.onnx_session import open_session
 from ..frontends.shapes import Bucket, bind, left_free
@@ -81,13 +83,20 @@ def as_relax(model: ModelProto, source: str) -> tvm.IRModule:
     return module
 
 
-def fixed(source: str, bucket: Bucket | None = None) -> ModelProto:
-    """Return an ONNX model with the shapes of its inputs fixed, its weights within; parameters as for :func:`read_onnx`.
+def fixed(source: str, bucket: Bucket | None = None, cut: Sequence[str] = ()) -> ModelProto:
+    """Return an ONNX model with the shapes of its inputs fixed, its weights within.
+
+    Parameters
+    ----------
+    source, bucket
+        As for :func:`read_onnx`.
+    cut
+        Tensors that are the outputs in place of the model's; what only the model's own outputs need is left out.
 
     Raises
     ------
     SourceError
-        If the file cannot be read, or a shape stays free.
+        If the file cannot be read, a shape stays free, or the model has no such tensor.
     """
     path = Path(source)
     try:
@@ -105,11 +114,34 @@ def fixed(source: str, bucket: Bucket | None = None) -> ModelProto:
                 f"{source}: {name} has the shape {given}; a network is compiled for extents of at least 1"
             )
     model = with_inputs(model, bound)
+    if cut:
+        _cut(model, cut, source)
     try:
         onnx.load_external_data_for_model(model, str(path.parent))
     except (OSError, ValueError, onnx.checker.ValidationError) as error:
         raise SourceError(f"{source}: its weights in other files cannot be read: {last_line(error)}") from None
     return model
+
+
+def _cut(model: ModelProto, names: Sequence[str], source: str) -> None:
+    """Make tensors the outputs, whose types onnxruntime infers, and leave out nodes that compute none of them."""
+    known = {name for node in model.graph.node for name in node.output}
+    for name in names:
+        if name not in known:
+            near = difflib.get_close_matches(name, known)
+            raise SourceError(
+                f"{source}: no node gives a tensor {name!r}{', but ' + ', '.join(map(repr, near)) if near else ''}; "
+                "--cut takes names of tensors, not of nodes"
+            )
+    del model.graph.output[:]
+    model.graph.output.extend(onnx.ValueInfoProto(name=name) for name in dict.fromkeys(names))
+    read, nodes = set(names), []
+    for node in reversed(model.graph.node):  # ONNX has them in an order in which each reads earlier ones
+        if read.intersection(node.output):
+            read.update(used_names_of(node))
+            nodes.append(node)
+    del model.graph.node[:]
+    model.graph.node.extend(reversed(nodes))
 
 
 def _simplified(model: ModelProto, source: str) -> ModelProto:

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+import shlex
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import onnx
 
 from ..errors import SourceError
-from ..frontends.onnx_graph import attributes_of
+from ..frontends.onnx_graph import attributes_of, used_names
 from ..frontends.onnx_rules import node_problem
 from .onnx_computed import add_constant, computed
 from .onnx_resize import resized
@@ -23,11 +24,18 @@ _NAMES = {
     "ConvTranspose",
     "DequantizeLinear",
     "Dropout",
+    "LayerNormalization",
+    "MaxPool",
+    "NonMaxSuppression",
+    "OneHot",
     "Resize",
     "RoiAlign",
     "Slice",
     "Upsample",
 }
+
+# Whose outputs after the first are optional.
+_OPTIONAL = ("BatchNormalization", "Dropout", "LayerNormalization", "MaxPool")
 
 
 def mended(model: ModelProto, source: str) -> ModelProto:
@@ -40,11 +48,19 @@ def mended(model: ModelProto, source: str) -> ModelProto:
     """
     if not any(node.op_type in _NAMES for node in model.graph.node):
         return model
+    _drop_unread(model)
     shapes, types = _inferred(model)
     nodes: list[NodeProto] = []
     for node in model.graph.node:
         if node.op_type == "Conv":
             _check_span(node, shapes, source)
+        if node.op_type == "NonMaxSuppression":
+            before = [name for name in node.input[:2] if name not in {each.name for each in model.graph.input}]
+            raise SourceError(
+                f"{source}: the NonMaxSuppression node {node.name or node.output[0]!r} gives as many rows as its numbers decide;"
+                " a network is compiled for fixed shapes: cut it before that node"
+                f" ({' '.join(f'--cut {shlex.quote(name)}' for name in before)}), and select boxes in the program"
+            )
         try:
             nodes += _nodes(node, shapes, types, model)
         except ValueError as error:
@@ -69,6 +85,10 @@ def _nodes(node: NodeProto, shapes: Shapes, types: dict[str, int], model: ModelP
         return [onnx.helper.make_node("Identity", node.input[:1], node.output, node.name)]
     if node.op_type == "DequantizeLinear":
         return _dequantized(node, given, model)
+    if node.op_type in ("LayerNormalization", "MaxPool") and len(node.output) > 1:
+        raise ValueError(f"gives {node.output[-1]!r}, too")
+    if node.op_type == "OneHot":
+        return _of_type(node, types)
     if node.op_type == "RoiAlign":
         return _aligned(node, given, types, model)
     if node.op_type == "Slice" and "starts" in given:
@@ -87,6 +107,13 @@ def _dequantized(node: NodeProto, given: dict[str, Any], model: ModelProto) -> l
     array = computed(node.op_type, given, [constants.get(name) for name in node.input], model)
     add_constant(model, node.output[0], array)
     return []
+
+
+def _of_type(node: NodeProto, types: dict[str, int]) -> list[NodeProto]:
+    """Convert what a OneHot gives to its type: the frontend takes numbers for f64 or i64."""
+    name = node.output[0]
+    node.output[0] = f"{name}_wide"
+    return [node, onnx.helper.make_node("Cast", [node.output[0]], [name], to=types[node.input[2]])]
 
 
 def _sliced(node: NodeProto, given: dict[str, Any], model: ModelProto) -> NodeProto:
@@ -111,6 +138,14 @@ def _aligned(node: NodeProto, given: dict[str, Any], types: dict[str, int], mode
     node.input[1] = scaled.output[0]
     _set(node, given)
     return [scaled, node]
+
+
+def _drop_unread(model: ModelProto) -> None:
+    """Leave out optional outputs that nobody reads, such as the indices of a MaxPool, which the frontend lacks."""
+    read = {*used_names(model.graph), *(each.name for each in model.graph.output)}
+    for node in model.graph.node:
+        while node.op_type in _OPTIONAL and len(node.output) > 1 and node.output[-1] not in read:
+            del node.output[-1]
 
 
 def _inferred(model: ModelProto) -> tuple[Shapes, dict[str, int]]:

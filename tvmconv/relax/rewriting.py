@@ -13,7 +13,7 @@ from tvm import relax
 from tvm.relax.expr_functor import PyExprMutator, mutator
 
 from ..algorithms.table import check_math
-from ..errors import TargetError, TvmconvError
+from ..errors import InputError, TargetError, TvmconvError
 from ..problem import Problem
 from ..runtime.arrays import KERNEL_TYPES
 from ..signature import format_signature
@@ -93,6 +93,8 @@ class UseKernels:
         If `target` is unknown, or no CPU, or runs no kernel of `bundle`.
     TvmconvError
         If `layout` or `math` is none.
+    InputError
+        If it is given something else than a module.
     BundleError, UnsupportedMachineError
         If `bundle` is none or damaged, or this machine cannot run it: filters are packed by its code.
     """
@@ -120,6 +122,7 @@ class UseKernels:
 
     def transformed(self, mod: tvm.IRModule) -> tvm.IRModule:
         """Return the module with our kernels; errors keep their classes, which a pass among others makes RuntimeErrors."""
+        _check_module(mod)
         # One block as long as may be: layouts are changed block by block.
         mod = tvm.transform.Sequential([relax.transform.ToNonDataflow(), relax.transform.ConvertToDataflow(1)])(mod)
         mod = joined(simplify(mod))
@@ -168,10 +171,16 @@ def report(mod: tvm.IRModule) -> list[Row]:
     TvmconvError
         If it has not.
     """
+    _check_module(mod)
     text = mod.get_attr(REPORT)
     if text is None:
         raise TvmconvError("the module has no report; call use_kernels(mod, target) first")
     return [Row(**row) for row in json.loads(str(text))["convolutions"]]
+
+
+def _check_module(mod: object) -> None:
+    if not isinstance(mod, tvm.IRModule):
+        raise InputError(f"mod is a {type(mod).__name__}; give a tvm.IRModule, which TVM's frontends make of a model")
 
 
 def _chains(name: str, function: relax.Function) -> tuple[dict[relax.Var, Chain], list[Row]]:

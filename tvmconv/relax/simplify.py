@@ -1,8 +1,8 @@
 """Relax functions as the passes after this want them: constants computed, bounds spelt in one way.
 
 TVM's own FoldConstant compiles each constant expression, 20 ms and more for one; NumPy needs none of that. Frontends write
-a clip as an operator, or as TE functions for its two bounds, and the greatest of tensors as that of their stack; ConvertLayout
-knows none of them, but `maximum` and `minimum`.
+a clip as an operator, or as TE functions for its two bounds, and the greatest or the sum of tensors as that of their stack;
+ConvertLayout knows none of them, but `maximum`, `minimum` and `add`.
 """
 
 from __future__ import annotations
@@ -51,7 +51,12 @@ _OF_FLOATS = ("relax.divide", "relax.power")
 # Of a take that NumPy computes alike.
 _NUMPY_MODES = ("wrap", "clip")
 _BINARY = {f"relax.{name}" for name in ("add", "subtract", "multiply", "divide", "maximum", "minimum", "power")}
-_STACKED = {"relax.max": relax.op.maximum, "relax.min": relax.op.minimum}
+_STACKED = {
+    "relax.max": relax.op.maximum,
+    "relax.min": relax.op.minimum,
+    "relax.sum": relax.op.add,
+    "relax.mean": relax.op.add,
+}
 _BOUNDS = {tirx.Max: relax.op.maximum, tirx.Min: relax.op.minimum}
 
 
@@ -112,11 +117,11 @@ class _Simplifier(PyExprMutator):  # type: ignore[misc]
             return self._sizes(call)
         if name == "relax.take" and call.attrs.mode not in _NUMPY_MODES:
             return call
-        if name in _STACKED:
-            return self._unstacked(call, name)
         made = self._computed(call, name)
         if made is not None:
             return relax.const(np.array(made, order="C"), str(call.ty.dtype))  # without one, int64 becomes int32
+        if name in _STACKED:
+            return self._unstacked(call, name)
         return self._with_scalars(call) if name in _BINARY else call
 
     def _computed(self, call: relax.Call, name: str) -> Array | None:
@@ -151,7 +156,7 @@ class _Simplifier(PyExprMutator):  # type: ignore[misc]
         return relax.Call(call.op, args, call.attrs, call.ty_args)
 
     def _unstacked(self, call: relax.Call, name: str) -> relax.Expr:
-        """Return the greatest or least element of a stack of tensors by an operator on two of them at a time."""
+        """Return what is computed along a stack of tensors, such as their sum, by an operator on two of them at a time."""
         stack = self._value(call.args[0], "stack")
         fields = self._fields(stack.args[0]) if stack is not None and not stack.attrs.axis else []
         if not fields or call.attrs.keepdims or [int(axis) for axis in call.attrs.axis or ()] != [0]:
@@ -164,6 +169,8 @@ class _Simplifier(PyExprMutator):  # type: ignore[misc]
         total = tensors[0]
         for tensor in tensors[1:]:
             total = self.builder_.emit(_STACKED[name](total, tensor))
+        if name == "relax.mean":
+            total = relax.op.multiply(total, relax.const(1 / len(tensors), str(call.ty.dtype)))
         return total
 
     def _fields(self, expr: relax.Expr) -> list[relax.Expr]:

@@ -38,6 +38,7 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
+from ..checks import as_path
 from ..errors import BundleError
 from ..support import schema
 from .node_entries import NodeEntry, described, parse_nodes
@@ -48,6 +49,8 @@ MANIFEST = "manifest.json"
 NUMERICAL_CLASSES = ("exact", "tf32", "transform")
 # The elements of packed filters: numbers in the type that is computed with, or pairs of bf16.
 PACKED_TYPES = ("float32", "uint32")
+# What is not as it was built is not added to, either.
+_AGAIN = "remove {} and build the bundle again"
 # The better first: tuned for this very problem, tuned for one like it, not tuned.
 ORIGINS = ("tuned", "transferred", "default")
 
@@ -105,16 +108,16 @@ class Bundle:
         path = self.path / entry.file
         real = Path(os.path.realpath(path))
         if not real.is_relative_to(os.path.realpath(self.path)):
-            raise BundleError(f"{path} leads out of the bundle, to {real}; build the bundle again")
+            raise BundleError(f"{path} leads out of the bundle, to {real}; {_AGAIN.format(self.path)}")
         try:
             digest = hashlib.sha256(_content(real)).hexdigest()
         except OSError as error:
             raise BundleError(
-                f"cannot read {path}, which the manifest names for {entry.signature}: {error.strerror}; build the bundle again"
+                f"cannot read {path}, which the manifest names for {entry.signature}: {error.strerror}; {_AGAIN.format(self.path)}"
             ) from error
         if digest != entry.sha256:
             raise BundleError(
-                f"{path} has sha256 {digest}, but the manifest says {entry.sha256}: the file was altered or damaged; build the bundle again"
+                f"{path} has sha256 {digest}, but the manifest says {entry.sha256}: the file was altered or damaged; {_AGAIN.format(self.path)}"
             )
         return real
 
@@ -126,8 +129,10 @@ def read_bundle(path: str | os.PathLike[str]) -> Bundle:
     ------
     BundleError
         If there is no bundle, or its manifest is truncated, foreign, newer than this program, or unsafe.
+    InputError
+        If `path` is no path.
     """
-    folder = Path(path)
+    folder = as_path("the bundle's path", path)
     check_name(folder)
     manifest = folder / MANIFEST
     try:
@@ -137,11 +142,11 @@ def read_bundle(path: str | os.PathLike[str]) -> Bundle:
             f"{folder} is not a bundle: cannot read {manifest} ({error.strerror}); make one with: tvmconv build SOURCE -o BUNDLE"
         ) from error
     except (ValueError, RecursionError) as error:
-        raise BundleError(f"{manifest} is truncated or damaged, not JSON: {error}; build the bundle again") from error
+        raise BundleError(f"{manifest} is truncated or damaged, not JSON: {error}; {_AGAIN.format(folder)}") from error
     try:
         return _parse(folder, document)
     except (_Malformed, schema.SchemaError) as problem:
-        raise BundleError(f"{manifest}: {problem}; build the bundle again") from None
+        raise BundleError(f"{manifest}: {problem}; {_AGAIN.format(folder)}") from None
 
 
 def check_name(folder: Path) -> None:
@@ -274,7 +279,7 @@ def _parse(folder: Path, document: object) -> Bundle:
         raise _Malformed(f"format_version is {version!r}; it must be a whole number of at least 1")
     if version > FORMAT_VERSION:
         raise _Malformed(
-            f"the bundle has format version {version}, and this tvmconv reads versions up to {FORMAT_VERSION}; upgrade tvmconv, or"
+            f"the bundle has format version {version}, and this tvmconv reads versions up to {FORMAT_VERSION}; upgrade tvmconv"
         )
     known = _MANIFEST(document)
     seen: set[tuple[str, str]] = set()

@@ -61,7 +61,7 @@ def load(
     UnsupportedMachineError
         If all kernels of a bundle need CPU features or a GPU that this machine lacks.
     InputError
-        If `threads` is not a positive number, or `verify` or `split_batch` is something else.
+        If `threads` is not a positive number, or `verify`, `split_batch` or a path is something else.
     """
     if not paths:
         raise InputError("no bundle was given; give the path of at least one")
@@ -90,6 +90,13 @@ class Registry:
             raise InputError(f"verify is {verify!r}; allowed: {', '.join(map(repr, VERIFY))}")
         if not isinstance(split_batch, bool):
             raise InputError(f"split_batch is {split_batch!r}; it must be True or False")
+        wrong = (
+            [bundles] if not isinstance(bundles, (list, tuple)) else [b for b in bundles if not isinstance(b, Bundle)]
+        )
+        if wrong:
+            raise InputError(
+                f"bundles are or hold {wrong[0]!r:.80}; tvmconv.load(path) makes a registry of a bundle's folder"
+            )
         self.bundles = tuple(bundles)
         self.split_batch = split_batch
         self.threads = threads
@@ -200,7 +207,11 @@ class Registry:
         ------
         KernelNotFoundError
             If there is none, or there are several.
+        InputError
+            If `name` is no text.
         """
+        if not isinstance(name, str):
+            raise InputError(f"name is {name!r:.80}; it must be the name of a node, a text")
         node = self._nodes.get((name, model))
         if node is None:
             node = self._nodes.setdefault((name, model), find_node(self, name, model))

@@ -38,7 +38,9 @@ class Averaging(Convolution):
         """Return what each sum is multiplied by."""
         return 1 / prod(weight.shape[2:])
 
-    def by_torch(self, data: Any, weight: Any, bias: Any, residual: Any, slope: Any = None) -> Any:
+    def by_torch(
+        self, data: Any, weight: Any, bias: Any, residual: Any, slope: Any = None, output_padding: Any = None
+    ) -> Any:
         """Return what PyTorch computes, however many channels there are."""
         return _FUNCTIONS[len(self.strides)](data, weight.shape[2:], self.strides, self.pads_begin)
 

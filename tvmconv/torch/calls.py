@@ -172,12 +172,24 @@ class Calls:
         """What computes each kind of input that was met with the present weights."""
         return {**(self._state.found if self._state is not None else {}), **self._refused}
 
-    def by_torch(self, reason: str, data: Any, weight: Any, bias: Any, residual: Any, slope: Any = None) -> Any:
-        """Let PyTorch compute an input for a reason that is not the input's kind, and remember the reason."""
-        if not torch.jit.is_tracing() and len(self._refused) < _REMEMBERED:
+    def by_torch(
+        self,
+        reason: str,
+        data: Any,
+        weight: Any,
+        bias: Any,
+        residual: Any,
+        slope: Any = None,
+        output_padding: tuple[int, ...] | None = None,
+    ) -> Any:
+        """Let PyTorch compute an input for a reason that is not the input's kind, and remember the reason.
+
+        `output_padding`: the call's own, if it has one.
+        """
+        if not (torch.jit.is_tracing() or torch.compiler.is_compiling()) and len(self._refused) < _REMEMBERED:
             key: Key = (data.shape, reason, data.dtype, data.device)
             self._refused.setdefault(key, ByTorch(reason, None, str(data.device), OPENED.generation))
-        return self._convolution.by_torch(data, weight, bias, residual, slope)
+        return self._convolution.by_torch(data, weight, bias, residual, slope, output_padding)
 
     def forget(self) -> None:
         """Forget what was found, and the packed filters."""
@@ -218,6 +230,8 @@ def _key(data: Any, residual: Any) -> Key:
 
 def _obstacle(convolution: Convolution, data: Any, weight: Any, bias: Any, residual: Any, slope: Any) -> str | None:
     """Return why no kernel could compute an input, None if one could."""
+    if data.numel() == 0:
+        return "the input is empty"
     if data.dtype not in DTYPES:
         return f"there are no kernels of {data.dtype}"
     others = (("the filter", weight), ("the bias", bias), ("what is added", residual), ("the slope", slope))
@@ -226,7 +240,8 @@ def _obstacle(convolution: Convolution, data: Any, weight: Any, bias: Any, resid
             return f"{name} is {other.dtype} on {other.device}, the input {data.dtype} on {data.device}"
     if not convolution.takes(data.dim()):
         return f"the input has no batch dimension: {_shape(data.shape)}"
-    if residual is not None and tuple(residual.shape) != convolution.output_shape(data.shape, weight.shape):
+    shape = convolution.output_shape(data.shape, weight.shape)
+    if residual is not None and tuple(residual.shape) not in (tuple(shape), (1, *shape[1:])):  # the same for all images
         return f"what is added has another shape, {_shape(residual.shape)}"
     if bias is not None and not bias.is_contiguous():
         return "the bias is not contiguous"
@@ -268,7 +283,7 @@ class AddressedCall:
         if self.copied:
             data = self.layout.laid_out(data)
         if self.residual_copied:
-            residual = self.layout.laid_out(residual)
+            residual = self.layout.laid_out(residual.expand(self.shape))
         output = self.empty()
         addresses = [data.data_ptr(), self.filter_address]
         if bias is not None:
@@ -292,7 +307,7 @@ def _bind(
     # What lies as the kernel reads it is taken as it is; of anything else there is a copy.
     layout, shape = convolution.layout, tuple(convolution.output_shape(data.shape, weight.shape))
     copied = not layout.is_ready(data)
-    residual_copied = residual is not None and not layout.is_ready(residual)
+    residual_copied = residual is not None and not (tuple(residual.shape) == shape and layout.is_ready(residual))
     plain = weight.detach().permute(*range(2, weight.dim()), 1, 0).contiguous().reshape(kernel.problem.filter_shape)
     factors, scale = state.slope(), convolution.scale(weight)
     if factors is not None:
@@ -318,7 +333,7 @@ def _on_gpu(
     def run(data: Any, bias: Any, residual: Any) -> Any:
         data = layout.channels_last(data).contiguous().reshape(problem.data_shape)
         if residual is not None:
-            residual = layout.channels_last(residual).contiguous().reshape(problem.output_shape)
+            residual = layout.channels_last(residual.expand(shape)).contiguous().reshape(problem.output_shape)
         output = kernel(data, plain, bias, **factors, residual=residual)
         return layout.from_channels_last(output.reshape(last))
 

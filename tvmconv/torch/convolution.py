@@ -160,8 +160,16 @@ class Convolution:
         """Return what each sum is multiplied by, by the step ``scale``; None: there is no such step."""
         return None
 
-    def by_torch(self, data: Any, weight: Any, bias: Any, residual: Any, slope: Any = None) -> Any:
-        """Return what PyTorch computes."""
+    def by_torch(
+        self,
+        data: Any,
+        weight: Any,
+        bias: Any,
+        residual: Any,
+        slope: Any = None,
+        output_padding: tuple[int, ...] | None = None,
+    ) -> Any:
+        """Return what PyTorch computes; `output_padding`: in place of its own."""
         if self.same:
             return self.at(data.shape, weight.shape).by_torch(data, weight, bias, residual, slope)
         rank = len(self.strides)
@@ -173,7 +181,8 @@ class Convolution:
         if self.is_linear:
             output = functional.linear(data, weight, bias)
         elif self.transposed:
-            output = _TRANSPOSED[rank](*arrays, self.output_padding, self.groups, self.dilations)
+            extra = self.output_padding if output_padding is None else output_padding
+            output = _TRANSPOSED[rank](*arrays, extra, self.groups, self.dilations)
         else:
             output = _CONVOLUTIONS[rank](*arrays, self.dilations, self.groups)
         for step in self.steps:

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
 from typing import Any
 
 import torch
 import torch.nn.functional as functional
 from torch import nn
 
+from ..errors import InputError
 from .calls import Calls, Notice
 from .convolution import Convolution
 from .operator import convolution as operator
@@ -71,13 +71,19 @@ class FusedConvolution(nn.Module):  # type: ignore[misc]
             input = functional.pad(input, *self.reflection)
         if self.casts and input.dtype != self.weight.dtype:
             weight, bias = (None if each is None else each.to(input.dtype) for each in (self.weight, self.bias))
-            return self.convolution.by_torch(input, weight, bias, residual, self.slope)
+            cast = f"the weights are {self.weight.dtype}, and cast to the input's type in each call"
+            return self._calls.by_torch(cast, input, weight, bias, residual, self.slope)
         if output_size is not None:
-            return self._sized(input, output_size).by_torch(input, self.weight, self.bias, residual, self.slope)
+            padding, sized = self._output_padding(input, output_size), "its output's size is given in each call"
+            return self._calls.by_torch(sized, input, self.weight, self.bias, residual, self.slope, padding)
         if torch.compiler.is_compiling():
             return self._traced(input, residual)
         parameters = self._parameters
-        weight, bias, slope = parameters["weight"], parameters["bias"], parameters["slope"]
+        try:
+            weight, bias, slope = parameters["weight"], parameters["bias"], parameters["slope"]
+        except KeyError:  # as torch.nn.utils.prune and parametrizations have it
+            computed = "a parameter is computed in each call"
+            return self._calls.by_torch(computed, input, self.weight, self.bias, residual, self.slope)
         reason = _obstacle(input, weight, bias, residual, slope)
         if reason is not None:
             return self._calls.by_torch(reason, input, weight, bias, residual, slope)
@@ -116,14 +122,12 @@ class FusedConvolution(nn.Module):  # type: ignore[misc]
             return convolution.by_torch(data, weight, bias, residual, slope)
         return operator(data, weight, bias, residual, *convolution.at(data.shape, weight.shape).arguments, slope)
 
-    def _sized(self, input: Any, output_size: Any) -> Convolution:
-        """Return the convolution whose output has this size."""
-        rank = len(self.convolution.strides)
-        natural = replace(self.convolution, output_padding=(0,) * rank).output_shape(input.shape, self.weight.shape)[
-            -rank:
-        ]
-        extra = (size - least for size, least in zip(output_size[-rank:], natural, strict=True))
-        return replace(self.convolution, output_padding=tuple(extra))
+    def _output_padding(self, input: Any, output_size: Any) -> tuple[int, ...]:
+        """Return the output padding by which the output has this size."""
+        rank, known = len(self.convolution.strides), self.convolution.output_padding
+        natural = self.convolution.output_shape(input.shape, self.weight.shape)[-rank:]
+        sizes = zip(output_size[-rank:], natural, known, strict=True)
+        return tuple(size - other + padding for size, other, padding in sizes)
 
     def __getstate__(self) -> dict[str, Any]:
         return {name: value for name, value in self.__dict__.items() if name != "_calls"}
@@ -135,7 +139,15 @@ class FusedConvolution(nn.Module):  # type: ignore[misc]
 
 
 def _obstacle(input: Any, weight: Any, bias: Any, residual: Any, slope: Any) -> str | None:
-    """Return why PyTorch computes a call, whatever kernels there are; None if nothing asks for it."""
+    """Return why PyTorch computes a call, whatever kernels there are; None if nothing asks for it.
+
+    Raises
+    ------
+    InputError
+        If the input is no tensor.
+    """
+    if not isinstance(input, torch.Tensor):
+        raise InputError(f"the input is a {type(input).__name__}; give a torch.Tensor")
     if residual is not None and not isinstance(residual, torch.Tensor):
         return "what is added is no tensor"
     if torch.is_grad_enabled() and (
@@ -146,6 +158,7 @@ def _obstacle(input: Any, weight: Any, bias: Any, residual: Any, slope: Any) -> 
         or (slope is not None and slope.requires_grad)
     ):
         return "gradients are needed"
-    if torch.is_autocast_enabled(input.device.type):
+    device = input.device.type
+    if device != "meta" and torch.is_autocast_enabled(device):
         return "autocast chooses the type"
     return "torch.jit traces it" if torch.jit.is_tracing() else None

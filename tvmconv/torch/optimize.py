@@ -15,8 +15,10 @@ from typing import Any
 import torch
 from torch import fx, nn
 from torch._ops import OpOverload
+from torch.nn.parameter import is_lazy
 from torch.utils import _pytree as pytree
 
+from ..checks import as_path
 from ..errors import BuildError, InputError, TvmconvWarning, UnsupportedMachineError
 from ..problem import Problem
 from ..runtime.bundle import MANIFEST, read_bundle
@@ -29,6 +31,7 @@ from .kernels import OPENED
 from .layers import FusedConvolution
 from .planned import with_plans
 from .rewriting import Arguments, as_examples, is_alike, rewrite, run
+from .weights import with_fixed_weights
 
 
 def print_progress(done: int, total: int, what: str) -> None:
@@ -78,20 +81,25 @@ def optimize(
     Raises
     ------
     InputError
-        If the model is in training mode or has no convolution, or `example_inputs` is something else.
+        If the model is in training mode, is or has what torch.compile made, was never called and has no parameters, or has no
+        convolution; if it cannot be copied, or cannot compute in `dtype`; or if `example_inputs` or `bundle` is something else.
     MissingExtraError
         If kernels are missing, and the compiler is not installed.
     BundleError
         If there is something else at `bundle`, or a bundle of other versions.
     """
     _check(model, dtype)
+    bundle = None if bundle is None else as_path("bundle", bundle)
     notice = Notice(silent=True)  # until all that can be built is built
-    with torch.inference_mode(False):
+    with (
+        torch.inference_mode(False),
+        torch.no_grad(),
+    ):  # also since copies of what torch.jit compiled would need gradients
         examples = as_examples(example_inputs)
         fast = rewrite(model, examples, notice)
         if dtype is not None:
             examples = pytree.tree_map_only(torch.Tensor, lambda tensor: _cast(tensor, dtype), examples)
-            fast = _in_type(fast, model, examples, dtype, notice)
+            fast = _in_type(fast, with_fixed_weights(model), examples, dtype, notice)
         fast = with_plans(fast).requires_grad_(False)
         _provide(fast, examples, bundle, target, trials, seconds, progress)
     notice.silent = False
@@ -110,6 +118,16 @@ def _check(model: Any, dtype: Any) -> None:
             "model is a program of torch.export, which has operators where the layers were; give the module that was"
             " exported, or compile the program by tvmconv.relax"
         )
+    for path, module in model.named_modules():
+        if type(module).__module__.startswith("torch._dynamo"):
+            raise InputError(
+                f"{path or 'the model'} is what torch.compile made, which hides its layers; give the module it was made of"
+                " (its _orig_mod), and compile what optimize returns"
+            )
+        if any(map(is_lazy, module.parameters(recurse=False))):
+            raise InputError(
+                f"{path or 'the model'} has no parameters yet, since it was not called; call the model once"
+            )
     if model.training:
         raise InputError("the model is in training mode, and what is optimized is inference; call model.eval() first")
     if dtype is not None and dtype not in DTYPES:
@@ -129,8 +147,14 @@ def _in_type(fast: nn.Module, model: nn.Module, examples: Sequence[Arguments], d
     plain = copy.deepcopy(model).to(dtype)
     try:
         expected = [run(plain, example) for example in examples]
-    except RuntimeError:  # PyTorch has no operator of it for this type; whoever calls the copy is told so
-        return fast.to(dtype)
+    except RuntimeError:  # PyTorch has no operator of it for this type; the copy may need none
+        fast = fast.to(dtype)
+        try:
+            for example in examples:
+                run(fast, example)
+        except RuntimeError as error:
+            raise InputError(f"the model cannot compute in {dtype}: {error}; give another dtype, or None") from error
+        return fast
     fast = fast.to(dtype)
     try:
         alike = all(is_alike(run(fast, example), answer) for example, answer in zip(examples, expected, strict=True))

@@ -185,19 +185,21 @@ class _Bound:
             arrays.append((layer.residual, -2, layer.call.residual_copied))
         for other, array, copied in arrays:
             if copied:
-                steps.append(self._copy(other, call, array, layer.call.layout))
+                shape = layer.call.shape if array == -2 else None  # of what is added
+                steps.append(self._copy(other, call, array, layer.call.layout, shape))
             elif other in self._in_block:
                 call.set_address(array, self._in_block[other].data_ptr())
             else:
                 self._readers[other].append((call, array))
         return [*steps, call.run]
 
-    def _copy(self, node: Any, call: Any, array: int, layout: Layout) -> Callable[[], None]:
+    def _copy(self, node: Any, call: Any, array: int, layout: Layout, shape: Any) -> Callable[[], None]:
         values = self._values
 
         def step() -> None:
             # Kept until the end under a key of its own.
-            values[call, array] = copy = layout.laid_out(values[node])
+            tensor = values[node] if shape is None else values[node].expand(shape)
+            values[call, array] = copy = layout.laid_out(tensor)
             call.set_address(array, copy.data_ptr())
 
         return step

@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any
 
+import torch
 import torch.nn.functional as functional
 from torch import fx, nn
 from torch.nn.modules.conv import _ConvNd
@@ -16,6 +17,7 @@ from .layers import FusedConvolution
 from .tracing import CONVOLUTIONS
 
 _LAYERS = (FusedConvolution, _ConvNd, nn.Linear)
+_NAMES = ("Linear", *(f"Conv{kind}{rank}d" for kind in ("", "Transpose") for rank in (1, 2, 3)))
 _HEAD = ("layer", "computes", "input", "by", "why")
 
 
@@ -97,6 +99,11 @@ def report(model: nn.Module) -> Report:
                 rows.append(Row(name, computes, given, f"F.{layer.convolution.name}", how.reason))
         if not found:
             rows.append(Row(name, computes, "", f"F.{layer.convolution.name}", "it was not called with these weights"))
+    rows += [
+        Row(name, module.original_name, "", "PyTorch", "torch.jit compiled it")
+        for name, module in model.named_modules()
+        if isinstance(module, torch.jit.ScriptModule) and module.original_name in _NAMES
+    ]
     rows += [
         row
         for name, module in model.named_modules()

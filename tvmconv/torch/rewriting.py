@@ -30,7 +30,7 @@ _TOLERANCE = {torch.float32: 1e-3, torch.float64: 1e-3}
 _COARSE = 5e-2
 
 Arguments = tuple[tuple[Any, ...], dict[str, Any]]
-Expected = tuple[Arguments, Any]  # and the answer
+Expected = tuple[Arguments, Any]  # and what `run` gives
 
 
 def rewrite(model: nn.Module, examples: Sequence[Arguments], notice: Notice) -> nn.Module:
@@ -44,12 +44,15 @@ def rewrite(model: nn.Module, examples: Sequence[Arguments], notice: Notice) -> 
     InputError
         If it has no convolution that a layer could replace.
     """
+    # By the model itself: the hooks and closures of a copy may belong to the model.
+    expected = [(example, run(model, example)) for example in examples]
     model = with_known_classes(with_fixed_weights(model))
+    _check_copy(model, examples)
     if describe(model) is not None:
         return swap(copy.deepcopy(model), notice)
     notice.rehearsing = True
     try:
-        fast = _rewritten(model, examples, notice)
+        fast = _rewritten(model, expected, notice)
     finally:
         notice.rehearsing = False
     layers = [module for module in fast.modules() if isinstance(module, FusedConvolution)]
@@ -64,9 +67,9 @@ def rewrite(model: nn.Module, examples: Sequence[Arguments], notice: Notice) -> 
     return fast
 
 
-def _rewritten(model: nn.Module, examples: Sequence[Arguments], notice: Notice) -> nn.Module:
+def _rewritten(model: nn.Module, expected: Sequence[Expected], notice: Notice) -> nn.Module:
     """Return the first copy of a model that gives its answers, of those with the most fused to those with the least."""
-    expected = [(example, run(copy.deepcopy(model), example)) for example in examples]
+    examples = [example for example, _ in expected]
     fast = _fused(model, "", expected, notice)
     if fast is not None:
         return fast
@@ -83,19 +86,35 @@ def _rewritten(model: nn.Module, examples: Sequence[Arguments], notice: Notice) 
             module.lies_as_torch = True
     if not _agrees(fast, expected):
         warnings.warn(
-            "the optimized copy gives another answer to the example than the model, or the model another one each time",
+            "the optimized copy gives another answer to the example than the model: the model gives another one each time,"
+            " or has hooks or closures that belong to itself in a copy, too",
             TvmconvWarning,
             stacklevel=5,
         )
     return fast
 
 
+def _check_copy(model: nn.Module, examples: Sequence[Arguments]) -> None:
+    """Raise InputError if a copy of a model fails, which does not."""
+    try:
+        for example in examples:
+            run(copy.deepcopy(model), example)
+    except Exception as error:
+        raise InputError(
+            f"a copy of the model (copy.deepcopy) fails where the model does not, {type(error).__name__}: {error}; if it has"
+            " hooks or closures that belong to the model, make them methods of its modules, or optimize it without them"
+        ) from error
+
+
 def run(model: nn.Module, example: Arguments) -> Any:
-    """Return a model's answer to an example; both stay as they are, and random numbers are the same in each run."""
+    """Return a model's answer to an example, and the example as its code leaves it, which may work in place.
+
+    Both stay as they are, and random numbers are the same in each run.
+    """
     args, kwargs = _copied(example)
     with torch.no_grad(), torch.random.fork_rng(devices=[]), unchanged(model):
         torch.manual_seed(0)
-        return _copied(model(*args, **kwargs))
+        return _copied((model(*args, **kwargs), args, kwargs))
 
 
 def as_examples(given: Any) -> list[Arguments]:
@@ -154,7 +173,7 @@ def _fused(module: nn.Module, prefix: str, expected: Sequence[Expected], notice:
                 _fuse_children(module, graph, path, examples, notice, prefix)
         if not inner or _agrees(graph, expected):
             return graph
-    notice.graphless[prefix.removesuffix(".")] = "its graph gives another answer"
+    notice.graphless[prefix.removesuffix(".")] = "its graph gives another answer, or leaves what it is given otherwise"
     return None
 
 
@@ -227,8 +246,8 @@ def _fused_below(
         module = watched.get_submodule(path)
         given: list[Arguments] = []
 
-        def after(_module: Any, _args: Any, answer: Any) -> None:
-            expected = [(given.pop(), answer)]
+        def after(_module: Any, args: Any, kwargs: Any, answer: Any) -> None:
+            expected = [(given.pop(), (answer, args, kwargs))]
             if path not in made:
                 made[path] = _fused(model.get_submodule(path), f"{prefix}{path}.", expected, notice)
             elif (graph := made[path]) is not None and not _agrees(graph, expected):
@@ -238,7 +257,7 @@ def _fused_below(
         module.register_forward_pre_hook(
             lambda _, args, kwargs: given.append(_copied((args, kwargs))), with_kwargs=True
         )
-        module.register_forward_hook(after)
+        module.register_forward_hook(after, with_kwargs=True)
 
     for path in paths:
         watch(path)
@@ -289,9 +308,11 @@ def _is_close_leaf(given: Any, expected: Any) -> bool:
         within = (dict(each if isinstance(each, Mapping) else vars(each)) for each in (given, expected))
         return type(given) is type(expected) and _is_close(*within)
     if not isinstance(expected, torch.Tensor):
-        return bool(given == expected)
+        return given is expected or bool(given == expected)
     if given.shape != expected.shape or given.dtype != expected.dtype:
         return False
+    if expected.is_complex():
+        given, expected = torch.view_as_real(given), torch.view_as_real(expected)
     if not expected.is_floating_point():
         return True  # of a class or an index, a bit of rounding may make another
     finite = expected.isfinite()

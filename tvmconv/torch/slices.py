@@ -10,7 +10,7 @@ from typing import Any
 
 import torch
 import torch.nn.functional as functional
-from torch import nn
+from torch import fx, nn
 
 from .layers import FusedConvolution
 from .operators import option
@@ -124,7 +124,8 @@ def _keeps_images(node: Any, modules: Mapping[str, nn.Module], met: Mapping[Any,
     if node.args[0] not in known:
         return False
     if node.target is functional.layer_norm:
-        return len(option(node, 1, "normalized_shape")) < rank
+        shape = option(node, 1, "normalized_shape")
+        return len(met[shape] if isinstance(shape, fx.Node) else shape) < rank  # as `x.shape[1:]`
     if read != [node.args[0]]:
         return False
     if node.target in (torch.mean, "mean"):

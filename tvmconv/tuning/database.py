@@ -15,6 +15,7 @@ from tvm.s_tir.meta_schedule.database import JSONDatabase, TuningRecord
 
 from .. import __version__
 from ..algorithms import table as algorithms
+from ..checks import as_path
 from ..errors import ReplayError, SourceError, TvmconvError, TvmconvWarning
 from ..signature import format_signature, parse_signature
 from ..targets.target import Target
@@ -52,7 +53,7 @@ def import_database(path: str | os.PathLike[str], records: Records | None = None
     SourceError
         If there is no database.
     """
-    folder, records = Path(path), Records() if records is None else records
+    folder, records = as_path("path", path), Records() if records is None else records
     for name in (WORKLOADS, RECORDS):
         if not (folder / name).is_file():
             raise SourceError(f"{folder} has no {name}; give the folder that was work_dir of MetaSchedule's tune_tasks")
@@ -95,7 +96,7 @@ def export_database(path: str | os.PathLike[str], target: str | Target = "host",
     int
         How many were written. Those whose schedule there is no more are left out with a warning.
     """
-    folder, records = Path(path), Records() if records is None else records
+    folder, records = as_path("path", path), Records() if records is None else records
     target = Target.parse(target) if isinstance(target, str) else target
     folder.mkdir(parents=True, exist_ok=True)
     database, written = JSONDatabase(work_dir=str(folder)), 0

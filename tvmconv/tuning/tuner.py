@@ -6,6 +6,7 @@ import os
 from collections import Counter
 from collections.abc import Callable, Sequence
 from importlib.util import find_spec
+from numbers import Integral, Real
 from typing import Literal, get_args
 
 from ..algorithms.table import check_math
@@ -89,17 +90,14 @@ def tune(
     UnsupportedMachineError
         If this machine cannot run its code.
     TuningError
-        If the budget is not positive; or the strategy, the cost model or the scheduler unknown, or not for each other.
+        If the budget is not a positive number; or the strategy, the cost model or the scheduler unknown, or not for each other.
     MissingExtraError
         If the cost model needs a package that is not installed.
     TvmconvError
         If `math` is not ``"default"``, ``"strict"`` or ``"tf32"``.
     """
     problems = listed(problems)
-    if trials is not None and trials < 1:
-        raise TuningError(f"trials is {trials}; it must be at least 1")
-    if seconds is not None and not seconds > 0:
-        raise TuningError(f"seconds is {seconds}; it must be above 0")
+    check_budget(trials, seconds)
     if trials is None and seconds is None:
         trials = DEFAULT_TRIALS
     for name, value, allowed in (
@@ -127,6 +125,20 @@ def tune(
     with evaluator:
         session = Session(evaluator, target, records, label, seed, math, strategy=strategy, cost_model=cost_model)
         return tune_all(session, [p for p in problems if not p.is_empty], trials, seconds, progress, scheduler)
+
+
+def check_budget(trials: int | None, seconds: float | None) -> None:
+    """Check what tuning may take.
+
+    Raises
+    ------
+    TuningError
+        If there is a number that is not positive, or something else than a number.
+    """
+    if trials is not None and not (isinstance(trials, Integral) and trials >= 1):
+        raise TuningError(f"trials is {trials!r}; it must be a whole number of at least 1")
+    if seconds is not None and not (isinstance(seconds, Real) and seconds > 0):
+        raise TuningError(f"seconds is {seconds!r}; it must be a number above 0")
 
 
 def tune_all(
