@@ -23,6 +23,7 @@ from ...problem import DTYPE_BYTES, Problem
 from ...runtime.packed import PACK_SYMBOL, PACKED_SYMBOL
 from ..activations import expand_steps
 from ..entry_points import EntryPoints
+from .choices import choose_once
 from .instructions import by_instructions
 from .lanes import divide_whole_vectors
 from .offsets import constants_last
@@ -163,6 +164,7 @@ def _pipeline() -> tuple[tvm.transform.Pass, Callable[..., Any], Callable[..., A
         s_tir.transform.StmtSimplify(),
         tirx.transform.NarrowDataType(32),
         tirx.transform.VectorizeLoop(True),
+        choose_once(),
         tirx.transform.StorageRewrite(),
         s_tir.transform.HoistIfThenElse(),
         tirx.transform.UnrollLoop(),
