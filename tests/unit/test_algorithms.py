@@ -202,6 +202,10 @@ def test_what_is_fastest_with_16_registers_is_taken(signature: str, fastest: str
         ("conv3d-n2-i112x16x10x32-o112x16x10x32-k3x3x3-s1x1x1-d2x2x2-p2x2x2_2x2x2-g112-NCX-OIX-f32-bias", "planar"),
         # Sums of one axis' points stay in the first level cache; direct and winograd4: 2460 and 1691.
         ("backprop1d-n4-i72x400-o72x3200-k16-s8-d1-p4_4-g1-NXC-XIO-f32-bias", "winograd4"),
+        # Rows of half a vector, and longer ones; planar and grouped: 57 and 21; 38 and 8; 30 and 70.
+        ("conv2d-n1-i1024x7x7-o1024x7x7-k3x3-s1x1-d1x1-p1x1_1x1-g1024-NCX-OIX-f32", "grouped"),
+        ("conv2d-n1-i1280x4x4-o1280x4x4-k3x3-s1x1-d1x1-p1x1_1x1-g1280-NCX-OIX-f32", "grouped"),
+        ("conv2d-n1-i144x15x15-o144x15x15-k5x5-s1x1-d2x2-p4x4_4x4-g144-NCX-OIX-f32", "planar"),
         # Small matrices of groups; winograd2 and winograd4: 537 and 353.
         ("conv2d-n1-i768x12x12-o1536x12x12-k3x3-s1x1-d1x1-p1x1_1x1-g32-NCX-OIX-f32", "winograd4"),
     ],
@@ -230,6 +234,8 @@ def test_what_is_fastest_with_32_registers_is_taken(signature: str, fastest: str
         # Rows of planes that all lie in one set of the first level cache; columns a stride apart are copied one by one.
         ("conv2d-n1-i3x640x640-o32x320x320-k3x3-s2x2-d1x1-p1x1_0x0-g1-NCX-OIX-bf16", "planar"),
         ("conv3d-n4-i176x6x20x20-o176x3x10x10-k3x3x3-s2x2x2-d1x1x1-p0x0x0_1x1x1-g176-NCX-OIX-bf16", "grouped"),
+        # Planes of groups are widened first; planar and grouped: 296 and 168.
+        ("conv2d-n1-i64x112x112-o64x56x56-k3x3-s2x2-d1x1-p1x1_0x0-g64-NCX-OIX-bf16", "grouped"),
     ],
 )
 def test_what_is_fastest_in_bf16_on_a_zen_4_is_taken(signature: str, fastest: str) -> None:

@@ -18,6 +18,9 @@ from .window import FEW_PIXELS, Window
 # An element copied in order (widened, padded); one transposed from planes to channels in lanes or back; the same for pairs of
 # channels of bf16, two of which are copied at once; and one stored by itself.
 COPY, TRANSPOSE, TRANSPOSE_PAIRS, STORE = 0.5, 1.8, 0.9, 1.0
+# One transposed by 16 lanes that run across the groups of two axes: of 17 depthwise layers on one core of a Zen 4 0.3 to 1.0. Of
+# 116 channels, which fill no such vectors, it takes 1.5, and of long rows or volumes up to 7.
+TRANSPOSE_ACROSS, ACROSS_LANES = 0.5, 16
 # What a transposed element takes more whose line is stored to again after others: its neighbours in a row of planes are of other
 # phases, or the line is evicted. Of 8 layers with phases on one core of a Zen 4 the median is 2.4, up to 21. With 16 registers it
 # is in the scale of planar's tiles, and of phases of pairs not measured.
@@ -98,7 +101,19 @@ def transposed(window: Window) -> float:
     """Return the cycles of an element that is copied to or from a window's channels in lanes."""
     if window.problem.data_format == "NXC":
         return COPY
+    if window.across and window.lanes == ACROSS_LANES and len(window.axes) == 2 and _planar_is_slow(window):
+        return TRANSPOSE_ACROSS
     return TRANSPOSE_PAIRS if window.vnni_factor == 2 else TRANSPOSE
+
+
+def _planar_is_slow(window: Window) -> bool:
+    """Whether planes are slow to sum as they lie: they are widened first, or their rows are half a vector or less.
+
+    Else planar is estimated too high as well, at 1.4 to 1.6 of its time with 5 or 7 taps. One core of a Zen 4, microseconds by
+    planar and grouped, f32: 1024 at 7x7 57 and 21; 512 at 8x8 28 and 11; 144 at 15x15, 5x5 taps, dilation 2, 30 and 70; bf16: 64 at
+    112x112, stride 2, 296 and 168.
+    """
+    return window.problem.dtype != "f32" or 2 * window.axes[-1].outputs <= ACROSS_LANES
 
 
 def filter_traffic(window: Window, target: CpuTarget) -> float:
