@@ -172,24 +172,15 @@ class Calls:
         """What computes each kind of input that was met with the present weights."""
         return {**(self._state.found if self._state is not None else {}), **self._refused}
 
-    def by_torch(
-        self,
-        reason: str,
-        data: Any,
-        weight: Any,
-        bias: Any,
-        residual: Any,
-        slope: Any = None,
-        output_padding: tuple[int, ...] | None = None,
-    ) -> Any:
+    def by_torch(self, reason: str, data: Any, *others: Any) -> Any:
         """Let PyTorch compute an input for a reason that is not the input's kind, and remember the reason.
 
-        `output_padding`: the call's own, if it has one.
+        `others`: what `Convolution.by_torch` takes after the data.
         """
         if not (torch.jit.is_tracing() or torch.compiler.is_compiling()) and len(self._refused) < _REMEMBERED:
             key: Key = (data.shape, reason, data.dtype, data.device)
             self._refused.setdefault(key, ByTorch(reason, None, str(data.device), OPENED.generation))
-        return self._convolution.by_torch(data, weight, bias, residual, slope, output_padding)
+        return self._convolution.by_torch(data, *others)
 
     def forget(self) -> None:
         """Forget what was found, and the packed filters."""

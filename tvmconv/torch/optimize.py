@@ -91,10 +91,8 @@ def optimize(
     _check(model, dtype)
     bundle = None if bundle is None else as_path("bundle", bundle)
     notice = Notice(silent=True)  # until all that can be built is built
-    with (
-        torch.inference_mode(False),
-        torch.no_grad(),
-    ):  # also since copies of what torch.jit compiled would need gradients
+    # Without gradients also since copies of what torch.jit compiled would need them.
+    with torch.inference_mode(False), torch.no_grad():
         examples = as_examples(example_inputs)
         fast = rewrite(model, examples, notice)
         if dtype is not None:
