@@ -68,29 +68,61 @@ def test_dot_products_and_rounding_are_one_call_for_all_lanes() -> None:
     check(lambda body: by_instructions(body).body, before, after)
 
 
-def test_data_of_several_vectors_is_broadcast_once() -> None:
+def test_vectors_that_read_the_same_pair_share_its_broadcast() -> None:
     @T.prim_func(private=True, s_tir=True)
-    def before(data: T.Buffer((4,), "uint32"), weights: T.Buffer((3, 4, 4), "uint32")) -> None:
-        sums = T.alloc_buffer((3, 4), scope="local")
+    def before(data: T.Buffer((4,), "uint32"), weights: T.Buffer((2, 4, 4), "uint32")) -> None:
+        sums = T.alloc_buffer((2, 4), scope="local")
         for c in T.unroll(4):
-            for vector in T.unroll(3):
+            for vector in T.unroll(2):
                 for lane in T.vectorized(4):
                     sums[vector, lane] = sums[vector, lane] + T.call_pure_extern(
                         "float32", "tvmconv_dot_bf16", data[c], weights[vector, c, lane]
                     )
 
     @T.prim_func(private=True, s_tir=True)
-    def after(data: T.Buffer((4,), "uint32"), weights: T.Buffer((3, 4, 4), "uint32")) -> None:
-        sums = T.alloc_buffer((3, 4), scope="local")
+    def after(data: T.Buffer((4,), "uint32"), weights: T.Buffer((2, 4, 4), "uint32")) -> None:
+        sums = T.alloc_buffer((2, 4), scope="local")
+        for c in T.unroll(4):
+            T.call_extern(
+                "void",
+                "tvmconv_dot_bf16_of_2_4",
+                T.address_of(data[c]),
+                T.address_of(sums[0, 0]),
+                T.address_of(sums[1, 0]),
+                weights[0, c, T.Ramp(0, 1, 4)],
+                weights[1, c, T.Ramp(0, 1, 4)],
+            )
+
+    body = by_instructions(before.body)
+    assert "define void @tvmconv_dot_bf16_of_2_4(" in body.value.value
+    check(lambda body: by_instructions(body).body, before, after)
+
+
+def test_vectors_around_pixels_read_a_pair_that_stays_in_a_register() -> None:
+    @T.prim_func(private=True, s_tir=True)
+    def before(data: T.Buffer((4, 2), "uint32"), weights: T.Buffer((3, 4, 4), "uint32")) -> None:
+        sums = T.alloc_buffer((3, 2, 4), scope="local")
         for c in T.unroll(4):
             for vector in T.unroll(3):
-                sums[vector, 0:4] = T.call_pure_extern(
-                    "float32x4",
-                    "tvmconv_dot_bf16_4",
-                    sums[vector, T.Ramp(0, 1, 4)],
-                    T.Broadcast(data[c], 4),
-                    weights[vector, c, T.Ramp(0, 1, 4)],
-                )
+                for pixel in T.unroll(2):
+                    for lane in T.vectorized(4):
+                        sums[vector, pixel, lane] = sums[vector, pixel, lane] + T.call_pure_extern(
+                            "float32", "tvmconv_dot_bf16", data[c, pixel], weights[vector, c, lane]
+                        )
+
+    @T.prim_func(private=True, s_tir=True)
+    def after(data: T.Buffer((4, 2), "uint32"), weights: T.Buffer((3, 4, 4), "uint32")) -> None:
+        sums = T.alloc_buffer((3, 2, 4), scope="local")
+        for c in T.unroll(4):
+            for vector in T.unroll(3):
+                for pixel in T.unroll(2):
+                    sums[vector, pixel, 0:4] = T.call_pure_extern(
+                        "float32x4",
+                        "tvmconv_dot_bf16_4",
+                        sums[vector, pixel, T.Ramp(0, 1, 4)],
+                        T.Broadcast(data[c, pixel], 4),
+                        weights[vector, c, T.Ramp(0, 1, 4)],
+                    )
 
     check(by_instructions, before, after)
 
