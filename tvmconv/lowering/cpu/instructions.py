@@ -30,7 +30,9 @@ from .rewrites import IMPORT, answered, found, mapped, refuse, replaced, rewritt
 from .shuffles import lanes_of
 
 # The dot product of a pair in memory, which the instruction broadcasts; and those of several vectors, which share a broadcast.
-DOT_AT, DOTS_AT = f"{DOT}_at", f"{DOT}_of"
+_DOT_AT, _DOTS_AT = f"{DOT}_at", f"{DOT}_of"
+# Vectors of one broadcast: their sums, their filter's and the pair's take 17 registers of 32, also where LLVM optimizes nothing.
+_MOST_TOGETHER = 8
 _LLVM = """
 define <{lanes} x float> @{name}_{lanes}(<{lanes} x float> %sum, ptr %a, <{lanes} x i32> %b) alwaysinline nounwind {{
   %r = call <{lanes} x float> asm "vdpbf16ps $2{{1to{lanes}}}, $3, $0", "=v,0,*m,v"(<{lanes} x float> %sum, ptr elementtype(i32) %a, <{lanes} x i32> %b) nounwind memory(argmem: read)
@@ -81,10 +83,11 @@ def _summed_together(functions: dict[str, str], loop: Any) -> Any:
 
     `functions` gets what is called, by its name.
     """
-    if loop.kind != tirx.ForKind.UNROLLED or int(loop.extent) == 1 or not _sums(loop.body):
+    if loop.kind != tirx.ForKind.UNROLLED or not 1 < int(loop.extent) <= _MOST_TOGETHER or not _sums(loop.body):
         return loop
-    data = loop.body.body.value.b.args[1]
-    if not isinstance(data, TensorLoad) or uses(data, loop.loop_var) or uses(data, loop.body.loop_var):
+    _, data, weight = loop.body.body.value.b.args
+    same = not uses(data, loop.loop_var) and not uses(data, loop.body.loop_var)
+    if not same or not isinstance(data, TensorLoad) or not uses(weight, loop.loop_var):
         return loop
     sums, weights = [], []
     for number in range(int(loop.extent)):
@@ -97,7 +100,7 @@ def _summed_together(functions: dict[str, str], loop: Any) -> Any:
         sums.append(tirx.address_of(tirx.BufferLoad(total.source, [*outer, inner.base])))
         weights.append(weight)
     count, lanes = len(sums), int(loop.body.extent)
-    name = f"{DOTS_AT}_{count}_{lanes}"
+    name = f"{_DOTS_AT}_{count}_{lanes}"
     functions[name] = _dots(name, count, lanes)
     return tirx.Evaluate(tirx.call_extern("void", name, tirx.address_of(data), *sums, *weights))
 
@@ -136,7 +139,7 @@ def _summed(shared: list[Any], functions: dict[str, str], loop: Any) -> Any:
     name = DOT
     alone = not any(loop.loop_var.same_as(each) for each in shared)
     if alone and isinstance(datas, tirx.Broadcast) and isinstance(data, TensorLoad):
-        name, datas = DOT_AT, tirx.address_of(data)
+        name, datas = _DOT_AT, tirx.address_of(data)
         functions[f"{name}_{lanes}"] = _LLVM.format(name=name, lanes=lanes)
     added = tirx.call_pure_extern(f"float32x{lanes}", f"{name}_{lanes}", sums, datas, weights)
     return tirx.BufferStore(store.buffer, added, sums.indices)
