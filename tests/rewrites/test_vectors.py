@@ -50,11 +50,13 @@ def test_dot_products_and_rounding_are_one_call_for_all_lanes() -> None:
     ) -> None:
         sums = T.alloc_buffer((4,), scope="local")
         for c in range(4):
-            sums[0:4] = T.call_pure_extern(
-                "float32x4",
-                "tvmconv_dot_bf16_at_4",
-                sums[T.Ramp(0, 1, 4)],
-                T.address_of(data[c]),
+            T.call_extern(
+                "void",
+                "tvmconv_dot_bf16_at_1_4",
+                T.address_of(data[0]),
+                c,
+                T.int64(0),
+                T.address_of(sums[0]),
                 weights[c, T.Ramp(0, 1, 4)],
             )
         sums_1 = T.alloc_local((4,))
@@ -64,37 +66,72 @@ def test_dot_products_and_rounding_are_one_call_for_all_lanes() -> None:
 
     body = by_instructions(before.body)
     assert body.attr_key == "pragma_import_llvm"
-    assert "define <4 x float> @tvmconv_dot_bf16_at_4(" in body.value.value
+    assert "define void @tvmconv_dot_bf16_at_1_4(" in body.value.value
     check(lambda body: by_instructions(body).body, before, after)
 
 
 def test_vectors_that_read_the_same_pair_share_its_broadcast() -> None:
+    """And pixels that are unrolled share an address, from which each is a constant away."""
+
     @T.prim_func(private=True, s_tir=True)
-    def before(data: T.Buffer((4,), "uint32"), weights: T.Buffer((2, 4, 4), "uint32")) -> None:
-        sums = T.alloc_buffer((2, 4), scope="local")
-        for c in T.unroll(4):
-            for vector in T.unroll(2):
+    def before(data: T.Buffer((8, 4), "uint32"), weights: T.Buffer((2, 4, 4), "uint32")) -> None:
+        sums = T.alloc_buffer((3, 2, 4), scope="local")
+        for c in range(4):
+            for pixel in T.unroll(3):
+                for vector in T.unroll(2):
+                    for lane in T.vectorized(4):
+                        sums[pixel, vector, lane] = sums[pixel, vector, lane] + T.call_pure_extern(
+                            "float32", "tvmconv_dot_bf16", data[pixel * 2 + 1, c], weights[vector, c, lane]
+                        )
+
+    @T.prim_func(private=True, s_tir=True)
+    def after(data: T.Buffer((8, 4), "uint32"), weights: T.Buffer((2, 4, 4), "uint32")) -> None:
+        sums = T.alloc_buffer((3, 2, 4), scope="local")
+        for c in range(4):
+            for pixel in T.unroll(3):
+                T.call_extern(
+                    "void",
+                    "tvmconv_dot_bf16_at_2_4",
+                    T.address_of(data[0, 0]),
+                    T.Add(T.Mul(0, 2), 1) * 4 + c,
+                    T.Cast("int64", pixel * 32),
+                    T.address_of(sums[pixel, 0, 0]),
+                    T.address_of(sums[pixel, 1, 0]),
+                    weights[0, c, T.Ramp(0, 1, 4)],
+                    weights[1, c, T.Ramp(0, 1, 4)],
+                )
+
+    body = by_instructions(before.body)
+    assert "define void @tvmconv_dot_bf16_at_2_4(" in body.value.value
+    check(lambda body: by_instructions(body).body, before, after)
+
+
+def test_pixels_that_lie_anywhere_keep_addresses_of_their_own() -> None:
+    @T.prim_func(private=True, s_tir=True)
+    def before(data: T.Buffer((8, 4), "uint32"), weights: T.Buffer((4, 4), "uint32")) -> None:
+        sums = T.alloc_buffer((3, 4), scope="local")
+        for c in range(4):
+            for pixel in T.unroll(3):
                 for lane in T.vectorized(4):
-                    sums[vector, lane] = sums[vector, lane] + T.call_pure_extern(
-                        "float32", "tvmconv_dot_bf16", data[c], weights[vector, c, lane]
+                    sums[pixel, lane] = sums[pixel, lane] + T.call_pure_extern(
+                        "float32", "tvmconv_dot_bf16", data[(c + pixel) // 2, c], weights[c, lane]
                     )
 
     @T.prim_func(private=True, s_tir=True)
-    def after(data: T.Buffer((4,), "uint32"), weights: T.Buffer((2, 4, 4), "uint32")) -> None:
-        sums = T.alloc_buffer((2, 4), scope="local")
-        for c in T.unroll(4):
-            T.call_extern(
-                "void",
-                "tvmconv_dot_bf16_of_2_4",
-                T.address_of(data[c]),
-                T.address_of(sums[0, 0]),
-                T.address_of(sums[1, 0]),
-                weights[0, c, T.Ramp(0, 1, 4)],
-                weights[1, c, T.Ramp(0, 1, 4)],
-            )
+    def after(data: T.Buffer((8, 4), "uint32"), weights: T.Buffer((4, 4), "uint32")) -> None:
+        sums = T.alloc_buffer((3, 4), scope="local")
+        for c in range(4):
+            for pixel in T.unroll(3):
+                T.call_extern(
+                    "void",
+                    "tvmconv_dot_bf16_at_1_4",
+                    T.address_of(data[0, 0]),
+                    (c + pixel) // 2 * 4 + c,
+                    T.int64(0),
+                    T.address_of(sums[pixel, 0]),
+                    weights[c, T.Ramp(0, 1, 4)],
+                )
 
-    body = by_instructions(before.body)
-    assert "define void @tvmconv_dot_bf16_of_2_4(" in body.value.value
     check(lambda body: by_instructions(body).body, before, after)
 
 

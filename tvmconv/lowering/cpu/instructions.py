@@ -9,12 +9,14 @@ A pair of data that one product uses is broadcast by the instruction itself, as 
 never does: it loads a broadcast for each pixel, some ahead, and spills those. On one core of a Zen 4, whose peak is
 234 GFLOP/s, tiles of 17 pixels by one vector ran at 165, and run at 235. A pair that several vectors use is broadcast right before
 their products: a CPU that starts two products a cycle loads no more than two vectors meanwhile. On one core of a Zen 5, with
-two vectors, a load for each product took 1.12 times as long by the mean of 12 layers, and LLVM's spills 2.0 times in 4x4 patches.
+two vectors, a load for each product took 1.12 times as long by the mean of 12 layers, and LLVM's spills 2.0 times in 4x4 patches;
+an address for each pixel, which did not fit the registers, 1.5 times in a layer of three axes.
 """
 
 from __future__ import annotations
 
 from functools import partial
+from math import prod
 from typing import Any
 
 from tvm import sym, tirx
@@ -29,23 +31,20 @@ from .padding import uses
 from .rewrites import IMPORT, answered, found, mapped, refuse, replaced, rewritten
 from .shuffles import lanes_of
 
-# The dot product of a pair in memory, which the instruction broadcasts; and those of several vectors, which share a broadcast.
-_DOT_AT, _DOTS_AT = f"{DOT}_at", f"{DOT}_of"
+# The dot products of a pair in memory with several vectors.
+_DOTS_AT = f"{DOT}_at"
 # Vectors of one broadcast: their sums, their filter's and the pair's take 17 registers of 32, also where LLVM optimizes nothing.
 _MOST_TOGETHER = 8
-_LLVM = """
-define <{lanes} x float> @{name}_{lanes}(<{lanes} x float> %sum, ptr %a, <{lanes} x i32> %b) alwaysinline nounwind {{
-  %r = call <{lanes} x float> asm "vdpbf16ps $2{{1to{lanes}}}, $3, $0", "=v,0,*m,v"(<{lanes} x float> %sum, ptr elementtype(i32) %a, <{lanes} x i32> %b) nounwind memory(argmem: read)
-  ret <{lanes} x float> %r
-}}
-"""
+_PAIR_BYTES = 4
 
 
 def by_instructions(body: Any) -> Any:
     """Return the statement with calls of DOT made vectors', and those of ROUND, where it is asked for, or arithmetic."""
     functions: dict[str, str] = {}
-    body = mapped(rewritten(body, ROUND_STORES, _rounded), tirx.For, partial(_summed_together, functions))
-    body = mapped(body, tirx.For, partial(_summed, _shared(body), functions))
+    body = rewritten(body, ROUND_STORES, _rounded)
+    unrolled = [each for each in found(body, tirx.For) if each.kind == tirx.ForKind.UNROLLED]
+    body = mapped(body, tirx.For, partial(_summed_together, unrolled, functions))
+    body = mapped(body, tirx.For, partial(_summed, unrolled, _shared(body), functions))
     for _, text in sorted(functions.items()):
         body = tirx.AttrStmt(tirx.const(0, "int32"), IMPORT, StringImm(text), body)
     return mapped(body, Call, _for_one_lane)
@@ -78,7 +77,7 @@ def _sums(loop: Any) -> bool:
     return isinstance(store, tirx.BufferStore) and isinstance(store.value, tirx.Add) and calls(store.value.b, DOT)
 
 
-def _summed_together(functions: dict[str, str], loop: Any) -> Any:
+def _summed_together(unrolled: list[Any], functions: dict[str, str], loop: Any) -> Any:
     """``sums[v, lane] = sums[v, lane] + DOT(data, weights[v, lane])`` of all vectors v, which read the same pair of data.
 
     `functions` gets what is called, by its name.
@@ -89,60 +88,100 @@ def _summed_together(functions: dict[str, str], loop: Any) -> Any:
     same = not uses(data, loop.loop_var) and not uses(data, loop.body.loop_var)
     if not same or not isinstance(data, TensorLoad) or not uses(weight, loop.loop_var):
         return loop
-    sums, weights = [], []
-    for number in range(int(loop.extent)):
-        vector = replaced(loop.body, {loop.loop_var: number})
-        value = vector.body.value
-        total, weight = lanes_of(value.a, vector), lanes_of(value.b.args[2], vector)
-        if total is None or weight is None:
-            raise RewriteError(f"sums or filter of a dot product of bf16 do not lie together: {vector.body}")
-        *outer, inner = total.indices
-        sums.append(tirx.address_of(tirx.BufferLoad(total.source, [*outer, inner.base])))
-        weights.append(weight)
-    count, lanes = len(sums), int(loop.body.extent)
-    name = f"{_DOTS_AT}_{count}_{lanes}"
-    functions[name] = _dots(name, count, lanes)
-    return tirx.Evaluate(tirx.call_extern("void", name, tirx.address_of(data), *sums, *weights))
+    vectors = [replaced(loop.body, {loop.loop_var: number}) for number in range(int(loop.extent))]
+    return _dots(data, [_operands(each)[::2] for each in vectors], unrolled, functions)
 
 
-def _dots(name: str, count: int, lanes: int) -> str:
-    """Return, in LLVM IR, the function that adds to `count` vectors their dot products with a pair in memory.
-
-    Inlined, the sums' pointers are gone: they stay in registers. The last output is the broadcast pair.
-    """
-    numbers, vector, pairs = range(count), f"<{lanes} x float>", f"<{lanes} x i32>"
-    returned = ", ".join([vector] * count + [pairs])
-    code = [f"vpbroadcastd ${count + 1}, ${count}"]
-    code += [f"vdpbf16ps ${count}, ${count + 2 + each}, ${each}" for each in numbers]
-    constraints = ["=&v"] * (count + 1) + ["*m"] + ["v"] * count + [str(each) for each in numbers]
-    given = ["ptr elementtype(i32) %a", *(f"{pairs} %w{i}" for i in numbers), *(f"{vector} %s{i}" for i in numbers)]
-    parameters = ["ptr %a", *(f"ptr %p{i}" for i in numbers), *(f"{pairs} %w{i}" for i in numbers)]
-    lines = [f"define void @{name}({', '.join(parameters)}) alwaysinline nounwind {{"]
-    lines += [f"  %s{i} = load {vector}, ptr %p{i}, align 4" for i in numbers]
-    lines += [
-        f'  %r = call {{{returned}}} asm "{"; ".join(code)}", "{",".join(constraints)}"({", ".join(given)}) nounwind memory(argmem: read)'
-    ]
-    for i in numbers:
-        lines += [f"  %r{i} = extractvalue {{{returned}}} %r, {i}", f"  store {vector} %r{i}, ptr %p{i}, align 4"]
-    return "\n".join([*lines, "  ret void", "}", ""])
-
-
-def _summed(shared: list[Any], functions: dict[str, str], loop: Any) -> Any:
+def _summed(unrolled: list[Any], shared: list[Any], functions: dict[str, str], loop: Any) -> Any:
     """``sum[lane] = sum[lane] + DOT(data, weight[lane])``, of which all lanes read the same data or shuffle it."""
     if not _sums(loop):
         return loop
-    store = loop.body
-    _, data, weight = store.value.b.args
-    lanes, (sums, datas, weights) = int(loop.extent), [lanes_of(each, loop) for each in (store.value.a, data, weight)]
-    if sums is None or datas is None or weights is None:
-        raise RewriteError(f"sums, data or filter of a dot product of bf16 do not lie together: {store}")
-    name = DOT
+    store, data = loop.body, loop.body.value.b.args[1]
+    total, datas, weights = _operands(loop)
     alone = not any(loop.loop_var.same_as(each) for each in shared)
     if alone and isinstance(datas, tirx.Broadcast) and isinstance(data, TensorLoad):
-        name, datas = _DOT_AT, tirx.address_of(data)
-        functions[f"{name}_{lanes}"] = _LLVM.format(name=name, lanes=lanes)
-    added = tirx.call_pure_extern(f"float32x{lanes}", f"{name}_{lanes}", sums, datas, weights)
-    return tirx.BufferStore(store.buffer, added, sums.indices)
+        return _dots(data, [(total, weights)], unrolled, functions)
+    lanes = int(loop.extent)
+    added = tirx.call_pure_extern(f"float32x{lanes}", f"{DOT}_{lanes}", total, datas, weights)
+    return tirx.BufferStore(store.buffer, added, total.indices)
+
+
+def _operands(loop: Any) -> tuple[Any, Any, Any]:
+    """Return the vectors of the sum, of the data and of the filter that a loop over lanes reads."""
+    value = loop.body.value
+    _, data, weight = value.b.args
+    total, datas, weights = (lanes_of(each, loop) for each in (value.a, data, weight))
+    if total is None or datas is None or weights is None:
+        raise RewriteError(f"sums, data or filter of a dot product of bf16 do not lie together: {loop.body}")
+    return total, datas, weights
+
+
+def _dots(data: Any, vectors: list[Any], unrolled: list[Any], functions: dict[str, str]) -> Any:
+    """Return the call that adds to the sums of `vectors`, each a sum and its filter, their dot products with a pair of data."""
+    count, lanes = len(vectors), int(vectors[0][0].indices[-1].lanes)
+    name = f"{_DOTS_AT}_{count}_{lanes}"
+    functions[name] = _text(name, count, lanes)
+    pointers = []
+    for total, _ in vectors:
+        *outer, inner = total.indices
+        pointers.append(tirx.address_of(tirx.BufferLoad(total.source, [*outer, inner.base])))
+    # Not the address of the first element itself: that may lie outside of the array, where a condition leaves it out.
+    start = tirx.address_of(tirx.BufferLoad(data.source, [0] * len(data.indices)))
+    filters = [weight for _, weight in vectors]
+    return tirx.Evaluate(tirx.call_extern("void", name, start, *_place(data, unrolled), *pointers, *filters))
+
+
+def _place(data: Any, unrolled: list[Any]) -> tuple[Any, Any]:
+    """Return the element that the first iteration of unrolled loops loads, and how many bytes further on the others do.
+
+    What is fixed for each is a constant of its instruction, so they share an address: LLVM knows of no constants in the addresses
+    of inline assembly, and would keep one for each pixel, beyond the registers that there are.
+    """
+    loops = [each for each in unrolled if uses(data, each.loop_var)]
+    shape = [int(extent) for extent in data.source.shape]
+    strides = data.source.strides or [prod(shape[axis + 1 :]) for axis in range(len(shape))]
+    element = sum((i * stride for i, stride in zip(data.indices, strides, strict=True)), tirx.const(0, "int32"))
+    first = replaced(element, {each.loop_var: each.min for each in loops})
+    offset = sym.Analyzer().simplify((element - first) * _PAIR_BYTES)
+    if all(any(var.same_as(each.loop_var) for each in loops) for var in found(offset, tirx.Var)):
+        return first, offset.astype("int64")
+    return element, tirx.const(0, "int64")
+
+
+def _text(name: str, count: int, lanes: int) -> str:
+    """Return, in LLVM IR, the function that adds to `count` vectors their dot products with a pair in memory.
+
+    Inlined, the sums' pointers are gone: they stay in registers. Memory is an operand without use in the code, so that stores
+    before keep their place.
+    """
+    numbers, vector, pairs = range(count), f"<{lanes} x float>", f"<{lanes} x i32>"
+    parameters = [
+        "ptr %start",
+        "i32 %element",
+        "i64 %offset",
+        *(f"ptr %p{i}" for i in numbers),
+        *(f"{pairs} %w{i}" for i in numbers),
+    ]
+    lines = [f"define void @{name}({', '.join(parameters)}) alwaysinline nounwind {{"]
+    lines += ["  %index = sext i32 %element to i64", "  %a = getelementptr i32, ptr %start, i64 %index"]
+    lines += [f"  %s{i} = load {vector}, ptr %p{i}, align 4" for i in numbers]
+    # One vector's instruction broadcasts by itself; several have a register for the pair, which is an output, too.
+    outputs = [vector] if count == 1 else [*[vector] * count, pairs]
+    given = len(outputs)
+    in_memory = f"${{{given + 1}:c}}(${given})"
+    pair = f"{in_memory}{{1to{lanes}}}" if count == 1 else f"${count}"
+    code = [] if count == 1 else [f"vpbroadcastd {in_memory}, {pair}"]
+    code += [f"vdpbf16ps {pair}, ${given + 3 + each}, ${each}" for each in numbers]
+    constraints = ["=&v"] * given + ["r", "i", "*m"] + ["v"] * count + [str(each) for each in numbers]
+    operands = ["ptr %a", "i64 %offset", "ptr elementtype(i32) %a"]
+    operands += [f"{pairs} %w{i}" for i in numbers] + [f"{vector} %s{i}" for i in numbers]
+    returned = vector if count == 1 else f"{{{', '.join(outputs)}}}"
+    result = "%r0" if count == 1 else "%r"
+    lines += [f'  {result} = call {returned} asm "{"; ".join(code)}", "{",".join(constraints)}"({", ".join(operands)})']
+    lines[-1] += " nounwind memory(argmem: read)"
+    lines += [f"  %r{i} = extractvalue {returned} %r, {i}" for i in numbers if count > 1]
+    lines += [f"  store {vector} %r{i}, ptr %p{i}, align 4" for i in numbers]
+    return "\n".join([*lines, "  ret void", "}", ""])
 
 
 def _rounded(loop: Any) -> Any:
