@@ -11,23 +11,17 @@ from math import gcd
 from tvm.s_tir import Schedule
 
 from tvmconv.algorithms.annotations import SKIP, SKIP_TILE, SOME_INSIDE
-from tvmconv.algorithms.cpu.tile import pixel_stride, spills, tile_cycles
+from tvmconv.algorithms.cpu.kn2row import multiply_cycles
+from tvmconv.algorithms.cpu.tile import pixel_stride
 from tvmconv.algorithms.cpu.window import Window
 from tvmconv.algorithms.definition import Definition
-from tvmconv.algorithms.shapes import IN_FLIGHT, accumulators, divisors, tile_widths
+from tvmconv.algorithms.shapes import accumulators, divisors, tile_widths
 from tvmconv.algorithms.stage_names import ACC, PARTIAL, SUM, stage_name
 from tvmconv.schedules.cpu import steps
 from tvmconv.schedules.cpu.x86_dot import import_bf16
 from tvmconv.targets.cpus import L1_WAY_BYTES, L1_WAYS
 from tvmconv.targets.target import CpuTarget
 
-# Pixels of a tile lie anywhere in data, so each has an address of its own. More than so many are loaded again for each channel,
-# beside the pixel: 14 pixels by 2 vectors then load as often as they multiply, and a core with two ports of 512 bits starts as many
-# of both. One core of a Zen 5, milliseconds: 512 to 512 channels at 21x21, dilation 8, 4 pixels by 4 vectors 4.50, 7 by 2 4.55, 8 by
-# 2 4.62, 14 by 2 5.37, 4 by 2 5.35, 2 by 4 6.33, 2 by 8 6.10; 320 to 256 at 33x33, dilation 12, 6 by 4 and 4 by 4 3.43, 7 by 2 3.47,
-# 12 by 2 3.50, 3 by 8 3.69, 14 by 2 4.20, 2 by 8 4.90, 14 by 1 5.01.
-ADDRESSES = 7
-LOAD = 0.25  # of a multiply-add, what a load takes that is not the bound: it fits the order of these tiles
 MAX_GATHERED = 32  # outputs of a row whose sums are together on the stack: 8 KiB of 4 vectors
 
 
@@ -39,7 +33,7 @@ def space(sch: Schedule, definition: Definition, target: CpuTarget) -> list[Sche
 def _vectors(window: Window, target: CpuTarget) -> list[int]:
     """Return how many vectors of channels a tile may have, the best first."""
     fitting = divisors(window.padded_outputs // window.lanes, min(8, accumulators(target)))
-    return sorted(fitting, key=lambda v: _cycles(window, _widths(window, v, target)[0], v, target))
+    return sorted(fitting, key=lambda v: multiply_cycles(window, _widths(window, v, target)[0], v, target))
 
 
 def _widths(window: Window, vectors: int, target: CpuTarget) -> list[int]:
@@ -49,21 +43,9 @@ def _widths(window: Window, vectors: int, target: CpuTarget) -> list[int]:
     """
     in_a_set = 0.0 if window.stages_data else gcd(pixel_stride(window), L1_WAY_BYTES) / L1_WAY_BYTES
     fitting = [t for t in tile_widths(window.row, target) if t * vectors <= accumulators(target)]
-    return sorted((t for t in fitting if t * in_a_set < L1_WAYS), key=lambda t: _cycles(window, t, vectors, target))
-
-
-def _cycles(window: Window, width: int, vectors: int, target: CpuTarget) -> float:
-    """Cycles per output vector and channel of a tile, as tile.tile_cycles counts them."""
-    if target.vector_registers == 16:
-        return tile_cycles(window, width, vectors, target)
-    outputs = width * vectors
-    if target.multiply_adds == 1:
-        loads = 1.0 * vectors + 0.25 * width
-        return (max(outputs, IN_FLIGHT) + loads + spills(width, vectors, target)) / outputs
-    loads = vectors + width + max(0, width - ADDRESSES)
-    # A vector of the filter comes from the second level cache, at half the rate.
-    waits = LOAD * (loads + vectors) + spills(width, vectors, target)
-    return (max(outputs, IN_FLIGHT + 1, loads) + waits) / outputs
+    return sorted(
+        (t for t in fitting if t * in_a_set < L1_WAYS), key=lambda t: multiply_cycles(window, t, vectors, target)
+    )
 
 
 def _schedule(sch: Schedule, window: Window, vectors: int, target: CpuTarget) -> None:
