@@ -21,6 +21,8 @@ take the time: a vector of data or filter is in 9 multiply-adds at the most. For
 
 from __future__ import annotations
 
+from math import prod
+
 from tvm.s_tir import Schedule
 from tvm.s_tir.schedule import LoopRV
 
@@ -33,24 +35,37 @@ from tvmconv.algorithms.stage_names import ACC, DATA_PAD, stage_name
 from tvmconv.schedules.cpu import steps
 from tvmconv.schedules.cpu.model import task_cycles, vector_counts
 from tvmconv.schedules.cpu.x86_dot import import_bf16
+from tvmconv.targets.cpus import L1_WAY_BYTES
 from tvmconv.targets.target import CpuTarget
 
 MAX_UNROLLED = 128  # multiply-adds in a loop body: 3x3 taps of 14 vectors; more only grows the code
+
+# The first level cache of CPUs with two multiply-adds of 512 bits, but the first of them: 12 ways.
+FIRST_LEVEL = 12 * L1_WAY_BYTES
 
 LEAST_CHUNK = 64  # channels: four cache lines that lie together; fewer, and prefetching fetches what others use
 
 
 def space(sch: Schedule, definition: Definition, target: CpuTarget) -> list[Schedule]:
     """Return one schedule for each number of vectors of channels in a tile, the default first."""
-    return steps.sketches(
-        sch, definition, target, lambda window: vector_counts(window, target, grouped_widths)[:3], _schedule
-    )
+    return steps.sketches(sch, definition, target, lambda window: _vectors(window, target), _schedule)
+
+
+def _vectors(window: Window, target: CpuTarget) -> list[int]:
+    """Return how many vectors of channels a tile may have, the best first: those whose chunks the first level cache keeps.
+
+    240 channels, 5x5 taps, are 3 chunks of single vectors, but one of 3 or 5: 34 and 82 us on one core of a Zen 5.
+    """
+    counts = vector_counts(window, target, grouped_widths)
+    if _loads_bound(window, target):
+        counts.sort(key=lambda v: _tile_bytes(window, v, target) > FIRST_LEVEL)
+    return counts[:3]
 
 
 def _schedule(sch: Schedule, window: Window, vectors: int, target: CpuTarget) -> None:
     i, lanes, rank = window.index, window.lanes, len(window.axes)
     tiles = grouped_widths(window, vectors, target)[:4]
-    chunks = divisors(window.padded_outputs // (lanes * vectors), max(1, window.padded_outputs // LEAST_CHUNK))
+    chunks = _chunks(window, vectors)
     rows = divisors(window.axes[-2].outputs, 64) if rank > 1 else [1]
     likely = chunks[-1:] if _fewest_channels(window, target) else chunks
     best = min(
@@ -103,14 +118,38 @@ def _schedule(sch: Schedule, window: Window, vectors: int, target: CpuTarget) ->
         import_bf16(sch, task, lanes)
 
 
+def _chunks(window: Window, vectors: int) -> list[int]:
+    """Return into how many chunks tasks may cut the channels."""
+    return divisors(window.padded_outputs // (window.lanes * vectors), max(1, window.padded_outputs // LEAST_CHUNK))
+
+
+def _loads_bound(window: Window, target: CpuTarget) -> bool:
+    """Whether a core that multiplies fast waits for data and filter, which it reads where they lie."""
+    fast = target.multiply_adds == 2 and target.vector_registers == 32
+    return fast and not window.shuffles and reads_in_place(window)
+
+
+def _tile_bytes(window: Window, vectors: int, target: CpuTarget) -> int:
+    """Bytes of data and filter that a tile reads, of all channels of the smallest chunk: a task takes them before the next tile."""
+    axis, width = window.axes[-1], grouped_widths(window, vectors, target)[0]
+    columns = (width - 1) * axis.stride + axis.span
+    taps = prod(each.taps for each in window.axes)
+    channels = window.padded_outputs // _chunks(window, vectors)[-1]
+    return 4 * channels * (taps + taps // axis.taps * columns)
+
+
 def _fewest_channels(window: Window, target: CpuTarget) -> bool:
     """Whether tasks have the fewest channels, whose rows stay in a first level cache of 32 KiB from tap to tap.
 
     One core of a Zen 3, microseconds by the estimate's tasks and by the smallest: 480 channels at 14x14, 3x3 taps, 25 and 21; 240
     at 28x28, 5x5, 168 and 118; 1632 at 12x12, 5x5, 220 and 156. Not where pixels are 1 KiB or more apart by a power of two, so
     that few channels lie in few sets: 256 at 28x28, 3x3, 57 in one part, 66 in 4; nor of dilated rows: 960 at 33x33, 498 in 12, 532
-    in 15. On a Zen 5, of 48 KiB, tuning prefers few parts.
+    in 15. One core of a Zen 5, of 12 ways, whatever lies between pixels and rows, in one part, some, and the smallest: 512 at 14x14,
+    3x3, 4 parts 10.2, 8 parts 7.7; 256 at 28x28 28.5, 26.1 and 21.2; 576 at 28x28, 5x5, 105, 113 and 80; 960 at 33x33, dilation 2,
+    174, 166 and 126.
     """
+    if _loads_bound(window, target):
+        return len(window.axes) > 1
     adjacent = all(axis.dilation == 1 for axis in window.axes) and 4 * window.pixel % 1024 != 0
     return target.vector_registers == 16 and not window.shuffles and adjacent
 

@@ -11,10 +11,11 @@ from math import gcd
 from tvm.s_tir import Schedule
 
 from tvmconv.algorithms.annotations import SKIP, SKIP_TILE, SOME_INSIDE
-from tvmconv.algorithms.cpu.tile import pixel_stride, spills, tile_cycles
+from tvmconv.algorithms.cpu.kn2row import multiply_cycles
+from tvmconv.algorithms.cpu.tile import pixel_stride
 from tvmconv.algorithms.cpu.window import Window
 from tvmconv.algorithms.definition import Definition
-from tvmconv.algorithms.shapes import IN_FLIGHT, accumulators, divisors, tile_widths
+from tvmconv.algorithms.shapes import accumulators, divisors, tile_widths
 from tvmconv.algorithms.stage_names import ACC, PARTIAL, SUM, stage_name
 from tvmconv.schedules.cpu import steps
 from tvmconv.schedules.cpu.x86_dot import import_bf16
@@ -32,7 +33,7 @@ def space(sch: Schedule, definition: Definition, target: CpuTarget) -> list[Sche
 def _vectors(window: Window, target: CpuTarget) -> list[int]:
     """Return how many vectors of channels a tile may have, the best first."""
     fitting = divisors(window.padded_outputs // window.lanes, min(8, accumulators(target)))
-    return sorted(fitting, key=lambda v: _cycles(window, _widths(window, v, target)[0], v, target))
+    return sorted(fitting, key=lambda v: multiply_cycles(window, _widths(window, v, target)[0], v, target))
 
 
 def _widths(window: Window, vectors: int, target: CpuTarget) -> list[int]:
@@ -42,15 +43,9 @@ def _widths(window: Window, vectors: int, target: CpuTarget) -> list[int]:
     """
     in_a_set = 0.0 if window.stages_data else gcd(pixel_stride(window), L1_WAY_BYTES) / L1_WAY_BYTES
     fitting = [t for t in tile_widths(window.row, target) if t * vectors <= accumulators(target)]
-    return sorted((t for t in fitting if t * in_a_set < L1_WAYS), key=lambda t: _cycles(window, t, vectors, target))
-
-
-def _cycles(window: Window, width: int, vectors: int, target: CpuTarget) -> float:
-    """Cycles per output vector and channel of a tile, as tile.tile_cycles counts them."""
-    if target.vector_registers == 16:
-        return tile_cycles(window, width, vectors, target)
-    outputs = width * vectors
-    return (max(outputs, IN_FLIGHT) + 1.0 * vectors + 0.25 * width + spills(width, vectors, target)) / outputs
+    return sorted(
+        (t for t in fitting if t * in_a_set < L1_WAYS), key=lambda t: multiply_cycles(window, t, vectors, target)
+    )
 
 
 def _schedule(sch: Schedule, window: Window, vectors: int, target: CpuTarget) -> None:

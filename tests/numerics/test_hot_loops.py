@@ -55,6 +55,8 @@ def hot(algorithm: str, target: str, signature: str) -> HotLoop:
         ("direct", "x86-64-v3", TAPS, (6, 2), 1),
         ("plain", "x86-64-v3", DENSE, (4, 2), 2),  # LLVM makes two steps one pass
         ("kn2row", "x86-64-v3", DILATED, (3, 4), 4),
+        ("kn2row", "znver5", DILATED, (4, 4), 4),
+        ("kn2row_dot", "znver5", DILATED_DOT, (4, 4), 4),
         ("grouped", "x86-64-v3", SMALL_GROUPS, (7, 1), 3 * 3),  # 3 channels a group, 3 taps of a row
         ("winograd2", "x86-64-v4", WIDE, (2 * 10, 1), 4),
         ("dot", "znver4", DOT, (14, 2), 4),

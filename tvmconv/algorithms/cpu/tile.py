@@ -30,6 +30,10 @@ SINGLE_VECTOR_PIXELS, SINGLE_VECTOR_SPILL = 8, 0.4
 # Cycles of loading a vector of data again that had to leave one of 16 registers before its last tap. One core of a Zen 3,
 # depthwise: 3x3 at 14x14, 7 pixels by 1 vector take 27 us, 2 by 4 take 44; 5x5 at 12x12, 6 by 1 175 and 4 by 2 222.
 RELOAD_CYCLES = 0.5
+# The same of 32 registers and two multiply-adds of 512 bits, for which large tiles' fewer loads are worth more than what waits for
+# them. One core of a Zen 5, depthwise, microseconds: 3x3 at 56x56, 128 channels, 8 pixels by 2 vectors 44, 7 by 2 and 4 by 4 47, 4
+# by 2 54; at 28x28, 256, 4 by 4 22, 7 by 2 23, 4 by 2 27, 14 by 1 36; 7x7 at 56x56, 96, 14 by 1 119, 4 by 2 121, 7 by 2 143.
+FAST_RELOAD_CYCLES = 0.25
 
 
 def rounded_up(window: Window, target: CpuTarget) -> Window:
@@ -202,6 +206,9 @@ def grouped_cycles(window: Window, width: int, vectors: int, target: CpuTarget) 
     image = 4 * prod(problem.data_shape) // max(problem.batch, 1)
     if target.vector_registers == 16 and not window.shuffles and image <= target.l2_share:
         reloads = RELOAD_CYCLES * max(0, outputs + vectors * data - target.vector_registers)
+    elif target.vector_registers == 32 and target.multiply_adds == 2 and not window.shuffles:
+        reloads = FAST_RELOAD_CYCLES * max(0, outputs + vectors * data - target.vector_registers)
+        wait = 0.25 / vectors if reads_in_place(window) else wait
     return (max(outputs, IN_FLIGHT) + vectors * (data / axis.taps + 1) / 2 + reloads) / outputs + wait
 
 
