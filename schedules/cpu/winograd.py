@@ -7,6 +7,9 @@ Otherwise a task is some output channels: it transforms their filters, part by p
 all tiles. The product's tile of registers is that of the direct algorithm: some tiles' values, broadcast, times some
 vectors of channels.
 
+Where two multiply-adds of 512 bits start in a cycle, products take no longer than what passes the caches beside them: there the
+default is the structure of least cycles (winograd_two_ports.py).
+
 Measured on one Zen 5 core, percent of its peak (275 GFLOP/s) by the operations of the formula, by
 
     tvmconv build SIGNATURE -o B && tvmconv bench B --threads 1
@@ -40,10 +43,11 @@ from tvmconv.algorithms.stage_names import (
     TILE,
     stage_name,
 )
-from tvmconv.schedules.cpu import steps
+from tvmconv.schedules.cpu import steps, winograd_two_ports
 from tvmconv.schedules.cpu.winograd_model import (
     UNROLL,
     Shape,
+    best_of_two_ports,
     best_part,
     column_strips,
     cycles_by_channels,
@@ -86,7 +90,12 @@ def _kinds(tiles: Tiles, target: CpuTarget) -> list[tuple[Structure, Shape]]:
     ]
     more_data = tiles.count * tiles.pieces > tiles.outputs * tiles.depth
     first, second = (by_rows, by_channels) if more_data else (by_channels, by_rows)
-    return [*first[:3], *second[:2]]
+    tried: list[tuple[Structure, Shape]] = [*first[:3], *second[:2]]
+    if not winograd_two_ports.covers(target):
+        return tried
+    # One of `tried` too, mostly. Of several windows, each one's may stand at another place there, so it stays.
+    rows, shape = best_of_two_ports(tiles, target)
+    return [(_by_rows if rows else _by_channels, shape), *tried]
 
 
 def _by_rows(sch: Schedule, tiles: Tiles, shape: Shape, target: CpuTarget) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from itertools import product
 from typing import NamedTuple
 
@@ -10,6 +11,7 @@ from tvmconv.algorithms.cpu.tile import FROM_L2, sums_of_16_registers
 from tvmconv.algorithms.cpu.winograd_cost import DATA_POINT
 from tvmconv.algorithms.cpu.winograd_tiles import Tiles
 from tvmconv.algorithms.shapes import IN_FLIGHT, accumulators, divisors
+from tvmconv.schedules.cpu import winograd_two_ports
 from tvmconv.schedules.cpu.model import L2_BYTES_PER_CYCLE
 from tvmconv.targets.target import CpuTarget
 
@@ -83,13 +85,18 @@ def column_strips(tiles: Tiles, shape: Shape, target: CpuTarget) -> list[int]:
 
 def best_part(tiles: Tiles, shape: Shape, target: CpuTarget) -> Part:
     """Return the part of least cycles that a task may have."""
+    cycles = _cycles_of_two_ports if winograd_two_ports.covers(target) else cycles_of_part
+    return min(_parts(tiles, shape, target), key=lambda part: cycles(tiles, shape, part, target))
+
+
+def _parts(tiles: Tiles, shape: Shape, target: CpuTarget) -> Iterator[Part]:
     choices = product(image_counts(tiles), row_bands(tiles, shape), column_strips(tiles, shape, target))
-    return min((Part(*part) for part in choices), key=lambda part: cycles_of_part(tiles, shape, part, target))
+    return (Part(*part) for part in choices)
 
 
 def cycles_by_rows(tiles: Tiles, shape: Shape, target: CpuTarget) -> float:
     """Cycles of all tasks, each some rows of tiles, by the best of their parts."""
-    return cycles_of_part(tiles, shape, best_part(tiles, shape, target), target)
+    return min(cycles_of_part(tiles, shape, part, target) for part in _parts(tiles, shape, target))
 
 
 def cycles_of_part(tiles: Tiles, shape: Shape, part: Part, target: CpuTarget) -> float:
@@ -107,6 +114,25 @@ def cycles_of_part(tiles: Tiles, shape: Shape, part: Part, target: CpuTarget) ->
     if first.taps > 1:
         cycles += DATA_POINT * data_bytes * 8 / target.vector_bits
     return tasks * ((cycles + TASK_CYCLES) * uneven(tasks))
+
+
+def best_of_two_ports(tiles: Tiles, target: CpuTarget) -> tuple[bool, Shape]:
+    """Return whether tasks are rows of tiles, and the tile of registers, of least cycles by `winograd_two_ports`."""
+    shapes = register_tiles(tiles, target)
+    by_rows = {
+        (True, shape): _cycles_of_two_ports(tiles, shape, best_part(tiles, shape, target), target) for shape in shapes
+    }
+    by_channels = {
+        (False, shape): winograd_two_ports.cycles_by_channels(tiles, shape.vectors, shape.rows * shape.columns, target)
+        for shape in shapes
+    }
+    cycles = by_rows | by_channels
+    return min(cycles, key=lambda kind: cycles[kind])
+
+
+def _cycles_of_two_ports(tiles: Tiles, shape: Shape, part: Part, target: CpuTarget) -> float:
+    tile, rows = (shape.vectors, shape.rows * shape.columns), part.band * shape.rows
+    return winograd_two_ports.cycles_by_rows(tiles, *tile, part.images, rows, part.columns, target)
 
 
 def _data_bytes(tiles: Tiles, images: int, rows: int, columns: int) -> int:

@@ -84,7 +84,7 @@ def drawn(name: str, problem: Problem, number: int) -> Choice:
 
 @pytest.mark.parametrize("number", [pytest.param(0, marks=pytest.mark.smoke), *range(1, len(EDGES))])
 def test_both_structures_are_right(number: int, try_kernels: Callable[..., None]) -> None:
-    """Each problem by two sketches with random decisions: the first three are of one structure, the others of another."""
+    """Each problem by two sketches with random decisions: three from some number on are of one structure, others of another."""
     problem, prepacked = parse_signature(EDGES[number]), number % 3 == 0
     choices = [drawn(NAMES[0], problem, number), drawn(NAMES[1], problem, number + 3)]
     try_kernels([Case(problem, HOST, number, tuple((choice, prepacked) for choice in choices))])

@@ -106,13 +106,13 @@ def test_bf16_is_compared_with_the_dot_product() -> None:
     assert applicable(parse_signature(deep), dot)[0].name == "dot"
 
 
-def test_transforms_cost_more_where_two_multiply_adds_start_in_a_cycle() -> None:
+def test_gain_of_transforms_where_two_multiply_adds_start_in_a_cycle() -> None:
     problem = parse_signature(LARGE)
     zen5 = CpuTarget("znver5", V4.features, "znver5")
     assert (V4.multiply_adds, zen5.multiply_adds) == (1, 2)
-    gains = [get("direct").cycles(problem, cpu) / get("winograd4").cycles(problem, cpu) for cpu in (V4, zen5)]
-    assert gains[0] > 1.1 * gains[1] > 1.1
-    assert applicable(problem, V4)[0].name == "winograd4"
+    # 860 and 278 us on one core of a Zen 5.
+    assert 2.5 < get("direct").cycles(problem, zen5) / get("winograd4").cycles(problem, zen5) < 3.5
+    assert applicable(problem, V4)[0].name == applicable(problem, zen5)[0].name == "winograd4"
 
 
 def test_direct_gains_from_skipping_wide_padding() -> None:

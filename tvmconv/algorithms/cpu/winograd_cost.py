@@ -21,6 +21,15 @@ PRODUCT, DATA_POINT, FILTER_POINT, OUTPUT_POINT, ROW_POINT = {6: 1.45, 4: 1.3}, 
 # The same of 16 registers, in units of those of direct (tile.py), fitted to default schedules of 317 problems, of the suites and
 # drawn, in NXC and NCX on one core of a Zen 3: what is taken by estimate took 1.039 of the fastest's time, and took 1.025 then.
 PRODUCT_OF_16, OUTPUT_POINT_OF_16 = 2.0, 4.0
+# Where two multiply-adds of 512 bits start in a cycle, in units of direct's estimate: a multiply-add of any points, a vector of data,
+# which more often passes the third level cache, and of output, of two axes and of one; a byte of the transformed filter, hidden
+# behind the products as it is read, and of an output that lines of other phases share; and an element transposed. Fitted to
+# default schedules of 127 problems on one core of a Zen 5, in NXC and NCX: what is taken takes 1.006 of the fastest's time, and took
+# 1.03.
+TWO_PORTS_PRODUCT, TWO_PORTS_DATA, TWO_PORTS_OUTPUT, TWO_PORTS_ROW = 1.4, 4.0, 4.0, 1.0
+TWO_PORTS_FILTER_BYTE, TWO_PORTS_STORED_BYTE, TWO_PORTS_TRANSPOSE = 0.02, 0.045, 0.3
+# There, a vector of the filter takes the second level cache as long as so many multiply-adds: fewer tiles of an image wait for it.
+FILTER_TILES = 3
 # Where tasks are blocks of so many vectors of output channels, data are transformed before: they are written once, and read for each
 # block and tap of the first axis. Fitted to 90 problems in bf16 on one core of a Zen 4: estimates by times spread by 0.21, and by
 # 0.17 now (the standard deviation of logarithms). Zen 5's records say otherwise: there, most such problems are Winograd's.
@@ -66,6 +75,8 @@ def cycles(problem: Problem, target: CpuTarget, points: int, tried: bool = False
     """
     tiled = tiles_of(problem, target, points)
     kept = sum(tiles.filter_bytes for tiles in tiled) <= target.l3_share
+    if target.vector_bits == 512 and target.multiply_adds == 2:
+        return _cycles_of_two_ports(problem, tiled, target, kept)
     total = sum(_cycles(tiles, target, points, kept, tried) for tiles in tiled)
     # Tiles store some rows at a time, when nothing is multiplied; each phase of a row visits all of its cache lines.
     stored = 4 * prod(problem.output_shape)
@@ -76,23 +87,55 @@ def cycles(problem: Problem, target: CpuTarget, points: int, tried: bool = False
     return total
 
 
-def _cycles(tiles: Tiles, target: CpuTarget, points: int, kept: bool, tried: bool) -> float:
-    lanes, channels = target.vector_bits // F32_BITS, tiles.channels
-    vectors = tiles.groups * tiles.padded_outputs // tiles.lanes * tiles.phases
+def _cycles_of_two_ports(problem: Problem, tiled: list[Tiles], target: CpuTarget, kept: bool) -> float:
+    total = 0.0
+    for tiles in tiled:
+        vectors = tiles.groups * tiles.padded_outputs // tiles.lanes * tiles.phases
+        products = tiles.points * tiles.count * tiles.depth * tiles.channels * vectors
+        waits = max(1.0, FILTER_TILES / (tiles.rows * tiles.columns))
+        total += TWO_PORTS_PRODUCT * waits * products * cost.multiply_add(tiles.lanes, target)
+        one_axis = any(tiling.points == 1 for tiling in tiles.tilings)
+        total += (TWO_PORTS_ROW if one_axis else TWO_PORTS_OUTPUT) * tiles.points * tiles.count * vectors
+        total += TWO_PORTS_DATA * _data_vectors(tiles, target)
+        total += TWO_PORTS_FILTER_BYTE * tiles.filter_bytes if kept else _filter_cycles(tiles)
+    stored = 4 * prod(problem.output_shape)
+    if stored > target.l2_share:
+        total += TWO_PORTS_STORED_BYTE * stored * max((tiles.axes[-1].phases for tiles in tiled), default=1)
+    if problem.data_format == "NCX":
+        total += TWO_PORTS_TRANSPOSE * (prod(problem.data_shape) + prod(problem.output_shape))
+    return total
+
+
+def _filter_cycles(tiles: Tiles) -> float:
+    """Return the cycles of transforming the filter."""
     taps = prod(tiling.axis.taps for tiling in tiles.tilings)
-    products = 1.0 * tiles.points * tiles.count * tiles.depth * channels * vectors
     tap_xio = TAP if tiles.problem.op == "convolution" else TAP_APART
     tap = TAP_OIX if tiles.problem.filter_format == "OIX" else tap_xio
-    weights = 0.0 if kept else (tap * taps + FILTER_POINT * tiles.points) * tiles.depth * channels * vectors
+    vectors = tiles.groups * tiles.padded_outputs // tiles.lanes * tiles.phases
+    return (tap * taps + FILTER_POINT * tiles.points) * tiles.depth * tiles.channels * vectors
+
+
+def _data_vectors(tiles: Tiles, target: CpuTarget) -> float:
+    """Return how many vectors of data are transformed: they divide a group's channels, and are of each piece of the taps."""
+    return _transformed(tiles) / min(target.vector_bits // F32_BITS, tiles.channels & -tiles.channels)
+
+
+def _transformed(tiles: Tiles) -> int:
+    transformed = tiles.points * tiles.count * tiles.groups * tiles.channels * tiles.pieces
+    return transformed * prod(axis.phases for axis in tiles.axes[1:] if phases_shift(axis))
+
+
+def _cycles(tiles: Tiles, target: CpuTarget, points: int, kept: bool, tried: bool) -> float:
+    channels = tiles.channels
+    vectors = tiles.groups * tiles.padded_outputs // tiles.lanes * tiles.phases
+    products = 1.0 * tiles.points * tiles.count * tiles.depth * channels * vectors
+    weights = 0.0 if kept else _filter_cycles(tiles)
     of_16 = target.vector_registers == 16
     product, point = (PRODUCT_OF_16, OUTPUT_POINT_OF_16) if of_16 else (PRODUCT[points], OUTPUT_POINT)
     if any(tiling.points == 1 for tiling in tiles.tilings):
         point = ROW_POINT
     output = point * tiles.points * tiles.count * vectors
-    # Data is transformed by vectors that divide its channels, for each piece of the taps.
-    transformed = tiles.points * tiles.count * tiles.groups * channels * tiles.pieces
-    transformed *= prod(axis.phases for axis in tiles.axes[1:] if phases_shift(axis))
-    data = DATA_POINT * transformed / min(lanes, channels & -channels)
+    transformed, data = _transformed(tiles), DATA_POINT * _data_vectors(tiles, target)
     if not (of_16 or tried) and target.multiply_adds == 1 and 4 * transformed > target.l2:
         data += _passes(tiles, target) * 4 * transformed / cost.L3_BYTES_PER_CYCLE
     small = channels <= FEW_CHANNELS and tiles.count <= FEW_TILES * tiles.problem.batch
