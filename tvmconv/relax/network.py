@@ -26,7 +26,7 @@ from .functions import FUNCTIONS
 from .library import DESCRIBE, MAIN
 from .normalizations import group_norm, instance_norm, layer_norm, rms_norm
 from .pipeline import NETWORK_PIPELINE
-from .products import matmul
+from .products import matmul_of
 from .rewriting import report, use_kernels
 from .schedules import schedule_others
 from .simplify import static_shape
@@ -92,7 +92,7 @@ def _compiled(mod: tvm.IRModule, target: Target) -> relax.VMExecutable:
         mod = tvm.transform.Sequential(
             [
                 relax.transform.DecomposeOpsForInference(),
-                relax.transform.LegalizeOps(_LEGALIZATIONS),
+                relax.transform.LegalizeOps(_LEGALIZATIONS | {"relax.matmul": matmul_of(target)}),
                 relax.transform.AnnotateTIROpPattern(),
                 relax.transform.FuseOps(),
                 relax.transform.FuseTIR(),
@@ -120,7 +120,6 @@ def _take(builder: relax.BlockBuilder, call: relax.Call) -> relax.Expr:
 
 
 _LEGALIZATIONS = FUNCTIONS | {
-    "relax.matmul": matmul,
     "relax.nn.group_norm": group_norm,
     "relax.nn.instance_norm": instance_norm,
     "relax.nn.layer_norm": layer_norm,
