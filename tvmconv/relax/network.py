@@ -22,6 +22,7 @@ from ..support.progress import Progress
 from ..support.toolchain import find_compiler
 from ..targets.target import Target
 from ..tuning.records import Records
+from .elementary import ELEMENTARY
 from .functions import FUNCTIONS
 from .library import DESCRIBE, MAIN
 from .normalizations import group_norm, instance_norm, layer_norm, rms_norm
@@ -119,14 +120,18 @@ def _take(builder: relax.BlockBuilder, call: relax.Call) -> relax.Expr:
     )
 
 
-_LEGALIZATIONS = FUNCTIONS | {
-    "relax.nn.group_norm": group_norm,
-    "relax.nn.instance_norm": instance_norm,
-    "relax.nn.layer_norm": layer_norm,
-    "relax.nn.rms_norm": rms_norm,
-    "relax.nn.softmax": softmax,
-    "relax.take": _take,
-}
+_LEGALIZATIONS = (
+    FUNCTIONS
+    | ELEMENTARY
+    | {
+        "relax.nn.group_norm": group_norm,
+        "relax.nn.instance_norm": instance_norm,
+        "relax.nn.layer_norm": layer_norm,
+        "relax.nn.rms_norm": rms_norm,
+        "relax.nn.softmax": softmax,
+        "relax.take": _take,
+    }
+)
 
 
 def _described(mod: tvm.IRModule, target: Target) -> tvm.IRModule:

@@ -20,6 +20,7 @@ from ..signature import format_signature
 from ..support.progress import Progress
 from ..targets.target import Target
 from ..tuning.records import Records
+from .activations import joined_activations
 from .bundled import BundledKernel, bundled_kernels
 from .chains import Chain, follow
 from .graph import Graph
@@ -143,7 +144,7 @@ class UseKernels:
         for variable, found in chains.items():
             replacing.replace(variable, found)
             rows += [replacing.row(variable.name_hint, chain) for chain in found.values()]
-        mod = widened(replacing.module())
+        mod = widened(joined_activations(replacing.module()))
         mod = relax.transform.DeadCodeElimination()(mod)
         # Not the bare list: TVM 0.27 gives no attribute back whose text has at most 7 bytes, such as "[]".
         return mod.with_attr(REPORT, json.dumps({"convolutions": [asdict(row) for row in rows]}))
