@@ -29,6 +29,7 @@ from .layout import channels_last
 from .patterns import joined
 from .problems import NotCoveredError, elements, is_convolution, is_product
 from .shifts import take_shift
+from .shuffles import marked, written
 from .simplify import simplify, static_shape
 from .widening import widened
 
@@ -128,7 +129,7 @@ class UseKernels:
         mod = tvm.transform.Sequential([relax.transform.ToNonDataflow(), relax.transform.ConvertToDataflow(1)])(mod)
         mod = joined(simplify(mod))
         if self._layout == "NXC":
-            mod = simplify(channels_last(mod))
+            mod = simplify(written(channels_last(marked(mod))))
         chains, rows = {}, []
         for variable, function in mod.functions_items():
             if isinstance(function, relax.Function):
