@@ -126,8 +126,10 @@ def _compute(variable: relax.Var, known: Mapping[relax.Var, Points], graph: Grap
     if call.op.name == "relax.astype":
         return known[call.args[0]] if str(call.attrs.dtype) in _FLOATS else None
     function = _FUNCTIONS.get(call.op.name)
+    if function is None:
+        return None
     args = [known[arg] if arg in known else scalar(graph.array(arg)) for arg in call.args]
-    return None if function is None or any(arg is None for arg in args) else function(*args)
+    return None if any(arg is None for arg in args) else function(*args)
 
 
 def _fitted(values: Points) -> list[Step]:
