@@ -15,6 +15,7 @@ from onnx import helper, numpy_helper
 import tvmconv.relax
 from tvmconv import cli
 from tvmconv.errors import SourceError
+from tvmconv.relax.graph import Graph
 from tvmconv.relax.onnx import as_relax, fixed, read_onnx
 
 pytest.importorskip("onnxruntime")
@@ -67,6 +68,25 @@ def test_a_sum_of_two_convolutions_is_part_of_the_later_one(tmp_path: Path) -> N
     source = exported(nodes, tmp_path, constant("v", RNG.standard_normal((8, 8, 1, 1), np.float32)))
     signatures = [row.signature for row in tvmconv.relax.report(tvmconv.relax.use_kernels(read_onnx(source)))]
     assert len(signatures) == 2 and "add" in signatures[-1] and "relu" in signatures[-1], signatures
+
+
+@pytest.mark.parametrize("beyond", [8, 100])
+def test_a_shuffle_of_channels_needs_no_other_layout(beyond: int, tmp_path: Path) -> None:
+    nodes = [
+        node("Slice", ["c", "from", "to", "axis"], ["s"]), node("Split", ["s"], ["l", "r"], axis=1),
+        node("Conv", ["r", "v"], ["m"]), node("Concat", ["l", "m"], ["j"], axis=1),
+        node("Reshape", ["j", "cut"], ["t"]), node("Transpose", ["t"], ["u"], perm=[0, 2, 1, 3, 4]), node("Reshape", ["u", "whole"], ["h"]),
+        node("Conv", ["h", "v2"], ["y"]),
+    ]  # fmt: skip
+    constants = [constant(f"v{at}", RNG.standard_normal((4, 4 * (1 + bool(at)), 1, 1), np.float32)) for at in ("", "2")]
+    constants += [constant("cut", [1, 2, 4, 6, 5]), constant("whole", [1, 8, 6, 5])]
+    constants += [constant("from", [0]), constant("to", [beyond]), constant("axis", [1])]
+    source = exported(nodes, tmp_path, *constants)
+    assert differences(source, tmp_path) == []
+    module = tvmconv.relax.use_kernels(as_relax(fixed(source), source))
+    graph = Graph(module["main"])
+    moved = [each for each in graph.values if graph.call(each, "relax.permute_dims") is not None]
+    assert len(moved) == 3  # of the input, in the shuffle, and of the output
 
 
 def test_rows_that_are_replaced_keep_their_indices(tmp_path: Path) -> None:

@@ -118,6 +118,14 @@ def test_gathers_by_indices_that_are_data(tmp_path: Path) -> None:
     assert np.array_equal(beyond, data[:, [3, 3, 0]])
 
 
+def test_resized_channels_and_an_exponent_that_is_an_integer(tmp_path: Path) -> None:
+    node = helper.make_node
+    nodes = [node("Resize", ["x", "", "scales"], ["r"], mode="nearest"), node("Pow", ["r", "two"], ["y"])]
+    weights = [numbers("scales", 1, 2, 1, 3), numpy_helper.from_array(np.array([2]), "two")]
+    source = save(model(nodes, [value("x", [1, 3, 5, 7])], weights=weights, opset=13), tmp_path)
+    assert compared.differences(fixed(source), loaded(source, tmp_path)) == []
+
+
 @pytest.mark.parametrize(
     ("op", "shape", "opset", "attributes"),
     [

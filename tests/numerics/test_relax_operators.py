@@ -18,16 +18,27 @@ op, nn = relax.op, relax.op.nn
 Array = np.ndarray[Any, Any]
 
 
-def error(make: Callable[..., relax.Expr], right: Callable[..., Array], *arrays: Array) -> float:
-    """Return the largest absolute error of a module of what `make` makes of tensors."""
+def module(make: Callable[..., relax.Expr], *arrays: Array) -> tvm.IRModule:
+    """Return a module of what `make` makes of tensors."""
     builder = relax.BlockBuilder()
     inputs = [relax.Var(f"x{i}", relax.TensorType(each.shape, str(each.dtype))) for i, each in enumerate(arrays)]
     with builder.function("main", inputs):
         with builder.dataflow():
             output = builder.emit_output(make(builder.emit, *inputs))
         builder.emit_func_output(output)
-    machine = relax.VirtualMachine(tvmconv.relax.build(builder.finalize(), layout="NCX"), tvm.cpu())
-    answer = machine["main"](*map(tvm.runtime.tensor, arrays)).numpy()
+    return builder.finalize()
+
+
+def computed(make: Callable[..., relax.Expr], *arrays: Array) -> Array:
+    """Return what such a module computes."""
+    machine = relax.VirtualMachine(tvmconv.relax.build(module(make, *arrays), layout="NCX"), tvm.cpu())
+    answer: Array = machine["main"](*map(tvm.runtime.tensor, arrays)).numpy()
+    return answer
+
+
+def error(make: Callable[..., relax.Expr], right: Callable[..., Array], *arrays: Array) -> float:
+    """Return the largest absolute error of what such a module computes."""
+    answer = computed(make, *arrays)
     expected = right(*(each.astype(np.float64) for each in arrays))
     assert answer.shape == expected.shape
     return float(np.abs(answer - expected).max())
@@ -118,6 +129,48 @@ def test_activations(name: str, step: str, dtype: str) -> None:
     make = getattr(nn if name.startswith("nn.") else op, name.removeprefix("nn."))
     found = error(lambda emit, x: make(x), lambda x: apply_step(Step(step), x, {}), data)
     assert found < {"float32": 5e-6, "float16": 6e-3, "float64": 1e-6}[dtype]
+
+
+def test_exponentials_logarithms_and_powers() -> None:
+    data = np.concatenate([np.linspace(-105, 90, 4000), np.geomspace(1e-45, 3e38, 4000), [0, -1e-45, np.inf, np.nan]])
+    data = np.concatenate([data, [-np.inf] * (-len(data) % 16)]).astype(np.float32)
+    exponents = (-0.75, 0.25, 0.5, 0.75, -1.0, 3.0, 0.3125)  # the last is TVM's
+
+    def right(x: Array) -> Array:
+        with np.errstate(all="ignore"):
+            return np.concatenate([np.exp(x), np.log(x), *(x**each for each in exponents)]).astype(np.float32)
+
+    def make(emit: Any, x: Any) -> relax.Expr:
+        powers = (emit(op.power(x, relax.const(each))) for each in exponents)
+        return op.concat([emit(op.exp(x)), emit(op.log(x)), *powers], 0)
+
+    answer, expected = computed(make, data), right(data.astype(np.float64))
+    expected[np.isnan(answer) & (np.tile(data, 9) == -np.inf)] = np.nan  # roots of minus infinity
+    assert np.array_equal(np.isfinite(answer), np.isfinite(expected))
+    assert np.array_equal(answer[~np.isfinite(answer)], expected[~np.isfinite(expected)], equal_nan=True)
+    answer, expected = (each[np.isfinite(expected)] for each in (answer, expected))
+    assert np.all(np.abs(answer - expected) <= np.maximum(4e-7 * np.abs(expected), 1e-44))
+
+
+def test_sines_and_cosines() -> None:
+    data = np.concatenate([np.linspace(-40, 40, 4001), np.geomspace(1e-30, 1e12, 3999), np.geomspace(1e13, 3e38, 80)])
+    data = np.concatenate([data, -data]).astype(np.float32)
+    answer = computed(lambda emit, x: op.concat([emit(op.sin(x)), emit(op.cos(x))], 0), data)
+    right = np.concatenate([np.sin(data.astype(np.float64)), np.cos(data.astype(np.float64))])
+    known = np.tile(np.abs(data) <= 1e12, 2)
+    assert np.abs(answer - right)[known].max() < 2e-7 and np.abs(answer).max() <= 1
+
+
+def test_gelu_that_is_no_kernels_is_one_operator() -> None:
+    def make(emit: Any, x: Any) -> relax.Expr:
+        scaled = emit(op.divide(x, relax.const(np.float32(2**0.5))))
+        gate = emit(op.add(emit(op.erf(scaled)), relax.const(1.0)))
+        return op.multiply(emit(op.multiply(x, gate)), relax.const(0.5))
+
+    data = normal(3, 20)
+    assert error(make, lambda x: apply_step(Step("gelu"), x, {}), data) < 1e-6
+    names = str(tvmconv.relax.use_kernels(module(make, data), layout="NCX")["main"])
+    assert "R.nn.gelu" in names and "erf" not in names
 
 
 def test_an_activation_of_what_is_padded_is_read_within_its_array() -> None:

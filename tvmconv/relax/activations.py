@@ -7,12 +7,14 @@ variable; it is computed at many points in float64 and compared with each step t
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from math import erf, inf
 
 import numpy as np
 import numpy.typing as npt
+import tvm
 from tvm import relax
+from tvm.relax.expr_functor import PyExprMutator, mutator
 
 from ..epilogue import Step
 from ..reference import apply_step
@@ -45,6 +47,42 @@ _TOLERANCE = 1e-6
 # tanh's GELU has nine operators.
 _MOST_OPERATORS = 10
 _FIXED = tuple(map(Step, ("relu", "sigmoid", "tanh", "silu", "hardswish", "gelu", "gelu_tanh")))
+# The operators of those that cost more than the products and bounds that they are spelled with, as `functions` legalizes them.
+_OPERATORS: Mapping[str, Callable[[relax.Expr], relax.Expr]] = {
+    "sigmoid": relax.op.sigmoid,
+    "silu": relax.op.nn.silu,
+    "gelu": relax.op.nn.gelu,
+    "gelu_tanh": relax.op.nn.gelu_tanh,
+}
+
+
+def joined_activations(mod: tvm.IRModule) -> tvm.IRModule:
+    """Return a module with one operator for each activation that is no kernel's, such as GELU by erf after a normalization."""
+    mod = tvm.IRModule(dict(mod.functions_items()), attrs=mod.attrs)
+    for variable, function in mod.functions_items():
+        if isinstance(function, relax.Function) and isinstance(function.body, relax.SeqExpr):
+            mod.update_func(variable, _Joining(mod, Graph(function), function.params).visit_expr(function))
+    return mod
+
+
+@mutator
+class _Joining(PyExprMutator):  # type: ignore[misc]
+    def __init__(self, mod: tvm.IRModule, graph: Graph, params: Sequence[relax.Var]) -> None:
+        super().__init__(mod)
+        self._found = {}
+        for variable in (*params, *graph.values):
+            found = find_activation(variable, graph)
+            if found is not None and found[1].name in _OPERATORS:
+                self._found[found[0]] = variable, _OPERATORS[found[1].name]
+
+    def visit_var_binding_(self, binding: relax.VarBinding) -> None:
+        """Bind an activation to its operator; visit every other binding."""
+        if binding.var not in self._found:
+            super().visit_var_binding_(binding)
+            return
+        variable, operator = self._found[binding.var]
+        made = self.builder_.normalize(operator(self.visit_expr(variable)))
+        self.builder_.emit_normalized(relax.VarBinding(binding.var, made))
 
 
 def find_activation(variable: relax.Var, graph: Graph) -> tuple[relax.Var, Step] | None:
@@ -88,8 +126,10 @@ def _compute(variable: relax.Var, known: Mapping[relax.Var, Points], graph: Grap
     if call.op.name == "relax.astype":
         return known[call.args[0]] if str(call.attrs.dtype) in _FLOATS else None
     function = _FUNCTIONS.get(call.op.name)
+    if function is None:
+        return None
     args = [known[arg] if arg in known else scalar(graph.array(arg)) for arg in call.args]
-    return None if function is None or any(arg is None for arg in args) else function(*args)
+    return None if any(arg is None for arg in args) else function(*args)
 
 
 def _fitted(values: Points) -> list[Step]:

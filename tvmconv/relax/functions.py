@@ -15,14 +15,14 @@ from ..algorithms.epilogue import apply_operator
 from ..epilogue import Step
 
 Legalize = Callable[[relax.BlockBuilder, relax.Call], relax.Expr]
-_FLOATS = ("float32", "float16")
+FLOATS = ("float32", "float16")
 
 
 def by_step(name: str) -> Legalize:
     """Return how an operator is legalized that computes an epilogue's step; of doubles it is TVM's."""
 
     def legalize(builder: relax.BlockBuilder, call: relax.Call) -> relax.Expr:
-        if str(call.ty.dtype) not in _FLOATS:
+        if str(call.ty.dtype) not in FLOATS:
             return call.op.get_attr("FLegalize")(builder, call)
         return builder.call_te(computed, call.args[0], primfunc_name_hint=name)
 

@@ -22,11 +22,12 @@ from ..support.progress import Progress
 from ..support.toolchain import find_compiler
 from ..targets.target import Target
 from ..tuning.records import Records
+from .elementary import ELEMENTARY
 from .functions import FUNCTIONS
 from .library import DESCRIBE, MAIN
 from .normalizations import group_norm, instance_norm, layer_norm, rms_norm
 from .pipeline import NETWORK_PIPELINE
-from .products import matmul
+from .products import matmul_of
 from .rewriting import report, use_kernels
 from .schedules import schedule_others
 from .simplify import static_shape
@@ -92,7 +93,7 @@ def _compiled(mod: tvm.IRModule, target: Target) -> relax.VMExecutable:
         mod = tvm.transform.Sequential(
             [
                 relax.transform.DecomposeOpsForInference(),
-                relax.transform.LegalizeOps(_LEGALIZATIONS),
+                relax.transform.LegalizeOps(_LEGALIZATIONS | {"relax.matmul": matmul_of(target)}),
                 relax.transform.AnnotateTIROpPattern(),
                 relax.transform.FuseOps(),
                 relax.transform.FuseTIR(),
@@ -119,15 +120,18 @@ def _take(builder: relax.BlockBuilder, call: relax.Call) -> relax.Expr:
     )
 
 
-_LEGALIZATIONS = FUNCTIONS | {
-    "relax.matmul": matmul,
-    "relax.nn.group_norm": group_norm,
-    "relax.nn.instance_norm": instance_norm,
-    "relax.nn.layer_norm": layer_norm,
-    "relax.nn.rms_norm": rms_norm,
-    "relax.nn.softmax": softmax,
-    "relax.take": _take,
-}
+_LEGALIZATIONS = (
+    FUNCTIONS
+    | ELEMENTARY
+    | {
+        "relax.nn.group_norm": group_norm,
+        "relax.nn.instance_norm": instance_norm,
+        "relax.nn.layer_norm": layer_norm,
+        "relax.nn.rms_norm": rms_norm,
+        "relax.nn.softmax": softmax,
+        "relax.take": _take,
+    }
+)
 
 
 def _described(mod: tvm.IRModule, target: Target) -> tvm.IRModule:

@@ -12,7 +12,7 @@ from ..errors import SourceError
 from ..frontends.onnx_graph import attributes_of, used_names
 from ..frontends.onnx_rules import node_problem
 from .onnx_computed import add_constant, computed
-from .onnx_resize import resized
+from .onnx_resize import FLOATS, resized
 
 if TYPE_CHECKING:
     from onnx import ModelProto, NodeProto
@@ -28,6 +28,7 @@ _NAMES = {
     "MaxPool",
     "NonMaxSuppression",
     "OneHot",
+    "Pow",
     "Resize",
     "RoiAlign",
     "Slice",
@@ -89,6 +90,8 @@ def _nodes(node: NodeProto, shapes: Shapes, types: dict[str, int], model: ModelP
         raise ValueError(f"gives {node.output[-1]!r}, too")
     if node.op_type == "OneHot":
         return _of_type(node, types)
+    if node.op_type == "Pow":
+        return _powered(node, types)
     if node.op_type == "RoiAlign":
         return _aligned(node, given, types, model)
     if node.op_type == "Slice" and "starts" in given:
@@ -114,6 +117,17 @@ def _of_type(node: NodeProto, types: dict[str, int]) -> list[NodeProto]:
     name = node.output[0]
     node.output[0] = f"{name}_wide"
     return [node, onnx.helper.make_node("Cast", [node.output[0]], [name], to=types[node.input[2]])]
+
+
+def _powered(node: NodeProto, types: dict[str, int]) -> list[NodeProto]:
+    """Convert an exponent to the type of its numbers, which the frontend takes it for; integers keep theirs."""
+    base, exponent = (types.get(name, 0) for name in node.input)
+    if base == exponent or base not in FLOATS:
+        return [node]
+    name = f"{node.output[0]}_exponent"
+    cast = onnx.helper.make_node("Cast", node.input[1:], [name], to=base)
+    node.input[1] = name
+    return [cast, node]
 
 
 def _sliced(node: NodeProto, given: dict[str, Any], model: ModelProto) -> NodeProto:

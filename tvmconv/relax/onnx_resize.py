@@ -1,7 +1,8 @@
 """ONNX's Resize and Upsample as TVM's ONNX frontend (0.27) reads them rightly.
 
 It computes coordinates by the quotient of the sizes, where ONNX takes the scale: 10 elements are made of 7 by a scale of 1.5,
-and the quotient is 1.43. It does not know antialiasing, nor ``half_pixel_symmetric``. Such a node becomes sums of weighted
+and the quotient is 1.43. It does not know antialiasing, nor ``half_pixel_symmetric``, and leaves the first two axes as they
+are. Such a node becomes sums of weighted
 elements, axis by axis; which elements and weights those are, onnxruntime says: it resizes the identity.
 """
 
@@ -24,7 +25,7 @@ if TYPE_CHECKING:
 Shape = tuple[int, ...]
 # Of what a scale makes of an extent: scales are f32, so 48 by 1.3333334 is 64.000003.
 _WHOLE = 1e-3
-_FLOATS = (onnx.TensorProto.FLOAT, onnx.TensorProto.FLOAT16, onnx.TensorProto.DOUBLE)
+FLOATS = (onnx.TensorProto.FLOAT, onnx.TensorProto.FLOAT16, onnx.TensorProto.DOUBLE)
 # Of weights, which are of the order of 1 and in f32.
 _ZERO = 1e-7
 
@@ -63,9 +64,10 @@ def resized(node: NodeProto, data: Shape, output: Shape, elem_type: int, model: 
     # Upsample, and Resize of opset 10, which is like it but that it also makes less, for which onnxruntime rounds up.
     early = node.op_type == "Upsample" or len(node.input) == 2
     less = early and any(scale < 1 for scale in scales or ())
-    if fractional or less or given.get("antialias") or mode == "half_pixel_symmetric":
+    channels = data[:2] != output[:2]
+    if fractional or less or channels or given.get("antialias") or mode == "half_pixel_symmetric":
         if mode == "tf_crop_and_resize":
-            raise ValueError("crops by a scale that makes no whole size")
+            raise ValueError("crops by a scale that makes no whole size, or crops channels")
         return list(_weighted(node, given, data, output, scales, elem_type, model))
     if not early and "axes" not in given:
         return [node]
@@ -111,7 +113,7 @@ def _weighted(
             node, given, len(data), axis, data[axis], output[axis], scales[axis] if scales else None, model
         )
         taps = max(1, int(np.count_nonzero(abs(matrix) > _ZERO, axis=0).max()))
-        if taps > 1 and elem_type not in _FLOATS:
+        if taps > 1 and elem_type not in FLOATS:
             raise ValueError("interpolates between integers")
         # The heaviest elements of each column, in their order: what is beyond an element's own has the weight 0.
         rows = np.sort(np.argsort(-abs(matrix), axis=0, kind="stable")[:taps], axis=0)

@@ -2,8 +2,8 @@
 
 onnxruntime makes Gemm, of two axes, of a product and the addition after it, with a reshape before and one behind, which would
 end what a kernel computes after its product. TVM's ONNX frontend writes a normalization of instances by its formula, and
-PyTorch's exporter one of groups as one of instances between reshapes. torch.export makes a product of a batch, whose matrices
-are all the same, of a Linear on what is transposed.
+PyTorch's exporter one of groups as one of instances between reshapes; older ones write that of layers by its formula, too.
+torch.export makes a product of a batch, whose matrices are all the same, of a Linear on what is transposed.
 """
 
 from __future__ import annotations
@@ -15,6 +15,7 @@ import tvm
 from tvm import relax
 from tvm.relax.expr_functor import PyExprMutator, mutator
 
+from .formulas import Normalization, find_normalization
 from .graph import Graph, scalar
 from .problems import is_product
 from .simplify import static_shape
@@ -38,6 +39,19 @@ class _Joining(PyExprMutator):  # type: ignore[misc]
     def __init__(self, mod: tvm.IRModule, graph: Graph) -> None:
         super().__init__(mod)
         self._graph = graph
+        found = (find_normalization(variable, graph) for variable in graph.values)
+        # What is centered is normalized by its root mean square, too: the first that is found takes off the mean.
+        rows = {each.output: each for each in reversed(list(found)) if each is not None}
+        self._rows = {self._scaled(each)[0]: each for each in rows.values()}
+
+    def visit_var_binding_(self, binding: relax.VarBinding) -> None:
+        """Bind what a normalization's formula computes to its operator; visit every other binding."""
+        found = self._rows.get(binding.var)
+        if found is None:
+            super().visit_var_binding_(binding)
+            return
+        made = self.builder_.normalize(self._of_rows(found))
+        self.builder_.emit_normalized(relax.VarBinding(binding.var, made))
 
     def visit_call_(self, call: relax.Call) -> relax.Expr:
         """Return the operator that a call is the last of; or the call."""
@@ -88,6 +102,44 @@ class _Joining(PyExprMutator):  # type: ignore[misc]
             return None
         matrix = relax.const(array.reshape(array.shape[-2:]), str(call.args[1].ty.dtype))
         return relax.op.matmul(self.visit_expr(call.args[0]), matrix)
+
+    def _of_rows(self, found: Normalization) -> relax.Expr:
+        """Return the operator of a normalization of rows, which lie along the axis that they have in the result."""
+        rank, extent, dtype = len(found.order), int(found.data.ty.shape[found.axis]), str(found.data.ty.dtype)
+        _, scale, shift = self._scaled(found)
+        data, axis = self.visit_expr(found.data), found.order.index(found.axis)
+        if found.order != tuple(range(rank)):
+            data = self.builder_.emit(relax.op.permute_dims(data, found.order))
+        factors = relax.const(np.ones(extent) if scale is None else scale, dtype)
+        if not found.takes_mean:
+            return relax.op.nn.rms_norm(data, factors, axis, found.epsilon)
+        shifts = relax.const(np.zeros(extent) if shift is None else shift, dtype)
+        used = {"scale": scale is not None, "center": shift is not None}
+        return relax.op.nn.layer_norm(data, factors, shifts, axis, found.epsilon, **used)
+
+    def _scaled(self, found: Normalization) -> tuple[relax.Var, Any, Any]:
+        """Return the last variable of a normalization, and the fixed numbers that multiply its rows, and are added."""
+        last: relax.Var = found.output
+        vectors: list[Any] = []
+        for name in ("relax.multiply", "relax.add")[: 1 + found.takes_mean]:
+            reader, vector = self._by_element(last, found, name)
+            last, vectors = last if reader is None else reader, [*vectors, vector]
+        return last, *[*vectors, None][:2]
+
+    def _by_element(self, variable: relax.Var, found: Normalization, name: str) -> tuple[relax.Var | None, Any]:
+        """Return the one reader of rows that multiplies their elements by fixed numbers, or adds these."""
+        readers = self._graph.readers(variable)
+        call = self._graph.call(readers[0], name) if len(readers) == 1 else None
+        if call is None or static_shape(call.ty) != static_shape(variable.ty):
+            return None, None
+        array = self._graph.array(call.args[1 if call.args[0].same_as(variable) else 0])
+        rank, axis = len(found.order), found.order.index(found.axis)
+        if array is None or array.ndim > rank:
+            return None, None
+        shape = (1,) * (rank - array.ndim) + array.shape
+        if any(size != 1 for at, size in enumerate(shape) if at != axis):
+            return None, None
+        return readers[0], np.broadcast_to(array.reshape(-1), int(found.data.ty.shape[found.axis]))
 
     def _of_instances(self, call: relax.Call, shape: Shape) -> relax.Expr | None:
         """Return a normalization of instances for its formula, without factors."""

@@ -20,6 +20,7 @@ from ..signature import format_signature
 from ..support.progress import Progress
 from ..targets.target import Target
 from ..tuning.records import Records
+from .activations import joined_activations
 from .bundled import BundledKernel, bundled_kernels
 from .chains import Chain, follow
 from .graph import Graph
@@ -28,6 +29,7 @@ from .layout import channels_last
 from .patterns import joined
 from .problems import NotCoveredError, elements, is_convolution, is_product
 from .shifts import take_shift
+from .shuffles import marked, written
 from .simplify import simplify, static_shape
 from .widening import widened
 
@@ -127,7 +129,7 @@ class UseKernels:
         mod = tvm.transform.Sequential([relax.transform.ToNonDataflow(), relax.transform.ConvertToDataflow(1)])(mod)
         mod = joined(simplify(mod))
         if self._layout == "NXC":
-            mod = simplify(channels_last(mod))
+            mod = simplify(written(channels_last(marked(mod))))
         chains, rows = {}, []
         for variable, function in mod.functions_items():
             if isinstance(function, relax.Function):
@@ -143,7 +145,7 @@ class UseKernels:
         for variable, found in chains.items():
             replacing.replace(variable, found)
             rows += [replacing.row(variable.name_hint, chain) for chain in found.values()]
-        mod = widened(replacing.module())
+        mod = widened(joined_activations(replacing.module()))
         mod = relax.transform.DeadCodeElimination()(mod)
         # Not the bare list: TVM 0.27 gives no attribute back whose text has at most 7 bytes, such as "[]".
         return mod.with_attr(REPORT, json.dumps({"convolutions": [asdict(row) for row in rows]}))

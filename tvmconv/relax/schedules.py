@@ -97,7 +97,7 @@ class _Tiles(dlight.ScheduleRule):  # type: ignore[misc]
         sch.compute_at(tiles.block_rv, outer, preserve_unit_loops=True)
         _cut(sch, [(column, last.dom()[-1])])
         *_, above, row, vector, depth = sch.get_loops(tiles.block_rv)
-        many = last.dom()[-1] > _LANES[0]  # else the axis of tiles was one of extent 1, and is gone
+        many = last.dom()[-1] > tiles.dom()[-2]  # else the axis of tiles was one of extent 1, and is gone
         if many:
             row, step = above, row
             sch.reorder(step, depth, row, vector)

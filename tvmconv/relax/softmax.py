@@ -26,7 +26,7 @@ def softmax(builder: relax.BlockBuilder, call: relax.Call) -> relax.Expr:
     axis, shape = int(call.attrs.axis) % call.ty.ndim, static_shape(call.ty)
     if str(call.ty.dtype) != "float32":
         return call.op.get_attr("FLegalize")(builder, call)
-    if shape is None or axis != len(shape) - 1 or shape[-1] <= _LANES:
+    if shape is None or axis != len(shape) - 1 or shape[-1] < _LANES:
         return builder.call_te(topi.nn.fast_softmax, call.args[0], axis=axis, primfunc_name_hint="softmax")
     opaque = {ROWS: 1, "op_pattern": _OPAQUE}
     return builder.call_te(_of_rows, call.args[0], primfunc_name_hint="softmax", primfunc_attrs=opaque)
