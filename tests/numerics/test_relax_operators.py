@@ -161,6 +161,20 @@ def test_sines_and_cosines() -> None:
     assert np.abs(answer - right)[known].max() < 2e-7 and np.abs(answer).max() <= 1
 
 
+def test_functions_of_functions_are_compiled() -> None:
+    def make(emit: Any, x: Any) -> relax.Expr:
+        for _ in range(3):
+            x = emit(op.log(emit(op.add(emit(op.exp(emit(op.sin(x)))), relax.const(1.0)))))
+        return x
+
+    def right(x: Array) -> Array:
+        for _ in range(3):
+            x = np.log(np.exp(np.sin(x)) + 1)
+        return x
+
+    assert error(make, right, normal(3, 20)) < 1e-6
+
+
 def test_gelu_that_is_no_kernels_is_one_operator() -> None:
     def make(emit: Any, x: Any) -> relax.Expr:
         scaled = emit(op.divide(x, relax.const(np.float32(2**0.5))))

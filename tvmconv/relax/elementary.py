@@ -36,6 +36,9 @@ _LEAST_EXP, _MOST_EXP = -104.0, 89.0
 # The bits of the root of 1/2, of 2**n those of n + 127, from the 23rd on.
 _ROOT, _BIAS, _MANTISSA = 0x3F3504F3, 127, 23
 _LEAST_NORMAL = 2.0**-126
+# TVM's number for operators that FuseOps leaves alone. All of these expressions but powers have their argument dozens of times: of
+# three, one within the other, TVM's passes did not come to an end.
+_ALONE = {"op_pattern": 8}
 # Powers by quarters up to this are roots and at most three products.
 _MOST_POWER = 4
 
@@ -122,13 +125,13 @@ def _f32(value: float) -> Any:
     return tirx.const(float(np.float32(value)), "float32")
 
 
-def _by(function: Callable[[Any], Any], name: str) -> Legalize:
+def _by(function: Callable[[Any], Any], name: str, **attrs: int) -> Legalize:
     """Return how an operator on each number is legalized; of other types than f32 and f16 it is TVM's."""
 
     def legalize(builder: relax.BlockBuilder, call: relax.Call) -> relax.Expr:
         if str(call.ty.dtype) not in FLOATS:
             return call.op.get_attr("FLegalize")(builder, call)
-        return builder.call_te(computed, call.args[0], primfunc_name_hint=name)
+        return builder.call_te(computed, call.args[0], primfunc_name_hint=name, primfunc_attrs=attrs)
 
     def computed(data: te.Tensor) -> te.Tensor:
         def element(*at: Any) -> Any:
@@ -142,16 +145,17 @@ def _by(function: Callable[[Any], Any], name: str) -> Legalize:
 def _power(builder: relax.BlockBuilder, call: relax.Call) -> relax.Expr:
     number = quarters(scalar(constant(call.args[1])))
     shape = getattr(call.args[0].ty, "shape", None)
-    if number is None or shape is None or len(shape) != call.ty.ndim:
+    # LLVM makes a product of pow by 2, which what is around it is fused with.
+    if number in (None, 8) or shape is None or len(shape) != call.ty.ndim:
         return call.op.get_attr("FLegalize")(builder, call)
     return _by(lambda x: power(x, number), "power")(builder, call)
 
 
 # By the name of the operator.
 ELEMENTARY = {
-    "relax.cos": _by(cos, "cos"),
-    "relax.exp": _by(exp, "exp"),
-    "relax.log": _by(log, "log"),
+    "relax.cos": _by(cos, "cos", **_ALONE),
+    "relax.exp": _by(exp, "exp", **_ALONE),
+    "relax.log": _by(log, "log", **_ALONE),
     "relax.power": _power,
-    "relax.sin": _by(sin, "sin"),
+    "relax.sin": _by(sin, "sin", **_ALONE),
 }

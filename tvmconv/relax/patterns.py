@@ -41,7 +41,9 @@ class _Joining(PyExprMutator):  # type: ignore[misc]
         self._graph = graph
         found = (find_normalization(variable, graph) for variable in graph.values)
         # What is centered is normalized by its root mean square, too: the first that is found takes off the mean.
-        rows = {each.output: each for each in reversed(list(found)) if each is not None}
+        rows = {
+            each.output: each for each in reversed(list(found)) if each is not None and not self._is_instances(each)
+        }
         self._rows = {self._scaled(each)[0]: each for each in rows.values()}
 
     def visit_var_binding_(self, binding: relax.VarBinding) -> None:
@@ -145,6 +147,11 @@ class _Joining(PyExprMutator):  # type: ignore[misc]
         """Return a normalization of instances for its formula, without factors."""
         found = self._normalized(call, shape)
         return None if found is None else self._normalization(*found, shape, None)
+
+    def _is_instances(self, found: Normalization) -> bool:
+        """Whether a normalization of rows is the frontend's formula of one of instances, of three axes."""
+        call, shape = self._graph.call(found.output, "relax.divide"), static_shape(found.output.ty)
+        return call is not None and shape is not None and self._normalized(call, shape) is not None
 
     def _of_groups(self, call: relax.Call, shape: Shape) -> relax.Expr | None:
         """Return a normalization of groups for one of instances between reshapes, without factors."""
