@@ -63,6 +63,10 @@ def covers(problem: Problem, target: CpuTarget, points: int) -> str | None:
     pieces = max(tiles.pieces for tiles in tiles_of(problem, target, points))
     if pieces > MOST_PIECES:
         return f"its taps are cut into {pieces} pieces of less than {points}, and data is transformed for each"
+    for window, tiles in zip(windows_3d(problem, target), tiles_of(problem, target, points), strict=True):
+        saved = prod(tiling.axis.taps * tiling.outputs / tiling.points for tiling in tiles.tilings)
+        if prod(cost.met(axis) for axis in window.axes[1:]) * saved < 1:
+            return "most of its taps meet padding alone: tiles would multiply more than direct does, which skips it"
     if cycles(problem, target, points, tried=True) * LEAST_GAIN > direct.cycles(problem, target):
         return "the transforms cost more than they save"
     return None
