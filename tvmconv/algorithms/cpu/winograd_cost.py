@@ -23,11 +23,11 @@ PRODUCT, DATA_POINT, FILTER_POINT, OUTPUT_POINT, ROW_POINT = {6: 1.45, 4: 1.3}, 
 PRODUCT_OF_16, OUTPUT_POINT_OF_16 = 2.0, 4.0
 # Where two multiply-adds of 512 bits start in a cycle, in units of direct's estimate: a multiply-add of any points, a vector of data,
 # which more often passes the third level cache, and of output, of two axes and of one; a byte of the transformed filter, hidden
-# behind the products as it is read, and of an output that lines of other phases share; and an element transposed. Fitted to
-# default schedules of 127 problems on one core of a Zen 5, in NXC and NCX: what is taken takes 1.006 of the fastest's time, and took
-# 1.03.
+# behind the products as it is read, and of an output that lines of other phases share. Fitted to default schedules of 127 problems on
+# one core of a Zen 5: what is taken takes 1.006 of the fastest's time, and took 1.03. A transposed element takes what it does
+# elsewhere: by a sixth of that, as it was fitted first, 8 of 11 rows in NCX took 1.1 to 3.6 times as long with two threads.
 TWO_PORTS_PRODUCT, TWO_PORTS_DATA, TWO_PORTS_OUTPUT, TWO_PORTS_ROW = 1.4, 4.0, 4.0, 1.0
-TWO_PORTS_FILTER_BYTE, TWO_PORTS_STORED_BYTE, TWO_PORTS_TRANSPOSE = 0.02, 0.045, 0.3
+TWO_PORTS_FILTER_BYTE, TWO_PORTS_STORED_BYTE = 0.02, 0.045
 # There, a vector of the filter takes the second level cache as long as so many multiply-adds: fewer tiles of an image wait for it.
 FILTER_TILES = 3
 # Where tasks are blocks of so many vectors of output channels, data are transformed before: they are written once, and read for each
@@ -106,7 +106,7 @@ def _cycles_of_two_ports(problem: Problem, tiled: list[Tiles], target: CpuTarget
     if stored > target.l2_share:
         total += TWO_PORTS_STORED_BYTE * stored * max((tiles.axes[-1].phases for tiles in tiled), default=1)
     if problem.data_format == "NCX":
-        total += TWO_PORTS_TRANSPOSE * (prod(problem.data_shape) + prod(problem.output_shape))
+        total += cost.TRANSPOSE * (prod(problem.data_shape) + prod(problem.output_shape))
     return total
 
 
