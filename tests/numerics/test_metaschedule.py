@@ -127,7 +127,10 @@ def test_every_schedule_has_its_trace(problem: Problem) -> None:
     defaults = [each for space in spaces for each in space.defaults]
     for candidate in dict.fromkeys([*defaults, *Search(spaces, 0, {}).propose(40)]):
         workload = workload_of(problem, HOST, candidate.algorithm)
-        assert workload.candidate(workload.trace(candidate)) == candidate
+        trace = workload.trace(candidate)
+        found = workload.candidate(trace)
+        # Two sketches may have one schedule (the default of Winograd, and one of those it was taken from): the first is found.
+        assert found == candidate or (found.sketch < candidate.sketch and str(workload.trace(found)) == str(trace))
         assert workload_in(workload.module) is workload
 
 
