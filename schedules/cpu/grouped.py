@@ -125,8 +125,7 @@ def _chunks(window: Window, vectors: int) -> list[int]:
 
 def _loads_bound(window: Window, target: CpuTarget) -> bool:
     """Whether a core that multiplies fast waits for data and filter, which it reads where they lie."""
-    fast = target.multiply_adds == 2 and target.vector_registers == 32
-    return fast and not window.shuffles and reads_in_place(window)
+    return target.two_of_512 and not window.shuffles and reads_in_place(window)
 
 
 def _tile_bytes(window: Window, vectors: int, target: CpuTarget) -> int:

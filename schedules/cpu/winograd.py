@@ -43,7 +43,7 @@ from tvmconv.algorithms.stage_names import (
     TILE,
     stage_name,
 )
-from tvmconv.schedules.cpu import steps, winograd_two_ports
+from tvmconv.schedules.cpu import steps
 from tvmconv.schedules.cpu.winograd_model import (
     UNROLL,
     Shape,
@@ -95,7 +95,7 @@ def _kinds(tiles: Tiles, target: CpuTarget) -> list[tuple[Structure, Shape]]:
     more_data = tiles.count * tiles.pieces > tiles.outputs * tiles.depth
     first, second = (by_rows, by_channels) if more_data else (by_channels, by_rows)
     tried: list[tuple[Structure, Shape]] = [*first[:3], *second[:2]]
-    if not winograd_two_ports.covers(target):
+    if not target.two_of_512:
         return tried
     # One of `tried` too, mostly. Of several windows, each one's may stand at another place there, so it stays.
     rows, shape = best_of_two_ports(tiles, target)
@@ -169,7 +169,7 @@ def _by_channels(sch: Schedule, tiles: Tiles, shape: Shape, target: CpuTarget) -
     else:
         _filter_part(sch, tiles, part)
     sch.decompose_reduction(acc, kz)
-    few = tiles.count <= MOST_PREFETCHED or not winograd_two_ports.covers(target)
+    few = tiles.count <= MOST_PREFETCHED or not target.two_of_512
     if tiles.prepacked and few:
         sch.annotate(b, PREFETCH_NEXT, 1)
 

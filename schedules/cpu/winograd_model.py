@@ -85,7 +85,7 @@ def column_strips(tiles: Tiles, shape: Shape, target: CpuTarget) -> list[int]:
 
 def best_part(tiles: Tiles, shape: Shape, target: CpuTarget) -> Part:
     """Return the part of least cycles that a task may have."""
-    cycles = _cycles_of_two_ports if winograd_two_ports.covers(target) else cycles_of_part
+    cycles = _cycles_of_two_ports if target.two_of_512 else cycles_of_part
     return min(_parts(tiles, shape, target), key=lambda part: cycles(tiles, shape, part, target))
 
 

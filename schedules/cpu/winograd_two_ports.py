@@ -33,11 +33,6 @@ DATA_BYTES, COPY_BYTES, L3_BYTES, MEMORY_BYTES = 16.0, 20.0, 80.0, 12.0
 SUMS_FROM_L3 = 25.0
 
 
-def covers(target: CpuTarget) -> bool:
-    """Whether this model is of such a CPU."""
-    return target.vector_bits == 512 and target.multiply_adds == 2
-
-
 def cycles_by_rows(
     tiles: Tiles, vectors: int, pixels: int, images: int, rows: int, columns: int, target: CpuTarget
 ) -> float:

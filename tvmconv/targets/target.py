@@ -189,6 +189,11 @@ class CpuTarget(Target):
         return 2 if self.vector_bits < 512 or cpu_of(self.mcpu).two_of_512 else 1
 
     @property
+    def two_of_512(self) -> bool:
+        """Whether a core starts two multiply-adds of 512 bits in a cycle: loads and caches are then what it waits for."""
+        return self.vector_bits == 512 and self.multiply_adds == 2
+
+    @property
     def dot_rate(self) -> float:
         """Products that the dot product of bf16 does in the time of a multiply-add of f32."""
         return cpu_of(self.mcpu).dot_rate

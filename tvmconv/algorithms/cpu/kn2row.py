@@ -102,7 +102,7 @@ def tap_windows(problem: Problem, target: CpuTarget, vnni_factor: int, prepacked
 def cycles(problem: Problem, target: CpuTarget, vnni_factor: int = 1) -> float:
     """Return the cycles of a problem, its filter prepacked."""
     (window,) = tap_windows(problem, target, vnni_factor, prepacked=True)
-    fast = _is_fast(target)
+    fast = target.two_of_512
     width, count = _best_tile(window, target) if fast else best_tile(window, target)
     measure = multiply_cycles if fast else tile_cycles
     tile = measure(window, width, count, target) * (2 / target.dot_rate if vnni_factor == 2 else 1)
@@ -119,11 +119,6 @@ def cycles(problem: Problem, target: CpuTarget, vnni_factor: int = 1) -> float:
     return sums + copied + cost.stored(window, target) + cost.filter_traffic(window, target)
 
 
-def _is_fast(target: CpuTarget) -> bool:
-    """Whether two multiply-adds of 512 bits start in a cycle."""
-    return target.vector_registers == 32 and target.multiply_adds == 2
-
-
 def _best_tile(window: Window, target: CpuTarget) -> tuple[int, int]:
     """Return the pixels and vectors of channels of the tile that costs least by `multiply_cycles`."""
     counts = divisors(window.padded_outputs // window.lanes, 8)
@@ -137,7 +132,7 @@ def multiply_cycles(window: Window, width: int, vectors: int, target: CpuTarget)
     if target.vector_registers == 16:
         return tile_cycles(window, width, vectors, target)
     outputs = width * vectors
-    if not _is_fast(target):
+    if not target.two_of_512:
         loads = 1.0 * vectors + 0.25 * width
         return (max(outputs, IN_FLIGHT) + loads + spills(width, vectors, target)) / outputs
     loads = vectors + width + max(0, width - ADDRESSES)

@@ -206,7 +206,7 @@ def grouped_cycles(window: Window, width: int, vectors: int, target: CpuTarget) 
     image = 4 * prod(problem.data_shape) // max(problem.batch, 1)
     if target.vector_registers == 16 and not window.shuffles and image <= target.l2_share:
         reloads = RELOAD_CYCLES * max(0, outputs + vectors * data - target.vector_registers)
-    elif target.vector_registers == 32 and target.multiply_adds == 2 and not window.shuffles:
+    elif target.two_of_512 and not window.shuffles:
         reloads = FAST_RELOAD_CYCLES * max(0, outputs + vectors * data - target.vector_registers)
         wait = 0.25 / vectors if reads_in_place(window) else wait
     return (max(outputs, IN_FLIGHT) + vectors * (data / axis.taps + 1) / 2 + reloads) / outputs + wait

@@ -79,7 +79,7 @@ def cycles(problem: Problem, target: CpuTarget, points: int, tried: bool = False
     """
     tiled = tiles_of(problem, target, points)
     kept = sum(tiles.filter_bytes for tiles in tiled) <= target.l3_share
-    if target.vector_bits == 512 and target.multiply_adds == 2:
+    if target.two_of_512:
         return _cycles_of_two_ports(problem, tiled, target, kept)
     total = sum(_cycles(tiles, target, points, kept, tried) for tiles in tiled)
     # Tiles store some rows at a time, when nothing is multiplied; each phase of a row visits all of its cache lines.
