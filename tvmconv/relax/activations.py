@@ -19,6 +19,7 @@ from tvm.relax.expr_functor import PyExprMutator, mutator
 from ..epilogue import Step
 from ..reference import apply_step
 from .graph import Graph, scalar
+from .mutating import each_function
 
 Points = npt.NDArray[np.float64]
 _FUNCTIONS: Mapping[str, Callable[..., Points]] = {
@@ -58,11 +59,11 @@ _OPERATORS: Mapping[str, Callable[[relax.Expr], relax.Expr]] = {
 
 def joined_activations(mod: tvm.IRModule) -> tvm.IRModule:
     """Return a module with one operator for each activation that is no kernel's, such as GELU by erf after a normalization."""
-    mod = tvm.IRModule(dict(mod.functions_items()), attrs=mod.attrs)
-    for variable, function in mod.functions_items():
-        if isinstance(function, relax.Function) and isinstance(function.body, relax.SeqExpr):
-            mod.update_func(variable, _Joining(mod, Graph(function), function.params).visit_expr(function))
-    return mod
+
+    def mutator_of(new: tvm.IRModule, function: relax.Function) -> _Joining:
+        return _Joining(new, Graph(function), function.params)
+
+    return each_function(mod, mutator_of, with_bindings=True)
 
 
 @mutator

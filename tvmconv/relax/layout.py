@@ -10,6 +10,7 @@ from tvm import relax
 from tvm.relax.expr_functor import PyExprMutator, mutator
 
 from ..errors import TvmconvError, last_line
+from .mutating import each_function
 from .problems import NotCoveredError, is_convolution, problem_of
 from .simplify import constant, static_shape
 
@@ -41,10 +42,7 @@ def channels_last(mod: tvm.IRModule) -> tvm.IRModule:
             "TVM's ConvertLayout changes the branches of an If to code that crashes; give layout='NCX' (tvmconv compile"
             " --layout NCX)"
         )
-    mod = tvm.IRModule(dict(mod.functions_items()), attrs=mod.attrs)
-    for variable, function in mod.functions_items():
-        if isinstance(function, relax.Function):
-            mod.update_func(variable, _Fixing(mod).visit_expr(function))
+    mod = each_function(mod, lambda new, _: _Fixing(new))
     try:
         return relax.transform.ConvertLayout({}, _layout_of)(mod)
     except Exception as error:  # TVM's checks are errors of many classes

@@ -17,6 +17,7 @@ from tvm.relax.expr_functor import PyExprMutator, mutator
 
 from .formulas import Normalization, find_normalization
 from .graph import Graph, scalar
+from .mutating import each_function, tidied
 from .problems import is_product
 from .simplify import static_shape
 
@@ -25,13 +26,7 @@ Shape = tuple[int, ...]
 
 def joined(mod: tvm.IRModule) -> tvm.IRModule:
     """Return a simplified module with one operator for what was several."""
-    mod = tvm.IRModule(dict(mod.functions_items()), attrs=mod.attrs)
-    for variable, function in mod.functions_items():
-        if isinstance(function, relax.Function) and isinstance(function.body, relax.SeqExpr):
-            mod.update_func(variable, _Joining(mod, Graph(function)).visit_expr(function))
-    return tvm.transform.Sequential([relax.transform.CanonicalizeBindings(), relax.transform.DeadCodeElimination()])(
-        mod
-    )
+    return tidied(each_function(mod, lambda new, function: _Joining(new, Graph(function)), with_bindings=True))
 
 
 @mutator

@@ -14,6 +14,7 @@ from tvm import relax
 from tvm.relax.expr_functor import PyExprMutator, mutator
 
 from .graph import Graph
+from .mutating import each_function, tidied
 from .simplify import static_shape
 
 _SLICE = "relax.strided_slice"
@@ -21,23 +22,13 @@ _SLICE = "relax.strided_slice"
 
 def marked(mod: tvm.IRModule) -> tvm.IRModule:
     """Return a module with a slice that takes all for each shuffle of channels, and without such slices that it had."""
-    mod = tvm.IRModule(dict(mod.functions_items()), attrs=mod.attrs)
-    for variable, function in mod.functions_items():
-        if isinstance(function, relax.Function) and isinstance(function.body, relax.SeqExpr):
-            mod.update_func(variable, _Marking(mod, Graph(function)).visit_expr(function))
     # ConvertLayout does not look through a variable that is bound to another.
-    return tvm.transform.Sequential([relax.transform.CanonicalizeBindings(), relax.transform.DeadCodeElimination()])(
-        mod
-    )
+    return tidied(each_function(mod, lambda new, function: _Marking(new, Graph(function)), with_bindings=True))
 
 
 def written(mod: tvm.IRModule) -> tvm.IRModule:
     """Return a module that :func:`marked` returned with its shuffles of channels written out."""
-    mod = tvm.IRModule(dict(mod.functions_items()), attrs=mod.attrs)
-    for variable, function in mod.functions_items():
-        if isinstance(function, relax.Function):
-            mod.update_func(variable, _Writing(mod).visit_expr(function))
-    return mod
+    return each_function(mod, lambda new, _: _Writing(new))
 
 
 @mutator

@@ -18,6 +18,7 @@ from tvm.ir import GenericConst, TensorLoad
 from tvm.relax.expr_functor import PyExprMutator, mutator
 
 from ..lowering.cpu.rewrites import found
+from .mutating import each_function, tidied
 
 Array = npt.NDArray[Any]
 # Of the arguments, the operator's attributes and the shape of what it computes.
@@ -62,13 +63,7 @@ _BOUNDS = {tirx.Max: relax.op.maximum, tirx.Min: relax.op.minimum}
 
 def simplify(mod: tvm.IRModule) -> tvm.IRModule:
     """Return a module whose Relax functions compute nothing of constants alone, and write bounds as `maximum` or `minimum`."""
-    mod = tvm.IRModule(dict(mod.functions_items()), attrs=mod.attrs)
-    for variable, function in mod.functions_items():
-        if isinstance(function, relax.Function):
-            mod.update_func(variable, _Simplifier(mod).visit_expr(function))
-    return tvm.transform.Sequential([relax.transform.CanonicalizeBindings(), relax.transform.DeadCodeElimination()])(
-        mod
-    )
+    return tidied(each_function(mod, lambda new, _: _Simplifier(new)))
 
 
 def constant(expr: Any) -> Array | None:

@@ -15,6 +15,8 @@ from tvm import relax
 from tvm.ir import TupleType
 from tvm.relax.expr_functor import PyExprMutator, mutator
 
+from .mutating import each_function
+
 _NARROW, _WIDE = "bfloat16", "float32"
 # These move numbers, and compute none.
 _MOVES = {
@@ -30,11 +32,7 @@ _CALLS = {f"relax.{name}" for name in ("call_tir", "call_dps_packed", "call_pure
 
 def widened(mod: tvm.IRModule) -> tvm.IRModule:
     """Return a module whose operators on bf16 compute in f32."""
-    mod = tvm.IRModule(dict(mod.functions_items()), attrs=mod.attrs)
-    for variable, function in mod.functions_items():
-        if isinstance(function, relax.Function):
-            mod.update_func(variable, _Widening(mod).visit_expr(function))
-    return mod
+    return each_function(mod, lambda new, _: _Widening(new))
 
 
 @mutator
