@@ -120,7 +120,8 @@ def best_of_two_ports(tiles: Tiles, target: CpuTarget) -> tuple[bool, Shape]:
     """Return whether tasks are rows of tiles, and the tile of registers, of least cycles by `winograd_two_ports`."""
     shapes = register_tiles(tiles, target)
     by_rows = {
-        (True, shape): _cycles_of_two_ports(tiles, shape, best_part(tiles, shape, target), target) for shape in shapes
+        (True, shape): min(_cycles_of_two_ports(tiles, shape, part, target) for part in _parts(tiles, shape, target))
+        for shape in shapes
     }
     by_channels = {
         (False, shape): winograd_two_ports.cycles_by_channels(tiles, shape.vectors, shape.rows * shape.columns, target)

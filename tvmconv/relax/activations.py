@@ -18,19 +18,14 @@ from tvm.relax.expr_functor import PyExprMutator, mutator
 
 from ..epilogue import Step
 from ..reference import apply_step
-from .graph import Graph, scalar
+from .graph import ARITHMETIC, Graph, scalar
 from .mutating import each_function
 
 Points = npt.NDArray[np.float64]
 _FUNCTIONS: Mapping[str, Callable[..., Points]] = {
-    "relax.add": np.add,
-    "relax.subtract": np.subtract,
-    "relax.multiply": np.multiply,
-    "relax.divide": np.divide,
+    **ARITHMETIC,
     "relax.maximum": np.maximum,
     "relax.minimum": np.minimum,
-    "relax.power": np.power,
-    "relax.negative": np.negative,
     "relax.exp": np.exp,
     "relax.tanh": np.tanh,
     "relax.erf": np.vectorize(erf, otypes=[np.float64]),

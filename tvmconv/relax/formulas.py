@@ -15,20 +15,15 @@ import numpy as np
 import numpy.typing as npt
 from tvm import relax
 
-from .graph import Graph, scalar
+from .graph import ARITHMETIC, Graph, scalar
 from .simplify import static_shape
 
 Array = npt.NDArray[np.float64]
 _ELEMENTWISE: Mapping[str, Callable[..., Any]] = {
-    "relax.add": np.add,
-    "relax.subtract": np.subtract,
-    "relax.multiply": np.multiply,
-    "relax.divide": np.divide,
-    "relax.power": np.power,
+    **ARITHMETIC,
     "relax.square": np.square,
     "relax.sqrt": np.sqrt,
     "relax.rsqrt": lambda x: 1 / np.sqrt(x),
-    "relax.negative": np.negative,
 }
 _ALONG: Mapping[str, Callable[..., Any]] = {"relax.mean": np.mean, "relax.sum": np.sum, "relax.variance": np.var}
 _MOVES = ("relax.astype", "relax.permute_dims")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable, Mapping
 from typing import Any
 
 import numpy as np
@@ -10,6 +11,16 @@ from tvm import relax
 
 from ..problem import Problem
 from .simplify import constant
+
+# What operators of two arguments, and the sign, compute of arrays.
+ARITHMETIC: Mapping[str, Callable[..., Any]] = {
+    "relax.add": np.add,
+    "relax.subtract": np.subtract,
+    "relax.multiply": np.multiply,
+    "relax.divide": np.divide,
+    "relax.power": np.power,
+    "relax.negative": np.negative,
+}
 
 
 class Graph:
