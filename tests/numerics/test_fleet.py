@@ -329,9 +329,22 @@ def command(tower: Tower, tmp_path_factory: pytest.TempPathFactory) -> Iterator[
         _, errors = process.communicate(timeout=600)
     finally:
         process.kill()
-    assert process.returncode == 130
+    assert process.returncode == 130, errors
     assert "tvmconv" in errors and f"(protocol {PROTOCOL}) measures at 127.0.0.1:" in errors and "avx2" in errors
     assert "runs whatever it is sent" in errors and "Traceback" not in errors
+
+
+def test_a_server_ends_while_a_session_does() -> None:
+    script = """
+import shutil, signal
+from tvm.support.utils import TempDirectory
+# As the thread that listens does when a session ends.
+shutil.rmtree = lambda folder, ignore_errors: TempDirectory.TEMPDIRS.discard(folder)
+from tvmconv.fleet import server
+TempDirectory.TEMPDIRS.update({"one", "two"})
+server._end(signal.SIGINT, None)
+"""
+    assert subprocess.run([sys.executable, "-c", script], check=False).returncode == 130
 
 
 def test_the_command_line_tunes_for_a_lesser_cpu(

@@ -9,6 +9,7 @@ import signal
 import sys
 import threading
 from ipaddress import ip_address
+from shutil import rmtree
 from types import FrameType
 from typing import Any
 
@@ -130,7 +131,9 @@ def _end(number: int, frame: FrameType | None) -> None:
     # A session's own child ends with it.
     for child in multiprocessing.active_children():
         child.kill()
-    TempDirectory.remove_tempdirs()
+    # Of a copy, unlike TVM's own: the thread that listens removes the folder of a session that ends at this moment.
+    for folder in list(TempDirectory.TEMPDIRS):
+        rmtree(folder, ignore_errors=True)
     # TVM's thread that listens would be waited for.
     os._exit(0 if number == signal.SIGTERM else 130)
 
