@@ -12,10 +12,11 @@ import numpy as np
 from ..errors import InputError
 from ..signature import parse_signature
 from .addressed import AddressedKernel
-from .arrays import KERNEL_TYPES, aligned_copy, aligned_empty, check_operands, kernel_input, kernel_output, result
+from .arrays import KERNEL_TYPES, aligned_copy, check_operands, kernel_input, kernel_output, result
 from .bundle import Bundle, Entry
 from .library import BeforeUse, load_function
 from .packed import PACK_SYMBOL, PACKED, PACKED_SYMBOL, PackedFilter, PackedFilters, plain_layout
+from .pages import zeros
 
 # The launcher that is linked into each library has this twin of each function, which takes the number of threads first.
 _WITH_THREADS = "_with_threads"
@@ -163,8 +164,7 @@ class Kernel:
         array = kernel_input("filter", filter, self._dtype, self._shapes[1])
         if self.info.packed_filter is None:
             return PackedFilter(self._layout, aligned_copy(array))
-        packed = aligned_empty(*self._packed)
-        packed.fill(0)  # what no element fills too: equal filters give equal bytes
+        packed = zeros(*self._packed)  # where no element comes, too: equal filters give equal bytes
         (self._functions.get(PACK_SYMBOL) or self._load(PACK_SYMBOL))(array, packed)
         return PackedFilter(self._layout, packed)
 

@@ -2,16 +2,16 @@
 
 from __future__ import annotations
 
-import mmap
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
 import torch
 
+from ..runtime.pages import huge_pages
+
 # A cache line, from which kernels read best.
 _ALIGNMENT = 64
-_HUGE_PAGE = 2 << 20
 
 
 @dataclass(frozen=True)
@@ -49,12 +49,8 @@ class Block:
 
     def __init__(self, size: int) -> None:
         self.size = size
-        pages = mmap.mmap(-1, size + _HUGE_PAGE)
-        if hasattr(mmap, "MADV_HUGEPAGE"):
-            pages.madvise(mmap.MADV_HUGEPAGE)
         with torch.inference_mode(False):
-            memory = torch.frombuffer(pages, dtype=torch.uint8)
-        self.memory = memory[-memory.data_ptr() % _HUGE_PAGE :][:size]
+            self.memory = torch.from_numpy(huge_pages(size))
 
     def tensor(self, offset: int, shape: Sequence[int], strides: Sequence[int], dtype: Any) -> Any:
         """Return a tensor that lies in this memory."""

@@ -1,0 +1,38 @@
+"""Memory on huge pages, for what each call reads from end to end: few entries of a TLB cover it."""
+
+from __future__ import annotations
+
+import mmap
+from math import prod
+
+import numpy as np
+
+from .arrays import LINE_BYTES, array_in
+
+_HUGE_PAGE = 2 << 20
+# What is taken from the system at once. It is given back when no array in it is left.
+_SLAB = 16 << 20
+_rests: list[np.ndarray] = []  # of slabs: as many as threads that asked at the same time; pop and append are atomic
+
+
+def huge_pages(size: int) -> np.ndarray:
+    """Return so many bytes, all zero, that begin at a huge page."""
+    # Memory that forks would share, mmap's default, has none.
+    pages = mmap.mmap(-1, size + _HUGE_PAGE, flags=mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS)
+    if hasattr(mmap, "MADV_HUGEPAGE"):
+        pages.madvise(mmap.MADV_HUGEPAGE)
+    memory = np.frombuffer(pages, np.uint8)
+    return memory[-memory.ctypes.data % _HUGE_PAGE :][:size]
+
+
+def zeros(shape: tuple[int, ...], dtype: np.dtype[np.generic]) -> np.ndarray:
+    """Return a new array of zeros that begins at a cache line, right behind the one before: the filters of a model share pages."""
+    size = -(-prod(shape) * dtype.itemsize // LINE_BYTES) * LINE_BYTES
+    try:
+        rest = _rests.pop()
+    except IndexError:
+        rest = huge_pages(_SLAB)
+    if rest.size < size:
+        rest = huge_pages(max(size, _SLAB))
+    _rests.append(rest[size:])
+    return array_in(rest, shape, dtype, 0)
