@@ -21,6 +21,7 @@ class Model(nn.Module):
         self.a, self.b, self.c = (nn.Conv2d(8, 8, 1) for _ in range(3))
         self.both = nn.Conv2d(16, 8, 1)
         self.relu, self.pool = nn.ReLU(inplace=True), nn.MaxPool2d(3, 1, 1)
+        self.leaky, self.elu, self.mish = nn.LeakyReLU(0.3), nn.ELU(0.5), nn.Mish()
         self.function = [forward]
 
     def forward(self, x: Any) -> Any:
@@ -140,10 +141,18 @@ def works_on_what_nobody_reads_later(m: Any, x: Any) -> Any:
     return m.a(w / w[:, 1:2])
 
 
+def activates(m: Any, x: Any) -> Any:
+    """What is read more than once, before and after, so that no kernel computes the activations."""
+    y = m.b(m.a(x))
+    first = F.leaky_relu(y, 0.2) + F.hardtanh(y, max_val=0.5) + F.elu(y, alpha=2.0) + torch.tanh(y) + F.silu(y)
+    z = m.c(first + F.relu6(y) + y.relu() + F.hardswish(y) + F.hardsigmoid(y) + F.gelu(y))
+    return m.a(m.leaky(m.mish(z) + m.elu(z)) + m.leaky(m.pool(z)))
+
+
 # Their means are computed by a plan, which rounds otherwise than PyTorch's.
 MEANS = (scales_by_a_mean, pools_to_one_pixel)
 MODELS = [returns_an_intermediate, returns_a_view, works_in_place, has_a_module_in_place, calls_a_layer_twice,
           reads_late_what_it_adds, concatenates, pools_what_is_pooled, scales_by_a_mean, pools_to_one_pixel, means_everything, splits, lies_otherwise,
           shuffles_channels, normalizes, has_views_that_live_longer, returns_views_of_views,
           views_as_if_contiguous, multiplies_sizes,
-          works_on_what_nobody_reads_later]  # fmt: skip
+          works_on_what_nobody_reads_later, activates]  # fmt: skip

@@ -21,6 +21,7 @@ from planned_models import (  # noqa: E402
     SHAPE,
     Forward,
     Model,
+    activates,
     concatenates,
     has_views_that_live_longer,
     normalizes,
@@ -159,6 +160,18 @@ def test_products_are_written_over_what_they_read(bundle: Path, planned: list[Pl
         fast(data)
     one, mean = data.numel() * 4, 64
     assert planned[-1].size == 2 * one + mean
+
+
+def test_activations_take_memory_of_the_plan(bundle: Path, planned: list[Plan]) -> None:
+    fast, plain = _optimized(bundle, activates)
+    data = torch.randn(SHAPE)
+    for _ in range(2):
+        fast(data)
+    plan = planned[-1]
+    elsewhere = {node.name for node in plan.segment.nodes if node not in plan.offsets}
+    assert elsewhere == {plan.segment.outputs[0].name}  # the caller's
+    fast.leaky.negative_slope = plain.leaky.negative_slope = 0.1
+    _assert_equal(fast(data), plain(data))
 
 
 def test_another_batch_has_a_plan_of_its_own(bundle: Path, planned: list[Plan]) -> None:

@@ -7,7 +7,6 @@ is new in each call.
 from __future__ import annotations
 
 import functools
-import operator
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from math import prod
@@ -15,7 +14,6 @@ from typing import Any
 from weakref import WeakKeyDictionary
 
 import torch
-import torch.nn.functional as functional
 from torch import fx
 from torch.utils import _pytree as pytree
 
@@ -25,6 +23,7 @@ from .layout import CHANNELS_SECOND, Layout
 from .means import mean_over_pixels
 from .pools import MaxPool, max_pool_of
 from .segments import Segment
+from .writers import is_elementwise, writer_of
 
 Readers = list[tuple[Any, int]]  # prepared calls, and which of their arrays
 
@@ -85,9 +84,9 @@ class Plan:
                 continue
             if (pool := max_pool_of(root, node, met)) is not None and pool.data in kept:
                 self.pools[node] = pool
-            if node in layers or node in self.pools or (writes(node) and isinstance(met[node], Met)):
+            if node in layers or node in self.pools or (writer_of(root, node) and isinstance(met[node], Met)):
                 kept[node] = None
-        owners = _owners(segment, list(kept), met)
+        owners = _owners(segment, root, list(kept), met)
         first = {node: step for step, node in enumerate(segment.nodes)}
         last = {owners[node]: segment.last[node] for node in kept}  # of those that share memory the latest comes last
         lifetimes = {owner: Lifetime(met[owner].bytes, first[owner], last[owner]) for owner in last}
@@ -225,7 +224,7 @@ class _Bound:
 
     def _within(self, plan: Plan, node: Any) -> Callable[[], None] | None:
         """Return the step that computes a node whose tensors all lie in the block, where they stay; None for any other."""
-        function, tensors = writes(node), self._in_block
+        function, tensors = writer_of(plan.root, node), self._in_block
         if function is None or node not in tensors or not all(each in tensors for each in node.all_input_nodes):
             return None
         args, kwargs = fx.map_arg((node.args, dict(node.kwargs)), tensors.__getitem__)
@@ -241,7 +240,7 @@ class _Bound:
     def _by_torch(self, plan: Plan, node: Any) -> Callable[[], None]:
         """Return the step that computes a node as PyTorch does."""
         values, expected, out = self._values, plan.met[node], self._in_block.get(node)
-        function = None if out is None else writes(node)
+        function = None if out is None else writer_of(plan.root, node)
         compute = computing(plan.root, node, function, out)
         dead = [each for each in plan.segment.dead_after[node] if each not in self._in_block]
 
@@ -256,33 +255,12 @@ class _Bound:
         return step
 
 
-# Operators that write their result to a tensor that they are given, and what does so in their place. Of the first each
-# element depends on those at the same place alone.
-_ELEMENTWISE = {
-    **dict.fromkeys((operator.add, torch.add, "add"), torch.add),
-    **dict.fromkeys((operator.sub, torch.sub, "sub"), torch.sub),
-    **dict.fromkeys((operator.mul, torch.mul, "mul"), torch.mul),
-    **dict.fromkeys((operator.truediv, torch.div, "div"), torch.div),
-    **dict.fromkeys((torch.sigmoid, functional.sigmoid, "sigmoid"), torch.sigmoid),
-}
-_WRITERS = {**_ELEMENTWISE, torch.cat: torch.cat}
-
-
-def writes(node: Any) -> Callable[..., Any] | None:
-    """Return what computes a node into a tensor that it is given, None if nothing does."""
-    if node.op == "call_module" or not node.args or isinstance(node.args[0], (int, float)):
-        return None
-    if node.target in (torch.mean, "mean"):  # of all elements, it takes no tensor
-        return torch.mean if len(node.args) > 1 or "dim" in node.kwargs else None
-    return _WRITERS.get(node.target)
-
-
-def _owners(segment: Segment, kept: Sequence[Any], met: dict[Any, Any]) -> dict[Any, Any]:
+def _owners(segment: Segment, root: Any, kept: Sequence[Any], met: dict[Any, Any]) -> dict[Any, Any]:
     """Return for each node that lies in a block whose memory it takes: its own, or that of what it alone reads last."""
     owners: dict[Any, Any] = {}
     for node in kept:
         owners[node] = node
-        if node.op == "call_module" or node.target not in _ELEMENTWISE:
+        if not is_elementwise(root, node):
             continue
         step = segment.nodes.index(node)
         for read in node.all_input_nodes:
