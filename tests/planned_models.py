@@ -149,8 +149,6 @@ def activates(m: Any, x: Any) -> Any:
     return m.a(m.leaky(m.mish(z) + m.elu(z)) + m.leaky(m.pool(z)))
 
 
-# Their means are computed by a plan, which rounds otherwise than PyTorch's.
-MEANS = (scales_by_a_mean, pools_to_one_pixel)
 MODELS = [returns_an_intermediate, returns_a_view, works_in_place, has_a_module_in_place, calls_a_layer_twice,
           reads_late_what_it_adds, concatenates, pools_what_is_pooled, scales_by_a_mean, pools_to_one_pixel, means_everything, splits, lies_otherwise,
           shuffles_channels, normalizes, has_views_that_live_longer, returns_views_of_views,

@@ -12,7 +12,7 @@ torch = pytest.importorskip("torch")
 from torch import nn  # noqa: E402
 
 import tvmconv.torch  # noqa: E402
-from tvmconv.torch.averages import AveragePool  # noqa: E402
+from tvmconv.torch.averages import Unweighted  # noqa: E402
 
 F = nn.functional
 
@@ -68,7 +68,7 @@ def test_what_computes_them(fast: nn.Module) -> None:
 
 def test_other_channels_and_types_are_pytorchs(fast: nn.Module) -> None:
     pool = fast.average_same
-    assert isinstance(pool, AveragePool)
+    assert isinstance(pool, Unweighted)
     for data in (torch.randn(1, 3, 5, 5), torch.randn(8, 5, 5), torch.randn(1, 8, 5, 5).double()):
         assert torch.equal(pool(data), F.avg_pool2d(data, 3, 1, 1))
 

@@ -1,4 +1,4 @@
-"""Plans of tvmconv.torch: what the layers compute one by one, bit for bit where no mean is a product, whatever becomes of their intermediate tensors."""
+"""Plans of tvmconv.torch: what the layers compute one by one, bit for bit, whatever becomes of their intermediate tensors."""
 
 from __future__ import annotations
 
@@ -16,7 +16,6 @@ import pytest
 
 torch = pytest.importorskip("torch")
 from planned_models import (  # noqa: E402
-    MEANS,
     MODELS,
     SHAPE,
     Forward,
@@ -108,9 +107,7 @@ def test_plans_compute_what_layers_do(forward: Forward, bundle: Path, planned: l
         expected.append(plain(data.clone(memory_format=torch.preserve_format)))
         given.append(fast(data))
     for one, other in zip(given, expected, strict=True):
-        if forward not in MEANS:
-            _assert_equal(one, other)
-        torch.testing.assert_close(one, other, rtol=1e-6, atol=1e-6, check_stride=True)
+        _assert_equal(one, other)
     assert len(planned) >= 3
 
 
@@ -127,11 +124,11 @@ def _segments(fast: Any) -> list[tuple[int, int]]:
         (works_in_place, [(3, 2)]),
         (reads_late_what_it_adds, [(5, 1)]),
         (concatenates, [(6, 1)]),
-        (scales_by_a_mean, [(6, 1)]),
-        (pools_to_one_pixel, [(8, 2)]),
+        (scales_by_a_mean, [(7, 1)]),
+        (pools_to_one_pixel, [(9, 2)]),
         (splits, [(9, 1)]),
         (shuffles_channels, [(11, 1)]),
-        (normalizes, [(9, 1)]),
+        (normalizes, [(11, 1)]),
         (has_views_that_live_longer, [(17, 2)]),
         (returns_views_of_views, [(8, 3)]),
     ],
@@ -152,14 +149,13 @@ def test_memory_is_used_again(bundle: Path, planned: list[Plan]) -> None:
 def test_products_are_written_over_what_they_read(bundle: Path, planned: list[Plan]) -> None:
     def forward(m: Any, x: Any) -> Any:
         y = m.b(m.a(x))
-        return m.c(torch.sigmoid(y * m.a(y).mean((2, 3), keepdim=True)) + 1)
+        return m.c(torch.sigmoid(y * m.a(y)) + 1)
 
     fast, _ = _optimized(bundle, forward)
     data = torch.randn(SHAPE)
     for _ in range(2):
         fast(data)
-    one, mean = data.numel() * 4, 64
-    assert planned[-1].size == 2 * one + mean
+    assert planned[-1].size == 2 * data.numel() * 4
 
 
 def test_activations_take_memory_of_the_plan(bundle: Path, planned: list[Plan]) -> None:

@@ -188,8 +188,13 @@ class Kernel:
             )
         return PackedFilter(self._layout, content.view(dtype).reshape(shape))
 
-    def addressed(self) -> AddressedKernel:
-        """Return what computes this kernel with a packed filter and the addresses of arrays, all of them unchecked.
+    def addressed(self, packed: bool = True) -> AddressedKernel:
+        """Return what computes this kernel with the addresses of arrays, all of them unchecked.
+
+        Parameters
+        ----------
+        packed
+            Whether the filter is one that :meth:`pack` returned, not a plain one.
 
         Raises
         ------
@@ -198,11 +203,12 @@ class Kernel:
         VerificationError
             As for a call.
         """
-        self._load(self._packed_symbol)
+        symbol = self._packed_symbol if packed else self.info.symbol
+        self._load(symbol)
         arrays = {name: (shape, KERNEL_TYPES[dtype]) for name, (shape, dtype) in self.problem.operands.items()}
-        arrays |= {"filter": self._packed, "output": (self._output_shape, self._output_type)}
-        symbol = self._packed_symbol + _WITH_THREADS
-        return AddressedKernel(str(self._bundle.library(self.info)), symbol, tuple(arrays.values()))
+        arrays |= {"filter": self._packed} if packed else {}
+        arrays |= {"output": (self._output_shape, self._output_type)}
+        return AddressedKernel(str(self._bundle.library(self.info)), symbol + _WITH_THREADS, tuple(arrays.values()))
 
     def _elements(self, filter: PackedFilter | PackedFilters) -> np.ndarray:
         """Return the elements of a packed filter, if they are laid out as this kernel wants them."""

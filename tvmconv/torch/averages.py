@@ -16,7 +16,7 @@ from .layers import FusedConvolution
 from .pools import for_each, options_of
 
 _FUNCTIONS = {1: functional.avg_pool1d, 2: functional.avg_pool2d, 3: functional.avg_pool3d}
-_CONVOLUTIONS: dict[int, type[nn.Module]] = {1: nn.Conv1d, 2: nn.Conv2d, 3: nn.Conv3d}
+CONVOLUTIONS: dict[int, type[nn.Module]] = {1: nn.Conv1d, 2: nn.Conv2d, 3: nn.Conv3d}
 _POOLS = {
     **{pool: rank for rank, pool in _FUNCTIONS.items()},
     **{nn.AvgPool1d: 1, nn.AvgPool2d: 2, nn.AvgPool3d: 3},
@@ -34,6 +34,11 @@ class Averaging(Convolution):
         """Name of PyTorch's function."""
         return f"avg_pool{len(self.strides)}d"
 
+    @property
+    def is_exported(self) -> bool:
+        """Whether the operator computes it."""
+        return False
+
     def scale(self, weight: Any) -> float | None:
         """Return what each sum is multiplied by."""
         return 1 / prod(weight.shape[2:])
@@ -45,8 +50,8 @@ class Averaging(Convolution):
         return _FUNCTIONS[len(self.strides)](data, weight.shape[2:], self.strides, self.pads_begin)
 
 
-class AveragePool(FusedConvolution):
-    """An average pooling by a kernel or by PyTorch. It has nothing to save: its filter is no parameter of the model."""
+class Unweighted(FusedConvolution):
+    """A layer that has nothing to save: its filter is no parameter of the model."""
 
     def extra_repr(self) -> str:
         """Return what is computed: the scale is part of it."""
@@ -98,11 +103,11 @@ def average(
         strides, pads = for_each(options["stride"] or taps, rank), for_each(options["padding"] or 0, rank)
         if prod(taps) > _MOST_TAPS or (any(pads) and options["count_include_pad"] is False):
             continue
-        pool = _CONVOLUTIONS[rank](data[1], data[1], taps, strides, pads, groups=data[1], bias=False).to(like).eval()
+        pool = CONVOLUTIONS[rank](data[1], data[1], taps, strides, pads, groups=data[1], bias=False).to(like).eval()
         nn.init.ones_(pool.weight)
         ones, none = (1,) * rank, (0,) * rank
         what = Averaging(False, strides, pads, pads, ones, none, data[1], "scale")
         path = f"average_{node.name}" if module is None or times[node.target] > 1 else node.target
-        modules[path] = AveragePool(pool, what, prefix + path, notice)
+        modules[path] = Unweighted(pool, what, prefix + path, notice)
         traced.add_submodule(path, modules[path])
         node.op, node.target, node.args, node.kwargs = "call_module", path, node.args[:1], {}

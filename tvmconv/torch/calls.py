@@ -36,14 +36,16 @@ class Notice:
     silent
         Whether it warns no more.
     rehearsing
-        Whether there are no kernels yet, and what PyTorch computes in their place is to lie in memory as they leave it.
+        Whether there are no kernels yet, and there will be one of everything.
+    unbuilt
+        Whether what PyTorch computes in place of kernels, which are to be built, is to lie in memory as they leave it.
     graphless
         By the paths of modules that are no graphs, the model's own empty: why not.
     """
 
     def __init__(self, silent: bool = False) -> None:
         self.silent = silent
-        self.rehearsing = False
+        self.rehearsing = self.unbuilt = False
         self.graphless: dict[str, str] = {}
 
     def __call__(self, name: str, reason: str) -> None:
@@ -150,7 +152,7 @@ class Calls:
             reason = found.reason
         self._notice(self._name, reason)
         output = self._convolution.by_torch(data, weight, bias, residual, slope)
-        if self._notice.rehearsing and isinstance(found, ByTorch) and found.problem is not None:
+        if self._notice.unbuilt and isinstance(found, ByTorch) and found.problem is not None:
             return self._convolution.layout.laid_out(output)
         return output
 
@@ -232,8 +234,8 @@ def _obstacle(convolution: Convolution, data: Any, weight: Any, bias: Any, resid
     if not convolution.takes(data.dim()):
         return f"the input has no batch dimension: {_shape(data.shape)}"
     shape = convolution.output_shape(data.shape, weight.shape)
-    if residual is not None and tuple(residual.shape) not in (tuple(shape), (1, *shape[1:])):  # the same for all images
-        return f"what is added has another shape, {_shape(residual.shape)}"
+    if residual is not None and (reason := convolution.refuses(residual, shape)) is not None:
+        return reason
     if bias is not None and not bias.is_contiguous():
         return "the bias is not contiguous"
     return None
@@ -259,7 +261,7 @@ class AddressedCall:
     """
 
     kernel: AddressedKernel
-    packed: PackedFilter  # which lives as long as its address is used
+    packed: PackedFilter | None  # which lives as long as its address is used
     filter_address: int
     layout: Layout
     shape: tuple[int, ...]
@@ -291,6 +293,19 @@ class AddressedCall:
         return torch.empty_strided(self.shape, self.strides, dtype=self.dtype, device="cpu")
 
 
+@dataclass(frozen=True)
+class ScalingCall(AddressedCall):
+    """A kernel that is given a plain filter, which stands in the residual's place. A plan gives it that address last."""
+
+    def __call__(self, data: Any, bias: Any, residual: Any) -> Any:
+        """Compute it."""
+        if self.copied:
+            data = self.layout.laid_out(data)
+        output = self.empty()
+        self.kernel(torch.get_num_threads(), data.data_ptr(), residual.data_ptr(), output.data_ptr())
+        return output
+
+
 def _bind(
     kernel: Any, convolution: Convolution, state: _State, data: Any, weight: Any, residual: Any
 ) -> Callable[[Any, Any, Any], Any]:
@@ -298,7 +313,13 @@ def _bind(
     # What lies as the kernel reads it is taken as it is; of anything else there is a copy.
     layout, shape = convolution.layout, tuple(convolution.output_shape(data.shape, weight.shape))
     copied = not layout.is_ready(data)
+    strides = layout.strides(shape)
+    if convolution.filter_is_residual:
+        return ScalingCall(
+            kernel.addressed(packed=False), None, 0, layout, shape, strides, data.dtype, copied, False, None
+        )
     residual_copied = residual is not None and not (tuple(residual.shape) == shape and layout.is_ready(residual))
+    weight = convolution.filter(weight, data)
     plain = weight.detach().permute(*range(2, weight.dim()), 1, 0).contiguous().reshape(kernel.problem.filter_shape)
     factors, scale = state.slope(), convolution.scale(weight)
     if factors is not None:
@@ -309,7 +330,7 @@ def _bind(
         return _on_gpu(kernel, layout, shape, plain, {"slope" if scale is None else "scale": factors})
     packed = kernel.pack(plain)
     packed = state.packed.setdefault(packed.layout, packed)
-    strides, address = layout.strides(shape), packed.array.ctypes.data
+    address = packed.array.ctypes.data
     return AddressedCall(
         kernel.addressed(), packed, address, layout, shape, strides, data.dtype, copied, residual_copied, factors
     )

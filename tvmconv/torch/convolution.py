@@ -156,9 +156,29 @@ class Convolution:
         )
         return made.with_(bias=bias)
 
+    @property
+    def is_exported(self) -> bool:
+        """Whether our operator computes it in what `torch.export` and `torch.compile` see."""
+        return True
+
+    @property
+    def filter_is_residual(self) -> bool:
+        """Whether the filter is what stands in the residual's place, new in each call, and the weight but its type."""
+        return False
+
+    def filter(self, weight: Any, data: Any) -> Any:
+        """Return the filter that data are convolved with."""
+        return weight
+
     def scale(self, weight: Any) -> float | None:
-        """Return what each sum is multiplied by, by the step ``scale``; None: there is no such step."""
+        """Return what each sum of a filter is multiplied by, by the step ``scale``; None: there is no such step."""
         return None
+
+    def refuses(self, residual: Any, shape: Sequence[int]) -> str | None:
+        """Return why a kernel cannot add this to an output of a shape, None if it can."""
+        if tuple(residual.shape) in (tuple(shape), (1, *shape[1:])):  # the same for all images
+            return None
+        return f"what is added has another shape, {'x'.join(map(str, residual.shape))}"
 
     def by_torch(
         self,

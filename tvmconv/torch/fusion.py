@@ -20,6 +20,7 @@ from .canonical import canonicalize
 from .causal import without_end
 from .convolution import Convolution
 from .folding import TRANSPOSED, fold
+from .gates import gate
 from .layers import FusedConvolution
 from .made import MADE, check_made, without_state
 from .permuting import sink
@@ -112,6 +113,8 @@ def fuse(model: nn.Module, example: Sequence[Any], notice: Notice, prefix: str =
     if convolutions:
         like = modules[next(iter(convolutions)).target].weight
         average(traced, modules, watching.shapes, like, prefix, notice)
+        if like.device.type == "cpu":
+            gate(traced, modules, watching.shapes, like, prefix, notice)
     # What is called once, and whose weights nobody reads, may change.
     within = {id(each) for node in nodes if node not in convolutions for each in modules[node.target].modules()}
     own = [

@@ -112,7 +112,7 @@ class FusedConvolution(nn.Module):  # type: ignore[misc]
     def _traced(self, data: Any, residual: Any) -> Any:
         """Compute by the operator, which whoever traces the model sees."""
         weight, bias, slope, convolution = self.weight, self.bias, self.slope, self.convolution
-        if convolution.scale(weight) is not None or _obstacle(data, weight, bias, residual, slope):
+        if not convolution.is_exported or _obstacle(data, weight, bias, residual, slope):
             return convolution.by_torch(data, weight, bias, residual, slope)
         others = [other for other in (weight, bias, residual, slope) if other is not None]
         fits = convolution.takes(data.dim()) and all(other.dtype == data.dtype for other in others)

@@ -99,7 +99,7 @@ def optimize(
             examples = pytree.tree_map_only(torch.Tensor, lambda tensor: _cast(tensor, dtype), examples)
             fast = _in_type(fast, with_fixed_weights(model), examples, dtype, notice)
         fast = with_plans(fast).requires_grad_(False)
-        _provide(fast, examples, bundle, target, trials, seconds, progress)
+        _provide(fast, examples, notice, bundle, target, trials, seconds, progress)
     notice.silent = False
     return fast
 
@@ -164,6 +164,7 @@ def _in_type(fast: nn.Module, model: nn.Module, examples: Sequence[Arguments], d
 def _provide(
     fast: nn.Module,
     examples: Sequence[Arguments],
+    notice: Notice,
     bundle: str | os.PathLike[str] | None,
     target: str | Sequence[str],
     trials: int,
@@ -175,7 +176,11 @@ def _provide(
         with suppress(UnsupportedMachineError):  # a bundle for other machines lacks all that this one needs
             OPENED.open(bundle)
     layers = [module for module in fast.modules() if isinstance(module, FusedConvolution)]
-    _meet(fast, layers, examples)
+    notice.unbuilt = True
+    try:
+        _meet(fast, layers, examples)
+    finally:
+        notice.unbuilt = False
     missing = _missing(layers, bundle, target)
     if missing:
         from ..building.builder import build

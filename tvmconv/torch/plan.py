@@ -20,7 +20,6 @@ from torch.utils import _pytree as pytree
 from .arena import BLOCKS, Block, Lifetime, place
 from .calls import AddressedCall
 from .layout import CHANNELS_SECOND, Layout
-from .means import mean_over_pixels
 from .pools import MaxPool, max_pool_of
 from .segments import Segment
 from .writers import is_elementwise, writer_of
@@ -228,9 +227,7 @@ class _Bound:
         if function is None or node not in tensors or not all(each in tensors for each in node.all_input_nodes):
             return None
         args, kwargs = fx.map_arg((node.args, dict(node.kwargs)), tensors.__getitem__)
-        out = tensors[node]
-        mean = mean_over_pixels(out, *args, **kwargs) if function is torch.mean else None
-        call = mean or functools.partial(function, *args, **kwargs, out=out)
+        call = functools.partial(function, *args, **kwargs, out=tensors[node])
 
         def step() -> None:
             call()

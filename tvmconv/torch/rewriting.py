@@ -50,11 +50,11 @@ def rewrite(model: nn.Module, examples: Sequence[Arguments], notice: Notice) -> 
     _check_copy(model, examples)
     if describe(model) is not None:
         return swap(copy.deepcopy(model), notice)
-    notice.rehearsing = True
+    notice.rehearsing = notice.unbuilt = True
     try:
         fast = _rewritten(model, expected, notice)
     finally:
-        notice.rehearsing = False
+        notice.rehearsing = notice.unbuilt = False
     layers = [module for module in fast.modules() if isinstance(module, FusedConvolution)]
     for layer in layers:
         layer.calls.forget()  # who computed what the rehearsal met

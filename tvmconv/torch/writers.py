@@ -13,6 +13,7 @@ import torch
 import torch.nn.functional as functional
 from torch import fx, nn
 
+from .gates import Gate
 from .operators import option
 
 _aten = torch.ops.aten
@@ -66,7 +67,8 @@ def writer_of(root: nn.Module, node: Any) -> Callable[..., Any] | None:
     if (name := _activation(root, node)) is not None:
         return _activating(root, node, name)
     if node.op == "call_module":
-        return None
+        module = root.get_submodule(node.target)
+        return module.convolution.write if isinstance(module, Gate) else None
     if node.target in (torch.mean, "mean"):  # of all elements, it takes no tensor
         return torch.mean if len(node.args) > 1 or "dim" in node.kwargs else None
     return torch.cat if node.target is torch.cat else _ARITHMETIC.get(node.target)
