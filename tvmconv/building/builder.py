@@ -38,6 +38,7 @@ from ..targets.cuda import CudaTarget
 from ..targets.target import Target
 from ..tuning.records import Records
 from ..tuning.transfer import donor
+from .cold import is_better_exact, is_cold
 from .fallbacks import Job, Outcome, attempt, bundle_target, first_right
 from .filters import carry_nodes
 
@@ -58,6 +59,7 @@ def build(
     records: Records | None = None,
     transfer: bool = False,
     strict_build: bool = False,
+    network: Sequence[Problem] = (),
     progress: Progress | None = None,
 ) -> Path:
     """Build kernels for `problems` into the bundle at `path`.
@@ -93,6 +95,9 @@ def build(
         rather than the default schedule.
     strict_build
         Whether a kernel that has to be skipped is an error, and nothing is written then.
+    network
+        The layers of a network that calls these kernels one after the other, each as often as it stands there. Where a cache
+        does not keep their filters from call to call, transforms (Winograd) that make larger ones have to spare more.
     progress
         Called as ``progress(done, total, what)`` while compiling.
 
@@ -143,19 +148,15 @@ def build(
         tune_for(targets, given, trials, seconds, records, math)
     path.parent.mkdir(parents=True, exist_ok=True)
     with staging(path) as folder:
-        work = [
-            Job(
-                problem,
-                each,
-                math,
-                records.best(problem, each, math),
-                str(folder),
-                verify and obstacle(bundle_target(each)) is None,
-                records.of_sums(problem, each, math) or donor(problem, each, math, winners),
-            )
-            for each, winners in ((each, records.winners(each, math) if transfer else []) for each in targets)
-            for problem in problems
-        ]
+        work = []
+        for each in targets:
+            cold = math == "default" and is_cold(network, each)
+            winners = records.winners(each, math) if transfer else []
+            check = verify and obstacle(bundle_target(each)) is None
+            for problem in problems:
+                way = "strict" if cold and is_better_exact(problem, each) else math
+                like = records.of_sums(problem, each, way) or donor(problem, each, way, winners)
+                work.append(Job(problem, each, way, records.best(problem, each, way), str(folder), check, like))
         outcomes = _compile(work, jobs, progress)
         if strict_build:
             _check_complete(outcomes, path, strict=True)

@@ -187,7 +187,7 @@ def _provide(
 
         path = Path(bundle) if bundle is not None else _temporary()
         try:
-            build(missing, path, target, trials, seconds, progress=progress)
+            build(missing, path, target, trials, seconds, network=_network(layers), progress=progress)
         except BuildError as error:
             warnings.warn(f"{error}\nPyTorch computes these layers", TvmconvWarning, stacklevel=4)
         if (path / MANIFEST).exists():
@@ -204,6 +204,18 @@ def _meet(fast: nn.Module, layers: Iterable[FusedConvolution], examples: Sequenc
         layer.calls.forget()  # inputs lie otherwise where PyTorch computed what came before
     for example in examples:
         run(fast, example)
+
+
+def _network(layers: Iterable[FusedConvolution]) -> list[Problem]:
+    """Return a problem of each layer that met one."""
+    problems = []
+    for layer in layers:
+        for each in layer.calls.found.values():
+            problem = each.kernel.problem if isinstance(each, ByKernel) else each.problem
+            if problem is not None:
+                problems.append(problem)
+                break
+    return problems
 
 
 def _missing(
