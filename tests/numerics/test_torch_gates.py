@@ -124,13 +124,18 @@ def test_other_data_are_pytorchs(bundle: Path, recwarn: pytest.WarningsRecorder)
     assert torch.equal(mul(last, residual=factors.double()), last * factors.double())
     spread = torch.randn(1, 20, 1, 1)[:, ::2]
     assert torch.equal(mul(last, residual=spread), last * spread)
+    assert (
+        mean(last.to("meta")).shape == (1, 10, *mean(last).shape[2:])
+        and mul(last.to("meta"), residual=factors.to("meta")).is_meta
+    )
     assert not [str(each.message) for each in recwarn.list]
 
 
-def test_have_no_state_and_can_be_copied_and_exported(bundle: Path) -> None:
+def test_have_no_state_and_can_be_copied_exported_and_compiled(bundle: Path) -> None:
     network, fast, data = _optimized(bundle, (1, 3, 6, 5))
     assert fast.state_dict().keys() == network.state_dict().keys()
-    for other in (copy.deepcopy(fast), torch.export.export(fast, (data,)).module()):
+    compiled = torch.compile(copy.deepcopy(fast), backend="eager", fullgraph=True)
+    for other in (copy.deepcopy(fast), torch.export.export(fast, (data,)).module(), compiled):
         for answer, expected in zip(other(data), network(data), strict=True):
             torch.testing.assert_close(answer, expected, rtol=1e-5, atol=1e-6)
 

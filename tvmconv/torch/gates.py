@@ -122,6 +122,8 @@ class Gate(Unweighted):
 
     def forward(self, input: Any, output_size: Any = None, *, residual: Any = None) -> Any:
         """Compute the layer; `residual` are the factors."""
+        if torch.compiler.is_compiling():
+            return self._traced(input, residual)
         reason = self._refused(input, residual)
         if reason is not None:
             return self.calls.by_torch(reason, input, self.weight, None, residual)
@@ -129,6 +131,8 @@ class Gate(Unweighted):
 
     def _refused(self, data: Any, factors: Any) -> str | None:
         """Return why PyTorch computes data, whatever kernels there are."""
+        if data.device.type != "cpu":
+            return f"it is on {data.device}"
         if data.dtype not in DTYPES or not all(
             each.dtype == data.dtype for each in (factors, self.weight) if each is not None
         ):
