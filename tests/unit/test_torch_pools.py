@@ -69,6 +69,24 @@ def test_is_the_pooling(pool: Any, shape: tuple[int, ...], dtype: Any) -> None:
         assert torch.equal(out.nan_to_num(7), pool(data).nan_to_num(7))
 
 
+@pytest.mark.parametrize("found", [None, -1.0, -0.0, -torch.inf, torch.nan, -torch.nan])
+def test_numbers_without_a_sign_and_what_comes_among_them(found: float | None) -> None:
+    """NaN of either sign is the maximum of its window, and so it stays once there was a sign."""
+    pool, data = nn.MaxPool2d(3, 2, 1), _last(1, 8, 14, 15, dtype=torch.bfloat16).abs()
+    data[0, 1, 2, 2] = torch.inf
+    out = CHANNELS_SECOND.laid_out(pool(data))
+    pooling = _pool(pool, data, out)
+    assert pooling is not None
+    scratch = [CHANNELS_SECOND.laid_out(torch.zeros(each, dtype=torch.bfloat16)) for each in pooling.scratch]
+    compute = pooling.bind(data, scratch, out)
+    for round_ in range(3):
+        if round_ and found is not None:
+            data[0, 3, 3:6, 3:6] = found
+        compute()
+        assert torch.equal(out.isnan(), pool(data).isnan())
+        assert torch.equal(out.nan_to_num(7), pool(data).nan_to_num(7))
+
+
 @pytest.mark.parametrize(
     ("pool", "data"),
     [

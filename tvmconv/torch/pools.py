@@ -77,7 +77,26 @@ class MaxPool:
         return [(*self.shape[:2], *outputs[:n], *self.shape[2 + n :]) for n in range(1, len(outputs))]
 
     def bind(self, data: Any, scratch: Sequence[Any], out: Any) -> Callable[[], None]:
-        """Return what pools `data` to `out`, by way of tensors of the shapes `scratch`, whatever `data` holds by then."""
+        """Return what pools `data` to `out`, by way of tensors of the shapes `scratch`, whatever `data` holds by then.
+
+        Numbers without a sign, as after a ReLU, are in the order of their bits, and so is what is not a number: maxima of whole
+        numbers of 16 bits take PyTorch 23 us where those of bf16 take 56, and 16 to find a sign (64 channels of 147x147, a
+        Zen 5). Once there is one, nobody looks again.
+        """
+        compute = self._steps(data, scratch, out)
+        if data.dtype != torch.bfloat16:
+            return compute
+        bits, *others = (each.view(torch.int16) for each in (data, *scratch, out))
+        of_bits, signed = self._steps(bits, others[:-1], others[-1]), False
+
+        def compute_either() -> None:
+            nonlocal signed
+            signed = signed or bool(bits.amin() < 0)
+            (compute if signed else of_bits)()
+
+        return compute_either
+
+    def _steps(self, data: Any, scratch: Sequence[Any], out: Any) -> Callable[[], None]:
         steps: list[Callable[[], Any]] = []
         for place, (axis, target) in enumerate(zip(self.axes, (*scratch, out), strict=True), start=2):
             steps += _maxima(axis, place, data, target)
