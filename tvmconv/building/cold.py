@@ -6,7 +6,6 @@ from collections.abc import Sequence
 from math import prod
 
 from ..algorithms.algorithm import Algorithm
-from ..algorithms.cpu.winograd_tiles import tiles_of
 from ..algorithms.table import applicable
 from ..problem import DTYPE_BYTES, Problem
 from ..targets.target import CpuTarget, Target
@@ -33,6 +32,8 @@ def is_better_exact(problem: Problem, target: Target) -> bool:
 def _cycles(algorithm: Algorithm, problem: Problem, target: CpuTarget) -> float:
     size = _plain_bytes(problem)
     if algorithm.module == "winograd":
+        from ..algorithms.cpu.winograd_tiles import tiles_of
+
         size = sum(tiles.filter_bytes for tiles in tiles_of(problem, target, algorithm.options["points"]))
     return algorithm.cycles(problem, target) + MEMORY_CYCLES * size
 
