@@ -12,7 +12,7 @@ torch = pytest.importorskip("torch")
 from torch import nn  # noqa: E402
 
 import tvmconv.torch  # noqa: E402
-from tvmconv.torch.averages import Unweighted  # noqa: E402
+from tvmconv.torch.channelwise import Unweighted  # noqa: E402
 
 F = nn.functional
 

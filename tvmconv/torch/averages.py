@@ -8,15 +8,12 @@ from math import prod
 from typing import Any
 
 import torch.nn.functional as functional
-from torch import fx, nn
+from torch import nn
 
-from .calls import Notice
-from .convolution import Convolution
-from .layers import FusedConvolution
+from .channelwise import Channelwise, Graph, Unweighted
 from .pools import for_each, options_of
 
 _FUNCTIONS = {1: functional.avg_pool1d, 2: functional.avg_pool2d, 3: functional.avg_pool3d}
-CONVOLUTIONS: dict[int, type[nn.Module]] = {1: nn.Conv1d, 2: nn.Conv2d, 3: nn.Conv3d}
 _POOLS = {
     **{pool: rank for rank, pool in _FUNCTIONS.items()},
     **{nn.AvgPool1d: 1, nn.AvgPool2d: 2, nn.AvgPool3d: 3},
@@ -26,22 +23,13 @@ _MOST_TAPS = 27  # those of more are nearly of all pixels
 
 
 @dataclass(frozen=True)
-class Averaging(Convolution):
+class Averaging(Channelwise):
     """An average pooling, whose filter is of ones: in bf16 there is no ninth."""
 
     @property
     def name(self) -> str:
         """Name of PyTorch's function."""
         return f"avg_pool{len(self.strides)}d"
-
-    @property
-    def is_exported(self) -> bool:
-        """Whether the operator computes it."""
-        return False
-
-    def scale(self, weight: Any) -> float | None:
-        """Return what each sum is multiplied by."""
-        return 1 / prod(weight.shape[2:])
 
     def by_torch(
         self, data: Any, weight: Any, bias: Any, residual: Any, slope: Any = None, output_padding: Any = None
@@ -50,64 +38,26 @@ class Averaging(Convolution):
         return _FUNCTIONS[len(self.strides)](data, weight.shape[2:], self.strides, self.pads_begin)
 
 
-class Unweighted(FusedConvolution):
-    """A layer that has nothing to save: its filter is no parameter of the model."""
-
-    def extra_repr(self) -> str:
-        """Return what is computed: the scale is part of it."""
-        return str(self.convolution.name)
-
-    def _save_to_state_dict(self, *_: Any) -> None:
-        """Save nothing."""
-
-    def _load_from_state_dict(self, *_: Any) -> None:
-        """Load nothing."""
-
-
-def average(
-    traced: fx.GraphModule,
-    modules: dict[str, nn.Module],
-    shapes: dict[str, tuple[int, ...]],
-    like: Any,
-    prefix: str,
-    notice: Notice,
-) -> None:
+def average(graph: Graph) -> None:
     """Let layers compute the average poolings of a graph, but those whose pixels are not counted alike.
 
     3x3 pixels of 288 channels at 35x35 in bf16 take two threads of a Zen 4 51 us within Inception v3, and PyTorch 179.
-
-    Parameters
-    ----------
-    traced
-        The graph.
-    modules
-        Its modules by their paths, to which the layers are added.
-    shapes
-        Those of its nodes, by name.
-    like
-        A tensor of the model's type and device.
-    prefix, notice
-        As for layers.
     """
-    nodes = list(traced.graph.nodes)
+    nodes = list(graph.traced.graph.nodes)
     times = Counter(node.target for node in nodes)
     for node in nodes:
-        module = modules[node.target] if node.op == "call_module" else None
+        module = graph.modules[node.target] if node.op == "call_module" else None
         rank = _POOLS.get(node.target if module is None else type(module))
         if rank is None or (options := options_of(node, module, _NAMES)) is None:
             continue
-        data = shapes.get(node.args[0].name, ())
+        data = graph.shapes.get(node.args[0].name, ())
         if len(data) != rank + 2 or options["ceil_mode"] or options["divisor_override"]:
             continue
         taps = for_each(options["kernel_size"], rank)
         strides, pads = for_each(options["stride"] or taps, rank), for_each(options["padding"] or 0, rank)
         if prod(taps) > _MOST_TAPS or (any(pads) and options["count_include_pad"] is False):
             continue
-        pool = CONVOLUTIONS[rank](data[1], data[1], taps, strides, pads, groups=data[1], bias=False).to(like).eval()
-        nn.init.ones_(pool.weight)
         ones, none = (1,) * rank, (0,) * rank
         what = Averaging(False, strides, pads, pads, ones, none, data[1], "scale")
         path = f"average_{node.name}" if module is None or times[node.target] > 1 else node.target
-        modules[path] = Unweighted(pool, what, prefix + path, notice)
-        traced.add_submodule(path, modules[path])
-        node.op, node.target, node.args, node.kwargs = "call_module", path, node.args[:1], {}
+        graph.call(node, path, Unweighted, what, taps, node.args[0])

@@ -18,6 +18,7 @@ from .averages import average
 from .calls import Notice
 from .canonical import canonicalize
 from .causal import without_end
+from .channelwise import Graph
 from .convolution import Convolution
 from .folding import TRANSPOSED, fold
 from .gates import gate
@@ -112,9 +113,10 @@ def fuse(model: nn.Module, example: Sequence[Any], notice: Notice, prefix: str =
     convolutions = {node: modules[node.target] for node in nodes if describe(modules[node.target]) is not None}
     if convolutions:
         like = modules[next(iter(convolutions)).target].weight
-        average(traced, modules, watching.shapes, like, prefix, notice)
+        unweighted = Graph(traced, modules, watching.shapes, like, prefix, notice)
+        average(unweighted)
         if like.device.type == "cpu":
-            gate(traced, modules, watching.shapes, like, prefix, notice)
+            gate(unweighted)
     # What is called once, and whose weights nobody reads, may change.
     within = {id(each) for node in nodes if node not in convolutions for each in modules[node.target].modules()}
     own = [

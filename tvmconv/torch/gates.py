@@ -6,32 +6,24 @@ microseconds, within networks in bf16: the mean of 480 channels at 14x14 13 and 
 
 from __future__ import annotations
 
-import operator
 from dataclasses import dataclass
 from math import prod
 from typing import Any
 
 import torch
-from torch import fx, nn
 
 from ..problem import Problem
-from .averages import CONVOLUTIONS, Unweighted
-from .calls import Notice
-from .convolution import DTYPES, Convolution
+from .channelwise import Channelwise, Graph, Unweighted
+from .convolution import DTYPES
+from .folding import PRODUCTS
 from .operators import option
 
 # Along each axis, the taps of a kernel that sums them one after the other: PyTorch sums more by several threads.
 _MOST_TAPS = 256
-_PRODUCTS = (operator.mul, torch.mul, "mul")
 
 
-class Channelwise(Convolution):
-    """What PyTorch has an operator for that is no convolution: only kernels compute it as one."""
-
-    @property
-    def is_exported(self) -> bool:
-        """Whether our operator computes it in what `torch.export` and `torch.compile` see."""
-        return False
+class Gated(Channelwise):
+    """What a gate computes, which PyTorch can write to a tensor that it is given."""
 
     def obstacle(self, data: Any, residual: Any) -> str | None:
         """Return why PyTorch computes data, whatever kernels there are; None if a kernel may."""
@@ -49,7 +41,7 @@ class Channelwise(Convolution):
 
 
 @dataclass(frozen=True)
-class Mean(Channelwise):
+class Mean(Gated):
     """The mean over some of a tensor's axes, however long they are: each channel convolved with ones, and scaled."""
 
     over: tuple[int, ...] = ()
@@ -62,10 +54,6 @@ class Mean(Channelwise):
     def filter(self, weight: Any, data: Any) -> Any:
         """Return the ones that data of this shape are convolved with."""
         return weight.expand(*weight.shape[:2], *self._taps(data.shape))
-
-    def scale(self, weight: Any) -> float:
-        """Return what each sum is multiplied by."""
-        return 1 / prod(weight.shape[2:])
 
     def output_shape(self, data: Any, weight: Any) -> tuple[int, ...]:
         """Return the shape of the output."""
@@ -91,7 +79,7 @@ class Mean(Channelwise):
 
 
 @dataclass(frozen=True)
-class Scaling(Channelwise):
+class Scaling(Gated):
     """The product with a factor for each channel: each channel convolved with one tap, its factor. They stand in for the residual."""
 
     @property
@@ -118,7 +106,7 @@ class Scaling(Channelwise):
 class Gate(Unweighted):
     """A mean or a product with factors by a kernel where its data are as kernels leave them, else by PyTorch."""
 
-    convolution: Channelwise
+    convolution: Gated
 
     def forward(self, input: Any, output_size: Any = None, *, residual: Any = None) -> Any:
         """Compute the layer; `residual` are the factors."""
@@ -142,29 +130,14 @@ class Gate(Unweighted):
         return self.convolution.obstacle(data, factors)
 
 
-def gate(
-    traced: fx.GraphModule,
-    modules: dict[str, nn.Module],
-    shapes: dict[str, tuple[int, ...]],
-    like: Any,
-    prefix: str,
-    notice: Notice,
-) -> None:
-    """Let layers compute a graph's means over all pixels, and its products of those with a factor for each channel.
+def gate(graph: Graph) -> None:
+    """Let layers compute a graph's means over all pixels, and its products of those with a factor for each channel."""
+    nodes, shapes = graph.traced.graph, graph.shapes
 
-    The parameters are those of :func:`tvmconv.torch.averages.average`.
-    """
+    def call(node: Any, what: Gated, *arrays: Any) -> None:
+        graph.call(node, f"{what.name}_by_{node.name}", Gate, what, what.strides, *arrays)  # one tap
 
-    def call(node: Any, what: Channelwise, *arrays: Any) -> None:
-        path = f"{what.name}_by_{node.name}"
-        pointwise = CONVOLUTIONS[len(what.strides)](what.groups, what.groups, 1, groups=what.groups, bias=False)
-        nn.init.ones_(pointwise.weight)
-        modules[path] = Gate(pointwise.to(like).eval(), what, prefix + path, notice)
-        traced.add_submodule(path, modules[path])
-        node.op, node.target, node.args = "call_module", path, arrays[:1]
-        node.kwargs = dict(zip(("residual",), arrays[1:], strict=False))
-
-    for node in list(traced.graph.nodes):
+    for node in list(nodes.nodes):
         if (data := _averaged(node, shapes)) is not None:
             shape, keeps, axes = shapes[data.name], option(node, 2, "keepdim", False), _axes(node)
             # Along the last axis, then along the others: both have threads, and read what lies in a row.
@@ -172,8 +145,8 @@ def gate(
             for number, over in enumerate(parts, 1):
                 mean = node
                 if number < len(parts) or not keeps:
-                    with traced.graph.inserting_before(node):
-                        mean = traced.graph.call_module("", ())
+                    with nodes.inserting_before(node):
+                        mean = nodes.call_module("", ())
                 call(mean, Mean(**_nothing_else(shape), epilogue="scale", over=over), data)
                 data = mean
             if not keeps:
@@ -202,7 +175,7 @@ def _axes(node: Any) -> tuple[int, ...]:
 
 def _scaled(node: Any, shapes: dict[str, tuple[int, ...]]) -> tuple[Any, Any] | None:
     """Return what a node multiplies by factors, and these; None if it does something else."""
-    if node.target not in _PRODUCTS or node.kwargs or len(node.args) != 2 or len(node.all_input_nodes) != 2:
+    if node.target not in PRODUCTS or node.kwargs or len(node.args) != 2 or len(node.all_input_nodes) != 2:
         return None
     for data, factors in (node.args, node.args[::-1]):
         shape, other = shapes.get(data.name, ()), shapes.get(factors.name, ())

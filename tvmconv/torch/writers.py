@@ -26,7 +26,7 @@ _ARITHMETIC = {
 # By the names of torch.nn.functional: the module, what computes it, and its options, which module and function call alike,
 # with the function's defaults.
 _ACTIVATIONS: dict[str, tuple[type[nn.Module], Callable[..., Any], dict[str, Any]]] = {
-    "relu": (nn.ReLU, _aten.clamp_min.out, {"": 0}),
+    "relu": (nn.ReLU, lambda data, out: _aten.clamp_min.out(data, 0, out=out), {}),
     "relu6": (nn.ReLU6, _aten.hardtanh.out, {"min_val": 0.0, "max_val": 6.0}),
     "hardtanh": (nn.Hardtanh, _aten.hardtanh.out, {"min_val": -1.0, "max_val": 1.0}),
     "leaky_relu": (nn.LeakyReLU, _aten.leaky_relu.out, {"negative_slope": 0.01}),
