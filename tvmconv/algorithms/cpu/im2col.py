@@ -39,8 +39,8 @@ class Im2colWindow(Window):
 
     @property
     def data_in_pairs(self) -> bool:
-        """Whether data, not its copy, consists of pairs of channels."""
-        return self._per_tap % 2 == 0
+        """Whether data, not its copy, consists of pairs of channels of a group."""
+        return self._per_tap // self.problem.groups % 2 == 0
 
     @property
     def channels_in_filter(self) -> bool:
