@@ -16,11 +16,11 @@ from collections.abc import Sequence
 from tvm.s_tir import Schedule
 from tvm.s_tir.schedule import LoopRV
 
-from tvmconv.algorithms.annotations import CONFIGURE, LANES, PAIRS, ROLE, ROUND_STORES, ROWS, TILES, VECTORS
+from tvmconv.algorithms.annotations import CONFIGURE, LANES, PACK, PAIRS, ROLE, ROUND_STORES, ROWS, TILES, VECTORS
 from tvmconv.algorithms.cpu.amx_window import L2_BYTES, SIDE, TileWindow, best_chunks
 from tvmconv.algorithms.definition import Definition
 from tvmconv.algorithms.shapes import divisors
-from tvmconv.algorithms.stage_names import ACC, DATA_PAD, OUT, TILE, stage_name
+from tvmconv.algorithms.stage_names import ACC, DATA_PAD, FILTER_PACK, OUT, TILE, stage_name
 from tvmconv.schedules.cpu import steps
 from tvmconv.schedules.cpu.x86_dot import import_bf16
 from tvmconv.targets.cpus import L1_BYTES
@@ -56,7 +56,7 @@ def _schedule(sch: Schedule, window: TileWindow, order: int, target: CpuTarget) 
     task = sch.fuse(n, g, band, chunk)
     sch.parallel(task)
 
-    steps.stage_filter(sch, window)
+    _stage_filter(sch, window)
     _stage_data(sch, window, task, target)
     copy, out = sch.get_sblock(stage_name(TILE, i)), sch.get_sblock(stage_name(OUT, i))
     sch.set_scope(copy, 0, "local")
@@ -84,6 +84,25 @@ def _tile_loops(loops: Sequence[LoopRV]) -> list[LoopRV]:
 def _mark(sch: Schedule, loops: Sequence[LoopRV], roles: Sequence[str]) -> None:
     for loop, role in zip(loops, roles, strict=True):
         sch.annotate(loop, ROLE, role)
+
+
+def _stage_filter(sch: Schedule, window: TileWindow) -> None:
+    """Pack the filter once, in parallel: in the order in which it lies, or some rows of it at a time."""
+    block = sch.get_sblock(stage_name(FILTER_PACK, window.index))
+    group, channels, *taps, step, vector, pair, lane = sch.get_loops(block)
+    if window.problem.filter_format == "OIX":
+        sch.reorder(vector, step, pair, *taps, lane)
+        sch.parallel(sch.fuse(group, channels, vector))
+    elif window.problem.op != "convolution":
+        sch.parallel(sch.fuse(group, channels, *taps))
+    else:
+        rows, row = sch.split(pair, [None, divisors(window.depth, steps.ROWS)[-1]])
+        sch.reorder(*taps, step, rows, group, channels, row, vector)
+        sch.parallel(sch.fuse(*taps, step, rows))
+    sch.vectorize(lane)
+    sch.annotate(lane, PACK, 1)
+    if not window.row_taps:
+        steps.transpose_filter(sch, window, pair)
 
 
 def _stage_data(sch: Schedule, window: TileWindow, task: LoopRV, target: CpuTarget) -> None:

@@ -108,7 +108,7 @@ def stage_filter(sch: Schedule, window: Window, part: LoopRV | None = None) -> N
         sch.parallel(sch.fuse(group, channels, *taps))
     sch.vectorize(lane)
     sch.annotate(lane, PACK, 1)
-    _transpose(sch, window, c)
+    transpose_filter(sch, window, c)
 
 
 def _pack_part(sch: Schedule, window: Window, block: LoopRV) -> None:
@@ -127,7 +127,7 @@ def _pack_part(sch: Schedule, window: Window, block: LoopRV) -> None:
         c, *row = sch.split(c, [None, together]) if together > 1 else (c,)
         sch.reorder(*taps, c, channels, *row, vector, lane)
     sch.vectorize(lane)
-    _transpose(sch, window, c)
+    transpose_filter(sch, window, c)
 
 
 def _sums_lie_together(window: Window) -> bool:
@@ -138,7 +138,7 @@ def _sums_lie_together(window: Window) -> bool:
     return not forward and not window.across
 
 
-def _transpose(sch: Schedule, window: Window, c: LoopRV) -> None:
+def transpose_filter(sch: Schedule, window: Window, c: LoopRV) -> None:
     """Copy by squares where the channels of the loop `c`, around the lanes, lie together in the filter."""
     whole = window.channels >= PART and window.stored == window.padded_outputs
     paired = window.vnni_factor == 1 or filter_in_pairs(window.problem)
@@ -167,9 +167,9 @@ def by_pixels(sch: Schedule, block: SBlockRV, window: Window, target: CpuTarget)
     full, columns = target.vector_bits // 32, int(sch.get(column).extent)
     if window.problem.data_format == "NCX" and not window.expands and columns > 1:
         # Channels lie apart in data: a row's columns of a few of them.
-        channels, axis = int(sch.get(channel).extent), window.axes[-1]
+        channels = int(sch.get(channel).extent)
         lanes = next((lanes for lanes in TRANSPOSED_LANES if lanes <= full and channels % lanes == 0), 0)
-        gaps = axis.gap > 1  # only every stride-th column is copied
+        gaps = window.column_gap > 1
         whole = (window.problem.in_channels // window.problem.groups) % window.vnni_factor == 0
         transposes = lanes and whole and not gaps
         few, channel = sch.split(channel, [None, lanes if transposes else divisors(channels, LINE_FLOATS)[-1]])

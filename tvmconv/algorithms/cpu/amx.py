@@ -1,7 +1,7 @@
 """The tensor expressions of windows cut into tiles (amx_window.py). Stages:
 
 data_pad     data of a band by pairs, zero-padded, [n, g, band, outer..., residues..., pixel, pair]  (absent in place)
-filter_pack  the filter by pairs, [g, block, phases, taps, pair, tile, lane]
+filter_pack  the filter by pairs, tile after tile, [g, block, phases, taps, step, tile, pair, lane]
 acc          the sums, f32, axes (n, g, phases..., band, outer..., block, tile, row, block, tile, lane)
 tile         acc copied out of the tile registers
 out          bias added, rounded once to bf16
@@ -69,7 +69,7 @@ def express_tiles(window: TileWindow, data: te.Tensor, weights: te.Tensor, epilo
     """
     number, (tiles, vectors) = window.index, window.block
     read_data, read_filter = _data(window, data), _filter(window, weights)
-    taps = [te.reduce_axis((0, axis.taps), name=f"k{i}") for i, axis in enumerate(window.axes)]
+    taps = [te.reduce_axis((0, count), name=f"k{i}") for i, count in enumerate(window.taps)]
     step, pair = te.reduce_axis((0, window.steps), name="step"), te.reduce_axis((0, window.depth), name="c")
     phases = [axis.phases for axis in window.axes]
     outer = [each.outputs for each in window.outer]
@@ -79,7 +79,8 @@ def express_tiles(window: TileWindow, data: te.Tensor, weights: te.Tensor, epilo
     def total(n: Expr, g: Expr, *indices: Expr) -> Expr:
         p, band, z, (tb, tile, row, ob, vector, lane) = window.split(indices)
         c, q = step * window.depth + pair, window.number(tb, tile, row)
-        product = multiply_pairs(read_data(n, g, p, band, z, q, taps, c), read_filter(g, ob, p, taps, c, vector, lane))
+        weight = read_filter(g, ob, p, taps, step, vector, pair, lane)
+        product = multiply_pairs(read_data(n, g, p, band, z, q, taps, c), weight)
         return te.sum(product, axis=[*taps, step, pair])
 
     acc = te.compute(shape, total, name=stage_name(ACC, number))
@@ -117,7 +118,7 @@ def _data(window: TileWindow, data: te.Tensor) -> Callable[..., Expr]:
             for each, coordinate in zip(copy_axes, x, strict=True)
             for bound in each.axis.inside(coordinate, each.axis.lowest, _reach(each))
         ]
-        if window.pairs > window.channels:
+        if window.pixel > window.channels:
             bounds.append(c < window.channels)
             c = tirx.min(c, window.channels - 1)
         value = data_element(window, data)(n, x, g * window.channels + c)
@@ -130,14 +131,16 @@ def _data(window: TileWindow, data: te.Tensor) -> Callable[..., Expr]:
         *(each.extent for each in window.outer),
         *(each.residues for each in copy_axes),
         window.length,
-        window.pairs,
+        window.pixel,
     )
     copy = te.compute(within_reach(shape, "the copy of data"), copied, name=stage_name(DATA_PAD, window.index))
 
     def read(n: Expr, g: Expr, p: Any, band: Expr, z: Any, q: Expr, k: Any, c: Expr) -> Expr:
         located = [each.located(pp, kk) for each, pp, kk in zip(copy_axes, p, k, strict=True)]
         residues, firsts = [each[0] for each in located], [each[1] for each in located]
-        pixel = q + firsts[-1]
+        pixel = q * copy_axes[-1].advance + firsts[-1]
+        if window.row_taps:
+            pixel, c = pixel + c // window.pixel, c % window.pixel
         if len(window.flat) == 2:
             pixel = pixel + firsts[-2] * copy_axes[-1].extent
         return copy(n, g, band, *(zz + first for zz, first in zip(z, firsts, strict=False)), *residues, pixel, c)
@@ -148,18 +151,20 @@ def _data(window: TileWindow, data: te.Tensor) -> Callable[..., Expr]:
 def _reach(copied: CopyAxis) -> int:
     """Return how far the copy reaches along an axis, from the lowest coordinate that a task reads."""
     axis = copied.axis
-    return (axis.outputs - copied.outputs + copied.extent) * axis.stride
+    return (axis.outputs - copied.outputs + copied.reach) * axis.stride
 
 
 def _filter(window: TileWindow, weights: te.Tensor) -> Callable[..., Expr]:
-    """Return ``read(g, block, phases, taps, pair, tile, lane)``."""
+    """Return ``read(g, block, phases, taps, step, tile, pair, lane)``."""
     axes, element = window.axes, filter_element(window, weights)
-    phases, taps = [axis.phases for axis in axes], [axis.taps for axis in axes]
 
     def packed(g: Expr, block: Expr, *indices: Expr) -> Expr:
-        p, k, (c, vector, lane) = indices[: len(axes)], indices[len(axes) : -3], indices[-3:]
+        p, k, (step, vector, pair, lane) = indices[: len(axes)], list(indices[len(axes) : -4]), indices[-4:]
         o, bounds = window.channel(block, vector, lane), []
-        if window.pairs > window.channels:
+        c = step * window.depth + pair
+        if window.row_taps:
+            k[-1], c = c // window.channels, c % window.channels
+        elif window.pairs > window.channels:
             bounds.append(c < window.channels)
             c = tirx.min(c, window.channels - 1)
         if window.padded_outputs > window.outputs and not window.shifted:
@@ -167,6 +172,7 @@ def _filter(window: TileWindow, weights: te.Tensor) -> Callable[..., Expr]:
         value = element(g, p, k, c, window.output(o))
         return zero_outside(bounds, value, "uint32")
 
-    shape = (window.groups, window.output_blocks, *phases, *taps, window.pairs, window.block[1], SIDE)
-    pack = te.compute(within_reach(shape, "the copy of the filter"), packed, name=stage_name(FILTER_PACK, window.index))
-    return lambda g, block, p, k, c, vector, lane: pack(g, block, *p, *k, c, vector, lane)
+    order = (*(axis.phases for axis in axes), *window.taps, window.steps, window.block[1], window.depth, SIDE)
+    shape = within_reach((window.groups, window.output_blocks, *order), "the copy of the filter")
+    pack = te.compute(shape, packed, name=stage_name(FILTER_PACK, window.index))
+    return lambda g, block, p, k, *rest: pack(g, block, *p, *k, *rest)

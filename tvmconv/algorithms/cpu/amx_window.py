@@ -50,31 +50,45 @@ class CopyAxis:
     ----------
     residues
         Residues of coordinates that it is split by.
-    extent
-        Coordinates of each residue.
+    advance
+        Elements from an output's to the next one's.
+    reach
+        Outputs that it holds the elements of: those that are computed, and those whose elements the last one's taps meet.
     """
 
     axis: Axis
     outputs: int
     residues: int
-    extent: int
+    advance: int
+    reach: int
 
     @staticmethod
-    def of(axis: Axis, outputs: int) -> CopyAxis:
-        """Return how the data of so many outputs of an axis lies."""
+    def of(axis: Axis, outputs: int, in_order: bool = False) -> CopyAxis:
+        """Return how the data of so many outputs of an axis lies: by residues, or `in_order`."""
         starts = [axis.offset(phase) - axis.lowest for phase in range(axis.phases)]
         offsets = [start + k * axis.dilation for start in starts for k in range(axis.taps)]
-        residues = axis.stride // gcd(axis.stride, *offsets)
-        return CopyAxis(axis, outputs, residues, outputs + max(offsets) // axis.stride)
+        residues = 1 if in_order else axis.stride // gcd(axis.stride, *offsets)
+        return CopyAxis(axis, outputs, residues, axis.stride if in_order else 1, outputs + max(offsets) // axis.stride)
+
+    @property
+    def extent(self) -> int:
+        """Elements of each residue."""
+        return self.reach * self.advance
+
+    @property
+    def apart(self) -> int:
+        """Coordinates from an element of a residue to the next."""
+        return self.axis.stride // self.advance
 
     def located(self, phase: Any, k: Any) -> tuple[Any, Any]:
-        """Return the residue, and the coordinate in it, of what the tap `k` of output 0 reads."""
+        """Return the residue, and the element in it, of what the tap `k` of output 0 reads."""
         offset = self.axis.offset(phase) - self.axis.lowest + k * self.axis.dilation
-        return offset % self.axis.stride // (self.axis.stride // self.residues), offset // self.axis.stride
+        return offset % self.apart // (self.apart // self.residues), offset // self.apart
 
     def coordinate(self, start: Any, residue: Any, x: Any) -> Any:
         """Return data's coordinate of element `x` of a residue, where the first output is `start`."""
-        return self.axis.lowest + (start + x) * self.axis.stride + residue * (self.axis.stride // self.residues)
+        first = self.axis.lowest + start * self.axis.stride + residue * (self.apart // self.residues)
+        return first + x * self.apart
 
 
 @dataclass(frozen=True)
@@ -87,10 +101,14 @@ class TileWindow(Window):
         Outputs of a band along the first axis. The last band is shifted inwards, to end with the axis.
     block
         Tiles of pixels and of outputs whose sums are in registers together.
+    row_taps
+        Whether a tile has channels of several taps along the last axis, which lie together in the copy of data: of 3 channels
+        and 7 taps an instruction multiplies all, not 3.
     """
 
     rows: int = 1
     block: tuple[int, int] = (2, 2)
+    row_taps: bool = False
 
     @property
     def bands(self) -> int:
@@ -100,18 +118,30 @@ class TileWindow(Window):
     @property
     def in_place(self) -> bool:
         """Whether tiles can be loaded from data: one axis, and pixels that begin with whole pairs and end with the last."""
-        one = len(self.axes) == 1 and not self.axes[0].padded
+        one = len(self.axes) == 1 and not self.axes[0].padded and not self.row_taps
         return one and reads_pairs(self.problem) and self.pairs == self.channels
 
     @property
+    def taps(self) -> list[int]:
+        """Taps along each axis whose channels are multiplied one after the other."""
+        taps = [axis.taps for axis in self.axes]
+        return [*taps[:-1], 1] if self.row_taps else taps
+
+    @property
+    def _summed(self) -> int:
+        """Pairs that are multiplied one after the other for one of `taps`."""
+        return self.channels * (self.axes[-1].taps if self.row_taps else 1)
+
+    @property
     def steps(self) -> int:
-        """Multiplications of a tap."""
-        return -(-self.channels // SIDE)
+        """Multiplications of one of `taps`. Those of a row's taps fill whole tiles: a pair more would be of another pixel."""
+        least = -(-self._summed // SIDE)
+        return next(each for each in divisors(self._summed, self._summed) if each >= least) if self.row_taps else least
 
     @property
     def depth(self) -> int:
         """Pairs of channels in a tile."""
-        return -(-self.channels // self.steps)
+        return -(-self._summed // self.steps)
 
     @property
     def pairs(self) -> int:
@@ -122,7 +152,13 @@ class TileWindow(Window):
     def copy_axes(self) -> tuple[CopyAxis, ...]:
         """How a band's copy lies along each axis."""
         outputs = [self.rows, *(axis.outputs for axis in self.axes[1:])]
-        return tuple(CopyAxis.of(axis, count) for axis, count in zip(self.axes, outputs, strict=True))
+        *first, last = zip(self.axes, outputs, strict=True)
+        return (*(CopyAxis.of(*each) for each in first), CopyAxis.of(*last, self.row_taps))
+
+    @property
+    def column_gap(self) -> int:
+        """How far apart in data the columns are that lie together in its copy."""
+        return self.copy_axes[-1].apart
 
     @property
     def outer(self) -> tuple[CopyAxis, ...]:
@@ -136,14 +172,14 @@ class TileWindow(Window):
 
     @property
     def length(self) -> int:
-        """Pixels of a residue of the copy, along the flat axes."""
+        """Elements of a residue of the copy, along the flat axes."""
         return prod(each.extent for each in self.flat)
 
     @property
     def pixels(self) -> int:
         """Pixels that tiles compute: from the first that is stored to the last."""
         *first, last = self.flat
-        return sum((each.outputs - 1) * last.extent for each in first) + last.outputs
+        return sum((each.outputs - 1) * last.reach for each in first) + last.outputs
 
     @property
     def tile_rows(self) -> int:
@@ -173,7 +209,7 @@ class TileWindow(Window):
     @property
     def pixel(self) -> int:
         """Elements of a pixel of a group's copy of data."""
-        return self.pairs
+        return self.channels if self.row_taps else self.pairs
 
     @property
     def copied_pairs(self) -> int:
@@ -184,14 +220,14 @@ class TileWindow(Window):
             prod(each.residues for each in self.copy_axes)
             * prod(each.extent for each in self.outer)
             * self.length
-            * self.pairs
+            * self.pixel
         )
 
     @property
     def filter_bytes(self) -> int:
         """Bytes of the filter of a group, as it is packed."""
-        taps = prod(axis.taps * axis.phases for axis in self.axes)
-        return 4 * taps * self.pairs * self.padded_outputs
+        phases = prod(axis.phases for axis in self.axes)
+        return 4 * prod(self.taps) * phases * self.pairs * self.padded_outputs
 
     def start(self, band: Expr) -> Expr:
         """Return the first output of a band."""
@@ -216,11 +252,11 @@ class TileWindow(Window):
         (n, g), (p, band, z, (tb, tile, row, *channel)) = indices[:2], self.split(indices[2:])
         q, o = self.number(tb, tile, row), self.channel(*channel)
         last = self.flat[-1]
-        ys = [*z, q // last.extent, q % last.extent] if len(self.flat) == 2 else [q]
+        ys = [*z, q // last.reach, q % last.reach] if len(self.flat) == 2 else [q]
         ys[0] = ys[0] + self.start(band)
         offset, bounds = store_index(self.problem, self.axes, self.outputs, [n, g, *p, *ys, self.output(o)])
         conditions = [] if bounds is None else [bounds]
-        if len(self.flat) == 2 and last.extent > last.outputs:
+        if len(self.flat) == 2 and last.reach > last.outputs:
             conditions.insert(0, ys[-1] < last.outputs)
         if self.padded_outputs != self.outputs and not self.shifted:
             conditions.append(o < self.outputs)
@@ -231,8 +267,10 @@ def tile_window(window: Window) -> TileWindow:
     """Return a window as it is cut by least cost."""
     outputs = window.axes[0].outputs
     bands = {-(-outputs // count) for count in range(1, min(outputs, 64) + 1)}
-    ways = product(sorted(bands), BLOCKS)
-    tiled = [window.as_kind(TileWindow, lanes=SIDE, vnni_factor=2, rows=rows, block=block) for rows, block in ways]
+    axis, kind = window.axes[-1], {"lanes": SIDE, "vnni_factor": 2}
+    together = [False, True] if axis.taps > 1 and axis.phases == axis.dilation == 1 else [False]
+    ways = product(sorted(bands), BLOCKS, together)
+    tiled = [window.as_kind(TileWindow, **kind, rows=rows, block=block, row_taps=taps) for rows, block, taps in ways]
     return min(tiled, key=lambda each: best_chunks(each)[1])
 
 
@@ -249,7 +287,7 @@ def cycles(window: TileWindow, chunks: int) -> float:
     phases = prod(axis.phases for axis in window.axes)
     tasks = problem.batch * window.groups * window.bands * chunks
     blocks = phases * prod(each.outputs for each in window.outer) * window.tile_blocks * window.output_blocks
-    products = prod(axis.taps for axis in window.axes) * window.steps
+    products = prod(window.taps) * window.steps
     in_l1 = window.filter_bytes / window.output_blocks <= L1_BYTES
     # Of all rows' copies, the second level cache would keep none until the next outputs.
     data = LOAD if 4 * window.copied_pairs <= L2_BYTES else 2 * LOAD_L2

@@ -127,6 +127,11 @@ class Window(SubConvolution):
         return self.channels * (self.padded_outputs if self.expands else self.problem.groups)
 
     @property
+    def column_gap(self) -> int:
+        """How far apart in data the columns are that lie together in its copy."""
+        return self.axes[-1].gap
+
+    @property
     def outputs(self) -> int:
         """Output channels of one step of the group axis."""
         return self.problem.out_channels // self.groups
