@@ -22,7 +22,7 @@ from tvmconv.algorithms.definition import Definition
 from tvmconv.algorithms.shapes import divisors
 from tvmconv.algorithms.stage_names import ACC, DATA_PAD, FILTER_PACK, OUT, TILE, stage_name
 from tvmconv.schedules.cpu import steps
-from tvmconv.schedules.cpu.x86_dot import import_bf16
+from tvmconv.schedules.cpu.x86_dot import import_round
 from tvmconv.targets.cpus import L1_BYTES
 from tvmconv.targets.target import CpuTarget
 
@@ -67,12 +67,16 @@ def _schedule(sch: Schedule, window: TileWindow, order: int, target: CpuTarget) 
     _mark(sch, sch.get_loops(init)[-4:], (TILES, ROWS, VECTORS, LANES))
     _mark(sch, _tile_loops(sch.get_loops(copy)), (TILES, ROWS, VECTORS, LANES))
     *_, out_vector, out_lane = sch.get_loops(out)
+    lanes = SIDE
     if window.problem.data_format == "NXC" and (window.shifted or window.padded_outputs == window.outputs):
+        if not window.shifted and window.block[1] % 2 == 0:  # whole lines, 32 numbers of bf16
+            lanes = 2 * SIDE
+            out_vector, out_lane = sch.split(sch.fuse(out_vector, out_lane), [None, lanes])
         sch.unroll(out_vector)
         sch.vectorize(out_lane)
         sch.annotate(out_lane, ROUND_STORES, 1)
     sch.annotate(task, CONFIGURE, 1)
-    import_bf16(sch, task, SIDE)
+    import_round(sch, task, lanes)
 
 
 def _tile_loops(loops: Sequence[LoopRV]) -> list[LoopRV]:

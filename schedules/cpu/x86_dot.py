@@ -20,7 +20,7 @@ from tvm.s_tir.schedule import LoopRV
 
 from tvmconv.algorithms.pairs import DOT, ROUND
 
-_LLVM = """
+_DOT = """
 declare <{lanes} x float> @llvm.x86.avx512bf16.dpbf16ps.{bits}(<{lanes} x float>, <{halves} x bfloat>, <{halves} x bfloat>)
 define <{lanes} x float> @{dot}_{lanes}(<{lanes} x float> %sum, <{lanes} x i32> %a, <{lanes} x i32> %b) alwaysinline nounwind {{
   %x = bitcast <{lanes} x i32> %a to <{halves} x bfloat>
@@ -28,6 +28,8 @@ define <{lanes} x float> @{dot}_{lanes}(<{lanes} x float> %sum, <{lanes} x i32> 
   %r = call <{lanes} x float> @llvm.x86.avx512bf16.dpbf16ps.{bits}(<{lanes} x float> %sum, <{halves} x bfloat> %x, <{halves} x bfloat> %y)
   ret <{lanes} x float> %r
 }}
+"""
+_ROUND = """
 define <{lanes} x i16> @{round}_{lanes}(<{lanes} x float> %x) alwaysinline nounwind {{
   %y = fptrunc <{lanes} x float> %x to <{lanes} x bfloat>
   %r = bitcast <{lanes} x bfloat> %y to <{lanes} x i16>
@@ -38,5 +40,10 @@ define <{lanes} x i16> @{round}_{lanes}(<{lanes} x float> %x) alwaysinline nounw
 
 def import_bf16(sch: Schedule, outside: LoopRV, lanes: int) -> None:
     """Define the functions of so many lanes at the loop `outside`, within which they are called."""
-    text = _LLVM.format(dot=DOT, round=ROUND, lanes=lanes, halves=2 * lanes, bits=32 * lanes)
+    text = (_DOT + _ROUND).format(dot=DOT, round=ROUND, lanes=lanes, halves=2 * lanes, bits=32 * lanes)
     sch.annotate(outside, "pragma_import_llvm", text)
+
+
+def import_round(sch: Schedule, outside: LoopRV, lanes: int) -> None:
+    """Define the function that rounds so many lanes at the loop `outside`, within which it is called."""
+    sch.annotate(outside, "pragma_import_llvm", _ROUND.format(round=ROUND, lanes=lanes))

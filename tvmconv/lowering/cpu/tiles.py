@@ -15,6 +15,7 @@ from typing import Any
 
 from tvm import sym, tirx
 from tvm.ir import StringImm, TensorLoad
+from tvm_ffi.structural import structural_map
 
 from ...algorithms.annotations import CONFIGURE, LANES, PAIRS, ROLE, ROWS, TILES, VECTORS
 from ...algorithms.cpu.amx_window import REGISTERS, SIDE
@@ -27,13 +28,23 @@ AWAKE = "tvmconv_stay_awake"
 # The CPU's arithmetic of vectors falls asleep where only tiles are multiplied for 650 ns, some 30 steps of a sum, and what
 # stores the tiles then waits 240 ns for it. An addition of two zeros in each step keeps it awake. On one core of a Granite
 # Rapids, sums of 36 steps took 4400 cycles and take 3250.
-_AWAKE_TEXT = f"""
+# The element of an array of f32 with which its first cache line begins.
+LINE_BEGIN = "tvmconv_line_begin"
+_TEXT = f"""
 define void @{AWAKE}() alwaysinline nounwind {{
   call void asm sideeffect "vxorps %xmm15, %xmm15, %xmm15; vaddss %xmm15, %xmm15, %xmm15", "~{{xmm15}}"() nounwind
   ret void
 }}
+define i32 @{LINE_BEGIN}(ptr %array) alwaysinline nounwind {{
+  %address = ptrtoint ptr %array to i32
+  %below = sub i32 0, %address
+  %short = and i32 %below, 63
+  %element = lshr i32 %short, 2
+  ret i32 %element
+}}
 """
 _BYTES = 4  # of an f32, and of a pair
+_LINE = 64
 
 
 def by_tiles(body: Any) -> Any:
@@ -49,7 +60,10 @@ def by_tiles(body: Any) -> Any:
 
 def _configured(loop: Any) -> Any:
     shapes: set[tuple[int, int, int, int]] = set()
-    body = mapped(loop.body, tirx.For, partial(_instructions, shapes))
+    stored: list[Any] = []
+    body = mapped(loop.body, tirx.For, partial(_instructions, shapes, stored))
+    for buffer in stored:
+        body = _aligned(buffer, body)
     if len(shapes) != 1:
         raise RewriteError(f"tiles of a task must have one shape, not {sorted(shapes)}")
     ((tiles, vectors, rows, depth),) = shapes
@@ -65,7 +79,7 @@ def _configured(loop: Any) -> Any:
         body,
         _call("tilerelease"),
     ]
-    body = tirx.AttrStmt(tirx.const(0, "int32"), IMPORT, StringImm(_AWAKE_TEXT), tirx.SeqStmt(task))
+    body = tirx.AttrStmt(tirx.const(0, "int32"), IMPORT, StringImm(_TEXT), tirx.SeqStmt(task))
     return answered(loop, CONFIGURE, body)
 
 
@@ -89,8 +103,30 @@ def _rights(tiles: int, vectors: int) -> range:
     return range(_lefts(tiles, vectors).stop, REGISTERS)
 
 
-def _instructions(shapes: set[Any], loop: Any) -> Any:
-    """Return the instructions of a nest of marked loops; note the shape of its tiles."""
+def _aligned(buffer: Any, body: Any) -> Any:
+    """Let a buffer that tiles are stored to begin with a cache line: TVM aligns what is on the stack to 16 bytes."""
+    shape = [int(extent) for extent in buffer.shape]
+    room = tirx.decl_buffer((prod(shape) + _LINE // _BYTES,), buffer.dtype, buffer.name, scope="local")
+    first = tirx.call_extern("int32", LINE_BEGIN, tirx.address_of(tirx.BufferLoad(room, [0])))
+
+    def at(indices: Any) -> list[Any]:
+        place = sum(index * prod(shape[axis + 1 :]) for axis, index in enumerate(indices))
+        return [first + sym.Analyzer().simplify(place)]
+
+    def load(each: Any) -> Any:
+        return tirx.BufferLoad(room, at(each.indices)) if each.source.same_as(buffer) else each
+
+    def store(each: Any) -> Any:
+        return tirx.BufferStore(room, each.value, at(each.indices)) if each.buffer.same_as(buffer) else each
+
+    def allocation(each: Any) -> Any:
+        return tirx.AllocBuffer(room) if each.buffer.same_as(buffer) else each
+
+    return structural_map(body, [(TensorLoad, load), (tirx.BufferStore, store), (tirx.AllocBuffer, allocation)])
+
+
+def _instructions(shapes: set[Any], stored: list[Any], loop: Any) -> Any:
+    """Return the instructions of a nest of marked loops; note the shape of its tiles, and what they are stored to."""
     if loop.annotations.get(ROLE) != TILES:
         return loop
     loops, body = _nest(loop)
@@ -101,6 +137,7 @@ def _instructions(shapes: set[Any], loop: Any) -> Any:
         raise RewriteError(f"a tile has {SIDE} lanes, not {lanes}")
     sums = [(a, v, a * vectors + v) for a in range(tiles) for v in range(vectors)]
     if PAIRS not in loops and isinstance(body.value, TensorLoad):
+        stored.append(body.buffer)
         target = _Tiles(body, loops, TILES, VECTORS, ROWS, LANES)
         return sequence([_call("tilestored64", _number(reg), *target.at(a, v)) for a, v, reg in sums])
     if PAIRS not in loops:
