@@ -16,17 +16,18 @@ from collections.abc import Sequence
 from tvm.s_tir import Schedule
 from tvm.s_tir.schedule import LoopRV
 
-from tvmconv.algorithms.annotations import CONFIGURE, LANES, PACK, PAIRS, ROLE, ROUND_STORES, ROWS, TILES, VECTORS
-from tvmconv.algorithms.cpu.amx_window import L2_BYTES, SIDE, TileWindow, best_chunks
+from tvmconv.algorithms.annotations import COLUMNS, CONFIGURE, LANES, PACK, PAIRS, PREFETCH_NEXT, ROLE, ROUND_STORES, ROWS, TILES, VECTORS
+from tvmconv.algorithms.cpu.amx_window import SIDE, TileWindow, best_cut
 from tvmconv.algorithms.definition import Definition
 from tvmconv.algorithms.shapes import divisors
 from tvmconv.algorithms.stage_names import ACC, DATA_PAD, FILTER_PACK, OUT, TILE, stage_name
 from tvmconv.schedules.cpu import steps
 from tvmconv.schedules.cpu.x86_dot import import_round
-from tvmconv.targets.cpus import L1_BYTES
 from tvmconv.targets.target import CpuTarget
 
 PIXELS_FIRST, OUTPUTS_FIRST = 0, 1
+# Lines of a step's two tiles of the filter: of more blocks of pixels than that, the first one's wait is a small part.
+LINES = 32
 
 
 def space(sch: Schedule, definition: Definition, target: CpuTarget) -> list[Schedule]:
@@ -35,10 +36,8 @@ def space(sch: Schedule, definition: Definition, target: CpuTarget) -> list[Sche
 
 
 def _orders(window: TileWindow) -> tuple[int, int]:
-    """Return the orders, the better first: what a block's neighbour uses again is to stay in a cache."""
-    filter_bytes = window.filter_bytes / window.output_blocks
-    pixels_first = filter_bytes <= L1_BYTES or window.filter_bytes > L2_BYTES
-    return (PIXELS_FIRST, OUTPUTS_FIRST) if pixels_first else (OUTPUTS_FIRST, PIXELS_FIRST)
+    """Return the orders, the better first."""
+    return (PIXELS_FIRST, OUTPUTS_FIRST) if best_cut(window).pixels_first else (OUTPUTS_FIRST, PIXELS_FIRST)
 
 
 def _schedule(sch: Schedule, window: TileWindow, order: int, target: CpuTarget) -> None:
@@ -50,10 +49,13 @@ def _schedule(sch: Schedule, window: TileWindow, order: int, target: CpuTarget) 
     n, g, *loops = sch.get_loops(acc)
     phases, band, z, rest = loops[:rank], loops[rank], loops[rank + 1 : rank + 1 + outer], loops[rank + 1 + outer :]
     pixels, tile, row, outputs, vector, lane, *taps, step, pair = rest
-    chunk, outputs = sch.split(outputs, [steps.choose(sch, chunks, best_chunks(window)[0]), None])
+    chunk, outputs = sch.split(outputs, [steps.choose(sch, chunks, best_cut(window).chunks), None])
     blocks = [outputs, *z, pixels] if order == PIXELS_FIRST else [*z, pixels, outputs]
-    sch.reorder(n, g, band, chunk, *phases, *blocks, *taps, step, tile, row, vector, lane, pair)
-    task = sch.fuse(n, g, band, chunk)
+    parts = [chunk, band] if window.chunks_first else [band, chunk]
+    sch.reorder(n, g, *parts, *phases, *blocks, *taps, step, tile, row, vector, lane, pair)
+    if order == PIXELS_FIRST and window.output_blocks > 1 and window.tile_blocks <= LINES:
+        sch.annotate(pixels, PREFETCH_NEXT, 1)
+    task = sch.fuse(n, g, *parts)
     sch.parallel(task)
 
     _stage_filter(sch, window)
@@ -118,4 +120,6 @@ def _stage_data(sch: Schedule, window: TileWindow, task: LoopRV, target: CpuTarg
     *_, pixel, _ = sch.get_loops(block)
     if len(window.flat) == 2:
         sch.split(pixel, [None, window.copy_axes[-1].extent])
-    steps.by_pixels(sch, block, window, target)
+    column = steps.by_pixels(sch, block, window, target)
+    if len(window.axes) > 1 and window.problem.data_format == "NXC" and window.copy_axes[-1].residues == 1:
+        sch.annotate(column, COLUMNS, 1)

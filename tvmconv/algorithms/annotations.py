@@ -9,6 +9,7 @@ The annotations, and what answers them:
     SKIP_TILE       tiles of which nothing is stored                        tvmconv/lowering/cpu/padding.py
     SOME_INSIDE     a tile of which some pixels are in the padding          tvmconv/lowering/cpu/padding.py
     UNREAD          rows of padding that are not copied                     tvmconv/lowering/cpu/padding.py
+    COLUMNS         columns of padding, set apart from the others           tvmconv/lowering/cpu/columns.py
     SHUFFLE         lanes that read in another order                        tvmconv/lowering/cpu/shuffles.py
     ROUND_STORES    sums rounded to bf16 by an instruction                  tvmconv/lowering/cpu/instructions.py
     PREFETCH        a filter that no cache keeps                            tvmconv/lowering/cpu/prefetching.py
@@ -30,6 +31,7 @@ SKIP = f"{PREFIX}skip"
 SKIP_TILE = f"{PREFIX}skip_tile"
 SOME_INSIDE = f"{PREFIX}some_inside"
 UNREAD = f"{PREFIX}unread"
+COLUMNS = f"{PREFIX}columns"
 SHUFFLE = f"{PREFIX}shuffle"
 ROUND_STORES = f"{PREFIX}round_stores"
 PREFETCH = f"{PREFIX}prefetch"

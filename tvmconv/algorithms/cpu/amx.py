@@ -25,7 +25,7 @@ from ..pairs import multiply_pairs, round_pair
 from ..stage_names import ACC, DATA_PAD, FILTER_PACK, OUT, TILE, stage_name
 from ..subconvolution import Expr
 from ..types import zero_outside
-from .amx_window import SIDE, CopyAxis, TileWindow, best_chunks, tile_window
+from .amx_window import SIDE, CopyAxis, TileWindow, best_cut, tile_window
 from .data import data_element
 from .filter import filter_element
 from .window import windows_of
@@ -56,7 +56,7 @@ def tile_windows(problem: Problem, target: CpuTarget) -> list[TileWindow]:
 
 def cycles(problem: Problem, target: CpuTarget) -> float:
     """Return the cycles of a problem."""
-    return sum(best_chunks(window)[1] for window in tile_windows(problem, target))
+    return sum(best_cut(window).cycles for window in tile_windows(problem, target))
 
 
 def express_tiles(window: TileWindow, data: te.Tensor, weights: te.Tensor, epilogue: Epilogue) -> te.Tensor:

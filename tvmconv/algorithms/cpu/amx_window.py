@@ -19,24 +19,26 @@ from typing import Any
 
 from tvm import tirx
 
-from ...targets.cpus import L1_BYTES
 from ..pairs import reads_pairs
 from ..shapes import divisors
 from ..subconvolution import Axis, Expr, store_index
 from .cost import L3_BYTES_PER_CYCLE, TASK_CYCLES, THREADS, uneven
 from .window import Window
 
+_PAIR_BYTES, _LINE = 4, 64
 SIDE = 16  # rows of a tile, and pairs or f32 numbers in one
 REGISTERS = 8
-# Cycles, measured on one core of a Sapphire Rapids: a multiplication of full tiles (2247 GFLOP/s at 2.19 GHz), whose
-# time is the same for tiles of fewer rows once the filter comes from the second level cache; and a load of such a tile,
-# from the first level cache and from the second.
-MULTIPLY, LOAD, LOAD_L2 = 16.0, 8.0, 20.0
+# Cycles, measured on one core of a Granite Rapids: a multiplication of tiles, full or not, at the clock that it keeps with
+# such work; and what a line of data takes, and of the filter, that comes from the second level cache while others are multiplied.
+MULTIPLY, DATA_LINE, FILTER_LINE = 20.0, 2.8, 2.2
 # A sum's chain: a multiplication waits for the one before.
 LATENCY = 52.0
-STORE = 6.0  # of a vector of sums: tile to memory, to a register, rounded, to the output
+# Of a vector of sums: tile to memory, to a register, rounded, to the output, which is written by whole lines or by halves;
+# those of a line one soon after the other, or when all pixels have the first.
+STORE, STORE_HALF, STORE_HALF_LATE = 4.0, 5.5, 8.5
 STORE_STRIDED = 60.0  # of one whose channels do not lie together
-COPY = 3.0  # of a vector of data
+COPY = 6.0  # of a line of data
+L1_KEPT = 40 * 1024  # of 48 KiB, what is still there when it is used again
 L2_BYTES, L2_RATE = 1024 * 1024, 32  # half of the second level cache; bytes in a cycle
 # (tiles of pixels, tiles of outputs) whose sums and operands fit the registers, the best first.
 BLOCKS = ((2, 2), (1, 4), (4, 1), (1, 3), (3, 1), (1, 2), (2, 1), (1, 1))
@@ -63,12 +65,14 @@ class CopyAxis:
     reach: int
 
     @staticmethod
-    def of(axis: Axis, outputs: int, in_order: bool = False) -> CopyAxis:
-        """Return how the data of so many outputs of an axis lies: by residues, or `in_order`."""
+    def of(axis: Axis, outputs: int, last: bool = False) -> CopyAxis:
+        """Return how the data of so many outputs of an axis lies: by residues, or in order along the `last` if it has them all."""
         starts = [axis.offset(phase) - axis.lowest for phase in range(axis.phases)]
         offsets = [start + k * axis.dilation for start in starts for k in range(axis.taps)]
-        residues = 1 if in_order else axis.stride // gcd(axis.stride, *offsets)
-        return CopyAxis(axis, outputs, residues, axis.stride if in_order else 1, outputs + max(offsets) // axis.stride)
+        residues, reach = axis.stride // gcd(axis.stride, *offsets), outputs + max(offsets) // axis.stride
+        if last and residues == axis.stride:
+            return CopyAxis(axis, outputs, 1, axis.stride, reach)
+        return CopyAxis(axis, outputs, residues, 1, reach)
 
     @property
     def extent(self) -> int:
@@ -153,7 +157,7 @@ class TileWindow(Window):
         """How a band's copy lies along each axis."""
         outputs = [self.rows, *(axis.outputs for axis in self.axes[1:])]
         *first, last = zip(self.axes, outputs, strict=True)
-        return (*(CopyAxis.of(*each) for each in first), CopyAxis.of(*last, self.row_taps))
+        return (*(CopyAxis.of(*each) for each in first), CopyAxis.of(*last, last=True))
 
     @property
     def column_gap(self) -> int:
@@ -229,6 +233,16 @@ class TileWindow(Window):
         phases = prod(axis.phases for axis in self.axes)
         return 4 * prod(self.taps) * phases * self.pairs * self.padded_outputs
 
+    @property
+    def data_bytes(self) -> int:
+        """Bytes of the data of an image and group that outputs read, each counted once."""
+        return prod(axis.outputs for axis in self.axes) * self.channels * _PAIR_BYTES
+
+    @property
+    def chunks_first(self) -> bool:
+        """Whether a thread's tasks share a part of the output channels, and read all data, or share data and read all filters."""
+        return self.filter_bytes > self.data_bytes
+
     def start(self, band: Expr) -> Expr:
         """Return the first output of a band."""
         return tirx.min(band * self.rows, self.axes[0].outputs - self.rows)
@@ -271,30 +285,67 @@ def tile_window(window: Window) -> TileWindow:
     together = [False, True] if axis.taps > 1 and axis.phases == axis.dilation == 1 else [False]
     ways = product(sorted(bands), BLOCKS, together)
     tiled = [window.as_kind(TileWindow, **kind, rows=rows, block=block, row_taps=taps) for rows, block, taps in ways]
-    return min(tiled, key=lambda each: best_chunks(each)[1])
+    return min(tiled, key=lambda each: best_cut(each).cycles)
 
 
-def best_chunks(window: TileWindow) -> tuple[int, float]:
-    """Return into how many parts tasks cut the output channels, and the cycles that the window takes then."""
-    costs = {chunks: cycles(window, chunks) for chunks in divisors(window.output_blocks, 16)}
-    best = min(costs, key=lambda chunks: costs[chunks])
-    return best, costs[best]
+@dataclass(frozen=True)
+class Cut:
+    """How tasks go over a window.
+
+    Attributes
+    ----------
+    chunks
+        Parts of the output channels, of which a task has one.
+    pixels_first
+        Whether a task takes all pixels of a block of outputs before the next outputs, or all outputs of a block of pixels.
+    cycles
+        What the window takes so.
+    """
+
+    chunks: int
+    pixels_first: bool
+    cycles: float
 
 
-def cycles(window: TileWindow, chunks: int) -> float:
-    """Return the cycles of a window, whose tasks have one of `chunks` parts of the output channels."""
+def best_cut(window: TileWindow) -> Cut:
+    """Return the cut of least cost."""
+    ways = product(divisors(window.output_blocks, 16), (False, True))
+    return min((Cut(*way, cycles(window, *way)) for way in ways), key=lambda cut: cut.cycles)
+
+
+def cycles(window: TileWindow, chunks: int, pixels_first: bool) -> float:
+    """Return the cycles of a window that is cut so."""
     problem, (tiles, vectors) = window.problem, window.block
     phases = prod(axis.phases for axis in window.axes)
     tasks = problem.batch * window.groups * window.bands * chunks
     blocks = phases * prod(each.outputs for each in window.outer) * window.tile_blocks * window.output_blocks
     products = prod(window.taps) * window.steps
-    in_l1 = window.filter_bytes / window.output_blocks <= L1_BYTES
-    # Of all rows' copies, the second level cache would keep none until the next outputs.
-    data = LOAD if 4 * window.copied_pairs <= L2_BYTES else 2 * LOAD_L2
-    step = max(tiles * vectors * MULTIPLY, tiles * data + vectors * (LOAD if in_l1 else LOAD_L2), LATENCY)
-    strided = problem.data_format == "NCX" or window.outputs < SIDE
-    stores = tiles * window.tile_rows * vectors * (STORE_STRIDED if strided else STORE)
+    step = max(tiles * vectors * MULTIPLY, _loads(window, pixels_first) / products, LATENCY)
+    if problem.data_format == "NCX" or window.outputs < SIDE:
+        store = STORE_STRIDED
+    elif vectors % 2 or window.shifted:
+        store = STORE_HALF_LATE if pixels_first else STORE_HALF
+    else:
+        store = STORE
+    stores = tiles * window.tile_rows * vectors * store
     copy = window.copied_pairs / SIDE * COPY * (4 if problem.data_format == "NCX" else 1)
-    rate = L2_RATE if window.filter_bytes / chunks <= L2_BYTES else L3_BYTES_PER_CYCLE
-    task = blocks / chunks * (products * step + stores) + copy + window.filter_bytes / chunks / rate
+    filters = window.filter_bytes / chunks / L3_BYTES_PER_CYCLE
+    if window.filter_bytes <= L2_BYTES and not window.chunks_first:
+        filters = 0.0  # a thread's other tasks find it in the second level cache
+    elif window.filter_bytes <= chunks * L2_BYTES and window.chunks_first:
+        filters /= window.bands
+    data = window.data_bytes / window.bands / L2_RATE
+    task = blocks / chunks * (products * step + stores) + copy + data + filters
     return tasks * task * uneven(tasks) + tasks * TASK_CYCLES / THREADS[0]
+
+
+def _loads(window: TileWindow, pixels_first: bool) -> float:
+    """Return the cycles of the lines of a block's sums that come from the second level cache."""
+    (tiles, vectors), last = window.block, window.copy_axes[-1]
+    pixels = tiles * window.tile_rows * last.advance + window.axes[-1].taps - 1
+    data = prod(window.taps[:-1]) * pixels * window.pixel * _PAIR_BYTES
+    weights = prod(window.taps) * window.pairs * vectors * SIDE * _PAIR_BYTES
+    kept = data + weights <= L1_KEPT
+    return (0 if kept and not pixels_first else data) / _LINE * DATA_LINE + (
+        0 if kept and pixels_first else weights
+    ) / _LINE * FILTER_LINE

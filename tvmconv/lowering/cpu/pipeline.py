@@ -24,6 +24,7 @@ from ...runtime.packed import PACK_SYMBOL, PACKED_SYMBOL
 from ..activations import expand_steps
 from ..entry_points import EntryPoints
 from .choices import choose_once
+from .columns import part_columns
 from .instructions import by_instructions
 from .lanes import divide_whole_vectors
 from .offsets import constants_last
@@ -85,7 +86,7 @@ def lower(mod: tvm.IRModule, definition: Definition, entry_points: EntryPoints =
     func = blocks_away(mod)["main"]
     if definition.bare:
         return Lowered(tvm.IRModule({SYMBOL: _bare(func, definition)}), None)
-    func = func.with_body(prefetch_filters(skip_padding(by_tiles(func.body))))
+    func = func.with_body(prefetch_filters(skip_padding(part_columns(by_tiles(func.body)))))
     halves = split(func)
     if halves is None:
         func = func.with_body(rewritten(func.body, PACK, lambda loop: answered(loop, PACK)))
