@@ -46,17 +46,27 @@ def covers(problem: Problem, target: CpuTarget) -> str | None:
 
 def define(problem: Problem, target: CpuTarget) -> Definition:
     """Define `problem` by windows cut into tiles of AMX."""
-    return assemble(problem, flatten(problem), tile_windows(problem, target), express_tiles, vnni_factor=2)
+    windows = tile_windows(problem, target)
+    return assemble(problem, windows[0].problem, windows, express_tiles, vnni_factor=2)
 
 
 def tile_windows(problem: Problem, target: CpuTarget) -> list[TileWindow]:
-    """Return the windows of `define`, each cut by least cost."""
-    return [tile_window(window) for window in windows_of(flatten(problem), target)]
+    """Return the windows of `define`, each cut by least cost.
+
+    Rows of a filter of one row, which flattened are images of their own, may be shorter than a tile. With all axes they are
+    not: tiles take no notice of where a row ends.
+    """
+    ways = dict.fromkeys((flatten(problem), problem))
+    return min(([tile_window(window) for window in windows_of(way, target)] for way in ways), key=_cycles)
 
 
 def cycles(problem: Problem, target: CpuTarget) -> float:
     """Return the cycles of a problem."""
-    return sum(best_cut(window).cycles for window in tile_windows(problem, target))
+    return _cycles(tile_windows(problem, target))
+
+
+def _cycles(windows: list[TileWindow]) -> float:
+    return sum(best_cut(window).cycles for window in windows)
 
 
 def express_tiles(window: TileWindow, data: te.Tensor, weights: te.Tensor, epilogue: Epilogue) -> te.Tensor:

@@ -122,8 +122,12 @@ class TileWindow(Window):
     @property
     def in_place(self) -> bool:
         """Whether tiles can be loaded from data: one axis, and pixels that begin with whole pairs and end with the last."""
+        return self._could_be_in_place and self.pairs == self.channels
+
+    @property
+    def _could_be_in_place(self) -> bool:
         one = len(self.axes) == 1 and not self.axes[0].padded and not self.row_taps
-        return one and reads_pairs(self.problem) and self.pairs == self.channels
+        return one and reads_pairs(self.problem)
 
     @property
     def taps(self) -> list[int]:
@@ -144,8 +148,11 @@ class TileWindow(Window):
 
     @property
     def depth(self) -> int:
-        """Pairs of channels in a tile."""
-        return -(-self._summed // self.steps)
+        """Pairs of channels in a tile: in a copy as many as let no row of a tile reach into another cache line."""
+        even = -(-self._summed // self.steps)
+        if self.row_taps or self._could_be_in_place and even * self.steps == self._summed:
+            return even
+        return 1 << (even - 1).bit_length()
 
     @property
     def pairs(self) -> int:
@@ -334,6 +341,8 @@ def cycles(window: TileWindow, chunks: int, pixels_first: bool) -> float:
         filters = 0.0  # a thread's other tasks find it in the second level cache
     elif window.filter_bytes <= chunks * L2_BYTES and window.chunks_first:
         filters /= window.bands
+    elif window.filter_bytes > chunks * L2_BYTES and not pixels_first:
+        filters *= window.tile_blocks * prod(each.outputs for each in window.outer)
     data = window.data_bytes / window.bands / L2_RATE
     task = blocks / chunks * (products * step + stores) + copy + data + filters
     return tasks * task * uneven(tasks) + tasks * TASK_CYCLES / THREADS[0]
