@@ -149,7 +149,7 @@ def compile_problem(
         workspace = kernel.workspace_bytes
     else:
         lowered = lower_choice(problem, target, choice, entry_points)
-        link(generate(lowered.module, target), path)
+        link(generate(lowered.module, target), target, path)
         workspace = workspace_bytes(lowered.module)
         packed_filter = lowered.layout.described() if lowered.layout else None
     algorithm = algorithms.get(choice.algorithm)

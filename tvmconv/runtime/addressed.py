@@ -67,12 +67,18 @@ class AddressedKernel:
         The library, and the function in it that takes the number of threads first.
     arrays
         Shape and type of each array.
+
+    Attributes
+    ----------
+    library
+        The library.
     """
 
     def __init__(self, path: str, symbol: str, arrays: Sequence[Array]) -> None:
         self._arrays = tuple(arrays)
         self._name = symbol
-        self._function = ctypes.CDLL(path)[f"__tvm_ffi_{symbol}"]
+        self.library = ctypes.CDLL(path)
+        self._function = self.library[f"__tvm_ffi_{symbol}"]
         self._function.argtypes = (ctypes.c_void_p, ctypes.c_void_p, ctypes.c_int32, ctypes.c_void_p)
         # Calls that nobody makes now; a list's pop and append are atomic.
         self._calls: list[PreparedCall] = []

@@ -17,6 +17,7 @@ import torch
 from torch import fx
 from torch.utils import _pytree as pytree
 
+from . import native
 from .arena import BLOCKS, Block, Lifetime, place
 from .calls import AddressedCall
 from .layout import CHANNELS_SECOND, Layout
@@ -76,6 +77,8 @@ class Plan:
 
     def __init__(self, segment: Segment, root: Any, layers: dict[Any, Layer], met: dict[Any, Any]) -> None:
         self.segment, self.root, self.layers, self.met = segment, root, layers, met
+        for layer in layers.values():
+            native.offer(layer.call.kernel)
         self.pools: dict[Any, MaxPool] = {}
         kept: dict[Any, None] = {}  # in a block
         for node in segment.nodes:
@@ -227,7 +230,8 @@ class _Bound:
         if function is None or node not in tensors or not all(each in tensors for each in node.all_input_nodes):
             return None
         args, kwargs = fx.map_arg((node.args, dict(node.kwargs)), tensors.__getitem__)
-        call = functools.partial(function, *args, **kwargs, out=tensors[node])
+        bind = getattr(function, "bind", functools.partial(functools.partial, function))
+        call = bind(*args, **kwargs, out=tensors[node])
 
         def step() -> None:
             call()

@@ -12,6 +12,7 @@ import torch.nn.functional as functional
 from torch import nn
 
 from .layout import CHANNELS_SECOND
+from .native import max_pool
 
 _POOLS = {
     **dict.fromkeys((nn.MaxPool1d, functional.max_pool1d), 1),
@@ -83,6 +84,9 @@ class MaxPool:
         numbers of 16 bits take PyTorch 23 us where those of bf16 take 56, and 16 to find a sign (64 channels of 147x147, a
         Zen 5). Once there is one, nobody looks again.
         """
+        axes = [(each.inputs, each.outputs, each.taps, each.stride, each.pad, each.dilation) for each in self.axes]
+        if (compiled := max_pool(data, axes, out)) is not None:
+            return compiled
         compute = self._steps(data, scratch, out)
         if data.dtype != torch.bfloat16:
             return compute

@@ -14,6 +14,7 @@ import torch.nn.functional as functional
 from torch import fx, nn
 
 from .gates import Gate
+from .native import Concatenation, layer_norm
 from .operators import option
 
 _aten = torch.ops.aten
@@ -55,6 +56,8 @@ def is_elementwise(root: nn.Module, node: Any) -> bool:
 def writer_of(root: nn.Module, node: Any) -> Callable[..., Any] | None:
     """Return what is called with a node's arguments, and the tensor `out`, None if nothing writes what it computes.
 
+    What has a method `bind` takes the same arguments there once, where they lie in the same place in each call.
+
     Parameters
     ----------
     root
@@ -68,10 +71,21 @@ def writer_of(root: nn.Module, node: Any) -> Callable[..., Any] | None:
         return _activating(root, node, name)
     if node.op == "call_module":
         module = root.get_submodule(node.target)
+        if type(module) is nn.LayerNorm:
+            return _normalizing(module)
         return module.convolution.write if isinstance(module, Gate) else None
+    if node.target is functional.layer_norm:
+        return layer_norm
     if node.target in (torch.mean, "mean"):  # of all elements, it takes no tensor
         return torch.mean if len(node.args) > 1 or "dim" in node.kwargs else None
-    return torch.cat if node.target is torch.cat else _ARITHMETIC.get(node.target)
+    return Concatenation() if node.target is torch.cat else _ARITHMETIC.get(node.target)
+
+
+def _normalizing(module: nn.LayerNorm) -> Callable[..., Any]:
+    def normalize(data: Any, *, out: Any) -> Any:
+        return layer_norm(data, module.normalized_shape, module.weight, module.bias, module.eps, out=out)
+
+    return normalize
 
 
 def _activation(root: nn.Module, node: Any) -> str | None:

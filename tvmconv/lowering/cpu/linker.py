@@ -1,6 +1,6 @@
 """Link what `tvm.compile` returns into a self-contained shared library.
 
-The library holds the kernel and `lowering/native/launcher.c` and needs only tvm-ffi, OpenMP and libc. The same
+The library holds the kernel, `lowering/native/launcher.c` and `operators.c`, and needs only tvm-ffi, OpenMP and libc. The same
 kernel gives the same bytes, wherever and whenever it is linked.
 """
 
@@ -14,10 +14,11 @@ from pathlib import Path
 from typing import Any
 
 from ...support.toolchain import run_compiler
+from ...targets.target import CpuTarget
 
 # Only what a caller looks up is visible. TVM's runtime, when it is in the process, fills the launcher's
 # four slots of every library it can find them in; hidden, they stay ours.
-_EXPORTS = ("__tvm_ffi_*",)
+_EXPORTS = ("__tvm_ffi_*", "tvmconv_max_pool", "tvmconv_concatenate", "tvmconv_layer_norm")
 # As build-id and debug sections carry nothing a caller needs, they cannot differ between two builds.
 # nodelete: OpenMP's idle workers wait inside its library, which must therefore outlive the last kernel; and a GPU
 # that kernels were loaded on keeps them.
@@ -36,13 +37,20 @@ NATIVE = Path(__file__).parents[1] / "native"
 COMPILE_FLAGS = ("-std=gnu11", "-O2", "-g0", "-fPIC", "-fvisibility=hidden", "-Wall", "-Werror")
 
 
-def link(executable: Any, path: str | os.PathLike[str]) -> None:
+# Of the operators: what all CPUs have that kernels are compiled for, and those with vectors of 512 bits.
+_AVX2 = ("-mavx2", "-mfma", "-mf16c")
+_AVX512 = ("-mavx512f", "-mavx512bw", "-mavx512vl", "-mavx512dq")
+
+
+def link(executable: Any, target: CpuTarget, path: str | os.PathLike[str]) -> None:
     """Write the shared library of a compiled module.
 
     Parameters
     ----------
     executable
-        What ``tvm.compile(module, target)`` returns for a CPU target.
+        What ``tvm.compile(module, target)`` returns.
+    target
+        The CPU that it was compiled for.
     path
         Where the library goes; an existing file is replaced whole.
 
@@ -54,7 +62,9 @@ def link(executable: Any, path: str | os.PathLike[str]) -> None:
     path = Path(path)
     with tempfile.TemporaryDirectory(prefix=".link-", dir=path.parent) as folder:
         executable.mod.write_to_file(f"{folder}/kernel.o")
-        _link_kernels(Path(folder), ("kernel.o",), path)
+        wide = {flag.removeprefix("-m") for flag in _AVX512} <= set(target.features)
+        (Path(folder) / "operators.o").write_bytes(_operators_object(_AVX2 + (_AVX512 if wide else ())))
+        _link_kernels(Path(folder), ("kernel.o", "operators.o"), path)
 
 
 def link_together(objects: Iterable[str], path: str | os.PathLike[str]) -> None:
@@ -75,6 +85,12 @@ def link_objects(work: Path, arguments: tuple[str, ...], path: Path, exports: tu
     # Names relative to the folder: its own name must not reach the linker.
     run_compiler((*_LINK_FLAGS, *arguments, "-o", "kernel.so"), work)
     os.replace(work / "kernel.so", path)
+
+
+@cache
+def _operators_object(flags: tuple[str, ...]) -> bytes:
+    """Return the operators between kernels as an object file; vectors of 64 bytes stay within it, whatever their ABI."""
+    return compile_runtime("operators.c", "-fopenmp", "-Wno-psabi", *flags)
 
 
 @cache

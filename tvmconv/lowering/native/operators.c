@@ -1,0 +1,220 @@
+/* What stands between the kernels of a network, with their threads: max pooling, concatenation of channels, layer
+ * normalization. Linked into every library of a CPU, compiled for AVX-512 or AVX2 as its kernel is. Data have their channels
+ * last; they are f32, or bf16 as its bits.
+ */
+#include <immintrin.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <string.h>
+
+#define EXPORT __attribute__((visibility("default")))
+#ifdef __AVX512BW__
+#define BYTES 64
+#define GREATEST(a, b) ((I16)_mm512_max_epi16((__m512i)(a), (__m512i)(b)))
+#define LEAST(a, b) ((I16)_mm512_min_epi16((__m512i)(a), (__m512i)(b)))
+#define GREATEST_UNSIGNED(a, b) ((I16)_mm512_max_epu16((__m512i)(a), (__m512i)(b)))
+#define WIDEN(row) ((U32)_mm512_cvtepu16_epi32(_mm256_loadu_si256((const __m256i*)(row))))
+#define NARROW(row, bits) _mm256_storeu_si256((__m256i*)(row), _mm512_cvtepi32_epi16((__m512i)(bits)))
+#else
+#define BYTES 32
+#define GREATEST(a, b) ((I16)_mm256_max_epi16((__m256i)(a), (__m256i)(b)))
+#define LEAST(a, b) ((I16)_mm256_min_epi16((__m256i)(a), (__m256i)(b)))
+#define GREATEST_UNSIGNED(a, b) ((I16)_mm256_max_epu16((__m256i)(a), (__m256i)(b)))
+#define WIDEN(row) ((U32)_mm256_cvtepu16_epi32(_mm_loadu_si128((const __m128i*)(row))))
+#define HALF(bits, half) _mm256_extracti128_si256((__m256i)(bits), half)
+#define NARROW(row, bits) _mm_storeu_si128((__m128i*)(row), _mm_packus_epi32(HALF(bits, 0), HALF(bits, 1)))
+#endif
+#define LANES (BYTES / 4)
+
+typedef float F32 __attribute__((vector_size(BYTES), aligned(4), may_alias));
+typedef float F32x4 __attribute__((vector_size(16)));
+typedef int32_t I32 __attribute__((vector_size(BYTES), aligned(4), may_alias));
+typedef uint32_t U32 __attribute__((vector_size(BYTES), aligned(4), may_alias));
+typedef int16_t I16 __attribute__((vector_size(BYTES), aligned(2), may_alias));
+
+/* One axis of a pooling: output i has the inputs i * stride - pad + k * dilation that there are. */
+typedef struct {
+  int64_t inputs, outputs, taps, stride, pad, dilation;
+} Axis;
+
+/* NaN is greater than any number, as for PyTorch. */
+static void pool_f32(const char* const* taps, int64_t count, int64_t from, char* to) {
+  F32 most = *(const F32*)(taps[0] + from);
+  for (int64_t tap = 1; tap < count; tap++) {
+    F32 value = *(const F32*)(taps[tap] + from);
+    I32 takes = (value > most) | (value != value);
+    most = (F32)(((I32)value & takes) | ((I32)most & ~takes));
+  }
+  memcpy(to, &most, sizeof most);
+}
+
+/* As whole numbers, those of bf16 with no sign are in order, those with one in the reverse; NaN with one is above the rest of
+ * these without their sign. */
+static void pool_bf16(const char* const* taps, int64_t count, int64_t from, char* to) {
+  I16 greatest = *(const I16*)(taps[0] + from), least = greatest, above = greatest;
+  for (int64_t tap = 1; tap < count; tap++) {
+    I16 value = *(const I16*)(taps[tap] + from);
+    greatest = GREATEST(greatest, value);
+    least = LEAST(least, value);
+    above = GREATEST_UNSIGNED(above, value);
+  }
+  I16 negative = greatest < 0, nan = (above < 0) & (above > (int16_t)0xff80);
+  I16 most = (least & negative) | (greatest & ~negative);
+  most = (above & nan) | (most & ~nan);
+  memcpy(to, &most, sizeof most);
+}
+
+/* The taps of an output that meet an input: the first, and the one after the last. */
+static void meet(const Axis* axis, int64_t output, int64_t* first, int64_t* last) {
+  int64_t start = output * axis->stride - axis->pad, beyond = axis->inputs - start;
+  *first = start < 0 ? (-start + axis->dilation - 1) / axis->dilation : 0;
+  *last = beyond <= 0 ? 0 : (beyond + axis->dilation - 1) / axis->dilation;
+  if (*last > axis->taps) *last = axis->taps;
+}
+
+/* `axes` are three, the first of one input and output where there are fewer; every output meets an input. */
+EXPORT void tvmconv_max_pool(int threads, int bf16, const void* data, void* output, int64_t batch, int64_t channels,
+                             const Axis* axes) {
+  const int64_t rows = axes[1].outputs, columns = axes[2].outputs, pixel = channels * (bf16 ? 2 : 4);
+  const int64_t image = axes[0].inputs * axes[1].inputs * axes[2].inputs * pixel;
+#pragma omp parallel for num_threads(threads) schedule(static)
+  for (int64_t task = 0; task < batch * axes[0].outputs * rows; task++) {
+    const char* taps[axes[0].taps * axes[1].taps * axes[2].taps];
+    const int64_t at[2] = {task / rows % axes[0].outputs, task % rows};
+    int64_t first[3], last[3];
+    for (int axis = 0; axis < 2; axis++) meet(axes + axis, at[axis], first + axis, last + axis);
+    for (int64_t column = 0; column < columns; column++) {
+      meet(axes + 2, column, first + 2, last + 2);
+      int64_t count = 0;
+      for (int64_t z = first[0]; z < last[0]; z++)
+        for (int64_t y = first[1]; y < last[1]; y++)
+          for (int64_t x = first[2]; x < last[2]; x++) {
+            int64_t plane = at[0] * axes[0].stride - axes[0].pad + z * axes[0].dilation;
+            int64_t row = at[1] * axes[1].stride - axes[1].pad + y * axes[1].dilation;
+            int64_t place = column * axes[2].stride - axes[2].pad + x * axes[2].dilation;
+            place += (plane * axes[1].inputs + row) * axes[2].inputs;
+            taps[count++] = (const char*)data + task / rows / axes[0].outputs * image + place * pixel;
+          }
+      char* to = (char*)output + (task * columns + column) * pixel;
+      /* The last vector ends with the channels. */
+      for (int64_t from = 0; from < pixel && pixel >= BYTES; from += BYTES) {
+        int64_t begin = from + BYTES <= pixel ? from : pixel - BYTES;
+        (bf16 ? pool_bf16 : pool_f32)(taps, count, begin, to + begin);
+      }
+      if (pixel < BYTES) {
+        char room[count][BYTES], most[BYTES];
+        const char* copies[count];
+        for (int64_t tap = 0; tap < count; tap++) {
+          memset(room[tap], 0, BYTES);
+          copies[tap] = memcpy(room[tap], taps[tap], pixel);
+        }
+        (bf16 ? pool_bf16 : pool_f32)(copies, count, 0, most);
+        memcpy(to, most, pixel);
+      }
+    }
+  }
+}
+
+static void copy(char* to, const char* from, int64_t bytes) {
+  int64_t done = 0;
+  for (; done + BYTES <= bytes; done += BYTES) *(I32*)(to + done) = *(const I32*)(from + done);
+  if (done < bytes) memcpy(to + done, from + done, bytes - done);
+}
+
+/* `bytes` are those of a pixel of each part. */
+EXPORT void tvmconv_concatenate(int threads, int64_t parts, const void* const* data, const int64_t* bytes, void* output,
+                                int64_t pixels) {
+  int64_t all = 0;
+  for (int64_t part = 0; part < parts; part++) all += bytes[part];
+  const int64_t together = 64, blocks = (pixels + together - 1) / together;
+#pragma omp parallel for num_threads(threads) schedule(static)
+  for (int64_t block = 0; block < blocks; block++) {
+    int64_t end = (block + 1) * together < pixels ? (block + 1) * together : pixels, offset = 0;
+    for (int64_t part = 0; part < parts; part++) {
+      for (int64_t pixel = block * together; pixel < end; pixel++)
+        copy((char*)output + pixel * all + offset, (const char*)data[part] + pixel * bytes[part], bytes[part]);
+      offset += bytes[part];
+    }
+  }
+}
+
+static inline __attribute__((always_inline)) F32 load(const void* row, int64_t c, int bf16) {
+  if (!bf16) return *(const F32*)((const float*)row + c);
+  return (F32)(WIDEN((const uint16_t*)row + c) << 16);
+}
+
+static inline __attribute__((always_inline)) float load_one(const void* row, int64_t c, int bf16) {
+  if (!bf16) return ((const float*)row)[c];
+  uint32_t bits = (uint32_t)((const uint16_t*)row)[c] << 16;
+  float value;
+  memcpy(&value, &bits, sizeof value);
+  return value;
+}
+
+/* To the nearest, ties to even; NaN stays one. */
+static inline __attribute__((always_inline)) void store(void* row, int64_t c, F32 value, int bf16) {
+  if (!bf16) {
+    *(F32*)((float*)row + c) = value;
+    return;
+  }
+  U32 bits = (U32)value, nan = (U32)(value != value);
+  bits = (bits + 0x7fff + (bits >> 16 & 1)) >> 16;
+  NARROW((uint16_t*)row + c, (bits & ~nan) | (nan & 0x7fc0));
+}
+
+static inline __attribute__((always_inline)) float sum(F32 vector) {
+  F32x4 parts[LANES / 4], total = {0};
+  memcpy(parts, &vector, sizeof vector);
+  for (int part = 0; part < LANES / 4; part++) total += parts[part];
+  return (total[0] + total[1]) + (total[2] + total[3]);
+}
+
+/* Inlined, for one type each. */
+static inline __attribute__((always_inline)) void normalize(const void* row, void* output, const void* weight, const void* bias, int64_t channels,
+                             float epsilon, int bf16) {
+  const int64_t whole = channels / LANES * LANES;
+  F32 sums = {0}, squares = {0};
+  float rest = 0;
+  for (int64_t c = 0; c < whole; c += LANES) sums += load(row, c, bf16);
+  for (int64_t c = whole; c < channels; c++) rest += load_one(row, c, bf16);
+  const float share = 1.0f / channels, mean = (sum(sums) + rest) * share;
+  rest = 0;
+  for (int64_t c = 0; c < whole; c += LANES) {
+    F32 apart = load(row, c, bf16) - mean;
+    squares += apart * apart;
+  }
+  for (int64_t c = whole; c < channels; c++) {
+    float apart = load_one(row, c, bf16) - mean;
+    rest += apart * apart;
+  }
+  const float scale = 1 / _mm_cvtss_f32(_mm_sqrt_ss(_mm_set_ss((sum(squares) + rest) * share + epsilon)));
+  for (int64_t c = 0; c < whole; c += LANES) {
+    F32 value = (load(row, c, bf16) - mean) * scale;
+    if (weight) value *= load(weight, c, bf16);
+    if (bias) value += load(bias, c, bf16);
+    store(output, c, value, bf16);
+  }
+  for (int64_t c = whole; c < channels; c++) {
+    F32 value = {(load_one(row, c, bf16) - mean) * scale};
+    if (weight) value *= load_one(weight, c, bf16);
+    if (bias) value += load_one(bias, c, bf16);
+    char room[BYTES];
+    store(room, 0, value, bf16);
+    memcpy((char*)output + c * (bf16 ? 2 : 4), room, bf16 ? 2 : 4);
+  }
+}
+
+/* Of each row; `weight` and `bias` may be NULL. */
+EXPORT void tvmconv_layer_norm(int threads, int bf16, const void* data, void* output, const void* weight,
+                               const void* bias, int64_t rows, int64_t channels, float epsilon) {
+  const int64_t bytes = channels * (bf16 ? 2 : 4);
+#pragma omp parallel for num_threads(threads) schedule(static)
+  for (int64_t row = 0; row < rows; row++) {
+    const char* from = (const char*)data + row * bytes;
+    char* to = (char*)output + row * bytes;
+    if (bf16)
+      normalize(from, to, weight, bias, channels, epsilon, 1);
+    else
+      normalize(from, to, weight, bias, channels, epsilon, 0);
+  }
+}
