@@ -16,7 +16,19 @@ from collections.abc import Sequence
 from tvm.s_tir import Schedule
 from tvm.s_tir.schedule import LoopRV
 
-from tvmconv.algorithms.annotations import COLUMNS, CONFIGURE, LANES, PACK, PAIRS, PREFETCH_NEXT, ROLE, ROUND_STORES, ROWS, TILES, VECTORS
+from tvmconv.algorithms.annotations import (
+    COLUMNS,
+    CONFIGURE,
+    LANES,
+    PACK,
+    PAIRS,
+    PREFETCH_NEXT,
+    ROLE,
+    ROUND_STORES,
+    ROWS,
+    TILES,
+    VECTORS,
+)
 from tvmconv.algorithms.cpu.amx_window import SIDE, TileWindow, best_cut
 from tvmconv.algorithms.definition import Definition
 from tvmconv.algorithms.shapes import divisors

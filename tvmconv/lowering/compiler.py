@@ -16,7 +16,7 @@ from ..algorithms.definition import Definition
 from ..errors import ReplayError
 from ..problem import Problem
 from ..targets.cuda import CudaTarget
-from ..targets.target import Target
+from ..targets.target import CpuTarget, Target
 from .cpu.linker import link
 from .cpu.pipeline import PIPELINE, SYMBOL, Lowered, functions_of, lower, workspace_bytes
 from .cuda.linker import link_cuda
@@ -148,6 +148,7 @@ def compile_problem(
         link_cuda(kernel, problem, target, path)
         workspace = kernel.workspace_bytes
     else:
+        assert isinstance(target, CpuTarget)
         lowered = lower_choice(problem, target, choice, entry_points)
         link(generate(lowered.module, target), target, path)
         workspace = workspace_bytes(lowered.module)

@@ -150,7 +150,7 @@ class TileWindow(Window):
     def depth(self) -> int:
         """Pairs of channels in a tile: in a copy as many as let no row of a tile reach into another cache line."""
         even = -(-self._summed // self.steps)
-        if self.row_taps or self._could_be_in_place and even * self.steps == self._summed:
+        if self.row_taps or (self._could_be_in_place and even * self.steps == self._summed):
             return even
         return 1 << (even - 1).bit_length()
 

@@ -33,10 +33,10 @@ def _parted(loop: Any) -> Any:
         return answered(loop, COLUMNS)  # TVM knows that it reads no padding
     condition, inside, zero = value.args
     inner = [each.loop_var for each in found(loop.body, tirx.For)]
-    columns, rows, others = [], [], []
-    for each in conjuncts(condition):
-        kind = columns if uses(each, loop.loop_var) else others if uses(each, *inner) else rows
-        kind.append(each)
+    conditions = conjuncts(condition)
+    columns = [each for each in conditions if uses(each, loop.loop_var)]
+    others = [each for each in conditions if uses(each, *inner) and not uses(each, loop.loop_var)]
+    rows = [each for each in conditions if not uses(each, loop.loop_var, *inner)]
     if others:
         inside = tirx.if_then_else(tirx.all(*others), inside, zero)
 
