@@ -22,7 +22,6 @@ from tvmconv.algorithms.annotations import (
     LANES,
     PACK,
     PAIRS,
-    PREFETCH_NEXT,
     ROLE,
     ROUND_STORES,
     ROWS,
@@ -38,8 +37,6 @@ from tvmconv.schedules.cpu.x86_dot import import_round
 from tvmconv.targets.target import CpuTarget
 
 PIXELS_FIRST, OUTPUTS_FIRST = 0, 1
-# Lines of a step's two tiles of the filter: of more blocks of pixels than that, the first one's wait is a small part.
-LINES = 32
 
 
 def space(sch: Schedule, definition: Definition, target: CpuTarget) -> list[Schedule]:
@@ -65,8 +62,6 @@ def _schedule(sch: Schedule, window: TileWindow, order: int, target: CpuTarget) 
     blocks = [outputs, *z, pixels] if order == PIXELS_FIRST else [*z, pixels, outputs]
     parts = [chunk, band] if window.chunks_first else [band, chunk]
     sch.reorder(n, g, *parts, *phases, *blocks, *taps, step, tile, row, vector, lane, pair)
-    if order == PIXELS_FIRST and window.output_blocks > 1 and window.tile_blocks <= LINES:
-        sch.annotate(pixels, PREFETCH_NEXT, 1)
     task = sch.fuse(n, g, *parts)
     sch.parallel(task)
 

@@ -18,14 +18,12 @@ from strategies import Call, calls
 from tvm import tirx
 
 from tvmconv.algorithms import table as algorithms
-from tvmconv.algorithms.annotations import PREFETCH_NEXT
 from tvmconv.algorithms.cpu import amx
 from tvmconv.algorithms.cpu.amx import FEATURES
 from tvmconv.algorithms.cpu.amx_window import BLOCKS, tile_window
 from tvmconv.errors import RewriteError
 from tvmconv.lowering.compiler import Choice, compile_problem, default_choice, samples, schedule
 from tvmconv.lowering.cpu.pipeline import lower
-from tvmconv.lowering.cpu.tile_prefetching import prefetch_tiles
 from tvmconv.lowering.cpu.tiles import CONFIGURE, ROLE, by_tiles
 from tvmconv.signature import format_signature, parse_signature
 from tvmconv.support.toolchain import run_compiler
@@ -158,30 +156,6 @@ def test_what_is_no_product_of_pairs_is_refused() -> None:
     nest = marked(value, {"c": "pairs", "l": "lanes", "v": "vectors", "r": "rows", "t": "tiles"})
     with pytest.raises(RewriteError, match="tiles multiply pairs"):
         by_tiles(nest)
-
-
-def test_the_next_blocks_filter_is_prefetched() -> None:
-    """All lines of the next block's filter, each once, by the blocks of pixels of this one."""
-    signature = "conv2d-n1-i1024x7x7-o512x7x7-k1x1-s1x1-d1x1-p0x0_0x0-g1-NXC-XIO-bf16"
-    target = Target.parse("sapphirerapids")
-    problem = parse_signature(signature)
-    window = amx.tile_windows(problem, target)[0]
-    sketches = AMX.sketches(AMX.define(problem, target), target)
-    texts = []
-    for number in range(len(sketches)):
-        definition, scheduled = schedule(problem, target, Choice("amx", number))
-        texts.append(lower(scheduled.mod, definition).module.script())
-    prefetching = [text for text in texts if "prefetch" in text]
-    assert len(prefetching) == 1 and len(texts) == 2  # the order in which all pixels take a block's filter
-    lines = window.block[1] * window.depth
-    assert prefetching[0].count("prefetch(") == -(-lines // window.tile_blocks)
-
-
-def test_a_loop_without_products_prefetches_nothing() -> None:
-    nest = marked(tirx.const(0, "float32"), {"l": "lanes", "v": "vectors", "r": "rows", "t": "tiles"})
-    pixels = tirx.For(tirx.Var("pixels", "int32"), 0, 2, tirx.ForKind.SERIAL, nest.body, annotations={PREFETCH_NEXT: 1})
-    with pytest.raises(RewriteError, match="it multiplies no tiles"):
-        prefetch_tiles(pixels)
 
 
 @pytest.mark.parametrize(

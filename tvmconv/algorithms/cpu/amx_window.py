@@ -30,7 +30,7 @@ SIDE = 16  # rows of a tile, and pairs or f32 numbers in one
 REGISTERS = 8
 # Cycles, measured on one core of a Granite Rapids: a multiplication of tiles, full or not, at the clock that it keeps with
 # such work; and what a line of data takes, and of the filter, that comes from the second level cache while others are multiplied.
-MULTIPLY, DATA_LINE, FILTER_LINE = 20.0, 2.8, 2.2
+MULTIPLY, DATA_LINE, FILTER_LINE = 20.0, 3.4, 2.2
 # A sum's chain: a multiplication waits for the one before.
 LATENCY = 52.0
 # Of a vector of sums: tile to memory, to a register, rounded, to the output, which is written by whole lines or by halves;

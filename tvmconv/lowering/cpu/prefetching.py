@@ -22,8 +22,7 @@ from .rewrites import answered, found, mapped, refuse, replaced, rewritten
 
 # Bytes. Measured on one Zen 5 core, 4x4 outputs of 1024 to 512 channels in f32: 1.72 ms; 1.83 with 8 KiB, 9.4 without.
 DISTANCE = 16 * 1024
-SECOND_LEVEL = 2
-_READ, _ALL_LEVELS, _DATA = 0, 3, 1  # as LLVM numbers them
+_READ, _SECOND_LEVEL, _ALL_LEVELS, _DATA = 0, 2, 3, 1  # as LLVM numbers them
 
 
 def prefetch_filters(body: Any) -> Any:
@@ -45,7 +44,7 @@ def _prefetched(loop: Any) -> Any:
     prefetches = []
     for values in product(*(range(1 if each.kind == tirx.ForKind.VECTORIZED else int(each.extent)) for each in inner)):
         at = replaced(later, {each.loop_var: value for each, value in zip(inner, values, strict=True)})
-        prefetches.append(prefetch(at, _ALL_LEVELS))
+        prefetches.append(_prefetch(at, _ALL_LEVELS))
     return answered(loop, PREFETCH, tirx.SeqStmt([*prefetches, loop.body]))
 
 
@@ -101,7 +100,7 @@ def _prefetches(block: Any, step: Any, around: list[Any]) -> list[Any]:
         at = [replaced(replaced(index, vector), first) for index in following]
         for later in range(max(1, together // share)):
             rows = [*at[:last], at[last] + row // share + later, *at[last + 1 :]]
-            prefetches.append(prefetch(tirx.BufferLoad(load.source, rows), SECOND_LEVEL))
+            prefetches.append(_prefetch(tirx.BufferLoad(load.source, rows), _SECOND_LEVEL))
     return prefetches
 
 
@@ -132,6 +131,5 @@ def _same(loop: Any, other: Any) -> bool:
     return bool(loop.loop_var.same_as(other.loop_var))
 
 
-def prefetch(load: Any, levels: int) -> Any:
-    """Return a prefetch of what a load reads, to these levels of the caches."""
+def _prefetch(load: Any, levels: int) -> Any:
     return tirx.Evaluate(tirx.call_intrin("void", "tirx.prefetch", tirx.address_of(load), _READ, levels, _DATA))

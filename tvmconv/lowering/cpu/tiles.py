@@ -22,8 +22,6 @@ from ...algorithms.cpu.amx_window import REGISTERS, SIDE
 from ...algorithms.pairs import DOT, calls
 from ...errors import RewriteError
 from .rewrites import IMPORT, answered, mapped, replaced, rewritten, sequence
-from .tile_nests import nest_of
-from .tile_prefetching import prefetch_tiles
 
 ALLOW = "tvmconv_allow_tiles"  # of lowering/native/launcher.c
 AWAKE = "tvmconv_stay_awake"
@@ -63,7 +61,7 @@ def by_tiles(body: Any) -> Any:
 def _configured(loop: Any) -> Any:
     shapes: set[tuple[int, int, int, int]] = set()
     stored: list[Any] = []
-    body = mapped(prefetch_tiles(loop.body), tirx.For, partial(_instructions, shapes, stored))
+    body = mapped(loop.body, tirx.For, partial(_instructions, shapes, stored))
     for buffer in stored:
         body = _aligned(buffer, body)
     if len(shapes) != 1:
@@ -131,7 +129,7 @@ def _instructions(shapes: set[Any], stored: list[Any], loop: Any) -> Any:
     """Return the instructions of a nest of marked loops; note the shape of its tiles, and what they are stored to."""
     if loop.annotations.get(ROLE) != TILES:
         return loop
-    loops, body = nest_of(loop)
+    loops, body = _nest(loop)
     if not isinstance(body, tirx.BufferStore):
         raise RewriteError(f"a nest of tiles must hold one store, not {body}")
     tiles, rows, vectors, lanes = (int(loops[role].extent) for role in (TILES, ROWS, VECTORS, LANES))
@@ -213,6 +211,18 @@ class _Tiles:
         if not constant or not analyzer.can_prove_equal(offset - first, loop.loop_var * distance):
             raise RewriteError(f"the loop over {role} meets {self._access} at no constant distance")
         return int(distance)
+
+
+def _nest(loop: Any) -> tuple[dict[str, Any], Any]:
+    """Return the marked loops from `loop` inwards by their roles, and what they enclose."""
+    loops: dict[str, Any] = {}
+    body = loop
+    while isinstance(body, tirx.For):
+        if ROLE not in body.annotations:
+            raise RewriteError(f"an unmarked loop over {body.loop_var} in a nest of tiles")
+        loops[str(body.annotations[ROLE])] = body
+        body = body.body
+    return loops, body
 
 
 def _number(register: int) -> Any:
