@@ -60,7 +60,7 @@ def hot(algorithm: str, target: str, signature: str) -> HotLoop:
         ("grouped", "x86-64-v3", SMALL_GROUPS, (7, 1), 3 * 3),  # 3 channels a group, 3 taps of a row
         ("winograd2", "x86-64-v4", WIDE, (2 * 10, 1), 4),
         ("dot", "znver4", DOT, (14, 2), 4),
-        ("amx", "sapphirerapids", DEEP_DOT, (2, 2), 4),  # tiles
+        ("amx", "sapphirerapids", DEEP_DOT, (2, 2), 1),  # tiles
         # Pixels by output channels.
         ("reduced", "x86-64-v3", FEW_OUTPUTS, (2, 3), 4 * 3),  # 3 taps of a row
         ("reduced", "x86-64-v3", FEW_TRANSPOSED, (4, 3), 4 * 2),  # LLVM makes two steps one pass

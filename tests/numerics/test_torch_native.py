@@ -14,32 +14,20 @@ import pytest
 torch = pytest.importorskip("torch")
 import torch.nn.functional as functional  # noqa: E402
 from kernels import isa  # noqa: E402
+from native_functions import offer_functions  # noqa: E402
 from torch import nn  # noqa: E402
 
 import tvmconv.torch  # noqa: E402
-from tvmconv.lowering.compiler import compile_problem  # noqa: E402
-from tvmconv.runtime.addressed import AddressedKernel  # noqa: E402
-from tvmconv.signature import parse_signature  # noqa: E402
-from tvmconv.targets.target import Target  # noqa: E402
 from tvmconv.torch import native  # noqa: E402
 from tvmconv.torch.pools import MaxPool  # noqa: E402
 
-SMALL = parse_signature("conv1d-n1-i16x4-o16x4-k1-s1-d1-p0_0-g1-NXC-XIO-f32")
 POOLS = {1: functional.max_pool1d, 2: functional.max_pool2d, 3: functional.max_pool3d}
-
-
-def functions_for(target: str, folder: Path) -> None:
-    compile_problem(SMALL, Target.parse(target), folder / "kernel.so")
-    floats = np.dtype(np.float32)
-    arrays = [((1, 4, 16), floats), ((1, 16, 16), floats), ((1, 4, 16), floats)]
-    native.offer(AddressedKernel(str(folder / "kernel.so"), "tvmconv_kernel_with_threads", arrays))
-    assert native._FUNCTIONS
 
 
 @pytest.fixture(params=[pytest.param(name, marks=isa(name)) for name in ("x86-64-v3", "x86-64-v4")])
 def functions(request: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(native, "_FUNCTIONS", {})
-    functions_for(request.param, tmp_path)
+    offer_functions(request.param, tmp_path)
 
 
 def last(tensor: Any) -> Any:
@@ -70,9 +58,9 @@ def test_maxima_are_pytorchs(dtype: Any, functions: None) -> None:
         expected = POOLS[rank](data, taps, strides, pads, dilations)
         each_axis = zip(sizes, expected.shape[2:], taps, strides, pads, dilations, strict=True)
         out = last(torch.full_like(expected, 7.0))
-        pool = native.max_pool(data, list(each_axis), out)
-        assert pool is not None
-        pool()
+        axes = list(each_axis)
+        assert native.pools(dtype, axes)
+        native.max_pool(data, axes, out)()
         assert torch.equal(out.isnan(), expected.isnan())
         assert torch.equal(out.nan_to_num(5.0), expected.nan_to_num(5.0)), (data.shape, taps, strides, pads, dilations)
 
@@ -107,10 +95,9 @@ def test_layers_are_normalized(dtype: Any, channels: int, affine: bool, function
 
 
 def test_what_has_no_function_is_pytorchs(functions: None, monkeypatch: pytest.MonkeyPatch) -> None:
-    wide, half = last(torch.randn(1, 4, 40, 40)), last(torch.randn(1, 4, 40, 40)).half()
-    axis = (40, 8, 33, 1, 0, 1)
-    assert native.max_pool(wide, [axis, axis], last(torch.empty(1, 4, 8, 8))) is None
-    assert native.max_pool(half, [(40, 40, 1, 1, 0, 1)] * 2, half) is None
+    assert not native.pools(torch.float32, [(40, 8, 33, 1, 0, 1)] * 2)  # too many taps
+    assert not native.pools(torch.float16, [(40, 40, 1, 1, 0, 1)] * 2)
+    assert not native.pools(torch.float32, [(1, 1, 2, 1, 1, 3)])  # none of them meets an input
     for data, shape in ((torch.randn(3, 4, 5), (4, 5)), (torch.randn(5, 3).t(), 5), (torch.randn(4, 5).double(), 5)):
         out = torch.empty_like(data)
         assert torch.equal(
@@ -119,7 +106,7 @@ def test_what_has_no_function_is_pytorchs(functions: None, monkeypatch: pytest.M
         )
     monkeypatch.setattr(native, "_FUNCTIONS", {})
     native.offer(SimpleNamespace(library=object()))  # of a bundle that is older
-    assert native.max_pool(wide, [(40, 40, 1, 1, 0, 1)] * 2, wide) is None
+    assert not native.pools(torch.float32, [(40, 40, 1, 1, 0, 1)] * 2)
 
 
 class Between(nn.Module):

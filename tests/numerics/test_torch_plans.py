@@ -90,9 +90,9 @@ def _leaves(answer: Any) -> list[Any]:
     return list(answer) if isinstance(answer, tuple) else [answer]
 
 
-def _assert_equal(given: Any, expected: Any) -> None:
+def _assert_equal(given: Any, expected: Any, error: float = 0.0) -> None:
     for one, other in zip(_leaves(given), _leaves(expected), strict=True):
-        assert torch.equal(one, other) and one.stride() == other.stride()
+        assert torch.allclose(one, other, rtol=error, atol=error) and one.stride() == other.stride()
 
 
 @pytest.mark.parametrize("forward", MODELS)
@@ -107,7 +107,8 @@ def test_plans_compute_what_layers_do(forward: Forward, bundle: Path, planned: l
         expected.append(plain(data.clone(memory_format=torch.preserve_format)))
         given.append(fast(data))
     for one, other in zip(given, expected, strict=True):
-        _assert_equal(one, other)
+        # LayerNorm sums in another order than PyTorch's.
+        _assert_equal(one, other, 1e-5 if forward is normalizes else 0.0)
     assert len(planned) >= 3
 
 

@@ -150,7 +150,7 @@ def compile_problem(
     else:
         assert isinstance(target, CpuTarget)
         lowered = lower_choice(problem, target, choice, entry_points)
-        link(generate(lowered.module, target), target, path)
+        link(generate(lowered.module, target), path, target)
         workspace = workspace_bytes(lowered.module)
         packed_filter = lowered.layout.described() if lowered.layout else None
     algorithm = algorithms.get(choice.algorithm)

@@ -29,6 +29,8 @@ _SIGNATURES = {
 }
 _FUNCTIONS: dict[str, Callable[..., None]] = {}
 
+PoolAxis = tuple[int, int, int, int, int, int]
+
 
 def offer(kernel: AddressedKernel) -> None:
     """Take the functions of a kernel's library, if there are none yet and it was built since libraries have them."""
@@ -40,8 +42,19 @@ def offer(kernel: AddressedKernel) -> None:
         _FUNCTIONS[name] = function
 
 
-def max_pool(data: Any, axes: Sequence[Sequence[int]], out: Any) -> Callable[[], None] | None:
-    """Return what pools one tensor to another, None if there is no function for it.
+def pools(dtype: Any, axes: Sequence[PoolAxis]) -> bool:
+    """Whether there is a function for a max pooling: each output must meet an input."""
+    if not _FUNCTIONS or dtype not in TYPES or len(axes) > 3 or prod(axis[2] for axis in axes) > MOST_TAPS:
+        return False
+    return all(
+        any(0 <= output * stride - pad + tap * dilation < inputs for tap in range(taps))
+        for inputs, outputs, taps, stride, pad, dilation in axes
+        for output in range(outputs)
+    )
+
+
+def max_pool(data: Any, axes: Sequence[PoolAxis], out: Any) -> Callable[[], None]:
+    """Return what pools one tensor to another, of which :func:`pools` says that there is a function.
 
     Parameters
     ----------
@@ -50,8 +63,6 @@ def max_pool(data: Any, axes: Sequence[Sequence[int]], out: Any) -> Callable[[],
     axes
         Of each spatial axis the inputs, the outputs, the taps, the stride, the padding and the dilation.
     """
-    if not _FUNCTIONS or data.dtype not in TYPES or len(axes) > 3 or prod(axis[2] for axis in axes) > MOST_TAPS:
-        return None
     numbers = [*[(1, 1, 1, 1, 0, 1)] * (3 - len(axes)), *axes]
     given = (_LONG * 18)(*(number for axis in numbers for number in axis))
     pool, arrays = _FUNCTIONS["tvmconv_max_pool"], (data.data_ptr(), out.data_ptr(), *data.shape[:2])

@@ -9,7 +9,6 @@ from __future__ import annotations
 import functools
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from math import prod
 from typing import Any
 from weakref import WeakKeyDictionary
 
@@ -20,7 +19,7 @@ from torch.utils import _pytree as pytree
 from . import native
 from .arena import BLOCKS, Block, Lifetime, place
 from .calls import AddressedCall
-from .layout import CHANNELS_SECOND, Layout
+from .layout import Layout
 from .pools import MaxPool, max_pool_of
 from .segments import Segment
 from .writers import is_elementwise, writer_of
@@ -92,12 +91,9 @@ class Plan:
         first = {node: step for step, node in enumerate(segment.nodes)}
         last = {owners[node]: segment.last[node] for node in kept}  # of those that share memory the latest comes last
         lifetimes = {owner: Lifetime(met[owner].bytes, first[owner], last[owner]) for owner in last}
-        for node, pool in self.pools.items():
-            for number, shape in enumerate(pool.scratch):
-                lifetimes[node, number] = Lifetime(prod(shape) * met[node].dtype.itemsize, first[node], first[node])
         offsets, self.size = place([*lifetimes.values()])
-        self.placed = dict(zip(lifetimes, offsets, strict=True))
-        self.offsets = {node: self.placed[owner] for node, owner in owners.items()}
+        placed = dict(zip(lifetimes, offsets, strict=True))
+        self.offsets = {node: placed[owner] for node, owner in owners.items()}
         self._bound: WeakKeyDictionary[Block, _Bound] = WeakKeyDictionary()
 
     def __call__(self, inputs: Sequence[Any], places: Mapping[Any, Any] | None = None) -> list[Any]:
@@ -139,7 +135,7 @@ class _Bound:
             if node in layers:
                 self._steps += self._prepare(node, layers[node])
             elif not self._view(plan, node, block):
-                step = self._pool(plan, node, block) if node in plan.pools else self._within(plan, node)
+                step = self._pool(plan, node) if node in plan.pools else self._within(plan, node)
                 self._steps.append(step or self._by_torch(plan, node))
 
     def __call__(self, inputs: Sequence[Any], places: Mapping[Any, Any] | None) -> list[Any]:
@@ -215,14 +211,10 @@ class _Bound:
         self._in_block[node] = value
         return True
 
-    def _pool(self, plan: Plan, node: Any, block: Block) -> Callable[[], None]:
+    def _pool(self, plan: Plan, node: Any) -> Callable[[], None]:
         """Return the step that pools what lies in the block."""
-        pool, dtype = plan.pools[node], plan.met[node].dtype
-        scratch = [
-            block.tensor(plan.placed[node, number], shape, CHANNELS_SECOND.strides(shape), dtype)
-            for number, shape in enumerate(pool.scratch)
-        ]
-        return pool.bind(self._in_block[pool.data], scratch, self._in_block[node])
+        pool = plan.pools[node]
+        return pool.bind(self._in_block[pool.data], self._in_block[node])
 
     def _within(self, plan: Plan, node: Any) -> Callable[[], None] | None:
         """Return the step that computes a node whose tensors all lie in the block, where they stay; None for any other."""

@@ -1,7 +1,7 @@
 """Link what `tvm.compile` returns into a self-contained shared library.
 
-The library holds the kernel, `lowering/native/launcher.c` and `operators.c`, and needs only tvm-ffi, OpenMP and libc. The same
-kernel gives the same bytes, wherever and whenever it is linked.
+The library holds the kernel, `lowering/native/launcher.c` and, in bundles, `operators.c`, and needs only tvm-ffi, OpenMP and
+libc. The same kernel gives the same bytes, wherever and whenever it is linked.
 """
 
 from __future__ import annotations
@@ -42,17 +42,17 @@ _AVX2 = ("-mavx2", "-mfma", "-mf16c")
 _AVX512 = ("-mavx512f", "-mavx512bw", "-mavx512vl", "-mavx512dq")
 
 
-def link(executable: Any, target: CpuTarget, path: str | os.PathLike[str]) -> None:
+def link(executable: Any, path: str | os.PathLike[str], target: CpuTarget | None = None) -> None:
     """Write the shared library of a compiled module.
 
     Parameters
     ----------
     executable
-        What ``tvm.compile(module, target)`` returns.
-    target
-        The CPU that it was compiled for.
+        What ``tvm.compile(module, target)`` returns for a CPU target.
     path
         Where the library goes; an existing file is replaced whole.
+    target
+        The CPU whose operators between kernels the library is to have; None: none.
 
     Raises
     ------
@@ -62,9 +62,12 @@ def link(executable: Any, target: CpuTarget, path: str | os.PathLike[str]) -> No
     path = Path(path)
     with tempfile.TemporaryDirectory(prefix=".link-", dir=path.parent) as folder:
         executable.mod.write_to_file(f"{folder}/kernel.o")
-        wide = {flag.removeprefix("-m") for flag in _AVX512} <= set(target.features)
-        (Path(folder) / "operators.o").write_bytes(_operators_object(_AVX2 + (_AVX512 if wide else ())))
-        _link_kernels(Path(folder), ("kernel.o", "operators.o"), path)
+        objects = ["kernel.o"]
+        if target is not None:
+            wide = {flag.removeprefix("-m") for flag in _AVX512} <= set(target.features)
+            (Path(folder) / "operators.o").write_bytes(_operators_object(_AVX2 + (_AVX512 if wide else ())))
+            objects.append("operators.o")
+        _link_kernels(Path(folder), objects, path)
 
 
 def link_together(objects: Iterable[str], path: str | os.PathLike[str]) -> None:
