@@ -4,9 +4,9 @@ A task is a band of rows of one part of the output channels. It copies its rows 
 tiles: two by two tiles of sums stay in registers while all taps and channels are added, 16 pixels of 32 channels by 32
 channels of 16 outputs in an instruction (tvmconv/lowering/cpu/tiles.py). Then they are stored as f32, rounded, and written.
 
-Its hot loop is four loads of tiles and four multiplications: 64 cycles of the
-multiplications, in which the loads take 32. What is around it costs more than that at 64 channels: a copy of data, and
-stores of sums, each of which goes through memory.
+Its hot loop is four loads of tiles and four multiplications: 64 cycles of the multiplications, in which loads from the first
+level cache take 40, and from the second up to 100. What is around it costs as much at 64 channels: a copy of data, and stores
+of sums, each of which goes through memory.
 """
 
 from __future__ import annotations
@@ -28,7 +28,8 @@ from tvmconv.algorithms.annotations import (
     TILES,
     VECTORS,
 )
-from tvmconv.algorithms.cpu.amx_window import SIDE, TileWindow, best_cut
+from tvmconv.algorithms.cpu.amx_cost import best_cut
+from tvmconv.algorithms.cpu.amx_window import SIDE, TileWindow
 from tvmconv.algorithms.definition import Definition
 from tvmconv.algorithms.shapes import divisors
 from tvmconv.algorithms.stage_names import ACC, DATA_PAD, FILTER_PACK, OUT, TILE, stage_name

@@ -20,7 +20,7 @@ from tvm import tirx
 from tvmconv.algorithms import table as algorithms
 from tvmconv.algorithms.cpu import amx
 from tvmconv.algorithms.cpu.amx import FEATURES
-from tvmconv.algorithms.cpu.amx_window import BLOCKS, tile_window
+from tvmconv.algorithms.cpu.amx_cost import BLOCKS, tile_window
 from tvmconv.errors import RewriteError
 from tvmconv.lowering.compiler import Choice, compile_problem, default_choice, samples, schedule
 from tvmconv.lowering.cpu.pipeline import lower

@@ -25,7 +25,8 @@ from ..pairs import multiply_pairs, round_pair
 from ..stage_names import ACC, DATA_PAD, FILTER_PACK, OUT, TILE, stage_name
 from ..subconvolution import Expr
 from ..types import zero_outside
-from .amx_window import SIDE, CopyAxis, TileWindow, best_cut, tile_window
+from .amx_cost import best_cut, tile_window
+from .amx_window import SIDE, CopyAxis, TileWindow
 from .data import data_element
 from .filter import filter_element
 from .window import windows_of

@@ -1,4 +1,4 @@
-"""Windows as AMX computes them: tiles of 16 pixels by 16 output channels, and what they cost.
+"""Windows as AMX computes them: tiles of 16 pixels by 16 output channels. What they cost is amx_cost.py's.
 
 A tile register holds 16 rows of 64 bytes. The instruction multiplies 16 pixels of 32 channels (rows a stride apart in
 memory) with 32 channels of 16 outputs (rows of pairs), and adds to 16x16 f32 sums. Rows of an image are rarely a
@@ -6,14 +6,16 @@ multiple of 16 long, so tiles take no notice of where they end: in a copy of dat
 them, a window's pixels are numbered through, and each tap finds 16 neighbouring ones at a constant distance. Those at a
 row's end, which reach into the next, are computed and not stored.
 
-Along an axis with a stride, the copy has a part for each residue of coordinates, in which neighbouring outputs are neighbours.
+Along an axis with a stride, the copy has a part for each residue of coordinates, in which neighbouring outputs are neighbours;
+but the last axis, if its taps meet all residues, is copied in order, and a tile's rows are a stride of pixels apart.
+
+Where channels are few, a row's taps are multiplied together (`row_taps`): in such a copy their channels are neighbours.
 """
 
 from __future__ import annotations
 
 from dataclasses import dataclass
 from functools import cached_property
-from itertools import product
 from math import gcd, prod
 from typing import Any
 
@@ -22,26 +24,11 @@ from tvm import tirx
 from ..pairs import reads_pairs
 from ..shapes import divisors
 from ..subconvolution import Axis, Expr, store_index
-from .cost import L3_BYTES_PER_CYCLE, TASK_CYCLES, THREADS, uneven
 from .window import Window
 
-_PAIR_BYTES, _LINE = 4, 64
+PAIR_BYTES = 4
 SIDE = 16  # rows of a tile, and pairs or f32 numbers in one
 REGISTERS = 8
-# Cycles, measured on one core of a Granite Rapids: a multiplication of tiles, full or not, at the clock that it keeps with
-# such work; and what a line of data takes, and of the filter, that comes from the second level cache while others are multiplied.
-MULTIPLY, DATA_LINE, FILTER_LINE = 20.0, 3.4, 2.2
-# A sum's chain: a multiplication waits for the one before.
-LATENCY = 52.0
-# Of a vector of sums: tile to memory, to a register, rounded, to the output, which is written by whole lines or by halves;
-# those of a line one soon after the other, or when all pixels have the first.
-STORE, STORE_HALF, STORE_HALF_LATE = 4.0, 5.5, 8.5
-STORE_STRIDED = 60.0  # of one whose channels do not lie together
-COPY = 6.0  # of a line of data
-L1_KEPT = 40 * 1024  # of 48 KiB, what is still there when it is used again
-L2_BYTES, L2_RATE = 1024 * 1024, 32  # half of the second level cache; bytes in a cycle
-# (tiles of pixels, tiles of outputs) whose sums and operands fit the registers, the best first.
-BLOCKS = ((2, 2), (1, 4), (4, 1), (1, 3), (3, 1), (1, 2), (2, 1), (1, 1))
 
 
 @dataclass(frozen=True)
@@ -243,7 +230,7 @@ class TileWindow(Window):
     @property
     def data_bytes(self) -> int:
         """Bytes of the data of an image and group that outputs read, each counted once."""
-        return prod(axis.outputs for axis in self.axes) * self.channels * _PAIR_BYTES
+        return prod(axis.outputs for axis in self.axes) * self.channels * PAIR_BYTES
 
     @property
     def chunks_first(self) -> bool:
@@ -282,79 +269,3 @@ class TileWindow(Window):
         if self.padded_outputs != self.outputs and not self.shifted:
             conditions.append(o < self.outputs)
         return offset, tirx.all(*conditions) if conditions else None
-
-
-def tile_window(window: Window) -> TileWindow:
-    """Return a window as it is cut by least cost."""
-    outputs = window.axes[0].outputs
-    bands = {-(-outputs // count) for count in range(1, min(outputs, 64) + 1)}
-    axis, kind = window.axes[-1], {"lanes": SIDE, "vnni_factor": 2}
-    together = [False, True] if axis.taps > 1 and axis.phases == axis.dilation == 1 else [False]
-    ways = product(sorted(bands), BLOCKS, together)
-    tiled = [window.as_kind(TileWindow, **kind, rows=rows, block=block, row_taps=taps) for rows, block, taps in ways]
-    return min(tiled, key=lambda each: best_cut(each).cycles)
-
-
-@dataclass(frozen=True)
-class Cut:
-    """How tasks go over a window.
-
-    Attributes
-    ----------
-    chunks
-        Parts of the output channels, of which a task has one.
-    pixels_first
-        Whether a task takes all pixels of a block of outputs before the next outputs, or all outputs of a block of pixels.
-    cycles
-        What the window takes so.
-    """
-
-    chunks: int
-    pixels_first: bool
-    cycles: float
-
-
-def best_cut(window: TileWindow) -> Cut:
-    """Return the cut of least cost."""
-    ways = product(divisors(window.output_blocks, 16), (False, True))
-    return min((Cut(*way, cycles(window, *way)) for way in ways), key=lambda cut: cut.cycles)
-
-
-def cycles(window: TileWindow, chunks: int, pixels_first: bool) -> float:
-    """Return the cycles of a window that is cut so."""
-    problem, (tiles, vectors) = window.problem, window.block
-    phases = prod(axis.phases for axis in window.axes)
-    tasks = problem.batch * window.groups * window.bands * chunks
-    blocks = phases * prod(each.outputs for each in window.outer) * window.tile_blocks * window.output_blocks
-    products = prod(window.taps) * window.steps
-    step = max(tiles * vectors * MULTIPLY, _loads(window, pixels_first) / products, LATENCY)
-    if problem.data_format == "NCX" or window.outputs < SIDE:
-        store = STORE_STRIDED
-    elif vectors % 2 or window.shifted:
-        store = STORE_HALF_LATE if pixels_first else STORE_HALF
-    else:
-        store = STORE
-    stores = tiles * window.tile_rows * vectors * store
-    copy = window.copied_pairs / SIDE * COPY * (4 if problem.data_format == "NCX" else 1)
-    filters = window.filter_bytes / chunks / L3_BYTES_PER_CYCLE
-    if window.filter_bytes <= L2_BYTES and not window.chunks_first:
-        filters = 0.0  # a thread's other tasks find it in the second level cache
-    elif window.filter_bytes <= chunks * L2_BYTES and window.chunks_first:
-        filters /= window.bands
-    elif window.filter_bytes > chunks * L2_BYTES and not pixels_first:
-        filters *= window.tile_blocks * prod(each.outputs for each in window.outer)
-    data = window.data_bytes / window.bands / L2_RATE
-    task = blocks / chunks * (products * step + stores) + copy + data + filters
-    return tasks * task * uneven(tasks) + tasks * TASK_CYCLES / THREADS[0]
-
-
-def _loads(window: TileWindow, pixels_first: bool) -> float:
-    """Return the cycles of the lines of a block's sums that come from the second level cache."""
-    (tiles, vectors), last = window.block, window.copy_axes[-1]
-    pixels = tiles * window.tile_rows * last.advance + window.axes[-1].taps - 1
-    data = prod(window.taps[:-1]) * pixels * window.pixel * _PAIR_BYTES
-    weights = prod(window.taps) * window.pairs * vectors * SIDE * _PAIR_BYTES
-    kept = data + weights <= L1_KEPT
-    return (0 if kept and not pixels_first else data) / _LINE * DATA_LINE + (
-        0 if kept and pixels_first else weights
-    ) / _LINE * FILTER_LINE

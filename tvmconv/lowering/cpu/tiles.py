@@ -25,9 +25,9 @@ from .rewrites import IMPORT, answered, mapped, replaced, rewritten, sequence
 
 ALLOW = "tvmconv_allow_tiles"  # of lowering/native/launcher.c
 AWAKE = "tvmconv_stay_awake"
-# The CPU's arithmetic of vectors falls asleep where only tiles are multiplied for 650 ns, some 30 steps of a sum, and what
-# stores the tiles then waits 240 ns for it. An addition of two zeros in each step keeps it awake. On one core of a Granite
-# Rapids, sums of 36 steps took 4400 cycles and take 3250.
+# The CPU gates the power of its floating-point vector units where only tiles are multiplied for 650 ns, some 30 steps of a sum,
+# and what stores the tiles then waits 240 ns for them. An addition of two zeros in each step keeps them on. On one core of a
+# Granite Rapids, sums of 36 steps took 4400 cycles and take 3250.
 # The element of an array of f32 with which its first cache line begins.
 LINE_BEGIN = "tvmconv_line_begin"
 _TEXT = f"""
