@@ -151,3 +151,16 @@ def test_plans_call_them(dtype: Any, tmp_path: Path, monkeypatch: pytest.MonkeyP
         model.norm.weight.mul_(2)
         fast.norm.weight.mul_(2)
         assert torch.allclose(fast(data).float(), model(data.float()), atol=1e-5 if dtype is None else 0.2)
+
+
+def test_gradients_of_what_stands_between(tmp_path: Path) -> None:
+    model, data = Between().eval(), last(torch.randn(2, 8, 20, 22))
+    fast = tvmconv.torch.optimize(model, data, bundle=tmp_path / "b", progress=None)
+    with torch.no_grad():
+        for _ in range(2):
+            fast(data)
+    fast.norm.weight.requires_grad_()
+    model.requires_grad_(False).norm.weight.requires_grad_()
+    model(data).square().sum().backward()
+    fast(data).square().sum().backward()
+    assert torch.allclose(fast.norm.weight.grad, model.norm.weight.grad, rtol=1e-3, atol=1e-3)

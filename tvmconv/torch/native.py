@@ -96,9 +96,17 @@ class Concatenation:
 def layer_norm(
     data: Any, normalized_shape: Any, weight: Any = None, bias: Any = None, eps: float = 1e-5, *, out: Any
 ) -> Any:
-    """`torch.nn.functional.layer_norm` into a tensor that is given."""
+    """`torch.nn.functional.layer_norm` into a tensor that is given.
+
+    Raises
+    ------
+    RuntimeError
+        If a gradient is needed, as PyTorch's functions with an `out` do.
+    """
     shape = (normalized_shape,) if isinstance(normalized_shape, int) else tuple(normalized_shape)
     arrays = [data, out, *(each for each in (weight, bias) if each is not None)]
+    if torch.is_grad_enabled() and any(each.requires_grad for each in arrays):
+        raise RuntimeError("layer_norm writes to a tensor that it is given, and a gradient is needed")
     lie = all(each.dtype == data.dtype and each.is_contiguous() and each.device.type == "cpu" for each in arrays)
     if not _FUNCTIONS or data.dtype not in TYPES or not lie or data.numel() == 0 or data.shape[-1:] != shape:
         return out.copy_(functional.layer_norm(data, shape, weight, bias, eps))
