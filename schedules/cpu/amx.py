@@ -61,9 +61,9 @@ def _schedule(sch: Schedule, window: TileWindow, order: int, target: CpuTarget) 
     pixels, tile, row, outputs, vector, lane, *taps, step, pair = rest
     chunk, outputs = sch.split(outputs, [steps.choose(sch, chunks, best_cut(window).chunks), None])
     blocks = [outputs, *z, pixels] if order == PIXELS_FIRST else [*z, pixels, outputs]
-    parts = [chunk, band] if window.chunks_first else [band, chunk]
-    sch.reorder(n, g, *parts, *phases, *blocks, *taps, step, tile, row, vector, lane, pair)
-    task = sch.fuse(n, g, *parts)
+    parts = [g, chunk, n, band] if window.chunks_first else [n, g, band, chunk]
+    sch.reorder(*parts, *phases, *blocks, *taps, step, tile, row, vector, lane, pair)
+    task = sch.fuse(*parts)
     sch.parallel(task)
 
     _stage_filter(sch, window)

@@ -89,7 +89,7 @@ def cycles(window: TileWindow, chunks: int, pixels_first: bool) -> float:
     if window.filter_bytes <= L2_BYTES and not window.chunks_first:
         filters = 0.0  # a thread's other tasks find it in the second level cache
     elif window.filter_bytes <= chunks * L2_BYTES and window.chunks_first:
-        filters /= window.bands
+        filters /= window.bands * problem.batch
     elif window.filter_bytes > chunks * L2_BYTES and not pixels_first:
         filters *= window.tile_blocks * prod(each.outputs for each in window.outer)
     data = window.data_bytes / window.bands / L2_RATE
