@@ -19,6 +19,7 @@ from torch import nn  # noqa: E402
 
 import tvmconv.torch  # noqa: E402
 from tvmconv.torch import native  # noqa: E402
+from tvmconv.torch.layout import CHANNELS_SECOND  # noqa: E402
 from tvmconv.torch.pools import MaxPool  # noqa: E402
 
 POOLS = {1: functional.max_pool1d, 2: functional.max_pool2d, 3: functional.max_pool3d}
@@ -28,10 +29,6 @@ POOLS = {1: functional.max_pool1d, 2: functional.max_pool2d, 3: functional.max_p
 def functions(request: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(native, "_FUNCTIONS", {})
     offer_functions(request.param, tmp_path)
-
-
-def last(tensor: Any) -> Any:
-    return tensor.movedim(1, -1).contiguous().movedim(-1, 1)
 
 
 def special(tensor: Any, generator: Any) -> Any:
@@ -54,10 +51,10 @@ def test_maxima_are_pytorchs(dtype: Any, functions: None) -> None:
         )
         channels = int(draw.choice([1, 3, 8, 15, 16, 17, 32, 40, 64, 67]))
         data = torch.randn(int(draw.integers(1, 3)), channels, *sizes, generator=generator)
-        data = last(special(data if signs else data.abs(), generator).to(dtype))
+        data = CHANNELS_SECOND.laid_out(special(data if signs else data.abs(), generator).to(dtype))
         expected = POOLS[rank](data, taps, strides, pads, dilations)
         each_axis = zip(sizes, expected.shape[2:], taps, strides, pads, dilations, strict=True)
-        out = last(torch.full_like(expected, 7.0))
+        out = CHANNELS_SECOND.laid_out(torch.full_like(expected, 7.0))
         axes = list(each_axis)
         assert native.pools(dtype, axes)
         native.max_pool(data, axes, out)()
@@ -68,8 +65,8 @@ def test_maxima_are_pytorchs(dtype: Any, functions: None) -> None:
 @pytest.mark.parametrize("dtype", native.TYPES)
 @pytest.mark.parametrize("channels", [(64, 64), (1, 3, 40), (96, 16, 33, 7), (5,)])
 def test_channels_are_put_together(dtype: Any, channels: tuple[int, ...], functions: None) -> None:
-    parts = [last(torch.randn(2, count, 11, 7).to(dtype)) for count in channels]
-    out = last(torch.empty(2, sum(channels), 11, 7, dtype=dtype))
+    parts = [CHANNELS_SECOND.laid_out(torch.randn(2, count, 11, 7).to(dtype)) for count in channels]
+    out = CHANNELS_SECOND.laid_out(torch.empty(2, sum(channels), 11, 7, dtype=dtype))
     native.Concatenation().bind(parts, dim=1, out=out)()
     assert torch.equal(out, torch.cat(parts, 1))
     rows = torch.empty(2, channels[0], 22, 7, dtype=dtype)  # along another axis: PyTorch's
@@ -126,7 +123,7 @@ class Between(nn.Module):
 @pytest.mark.parametrize("dtype", [None, torch.bfloat16])
 def test_plans_call_them(dtype: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     torch.manual_seed(0)
-    data, called = last(torch.randn(2, 8, 20, 22)), []
+    data, called = CHANNELS_SECOND.laid_out(torch.randn(2, 8, 20, 22)), []
     bound, normalize, put = MaxPool.bind, native.layer_norm, native.Concatenation.bind
 
     def counted(function: Any) -> Any:
@@ -154,7 +151,7 @@ def test_plans_call_them(dtype: Any, tmp_path: Path, monkeypatch: pytest.MonkeyP
 
 
 def test_gradients_of_what_stands_between(tmp_path: Path) -> None:
-    model, data = Between().eval(), last(torch.randn(2, 8, 20, 22))
+    model, data = Between().eval(), CHANNELS_SECOND.laid_out(torch.randn(2, 8, 20, 22))
     fast = tvmconv.torch.optimize(model, data, bundle=tmp_path / "b", progress=None)
     with torch.no_grad():
         for _ in range(2):

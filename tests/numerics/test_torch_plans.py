@@ -92,7 +92,8 @@ def _leaves(answer: Any) -> list[Any]:
 
 def _assert_equal(given: Any, expected: Any, error: float = 0.0) -> None:
     for one, other in zip(_leaves(given), _leaves(expected), strict=True):
-        assert torch.allclose(one, other, rtol=error, atol=error) and one.stride() == other.stride()
+        alike = torch.allclose(one, other, rtol=error, atol=error) if error else torch.equal(one, other)
+        assert alike and one.shape == other.shape and one.stride() == other.stride()
 
 
 @pytest.mark.parametrize("forward", MODELS)

@@ -17,6 +17,7 @@ import torch
 import torch.nn.functional as functional
 
 from ..runtime.addressed import AddressedKernel
+from .layout import CHANNELS_SECOND
 
 TYPES = {torch.float32: 0, torch.bfloat16: 1}  # as the C functions number them
 # Taps whose addresses a thread has on its stack.
@@ -84,7 +85,7 @@ class Concatenation:
         """Return what concatenates tensors that stay where they are."""
         last = dim % out.dim() == 1 and out.dim() > 2
         alike = all(each.dtype == out.dtype for each in tensors)
-        if not _FUNCTIONS or not last or not alike or not all(map(_is_channels_last, (*tensors, out))):
+        if not _FUNCTIONS or not last or not alike or not all(map(_is_ready, (*tensors, out))):
             return partial(self, tensors, dim, out=out)
         count, pixels = len(tensors), out.numel() // out.shape[1]
         addresses = (_POINTER * count)(*(each.data_ptr() for each in tensors))
@@ -116,5 +117,5 @@ def layer_norm(
     return out
 
 
-def _is_channels_last(tensor: Any) -> bool:
-    return bool(tensor.numel() and tensor.movedim(1, -1).is_contiguous() and tensor.device.type == "cpu")
+def _is_ready(tensor: Any) -> bool:
+    return CHANNELS_SECOND.is_ready(tensor) and tensor.device.type == "cpu"

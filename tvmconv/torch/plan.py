@@ -222,8 +222,10 @@ class _Bound:
         if function is None or node not in tensors or not all(each in tensors for each in node.all_input_nodes):
             return None
         args, kwargs = fx.map_arg((node.args, dict(node.kwargs)), tensors.__getitem__)
-        bind = getattr(function, "bind", functools.partial(functools.partial, function))
-        call = bind(*args, **kwargs, out=tensors[node])
+        if hasattr(function, "bind"):
+            call = function.bind(*args, **kwargs, out=tensors[node])
+        else:
+            call = functools.partial(function, *args, **kwargs, out=tensors[node])
 
         def step() -> None:
             call()

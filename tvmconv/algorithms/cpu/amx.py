@@ -9,7 +9,8 @@ out          bias added, rounded once to bf16
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
+from functools import lru_cache
 from typing import Any
 
 from tvm import te, tirx
@@ -51,14 +52,15 @@ def define(problem: Problem, target: CpuTarget) -> Definition:
     return assemble(problem, windows[0].problem, windows, express_tiles, vnni_factor=2)
 
 
-def tile_windows(problem: Problem, target: CpuTarget) -> list[TileWindow]:
+@lru_cache(maxsize=64)  # asked for by the estimate, then by the definition
+def tile_windows(problem: Problem, target: CpuTarget) -> tuple[TileWindow, ...]:
     """Return the windows of `define`, each cut by least cost.
 
     Rows of a filter of one row, which flattened are images of their own, may be shorter than a tile. With all axes they are
     not: tiles take no notice of where a row ends.
     """
     ways = dict.fromkeys((flatten(problem), problem))
-    return min(([tile_window(window) for window in windows_of(way, target)] for way in ways), key=_cycles)
+    return min((tuple(map(tile_window, windows_of(way, target))) for way in ways), key=_cycles)
 
 
 def cycles(problem: Problem, target: CpuTarget) -> float:
@@ -66,7 +68,7 @@ def cycles(problem: Problem, target: CpuTarget) -> float:
     return _cycles(tile_windows(problem, target))
 
 
-def _cycles(windows: list[TileWindow]) -> float:
+def _cycles(windows: Sequence[TileWindow]) -> float:
     return sum(best_cut(window).cycles for window in windows)
 
 

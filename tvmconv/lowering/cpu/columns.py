@@ -16,7 +16,7 @@ from tvm.ir import Call
 
 from ...algorithms.annotations import COLUMNS
 from .padding import conjuncts, uses
-from .rewrites import IF_THEN_ELSE, answered, found, mapped, refuse, replaced, rewritten, sequence
+from .rewrites import IF_THEN_ELSE, answered, found, mapped, refuse, replaced, rewritten, sequence, with_own_loops
 
 
 def part_columns(body: Any) -> Any:
@@ -46,13 +46,8 @@ def _parted(loop: Any) -> Any:
         def store(each: Any) -> Any:
             return tirx.BufferStore(each.buffer, stored, each.indices)
 
-        def another(each: Any) -> Any:
-            var = tirx.Var(each.loop_var.name, "int32")
-            body = replaced(each.body, {each.loop_var: var})
-            return tirx.For(var, each.min, each.extent, each.kind, body, annotations=each.annotations)
-
         x = tirx.Var(loop.loop_var.name, "int32")
-        body = mapped(mapped(loop.body, tirx.BufferStore, store), tirx.For, another)
+        body = with_own_loops(mapped(loop.body, tirx.BufferStore, store))
         return tirx.For(x, 0, count, loop.kind, replaced(body, {loop.loop_var: x + first}))
 
     known = [_holds(loop, columns, column) for column in range(int(loop.extent))]

@@ -16,7 +16,6 @@ an address for each pixel, which did not fit the registers, 1.5 times in a layer
 from __future__ import annotations
 
 from functools import partial
-from math import prod
 from typing import Any
 
 from tvm import sym, tirx
@@ -28,7 +27,7 @@ from ...algorithms.pairs import DOT, ROUND, calls
 from ...algorithms.types import narrow
 from ...errors import RewriteError
 from .padding import uses
-from .rewrites import IMPORT, answered, found, mapped, refuse, replaced, rewritten
+from .rewrites import IMPORT, answered, element_at, found, mapped, refuse, replaced, rewritten
 from .shuffles import lanes_of
 
 # The dot products of a pair in memory with several vectors.
@@ -138,9 +137,7 @@ def _place(data: Any, unrolled: list[Any]) -> tuple[Any, Any]:
     of inline assembly, and would keep one for each pixel, beyond the registers that there are.
     """
     loops = [each for each in unrolled if uses(data, each.loop_var)]
-    shape = [int(extent) for extent in data.source.shape]
-    strides = data.source.strides or [prod(shape[axis + 1 :]) for axis in range(len(shape))]
-    element = sum((i * stride for i, stride in zip(data.indices, strides, strict=True)), tirx.const(0, "int32"))
+    element = element_at(data.source, data.indices)
     first = replaced(element, {each.loop_var: each.min for each in loops})
     offset = sym.Analyzer().simplify((element - first) * _PAIR_BYTES)
     if all(any(var.same_as(each.loop_var) for each in loops) for var in found(offset, tirx.Var)):

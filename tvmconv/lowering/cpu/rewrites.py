@@ -9,6 +9,7 @@ annotation is left that nobody took. So a loop that TVM brings into another form
 from __future__ import annotations
 
 from collections.abc import Callable
+from math import prod
 from typing import Any, NoReturn
 
 from tvm import tirx
@@ -77,6 +78,24 @@ def refuse(loop: Any, rewrite: str, reason: str) -> NoReturn:
     how = loop.annotations.get(rewrite)
     kind = f"{rewrite.removeprefix(PREFIX)}{f' ({how})' if isinstance(how, str) else ''}"
     raise RewriteError(f"the rewrite {kind} of the loop over {loop.loop_var.name} is refused: {reason}")
+
+
+def with_own_loops(body: Any) -> Any:
+    """Return a statement, to stand beside itself, whose loops have variables of their own."""
+
+    def own(loop: Any) -> Any:
+        var = tirx.Var(loop.loop_var.name, "int32")
+        inside = replaced(loop.body, {loop.loop_var: var})
+        return tirx.For(var, loop.min, loop.extent, loop.kind, inside, annotations=loop.annotations)
+
+    return mapped(body, tirx.For, own)
+
+
+def element_at(buffer: Any, indices: Any) -> Any:
+    """Return the element of a buffer at `indices`, counted as they lie in memory."""
+    shape = [int(extent) for extent in buffer.shape]
+    strides = buffer.strides or [prod(shape[axis + 1 :]) for axis in range(len(shape))]
+    return sum((index * stride for index, stride in zip(indices, strides, strict=True)), tirx.const(0, "int32"))
 
 
 def sequence(statements: list[Any]) -> Any:

@@ -15,7 +15,7 @@ from tvm.ir import TensorLoad
 from ...algorithms.annotations import SHUFFLE
 from ...algorithms.pairs import DOT, calls
 from .padding import uses
-from .rewrites import answered, asked, found, mapped, refuse, replaced, rewritten, sequence
+from .rewrites import answered, asked, found, mapped, refuse, replaced, rewritten, sequence, with_own_loops
 
 
 def by_shuffles(body: Any) -> Any:
@@ -27,14 +27,8 @@ def by_shuffles(body: Any) -> Any:
 
 def _unrolled(loop: Any) -> Any:
     """Return an iteration after the other, each with loops of its own."""
-
-    def another(inner: Any) -> Any:
-        var = tirx.Var(inner.loop_var.name, "int32")
-        body = replaced(inner.body, {inner.loop_var: var})
-        return tirx.For(var, inner.min, inner.extent, inner.kind, body, annotations=inner.annotations)
-
     values = range(int(loop.min), int(loop.min + loop.extent))
-    return sequence([mapped(replaced(loop.body, {loop.loop_var: value}), tirx.For, another) for value in values])
+    return sequence([with_own_loops(replaced(loop.body, {loop.loop_var: value})) for value in values])
 
 
 def _instead(loop: Any, statement: Any, each: Any) -> Any:

@@ -10,7 +10,6 @@ shapes of the tiles, and returns the registers at its end.
 from __future__ import annotations
 
 from functools import partial
-from math import prod
 from typing import Any
 
 from tvm import sym, tirx
@@ -21,7 +20,8 @@ from ...algorithms.annotations import CONFIGURE, LANES, PAIRS, ROLE, ROWS, TILES
 from ...algorithms.cpu.amx_window import REGISTERS, SIDE
 from ...algorithms.pairs import DOT, calls
 from ...errors import RewriteError
-from .rewrites import IMPORT, answered, mapped, replaced, rewritten, sequence
+from .packing import elements
+from .rewrites import IMPORT, answered, element_at, mapped, replaced, rewritten, sequence
 
 ALLOW = "tvmconv_allow_tiles"  # of lowering/native/launcher.c
 AWAKE = "tvmconv_stay_awake"
@@ -105,13 +105,11 @@ def _rights(tiles: int, vectors: int) -> range:
 
 def _aligned(buffer: Any, body: Any) -> Any:
     """Let a buffer that tiles are stored to begin with a cache line: TVM aligns what is on the stack to 16 bytes."""
-    shape = [int(extent) for extent in buffer.shape]
-    room = tirx.decl_buffer((prod(shape) + _LINE // _BYTES,), buffer.dtype, buffer.name, scope="local")
+    room = tirx.decl_buffer((elements(buffer) + _LINE // _BYTES,), buffer.dtype, buffer.name, scope="local")
     first = tirx.call_extern("int32", LINE_BEGIN, tirx.address_of(tirx.BufferLoad(room, [0])))
 
     def at(indices: Any) -> list[Any]:
-        place = sum(index * prod(shape[axis + 1 :]) for axis, index in enumerate(indices))
-        return [first + sym.Analyzer().simplify(place)]
+        return [first + sym.Analyzer().simplify(element_at(buffer, indices))]
 
     def load(each: Any) -> Any:
         return tirx.BufferLoad(room, at(each.indices)) if each.source.same_as(buffer) else each
@@ -201,10 +199,8 @@ class _Tiles:
 
     def _distance(self, role: str) -> int:
         """Return the elements between what neighbouring iterations of a loop meet, which must always be as many."""
-        buffer, loop, analyzer = self._buffer, self._loops[role], sym.Analyzer()
-        shape = [int(extent) for extent in buffer.shape]
-        strides = [int(s) for s in buffer.strides] or [prod(shape[i + 1 :]) for i in range(len(shape))]
-        offset = sum(index * stride for index, stride in zip(self._access.indices, strides, strict=True))
+        loop, analyzer = self._loops[role], sym.Analyzer()
+        offset = element_at(self._buffer, self._access.indices)
         first, second = (replaced(offset, {loop.loop_var: value}) for value in (0, 1))
         distance = analyzer.simplify(second - first)
         constant = isinstance(distance, (int, tirx.IntImm))

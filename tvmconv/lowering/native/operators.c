@@ -8,6 +8,7 @@
 #include <string.h>
 
 #define EXPORT __attribute__((visibility("default")))
+#define INLINE static inline __attribute__((always_inline))
 #ifdef __AVX512BW__
 #define BYTES 64
 #define GREATEST(a, b) ((I16)_mm512_max_epi16((__m512i)(a), (__m512i)(b)))
@@ -138,12 +139,12 @@ EXPORT void tvmconv_concatenate(int threads, int64_t parts, const void* const* d
   }
 }
 
-static inline __attribute__((always_inline)) F32 load(const void* row, int64_t c, int bf16) {
+INLINE F32 load(const void* row, int64_t c, int bf16) {
   if (!bf16) return *(const F32*)((const float*)row + c);
   return (F32)(WIDEN((const uint16_t*)row + c) << 16);
 }
 
-static inline __attribute__((always_inline)) float load_one(const void* row, int64_t c, int bf16) {
+INLINE float load_one(const void* row, int64_t c, int bf16) {
   if (!bf16) return ((const float*)row)[c];
   uint32_t bits = (uint32_t)((const uint16_t*)row)[c] << 16;
   float value;
@@ -152,7 +153,7 @@ static inline __attribute__((always_inline)) float load_one(const void* row, int
 }
 
 /* To the nearest, ties to even; NaN stays one. */
-static inline __attribute__((always_inline)) void store(void* row, int64_t c, F32 value, int bf16) {
+INLINE void store(void* row, int64_t c, F32 value, int bf16) {
   if (!bf16) {
     *(F32*)((float*)row + c) = value;
     return;
@@ -162,7 +163,7 @@ static inline __attribute__((always_inline)) void store(void* row, int64_t c, F3
   NARROW((uint16_t*)row + c, (bits & ~nan) | (nan & 0x7fc0));
 }
 
-static inline __attribute__((always_inline)) float sum(F32 vector) {
+INLINE float sum(F32 vector) {
   F32x4 parts[LANES / 4], total = {0};
   memcpy(parts, &vector, sizeof vector);
   for (int part = 0; part < LANES / 4; part++) total += parts[part];
@@ -170,8 +171,8 @@ static inline __attribute__((always_inline)) float sum(F32 vector) {
 }
 
 /* Inlined, for one type each. */
-static inline __attribute__((always_inline)) void normalize(const void* row, void* output, const void* weight, const void* bias, int64_t channels,
-                             float epsilon, int bf16) {
+INLINE void normalize(const void* row, void* output, const void* weight, const void* bias, int64_t channels, float epsilon,
+                      int bf16) {
   const int64_t whole = channels / LANES * LANES;
   F32 sums = {0}, squares = {0};
   float rest = 0;
