@@ -12,8 +12,8 @@ from itertools import product
 from math import prod
 
 from ..shapes import divisors
-from .amx_window import PAIR_BYTES, SIDE, TileWindow
-from .cost import L3_BYTES_PER_CYCLE, TASK_CYCLES, THREADS, uneven
+from .amx_window import LINE_CHANNELS, PAIR_BYTES, SIDE, TileWindow
+from .cost import L3_BYTES_PER_CYCLE, TASK_CYCLES, THREADS, outputs, uneven
 from .window import Window
 
 # (tiles of pixels, tiles of outputs) whose sums and operands fit the registers, the best first.
@@ -28,6 +28,9 @@ LATENCY = 52.0
 STORE, STORE_HALF, STORE_HALF_LATE = 4.0, 5.5, 8.5
 STORE_STRIDED = 60.0  # of one whose channels do not lie together
 COPY = 6.0  # of a line of data
+# Of a line of a pixel that threads with other channels of it write, too: 21 channels at 568x568, of 8x8 phases, took 4.3 ms in two
+# parts, and take 1.0 in one.
+SHARED_LINE = 50.0
 L1_KEPT = 40 * 1024  # of 48 KiB, what is still there when it is used again
 L2_BYTES, L2_RATE = 1024 * 1024, 32  # half of the second level cache; bytes in a cycle
 _LINE = 64
@@ -35,8 +38,8 @@ _LINE = 64
 
 def tile_window(window: Window) -> TileWindow:
     """Return a window as it is cut by least cost."""
-    outputs = window.axes[0].outputs
-    bands = {-(-outputs // count) for count in range(1, min(outputs, 64) + 1)}
+    rows = window.axes[0].outputs
+    bands = {-(-rows // count) for count in range(1, min(rows, 64) + 1)}
     axis, kind = window.axes[-1], {"lanes": SIDE, "vnni_factor": 2}
     together = [False, True] if axis.taps > 1 and axis.phases == axis.dilation == 1 else [False]
     ways = product(sorted(bands), BLOCKS, together)
@@ -94,7 +97,16 @@ def cycles(window: TileWindow, chunks: int, pixels_first: bool) -> float:
         filters *= window.tile_blocks * prod(each.outputs for each in window.outer)
     data = window.data_bytes / window.bands / L2_RATE
     task = blocks / chunks * (products * step + stores) + copy + data + filters
-    return tasks * task * uneven(tasks) + tasks * TASK_CYCLES / THREADS[0]
+    return tasks * (task + _shared(window, chunks) / tasks) * uneven(tasks) + tasks * TASK_CYCLES / THREADS[0]
+
+
+def _shared(window: TileWindow, chunks: int) -> float:
+    """Return the cycles that threads wait for each other's lines of the output, if a pixel's channels have several."""
+    part = window.output_blocks // chunks * window.block[1] * SIDE
+    whole = window.whole_lines and part % LINE_CHANNELS == 0
+    if chunks == 1 or whole or window.problem.data_format == "NCX":
+        return 0.0
+    return outputs(window) * window.groups * chunks * SHARED_LINE
 
 
 def _loads(window: TileWindow, pixels_first: bool) -> float:

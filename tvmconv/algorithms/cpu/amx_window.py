@@ -29,6 +29,7 @@ from .window import Window
 PAIR_BYTES = 4
 SIDE = 16  # rows of a tile, and pairs or f32 numbers in one
 REGISTERS = 8
+LINE_CHANNELS = 32  # of bf16, in a cache line
 
 
 @dataclass(frozen=True)
@@ -235,7 +236,12 @@ class TileWindow(Window):
     @property
     def chunks_first(self) -> bool:
         """Whether a thread's tasks share a part of the output channels, and read all data, or share data and read all filters."""
-        return self.filter_bytes > self.data_bytes
+        return self.filter_bytes > self.data_bytes and self.whole_lines
+
+    @property
+    def whole_lines(self) -> bool:
+        """Whether an output pixel ends with a cache line, so that threads with other pixels write other lines."""
+        return self.problem.out_channels % LINE_CHANNELS == 0
 
     def start(self, band: Expr) -> Expr:
         """Return the first output of a band."""
