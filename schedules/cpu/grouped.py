@@ -33,7 +33,7 @@ from tvmconv.algorithms.definition import Definition
 from tvmconv.algorithms.shapes import divisors
 from tvmconv.algorithms.stage_names import ACC, DATA_PAD, stage_name
 from tvmconv.schedules.cpu import steps
-from tvmconv.schedules.cpu.model import task_cycles, vector_counts
+from tvmconv.schedules.cpu.model import rows_first, task_cycles, vector_counts
 from tvmconv.schedules.cpu.x86_dot import import_bf16
 from tvmconv.targets.cpus import L1_WAY_BYTES
 from tvmconv.targets.target import CpuTarget
@@ -42,6 +42,8 @@ MAX_UNROLLED = 128  # multiply-adds in a loop body: 3x3 taps of 14 vectors; more
 
 # The first level cache of CPUs with two multiply-adds of 512 bits, but the first of them: 12 ways.
 FIRST_LEVEL = 12 * L1_WAY_BYTES
+
+LEAST_BANDS = 4  # of rows, where threads share them
 
 LEAST_CHUNK = 64  # channels: four cache lines that lie together; fewer, and prefetching fetches what others use
 
@@ -66,10 +68,12 @@ def _schedule(sch: Schedule, window: Window, vectors: int, target: CpuTarget) ->
     i, lanes, rank = window.index, window.lanes, len(window.axes)
     tiles = grouped_widths(window, vectors, target)[:4]
     chunks = _chunks(window, vectors)
-    rows = divisors(window.axes[-2].outputs, 64) if rank > 1 else [1]
+    rows, by_rows = divisors(window.axes[-2].outputs, 64) if rank > 1 else [1], rows_first(window, target)
     likely = chunks[-1:] if _fewest_channels(window, target) else chunks
+    few = [count for count in rows if window.axes[-2].outputs // count >= LEAST_BANDS] if by_rows and rank > 1 else rows
     best = min(
-        ((c, r) for c in likely for r in rows), key=lambda cr: task_cycles(window, cr[0], cr[1], tiles[0], target)
+        ((c, r) for c in likely for r in few or rows[:1]),
+        key=lambda cr: task_cycles(window, cr[0], cr[1], tiles[0], target),
     )
     # The taps along the row, whole if they fit.
     taps_unrolled = divisors(window.axes[-1].taps, max(1, MAX_UNROLLED // (tiles[0] * vectors)))[-1]
@@ -85,9 +89,10 @@ def _schedule(sch: Schedule, window: Window, vectors: int, target: CpuTarget) ->
     step, unrolled = sch.split(taps[-1], [None, taps_unrolled])
     if rank > 1:
         band, row = sch.split(spatial[-2], [None, steps.choose(sch, rows, best[1])])
-        outer, within = [n, g, chunk, *spatial[:-2], band], [row, tile]
+        outer, within = [*spatial[:-2], band], [row, tile]
     else:
-        outer, within = [n, g, chunk, tile], []
+        outer, within = [tile], []
+    outer = [n, g, *(outer + [chunk] if by_rows else [chunk] + outer)]
     if window.shuffles:
         # A block's filter, of several channels, stays in the first level cache for all rows.
         inner, reduction = [*phases, block, *within], _shuffled(window, target, [*taps[:-1], step], c)

@@ -34,6 +34,14 @@ def test_a_chain_needs_the_memory_of_two() -> None:
     assert place([Lifetime(64, step, step + 1) for step in range(9)]) == ([0, 64] * 4 + [0], 128)
 
 
+def test_tensors_share_the_middle_of_a_slot() -> None:
+    sizes = [1000, 64, 640, 128, 64]
+    offsets, _ = place([Lifetime(size, step, step + 1) for step, size in enumerate(sizes)])
+    for slot in (slice(0, None, 2), slice(1, None, 2)):
+        middles = [offset + size / 2 for offset, size in zip(offsets[slot], sizes[slot], strict=True)]
+        assert max(middles) - min(middles) < 64
+
+
 def test_blocks_are_one_calls_at_a_time() -> None:
     blocks = Blocks()
     one, other = blocks.take(100), blocks.take(100)

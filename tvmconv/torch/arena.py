@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from itertools import accumulate
 from typing import Any
 
 import torch
@@ -26,22 +27,23 @@ class Lifetime:
 def place(lifetimes: Sequence[Lifetime]) -> tuple[list[int], int]:
     """Return an offset for each of these, so that none overlap that live at the same time; and the bytes of all.
 
-    Each goes, in the order given, to the lowest offset where there is room: to what was used last, which caches still hold.
+    Each goes, in the order given, to the first slot that is free while it lives: to what was used last, which caches still hold.
+    There it lies in the middle. Threads share most tensors from their first rows to their last, so that each thread, with tensors
+    of any size, finds lines in its own cache: those that another core wrote are written at 14 GB/s on a Granite Rapids, not at 65.
     """
-    placed: list[tuple[int, int, Lifetime]] = []
-    offsets = []
+    slots: list[list[Lifetime]] = []
+    taken: list[int] = []
     for each in lifetimes:
-        size = -(-each.size // _ALIGNMENT) * _ALIGNMENT
-        offset = 0
-        for begin, end, other in sorted(placed, key=lambda known: known[0]):
-            if other.last < each.first or each.last < other.first:
-                continue
-            if offset + size <= begin:
-                break
-            offset = max(offset, end)
-        placed.append((offset, offset + size, each))
-        offsets.append(offset)
-    return offsets, max((end for _, end, _ in placed), default=0)
+        apart = (all(other.last < each.first or each.last < other.first for other in slot) for slot in slots)
+        number = next((number for number, free in enumerate(apart) if free), len(slots))
+        if number == len(slots):
+            slots.append([])
+        slots[number].append(each)
+        taken.append(number)
+    sizes = [-(-max(each.size for each in slot) // _ALIGNMENT) * _ALIGNMENT for slot in slots]
+    *begins, end = accumulate(sizes, initial=0)
+    middles = [begins[number] + (sizes[number] - each.size) // 2 for number, each in zip(taken, lifetimes, strict=True)]
+    return [middle // _ALIGNMENT * _ALIGNMENT for middle in middles], end
 
 
 class Block:
