@@ -261,7 +261,7 @@ def _reduce_in_registers(sch: Schedule, window: Window, vectors: int, target: Cp
         band, row = sch.split(spatial[-2], [None, steps.choose(sch, *tasks.rows)])
         task_phases, phases = (phases[:-1], phases[-1:]) if tasks.by_phase else ([], phases)
         rows = [*task_phases, *spatial[:-2], band]
-        outer, inner = [n, g, *(rows + [chunk] if by_rows else [chunk] + rows)], [*phases, block, row, tile]
+        outer, inner = [n, g, *([*rows, chunk] if by_rows else [chunk, *rows])], [*phases, block, row, tile]
     else:
         # Plain and prepacked filters have the same choices, whether both are taken by blocks or one.
         parts = steps.choose(sch, *tasks.parts) if window.large else tasks.parts[1]

@@ -92,7 +92,7 @@ def _schedule(sch: Schedule, window: Window, vectors: int, target: CpuTarget) ->
         outer, within = [*spatial[:-2], band], [row, tile]
     else:
         outer, within = [tile], []
-    outer = [n, g, *(outer + [chunk] if by_rows else [chunk] + outer)]
+    outer = [n, g, *([*outer, chunk] if by_rows else [chunk, *outer])]
     if window.shuffles:
         # A block's filter, of several channels, stays in the first level cache for all rows.
         inner, reduction = [*phases, block, *within], _shuffled(window, target, [*taps[:-1], step], c)

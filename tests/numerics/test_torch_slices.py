@@ -33,6 +33,7 @@ class Model(nn.Module):
         super().__init__()
         self.a, self.b, self.c = (nn.Conv2d(8, 8, 1) for _ in range(3))
         self.both, self.wide = nn.Conv2d(16, 8, 1), nn.Conv2d(8, 8, 21, padding=10)
+        self.medium = nn.Conv2d(8, 8, 9, padding=4)
         self.norm, self.factor = nn.LayerNorm((16, 12)), nn.Parameter(torch.rand(8, 1, 1))
         self.function = [forward]
 
@@ -44,6 +45,7 @@ class Model(nn.Module):
 def small(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     """Let caches be so small that these networks are large."""
     monkeypatch.setattr(slices, "KEPT_BYTES", 0)
+    monkeypatch.setattr(slices, "l3_bytes", lambda: 0)
     monkeypatch.setattr(slices, "SLICE_BYTES", 4 * IMAGE)
     torch.manual_seed(0)
     with torch.no_grad():
@@ -125,6 +127,18 @@ def test_what_caches_keep_is_not_sliced(monkeypatch: pytest.MonkeyPatch) -> None
     monkeypatch.setattr(slices, "KEPT_BYTES", 8 * IMAGE)
     assert _cut(lambda m, x: m.b(m.a(x)))[1] is None
     assert _cut(lambda m, x: m.b(m.a(x)), 8)[1] is not None
+
+
+def test_a_third_level_cache_that_keeps_tensors_spares_filters(monkeypatch: pytest.MonkeyPatch) -> None:
+    # The filter, read three times more, has more bytes than four images and their outputs, but not four times as many.
+    def medium(m: Any, x: Any) -> Any:
+        return m.medium(m.b(m.a(x)))
+
+    sliced_from_memory, kept = _cut(medium)[1], 4 * 2 * 4 * IMAGE * slices.L3_PART
+    monkeypatch.setattr(slices, "l3_bytes", lambda: kept)
+    sliced_from_cache = _cut(medium)[1]
+    assert sliced_from_memory is not None and sliced_from_cache is not None
+    assert (sliced_from_memory.stop, sliced_from_cache.stop) == (3, 2)
 
 
 def begins_and_ends_whole(m: Any, x: Any) -> Any:
