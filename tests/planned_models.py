@@ -118,6 +118,11 @@ def returns_views_of_views(m: Any, x: Any) -> Any:
     return m.b(m.a(z)), y.permute(0, 2, 3, 1)[:, 1], z.unsqueeze(0)
 
 
+def returns_whole_views(m: Any, x: Any) -> Any:
+    """And one of a part, and what cannot be one."""
+    return m.b(m.a(x)).permute(0, 2, 3, 1), m.c(x)[:, 1:3], m.b(x).flatten(1)
+
+
 def views_as_if_contiguous(m: Any, x: Any) -> Any:
     """As PyTorch's outputs are, and those of kernels are not."""
     y = m.b(m.a(x))
@@ -151,6 +156,6 @@ def activates(m: Any, x: Any) -> Any:
 
 MODELS = [returns_an_intermediate, returns_a_view, works_in_place, has_a_module_in_place, calls_a_layer_twice,
           reads_late_what_it_adds, concatenates, pools_what_is_pooled, scales_by_a_mean, pools_to_one_pixel, means_everything, splits, lies_otherwise,
-          shuffles_channels, normalizes, has_views_that_live_longer, returns_views_of_views,
+          shuffles_channels, normalizes, has_views_that_live_longer, returns_views_of_views, returns_whole_views,
           views_as_if_contiguous, multiplies_sizes,
           works_on_what_nobody_reads_later, activates]  # fmt: skip

@@ -28,6 +28,7 @@ from planned_models import (  # noqa: E402
     reads_late_what_it_adds,
     returns_an_intermediate,
     returns_views_of_views,
+    returns_whole_views,
     scales_by_a_mean,
     shuffles_channels,
     splits,
@@ -146,6 +147,15 @@ def test_memory_is_used_again(bundle: Path, planned: list[Plan]) -> None:
     fast(data)
     one = data.numel() * 4
     assert planned[-1].size < 2 * one + 2 * 64
+
+
+def test_whole_views_of_outputs_are_no_steps(bundle: Path, planned: list[Plan]) -> None:
+    fast, _ = _optimized(bundle, returns_whole_views)
+    data = torch.randn(SHAPE).contiguous(memory_format=torch.channels_last)
+    one, other = (fast(data)[0] for _ in range(2))
+    assert one.data_ptr() != other.data_ptr()
+    (bound,) = planned[-1]._bound.values()
+    assert len(bound._steps) == 6  # four layers, a part of one and a copy
 
 
 def test_products_are_written_over_what_they_read(bundle: Path, planned: list[Plan]) -> None:

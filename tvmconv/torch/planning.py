@@ -10,6 +10,7 @@ import torch
 from torch import nn
 from torch.nn.modules.module import _has_any_global_hook
 
+from .channelwise import Unweighted
 from .kernels import OPENED
 from .layers import FusedConvolution
 from .plan import Layer, Plan, computing, seen
@@ -167,7 +168,8 @@ class _Premises:
                     places[id(parent), name] = (parent, name, module)
                 modules[module] = None
         self._hooks = [hooks for module in modules for hooks in (module._forward_hooks, module._forward_pre_hooks)]
-        layers = [module for module in modules if isinstance(module, FusedConvolution)]
+        # Filters of ones stay what they are.
+        layers = [each for each in modules if isinstance(each, FusedConvolution) and not isinstance(each, Unweighted)]
         self._others = [module for module in modules if not isinstance(module, FusedConvolution)]
         # What kernels have copies of.
         self._weights = [each for layer in layers for each in (layer.weight, layer.slope) if each is not None]
