@@ -69,11 +69,12 @@ def rows_first(window: Window, target: CpuTarget) -> bool:
     14x14 27 and 24, depthwise 19 and 11, back to 64 38 and 22; 32 to 192 at 28x28 27 and 25, 35 and 15, 27 and 22. But then each
     thread reads the whole filter, which must be less than data and outputs, and stay in the second level cache for the next rows.
 
-    Depthwise, filters are small, but what is around such a layer in a network decides, too.
+    Depthwise, filters are small, but what is around such a layer in a network decides, too. Rows of planes, NCX, share lines with
+    those of other threads.
     """
     problem = window.problem
     filters = prod(problem.filter_shape)
-    if 4 * filters // window.vnni_factor > target.l2_share:
+    if problem.data_format == "NCX" or 4 * filters // window.vnni_factor > target.l2_share:
         return False
     if window.across:
         filters = max(filters, problem.in_channels * problem.out_channels // EXPANSION)
