@@ -77,8 +77,8 @@ def _schedule(sch: Schedule, window: TileWindow, order: int, target: CpuTarget) 
     _mark(sch, sch.get_loops(init)[-4:], (TILES, ROWS, VECTORS, LANES))
     _mark(sch, _tile_loops(sch.get_loops(copy)), (TILES, ROWS, VECTORS, LANES))
     *_, out_vector, out_lane = sch.get_loops(out)
-    lanes = SIDE
-    if window.problem.data_format == "NXC" and (window.shifted or window.padded_outputs == window.outputs):
+    lanes = window.lanes_stored
+    if window.problem.data_format == "NXC" and lanes > 1:
         if not window.shifted and window.block[1] % 2 == 0:  # whole lines, 32 numbers of bf16
             lanes = 2 * SIDE
             out_vector, out_lane = sch.split(sch.fuse(out_vector, out_lane), [None, lanes])

@@ -42,6 +42,9 @@ SHAPES = [
     "conv1d-n2-i32x90-o48x90-k3-s1-d7-p14_0-g1-NXC-XIO-bf16-bias",  # causal
     "conv1d-n1-i64x40-o32x14-k1-s3-d1-p0_0-g1-NXC-XIO-bf16",
     "conv3d-n1-i16x4x5x6-o32x4x3x6-k3x3x3-s1x2x1-d1x1x1-p1x1x1_1x1x1-g2-NXC-XIO-bf16",
+    "conv2d-n1-i32x20x19-o2x20x19-k1x1-s1x1-d1x1-p0x0_0x0-g1-NXC-XIO-bf16-bias",  # few outputs
+    "conv2d-n2-i24x9x8-o39x9x8-k3x3-s1x1-d1x1-p1x1_1x1-g3-NXC-OIX-bf16-bias-relu",  # 13 a group
+    "backprop2d-n1-i16x7x9-o3x13x17-k3x3-s2x2-d1x1-p1x1_1x1-g1-NXC-XIO-bf16",
     "conv2d-n1-i2x1x1-o1x1x1-k1x1-s1x1-d1x1-p0x0_0x0-g1-NXC-XIO-bf16-bias",
     "backprop2d-n2-i34x7x7-o24x13x13-k3x3-s2x2-d1x1-p1x1_1x1-g1-NXC-XIO-bf16-bias",
     "backprop2d-n1-i32x5x6-o32x20x19-k5x4-s4x3-d1x2-p1x2_0x1-g2-NCX-OIX-bf16",

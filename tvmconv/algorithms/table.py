@@ -17,7 +17,7 @@ ALGORITHMS: tuple[Algorithm, ...] = (
     Algorithm("reduced", 1, "exact", "reduced"),
     Algorithm("grouped_dot", 1, "exact", "direct", {"across": True, "vnni_factor": 2}, schedules="grouped"),
     Algorithm("dot", 1, "exact", "direct", {"vnni_factor": 2}),
-    Algorithm("amx", 2, "exact", "amx"),
+    Algorithm("amx", 3, "exact", "amx"),
     Algorithm("grouped", 1, "exact", "direct", {"across": True}, schedules="grouped"),
     Algorithm("direct", 1, "exact", "direct"),
     Algorithm("constant", 1, "exact", "constant"),

@@ -104,7 +104,7 @@ def express_tiles(window: TileWindow, data: te.Tensor, weights: te.Tensor, epilo
         channel = indices[1] * window.outputs + tirx.min(o, window.outputs - 1)
         return epilogue(copy(*indices), channel, window.store_index(list(indices))[0], round_pair)
 
-    return te.compute(shape, rounded, name=stage_name(OUT, number))
+    return te.compute((*shape[:-1], window.lanes_stored), rounded, name=stage_name(OUT, number))
 
 
 def _data(window: TileWindow, data: te.Tensor) -> Callable[..., Expr]:

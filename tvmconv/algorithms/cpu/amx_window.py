@@ -206,6 +206,11 @@ class TileWindow(Window):
         return SIDE <= self.outputs < self.padded_outputs and self.problem.data_format == "NXC"
 
     @property
+    def lanes_stored(self) -> int:
+        """Lanes of a tile that are stored as they lie: where there are fewer outputs, for which a block has one such tile, these."""
+        return min(SIDE, self.outputs) if self.problem.data_format == "NXC" else SIDE
+
+    @property
     def pixel(self) -> int:
         """Elements of a pixel of a group's copy of data."""
         return self.channels if self.row_taps else self.pairs
@@ -272,6 +277,6 @@ class TileWindow(Window):
         conditions = [] if bounds is None else [bounds]
         if len(self.flat) == 2 and last.reach > last.outputs:
             conditions.insert(0, ys[-1] < last.outputs)
-        if self.padded_outputs != self.outputs and not self.shifted:
+        if self.padded_outputs != self.outputs and self.problem.data_format == "NCX":
             conditions.append(o < self.outputs)
         return offset, tirx.all(*conditions) if conditions else None
