@@ -28,7 +28,7 @@ from tvmconv.algorithms.cpu.window import FEW_PIXELS, Window
 from tvmconv.algorithms.definition import Definition
 from tvmconv.algorithms.stage_names import ACC, stage_name
 from tvmconv.schedules.cpu import steps
-from tvmconv.schedules.cpu.model import TASKS, divisors, rows_first, task_cycles, vector_counts
+from tvmconv.schedules.cpu.model import TASKS, divisors, shared_loops, task_cycles, vector_counts
 from tvmconv.schedules.cpu.x86_dot import import_bf16
 from tvmconv.targets.target import CpuTarget
 
@@ -253,7 +253,7 @@ def _reduce_in_registers(sch: Schedule, window: Window, vectors: int, target: Cp
     chunk, block, vector, lane = sch.split(o, [steps.choose(sch, *tasks.chunks), None, vectors, lanes])
     tile, x = sch.split(spatial[-1], [None, steps.choose(sch, tiles, tiles[0])])
     step, unrolled = sch.split(c, [None, steps.choose(sch, unrolls, unrolls[-1])])
-    tile_rows, by_rows = [], rows_first(window, target)
+    tile_rows = []
     if window.whole_image:
         outer, inner, tile_rows = [n, g, chunk, *spatial[:-2]], [*phases, block, tile], [spatial[-2]]
         sch.unroll(taps[-2])
@@ -261,7 +261,7 @@ def _reduce_in_registers(sch: Schedule, window: Window, vectors: int, target: Cp
         band, row = sch.split(spatial[-2], [None, steps.choose(sch, *tasks.rows)])
         task_phases, phases = (phases[:-1], phases[-1:]) if tasks.by_phase else ([], phases)
         rows = [*task_phases, *spatial[:-2], band]
-        outer, inner = [n, g, *([*rows, chunk] if by_rows else [chunk, *rows])], [*phases, block, row, tile]
+        outer, inner = [n, g, *shared_loops(window, target, rows, chunk)], [*phases, block, row, tile]
     else:
         # Plain and prepacked filters have the same choices, whether both are taken by blocks or one.
         parts = steps.choose(sch, *tasks.parts) if window.large else tasks.parts[1]
@@ -273,7 +273,7 @@ def _reduce_in_registers(sch: Schedule, window: Window, vectors: int, target: Cp
         elif _groups_together(window, target):
             outer = [n, tile, g, chunk]
         else:
-            outer = [n, g, *((tile, chunk) if by_rows else (chunk, tile))]
+            outer = [n, g, *shared_loops(window, target, [tile], chunk)]
     if window.channels <= unrolls[-1]:
         # LLVM unrolls the innermost tap loop: over a row's taps, it would hold the data that neighbouring outputs share,
         # which leaves no registers for the sums.

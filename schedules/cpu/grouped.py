@@ -21,6 +21,7 @@ take the time: a vector of data or filter is in 9 multiply-adds at the most. For
 
 from __future__ import annotations
 
+from itertools import product
 from math import prod
 
 from tvm.s_tir import Schedule
@@ -33,7 +34,7 @@ from tvmconv.algorithms.definition import Definition
 from tvmconv.algorithms.shapes import divisors
 from tvmconv.algorithms.stage_names import ACC, DATA_PAD, stage_name
 from tvmconv.schedules.cpu import steps
-from tvmconv.schedules.cpu.model import rows_first, task_cycles, vector_counts
+from tvmconv.schedules.cpu.model import rows_first, shared_loops, task_cycles, vector_counts
 from tvmconv.schedules.cpu.x86_dot import import_bf16
 from tvmconv.targets.cpus import L1_WAY_BYTES
 from tvmconv.targets.target import CpuTarget
@@ -68,13 +69,11 @@ def _schedule(sch: Schedule, window: Window, vectors: int, target: CpuTarget) ->
     i, lanes, rank = window.index, window.lanes, len(window.axes)
     tiles = grouped_widths(window, vectors, target)[:4]
     chunks = _chunks(window, vectors)
-    rows, by_rows = divisors(window.axes[-2].outputs, 64) if rank > 1 else [1], rows_first(window, target)
+    height = window.axes[-2].outputs if rank > 1 else 1
+    rows, bands = divisors(height, 64), LEAST_BANDS if rows_first(window, target) else 1
+    likely_rows = [count for count in rows if height // count >= bands] or rows[:1]
     likely = chunks[-1:] if _fewest_channels(window, target) else chunks
-    few = [count for count in rows if window.axes[-2].outputs // count >= LEAST_BANDS] if by_rows and rank > 1 else rows
-    best = min(
-        ((c, r) for c in likely for r in few or rows[:1]),
-        key=lambda cr: task_cycles(window, cr[0], cr[1], tiles[0], target),
-    )
+    best = min(product(likely, likely_rows), key=lambda cr: task_cycles(window, cr[0], cr[1], tiles[0], target))
     # The taps along the row, whole if they fit.
     taps_unrolled = divisors(window.axes[-1].taps, max(1, MAX_UNROLLED // (tiles[0] * vectors)))[-1]
 
@@ -89,10 +88,10 @@ def _schedule(sch: Schedule, window: Window, vectors: int, target: CpuTarget) ->
     step, unrolled = sch.split(taps[-1], [None, taps_unrolled])
     if rank > 1:
         band, row = sch.split(spatial[-2], [None, steps.choose(sch, rows, best[1])])
-        outer, within = [*spatial[:-2], band], [row, tile]
+        shared, within = [*spatial[:-2], band], [row, tile]
     else:
-        outer, within = [tile], []
-    outer = [n, g, *([*outer, chunk] if by_rows else [chunk, *outer])]
+        shared, within = [tile], []
+    outer = [n, g, *shared_loops(window, target, shared, chunk)]
     if window.shuffles:
         # A block's filter, of several channels, stays in the first level cache for all rows.
         inner, reduction = [*phases, block, *within], _shuffled(window, target, [*taps[:-1], step], c)

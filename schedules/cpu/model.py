@@ -5,8 +5,9 @@ Counted in cycles of one core that starts one full-vector multiply-add each (alg
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from math import prod
+from typing import Any
 
 from tvmconv.algorithms.cpu.cost import L3_BYTES_PER_CYCLE, TASK_CYCLES, TASK_ROWS, THREADS, uneven
 from tvmconv.algorithms.cpu.tile import grouped_cycles, grouped_widths, reads_in_place, tile_cycles
@@ -80,6 +81,11 @@ def rows_first(window: Window, target: CpuTarget) -> bool:
         filters = max(filters, problem.in_channels * problem.out_channels // EXPANSION)
     data = problem.in_channels * prod(problem.in_spatial)
     return filters <= data + problem.out_channels * prod(problem.out_spatial)
+
+
+def shared_loops(window: Window, target: CpuTarget, rows: Sequence[Any], chunk: Any) -> list[Any]:
+    """Return the loops of tasks, those over `rows` and over chunks of channels: what threads share comes first."""
+    return [*rows, chunk] if rows_first(window, target) else [chunk, *rows]
 
 
 def task_rows(window: Window, together: int = 1, most: int = TASK_ROWS) -> tuple[list[int], int]:

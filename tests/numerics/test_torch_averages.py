@@ -83,6 +83,18 @@ def test_has_no_state(network: nn.Module, fast: nn.Module) -> None:
     torch.testing.assert_close(other(data)[1], changed(data)[1], rtol=1e-5, atol=1e-6)
 
 
+def test_plans_have_filters_of_their_own(network: nn.Module, fast: nn.Module) -> None:
+    """A plan does not ask whether the ones are what they were, nor where."""
+    moved, data = copy.deepcopy(fast), torch.randn(2, 4, 7, 9)
+    moved(data)
+    for layer in moved.modules():
+        if isinstance(layer, Unweighted):
+            old, layer.weight.data = layer.weight.data, layer.weight.data.clone()
+            old.fill_(torch.nan)
+    for given, expected in zip(moved(data), network(data), strict=True):
+        torch.testing.assert_close(given, expected, rtol=1e-5, atol=1e-6)
+
+
 def test_in_bf16_rounds_once(network: nn.Module, bundle: Path) -> None:
     data = torch.randn(2, 4, 7, 9).bfloat16()
     fast = tvmconv.torch.optimize(network, data.float(), bundle=bundle, dtype=torch.bfloat16, progress=None)

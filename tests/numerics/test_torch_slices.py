@@ -134,11 +134,11 @@ def test_a_third_level_cache_that_keeps_tensors_spares_filters(monkeypatch: pyte
     def medium(m: Any, x: Any) -> Any:
         return m.medium(m.b(m.a(x)))
 
-    sliced_from_memory, kept = _cut(medium)[1], 4 * 2 * 4 * IMAGE * slices.L3_PART
-    monkeypatch.setattr(slices, "l3_bytes", lambda: kept)
-    sliced_from_cache = _cut(medium)[1]
-    assert sliced_from_memory is not None and sliced_from_cache is not None
-    assert (sliced_from_memory.stop, sliced_from_cache.stop) == (3, 2)
+    from_memory = _cut(medium)[1]
+    monkeypatch.setattr(slices, "l3_bytes", lambda: 8 * IMAGE * slices.L3_PART)
+    from_cache = _cut(medium)[1]
+    assert from_memory is not None and from_cache is not None
+    assert (from_memory.stop, from_cache.stop) == (3, 2)
 
 
 def begins_and_ends_whole(m: Any, x: Any) -> Any:

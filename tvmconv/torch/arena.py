@@ -42,8 +42,8 @@ def place(lifetimes: Sequence[Lifetime]) -> tuple[list[int], int]:
         taken.append(number)
     sizes = [-(-max(each.size for each in slot) // _ALIGNMENT) * _ALIGNMENT for slot in slots]
     *begins, end = accumulate(sizes, initial=0)
-    middles = [begins[number] + (sizes[number] - each.size) // 2 for number, each in zip(taken, lifetimes, strict=True)]
-    return [middle // _ALIGNMENT * _ALIGNMENT for middle in middles], end
+    firsts = [begins[number] + (sizes[number] - each.size) // 2 for number, each in zip(taken, lifetimes, strict=True)]
+    return [first // _ALIGNMENT * _ALIGNMENT for first in firsts], end
 
 
 class Block:

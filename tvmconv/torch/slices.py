@@ -156,7 +156,8 @@ def _bytes(node: Any, met: Mapping[Any, Any]) -> int:
 def _gain(node: Any, modules: Mapping[str, nn.Module], met: Mapping[Any, Any], batch: int) -> int:
     """Return the bytes that a node is spared: of tensors that caches do not keep, less those of reading its filter again."""
     size = _bytes(node, met)
-    spared = 0 if size <= KEPT_BYTES else size if size <= l3_bytes() // L3_PART else MEMORY_BYTE * size
+    cost = 0 if size <= KEPT_BYTES else 1 if size <= l3_bytes() // L3_PART else MEMORY_BYTE
+    spared = cost * size
     if not _is_layer(node, modules):
         return spared
     weight = modules[node.target].weight
