@@ -140,7 +140,8 @@ def _reduce_tap_by_tap(sch: Schedule, window: Window, vectors: int, target: CpuT
     sch.parallel(task)
 
     sch.compute_at(part, tile, preserve_unit_loops=True)
-    *_, sx, so, c = sch.get_loops(part)
+    single = sum(axis.taps == 1 for axis in window.axes)  # fused, they left no trace; the sum of a tap has loops over them
+    sx, so, *_, c = sch.get_loops(part)[-3 - single :]
     step, unrolled = sch.split(c, [None, steps.choose(sch, unrolls, unrolls[-1])])
     part_vector, part_lane = sch.split(so, [vectors, lanes])
     sch.reorder(step, unrolled, *_held_first(sx, part_vector, tiles[0] < vectors), part_lane)

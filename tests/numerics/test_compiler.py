@@ -89,6 +89,13 @@ SPACES = [
     "conv2d-n1-i10x15x61-o10x8x20-k3x5-s2x3-d1x1-p1x2_1x1-g10-NCX-OIX-f32-bias",
     "conv2d-n2-i6x14x14-o6x7x7-k3x3-s2x2-d1x1-p1x1_0x0-g6-NCX-OIX-f32",
     "conv3d-n1-i4x4x6x22-o6x2x3x11-k3x3x3-s2x2x2-d1x1x2-p1x1x1_0x0x2-g1-NCX-OIX-f32",
+    # Axes that become channels, with what follows each channel; tall filters whose taps are summed one by one.
+    "backprop2d-n5-i12x1x1-o3x4x4-k4x4-s1x1-d1x1-p0x0_0x0-g1-NCX-OIX-f32-bias-prelu",
+    "backprop2d-n3-i16x1x1-o3x4x6-k4x6-s1x1-d1x1-p0x0_0x0-g1-NXC-XIO-bf16-bias-scale",
+    "backprop2d-n2-i12x1x3-o4x5x7-k5x3-s1x2-d1x1-p0x0_0x0-g1-NCX-OIX-f16-bias",
+    "conv2d-n3-i1x12x30-o20x10x1-k3x30-s1x1-d1x1-p0x0_0x0-g1-NXC-XIO-f32-bias",
+    "conv2d-n2-i6x5x7-o20x1x1-k5x7-s1x1-d1x1-p0x0_0x0-g1-NCX-OIX-bf16-bias",
+    "conv2d-n1-i824x12x3-o112x8x3-k5x1-s1x1-d1x1-p0x0_0x0-g1-NXC-XIO-f32-bias",
 ]
 # Rows of which the last tile is shifted inwards on AVX2; pixels copied together; taps along a row outside of the others.
 MOVED_BACK = [

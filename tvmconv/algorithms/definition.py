@@ -73,7 +73,7 @@ def assemble(
     vnni_factor
         Channels in an element of data and filter: 2 for pairs of bf16.
     """
-    arrays = _placeholders(flat, vnni_factor)
+    arrays = _placeholders(problem, flat, vnni_factor)
     return filled(problem, flat, arrays, windows, [express(window, *arrays) for window in windows])
 
 
@@ -103,18 +103,18 @@ def filled(
     return Definition(problem, te.create_prim_func([data, weights, *epilogue.inputs, *outs]), windows, store_indices)
 
 
-def _placeholders(problem: Problem, vnni_factor: int) -> tuple[te.Tensor, te.Tensor, Epilogue]:
-    dtype = kernel_dtype(problem.dtype)
-    data = te.placeholder(problem.data_shape, dtype, name="data")
-    if vnni_factor == 2 and reads_pairs(problem):
-        data = te.placeholder((*problem.data_shape[:-1], problem.in_channels // 2), "uint32", name="data")
-    filter_shape = list(problem.filter_shape)
-    if in_pairs := vnni_factor == 2 and filter_in_pairs(problem):
-        filter_shape[filter_channels(problem)] //= 2
+def _placeholders(problem: Problem, flat: Problem, vnni_factor: int) -> tuple[te.Tensor, te.Tensor, Epilogue]:
+    dtype = kernel_dtype(flat.dtype)
+    data = te.placeholder(flat.data_shape, dtype, name="data")
+    if vnni_factor == 2 and reads_pairs(flat):
+        data = te.placeholder((*flat.data_shape[:-1], flat.in_channels // 2), "uint32", name="data")
+    filter_shape = list(flat.filter_shape)
+    if in_pairs := vnni_factor == 2 and filter_in_pairs(flat):
+        filter_shape[filter_channels(flat)] //= 2
     weights = te.placeholder(filter_shape, "uint32" if in_pairs else dtype, name="filter")
     once = problem.dtype == "bf16" and calls_operators(problem)
     rounding = narrow_once if once else lambda value: narrow(value, problem.dtype)
-    return data, weights, Epilogue(problem, KERNEL_DTYPES, rounding)
+    return data, weights, Epilogue(problem, flat, KERNEL_DTYPES, rounding)
 
 
 def _fill(problem: Problem, epilogue: Epilogue) -> te.Tensor:

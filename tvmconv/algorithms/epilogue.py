@@ -15,6 +15,7 @@ from tvm.ir import Call, Op, PrimType
 
 from ..epilogue import OPERANDS, SHORT, STEPS, Step
 from ..problem import Problem
+from .flatten import original_channel
 from .types import widen, zero_outside
 
 
@@ -41,12 +42,12 @@ _NARROW = _operator("narrow")
 
 
 class Epilogue:
-    """What follows the sums of a (flattened) problem.
+    """What follows the sums of a problem.
 
     Parameters
     ----------
-    problem
-        The problem.
+    problem, flat
+        The problem, and its flattened form, whose channels are those of sums.
     types
         The TVM type of a kernel's arrays by a problem's type.
     rounding
@@ -59,8 +60,11 @@ class Epilogue:
         `residual` has one axis.
     """
 
-    def __init__(self, problem: Problem, types: Mapping[str, str], rounding: Callable[[Any], Any]) -> None:
+    def __init__(
+        self, problem: Problem, flat: Problem, types: Mapping[str, str], rounding: Callable[[Any], Any]
+    ) -> None:
         self._problem, self._rounding = problem, rounding
+        self._channel = original_channel(problem, flat)
         self.inputs = [
             te.placeholder((prod(shape),), types[dtype], name=name)
             for name, (shape, dtype) in list(problem.operands.items())[2:]
@@ -80,7 +84,7 @@ class Epilogue:
         Parameters
         ----------
         channel, offset
-            Its output channel, and where in the output it is stored: an index into all elements.
+            Its output channel in the flattened problem, and where in the output it is stored: an index into all elements.
         rounding
             Rounds it to the output's type, if not as all values are.
         bounds
@@ -88,7 +92,7 @@ class Epilogue:
         """
 
         def of_channel(name: str) -> Any:
-            value = _widened(self._arrays[name](channel))
+            value = _widened(self._arrays[name](self._channel(channel)))
             return zero_outside(bounds, value)
 
         if self._problem.bias:

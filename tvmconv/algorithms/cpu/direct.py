@@ -59,6 +59,7 @@ _UNTILED = 4.0
 
 def covers(problem: Problem, target: CpuTarget, across: bool = False, vnni_factor: int = 1) -> str | None:
     """Return None if the algorithm computes the problem on the target, else why not."""
+    problem = flatten(problem)
     if vnni_factor == 2 and (reason := no_dot(problem, target)):
         return reason
     per_group = problem.out_channels // problem.groups

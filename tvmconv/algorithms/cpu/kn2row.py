@@ -61,13 +61,14 @@ LOAD = 0.25  # of a multiply-add, what a load takes that is not the bound: it fi
 
 def covers(problem: Problem, target: CpuTarget, vnni_factor: int = 1) -> str | None:
     """Return None if the algorithm computes the problem on the target, else why not."""
+    problem = flatten(problem)
     if vnni_factor == 2 and not reads_pairs(problem):
         return "pixels are no pairs of channels as they lie"
     if problem.op != "convolution" and max(problem.strides) > 1:
         return "a transposed convolution with strides computes hardly any padding"
     if reason := direct.covers(problem, target, vnni_factor=vnni_factor):
         return reason
-    (axes,) = axes_of(flatten(problem))
+    (axes,) = axes_of(problem)
     if all(max(-axis.lowest, axis.lowest + axis.extent - axis.inputs) < LEAST_SKIPPED for axis in axes):
         return f"no axis has {LEAST_SKIPPED} elements of padding at an end"
     if all(cost.met(axis) == 1 for axis in axes):

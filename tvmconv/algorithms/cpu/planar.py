@@ -46,6 +46,7 @@ FILTER_BYTES_PER_CYCLE = 25
 
 def covers(problem: Problem, target: CpuTarget) -> str | None:
     """Return None if the algorithm computes the problem on the target, else why not."""
+    problem = flatten(problem)
     if problem.data_format == "NXC" and problem.out_channels > FEW_OUTPUTS:
         return f"channels lie together in {problem.data_format}, and there are more than {FEW_OUTPUTS} output channels"
     return covers_data(problem, target)

@@ -40,6 +40,7 @@ PRODUCT_CYCLES, LANES_CYCLES = 1.5, 5.0
 
 def covers(problem: Problem, target: CpuTarget) -> str | None:
     """Return why lanes along summed channels do not compute a problem, or None if they do."""
+    problem = flatten(problem)
     if problem.data_format != "NXC":
         return f"channels lie apart in {problem.data_format}"
     if problem.out_channels // problem.groups > FEW_OUTPUTS:
@@ -59,6 +60,7 @@ def define(problem: Problem, target: CpuTarget) -> Definition:
 
 def cycles(problem: Problem, target: CpuTarget) -> float:
     """Return the cycles of a problem, its filter prepacked."""
+    problem = flatten(problem)
     lanes = reduced_lanes(problem.in_channels // problem.groups, target)
     products = problem.flops / 2 / lanes * PRODUCT_CYCLES * cost.multiply_add(lanes, target)
     copied = prod(problem.data_shape) * cost.COPY if problem.dtype != "f32" else 0.0

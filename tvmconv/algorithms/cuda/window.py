@@ -28,7 +28,7 @@ def define_cuda(problem: Problem, express: Express, make: Make = SubConvolution)
     The output is filled first where no window writes it.
     """
     flat, windows = flatten(problem), cuda_windows(problem, make)
-    arrays = _placeholders(flat)
+    arrays = _placeholders(problem, flat)
     return filled(problem, flat, arrays, windows, [express(window, *arrays) for window in windows])
 
 
@@ -40,12 +40,12 @@ def cuda_windows(problem: Problem, make: Make = SubConvolution) -> list[SubConvo
 
 def define_cuda_constant(problem: Problem) -> Definition:
     """Define a problem whose output is the bias alone, or empty."""
-    return filled(problem, problem, _placeholders(problem), [], [])
+    return filled(problem, problem, _placeholders(problem, problem), [], [])
 
 
-def _placeholders(problem: Problem) -> tuple[te.Tensor, te.Tensor, Epilogue]:
-    """Return data and filter and epilogue of a problem."""
+def _placeholders(problem: Problem, flat: Problem) -> tuple[te.Tensor, te.Tensor, Epilogue]:
+    """Return data and filter of a problem's flattened form, and the epilogue."""
     dtype = cuda_dtype(problem.dtype)
-    data = te.placeholder(problem.data_shape, dtype, name="data")
-    weights = te.placeholder(problem.filter_shape, dtype, name="filter")
-    return data, weights, Epilogue(problem, CUDA_DTYPES, lambda value: value.astype(dtype))
+    data = te.placeholder(flat.data_shape, dtype, name="data")
+    weights = te.placeholder(flat.filter_shape, dtype, name="filter")
+    return data, weights, Epilogue(problem, flat, CUDA_DTYPES, lambda value: value.astype(dtype))
