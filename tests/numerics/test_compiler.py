@@ -95,6 +95,11 @@ SPACES = [
     "backprop2d-n2-i12x1x3-o4x5x7-k5x3-s1x2-d1x1-p0x0_0x0-g1-NCX-OIX-f16-bias",
     "conv2d-n3-i1x12x30-o20x10x1-k3x30-s1x1-d1x1-p0x0_0x0-g1-NXC-XIO-f32-bias",
     "conv2d-n2-i6x5x7-o20x1x1-k5x7-s1x1-d1x1-p0x0_0x0-g1-NCX-OIX-bf16-bias",
+    # Phases of a row as channels: whole, with places of the filter without a weight, of several channels, a row not whole strides.
+    "backprop1d-n2-i34x19-o1x176-k32-s8-d1-p0_0-g1-NXC-XIO-f32-bias",
+    "backprop1d-n2-i34x19-o1x158-k30-s8-d1-p10_6-g1-NCX-OIX-f32-bias",
+    "backprop2d-n2-i12x9x5-o4x19x37-k3x16-s2x8-d1x1-p1x5_0x6-g1-NCX-OIX-f16-bias-prelu",
+    "backprop2d-n1-i48x5x9-o12x10x40-k4x8-s2x4-d1x1-p1x2_1x2-g2-NXC-OIX-bf16-bias",
     "conv2d-n1-i824x12x3-o112x8x3-k5x1-s1x1-d1x1-p0x0_0x0-g1-NXC-XIO-f32-bias",
 ]
 # Rows of which the last tile is shifted inwards on AVX2; pixels copied together; taps along a row outside of the others.

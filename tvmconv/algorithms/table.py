@@ -20,6 +20,8 @@ ALGORITHMS: tuple[Algorithm, ...] = (
     Algorithm("amx", 3, "exact", "amx"),
     Algorithm("grouped", 1, "exact", "direct", {"across": True}, schedules="grouped"),
     Algorithm("direct", 1, "exact", "direct"),
+    Algorithm("phased", 1, "exact", "phased", schedules="direct"),
+    Algorithm("phased_dot", 1, "exact", "phased", {"vnni_factor": 2}, schedules="direct"),
     Algorithm("constant", 1, "exact", "constant"),
     Algorithm("winograd4", 1, "transform", "winograd", {"points": 6}),
     Algorithm("winograd2", 1, "transform", "winograd", {"points": 4}),

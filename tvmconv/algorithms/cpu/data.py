@@ -77,7 +77,7 @@ def data_reader(window: Window, data: te.Tensor) -> Callable[..., Expr]:
     """
     problem, axes, element = window.problem, window.axes, data_element(window, data)
     if not window.stages_data:
-        return lambda n, *at: data(n, *at)
+        return lambda n, *at: data(n, *window.in_order(at[:-1]), at[-1])
     lowest, extents = _copied(window)
     gaps = [axis.gap for axis in axes]
 

@@ -6,6 +6,7 @@ grouped (lanes across groups) and grouped_dot.
 
 from __future__ import annotations
 
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 from functools import lru_cache
 from math import prod
@@ -20,10 +21,13 @@ from . import cost
 from .im2col import im2col
 from .row_taps import by_row_taps, pairs_taps
 from .tile import (
+    LEAST_GAIN,
     best_tile,
     grouped_cycles,
     grouped_widths,
     in_row_parts,
+    longest_row,
+    pixel_cycles,
     reads_in_place,
     rounded_up,
     tile_cycles,
@@ -115,22 +119,38 @@ def define_prepacked(
 
 
 def direct_windows(
-    problem: Problem, target: CpuTarget, across: bool = False, vnni_factor: int = 1, prepacked: bool = False
+    problem: Problem,
+    target: CpuTarget,
+    across: bool = False,
+    vnni_factor: int = 1,
+    prepacked: bool = False,
+    arrange: bool = True,
 ) -> list[Window]:
-    """Return the windows of `define`."""
+    """Return the windows of `define`; unless `arrange`, with pixels and their axes in the order in which data has them."""
     shuffled = across and shuffles(problem, vnni_factor, target)
     windows = [
         replace(window, vnni_factor=vnni_factor, prepacked=prepacked, shuffles=shuffled)
         for window in windows_of(flatten(problem), target, across)
     ]
     # The windows of a transposed convolution share the vectors of a tile.
-    rounded = [wider(window, target) if len(windows) == 1 else rounded_up(window, target) for window in windows]
-    copied = [by_row_taps(window) or im2col(window, target) for window in rounded]
-    tiled = [tiled_by_images(window, target) for window in copied]
+    rounds = wider if len(windows) == 1 else rounded_up
+    order = _arranged if arrange else lambda window, rounds, target: rounds(window, target)
+    tiled = [tiled_by_images(order(window, rounds, target), target) for window in windows]
     # Both have the same choices: those of filters in place, whose tiles may be others.
-    in_place = direct_windows(problem, target, across, vnni_factor) if prepacked else []
+    in_place = direct_windows(problem, target, across, vnni_factor, arrange=arrange) if prepacked else []
     large = [window.large for window in in_place] or [is_large(window, target) for window in tiled]
     return [_ordered(replace(window, large=each), target) for window, each in zip(tiled, large, strict=True)]
+
+
+def _arranged(window: Window, rounds: Callable[[Window, CpuTarget], Window], target: CpuTarget) -> Window:
+    """Return the window with its pixels in the order in which they are good tiles."""
+    rounded, turned = rounds(window, target), longest_row(window)
+    copied = by_row_taps(rounded) or im2col(rounded, target)
+    if copied is not rounded or turned is window:
+        return copied
+    turned = rounds(turned, target)
+    better = pixel_cycles(turned, target) < pixel_cycles(rounded, target) * (1 - LEAST_GAIN)
+    return turned if better else rounded
 
 
 def _ordered(window: Window, target: CpuTarget) -> Window:
@@ -217,7 +237,11 @@ def _by_blocks(window: Window, target: CpuTarget) -> bool:
 @lru_cache(maxsize=16)
 def cycles(problem: Problem, target: CpuTarget, across: bool = False, vnni_factor: int = 1) -> float:
     """Return the cycles of a problem, its filter prepacked."""
-    windows = direct_windows(problem, target, across, vnni_factor, prepacked=True)
+    return windows_cycles(direct_windows(problem, target, across, vnni_factor, prepacked=True), target)
+
+
+def windows_cycles(windows: Sequence[Window], target: CpuTarget) -> float:
+    """Return the cycles of direct windows."""
     return sum(_window_cycles(window, target) for window in windows)
 
 

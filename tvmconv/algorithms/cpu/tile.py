@@ -51,6 +51,20 @@ def rounded_up(window: Window, target: CpuTarget) -> Window:
     return best if pixel_cycles(best, target) < pixel_cycles(window, target) * (1 - LEAST_GAIN) else window
 
 
+def longest_row(window: Window) -> Window:
+    """Return the window with the axis as its row that has most outputs; the same where that is the last.
+
+    Of K x 1 filters over data of width 2, tiles along the width have 2 pixels.
+    """
+    axes = range(len(window.axes))
+    longest = max(reversed(axes), key=lambda axis: window.axes[axis].outputs)
+    if window.across or longest == axes[-1]:
+        return window
+    order = (*(axis for axis in axes if axis != longest), longest)
+    turned = tuple(window.axes[axis] for axis in order)
+    return replace(window, axes=turned, row=turned[-1].outputs, order=order)
+
+
 def in_row_parts(window: Window, target: CpuTarget) -> Window:
     """Return the window, which tasks take block by block, with a long row rounded up to parts of as many tiles.
 
@@ -177,7 +191,8 @@ def spills(width: int, vectors: int, target: CpuTarget) -> float:
 
 def pixel_stride(window: Window) -> int:
     """Bytes between the data of neighbouring outputs of a row."""
-    return 4 * window.pixel * window.axes[-1].stride
+    copied = window.stages_data or not window.order
+    return 4 * window.pixel * window.axes[-1].stride * (1 if copied else window.apart)
 
 
 def grouped_widths(window: Window, vectors: int, target: CpuTarget) -> list[int]:

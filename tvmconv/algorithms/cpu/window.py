@@ -44,6 +44,7 @@ FEW_PIXELS = 256
 STREAMED_PIXELS = 8
 
 Kind = TypeVar("Kind", bound="Window")
+Value = TypeVar("Value")
 
 
 @dataclass(frozen=True)
@@ -84,6 +85,8 @@ class Window(SubConvolution):
         Vectors of output channels that are computed and stored once more, so that all divide into good tiles.
     rounds_groups
         Whether lanes run across groups of bf16, whose sums are short, and the CPU has an instruction that rounds them. One core of a Zen 4, 3x3 taps of 144 channels at 56x56: 137 us by integer arithmetic, 115 so.
+    order
+        Which of the problem's axes each of the window's is, where the row is another than the last. Empty: they are in order.
     """
 
     lanes: int
@@ -100,6 +103,7 @@ class Window(SubConvolution):
     by_blocks: bool = False
     extra_vectors: int = 0
     rounds_groups: bool = False
+    order: tuple[int, ...] = ()
 
     def as_kind(self, kind: type[Kind], **changes: Any) -> Kind:
         """Return the window as one of a kind that computes it in another way, with changes and what that kind adds."""
@@ -126,10 +130,19 @@ class Window(SubConvolution):
         """Elements of a pixel of data, or of its copy."""
         return self.channels * (self.padded_outputs if self.expands else self.problem.groups)
 
+    def in_order(self, values: Sequence[Value]) -> list[Value]:
+        """Return what each axis of the window has in the order of the problem's axes."""
+        return [values[self.order.index(axis)] for axis in range(len(values))] if self.order else list(values)
+
+    @property
+    def apart(self) -> int:
+        """How many pixels of an image of the problem lie between neighbours of a row."""
+        return prod(self.problem.in_spatial[self.order[-1] + 1 :]) if self.order else 1
+
     @property
     def column_gap(self) -> int:
         """How far apart in data the columns are that lie together in its copy."""
-        return self.axes[-1].gap
+        return self.axes[-1].gap * self.apart
 
     @property
     def outputs(self) -> int:
@@ -163,6 +176,14 @@ class Window(SubConvolution):
             return o
         return tirx.min(o // self.lanes * self.lanes, self.outputs - self.lanes) + o % self.lanes
 
+    def stored_channel(self, g: Expr, o: Expr) -> Expr:
+        """Return the output channel that lane `o` of group `g` computes."""
+        return g * self.outputs + self.output(o)
+
+    def filter_bounds(self, phases: Sequence[Expr], taps: Sequence[Expr], o: Expr) -> list[Expr]:
+        """Return the conditions under which the filter has a weight of a tap for output `o`: none."""
+        return []
+
     @property
     def data_in_pairs(self) -> bool:
         """Whether data, not its copy, consists of pairs of channels."""
@@ -175,7 +196,11 @@ class Window(SubConvolution):
 
     def in_data(self, x: list[Expr], c: Expr) -> tuple[list[Expr], Expr]:
         """Return where in data what the window finds at `x` lies, and the channel of it, or the pair of data in pairs."""
-        return x, c
+        return self.in_order(x), c
+
+    def filter_taps(self, phases: Sequence[Expr], taps: Sequence[Expr]) -> list[Expr]:
+        """Return the filter's spatial indices of taps of phases."""
+        return self.in_order(super().filter_taps(phases, taps))
 
     def data_bounds(self, x: list[Expr]) -> list[Expr]:
         """Return the conditions beside those of the copy under which coordinates of `in_data` are not padding: none."""
@@ -242,7 +267,8 @@ class Window(SubConvolution):
         """Whether neighbouring outputs of a row, all of which are stored, are neighbours in a planar output."""
         axis = self.axes[-1]
         whole = axis.always_inside and self.whole_rows and self.padded_outputs == self.outputs
-        return whole and axis.phases == 1 and axis.store_index(0, 1) == axis.store_index(0, 0) + 1
+        last = not self.order or prod(self.problem.out_spatial[self.order[-1] + 1 :]) == 1
+        return whole and last and axis.phases == 1 and axis.store_index(0, 1) == axis.store_index(0, 0) + 1
 
     @property
     def stages_filter(self) -> bool:
@@ -306,8 +332,10 @@ class Window(SubConvolution):
 
     def store_index(self, indices: list[Expr]) -> tuple[Expr, Expr | None]:
         """Return the flat output offset of `out` at `indices`, and where it is inside the output (None: always)."""
-        at = [*indices[:-2], self.column(indices[-2]), self.output(indices[-1])]
-        return store_index(self.problem, self.axes, self.outputs, at)
+        rank = len(self.axes)
+        phases, outputs = indices[2 : 2 + rank], [*indices[2 + rank : -2], self.column(indices[-2])]
+        at = [*indices[:2], *self.in_order(phases), *self.in_order(outputs), self.output(indices[-1])]
+        return store_index(self.problem, self.in_order(self.axes), self.outputs, at)
 
 
 def windows_of(flat: Problem, target: CpuTarget, across: bool = False) -> list[Window]:
@@ -354,7 +382,7 @@ def finished(window: Window, acc: te.Tensor, epilogue: Epilogue) -> te.Tensor:
         acc = te.compute(acc.shape, lambda *indices: acc(*indices), name=stage_name(TILE, number))
 
     def rounded(*indices: Expr) -> Expr:
-        channel = indices[1] * window.outputs + window.output(indices[-1])
+        channel = window.stored_channel(indices[1], indices[-1])
         rounding = round_pair if window.rounds else None
         return epilogue(acc(*indices), channel, window.store_index(list(indices))[0], rounding)
 
