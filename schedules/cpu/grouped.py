@@ -27,7 +27,7 @@ from math import prod
 from tvm.s_tir import Schedule
 from tvm.s_tir.schedule import LoopRV
 
-from tvmconv.algorithms.annotations import SHUFFLE, SKIP
+from tvmconv.algorithms.annotations import SHUFFLE, SKIP, TAPS
 from tvmconv.algorithms.cpu.tile import grouped_widths, reads_in_place
 from tvmconv.algorithms.cpu.window import Window
 from tvmconv.algorithms.definition import Definition
@@ -40,6 +40,9 @@ from tvmconv.targets.cpus import L1_WAY_BYTES
 from tvmconv.targets.target import CpuTarget
 
 MAX_UNROLLED = 128  # multiply-adds in a loop body: 3x3 taps of 14 vectors; more only grows the code
+# Of a whole row, of which it is known which taps meet padding: 27 taps of 14 pixels are 196. On two cores of a Zen 4, 512 channels at
+# 14x14, 27x27 taps, took 469 us in tiles of 2 by 4 that ask, and take 267 whole.
+MAX_UNROLLED_ROW = 256
 
 # The first level cache of CPUs with two multiply-adds of 512 bits, but the first of them: 12 ways.
 FIRST_LEVEL = 12 * L1_WAY_BYTES
@@ -62,20 +65,42 @@ def _vectors(window: Window, target: CpuTarget) -> list[int]:
     counts = vector_counts(window, target, grouped_widths)
     if _loads_bound(window, target):
         counts.sort(key=lambda v: _tile_bytes(window, v, target) > FIRST_LEVEL)
+    if not _unrolls(window, grouped_widths(window, counts[0], target)[0], counts[0]):
+        counts.sort(key=lambda v: not _whole_row(window, v, target))
     return counts[:3]
+
+
+def _whole_row(window: Window, vectors: int, target: CpuTarget) -> bool:
+    """Whether a tile may have a row, with all its taps unrolled."""
+    outputs = window.axes[-1].outputs
+    return outputs in grouped_widths(window, vectors, target) and _unrolls(window, outputs, vectors)
+
+
+def _unrolls(window: Window, width: int, vectors: int) -> bool:
+    """Whether all taps of a row are unrolled in tiles of so many pixels and vectors."""
+    axis = window.axes[-1]
+    if axis.taps * width * vectors <= MAX_UNROLLED:
+        return True
+    whole = width == axis.outputs and axis.phases == 1 and reads_in_place(window)
+    return whole and vectors * sum(len(axis.meets(0, tap)) for tap in range(axis.taps)) <= MAX_UNROLLED_ROW
 
 
 def _schedule(sch: Schedule, window: Window, vectors: int, target: CpuTarget) -> None:
     i, lanes, rank = window.index, window.lanes, len(window.axes)
     tiles = grouped_widths(window, vectors, target)[:4]
+    if not _unrolls(window, tiles[0], vectors) and _whole_row(window, vectors, target):
+        tiles = [window.axes[-1].outputs]
     chunks = _chunks(window, vectors)
     height = window.axes[-2].outputs if rank > 1 else 1
     rows, bands = divisors(height, 64), LEAST_BANDS if rows_first(window, target) else 1
     likely_rows = [count for count in rows if height // count >= bands] or rows[:1]
     likely = chunks[-1:] if _fewest_channels(window, target) else chunks
     best = min(product(likely, likely_rows), key=lambda cr: task_cycles(window, cr[0], cr[1], tiles[0], target))
-    # The taps along the row, whole if they fit.
-    taps_unrolled = divisors(window.axes[-1].taps, max(1, MAX_UNROLLED // (tiles[0] * vectors)))[-1]
+    # The taps along the row, whole if they fit, else one by one: lowering takes some of them together.
+    taps, unrolls = window.axes[-1].taps, _unrolls(window, tiles[0], vectors)
+    together = 0 if unrolls or window.shuffles else _taps_together(window, tiles[0], vectors, target)
+    most = 1 if together else max(1, MAX_UNROLLED // (tiles[0] * vectors))
+    taps_unrolled = taps if unrolls else divisors(taps, most)[-1]
 
     acc = sch.get_sblock(stage_name(ACC, i))
     sch.set_scope(acc, 0, "local")
@@ -116,10 +141,19 @@ def _schedule(sch: Schedule, window: Window, vectors: int, target: CpuTarget) ->
     sch.decompose_reduction(acc, reduction[0])
     if inlined:
         sch.annotate(lane, SKIP, 1)
+    if together:
+        sch.annotate(step, TAPS, together)
     if window.shuffles:
         sch.annotate(lane, SHUFFLE, 1)
     if window.rounds:
         import_bf16(sch, task, lanes)
+
+
+def _taps_together(window: Window, width: int, vectors: int, target: CpuTarget) -> int:
+    """Return of how many taps of a row a tile's sums, the data that they share, and a vector of the filter fit the registers."""
+    axis, registers = window.axes[-1], target.vector_registers // vectors
+    columns = (width - 1) * (axis.stride + 1) + 2  # of sums, and of data between the first pixel's and the last's; the filter's
+    return max(1, min(registers - columns, MAX_UNROLLED // (width * vectors)))
 
 
 def _chunks(window: Window, vectors: int) -> list[int]:

@@ -10,6 +10,7 @@ The annotations, and what answers them:
     SOME_INSIDE     a tile of which some pixels are in the padding          tvmconv/lowering/cpu/padding.py
     UNREAD          rows of padding that are not copied                     tvmconv/lowering/cpu/padding.py
     COLUMNS         columns of padding, set apart from the others           tvmconv/lowering/cpu/columns.py
+    TAPS            taps of a row that pixels share, taken together         tvmconv/lowering/cpu/taps.py
     SHUFFLE         lanes that read in another order                        tvmconv/lowering/cpu/shuffles.py
     ROUND_STORES    sums rounded to bf16 by an instruction                  tvmconv/lowering/cpu/instructions.py
     PREFETCH        a filter that no cache keeps                            tvmconv/lowering/cpu/prefetching.py
@@ -32,6 +33,7 @@ SKIP_TILE = f"{PREFIX}skip_tile"
 SOME_INSIDE = f"{PREFIX}some_inside"
 UNREAD = f"{PREFIX}unread"
 COLUMNS = f"{PREFIX}columns"
+TAPS = f"{PREFIX}taps"
 SHUFFLE = f"{PREFIX}shuffle"
 ROUND_STORES = f"{PREFIX}round_stores"
 PREFETCH = f"{PREFIX}prefetch"

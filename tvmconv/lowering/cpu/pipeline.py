@@ -35,6 +35,7 @@ from .reloading import reload_data
 from .rewrites import answered, check_done, check_well_formed, rewritten
 from .shuffles import by_shuffles
 from .striding import deinterleave
+from .taps import take_taps_together
 from .tiles import by_tiles
 from .transposing import transpose
 
@@ -86,7 +87,7 @@ def lower(mod: tvm.IRModule, definition: Definition, entry_points: EntryPoints =
     func = blocks_away(mod)["main"]
     if definition.bare:
         return Lowered(tvm.IRModule({SYMBOL: _bare(func, definition)}), None)
-    func = func.with_body(prefetch_filters(skip_padding(part_columns(by_tiles(func.body)))))
+    func = func.with_body(prefetch_filters(take_taps_together(skip_padding(part_columns(by_tiles(func.body))))))
     halves = split(func)
     if halves is None:
         func = func.with_body(rewritten(func.body, PACK, lambda loop: answered(loop, PACK)))
