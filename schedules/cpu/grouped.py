@@ -65,9 +65,30 @@ def _vectors(window: Window, target: CpuTarget) -> list[int]:
     counts = vector_counts(window, target, grouped_widths)
     if _loads_bound(window, target):
         counts.sort(key=lambda v: _tile_bytes(window, v, target) > FIRST_LEVEL)
-    if not _unrolls(window, grouped_widths(window, counts[0], target)[0], counts[0]):
-        counts.sort(key=lambda v: not _whole_row(window, v, target))
+    if _is_long(window, counts[0], target):
+        counts.sort(key=lambda v: (not _whole_row(window, v, target), _loads(window, _tiles(window, v, target)[0], v, target)))
     return counts[:3]
+
+
+def _is_long(window: Window, vectors: int, target: CpuTarget) -> bool:
+    """Whether the taps of a row are too many to be unrolled in the tile that is best by the model, of so many vectors."""
+    return not window.shuffles and not _unrolls(window, grouped_widths(window, vectors, target)[0], vectors)
+
+
+def _tiles(window: Window, vectors: int, target: CpuTarget) -> list[int]:
+    """Return how many pixels a tile of so many vectors may have, the best first."""
+    tiles = grouped_widths(window, vectors, target)
+    if not _is_long(window, vectors, target):
+        return tiles[:4]
+    if _whole_row(window, vectors, target):
+        return [window.axes[-1].outputs]
+    return sorted(tiles, key=lambda width: _loads(window, width, vectors, target))[:4]
+
+
+def _loads(window: Window, width: int, vectors: int, target: CpuTarget) -> float:
+    """Return how many vectors of data and filter are loaded for a multiply-add of taps taken together."""
+    taps = _taps_together(window, width, vectors, target)
+    return ((width - 1) * window.axes[-1].stride + 2 * taps) / (width * taps)
 
 
 def _whole_row(window: Window, vectors: int, target: CpuTarget) -> bool:
@@ -81,15 +102,13 @@ def _unrolls(window: Window, width: int, vectors: int) -> bool:
     axis = window.axes[-1]
     if axis.taps * width * vectors <= MAX_UNROLLED:
         return True
-    whole = width == axis.outputs and axis.phases == 1 and reads_in_place(window)
+    whole = width == axis.outputs and axis.phases == 1 and (reads_in_place(window) or window.skips_columns)
     return whole and vectors * sum(len(axis.meets(0, tap)) for tap in range(axis.taps)) <= MAX_UNROLLED_ROW
 
 
 def _schedule(sch: Schedule, window: Window, vectors: int, target: CpuTarget) -> None:
     i, lanes, rank = window.index, window.lanes, len(window.axes)
-    tiles = grouped_widths(window, vectors, target)[:4]
-    if not _unrolls(window, tiles[0], vectors) and _whole_row(window, vectors, target):
-        tiles = [window.axes[-1].outputs]
+    tiles = _tiles(window, vectors, target)
     chunks = _chunks(window, vectors)
     height = window.axes[-2].outputs if rank > 1 else 1
     rows, bands = divisors(height, 64), LEAST_BANDS if rows_first(window, target) else 1
@@ -139,7 +158,7 @@ def _schedule(sch: Schedule, window: Window, vectors: int, target: CpuTarget) ->
     for loop in (unrolled, x, vector):
         sch.unroll(loop)
     sch.decompose_reduction(acc, reduction[0])
-    if inlined:
+    if inlined or window.skips_rows or window.skips_columns:
         sch.annotate(lane, SKIP, 1)
     if together:
         sch.annotate(step, TAPS, together)
@@ -153,7 +172,7 @@ def _taps_together(window: Window, width: int, vectors: int, target: CpuTarget) 
     """Return of how many taps of a row a tile's sums, the data that they share, and a vector of the filter fit the registers."""
     axis, registers = window.axes[-1], target.vector_registers // vectors
     columns = (width - 1) * (axis.stride + 1) + 2  # of sums, and of data between the first pixel's and the last's; the filter's
-    return max(1, min(registers - columns, MAX_UNROLLED // (width * vectors)))
+    return max(1, min(registers - columns, MAX_UNROLLED // (width * vectors), axis.taps))
 
 
 def _chunks(window: Window, vectors: int) -> list[int]:

@@ -77,7 +77,11 @@ def data_reader(window: Window, data: te.Tensor) -> Callable[..., Expr]:
     """
     problem, axes, element = window.problem, window.axes, data_element(window, data)
     if not window.stages_data:
-        return lambda n, *at: data(n, *window.in_order(at[:-1]), at[-1])
+        def in_place(n: Expr, *at: Expr) -> Expr:
+            x, c = window.in_order(at[:-1]), at[-1]
+            return data(n, *x, c) if problem.data_format == "NXC" else data(n, c, *x)
+
+        return in_place
     lowest, extents = _copied(window)
     gaps = [axis.gap for axis in axes]
 

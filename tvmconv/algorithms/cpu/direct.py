@@ -251,6 +251,8 @@ def _window_cycles(window: Window, target: CpuTarget) -> float:
         counts = divisors(window.padded_outputs // window.lanes, 8)
         tiles = [(t, v) for v in counts for t in grouped_widths(window, v, target)]
         sums = min((grouped_cycles(window, t, v, target) for t, v in tiles), default=_UNTILED)
+        if window.skips_columns or reads_in_place(window):
+            inside = prod(map(cost.met, window.axes))
     else:
         width, vectors = best_tile(window, target)
         sums = tile_cycles(window, width, vectors, target)

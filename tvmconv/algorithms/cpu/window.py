@@ -232,7 +232,7 @@ class Window(SubConvolution):
             any(axis.padded for axis in self.axes)
             or self.excess > 0
             or (not self.data_in_pairs if self.vnni_factor == 2 else self.problem.dtype != "f32")
-            or self.problem.data_format == "NCX"
+            or (self.problem.data_format == "NCX" and self.problem.in_channels > 1)
             or self.expands
         )
 
@@ -248,14 +248,26 @@ class Window(SubConvolution):
     @property
     def skips_rows(self) -> bool:
         """Whether sums skip products with rows of padding, of any axis but the last, and the copy of data lacks them."""
-        return not self.across and self.stages_data and any(axis.padded for axis in self.axes[:-1])
+        return self._may_skip and self.stages_data and any(axis.padded for axis in self.axes[:-1])
 
     @property
     def skips_columns(self) -> bool:
         """Whether sums skip products with columns of padding that whole tiles read."""
         axis = self.axes[-1]
         behind = axis.lowest + axis.extent + self.excess * axis.stride - axis.inputs
-        return not self.across and self.stages_data and max(-axis.lowest, behind) >= LEAST_SKIPPED
+        return self._may_skip and self.stages_data and max(-axis.lowest, behind) >= LEAST_SKIPPED
+
+    @property
+    def _may_skip(self) -> bool:
+        """Whether sums of a copy may ask what is padding: of lanes across groups, where most products are with it."""
+        if not self.across:
+            return True
+        products = prod(axis.outputs * axis.taps * axis.phases for axis in self.axes)
+        met = prod(
+            sum(len(axis.meets(phase, tap)) for phase in range(axis.phases) for tap in range(axis.taps))
+            for axis in self.axes
+        )
+        return not (self.shuffles or self.expands) and 2 * met <= products
 
     @property
     def whole_rows(self) -> bool:
