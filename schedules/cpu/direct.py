@@ -140,7 +140,9 @@ def _reduce_tap_by_tap(sch: Schedule, window: Window, vectors: int, target: CpuT
     sch.parallel(task)
 
     sch.compute_at(part, tile, preserve_unit_loops=True)
-    single = sum(axis.taps == 1 for axis in window.axes)  # fused, they left no trace; the sum of a tap has loops over them
+    single = sum(
+        axis.taps == 1 for axis in window.axes
+    )  # fused, they left no trace; the sum of a tap has loops over them
     sx, so, *_, c = sch.get_loops(part)[-3 - single :]
     step, unrolled = sch.split(c, [None, steps.choose(sch, unrolls, unrolls[-1])])
     part_vector, part_lane = sch.split(so, [vectors, lanes])

@@ -66,7 +66,9 @@ def _vectors(window: Window, target: CpuTarget) -> list[int]:
     if _loads_bound(window, target):
         counts.sort(key=lambda v: _tile_bytes(window, v, target) > FIRST_LEVEL)
     if _is_long(window, counts[0], target):
-        counts.sort(key=lambda v: (not _whole_row(window, v, target), _loads(window, _tiles(window, v, target)[0], v, target)))
+        counts.sort(
+            key=lambda v: (not _whole_row(window, v, target), _loads(window, _tiles(window, v, target)[0], v, target))
+        )
     return counts[:3]
 
 
@@ -171,7 +173,9 @@ def _schedule(sch: Schedule, window: Window, vectors: int, target: CpuTarget) ->
 def _taps_together(window: Window, width: int, vectors: int, target: CpuTarget) -> int:
     """Return of how many taps of a row a tile's sums, the data that they share, and a vector of the filter fit the registers."""
     axis, registers = window.axes[-1], target.vector_registers // vectors
-    columns = (width - 1) * (axis.stride + 1) + 2  # of sums, and of data between the first pixel's and the last's; the filter's
+    columns = (width - 1) * (
+        axis.stride + 1
+    ) + 2  # of sums, and of data between the first pixel's and the last's; the filter's
     return max(1, min(registers - columns, MAX_UNROLLED // (width * vectors), axis.taps))
 
 

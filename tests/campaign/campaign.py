@@ -16,6 +16,7 @@ from threading import Lock
 from typing import Any
 
 from tvmconv.algorithms import table as algorithms
+from tvmconv.building.slow import slow
 from tvmconv.errors import TvmconvError
 from tvmconv.lowering.compiler import Choice
 from tvmconv.problem import Problem
@@ -90,6 +91,8 @@ class Campaign:
         Kernels tried of each sketch of each algorithm; 0 for those that were met and not drawn.
     families
         The failures.
+    slow
+        Problems whose default kernel `tvmconv build` calls slow, and why, those without an algorithm of the campaign's.
     """
 
     settings: Settings
@@ -97,6 +100,7 @@ class Campaign:
     kernels: Counter[tuple[str, str, str, str]] = field(default_factory=Counter)
     sketches: Counter[tuple[str, int]] = field(default_factory=Counter)
     families: dict[tuple[str, ...], Family] = field(default_factory=dict)
+    slow: dict[str, str] = field(default_factory=dict)
 
     def run(self) -> None:
         """Try problems until the time is over or there were enough."""
@@ -174,6 +178,9 @@ class Campaign:
         with self._lock:
             for case in batch.cases:
                 self.problems[case.target.name, case.problem.dtype] += 1
+                first = algorithms.applicable(case.problem, case.target)[0]
+                if reason := slow(case.problem, case.target, first.name):
+                    self.slow[f"{format_signature(case.problem)} for {case.target.name}"] = reason
             self._done += len(batch.cases)
             for outcome in outcomes:
                 if outcome.choice is None:
@@ -252,6 +259,7 @@ class Campaign:
             "problems": {" ".join(key): count for key, count in sorted(self.problems.items())},
             "kernels": {" ".join(key): count for key, count in sorted(self.kernels.items())},
             "sketches": {f"{name} {number}": count for (name, number), count in sorted(self.sketches.items())},
+            "slow": self.slow,
             "failures": [
                 {
                     "count": each.count,
@@ -279,6 +287,8 @@ class Campaign:
         lines += [f"  {' '.join(key)}: {count}" for key, count in sorted(self.kernels.items())]
         missed = [f"{name} {number}" for (name, number), count in sorted(self.sketches.items()) if not count]
         lines.append(f"sketches that were not drawn: {', '.join(missed) or 'none'}")
+        lines.append(f"slow by estimate: {len(self.slow)}")
+        lines += [f"  {problem}: {reason}" for problem, reason in sorted(self.slow.items())]
         for each in sorted(self.families.values(), key=lambda each: -each.count):
             lines.append(f"{each.count} x {each.target} {each.kind} {each.detail}")
             lines.append(f"    {each.smallest} {each.choice} (first: {each.first})")

@@ -15,6 +15,8 @@ from tvmconv.lowering.entry_points import EntryPoints
 from tvmconv.signature import parse_signature
 from tvmconv.targets.target import Target
 
+LONG = "backprop1d-n1-i66x56-o1x2832-k192-s48-d1-p0_0-g1-NXC-XIO-f32"
+LONG_DOT = LONG.replace("f32", "bf16")
 DENSE = "conv2d-n1-i64x56x56-o64x56x56-k3x3-s1x1-d1x1-p1x1_1x1-g1-NXC-XIO-f32"
 FEW_INPUTS = "conv2d-n1-i8x21x21-o40x21x21-k3x3-s1x1-d1x1-p1x1_1x1-g1-NXC-XIO-f32"
 LEFT_OVER = "conv2d-n1-i192x17x17-o192x17x17-k7x1-s1x1-d1x1-p3x0_3x0-g1-NCX-OIX-f32"
@@ -60,6 +62,8 @@ def hot(algorithm: str, target: str, signature: str) -> HotLoop:
         ("grouped", "x86-64-v3", SMALL_GROUPS, (7, 1), 3 * 3),  # 3 channels a group, 3 taps of a row
         ("winograd2", "x86-64-v4", WIDE, (2 * 10, 1), 4),
         ("dot", "znver4", DOT, (14, 2), 4),
+        ("phased", "x86-64-v4", LONG, (6, 3), 3),
+        ("phased_dot", "znver4", LONG_DOT, (6, 3), 3),
         ("amx", "sapphirerapids", DEEP_DOT, (2, 2), 1),  # tiles
         # Pixels by output channels.
         ("reduced", "x86-64-v3", FEW_OUTPUTS, (2, 3), 4 * 3),  # 3 taps of a row

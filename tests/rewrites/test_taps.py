@@ -14,7 +14,7 @@ def test_taps_that_meet_padding_are_set_apart() -> None:
         acc = T.alloc_buffer((4,))
         for k in T.serial(5, annotations={"tvmconv.taps": 2}):
             for x in T.unroll(4):
-                if 2 <= t * 4 + x + k:
+                if t * 4 + x + k >= 2:
                     if t * 4 + x + k < 22:
                         acc[x] = acc[x] + data[t * 4 + x + k - 2] * weights[k]
 
@@ -25,7 +25,7 @@ def test_taps_that_meet_padding_are_set_apart() -> None:
         last = T.meta_var(T.max(first, T.min(5, 19 - t * 4)))
         for k in T.serial(first):
             for x in T.unroll(4):
-                if 2 <= t * 4 + x + k:
+                if t * 4 + x + k >= 2:
                     if t * 4 + x + k < 22:
                         acc[x] = acc[x] + data[t * 4 + x + k - 2] * weights[k]
         for k in T.serial((last - first) // 2):
@@ -39,7 +39,7 @@ def test_taps_that_meet_padding_are_set_apart() -> None:
                 acc[x] = acc[x] + data[t * 4 + x + rest - 2] * weights[rest]
         for k in T.serial(5 - last):
             for x in T.unroll(4):
-                if 2 <= t * 4 + x + (last + k):
+                if t * 4 + x + (last + k) >= 2:
                     if t * 4 + x + (last + k) < 22:
                         acc[x] = acc[x] + data[t * 4 + x + (last + k) - 2] * weights[last + k]
 

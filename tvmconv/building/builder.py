@@ -30,6 +30,7 @@ from ..lowering.cuda.nvcc import check_nvcc
 from ..problem import Problem, listed
 from ..runtime.bundle import MANIFEST, Bundle, Entry, check_name, read_bundle, write_manifest
 from ..runtime.selection import obstacle
+from ..signature import format_signature
 from ..support.folders import link_or_copy, locked, move_into_place, staging
 from ..support.progress import Progress
 from ..support.sandbox import run_all
@@ -210,6 +211,8 @@ def tune_for(
 
 def _compile(work: list[Job], jobs: int | None, progress: Progress | None) -> list[Outcome]:
     """Run the jobs, each in one of `jobs` processes, and return what they came to."""
+    from .slow import slow  # imports TVM, as whoever compiles does
+
     cores = len(os.sched_getaffinity(0))
     jobs = jobs or cores
     done: list[Outcome] = []
@@ -219,6 +222,9 @@ def _compile(work: list[Job], jobs: int | None, progress: Progress | None) -> li
             warnings.warn(
                 f"{job}: {skipped['algorithm']} is skipped: {skipped['reason']}", TvmconvWarning, stacklevel=3
             )
+        if outcome.entry is not None and (reason := slow(job.problem, job.target, outcome.entry.algorithm)):
+            why = f"tvmconv explain {format_signature(job.problem)} --algorithms --target {job.target.name}"
+            warnings.warn(f"{job}: slow: {reason}; {why} says why", TvmconvWarning, stacklevel=3)
         if progress is not None:
             progress(len(done), len(work), str(job))
     return done

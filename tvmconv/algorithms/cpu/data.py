@@ -77,6 +77,7 @@ def data_reader(window: Window, data: te.Tensor) -> Callable[..., Expr]:
     """
     problem, axes, element = window.problem, window.axes, data_element(window, data)
     if not window.stages_data:
+
         def in_place(n: Expr, *at: Expr) -> Expr:
             x, c = window.in_order(at[:-1]), at[-1]
             return data(n, *x, c) if problem.data_format == "NXC" else data(n, c, *x)

@@ -347,7 +347,7 @@ class Window(SubConvolution):
         rank = len(self.axes)
         phases, outputs = indices[2 : 2 + rank], [*indices[2 + rank : -2], self.column(indices[-2])]
         at = [*indices[:2], *self.in_order(phases), *self.in_order(outputs), self.output(indices[-1])]
-        return store_index(self.problem, self.in_order(self.axes), self.outputs, at)
+        return store_index(self.problem, tuple(self.in_order(self.axes)), self.outputs, at)
 
 
 def windows_of(flat: Problem, target: CpuTarget, across: bool = False) -> list[Window]:

@@ -29,9 +29,7 @@ def _parted(loop: Any) -> Any:
 
     def run(start: Any, count: Any, statement: Any, step: int = 1) -> Any:
         k = tirx.Var(loop.loop_var.name, "int32")
-        copies = [
-            with_own_loops(replaced(statement, {loop.loop_var: start + k * step + each})) for each in range(step)
-        ]
+        copies = [with_own_loops(replaced(statement, {loop.loop_var: start + k * step + each})) for each in range(step)]
         return tirx.For(k, 0, count, tirx.ForKind.SERIAL, sequence(copies))
 
     count = last - first
