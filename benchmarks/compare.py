@@ -43,6 +43,8 @@ from .result_files import write_result
 from .results import Result, Row, summarize_rows
 
 SUITES = Path(__file__).parent / "suites"
+# Those of networks. Of `reported`, which has batches and extremes, the comparison is its own.
+NETWORKS = sorted(path.stem for path in SUITES.glob("*.toml") if path.stem != "reported")
 # How often a contender takes a turn, if threads are moved meanwhile, and seconds to wait until they are moved back.
 MOVES, PATIENCE = 3, 60.0
 PACKAGES = ("tvmconv", "apache-tvm", "apache-tvm-ffi", "numpy")
@@ -93,7 +95,7 @@ def parse(argv: Sequence[str] | None = None) -> argparse.Namespace:
     parser.add_argument("--threads", type=int, default=len(os.sched_getaffinity(0)), help="default: all")
     parser.add_argument("--output", type=Path, help="write the result to this JSON file")
     arguments = parser.parse_args(argv)
-    arguments.sources = arguments.sources or sorted(path.stem for path in SUITES.glob("*.toml"))
+    arguments.sources = arguments.sources or NETWORKS
     arguments.peer = list(dict.fromkeys(arguments.peer or ()))
     return arguments
 

@@ -30,7 +30,7 @@ from tvmconv.measuring.timing import sample_call
 from tvmconv.problem import DTYPES, Problem
 from tvmconv.runtime.cpu import kernel_threads
 
-from .compare import FILTER_FORMATS, SUITES, read_suites
+from .compare import FILTER_FORMATS, NETWORKS, read_suites
 
 PLACES = get_args(Where)
 # Long enough for some dozens of calls of most kernels, short beside the seconds that threads stay where they are.
@@ -48,7 +48,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     parser.add_argument("--layout", choices=FILTER_FORMATS, default="nxc", help="NXC/XIO or NCX/OIX, default nxc")
     parser.add_argument("--seconds", type=float, default=200, help="for all kernels together, default %(default)s")
     arguments = parser.parse_args(argv)
-    sources = arguments.sources or sorted(path.stem for path in SUITES.glob("*.toml"))
+    sources = arguments.sources or NETWORKS
     try:
         suites = read_suites(sources, arguments.dtype, arguments.layout)
         with tempfile.TemporaryDirectory() as folder:

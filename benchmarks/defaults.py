@@ -23,7 +23,7 @@ from tvmconv.signature import format_signature
 from tvmconv.targets.target import Target
 from tvmconv.tuning.evaluate import Evaluator
 
-from .compare import FILTER_FORMATS, SUITES, read_suites
+from .compare import FILTER_FORMATS, NETWORKS, read_suites
 
 
 @dataclass(frozen=True)
@@ -57,7 +57,7 @@ def main() -> int:
     parser.add_argument("--output", help="write a JSON report to this file")
     arguments = parser.parse_args()
     target = Target.parse(arguments.target)
-    sources = arguments.source or sorted(path.stem for path in SUITES.glob("*.toml"))
+    sources = arguments.source or NETWORKS
     suites = read_suites(sources, arguments.dtype, arguments.layout).values()
     problems = list(dict.fromkeys(problem for suite in suites for problem in suite))
     jobs = len(os.sched_getaffinity(0))

@@ -6,9 +6,11 @@ from pathlib import Path
 
 import pytest
 
+from benchmarks.compare import NETWORKS
 from tvmconv.frontends import read_uses
 
-SUITES = sorted((Path(__file__).parents[2] / "benchmarks/suites").glob("*.toml"))
+FOLDER = Path(__file__).parents[2] / "benchmarks/suites"
+SUITES = [FOLDER / f"{name}.toml" for name in NETWORKS]
 VIDEO = SUITES[0].parent / "gpu/video_vae.toml"
 # The largest takes some 50 ms on two cores, so that all suites against all peers stay a matter of minutes.
 MOST_FLOPS = 10e9
@@ -32,6 +34,12 @@ def test_the_suites_cover_both_operations_in_all_ranks() -> None:
     }
     assert f"{len(problems)} shapes" in (SUITES[0].parents[2] / "README.md").read_text()
     assert any(1 < problem.groups < problem.in_channels for problem in problems)
+
+
+def test_reported_shapes_are_distinct_and_of_one_layout() -> None:
+    uses = read_uses(str(FOLDER / "reported.toml"))
+    assert all(len(use.places) == 1 and 0 < use.problem.flops <= 2 * MOST_FLOPS for use in uses)
+    assert {(p.dtype, p.data_format, p.filter_format) for p in (use.problem for use in uses)} == {("f32", "NXC", "XIO")}
 
 
 def test_the_video_decoder_is_causal_and_for_gpus() -> None:

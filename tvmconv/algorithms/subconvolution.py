@@ -66,6 +66,13 @@ class Axis:
         start = self.offset(phase) + tap * self.dilation  # what it reads for output 0
         return range(max(0, -(start // self.stride)), min(self.outputs, -((start - self.inputs) // self.stride)))
 
+    @cached_property
+    def met(self) -> float:
+        """The share of products, of all taps and outputs, that are with data, not padding."""
+        products = self.phases * self.taps * self.outputs
+        met = sum(len(self.meets(phase, tap)) for phase in range(self.phases) for tap in range(self.taps))
+        return met / products if products else 1.0
+
     @property
     def meets_data(self) -> bool:
         """Whether some tap of some output reads data, not padding."""

@@ -79,12 +79,14 @@ def held(axis: Axis) -> int:
 
 def stored(window: Window, target: CpuTarget) -> float:
     """Return the cycles of storing a window's outputs beyond those of whole vectors of channels."""
-    elements, axis = outputs(window) * window.groups * window.outputs, window.axes[-1]
-    if window.problem.data_format == "NCX":
-        apart = axis.phases > 1 or axis.store_index(0, 1) > axis.store_index(0, 0) + 1
-        waits = 0.0 if target.vector_bits < 512 else APART * ((apart and window.vnni_factor == 1) + _evict(window))
-        return elements * (transposed(window) + waits)
-    return 0.0 if window.stores_vectors else elements * STORE
+    if window.stores_vectors:
+        return 0.0
+    elements = outputs(window) * window.groups * window.outputs
+    if window.problem.data_format == "NXC":
+        return elements * STORE
+    apart = window.stores_apart and window.vnni_factor == 1
+    waits = 0.0 if target.vector_bits < 512 else APART * (apart + _evict(window))
+    return elements * (transposed(window) + waits)
 
 
 def _evict(window: Window) -> bool:

@@ -149,6 +149,11 @@ class PhasedWindow(Window):
         return False
 
     @property
+    def stores_apart(self) -> bool:
+        """Whether the outputs of a vector are of several planes, or of channels apart."""
+        return not self._together
+
+    @property
     def _together(self) -> bool:
         """Whether the outputs of a vector lie together in the output."""
         stride = self.transposed.strides[-1]

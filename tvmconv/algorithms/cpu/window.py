@@ -1,7 +1,6 @@
 """The tensor expressions of every direct algorithm: dense stride windows over channel-last tiles.
 
-A convolution is one window. A transposed convolution is a few, one for each class of output phases
-with the same number of taps, so that nothing is ever multiplied by an inserted zero (backprop.py).
+A convolution is one window; a transposed one is a few, one for each class of phases with equally many taps (backprop.py).
 Each window is the same five stages, whatever the layouts and types:
 
     data_pad     data widened to f32, zero-padded, channel-last   (absent when data can be read in place)
@@ -9,8 +8,6 @@ Each window is the same five stages, whatever the layouts and types:
     acc          the sum, f32
     tile         acc copied out of registers                      (only where the store is not by whole vectors)
     out          bias added, rounded once to the output type
-
-Stages are te.compute's, named with the window's number, for the schedules to find.
 """
 
 from __future__ import annotations
@@ -35,8 +32,7 @@ from .data import staged_data
 from .filter import staged_filter
 
 TOGETHER = 4  # vectors of the filter: more than most tiles have
-# An element of a filter that is multiplied with fewer pixels takes long to read: a core multiplies 12 in the time in which it
-# reads 4 bytes from a third level cache at 30 GB/s.
+# An element of a filter of fewer pixels takes long to read: a core multiplies 12 in the time of 4 bytes from L3 at 30 GB/s.
 FEW_PIXELS = 256
 # Fewer pixels are multiplied with a line of 16 elements, 16 products a cycle, in less time than reading its 64 bytes takes, at 8
 # a cycle: prefetches only compete then. A single pixel takes 74 us from 960 to 1280 channels on one core of a Zen 3, and 131
@@ -260,14 +256,14 @@ class Window(SubConvolution):
     @property
     def _may_skip(self) -> bool:
         """Whether sums of a copy may ask what is padding: of lanes across groups, where most products are with it."""
-        if not self.across:
-            return True
-        products = prod(axis.outputs * axis.taps * axis.phases for axis in self.axes)
-        met = prod(
-            sum(len(axis.meets(phase, tap)) for phase in range(axis.phases) for tap in range(axis.taps))
-            for axis in self.axes
-        )
-        return not (self.shuffles or self.expands) and 2 * met <= products
+        mostly = 2 * prod(axis.met for axis in self.axes) <= 1
+        return not self.across or (mostly and not (self.shuffles or self.expands))
+
+    @property
+    def stores_apart(self) -> bool:
+        """Whether neighbouring outputs of a row are no neighbours in a plane of the output."""
+        axis = self.axes[-1]
+        return axis.phases > 1 or axis.store_index(0, 1) > axis.store_index(0, 0) + 1
 
     @property
     def whole_rows(self) -> bool:
