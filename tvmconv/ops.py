@@ -33,7 +33,7 @@ class ConvolutionAttributes(TypedDict, total=False):
     auto_pad: str | None
     groups: int
     data_format: str
-    filter_format: str
+    filter_format: str | None
     same_rule: str
     weights_format: str | None
     epilogue: str | None
@@ -56,7 +56,7 @@ def convolution(
     auto_pad: str | None = None,
     groups: int = 1,
     data_format: str = "NXC",
-    filter_format: str = "XIO",
+    filter_format: str | None = None,
     same_rule: str = "default",
     dtype: str = "f32",
     bias_shape: Sequence[int] | None = None,
@@ -80,7 +80,7 @@ def convolution(
     groups
         Number of independent groups; divides both channel counts.
     data_format, filter_format
-        ``"NXC"`` or ``"NCX"``; ``"XIO"`` or ``"OIX"``.
+        ``"NXC"`` or ``"NCX"``; ``"XIO"`` or ``"OIX"``. None: ``"XIO"``, or what `weights_format` says.
     same_rule
         ``"default"``: `same_*` pads so that the output has ``ceil(X / stride)`` elements.
         ``"pre_stride"``: so that the output before striding has X elements.
@@ -89,7 +89,7 @@ def convolution(
     bias_shape
         ``(OC,)`` when a bias is added.
     weights_format
-        Another name of `filter_format`.
+        Another name of `filter_format`; an error if both are given and differ.
     epilogue
         The steps after the sum and its bias, such as ``"add-relu"`` (:mod:`tvmconv.epilogue`).
 
@@ -160,7 +160,7 @@ def convolution_backprop_data(
     output_padding: Sequence[int] | None = None,
     groups: int = 1,
     data_format: str = "NXC",
-    filter_format: str = "XIO",
+    filter_format: str | None = None,
     same_rule: str = "default",
     dtype: str = "f32",
     bias_shape: Sequence[int] | None = None,
@@ -193,7 +193,7 @@ def convolution_backprop_data(
     bias_shape
         ``(M,)`` when a bias is added.
     weights_format
-        Another name of `filter_format`.
+        Another name of `filter_format`; an error if both are given and differ.
     epilogue
         The steps after the sum and its bias, such as ``"add-relu"`` (:mod:`tvmconv.epilogue`).
 
@@ -313,15 +313,16 @@ def _data_extents(shape: tuple[int, ...], data_format: str) -> tuple[int, int, t
     return batch, channels, tuple(spatial)
 
 
-def _one_format(filter_format: str, weights_format: str | None) -> str:
-    if weights_format is None:
-        return filter_format
-    choice("weights_format", weights_format, FILTER_FORMATS)
-    if filter_format not in ("XIO", weights_format):  # XIO is what it is when it was not given
+def _one_format(filter_format: str | None, weights_format: str | None) -> str:
+    """Return the filter's format, which has two names."""
+    if filter_format is None:
+        filter_format = "XIO" if weights_format is None else weights_format
+        choice("filter_format" if weights_format is None else "weights_format", filter_format, FILTER_FORMATS)
+    elif weights_format not in (None, filter_format):
         raise InvalidProblemError(
             f"filter_format is {filter_format!r} and weights_format {weights_format!r}; they are one attribute: give one of them"
         )
-    return weights_format
+    return filter_format
 
 
 def _filter_extents(shape: tuple[int, ...], filter_format: str) -> tuple[int, int, tuple[int, ...]]:

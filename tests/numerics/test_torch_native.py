@@ -20,6 +20,7 @@ from torch import nn  # noqa: E402
 import tvmconv.torch  # noqa: E402
 from tvmconv.torch import native  # noqa: E402
 from tvmconv.torch.layout import CHANNELS_SECOND  # noqa: E402
+from tvmconv.torch.pads import by_axis  # noqa: E402
 from tvmconv.torch.pools import MaxPool  # noqa: E402
 
 POOLS = {1: functional.max_pool1d, 2: functional.max_pool2d, 3: functional.max_pool3d}
@@ -60,6 +61,38 @@ def test_maxima_are_pytorchs(dtype: Any, functions: None) -> None:
         native.max_pool(data, axes, out)()
         assert torch.equal(out.isnan(), expected.isnan())
         assert torch.equal(out.nan_to_num(5.0), expected.nan_to_num(5.0)), (data.shape, taps, strides, pads, dilations)
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16, torch.float16])
+@pytest.mark.parametrize("mode", native.PAD_MODES)
+def test_pads_are_pytorchs(mode: str, dtype: Any, functions: None) -> None:
+    draw = np.random.default_rng(2)
+    generator = torch.Generator().manual_seed(2)
+    for number in range(40):
+        rank = int(draw.integers(1, 4))
+        sizes = [int(size) for size in draw.integers(2, 9, rank)]
+        if number == 0:
+            sizes[-1] = 3000  # several blocks of a row
+        most = {"reflect": 1, "circular": 0}.get(mode, -4)
+        pad = [
+            int(draw.integers(0 if mode != "constant" else -1, size - most + 1)) for size in sizes[::-1] for _ in "be"
+        ]
+        data = torch.randn(
+            int(draw.integers(1, 3)), int(draw.choice([1, 3, 8, 17, 32, 40])), *sizes, generator=generator
+        )
+        data = special(data, generator).to(dtype)
+        value = float(draw.choice([0.0, 1.5, -math.inf]))
+        expected = functional.pad(data, pad, mode, value if mode == "constant" else None)
+        if 0 in expected.shape:
+            continue
+        swapped = data.transpose(1, 2).contiguous().transpose(1, 2)
+        for each in (data, CHANNELS_SECOND.laid_out(data), data.repeat_interleave(2, 1)[:, ::2], swapped):
+            out = CHANNELS_SECOND.laid_out(torch.full_like(expected, 7.0))
+            write = native.pad(each, *by_axis(pad, rank), mode, value, out)
+            assert write is not None
+            write()
+            assert torch.equal(out.isnan(), expected.isnan())
+            assert torch.equal(out.nan_to_num(5.0), expected.nan_to_num(5.0)), (data.shape, pad)
 
 
 @pytest.mark.parametrize("dtype", native.TYPES)
@@ -161,3 +194,50 @@ def test_gradients_of_what_stands_between(tmp_path: Path) -> None:
     model(data).square().sum().backward()
     fast(data).square().sum().backward()
     assert torch.allclose(fast.norm.weight.grad, model.norm.weight.grad, rtol=1e-3, atol=1e-3)
+
+
+class Strided(nn.Module):
+    """Pads so that strides are whole, as sound codecs do."""
+
+    def __init__(self, channels: int) -> None:
+        super().__init__()
+        self.conv = nn.Conv1d(channels, channels, 4, 2)
+
+    def forward(self, x: Any) -> Any:
+        end = math.ceil((x.shape[-1] - 2) / 2) * 2 - x.shape[-1] + 2
+        if x.shape[-1] <= 2:
+            x = functional.pad(x, (0, 2))
+        return self.conv(functional.pad(x, (2, end), "reflect"))
+
+
+class Padding(nn.Module):
+    """Pads of each kind before convolutions, and cuts after them."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.first = nn.Conv1d(8, 16, 7, padding=3, padding_mode="reflect")
+        self.causal, self.up = nn.Conv1d(16, 16, 3, dilation=2), nn.ConvTranspose1d(16, 8, 8, 4)
+        self.by_size = Strided(8)
+
+    def forward(self, x: Any) -> Any:
+        x = self.causal(functional.pad(functional.elu(self.first(x)), (4, 0)))
+        return self.by_size(functional.elu(self.up(functional.pad(x, (0, 1), "replicate"))[..., 2:-2]))
+
+
+@pytest.mark.parametrize("dtype", [None, torch.bfloat16])
+def test_pads_within_plans(dtype: Any, tmp_path: Path) -> None:
+    torch.manual_seed(0)
+    model, data = Padding().eval(), torch.randn(2, 8, 301)
+    with torch.no_grad():
+        fast = tvmconv.torch.optimize(model, data, bundle=tmp_path / "b", dtype=dtype, progress=None)
+        report = tvmconv.torch.report(fast)
+        assert not report.graphless and all("," in row.by for row in report), report
+        for size in (301, 301, 60, 301):  # of the second there is no kernel
+            data = torch.randn(2, 8, size)
+            answer = fast(data.to(dtype or torch.float32))
+            assert torch.allclose(answer.float(), model(data), atol=1e-5 if dtype is None else 0.1)
+        view = data.transpose(1, 2).contiguous().transpose(1, 2).to(dtype or torch.float32)
+        assert torch.allclose(fast(view).float(), model(data), atol=1e-5 if dtype is None else 0.1)
+    loud = data.to(dtype or torch.float32).requires_grad_()
+    fast(loud).sum().backward()
+    assert loud.grad is not None and bool(loud.grad.isfinite().all())

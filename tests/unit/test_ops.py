@@ -100,8 +100,10 @@ def test_weights_format_is_another_name_of_filter_format() -> None:
     for op in (ops.convolution, ops.convolution_backprop_data):
         alias = op((1, 9, 4), (4, 4, 3), weights_format="OIX", **call)
         assert alias == op((1, 9, 4), (4, 4, 3), filter_format="OIX", **call)
-        with pytest.raises(InvalidProblemError, match="one attribute"):
-            op((1, 9, 4), (4, 4, 3), filter_format="OIX", weights_format="XIO", **call)
+        assert alias == op((1, 9, 4), (4, 4, 3), filter_format="OIX", weights_format="OIX", **call)
+        for one, other in (("OIX", "XIO"), ("XIO", "OIX")):
+            with pytest.raises(InvalidProblemError, match="one attribute"):
+                op((1, 9, 4), (4, 4, 3), filter_format=one, weights_format=other, **call)
         with pytest.raises(InvalidProblemError, match="weights_format is 'IOX'"):
             op((1, 9, 4), (4, 4, 3), weights_format="IOX", **call)
 

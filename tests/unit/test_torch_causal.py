@@ -1,4 +1,4 @@
-"""Convolutions whose output loses its end, as temporal networks write causal ones."""
+"""Convolutions whose output loses its ends, as temporal networks write causal ones."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ ALL = slice(None)
         ((ALL, ALL, slice(None, -2)), {"padding": 1}, "conv1d"),  # more than it pads
         ((ALL, ALL, slice(None, -1)), {"padding": 1}, "conv1d"),  # one number has no output
         ((ALL, ALL, slice(None, -2)), {"padding": 2, "stride": 2}, "conv1d"),
-        ((ALL, ALL, slice(2, None)), {"padding": 2}, "conv1d"),
+        ((ALL, ALL, slice(2, None)), {"padding": 2}, "conv1d-relu"),
         ((ALL, ALL, slice(None, 2)), {"padding": 2}, "conv1d"),
         ((ALL, ALL, slice(None, 0)), {"padding": 2}, "conv1d"),
         ((ALL, slice(None, -1)), {"padding": 2}, "conv1d"),

@@ -13,6 +13,7 @@ from torch import nn  # noqa: E402
 
 import tvmconv.torch  # noqa: E402
 from tvmconv.torch.calls import Notice  # noqa: E402
+from tvmconv.torch.pads import Pad  # noqa: E402
 from tvmconv.torch.rewriting import rewrite  # noqa: E402
 
 Forward = Callable[[Any, Any], Any]
@@ -83,14 +84,18 @@ def test_what_is_fused_and_what_is_not(forward: Forward, computed: list[str]) ->
 class Halved(nn.Module):
     """A parametrization of one's own."""
 
+    def __init__(self, noise: float = 0.0) -> None:
+        super().__init__()
+        self.noise = noise
+
     def forward(self, weight: Any) -> Any:
-        return weight / 2
+        return weight / 2 + self.noise * torch.rand_like(weight)
 
 
 def test_what_is_left_alone_is_reported_with_the_reason() -> None:
     torch.manual_seed(0)
     halved, watched = nn.Conv2d(3, 4, 1), nn.Conv2d(4, 4, 1)
-    nn.utils.parametrize.register_parametrization(halved, "weight", Halved())
+    nn.utils.parametrize.register_parametrization(halved, "weight", Halved(1e-6))
     watched.register_forward_hook(lambda module, given, answer: answer + 1)
     attention = nn.modules.linear.NonDynamicallyQuantizableLinear(5, 5)  # as nn.MultiheadAttention has it
     model, data = nn.Sequential(halved, watched, attention, nn.Conv2d(4, 2, 1)).eval(), torch.randn(1, 3, 5, 5)
@@ -102,6 +107,55 @@ def test_what_is_left_alone_is_reported_with_the_reason() -> None:
         ("1", "PyTorch", "a hook looks at it, or computes its parameters"),
         ("2", "PyTorch", "NonDynamicallyQuantizableLinear is a subclass, which may compute something else"),
     ]
+
+
+def test_pruned_and_parametrized_weights_are_computed_once() -> None:
+    torch.manual_seed(0)
+    prune = nn.utils.prune
+    for make in (lambda: nn.Conv2d(4, 4, 3), lambda: nn.ConvTranspose2d(4, 4, 3), lambda: nn.Linear(5, 5)):
+        pruned, halved = make(), make()
+        prune.l1_unstructured(pruned, "weight", 0.5)
+        prune.ln_structured(pruned, "weight", 0.25, 2, 0)
+        prune.random_unstructured(pruned, "bias", 0.5)
+        nn.utils.parametrize.register_parametrization(halved, "weight", Halved())
+        for convolution in (pruned, halved):
+            data = torch.randn(1, 4, 5, 5)
+            for model in (convolution, nn.Sequential(convolution, nn.ReLU())):
+                model.eval()(data)
+                with torch.no_grad():
+                    fast = rewrite(model, [((data,), {})], Notice(silent=True))
+                    torch.testing.assert_close(fast(data), model(data))
+                (row,) = tvmconv.torch.report(fast)
+                assert row.why.startswith("the opened bundles")
+    assert prune.is_pruned(pruned)  # the model's own stays
+
+
+class Collecting(nn.Module):
+    """Takes what it is given, and hands it on."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.conv = nn.Conv2d(3, 4, 1)
+
+    def forward(self, x: Any, *more: Any, **named: Any) -> Any:
+        return self._sum(torch.relu(self.conv(x)), *more, **named)
+
+    def _sum(self, x: Any, *more: Any, scale: Any = 2.0, **named: Any) -> Any:
+        return (sum(more, x) + sum(named.values())) * named.get("other", scale)
+
+
+@pytest.mark.parametrize("more", [(), (1,), (1, 2)])
+@pytest.mark.parametrize(
+    "named", [{}, {"scale": 3.0}, {"scale": 0.5, "other": 2.0}, {"tensor": torch.ones(1, 4, 5, 5)}]
+)
+def test_collected_arguments(more: tuple[int, ...], named: dict[str, Any]) -> None:
+    model, data = Collecting().eval(), torch.randn(2, 3, 5, 5)
+    args = (data, *(torch.full((1, 4, 1, 1), float(number)) for number in more))
+    with torch.no_grad():
+        fast = rewrite(model, [(args, named)], Notice(silent=True))
+        torch.testing.assert_close(fast(*args, **named), model(*args, **named))
+    report = tvmconv.torch.report(fast)
+    assert not report.graphless and report[0].computes.startswith("conv2d-relu")
 
 
 @pytest.mark.filterwarnings("ignore::FutureWarning")
@@ -151,7 +205,8 @@ def test_other_pads_than_zeros(mode: str, first: Any, shape: tuple[int, ...]) ->
         fast = rewrite(model, [((data,), {})], Notice(silent=True))
         torch.testing.assert_close(fast(data), model(data))
     (row,) = tvmconv.torch.report(fast)
-    assert row.computes == f"pad_{mode}-conv{len(shape) - 2}d-relu"
+    assert row.computes == f"conv{len(shape) - 2}d-relu"
+    assert [each.mode for each in fast.modules() if isinstance(each, Pad)] == [mode]
 
 
 def test_a_transposed_one_of_groups_is_folded() -> None:

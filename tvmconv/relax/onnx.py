@@ -20,6 +20,7 @@ from ..frontends.onnx_session import open_session
 from ..frontends.shapes import Bucket, bind, left_free
 from .network import OUTPUT_NAMES
 from .onnx_mended import mended
+from .onnx_padding import join_pads
 
 try:
     import onnx
@@ -58,6 +59,7 @@ def as_relax(model: ModelProto, source: str) -> tvm.IRModule:
     if any(node.op_type == "Shape" for node in simple.graph.node):
         # Of an operator that it wrote as others after it had computed the constants.
         simple = _simplified(simple, source)
+    join_pads(simple)
     simple = mended(simple, source)
     from tvm.relax.frontend.onnx import from_onnx
 

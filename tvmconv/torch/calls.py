@@ -19,6 +19,7 @@ from ..errors import InvalidProblemError, TvmconvError, TvmconvWarning
 from ..problem import Problem
 from ..runtime.addressed import AddressedKernel
 from ..runtime.packed import PackedFilter
+from . import native
 from .convolution import DTYPES, Convolution
 from .kernels import OPENED, is_addressed
 from .layout import Layout
@@ -274,9 +275,9 @@ class AddressedCall:
     def __call__(self, data: Any, bias: Any, residual: Any) -> Any:
         """Compute it."""
         if self.copied:
-            data = self.layout.laid_out(data)
+            data = native.laid_out(self.layout, data)
         if self.residual_copied:
-            residual = self.layout.laid_out(residual.expand(self.shape))
+            residual = native.laid_out(self.layout, residual.expand(self.shape))
         output = self.empty()
         addresses = [data.data_ptr(), self.filter_address]
         if bias is not None:
@@ -300,7 +301,7 @@ class ScalingCall(AddressedCall):
     def __call__(self, data: Any, bias: Any, residual: Any) -> Any:
         """Compute it."""
         if self.copied:
-            data = self.layout.laid_out(data)
+            data = native.laid_out(self.layout, data)
         output = self.empty()
         self.kernel(torch.get_num_threads(), data.data_ptr(), residual.data_ptr(), output.data_ptr())
         return output
@@ -330,9 +331,10 @@ def _bind(
         return _on_gpu(kernel, layout, shape, plain, {"slope" if scale is None else "scale": factors})
     packed = kernel.pack(plain)
     packed = state.packed.setdefault(packed.layout, packed)
-    address = packed.array.ctypes.data
+    address, addressed = packed.array.ctypes.data, kernel.addressed()
+    native.offer(addressed)
     return AddressedCall(
-        kernel.addressed(), packed, address, layout, shape, strides, data.dtype, copied, residual_copied, factors
+        addressed, packed, address, layout, shape, strides, data.dtype, copied, residual_copied, factors
     )
 
 

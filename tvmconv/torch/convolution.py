@@ -9,7 +9,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
 from math import prod
-from typing import Any
+from typing import Any, Protocol
 
 import torch
 import torch.nn.functional as functional
@@ -23,6 +23,7 @@ from .same import same_pads
 DTYPES = {torch.float32: "f32", torch.float16: "f16", torch.bfloat16: "bf16"}
 _CONVOLUTIONS = {1: functional.conv1d, 2: functional.conv2d, 3: functional.conv3d}
 _TRANSPOSED = {1: functional.conv_transpose1d, 2: functional.conv_transpose2d, 3: functional.conv_transpose3d}
+CONVOLUTIONS = (*_CONVOLUTIONS.values(), *_TRANSPOSED.values())  # the functions that one is called by
 _STEPS: dict[str, Callable[..., Any]] = {
     "relu": torch.relu,
     "clip": torch.clamp,
@@ -36,6 +37,18 @@ _STEPS: dict[str, Callable[..., Any]] = {
     "gelu": functional.gelu,
     "gelu_tanh": lambda x: functional.gelu(x, approximate="tanh"),
 }
+
+
+class Sized(Protocol):
+    """What code does around a convolution by the size of its data."""
+
+    cuts: bool
+
+    def pads(
+        self, transposed: bool, strides: Sequence[int], shape: Sequence[int]
+    ) -> tuple[tuple[int, ...], tuple[int, ...]]:
+        """Return what it adds to the pads for data of a shape."""
+        ...
 
 
 @dataclass(frozen=True)
@@ -54,6 +67,8 @@ class Convolution:
         The steps after it (:mod:`tvmconv.epilogue`), empty for none.
     same
         Whether the pads follow from the data's size (:func:`tvmconv.torch.same.same_pads`), whatever they are here.
+    sized
+        What pads by the data's size, and cuts the output, beside the pads that are known; None: nothing does.
     adds_in_place
         Whether the step ``add`` leaves the type as it is, whatever the type of what is added: autocast gives several.
     """
@@ -68,13 +83,26 @@ class Convolution:
     epilogue: str = ""
     same: bool = False
     adds_in_place: bool = False
+    sized: Sized | None = None
 
     def at(self, data: Sequence[int], weight: Sequence[int]) -> Convolution:
         """Return the convolution with the pads that it has for data of this shape."""
+        if self.sized is not None:
+            more = self.sized.pads(self.transposed, self.strides, data)
+            begin, end = (
+                tuple(map(sum, zip(own, other, strict=True)))
+                for own, other in zip((self.pads_begin, self.pads_end), more, strict=True)
+            )
+            return replace(self, pads_begin=begin, pads_end=end, sized=None)
         if not self.same:
             return self
         begin, end = same_pads(data[-len(self.strides) :], weight[2:], self.strides, self.dilations)
         return replace(self, pads_begin=begin, pads_end=end, same=False)
+
+    @property
+    def by_size(self) -> bool:
+        """Whether the pads follow from the data's size."""
+        return self.same or self.sized is not None
 
     @property
     def name(self) -> str:
@@ -112,7 +140,7 @@ class Convolution:
         """Return the shape of the output, whose numbers may be symbols."""
         if self.is_linear:
             return (*data[:-1], weight[0])
-        if self.same:
+        if self.by_size:
             return self.at(data, weight).output_shape(data, weight)
         spatial = []
         for axis, s in enumerate(self.strides):
@@ -138,7 +166,7 @@ class Convolution:
             ones, none = (1,) * len(spatial), (0,) * len(spatial)
             pointwise = Convolution(False, ones, none, none, ones, none, 1, self.epilogue)
             return pointwise.problem((batch, channels, *spatial), (*weight, *ones), bias, dtype)
-        if self.same:
+        if self.by_size:
             return self.at(data, weight).problem(data, weight, bias, dtype)
         resolve = ops.convolution_backprop_data if self.transposed else ops.convolution
         more: dict[str, Any] = {"output_padding": self.output_padding} if self.transposed else {}
@@ -190,19 +218,29 @@ class Convolution:
         output_padding: tuple[int, ...] | None = None,
     ) -> Any:
         """Return what PyTorch computes; `output_padding`: in place of its own."""
-        if self.same:
+        if self.by_size:
             return self.at(data.shape, weight.shape).by_torch(data, weight, bias, residual, slope)
         rank = len(self.strides)
-        padding = self.pads_begin
-        if self.pads_begin != self.pads_end:
-            both = zip(reversed(self.pads_begin), reversed(self.pads_end), strict=True)
-            data, padding = functional.pad(data, [pad for ends in both for pad in ends]), (0,) * rank
-        arrays = (data, weight, bias, self.strides, padding)
+        # What both ends have is PyTorch's own padding.
+        both = tuple(map(min, self.pads_begin, self.pads_end))
+        begin, end = (
+            tuple(pad - common for pad, common in zip(pads, both, strict=True))
+            for pads in (self.pads_begin, self.pads_end)
+        )
+        uneven = any(begin + end) or min(both, default=0) < 0
+        if uneven and not self.transposed:
+            ends = zip(reversed(self.pads_begin), reversed(self.pads_end), strict=True)
+            data, both = functional.pad(data, [pad for pads in ends for pad in pads]), (0,) * rank
+        arrays = (data, weight, bias, self.strides, both)
         if self.is_linear:
             output = functional.linear(data, weight, bias)
         elif self.transposed:
             extra = self.output_padding if output_padding is None else output_padding
             output = _TRANSPOSED[rank](*arrays, extra, self.groups, self.dilations)
+            if uneven:
+                sizes = zip(output.shape[-rank:], begin, end, strict=True)
+                index = (..., *(slice(first, max(size - last, 0)) for size, first, last in sizes))
+                output = output[index]
         else:
             output = _CONVOLUTIONS[rank](*arrays, self.dilations, self.groups)
         for step in self.steps:

@@ -17,13 +17,14 @@ from .arguments import guard
 from .averages import average
 from .calls import Notice
 from .canonical import canonicalize
-from .causal import without_end
+from .causal import without_ends
 from .channelwise import Graph
 from .convolution import Convolution
 from .folding import TRANSPOSED, fold
 from .gates import gate
 from .layers import FusedConvolution
 from .made import MADE, check_made, without_state
+from .padding import take_pads
 from .permuting import sink
 from .planned import plain_attributes
 from .proxies import IN_PLACE
@@ -128,15 +129,19 @@ def fuse(model: nn.Module, example: Sequence[Any], notice: Notice, prefix: str =
         if type(modules[node.target]) is nn.Linear:
             sink(traced.graph, node, modules, watching.shapes)
         fold(traced.graph, node, modules, watching.shapes[node.name])
+    described = {node: convolution for node in own if (convolution := describe(modules[node.target])) is not None}
+    take_pads(traced, modules, described, changes_its_input, watching.shapes)
     order = {node: place for place, node in enumerate(traced.graph.nodes)}
     layers: dict[int, FusedConvolution] = {}
     for node, module in convolutions.items():
         if id(module) not in layers:
-            convolution, slope = describe(module), None
+            convolution, slope = described.get(node) or describe(module), None
             assert convolution is not None
-            if node in own:
+            if node in described:
                 convolution, slope = _fuse_steps(traced.graph, node, convolution, modules, order, watching.shapes)
             layers[id(module)] = FusedConvolution(module, convolution, prefix + node.target, notice, slope)
+            if node in described:
+                layers[id(module)].reflection = None  # a node pads
         replace_module(traced, node.target, layers[id(module)])
         modules[node.target] = layers[id(module)]
     for node in traced.graph.nodes:
@@ -202,7 +207,8 @@ def _fuse_steps(
     second = not convolution.is_linear or len(shapes[node.name]) == 2  # channels are where PReLU has them
     while len(last.users) == 1:
         (user,) = last.users
-        cut = None if chain else without_end(user, convolution, modules[node.target].weight.shape[2:])
+        plain = not steps and len(node.args) == 1 and not node.kwargs  # no size of the output is given
+        cut = without_ends(user, convolution, modules[node.target].weight.shape[2:], modules) if plain else None
         if cut is not None:
             convolution, shapes[node.name], contiguous = cut, shapes[user.name], True
         elif contiguous and user.op == "call_method" and user.target == "contiguous":

@@ -5,13 +5,13 @@ from __future__ import annotations
 from typing import Any
 
 import torch
-import torch.nn.functional as functional
 from torch import nn
 
 from ..errors import InputError
 from .calls import Calls, Notice
 from .convolution import Convolution
 from .operator import convolution as operator
+from .pads import padded
 
 _PLAIN = (torch.Tensor, nn.Parameter)
 
@@ -68,7 +68,7 @@ class FusedConvolution(nn.Module):  # type: ignore[misc]
             What the step ``add`` adds.
         """
         if self.reflection is not None:
-            input = functional.pad(input, *self.reflection)
+            input = padded(input, *self.reflection)
         if self.casts and input.dtype != self.weight.dtype:
             weight, bias = (None if each is None else each.to(input.dtype) for each in (self.weight, self.bias))
             cast = f"the weights are {self.weight.dtype}, and cast to the input's type in each call"

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import ctypes
 from collections.abc import Callable, Sequence
-from functools import partial
+from functools import lru_cache, partial
 from math import prod
 from typing import Any
 
@@ -17,14 +17,16 @@ import torch
 import torch.nn.functional as functional
 
 from ..runtime.addressed import AddressedKernel
-from .layout import CHANNELS_SECOND
+from .layout import CHANNELS_SECOND, Layout
 
 TYPES = {torch.float32: 0, torch.bfloat16: 1}  # as the C functions number them
+PAD_MODES = {"constant": 0, "reflect": 1, "replicate": 2, "circular": 3}  # as the C function numbers them
 # Taps whose addresses a thread has on its stack.
 MOST_TAPS = 1024
 _INT, _LONG, _POINTER, _FLOAT = ctypes.c_int, ctypes.c_int64, ctypes.c_void_p, ctypes.c_float
 _SIGNATURES = {
     "tvmconv_max_pool": (_INT, _INT, _POINTER, _POINTER, _LONG, _LONG, _POINTER),
+    "tvmconv_pad": (_INT, _INT, _INT, _POINTER, _POINTER, _LONG, _LONG, _LONG, _LONG, _POINTER, _POINTER),
     "tvmconv_concatenate": (_INT, _LONG, _POINTER, _POINTER, _POINTER, _LONG),
     "tvmconv_layer_norm": (_INT, _INT, _POINTER, _POINTER, _POINTER, _POINTER, _LONG, _LONG, _FLOAT),
 }
@@ -72,6 +74,82 @@ def max_pool(data: Any, axes: Sequence[PoolAxis], out: Any) -> Callable[[], None
         pool(torch.get_num_threads(), TYPES[data.dtype], *arrays, given)
 
     return compute
+
+
+def pad(
+    data: Any, begin: Sequence[int], end: Sequence[int], mode: str, value: float, out: Any
+) -> Callable[[], None] | None:
+    """Return what pads a tensor's spatial axes to another tensor, which has its channels last; None: there is no function for it.
+
+    Parameters
+    ----------
+    data
+        Of any strides.
+    begin, end
+        How many elements come before and after each spatial axis. Negative ones, of zeros or another constant, cut it.
+    mode, value
+        As for `torch.nn.functional.pad`.
+    out
+        Of the shape that this gives.
+    """
+    if not _FUNCTIONS or data.dtype != out.dtype or data.device.type != "cpu" or not _is_ready(out):
+        return None
+    write = _padding(data.shape, data.stride(), data.dtype, begin, end, mode, value)
+    return None if write is None else partial(write, data.data_ptr(), out.data_ptr())
+
+
+@lru_cache(maxsize=1024)
+def _padding(
+    shape: tuple[int, ...],
+    strides: tuple[int, ...],
+    dtype: Any,
+    begin: tuple[int, ...],
+    end: tuple[int, ...],
+    mode: str,
+    value: float,
+) -> Callable[[int, int], None] | None:
+    """Return what pads data at one address to another, None if the function does not."""
+    size, sizes = dtype.itemsize, shape[2:]
+    if size not in (2, 4) or not dtype.is_floating_point or 0 in shape or not 1 <= len(sizes) <= 3:
+        return None
+    if mode != "constant" and min(*begin, *end) < 0:
+        return None
+    most = {"reflect": [each - 1 for each in sizes], "circular": sizes}.get(mode)
+    if most is not None and any(max(pads) > limit for *pads, limit in zip(begin, end, most, strict=True)):
+        return None
+    image, channel, *others = (stride * size for stride in strides)
+    outputs = map(sum, zip(sizes, begin, end, strict=True))
+    axes = [*[(1, 1, 0, 0)] * (3 - len(sizes)), *zip(sizes, outputs, begin, others, strict=True)]
+    given = (_LONG * 12)(*(number for axis in axes for number in axis))
+    constant = torch.full((1,), value, dtype=dtype)
+    address, (images, channels) = constant.data_ptr(), shape[:2]
+
+    def write(data: int, out: int, constant: Any = constant) -> None:  # which lives as long as its address is used
+        function = _FUNCTIONS["tvmconv_pad"]
+        threads = torch.get_num_threads()
+        function(threads, size, PAD_MODES[mode], data, out, images, channels, image, channel, given, address)
+
+    return write
+
+
+# Of fewer bytes PyTorch's copy takes less time than finding the function.
+_COPIED_BYTES = 1 << 19
+
+
+def laid_out(layout: Layout, tensor: Any) -> Any:
+    """Return a tensor as kernels read it; a copy if it is not so."""
+    few = tensor.numel() * tensor.element_size() < _COPIED_BYTES
+    if few or layout is not CHANNELS_SECOND or not 3 <= tensor.dim() <= 5 or layout.is_ready(tensor):
+        return layout.laid_out(tensor)
+    out, none = (
+        torch.empty_strided(tensor.shape, layout.strides(tensor.shape), dtype=tensor.dtype),
+        (0,) * (tensor.dim() - 2),
+    )
+    write = pad(tensor, none, none, "constant", 0.0, out)
+    if write is None:
+        return layout.laid_out(tensor)
+    write()
+    return out
 
 
 class Concatenation:

@@ -14,6 +14,8 @@ import torch.nn.functional as functional
 from torch import nn
 
 from .decisions import Decision
+from .pads import Pad
+from .sized import CutBySize, PadBySize
 
 MODULES = (
     nn.MaxPool1d, nn.MaxPool2d, nn.MaxPool3d, nn.AvgPool1d, nn.AvgPool2d, nn.AvgPool3d,
@@ -24,7 +26,7 @@ MODULES = (
     nn.Upsample, nn.UpsamplingNearest2d, nn.UpsamplingBilinear2d,
     nn.ConstantPad1d, nn.ConstantPad2d, nn.ConstantPad3d, nn.ZeroPad1d, nn.ZeroPad2d, nn.ZeroPad3d,
     nn.ReflectionPad1d, nn.ReflectionPad2d, nn.ReflectionPad3d,
-    nn.ReplicationPad1d, nn.ReplicationPad2d, nn.ReplicationPad3d,
+    nn.ReplicationPad1d, nn.ReplicationPad2d, nn.ReplicationPad3d, nn.CircularPad1d, nn.CircularPad2d, nn.CircularPad3d, Pad,
     nn.ReLU, nn.ReLU6, nn.Hardtanh, nn.LeakyReLU, nn.PReLU, nn.ELU, nn.Sigmoid, nn.Tanh, nn.Hardsigmoid, nn.SiLU,
     nn.Hardswish, nn.GELU, nn.Mish, nn.Softplus, nn.Softmax, nn.GLU,
 )  # fmt: skip
@@ -59,7 +61,7 @@ METHODS = (
 # Dropout gives what it is given, in inference.
 _VIEW_MODULES = (
     nn.Flatten, nn.Unflatten, nn.Identity, nn.PixelShuffle, nn.PixelUnshuffle, nn.ChannelShuffle,
-    nn.Dropout, nn.Dropout1d, nn.Dropout2d, nn.Dropout3d,
+    nn.Dropout, nn.Dropout1d, nn.Dropout2d, nn.Dropout3d, PadBySize, CutBySize,
 )  # fmt: skip
 _VIEW_NAMES = ("permute", "transpose", "movedim", "flatten", "unflatten", "reshape", "unsqueeze", "squeeze", "narrow",
                "select", "chunk", "split", "unbind")  # fmt: skip

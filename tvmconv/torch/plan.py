@@ -76,8 +76,6 @@ class Plan:
 
     def __init__(self, segment: Segment, root: Any, layers: dict[Any, Layer], met: dict[Any, Any]) -> None:
         self.segment, self.root, self.layers, self.met = segment, root, layers, met
-        for layer in layers.values():
-            native.offer(layer.call.kernel)
         self.pools: dict[Any, MaxPool] = {}
         kept: dict[Any, None] = {}  # in a block
         for node in segment.nodes:
@@ -85,7 +83,8 @@ class Plan:
                 continue
             if (pool := max_pool_of(root, node, met)) is not None and pool.data in kept:
                 self.pools[node] = pool
-            if node in layers or node in self.pools or (writer_of(root, node) and isinstance(met[node], Met)):
+            written = writer_of(root, node) and isinstance(met[node], Met) and not _gives_back(segment, node, met)
+            if node in layers or node in self.pools or written:
                 kept[node] = None
         owners = _owners(segment, root, list(kept), met)
         first = {node: step for step, node in enumerate(segment.nodes)}
@@ -200,7 +199,7 @@ class _Bound:
         def step() -> None:
             # Kept until the end under a key of its own.
             tensor = values[node] if shape is None else values[node].expand(shape)
-            values[call, array] = copy = layout.laid_out(tensor)
+            values[call, array] = copy = native.laid_out(layout, tensor)
             call.set_address(array, copy.data_ptr())
 
         return step
@@ -273,6 +272,11 @@ def _made(plan: Plan, node: Any, make: Callable[[], Any]) -> tuple[Any, Callable
     if seen(value) != met or value.data_ptr() != base.data_ptr() or not fits:
         return node, make
     return view, make_view
+
+
+def _gives_back(segment: Segment, node: Any, met: Mapping[Any, Any]) -> bool:
+    """Whether a node's tensor is like what it reads, and may be that: pads of nothing."""
+    return node in segment.views and met[node] == met.get(node.args[0])
 
 
 def _owners(segment: Segment, root: Any, kept: Sequence[Any], met: dict[Any, Any]) -> dict[Any, Any]:

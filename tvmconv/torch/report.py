@@ -12,9 +12,9 @@ from torch.nn.modules.conv import _ConvNd
 
 from ..errors import InputError
 from .calls import ByKernel
+from .convolution import CONVOLUTIONS
 from .fusion import obstacle
 from .layers import FusedConvolution
-from .tracing import CONVOLUTIONS
 
 _LAYERS = (FusedConvolution, _ConvNd, nn.Linear)
 _NAMES = ("Linear", *(f"Conv{kind}{rank}d" for kind in ("", "Transpose") for rank in (1, 2, 3)))

@@ -7,6 +7,7 @@ import inspect
 import warnings
 from collections.abc import Mapping, Sequence
 from dataclasses import is_dataclass, replace
+from inspect import Parameter
 from typing import Any
 
 import torch
@@ -20,6 +21,7 @@ from .calls import Notice
 from .fusion import describe, fuse, replace_module, swap
 from .layers import FusedConvolution
 from .makers import AsInt
+from .sized import with_sizes
 from .subclasses import with_known_classes
 from .tracing import Untraced, Ways
 from .unchanged import unchanged
@@ -46,7 +48,7 @@ def rewrite(model: nn.Module, examples: Sequence[Arguments], notice: Notice) -> 
     """
     # By the model itself: the hooks and closures of a copy may belong to the model.
     expected = [(example, run(model, example)) for example in examples]
-    model = with_known_classes(with_fixed_weights(model))
+    model = with_sizes(with_known_classes(with_fixed_weights(model)))
     _check_copy(model, examples)
     if describe(model) is not None:
         return swap(copy.deepcopy(model), notice)
@@ -155,7 +157,7 @@ def _fused(module: nn.Module, prefix: str, expected: Sequence[Expected], notice:
                 graph = fuse(copy.deepcopy(module), _positional(module, expected[0][0]), notice, prefix, ways)
             break
         except Exception as error:  # noqa: BLE001 - tracing runs the module's own code with stand-ins, which may raise anything
-            ways = _another_way(module, ways, error)
+            ways = _another_way(module, ways, error, expected[0][0])
             failure = error
     else:
         notice.graphless[prefix.removesuffix(".")] = _first_line(failure)
@@ -177,8 +179,16 @@ def _fused(module: nn.Module, prefix: str, expected: Sequence[Expected], notice:
     return None
 
 
-def _another_way(module: nn.Module, ways: Ways, error: Exception) -> Ways | None:
-    """Return how a module may be traced after it failed, None if there is no other way."""
+def _another_way(module: nn.Module, ways: Ways, error: Exception, example: Arguments) -> Ways | None:
+    """Return how a module may be traced after it failed, None if there is no other way; `example` are its arguments."""
+    kinds = {parameter.kind for parameter in inspect.signature(module.forward).parameters.values()}
+    if (
+        ways.named is None
+        and not getattr(error, "within", "")
+        and kinds & {Parameter.VAR_POSITIONAL, Parameter.VAR_KEYWORD}
+    ):
+        names, keywords = _names(module, example)
+        return replace(ways, named=names, keywords=keywords)
     if not isinstance(error, Untraced):
         return None
     if isinstance(error.error, AsInt):
@@ -208,6 +218,20 @@ def _positional(module: nn.Module, example: Arguments) -> list[Any]:
     bound = inspect.signature(module.forward).bind(*args, **kwargs)
     bound.apply_defaults()
     return list(bound.args) + list(bound.kwargs.values())
+
+
+def _names(module: nn.Module, example: Arguments) -> tuple[tuple[str, ...], int]:
+    """Return a name for each of a module's arguments in the order of :func:`_positional`, and how many are given by name."""
+    args, kwargs = example
+    bound = inspect.signature(module.forward).bind(*args, **kwargs)
+    bound.apply_defaults()
+    by_place: list[str] = []
+    for name, parameter in bound.signature.parameters.items():
+        if parameter.kind is Parameter.VAR_POSITIONAL:
+            by_place += [f"_{name}_{number}" for number in range(len(bound.arguments[name]))]
+        elif parameter.kind in (Parameter.POSITIONAL_ONLY, Parameter.POSITIONAL_OR_KEYWORD):
+            by_place.append(name)
+    return (*by_place, *bound.kwargs), len(bound.kwargs)
 
 
 def _fuse_children(

@@ -16,6 +16,7 @@ from torch import fx, nn
 from ..runtime.cpu import cache_bytes
 from .layers import FusedConvolution
 from .operators import option
+from .pads import Pad
 from .plan import Met
 from .segments import Segment
 
@@ -39,7 +40,7 @@ MEMORY_BYTE = 4
 _MODULES = (
     nn.MaxPool1d, nn.MaxPool2d, nn.MaxPool3d, nn.AvgPool1d, nn.AvgPool2d, nn.AvgPool3d,
     nn.BatchNorm1d, nn.BatchNorm2d, nn.BatchNorm3d, nn.GroupNorm,
-    nn.ReLU, nn.ReLU6, nn.LeakyReLU, nn.ELU, nn.Sigmoid, nn.Tanh, nn.Hardsigmoid, nn.SiLU, nn.Hardswish, nn.GELU,
+    nn.ReLU, nn.ReLU6, nn.LeakyReLU, nn.ELU, nn.Sigmoid, nn.Tanh, nn.Hardsigmoid, nn.SiLU, nn.Hardswish, nn.GELU, Pad,
 )  # fmt: skip
 _FUNCTIONS = (
     functional.avg_pool1d, functional.avg_pool2d, functional.avg_pool3d,

@@ -13,7 +13,9 @@ from ..epilogue import Step, parse_epilogue
 from ..errors import InvalidProblemError
 from .folding import attribute
 from .layers import FusedConvolution
+from .pads import Pad
 from .same import SameConvolution
+from .sized import CutBySize, PadBySize
 
 _SIXTH = (1 / 6, 0.5)  # the numbers of PyTorch's hardsigmoid
 _BOUNDS = (("min_val", -1.0), ("max_val", 1.0))
@@ -99,7 +101,8 @@ def changes_its_input(node: Any, modules: dict[str, nn.Module]) -> bool:
     if node.op == "call_module":
         module = modules[node.target]
         return bool(getattr(module, "inplace", False)) or not (
-            isinstance(module, (FusedConvolution, SameConvolution)) or type(module).__module__.startswith("torch.nn.")
+            isinstance(module, (FusedConvolution, SameConvolution, Pad, PadBySize, CutBySize))
+            or type(module).__module__.startswith("torch.nn.")
         )
     if node.op == "call_method":
         return node.target.endswith("_") or node.target == "__setitem__"

@@ -16,9 +16,9 @@ import torch.nn.functional as functional
 from torch import nn
 from torch.overrides import TorchFunctionMode
 
+from .convolution import CONVOLUTIONS
 from .folding import TRANSPOSED
 from .same import SameConv1d, SameConv2d, SameConv3d, SameConvolution
-from .tracing import CONVOLUTIONS
 
 _SAME = {nn.Conv1d: SameConv1d, nn.Conv2d: SameConv2d, nn.Conv3d: SameConv3d}
 _BASES = (*_SAME, *TRANSPOSED, nn.Linear)

@@ -13,12 +13,12 @@ from dataclasses import dataclass
 from typing import Any, NamedTuple
 
 import torch
-import torch.nn.functional as functional
 from torch import fx, nn
 from torch.fx.proxy import TraceError
 from torch.utils import _pytree as pytree
 
 from .arguments import Given
+from .convolution import CONVOLUTIONS
 from .decisions import Decision
 from .folding import attribute
 from .makers import recorded
@@ -26,9 +26,7 @@ from .plan import computing
 from .proxies import Proxy
 from .questions import by_axes, is_number_of_channels, is_split, shape_and_part, text_of
 from .same import SameConvolution
-
-# The functions that a convolution is called by.
-CONVOLUTIONS = tuple(getattr(functional, f"{name}{rank}d") for name in ("conv", "conv_transpose") for rank in (1, 2, 3))
+from .sized import CUT_BY_SIZE, PAD_BY_SIZE
 
 
 class Untraced(TraceError):  # type: ignore[misc]
@@ -51,11 +49,17 @@ class Ways:
         Types of modules that are called by the graph as they are.
     counting
         The globals of code that calls `int` of what stands for a number.
+    named
+        The names of the arguments, if ``*args`` and ``**kwargs`` are taken apart, else None.
+    keywords
+        How many of the last of them are given by name.
     """
 
     lists: bool = True
     opaque: tuple[type, ...] = ()
     counting: tuple[dict[str, Any], ...] = ()
+    named: tuple[str, ...] | None = None
+    keywords: int = 0
 
 
 BY_ITSELF = Ways()
@@ -117,6 +121,15 @@ def _error_else(model: nn.Module, tracer: _Tracer, decisions: int) -> str | None
     return None
 
 
+def _taking(forward: Any, names: Sequence[str], keywords: int) -> Any:
+    """Return a module's `forward` as a function of arguments of these names, of which the last are given by name."""
+    places = len(names) - keywords
+    given = [*names[:places], *(f"{name}={name}" for name in names[places:])]
+    known = {"forward": forward}
+    exec(f"def taking({', '.join(['self', *names])}): return forward({', '.join(['self', *given])})", known)
+    return known["taking"]
+
+
 class _Tracer(fx.Tracer):  # type: ignore[misc]
     """Knows the values of what it traces. Keeps whole what computes its weights when it is called."""
 
@@ -142,6 +155,8 @@ class _Tracer(fx.Tracer):  # type: ignore[misc]
 
     def create_args_for_root(self, root_fn: Any, is_module: bool, concrete_args: Any = None) -> Any:
         """Return the function that is traced, and what it is given: what stands for tensors and numbers, all else itself."""
+        if is_module and self._ways.named is not None:
+            root_fn = _taking(root_fn, self._ways.named, self._ways.keywords)
         function, args = super().create_args_for_root(root_fn, is_module, concrete_args)
         given = Given(self._ways.lists)
         for place, value in enumerate(self._example, start=int(is_module)):
@@ -149,7 +164,8 @@ class _Tracer(fx.Tracer):  # type: ignore[misc]
                 args[place] = given(args[place], value)
 
         def traced(*args: Any) -> Any:
-            answer = function(*args)
+            by_size = is_module and PAD_BY_SIZE in self.root._modules
+            answer = self._by_size(self.root, *args[1:]) if by_size else function(*args)
             given.check()
             return answer
 
@@ -167,12 +183,25 @@ class _Tracer(fx.Tracer):  # type: ignore[misc]
         """Trace a module's call; of one that the code makes, as of parts of a Sequential, what it does."""
         if self._computing or not self._has(m):
             return forward(*args, **kwargs)
+        if PAD_BY_SIZE in m._modules and len(args) == 1 and not kwargs:
+            return self._by_size(m, *args)
         if type(m) in self._ways.opaque:
             args, kwargs = self._fresh(tuple(args)), {name: self._fresh(each) for name, each in kwargs.items()}
         before, self.within = self.within, self.path_of_module(m)
         answer = super().call_module(m, forward, args, kwargs)
         self.within = before  # whoever fails within stays there
         return answer
+
+    def _by_size(self, module: Any, data: Any) -> Any:
+        """Trace what a module does by size, around its convolution."""
+        pad, cut = module._modules[PAD_BY_SIZE], module._modules[CUT_BY_SIZE]
+        inner = module.get_submodule(pad.inner)
+        output = data
+        for each in (pad, inner):
+            output = self.create_proxy("call_module", self.path_of_module(each), (output,), {})
+        if not pad.sizes.cuts:
+            return output
+        return self.create_proxy("call_module", self.path_of_module(cut), (output, data), {})
 
     def _fresh(self, value: Any) -> Any:
         """Return an argument whose lists and dicts are made in each call: the code of who gets them may write to them."""

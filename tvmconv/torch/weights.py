@@ -1,50 +1,65 @@
-"""Weights that norms of PyTorch compute, by parametrizations or by hooks as before them, are computed once."""
+"""Weights that are computed of parameters in each call, by parametrizations or by hooks, as norms and masks, are computed once."""
 
 from __future__ import annotations
 
 import copy
+from collections.abc import Callable
 from typing import Any
 
 import torch
 from torch import nn
-from torch.nn.utils import parametrizations, parametrize
+from torch.nn.utils import parametrize, prune
 from torch.nn.utils.spectral_norm import SpectralNorm, remove_spectral_norm
 from torch.nn.utils.weight_norm import WeightNorm, remove_weight_norm
 
-_PARAMETRIZATIONS = (parametrizations._WeightNorm, parametrizations._SpectralNorm, parametrizations._Orthogonal)
-# What computes a weight in each call, and what takes it away again.
-_HOOKS = {WeightNorm: remove_weight_norm, SpectralNorm: remove_spectral_norm}
+# What computes a weight in each call: the attribute that has the weight's name, and what takes the hook away again.
+_HOOKS: tuple[tuple[type, str, Callable[[nn.Module, str], Any]], ...] = (
+    (WeightNorm, "name", remove_weight_norm),
+    (SpectralNorm, "name", remove_spectral_norm),
+    (prune.BasePruningMethod, "_tensor_name", prune.remove),
+)
 
 
 def with_fixed_weights(model: nn.Module) -> nn.Module:
-    """Return a copy of a model whose weights are those that its norms give; the model itself, if it has none."""
+    """Return a copy of a model whose weights are those that its norms and masks give; the model itself, if it has none."""
     if not any(_is_parametrized(module) or _hooks(module) for module in model.modules()):
         return model
     # What hooks computed with gradients cannot be copied, and nobody reads it before it is computed again.
-    computed = [getattr(module, hook.name) for module in model.modules() for hook in _hooks(module)]
+    computed = [getattr(module, name) for module in model.modules() for name, _ in _hooks(module)]
     plain = copy.deepcopy(model, {id(weight): weight.detach() for weight in computed})
     with torch.no_grad():
         for module in list(plain.modules()):
             if _is_parametrized(module):
                 _fix_parametrized(module)
-            for hook in _hooks(module):
-                _HOOKS[type(hook)](module, hook.name)
+            for name, remove in _hooks(module):
+                remove(module, name)
     return plain
 
 
 def _is_parametrized(module: nn.Module) -> bool:
-    """Whether parametrizations of PyTorch's own, and no others, compute the parameters."""
+    """Whether parametrizations compute the parameters, the same in each call."""
     if module.training or not parametrize.is_parametrized(module):
         return False
-    made_by = [each for parameter in module.parametrizations.values() for each in parameter]
-    return all(type(each) in _PARAMETRIZATIONS and not each.training for each in made_by)
+    if any(each.training for parameter in module.parametrizations.values() for each in parameter):
+        return False
+    computed = []
+    for seed in (0, 1):
+        with torch.no_grad(), torch.random.fork_rng(devices=[]):
+            torch.manual_seed(seed)
+            computed.append([getattr(module, name).clone() for name in module.parametrizations])
+    return all(map(torch.equal, *computed))
 
 
-def _hooks(module: nn.Module) -> list[Any]:
-    """Return the hooks that compute the weights in each call."""
+def _hooks(module: nn.Module) -> list[tuple[str, Callable[[nn.Module, str], Any]]]:
+    """Return the names of weights that hooks compute in each call, and what takes each of these hooks away."""
     if module.training:
         return []
-    return [hook for hook in module._forward_pre_hooks.values() if type(hook) in _HOOKS]
+    return [
+        (getattr(hook, name), remove)
+        for hook in module._forward_pre_hooks.values()
+        for kind, name, remove in _HOOKS
+        if isinstance(hook, kind)
+    ]
 
 
 def _fix_parametrized(module: Any) -> None:

@@ -16,6 +16,8 @@ from torch import fx, nn
 from .gates import Gate
 from .native import Concatenation, layer_norm
 from .operators import option
+from .pads import Pad
+from .sized import PadBySize
 
 _aten = torch.ops.aten
 _ARITHMETIC = {
@@ -73,6 +75,8 @@ def writer_of(root: nn.Module, node: Any) -> Callable[..., Any] | None:
         module = root.get_submodule(node.target)
         if type(module) is nn.LayerNorm:
             return _normalizing(module)
+        if isinstance(module, (Pad, PadBySize)):
+            return module
         return module.convolution.write if isinstance(module, Gate) else None
     if node.target is functional.layer_norm:
         return layer_norm

@@ -18,7 +18,7 @@ from ...targets.target import CpuTarget
 
 # Only what a caller looks up is visible. TVM's runtime, when it is in the process, fills the launcher's
 # four slots of every library it can find them in; hidden, they stay ours.
-_EXPORTS = ("__tvm_ffi_*", "tvmconv_max_pool", "tvmconv_concatenate", "tvmconv_layer_norm")
+_EXPORTS = ("__tvm_ffi_*", "tvmconv_max_pool", "tvmconv_pad", "tvmconv_concatenate", "tvmconv_layer_norm")
 # As build-id and debug sections carry nothing a caller needs, they cannot differ between two builds.
 # nodelete: OpenMP's idle workers wait inside its library, which must therefore outlive the last kernel; and a GPU
 # that kernels were loaded on keeps them.

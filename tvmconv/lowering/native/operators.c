@@ -1,4 +1,4 @@
-/* What stands between the kernels of a network, with their threads: max pooling, concatenation of channels, layer
+/* What stands between the kernels of a network, with their threads: max pooling, pads, concatenation of channels, layer
  * normalization. Linked into every library of a CPU, compiled for AVX-512 or AVX2 as its kernel is. Data have their channels
  * last; they are f32, or bf16 as its bits.
  */
@@ -120,6 +120,82 @@ static void copy(char* to, const char* from, int64_t bytes) {
   int64_t done = 0;
   for (; done + BYTES <= bytes; done += BYTES) *(I32*)(to + done) = *(const I32*)(from + done);
   if (done < bytes) memcpy(to + done, from + done, bytes - done);
+}
+
+/* One axis of pads: output i is input i - begin, where there is one. `stride`: of the data, in bytes. */
+typedef struct {
+  int64_t inputs, outputs, begin, stride;
+} Padded;
+
+enum { CONSTANT, REFLECT, REPLICATE, CIRCULAR };
+
+/* The input that an output is; -1: none, but the constant. */
+static int64_t source(const Padded* axis, int64_t output, int mode) {
+  int64_t input = output - axis->begin, last = axis->inputs - 1;
+  if (input >= 0 && input <= last) return input;
+  if (mode == REFLECT) return input < 0 ? -input : 2 * last - input;
+  if (mode == REPLICATE) return input < 0 ? 0 : last;
+  if (mode == CIRCULAR) return input < 0 ? input + axis->inputs : input - axis->inputs;
+  return -1;
+}
+
+/* Pixels one after the other, `apart` bytes from each other in the data, of channels that lie `stride` bytes apart there; some at
+ * a time, for power-of-two strides leave few lines of the data in a cache. Inlined, for elements of one size each. */
+INLINE void gather(char* to, const char* from, int64_t pixels, int64_t apart, int64_t channels, int64_t stride, int size) {
+  for (int64_t begin = 0; begin < pixels; begin += 16) {
+    const int64_t end = begin + 16 < pixels ? begin + 16 : pixels;
+    for (int64_t c = 0, more; c < channels; c += more) {
+      const int64_t left = channels - c;
+      int64_t pixel = begin;
+      more = left < 4 ? left : 4;
+      for (; size == 4 && apart == 4 && more == 4 && pixel + 4 <= end; pixel += 4) {
+        __m128 rows[4];
+        for (int row = 0; row < 4; row++) rows[row] = _mm_loadu_ps((const float*)(from + (c + row) * stride + pixel * 4));
+        _MM_TRANSPOSE4_PS(rows[0], rows[1], rows[2], rows[3]);
+        for (int row = 0; row < 4; row++) _mm_storeu_ps((float*)to + (pixel + row) * channels + c, rows[row]);
+      }
+      for (; pixel < end; pixel++)
+        for (int64_t one = c; one < c + more; one++)
+          memcpy(to + (pixel * channels + one) * size, from + pixel * apart + one * stride, size);
+    }
+  }
+}
+
+/* `size`: bytes of an element, 2 or 4. `axes` are three, the first of one input and output where there are fewer. The output has
+ * its channels last; the data may lie in any way, images and channels these bytes apart. */
+EXPORT void tvmconv_pad(int threads, int size, int mode, const void* data, void* output, int64_t batch, int64_t channels,
+                        int64_t image, int64_t channel, const Padded* axes, const void* value) {
+  const int64_t columns = axes[2].outputs, pixel = channels * size, together = 1 + 32768 / pixel;
+  const int64_t blocks = (columns + together - 1) / together, rows = axes[0].outputs * axes[1].outputs;
+  const int is_whole = channel == size || channels == 1, is_row = is_whole && axes[2].stride == pixel;
+#pragma omp parallel for num_threads(threads) schedule(static) if (batch * rows * columns * pixel > 32768)
+  for (int64_t task = 0; task < batch * rows * blocks; task++) {
+    const int64_t row = task / blocks, first = task % blocks * together;
+    const int64_t end = first + together < columns ? first + together : columns;
+    const int64_t z = source(axes, row / axes[1].outputs % axes[0].outputs, mode);
+    const int64_t y = source(axes + 1, row % axes[1].outputs, mode);
+    const char* from = (const char*)data + row / rows * image + z * axes[0].stride + y * axes[1].stride;
+    char* to = (char*)output + row * columns * pixel;
+    for (int64_t x = first, more; x < end; x += more) {
+      int64_t input = z < 0 || y < 0 ? -1 : source(axes + 2, x, mode);
+      /* So many outputs from here on are inputs one after the other; where they are reflected, one. */
+      int64_t within = x - axes[2].begin >= 0 ? axes[2].inputs - (x - axes[2].begin) : 0;
+      more = input < 0 || within <= 0 ? 1 : within < end - x ? within : end - x;
+      char* at = to + x * pixel;
+      const char* there = from + input * axes[2].stride;
+      if (input < 0) {
+        for (int64_t c = 0; c < channels; c++) memcpy(at + c * size, value, size);
+      } else if (is_row) {
+        copy(at, there, more * pixel);
+      } else if (is_whole) {
+        for (int64_t each = 0; each < more; each++) copy(at + each * pixel, there + each * axes[2].stride, pixel);
+      } else if (size == 4) {
+        gather(at, there, more, axes[2].stride, channels, channel, 4);
+      } else {
+        gather(at, there, more, axes[2].stride, channels, channel, 2);
+      }
+    }
+  }
 }
 
 /* `bytes` are those of a pixel of each part. */
