@@ -69,14 +69,14 @@ def measure(task: Task) -> Answer:
     VerificationError
         If the answer is not onnxruntime's.
     """
-    call, operators = _ready(task.contender, task.folder, task.threads)
+    call, operators = ready(task.contender, task.folder, task.threads)
     if task.parts:
         return Answer(operators=[(each.name, each.ours, each.seconds) for each in operators(task.seconds)])
     return Answer(sample_call(call, task.seconds, CLOCKS[task.clock]))
 
 
 @lru_cache(maxsize=1)
-def _ready(contender: str, folder: str, threads: int) -> tuple[Callable[[], Any], Callable[[float], Any]]:
+def ready(contender: str, folder: str, threads: int) -> tuple[Callable[[], Any], Callable[[float], Any]]:
     """Return the call, whose answer is right, and what times the operators of ours."""
     path, data = Path(folder), np.load(Path(folder) / "input.npy")
     expected = path / "expected.npy"

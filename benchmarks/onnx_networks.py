@@ -58,7 +58,7 @@ def main(argv: Sequence[str] | None = None) -> int:
             for name in arguments.networks or names:
                 folder = Path(arguments.libraries or temporary) / f"{name}-{arguments.layout or 'NXC'}"
                 folder.mkdir(parents=True, exist_ok=True)
-                _prepare(name, folder, arguments.layout)
+                make_ready(name, folder, arguments.layout)
                 rows.append((name, *_times(folder, arguments.seconds, arguments.threads, arguments.clock)))
     except TvmconvError as error:
         print(f"error: {error}", file=sys.stderr)
@@ -67,7 +67,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     return 0
 
 
-def _prepare(name: str, folder: Path, layout: str | None) -> None:
+def make_ready(name: str, folder: Path, layout: str | None) -> None:
     """Write the model with its shapes fixed, its input, and our library, unless they are there."""
     if (folder / "network.so").exists():
         return

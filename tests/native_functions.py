@@ -20,5 +20,5 @@ def offer_functions(target: str, folder: Path) -> None:
     compile_problem(SMALL, Target.parse(target), folder / "kernel.so")
     floats = np.dtype(np.float32)
     arrays = [((1, 4, 16), floats), ((1, 16, 16), floats), ((1, 4, 16), floats)]
-    native.offer(AddressedKernel(str(folder / "kernel.so"), "tvmconv_kernel_with_threads", arrays))
+    native.offer(AddressedKernel(str(folder / "kernel.so"), ("tvmconv_kernel_with_openmp",), arrays))
     assert native._FUNCTIONS

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import ctypes
 import random
 from functools import cached_property
 from importlib.util import find_spec
@@ -78,12 +77,12 @@ class Runner:
         self, kernel: Kernel, arrays: fills.Arrays, packed: bool, *, threads: int, at_end: bool
     ) -> npt.NDArray[Any]:
         """Return the output; what is not written stays not a number."""
-        _openmp().omp_set_num_threads(threads)
         problem = self.case.problem
         data, filter_, *others = (guarded(array, at_end=at_end) for array in arrays.given().values())
         unwritten = np.full(problem.output_shape, np.nan, fills.numpy_dtype(problem.dtype))
         output = guarded(unwritten, at_end=at_end, writable=True)
         library = tvm_ffi.load_module(kernel.path)
+        library["tvmconv_set_threads"](threads)
 
         def call(name: str, *given: npt.NDArray[Any]) -> None:
             library[name + kernel.ending](*map(tvm_ffi.from_dlpack, given))
@@ -96,8 +95,3 @@ class Runner:
         if output.size:
             call("tvmconv_packed" if packed else "tvmconv_kernel", data, filter_, *others, output)
         return output.view(unwritten.dtype)
-
-
-def _openmp() -> Any:
-    """Return the library that the kernels' threads come from."""
-    return ctypes.CDLL("libgomp.so.1")

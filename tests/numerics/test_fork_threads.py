@@ -7,6 +7,8 @@ from pathlib import Path
 import pytest
 from toys import run_python
 
+from tvmconv.runtime.processors import usable_processors
+
 # `call(registry)` computes one convolution and checks it; `tasks()` counts this process' operating-system threads;
 # `settle(n)` waits until there are n: a thread that has ended is still counted for a moment.
 PROLOGUE = """
@@ -32,32 +34,103 @@ def _run(script: str, bundle: Path, **environment: str) -> str:
 
 @pytest.mark.parametrize("threads", [1, 2, 5])
 def test_omp_num_threads(small_bundle: Path, threads: int) -> None:
+    """By default no more than there are processors for."""
     script = "before = tasks(); call(tvmconv.load(sys.argv[1])); print(tasks() - before)"
-    assert _run(script, small_bundle, OMP_NUM_THREADS=str(threads)) == str(threads - 1)
+    expected = min(threads, usable_processors()) - 1
+    assert _run(script, small_bundle, OMP_NUM_THREADS=str(threads)) == str(expected)
 
 
 def test_threads_of_each_registry(small_bundle: Path) -> None:
-    """Each call has the threads of its registry, whatever another registry of the same library has."""
+    """One pool has as many as the call that asked for the most, whichever registry and library it is of."""
     script = """
-import time
 registries = {n: tvmconv.load(sys.argv[1], threads=n) for n in (None, 1, 2, 4)}
-alone = tasks()
+before = tasks()
 def new_threads(n):
-    # A thread of its own has no OpenMP threads yet: those that a call leaves are those it used.
-    def work():
-        before = tasks()
-        call(registries[n])
-        found.append(tasks() - before)
-    found = []
-    thread = threading.Thread(target=work)
-    thread.start()
-    thread.join()
-    while tasks() > alone:  # OpenMP's threads end with the one that called, but after it
-        time.sleep(0.001)
-    return found[0]
-print([new_threads(n) for n in (4, 1, None, 2, 1, None, 4)])
+    call(registries[n])
+    return tasks() - before
+print([new_threads(n) for n in (1, 2, None, 1, 4, 2)])
 """
-    assert _run(script, small_bundle, OMP_NUM_THREADS="3") == "[3, 0, 2, 1, 0, 2, 3]"
+    assert (
+        _run(script, small_bundle, OMP_NUM_THREADS="2") == f"[0, 1, {max(1, min(2, usable_processors()) - 1)}, 1, 3, 3]"
+    )
+
+
+def test_libraries_share_one_pool(small_bundle: Path) -> None:
+    script = """
+registry = tvmconv.load(sys.argv[1], threads=3)
+before = tasks()
+for each in registry:
+    arrays = fills.random_fill(tvmconv.parse_signature(each))
+    registry[each](*arrays.given().values())
+files = {line.split()[-1] for line in open("/proc/self/maps") if ".so" in line and sys.argv[1] in line}
+print(len(files) > 1, tasks() - before)
+"""
+    assert _run(script, small_bundle) == "True 2"
+
+
+def test_callers_at_once_share_what_is_there(small_bundle: Path) -> None:
+    """Eight threads that call at once start no more threads than one of them asked for."""
+    script = """
+registry = tvmconv.load(sys.argv[1], threads=3)
+before = tasks()
+barrier = threading.Barrier(8)
+def work():
+    barrier.wait()
+    for _ in range(50): call(registry)
+threads = [threading.Thread(target=work) for _ in range(8)]
+for thread in threads: thread.start()
+for thread in threads: thread.join()
+settle(before + max(2, {usable} - 1)) if {usable} > 3 else settle(before + 2)
+print("settled")
+""".replace("{usable}", str(usable_processors()))
+    assert _run(script, small_bundle, OMP_NUM_THREADS="1") == "settled"
+
+
+def test_waiting_threads_sleep(small_bundle: Path) -> None:
+    """After a call they spin for microseconds and no more, and nothing is bound to a processor."""
+    script = """
+registry = tvmconv.load(sys.argv[1], threads=3)
+workers = []
+while len(workers) < 2:  # they give themselves their names
+    call(registry)
+    workers = [task for task in os.listdir("/proc/self/task") if open(f"/proc/self/task/{task}/comm").read() == "tvmconv\\n"]
+def state(task):
+    return open(f"/proc/self/task/{task}/stat").read().rpartition(")")[2].split()[0]
+while any(state(task) != "S" for task in workers): time.sleep(0.001)
+before = time.process_time()
+time.sleep(0.5)
+used = time.process_time() - before
+assert used < 0.1, used
+print(len(workers), all(os.sched_getaffinity(int(task)) == os.sched_getaffinity(0) for task in workers))
+"""
+    assert _run(script, small_bundle) == "2 True"
+
+
+def test_a_loop_does_not_wait_for_a_thread_without_a_processor(small_bundle: Path) -> None:
+    """A worker that gets no processor keeps nobody waiting: it has not begun, and its caller takes its share."""
+    script = """
+import ctypes, signal
+registry = tvmconv.load(sys.argv[1], threads=2)
+workers = []
+while not workers:  # it gives itself its name
+    call(registry)
+    workers = [task for task in os.listdir("/proc/self/task") if open(f"/proc/self/task/{task}/comm").read() == "tvmconv\\n"]
+# The lowest priority that there is, and a process that never sleeps on each processor.
+SCHED_IDLE = 5
+os.sched_setscheduler(int(workers[0]), SCHED_IDLE, os.sched_param(0))
+children = []
+for _ in os.sched_getaffinity(0):
+    child = os.fork()
+    if child == 0:
+        while True: pass
+    children.append(child)
+for _ in range(20): call(registry)
+for child in children:
+    os.kill(child, signal.SIGKILL)
+    os.waitpid(child, 0)
+print("done")
+"""
+    assert _run(script, small_bundle) == "done"
 
 
 def test_registries_in_turns_and_at_once(small_bundle: Path) -> None:
@@ -93,7 +166,7 @@ def in_child(work):
 
 @pytest.mark.parametrize("threads", [None, 1, 3])
 def test_fork(small_bundle: Path, threads: int | None) -> None:
-    """The parent's OpenMP threads are not in the child; both must go on computing, and grandchildren too."""
+    """The parent's threads are not in the child; both must go on computing, and grandchildren too."""
     script = f"""
 registry = tvmconv.load(sys.argv[1], threads={threads})
 def child():

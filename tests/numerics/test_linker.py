@@ -69,10 +69,10 @@ def _readelf(option: str, path: Path) -> str:
     return subprocess.run(["readelf", "--wide", option, path], capture_output=True, text=True, check=True).stdout
 
 
-def test_needs_only_openmp_and_libc(checked: Path) -> None:
+def test_needs_only_libc(checked: Path) -> None:
     needed = [line.split("[")[1].rstrip("]") for line in _readelf("-d", checked).splitlines() if "(NEEDED)" in line]
     assert needed
-    assert all(name.startswith(("libgomp", "libomp", "libc.", "ld-linux")) for name in needed), needed
+    assert all(name.startswith(("libc.", "ld-linux")) for name in needed), needed
 
 
 def test_exports_only_what_is_called(checked: Path) -> None:

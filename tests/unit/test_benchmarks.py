@@ -305,3 +305,33 @@ def test_turns_are_taken_in_turn() -> None:
     calls: list[str] = []
     times = take_turns(lambda: calls.append("ours"), lambda: calls.append("theirs"))
     assert calls == ["ours", "theirs"] * len(times) and all(a >= 0 and b >= 0 for a, b in times)
+
+
+def test_shared_machine_measures_each_beside_others(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    """The slowdowns are those of the medians of the rounds; of two copies the slower one counts."""
+    from benchmarks import shared_machine
+
+    times = iter((0.0, 0.0, 0.002, 0.003, 0.004, 0.005))
+
+    class FakeWorker:
+        def __init__(self, *_: object, **__: object) -> None: ...
+        def call(self, _: object) -> float:
+            return next(times)
+
+        def close(self) -> None: ...
+
+    monkeypatch.setattr(shared_machine, "Worker", FakeWorker)
+    monkeypatch.setattr(shared_machine, "make_ready", lambda *_: None)
+    monkeypatch.setattr(shared_machine, "_prepare", lambda *_: None)
+    page = tmp_path / "page.md"
+    page.write_text("\n".join(shared_machine.MARKERS))
+    assert shared_machine.main(["openvino", "--rounds", "1", "--threads", "2", "--update", str(page)]) == 0
+    assert "| openvino | 2.00 | 1.50 | 2.50 |" in page.read_text()
+
+
+def test_shared_machine_refuses_unknown_contenders(capsys: pytest.CaptureFixture[str]) -> None:
+    from benchmarks import shared_machine
+
+    with pytest.raises(SystemExit):
+        shared_machine.main(["opnvino"])
+    assert "opnvino: no contender; there are tvmconv bundle" in capsys.readouterr().err

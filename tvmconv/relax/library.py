@@ -110,7 +110,7 @@ class Network:
         if not path.is_file():
             command = f"tvmconv compile MODEL.onnx -o {shlex.quote(str(path))}"
             raise BundleError(f"there is no file {str(path)!r}; write it with: {command}")
-        # TVM's threads are half the processors otherwise; it reads this when it starts them.
+        # Of operators that TVM's runtime has, such as sorting; it reads this when it starts them.
         os.environ.setdefault("TVM_NUM_THREADS", str(kernel_threads()))
         try:
             executable = open_library(path)

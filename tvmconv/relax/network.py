@@ -17,7 +17,7 @@ from tvm.ir import StringImm, TupleType
 from .. import __version__
 from ..checks import as_path
 from ..errors import BuildError, InputError, SourceError, TvmconvError, last_line
-from ..lowering.cpu.linker import launcher_object, link_objects
+from ..lowering.cpu.linker import link_objects, runtime_objects
 from ..support.progress import Progress
 from ..support.toolchain import find_compiler
 from ..targets.target import Target
@@ -33,9 +33,8 @@ from .schedules import schedule_others
 from .simplify import static_shape
 from .softmax import softmax
 
-# The slots that TVM's runtime fills, too: with functions that operators call, such as top-k's, which would else be a null
-# pointer, and with its own threads in place of the launcher's. On two cores of a Zen 4 a network of 100 small operators took
-# 0.32 ms by those and 0.79 by OpenMP (docs/relax.md).
+# Slots that TVM's runtime fills with functions that operators call, such as top-k's, which would else be null pointers. Those
+# that the launcher fills are hidden in its object, and so stay the launcher's: parallel loops run by its threads.
 _EXPORTS = ("__tvm_ffi_*", "__TVM*")
 # TVM's number for operators that compute each element of few others, which FuseOps fuses. It finds it by itself where no index
 # is read from memory. Of a Resize by gathers, 64 channels of 51x51 to 76x76, it made 0.08 ms of 1.3 on a Zen 3.
@@ -189,8 +188,7 @@ def export(executable: relax.VMExecutable, path: str | os.PathLike[str]) -> None
     path = as_path("path", path).absolute()
 
     def link(_: str, objects: list[str], **options: Any) -> None:
-        (work / "launcher.o").write_bytes(launcher_object())
-        link_objects(work, ("-fopenmp", *objects, "launcher.o"), path, _EXPORTS)
+        link_objects(work, (*objects, *runtime_objects(work)), path, _EXPORTS)
 
     with tempfile.TemporaryDirectory(prefix=".link-", dir=path.parent) as folder:
         work = Path(folder)

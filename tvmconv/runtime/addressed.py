@@ -63,8 +63,9 @@ class AddressedKernel:
 
     Parameters
     ----------
-    path, symbol
-        The library, and the function in it that takes the number of threads first.
+    path, symbols
+        The library, and functions in it that take the number of threads first: the first that it has is called, for a
+        library that was built before there was OpenMP's.
     arrays
         Shape and type of each array.
 
@@ -74,11 +75,11 @@ class AddressedKernel:
         The library.
     """
 
-    def __init__(self, path: str, symbol: str, arrays: Sequence[Array]) -> None:
+    def __init__(self, path: str, symbols: Sequence[str], arrays: Sequence[Array]) -> None:
         self._arrays = tuple(arrays)
-        self._name = symbol
         self.library = ctypes.CDLL(path)
-        self._function = self.library[f"__tvm_ffi_{symbol}"]
+        self._name = next(each for each in symbols if hasattr(self.library, f"__tvm_ffi_{each}"))
+        self._function = self.library[f"__tvm_ffi_{self._name}"]
         self._function.argtypes = (ctypes.c_void_p, ctypes.c_void_p, ctypes.c_int32, ctypes.c_void_p)
         # Calls that nobody makes now; a list's pop and append are atomic.
         self._calls: list[PreparedCall] = []

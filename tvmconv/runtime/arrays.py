@@ -147,6 +147,12 @@ def kernel_output(
     return array
 
 
+def of_torch(array: Any) -> bool:
+    """Whether an array is a tensor of PyTorch's."""
+    torch = sys.modules.get("torch")
+    return torch is not None and isinstance(array, torch.Tensor)
+
+
 def result(array: np.ndarray, dtype: str, like: Any) -> Any:
     """Return a kernel's output, without a copy, as an array of the kind of `like`.
 

@@ -8,6 +8,8 @@ from collections.abc import Iterable
 from functools import cache
 from pathlib import Path
 
+from .processors import usable_processors
+
 _CPUINFO = Path("/proc/cpuinfo")
 _CACHES = Path("/sys/devices/system/cpu/cpu0/cache")
 # Linux gives a process tile registers when it asks for them (Documentation/arch/x86/xstate.rst).
@@ -63,10 +65,11 @@ def cache_bytes() -> tuple[int, int] | None:
 
 
 def kernel_threads() -> int:
-    """Return how many threads a kernel uses in this environment (OMP_NUM_THREADS, else every core)."""
+    """Return how many threads a kernel has by default: as many as there are processors for, or OMP_NUM_THREADS, if it is less."""
     # OpenMP takes a list, one number for each level of nested parallelism; kernels have one level.
     text = os.environ.get("OMP_NUM_THREADS", "").partition(",")[0].strip()
-    return int(text) if text.isdigit() and int(text) else len(os.sched_getaffinity(0))
+    asked = int(text) if text.isascii() and text.isdigit() else 0
+    return min(usable_processors(), asked) if asked else usable_processors()
 
 
 @cache

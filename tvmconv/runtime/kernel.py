@@ -12,14 +12,16 @@ import numpy as np
 from ..errors import InputError
 from ..signature import parse_signature
 from .addressed import AddressedKernel
-from .arrays import KERNEL_TYPES, aligned_copy, check_operands, kernel_input, kernel_output, result
+from .arrays import KERNEL_TYPES, aligned_copy, check_operands, kernel_input, kernel_output, of_torch, result
 from .bundle import Bundle, Entry
+from .cpu import kernel_threads
 from .library import BeforeUse, load_function
 from .packed import PACK_SYMBOL, PACKED, PACKED_SYMBOL, PackedFilter, PackedFilters, plain_layout
 from .pages import zeros
 
-# The launcher that is linked into each library has this twin of each function, which takes the number of threads first.
-_WITH_THREADS = "_with_threads"
+# The launcher that is linked into each library has these twins of each function, which take the number of threads first: those
+# of the kernels' pool, or OpenMP's, which are PyTorch's, where a process has it.
+_WITH_THREADS, _WITH_OPENMP = "_with_threads", "_with_openmp"
 
 
 class Kernel:
@@ -33,7 +35,7 @@ class Kernel:
     bundle, entry
         The bundle and which of its kernels.
     threads
-        Number of threads of a call; None: as many as OpenMP gives (``OMP_NUM_THREADS``).
+        Number of threads of a call; None: as many as there are processors for, or ``OMP_NUM_THREADS``, if it is less.
     before
         Called with the kernel's bundle and entry before its library is first used; what it raises, the call raises.
 
@@ -53,7 +55,7 @@ class Kernel:
         self.problem = parse_signature(entry.signature)
         self._bundle = bundle
         self._threads = threads
-        self._functions: dict[str, Callable[..., object]] = {}
+        self._functions: dict[tuple[str, bool], Callable[..., object]] = {}
         problem = self.problem
         self._dtype = problem.dtype
         self._shapes = (problem.data_shape, problem.filter_shape)
@@ -126,15 +128,22 @@ class Kernel:
             arrays = (data, filter, bias, scale, slope, residual)
             output = kernel_output(out, dtype, self._output_shape, inputs, arrays)
         if output.size:
-            self._run(inputs, output, packed)
+            self._run(inputs, output, packed, of_torch(data))
         return out if out is not None else result(output, dtype, data)
 
     def _run(
-        self, inputs: Sequence[np.ndarray], output: np.ndarray, packed: PackedFilter | PackedFilters | None
+        self,
+        inputs: Sequence[np.ndarray],
+        output: np.ndarray,
+        packed: PackedFilter | PackedFilters | None,
+        openmp: bool = False,
     ) -> None:
-        """Compute with arrays that were checked; `packed` is where the filter among them comes from, if it is packed."""
+        """Compute with arrays that were checked, by OpenMP's threads or the pool's.
+
+        `packed` is where the filter among them comes from, if it is packed.
+        """
         symbol = self.info.symbol if packed is None else self._packed_symbol
-        (self._functions.get(symbol) or self._load(symbol))(*inputs, output)
+        (self._functions.get((symbol, openmp)) or self._load(symbol, openmp))(*inputs, output)
 
     def pack(self, filter: Any) -> PackedFilter | PackedFilters:
         """Return the filter as this kernel wants it, to be given to many calls in its place.
@@ -165,7 +174,7 @@ class Kernel:
         if self.info.packed_filter is None:
             return PackedFilter(self._layout, aligned_copy(array))
         packed = zeros(*self._packed)  # where no element comes, too: equal filters give equal bytes
-        (self._functions.get(PACK_SYMBOL) or self._load(PACK_SYMBOL))(array, packed)
+        (self._functions.get((PACK_SYMBOL, False)) or self._load(PACK_SYMBOL))(array, packed)
         return PackedFilter(self._layout, packed)
 
     @property
@@ -208,7 +217,8 @@ class Kernel:
         arrays = {name: (shape, KERNEL_TYPES[dtype]) for name, (shape, dtype) in self.problem.operands.items()}
         arrays |= {"filter": self._packed} if packed else {}
         arrays |= {"output": (self._output_shape, self._output_type)}
-        return AddressedKernel(str(self._bundle.library(self.info)), symbol + _WITH_THREADS, tuple(arrays.values()))
+        names = (symbol + _WITH_OPENMP, symbol + _WITH_THREADS)
+        return AddressedKernel(str(self._bundle.library(self.info)), names, tuple(arrays.values()))
 
     def _elements(self, filter: PackedFilter | PackedFilters) -> np.ndarray:
         """Return the elements of a packed filter, if they are laid out as this kernel wants them."""
@@ -224,12 +234,16 @@ class Kernel:
     def __repr__(self) -> str:
         return f"<tvmconv.Kernel {self.info.signature} ({self.info.algorithm}, {self.info.target})>"
 
-    def _load(self, symbol: str) -> Callable[..., object]:
+    def _load(self, symbol: str, openmp: bool = False) -> Callable[..., object]:
         """Load a function of the library. Threads that come here together load it together, which does no harm."""
         if self._before is not None:
             self._before(self._bundle, self.info)
             self._before = None
-        name = symbol if self._threads is None else symbol + _WITH_THREADS
-        function = load_function(self._bundle, self.info, name)
-        self._functions[symbol] = function if self._threads is None else partial(function, self._threads)
-        return self._functions[symbol]
+        threads = self._threads or (kernel_threads() if openmp else None)
+        if threads is None:
+            function = load_function(self._bundle, self.info, symbol)
+        else:
+            twin = symbol + (_WITH_OPENMP if openmp else _WITH_THREADS)
+            function = partial(load_function(self._bundle, self.info, twin), threads)
+        self._functions[symbol, openmp] = function
+        return function

@@ -75,6 +75,7 @@ def load_function(bundle: Bundle, entry: Entry, symbol: str) -> Callable[..., ob
     try:
         function: Callable[..., object] = open_library(path)[symbol]
     except (AttributeError, RuntimeError, OSError) as error:
+        # A library that was built before threads were the launcher's own.
         hint = "; install GNU OpenMP (Debian, Ubuntu: apt install libgomp1)" if "libgomp" in str(error) else ""
         raise BundleError(f"cannot load {symbol} from {path}: {str(error).strip()}{hint}") from error
     return function

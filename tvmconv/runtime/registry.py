@@ -43,8 +43,8 @@ def load(
         device runs is taken: the most CPU features, on a GPU the code of the nearest architecture, then tuned before
         untuned, then the earlier bundle.
     threads
-        Number of threads of each call on the CPU; None: as many as OpenMP gives (``OMP_NUM_THREADS``, else all
-        processors).
+        Number of threads of each call on the CPU; None: as many as there are processors for, or ``OMP_NUM_THREADS``, if
+        it is less.
     verify
         ``"first-use"``: a kernel that was never run where it was built or verified (``info.verified`` is None) is
         compared with the reference, in this process, before its first answer, which takes as long as the reference

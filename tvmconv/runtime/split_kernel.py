@@ -85,7 +85,11 @@ class SplitKernel(Kernel):
         return first
 
     def _run(
-        self, inputs: Sequence[np.ndarray], output: np.ndarray, packed: PackedFilter | PackedFilters | None
+        self,
+        inputs: Sequence[np.ndarray],
+        output: np.ndarray,
+        packed: PackedFilter | PackedFilters | None,
+        openmp: bool = False,
     ) -> None:
         filters = None if packed is None else {kernel: kernel._elements(packed) for kernel in self.kernels}
         for kernel, images in _slices(self.split, self.kernels):
@@ -94,7 +98,7 @@ class SplitKernel(Kernel):
                 taken[place] = inputs[place][images]
             if filters is not None:
                 taken[1] = filters[kernel]
-            kernel._run(taken, output[images], packed)
+            kernel._run(taken, output[images], packed, openmp)
 
 
 class CudaSplitKernel(CudaKernel):

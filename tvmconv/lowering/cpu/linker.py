@@ -37,6 +37,8 @@ NATIVE = Path(__file__).parents[1] / "native"
 COMPILE_FLAGS = ("-std=gnu11", "-O2", "-g0", "-fPIC", "-fvisibility=hidden", "-Wall", "-Werror")
 
 
+# What every library for CPUs has beside its kernels: launcher.c, and the threads that it launches on.
+_SERVICES = ("launcher", "shared", "pool", "openmp", "processors")
 # Of the operators: what all CPUs have that kernels are compiled for, and those with vectors of 512 bits.
 _AVX2 = ("-mavx2", "-mfma", "-mf16c")
 _AVX512 = ("-mavx512f", "-mavx512bw", "-mavx512vl", "-mavx512dq")
@@ -78,8 +80,7 @@ def link_together(objects: Iterable[str], path: str | os.PathLike[str]) -> None:
 
 
 def _link_kernels(work: Path, objects: Iterable[str], path: Path) -> None:
-    (work / "launcher.o").write_bytes(launcher_object())
-    link_objects(work, ("-fopenmp", *objects, "launcher.o"), path)
+    link_objects(work, (*objects, *runtime_objects(work)), path)
 
 
 def link_objects(work: Path, arguments: tuple[str, ...], path: Path, exports: tuple[str, ...] = _EXPORTS) -> None:
@@ -93,13 +94,19 @@ def link_objects(work: Path, arguments: tuple[str, ...], path: Path, exports: tu
 @cache
 def _operators_object(flags: tuple[str, ...]) -> bytes:
     """Return the operators between kernels as an object file; vectors of 64 bytes stay within it, whatever their ABI."""
-    return compile_runtime("operators.c", "-fopenmp", "-Wno-psabi", *flags)
+    return compile_runtime("operators.c", "-Wno-psabi", *flags)
+
+
+def runtime_objects(work: Path) -> tuple[str, ...]:
+    """Write the run-time services of a library as object files into the folder `work`; return their names."""
+    for name in _SERVICES:
+        (work / f"{name}.o").write_bytes(_service_object(name))
+    return tuple(f"{name}.o" for name in _SERVICES)
 
 
 @cache
-def launcher_object() -> bytes:
-    """Return the run-time services of a library as an object file."""
-    return compile_runtime("launcher.c", "-fopenmp")
+def _service_object(name: str) -> bytes:
+    return compile_runtime(f"{name}.c")
 
 
 def compile_runtime(name: str, *flags: str) -> bytes:

@@ -1,11 +1,9 @@
 /* The run-time services of a compiled kernel, linked into every library of a bundle.
  *
  * TVM's generated code reaches its thread pool and its workspaces through four pointers that only
- * TVM's own runtime fills. Defining them here makes a library need nothing but tvm-ffi and OpenMP.
- * There is no shared state: calls are safe from several threads, and after fork.
+ * TVM's own runtime fills. Defining them here makes a library need nothing but tvm-ffi. (One is missing, a barrier within
+ * parallel loops, which nothing here asks for.) Calls are safe from several threads, and after fork.
  */
-#include <omp.h>
-#include <pthread.h>
 #include <stdatomic.h>
 #include <stddef.h>
 #include <stdint.h>
@@ -15,6 +13,8 @@
 #include <tvm/ffi/c_api.h>
 #include <unistd.h>
 
+#include "parallel.h"
+
 /* From tvm/runtime/c_backend_api.h. */
 typedef struct {
   void* sync_handle;
@@ -22,47 +22,40 @@ typedef struct {
 } ParallelGroupEnv;
 typedef int (*ParallelTask)(int task_id, ParallelGroupEnv* env, void* data);
 
-/* Threads the current call asked for; 0: as many as OpenMP gives (OMP_NUM_THREADS). */
+/* Threads the current call asked for, 0: as many as there are by default; and whether they are to be OpenMP's. */
 static __thread int requested_threads = 0;
+static __thread int by_openmp = 0;
+
+typedef struct {
+  ParallelTask task;
+  void* data;
+  int tasks;
+  _Atomic(TVMFFIObjectHandle) error;
+} Launch;
+
+static int run_task(void* context, int64_t index) {
+  Launch* launch = context;
+  ParallelGroupEnv env = {NULL, launch->tasks};
+  if (launch->task(index, &env, launch->data) == 0) return 0;
+  /* A raised error belongs to the thread that raised it: carry the first to the caller. */
+  TVMFFIObjectHandle error = NULL, none = NULL;
+  TVMFFIErrorMoveFromRaised(&error);
+  if (!atomic_compare_exchange_strong(&launch->error, &none, error) && error != NULL) TVMFFIObjectDecRef(error);
+  return -1;
+}
 
 static int parallel_launch(ParallelTask task, void* data, int num_task) {
-  int threads = requested_threads > 0 ? requested_threads : omp_get_max_threads();
+  int threads = requested_threads > 0 ? requested_threads : tvmconv_threads();
   if (num_task > 0 && num_task < threads) threads = num_task;
   if (threads == 1) {
     ParallelGroupEnv env = {NULL, 1};
     return task(0, &env, data);
   }
-  TVMFFIObjectHandle first_error = NULL;
-  int failed = 0;
-#pragma omp parallel num_threads(threads) shared(first_error, failed)
-  {
-    /* OpenMP may give fewer threads than asked for (nested regions, limits): tasks divide the work by
-     * num_task, so it must say how many really run. */
-    ParallelGroupEnv env = {NULL, omp_get_num_threads()};
-    if (task(omp_get_thread_num(), &env, data) != 0) {
-      /* A raised error belongs to the thread that raised it: carry one to the caller. */
-      TVMFFIObjectHandle error = NULL;
-      TVMFFIErrorMoveFromRaised(&error);
-#pragma omp critical(tvmconv_error)
-      {
-        failed = 1;
-        if (first_error == NULL) {
-          first_error = error;
-          error = NULL;
-        }
-      }
-      if (error != NULL) TVMFFIObjectDecRef(error);
-    }
-  }
-  if (first_error != NULL) TVMFFIErrorSetRaised(first_error);
+  Launch launch = {task, data, threads, NULL};
+  int failed = (by_openmp ? tvmconv_parallel_for_openmp : tvmconv_parallel_for)(threads, threads, run_task, &launch);
+  TVMFFIObjectHandle error = atomic_load(&launch.error);
+  if (error != NULL) TVMFFIErrorSetRaised(error);
   return failed ? -1 : 0;
-}
-
-static int parallel_barrier(int task_id, ParallelGroupEnv* env) {
-  (void)task_id;
-  (void)env;
-#pragma omp barrier
-  return 0;
 }
 
 /* malloc keeps freed blocks of up to 32 MiB for the next call, so a repeated call touches no fresh page. (Not so with
@@ -99,7 +92,6 @@ static int free_workspace(int device_type, int device_id, void* block) {
 }
 
 int (*__TVMBackendParallelLaunch)(ParallelTask, void*, int) = parallel_launch;
-int (*__TVMBackendParallelBarrier)(int, ParallelGroupEnv*) = parallel_barrier;
 void* (*__TVMBackendAllocWorkspace)(int, int, uint64_t, int, int) = alloc_workspace;
 int (*__TVMBackendFreeWorkspace)(int, int, void*) = free_workspace;
 
@@ -120,28 +112,45 @@ int tvmconv_allow_tiles(void) {
   return 0;
 }
 
-typedef int (*Function)(void* self, const TVMFFIAny* args, int32_t num_args, TVMFFIAny* result);
-
-static int call_with_threads(Function function, void* self, const TVMFFIAny* args, int32_t num_args,
-                             TVMFFIAny* result) {
-  if (num_args < 1 || args[0].type_index != kTVMFFIInt || args[0].v_int64 < 1 || args[0].v_int64 > INT32_MAX) {
+static int read_threads(const TVMFFIAny* args, int32_t num_args, int least, int* threads) {
+  if (num_args < 1 || args[0].type_index != kTVMFFIInt || args[0].v_int64 < least || args[0].v_int64 > INT32_MAX) {
     TVMFFIErrorSetRaisedFromCStr("ValueError", "the first argument must be the number of threads, at least 1");
     return -1;
   }
-  int outer = requested_threads;
-  requested_threads = (int)args[0].v_int64;
+  *threads = (int)args[0].v_int64;
+  return 0;
+}
+
+/* The threads of this thread's later calls of functions of this library that take no number; 0: the default. */
+__attribute__((visibility("default"))) int __tvm_ffi_tvmconv_set_threads(void* self, const TVMFFIAny* args, int32_t num_args,
+                                                                         TVMFFIAny* result) {
+  return read_threads(args, num_args, 0, &requested_threads);
+}
+
+typedef int (*Function)(void* self, const TVMFFIAny* args, int32_t num_args, TVMFFIAny* result);
+
+static int call_with_threads(Function function, int openmp, void* self, const TVMFFIAny* args, int32_t num_args,
+                             TVMFFIAny* result) {
+  int outer = requested_threads, outer_openmp = by_openmp;
+  if (read_threads(args, num_args, 1, &requested_threads) != 0) return -1;
+  by_openmp = openmp;
   int status = function(self, args + 1, num_args - 1, result);
   requested_threads = outer;
+  by_openmp = outer_openmp;
   return status;
 }
 
-/* Each function of a library; and the same with the number of threads as first argument, for this one call. */
+/* Each function of a library; and the same with the number of threads as first argument, for this one call, which are those of
+ * the pool, or OpenMP's where this process has it. */
+#define WITH(name, ending, openmp)                                                               \
+  __attribute__((visibility("default"))) int name##ending(                                       \
+      void* self, const TVMFFIAny* args, int32_t num_args, TVMFFIAny* result) {                  \
+    return call_with_threads(name, openmp, self, args, num_args, result);                        \
+  }
 #define WITH_THREADS(name)                                                                       \
   int name(void* self, const TVMFFIAny* args, int32_t num_args, TVMFFIAny* result);              \
-  __attribute__((visibility("default"))) int name##_with_threads(                                \
-      void* self, const TVMFFIAny* args, int32_t num_args, TVMFFIAny* result) {                  \
-    return call_with_threads(name, self, args, num_args, result);                                \
-  }
+  WITH(name, _with_threads, 0)                                                                   \
+  WITH(name, _with_openmp, 1)
 /* Two are the parts of a kernel that packs its filter, and the tuner's libraries have names of their own: what a
  * library is without, nobody asks it for. */
 #pragma weak __tvm_ffi_tvmconv_kernel
@@ -150,10 +159,3 @@ static int call_with_threads(Function function, void* self, const TVMFFIAny* arg
 WITH_THREADS(__tvm_ffi_tvmconv_kernel)
 WITH_THREADS(__tvm_ffi_tvmconv_pack)
 WITH_THREADS(__tvm_ffi_tvmconv_packed)
-
-/* GNU OpenMP's worker threads do not exist in a forked child, but its record of them does, and the
- * child's first parallel region would wait for them for ever. Retiring them before the fork leaves a
- * clean record; the parent's next region starts new ones. */
-static void before_fork(void) { omp_pause_resource(omp_pause_soft, omp_get_initial_device()); }
-
-__attribute__((constructor)) static void on_load(void) { pthread_atfork(before_fork, NULL, NULL); }

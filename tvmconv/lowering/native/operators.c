@@ -1,11 +1,13 @@
 /* What stands between the kernels of a network, with their threads: max pooling, pads, concatenation of channels, layer
- * normalization. Linked into every library of a CPU, compiled for AVX-512 or AVX2 as its kernel is. Data have their channels
- * last; they are f32, or bf16 as its bits.
+ * normalization. They are for PyTorch's networks, and so by OpenMP's threads. Linked into every library of a CPU, compiled for
+ * AVX-512 or AVX2 as its kernel is. Data have their channels last; they are f32, or bf16 as its bits.
  */
 #include <immintrin.h>
 #include <stddef.h>
 #include <stdint.h>
 #include <string.h>
+
+#include "parallel.h"
 
 #define EXPORT __attribute__((visibility("default")))
 #define INLINE static inline __attribute__((always_inline))
@@ -73,47 +75,61 @@ static void meet(const Axis* axis, int64_t output, int64_t* first, int64_t* last
   if (*last > axis->taps) *last = axis->taps;
 }
 
+typedef struct {
+  int bf16;
+  const char* data;
+  char* output;
+  int64_t channels;
+  const Axis* axes;
+} Pooling;
+
+static int pool_row(void* context, int64_t task) {
+  const Pooling* pooling = context;
+  const Axis* axes = pooling->axes;
+  const int bf16 = pooling->bf16;
+  const int64_t rows = axes[1].outputs, columns = axes[2].outputs, pixel = pooling->channels * (bf16 ? 2 : 4);
+  const int64_t image = axes[0].inputs * axes[1].inputs * axes[2].inputs * pixel;
+  const char* taps[axes[0].taps * axes[1].taps * axes[2].taps];
+  const int64_t at[2] = {task / rows % axes[0].outputs, task % rows};
+  int64_t first[3], last[3];
+  for (int axis = 0; axis < 2; axis++) meet(axes + axis, at[axis], first + axis, last + axis);
+  for (int64_t column = 0; column < columns; column++) {
+    meet(axes + 2, column, first + 2, last + 2);
+    int64_t count = 0;
+    for (int64_t z = first[0]; z < last[0]; z++)
+      for (int64_t y = first[1]; y < last[1]; y++)
+        for (int64_t x = first[2]; x < last[2]; x++) {
+          int64_t plane = at[0] * axes[0].stride - axes[0].pad + z * axes[0].dilation;
+          int64_t row = at[1] * axes[1].stride - axes[1].pad + y * axes[1].dilation;
+          int64_t place = column * axes[2].stride - axes[2].pad + x * axes[2].dilation;
+          place += (plane * axes[1].inputs + row) * axes[2].inputs;
+          taps[count++] = pooling->data + task / rows / axes[0].outputs * image + place * pixel;
+        }
+    char* to = pooling->output + (task * columns + column) * pixel;
+    /* The last vector ends with the channels. */
+    for (int64_t from = 0; from < pixel && pixel >= BYTES; from += BYTES) {
+      int64_t begin = from + BYTES <= pixel ? from : pixel - BYTES;
+      (bf16 ? pool_bf16 : pool_f32)(taps, count, begin, to + begin);
+    }
+    if (pixel < BYTES) {
+      char room[count][BYTES], most[BYTES];
+      const char* copies[count];
+      for (int64_t tap = 0; tap < count; tap++) {
+        memset(room[tap], 0, BYTES);
+        copies[tap] = memcpy(room[tap], taps[tap], pixel);
+      }
+      (bf16 ? pool_bf16 : pool_f32)(copies, count, 0, most);
+      memcpy(to, most, pixel);
+    }
+  }
+  return 0;
+}
+
 /* `axes` are three, the first of one input and output where there are fewer; every output meets an input. */
 EXPORT void tvmconv_max_pool(int threads, int bf16, const void* data, void* output, int64_t batch, int64_t channels,
                              const Axis* axes) {
-  const int64_t rows = axes[1].outputs, columns = axes[2].outputs, pixel = channels * (bf16 ? 2 : 4);
-  const int64_t image = axes[0].inputs * axes[1].inputs * axes[2].inputs * pixel;
-#pragma omp parallel for num_threads(threads) schedule(static)
-  for (int64_t task = 0; task < batch * axes[0].outputs * rows; task++) {
-    const char* taps[axes[0].taps * axes[1].taps * axes[2].taps];
-    const int64_t at[2] = {task / rows % axes[0].outputs, task % rows};
-    int64_t first[3], last[3];
-    for (int axis = 0; axis < 2; axis++) meet(axes + axis, at[axis], first + axis, last + axis);
-    for (int64_t column = 0; column < columns; column++) {
-      meet(axes + 2, column, first + 2, last + 2);
-      int64_t count = 0;
-      for (int64_t z = first[0]; z < last[0]; z++)
-        for (int64_t y = first[1]; y < last[1]; y++)
-          for (int64_t x = first[2]; x < last[2]; x++) {
-            int64_t plane = at[0] * axes[0].stride - axes[0].pad + z * axes[0].dilation;
-            int64_t row = at[1] * axes[1].stride - axes[1].pad + y * axes[1].dilation;
-            int64_t place = column * axes[2].stride - axes[2].pad + x * axes[2].dilation;
-            place += (plane * axes[1].inputs + row) * axes[2].inputs;
-            taps[count++] = (const char*)data + task / rows / axes[0].outputs * image + place * pixel;
-          }
-      char* to = (char*)output + (task * columns + column) * pixel;
-      /* The last vector ends with the channels. */
-      for (int64_t from = 0; from < pixel && pixel >= BYTES; from += BYTES) {
-        int64_t begin = from + BYTES <= pixel ? from : pixel - BYTES;
-        (bf16 ? pool_bf16 : pool_f32)(taps, count, begin, to + begin);
-      }
-      if (pixel < BYTES) {
-        char room[count][BYTES], most[BYTES];
-        const char* copies[count];
-        for (int64_t tap = 0; tap < count; tap++) {
-          memset(room[tap], 0, BYTES);
-          copies[tap] = memcpy(room[tap], taps[tap], pixel);
-        }
-        (bf16 ? pool_bf16 : pool_f32)(copies, count, 0, most);
-        memcpy(to, most, pixel);
-      }
-    }
-  }
+  Pooling pooling = {bf16, data, output, channels, axes};
+  tvmconv_parallel_for_openmp(threads, batch * axes[0].outputs * axes[1].outputs, pool_row, &pooling);
 }
 
 static void copy(char* to, const char* from, int64_t bytes) {
@@ -161,58 +177,90 @@ INLINE void gather(char* to, const char* from, int64_t pixels, int64_t apart, in
   }
 }
 
-/* `size`: bytes of an element, 2 or 4. `axes` are three, the first of one input and output where there are fewer. The output has
- * its channels last; the data may lie in any way, images and channels these bytes apart. */
-EXPORT void tvmconv_pad(int threads, int size, int mode, const void* data, void* output, int64_t batch, int64_t channels,
-                        int64_t image, int64_t channel, const Padded* axes, const void* value) {
-  const int64_t columns = axes[2].outputs, pixel = channels * size, together = 1 + 32768 / pixel;
-  const int64_t blocks = (columns + together - 1) / together, rows = axes[0].outputs * axes[1].outputs;
+typedef struct {
+  int size, mode; /* bytes of an element, 2 or 4 */
+  const char* data;
+  char* output;
+  int64_t channels, image, channel; /* how many, and bytes between images and between channels of the data */
+  const Padded* axes;
+  const void* value;
+  int64_t together, blocks; /* pixels of a task, and tasks of a row */
+} Pads;
+
+static int pad_block(void* context, int64_t task) {
+  const Pads* pads = context;
+  const Padded* axes = pads->axes;
+  const int size = pads->size, mode = pads->mode;
+  const int64_t channels = pads->channels, channel = pads->channel, columns = axes[2].outputs, pixel = channels * size;
   const int is_whole = channel == size || channels == 1, is_row = is_whole && axes[2].stride == pixel;
-#pragma omp parallel for num_threads(threads) schedule(static) if (batch * rows * columns * pixel > 32768)
-  for (int64_t task = 0; task < batch * rows * blocks; task++) {
-    const int64_t row = task / blocks, first = task % blocks * together;
-    const int64_t end = first + together < columns ? first + together : columns;
-    const int64_t z = source(axes, row / axes[1].outputs % axes[0].outputs, mode);
-    const int64_t y = source(axes + 1, row % axes[1].outputs, mode);
-    const char* from = (const char*)data + row / rows * image + z * axes[0].stride + y * axes[1].stride;
-    char* to = (char*)output + row * columns * pixel;
-    for (int64_t x = first, more; x < end; x += more) {
-      int64_t input = z < 0 || y < 0 ? -1 : source(axes + 2, x, mode);
-      /* So many outputs from here on are inputs one after the other; where they are reflected, one. */
-      int64_t within = x - axes[2].begin >= 0 ? axes[2].inputs - (x - axes[2].begin) : 0;
-      more = input < 0 || within <= 0 ? 1 : within < end - x ? within : end - x;
-      char* at = to + x * pixel;
-      const char* there = from + input * axes[2].stride;
-      if (input < 0) {
-        for (int64_t c = 0; c < channels; c++) memcpy(at + c * size, value, size);
-      } else if (is_row) {
-        copy(at, there, more * pixel);
-      } else if (is_whole) {
-        for (int64_t each = 0; each < more; each++) copy(at + each * pixel, there + each * axes[2].stride, pixel);
-      } else if (size == 4) {
-        gather(at, there, more, axes[2].stride, channels, channel, 4);
-      } else {
-        gather(at, there, more, axes[2].stride, channels, channel, 2);
-      }
+  const int64_t rows = axes[0].outputs * axes[1].outputs, row = task / pads->blocks;
+  const int64_t first = task % pads->blocks * pads->together;
+  const int64_t end = first + pads->together < columns ? first + pads->together : columns;
+  const int64_t z = source(axes, row / axes[1].outputs % axes[0].outputs, mode);
+  const int64_t y = source(axes + 1, row % axes[1].outputs, mode);
+  const char* from = pads->data + row / rows * pads->image + z * axes[0].stride + y * axes[1].stride;
+  char* to = pads->output + row * columns * pixel;
+  for (int64_t x = first, more; x < end; x += more) {
+    int64_t input = z < 0 || y < 0 ? -1 : source(axes + 2, x, mode);
+    /* So many outputs from here on are inputs one after the other; where they are reflected, one. */
+    int64_t within = x - axes[2].begin >= 0 ? axes[2].inputs - (x - axes[2].begin) : 0;
+    more = input < 0 || within <= 0 ? 1 : within < end - x ? within : end - x;
+    char* at = to + x * pixel;
+    const char* there = from + input * axes[2].stride;
+    if (input < 0) {
+      for (int64_t c = 0; c < channels; c++) memcpy(at + c * size, pads->value, size);
+    } else if (is_row) {
+      copy(at, there, more * pixel);
+    } else if (is_whole) {
+      for (int64_t each = 0; each < more; each++) copy(at + each * pixel, there + each * axes[2].stride, pixel);
+    } else if (size == 4) {
+      gather(at, there, more, axes[2].stride, channels, channel, 4);
+    } else {
+      gather(at, there, more, axes[2].stride, channels, channel, 2);
     }
   }
+  return 0;
+}
+
+/* `axes` are three, the first of one input and output where there are fewer. The output has its channels last; the data may lie in
+ * any way. */
+EXPORT void tvmconv_pad(int threads, int size, int mode, const void* data, void* output, int64_t batch, int64_t channels,
+                        int64_t image, int64_t channel, const Padded* axes, const void* value) {
+  const int64_t columns = axes[2].outputs, pixel = channels * size, rows = batch * axes[0].outputs * axes[1].outputs;
+  Pads pads = {size, mode, data, output, channels, image, channel, axes, value, 1 + 32768 / pixel, 0};
+  pads.blocks = (columns + pads.together - 1) / pads.together;
+  /* Less than what one task takes is not worth waking threads. */
+  tvmconv_parallel_for_openmp(rows * columns * pixel > 32768 ? threads : 1, rows * pads.blocks, pad_block, &pads);
+}
+
+#define TOGETHER 64 /* pixels */
+
+typedef struct {
+  int64_t parts;
+  const void* const* data;
+  const int64_t* bytes;
+  char* output;
+  int64_t pixels, all;
+} Parts;
+
+static int concatenate_block(void* context, int64_t block) {
+  const Parts* given = context;
+  int64_t begin = block * TOGETHER, end = begin + TOGETHER < given->pixels ? begin + TOGETHER : given->pixels, offset = 0;
+  for (int64_t part = 0; part < given->parts; part++) {
+    const int64_t bytes = given->bytes[part];
+    for (int64_t pixel = begin; pixel < end; pixel++)
+      copy(given->output + pixel * given->all + offset, (const char*)given->data[part] + pixel * bytes, bytes);
+    offset += bytes;
+  }
+  return 0;
 }
 
 /* `bytes` are those of a pixel of each part. */
 EXPORT void tvmconv_concatenate(int threads, int64_t parts, const void* const* data, const int64_t* bytes, void* output,
                                 int64_t pixels) {
-  int64_t all = 0;
-  for (int64_t part = 0; part < parts; part++) all += bytes[part];
-  const int64_t together = 64, blocks = (pixels + together - 1) / together;
-#pragma omp parallel for num_threads(threads) schedule(static)
-  for (int64_t block = 0; block < blocks; block++) {
-    int64_t end = (block + 1) * together < pixels ? (block + 1) * together : pixels, offset = 0;
-    for (int64_t part = 0; part < parts; part++) {
-      for (int64_t pixel = block * together; pixel < end; pixel++)
-        copy((char*)output + pixel * all + offset, (const char*)data[part] + pixel * bytes[part], bytes[part]);
-      offset += bytes[part];
-    }
-  }
+  Parts given = {parts, data, bytes, output, pixels, 0};
+  for (int64_t part = 0; part < parts; part++) given.all += bytes[part];
+  tvmconv_parallel_for_openmp(threads, (pixels + TOGETHER - 1) / TOGETHER, concatenate_block, &given);
 }
 
 INLINE F32 load(const void* row, int64_t c, int bf16) {
@@ -281,17 +329,30 @@ INLINE void normalize(const void* row, void* output, const void* weight, const v
   }
 }
 
+typedef struct {
+  int bf16;
+  const char* data;
+  char* output;
+  const void *weight, *bias;
+  int64_t channels;
+  float epsilon;
+} Norm;
+
+static int normalize_row(void* context, int64_t row) {
+  const Norm* norm = context;
+  const int64_t at = row * norm->channels * (norm->bf16 ? 2 : 4);
+  const char* from = norm->data + at;
+  char* to = norm->output + at;
+  if (norm->bf16)
+    normalize(from, to, norm->weight, norm->bias, norm->channels, norm->epsilon, 1);
+  else
+    normalize(from, to, norm->weight, norm->bias, norm->channels, norm->epsilon, 0);
+  return 0;
+}
+
 /* Of each row; `weight` and `bias` may be NULL. */
 EXPORT void tvmconv_layer_norm(int threads, int bf16, const void* data, void* output, const void* weight,
                                const void* bias, int64_t rows, int64_t channels, float epsilon) {
-  const int64_t bytes = channels * (bf16 ? 2 : 4);
-#pragma omp parallel for num_threads(threads) schedule(static)
-  for (int64_t row = 0; row < rows; row++) {
-    const char* from = (const char*)data + row * bytes;
-    char* to = (char*)output + row * bytes;
-    if (bf16)
-      normalize(from, to, weight, bias, channels, epsilon, 1);
-    else
-      normalize(from, to, weight, bias, channels, epsilon, 0);
-  }
+  Norm norm = {bf16, data, output, weight, bias, channels, epsilon};
+  tvmconv_parallel_for_openmp(threads, rows, normalize_row, &norm);
 }

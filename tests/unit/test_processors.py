@@ -1,0 +1,102 @@
+"""The default number of threads: affinity, quotas of control groups, OMP_NUM_THREADS; in Python and in C."""
+
+from __future__ import annotations
+
+import ctypes
+import os
+import subprocess
+from pathlib import Path
+
+import pytest
+
+from tvmconv.lowering.cpu.linker import NATIVE
+from tvmconv.runtime.cpu import kernel_threads
+from tvmconv.runtime.processors import quota, usable_processors
+
+TWO = "30 23 0:26 {root} {at} rw,nosuid shared:4 - cgroup2 cgroup rw,nsdelegate\n"
+ONE = "31 23 0:27 {root} {at} rw,nosuid shared:5 master:1 - cgroup cgroup rw,cpu,cpuacct\n"
+SETS = "32 23 0:28 / /sys/fs/cgroup/cpuset rw - cgroup cgroup rw,cpuset\n"
+UNLIMITED = 2**31 - 1
+# Name: lines of mountinfo, of /proc/self/cgroup, files of limits, processors.
+CASES = {
+    "no control groups": ("", "", {}, None),
+    "no limit": (TWO.format(root="/", at="/sys/fs/cgroup"), "0::/\n", {"sys/fs/cgroup/cpu.max": "max 100000\n"}, None),
+    "whole": (TWO.format(root="/", at="/sys/fs/cgroup"), "0::/\n", {"sys/fs/cgroup/cpu.max": "200000 100000\n"}, 2),
+    "rounded up": (TWO.format(root="/", at="/g"), "0::/a\n", {"g/a/cpu.max": "250000 100000\n"}, 3),
+    "less than one": (TWO.format(root="/", at="/g"), "0::/a\n", {"g/a/cpu.max": "1000 100000\n"}, 1),
+    "a group above": (
+        TWO.format(root="/", at="/g"),
+        "0::/a/b/c\n",
+        {"g/a/b/c/cpu.max": "max 100000\n", "g/a/b/cpu.max": "800000 100000\n", "g/a/cpu.max": "350000 50000\n"},
+        7,
+    ),
+    "the group that is mounted": (
+        TWO.format(root="/docker/1", at="/g"), "0::/docker/1/in\n", {"g/in/cpu.max": "500000 100000\n", "g/cpu.max": "max 100000\n"}, 5,
+    ),
+    "like the group that is mounted": (
+        TWO.format(root="/docker/1", at="/g"), "0::/docker/12\n", {"g/cpu.max": "300000 100000\n", "g/2/cpu.max": "1 1\n"}, 3,
+    ),
+    "outside of what is mounted": (TWO.format(root="/", at="/g"), "0::/../up\n", {"g/cpu.max": "400000 100000\n"}, 4),
+    "version 1": (
+        SETS + ONE.format(root="/", at="/c/cpu"),
+        "5:cpuset:/elsewhere\n4:cpu,cpuacct:/a/b\n0::/\n",
+        {
+            "c/cpu/a/b/cpu.cfs_quota_us": "150000\n", "c/cpu/a/b/cpu.cfs_period_us": "100000\n",
+            "c/cpu/a/cpu.cfs_quota_us": "-1\n", "c/cpu/a/cpu.cfs_period_us": "100000\n",
+        },
+        2,
+    ),
+    "version 1, no limit": (
+        ONE.format(root="/", at="/c"), "1:cpu:/\n", {"c/cpu.cfs_quota_us": "-1\n", "c/cpu.cfs_period_us": "100000\n"}, None,
+    ),
+    "both": (
+        TWO.format(root="/", at="/g") + ONE.format(root="/", at="/c"),
+        "2:cpuacct,cpu:/x\n0::/y\n",
+        {"g/y/cpu.max": "600000 100000\n", "c/x/cpu.cfs_quota_us": "90000\n", "c/x/cpu.cfs_period_us": "30000\n"},
+        3,
+    ),
+    "not numbers": (TWO.format(root="/", at="/g"), "0::/\n", {"g/cpu.max": "lots 100000\n"}, None),
+    "no period": (TWO.format(root="/", at="/g"), "0::/\n", {"g/cpu.max": "100000\n"}, None),
+}  # fmt: skip
+
+
+@pytest.fixture(scope="module")
+def in_c(tmp_path_factory: pytest.TempPathFactory) -> ctypes.CDLL:
+    library = tmp_path_factory.mktemp("processors") / "processors.so"
+    subprocess.run(["cc", "-shared", "-fPIC", "-Wall", "-Werror", NATIVE / "processors.c", "-o", library], check=True)
+    return ctypes.CDLL(str(library))
+
+
+@pytest.mark.parametrize("name", CASES)
+def test_quota(name: str, in_c: ctypes.CDLL, tmp_path: Path) -> None:
+    mounts, groups, files, expected = CASES[name]
+    for path, text in {"proc/self/mountinfo": mounts, "proc/self/cgroup": groups, **files}.items():
+        (tmp_path / path).parent.mkdir(parents=True, exist_ok=True)
+        (tmp_path / path).write_text(text)
+    assert quota(tmp_path) == expected
+    assert in_c.tvmconv_quota(str(tmp_path).encode()) == (expected or UNLIMITED)
+
+
+def test_no_such_folder(in_c: ctypes.CDLL, tmp_path: Path) -> None:
+    assert quota(tmp_path / "none") is None
+    assert in_c.tvmconv_quota(str(tmp_path / "none").encode()) == UNLIMITED
+
+
+@pytest.mark.parametrize("text", ["1", " 1 ", "1,4", "100000", "0", "-3", "many", "1x", "", None])
+def test_environment(text: str | None, in_c: ctypes.CDLL, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The least counts; what is no number does not."""
+    monkeypatch.delenv("OMP_NUM_THREADS", raising=False)
+    if text is not None:
+        monkeypatch.setenv("OMP_NUM_THREADS", text)
+    one = text is not None and text.strip()[:1] == "1" and text.strip() not in ("1x", "100000")
+    assert kernel_threads() == in_c.tvmconv_default_threads() == (1 if one else usable_processors())
+
+
+def test_affinity(in_c: ctypes.CDLL, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delenv("OMP_NUM_THREADS", raising=False)
+    allowed = os.sched_getaffinity(0)
+    try:
+        os.sched_setaffinity(0, {min(allowed)})
+        assert kernel_threads() == in_c.tvmconv_default_threads() == 1
+    finally:
+        os.sched_setaffinity(0, allowed)

@@ -1,0 +1,40 @@
+/* Loops by the threads of GNU OpenMP, which PyTorch's are: with threads of our own beside those, which spin for a while after
+ * each of PyTorch's operators, both would want the same processors. The names are weak, so that a library needs no OpenMP. */
+#include <stddef.h>
+
+#include "parallel.h"
+
+__attribute__((weak)) void GOMP_parallel(void (*function)(void*), void* data, unsigned threads, unsigned flags);
+__attribute__((weak)) int omp_get_thread_num(void);
+__attribute__((weak)) int omp_get_num_threads(void);
+__attribute__((weak)) int omp_get_initial_device(void);
+__attribute__((weak)) int omp_pause_resource(int kind, int device); /* GCC 9's and later */
+
+typedef struct {
+  int64_t count;
+  Body body;
+  void* data;
+  int failed;
+} Region;
+
+/* OpenMP may give fewer threads than asked for (nested regions, limits). */
+static void run_thread(void* argument) {
+  Region* region = argument;
+  const int64_t threads = omp_get_num_threads(), part = (region->count + threads - 1) / threads;
+  const int64_t begin = omp_get_thread_num() * part, end = begin + part < region->count ? begin + part : region->count;
+  for (int64_t index = begin; index < end; index++)
+    if (region->body(region->data, index) != 0) __atomic_store_n(&region->failed, 1, __ATOMIC_RELAXED);
+}
+
+int tvmconv_parallel_for_openmp(int threads, int64_t count, Body body, void* data) {
+  if (GOMP_parallel == NULL) return tvmconv_parallel_for(threads, count, body, data);
+  Region region = {count, body, data, 0};
+  GOMP_parallel(run_thread, &region, threads < count ? threads : count, 0);
+  return region.failed;
+}
+
+/* Its threads do not exist in a forked child, but its record of them does, and the child's first parallel region would wait for
+ * them for ever. Retiring them before the fork leaves a clean record; the parent's next region starts new ones. */
+void tvmconv_retire_openmp(void) {
+  if (omp_pause_resource != NULL) omp_pause_resource(1, omp_get_initial_device());
+}

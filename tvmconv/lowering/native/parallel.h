@@ -1,0 +1,29 @@
+/* Loops whose iterations threads share. */
+#include <stdint.h>
+
+/* One iteration; returns 0, or another number if it fails. */
+typedef int (*Body)(void* data, int64_t index);
+
+/* Calls `body` with every index below `count`, by `threads` threads at most, of which the caller is one; returns 0, or another
+ * number if an iteration failed, after which others may be left out. Each thread begins with its share, which lies in a row.
+ * Within an iteration it runs by one thread. */
+int tvmconv_parallel_for(int threads, int64_t count, Body body, void* data);
+
+/* The same by the threads of GNU OpenMP, which PyTorch's are, where this process has it. */
+int tvmconv_parallel_for_openmp(int threads, int64_t count, Body body, void* data);
+
+/* Before a fork: OpenMP's threads end, and come again when they are asked for. */
+void tvmconv_retire_openmp(void);
+
+/* A pool which starts its threads when they are asked for, and not more than `threads` for callers that ask for fewer; NULL if
+ * there is no memory. The one that a process keeps works in forked children, too; another is freed unused. */
+void* tvmconv_new_pool(int threads);
+void tvmconv_keep_pool(void* pool);
+int tvmconv_pool_for(void* pool, int threads, int64_t count, Body body, void* data);
+
+/* The least of: the processors that this process may use; those whose time its control groups give it, rounded up;
+ * OMP_NUM_THREADS. */
+int tvmconv_default_threads(void);
+
+/* The same, found once in a process. */
+int tvmconv_threads(void);

@@ -1,0 +1,243 @@
+/* A pool of threads for loops of microseconds, in a process that need not be alone on its processors.
+ *
+ * No thread is bound to a processor. A thread that waits spins for some microseconds, because it takes longer to wake one that
+ * sleeps, and then sleeps. A loop does not wait for a thread that gets no processor: who is done with its share takes from the
+ * others', also from that of a thread which has not begun. Several threads may call at once: each gets those of the pool that
+ * are idle, and computes alone if none is.
+ */
+#define _GNU_SOURCE
+#include <immintrin.h>
+#include <linux/futex.h>
+#include <pthread.h>
+#include <sched.h>
+#include <signal.h>
+#include <stdatomic.h>
+#include <stdlib.h>
+#include <sys/prctl.h>
+#include <sys/syscall.h>
+#include <time.h>
+#include <unistd.h>
+
+#include "parallel.h"
+
+/* glibc 2.34 and 2.32 gave them another version when they moved; the older one is in every glibc. */
+#ifdef __GLIBC__
+__asm__(".symver pthread_create, pthread_create@GLIBC_2.2.5");
+__asm__(".symver pthread_sigmask, pthread_sigmask@GLIBC_2.2.5");
+#endif
+
+#define LINE __attribute__((aligned(64)))
+#define MOST_WORKERS 1023
+/* Of two threads on an idle machine, one that waits for the other within a loop, or for the next loop of a network, waits for
+ * less; to wake a sleeping one takes about as long (docs/performance.md). */
+#define SPIN_NANOSECONDS 50000
+#define FINISH_NANOSECONDS 1000 /* before a caller asks who has not begun */
+#define PAUSES 16 /* between two looks at the clock */
+
+typedef struct Loop Loop;
+
+/* The indices that one thread begins with. */
+typedef struct {
+  LINE _Atomic int64_t next;
+  int64_t end;
+  Loop* loop;
+} Share;
+
+/* A loop under way, in its caller's frame. The first share is the caller's. */
+struct Loop {
+  Body body;
+  void* data;
+  Share* shares;
+  int count; /* of the shares */
+  atomic_int failed;
+  LINE atomic_uint running; /* workers that may still look at this, and CALLER_SLEEPS */
+};
+#define CALLER_SLEEPS (1u << 31)
+
+/* What is offered to a worker, other than a share: nothing, for it is idle; nothing, for it works. */
+#define IDLE ((Share*)0)
+#define BUSY ((Share*)1)
+
+/* Who starts a loop and the worker that waits for one pass a line between their caches, and each further one would take as long. */
+typedef struct {
+  LINE _Atomic(Share*) offer;
+  LINE atomic_uint asleep;
+} Worker;
+
+typedef struct {
+  pthread_mutex_t growing;
+  atomic_int alive;
+  int usual; /* how many there may be, whoever asks for how few */
+  Worker* workers[MOST_WORKERS];
+} Pool;
+
+/* Whether this thread is within an iteration. */
+static __thread int within;
+
+static int64_t now(void) {
+  struct timespec time;
+  clock_gettime(CLOCK_MONOTONIC, &time);
+  return time.tv_sec * INT64_C(1000000000) + time.tv_nsec;
+}
+
+static void futex_wait(atomic_uint* word, unsigned expected) {
+  syscall(SYS_futex, word, FUTEX_WAIT_PRIVATE, expected, NULL, NULL, 0);
+}
+
+static void futex_wake(atomic_uint* word) { syscall(SYS_futex, word, FUTEX_WAKE_PRIVATE, 1, NULL, NULL, 0); }
+
+/* Spins until a condition holds or time is up. */
+#define SPIN_UNTIL(condition, nanoseconds)                                                \
+  for (int64_t until = (condition) ? 0 : now() + nanoseconds; !(condition) && now() < until;) \
+    for (int pause = 0; pause < PAUSES && !(condition); pause++) _mm_pause();
+
+static void run_share(Loop* loop, Share* share) {
+  for (;;) {
+    int64_t index = atomic_fetch_add_explicit(&share->next, 1, memory_order_relaxed);
+    if (index >= share->end || atomic_load_explicit(&loop->failed, memory_order_relaxed)) return;
+    if (loop->body(loop->data, index) != 0) atomic_store_explicit(&loop->failed, 1, memory_order_relaxed);
+  }
+}
+
+/* A thread's own share, and then what others have left of theirs. */
+static void run_shares(Loop* loop, Share* own) {
+  within = 1;
+  run_share(loop, own);
+  for (int distance = 1, first = own - loop->shares; distance < loop->count; distance++) {
+    Share* other = &loop->shares[(first + distance) % loop->count];
+    if (atomic_load_explicit(&other->next, memory_order_relaxed) < other->end) run_share(loop, other);
+  }
+  within = 0;
+}
+
+static int offered(Worker* self) { return atomic_load_explicit(&self->offer, memory_order_relaxed) > BUSY; }
+
+static void* work(void* argument) {
+  Worker* self = argument;
+  prctl(PR_SET_NAME, "tvmconv");
+  for (;;) {
+    SPIN_UNTIL(offered(self), SPIN_NANOSECONDS)
+    while (!offered(self)) {
+      atomic_store(&self->asleep, 1);
+      if (atomic_load(&self->offer) <= BUSY) futex_wait(&self->asleep, 1);
+      atomic_store(&self->asleep, 0);
+    }
+    Share* own = atomic_load(&self->offer);
+    if (own <= BUSY || !atomic_compare_exchange_strong(&self->offer, &own, BUSY)) continue; /* taken back */
+    Loop* loop = own->loop;
+    run_shares(loop, own);
+    /* Idle first: the caller's next loop looks for it. The loop is there until it has been counted. */
+    atomic_store(&self->offer, IDLE);
+    if (atomic_fetch_sub(&loop->running, 1) == (CALLER_SLEEPS | 1)) futex_wake(&loop->running);
+  }
+  return NULL;
+}
+
+/* Starts a thread, which handles no signal: those are the program's. */
+static int start(Worker* worker, Share* offer) {
+  atomic_init(&worker->offer, offer);
+  atomic_init(&worker->asleep, 0);
+  pthread_t thread;
+  pthread_attr_t detached;
+  sigset_t all, before;
+  if (pthread_attr_init(&detached) != 0) return 0;
+  pthread_attr_setdetachstate(&detached, PTHREAD_CREATE_DETACHED);
+  sigfillset(&all);
+  pthread_sigmask(SIG_SETMASK, &all, &before);
+  int status = pthread_create(&thread, &detached, work, worker);
+  pthread_sigmask(SIG_SETMASK, &before, NULL);
+  pthread_attr_destroy(&detached);
+  return status == 0;
+}
+
+/* Starts a worker for each of `count` shares while the pool has fewer than `most`; returns how many, which are in `hired`. */
+static int grow(Pool* pool, Share* shares, int count, int most, Worker** hired) {
+  int started = 0;
+  if (atomic_load(&pool->alive) >= most) return 0;
+  pthread_mutex_lock(&pool->growing);
+  for (int alive = atomic_load(&pool->alive); started < count && alive < most; alive++) {
+    Worker** place = &pool->workers[alive];
+    if (*place == NULL && posix_memalign((void**)place, sizeof **place, sizeof **place) != 0) break;
+    if (!start(*place, &shares[started])) break;
+    hired[started++] = *place;
+    atomic_store(&pool->alive, alive + 1);
+  }
+  pthread_mutex_unlock(&pool->growing);
+  return started;
+}
+
+/* Offers `count` shares to idle workers, and to new ones; returns how many, which are in `hired`. The same come first in every
+ * loop: their caches have its data. */
+static int hire(Pool* pool, Share* shares, int count, Worker** hired) {
+  int number = 0, alive = atomic_load(&pool->alive);
+  for (int each = 0; each < alive && number < count; each++) {
+    Worker* worker = pool->workers[each];
+    Share* idle = IDLE;
+    if (atomic_load_explicit(&worker->offer, memory_order_relaxed) != IDLE ||
+        !atomic_compare_exchange_strong(&worker->offer, &idle, &shares[number]))
+      continue;
+    hired[number++] = worker;
+    if (atomic_load(&worker->asleep) && atomic_exchange(&worker->asleep, 0)) futex_wake(&worker->asleep);
+  }
+  if (number == count) return number;
+  return number + grow(pool, &shares[number], count - number, count < pool->usual ? pool->usual : count, hired + number);
+}
+
+/* Returns when no worker looks at a loop any more whose indices are all taken. */
+static void finish(Loop* loop, Worker** hired, int number) {
+  SPIN_UNTIL(atomic_load(&loop->running) == (unsigned)(loop->count - 1 - number), FINISH_NANOSECONDS)
+  unsigned absent = loop->count - 1 - number;
+  for (int each = 0; each < number; each++) {
+    Share* offer = atomic_load(&hired[each]->offer); /* other than its own: it has begun, maybe another loop */
+    absent += offer == &loop->shares[each + 1] && atomic_compare_exchange_strong(&hired[each]->offer, &offer, IDLE);
+  }
+  if (absent > 0) atomic_fetch_sub(&loop->running, absent);
+  SPIN_UNTIL(atomic_load(&loop->running) == 0, SPIN_NANOSECONDS)
+  if (atomic_load(&loop->running) == 0) return;
+  unsigned seen = atomic_fetch_or(&loop->running, CALLER_SLEEPS) | CALLER_SLEEPS;
+  for (; seen != CALLER_SLEEPS; seen = atomic_load(&loop->running)) futex_wait(&loop->running, seen);
+}
+
+int tvmconv_pool_for(void* pool, int threads, int64_t count, Body body, void* data) {
+  int parts = threads < count ? threads : count;
+  if (parts > MOST_WORKERS + 1) parts = MOST_WORKERS + 1;
+  if (parts < 2 || within) {
+    for (int64_t index = 0; index < count; index++)
+      if (body(data, index) != 0) return 1;
+    return 0;
+  }
+  Share shares[parts];
+  Worker* hired[parts];
+  Loop loop = {body, data, shares, parts, 0, parts - 1};
+  for (int part = 0; part < parts; part++) {
+    int64_t size = (count + parts - 1) / parts, begin = part * size;
+    atomic_init(&shares[part].next, begin);
+    shares[part].end = begin + size < count ? begin + size : count;
+    shares[part].loop = &loop;
+  }
+  int number = hire(pool, shares + 1, parts - 1, hired);
+  run_shares(&loop, shares);
+  finish(&loop, hired, number);
+  return atomic_load(&loop.failed);
+}
+
+void* tvmconv_new_pool(int threads) {
+  Pool* pool = calloc(1, sizeof *pool);
+  if (pool == NULL) return NULL;
+  pthread_mutex_init(&pool->growing, NULL);
+  pool->usual = threads - 1;
+  return pool;
+}
+
+static Pool* of_process;
+
+/* A forked child has none of the threads, whatever another thread was doing with them. */
+static void in_child(void) {
+  pthread_mutex_init(&of_process->growing, NULL);
+  atomic_store(&of_process->alive, 0);
+}
+
+void tvmconv_keep_pool(void* pool) {
+  of_process = pool;
+  pthread_atfork(NULL, NULL, in_child);
+}

@@ -1,0 +1,132 @@
+/* How many threads a kernel has by default. `tvmconv/runtime/processors.py` does the same. */
+#define _GNU_SOURCE
+#include <limits.h>
+#include <sched.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "parallel.h"
+
+/* Room for a path, and for a line of /proc/self/mountinfo, which has several. */
+#define PATH 4096
+#define LINE (4 * PATH)
+
+/* Calls that fail leave what was there. */
+static int least(int a, int b) { return a < b ? a : b; }
+
+static int affinity(void) {
+  /* As many bits as this kernel needs. */
+  for (int most = CPU_SETSIZE; most <= 64 * CPU_SETSIZE; most *= 2) {
+    cpu_set_t* set = CPU_ALLOC(most);
+    if (set == NULL) break;
+    size_t size = CPU_ALLOC_SIZE(most);
+    int count = sched_getaffinity(0, size, set) == 0 ? CPU_COUNT_S(size, set) : 0;
+    CPU_FREE(set);
+    if (count > 0) return count;
+  }
+  return 1;
+}
+
+/* The first number of a list, one for each level of nested parallelism; loops have one level. */
+static int environment(void) {
+  const char* text = getenv("OMP_NUM_THREADS");
+  char* rest;
+  long number = text ? strtol(text, &rest, 10) : 0;
+  if (number < 1 || number > INT_MAX) return INT_MAX;
+  rest += strspn(rest, " \t\n");
+  return *rest == '\0' || *rest == ',' ? number : INT_MAX;
+}
+
+/* Reads up to two words of a file; returns how many. */
+static int words(const char* folder, const char* name, char first[32], char second[32]) {
+  char path[PATH + 32];
+  snprintf(path, sizeof path, "%s/%s", folder, name);
+  FILE* file = fopen(path, "re");
+  if (file == NULL) return 0;
+  int found = fscanf(file, "%31s %31s", first, second);
+  fclose(file);
+  return found;
+}
+
+/* The processors whose time one control group gives, of version 2 or 1. */
+static int group_quota(const char* folder, int version) {
+  char quota[32], period[32], unused[32];
+  if (version == 2 ? words(folder, "cpu.max", quota, period) != 2
+                   : words(folder, "cpu.cfs_quota_us", quota, unused) < 1 || words(folder, "cpu.cfs_period_us", period, unused) < 1)
+    return INT_MAX;
+  long long time = atoll(quota), of = atoll(period); /* "max" is 0 */
+  if (time <= 0 || of <= 0) return INT_MAX;
+  long long processors = (time + of - 1) / of;
+  return processors < INT_MAX ? processors : INT_MAX;
+}
+
+/* The least of a control group and those it is in, up to where `root` of its hierarchy is mounted. */
+static int hierarchy_quota(const char* prefix, const char* mounted, const char* root, const char* group, int version) {
+  char folder[PATH];
+  size_t above = strlen(root);
+  if (strcmp(root, "/") == 0) above = 0;
+  /* A group that is not below what is mounted cannot be seen; what is mounted can. */
+  const char* below = strncmp(group, root, above) == 0 && (group[above] == '/' || group[above] == '\0') ? group + above : "";
+  if (strstr(below, "/..") != NULL) below = "";
+  int top = snprintf(folder, sizeof folder, "%s%s", prefix, mounted);
+  if (top < 0 || top + strlen(below) >= sizeof folder) return INT_MAX;
+  strcpy(folder + top, below);
+  for (int quota = INT_MAX;;) {
+    quota = least(quota, group_quota(folder, version));
+    char* last = strrchr(folder + top, '/');
+    if (last == NULL) return quota;
+    *last = '\0';
+  }
+}
+
+/* Whether a list, "cpu,cpuacct", has the word "cpu". */
+static int has_cpu(const char* list) {
+  for (const char* word = list; word != NULL; word = strchr(word, ',')) {
+    word += *word == ',';
+    size_t length = strcspn(word, ",\n");
+    if (length == 3 && strncmp(word, "cpu", 3) == 0) return 1;
+  }
+  return 0;
+}
+
+/* The group of this process in the hierarchy of version 2, or in that of version 1 which limits processors. */
+static int find_group(const char* prefix, int version, char group[PATH]) {
+  char line[LINE];
+  snprintf(line, sizeof line, "%s/proc/self/cgroup", prefix);
+  FILE* file = fopen(line, "re");
+  int found = 0;
+  while (file != NULL && !found && fgets(line, sizeof line, file) != NULL) {
+    char* controllers = strchr(line, ':');
+    char* path = controllers ? strchr(controllers + 1, ':') : NULL;
+    if (path == NULL) continue;
+    *path++ = '\0';
+    path[strcspn(path, "\n")] = '\0';
+    found = version == 2 ? controllers[1] == '\0' : has_cpu(controllers + 1);
+    if (found) snprintf(group, PATH, "%s", strcmp(path, "/") == 0 ? "" : path);
+  }
+  if (file != NULL) fclose(file);
+  return found;
+}
+
+/* A mount's line: number, parent, device, root, where, options, ... - type, device, options of the file system. */
+int tvmconv_quota(const char* prefix) {
+  char line[LINE], group[PATH];
+  snprintf(line, sizeof line, "%s/proc/self/mountinfo", prefix);
+  FILE* file = fopen(line, "re");
+  int quota = INT_MAX;
+  while (file != NULL && fgets(line, sizeof line, file) != NULL) {
+    char root[PATH], mounted[PATH], type[32], options[PATH];
+    char* tail = strstr(line, " - ");
+    if (tail == NULL || sscanf(line, "%*s %*s %*s %4095s %4095s", root, mounted) != 2 ||
+        sscanf(tail, " - %31s %*s %4095s", type, options) != 2)
+      continue;
+    int version = strcmp(type, "cgroup2") == 0 ? 2 : strcmp(type, "cgroup") == 0 && has_cpu(options) ? 1 : 0;
+    if (version != 0 && find_group(prefix, version, group))
+      quota = least(quota, hierarchy_quota(prefix, mounted, root, group, version));
+  }
+  if (file != NULL) fclose(file);
+  return quota;
+}
+
+int tvmconv_default_threads(void) { return least(least(affinity(), tvmconv_quota("")), environment()); }

@@ -1,0 +1,86 @@
+"""How many processors this process can keep busy; `lowering/native/processors.c` asks the same for who calls without Python."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator
+from pathlib import Path, PurePosixPath
+
+_ROOT = Path("/")
+
+
+def usable_processors() -> int:
+    """Return those that this process may run on, or :func:`quota`, if it is less."""
+    allowed, given = len(os.sched_getaffinity(0)), quota()
+    return allowed if given is None else min(allowed, given)
+
+
+def quota(root: Path = _ROOT) -> int | None:
+    """Return how many processors' time the control groups of this process give it, rounded up; None: as much as there is.
+
+    Containers are limited so (``docker run --cpus``, ``resources.limits.cpu``), by version 2 of control groups or by version 1.
+
+    Parameters
+    ----------
+    root
+        Folder with ``proc/self/cgroup``, ``proc/self/mountinfo`` and what they name.
+    """
+    found = [
+        processors
+        for mounted, top, version in _mounts(root)
+        if (group := _group(root, version)) is not None
+        for folder in _hierarchy(root, mounted, top, group)
+        if (processors := _limit(folder, version)) is not None
+    ]
+    return min(found, default=None)
+
+
+def _mounts(root: Path) -> Iterator[tuple[str, str, int]]:
+    """Yield where hierarchies that limit processors are mounted, which group is mounted there, and their version."""
+    for line in _lines(root / "proc/self/mountinfo"):
+        # Number, parent, device, root, where, options, ... - type, device, options of the file system.
+        head, separator, tail = line.partition(" - ")
+        before, after = head.split(), tail.split()
+        if not separator or len(before) < 5 or len(after) < 3:
+            continue
+        if after[0] == "cgroup2":
+            yield before[4], before[3], 2
+        elif after[0] == "cgroup" and "cpu" in after[2].split(","):
+            yield before[4], before[3], 1
+
+
+def _group(root: Path, version: int) -> str | None:
+    """Return the group of this process in the hierarchy of version 2, or in that of version 1 which limits processors."""
+    for line in _lines(root / "proc/self/cgroup"):
+        _, controllers, path = (*line.split(":", 2), "", "")[:3]
+        if path and (controllers == "" if version == 2 else "cpu" in controllers.split(",")):
+            return path
+    return None
+
+
+def _hierarchy(root: Path, mounted: str, top: str, group: str) -> Iterator[Path]:
+    """Yield the folders of a group and of those it is in, up to what is mounted."""
+    inside = PurePosixPath(group)
+    # A group that is not below what is mounted cannot be seen; what is mounted can.
+    below = inside.relative_to(top) if inside.is_relative_to(top) and ".." not in inside.parts else PurePosixPath()
+    for each in (below, *below.parents):
+        yield root / mounted.lstrip("/") / each
+
+
+def _limit(folder: Path, version: int) -> int | None:
+    """Return the processors whose time one group has, rounded up; None where it has no limit."""
+    if version == 2:
+        words = " ".join(_lines(folder / "cpu.max")).split()
+    else:
+        words = [" ".join(_lines(folder / f"cpu.cfs_{name}_us")) for name in ("quota", "period")]
+    if len(words) != 2 or not all(word.isascii() and word.isdigit() for word in words):  # "max", -1
+        return None
+    time, period = map(int, words)
+    return -(-time // period) if time and period else None
+
+
+def _lines(path: Path) -> list[str]:
+    try:
+        return path.read_text(encoding="utf-8", errors="replace").splitlines()
+    except OSError:
+        return []  # another system, or a hierarchy without this limit
