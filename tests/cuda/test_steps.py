@@ -61,8 +61,8 @@ def test_steps_are_as_near_as_promised(name: str, library: ctypes.CDLL) -> None:
     with np.errstate(all="ignore"):
         exact = reference.apply_step(step_of(name), x.astype(np.float64), {"slope": np.float64(np.float32(SLOPE))})
         expected = exact.astype(np.float32)
-    assert np.isnan(got[np.isnan(x)]).all()
     known = ~np.isnan(exact)
+    assert np.isnan(got[~known]).all()
     if name not in APPROXIMATED:
         np.testing.assert_array_equal(got[known], expected[known])
         return

@@ -17,6 +17,7 @@ import tvm_ffi
 from tvmconv import fills, reference
 from tvmconv.algorithms.cpu.amx import FEATURES
 from tvmconv.algorithms.table import ALGORITHMS, get
+from tvmconv.epilogue import STEPS, parse_epilogue
 from tvmconv.lowering.compiler import Choice, compile_problem
 from tvmconv.problem import DTYPES, Problem
 from tvmconv.signature import format_signature, parse_signature
@@ -62,6 +63,15 @@ CASES = [
     and (not name.startswith("winograd") or (dtype, layouts) in TRANSFORMED)
 ]
 EXACT = [parameter for parameter in CASES if get(parameter.values[0]).numerical_class == "exact"]  # type: ignore[arg-type]
+# The first and the last of each algorithm.
+SOME = [
+    own[at]
+    for name in CPU
+    if (own := [parameter for parameter in CASES if parameter.values[0] == name])
+    for at in sorted({0, len(own) - 1})
+]
+# A step that made a number of NaN would make one of it whatever follows.
+EVERY_STEP = "-".join(f"{name}_{'_'.join(['0.5'] * len(numbers))}".rstrip("_") for name, numbers in STEPS.items())
 
 
 @pytest.fixture(scope="module")
@@ -86,7 +96,8 @@ def load(algorithm: str, problem: Problem, folder: Path) -> Compute:
     def compute(threads: int, offset: int, arrays: fills.Arrays) -> Outputs:
         output = placed(np.zeros(problem.output_shape, fills.numpy_dtype(problem.dtype)), offset)
         given = [placed(each, offset) for each in arrays if each is not None]
-        bits = [each.view(np.uint16) if problem.dtype == "bf16" else each for each in (*given, output)]
+        bfloat16 = fills.numpy_dtype("bf16")
+        bits = [each.view(np.uint16) if each.dtype == bfloat16 else each for each in (*given, output)]
         function(threads, *map(tvm_ffi.from_dlpack, bits))
         return output
 
@@ -143,6 +154,25 @@ def test_what_is_not_finite_reaches_the_outputs_that_sum_it(
         return
     np.testing.assert_array_equal(output[met], expected[met])
     np.testing.assert_array_equal(output[~met], compute(2, 0, arrays).astype(np.float64)[~met])
+
+
+@pytest.mark.parametrize(("algorithm", "problem"), SOME)
+def test_every_step_keeps_what_is_not_a_number(
+    algorithm: str, problem: Problem, compiled: Callable[[str, Problem], Compute]
+) -> None:
+    problem = problem.with_(epilogue=parse_epilogue(EVERY_STEP))
+    arrays = fills.random_fill(problem)
+    data = arrays.data.copy()
+    place = tuple(extent // 2 for extent in data.shape)
+    # Signalling or quiet, a NaN has bits of its own in f32.
+    data[place] = np.uint32(0xFF812345).view(np.float32) if problem.dtype == "f32" else np.nan
+    with np.errstate(invalid="ignore"):
+        met = np.isnan(reference.compute(problem, **{**arrays.given(), "data": data}).astype(np.float64))
+    output = compiled(algorithm, problem)(2, 0, replace(arrays, data=data)).astype(np.float64)
+    assert met.any() and not met.all()
+    assert np.isnan(output[met]).all()
+    if get(algorithm).numerical_class == "exact":
+        assert np.isfinite(output[~met]).all()
 
 
 @pytest.mark.parametrize(("algorithm", "problem"), EXACT)  # a transform's error is relative to large numbers

@@ -8,8 +8,6 @@ from __future__ import annotations
 from math import log
 from typing import Any
 
-from tvm import tirx
-
 from .step_arithmetic import DOWN, LEAST_GELU_TANH, MOST_GELU, MOST_GELU_TANH, ROUND, TANH_1, TANH_3, UP, Vector, fma
 
 # The highest first: 2**r, r up to 1/2; and log2(erfc(a / sqrt(2)) / 2) by a - 7, a up to 14.5. Fitted by least squares, weighted
@@ -29,8 +27,7 @@ class ShortVector(Vector):
         """``max(x, 0) - a * q``, q = erfc(a / sqrt(2)) / 2 of a = abs(x), by its logarithm: that needs no division."""
         a = self._magnitude(MOST_GELU)
         power = self._exp2(self._polynomial(self._named(a - self._const(_MIDDLE)), _LOG_TAIL), UP)
-        positive = tirx.Select(self.x < self._const(0), self._const(0), self.x)
-        return fma(a * power, self._const(-DOWN), positive)
+        return fma(a * power, self._const(-DOWN), self._positive())
 
     def _gelu_tanh(self) -> Any:
         """``x / (1 + e**-v)``, v = x * (c1 + c3*x*x)."""

@@ -80,8 +80,9 @@ class Vector:
         if name == "tanh":
             return self._tanh()
         if name == "sigmoid":
-            one = self._const(1)
-            return one / (one + self._exp(-self._clip(x, _LEAST_SIGMOID, _MOST_SIGMOID), 0))
+            one, clipped = self._const(1), self._clip(x, _LEAST_SIGMOID, _MOST_SIGMOID)
+            # The power of what is not a number is whatever its bits make: it is added by itself.
+            return one / (fma(clipped, zero, one) + self._exp(-clipped, 0))
         if name == "silu":
             clipped = self._clip(x, LEAST_SILU, _MOST_SIGMOID)
             return self._gated(clipped, LEAST_SILU, clipped)
@@ -117,8 +118,7 @@ class Vector:
         high = fma(-a, a, n * self._const(-2 * _LOG2_HIGH))
         r = self._named(fma(n, self._const(-2 * _LOG2_LOW), high))
         power = self._scaled(factor * self._polynomial(r, _EXP_HALF), rounded)
-        positive = tirx.Select(self.x < self._const(0), self._const(0), self.x)
-        return fma(a * power, self._const(-DOWN), positive)
+        return fma(a * power, self._const(-DOWN), self._positive())
 
     def _gelu_tanh(self) -> Any:
         """``x / (1 + e**-v)``, v = x * (c1 + c3*x*x), summed in two parts."""
@@ -137,7 +137,7 @@ class Vector:
     def _gated(self, clipped: Any, least: float, high: Any, low: Any = None) -> Any:
         """Return ``x / (1 + e**-(high + low))``, `clipped` being x within `least` and what makes the gate 1."""
         denominator = self._exp(-high, -LESS, low) + self._const(2.0**-LESS)
-        beyond = self._clip(self.x, least, inf) - clipped
+        beyond = tirx.Select(self.x < self._const(least), self._negative_zero(), self.x - clipped)
         return fma(clipped / denominator, self._const(2.0**-LESS), beyond)
 
     def _exp(self, x: Any, up: int, low: Any = None) -> Any:
@@ -193,6 +193,14 @@ class Vector:
     def _signed(self, value: Any) -> Any:
         value = self._named(value)
         return tirx.Select(self.x < self._const(0), -value, value)
+
+    def _positive(self) -> Any:
+        """Return ``max(x, 0)``, but of minus infinity what is not a number."""
+        return tirx.Select(self.x < self._const(0), self._negative_zero(), self.x)
+
+    def _negative_zero(self) -> Any:
+        """Return ``x * 0`` of an x below 0: -0, but of minus infinity, whose products with a gate of 0 are none, not a number."""
+        return fma(self.x, self._const(0), self._const(-0.0))
 
     def _clip(self, x: Any, low: float, high: float) -> Any:
         """Return x within bounds; not a number stays that, which TVM's max and min do not promise."""

@@ -107,13 +107,15 @@ def quarters(exponent: float | None) -> int | None:
 
 
 def power(x: Any, quarters: int) -> Any:
-    """Return x to the power of a number of quarters; of minus infinity a root of it, which is not a number."""
+    """Return x to the power of a number of quarters."""
     whole, part = divmod(abs(quarters), 4)
-    root = te.sqrt(x)
+    # As pow, of minus infinity and of -0 what it is of infinity and of 0, which their square roots are not.
+    root = tirx.Select(x > _f32(-inf), te.sqrt(x), x * x)
     factors = [x * x] * (whole // 2) + [x] * (whole % 2) + [root] * (part // 2) + [te.sqrt(root)] * (part % 2)
     total = factors[0] if factors else _f32(1)
     for each in factors[1:]:
         total = total * each
+    total = te.abs(total) if part else total
     return total if quarters >= 0 else _f32(1) / total
 
 

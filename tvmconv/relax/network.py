@@ -23,8 +23,10 @@ from ..support.toolchain import find_compiler
 from ..targets.target import Target
 from ..tuning.records import Records
 from .elementary import ELEMENTARY
+from .extremes import EXTREMES
 from .functions import FUNCTIONS
 from .library import DESCRIBE, MAIN
+from .max_pools import max_pool
 from .normalizations import group_norm, instance_norm, layer_norm, rms_norm
 from .pipeline import NETWORK_PIPELINE
 from .products import matmul_of
@@ -32,6 +34,7 @@ from .rewriting import report, use_kernels
 from .schedules import schedule_others
 from .simplify import static_shape
 from .softmax import softmax
+from .sorting import SORTING
 
 # Slots that TVM's runtime fills with functions that operators call, such as top-k's, which would else be null pointers. Those
 # that the launcher fills are hidden in its object, and so stay the launcher's: parallel loops run by its threads.
@@ -122,7 +125,10 @@ def _take(builder: relax.BlockBuilder, call: relax.Call) -> relax.Expr:
 _LEGALIZATIONS = (
     FUNCTIONS
     | ELEMENTARY
+    | EXTREMES
+    | SORTING
     | {
+        **{f"relax.nn.max_pool{rank}d": max_pool for rank in (1, 2, 3)},
         "relax.nn.group_norm": group_norm,
         "relax.nn.instance_norm": instance_norm,
         "relax.nn.layer_norm": layer_norm,

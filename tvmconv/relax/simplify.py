@@ -94,7 +94,8 @@ class _Simplifier(PyExprMutator):  # type: ignore[misc]
         name = getattr(call.op, "name", "")
         if name == "relax.clip":
             return self._clipped(call)
-        if name == "relax.nn.leakyrelu" and 0 <= call.attrs.alpha <= 1:
+        # Not of 0, by which infinity is not a number.
+        if name == "relax.nn.leakyrelu" and 0 < call.attrs.alpha <= 1:
             scaled = relax.op.multiply(call.args[0], relax.const(call.attrs.alpha, str(call.ty.dtype)))
             return relax.op.maximum(call.args[0], self.builder_.emit(scaled))
         if name == "relax.nn.layer_norm" and len(call.attrs.axes) > 1:

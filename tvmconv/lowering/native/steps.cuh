@@ -4,7 +4,8 @@
 // it, wherever that is a normal number: e**x = 2**n * e**r with x = n*log(2) + r, and what would cancel or overflow is
 // scaled, or summed in two parts. No function of a library is called, so that tests on a CPU see the errors of a GPU.
 // Products that must be rounded by themselves are __fmul_rn's, which the compiler makes no part of an fma. Bounds are
-// comparisons, as fmaxf and fminf would lose a NaN.
+// comparisons, as fmaxf and fminf would lose a NaN. The products of minus infinity with a gate of 0 are NaN: fmaf(x, 0, y) is
+// y of every other x.
 
 #include <math_constants.h>
 
@@ -89,7 +90,7 @@ __device__ __forceinline__ float tvmconv_sigmoid(float x) {
 }
 
 __device__ __forceinline__ float tvmconv_silu(float x) {
-  const float value = x < -104.0f ? -104.0f : x;
+  const float value = x < -104.0f ? fmaf(x, 0.0f, -104.0f) : x;
   return tvmconv_logistic(value, value > 87.0f ? 87.0f : value, 0.0f);
 }
 
@@ -122,7 +123,7 @@ __device__ __forceinline__ float tvmconv_gelu(float x) {
   const float q = power * (factor / (a + 4.0f));
   const int half = n >> 1;  // 2**n may be no normal number
   const float tail = __fmul_rn(bounded * q * tvmconv_power_of_two(half), tvmconv_power_of_two(n - half));
-  return x < 0.0f ? tail : x - tail;
+  return x < 0.0f ? fmaf(x, 0.0f, tail) : x - tail;
 }
 
 // x / (1 + e**-v), v = x * (c1 + c3*x*x), summed in two parts.
@@ -136,5 +137,5 @@ __device__ __forceinline__ float tvmconv_gelu_tanh(float x) {
   low += (c1 - (total - part)) + (product - part);
   const float high = __fmul_rn(a, total);
   low = fmaf(a, total, -high) + a * low;
-  return tvmconv_logistic(x < -10.7f ? -10.7f : x, high > 87.0f ? 87.0f : high, low);
+  return tvmconv_logistic(x < -10.7f ? fmaf(x, 0.0f, -10.7f) : x, high > 87.0f ? 87.0f : high, low);
 }

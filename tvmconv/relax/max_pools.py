@@ -1,0 +1,80 @@
+"""Maximum pools as tensor expressions that keep what is not a number, and give minus infinity of nothing but that.
+
+TVM's (0.27) drop the former, and pad with the least finite number.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from math import inf
+from typing import Any
+
+from tvm import relax, te, tirx
+
+from .extremes import TYPES, greatest
+from .simplify import static_shape
+
+
+def max_pool(builder: relax.BlockBuilder, call: relax.Call) -> relax.Expr:
+    """Return a maximum pool; TVM's of integers, and of shapes that are not fixed."""
+    attrs, shape = call.attrs, static_shape(call.ty)
+    fixed = shape is not None and static_shape(call.args[0].ty) is not None and 0 not in shape
+    plain = str(attrs.layout).isalpha() and attrs.layout == attrs.out_layout
+    if str(call.ty.dtype) not in TYPES or not fixed or not plain:
+        return call.op.get_attr("FLegalize")(builder, call)
+    first = str(attrs.layout).index("C") == 1
+    return builder.call_te(
+        _pooled, call.args[0], shape, 2 if first else 1, *map(_numbers, (attrs.pool_size, attrs.strides)),
+        _numbers(attrs.dilation), _numbers(attrs.padding), primfunc_name_hint="max_pool",
+    )  # fmt: skip
+
+
+def _pooled(
+    data: te.Tensor,
+    shape: Sequence[int],
+    spatial: int,
+    sizes: Sequence[int],
+    strides: Sequence[int],
+    dilations: Sequence[int],
+    pads: Sequence[int],
+) -> te.Tensor:
+    """Return the greatest of each window; `spatial` is the first of the axes that windows lie along."""
+    rank, taps = len(sizes), [te.reduce_axis((0, size), "k") for size in sizes]
+    begins = pads[:rank]
+    # Of windows that reach beyond the pads, too, as they do where the output's size is rounded up.
+    ends = [
+        max((y - 1) * stride + dilation * (size - 1) + 1 - int(x) - begin, 0)
+        for y, x, size, stride, dilation, begin in zip(
+            shape[spatial:], data.shape[spatial:], sizes, strides, dilations, begins, strict=False
+        )
+    ]
+    if any(begins) or any(ends):
+        data = _padded(data, spatial, begins, ends)
+
+    def element(*at: Any) -> Any:
+        index = list(at)
+        for axis in range(rank):
+            index[spatial + axis] = at[spatial + axis] * strides[axis] + taps[axis] * dilations[axis]
+        return greatest(data(*index), axis=taps)
+
+    return te.compute(shape, element, "max_pool")
+
+
+def _padded(data: te.Tensor, spatial: int, begins: Sequence[int], ends: Sequence[int]) -> te.Tensor:
+    extents = [int(size) for size in data.shape]
+    whole = list(extents)
+    for axis, (begin, end) in enumerate(zip(begins, ends, strict=True), spatial):
+        whole[axis] += begin + end
+
+    def element(*at: Any) -> Any:
+        index, inside = list(at), []
+        for axis, (begin, end) in enumerate(zip(begins, ends, strict=True), spatial):
+            index[axis] = at[axis] - begin
+            inside += [at[axis] >= begin] * bool(begin) + [index[axis] < extents[axis]] * bool(end)
+        return tirx.if_then_else(tirx.all(*inside), data(*index), tirx.const(-inf, data.dtype))
+
+    return te.compute(whole, element, "padded")
+
+
+def _numbers(values: Any) -> list[int]:
+    return [int(each) for each in values]
