@@ -103,6 +103,8 @@ BAD = [
     (_set("entries", 0, 5), "entries[0] is 5; it must be a table with signature, "),
     (_set("entries", 0, "signature", None), "signature"),
     (_set("entries", 0, "signature", ""), "signature"),
+    (_set("entries", 0, "signature", "tvmconv_kernel"), "entries[0].signature: 'tvmconv_kernel' is not a signature"),
+    (_set("entries", 0, "transferred_from", "conv2d-n1"), "entries[0].transferred_from: 'conv2d-n1' is not a signature"),
     (_set("entries", 0, "target", "unheard-of"), "unheard-of"),
     (_set("entries", 0, "target", ["a"]), "target"),
     (_set("entries", 0, "algorithm", 3), "algorithm"),

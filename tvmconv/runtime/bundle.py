@@ -39,7 +39,8 @@ from pathlib import Path
 from typing import Any
 
 from ..checks import as_path
-from ..errors import BundleError
+from ..errors import BundleError, SignatureError
+from ..signature import parse_signature
 from ..support import schema
 from .node_entries import NodeEntry, described, parse_nodes
 
@@ -297,6 +298,11 @@ def _parse(folder: Path, document: object) -> Bundle:
         nodes = parse_nodes(document.get("nodes", []))
     except ValueError as error:
         raise _Malformed(str(error)) from None
+    for number, entry in enumerate(known["entries"]):
+        for field in ("signature", "transferred_from"):
+            _check_signature(f"entries[{number}].{field}", entry[field])
+    for number, node in enumerate(nodes):
+        _check_signature(f"nodes[{number}].signature", node.signature)
     return Bundle(
         folder,
         known["tvmconv"],
@@ -306,3 +312,11 @@ def _parse(folder: Path, document: object) -> Bundle:
         tuple(Entry(**entry) for entry in known["entries"]),
         nodes,
     )
+
+
+def _check_signature(where: str, signature: str | None) -> None:
+    try:
+        if signature is not None:
+            parse_signature(signature)
+    except SignatureError as error:
+        raise _Malformed(f"{where}: {error}") from None
