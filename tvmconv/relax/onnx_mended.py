@@ -12,29 +12,37 @@ from ..errors import SourceError
 from ..frontends.onnx_graph import attributes_of, used_names
 from ..frontends.onnx_rules import node_problem
 from .onnx_computed import add_constant, computed
+from .onnx_explicit_pads import POOLS, give_longer_output, give_pool_pads, padded, set_attributes
 from .onnx_resize import FLOATS, resized
+from .onnx_special import infinite, log_sum_exp, thresholded
 
 if TYPE_CHECKING:
     from onnx import ModelProto, NodeProto
 
 Shapes = dict[str, tuple[int, ...]]
 _NAMES = {
+    *POOLS,
     "BatchNormalization",
     "Conv",
     "ConvTranspose",
     "DequantizeLinear",
     "Dropout",
+    "IsInf",
     "LayerNormalization",
-    "MaxPool",
     "NonMaxSuppression",
     "OneHot",
+    "Pad",
     "Pow",
+    "ReduceLogSumExp",
     "Resize",
     "RoiAlign",
     "Slice",
+    "ThresholdedRelu",
     "Upsample",
 }
 
+# What computes a node by others, of the type of what it takes.
+_BY_OTHERS = {"IsInf": infinite, "ReduceLogSumExp": log_sum_exp, "ThresholdedRelu": thresholded}
 # Whose outputs after the first are optional.
 _OPTIONAL = ("BatchNormalization", "Dropout", "LayerNormalization", "MaxPool")
 
@@ -79,8 +87,12 @@ def _nodes(node: NodeProto, shapes: Shapes, types: dict[str, int], model: ModelP
     given = attributes_of(node)
     if node.op_type == "BatchNormalization" and given.get("training_mode"):
         raise ValueError("is in training mode (export for inference)")
-    if node.op_type == "ConvTranspose" and "output_shape" in given:
-        _give_pads(node, given, shapes)
+    if node.op_type == "ConvTranspose":
+        if "output_shape" in given:
+            _give_pads(node, given, shapes)
+        give_longer_output(node)
+    if node.op_type in POOLS:
+        give_pool_pads(node, shapes.get(node.input[0], ()))
     if node.op_type == "Dropout" and len(node.input) < 3 and len(node.output) == 1:
         # One that gives an output of the model; onnxruntime removed the others. ConvertLayout takes no tuple.
         return [onnx.helper.make_node("Identity", node.input[:1], node.output, node.name)]
@@ -88,6 +100,10 @@ def _nodes(node: NodeProto, shapes: Shapes, types: dict[str, int], model: ModelP
         return _dequantized(node, given, model)
     if node.op_type in ("LayerNormalization", "MaxPool") and len(node.output) > 1:
         raise ValueError(f"gives {node.output[-1]!r}, too")
+    if node.op_type == "Pad":
+        return padded(node, shapes.get(node.input[0], ()), model)
+    if node.op_type in _BY_OTHERS:
+        return _BY_OTHERS[node.op_type](node, types[node.input[0]], model)
     if node.op_type == "OneHot":
         return _of_type(node, types)
     if node.op_type == "Pow":
@@ -150,7 +166,7 @@ def _aligned(node: NodeProto, given: dict[str, Any], types: dict[str, int], mode
     name = add_constant(model, f"{node.output[0]}_scale", np.array(scale, dtype))
     scaled = onnx.helper.make_node("Mul", [node.input[1], name], [f"{node.output[0]}_regions"])
     node.input[1] = scaled.output[0]
-    _set(node, given)
+    set_attributes(node, given)
     return [scaled, node]
 
 
@@ -195,9 +211,6 @@ def _give_pads(node: NodeProto, given: dict[str, Any], shapes: Shapes) -> None:
     """Give a ConvTranspose pads in place of `output_shape`."""
     problem = node_problem("ConvTranspose", given, shapes[node.input[0]], shapes[node.input[1]])
     given = {name: each for name, each in given.items() if name not in ("auto_pad", "output_shape")}
-    _set(node, given | {"pads": [*problem.pads_begin, *problem.pads_end], "output_padding": problem.output_padding})
-
-
-def _set(node: NodeProto, attributes: dict[str, Any]) -> None:
-    del node.attribute[:]
-    node.attribute.extend(onnx.helper.make_attribute(name, each) for name, each in attributes.items())
+    set_attributes(
+        node, given | {"pads": [*problem.pads_begin, *problem.pads_end], "output_padding": problem.output_padding}
+    )

@@ -56,6 +56,9 @@ def resized(node: NodeProto, data: Shape, output: Shape, elem_type: int, model: 
         return [node]
     if given.get("keep_aspect_ratio_policy", "stretch") != "stretch":
         raise ValueError("keeps the aspect ratio")
+    constants = {each.name for each in model.graph.initializer}
+    if moving := [name for name in node.input[1:] if name and name not in constants]:
+        raise ValueError(f"takes {moving[0]!r}, which is not fixed")
     scales = _scales(node, given, len(data), model)
     mode = given.get("coordinate_transformation_mode", "half_pixel")
     fractional = mode != "align_corners" and any(

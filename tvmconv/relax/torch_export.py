@@ -55,7 +55,9 @@ def _convolution(node: Node, importer: BaseFXGraphImporter) -> Any:
         raise ValueError(f"{node.name} is a convolution of {rank} dimensions")
     attributes = {"strides": strides, "padding": padding, "dilation": dilation, "groups": groups}
     if transposed:
-        attributes["output_padding"] = output_padding
+        # Relax refuses output padding that is not below the stride; as pads below 0 it is the same.
+        ends = [pad - more for pad, more in zip(padding, output_padding, strict=True)]
+        attributes["padding"] = [*padding, *ends]
     emit = importer.block_builder.emit
     output = emit(_OPERATORS[rank, transposed](data, weights, **attributes))
     if bias is None:
