@@ -16,7 +16,7 @@ import onnx
 from onnx import TensorProto, helper
 
 from ..errors import SourceError
-from .onnx_graph import TYPE_NAMES, Place, convolutions, inputs_of, is_convolution, value_of
+from .onnx_graph import TYPE_NAMES, Place, convolutions, inputs_of, is_convolution, subgraphs, value_of
 from .onnx_session import open_session
 from .shapes import Dims, Shape
 
@@ -69,6 +69,55 @@ def observe(
     except Exception as error:
         raise SourceError(f"Running the model once fails: {_first_line(error)}") from error
     return {number: found for number, rows in zip(_numbers(names), results, strict=True) if (found := _decode(rows))}
+
+
+def observe_branches(
+    model: ModelProto, folder: Path, bound: Mapping[str, Dims | None], given: Arrays
+) -> tuple[dict[int, list[Observed]], dict[int, str]]:
+    """Return what :func:`observe` does with the branches of Ifs taken whatever their conditions are, and why others do not run.
+
+    The given shapes may make one branch impossible, and random inputs may take that one: both are tried, of all Ifs with
+    convolutions together, then of each.
+    """
+    places = convolutions(model)
+    found: dict[int, list[Observed]] = {}
+    why: dict[int, str] = {}
+    for chosen in _choices(places):
+        try:
+            seen = observe(_forced(model, chosen), folder, bound, given)
+        except SourceError as error:
+            seen = {}
+            for place in places:
+                if any(each.output[0] == name for each in place.inside for name, _ in chosen):
+                    why.setdefault(place.number, str(error))
+        found |= {number: each for number, each in seen.items() if number not in found}
+    return found, why
+
+
+def _choices(places: Sequence[Place]) -> list[list[tuple[str, bool]]]:
+    """Return which branches to take of the Ifs that convolutions lie in, by their first outputs."""
+    names = list(dict.fromkeys(each.output[0] for place in places for each in place.inside if each.op_type == "If"))
+    together = [[(name, branch) for name in names] for branch in (True, False)] if names else []
+    return together + ([[(name, branch)] for name in names for branch in (True, False)] if len(names) > 1 else [])
+
+
+def _forced(model: ModelProto, chosen: Sequence[tuple[str, bool]]) -> ModelProto:
+    """Return a model whose Ifs of these outputs take these branches."""
+    copy: ModelProto = type(model)()
+    copy.CopyFrom(model)
+    branches = dict(chosen)
+    for branch in set(branches.values()):
+        copy.graph.initializer.append(helper.make_tensor(f"{_PREFIX}{branch}", TensorProto.BOOL, [], [branch]))
+
+    def force(graph: GraphProto) -> None:
+        for node in graph.node:
+            if node.op_type == "If" and node.output[0] in branches:
+                node.input[0] = f"{_PREFIX}{branches[node.output[0]]}"
+            for inner in subgraphs(node):
+                force(inner)
+
+    force(copy.graph)
+    return copy
 
 
 def _numbers(names: Sequence[str]) -> list[int]:
