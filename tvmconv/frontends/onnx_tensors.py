@@ -14,8 +14,10 @@ from ..errors import SourceError
 from .onnx_graph import OURS, Place, subgraphs, used_names_of
 
 if TYPE_CHECKING:
-    from onnx import ModelProto
+    from onnx import ModelProto, NodeProto
 
+# What depends on the shape of a tensor alone.
+_SIZES = ("Shape", "Size")
 # Stands among the readers of a tensor for whoever reads what the graph gives.
 OUTSIDE = -1
 
@@ -50,7 +52,7 @@ class Tensors:
         for node in (node for graph in place.graphs for node in graph.node):
             if any(True for _ in subgraphs(node)) or node.op_type.startswith("Random") or node.domain not in OURS:
                 continue
-            if all(name in self._fixed for name in node.input if name):
+            if all(name in self._fixed for name in node.input if name) or self._sizes(node) is not None:
                 self._fixed.update(name for name in node.output if name)
         self._readers: dict[str, list[int]] = {}
         for i, node in enumerate(self.nodes):
@@ -98,6 +100,16 @@ class Tensors:
             return None
         return float(self.value(name).astype(np.float64).item())
 
+    def _sizes(self, node: NodeProto) -> np.ndarray | None:
+        """Return what a Shape or a Size gives of a tensor whose shape is known; None if it is not, or the node another."""
+        known = self._scope[node.input[0]].shape if node.op_type in _SIZES and node.input[0] in self._scope else None
+        if known is None or not all(isinstance(dim, int) for dim in known):
+            return None
+        if node.op_type == "Size":
+            return np.array(prod(known), np.int64)  # type: ignore[arg-type]
+        bounds = {each.name: each.i for each in node.attribute}
+        return np.array(known[bounds.get("start", 0) : bounds.get("end", len(known))], np.int64)
+
     def _weight(self, name: str) -> np.ndarray:
         try:
             return numpy_helper.to_array(self._weights[name], base_dir=str(self._folder))
@@ -108,6 +120,9 @@ class Tensors:
         from onnx.reference import ReferenceEvaluator
 
         node = self._makers[name]
+        sizes = self._sizes(node)
+        if sizes is not None:
+            return sizes
         feeds = {each: self.value(each) for each in node.input if each}
         try:
             results = ReferenceEvaluator(node, opsets=self._opsets).run(None, feeds)

@@ -25,12 +25,16 @@ _CHANNELS_LAST = {
 }
 
 
+class LayoutError(TvmconvError):
+    """A network cannot be brought to NXC."""
+
+
 def channels_last(mod: tvm.IRModule) -> tvm.IRModule:
     """Return the module with its convolutions, and what lies between, in NXC.
 
     Raises
     ------
-    TvmconvError
+    LayoutError
         If ConvertLayout cannot do that.
     """
     branches: list[Any] = []
@@ -38,18 +42,12 @@ def channels_last(mod: tvm.IRModule) -> tvm.IRModule:
         if isinstance(function, relax.Function):
             relax.analysis.post_order_visit(function, lambda e: branches.append(e) if isinstance(e, relax.If) else None)
     if branches:  # a convolution that a branch begins and ends with crashed when it was called
-        raise TvmconvError(
-            "TVM's ConvertLayout changes the branches of an If to code that crashes; give layout='NCX' (tvmconv compile"
-            " --layout NCX)"
-        )
+        raise LayoutError("TVM's ConvertLayout changes the branches of an If to code that crashes")
     mod = each_function(mod, lambda new, _: _Fixing(new))
     try:
         return relax.transform.ConvertLayout({}, _layout_of)(mod)
     except Exception as error:  # TVM's checks are errors of many classes
-        raise TvmconvError(
-            "TVM's ConvertLayout does not bring this network to NXC; give layout='NCX' (tvmconv compile --layout NCX): "
-            f"{last_line(error)}"
-        ) from error
+        raise LayoutError(f"TVM's ConvertLayout does not bring this network to NXC: {last_line(error)}") from error
 
 
 def _layout_of(call: relax.Call) -> Mapping[str, list[str]]:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import warnings
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass
 from typing import Any
@@ -13,7 +14,7 @@ from tvm import relax
 from tvm.relax.expr_functor import PyExprMutator, mutator
 
 from ..algorithms.table import check_math
-from ..errors import InputError, TargetError, TvmconvError
+from ..errors import InputError, TargetError, TvmconvError, TvmconvWarning
 from ..problem import Problem
 from ..runtime.arrays import KERNEL_TYPES
 from ..signature import format_signature
@@ -25,7 +26,7 @@ from .bundled import BundledKernel, bundled_kernels
 from .chains import Chain, follow
 from .graph import Graph
 from .kernels import Kernel, build_kernels
-from .layout import channels_last
+from .layout import LayoutError, channels_last
 from .patterns import joined
 from .problems import NotCoveredError, elements, is_convolution, is_product
 from .shifts import take_shift
@@ -79,8 +80,8 @@ class UseKernels:
     records
         The tuning records; absent: the user's and those that ship with tvmconv.
     layout
-        ``"NXC"`` (absent: this): data is transposed, channels last, for the whole network.
-        ``"NCX"``: it stays as the module has it.
+        ``"NXC"``: data is transposed, channels last, for the whole network. ``"NCX"``: it stays as the module has it. Absent:
+        NXC, and with a warning NCX where TVM cannot do that.
     math
         As for :func:`tvmconv.building.builder.build`.
     progress
@@ -94,7 +95,7 @@ class UseKernels:
     TargetError
         If `target` is unknown, or no CPU, or runs no kernel of `bundle`.
     TvmconvError
-        If `layout` or `math` is none.
+        If `layout` or `math` is none, or a `layout` of NXC was given, and TVM does not bring the network to it.
     InputError
         If it is given something else than a module.
     BundleError, UnsupportedMachineError
@@ -115,7 +116,7 @@ class UseKernels:
         check_math(math)
         if Target.parse(target).kind != "cpu":
             raise TargetError(f"target is {target!r}; tvmconv.relax builds networks for CPUs alone")
-        self._target, self._records, self._layout, self._math = target, records, layout or "NXC", math
+        self._target, self._records, self._layout, self._math = target, records, layout, math
         self._progress, self._bundle = progress, bundle
 
     def transform_module(self, mod: tvm.IRModule, context: tvm.transform.PassContext) -> tvm.IRModule:
@@ -128,8 +129,8 @@ class UseKernels:
         # One block as long as may be: layouts are changed block by block.
         mod = tvm.transform.Sequential([relax.transform.ToNonDataflow(), relax.transform.ConvertToDataflow(1)])(mod)
         mod = joined(simplify(mod))
-        if self._layout == "NXC":
-            mod = simplify(written(channels_last(marked(mod))))
+        if self._layout != "NCX":
+            mod = self._laid_out(mod)
         chains, rows = {}, []
         for variable, function in mod.functions_items():
             if isinstance(function, relax.Function):
@@ -149,6 +150,18 @@ class UseKernels:
         mod = relax.transform.DeadCodeElimination()(mod)
         # Not the bare list: TVM 0.27 gives no attribute back whose text has at most 7 bytes, such as "[]".
         return mod.with_attr(REPORT, json.dumps({"convolutions": [asdict(row) for row in rows]}))
+
+    def _laid_out(self, mod: tvm.IRModule) -> tvm.IRModule:
+        """Return the module channels last; if that cannot be, and nobody asked for it, as it is."""
+        try:
+            return simplify(written(channels_last(marked(mod))))
+        except LayoutError as error:
+            if self._layout is not None:
+                raise TvmconvError(f"{error}; give layout='NCX' (tvmconv compile --layout NCX)") from error
+            warnings.warn(
+                f"the network keeps its layout, NCX, which may be slower: {error}", TvmconvWarning, stacklevel=4
+            )
+            return mod
 
 
 def use_kernels(
