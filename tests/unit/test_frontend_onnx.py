@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
+from pathlib import Path
 
 import numpy as np
 import onnx
@@ -10,9 +11,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from models import FLOAT, LIGHT, conv_model, model, save, value, weight
-from onnx import TensorProto, helper
+from onnx import TensorProto, helper, numpy_helper
 
-from tvmconv import ops, reference
+from tvmconv import cli, ops, reference
 from tvmconv.epilogue import format_epilogue
 from tvmconv.errors import InvalidProblemError, SourceError
 from tvmconv.frontends import read_model, read_source, read_uses
@@ -345,3 +346,38 @@ def test_a_wrongly_inferred_output_is_refused_only_where_it_is_read(tmp_path):
         SourceError, match=r"infers the output shape \[1, 1, 7\].* give \[1, 1, 6\].*write explicit pads"
     ):
         read_one(proto, tmp_path)
+
+
+@pytest.mark.parametrize(("domain", "op_type"), [("com.microsoft.nchwc", "Conv"), ("com.microsoft", "FusedConv")])
+@pytest.mark.parametrize("command", ["build", "compile"])
+def test_what_onnxruntime_has_optimized(
+    command: str, domain: str, op_type: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    made = conv_model()
+    made.graph.node[0].domain, made.graph.node[0].op_type = domain, op_type
+    made.opset_import.add(domain=domain, version=1)
+    source = save(made, tmp_path)
+    assert cli.main([command, source, "-o", str(tmp_path / "out.so")]) == 1
+    error = capsys.readouterr().err
+    assert f"after its optimizations (node 'conv' is {domain}.{op_type})" in error and "ORT_ENABLE_BASIC" in error
+
+
+def test_a_filter_that_a_shape_decides(tmp_path: Path) -> None:
+    nodes = [
+        helper.make_node("Shape", ["x"], ["channels"], start=1, end=2),
+        helper.make_node("Concat", ["outputs", "channels", "taps"], ["shape"], axis=0),
+        helper.make_node("Expand", ["half", "shape"], ["w"]),
+        helper.make_node("Size", ["x"], ["size"]),
+        helper.make_node("Cast", ["size"], ["number"], to=FLOAT),
+        helper.make_node("Mul", ["w", "number"], ["scaled"]),
+        helper.make_node("Conv", ["x", "scaled"], ["y"], "conv"),
+    ]
+    weights = [
+        numpy_helper.from_array(np.array([4]), "outputs"),
+        numpy_helper.from_array(np.array([3, 3]), "taps"),
+        numpy_helper.from_array(np.full((1, 1, 1, 1), 0.5, np.float32), "half"),
+    ]
+    source = save(model(nodes, [value("x", ["n", 3, 8, 8])], weights=weights, opset=17), tmp_path)
+    (node,) = read_model(source, batch=1, with_constants=True).nodes
+    assert node.constants is not None
+    np.testing.assert_array_equal(node.constants().filter, np.full((4, 3, 3, 3), 0.5 * 192))

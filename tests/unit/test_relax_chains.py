@@ -16,7 +16,7 @@ from tvm import relax
 import tvmconv.relax
 from tvmconv import cli
 from tvmconv.epilogue import STEPS, Step, format_epilogue
-from tvmconv.errors import InputError, SourceError, TargetError, TvmconvError
+from tvmconv.errors import InputError, SourceError, TargetError, TvmconvError, TvmconvWarning
 from tvmconv.frontends.shapes import Bucket
 from tvmconv.reference import apply_step, compute
 from tvmconv.relax.activations import _POINTS, recognise
@@ -190,4 +190,6 @@ def test_a_layout_that_tvm_cannot_give_is_an_error_in_words() -> None:
         builder.emit_func_output(output)
     mod = builder.finalize()
     with pytest.raises(TvmconvError, match="give layout='NCX'"):
+        tvmconv.relax.use_kernels(mod, "host", layout="NXC")
+    with pytest.warns(TvmconvWarning, match="the network keeps its layout, NCX"):
         tvmconv.relax.use_kernels(mod, "host")
