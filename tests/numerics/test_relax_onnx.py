@@ -328,3 +328,50 @@ def test_a_shape_that_numbers_decide_is_refused(tmp_path: Path) -> None:
     proto.graph.output[0].type.tensor_type.elem_type = onnx.TensorProto.INT64
     with pytest.raises(SourceError, match=r"y of the network has no fixed shape: .*cut the network before it"):
         tvmconv.relax.build(read_onnx(save(proto, tmp_path)))
+
+
+def test_a_model_in_bf16(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """onnxruntime has no kernels for it: constants, and the branch that a shape chooses, are computed without it."""
+    node, bfloat16 = (
+        helper.make_node,
+        numpy_helper.to_array(helper.make_tensor("x", onnx.TensorProto.BFLOAT16, [1], [1])).dtype,
+    )
+    flat = helper.make_graph([node("Reshape", ["p", "shape"], ["flat"])], "flat", [], [value("flat", None)])
+    twice = helper.make_graph([node("Add", ["p", "p"], ["twice"])], "twice", [], [value("twice", None)])
+    for branch in (flat, twice):
+        branch.output[0].type.tensor_type.elem_type = onnx.TensorProto.BFLOAT16
+    nodes = [
+        node("Conv", ["x", "w", "b"], ["c"], pads=[1, 1, 1, 1]),
+        node("BatchNormalization", ["c", "b", "b", "b", "variance"], ["n"]),
+        node("Relu", ["n"], ["r"]),
+        node("MaxPool", ["r"], ["p"], kernel_shape=[2, 2], strides=[2, 2]),
+        node("Shape", ["p"], ["batch"], start=0, end=1),
+        node("Concat", ["batch", "rest"], ["shape"], axis=0),
+        node("Equal", ["batch", "batch"], ["same"]),
+        node("Squeeze", ["same"], ["choice"]),
+        node("If", ["choice"], ["rows"], then_branch=flat, else_branch=twice),
+        node("MatMul", ["rows", "m"], ["y"]),
+    ]
+    arrays = {
+        "w": RNG.standard_normal((8, 3, 3, 3)), "b": RNG.standard_normal(8), "variance": np.full(8, 0.5),
+        "m": RNG.standard_normal((8 * 16, 10)) / 8,
+    }  # fmt: skip
+    weights = [numpy_helper.from_array(each.astype(bfloat16), name) for name, each in arrays.items()]
+    weights.append(numpy_helper.from_array(np.array([-1]), "rest"))
+    kind = onnx.TensorProto.BFLOAT16
+    made = model(nodes, [value("x", ["batch", 3, 8, 8], kind)], [value("y", None, kind)], weights, opset=22)
+    source, library = save(made, tmp_path), str(tmp_path / "network.so")
+    assert cli.main(["compile", source, "--batch", "1", "-o", library]) == 0
+    out = capsys.readouterr().err
+    assert "2 of 2 convolutions and products by our kernels" in out and "not compared with onnxruntime" in out
+    network = tvmconv.relax.load(library)
+    x = RNG.standard_normal((1, 3, 8, 8)).astype(bfloat16)
+    wide = {name: each.astype(bfloat16).astype(np.float64) for name, each in arrays.items()}
+    padded, c = np.pad(x.astype(np.float64), [(0, 0), (0, 0), (1, 1), (1, 1)]), np.zeros((1, 8, 8, 8))
+    for i, j in np.ndindex(3, 3):
+        c += np.einsum("nchw,oc->nohw", padded[:, :, i : i + 8, j : j + 8], wide["w"][:, :, i, j])
+    b = wide["b"].reshape(1, 8, 1, 1)
+    pooled = np.maximum(c / np.sqrt(0.5 + 1e-5) * b + b, 0).reshape(1, 8, 4, 2, 4, 2).max((3, 5))
+    expected = pooled.reshape(1, -1) @ wide["m"]
+    answer = network(x=x)["y"].astype(np.float64)
+    assert np.linalg.norm(answer - expected) < 2e-2 * np.linalg.norm(expected)

@@ -357,7 +357,7 @@ def test_what_onnxruntime_has_optimized(
     made.graph.node[0].domain, made.graph.node[0].op_type = domain, op_type
     made.opset_import.add(domain=domain, version=1)
     source = save(made, tmp_path)
-    assert cli.main([command, source, "-o", str(tmp_path / "out.so")]) == 1
+    assert cli.main([command, source, "-o", str(tmp_path / "out.so")]) != 0
     error = capsys.readouterr().err
     assert f"after its optimizations (node 'conv' is {domain}.{op_type})" in error and "ORT_ENABLE_BASIC" in error
 

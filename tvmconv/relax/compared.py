@@ -34,9 +34,12 @@ def differences(model: ModelProto, network: Network) -> list[str]:
     Raises
     ------
     InputError
-        If onnxruntime refuses the inputs, such as an index of what has one element.
+        If onnxruntime cannot read the model, as most in bf16, or refuses the inputs, such as an index of what has one element.
     """
-    session = open_session(model)
+    try:
+        session = open_session(model)
+    except Exception as refusal:  # its own have no other class
+        raise InputError(f"it cannot read the model: {last_line(refusal)}") from refusal
     arrays = network.random_inputs()
     taken = {each.name for each in session.get_inputs()}
     try:

@@ -19,12 +19,13 @@ from ..frontends.onnx_rules import OP_TYPES
 from ..frontends.onnx_session import open_session
 from ..frontends.shapes import Bucket, bind, left_free
 from .network import OUTPUT_NAMES
+from .onnx_folded import folded
 from .onnx_mended import mended
 from .onnx_padding import join_pads
 
 try:
     import onnx
-    import onnxruntime  # noqa: F401 - what opens its sessions asks for it later
+    import onnxruntime.capi.onnxruntime_pybind11_state
 except ImportError as error:
     raise missing_extra("onnx", str(error.name)) from None
 
@@ -152,6 +153,9 @@ def _simplified(model: ModelProto, source: str) -> ModelProto:
         optimized = str(Path(folder) / "model.onnx")
         try:
             open_session(model, "ORT_ENABLE_BASIC", optimized)
+        except onnxruntime.capi.onnxruntime_pybind11_state.NotImplemented:
+            # It lacks a kernel, as those of most operators in bf16, which the network does not need.
+            return folded(model, source)
         except Exception as error:  # its own have no other class
             raise SourceError(f"{source}: onnxruntime cannot read it: {last_line(error)}") from error
         return onnx.load(optimized)
