@@ -7,7 +7,7 @@ was -3.4e38, and its index -1. TVM's simplifier takes ``x != x`` for false, so t
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from math import inf
+from math import inf, nan
 from typing import Any
 
 from tvm import relax, te, tirx, topi
@@ -47,11 +47,44 @@ def _of_floats(make: Callable[[relax.BlockBuilder, relax.Call], relax.Expr]) -> 
     return legalize
 
 
-def _elementwise(function: Callable[[Any], Any], name: str) -> Legalize:
+def _alone(builder: relax.BlockBuilder, data: Any, function: Callable[[Any], Any], name: str) -> relax.Expr:
+    """Return what a function computes of each number of a tensor."""
+
     def computed(data: te.Tensor) -> te.Tensor:
         return te.compute(data.shape, lambda *at: function(data(*at)), name, tag=topi.tag.ELEMWISE)
 
-    return _of_floats(lambda builder, call: builder.call_te(computed, call.args[0], primfunc_name_hint=name))
+    return builder.call_te(computed, data, primfunc_name_hint=name)
+
+
+def _elementwise(function: Callable[[Any], Any], name: str) -> Legalize:
+    return _of_floats(lambda builder, call: _alone(builder, call.args[0], function, name))
+
+
+def _times_zero(x: Any) -> Any:
+    """Return 0 of a finite number, else NaN; TVM's simplifier takes ``x * 0`` for 0."""
+    finite = tirx.all(x > tirx.const(-inf, x.ty.dtype), x < tirx.const(inf, x.ty.dtype))
+    return tirx.Select(finite, tirx.const(0, x.ty.dtype), tirx.const(nan, x.ty.dtype))
+
+
+def _leaky(builder: relax.BlockBuilder, call: relax.Call) -> relax.Expr:
+    """Return a leaky ReLU; TVM's, but of a slope of 0."""
+    if call.attrs.alpha:
+        return call.op.get_attr("FLegalize")(builder, call)
+
+    def element(x: Any) -> Any:
+        return tirx.Select(x > tirx.const(0, x.ty.dtype), x, _times_zero(x))
+
+    return _alone(builder, call.args[0], element, "leaky_relu")
+
+
+def _product(builder: relax.BlockBuilder, call: relax.Call) -> relax.Expr:
+    """Return a product; TVM's, but by a constant that is 0 everywhere."""
+    shape = static_shape(call.ty)
+    for data, factor in (call.args, call.args[::-1]):
+        array, ours = constant(factor), str(data.ty.dtype) in TYPES and static_shape(data.ty) == shape
+        if ours and shape is not None and 0 not in shape and array is not None and array.size and not array.any():
+            return _alone(builder, data, _times_zero, "times_zero")
+    return call.op.get_attr("FLegalize")(builder, call)
 
 
 def _relu(x: Any) -> Any:
@@ -164,6 +197,8 @@ EXTREMES = {
     "relax.maximum": _of_two(greater, "maximum"),
     "relax.min": _reduced(_least, "min"),
     "relax.minimum": _of_two(less, "minimum"),
+    "relax.multiply": _product,
+    "relax.nn.leakyrelu": _of_floats(_leaky),
     "relax.nn.relu": _elementwise(_relu, "relu"),
     "relax.sign": _elementwise(_sign, "sign"),
 }
