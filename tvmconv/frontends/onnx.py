@@ -85,18 +85,18 @@ class OnnxReader(Reader):
             if self._shapes == "run":
                 raise SourceError(f"{self._source}: {cause}")
         if self._shapes == "run" or (self._shapes == "auto" and unknown and not free):
-            why: dict[int, str] = {}
+            impossible: dict[int, str] = {}
             try:
                 seen = observe(model, self._folder, bound, self._given)
             except SourceError as error:
-                seen, why = observe_branches(model, self._folder, bound, self._given)
+                seen, impossible = observe_branches(model, self._folder, bound, self._given)
                 if self._shapes == "run" and not seen:
                     raise SourceError(f"{self._source}: {error}") from error
                 cause = f"{error}; {cause or _why_not_inferred(model)}"
             if seen:
                 found.update(self._observed(place, seen.get(place.number), found[place.number]) for place in places)
-            for number in why.keys() - seen.keys():
-                found[number] = f"its part of the If node does not run at these shapes: {why[number]}"
+            for number in impossible.keys() - seen.keys():
+                found[number] = f"its part of the If node does not run at these shapes: {impossible[number]}"
         elif unknown and not free:
             cause = "--shapes auto runs the model once to see its shapes"
         skipped = []

@@ -106,7 +106,7 @@ class Tensors:
         if known is None or not all(isinstance(dim, int) for dim in known):
             return None
         if node.op_type == "Size":
-            return np.array(prod(known), np.int64)  # type: ignore[arg-type]
+            return np.array(prod(known), np.int64)
         bounds = {each.name: each.i for each in node.attribute}
         return np.array(known[bounds.get("start", 0) : bounds.get("end", len(known))], np.int64)
 

@@ -56,9 +56,8 @@ def give_longer_output(node: NodeProto) -> None:
     given = attributes_of(node)
     extra = given.get("output_padding", [])
     strides = given.get("strides", [1] * len(extra))
-    if given.get("auto_pad", "NOTSET").startswith("SAME") or all(
-        more < stride for more, stride in zip(extra, strides, strict=True)
-    ):
+    below = all(more < stride for more, stride in zip(extra, strides, strict=False))
+    if below or given.get("auto_pad", "NOTSET").startswith("SAME"):
         return
     pads = given.get("pads", [0] * (2 * len(extra)))
     ends = [end - more for end, more in zip(pads[len(extra) :], extra, strict=True)]

@@ -13,6 +13,7 @@ from ..frontends.onnx_graph import attributes_of, used_names
 from ..frontends.onnx_rules import node_problem
 from .onnx_computed import add_constant, computed
 from .onnx_explicit_pads import POOLS, give_longer_output, give_pool_pads, padded, set_attributes
+from .onnx_recurrent import unrolled
 from .onnx_resize import FLOATS, resized
 from .onnx_special import infinite, log_sum_exp, thresholded
 
@@ -27,7 +28,9 @@ _NAMES = {
     "ConvTranspose",
     "DequantizeLinear",
     "Dropout",
+    "GRU",
     "IsInf",
+    "LSTM",
     "LayerNormalization",
     "NonMaxSuppression",
     "OneHot",
@@ -100,6 +103,8 @@ def _nodes(node: NodeProto, shapes: Shapes, types: dict[str, int], model: ModelP
         return _dequantized(node, given, model)
     if node.op_type in ("LayerNormalization", "MaxPool") and len(node.output) > 1:
         raise ValueError(f"gives {node.output[-1]!r}, too")
+    if node.op_type in ("GRU", "LSTM"):
+        return unrolled(node, shapes.get(node.input[0], ()), model)
     if node.op_type == "Pad":
         return padded(node, shapes.get(node.input[0], ()), model)
     if node.op_type in _BY_OTHERS:
