@@ -1,6 +1,6 @@
-"""What a schedule for a CPU asks of lowering, by an annotation on the loop it means.
+"""What a schedule for a CPU asks of lowering, by an annotation on the loop it means, and a definition, by one on its function.
 
-The annotations, and what answers them:
+The annotations of loops, and what answers them:
 
     ==============  ======================================================  =====================
     TRANSPOSE       TO_PIXELS, TO_PLANES or INTERLEAVE                      tvmconv/lowering/cpu/transposing.py
@@ -20,7 +20,18 @@ The annotations, and what answers them:
     CONFIGURE       a task that uses AMX's tiles, its loops marked by ROLE  tvmconv/lowering/cpu/tiles.py
     ==============  ======================================================  =====================
 
-The two halves must agree on what else stands here: the roles of loops, and the sizes that a rewrite takes.
+Of functions, where the loops that it is about are known only when they are lowered:
+
+    ==============  ======================================================  =====================
+    ONE_THREAD      serial loops in place of parallel ones                  tvmconv/lowering/cpu/threads.py
+    QUOTIENTS       indices that divide by whole vectors                    tvmconv/lowering/cpu/lanes.py
+    HOIST           conditions moved out of loops                           tvmconv/lowering/cpu/padding.py
+    CHOOSE_ONCE     choices that unrolling decides                          tvmconv/lowering/cpu/choices.py
+    CONSTANTS_LAST  constants of indices added last                         tvmconv/lowering/cpu/offsets.py
+    ==============  ======================================================  =====================
+
+`tvmconv/lowering/cpu/passes.py` has the order in which they are answered. The two halves must agree on what else stands here:
+the roles of loops, and the sizes that a rewrite takes.
 """
 
 from __future__ import annotations
@@ -42,6 +53,13 @@ RELOAD = f"{PREFIX}reload"
 PACK = f"{PREFIX}pack"
 ROLE = f"{PREFIX}tile"
 CONFIGURE = f"{PREFIX}tiles"
+ONE_THREAD = f"{PREFIX}one_thread"
+QUOTIENTS = f"{PREFIX}quotients"
+HOIST = f"{PREFIX}hoist"
+CHOOSE_ONCE = f"{PREFIX}choose_once"
+CONSTANTS_LAST = f"{PREFIX}constants_last"
+# What moves conditions: all but HOIST make some first.
+PADDING = (SKIP, SKIP_TILE, SOME_INSIDE, UNREAD, HOIST)
 # Of the loops of a block of tiles.
 TILES, ROWS, VECTORS, LANES, PAIRS = "tiles", "rows", "vectors", "lanes", "pairs"
 PART = 4  # floats in 128 bits, within which shuffles take one cycle on every x86

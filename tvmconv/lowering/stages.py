@@ -118,8 +118,8 @@ def _cuda(stage: str, problem: Problem, target: CudaTarget, choice: Choice) -> s
 
 def _scheduled(stage: str, problem: Problem, target: Target, choice: Choice) -> str:
     """Return the stages before lowering, of both functions where prepacked filters have one of their own."""
+    from .common.entry_points import EntryPoints
     from .compiler import schedule, sketches_of
-    from .entry_points import EntryPoints
     from .schedule_text import schedule_text
 
     def text(entry_points: EntryPoints) -> str:

@@ -18,7 +18,7 @@ from tvm.ir import TensorLoad
 
 from ...algorithms.annotations import PREFETCH, PREFETCH_NEXT
 from ...algorithms.stage_names import FILTER_PACK, FILTER_TILES
-from .rewrites import answered, found, mapped, refuse, replaced, rewritten
+from ..common.rewrites import answered, found, mapped, refuse, replaced, rewritten
 
 # Bytes. Measured on one Zen 5 core, 4x4 outputs of 1024 to 512 channels in f32: 1.72 ms; 1.83 with 8 KiB, 9.4 without.
 DISTANCE = 16 * 1024

@@ -17,8 +17,8 @@ from tvm.ir import Call, Range, TensorLoad
 from tvm_ffi.structural import structural_equal
 
 from ...algorithms.annotations import INTERLEAVE, PART, TO_PIXELS, TO_PLANES, TRANSPOSE, TRANSPOSED_LANES
+from ..common.rewrites import IF_THEN_ELSE, answered, found, mapped, refuse, replaced, rewritten, sequence
 from .padding import conjuncts, uses
-from .rewrites import IF_THEN_ELSE, answered, found, mapped, refuse, replaced, rewritten, sequence
 
 _ELEMENTS = ("float32", "uint32")  # of copies: uint32 is a pair of bf16
 
