@@ -58,7 +58,7 @@ def test_a_request_that_no_pass_answers_is_refused() -> None:
         lower(tvm.IRModule({"main": main}), definition)
     (block, *_) = scheduled.get_child_blocks(scheduled.get_sblock("root"))
     scheduled.annotate(scheduled.get_loops(block)[0], "tvmconv.faster", 1)
-    with pytest.raises(RewriteError, match="the rewrite faster of the loop over .* nothing answered it"):
+    with pytest.raises(RewriteError, match=r"the rewrite faster of the loop over .* nothing answered it"):
         lower(scheduled.mod, definition)
 
 
