@@ -12,7 +12,7 @@ import tvm_ffi
 
 from tvmconv import fills
 from tvmconv.lowering.compiler import Choice, compile_problem
-from tvmconv.lowering.cpu.pipeline import SYMBOL
+from tvmconv.lowering.cpu.functions import SYMBOL
 from tvmconv.problem import Problem
 from tvmconv.targets.target import Target
 

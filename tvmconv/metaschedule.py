@@ -22,9 +22,10 @@ from tvm.s_tir.meta_schedule.search_strategy import EvolutionarySearch, SearchSt
 from .algorithms.table import applicable
 from .errors import TargetError
 from .fills import numpy_dtype, random_fill
+from .lowering.common.entry_points import EntryPoints
 from .lowering.compiler import generate, sketches_of
-from .lowering.cpu.pipeline import SYMBOL, functions_of, lower
-from .lowering.entry_points import EntryPoints
+from .lowering.cpu.functions import SYMBOL, functions_of
+from .lowering.cpu.lowering import lower
 from .problem import Problem, listed
 from .signature import format_signature, parse_signature
 from .targets.cuda import CudaTarget

@@ -115,7 +115,8 @@ def _stage_filter(sch: Schedule, window: TileWindow) -> None:
         sch.parallel(sch.fuse(*taps, step, rows))
     sch.vectorize(lane)
     sch.annotate(lane, PACK, 1)
-    if not window.row_taps:
+    # Of several steps that the channels do not fill, how many pairs the last has is known only when it is copied.
+    if not window.row_taps and (window.steps == 1 or window.channels % window.depth == 0):
         steps.transpose_filter(sch, window, pair)
 
 

@@ -294,9 +294,9 @@ def _reduce_in_registers(sch: Schedule, window: Window, vectors: int, target: Cp
     steps.stage_data(sch, window, None if once else task, target)
     steps.store(sch, window, inner[-1], vectors)
     if window.whole_image and not window.packs_parts:
-        sch.annotate(unrolled, PREFETCH, 1)
+        sch.annotate(unrolled, PREFETCH, steps.packed_filter(window))
     if window.streams_filter:
-        sch.annotate(block, PREFETCH_NEXT, 1)
+        sch.annotate(block, PREFETCH_NEXT, steps.packed_filter(window))
     for loop in (unrolled, *tile_rows, x, vector):
         sch.unroll(loop)
     sch.vectorize(lane)

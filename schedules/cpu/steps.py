@@ -16,10 +16,12 @@ from tvmconv.algorithms.annotations import (
     SKIP,
     SOME_INSIDE,
     TO_PIXELS,
-    TO_PLANES,
+    TO_PIXELS_IF_WHOLE,
+    TO_PLANES_IF_WIDE,
     TRANSPOSE,
     TRANSPOSED_LANES,
     UNREAD,
+    copy_of_filter,
 )
 from tvmconv.algorithms.cpu.tile import pixel_stride
 from tvmconv.algorithms.cpu.window import Window
@@ -111,6 +113,11 @@ def stage_filter(sch: Schedule, window: Window, part: LoopRV | None = None) -> N
     transpose_filter(sch, window, c)
 
 
+def packed_filter(window: Window) -> str:
+    """Return how PREFETCH and PREFETCH_NEXT name the packed filter."""
+    return copy_of_filter(stage_name(FILTER_PACK, window.index), 3)
+
+
 def _pack_part(sch: Schedule, window: Window, block: LoopRV) -> None:
     """Copy the part of the filter that an iteration of `block` uses, as it lies there."""
     part = sch.get_sblock(stage_name(FILTER_PACK, window.index))
@@ -143,7 +150,9 @@ def transpose_filter(sch: Schedule, window: Window, c: LoopRV) -> None:
     whole = window.channels >= PART and window.stored == window.padded_outputs
     paired = window.vnni_factor == 1 or filter_in_pairs(window.problem)
     if _sums_lie_together(window) and paired and whole:
-        sch.annotate(c, TRANSPOSE, TO_PIXELS)
+        # Where some outputs have no weight of a tap, a vector may have lanes with and without.
+        zeros = [0] * len(window.axes)
+        sch.annotate(c, TRANSPOSE, TO_PIXELS_IF_WHOLE if window.filter_bounds(zeros, zeros, 0) else TO_PIXELS)
 
 
 def stage_data(sch: Schedule, window: Window, task: LoopRV | None, target: CpuTarget) -> None:
@@ -175,7 +184,8 @@ def by_pixels(sch: Schedule, block: SBlockRV, window: Window, target: CpuTarget)
         few, channel = sch.split(channel, [None, lanes if transposes else divisors(channels, LINE_FLOATS)[-1]])
         sch.reorder(few, column, channel)
         if transposes:
-            sch.annotate(column, TRANSPOSE, TO_PIXELS)
+            # Which part of a row a task copies may be a decision.
+            sch.annotate(column, TRANSPOSE, TO_PIXELS_IF_WHOLE)
     vectorize_last(sch, channel, full)
     return column
 
@@ -215,7 +225,7 @@ def store(sch: Schedule, window: Window, tile: LoopRV, vectors: int) -> None:
         *_, x, o = sch.get_loops(out)
         sch.reorder(o, x)
         if window.stores_rows:
-            sch.annotate(o, TRANSPOSE, TO_PLANES)
+            sch.annotate(o, TRANSPOSE, TO_PLANES_IF_WIDE)
 
 
 def _by_vectors(sch: Schedule, window: Window, block: object, vectors: int) -> None:

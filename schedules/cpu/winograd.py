@@ -26,7 +26,16 @@ from collections.abc import Callable
 from tvm.s_tir import Schedule
 from tvm.s_tir.schedule import LoopRV, SBlockRV
 
-from tvmconv.algorithms.annotations import PACK, PART, PREFETCH_NEXT, TO_PIXELS, TO_PLANES, TRANSPOSE
+from tvmconv.algorithms.annotations import (
+    PACK,
+    PART,
+    PREFETCH_NEXT,
+    TO_PIXELS,
+    TO_PIXELS_IF_WHOLE,
+    TO_PLANES_IF_WIDE,
+    TRANSPOSE,
+    copy_of_filter,
+)
 from tvmconv.algorithms.cpu.winograd_tiles import Tiles
 from tvmconv.algorithms.definition import Definition
 from tvmconv.algorithms.shapes import divisors
@@ -171,7 +180,7 @@ def _by_channels(sch: Schedule, tiles: Tiles, shape: Shape, target: CpuTarget) -
     sch.decompose_reduction(acc, kz)
     few = tiles.count <= MOST_PREFETCHED or not target.two_of_512
     if tiles.prepacked and few:
-        sch.annotate(b, PREFETCH_NEXT, 1)
+        sch.annotate(b, PREFETCH_NEXT, copy_of_filter(stage_name(FILTER_TILES, i), 2))
 
     _data(sch, tiles, None, target)
 
@@ -224,7 +233,7 @@ def _output(sch: Schedule, tiles: Tiles, vector: LoopRV, own: list[LoopRV]) -> N
         if tiles.problem.data_format == "NCX":
             sch.fuse(*own[-2:])
             if tiles.stores_rows and tiles.tilings[1].axis.dilation == 1:  # else a tile's outputs lie apart
-                sch.annotate(own[-3], TRANSPOSE, TO_PLANES)
+                sch.annotate(own[-3], TRANSPOSE, TO_PLANES_IF_WIDE)
     sch.set_scope(rows, 0, "local")
     sch.compute_at(rows, vector, preserve_unit_loops=True)
     # After the loops around `vector` come the stage's own, points first.
@@ -261,7 +270,8 @@ def _by_vectors(sch: Schedule, tiles: Tiles, block: SBlockRV) -> tuple[list[Loop
         *_, c, pack_lane = sch.get_loops(pack)
         sch.vectorize(pack_lane)
         if int(sch.get(c).extent) >= PART:
-            sch.annotate(c, TRANSPOSE, TO_PIXELS)
+            # How many channels a part has is a decision, and these are of the default.
+            sch.annotate(c, TRANSPOSE, TO_PIXELS if tiles.prepacked else TO_PIXELS_IF_WHOLE)
     return outer, lane
 
 

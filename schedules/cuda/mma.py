@@ -1,7 +1,7 @@
 """Matrix multiplication by tensor cores: warp-wide instructions on 16x16 fragments, as tensor intrinsics.
 
 A fragment is a 16x16 tile (16x8 and 8x16 for TF32 operands) spread over the registers of a warp. Its buffer has the
-scope ``wmma.matrix_a``, ``wmma.matrix_b`` or ``wmma.accumulator`` until `tvmconv.lowering.cuda.pipeline.fragments` gives
+scope ``wmma.matrix_a``, ``wmma.matrix_b`` or ``wmma.accumulator`` until `tvmconv.lowering.cuda.pipelining.fragments` gives
 each thread its 32nd part. The instructions are ``__device__`` functions of ``tvmconv/lowering/native/instructions.cuh``.
 """
 

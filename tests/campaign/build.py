@@ -11,10 +11,12 @@ from tvm import tirx
 from tvm.ir import StringImm
 from tvm_ffi.structural import structural_map
 
+from tvmconv.lowering.common.entry_points import EntryPoints
 from tvmconv.lowering.compiler import Choice, schedule
+from tvmconv.lowering.cpu.functions import SYMBOL, functions_of
 from tvmconv.lowering.cpu.linker import link
-from tvmconv.lowering.cpu.pipeline import PIPELINE, SYMBOL, Lowered, functions_of, lower
-from tvmconv.lowering.entry_points import EntryPoints
+from tvmconv.lowering.cpu.lowering import Lowered, lower
+from tvmconv.lowering.cpu.passes import PIPELINE
 from tvmconv.problem import Problem
 from tvmconv.runtime.packed import PACK_SYMBOL, PACKED_SYMBOL
 from tvmconv.targets.target import CpuTarget

@@ -15,8 +15,8 @@ from pathlib import Path
 from typing import Any
 
 from tvmconv.algorithms import table as algorithms
+from tvmconv.lowering.common.entry_points import EntryPoints
 from tvmconv.lowering.compiler import Choice, samples, sketches_of
-from tvmconv.lowering.entry_points import EntryPoints
 from tvmconv.problem import Problem
 from tvmconv.signature import format_signature
 from tvmconv.targets.target import CpuTarget

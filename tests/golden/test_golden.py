@@ -12,8 +12,9 @@ from pathlib import Path
 
 import pytest
 
+from tvmconv.algorithms.definition import is_tiny
 from tvmconv.lowering.compiler import Choice, default_choice, schedule
-from tvmconv.lowering.cpu.pipeline import is_tiny, lower
+from tvmconv.lowering.cpu.lowering import lower
 from tvmconv.lowering.schedule_text import schedule_text
 from tvmconv.signature import parse_signature
 from tvmconv.targets.target import Target

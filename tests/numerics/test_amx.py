@@ -23,7 +23,7 @@ from tvmconv.algorithms.cpu.amx import FEATURES
 from tvmconv.algorithms.cpu.amx_cost import BLOCKS, tile_window
 from tvmconv.errors import RewriteError
 from tvmconv.lowering.compiler import Choice, compile_problem, default_choice, samples, schedule
-from tvmconv.lowering.cpu.pipeline import lower
+from tvmconv.lowering.cpu.lowering import lower
 from tvmconv.lowering.cpu.tiles import CONFIGURE, ROLE, by_tiles
 from tvmconv.signature import format_signature, parse_signature
 from tvmconv.support.toolchain import run_compiler

@@ -8,10 +8,10 @@ from __future__ import annotations
 import pytest
 import tvm
 
+from tvmconv.lowering.common.entry_points import EntryPoints
 from tvmconv.lowering.compiler import Choice, generate, schedule
 from tvmconv.lowering.cpu.hot_loop import HotLoop, hot_loop
-from tvmconv.lowering.cpu.pipeline import lower
-from tvmconv.lowering.entry_points import EntryPoints
+from tvmconv.lowering.cpu.lowering import lower
 from tvmconv.signature import parse_signature
 from tvmconv.targets.target import Target
 

@@ -12,6 +12,7 @@ from tvmconv import cli
 from tvmconv.algorithms import table
 from tvmconv.errors import TvmconvError
 from tvmconv.lowering.compiler import Choice
+from tvmconv.lowering.cpu.passes import PASSES
 from tvmconv.lowering.stages import show
 from tvmconv.signature import parse_signature
 from tvmconv.targets.target import Target
@@ -58,6 +59,32 @@ def test_the_stages_of_a_cpu(capsys: pytest.CaptureFixture[str]) -> None:
     assert code.startswith("# hot loop of tvmconv_packed: 48 multiply-adds into 12 sums, ")
     lines = code.splitlines()
     assert lines.index("# all functions") > 48 and lines.count(lines[1]) == 2
+
+
+def test_a_kernel_after_each_pass(capsys: pytest.CaptureFixture[str]) -> None:
+    kernel = (DENSE, "--target", "x86-64-v3", "--algorithm", "direct")
+    shown = {each.name: inspected(capsys, *kernel, "--stage", each.name)[0] for each in PASSES}
+    assert "T.sblock" in shown["LowerMatchBuffer"] and "T.sblock" not in shown["LowerOpaqueBlock"]
+    assert "tvmconv.skip" in shown["columns"] and "tvmconv.skip" not in shown["padding"]
+    assert "def main(" in shown["split"] and "def tvmconv_pack(" in shown["bind"]
+    # What is asked of a function is asked once.
+    assert "tvmconv.quotients" in shown["bind"] and "tvmconv.quotients" not in shown["quotients"]
+    loops = [line for line in inspected(capsys, *kernel, "--stage", "tir")[0].splitlines() if "T.vectorized" in line]
+    assert loops and set(loops) <= set(shown["check"].splitlines())
+    assert "T.vectorized" in shown["NarrowDataType"] and "T.vectorized" not in shown["VectorizeLoop"]
+    assert "__tvm_ffi_tvmconv_kernel" in shown["MakePackedAPI"]
+
+
+def test_the_list_of_passes(capsys: pytest.CaptureFixture[str]) -> None:
+    lines = inspected(capsys, DENSE, "--target", "x86-64-v3", "--algorithm", "direct", "--stage", "passes")[
+        0
+    ].splitlines()
+    (padding,) = (number for number, line in enumerate(lines) if line.startswith("* padding "))
+    assert "tvmconv.skip" in lines[padding]
+    assert lines[padding + 1] == "      after columns: a copy's conditions on columns still stand together"
+    assert any(line.startswith("  tiles ") for line in lines), "AMX's tiles are marked, though nothing asks for them"
+    every = [line for line in lines if line.startswith("* CanonicalizeLoop")]
+    assert len(every) == 1 and every[0].endswith("every kernel")
 
 
 def test_a_schedule_is_steps_with_names_and_choices(capsys: pytest.CaptureFixture[str]) -> None:
@@ -124,8 +151,9 @@ def test_a_record_is_what_is_shown(no_records: Path, capsys: pytest.CaptureFixtu
 @pytest.mark.parametrize(
     ("arguments", "words"),
     [
-        (["--stage", "cuda", "--target", "x86-64-v3"], ["'cuda', which x86-64-v3 does not have", "te, schedule, tir, llvm"]),
+        (["--stage", "cuda", "--target", "x86-64-v3"], ["'cuda', which x86-64-v3 does not have", "te, schedule, passes, tir, llvm"]),
         (["--stage", "asm", "--target", "cuda:sm_90"], ["'asm', which cuda:sm_90 does not have", "cuda, sass"]),
+        (["--stage", "padding", "--target", "cuda:sm_90"], ["'padding', which cuda:sm_90 does not have", "cuda, sass"]),
         (["--stage", "te", "--algorithm", "dot"], ["dot does not compute", "it multiplies bf16, not f32", "these do:", "direct"]),
         (["--stage", "te", "--algorithm", "cuda_fma"], ["it is for targets of the kind cuda"]),
         (["--stage", "te", "--algorithm", "fft"], ["algorithm is 'fft'; allowed: ", "winograd4"]),
@@ -139,10 +167,11 @@ def test_bad_input_of_inspect(arguments: list[str], words: list[str], capsys: py
 
 
 def test_a_stage_that_there_is_not(capsys: pytest.CaptureFixture[str]) -> None:
-    with pytest.raises(SystemExit) as exit_:
-        cli.main(["inspect", DENSE, "--stage", "ptx"])
-    assert exit_.value.code == 2 and "invalid choice: 'ptx'" in capsys.readouterr().err
-    with pytest.raises(TvmconvError, match="stage is 'ptx'; allowed: te, schedule, tir, llvm, asm, cuda, sass"):
+    said = (
+        "stage is 'ptx'; allowed: te, schedule, passes, tir, llvm, asm, cuda, sass, or for CPUs one of the passes Canon"
+    )
+    assert said in refused(capsys, 2, "inspect", DENSE, "--stage", "ptx")
+    with pytest.raises(TvmconvError, match=said):
         show("ptx", parse_signature(DENSE), Target.parse("x86-64-v3"), Choice("direct"))
 
 

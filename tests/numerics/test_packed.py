@@ -17,8 +17,8 @@ import tvmconv
 from tvmconv import fills
 from tvmconv.accuracy import difference
 from tvmconv.errors import InputError
+from tvmconv.lowering.common.entry_points import EntryPoints
 from tvmconv.lowering.compiler import Choice, compile_problem
-from tvmconv.lowering.entry_points import EntryPoints
 from tvmconv.signature import format_signature, parse_signature
 
 SPACES = ALL_SPACES[::8]

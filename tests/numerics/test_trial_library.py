@@ -12,9 +12,10 @@ import pytest
 import tvm
 
 from tvmconv.errors import ReplayError
+from tvmconv.lowering.common.entry_points import EntryPoints
 from tvmconv.lowering.compiler import Choice, schedule
-from tvmconv.lowering.cpu.pipeline import PIPELINE, lower
-from tvmconv.lowering.entry_points import EntryPoints
+from tvmconv.lowering.cpu.lowering import lower
+from tvmconv.lowering.cpu.passes import PIPELINE
 from tvmconv.measuring.measure import Check, measure
 from tvmconv.measuring.race import Built
 from tvmconv.signature import parse_signature

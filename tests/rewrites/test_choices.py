@@ -5,8 +5,8 @@ from typing import Any
 import pytest
 from tvm import tirx
 
+from tvmconv.lowering.common.rewrites import found
 from tvmconv.lowering.cpu.choices import chosen_once
-from tvmconv.lowering.cpu.rewrites import found
 
 A, B = tirx.Var("a", "int32"), tirx.Var("b", "int32")
 BUFFER = tirx.decl_buffer((4,), "float32", "data")

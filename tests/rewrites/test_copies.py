@@ -75,11 +75,11 @@ def test_pairs_of_planes_are_made_by_vectors() -> None:
     assert text.count("pixels[square * 4") == 4
 
 
-def test_fewer_columns_than_a_vector_inside_stay_single() -> None:
+def test_fewer_columns_than_a_vector_stay_single_where_the_request_allows_it() -> None:
     @T.prim_func(private=True, s_tir=True)
     def before(data: T.Buffer((4, 3), "float32")) -> None:
         pixels = T.alloc_buffer((7, 4))
-        for x in T.serial(7, annotations={"tvmconv.transpose": "to_pixels"}):
+        for x in T.serial(7, annotations={"tvmconv.transpose": "to_pixels_if_whole"}):
             for lane in T.vectorized(4):
                 pixels[x, lane] = T.if_then_else(x >= 2 and x < 5, data[lane, x - 2], T.float32(0))
 
@@ -89,6 +89,69 @@ def test_fewer_columns_than_a_vector_inside_stay_single() -> None:
         for x in range(7):
             for lane in T.vectorized(4):
                 pixels[x, lane] = T.if_then_else(x >= 2 and x < 5, data[lane, x - 2], T.float32(0))
+
+    check(transpose, before, after)
+
+
+def test_what_no_vector_can_do_is_refused_where_the_request_is_for_vectors() -> None:
+    @T.prim_func(private=True, s_tir=True)
+    def few_inside(data: T.Buffer((4, 3), "float32")) -> None:
+        pixels = T.alloc_buffer((7, 4))
+        for x in T.serial(7, annotations={"tvmconv.transpose": "to_pixels"}):
+            for lane in T.vectorized(4):
+                pixels[x, lane] = T.if_then_else(x >= 2 and x < 5, data[lane, x - 2], T.float32(0))
+
+    check_refused(transpose, few_inside, "3 columns are known to be inside, of at least 4")
+
+    @T.prim_func(private=True, s_tir=True)
+    def some_copied(data: T.Buffer((4, 6), "float32"), y: T.int32) -> None:
+        pixels = T.alloc_buffer((8, 4))
+        for x in T.serial(8, annotations={"tvmconv.transpose": "to_pixels"}):
+            if y * 8 + x < 6:
+                for lane in T.vectorized(4):
+                    pixels[x, lane] = data[lane, x]
+
+    check_refused(transpose, some_copied, "some columns are not copied")
+
+    @T.prim_func(private=True, s_tir=True)
+    def narrow(output: T.Buffer((4, 3), "float32")) -> None:
+        tile = T.alloc_buffer((3, 4), scope="local")
+        for c in T.serial(4, annotations={"tvmconv.transpose": "to_planes"}):
+            for x in range(3):
+                output[c, x] = tile[x, c]
+
+    check_refused(transpose, narrow, "rows have 3 columns, of at least 4")
+
+    @T.prim_func(private=True, s_tir=True)
+    def one_column(output: T.Buffer((4,), "float32")) -> None:
+        tile = T.alloc_buffer((4,), scope="local")
+        for c in T.serial(4, annotations={"tvmconv.transpose": "to_planes"}):
+            output[c] = tile[c]
+
+    check_refused(transpose, one_column, "rows have a single column")
+
+    @T.prim_func(private=True, s_tir=True)
+    def unknown(output: T.Buffer((4,), "float32")) -> None:
+        for c in T.serial(4, annotations={"tvmconv.transpose": "upside_down"}):
+            output[c] = T.float32(0)
+
+    check_refused(transpose, unknown, "it is none of to_pixels, to_pixels_if_whole, to_planes")
+
+
+def test_narrow_rows_are_stored_one_by_one_where_the_request_allows_it() -> None:
+    @T.prim_func(private=True, s_tir=True)
+    def before(output: T.Buffer((4, 3), "float32")) -> None:
+        tile = T.alloc_buffer((3, 4), scope="local")
+        for c in T.serial(4, annotations={"tvmconv.transpose": "to_planes_if_wide"}):
+            for x in range(3):
+                output[c, x] = tile[x, c]
+
+    @T.prim_func(private=True, s_tir=True)
+    def after(output: T.Buffer((4, 3), "float32")) -> None:
+        tile = T.alloc_buffer((3, 4), scope="local")
+        for c in T.serial(4):
+            for x in range(3):
+                output[c, x] = tile[x, c]
 
     check(transpose, before, after)
 

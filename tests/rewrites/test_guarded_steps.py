@@ -8,8 +8,8 @@ from tvm.ir import Call
 
 from tvmconv.algorithms.epilogue import apply_operator, step_of
 from tvmconv.epilogue import Step
-from tvmconv.lowering.activations import expanded
-from tvmconv.lowering.cpu.rewrites import IF_THEN_ELSE, found
+from tvmconv.lowering.common.activations import expanded
+from tvmconv.lowering.common.rewrites import IF_THEN_ELSE, found
 
 
 @pytest.mark.parametrize("chosen", [True, False])

@@ -177,14 +177,14 @@ def test_refused() -> None:
     @T.prim_func(private=True, s_tir=True)
     def no_filter(data: T.Buffer((4,), "float32")) -> None:
         sums = T.alloc_buffer((4,), scope="local")
-        for c in T.unroll(4, annotations={"tvmconv.prefetch": 1}):
+        for c in T.unroll(4, annotations={"tvmconv.prefetch": "filter_pack0[-3]"}):
             sums[c] = data[c]
 
-    check_refused(prefetch_filters, no_filter, "it reads no copy of the filter")
+    check_refused(prefetch_filters, no_filter, "it does not read filter_pack0")
 
     @T.prim_func(private=True, s_tir=True)
     def no_copy(data: T.Buffer((2,), "float32"), sums: T.Buffer((2,), "float32")) -> None:
-        for block in T.serial(2, annotations={"tvmconv.prefetch_next": 1}):
+        for block in T.serial(2, annotations={"tvmconv.prefetch_next": "filter_pack0[-3]"}):
             sums[block] = data[block]
 
-    check_refused(prefetch_filters, no_copy, "it reads no copy of the filter")
+    check_refused(prefetch_filters, no_copy, "it does not read filter_pack0")

@@ -6,8 +6,8 @@ import pytest
 from tvm import tirx
 from tvm.ir import TensorLoad
 
+from tvmconv.lowering.common.rewrites import found
 from tvmconv.lowering.cpu.offsets import constants_last
-from tvmconv.lowering.cpu.rewrites import found
 
 A, B = tirx.Var("a", "int32"), tirx.Var("b", "int32")
 BUFFER = tirx.decl_buffer((64,), "float32", "data")

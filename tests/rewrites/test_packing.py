@@ -1,4 +1,4 @@
-"""Kernels split in two (tvmconv/lowering/cpu/packing.py), and what every lowered function is checked for (tvmconv/lowering/cpu/rewrites.py)."""
+"""Kernels split in two (tvmconv/lowering/cpu/packing.py), and what every lowered function is checked for (tvmconv/lowering/common/rewrites.py)."""
 
 from __future__ import annotations
 
@@ -9,8 +9,8 @@ from tvm.script import tirx as T
 
 from tvmconv.algorithms.annotations import PACK
 from tvmconv.errors import RewriteError
+from tvmconv.lowering.common.rewrites import answered, check_answered, check_well_formed, rewritten
 from tvmconv.lowering.cpu.packing import split
-from tvmconv.lowering.cpu.rewrites import answered, check_done, check_well_formed, rewritten
 
 
 @T.prim_func(private=True, s_tir=True)
@@ -85,7 +85,7 @@ def test_refused() -> None:
 
 def test_an_annotation_that_nobody_answers_is_an_error() -> None:
     with pytest.raises(RewriteError, match="the rewrite pack of the loop over c is refused: nothing answered it"):
-        check_done(packs.body)
+        check_answered(packs)
 
 
 def test_loops_of_one_iteration_kept_for_annotations_fall_away() -> None:

@@ -63,7 +63,7 @@ def test_filters_are_prefetched_ahead_of_their_use() -> None:
         filter_pack0 = T.alloc_buffer((64, 2, 4))
         sums = T.alloc_buffer((2, 4), scope="local")
         for step in range(16):
-            for c in T.unroll(4, annotations={"tvmconv.prefetch": 1}):
+            for c in T.unroll(4, annotations={"tvmconv.prefetch": "filter_pack0[-3]"}):
                 for v in T.unroll(2):
                     for lane in T.vectorized(4):
                         sums[v, lane] = sums[v, lane] + data[step * 4 + c] * filter_pack0[step * 4 + c, v, lane]
@@ -97,7 +97,7 @@ def test_tiles_prefetch_the_next_blocks_filter_together() -> None:
     @T.prim_func(private=True, s_tir=True)
     def before(data: T.Buffer((2, 16), "float32"), sums: T.Buffer((2, 6, 4), "float32")) -> None:
         filter_pack0 = T.alloc_buffer((1, 6, 1, 16, 1, 4))
-        for block in T.serial(3, annotations={"tvmconv.prefetch_next": 1}):
+        for block in T.serial(3, annotations={"tvmconv.prefetch_next": "filter_pack0[-3]"}):
             for tile, step in T.grid(2, 4):
                 for c in T.unroll(4):
                     for v in T.unroll(2):
@@ -161,6 +161,22 @@ def test_tiles_prefetch_the_next_blocks_filter_together() -> None:
                             )
 
     check(prefetch_filters, before, after)
+
+
+def test_a_prefetch_of_what_a_loop_does_not_read_is_refused() -> None:
+    @T.prim_func(private=True, s_tir=True)
+    def another(data: T.Buffer((64,), "float32"), sums: T.Buffer((64,), "float32")) -> None:
+        for c in T.serial(64, annotations={"tvmconv.prefetch": "filter_pack1[-3]"}):
+            sums[c] = data[c]
+
+    check_refused(prefetch_filters, another, "it does not read filter_pack1")
+
+    @T.prim_func(private=True, s_tir=True)
+    def nameless(data: T.Buffer((64,), "float32"), sums: T.Buffer((64,), "float32")) -> None:
+        for c in T.serial(64, annotations={"tvmconv.prefetch_next": 1}):
+            sums[c] = data[c]
+
+    check_refused(prefetch_filters, nameless, "it names no copy of the filter")
 
 
 def test_data_of_a_tap_is_read_where_no_other_tap_is_known_to_read() -> None:

@@ -9,7 +9,7 @@ import pytest
 from tvmconv.algorithms.cpu.direct import direct_windows
 from tvmconv.algorithms.cpu.window import FEW_PIXELS, STREAMED_PIXELS, Window
 from tvmconv.lowering import compiler
-from tvmconv.lowering.entry_points import EntryPoints
+from tvmconv.lowering.common.entry_points import EntryPoints
 from tvmconv.problem import Problem
 from tvmconv.signature import parse_signature
 from tvmconv.targets.target import CpuTarget

@@ -11,7 +11,7 @@ from tvmconv.algorithms.cpu.direct import direct_windows
 from tvmconv.algorithms.cpu.kn2row import define_prepacked, tap_windows
 from tvmconv.algorithms.pairs import filter_in_pairs
 from tvmconv.lowering.compiler import Choice, lower_choice
-from tvmconv.lowering.cpu.pipeline import workspace_bytes
+from tvmconv.lowering.cpu.lowering import workspace_bytes
 from tvmconv.problem import Problem
 from tvmconv.signature import parse_signature
 from tvmconv.targets.target import CpuTarget

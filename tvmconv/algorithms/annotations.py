@@ -1,10 +1,10 @@
-"""What a schedule for a CPU asks of lowering, by an annotation on the loop it means.
+"""What a schedule for a CPU asks of lowering, by an annotation on the loop it means, and a definition, by one on its function.
 
-The annotations, and what answers them:
+The annotations of loops, and what answers them:
 
     ==============  ======================================================  =====================
-    TRANSPOSE       TO_PIXELS, TO_PLANES or INTERLEAVE                      tvmconv/lowering/cpu/transposing.py
-    STRIDED         columns a stride apart                                  tvmconv/lowering/cpu/striding.py
+    TRANSPOSE       TO_PIXELS, TO_PLANES (also _IF_..) or INTERLEAVE        tvmconv/lowering/cpu/transposing.py
+    STRIDED         columns a stride apart, where a phase has PART of them  tvmconv/lowering/cpu/striding.py
     SKIP            products with padding                                   tvmconv/lowering/cpu/padding.py
     SKIP_TILE       tiles of which nothing is stored                        tvmconv/lowering/cpu/padding.py
     SOME_INSIDE     a tile of which some pixels are in the padding          tvmconv/lowering/cpu/padding.py
@@ -13,20 +13,33 @@ The annotations, and what answers them:
     TAPS            taps of a row that pixels share, taken together         tvmconv/lowering/cpu/taps.py
     SHUFFLE         lanes that read in another order                        tvmconv/lowering/cpu/shuffles.py
     ROUND_STORES    sums rounded to bf16 by an instruction                  tvmconv/lowering/cpu/instructions.py
-    PREFETCH        a filter that no cache keeps                            tvmconv/lowering/cpu/prefetching.py
-    PREFETCH_NEXT   the filter of a loop's next iteration                   tvmconv/lowering/cpu/prefetching.py
+    PREFETCH        a filter that no cache keeps, by `copy_of_filter`       tvmconv/lowering/cpu/prefetching.py
+    PREFETCH_NEXT   that of a loop's next iteration, by `copy_of_filter`    tvmconv/lowering/cpu/prefetching.py
     RELOAD          data that the taps of a sum share                       tvmconv/lowering/cpu/reloading.py
     PACK            a stage that depends on the filter alone                tvmconv/lowering/cpu/packing.py
     CONFIGURE       a task that uses AMX's tiles, its loops marked by ROLE  tvmconv/lowering/cpu/tiles.py
     ==============  ======================================================  =====================
 
-The two halves must agree on what else stands here: the roles of loops, and the sizes that a rewrite takes.
+Of functions, where the loops that it is about are known only when they are lowered:
+
+    ==============  ======================================================  =====================
+    ONE_THREAD      serial loops in place of parallel ones                  tvmconv/lowering/cpu/threads.py
+    QUOTIENTS       indices that divide by whole vectors                    tvmconv/lowering/cpu/lanes.py
+    HOIST           conditions moved out of loops                           tvmconv/lowering/cpu/padding.py
+    CHOOSE_ONCE     choices that unrolling decides                          tvmconv/lowering/cpu/choices.py
+    CONSTANTS_LAST  constants of indices added last                         tvmconv/lowering/cpu/offsets.py
+    ==============  ======================================================  =====================
+
+`tvmconv/lowering/cpu/passes.py` has the order in which they are answered. The two halves must agree on what else stands here:
+the roles of loops, and the sizes that a rewrite takes.
 """
 
 from __future__ import annotations
 
 PREFIX = "tvmconv."
 TRANSPOSE, TO_PIXELS, TO_PLANES, INTERLEAVE = f"{PREFIX}transpose", "to_pixels", "to_planes", "interleave"
+# The same, of loops whose extents are decisions: element by element where one leaves fewer than PART columns, or cuts a part.
+TO_PIXELS_IF_WHOLE, TO_PLANES_IF_WIDE = "to_pixels_if_whole", "to_planes_if_wide"
 STRIDED = f"{PREFIX}strided"
 SKIP = f"{PREFIX}skip"
 SKIP_TILE = f"{PREFIX}skip_tile"
@@ -42,7 +55,19 @@ RELOAD = f"{PREFIX}reload"
 PACK = f"{PREFIX}pack"
 ROLE = f"{PREFIX}tile"
 CONFIGURE = f"{PREFIX}tiles"
+ONE_THREAD = f"{PREFIX}one_thread"
+QUOTIENTS = f"{PREFIX}quotients"
+HOIST = f"{PREFIX}hoist"
+CHOOSE_ONCE = f"{PREFIX}choose_once"
+CONSTANTS_LAST = f"{PREFIX}constants_last"
+# What moves conditions: all but HOIST make some first.
+PADDING = (SKIP, SKIP_TILE, SOME_INSIDE, UNREAD, HOIST)
 # Of the loops of a block of tiles.
 TILES, ROWS, VECTORS, LANES, PAIRS = "tiles", "rows", "vectors", "lanes", "pairs"
 PART = 4  # floats in 128 bits, within which shuffles take one cycle on every x86
 TRANSPOSED_LANES = (16, 8, 4)
+
+
+def copy_of_filter(name: str, channels: int) -> str:
+    """Return what PREFETCH and PREFETCH_NEXT ask for: the buffer of this name, whose axis `channels`, from its end, is summed."""
+    return f"{name}[-{channels}]"

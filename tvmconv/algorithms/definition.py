@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from math import prod
 from typing import Any
 
 from tvm import te, tirx
 
 from ..problem import Problem
+from .annotations import CONSTANTS_LAST, HOIST, ONE_THREAD, QUOTIENTS
 from .backprop import covers_output
 from .epilogue import Epilogue, calls_operators, narrow_once
 from .pairs import filter_channels, filter_in_pairs, reads_pairs
@@ -21,6 +22,10 @@ from .types import KERNEL_DTYPES, kernel_dtype, narrow
 StoreIndex = Callable[[list[Any]], tuple[Any, Any]]
 # From a window, data, filter and epilogue to the window's output.
 Express = Callable[[Any, te.Tensor, te.Tensor, Epilogue], te.Tensor]
+
+
+# Below both, one thread computes: see `is_tiny`.
+TINY_FLOPS, TINY_BYTES = 250_000, 64 * 1024
 
 
 @dataclass(frozen=True)
@@ -36,15 +41,12 @@ class Definition:
         What `func` computes, in order: each a Window, on GPUs a CudaWindow.
     outputs
         The store index of each output buffer's elements in the kernel's one output.
-    bare
-        Whether lowering applies none of its rewrites.
     """
 
     problem: Problem
     func: tirx.PrimFunc
     windows: Sequence[Any]
     outputs: list[StoreIndex]
-    bare: bool = False
 
     def __post_init__(self) -> None:
         outs = list(self.func.params)[len(self.problem.operands) :]
@@ -61,6 +63,7 @@ def assemble(
     windows: Sequence[Any],
     express: Express,
     vnni_factor: int = 1,
+    asks: Sequence[str] | None = None,
 ) -> Definition:
     """Return the definition of windows for a CPU, each expressed alike.
 
@@ -72,9 +75,34 @@ def assemble(
         ``express(window, data, filter, epilogue)`` is a window's output.
     vnni_factor
         Channels in an element of data and filter: 2 for pairs of bf16.
+    asks
+        What lowering is to do in the function, beside what its size alone decides; None: `requests_of`.
     """
     arrays = _placeholders(problem, flat, vnni_factor)
-    return filled(problem, flat, arrays, windows, [express(window, *arrays) for window in windows])
+    definition = filled(problem, flat, arrays, windows, [express(window, *arrays) for window in windows])
+    func = definition.func
+    for request in (*(requests_of(problem, windows) if asks is None else asks), *[ONE_THREAD] * is_tiny(problem)):
+        func = func.with_attr(request, True)
+    return replace(definition, func=func)
+
+
+def requests_of(problem: Problem, windows: Sequence[Any]) -> list[str]:
+    """Return what lowering is to do with windows in blocks of vectors, which their loops need not divide.
+
+    Constants are added last in a transposed convolution, but with lanes across groups LLVM would then unroll more than registers
+    hold: 4x4 with stride 2 of 64 channels each by itself took 160 us on one core of a Zen 3, and 173 so.
+    """
+    across = any(getattr(window, "across", False) for window in windows)
+    return [QUOTIENTS, HOIST, *[CONSTANTS_LAST] * (problem.op != "convolution" and not across)]
+
+
+def is_tiny(problem: Problem) -> bool:
+    """Whether other threads would cost more than they give.
+
+    A parallel loop costs half a microsecond when its threads are awake, and milliseconds when one waits for a
+    processor; a problem of this size takes 3 microseconds (two cores of a Zen 4: equal at 225 792 operations).
+    """
+    return problem.flops < TINY_FLOPS and problem.nbytes < TINY_BYTES
 
 
 def filled(

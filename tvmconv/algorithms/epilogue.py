@@ -1,7 +1,7 @@
 """Epilogues in tensor expressions: what every algorithm's store makes of a sum.
 
 A step that is more than one operation on the value is an operator of its own, which schedules and TVM's passes take for
-plain arithmetic; lowering (lowering/activations.py) puts arithmetic in its place.
+plain arithmetic; lowering (lowering/common/activations.py) puts arithmetic in its place.
 """
 
 from __future__ import annotations

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from ..algorithms import table
 from ..algorithms.cpu.cost import L3_BYTES_PER_CYCLE
+from ..algorithms.definition import is_tiny
 from ..algorithms.shapes import F32_BITS
-from ..lowering.cpu.pipeline import is_tiny
 from ..problem import Problem
 from ..targets.target import CpuTarget, Target
 

@@ -20,6 +20,8 @@ _SIGNATURE = "conv2d-n1-i64x56x56-o64x56x56-k3x3-s1x1-d1x1-p1x1_1x1-g1-NXC-XIO-f
 EXAMPLE = f"""\
   tvmconv inspect {_SIGNATURE} --stage schedule
   tvmconv inspect {_SIGNATURE} --algorithm direct --target x86-64-v3 --stage asm
+  tvmconv inspect {_SIGNATURE} --stage passes
+  tvmconv inspect {_SIGNATURE} --algorithm direct --stage padding
   tvmconv inspect {_SIGNATURE} --target cuda:sm_90 --stage cuda
 """
 
@@ -36,7 +38,9 @@ def add_parser(subparsers: Subparsers) -> None:
     )
     parser.add_argument("signature", metavar="SIGNATURE", help="see: tvmconv sig --help")
     stages = "; ".join(f"{name}: {what}" for name, what in STAGES.items())
-    parser.add_argument("--stage", required=True, choices=STAGES, help=stages)
+    parser.add_argument(
+        "--stage", required=True, metavar="STAGE", help=f"{stages}; or a pass, by its name: what it leaves"
+    )
     parser.add_argument("--target", default="host", metavar="TARGET", help="as of tvmconv build (default: %(default)s)")
     parser.add_argument(
         "--algorithm",

@@ -17,11 +17,13 @@ from ..errors import ReplayError
 from ..problem import Problem
 from ..targets.cuda import CudaTarget
 from ..targets.target import CpuTarget, Target
+from .common.entry_points import EntryPoints
+from .cpu.functions import SYMBOL, functions_of
 from .cpu.linker import link
-from .cpu.pipeline import PIPELINE, SYMBOL, Lowered, functions_of, lower, workspace_bytes
+from .cpu.lowering import Lowered, lower, workspace_bytes
+from .cpu.passes import PIPELINE
 from .cuda.linker import link_cuda
 from .cuda.lowering import to_source
-from .entry_points import EntryPoints
 
 
 @dataclass(frozen=True)

@@ -13,21 +13,31 @@ from ..problem import Problem
 from ..signature import format_signature
 from ..targets.cuda import CudaTarget
 from ..targets.target import Target
+from .common.entry_points import EntryPoints
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from tvm.s_tir import Schedule
+
+    from ..algorithms.definition import Definition
     from .compiler import Choice
 
 # What each stage is. This module is imported to list them, so the compiler only where one is shown.
 STAGES = {
     "te": "the tensor expressions, as the function that is scheduled",
     "schedule": "the steps of the schedule, and what was chosen",
+    "passes": "the passes over its loops, in order: who asks for each, and what must have run before (CPUs)",
     "tir": "the loops after all rewrites",
     "llvm": "LLVM IR (CPUs)",
     "asm": "machine code, the hot loop first (CPUs)",
     "cuda": "CUDA C++ (GPUs)",
     "sass": "machine code (GPUs)",
 }
-_OF_KIND = {"cpu": ("te", "schedule", "tir", "llvm", "asm"), "cuda": ("te", "schedule", "tir", "cuda", "sass")}
+_OF_KIND = {
+    "cpu": ("te", "schedule", "passes", "tir", "llvm", "asm"),
+    "cuda": ("te", "schedule", "tir", "cuda", "sass"),
+}
 
 
 def show(stage: str, problem: Problem, target: Target, choice: Choice) -> str:
@@ -36,7 +46,7 @@ def show(stage: str, problem: Problem, target: Target, choice: Choice) -> str:
     Parameters
     ----------
     stage
-        One of STAGES.
+        One of STAGES, or the name of a pass for CPUs: the functions after it.
 
     Raises
     ------
@@ -60,12 +70,18 @@ def show(stage: str, problem: Problem, target: Target, choice: Choice) -> str:
 def check_stage(stage: str, target: Target) -> None:
     """Raise TvmconvError if `stage` is none of those that lead to a kernel for `target`."""
     allowed = _OF_KIND[target.kind]
-    if stage not in allowed:
-        raise TvmconvError(
-            f"stage is {stage!r}, which {target.name} does not have; allowed for it: {', '.join(allowed)}"
-            if stage in STAGES
-            else f"stage is {stage!r}; allowed: {', '.join(STAGES)}"
-        )
+    if stage in allowed:
+        return
+    from .cpu.passes import PASSES
+
+    passes = [each.name for each in PASSES]
+    if stage in passes and target.kind == "cpu":
+        return
+    raise TvmconvError(
+        f"stage is {stage!r}, which {target.name} does not have; allowed for it: {', '.join(allowed)}"
+        if stage in STAGES or stage in passes
+        else f"stage is {stage!r}; allowed: {', '.join(STAGES)}, or for CPUs one of the passes {', '.join(passes)}"
+    )
 
 
 def check_algorithm(name: str, problem: Problem, target: Target) -> None:
@@ -84,14 +100,23 @@ def check_algorithm(name: str, problem: Problem, target: Target) -> None:
 
 
 def _cpu(stage: str, problem: Problem, target: Target, choice: Choice) -> str:
+    from tvm.tirx.transform import BindTarget
+
     from .compiler import generate, lower_choice
     from .cpu.hot_loop import listing
+    from .cpu.passes import GENERATION, LOWERING, generation
 
     if stage in ("te", "schedule"):
         return _scheduled(stage, problem, target, choice)
+    if stage in {each.name for each in LOWERING}:
+        return _of_definitions(problem, target, choice, lambda *scheduled: _lowered(stage, *scheduled))
+    if stage == "passes":
+        return _passes(problem, target, choice)
     module = lower_choice(problem, target, choice).module
     if stage == "tir":
         return str(module.script())
+    if stage in {each.name for each in GENERATION}:
+        return str(generation(stage)(BindTarget(target.tvm().with_host(target.tvm()))(module)).script())
     executable = generate(module, target)
     return executable.mod.inspect_source("ll") if stage == "llvm" else listing(executable.mod.inspect_source("asm"))
 
@@ -117,16 +142,49 @@ def _cuda(stage: str, problem: Problem, target: CudaTarget, choice: Choice) -> s
 
 
 def _scheduled(stage: str, problem: Problem, target: Target, choice: Choice) -> str:
-    """Return the stages before lowering, of both functions where prepacked filters have one of their own."""
-    from .compiler import schedule, sketches_of
-    from .entry_points import EntryPoints
+    """Return the stages before lowering."""
     from .schedule_text import schedule_text
 
-    def text(entry_points: EntryPoints) -> str:
-        definition, scheduled = schedule(problem, target, choice, entry_points)
-        return str(definition.func.script()) if stage == "te" else schedule_text(definition, scheduled)
+    def text(definition: Definition, schedule: Schedule) -> str:
+        return str(definition.func.script()) if stage == "te" else schedule_text(definition, schedule)
 
-    plain, packed = text(EntryPoints.PLAIN), EntryPoints.PACKED
+    return _of_definitions(problem, target, choice, text)
+
+
+def _lowered(last: str, definition: Definition, schedule: Schedule) -> str:
+    """Return the functions after a pass of LOWERING."""
+    from .cpu.lowering import lower
+
+    return str(lower(schedule.mod, definition, last=last).module.script())
+
+
+def _passes(problem: Problem, target: Target, choice: Choice) -> str:
+    """Return the list of passes, those marked by ``*`` that the kernel's schedules or definitions ask for."""
+    from .compiler import schedule
+    from .cpu.passes import PASSES, requests
+
+    functions = (
+        schedule(problem, target, choice, each)[1].mod["main"] for each in (EntryPoints.PLAIN, EntryPoints.PACKED)
+    )
+    asked = frozenset().union(*map(requests, functions))
+    lines = []
+    for each in PASSES:
+        mark = " " if each.asked and asked.isdisjoint(each.asked) else "*"
+        lines.append(f"{mark} {each.name:<40}{', '.join(each.asked) or 'every kernel'}")
+        lines += [f"      after {before}: {why}" for before, why in each.after.items()]
+    return "\n".join(lines)
+
+
+def _of_definitions(
+    problem: Problem, target: Target, choice: Choice, text: Callable[[Definition, Schedule], str]
+) -> str:
+    """Return the text of a problem's scheduled definition, of both where prepacked filters have one of their own."""
+    from .compiler import schedule, sketches_of
+
+    def of(entry_points: EntryPoints) -> str:
+        return text(*schedule(problem, target, choice, entry_points))
+
+    plain, packed = of(EntryPoints.PLAIN), EntryPoints.PACKED
     if sketches_of(choice.algorithm, problem, target, packed) is sketches_of(choice.algorithm, problem, target):
         return plain
-    return f"# for filters as they are\n{plain}\n# for prepacked filters\n{text(packed)}"
+    return f"# for filters as they are\n{plain}\n# for prepacked filters\n{of(packed)}"

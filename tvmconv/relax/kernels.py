@@ -18,8 +18,9 @@ from ..building.builder import build
 from ..building.fallbacks import Job, candidate_for, ways
 from ..errors import BuildError
 from ..lowering.compiler import Choice, lower_choice
+from ..lowering.cpu.functions import SYMBOL, functions_of
 from ..lowering.cpu.packing import Layout
-from ..lowering.cpu.pipeline import PIPELINE, SYMBOL, functions_of
+from ..lowering.cpu.passes import PIPELINE
 from ..problem import Problem
 from ..runtime.bundle import MANIFEST, Entry, read_bundle
 from ..runtime.packed import PACK_SYMBOL, PACKED_SYMBOL

@@ -5,8 +5,9 @@ from __future__ import annotations
 import tvm
 from tvm import s_tir, tirx
 
-from ..lowering.activations import expand_steps
-from ..lowering.cpu.pipeline import PIPELINE, keep_on_stack
+from ..lowering.common.activations import expand_steps
+from ..lowering.cpu.passes import PIPELINE
+from ..lowering.cpu.stack import keep_on_stack
 from .kernels import LOWERED
 
 NETWORK_PIPELINE = "tvmconv_network"

@@ -17,7 +17,7 @@ from tvm import relax, tirx
 from tvm.ir import GenericConst, TensorLoad
 from tvm.relax.expr_functor import PyExprMutator, mutator
 
-from ..lowering.cpu.rewrites import found
+from ..lowering.common.rewrites import found
 from .mutating import each_function, tidied
 
 Array = npt.NDArray[Any]

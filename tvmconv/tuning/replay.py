@@ -14,8 +14,8 @@ from typing import Any
 
 from ..algorithms import table as algorithms
 from ..errors import ReplayError, RewriteError, TvmconvError, last_line
+from ..lowering.common.entry_points import EntryPoints
 from ..lowering.compiler import Choice, CompiledKernel, compile_problem, samples, sketches_of
-from ..lowering.entry_points import EntryPoints
 from ..problem import Problem
 from ..targets.target import Target
 from .search import Candidate, Decisions, Sketch, Space

@@ -13,9 +13,10 @@ import tvm
 from tvm import tirx
 
 from ..errors import ReplayError
+from ..lowering.common.entry_points import EntryPoints
 from ..lowering.compiler import generate, schedule
-from ..lowering.cpu.pipeline import functions_of, lower
-from ..lowering.entry_points import EntryPoints
+from ..lowering.cpu.functions import functions_of
+from ..lowering.cpu.lowering import lower
 from ..measuring.race import Built
 from ..runtime.packed import PACK_SYMBOL
 from ..targets.cuda import CudaTarget

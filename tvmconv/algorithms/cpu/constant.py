@@ -15,7 +15,7 @@ __all__ = ["covers", "cycles", "define"]
 
 def define(problem: Problem, target: CpuTarget) -> Definition:
     """Define a problem whose output is the bias alone, or empty."""
-    return assemble(problem, problem, [], express)
+    return assemble(problem, problem, [], express, asks=())
 
 
 def cycles(problem: Problem, target: CpuTarget) -> float:

@@ -16,7 +16,7 @@ rounded up to whole tiles: what is too much is computed from zeros, and not stor
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from functools import cached_property
 from math import prod
 from typing import Any
@@ -52,10 +52,10 @@ def covers(problem: Problem, target: CpuTarget) -> None:
 def define(problem: Problem, target: CpuTarget) -> Definition:
     """Define any problem by plain windows."""
     if problem.is_constant or problem.is_empty:
-        return replace(constant.define(problem, target), bare=True)
+        return constant.define(problem, target)
     flat = flatten(problem)
     windows = plain_windows(flat, target)
-    return replace(assemble(problem, flat, windows, express_plain), bare=True)
+    return assemble(problem, flat, windows, express_plain, asks=())
 
 
 def cycles(problem: Problem, target: CpuTarget) -> float:

@@ -27,7 +27,8 @@ from tvm import te
 from ...checks import within_reach
 from ...problem import Problem
 from ...targets.target import CpuTarget
-from ..definition import Definition, assemble
+from ..annotations import CHOOSE_ONCE
+from ..definition import Definition, assemble, requests_of
 from ..epilogue import Epilogue
 from ..flatten import flatten
 from ..stage_names import (
@@ -59,7 +60,8 @@ def define(problem: Problem, target: CpuTarget, points: int) -> Definition:
     windows = tiles_of(problem, target, points)
     if target.vector_registers == 16 and any(_far_apart(tiles) for tiles in windows):
         windows = _kept(windows, target) or windows
-    return assemble(problem, as_3d(flatten(problem)), windows, express_winograd)
+    asks = [*requests_of(problem, windows), CHOOSE_ONCE]
+    return assemble(problem, as_3d(flatten(problem)), windows, express_winograd, asks=asks)
 
 
 def define_prepacked(problem: Problem, target: CpuTarget, points: int) -> Definition | None:

@@ -14,14 +14,17 @@ import tvm
 from tvm import tirx
 from tvm_ffi.structural import structural_map
 
-from .rewrites import found
+from ...algorithms.annotations import CHOOSE_ONCE
+from ..common.rewrites import found
 
 
 def choose_once() -> tvm.transform.Pass:
-    """Return the pass that does so, between those that vectorize and unroll."""
+    """Return the pass that does so in functions that ask for CHOOSE_ONCE, between those that vectorize and unroll."""
 
     def choose(func: tirx.PrimFunc, mod: tvm.IRModule, context: tvm.transform.PassContext) -> tirx.PrimFunc:
-        return func.with_body(chosen_once(func.body))
+        if CHOOSE_ONCE not in func.attrs:
+            return func
+        return func.with_body(chosen_once(func.body)).without_attr(CHOOSE_ONCE)
 
     return tirx.transform.prim_func_pass(choose, opt_level=0, name="ChooseOnce")
 

@@ -15,8 +15,18 @@ from tvm import sym, tirx
 from tvm.ir import Call
 
 from ...algorithms.annotations import COLUMNS
+from ..common.rewrites import (
+    IF_THEN_ELSE,
+    answered,
+    found,
+    mapped,
+    refuse,
+    replaced,
+    rewritten,
+    sequence,
+    with_own_loops,
+)
 from .padding import conjuncts, uses
-from .rewrites import IF_THEN_ELSE, answered, found, mapped, refuse, replaced, rewritten, sequence, with_own_loops
 
 
 def part_columns(body: Any) -> Any:

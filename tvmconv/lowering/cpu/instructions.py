@@ -26,8 +26,8 @@ from ...algorithms.epilogue import narrow_once, step_of
 from ...algorithms.pairs import DOT, ROUND, calls
 from ...algorithms.types import narrow
 from ...errors import RewriteError
+from ..common.rewrites import IMPORT, answered, element_at, found, mapped, refuse, replaced, rewritten
 from .padding import uses
-from .rewrites import IMPORT, answered, element_at, found, mapped, refuse, replaced, rewritten
 from .shuffles import lanes_of
 
 # The dot products of a pair in memory with several vectors.

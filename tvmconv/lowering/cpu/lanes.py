@@ -11,8 +11,8 @@ from typing import Any
 from tvm import sym, tirx
 from tvm_ffi.structural import structural_map
 
+from ..common.rewrites import replaced
 from .padding import uses
-from .rewrites import replaced
 
 
 def divide_whole_vectors(body: Any) -> Any:

@@ -10,9 +10,23 @@ from __future__ import annotations
 
 from typing import Any
 
+import tvm
 from tvm import tirx
 from tvm.ir import TensorLoad
 from tvm_ffi.structural import structural_map
+
+from ...algorithms.annotations import CONSTANTS_LAST
+
+
+def index_constants_last() -> tvm.transform.Pass:
+    """Return the pass that adds constants of indices last, in functions that ask for it."""
+
+    def reorder(func: tirx.PrimFunc, mod: tvm.IRModule, context: tvm.transform.PassContext) -> tirx.PrimFunc:
+        if CONSTANTS_LAST not in func.attrs:
+            return func
+        return func.with_body(constants_last(func.body)).without_attr(CONSTANTS_LAST)
+
+    return tirx.transform.prim_func_pass(reorder, opt_level=0, name="IndexConstantsLast")
 
 
 def constants_last(body: Any) -> Any:

@@ -19,7 +19,7 @@ from typing import Any
 from tvm import tirx
 
 from ...algorithms.annotations import PACK
-from .rewrites import answered, asked, found, refuse, rewritten
+from ..common.rewrites import answered, asked, found, refuse, rewritten
 
 _COLOURS = re.compile(r"\x1b\[[0-9;]*m")  # of the printed code
 LINE = 16  # elements: 64 bytes of f32, or of pairs of bf16
@@ -120,6 +120,11 @@ def split(func: tirx.PrimFunc) -> Split | None:
         rest=[*(each for each in allocations if each.buffer not in made), *rest],
         parts=[each.buffer for each in made_here if each.buffer in read],
     )
+
+
+def unsplit(func: tirx.PrimFunc) -> tirx.PrimFunc:
+    """Return a function that packs its filter in each call, whatever asks for PACK."""
+    return func.with_body(rewritten(func.body, PACK, lambda loop: answered(loop, PACK)))
 
 
 def _asking(stage: tirx.Stmt) -> Any:

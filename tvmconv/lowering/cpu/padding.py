@@ -11,6 +11,9 @@ outputs of a row. Four things are asked for:
     SKIP_TILE    on a loop over tiles, each of which is computed only to be stored: where nothing is stored, it is skipped
     UNREAD       on the loop over a row's columns of a copy, of which the sums skip rows of padding: they are not copied
 
+Conditions leave loops where one of these is asked for, or HOIST of the function, whose loops that do not divide what they were
+split from have conditions, too.
+
 A filter's infinity or NaN therefore does not always meet the padding.
 """
 
@@ -25,11 +28,11 @@ from tvm.ir import Call
 
 from ...algorithms.annotations import SKIP, SKIP_TILE, SOME_INSIDE, UNREAD
 from ...algorithms.pairs import DOT, calls, multiply_pairs
-from .rewrites import IF_THEN_ELSE, answered, asked, found, mapped, refuse, replaced, rewritten
+from ..common.rewrites import IF_THEN_ELSE, answered, asked, found, mapped, refuse, replaced, rewritten
 
 
 def skip_padding(body: Any) -> Any:
-    """Return the statement with sums over padded data made conditional, where SKIP and UNREAD ask for it."""
+    """Return the statement with sums over padded data made conditional, where SKIP and UNREAD ask for it, and conditions hoisted."""
     bounds: list[Any] = []  # on padding: others, of splits that do not divide, are never weakened
     body = rewritten(rewritten(body, SKIP, partial(_skipping, bounds)), UNREAD, _unread)
     return mapped(body, tirx.For, partial(_hoisted, bounds))

@@ -5,10 +5,13 @@ copy of the filter. The hardware's own prefetching loses its way among the strea
 
 Or it asks on the loop over blocks of output channels (PREFETCH_NEXT): the sums of all tiles of a block then prefetch an
 equal part each of the next block's filter. Without, the first tile waits for memory, and memory for the others.
+
+Both requests name the copy, and its axis of channels (`annotations.copy_of_filter`).
 """
 
 from __future__ import annotations
 
+import re
 from itertools import product
 from math import prod
 from typing import Any
@@ -17,8 +20,7 @@ from tvm import tirx
 from tvm.ir import TensorLoad
 
 from ...algorithms.annotations import PREFETCH, PREFETCH_NEXT
-from ...algorithms.stage_names import FILTER_PACK, FILTER_TILES
-from .rewrites import answered, found, mapped, refuse, replaced, rewritten
+from ..common.rewrites import answered, found, mapped, refuse, replaced, rewritten
 
 # Bytes. Measured on one Zen 5 core, 4x4 outputs of 1024 to 512 channels in f32: 1.72 ms; 1.83 with 8 KiB, 9.4 without.
 DISTANCE = 16 * 1024
@@ -31,16 +33,15 @@ def prefetch_filters(body: Any) -> Any:
 
 
 def _prefetched(loop: Any) -> Any:
-    loads, loops = found(loop.body, TensorLoad), found(loop.body, tirx.For)
-    load = next((each for each in loads if each.source.name.startswith(FILTER_PACK)), None)
+    name, channels = _asked_for(loop, PREFETCH)
+    load, loops = _filter_load(loop.body, name), found(loop.body, tirx.For)
     if load is None:
-        refuse(loop, PREFETCH, "it reads no copy of the filter")
+        refuse(loop, PREFETCH, f"it does not read {name}")
     used = tirx.analysis.undefined_vars(load, [])
     inner = [each for each in loops if any(each.loop_var.same_as(var) for var in used)]
     # Beyond the last channel of a tap lies the next tap's first; a prefetch beyond the end of the array does nothing.
-    *outer, channel, vector, lane = load.indices
-    *_, vectors, lanes = (int(extent) for extent in load.source.shape)
-    later = tirx.BufferLoad(load.source, [*outer, channel + DISTANCE // (4 * vectors * lanes), vector, lane])
+    row = prod(int(extent) for extent in load.source.shape[1 - channels :])
+    later = tirx.BufferLoad(load.source, _further(load.indices, channels, DISTANCE // (4 * row)))
     prefetches = []
     for values in product(*(range(1 if each.kind == tirx.ForKind.VECTORIZED else int(each.extent)) for each in inner)):
         at = replaced(later, {each.loop_var: value for each, value in zip(inner, values, strict=True)})
@@ -50,25 +51,28 @@ def _prefetched(loop: Any) -> Any:
 
 def _next_prefetched(block: Any) -> Any:
     """Return a loop whose sums prefetch what its next iteration reads of the copy of the filter."""
-    if _filter_load(block.body) is None:
-        refuse(block, PREFETCH_NEXT, "it reads no copy of the filter")
-    steps = [loop for loop in found(block.body, tirx.For) if _is_step(loop)]
+    name, channels = _asked_for(block, PREFETCH_NEXT)
+    load = _filter_load(block.body, name)
+    if load is None:
+        refuse(block, PREFETCH_NEXT, f"it does not read {name}")
+    steps = [loop for loop in found(block.body, tirx.For) if _is_step(loop, name)]
     if not steps:  # all is unrolled
-        return answered(block, PREFETCH_NEXT, tirx.SeqStmt([*_prefetches(block, block.body, []), block.body]))
+        prefetches = _prefetches(block, block.body, [], load, channels)
+        return answered(block, PREFETCH_NEXT, tirx.SeqStmt([*prefetches, block.body]))
 
     def asking(loop: Any) -> Any:
         if not any(_same(loop, step) for step in steps):
             return loop
         around = [each for each in found(block.body, tirx.For) if any(_same(loop, x) for x in found(each, tirx.For))]
-        body = tirx.SeqStmt([*_prefetches(block, loop.body, around), loop.body])
+        of_step = _filter_load(loop.body, name)
+        body = tirx.SeqStmt([*_prefetches(block, loop.body, around, of_step, channels), loop.body])
         return tirx.For(loop.loop_var, loop.min, loop.extent, loop.kind, body, annotations=loop.annotations)
 
     return answered(block, PREFETCH_NEXT, mapped(block.body, tirx.For, asking))
 
 
-def _prefetches(block: Any, step: Any, around: list[Any]) -> list[Any]:
+def _prefetches(block: Any, step: Any, around: list[Any], load: Any, channels_axis: int) -> list[Any]:
     """Return the share of a step of a tile's sums, which stands in the loops `around`: of each vector, some of the sums' rows."""
-    load = _filter_load(step)
     sums, inner = [_using(load, loops) for loops in (around, found(step, tirx.For))]
     tiles = [each for each in around if not any(_same(each, loop) for loop in sums)]
     tiles.sort(key=lambda each: -len(found(each.body, tirx.For)))  # outer loops first
@@ -76,7 +80,7 @@ def _prefetches(block: Any, step: Any, around: list[Any]) -> list[Any]:
     here = [replaced(index, first) for index in load.indices]
     start = [replaced(index, {each.loop_var: 0 for each in sums}) for index in here]
     # Along these axes of the copy, rows follow each other in the order of the sum.
-    last = len(load.indices) - (3 if load.source.name.startswith(FILTER_PACK) else 2)  # the channels
+    last = len(load.indices) - channels_axis
     along = min((axis for axis, index in enumerate(load.indices) if _using(index, sums)), default=last)
     channels = _using(load.indices[last], inner)
     vectors = [
@@ -99,7 +103,7 @@ def _prefetches(block: Any, step: Any, around: list[Any]) -> list[Any]:
         vector = dict(zip((each.loop_var for each in vectors), values, strict=True))
         at = [replaced(replaced(index, vector), first) for index in following]
         for later in range(max(1, together // share)):
-            rows = [*at[:last], at[last] + row // share + later, *at[last + 1 :]]
+            rows = _further(_further(at, channels_axis, row // share), channels_axis, later)
             prefetches.append(_prefetch(tirx.BufferLoad(load.source, rows), _SECOND_LEVEL))
     return prefetches
 
@@ -115,16 +119,31 @@ def _using(value: Any, loops: Any) -> list[Any]:
     return [each for each in loops if any(each.loop_var.same_as(var) for var in used)]
 
 
-def _is_step(loop: Any) -> bool:
+def _is_step(loop: Any, name: str) -> bool:
     """Whether a loop is the innermost of a sum that is not unrolled."""
     inner = found(loop.body, tirx.For)
-    serial = tirx.ForKind.SERIAL
-    return loop.kind == serial and all(each.kind != serial for each in inner) and _filter_load(loop.body) is not None
+    innermost = loop.kind == tirx.ForKind.SERIAL and all(each.kind != tirx.ForKind.SERIAL for each in inner)
+    return innermost and _filter_load(loop.body, name) is not None
 
 
-def _filter_load(body: Any) -> Any:
-    loads = found(body, TensorLoad)
-    return next((each for each in loads if each.source.name.startswith((FILTER_PACK, FILTER_TILES))), None)
+def _asked_for(loop: Any, request: str) -> tuple[str, int]:
+    """Return the name of the copy that a request is about, and its axis of channels, counted from its end."""
+    asked = loop.annotations[request]
+    match = re.fullmatch(r"(\w+)\[-(\d+)\]", asked) if isinstance(asked, str) else None
+    if match is None:
+        refuse(loop, request, f"it names no copy of the filter, such as filter_pack0[-3]: {asked}")
+    return match[1], int(match[2])
+
+
+def _filter_load(body: Any, name: str) -> Any:
+    """Return what is read of the copy of the filter; None if nothing is."""
+    return next((each for each in found(body, TensorLoad) if each.source.name == name), None)
+
+
+def _further(indices: Any, channels: int, rows: Any) -> list[Any]:
+    """Return the indices of what lies some rows of channels further on."""
+    at = len(indices) - channels
+    return [*indices[:at], indices[at] + rows, *indices[at + 1 :]]
 
 
 def _same(loop: Any, other: Any) -> bool:

@@ -13,8 +13,8 @@ from tvm import tirx
 from tvm.ir import StringImm, TensorLoad
 
 from ...algorithms.annotations import RELOAD
+from ..common.rewrites import IMPORT, answered, asked, found, mapped, refuse, replaced, rewritten
 from .padding import uses
-from .rewrites import IMPORT, answered, asked, found, mapped, refuse, replaced, rewritten
 
 _HIDDEN = "tvmconv_hidden"
 # The same register in and out. It depends on nothing else, so that the loads of one tap share one.

@@ -14,8 +14,8 @@ from tvm.ir import TensorLoad
 
 from ...algorithms.annotations import SHUFFLE
 from ...algorithms.pairs import DOT, calls
+from ..common.rewrites import answered, asked, found, mapped, refuse, replaced, rewritten, sequence, with_own_loops
 from .padding import uses
-from .rewrites import answered, asked, found, mapped, refuse, replaced, rewritten, sequence, with_own_loops
 
 
 def by_shuffles(body: Any) -> Any:

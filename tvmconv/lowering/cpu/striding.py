@@ -11,8 +11,8 @@ from typing import Any
 from tvm import sym, tirx
 
 from ...algorithms.annotations import STRIDED, TRANSPOSED_LANES
+from ..common.rewrites import answered, refuse, replaced, rewritten, sequence
 from .padding import uses
-from .rewrites import answered, refuse, replaced, rewritten, sequence
 from .transposing import guarded, inside, loads_of
 
 

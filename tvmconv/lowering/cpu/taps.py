@@ -13,7 +13,7 @@ from typing import Any
 from tvm import sym, tirx
 
 from ...algorithms.annotations import TAPS
-from .rewrites import answered, refuse, replaced, rewritten, sequence, with_own_loops
+from ..common.rewrites import answered, refuse, replaced, rewritten, sequence, with_own_loops
 
 
 def take_taps_together(body: Any) -> Any:

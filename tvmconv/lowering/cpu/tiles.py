@@ -20,8 +20,8 @@ from ...algorithms.annotations import CONFIGURE, LANES, PAIRS, ROLE, ROWS, TILES
 from ...algorithms.cpu.amx_window import REGISTERS, SIDE
 from ...algorithms.pairs import DOT, calls
 from ...errors import RewriteError
+from ..common.rewrites import IMPORT, answered, element_at, mapped, replaced, rewritten, sequence
 from .packing import elements
-from .rewrites import IMPORT, answered, element_at, mapped, replaced, rewritten, sequence
 
 ALLOW = "tvmconv_allow_tiles"  # of lowering/native/launcher.c
 AWAKE = "tvmconv_stay_awake"

@@ -16,9 +16,18 @@ from tvm import sym, tirx
 from tvm.ir import Call, Range, TensorLoad
 from tvm_ffi.structural import structural_equal
 
-from ...algorithms.annotations import INTERLEAVE, PART, TO_PIXELS, TO_PLANES, TRANSPOSE, TRANSPOSED_LANES
+from ...algorithms.annotations import (
+    INTERLEAVE,
+    PART,
+    TO_PIXELS,
+    TO_PIXELS_IF_WHOLE,
+    TO_PLANES,
+    TO_PLANES_IF_WIDE,
+    TRANSPOSE,
+    TRANSPOSED_LANES,
+)
+from ..common.rewrites import IF_THEN_ELSE, answered, found, mapped, refuse, replaced, rewritten, sequence
 from .padding import conjuncts, uses
-from .rewrites import IF_THEN_ELSE, answered, found, mapped, refuse, replaced, rewritten, sequence
 
 _ELEMENTS = ("float32", "uint32")  # of copies: uint32 is a pair of bf16
 
@@ -29,21 +38,29 @@ def transpose(body: Any) -> Any:
     def transposed(loop: Any) -> Any:
         if not isinstance(loop.extent, tirx.IntImm):
             refuse(loop, TRANSPOSE, f"it takes {loop.extent} iterations, of which the number is to be known")
-        ways = {TO_PIXELS: _to_pixels, TO_PLANES: _to_planes, INTERLEAVE: _interleaved}
-        return ways[loop.annotations[TRANSPOSE]](loop)
+        way = _WAYS.get(loop.annotations[TRANSPOSE])
+        if way is None:
+            refuse(loop, TRANSPOSE, f"it is none of {', '.join(_WAYS)}")
+        return way(loop)
 
     return rewritten(body, TRANSPOSE, transposed)
+
+
+def _kept(loop: Any, condition: str, reason: str) -> Any:
+    """Return a loop as it is, if that was allowed by the request."""
+    if loop.annotations[TRANSPOSE] != condition:
+        refuse(loop, TRANSPOSE, reason)
+    return answered(loop, TRANSPOSE)
 
 
 def _to_pixels(loop: Any) -> Any:
     """``for column: for lane in vectorized: pixels[.., column, lane] = plane[lane, .., column]``, 0 where outside.
 
     A pair of bf16 is made of elements of two planes, by vectors of them.
-    Where it is not known which columns are inside, or fewer than a vector of 128 bits are, it stays as it is.
     """
     lanes = loop.body
     if isinstance(lanes, tirx.IfThenElse) and lanes.else_case is None and uses(lanes.condition, loop.loop_var):
-        return answered(loop, TRANSPOSE)
+        return _kept(loop, TO_PIXELS_IF_WHOLE, f"some columns are not copied: {lanes.condition}")
     if (
         not isinstance(lanes, tirx.For)
         or lanes.kind != tirx.ForKind.VECTORIZED
@@ -68,7 +85,9 @@ def _to_pixels(loop: Any) -> Any:
         refuse(loop, TRANSPOSE, f"lanes do not lie together: {store}")
     first, end = inside(of_columns, column, int(loop.extent))
     if end - first < PART:
-        return answered(loop, TRANSPOSE)
+        return _kept(
+            loop, TO_PIXELS_IF_WHOLE, f"{end - first} columns are known to be inside, of at least {PART}: {of_columns}"
+        )
 
     def stored(at: Any, vector: Any) -> Any:
         indices = [replaced(index, {column: at, lane: 0}) for index in store.indices]
@@ -102,10 +121,10 @@ def _to_pixels(loop: Any) -> Any:
 
 
 def _to_planes(loop: Any) -> Any:
-    """``for channel: for x: output[channel, .., x] = f(tile[.., x, channel])``; as it is with fewer columns than 128 bits hold."""
+    """``for channel: for x: output[channel, .., x] = f(tile[.., x, channel])``."""
     columns = loop.body
     if not isinstance(columns, tirx.For):
-        return answered(loop, TRANSPOSE)  # a single column
+        return _kept(loop, TO_PLANES_IF_WIDE, f"rows have a single column, of at least {PART}")
     if not isinstance(columns.extent, tirx.IntImm):
         refuse(loop, TRANSPOSE, f"rows have {columns.extent} columns, of which the number is to be known")
     store, width = columns.body, int(columns.extent)
@@ -118,7 +137,7 @@ def _to_planes(loop: Any) -> Any:
     if not isinstance(store, tirx.BufferStore) or not count:
         refuse(loop, TRANSPOSE, f"it does not store vectors of channels: {store}")
     if width < PART:
-        return answered(loop, TRANSPOSE)
+        return _kept(loop, TO_PLANES_IF_WIDE, f"rows have {width} columns, of at least {PART}")
     channel, x = loop.loop_var, columns.loop_var
     tile = _only([load for load in loads_of(store.value) if load.source.scope() == "local"])
     if tile is None or not _runs(tile, channel, int(loop.extent)):
@@ -192,6 +211,15 @@ def _interleaved(loop: Any) -> Any:
     stored = tirx.BufferStore(store.buffer, replaced(value, variables), [replaced(i, variables) for i in store.indices])
     write = _loop(part, phases, tirx.ForKind.UNROLLED, _loop(lane, count, tirx.ForKind.VECTORIZED, stored))
     return tirx.SeqStmt([tirx.AllocBuffer(row), *together, write])
+
+
+_WAYS = {
+    TO_PIXELS: _to_pixels,
+    TO_PIXELS_IF_WHOLE: _to_pixels,
+    TO_PLANES: _to_planes,
+    TO_PLANES_IF_WIDE: _to_planes,
+    INTERLEAVE: _interleaved,
+}
 
 
 def _transposed(vectors: list[Any], lanes: int) -> list[Any]:

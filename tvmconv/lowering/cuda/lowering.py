@@ -1,7 +1,7 @@
 """From a scheduled function to CUDA C++ and the launches that run it, without nvcc, a driver or a GPU.
 
 TVM's passes for GPUs, less those for other devices, with the kernel's own arguments put in place as on CPUs
-(`lowering.bind_arguments`). What TVM would turn into calls of its runtime becomes a table: the functions to launch, in
+(`bind_arguments`). What TVM would turn into calls of its runtime becomes a table: the functions to launch, in
 order, each with a constant grid and block, since shapes are fixed, and pointers alone as parameters.
 """
 
@@ -20,9 +20,9 @@ from tvm_ffi import dtype as DataType
 from ...algorithms.definition import Definition
 from ...algorithms.types import CUDA_DTYPES
 from ...targets.cuda import CudaTarget
+from ..common.arguments import bind_arguments
 from ..cpu.linker import NATIVE
-from ..cpu.pipeline import bind_arguments
-from .pipeline import fragments, pipeline
+from .pipelining import fragments, pipeline
 from .source import WORKSPACE, Argument, CudaSource, Launch
 from .steps import call_steps, steps_header
 from .wgmma import scheduled_tile, wgmma_source

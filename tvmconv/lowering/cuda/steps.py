@@ -10,8 +10,8 @@ from tvm.ir import Call
 from ...algorithms.epilogue import calls_operators, step_of
 from ...epilogue import OPERANDS
 from ...problem import Problem
+from ..common.rewrites import mapped
 from ..cpu.linker import NATIVE
-from ..cpu.rewrites import mapped
 
 STEPS = NATIVE / "steps.cuh"
 _PREFIX = "tvmconv_"

@@ -1,4 +1,4 @@
-// The steps of epilogues that are more than one operation on a value, as tvmconv/lowering/activations.py has them for CPUs.
+// The steps of epilogues that are more than one operation on a value, as tvmconv/lowering/common/activations.py has them for CPUs.
 //
 // Exact steps are the formula itself, rounded after each operation. The others keep within 4e-7 of the formula, relative to
 // it, wherever that is a normal number: e**x = 2**n * e**r with x = n*log(2) + r, and what would cancel or overflow is

@@ -25,7 +25,7 @@ from tvm_ffi import dtype as DataType
 from tvm_ffi.structural import structural_map
 
 from ...algorithms.cuda.annotations import LEAST_ASYNCHRONOUS, STAGES
-from ..cpu.rewrites import IF_THEN_ELSE
+from ..common.rewrites import IF_THEN_ELSE
 
 WARP = 32
 

@@ -12,10 +12,10 @@ import tvm
 from tvm import tirx
 from tvm.ir import Call
 
-from ..algorithms.epilogue import is_short, narrowed, step_of
-from ..algorithms.types import narrow
-from ..errors import RewriteError
-from .cpu.rewrites import IF_THEN_ELSE, found, mapped, sequence
+from ...algorithms.epilogue import is_short, narrowed, step_of
+from ...algorithms.types import narrow
+from ...errors import RewriteError
+from .rewrites import IF_THEN_ELSE, found, mapped, sequence
 from .short_arithmetic import ShortVector
 from .step_arithmetic import Vector
 

@@ -1,6 +1,6 @@
 """Rewrites of lowered loops that a schedule asks for, by an annotation on the loop it means.
 
-A rewrite does what it was asked, or raises RewriteError with the loop and the reason; `check_done` raises if an
+A rewrite does what it was asked, or raises RewriteError with the loop and the reason; `check_answered` raises if an
 annotation is left that nobody took. So a loop that TVM brings into another form is an error, not a slow kernel.
 
 `tvmconv.algorithms.annotations` lists them.
@@ -8,7 +8,7 @@ annotation is left that nobody took. So a loop that TVM brings into another form
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from math import prod
 from typing import Any, NoReturn
 
@@ -103,12 +103,20 @@ def sequence(statements: list[Any]) -> Any:
     return statements[0] if len(statements) == 1 else tirx.SeqStmt(statements)
 
 
-def check_done(body: Any) -> None:
-    """Raise RewriteError if a loop still asks for a rewrite."""
-    for loop in found(body, tirx.For):
+def asked_of(func: tirx.PrimFunc) -> set[str]:
+    """Return the annotations by which a function and its loops ask for rewrites."""
+    of_loops = (key for loop in found(func.body, tirx.For) for key in loop.annotations)
+    return {key for key in (*of_loops, *(func.attrs.keys() if func.attrs else ())) if key.startswith(PREFIX)}
+
+
+def check_answered(func: tirx.PrimFunc, later: Iterable[str] = ()) -> None:
+    """Raise RewriteError if a loop still asks for a rewrite, or the function for another than those `later`."""
+    for loop in found(func.body, tirx.For):
         for key in loop.annotations:
             if key.startswith(PREFIX):
                 refuse(loop, key, "nothing answered it")
+    if left := asked_of(func).difference(later):
+        raise RewriteError(f"the function asks for {', '.join(sorted(left))}, which is no rewrite")
 
 
 def check_well_formed(func: tirx.PrimFunc) -> None:

@@ -15,7 +15,7 @@ import numpy as np
 from tvm import tirx
 from tvm.ir import TensorLoad
 
-from ..epilogue import Step
+from ...epilogue import Step
 
 # log(2), its first bits so few that n * _LOG2_HIGH is exact.
 _LOG2_HIGH, _LOG2_LOW = 0.693359375, -2.12194440e-4

@@ -1,0 +1,218 @@
+"""PASSES: all that happens to a scheduled function on its way to LLVM, in order, one line each.
+
+`LOWERING` ends in loops that all requests are answered in; `tvm.compile` applies `GENERATION` to them, by the name PIPELINE.
+Both have the passes of TVM's own pipeline for CPUs, less what these kernels never use (threads of GPUs, software
+pipelines), and ours between them. Of ours, a pass changes only functions that ask for it: by an annotation of a loop or of
+the function (`tvmconv.algorithms.annotations`), or by a call that it makes an instruction. ``tvmconv inspect SIGNATURE
+--stage NAME`` shows a kernel's functions after the pass of that name, and ``--stage passes`` this list.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field, replace
+from functools import partial
+from typing import Any
+
+import tvm
+from tvm import s_tir, tirx
+from tvm.ir import Call
+
+from ...algorithms import annotations as ask
+from ...algorithms.definition import Definition
+from ...algorithms.pairs import DOT, ROUND
+from ..common.activations import expand_steps
+from ..common.entry_points import EntryPoints
+from ..common.rewrites import EXTERN, asked_of, check_answered, check_well_formed, found
+from .choices import choose_once
+from .columns import part_columns
+from .functions import functions_of, kernel_functions
+from .instructions import by_instructions
+from .lanes import divide_whole_vectors
+from .offsets import index_constants_last
+from .packing import Split, split, unsplit
+from .padding import skip_padding
+from .prefetching import prefetch_filters
+from .reloading import reload_data
+from .shuffles import by_shuffles
+from .stack import keep_on_stack
+from .striding import deinterleave
+from .taps import take_taps_together
+from .threads import in_one_thread
+from .tiles import by_tiles
+from .transposing import transpose
+
+PIPELINE = "tvmconv"
+
+
+@dataclass(frozen=True)
+class Kernel:
+    """A kernel between two passes of LOWERING.
+
+    Attributes
+    ----------
+    module
+        The scheduled function, ``main``; once it has the kernel's arguments, the functions of a library.
+    definition, entry_points
+        What it is of, and what its library is called by.
+    requests
+        What the schedule and the definition ask for.
+    halves
+        The two parts of ``main``, where its filter is packed.
+    """
+
+    module: tvm.IRModule
+    definition: Definition
+    entry_points: EntryPoints
+    requests: frozenset[str]
+    halves: Split | None = None
+
+
+@dataclass(frozen=True)
+class Pass:
+    """A step of lowering.
+
+    Attributes
+    ----------
+    name
+        What ``tvmconv inspect --stage`` takes.
+    run
+        From a Kernel to the next, in LOWERING; in GENERATION a pass of TVM.
+    asked
+        The annotations, or the called functions, that ask for it; none: it is for every kernel.
+    after
+        Passes that must have run before, and why.
+    """
+
+    name: str
+    run: Any
+    asked: tuple[str, ...] = ()
+    after: Mapping[str, str] = field(default_factory=dict)
+
+    def __call__(self, kernel: Kernel) -> Kernel:
+        """Return the kernel as it is after this pass of LOWERING."""
+        if self.asked and kernel.requests.isdisjoint(self.asked):
+            return kernel
+        kernel = self.run(kernel)
+        if kernel.requests.isdisjoint(self.asked):
+            return kernel
+        answered = {name: _without(func, self.asked) for name, func in functions_of(kernel.module).items()}
+        return replace(kernel, module=tvm.IRModule(answered))
+
+
+def requests(func: tirx.PrimFunc) -> frozenset[str]:
+    """Return the annotations of a function and of its loops that ask for a pass, and the functions that it calls."""
+    called = {str(each.args[0].value) for each in found(func.body, Call) if each.op.same_as(EXTERN)}
+    return frozenset(asked_of(func) | called)
+
+
+def _without(func: tirx.PrimFunc, asked: tuple[str, ...]) -> tirx.PrimFunc:
+    for each in asked:
+        if each in (func.attrs or {}):
+            func = func.without_attr(each)
+    return func
+
+
+def _tvm(run: tvm.transform.Pass, kernel: Kernel) -> Kernel:
+    return replace(kernel, module=run(kernel.module))
+
+
+def _bodies(rewrite: Callable[[Any], Any], kernel: Kernel) -> Kernel:
+    """Rewrite the body of each function."""
+    rewritten = {name: func.with_body(rewrite(func.body)) for name, func in functions_of(kernel.module).items()}
+    return replace(kernel, module=tvm.IRModule(rewritten))
+
+
+def _split(kernel: Kernel) -> Kernel:
+    """Find the two parts of a function, or take the request back: where there are none, the filter is read as it lies."""
+    main = kernel.module["main"]
+    halves = split(main)
+    if halves is None:
+        return replace(kernel, module=tvm.IRModule({"main": unsplit(main)}))
+    return replace(kernel, halves=halves)
+
+
+def _bind(kernel: Kernel) -> Kernel:
+    functions = kernel_functions(kernel.module["main"], kernel.definition, kernel.halves, kernel.entry_points)
+    return replace(kernel, module=tvm.IRModule(functions))
+
+
+def _check(kernel: Kernel) -> Kernel:
+    for func in kernel.module.functions.values():
+        check_answered(func, {key for each in GENERATION for key in each.asked})
+        check_well_formed(func)
+    return kernel
+
+
+def tvms(run: tvm.transform.Pass, after: Mapping[str, str] | None = None, name: str = "") -> Pass:
+    """Return a pass of TVM's own, by its name there."""
+    return Pass(name or run.info.name.rpartition(".")[2], partial(_tvm, run), after=after or {})
+
+
+def ours(name: str, rewrite: Callable[[Any], Any], *asked: str, after: Mapping[str, str]) -> Pass:
+    """Return a pass that rewrites the bodies of functions which ask for it."""
+    return Pass(name, partial(_bodies, rewrite), asked, after)
+
+
+_LOOPS = {"LowerOpaqueBlock": "it reads loops, not blocks"}
+LOWERING: tuple[Pass, ...] = (
+    tvms(s_tir.transform.CanonicalizeLoop()),
+    tvms(s_tir.transform.LowerInitBlock(), {"CanonicalizeLoop": "loops begin at 0"}),
+    tvms(s_tir.transform.PlanAndUpdateBufferAllocationLocation(), {"LowerInitBlock": "what clears a sum uses it, too"}),
+    tvms(s_tir.transform.ConvertBlocksToOpaque(), {"PlanAndUpdateBufferAllocationLocation": "it goes by blocks' variables"}),
+    tvms(s_tir.transform.CompactBufferAllocation(), {"ConvertBlocksToOpaque": "regions are then of loops' variables"}),
+    tvms(s_tir.transform.LowerMatchBuffer(), {"CompactBufferAllocation": "buffers have their final shapes"}),
+    tvms(s_tir.transform.StmtSimplify(), {"CompactBufferAllocation": "it makes new indices"}),
+    tvms(s_tir.transform.LowerOpaqueBlock(), {"LowerMatchBuffer": "a block's buffers go with it"}),
+    ours("tiles", by_tiles, ask.CONFIGURE, ask.ROLE, after=_LOOPS),
+    ours("columns", part_columns, ask.COLUMNS, after=_LOOPS),
+    ours("padding", skip_padding, *ask.PADDING, after={"columns": "a copy's conditions on columns still stand together"}),
+    ours("taps", take_taps_together, ask.TAPS, after={"padding": "products with padding are under conditions"}),
+    ours("prefetch", prefetch_filters, ask.PREFETCH, ask.PREFETCH_NEXT, after={"padding": "sums under conditions are steps, too"}),
+    Pass("split", _split, (ask.PACK,), {"prefetch": "it reads the packed filter as a buffer of the function"}),
+    Pass("bind", _bind, after={"split": "the two parts have arguments of their own"}),
+    ours("one-thread", in_one_thread, ask.ONE_THREAD, after={"bind": "it is for all functions of the kernel"}),
+    ours("quotients", divide_whole_vectors, ask.QUOTIENTS, after={"bind": "it makes indices of the output"}),
+    ours("shuffles", by_shuffles, ask.SHUFFLE, after={"padding": "data is read without conditions"}),
+    ours("instructions", by_instructions, DOT, ROUND, ask.ROUND_STORES, after={"shuffles": "orders of lanes are known"}),
+    ours("transpose", transpose, ask.TRANSPOSE, after={"bind": "columns lie together in the output, not in a stage"}),
+    ours("stride", deinterleave, ask.STRIDED, after=_LOOPS),
+    ours("reload", reload_data, ask.RELOAD, after={"shuffles": "what all lanes read is a load outside of vectors"}),
+    Pass("check", _check, after={"reload": "it is the last that answers an annotation of a loop"}),
+)  # fmt: skip
+_VECTORS = {"VectorizeLoop": "values are vectors"}
+GENERATION: tuple[Pass, ...] = (
+    Pass("FlattenBuffer", tirx.transform.FlattenBuffer(), after={"check": "accesses outside of an axis show no more"}),
+    Pass("SimplifyFlat", s_tir.transform.StmtSimplify(), after={"FlattenBuffer": "it makes new indices"}),
+    Pass("NarrowDataType", tirx.transform.NarrowDataType(32), after={"SimplifyFlat": "bounds of indices are known"}),
+    Pass("VectorizeLoop", tirx.transform.VectorizeLoop(True), after={"NarrowDataType": "vectors of indices are narrow"}),
+    Pass("choose-once", choose_once(), (ask.CHOOSE_ONCE,), _VECTORS),
+    Pass("StorageRewrite", tirx.transform.StorageRewrite(), after=_VECTORS),
+    Pass("HoistIfThenElse", s_tir.transform.HoistIfThenElse(), after={"StorageRewrite": "allocations do not end a nest"}),
+    Pass("UnrollLoop", tirx.transform.UnrollLoop(), after={"choose-once": "it goes by the variables of unrolled loops"}),
+    Pass("RenormalizeSplitPattern", s_tir.transform.RenormalizeSplitPattern(), after={"UnrollLoop": "indices are of the loops that stay"}),
+    Pass("SimplifyUnrolled", tirx.transform.StmtSimplify(), after={"UnrollLoop": "choices by unrolled variables are decided"}),
+    Pass("RewriteUnsafeSelect", s_tir.transform.RewriteUnsafeSelect(), after={"SimplifyUnrolled": "fewer choices are left"}),
+    Pass("expand-steps", expand_steps(), ("calls of an epilogue's steps",), {**_VECTORS, "RewriteUnsafeSelect": "a step is one value"}),
+    Pass("constants-last", index_constants_last(), (ask.CONSTANTS_LAST,), {"SimplifyUnrolled": "it would order sums anew"}),
+    Pass("keep-on-stack", keep_on_stack(), after={"StorageRewrite": "arrays that share a place are one"}),
+    Pass("VerifyMemory", tirx.transform.VerifyMemory()),
+    Pass("AnnotateEntryFunc", tirx.transform.AnnotateEntryFunc()),
+    Pass("SplitHostDevice", tirx.transform.SplitHostDevice(), after={"AnnotateEntryFunc": "entries are the host's"}),
+    Pass("MakePackedAPI", tirx.transform.MakePackedAPI(), after={"SplitHostDevice": "it is for the host's functions"}),
+)  # fmt: skip
+PASSES = LOWERING + GENERATION
+
+
+def generation(last: str = GENERATION[-1].name) -> tvm.transform.Sequential:
+    """Return the passes of GENERATION up to that called `last`."""
+    names = [each.name for each in GENERATION]
+    return tvm.transform.Sequential([each.run for each in GENERATION[: names.index(last) + 1]])
+
+
+def _pipeline() -> tuple[tvm.transform.Pass, Callable[..., Any], Callable[..., Any]]:
+    """Return the passes that follow LOWERING, and TVM's own for what they leave."""
+    return generation(), s_tir.pipeline.finalize_host_passes, s_tir.pipeline.finalize_device_passes
+
+
+tirx.register_tir_pipeline(PIPELINE, _pipeline)
