@@ -44,7 +44,7 @@ def toy(folder: Path, problems: list[Problem]) -> Path:
     return folder
 
 
-def computed(kernel: Kernel, symbol: str) -> Callable[..., None]:
+def computed(kernel: Kernel, symbol: str, openmp: bool = False) -> Callable[..., None]:
     """Return what stands in for a kernel's function."""
 
     def call(*arrays: np.ndarray) -> None:
