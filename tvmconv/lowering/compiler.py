@@ -18,7 +18,17 @@ from ..problem import Problem
 from ..targets.cuda import CudaTarget
 from ..targets.target import CpuTarget, Target
 from .cpu.linker import link
-from .cpu.pipeline import PIPELINE, SYMBOL, Lowered, functions_of, lower, workspace_bytes
+from .cpu.pipeline import (
+    ALLOCATED,
+    PIPELINE,
+    SYMBOL,
+    Lowered,
+    allocate,
+    functions_of,
+    lower,
+    workspace_bytes,
+    workspaces,
+)
 from .cuda.linker import link_cuda
 from .cuda.lowering import to_source
 from .entry_points import EntryPoints
@@ -150,7 +160,9 @@ def compile_problem(
     else:
         assert isinstance(target, CpuTarget)
         lowered = lower_choice(problem, target, choice, entry_points)
-        link(generate(lowered.module, target), path, target)
+        allocated = allocate(lowered.module, target.tvm())
+        executable = tvm.compile(allocated, target.tvm(), tir_pipeline=ALLOCATED)
+        link(executable, path, target, workspaces(allocated))
         workspace = workspace_bytes(lowered.module)
         packed_filter = lowered.layout.described() if lowered.layout else None
     algorithm = algorithms.get(choice.algorithm)

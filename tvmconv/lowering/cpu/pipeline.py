@@ -14,12 +14,15 @@ from typing import Any
 
 import tvm
 from tvm import s_tir, tirx
+from tvm.ir import StringImm
 from tvm_ffi.structural import structural_map
 
 from ...algorithms.annotations import PACK
 from ...algorithms.definition import Definition
 from ...algorithms.types import KERNEL_DTYPES
 from ...problem import DTYPE_BYTES, Problem
+from ...runtime.arrays import LINE_BYTES
+from ...runtime.kernel_object import Workspace
 from ...runtime.packed import PACK_SYMBOL, PACKED_SYMBOL
 from ..activations import expand_steps
 from ..entry_points import EntryPoints
@@ -32,7 +35,7 @@ from .packing import Layout, Split, elements, split
 from .padding import skip_padding
 from .prefetching import prefetch_filters
 from .reloading import reload_data
-from .rewrites import answered, check_done, check_well_formed, rewritten
+from .rewrites import answered, check_done, check_well_formed, found, rewritten
 from .shuffles import by_shuffles
 from .striding import deinterleave
 from .taps import take_taps_together
@@ -40,7 +43,10 @@ from .tiles import by_tiles
 from .transposing import transpose
 
 SYMBOL = "tvmconv_kernel"
-PIPELINE = "tvmconv"
+# For what `lower` returns; for what `allocate` does.
+PIPELINE, ALLOCATED = "tvmconv", "tvmconv.allocated"
+# TVM's mark of an array for which it is not to call the allocator.
+_ON_STACK = "disable_lower_builtin"
 # Below both, one thread computes: see `is_tiny`.
 TINY_FLOPS, TINY_BYTES = 250_000, 64 * 1024
 # A task's rows of one channel, say: allocating them takes 70 ns. Measured on a Zen 5: 256 depthwise planes of 28x28 took
@@ -159,8 +165,35 @@ def workspace_bytes(module: tvm.IRModule) -> int:
     return sum(sizes)
 
 
-def _pipeline() -> tuple[tvm.transform.Pass, Callable[..., Any], Callable[..., Any]]:
-    """Return the passes that follow `lower`, and TVM's own for what they leave."""
+def workspaces(allocated: tvm.IRModule) -> dict[str, Workspace]:
+    """Return what each function of a module that :func:`allocate` returned takes from the allocator, at most."""
+    functions = functions_of(allocated)
+    sizes = {name: _workspace(function.body) for name, function in functions.items()}
+    called = [sizes[each.value] for each in found(functions[SYMBOL].body, StringImm) if each.value in sizes]
+    if called:  # `_both`: one after the other
+        own = sizes[SYMBOL]
+        shared, task = max(each.shared for each in called), max(each.task for each in called)
+        sizes[SYMBOL] = Workspace(own.shared + shared, own.task + task)
+    return sizes
+
+
+def _workspace(body: tirx.Stmt) -> Workspace:
+    """Return what a function itself allocates: each array from a cache line on, with a line for its size before it."""
+    loops = [loop for loop in found(body, tirx.For) if loop.kind == tirx.ForKind.PARALLEL]
+    within = sum(_block(each) for loop in loops for each in found(loop.body, tirx.AllocBuffer))
+    return Workspace(sum(map(_block, found(body, tirx.AllocBuffer))) - within, within)
+
+
+def _block(node: tirx.AllocBuffer) -> int:
+    if _ON_STACK in node.annotations:
+        return 0
+    dtype = node.buffer.dtype
+    size = elements(node.buffer) * dtype.bits * dtype.lanes // 8
+    return (-(-size // LINE_BYTES) + 1) * LINE_BYTES
+
+
+def _allocating() -> tvm.transform.Pass:
+    """Return the passes that follow `lower`, up to where each array has its place."""
     passes = [
         tirx.transform.FlattenBuffer(),
         s_tir.transform.StmtSimplify(),
@@ -176,12 +209,30 @@ def _pipeline() -> tuple[tvm.transform.Pass, Callable[..., Any], Callable[..., A
         expand_steps(),
         _index_constants_last(),
         keep_on_stack(),
+    ]
+    return tvm.transform.Sequential(passes)
+
+
+def _calling() -> tuple[tvm.transform.Pass, Callable[..., Any], Callable[..., Any]]:
+    """Return the passes that follow those, and TVM's own for what they leave."""
+    passes = [
         tirx.transform.VerifyMemory(),
         tirx.transform.AnnotateEntryFunc(),
         tirx.transform.SplitHostDevice(),
         tirx.transform.MakePackedAPI(),
     ]
     return tvm.transform.Sequential(passes), s_tir.pipeline.finalize_host_passes, s_tir.pipeline.finalize_device_passes
+
+
+def _pipeline() -> tuple[tvm.transform.Pass, Callable[..., Any], Callable[..., Any]]:
+    """Return all passes that follow `lower`."""
+    calling, *finalizing = _calling()
+    return tvm.transform.Sequential([_allocating(), calling]), *finalizing
+
+
+def allocate(module: tvm.IRModule, target: Any) -> tvm.IRModule:
+    """Return the functions of :func:`lower` for a ``tvm.target.Target``, each array in its place: `tvm.compile` with ALLOCATED goes on."""
+    return _allocating()(tirx.transform.BindTarget(target.with_host(target))(module))
 
 
 def _index_constants_last() -> tvm.transform.Pass:
@@ -201,7 +252,7 @@ def keep_on_stack() -> tvm.transform.Pass:
 
     def keep(node: tirx.AllocBuffer) -> tirx.AllocBuffer:
         stays = node.buffer.scope() == "local" or 4 * elements(node.buffer) <= STACK_BYTES
-        return tirx.AllocBuffer(node.buffer, {"disable_lower_builtin": tirx.const(True, "bool")}) if stays else node
+        return tirx.AllocBuffer(node.buffer, {_ON_STACK: tirx.const(True, "bool")}) if stays else node
 
     def on_stack(func: tirx.PrimFunc, mod: tvm.IRModule, context: tvm.transform.PassContext) -> tirx.PrimFunc:
         return func.with_body(structural_map(func.body, (tirx.AllocBuffer, keep)))
@@ -210,6 +261,7 @@ def keep_on_stack() -> tvm.transform.Pass:
 
 
 tirx.register_tir_pipeline(PIPELINE, _pipeline)
+tirx.register_tir_pipeline(ALLOCATED, _calling)
 
 
 def bind_arguments(
