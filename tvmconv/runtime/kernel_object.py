@@ -70,24 +70,28 @@ def read_object(bundle: Bundle, entry: Entry) -> KernelObject:
         If the library is missing or altered, or has none: it was built by a tvmconv that did not keep it, or for a GPU.
     """
     path = bundle.library(entry)
-    packed = _section(path, SECTION)
     again = f"build {bundle.path} again, with tvmconv build, and export that"
+    try:
+        packed = _section(path, SECTION)
+        header, _, content = zlib.decompress(packed).partition(b"\n") if packed is not None else (b"{}", b"", b"")
+        described = json.loads(header)
+        version, sizes = described.get("version"), described.get("workspaces", {})
+    except (struct.error, IndexError, ValueError, zlib.error) as error:
+        raise BundleError(f"{path} is no library that tvmconv linked ({error}); {again}") from error
     if packed is None:
         raise BundleError(
             f"{path} has no object to link from: it was built by tvmconv {bundle.tvmconv}, before libraries had one; {again}"
         )
-    header, _, content = zlib.decompress(packed).partition(b"\n")
-    described = json.loads(header)
-    if described["version"] != _VERSION:
-        raise BundleError(
-            f"the object in {path} has version {described['version']}; this tvmconv reads {_VERSION}: {again}"
-        )
-    return KernelObject(content, {name: Workspace(*sizes) for name, sizes in described["workspaces"].items()})
+    if version != _VERSION:
+        raise BundleError(f"the object in {path} has version {version}; this tvmconv reads {_VERSION}: {again}")
+    return KernelObject(content, {name: Workspace(*each) for name, each in sizes.items()})
 
 
 def _section(path: Path, name: str) -> bytes | None:
     """Return the content of a section of an ELF file, None if it has none of that name."""
     content = path.read_bytes()
+    if not content.startswith(b"\x7fELF"):
+        raise ValueError("it is no ELF file")
     _, _, table, _, _, _, size, number, names = _HEADER.unpack_from(content)
     rows = [_ROW.unpack_from(content, table + at * size) for at in range(number)]
     _, start, _ = rows[names]
