@@ -6,7 +6,7 @@ import hashlib
 import os
 import subprocess
 import sys
-from collections.abc import Container, Iterable
+from collections.abc import Container, Iterable, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -58,14 +58,17 @@ def compile_bundle(
     choice: Choice | None = None,
     strict: Container[Problem] = (),
     quick: bool = False,
+    choices: Mapping[Problem, str] | None = None,
 ) -> Path:
     """Compile a bundle in this process, unverified; `strict` problems by exact algorithms, whatever the CPU likes best.
+
+    `choices` are the algorithms of problems.
 
     `quick` leaves out LLVM's optimizations, which take most of the time, but not what this project does.
     """
     import tvm
 
-    from tvmconv.lowering.compiler import compile_problem, default_choice
+    from tvmconv.lowering.compiler import Choice, compile_problem, default_choice
     from tvmconv.targets.target import CpuTarget, Target
 
     optimized = CpuTarget.tvm
@@ -79,6 +82,7 @@ def compile_bundle(
     for problem in problems:
         made = entry(format_signature(problem), parsed.name)
         chosen = default_choice(problem, parsed, "strict") if problem in strict else choice
+        chosen = Choice(choices[problem]) if choices else chosen
         with pytest.MonkeyPatch.context() as patch:
             if quick:
                 patch.setattr(CpuTarget, "tvm", unoptimized)

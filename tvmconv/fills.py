@@ -27,9 +27,9 @@ _RANGES = {
     "f16": (4, (2, 2), (256, 256)),
 }
 # Of the bias and the residual.
-_ADDED_RANGE = 8
+ADDED_RANGE = 8
 # Powers of two, so that products stay exact.
-_FACTORS = (-1.0, -0.5, 0.25, 0.5, 1.0, 2.0)
+FACTORS = (-1.0, -0.5, 0.25, 0.5, 1.0, 2.0)
 # Of a sum that a bound or its like ends: products of -1, 0 and 1, so few that the sum's standard deviation is about 3.
 _SATURATING = (1, (1, 1), (20, 20))
 # Draws before an all-zero output is taken for the problem's own (its windows see only padding).
@@ -136,20 +136,25 @@ def random_fill(problem: Problem, seed: int = 0) -> Arrays:
     return Arrays(**{name: array.astype(types[name]) for name, array in drawn.items()})
 
 
-def _draw(problem: Problem, rng: np.random.Generator) -> Arrays:
+def exact_ranges(problem: Problem) -> tuple[int, int, float]:
+    """Return the largest integers of data and filter, and the share of data that is not zero, with which all sums are exact."""
     backprop = problem.op == "convolution_backprop_data"
     saturates = any(step.name in SATURATING for step in problem.epilogue)
     data_range, filter_ranges, safe = _SATURATING if saturates else _RANGES[problem.dtype]
+    return data_range, filter_ranges[backprop], safe[backprop] / max(problem.products, 1)
+
+
+def _draw(problem: Problem, rng: np.random.Generator) -> Arrays:
+    data_range, filter_range, keep = exact_ranges(problem)
 
     def integers(largest: int, shape: tuple[int, ...]) -> npt.NDArray[np.float32]:
         return rng.integers(-largest, largest, shape, np.int8, endpoint=True).astype(np.float32)
 
     arrays: dict[str, npt.NDArray[Any]] = {"data": integers(data_range, problem.data_shape)}
-    keep = safe[backprop] / max(problem.products, 1)
     if keep < 1:
         arrays["data"][rng.random(problem.data_shape, np.float32) >= keep] = 0
-    arrays["filter"] = integers(filter_ranges[backprop], problem.filter_shape)
+    arrays["filter"] = integers(filter_range, problem.filter_shape)
     for name, (shape, _) in list(problem.operands.items())[2:]:
         added = name in ("bias", "residual")
-        arrays[name] = integers(_ADDED_RANGE, shape) if added else rng.choice(_FACTORS, shape)
+        arrays[name] = integers(ADDED_RANGE, shape) if added else rng.choice(FACTORS, shape)
     return Arrays(**{name: arrays[name].astype(numpy_dtype(dtype)) for name, (_, dtype) in problem.operands.items()})

@@ -17,7 +17,7 @@ PAGES = (README, CONTRIBUTING, *sorted((ROOT / "docs").glob("*.md")))
 TEXTS = {path: path.read_text() for path in PAGES}
 EVERYTHING = "\n".join(TEXTS.values())
 # The front page is read in a minute.
-LONGEST_README = 120
+LONGEST_README = 130
 # What stands in the tree that backquoted paths are of.
 FOLDERS = ("tvmconv", "schedules", "tests", "benchmarks", "docs", "examples", ".ci")
 

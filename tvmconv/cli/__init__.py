@@ -37,6 +37,7 @@ COMMANDS = (
     "verify",
     "bench",
     "compile",
+    "export-c",
     "run",
     "report",
     "explain",

@@ -21,7 +21,8 @@ from .common.entry_points import EntryPoints
 from .cpu.functions import SYMBOL, functions_of
 from .cpu.linker import link
 from .cpu.lowering import Lowered, lower, workspace_bytes
-from .cpu.passes import PIPELINE
+from .cpu.passes import ALLOCATED, PIPELINE
+from .cpu.workspaces import allocate, workspaces
 from .cuda.linker import link_cuda
 from .cuda.lowering import to_source
 
@@ -152,7 +153,9 @@ def compile_problem(
     else:
         assert isinstance(target, CpuTarget)
         lowered = lower_choice(problem, target, choice, entry_points)
-        link(generate(lowered.module, target), path, target)
+        allocated = allocate(lowered.module, target.tvm())
+        executable = tvm.compile(allocated, target.tvm(), tir_pipeline=ALLOCATED)
+        link(executable, path, target, workspaces(allocated))
         workspace = workspace_bytes(lowered.module)
         packed_filter = lowered.layout.described() if lowered.layout else None
     algorithm = algorithms.get(choice.algorithm)

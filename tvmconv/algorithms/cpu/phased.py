@@ -156,15 +156,21 @@ class PhasedWindow(Window):
     @property
     def _together(self) -> bool:
         """Whether the outputs of a vector lie together in the output."""
+        whole = self._piece == self.outputs or self._piece % self.lanes == 0
+        return whole and self.transposed.out_spatial[-1] % self.transposed.strides[-1] == 0
+
+    @property
+    def _piece(self) -> int:
+        """Output channels of the window that lie together in the output: all, or those of a group's pixel or of a channel's row."""
         stride = self.transposed.strides[-1]
-        pieces = self.problem.data_format == "NXC" or self.outputs == stride or stride % self.lanes == 0
-        return pieces and self.transposed.out_spatial[-1] % stride == 0
+        if self.problem.data_format == "NCX":
+            return stride
+        return self.outputs if self.groups == 1 else self.outputs // stride
 
     @property
     def shifted(self) -> bool:
         """Whether the last vectors of output channels are shifted inwards, to end with them."""
-        one_piece = self.problem.data_format == "NXC" or self.outputs == self.transposed.strides[-1]
-        return self._together and one_piece and self.lanes < self.outputs < self.padded_outputs
+        return self._together and self._piece == self.outputs and self.lanes < self.outputs < self.padded_outputs
 
     @property
     def stores_vectors(self) -> bool:

@@ -8,11 +8,12 @@ from __future__ import annotations
 
 import os
 import tempfile
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from functools import cache
 from pathlib import Path
 from typing import Any
 
+from ...runtime.kernel_object import SECTION, KernelObject, Workspace
 from ...support.toolchain import run_compiler
 from ...targets.target import CpuTarget
 
@@ -44,7 +45,12 @@ _AVX2 = ("-mavx2", "-mfma", "-mf16c")
 _AVX512 = ("-mavx512f", "-mavx512bw", "-mavx512vl", "-mavx512dq")
 
 
-def link(executable: Any, path: str | os.PathLike[str], target: CpuTarget | None = None) -> None:
+def link(
+    executable: Any,
+    path: str | os.PathLike[str],
+    target: CpuTarget | None = None,
+    workspaces: Mapping[str, Workspace] | None = None,
+) -> None:
     """Write the shared library of a compiled module.
 
     Parameters
@@ -55,6 +61,9 @@ def link(executable: Any, path: str | os.PathLike[str], target: CpuTarget | None
         Where the library goes; an existing file is replaced whole.
     target
         The CPU whose operators between kernels the library is to have; None: none.
+    workspaces
+        What the kernel's functions allocate; given, the library keeps the kernel's object for programs in C
+        (`tvmconv.runtime.kernel_object`).
 
     Raises
     ------
@@ -69,6 +78,9 @@ def link(executable: Any, path: str | os.PathLike[str], target: CpuTarget | None
             wide = {flag.removeprefix("-m") for flag in _AVX512} <= set(target.features)
             (Path(folder) / "operators.o").write_bytes(_operators_object(_AVX2 + (_AVX512 if wide else ())))
             objects.append("operators.o")
+        if workspaces is not None:
+            _keep_object(Path(folder), workspaces)
+            objects.append("kept.s")
         _link_kernels(Path(folder), objects, path)
 
 
@@ -89,6 +101,16 @@ def link_objects(work: Path, arguments: tuple[str, ...], path: Path, exports: tu
     # Names relative to the folder: its own name must not reach the linker.
     run_compiler((*_LINK_FLAGS, *arguments, "-o", "kernel.so"), work)
     os.replace(work / "kernel.so", path)
+
+
+def _keep_object(work: Path, workspaces: Mapping[str, Workspace]) -> None:
+    """Write `kept.s`, of which a library gets the object `kernel.o` as a section that is not loaded."""
+    run_compiler(("-r", "-nostdlib", "-Wl,--strip-debug", "kernel.o", "-o", "stripped.o"), work)
+    kept = KernelObject((work / "stripped.o").read_bytes(), workspaces)
+    (work / "kept.bin").write_bytes(kept.packed())
+    (work / "kept.s").write_text(
+        f'.section {SECTION},"",@progbits\n.incbin "kept.bin"\n.section .note.GNU-stack,"",@progbits\n'
+    )
 
 
 @cache

@@ -42,7 +42,9 @@ from .threads import in_one_thread
 from .tiles import by_tiles
 from .transposing import transpose
 
-PIPELINE = "tvmconv"
+# Of all passes of GENERATION; of those after arrays have their places (workspaces.py).
+PIPELINE, ALLOCATED = "tvmconv", "tvmconv.allocated"
+LAST_OF_ALLOCATION = "keep-on-stack"
 
 
 @dataclass(frozen=True)
@@ -195,7 +197,7 @@ GENERATION: tuple[Pass, ...] = (
     Pass("RewriteUnsafeSelect", s_tir.transform.RewriteUnsafeSelect(), after={"SimplifyUnrolled": "fewer choices are left"}),
     Pass("expand-steps", expand_steps(), ("calls of an epilogue's steps",), {**_VECTORS, "RewriteUnsafeSelect": "a step is one value"}),
     Pass("constants-last", index_constants_last(), (ask.CONSTANTS_LAST,), {"SimplifyUnrolled": "it would order sums anew"}),
-    Pass("keep-on-stack", keep_on_stack(), after={"StorageRewrite": "arrays that share a place are one"}),
+    Pass(LAST_OF_ALLOCATION, keep_on_stack(), after={"StorageRewrite": "arrays that share a place are one"}),
     Pass("VerifyMemory", tirx.transform.VerifyMemory()),
     Pass("AnnotateEntryFunc", tirx.transform.AnnotateEntryFunc()),
     Pass("SplitHostDevice", tirx.transform.SplitHostDevice(), after={"AnnotateEntryFunc": "entries are the host's"}),
@@ -204,15 +206,17 @@ GENERATION: tuple[Pass, ...] = (
 PASSES = LOWERING + GENERATION
 
 
-def generation(last: str = GENERATION[-1].name) -> tvm.transform.Sequential:
-    """Return the passes of GENERATION up to that called `last`."""
+def generation(last: str = GENERATION[-1].name, after: str = "") -> tvm.transform.Sequential:
+    """Return the passes of GENERATION up to that called `last`, those behind the one called `after` alone if it is given."""
     names = [each.name for each in GENERATION]
-    return tvm.transform.Sequential([each.run for each in GENERATION[: names.index(last) + 1]])
+    first = names.index(after) + 1 if after else 0
+    return tvm.transform.Sequential([each.run for each in GENERATION[first : names.index(last) + 1]])
 
 
-def _pipeline() -> tuple[tvm.transform.Pass, Callable[..., Any], Callable[..., Any]]:
-    """Return the passes that follow LOWERING, and TVM's own for what they leave."""
-    return generation(), s_tir.pipeline.finalize_host_passes, s_tir.pipeline.finalize_device_passes
+def _pipeline(after: str) -> tuple[tvm.transform.Pass, Callable[..., Any], Callable[..., Any]]:
+    """Return the passes that follow LOWERING, or a pass of GENERATION, and TVM's own for what they leave."""
+    return generation(after=after), s_tir.pipeline.finalize_host_passes, s_tir.pipeline.finalize_device_passes
 
 
-tirx.register_tir_pipeline(PIPELINE, _pipeline)
+tirx.register_tir_pipeline(PIPELINE, partial(_pipeline, ""))
+tirx.register_tir_pipeline(ALLOCATED, partial(_pipeline, LAST_OF_ALLOCATION))

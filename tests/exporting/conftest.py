@@ -1,0 +1,75 @@
+"""What the tests of exported libraries share: bundles with a kernel of each algorithm, and the C compiler."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import subprocess
+from collections import Counter
+from collections.abc import Iterable
+from pathlib import Path
+
+import pytest
+from numerics.test_compiler import SPACES
+from toys import compile_bundle, small_problem
+
+from tvmconv.algorithms import table as algorithms
+from tvmconv.problem import Problem
+from tvmconv.signature import parse_signature
+from tvmconv.targets.target import Target
+
+HERE = Path(__file__).parent
+STRICT = ("-Wall", "-Wextra", "-Werror", "-pedantic", "-std=c99", "-D_POSIX_C_SOURCE=200809L")
+
+needs_cmake = pytest.mark.skipif(shutil.which("cmake") is None, reason="cmake is not installed")
+
+
+def run(*command: object, cwd: Path | None = None, **environment: str) -> str:
+    """Run a program and return what it prints; fail with what it says otherwise."""
+    done = subprocess.run(
+        list(map(str, command)), cwd=cwd, capture_output=True, text=True, timeout=600, env={**os.environ, **environment}
+    )
+    assert done.returncode == 0, f"{command[0]} ended with {done.returncode}\n{done.stdout}\n{done.stderr}"
+    return done.stdout
+
+
+def choices_of(problems: Iterable[Problem], target: Target) -> dict[Problem, str]:
+    """Return an algorithm for each problem, so that all that cover one of them have their turn."""
+    taken: Counter[str] = Counter()
+    chosen = {}
+    for problem in sorted(problems, key=lambda each: len(algorithms.applicable(each, target))):
+        chosen[problem] = min(
+            (each.name for each in algorithms.applicable(problem, target)), key=lambda name: taken[name]
+        )
+        taken[chosen[problem]] += 1
+    return chosen
+
+
+@pytest.fixture(scope="session")
+def spaces_bundle(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Return a bundle of every type, layout, rank and algorithm, with epilogues and edge cases."""
+    host = Target.parse("host")
+    problems = list(map(parse_signature, SPACES))
+    problems += [problems[0].with_(epilogue="scale-add-prelu"), small_problem("bf16", True, epilogue="silu")]
+    problems += [
+        small_problem(batch=0),
+        small_problem(in_channels=0, bias=True),
+        small_problem("f16", True, epilogue="clip_-1_6"),
+    ]
+    chosen = choices_of(problems, host)
+    covering = {each.name for problem in problems for each in algorithms.applicable(problem, host)}
+    assert set(chosen.values()) == covering
+    folder = tmp_path_factory.mktemp("exporting") / "spaces.bundle"
+    return compile_bundle(folder, problems, choices=chosen, quick=True)
+
+
+SMALL = "conv2d-n1-i24x14x14-o40x14x14-k3x3-s1x1-d1x1-p1x1_1x1-g1-NXC-XIO-f32-bias"
+
+
+@pytest.fixture(scope="session")
+def few_bundle(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Return a bundle of some kernels: one that packs its filter and takes workspaces, one in place, one of each type."""
+    names = [SMALL, "conv2d-n1-i40x14x14-o136x14x14-k1x1-s1x1-d1x1-p0x0_0x0-g1-NXC-XIO-f32"]
+    problems = [*map(parse_signature, names), small_problem("f16", True), small_problem("bf16")]
+    choices = {problems[0]: "winograd4", problems[1]: "direct", problems[2]: "direct", problems[3]: "direct"}
+    return compile_bundle(tmp_path_factory.mktemp("few") / "few.bundle", problems, choices=choices, quick=True)

@@ -1,0 +1,70 @@
+"""`tvmconv export-c`: a bundle as a library for C."""
+
+from __future__ import annotations
+
+import argparse
+from typing import TYPE_CHECKING
+
+from ..exporting import FILTERS, THREADS
+from .parsing import add_command
+
+if TYPE_CHECKING:
+    from .parsing import Subparsers
+
+EXAMPLE = """\
+  tvmconv export-c resnet50.bundle --output resnet50-c
+  tvmconv export-c detector.bundle --output detector-c --name detector --shared --threads pthreads
+  tvmconv export-c detector.bundle --output detector-c --filters file --target x86-64-v3
+"""
+
+
+def add_parser(subparsers: Subparsers) -> None:
+    """Add the command."""
+    parser = add_command(
+        subparsers,
+        "export-c",
+        "Write the kernels of a bundle as a library for C and C++: header, archive, CMake and pkg-config files, and a test of it. "
+        "It needs no Python and, with --threads none, nothing but libc. An earlier export at the same place is replaced.",
+        EXAMPLE,
+        run,
+    )
+    parser.add_argument("bundle", metavar="BUNDLE", help="the bundle's folder")
+    parser.add_argument("-o", "--output", required=True, metavar="DIR", help="the folder to write")
+    parser.add_argument("--name", help="what the library and its functions are called (default: as the bundle)")
+    parser.add_argument("--shared", action="store_true", help="make a shared library, too")
+    parser.add_argument(
+        "--target",
+        action="append",
+        metavar="TARGET",
+        help="a target of the bundle's (default: all CPUs); may be given several times",
+    )
+    parser.add_argument(
+        "--threads",
+        choices=THREADS,
+        default="none",
+        help="threads of the library's own, for programs that give none (default: %(default)s)",
+    )
+    parser.add_argument(
+        "--filters",
+        choices=FILTERS,
+        default="inline",
+        help="where the filters of a bundle --with-filters go: into the library, or into a file to map (default: %(default)s)",
+    )
+
+
+def run(arguments: argparse.Namespace) -> int:
+    """Export; print the folder."""
+    from ..exporting.exporter import export_c
+
+    print(
+        export_c(
+            arguments.bundle,
+            arguments.output,
+            arguments.name,
+            targets=arguments.target,
+            shared=arguments.shared,
+            threads=arguments.threads,
+            filters=arguments.filters,
+        )
+    )
+    return 0

@@ -1,0 +1,255 @@
+"""Compile and link an exported library: an archive whose members link alone, and a shared library."""
+
+from __future__ import annotations
+
+import os
+import re
+import shutil
+import subprocess
+from collections.abc import Callable, Iterable, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
+from pathlib import Path
+
+from ..errors import InputError, ToolchainError
+from ..support.toolchain import find_compiler, run_compiler
+from .elf import make_visible
+from .filters import Blobs
+from .plan import Function, Plan
+from .sources import kernel_source, layer_source, layer_table_source, object_symbols, table_source, targets_header
+
+NATIVE = Path(__file__).parent / "native"
+# What programs link with whatever C library: nothing of glibc's own checks.
+_FLAGS = (
+    *("-std=gnu11", "-O2", "-g0", "-fPIC", "-fvisibility=hidden", "-Wall", "-Wextra", "-Werror"),
+    *("-U_FORTIFY_SOURCE", "-fno-stack-protector", "-fno-asynchronous-unwind-tables"),
+)
+# What kernels' objects call of the run time, by what it is called there.
+_CALLED = {"TVMFFIErrorSetRaisedFromCStrParts": "NAME_rt_raise", "tvmconv_allow_tiles": "NAME_rt_allow_tiles"}
+_SLOT = "__TVMBackend"
+
+
+@dataclass(frozen=True)
+class Options:
+    """How a library is built.
+
+    Attributes
+    ----------
+    threads
+        The archive's own threads: ``"none"``, ``"pthreads"`` or ``"openmp"``.
+    filters_in_file
+        Whether the layers' filters are in a file that is mapped.
+    shared
+        Whether to make a shared library, too.
+    flags
+        More flags for the C compiler.
+    """
+
+    threads: str = "none"
+    filters_in_file: bool = False
+    shared: bool = False
+    flags: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True)
+class _Member:
+    """A member of the archive: its name, what makes the object of it, and the symbols that others see."""
+
+    name: str
+    make: Callable[[Path, str], None]
+    visible: tuple[str, ...] = ()
+
+
+def check_header(name: str) -> None:
+    """Check that a library's header would hide none of the system's: programs find it in a folder that comes before theirs.
+
+    Raises
+    ------
+    InputError
+        If the system has a header of that name.
+    """
+    command = (find_compiler(), "-E", "-x", "c", "-")
+    if (
+        subprocess.run(command, input=f"#include <{name}.h>\n", text=True, capture_output=True, check=False).returncode
+        == 0
+    ):
+        raise InputError(f"name is {name!r}, but {name}.h is a header of the system's; give another with --name")
+
+
+def check_tools() -> None:
+    """Check that there is what an export runs.
+
+    Raises
+    ------
+    ToolchainError
+        If the C compiler or a tool of binutils is missing.
+    """
+    find_compiler()
+    for tool in ("objcopy", "ar"):
+        if shutil.which(tool) is None:
+            raise ToolchainError(
+                f"there is no {tool} on the PATH, which makes archives; install binutils (Debian, Ubuntu: apt install binutils)"
+            )
+
+
+def build_library(plan: Plan, blobs: Blobs, options: Options, work: Path, folder: Path) -> None:
+    """Write ``libNAME.a``, and the shared library if it is asked for, into `folder`.
+
+    Parameters
+    ----------
+    work
+        A folder for what they are made of, which has ``NAME.h``.
+
+    Raises
+    ------
+    ToolchainError
+        If the compiler or a tool fails.
+    """
+    for source in NATIVE.iterdir():
+        if source.suffix in (".c", ".h") and not source.name.startswith("smoke"):
+            (work / source.name).write_text(source.read_text().replace("tvmconv_name", plan.name))
+    (work / "tvmconv-targets.h").write_text(_named(plan, targets_header(plan)))
+    (work / "tvmconv-filters.h").write_text(blobs.header())
+    members = _members(plan, blobs, options)
+    with ThreadPoolExecutor(len(os.sched_getaffinity(0))) as pool:
+        list(pool.map(lambda member: _make(plan, member, work), members))
+    objects = [f"{member.name}.o" for member in members]
+    _run(("ar", "rcsD", str(folder / f"lib{plan.name}.a"), *objects), work)
+    if options.shared:
+        _link_shared(plan, options, objects, work, folder)
+
+
+def _members(plan: Plan, blobs: Blobs, options: Options) -> list[_Member]:
+    def c_file(name: str, *flags: str) -> _Member:
+        return _Member(name, lambda work, output: _compile(f"{name}.c", output, work, (*options.flags, *flags)))
+
+    def text(name: str, source: str) -> _Member:
+        def make(work: Path, output: str) -> None:
+            (work / f"{name}.c").write_text(_named(plan, source))
+            _compile(f"{name}.c", output, work, options.flags)
+
+        return _Member(name, make)
+
+    def kernel(function: Function) -> _Member:
+        visible = [f"{plan.name}_rt_{kind}_{function.name}" for kind in ("kernel", "entry")]
+        return _Member(
+            f"kernel_{function.name}",
+            lambda work, output: _link_kernel(plan, function, output, work, options.flags),
+            (*visible, f"{plan.name}_{function.name}*"),
+        )
+
+    def data(number: int) -> _Member:
+        blob = blobs.all[number]
+
+        def make(work: Path, output: str) -> None:
+            (work / f"blob_{number}.bin").write_bytes(blobs.content(blob))
+            (work / f"blob_{number}.s").write_text(_named(plan, blobs.assembly(blob, f"blob_{number}.bin")))
+            run_compiler(("-c", f"blob_{number}.s", "-o", output), work)
+
+        return _Member(f"blob_{number}", make)
+
+    openmp = ("-fopenmp",) if options.threads == "openmp" else ()
+    members = [
+        c_file("runtime"),
+        c_file("cpu_x86"),
+        c_file(f"pool_{options.threads}", *openmp),
+        text("tables-kernels", table_source(plan)),
+        *map(kernel, plan.functions),
+    ]
+    if plan.layers:
+        members += [c_file("layers"), c_file("filters_file" if blobs.in_file else "filters_inline")]
+        members += [text(f"layer_{each.name}", layer_source(each, blobs)) for each in plan.layers]
+        members.append(text("tables-layers", layer_table_source(plan)))
+        members += [data(number) for number in range(len(blobs.all)) if not blobs.in_file]
+    return members
+
+
+def _make(plan: Plan, member: _Member, work: Path) -> None:
+    """Make a member's object; of one that is several objects linked, only what others call stays visible."""
+    output = f"{member.name}.o"
+    if not member.visible:
+        member.make(work, output)
+        return
+    member.make(work, f"{member.name}.all.o")
+    keep = [f"--keep-global-symbol={symbol}" for symbol in member.visible]
+    _run(("objcopy", "--wildcard", "--strip-unneeded", *keep, f"{member.name}.all.o", output), work)
+
+
+def _compile(source: str, output: str, work: Path, flags: Sequence[str]) -> None:
+    run_compiler((*_FLAGS, *flags, "-c", source, "-o", output), work)
+
+
+def _link_kernel(plan: Plan, function: Function, output: str, work: Path, flags: Sequence[str]) -> None:
+    """Link the objects of a kernel's variants and its C file into one object.
+
+    Each variant's helper functions (conversions of f16) are for its own target, so they must not serve another.
+    """
+    stem = output.removesuffix(".o")
+    (work / f"{stem}.c").write_text(_named(plan, kernel_source(function)))
+    _compile(f"{stem}.c", f"{stem}.c.o", work, flags)
+    parts = [f"{stem}.c.o"]
+    for number, variant in enumerate(function.variants):
+        part = f"{stem}.{number}.o"
+        (work / f"{stem}.{number}.in.o").write_bytes(variant.object.content)
+        entry_points = object_symbols(number)
+        renamed = {**entry_points, **{name: _named(plan, ours) for name, ours in _CALLED.items()}}
+        _run(
+            (
+                "objcopy",
+                "--wildcard",
+                *(f"--redefine-sym={old}={new}" for old, new in renamed.items()),
+                *(f"--keep-global-symbol={symbol}" for symbol in (*entry_points, *entry_points.values(), f"{_SLOT}*")),
+                f"{stem}.{number}.in.o",
+                part,
+            ),
+            work,
+        )
+        parts.append(part)
+    run_compiler(("-r", "-nostdlib", "-Wl,-z,noexecstack", *parts, "-o", output), work)
+
+
+def _link_shared(plan: Plan, options: Options, objects: Iterable[str], work: Path, folder: Path) -> None:
+    """Link the shared library of an archive's objects: what the header declares is visible."""
+    for name in objects:
+        make_visible(
+            work / name, lambda symbol: symbol.startswith(f"{plan.name}_") and f"{plan.name}_rt_" not in symbol
+        )
+    # A pool's threads wait in its code, which must then stay.
+    pool = {"none": (), "pthreads": ("-pthread", "-Wl,-z,nodelete"), "openmp": ("-fopenmp", "-Wl,-z,nodelete")}
+    (work / "exports.map").write_text(f"{{ global: {plan.name}_*; local: *; }};\n")
+    library = f"lib{plan.name}.so"
+    flags = (
+        "-shared",
+        f"-Wl,-soname,{library}",
+        "-Wl,-Bsymbolic",
+        "-Wl,--build-id=none",
+        "-Wl,--as-needed",
+        "-Wl,-z,defs",
+    )
+    run_compiler(
+        (
+            *flags,
+            "-Wl,-s",
+            "-Wl,--version-script=exports.map",
+            *pool[options.threads],
+            *options.flags,
+            *objects,
+            "-o",
+            library,
+        ),
+        work,
+    )
+    shutil.copyfile(work / library, folder / library)
+
+
+def _run(command: tuple[str, ...], work: Path) -> None:
+    done = subprocess.run(command, cwd=work, capture_output=True, text=True, check=False)
+    if done.returncode:
+        raise ToolchainError(
+            f"{command[0]} failed ({' '.join(command)[:500]}), with:\n{(done.stderr or done.stdout).strip()}"
+        )
+
+
+def _named(plan: Plan, text: str) -> str:
+    """Return a text of C with the library's name in the place of NAME."""
+    return re.sub(r"\bNAME_", f"{plan.name}_", text)

@@ -1,0 +1,163 @@
+"""Export a bundle as a library for C, written whole or not at all."""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+from .. import __version__
+from ..checks import as_path
+from ..errors import BundleError, InputError
+from ..runtime.bundle import check_name as check_path
+from ..runtime.bundle import read_bundle
+from ..support.folders import locked, move_into_place, staging
+from . import FILTERS, THREADS
+from .archive import Options, build_library, check_header, check_tools
+from .filters import Blobs
+from .header import header
+from .names import check_name, library_name
+from .packaging import packaging
+from .plan import Plan, plan
+from .smoke import answers, program
+
+# What marks a folder as one that an export may replace.
+DESCRIPTION = "export.json"
+
+
+def export_c(
+    bundle: str | os.PathLike[str],
+    path: str | os.PathLike[str],
+    name: str | None = None,
+    *,
+    targets: Sequence[str] | None = None,
+    shared: bool = False,
+    threads: str = "none",
+    filters: str = "inline",
+    flags: Sequence[str] = (),
+) -> Path:
+    """Write the kernels of a bundle as a library for C into the folder `path`.
+
+    An earlier export that is there is replaced whole, once the new one is complete.
+
+    Parameters
+    ----------
+    bundle
+        The bundle's folder.
+    path
+        The folder to make. Missing parents are made.
+    name
+        What the library, and all that it defines, is called; None: as the bundle.
+    targets
+        Those of the bundle's to take; None: all that are CPUs.
+    shared
+        Whether to make a shared library beside the archive.
+    threads
+        What the library has threads of its own by, for programs that give none: ``"none"``, ``"pthreads"``, ``"openmp"``.
+    filters
+        Where the filters of a model's layers are: ``"inline"``, in the library; ``"file"``, in a file to map.
+    flags
+        More flags for the C compiler.
+
+    Returns
+    -------
+    Path
+        The folder.
+
+    Raises
+    ------
+    InputError
+        If `name` is no identifier of C, or a header of the system's is called so, or `threads` or `filters` is not one of those; if `filters` is ``"file"`` and the bundle has
+        none; if `path` is no path.
+    BundleError
+        If there is no bundle, it is damaged, was built before libraries could be exported, or has nothing for CPUs; or if something
+        else is at `path`.
+    TargetError
+        If the bundle has nothing for one of `targets`.
+    ToolchainError
+        If the C compiler or binutils are missing, or fail.
+    """
+    for what, value, allowed in (("threads", threads, THREADS), ("filters", filters, FILTERS)):
+        if value not in allowed:
+            raise InputError(f"{what} is {value!r}; allowed: {', '.join(allowed)}")
+    source = read_bundle(bundle)
+    path = as_path("path", path).absolute()
+    check_path(path)
+    name = library_name(Path(os.path.abspath(source.path)).name) if name is None else check_name(name)
+    _check_replaceable(path)
+    check_tools()
+    check_header(name)
+    planned = plan(source, name, targets)
+    if filters == "file" and not planned.layers:
+        raise InputError(
+            f"filters is 'file', but {source.path} has no filters; build it with: tvmconv build MODEL --with-filters"
+        )
+    options = Options(threads, filters == "file", shared, tuple(flags))
+    blobs = Blobs(planned, options.filters_in_file)
+    path.parent.mkdir(parents=True, exist_ok=True)
+    with staging(path) as folder:
+        _write(planned, blobs, options, folder)
+        with locked(path.parent):
+            _check_replaceable(path)
+            move_into_place(folder, path)
+    return path
+
+
+def _write(planned: Plan, blobs: Blobs, options: Options, folder: Path) -> None:
+    text = header(planned, options.filters_in_file, options.threads)
+    (folder / f"{planned.name}.h").write_text(text)
+    work = folder / "work"
+    work.mkdir()
+    (work / f"{planned.name}.h").write_text(text)
+    build_library(planned, blobs, options, work, folder)
+    shutil.rmtree(work)
+    (folder / "smoke.c").write_text(program(planned, options.filters_in_file))
+    (folder / "smoke-answers.h").write_text(answers(planned, blobs))
+    for file, content in packaging(planned, options).items():
+        (folder / file).write_text(content)
+    if options.filters_in_file:
+        blobs.write_file(folder / f"{planned.name}.filters")
+    (folder / DESCRIPTION).write_text(json.dumps(_described(planned, options), indent=1) + "\n")
+
+
+def _described(planned: Plan, options: Options) -> dict[str, Any]:
+    """Return what a program that reads no C may want to know."""
+    return {
+        "format": "tvmconv-export",
+        "format_version": 1,
+        "tvmconv": __version__,
+        "name": planned.name,
+        "targets": list(planned.targets),
+        "threads": options.threads,
+        "filters": ("file" if options.filters_in_file else "inline") if planned.layers else None,
+        "kernels": [
+            {
+                "signature": each.signature,
+                "function": f"{planned.name}_{each.name}",
+                "variants": [{"target": v.entry.target, "algorithm": v.entry.algorithm} for v in each.variants],
+            }
+            for each in planned.functions
+        ],
+        "layers": [
+            {
+                "node": each.node.name,
+                "model": each.node.model,
+                "signature": each.node.signature,
+                "function": f"{planned.name}_{each.name}",
+            }
+            for each in planned.layers
+        ],
+    }
+
+
+def _check_replaceable(path: Path) -> None:
+    """Refuse a path that holds anything but an export or an empty folder."""
+    if path.is_dir() and not path.is_symlink():
+        if not any(path.iterdir()) or (path / DESCRIPTION).is_file():
+            return
+    elif not path.exists() and not path.is_symlink():
+        return
+    raise BundleError(f"{path} exists and is no export, so it will not be replaced; give another path or remove it")

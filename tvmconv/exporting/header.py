@@ -1,0 +1,233 @@
+"""The header of an exported library: what a program in C or C++ includes."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Sequence
+from math import prod
+
+from .. import __version__
+from ..problem import Problem
+from .plan import Function, Layer, Plan
+
+_ERRORS = (
+    ("CPU", "this CPU lacks features that the kernel was built for"),
+    ("ARGUMENT", "an argument is NULL, not aligned to its elements, or out of range"),
+    ("MEMORY", "the allocator has no memory"),
+    ("WORKSPACE", "the workspace is too small for so many threads"),
+    ("THREADS", "the hook for threads failed, or did not run every task once"),
+    ("FILTERS", "the file of filters is not open, cannot be read, or belongs to another library"),
+    ("TILES", "the system does not let this process use AMX's tiles"),
+    ("KERNEL", "the kernel refused its arguments: an error in tvmconv"),
+)
+_FILTERS_FILE = """
+/* The filters of the layers are in the file NAME.filters, which is mapped: until it is open, layers return NAME_ERROR_FILTERS.
+ * Opening it again does nothing. Close it when no layer is being called. */
+int NAME_open_filters(const char *path);
+void NAME_close_filters(void);
+"""
+_COMMON = """\
+#ifndef NAME_H
+#define NAME_H
+
+#include <stddef.h>
+#include <stdint.h>
+
+#ifdef __cplusplus
+extern "C" {
+#endif
+
+/* What functions return. */
+enum {
+  NAME_OK = 0,
+ERRORS
+};
+
+/* A text for what a function returned, which stays valid. */
+const char *NAME_error_string(int status);
+
+/* 1 if this CPU runs all kernels, else 0: functions of those that it does not run return NAME_ERROR_CPU. The kernels are for
+ * TARGETS. */
+int NAME_supported(void);
+
+/* Arrays best begin here; they must be aligned to their elements. */
+#define NAME_ALIGNMENT 64
+
+/* Runs task(argument, index) once for each index from 0 to count - 1, at the same time or not, in any threads, and returns 0 when
+ * all have returned; another number if it cannot. Tasks need THREAD_STACK KiB of stack. */
+typedef int (*NAME_parallel_for)(void *context, int count, void (*task)(void *argument, int index), void *argument);
+
+/* What runs the tasks of calls: fn, up to `threads` of them at a time. NULL: ONE_BY_DEFAULT, in `threads` shares.
+ * Set hooks before kernels are called. */
+int NAME_set_parallel_for(NAME_parallel_for fn, void *context, int threads);
+
+/* What gives workspaces to calls that bring none, from any thread; NULL and NULL: malloc. `allocate` returns NULL if it cannot. */
+int NAME_set_allocator(void *(*allocate)(void *context, size_t bytes, size_t alignment),
+    void (*release)(void *context, void *block), void *context);
+
+/* How one call is to be made, for the functions that end in _with. Zeros: as the hooks say. */
+typedef struct NAME_call {
+  NAME_parallel_for parallel_for; /* NULL: the hook's */
+  void *context;
+  int threads;                 /* tasks at a time; 0: the hook's */
+  void *workspace;             /* NULL: the allocator's; else at least ..._workspace_bytes(threads), of this call alone */
+  size_t workspace_bytes;
+} NAME_call;
+
+/* All kernels by their signatures, for programs that choose when they run. */
+typedef struct NAME_array {
+  const char *name, *type; /* "data", "filter", "bias", "scale", "slope", "residual", "output"; "f32", "f16", "bf16" */
+  size_t elements, bytes;
+} NAME_array;
+typedef struct NAME_kernel {
+  const char *name, *signature;
+  int inputs;               /* data, filter and so on, as in the function's arguments */
+  const NAME_array *arrays; /* of the inputs, then of the output */
+  int (*run)(const NAME_call *call, const void *const *inputs, void *output);
+  int (*run_packed)(const NAME_call *call, const void *const *inputs, void *output);
+  int (*pack)(const void *filter, void *packed);
+  size_t (*packed_bytes)(void);
+  size_t (*workspace_bytes)(int threads);
+  size_t (*packed_workspace_bytes)(int threads);
+} NAME_kernel;
+extern const NAME_kernel *const NAME_kernels[];
+extern const int NAME_kernel_count;
+const NAME_kernel *NAME_find(const char *signature); /* NULL if there is none */
+"""
+_LAYERS = """
+/* All layers: nodes of models with their filters. */
+typedef struct NAME_layer {
+  const char *name, *node, *model;
+  const NAME_kernel *kernel;
+  int inputs; /* data, and if it takes that a residual */
+  int (*run)(const NAME_call *call, const void *const *inputs, void *output);
+  size_t (*workspace_bytes)(int threads);
+} NAME_layer;
+extern const NAME_layer *const NAME_layers[];
+extern const int NAME_layer_count;
+"""
+_TYPES = {
+    "f16": "typedef uint16_t NAME_f16;  /* IEEE 754 binary16, as bits */",
+    "bf16": "typedef uint16_t NAME_bf16; /* the upper half of an IEEE 754 binary32, as bits */",
+}
+# Within a model's own NAME, which is not the library's.
+_KEPT = "\0"
+# Of a task: what kernels keep on their stacks, with room for the program's own.
+STACK_KIB = 1024
+
+
+def header(plan: Plan, filters_in_file: bool, threads: str) -> str:
+    """Return the text of ``NAME.h``.
+
+    Parameters
+    ----------
+    filters_in_file
+        Whether the layers' filters are in a file that is mapped.
+    threads
+        The archive's own threads: ``"none"``, ``"pthreads"`` or ``"openmp"``.
+    """
+    errors = ",\n".join(f"  NAME_ERROR_{name} = {n} /* {text} */" for n, (name, text) in enumerate(_ERRORS, 1))
+    own = {"none": "the calling thread", "pthreads": "the library's own threads", "openmp": "OpenMP"}[threads]
+    common = _COMMON.replace("ERRORS", _commas_first(errors)).replace("TARGETS", ", ".join(plan.targets))
+    common = common.replace("THREAD_STACK", str(STACK_KIB)).replace("ONE_BY_DEFAULT", own)
+    types = sorted({each.problem.dtype for each in plan.functions} & _TYPES.keys())
+    parts = [
+        f"/* {plan.name}.h: convolution kernels of {_comment(plan.bundle.path.name)}, for x86-64, by tvmconv {__version__}. Functions"
+        " return 0, or an error's\n * number. They may be called from several threads. See docs/c.md of tvmconv. */",
+        common,
+        *(_TYPES[each] for each in types),
+        "\n".join(_function(each) for each in plan.functions),
+    ]
+    if plan.layers:
+        parts += [_FILTERS_FILE] if filters_in_file else []
+        parts += [_LAYERS, "\n".join(map(_layer, plan.layers))]
+    parts.append("#ifdef __cplusplus\n}\n#endif\n\n#endif\n")
+    return re.sub(r"\bNAME(?=[_.])", plan.name, "\n".join(parts)).replace(_KEPT, "")
+
+
+def _commas_first(errors: str) -> str:
+    """Return enumerators whose commas stand before their comments."""
+    lines = errors.split(",\n")
+    return "\n".join(line.replace(" /*", ", /*") if n < len(lines) - 1 else line for n, line in enumerate(lines))
+
+
+def c_type(problem: Problem, dtype: str) -> str:
+    """Return the C type of an array's elements."""
+    return "float" if dtype == "f32" else f"NAME_{dtype}"
+
+
+def parameters(problem: Problem, names: Iterable[str], packed: bool = False) -> str:
+    """Return the typed parameters of a function: these inputs, then the output."""
+    operands = problem.operands
+    texts = [
+        "const void *packed" if packed and name == "filter" else f"const {c_type(problem, operands[name][1])} *{name}"
+        for name in names
+    ]
+    return ", ".join([*texts, f"{c_type(problem, problem.dtype)} *output"])
+
+
+def layer_inputs(layer: Layer) -> tuple[str, ...]:
+    """Return the names of what a layer takes."""
+    return ("data",) if layer.node.residual is None else ("data", "residual")
+
+
+def _function(function: Function) -> str:
+    problem, name = function.problem, f"NAME_{function.name}"
+    arrays = [f"{each} {list(shape)}" for each, (shape, _) in problem.operands.items()]
+    algorithms = dict.fromkeys(f"{each.entry.algorithm} for {each.entry.target}" for each in function.variants)
+    sizes = {each: prod(shape) for each, (shape, _) in problem.operands.items()} | {
+        "output": prod(problem.output_shape)
+    }
+    operands = tuple(problem.operands)
+    plain, packed = parameters(problem, operands), parameters(problem, operands, packed=True)
+    return "\n".join(
+        [
+            "",
+            f"/* {function.signature}",
+            f" * {', '.join(arrays)} -> output {list(problem.output_shape)}; {', '.join(algorithms)}. */",
+            *(f"#define {name}_{each.upper()}_ELEMENTS {size}" for each, size in sizes.items()),
+            f"#define {name}_PACKED_BYTES {function.packed_bytes} /* at most; {name}_packed_bytes() on this CPU */",
+            f"int {name}({plain});",
+            f"int {name}_pack(const {c_type(problem, problem.dtype)} *filter, void *packed);",
+            f"int {name}_packed({packed});",
+            f"int {name}_with(const NAME_call *call, {plain});",
+            f"int {name}_packed_with(const NAME_call *call, {packed});",
+            f"size_t {name}_packed_bytes(void);",
+            f"size_t {name}_workspace_bytes(int threads);",
+            f"size_t {name}_packed_workspace_bytes(int threads);",
+        ]
+    )
+
+
+def _layer(layer: Layer) -> str:
+    name, inputs = f"NAME_{layer.name}", layer_inputs(layer)
+    problem = layer.function.problem
+    adds = f", adding {_comment(layer.node.residual)}" if layer.node.residual is not None else ""
+    return "\n".join(
+        [
+            "",
+            f"/* {_comment(layer.node.name)} of {_comment(layer.node.model)}, which computes {_comment(layer.node.output)}{adds}:",
+            f" * data {list(problem.data_shape)} -> output {list(problem.output_shape)}, by {layer.function.name}. */",
+            f"int {name}({parameters(problem, inputs)});",
+            f"int {name}_with(const NAME_call *call, {parameters(problem, inputs)});",
+            f"size_t {name}_workspace_bytes(int threads);",
+        ]
+    )
+
+
+def _comment(text: str) -> str:
+    """Return a text that may stand within a comment of C, on one line."""
+    escaped = text.encode("ascii", "backslashreplace").decode()
+    line = "".join(each if each.isprintable() else repr(each)[1:-1] for each in escaped)
+    return line.replace("*/", "* /").replace("/*", "/ *").replace("NAME", f"NA{_KEPT}ME")
+
+
+def quoted(text: str) -> str:
+    """Return a text as a string of C."""
+    escaped = "".join(chr(b) if 32 <= b < 127 and chr(b) not in '"\\?' else f"\\{b:03o}" for b in text.encode())
+    return f'"{escaped}"'.replace("NAME_", "NAME\\137")  # which is not the library's
+
+
+def listed(items: Sequence[str]) -> str:
+    """Return initializers, each on a line."""
+    return ",\n    ".join(items)

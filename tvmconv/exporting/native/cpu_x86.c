@@ -1,0 +1,30 @@
+/* Which of the archive's targets this CPU runs, by cpuid: the features that Linux lists in /proc/cpuinfo. */
+#include <cpuid.h>
+
+#include "tvmconv-targets.h"
+
+/* What the operating system saves when it switches threads (XCR0). */
+static uint64_t saved_state(void) {
+  uint32_t a, b, c, d, low, high;
+  if (!__get_cpuid(1, &a, &b, &c, &d) || !(c >> 27 & 1)) return 0;
+  __asm__ volatile("xgetbv" : "=a"(low), "=d"(high) : "c"(0));
+  return (uint64_t)high << 32 | low;
+}
+
+static int has(const struct feature *feature, uint64_t saved) {
+  uint32_t registers[4] = {0, 0, 0, 0}; /* eax, ebx, ecx, edx */
+  if (!__get_cpuid_count(feature->leaf, feature->subleaf, &registers[0], &registers[1], &registers[2], &registers[3]))
+    return 0;
+  return (registers[feature->reg] >> feature->bit & 1) && (saved & feature->state) == feature->state;
+}
+
+uint32_t tvmconv_name_rt_detect(void) {
+  uint64_t saved = saved_state();
+  uint32_t found = 0;
+  for (int i = 0; i < TARGETS; ++i) {
+    int all = !targets[i].tiles || tvmconv_name_rt_allow_tiles() == 0;
+    for (int f = 0; all && f < targets[i].count; ++f) all = has(&targets[i].features[f], saved);
+    found |= (uint32_t)all << i;
+  }
+  return found;
+}

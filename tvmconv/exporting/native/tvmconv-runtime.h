@@ -1,0 +1,95 @@
+/* What the functions of an archive share. `tvmconv_name` becomes the archive's name. */
+#ifndef TVMCONV_RUNTIME_H
+#define TVMCONV_RUNTIME_H
+
+#include <stddef.h>
+#include <stdint.h>
+
+#include "tvmconv_name.h"
+
+/* From dlpack/dlpack.h and tvm/ffi/c_api.h: what kernels take. */
+struct tensor {
+  void *data;
+  int32_t device_type, device_id;
+  int32_t rank;
+  uint8_t code, bits;
+  uint16_t lanes;
+  const int64_t *shape, *strides;
+  uint64_t byte_offset;
+};
+struct any {
+  int32_t type;
+  uint32_t padding;
+  union {
+    int64_t integer;
+    void *pointer;
+  } value;
+};
+enum { ON_CPU = 1, TENSOR = 7 };
+typedef int function(void *self, const struct any *arguments, int32_t count, struct any *result);
+
+/* An array that a kernel takes, contiguous. */
+struct argument {
+  const int64_t *shape;
+  size_t elements;
+  int32_t rank;
+  uint8_t code, bits;
+};
+
+/* What a function allocates at most: by itself, and each task of a parallel loop. */
+struct workspace {
+  size_t shared, task;
+};
+
+/* A kernel for one of the archive's targets. Without a function that packs, it reads the filter in place. */
+struct variant {
+  uint32_t target;
+  function *plain, *pack, *packed;
+  struct workspace plain_workspace, pack_workspace, packed_workspace;
+  struct argument packed_filter;
+};
+
+/* A kernel: inputs, data and filter first, then the output; and its variants, the best first. */
+struct kernel {
+  int inputs;
+  const struct argument *arguments;
+  int variants;
+  const struct variant *variant;
+};
+
+/* A packed filter of a layer, for the kernel's variant of the same number; NULL: there is the plain one, `plain`, alone. */
+struct filters {
+  const void *const *packed;
+  const void *plain;
+};
+
+enum entry { PLAIN, PACKED };
+
+/* The variant that this CPU runs, NULL if there is none. */
+const struct variant *tvmconv_name_rt_variant(const struct kernel *kernel);
+
+/* Compute with arrays in the order of the kernel's arguments; `call` may be NULL. */
+int tvmconv_name_rt_run(const struct kernel *kernel, enum entry entry, const tvmconv_name_call *call,
+                        const void *const *arrays);
+int tvmconv_name_rt_pack(const struct kernel *kernel, const void *filter, void *packed);
+size_t tvmconv_name_rt_packed_bytes(const struct kernel *kernel);
+size_t tvmconv_name_rt_workspace_bytes(const struct kernel *kernel, enum entry entry, int threads);
+
+/* The functions that kernels call: errors, tiles, and what `__TVMBackend...` point to. */
+void tvmconv_name_rt_raise(const char *kind, const char **parts, int32_t count);
+int tvmconv_name_rt_allow_tiles(void);
+int tvmconv_name_rt_launch(int (*task)(int, void *, void *), void *data, int count);
+int tvmconv_name_rt_barrier(int task, void *environment);
+void *tvmconv_name_rt_allocate(int device_type, int device, uint64_t bytes, int code, int bits);
+int tvmconv_name_rt_release(int device_type, int device, void *block);
+
+/* The archive's own threads (one of pool_*.c). */
+int tvmconv_name_rt_pool_threads(void);
+int tvmconv_name_rt_pool_for(void *context, int count, void (*task)(void *argument, int index), void *argument);
+
+/* A bit for each of the archive's targets whose features this CPU has; and the sets of targets of its kernels. */
+uint32_t tvmconv_name_rt_detect(void);
+extern const uint32_t tvmconv_name_rt_covers[];
+extern const int tvmconv_name_rt_covers_count;
+
+#endif

@@ -1,0 +1,85 @@
+"""What build systems read of an exported library: CMake's, pkg-config's; and the build of its test."""
+
+from __future__ import annotations
+
+from .. import __version__
+from .archive import Options
+from .plan import Plan
+
+_CONFIG = """\
+# @NAME@::@NAME@: the archive, with its header.@SHARED_DOC@ Found by: find_package(@NAME@ CONFIG REQUIRED PATHS this/folder)
+if(TARGET @NAME@::@NAME@)
+  return()
+endif()
+@FIND@add_library(@NAME@::@NAME@ STATIC IMPORTED)
+set_target_properties(@NAME@::@NAME@ PROPERTIES
+  IMPORTED_LOCATION "${CMAKE_CURRENT_LIST_DIR}/lib@NAME@.a"
+  INTERFACE_INCLUDE_DIRECTORIES "${CMAKE_CURRENT_LIST_DIR}"
+  INTERFACE_LINK_LIBRARIES "@LIBRARIES@")
+@SHARED@@FILTERS@"""
+_SHARED = """\
+add_library(@NAME@::shared SHARED IMPORTED)
+set_target_properties(@NAME@::shared PROPERTIES
+  IMPORTED_LOCATION "${CMAKE_CURRENT_LIST_DIR}/lib@NAME@.so"
+  IMPORTED_SONAME lib@NAME@.so
+  INTERFACE_INCLUDE_DIRECTORIES "${CMAKE_CURRENT_LIST_DIR}")
+"""
+_FILTERS = """\
+# The file that @NAME@_open_filters maps.
+set(@NAME@_FILTERS "${CMAKE_CURRENT_LIST_DIR}/@NAME@.filters")
+"""
+_VERSION = """\
+set(PACKAGE_VERSION "@VERSION@")
+if(NOT PACKAGE_FIND_VERSION OR PACKAGE_VERSION VERSION_EQUAL PACKAGE_FIND_VERSION)
+  set(PACKAGE_VERSION_COMPATIBLE TRUE)
+  set(PACKAGE_VERSION_EXACT TRUE)
+endif()
+"""
+_PC = """\
+prefix=${pcfiledir}
+Name: @NAME@
+Description: Convolution kernels, by tvmconv
+Version: @VERSION@
+Cflags: -I${prefix}
+Libs: -L${prefix} -l@NAME@ @LINK@
+"""
+_LISTS = """\
+# Builds and runs the test of this library: cmake -S . -B build && cmake --build build && ctest --test-dir build
+cmake_minimum_required(VERSION 3.13)
+project(@NAME@_smoke C)
+enable_testing()
+find_package(@NAME@ CONFIG REQUIRED PATHS "${CMAKE_CURRENT_LIST_DIR}" NO_DEFAULT_PATH)
+add_executable(@NAME@_smoke smoke.c)
+set_target_properties(@NAME@_smoke PROPERTIES C_STANDARD 99 C_STANDARD_REQUIRED ON C_EXTENSIONS OFF)
+target_link_libraries(@NAME@_smoke PRIVATE @NAME@::@NAME@ m)
+add_test(NAME @NAME@_smoke COMMAND @NAME@_smoke@ARGUMENTS@)
+set_tests_properties(@NAME@_smoke PROPERTIES SKIP_RETURN_CODE 77)
+"""
+
+
+def packaging(plan: Plan, options: Options) -> dict[str, str]:
+    """Return the files by their names."""
+    threads = {"none": ("", "", ""), "pthreads": ("find_package(Threads REQUIRED)\n", "Threads::Threads", "-pthread")}
+    find, libraries, link = threads.get(options.threads, ("", "gomp", "-lgomp"))
+    parts = {
+        "@FIND@": find,
+        "@LIBRARIES@": libraries,
+        "@LINK@": link,
+        "@SHARED@": _SHARED if options.shared else "",
+        "@SHARED_DOC@": " @NAME@::shared: the shared library." if options.shared else "",
+        "@FILTERS@": _FILTERS if options.filters_in_file else "",
+        "@VERSION@": __version__,
+        "@ARGUMENTS@": ' "${@NAME@_FILTERS}"' if options.filters_in_file else "",
+    }
+
+    def filled(text: str) -> str:
+        for place, content in parts.items():
+            text = text.replace(place, content)
+        return text.replace("@NAME@", plan.name)
+
+    return {
+        f"{plan.name}Config.cmake": filled(_CONFIG),
+        f"{plan.name}ConfigVersion.cmake": filled(_VERSION),
+        f"{plan.name}.pc": filled(_PC),
+        "CMakeLists.txt": filled(_LISTS),
+    }

@@ -1,0 +1,259 @@
+"""What an exported library has: the kernels of a bundle with their variants, the layers of its models, and their names."""
+
+from __future__ import annotations
+
+import warnings
+from collections import Counter
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from math import prod
+
+from ..errors import BundleError, TargetError, TvmconvWarning
+from ..problem import DTYPE_BYTES, Problem
+from ..runtime.bundle import Bundle, Entry
+from ..runtime.kernel_object import KernelObject, read_object
+from ..runtime.node_entries import Blob, NodeEntry
+from ..runtime.packed import plain_layout
+from ..runtime.selection import rank
+from ..signature import parse_signature
+from .features import check_features
+from .names import digest, kernel_name, layer_name
+
+# What each kernel's and each layer's function is called beside its name.
+KERNEL_ENDINGS = (
+    *("", "_with", "_pack", "_packed", "_packed_with"),
+    *("_packed_bytes", "_workspace_bytes", "_packed_workspace_bytes", "_PACKED_BYTES"),
+    *(f"_{each}_ELEMENTS" for each in ("DATA", "FILTER", "BIAS", "SCALE", "SLOPE", "RESIDUAL", "OUTPUT")),
+)
+LAYER_ENDINGS = ("", "_with", "_workspace_bytes")
+# What each library has. Of its functions, those of its own begin with `rt_`.
+COMMON = (
+    *("OK", "error_string", "supported", "set_parallel_for", "set_allocator", "parallel_for", "call", "f16", "bf16"),
+    *(
+        "open_filters",
+        "close_filters",
+        "array",
+        "kernel",
+        "find",
+        "kernels",
+        "kernel_count",
+        "layers",
+        "layer_count",
+        "layer",
+    ),
+    *("ALIGNMENT", "H"),
+)
+_MOST_TARGETS = 31
+
+
+@dataclass(frozen=True)
+class Variant:
+    """A kernel for one target: its entry, its object, and the number of the target in the library."""
+
+    entry: Entry
+    object: KernelObject
+    target: int
+
+
+@dataclass(frozen=True)
+class Function:
+    """A kernel of the library.
+
+    Attributes
+    ----------
+    name
+        Without the library's.
+    signature, problem
+        What it computes.
+    variants
+        The best first.
+    """
+
+    name: str
+    signature: str
+    problem: Problem
+    variants: tuple[Variant, ...]
+
+    @property
+    def packed_bytes(self) -> int:
+        """Bytes of the largest packed filter of its variants."""
+        return max(packed_bytes(self.problem, each.entry) for each in self.variants)
+
+
+@dataclass(frozen=True)
+class Layer:
+    """A node of a model, with its filter.
+
+    Attributes
+    ----------
+    name
+        Without the library's.
+    node
+        What the bundle says of it.
+    function
+        The kernel that computes it.
+    """
+
+    name: str
+    node: NodeEntry
+    function: Function
+
+    def packed(self, variant: Variant) -> Blob | None:
+        """Return its filter as a variant takes it, None if the bundle has it in other layouts only."""
+        return self.node.filters.get(layout_of(self.function.problem, variant.entry))
+
+    @property
+    def plain(self) -> Blob | None:
+        """Its filter as the model has it, where a variant has to pack it."""
+        missing = any(self.packed(each) is None for each in self.function.variants)
+        return self.node.filters.get(plain_layout(self.function.problem)) if missing else None
+
+
+@dataclass(frozen=True)
+class Plan:
+    """What an exported library has; `targets` are named by the variants' numbers."""
+
+    name: str
+    bundle: Bundle
+    targets: tuple[str, ...]
+    functions: tuple[Function, ...]
+    layers: tuple[Layer, ...]
+
+
+def layout_of(problem: Problem, entry: Entry) -> str:
+    """Return the name of the layout in which a kernel takes packed filters."""
+    return plain_layout(problem) if entry.packed_filter is None else str(entry.packed_filter["layout"])
+
+
+def packed_bytes(problem: Problem, entry: Entry) -> int:
+    """Return the bytes of a filter as a kernel takes it packed."""
+    plain = DTYPE_BYTES[problem.dtype] * prod(problem.filter_shape)
+    return plain if entry.packed_filter is None else int(entry.packed_filter["bytes"])
+
+
+def plan(bundle: Bundle, name: str, targets: Sequence[str] | None = None) -> Plan:
+    """Return what the library `name` of a bundle has.
+
+    Parameters
+    ----------
+    targets
+        Those of the bundle's whose kernels are wanted; None: all that are CPUs.
+
+    Raises
+    ------
+    BundleError
+        If the bundle has no kernel for CPUs, or a library of it is damaged or has no object to link from.
+    TargetError
+        If it has nothing for one of `targets`, or that is no CPU.
+    """
+    chosen = _targets(bundle, targets)
+    entries: dict[str, list[Entry]] = {}
+    for entry in bundle.entries:
+        if entry.target in chosen and entry.verified is not False:
+            entries.setdefault(entry.signature, []).append(entry)
+    if not entries:
+        raise BundleError(f"every kernel of {bundle.path} for {', '.join(chosen)} is marked as wrong: build it again")
+    functions = []
+    for signature, found in sorted(entries.items()):
+        found.sort(key=lambda entry: rank(bundle, entry))
+        variants = tuple(Variant(each, read_object(bundle, each), chosen.index(each.target)) for each in found)
+        problem = parse_signature(signature)
+        functions.append(Function(kernel_name(problem), signature, problem, variants))
+    by_signature = {each.signature: each for each in functions}
+    nodes = [node for node in bundle.nodes if node.signature in by_signature]
+    layers = [Layer(_layer_name(node, nodes, by_signature), node, by_signature[node.signature]) for node in nodes]
+    for layer in layers:
+        _check_filters(bundle, layer)
+    _warn_of_packing(layers)
+    return _named(Plan(name, bundle, tuple(chosen), tuple(functions), tuple(layers)))
+
+
+def _targets(bundle: Bundle, wanted: Sequence[str] | None) -> list[str]:
+    """Return the names of the targets, in the manifest's order."""
+    there = {entry.target for entry in bundle.entries}
+    cpus = [name for name, each in bundle.targets.items() if each.kind == "cpu" and name in there]
+    others = sorted(there - set(cpus))
+    if not cpus:
+        raise BundleError(
+            f"{bundle.path} has no kernel for a CPU, only for {', '.join(others) or 'nothing'}; C libraries are for CPUs:"
+            " build it with --target host, x86-64-v3 or another CPU"
+        )
+    for name in wanted or ():
+        if name not in cpus:
+            what = "is for GPUs, and C libraries are for CPUs" if name in others else "has no kernel in the bundle"
+            raise TargetError(f"target {name!r} {what}; {bundle.path} has {', '.join(cpus)}")
+    chosen = [name for name in cpus if not wanted or name in wanted]
+    if len(chosen) > _MOST_TARGETS:
+        raise TargetError(
+            f"there are {len(chosen)} targets; a library has up to {_MOST_TARGETS}: choose some with --target"
+        )
+    for name in chosen:
+        check_features(name, bundle.targets[name].features)
+    return chosen
+
+
+def _layer_name(node: NodeEntry, nodes: Iterable[NodeEntry], functions: Mapping[str, Function]) -> str:
+    """Return the name of a node: with its model's where another model has it, and its kernel's where it has several."""
+    name, others = layer_name(node.name), [each for each in nodes if each.name == node.name and each is not node]
+    if any(each.model != node.model for each in others):
+        name = f"{layer_name(node.model.rpartition('.')[0] or node.model)}_{name}"
+    if any(each.model == node.model for each in others):
+        name = f"{name}_{functions[node.signature].name}"
+    return name
+
+
+def _check_filters(bundle: Bundle, layer: Layer) -> None:
+    """Raise BundleError if a layer has not what its kernel takes."""
+    given = {*layer.node.vectors, *(["residual"] if layer.node.residual is not None else [])}
+    takes = layer.function.problem.operands.keys() - {"data", "filter"}
+    lacking = [each for each in layer.function.variants if layer.packed(each) is None]
+    if given == takes and not (lacking and layer.plain is None):
+        return
+    what = "a filter of another layout" if given == takes else f"{', '.join(sorted(given)) or 'no array'}"
+    raise BundleError(
+        f"the node {layer.node.name!r} of {layer.node.model} has {what}, which is not what {layer.function.signature} takes;"
+        f" add its filter again with: tvmconv build {layer.node.model} --with-filters -o {bundle.path}"
+    )
+
+
+def _warn_of_packing(layers: Iterable[Layer]) -> None:
+    """Warn of layers whose filter a kernel packs in each call, because the bundle has it for machines like its builder's alone."""
+    packing = Counter(
+        variant.entry.target
+        for layer in layers
+        for variant in layer.function.variants
+        if variant.entry.packed_filter is not None and layer.packed(variant) is None
+    )
+    for target, number in packing.items():
+        warnings.warn(
+            f"{number} layers pack their filter in each call on {target}, which the machine that built the bundle does not run;"
+            " build it with --with-filters on one that does",
+            TvmconvWarning,
+            stacklevel=4,
+        )
+
+
+def _named(plan: Plan) -> Plan:
+    """Return the plan with names of which no two functions have one in common: those that clash get a hash of what they are."""
+    taken = set(COMMON)
+
+    def unique(name: str, endings: Iterable[str], what: str) -> str:
+        if name.startswith("rt_") or name.startswith("ERROR_") or taken & {name + ending for ending in endings}:
+            name = f"{name}_{digest(what)}"
+        if taken & {name + ending for ending in endings}:
+            raise BundleError(
+                f"{plan.bundle.path} has two kernels called {name}, of which one is {what}; please report it"
+            )
+        taken.update(name + ending for ending in endings)
+        return name
+
+    functions = {
+        each.signature: replace(each, name=unique(each.name, KERNEL_ENDINGS, each.signature)) for each in plan.functions
+    }
+    clashing = {name for name in (each.name for each in plan.layers) if [e.name for e in plan.layers].count(name) > 1}
+    layers = []
+    for each in sorted(plan.layers, key=lambda layer: layer.node.key):
+        what = " ".join(each.node.key)
+        name = f"{each.name}_{digest(what)}" if each.name in clashing else each.name
+        layers.append(Layer(unique(name, LAYER_ENDINGS, what), each.node, functions[each.function.signature]))
+    return replace(plan, functions=tuple(functions.values()), layers=tuple(layers))

@@ -1,0 +1,240 @@
+"""The C sources of an exported library: a file for each kernel and layer, and the tables."""
+
+from __future__ import annotations
+
+from math import prod
+
+from ..problem import DTYPE_BYTES
+from ..runtime.kernel_object import Workspace
+from ..runtime.packed import PACK_SYMBOL, PACKED_SYMBOL
+from .features import TILES, table
+from .filters import Blobs
+from .header import c_type, layer_inputs, listed, parameters, quoted
+from .plan import Function, Layer, Plan, Variant
+
+# DLPack's codes of types; bf16 travels as bits.
+_CODES = {"f32": (2, 32), "f16": (2, 16), "bf16": (1, 16)}
+_PACKED_CODES = {"float32": (2, 32), "uint32": (1, 32)}
+PLAIN = "tvmconv_kernel"
+# What the kernels' objects call by pointers of these names.
+_SLOTS = """\
+int (*__TVMBackendParallelLaunch)(int (*)(int, void *, void *), void *, int) = NAME_rt_launch;
+int (*__TVMBackendParallelBarrier)(int, void *) = NAME_rt_barrier;
+void *(*__TVMBackendAllocWorkspace)(int, int, uint64_t, int, int) = NAME_rt_allocate;
+int (*__TVMBackendFreeWorkspace)(int, int, void *) = NAME_rt_release;
+"""
+
+
+def object_symbols(number: int) -> dict[str, str]:
+    """Return what the entry points of a kernel's object are called in the archive, by their names in the object."""
+    return {f"__tvm_ffi_{name}": f"variant{number}_{name}" for name in (PLAIN, PACK_SYMBOL, PACKED_SYMBOL)}
+
+
+def kernel_source(function: Function) -> str:
+    """Return the C file of a kernel, which is linked with the objects of its variants."""
+    problem, name = function.problem, f"NAME_{function.name}"
+    operands = {**problem.operands, "output": (problem.output_shape, problem.dtype)}
+    shapes = [
+        f"static const int64_t {each}_shape[] = {{{', '.join(map(str, shape))}}};"
+        for each, (shape, _) in operands.items()
+    ]
+    arguments = [
+        _initializer(f"{each}_shape", prod(shape), len(shape), *_CODES[dtype])
+        for each, (shape, dtype) in operands.items()
+    ]
+    arrays = [
+        f'{{"{each}", "{dtype}", {prod(shape)}, {DTYPE_BYTES[dtype] * prod(shape)}}}'
+        for each, (shape, dtype) in operands.items()
+    ]
+    inputs = len(operands) - 1
+    externs = [
+        f"extern function variant{number}_{symbol};"
+        for number, each in enumerate(function.variants)
+        for symbol in sorted(each.object.workspaces)
+    ]
+    packed_shapes = [
+        f"static const int64_t packed_shape{number}[] = {{{_packed_elements(each)}}};"
+        for number, each in enumerate(function.variants)
+        if each.entry.packed_filter
+    ]
+    names = list(problem.operands)
+    plain, packed = parameters(problem, names), parameters(problem, names, packed=True)
+    given, given_packed = (
+        ", ".join([*names, "output"]),
+        ", ".join(["packed" if n == "filter" else n for n in names] + ["output"]),
+    )
+    collect = "".join(f"  arrays[{i}] = inputs[{i}];\n" for i in range(inputs))
+    return f"""\
+/* {function.signature} */
+#include "tvmconv-runtime.h"
+
+{_SLOTS}
+{chr(10).join([*externs, *shapes, *packed_shapes])}
+static const struct argument arguments[] = {{
+    {listed(arguments)}}};
+static const struct variant variants[] = {{
+    {listed([_variant(number, each) for number, each in enumerate(function.variants)])}}};
+const struct kernel NAME_rt_kernel_{function.name} = {{{inputs}, arguments, {len(function.variants)}, variants}};
+#define KERNEL (&NAME_rt_kernel_{function.name})
+
+int {name}_with(const NAME_call *call, {plain}) {{
+  const void *const arrays[] = {{{given}}};
+  return NAME_rt_run(KERNEL, PLAIN, call, arrays);
+}}
+int {name}_packed_with(const NAME_call *call, {packed}) {{
+  const void *const arrays[] = {{{given_packed}}};
+  return NAME_rt_run(KERNEL, PACKED, call, arrays);
+}}
+int {name}({plain}) {{ return {name}_with(NULL, {given}); }}
+int {name}_packed({packed}) {{ return {name}_packed_with(NULL, {given_packed}); }}
+int {name}_pack(const {c_type(problem, problem.dtype)} *filter, void *packed) {{ return NAME_rt_pack(KERNEL, filter, packed); }}
+size_t {name}_packed_bytes(void) {{ return NAME_rt_packed_bytes(KERNEL); }}
+size_t {name}_workspace_bytes(int threads) {{ return NAME_rt_workspace_bytes(KERNEL, PLAIN, threads); }}
+size_t {name}_packed_workspace_bytes(int threads) {{ return NAME_rt_workspace_bytes(KERNEL, PACKED, threads); }}
+
+static int run(const NAME_call *call, const void *const *inputs, void *output) {{
+  const void *arrays[{inputs + 1}];
+{collect}  arrays[{inputs}] = output;
+  return NAME_rt_run(KERNEL, PLAIN, call, arrays);
+}}
+static int run_packed(const NAME_call *call, const void *const *inputs, void *output) {{
+  const void *arrays[{inputs + 1}];
+{collect}  arrays[{inputs}] = output;
+  return NAME_rt_run(KERNEL, PACKED, call, arrays);
+}}
+static int pack(const void *filter, void *packed) {{ return NAME_rt_pack(KERNEL, filter, packed); }}
+static const NAME_array described[] = {{
+    {listed(arrays)}}};
+const NAME_kernel NAME_rt_entry_{function.name} = {{
+    "{function.name}", "{function.signature}", {inputs}, described, run, run_packed, pack,
+    {name}_packed_bytes, {name}_workspace_bytes, {name}_packed_workspace_bytes}};
+"""
+
+
+def _initializer(*values: object) -> str:
+    return f"{{{', '.join(map(str, values))}}}"
+
+
+def _packed_elements(variant: Variant) -> int:
+    assert variant.entry.packed_filter is not None
+    return int(variant.entry.packed_filter["bytes"]) // 4
+
+
+def _variant(number: int, variant: Variant) -> str:
+    """Return the initializer of a ``struct variant``."""
+    layout, sizes = variant.entry.packed_filter, variant.object.workspaces
+    name = f"variant{number}_"
+    # A kernel that has another for prepacked filters has all three; one that reads its filter in place has one.
+    functions = [f"{name}{PLAIN}", *(f"{name}{each}" if layout else "NULL" for each in (PACK_SYMBOL, PACKED_SYMBOL))]
+    none = Workspace(0, 0)
+    workspaces = [sizes.get(each, none) for each in (PLAIN, PACK_SYMBOL, PACKED_SYMBOL)]
+    packed = "{NULL, 0, 0, 0, 0}"
+    if layout:
+        packed = _initializer(f"packed_shape{number}", _packed_elements(variant), 1, *_PACKED_CODES[layout["dtype"]])
+    return f"{{{variant.target}, {', '.join(functions)}, {', '.join(f'{{{w.shared}, {w.task}}}' for w in workspaces)}, {packed}}}"
+
+
+def layer_source(layer: Layer, blobs: Blobs) -> str:
+    """Return the C file of a layer."""
+    function, name, inputs = layer.function, f"NAME_{layer.name}", layer_inputs(layer)
+    problem = function.problem
+    vectors = layer.node.vectors
+    extra = [vectors.get(each) for each in list(problem.operands)[2:]]
+    used = [*(layer.packed(each) for each in function.variants), layer.plain, *extra]
+    packed = listed([blobs.initializer(layer.packed(each)) for each in function.variants])
+    others = listed([blobs.initializer(each) for each in extra] or [blobs.initializer(None)])
+    given = ", ".join(inputs)
+    return f"""\
+/* A node of a model, with its filter. */
+#include "tvmconv-layers.h"
+
+{blobs.declarations(used)}
+extern const struct kernel NAME_rt_kernel_{function.name};
+extern const NAME_kernel NAME_rt_entry_{function.name};
+static const struct blob packed[] = {{
+    {packed}}};
+static const struct blob others[] = {{
+    {others}}};
+static const struct layer layer = {{&NAME_rt_kernel_{function.name}, packed, {blobs.initializer(layer.plain)}, others}};
+
+int {name}_with(const NAME_call *call, {parameters(problem, inputs)}) {{
+  const void *const inputs[] = {{{given}}};
+  return NAME_rt_run_layer(&layer, call, inputs, output);
+}}
+int {name}({parameters(problem, inputs)}) {{ return {name}_with(NULL, {given}, output); }}
+size_t {name}_workspace_bytes(int threads) {{ return NAME_rt_layer_workspace_bytes(&layer, threads); }}
+
+static int run(const NAME_call *call, const void *const *inputs, void *output) {{
+  return NAME_rt_run_layer(&layer, call, inputs, output);
+}}
+const NAME_layer NAME_rt_layer_{layer.name} = {{
+    "{layer.name}", {quoted(layer.node.name)}, {quoted(layer.node.model)}, &NAME_rt_entry_{function.name}, {len(inputs)}, run,
+    {name}_workspace_bytes}};
+"""
+
+
+def table_source(plan: Plan) -> str:
+    """Return the C file of the tables of kernels and layers."""
+    externs = [f"extern const NAME_kernel NAME_rt_entry_{each.name};" for each in plan.functions]
+    entries = [f"&NAME_rt_entry_{each.name}" for each in plan.functions]
+    text = f"""\
+#include <string.h>
+
+#include "tvmconv-runtime.h"
+
+{chr(10).join(externs)}
+const NAME_kernel *const NAME_kernels[] = {{
+    {listed(entries)}}};
+const int NAME_kernel_count = {len(entries)};
+
+const NAME_kernel *NAME_find(const char *signature) {{
+  for (int i = 0; signature != NULL && i < NAME_kernel_count; ++i)
+    if (strcmp(NAME_kernels[i]->signature, signature) == 0) return NAME_kernels[i];
+  return NULL;
+}}
+"""
+    return text
+
+
+def layer_table_source(plan: Plan) -> str:
+    """Return the C file of the table of layers."""
+    externs = [f"extern const NAME_layer NAME_rt_layer_{each.name};" for each in plan.layers]
+    return f"""\
+#include "tvmconv-layers.h"
+
+{chr(10).join(externs)}
+const NAME_layer *const NAME_layers[] = {{
+    {listed([f"&NAME_rt_layer_{each.name}" for each in plan.layers])}}};
+const int NAME_layer_count = {len(plan.layers)};
+"""
+
+
+def targets_header(plan: Plan) -> str:
+    """Return ``tvmconv-targets.h``: the features of each target, and the sets of targets that kernels have variants for."""
+    features, rows = [], []
+    for number, name in enumerate(plan.targets):
+        needed = plan.bundle.targets[name].features
+        features.append(
+            f"static const struct feature features{number}[] = {{ /* {name} */\n    {listed(table(needed))}}};"
+        )
+        tiles = int(any(each.startswith(TILES) for each in needed))
+        rows.append(f"{{features{number}, {len(needed)}, {tiles}}}")
+    covers = sorted({sum(1 << each.target for each in function.variants) for function in plan.functions})
+    return f"""\
+#include "tvmconv-runtime.h"
+
+struct feature {{
+  uint32_t leaf, subleaf;
+  uint8_t reg, bit;
+  uint32_t state;
+}};
+{chr(10).join(features)}
+static const struct {{
+  const struct feature *features;
+  int count, tiles;
+}} targets[] = {{
+    {listed(rows)}}};
+enum {{ TARGETS = {len(rows)} }};
+const uint32_t NAME_rt_covers[] = {{{", ".join(f"{each:#x}" for each in covers)}}};
+const int NAME_rt_covers_count = {len(covers)};
+"""

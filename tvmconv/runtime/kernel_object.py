@@ -1,0 +1,101 @@
+"""The relocatable object in a bundle's library, which programs in C are linked from (`tvmconv.exporting`).
+
+A section of the library that is never loaded, :data:`SECTION`, holds the kernel's own object, without the run-time services that
+the library is linked with: a line of JSON, ``{"version": 1, "workspaces": {"tvmconv_kernel": [shared, task], ...}}``, and the ELF
+file, compressed by zlib together.
+"""
+
+from __future__ import annotations
+
+import json
+import struct
+import zlib
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+
+from ..errors import BundleError
+from .bundle import Bundle, Entry
+
+SECTION = ".tvmconv.object"
+_VERSION = 1
+# ELF's header of 64-bit files: where the table of sections is, the size of a row, their number and that of their names'; and
+# of a row: its name, its offset in the file and its size.
+_HEADER = struct.Struct("<16x 2H 4x 8x 8x Q 4x 2H 2H 2H")
+_ROW = struct.Struct("<I 4x 8x 8x Q Q 24x")
+
+
+@dataclass(frozen=True)
+class Workspace:
+    """What a function allocates beside its stack, at most.
+
+    Attributes
+    ----------
+    shared, task
+        Bytes of a call, and of each task that runs at the same time, as one of the shares of a parallel loop.
+    """
+
+    shared: int
+    task: int
+
+
+@dataclass(frozen=True)
+class KernelObject:
+    """A kernel's object file.
+
+    Attributes
+    ----------
+    content
+        An ELF file for the linker.
+    workspaces
+        By the names of its functions, what they allocate.
+    """
+
+    content: bytes
+    workspaces: Mapping[str, Workspace]
+
+    def packed(self) -> bytes:
+        """Return the content of :data:`SECTION`."""
+        described = {name: [each.shared, each.task] for name, each in sorted(self.workspaces.items())}
+        header = json.dumps({"version": _VERSION, "workspaces": described}).encode()
+        return zlib.compress(header + b"\n" + self.content, 9)
+
+
+def read_object(bundle: Bundle, entry: Entry) -> KernelObject:
+    """Return the object in an entry's library, after checking that the library is the one that was built.
+
+    Raises
+    ------
+    BundleError
+        If the library is missing or altered, or has none: it was built by a tvmconv that did not keep it, or for a GPU.
+    """
+    path = bundle.library(entry)
+    again = f"build {bundle.path} again, with tvmconv build, and export that"
+    try:
+        packed = _section(path, SECTION)
+        header, _, content = zlib.decompress(packed).partition(b"\n") if packed is not None else (b"{}", b"", b"")
+        described = json.loads(header)
+        version, sizes = described.get("version"), described.get("workspaces", {})
+    except (struct.error, IndexError, ValueError, zlib.error) as error:
+        raise BundleError(f"{path} is no library that tvmconv linked ({error}); {again}") from error
+    if packed is None:
+        raise BundleError(
+            f"{path} has no object to link from: it was built by tvmconv {bundle.tvmconv}, before libraries had one; {again}"
+        )
+    if version != _VERSION:
+        raise BundleError(f"the object in {path} has version {version}; this tvmconv reads {_VERSION}: {again}")
+    return KernelObject(content, {name: Workspace(*each) for name, each in sizes.items()})
+
+
+def _section(path: Path, name: str) -> bytes | None:
+    """Return the content of a section of an ELF file, None if it has none of that name."""
+    content = path.read_bytes()
+    if not content.startswith(b"\x7fELF"):
+        raise ValueError("it is no ELF file")
+    _, _, table, _, _, _, size, number, names = _HEADER.unpack_from(content)
+    rows = [_ROW.unpack_from(content, table + at * size) for at in range(number)]
+    _, start, _ = rows[names]
+    for place, offset, length in rows:
+        if content.startswith(name.encode() + b"\0", start + place):
+            return content[offset : offset + length]
+    return None
