@@ -19,6 +19,7 @@ from tvm.s_tir.meta_schedule import TuneContext
 from tvm.s_tir.meta_schedule.arg_info import ArgInfo
 from tvm.s_tir.meta_schedule.search_strategy import EvolutionarySearch, SearchStrategy
 
+from .algorithms.annotations import SIGNATURE
 from .algorithms.table import applicable
 from .errors import TargetError
 from .fills import numpy_dtype, random_fill
@@ -30,7 +31,7 @@ from .problem import Problem, listed
 from .signature import format_signature, parse_signature
 from .targets.cuda import CudaTarget
 from .targets.target import Target
-from .tuning.contexts import SIGNATURE, Sketches, tune_context, workload_in, workload_of
+from .tuning.contexts import Sketches, tune_context, workload_in, workload_of
 from .tuning.database import export_database, import_database
 
 __all__ = ["Arguments", "build", "export_database", "import_database", "tasks"]

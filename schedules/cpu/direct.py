@@ -49,7 +49,13 @@ MOST_COPIED_PRODUCTS = 128
 
 def space(sch: Schedule, definition: Definition, target: CpuTarget) -> list[Schedule]:
     """Return one schedule for each number of vectors of channels in a tile, the default first."""
-    return steps.sketches(sch, definition, target, lambda window: _vectors(window, target), _schedule)
+
+    def shared(first: Window) -> list[int]:
+        """Return the numbers of vectors that all windows' channels divide into."""
+        parts = [window.padded_outputs // window.lanes for window in definition.windows]
+        return [count for count in _vectors(first, target) if all(part % count == 0 for part in parts)] or [1]
+
+    return steps.sketches(sch, definition, target, shared, _schedule)
 
 
 def _vectors(window: Window, target: CpuTarget) -> list[int]:

@@ -150,9 +150,7 @@ def transpose_filter(sch: Schedule, window: Window, c: LoopRV) -> None:
     whole = window.channels >= PART and window.stored == window.padded_outputs
     paired = window.vnni_factor == 1 or filter_in_pairs(window.problem)
     if _sums_lie_together(window) and paired and whole:
-        # Where some outputs have no weight of a tap, a vector may have lanes with and without.
-        zeros = [0] * len(window.axes)
-        sch.annotate(c, TRANSPOSE, TO_PIXELS_IF_WHOLE if window.filter_bounds(zeros, zeros, 0) else TO_PIXELS)
+        sch.annotate(c, TRANSPOSE, TO_PIXELS)
 
 
 def stage_data(sch: Schedule, window: Window, task: LoopRV | None, target: CpuTarget) -> None:

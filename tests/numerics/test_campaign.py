@@ -120,7 +120,7 @@ def test_what_a_kernel_does_wrong_is_found(fault: str, kind: str, monkeypatch: p
     calls = count()
 
     def load_module(path: str) -> dict[str, Any]:
-        return {"tvmconv_kernel_0": partial(spoil, fault, calls)}
+        return {"tvmconv_kernel_0": partial(spoil, fault, calls), "tvmconv_set_threads": lambda threads: None}
 
     monkeypatch.setattr(run, "tvm_ffi", SimpleNamespace(load_module=load_module, from_dlpack=lambda array: array))
     # A child of a process that has used PyTorch's threads may not.

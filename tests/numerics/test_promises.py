@@ -30,6 +30,7 @@ PROBLEMS = [
     "conv2d-n1-i32x13x13-o40x13x13-k3x3-s1x1-d6x6-p6x6_6x6-g1-NXC-XIO-f32-bias",
     "conv2d-n2-i48x15x17-o6x15x17-k3x3-s1x1-d1x1-p1x1_1x1-g1-NXC-XIO-f32",
     "conv2d-n1-i64x21x23-o64x11x12-k3x3-s2x2-d1x1-p1x1_1x1-g16-NXC-XIO-f32-bias",
+    "backprop2d-n1-i32x9x10-o8x18x40-k4x8-s2x4-d1x1-p1x2_1x2-g1-NXC-XIO-f32-bias",
 ]
 LAYOUTS = (("NXC", "XIO"), ("NCX", "OIX"))
 TRANSFORMED = (("f32", LAYOUTS[0]), ("bf16", LAYOUTS[1]))

@@ -97,9 +97,9 @@ def test_nothing_is_copied(registry: tvmconv.Registry, monkeypatch: pytest.Monke
     seen: list[tuple[int, ...]] = []
     run = Kernel._run
 
-    def spy(self: Kernel, inputs: list[np.ndarray], output: np.ndarray, packed: object) -> None:
+    def spy(self: Kernel, inputs: list[np.ndarray], output: np.ndarray, packed: object, openmp: bool) -> None:
         seen.append(tuple(array.ctypes.data for array in (*inputs, output)))
-        run(self, inputs, output, packed)  # type: ignore[arg-type]
+        run(self, inputs, output, packed, openmp)  # type: ignore[arg-type]
 
     monkeypatch.setattr(Kernel, "_run", spy)
     out = np.empty_like(expected)

@@ -37,6 +37,9 @@ the roles of loops, and the sizes that a rewrite takes.
 from __future__ import annotations
 
 PREFIX = "tvmconv."
+# What a function is of, where MetaSchedule has it: these ask for nothing.
+SIGNATURE, TARGET, ALGORITHM, VERSION = (f"{PREFIX}{each}" for each in ("signature", "target", "algorithm", "version"))
+IDENTITY = (SIGNATURE, TARGET, ALGORITHM, VERSION)
 TRANSPOSE, TO_PIXELS, TO_PLANES, INTERLEAVE = f"{PREFIX}transpose", "to_pixels", "to_planes", "interleave"
 # The same, of loops whose extents are decisions: element by element where one leaves fewer than PART columns, or cuts a part.
 TO_PIXELS_IF_WHOLE, TO_PLANES_IF_WIDE = "to_pixels_if_whole", "to_planes_if_wide"

@@ -22,6 +22,7 @@ from tvm.s_tir.meta_schedule.space_generator import PySpaceGenerator
 from tvm.s_tir.schedule import Trace
 
 from ..algorithms import table as algorithms
+from ..algorithms.annotations import ALGORITHM, SIGNATURE, TARGET, VERSION
 from ..errors import ReplayError
 from ..lowering.compiler import samples, sketches_of
 from ..problem import Problem
@@ -34,7 +35,6 @@ from .search import Candidate
 # What MetaSchedule takes for a number without limit.
 NO_LIMIT = 2**31 - 1
 INTRINSICS = "tvm.s_tir.tensor_intrin"
-SIGNATURE, TARGET, ALGORITHM, VERSION = (f"tvmconv.{each}" for each in ("signature", "target", "algorithm", "version"))
 
 
 @dataclass(frozen=True)

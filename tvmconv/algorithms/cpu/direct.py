@@ -126,11 +126,11 @@ def direct_windows(
     prepacked: bool = False,
     arrange: bool = True,
 ) -> list[Window]:
-    """Return the windows of `define`; unless `arrange`, with pixels and their axes in the order in which data has them."""
+    """Return the windows of `define`; unless `arrange`, of the problem as it is, with pixels and axes in the order of its data."""
     shuffled = across and shuffles(problem, vnni_factor, target)
     windows = [
         replace(window, vnni_factor=vnni_factor, prepacked=prepacked, shuffles=shuffled)
-        for window in windows_of(flatten(problem), target, across)
+        for window in windows_of(flatten(problem) if arrange else problem, target, across)
     ]
     # The windows of a transposed convolution share the vectors of a tile.
     rounds = wider if len(windows) == 1 else rounded_up

@@ -10,7 +10,7 @@ from tvm import te, tirx
 from ...checks import within_reach
 from ..pairs import filter_channels, pair
 from ..stage_names import FILTER_PACK, stage_name
-from ..types import widen, zero_outside
+from ..types import widen
 
 if TYPE_CHECKING:
     from ..subconvolution import Expr
@@ -23,8 +23,7 @@ def filter_element(window: Window, weights: te.Tensor) -> Callable[..., Expr]:
     channels = problem.in_channels // problem.groups
 
     def load(g: Expr, p: Any, k: Any, c: Expr, o: Expr) -> Expr:
-        value = weights(*window.filter_indices(g, p, k, c, o))
-        return zero_outside(window.filter_bounds(p, k, o), value, weights.dtype)
+        return weights(*window.filter_indices(g, p, k, c, o))
 
     def element(g: Expr, p: Any, k: Any, c: Expr, o: Expr) -> Expr:
         c = window.summed(c, o)
@@ -33,7 +32,7 @@ def filter_element(window: Window, weights: te.Tensor) -> Callable[..., Expr]:
         if weights.dtype == window.element_type:
             indices = window.filter_indices(g, p, k, 2 * c, o)
             indices[filter_channels(problem)] //= 2
-            return zero_outside(window.filter_bounds(p, k, o), weights(*indices), weights.dtype)
+            return weights(*indices)
         return pair(lambda which: load(g, p, k, 2 * c + which, o), 2 * c, channels)
 
     return element

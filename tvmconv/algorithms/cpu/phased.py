@@ -3,7 +3,7 @@
 The outputs of a stride, times the channels, are what one multiplication by a matrix gives: an inverse STFT of 512 samples
 with stride 128 to one channel is a transposed convolution of 4 taps, without a stride, to 128. So vectors of outputs are
 full, each output is summed in registers and written once, and no overlap is added in memory. Where the stride does not divide
-pads or taps, some of the filter's places are zeros.
+pads, taps or the row, some phases have other taps, or fewer: those that are alike are a window.
 
 The windows are those of direct (window.py), of the problem with more channels; where its filter and its outputs lie is told
 here.
@@ -59,79 +59,77 @@ def cycles(problem: Problem, target: CpuTarget, vnni_factor: int = 1) -> float:
 def phased_windows(problem: Problem, target: CpuTarget, vnni_factor: int, prepacked: bool) -> list[PhasedWindow]:
     """Return the windows of `define`."""
     flat = flatten(problem)
-    windows = direct.direct_windows(phases_as_channels(flat), target, False, vnni_factor, prepacked, arrange=False)
-    return [window.as_kind(PhasedWindow, transposed=flat) for window in windows]
+    made: list[PhasedWindow] = []
+    for phases in phases_alike(flat):
+        alike = phases_as_channels(flat, phases)
+        for window in direct.direct_windows(alike, target, False, vnni_factor, prepacked, arrange=False):
+            made.append(window.as_kind(PhasedWindow, index=len(made), transposed=flat, phases=phases))
+    return made
 
 
-def phases_as_channels(flat: Problem) -> Problem:
-    """Return the problem whose output channels are those of all phases of the row of `flat`, in the order of their outputs.
+def phases_alike(flat: Problem) -> list[range]:
+    """Return the phases of the row of `flat`, those together that have as many outputs, and as many taps that read the same data.
 
-    Output ``y = q*s + p`` sums tap ``k`` of data ``x`` with ``y + pad = x*s + k``. With ``pad = h*s + r`` that is
-    ``x = q + h - j`` and ``k = p + r + j*s``: j is the tap of phase p, which has a weight where ``0 <= k < K``.
+    Output ``y = q*s + p`` of phase p sums tap ``k`` of data ``x`` with ``y + pad = x*s + k``. With ``p + pad = h*s + r`` that is
+    ``x = q + h - j`` and ``k = r + j*s``, for all j with ``k < K``.
     """
-    stride, outputs = flat.strides[-1], -(-flat.out_spatial[-1] // flat.strides[-1])
-    first, last = _taps(flat)
-    taps, begin = last - first + 1, flat.pads_begin[-1] // stride - first
-    end = max(flat.in_spatial[-1] - 1 + taps - begin - outputs, 0)
-    row = {"kernel": taps, "strides": 1, "out_spatial": outputs, "pads_begin": begin, "pads_end": end}
+    stride, begin = flat.strides[-1], flat.pads_begin[-1]
+    # Where h, the number of j, and that of q change.
+    ends = {-begin % stride, (flat.kernel[-1] - begin) % stride, flat.out_spatial[-1] % stride, 0, stride}
+    ordered = sorted(ends)
+    alike = [range(first, last) for first, last in zip(ordered, ordered[1:], strict=False)]
+    return [
+        each for each in alike if each.start < flat.out_spatial[-1] and (each.start + begin) % stride < flat.kernel[-1]
+    ]
+
+
+def phases_as_channels(flat: Problem, phases: range) -> Problem:
+    """Return the problem whose output channels are those of phases alike, in the order of their outputs."""
+    stride = flat.strides[-1]
+    before, rest = divmod(phases.start + flat.pads_begin[-1], stride)
+    taps, outputs = -(-(flat.kernel[-1] - rest) // stride), -(-(flat.out_spatial[-1] - phases.start) // stride)
+    end = max(flat.in_spatial[-1] - 1 + taps - before - outputs, 0)
+    row = {"kernel": taps, "strides": 1, "out_spatial": outputs, "pads_begin": before, "pads_end": end}
     changes = {name: (*getattr(flat, name)[:-1], value) for name, value in row.items()}
-    return flat.with_(**changes, out_channels=flat.out_channels * stride)
-
-
-def _taps(flat: Problem) -> tuple[int, int]:
-    """Return the first and the last j for which some phase has a weight."""
-    rest = flat.pads_begin[-1] % flat.strides[-1]
-    return -(rest > 0), max((flat.kernel[-1] - 1 - rest) // flat.strides[-1], -(rest > 0))
+    return flat.with_(**changes, out_channels=flat.out_channels * len(phases))
 
 
 @dataclass(frozen=True, kw_only=True)
 class PhasedWindow(Window):
-    """A window whose output channels are those of all phases of a row.
+    """A window whose output channels are those of phases of a row.
 
     Attributes
     ----------
     transposed
-        The problem whose filter and outputs they are. Its phases are the faster index of channels where its outputs are
-        planes, the slower one where channels lie together.
+        The problem whose filter and outputs they are.
+    phases
+        The phases, which are the faster index of channels where outputs are planes, the slower one where channels lie together.
     """
 
     transposed: Problem
+    phases: range
 
     def _parts(self, o: Expr) -> tuple[Expr, Expr]:
         """Return the phase, and the channel of a group, that output channel `o` is."""
-        stride, channels = self.transposed.strides[-1], self.outputs // self.transposed.strides[-1]
+        count, first = len(self.phases), self.phases.start
+        channels = self.outputs // count
         if channels == 1:
-            return o, 0
-        return (o % stride, o // stride) if self.problem.data_format == "NCX" else (o // channels, o % channels)
-
-    def _tap(self, k: Expr, phase: Expr) -> Expr:
-        """Return the tap of the filter that is a phase's `k`-th, if there is one."""
-        rest, first = self.transposed.pads_begin[-1] % self.transposed.strides[-1], _taps(self.transposed)[0]
-        return phase + rest + (k + first) * self.transposed.strides[-1]
-
-    @property
-    def _whole(self) -> bool:
-        """Whether each phase has all taps."""
-        stride = self.transposed.strides[-1]
-        return self.transposed.kernel[-1] % stride == self.transposed.pads_begin[-1] % stride == 0
+            return first + o, 0
+        return (
+            (first + o % count, o // count)
+            if self.problem.data_format == "NCX"
+            else (first + o // channels, o % channels)
+        )
 
     def filter_indices(self, g: Expr, phases: Sequence[Expr], taps: Sequence[Expr], c: Expr, o: Expr) -> list[Expr]:
         """Return where in the filter the weight of tap, channel `c` and output `o` of group `g` is."""
         phase, channel = self._parts(o)
         *before, k = self.filter_taps(phases, taps)
-        tap = self._tap(k, phase)
-        if not self._whole:
-            tap = tirx.max(0, tirx.min(tap, self.transposed.kernel[-1] - 1))
+        stride, begin = self.transposed.strides[-1], self.transposed.pads_begin[-1]
+        tap = phase + (begin - (self.phases.start + begin) // stride * stride) + k * stride
         outer = g * (self.problem.in_channels // self.problem.groups) + c
         spatial = [*before, tap]
         return [*spatial, channel, outer] if self.problem.filter_format == "XIO" else [outer, channel, *spatial]
-
-    def filter_bounds(self, phases: Sequence[Expr], taps: Sequence[Expr], o: Expr) -> list[Expr]:
-        """Return the conditions under which the filter has a weight there."""
-        if self._whole:
-            return []
-        tap = self._tap(self.filter_taps(phases, taps)[-1], self._parts(o)[0])
-        return [tap >= 0, tap < self.transposed.kernel[-1]]
 
     @property
     def stages_filter(self) -> bool:
@@ -140,8 +138,8 @@ class PhasedWindow(Window):
 
     @property
     def channels_in_filter(self) -> bool:
-        """Whether summed channels, and outputs, are axes of the filter: where no phase lacks a tap, nor lie channels between."""
-        return self._whole and self.outputs == self.transposed.strides[-1]
+        """Whether summed channels, and outputs, are axes of the filter: where no phases lie between channels."""
+        return self.outputs == len(self.phases)
 
     @property
     def stores_rows(self) -> bool:
@@ -156,16 +154,15 @@ class PhasedWindow(Window):
     @property
     def _together(self) -> bool:
         """Whether the outputs of a vector lie together in the output."""
-        whole = self._piece == self.outputs or self._piece % self.lanes == 0
-        return whole and self.transposed.out_spatial[-1] % self.transposed.strides[-1] == 0
+        return self._piece == self.outputs or self._piece % self.lanes == 0
 
     @property
     def _piece(self) -> int:
         """Output channels of the window that lie together in the output: all, or those of a group's pixel or of a channel's row."""
-        stride = self.transposed.strides[-1]
+        count = len(self.phases)
         if self.problem.data_format == "NCX":
-            return stride
-        return self.outputs if self.groups == 1 else self.outputs // stride
+            return count
+        return self.outputs if self.groups == 1 else self.outputs // count
 
     @property
     def shifted(self) -> bool:
@@ -179,25 +176,23 @@ class PhasedWindow(Window):
 
     def stored_channel(self, g: Expr, o: Expr) -> Expr:
         """Return the output channel that the `o`-th of group `g` is of."""
-        return g * (self.outputs // self.transposed.strides[-1]) + self._parts(self.output(o))[1]
+        return g * (self.outputs // len(self.phases)) + self._parts(self.output(o))[1]
 
     def store_index(self, indices: list[Expr]) -> tuple[Expr, Expr | None]:
         """Return the flat output offset of `out` at `indices`, and where it is inside the output (None: always)."""
-        rank, g = len(self.axes), indices[1]
-        *ys, q = indices[2 + rank : -1]
-        phase, stride = self._parts(self.output(indices[-1]))[0], self.transposed.strides[-1]
-        ys.append(self.column(q) * stride + phase)
-        stored, inside = [], []
-        for number, (axis, p, y) in enumerate(zip(self.axes, indices[2 : 2 + rank], ys, strict=True)):
-            extent = self.transposed.out_spatial[number]
-            row = number == rank - 1
-            stored.append(y if row else axis.store_index(p, y))
-            always = extent % stride == 0 if row else axis.always_inside
-            inside += [] if always else [stored[-1] < extent]
+        rank, flat = len(self.axes), self.transposed
+        before = zip(self.axes[:-1], indices[2 : 1 + rank], indices[2 + rank : -2], strict=True)
+        stored = [axis.store_index(p, y) for axis, p, y in before]
+        inside = [
+            at < extent
+            for axis, at, extent in zip(self.axes, stored, flat.out_spatial, strict=False)
+            if not axis.always_inside
+        ]
+        phase, _ = self._parts(self.output(indices[-1]))
+        stored.append(self.column(indices[-2]) * flat.strides[-1] + phase)
+        places = list(zip(stored, flat.out_spatial, strict=True))
+        channel = (self.stored_channel(indices[1], indices[-1]), flat.out_channels)
         offset: Expr = indices[0]
-        channel, count = self.stored_channel(g, indices[-1]), self.transposed.out_channels
-        places = list(zip(stored, self.transposed.out_spatial, strict=True))
-        order = [*places, (channel, count)] if self.problem.data_format == "NXC" else [(channel, count), *places]
-        for at, extent in order:
+        for at, extent in [*places, channel] if flat.data_format == "NXC" else [channel, *places]:
             offset = offset * extent + at
         return offset, tirx.all(*inside) if inside else None

@@ -176,10 +176,6 @@ class Window(SubConvolution):
         """Return the output channel that lane `o` of group `g` computes."""
         return g * self.outputs + self.output(o)
 
-    def filter_bounds(self, phases: Sequence[Expr], taps: Sequence[Expr], o: Expr) -> list[Expr]:
-        """Return the conditions under which the filter has a weight of a tap for output `o`: none."""
-        return []
-
     @property
     def data_in_pairs(self) -> bool:
         """Whether data, not its copy, consists of pairs of channels."""

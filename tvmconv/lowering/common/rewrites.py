@@ -16,7 +16,7 @@ from tvm import tirx
 from tvm.ir import Call, Op, TensorLoad
 from tvm_ffi.structural import structural_map, structural_walk
 
-from ...algorithms.annotations import PREFIX
+from ...algorithms.annotations import IDENTITY, PREFIX
 from ...errors import RewriteError
 
 IMPORT = "pragma_import_llvm"  # LLVM IR text, which defines the functions of instructions
@@ -106,7 +106,8 @@ def sequence(statements: list[Any]) -> Any:
 def asked_of(func: tirx.PrimFunc) -> set[str]:
     """Return the annotations by which a function and its loops ask for rewrites."""
     of_loops = (key for loop in found(func.body, tirx.For) for key in loop.annotations)
-    return {key for key in (*of_loops, *(func.attrs.keys() if func.attrs else ())) if key.startswith(PREFIX)}
+    given = (*of_loops, *(func.attrs.keys() if func.attrs else ()))
+    return {key for key in given if key.startswith(PREFIX) and key not in IDENTITY}
 
 
 def check_answered(func: tirx.PrimFunc, later: Iterable[str] = ()) -> None:
