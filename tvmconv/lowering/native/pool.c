@@ -1,7 +1,8 @@
 /* A pool of threads for loops of microseconds, in a process that need not be alone on its processors.
  *
- * No thread is bound to a processor. A thread that waits spins for some microseconds, because it takes longer to wake one that
- * sleeps, and then sleeps. A loop does not wait for a thread that gets no processor: who is done with its share takes from the
+ * No thread is bound to a processor. A thread that waits spins for some microseconds, then yields its processor to whoever wants
+ * it, and sleeps as soon as somebody did, or after some milliseconds: to wake one that sleeps takes longer than most loops, on a
+ * virtual machine with an idle processor 0.3 ms. A loop does not wait for a thread that gets no processor: who is done with its share takes from the
  * others', also from that of a thread which has not begun. Several threads may call at once: each gets those of the pool that
  * are idle, and computes alone if none is.
  */
@@ -31,6 +32,10 @@ __asm__(".symver pthread_sigmask, pthread_sigmask@GLIBC_2.2.5");
 /* Of two threads on an idle machine, one that waits for the other within a loop, or for the next loop of a network, waits for
  * less; to wake a sleeping one takes about as long (docs/performance.md). */
 #define SPIN_NANOSECONDS 50000
+#define YIELD_NANOSECONDS 4000000
+/* A yield that takes longer gave the processor to another thread; so many, and it is wanted: fewer may be the system's work. */
+#define LOST_NANOSECONDS 10000
+#define MOST_LOST 3
 #define FINISH_NANOSECONDS 1000 /* before a caller asks who has not begun */
 #define PAUSES 16 /* between two looks at the clock */
 
@@ -91,6 +96,14 @@ static void futex_wake(atomic_uint* word) { syscall(SYS_futex, word, FUTEX_WAKE_
   for (int64_t until = (condition) ? 0 : now() + nanoseconds; !(condition) && now() < until;) \
     for (int pause = 0; pause < PAUSES && !(condition); pause++) _mm_pause();
 
+/* Yields until a condition holds, the processor is wanted, or time is up. */
+#define YIELD_UNTIL(condition)                                                                                    \
+  for (int64_t before = now(), until = before + YIELD_NANOSECONDS, after, lost = 0;                               \
+       !(condition) && before < until && lost < MOST_LOST; before = after) {                                      \
+    sched_yield();                                                                                                \
+    lost += (after = now()) - before > LOST_NANOSECONDS;                                                          \
+  }
+
 static void run_share(Loop* loop, Share* share) {
   for (;;) {
     int64_t index = atomic_fetch_add_explicit(&share->next, 1, memory_order_relaxed);
@@ -117,6 +130,7 @@ static void* work(void* argument) {
   prctl(PR_SET_NAME, "tvmconv");
   for (;;) {
     SPIN_UNTIL(offered(self), SPIN_NANOSECONDS)
+    YIELD_UNTIL(offered(self))
     while (!offered(self)) {
       atomic_store(&self->asleep, 1);
       if (atomic_load(&self->offer) <= BUSY) futex_wait(&self->asleep, 1);
@@ -193,6 +207,7 @@ static void finish(Loop* loop, Worker** hired, int number) {
   }
   if (absent > 0) atomic_fetch_sub(&loop->running, absent);
   SPIN_UNTIL(atomic_load(&loop->running) == 0, SPIN_NANOSECONDS)
+  YIELD_UNTIL(atomic_load(&loop->running) == 0)
   if (atomic_load(&loop->running) == 0) return;
   unsigned seen = atomic_fetch_or(&loop->running, CALLER_SLEEPS) | CALLER_SLEEPS;
   for (; seen != CALLER_SLEEPS; seen = atomic_load(&loop->running)) futex_wait(&loop->running, seen);
