@@ -13,6 +13,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
+from itertools import pairwise
 
 from tvm import tirx
 
@@ -77,7 +78,7 @@ def phases_alike(flat: Problem) -> list[range]:
     # Where h, the number of j, and that of q change.
     ends = {-begin % stride, (flat.kernel[-1] - begin) % stride, flat.out_spatial[-1] % stride, 0, stride}
     ordered = sorted(ends)
-    alike = [range(first, last) for first, last in zip(ordered, ordered[1:], strict=False)]
+    alike = [range(first, last) for first, last in pairwise(ordered)]
     return [
         each for each in alike if each.start < flat.out_spatial[-1] and (each.start + begin) % stride < flat.kernel[-1]
     ]
