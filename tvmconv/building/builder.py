@@ -36,7 +36,7 @@ from ..support.progress import Progress
 from ..support.sandbox import run_all
 from ..support.toolchain import find_compiler
 from ..targets.cuda import CudaTarget
-from ..targets.target import Target
+from ..targets.target import CpuTarget, Target
 from ..tuning.records import Records
 from ..tuning.transfer import donor
 from .cold import is_better_exact, is_cold
@@ -139,9 +139,11 @@ def build(
     jobs = None if jobs is None else integer("jobs", jobs, 1)
     targets = parse_targets(target)
     find_compiler()
-    for each in targets:
+    for each in targets:  # before time is spent on others
         if isinstance(each, CudaTarget):
-            check_nvcc(each)  # before time is spent on others
+            check_nvcc(each)
+        elif isinstance(each, CpuTarget):
+            find_compiler(each.isa)
     records = Records() if records is None else records
     if not isinstance(records, Records):
         raise InputError(f"records is {records!r:.80}; it must be None or a tvmconv.tuning.records.Records")
