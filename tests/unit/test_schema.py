@@ -147,7 +147,11 @@ def test_what_is_refused_and_what_is_not(there: Path) -> None:
             "entries[0].packed_filter.bytes is -1; it must be a whole number",
         ),
         (("entries", 0, "skipped", 0, "reason"), None, "entries[0].skipped[0].reason is None; it must be a text"),
-        (("entries", 0, "verified"), "yes", "entries[0].verified is 'yes'; it must be null or true or false"),
+        (
+            ("entries", 0, "verified"),
+            "yes",
+            "entries[0].verified is 'yes'; it must be null or true or false or \"emulated\"",
+        ),
         (("targets", "a b"), 1, "targets['a b'] is 1; it must be a table with kind, features"),
         (("entries", 0, "symbol"), "", "entries[0].symbol is ''; it must be a text that is not empty"),
     ):

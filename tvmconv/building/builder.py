@@ -29,6 +29,7 @@ from ..errors import (
 from ..lowering.cuda.nvcc import check_nvcc
 from ..problem import Problem, listed
 from ..runtime.bundle import MANIFEST, Bundle, Entry, check_name, read_bundle, write_manifest
+from ..runtime.emulation import find_emulator
 from ..runtime.selection import obstacle
 from ..signature import format_signature
 from ..support.folders import link_or_copy, locked, move_into_place, staging
@@ -88,7 +89,7 @@ def build(
     jobs
         Number of processes that compile; absent: one for each core this process may use.
     verify
-        Compare each kernel that this machine can run with the reference.
+        Compare each kernel that this machine can run, itself or by an emulator, with the reference.
     records
         The tuning records; absent: the user's and those that ship with tvmconv.
     transfer
@@ -155,7 +156,8 @@ def build(
         for each in targets:
             cold = math == "default" and is_cold(network, each)
             winners = records.winners(each, math) if transfer else []
-            check = verify and obstacle(bundle_target(each)) is None
+            described = bundle_target(each)
+            check = verify and (obstacle(described) is None or find_emulator(described) is not None)
             for problem in problems:
                 way = "strict" if cold and is_better_exact(problem, each) else math
                 like = records.of_sums(problem, each, way) or donor(problem, each, way, winners)

@@ -45,6 +45,10 @@ class Isa:
         The C compiler's flags for `lowering/native/operators.c`: each beside the Linux features that a target must have.
     aliases
         CPU names that LLVM takes and does not list.
+    emulators
+        Programs that run code for it on machines of another instruction set.
+    emulated_cpus
+        Their CPUs, and what those have of `used` by Linux's names, the least first.
     """
 
     name: str
@@ -63,6 +67,8 @@ class Isa:
     operator_flags: tuple[tuple[str, frozenset[str]], ...] = ()
     detect: Callable[[], frozenset[str]] | None = None
     aliases: frozenset[str] = frozenset()
+    emulators: tuple[str, ...] = ()
+    emulated_cpus: tuple[tuple[str, frozenset[str]], ...] = ()
 
     def linux_name(self, feature: str) -> str:
         """Return Linux's name of a feature by LLVM's."""

@@ -31,5 +31,11 @@ AARCH64 = Isa(
     cross_compilers=("aarch64-linux-gnu-gcc",),
     install="apt install gcc-aarch64-linux-gnu libc6-dev-arm64-cross",
     detect=features,
+    emulators=("qemu-aarch64-static", "qemu-aarch64"),
+    emulated_cpus=(
+        ("cortex-a53", frozenset({"asimd"})),
+        ("neoverse-n1", frozenset({"asimd", "asimdhp"})),
+        ("max", frozenset({"asimd", "asimdhp", "bf16"})),
+    ),
     aliases=frozenset({"apple-m1", "apple-m2", "apple-m3"}),
 )
