@@ -38,7 +38,7 @@ def lane_count(outputs: int, target: CpuTarget) -> int:
     full = target.vector_bits // F32_BITS
     if outputs < full:
         return max(4, 1 << (outputs - 1).bit_length())
-    halved = target.multiply_adds == 1
+    halved = target.halves_fast
     return min((full, full // 2), key=lambda lanes: -(-outputs // lanes) * (lanes if halved else 1))
 
 

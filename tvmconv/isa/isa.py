@@ -33,6 +33,10 @@ class Isa:
         Width in bits and number of vector registers, by the Linux feature that makes them so, the widest first.
     dot
         Linux's name of the feature that has a dot product of bf16.
+    dot_intrinsic
+        LLVM's intrinsic of that, for vectors of ``{lanes}`` sums, ``{halves}`` bf16, ``{bits}`` bits.
+    dots_by_element
+        Whether that takes one pair for all lanes from an element of a vector register, and not from memory.
     known_cpus
         CPUs of a maker, older ones first: what a machine is taken for whose model LLVM does not know, or that hides its number.
     detect
@@ -61,6 +65,8 @@ class Isa:
     least: str
     vectors: Mapping[str, tuple[int, int]]
     dot: str
+    dot_intrinsic: str
+    dots_by_element: bool
     known_cpus: Mapping[str, tuple[str, ...]]
     cross_compilers: tuple[str, ...]
     install: str

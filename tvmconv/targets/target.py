@@ -128,6 +128,11 @@ class CpuTarget(Target):
         return self.vector_bits == 512 and self.multiply_adds == 2
 
     @property
+    def halves_fast(self) -> bool:
+        """Whether a core starts two multiply-adds of half vectors in the time of one of whole ones, of 512 bits."""
+        return self.vector_bits == 512 and self.multiply_adds == 1
+
+    @property
     def dot_rate(self) -> float:
         """Products that the dot product of bf16 does in the time of a multiply-add of f32."""
         return cpu_of(self.mcpu).dot_rate

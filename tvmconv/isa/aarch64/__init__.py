@@ -26,6 +26,8 @@ AARCH64 = Isa(
     least="has no NEON, which every kernel needs; the least is cortex-a53",
     vectors={"asimd": (128, 32)},
     dot="bf16",
+    dot_intrinsic="llvm.aarch64.neon.bfdot.v{lanes}f32.v{halves}bf16",
+    dots_by_element=True,
     # Linux names no maker.
     known_cpus={"": ("cortex-a53", "neoverse-n1", "neoverse-n2")},
     cross_compilers=("aarch64-linux-gnu-gcc",),

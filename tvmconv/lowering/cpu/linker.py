@@ -48,6 +48,7 @@ def link(
     path: str | os.PathLike[str],
     target: CpuTarget | None = None,
     workspaces: Mapping[str, Workspace] | None = None,
+    isa: Isa | None = None,
 ) -> None:
     """Write the shared library of a compiled module.
 
@@ -62,13 +63,15 @@ def link(
     workspaces
         What the kernel's functions allocate; given, the library keeps the kernel's object for programs in C
         (`tvmconv.runtime.kernel_object`).
+    isa
+        The module's instruction set; None: that of `target`, or this machine's.
 
     Raises
     ------
     ToolchainError
         If there is no C compiler, or it fails.
     """
-    path, isa = Path(path), target.isa if target else None
+    path, isa = Path(path), target.isa if target else isa
     with tempfile.TemporaryDirectory(prefix=".link-", dir=path.parent) as folder:
         executable.mod.write_to_file(f"{folder}/kernel.o")
         objects = ["kernel.o"]
