@@ -18,7 +18,6 @@ from __future__ import annotations
 from tvm.s_tir import Schedule
 from tvm.s_tir.schedule import LoopRV
 
-from tvmconv.algorithms.annotations import BY_ELEMENT
 from tvmconv.algorithms.pairs import DOT, ROUND
 from tvmconv.targets.target import CpuTarget
 
@@ -45,8 +44,6 @@ def import_bf16(sch: Schedule, outside: LoopRV, lanes: int, target: CpuTarget) -
     intrinsic = target.isa.dot_intrinsic.format(lanes=lanes, halves=2 * lanes, bits=32 * lanes)
     text = (_DOT + _ROUND).format(dot=DOT, round=ROUND, lanes=lanes, halves=2 * lanes, intrinsic=intrinsic)
     sch.annotate(outside, "pragma_import_llvm", text)
-    if target.isa.dots_by_element:
-        sch.annotate(outside, BY_ELEMENT, 1)
 
 
 def import_round(sch: Schedule, outside: LoopRV, lanes: int) -> None:

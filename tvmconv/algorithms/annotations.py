@@ -13,7 +13,6 @@ The annotations of loops, and what answers them:
     TAPS            taps of a row that pixels share, taken together         tvmconv/lowering/cpu/taps.py
     SHUFFLE         lanes that read in another order                        tvmconv/lowering/cpu/shuffles.py
     ROUND_STORES    sums rounded to bf16 by an instruction                  tvmconv/lowering/cpu/instructions.py
-    BY_ELEMENT      dot products with an element of a register (ARM)        tvmconv/lowering/cpu/instructions.py
     PREFETCH        a filter that no cache keeps, by `copy_of_filter`       tvmconv/lowering/cpu/prefetching.py
     PREFETCH_NEXT   that of a loop's next iteration, by `copy_of_filter`    tvmconv/lowering/cpu/prefetching.py
     RELOAD          data that the taps of a sum share                       tvmconv/lowering/cpu/reloading.py
@@ -28,6 +27,7 @@ Of functions, where the loops that it is about are known only when they are lowe
     QUOTIENTS       indices that divide by whole vectors                    tvmconv/lowering/cpu/lanes.py
     HOIST           conditions moved out of loops                           tvmconv/lowering/cpu/padding.py
     CHOOSE_ONCE     choices that unrolling decides                          tvmconv/lowering/cpu/choices.py
+    BY_ELEMENT      dot products with an element of a register (ARM)        tvmconv/lowering/cpu/instructions.py
     CONSTANTS_LAST  constants of indices added last                         tvmconv/lowering/cpu/offsets.py
     ==============  ======================================================  =====================
 

@@ -99,7 +99,8 @@ def define(
     With `prepacked`, as it is best where the filter is prepacked.
     """
     windows = direct_windows(problem, target, across, vnni_factor, prepacked)
-    return assemble(problem, flatten(problem), windows, express, vnni_factor)
+    by_element = vnni_factor == 2 and target.isa.dots_by_element
+    return assemble(problem, flatten(problem), windows, express, vnni_factor, by_element=by_element)
 
 
 def define_prepacked(

@@ -22,7 +22,7 @@ from typing import Any
 from tvm import sym, tirx
 from tvm.ir import Call, StringImm, TensorLoad
 
-from ...algorithms.annotations import BY_ELEMENT, ROUND_STORES
+from ...algorithms.annotations import ROUND_STORES
 from ...algorithms.epilogue import narrow_once, step_of
 from ...algorithms.pairs import DOT, ROUND, calls
 from ...algorithms.types import narrow
@@ -42,24 +42,25 @@ Text = Callable[[str, int, int], str]
 
 def by_instructions(body: Any) -> Any:
     """Return the statement with calls of DOT made vectors', and those of ROUND, where it is asked for, or arithmetic."""
-    functions: dict[str, str] = {}
     body = rewritten(body, ROUND_STORES, _rounded)
-
-    def by_element(loop: Any) -> Any:
-        return answered(loop, BY_ELEMENT, _by_dots(loop.body, functions, _text_by_element))
-
-    body = _by_dots(rewritten(body, BY_ELEMENT, by_element), functions, _text)
-    for _, text in sorted(functions.items()):
-        body = tirx.AttrStmt(tirx.const(0, "int32"), IMPORT, StringImm(text), body)
-    return mapped(body, Call, _for_one_lane)
+    return mapped(_by_dots(body, _text), Call, _for_one_lane)
 
 
-def _by_dots(body: Any, functions: dict[str, str], text: Text) -> Any:
-    """Return the statement with calls of DOT made vectors', in functions that `text` writes and `functions` gets by their names."""
+def by_elements(body: Any) -> Any:
+    """Return the statement with calls of DOT made those of ARM's vectors, by an element of a register."""
+    return _by_dots(body, _text_by_element)
+
+
+def _by_dots(body: Any, text: Text) -> Any:
+    """Return the statement with calls of DOT made vectors', in functions that `text` writes."""
+    functions: dict[str, str] = {}
     unrolled = [each for each in found(body, tirx.For) if each.kind == tirx.ForKind.UNROLLED]
     dots = partial(_dots, unrolled, functions, text)
     body = mapped(body, tirx.For, partial(_summed_together, dots))
-    return mapped(body, tirx.For, partial(_summed, dots, _shared(body)))
+    body = mapped(body, tirx.For, partial(_summed, dots, _shared(body)))
+    for _, llvm in sorted(functions.items()):
+        body = tirx.AttrStmt(tirx.const(0, "int32"), IMPORT, StringImm(llvm), body)
+    return body
 
 
 def _for_one_lane(call: Any) -> Any:
