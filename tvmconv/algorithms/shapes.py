@@ -25,7 +25,7 @@ def divisors(number: int, most: int) -> list[int]:
 
 def accumulators(target: CpuTarget) -> int:
     """Return how many vector registers can accumulate: all but those for the filter's vectors and a data broadcast."""
-    return target.vector_registers - 4
+    return target.vector_registers - target.isa.working_registers
 
 
 def lane_count(outputs: int, target: CpuTarget) -> int:

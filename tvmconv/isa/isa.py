@@ -31,6 +31,8 @@ class Isa:
         The least CPU that has them, in words.
     vectors
         Width in bits and number of vector registers, by the Linux feature that makes them so, the widest first.
+    working_registers
+        Vector registers that a tile's sums leave to the filter's vectors and data.
     dot
         Linux's name of the feature that has a dot product of bf16.
     dot_intrinsic
@@ -64,6 +66,7 @@ class Isa:
     needed: frozenset[str]
     least: str
     vectors: Mapping[str, tuple[int, int]]
+    working_registers: int
     dot: str
     dot_intrinsic: str
     dots_by_element: bool

@@ -6,13 +6,13 @@ microarchitectures). `l3` is what one cluster of cores shares: 8 cores of AMD's,
 so much. Rates of the bf16 dot product were measured with this project's kernels: 550 and 275 GFLOP/s in bf16 and f32
 on one Zen 5 core, 172 and 342 on two cores of an Emerald Rapids.
 
-No ARM CPU has been measured. Multiply-adds of 128 bits in a cycle, and that BFDOT does two of its products in the time of one,
-are of Arm's Software Optimization Guides (Cortex-A76, Neoverse N1, V1 and V2, instruction tables: ASIMD FP multiply accumulate,
-ASIMD dot product of BFloat16), Apple's Apple Silicon CPU Optimization Guide, and, where the maker publishes none, LLVM's
-scheduling models (AArch64SchedA53.td, AArch64SchedAmpere1.td). Caches are those of the machines that are rented or sold with
-them: Graviton 2 (neoverse-n1), 3 (neoverse-v1) and 4 (neoverse-v2), NVIDIA's Grace and Ampere's AmpereOne by the makers'
-data sheets, Raspberry Pi 3 (cortex-a53: 512 KiB, shared by four cores, and no L3) and 5 (cortex-a76) by Raspberry Pi's
-documentation, M1 by Apple's guide (12 MiB, shared by four cores, and 8 MiB of the system).
+No ARM CPU has been measured. Multiply-adds of 128 bits in a cycle, and that BFDOT starts as often, are those of LLVM's
+scheduling models (llvm-mca 19.1.7: two on neoverse-n1 and ampere1, four on neoverse-v1 and neoverse-v2, one on cortex-a53), which
+follow Arm's Software Optimization Guides; cortex-a76 is taken to be as neoverse-n1, and apple-m1 to start four, of which LLVM's
+model has three. Caches are those of machines that are rented or sold with them, as their makers give them: Graviton 2
+(neoverse-n1), 3 (neoverse-v1) and 4 (neoverse-v2), NVIDIA's Grace, Ampere's AmpereOne, Raspberry Pi 3 (cortex-a53: 512 KiB, shared
+by four cores, no L3) and 5 (cortex-a76), and Apple's M1 (12 MiB, shared by four cores, and 8 MiB of the system). They were
+written down without the documents at hand: whoever has such a machine should compare them with /sys/devices/system/cpu.
 """
 
 from __future__ import annotations

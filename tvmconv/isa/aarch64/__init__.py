@@ -25,6 +25,9 @@ AARCH64 = Isa(
     needed=frozenset({"neon"}),
     least="has no NEON, which every kernel needs; the least is cortex-a53",
     vectors={"asimd": (128, 32)},
+    # Operands in memory need one each, too. With 4, LLVM spilled sums: 61 % of a Neoverse N1's multiply-adds by llvm-mca in a
+    # pointwise layer's loop, 98 % with 8 (benchmarks/static_analysis.py).
+    working_registers=8,
     dot="bf16",
     dot_intrinsic="llvm.aarch64.neon.bfdot.v{lanes}f32.v{halves}bf16",
     dots_by_element=True,
