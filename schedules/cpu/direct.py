@@ -28,8 +28,8 @@ from tvmconv.algorithms.cpu.window import FEW_PIXELS, Window
 from tvmconv.algorithms.definition import Definition
 from tvmconv.algorithms.stage_names import ACC, stage_name
 from tvmconv.schedules.cpu import steps
+from tvmconv.schedules.cpu.bf16_dot import import_bf16
 from tvmconv.schedules.cpu.model import TASKS, divisors, shared_loops, task_cycles, vector_counts
-from tvmconv.schedules.cpu.x86_dot import import_bf16
 from tvmconv.targets.target import CpuTarget
 
 # LLVM unrolls sums of so few products, and loads all data of a tile before it goes from one block of channels to the next:
@@ -164,7 +164,7 @@ def _reduce_tap_by_tap(sch: Schedule, window: Window, vectors: int, target: CpuT
     sch.decompose_reduction(acc, tap)
     steps.skip_padding(sch, window, sx, part_lane)
     if window.vnni_factor == 2:
-        import_bf16(sch, task, lanes)
+        import_bf16(sch, task, lanes, target)
 
 
 def _held_first(x: LoopRV, vector: LoopRV, few: bool) -> list[LoopRV]:
@@ -311,4 +311,4 @@ def _reduce_in_registers(sch: Schedule, window: Window, vectors: int, target: Cp
     if _reloads(window, tiles[0] * vectors, target):
         sch.annotate(taps[0], RELOAD, 1)
     if window.vnni_factor == 2:
-        import_bf16(sch, task, lanes)
+        import_bf16(sch, task, lanes, target)

@@ -34,8 +34,8 @@ from tvmconv.algorithms.definition import Definition
 from tvmconv.algorithms.shapes import divisors
 from tvmconv.algorithms.stage_names import ACC, DATA_PAD, stage_name
 from tvmconv.schedules.cpu import steps
+from tvmconv.schedules.cpu.bf16_dot import import_bf16
 from tvmconv.schedules.cpu.model import rows_first, shared_loops, task_cycles, vector_counts
-from tvmconv.schedules.cpu.x86_dot import import_bf16
 from tvmconv.targets.cpus import L1_WAY_BYTES
 from tvmconv.targets.target import CpuTarget
 
@@ -163,7 +163,7 @@ def _schedule(sch: Schedule, window: Window, vectors: int, target: CpuTarget) ->
     if window.shuffles:
         sch.annotate(lane, SHUFFLE, 1)
     if window.rounds:
-        import_bf16(sch, task, lanes)
+        import_bf16(sch, task, lanes, target)
 
 
 def _taps_together(window: Window, width: int, vectors: int) -> int:

@@ -18,7 +18,7 @@ from tvmconv.algorithms.definition import Definition
 from tvmconv.algorithms.shapes import accumulators, divisors, tile_widths
 from tvmconv.algorithms.stage_names import ACC, PARTIAL, SUM, stage_name
 from tvmconv.schedules.cpu import steps
-from tvmconv.schedules.cpu.x86_dot import import_bf16
+from tvmconv.schedules.cpu.bf16_dot import import_bf16
 from tvmconv.targets.cpus import L1_WAY_BYTES, L1_WAYS
 from tvmconv.targets.target import CpuTarget
 
@@ -95,4 +95,4 @@ def _schedule(sch: Schedule, window: Window, vectors: int, target: CpuTarget) ->
     sch.annotate(pixels, SKIP_TILE, 1)
     sch.decompose_reduction(total, taps[0])
     if window.vnni_factor == 2:
-        import_bf16(sch, task, lanes)
+        import_bf16(sch, task, lanes, target)

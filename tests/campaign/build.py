@@ -62,7 +62,9 @@ def compile_all(kernels: Sequence[Lowered], target: CpuTarget, path: str, quick:
         return results
     try:
         with tvm.transform.PassContext(config={"tirx.disable_assert": True}):
-            link(tvm.compile(tvm.IRModule(functions), _llvm(target, quick), tir_pipeline=PIPELINE), path)
+            link(
+                tvm.compile(tvm.IRModule(functions), _llvm(target, quick), tir_pipeline=PIPELINE), path, isa=target.isa
+            )
     except Exception as error:  # noqa: BLE001 (whatever it is, it is some kernel's failure)
         if len(kernels) == 1:
             return [error]

@@ -19,7 +19,7 @@ from tvmconv.support.sandbox import TimeoutExceededError
 from tvmconv.support.schema import SchemaError
 from tvmconv.support.workers import WorkerDiedError
 from tvmconv.targets.cuda import CudaTarget
-from tvmconv.targets.target import CpuTarget
+from tvmconv.targets.target import CpuTarget, Target
 
 PROBLEM = parse_signature("conv2d-n1-i16x8x8-o32x8x8-k3x3-s1x1-d1x1-p1x1_1x1-g1-NXC-XIO-f32-bias-add-clip_0_6")
 BUILT = Built("3.so", (4608, "float32"), "_2")
@@ -77,7 +77,7 @@ def test_what_is_no_answer(answer: Any) -> None:
         protocol.answer_from_text(json.dumps(answer), Check(PROBLEM, "exact", BUILT))
 
 
-@pytest.mark.parametrize("target", [None, CPU, CudaTarget.parse("cuda:sm_80,sm_90")])
+@pytest.mark.parametrize("target", [None, CPU, Target.parse("neoverse-n1"), CudaTarget.parse("cuda:sm_80,sm_90")])
 def test_targets(target: Any) -> None:
     assert protocol.target_from_text(protocol.target_to_text(target)) == target
 

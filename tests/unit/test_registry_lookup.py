@@ -21,7 +21,9 @@ from tvmconv.errors import (
     SignatureError,
     UnsupportedMachineError,
 )
-from tvmconv.runtime import cpu
+from tvmconv.isa import AARCH64, Isa
+from tvmconv.isa import X86 as ISA_X86
+from tvmconv.runtime import cpu, selection
 from tvmconv.runtime.bundle import Entry
 from tvmconv.signature import format_signature
 
@@ -292,3 +294,36 @@ def test_explain_shows_the_split(tmp_path: Path, capsys: pytest.CaptureFixture[s
     assert "batch 17 is no sum of those that there are kernels for: 8, 2" in capsys.readouterr().out
     assert cli.main(["explain", arguments[1], "--algorithms", "--split-batch"]) == 2
     assert "leave one of them out" in capsys.readouterr().err
+
+
+X86 = ("avx2", "f16c", "fma")
+N1, V1 = ("asimd", "asimdhp"), ("asimd", "asimdhp", "bf16")
+
+
+@pytest.mark.parametrize(
+    ("isa", "features", "taken", "refused"),
+    [
+        (AARCH64, N1, "neoverse-n1", {"neoverse-v1": "lacks bf16", "x86-64-v3": "it is for x86-64, and"}),
+        (AARCH64, V1, "neoverse-v1", {"x86-64-v3": "it is for x86-64, and"}),
+        (ISA_X86, X86, "x86-64-v3", {"neoverse-n1": "it is for aarch64, and", "neoverse-v1": "it is for aarch64, and"}),
+    ],
+)
+def test_kernels_of_two_instruction_sets(
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    isa: Isa,
+    features: tuple[str, ...],
+    taken: str,
+    refused: dict[str, str],
+) -> None:
+    monkeypatch.setattr(cpu, "cpu_features", lambda: frozenset(features))
+    monkeypatch.setattr(selection, "native", lambda: isa)
+    targets = {"neoverse-n1": N1, "neoverse-v1": V1, "x86-64-v3": X86}
+    bundle = write_bundle(tmp_path, [entry(SIGNATURE, target=target) for target in targets], **targets)
+    assert tvmconv.load(tmp_path)[SIGNATURE].info.target == taken
+    obstacles = {name: selection.obstacle(target) for name, target in bundle.targets.items()}
+    assert {name for name, why in obstacles.items() if why} == set(refused)
+    assert all(why in (obstacles[name] or "") for name, why in refused.items())
+    write_bundle(tmp_path / "foreign", [entry(SIGNATURE, target=name) for name in refused], **targets)
+    with pytest.raises(UnsupportedMachineError, match=next(iter(refused.values()))):
+        tvmconv.load(tmp_path / "foreign")

@@ -30,9 +30,9 @@ TRIAL = {
 }  # fmt: skip
 TYPES = {list: "list", dict: "table", int: "number", float: "number", bool: "truth", str: "text", type(None): "null"}
 MAY_BE_NULL = {
-    "source_commit", "packed_filter", "measured", "error", "transferred_from", "verified", "default_seconds",
+    "source_commit", "packed_filter", "measured", "error", "transferred_from", "verified", "default_seconds", "emulator",
 }  # fmt: skip
-MAY_BE_ABSENT = {"transferred_from", "verified", "skipped", "rank", "placements"}
+MAY_BE_ABSENT = {"transferred_from", "verified", "skipped", "emulator", "rank", "placements"}
 
 
 def manifest(folder: Path) -> Any:
@@ -43,6 +43,7 @@ def manifest(folder: Path) -> Any:
         "packed_filter": {"layout": "4x64x16", "dtype": "float32", "bytes": 16384},
         "transferred_from": SIGNATURE,
         "skipped": ({"algorithm": "direct", "reason": "it does not compile"},),
+        "emulator": "qemu-aarch64 7.2.22, -cpu max",
     }
     write_bundle(folder, [entry(SIGNATURE, "a"), entry(SIGNATURE, "b", **rich)], a=["sse2"], b=["avx2"])
     document = json.loads((folder / "manifest.json").read_text())
@@ -147,7 +148,11 @@ def test_what_is_refused_and_what_is_not(there: Path) -> None:
             "entries[0].packed_filter.bytes is -1; it must be a whole number",
         ),
         (("entries", 0, "skipped", 0, "reason"), None, "entries[0].skipped[0].reason is None; it must be a text"),
-        (("entries", 0, "verified"), "yes", "entries[0].verified is 'yes'; it must be null or true or false"),
+        (
+            ("entries", 0, "verified"),
+            "yes",
+            "entries[0].verified is 'yes'; it must be null or true or false or \"emulated\"",
+        ),
         (("targets", "a b"), 1, "targets['a b'] is 1; it must be a table with kind, features"),
         (("entries", 0, "symbol"), "", "entries[0].symbol is ''; it must be a text that is not empty"),
     ):

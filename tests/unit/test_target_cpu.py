@@ -2,15 +2,20 @@
 
 from __future__ import annotations
 
+import pickle
+
 import pytest
 from tvm.target import codegen
 
-from tvmconv.errors import TargetError
-from tvmconv.targets.target import _USED, CpuTarget, Target, _closest, _llvm_features
+from tvmconv.errors import TargetError, ToolchainError
+from tvmconv.isa import AARCH64, ISAS, X86, isa_of, native
+from tvmconv.isa.aarch64.hwcap import decoded
+from tvmconv.support.toolchain import find_compiler
+from tvmconv.targets.target import CpuTarget, Target, _closest, _llvm_features
 
 
 def usable(mcpu: str) -> frozenset[str]:
-    return _llvm_features(mcpu) & _USED
+    return _llvm_features(mcpu, X86) & X86.used
 
 
 @pytest.mark.parametrize(
@@ -26,7 +31,7 @@ def usable(mcpu: str) -> frozenset[str]:
 def test_a_machine_is_taken_for_a_cpu_that_has_its_features(
     shown: str, vendor: str, processor: str, taken_for: str
 ) -> None:
-    assert _closest(shown, usable(processor), vendor) == taken_for
+    assert _closest(shown, usable(processor), vendor, X86) == taken_for
 
 
 @pytest.mark.parametrize(
@@ -41,7 +46,7 @@ def test_rates_and_tiles(name: str, rate: float, tiles: bool) -> None:
 
 @pytest.mark.parametrize("name", ["znver4", "bdver4", "arrowlake", "tigerlake", "diamondrapids", "novalake"])
 def test_code_uses_no_instructions_that_a_machine_is_not_asked_for(name: str) -> None:
-    left = {str(each) for each in codegen.llvm_get_cpu_features(Target.parse(name).tvm())} - _USED
+    left = {str(each) for each in codegen.llvm_get_cpu_features(Target.parse(name).tvm())} - X86.used
     assert not {each for each in left if each.startswith(("avx", "fma", "sse"))}
     assert not left & {"avxvnni", "xop", "tbm", "egpr", "ccmp", "ndd", "nf", "ppx", "push2pop2", "zu"}
     assert "avx2" in Target.parse(name).features
@@ -55,3 +60,49 @@ def test_a_cpu_without_features_is_a_target_of_that_name() -> None:
     for wrong, what in (("znver4-no-amx-tile", "znver4 has no amx-tile"), ("znver4-no-", "znver4 has no : ")):
         with pytest.raises(TargetError, match=what):
             Target.parse(wrong)
+
+
+ARM = ("neoverse-n1", "neoverse-v1", "neoverse-v2", "grace", "ampere1", "cortex-a76", "cortex-a53", "apple-m1")
+
+
+@pytest.mark.parametrize("name", [*ARM, "neoverse-v3", "cortex-x925", "a64fx", "olympus", "fujitsu-monaka", "apple-m5"])
+def test_arm_code_uses_no_instructions_that_a_machine_is_not_asked_for(name: str) -> None:
+    target = Target.parse(name)
+    assert isinstance(target, CpuTarget) and target.isa is AARCH64
+    assert (target.vector_bits, target.vector_registers) == (128, 32)
+    left = {str(each) for each in codegen.llvm_get_cpu_features(target.tvm())} - AARCH64.used
+    # What has no instructions for numbers: privileged, cryptographic, tracing, and tuning.
+    assert not {each for each in left if each.startswith(("sve", "sme", "fp8", "fp16", "sha3", "rcpc", "lse"))}
+    assert not left & {"dotprod", "i8mm", "rdm", "complxnum", "jsconv", "fptoint", "cssc", "mops", "faminmax", "lut"}
+
+
+def test_arm_features_by_linux_names() -> None:
+    assert Target.parse("cortex-a53").features == ("asimd",)
+    assert Target.parse("neoverse-n1").features == ("asimd", "asimdhp")
+    assert Target.parse("neoverse-v1").features == ("asimd", "asimdhp", "bf16")
+    assert Target.parse("neoverse-v1-no-bf16").features == ("asimd", "asimdhp")
+    with pytest.raises(TargetError, match="cortex-a53 has no bf16: what can be left out is neon"):
+        Target.parse("cortex-a53-no-bf16")
+    with pytest.raises(TargetError, match="has no NEON"):
+        Target.parse("cortex-a53-no-neon")
+    with pytest.raises(TargetError, match="x86-64 and aarch64; near it: neoverse-"):
+        Target.parse("neoverse-n9")
+
+
+def test_a_missing_cross_compiler_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("PATH", "/nowhere")
+    foreign = next(isa for isa in ISAS if isa is not native())
+    with pytest.raises(ToolchainError, match=f"no C compiler for {foreign.name}: .*apt install gcc-"):
+        find_compiler(foreign)
+
+
+def test_bits_of_auxiliary_vectors() -> None:
+    assert {"asimd", "asimdhp", "sve"} <= decoded(0xEFFFFFFF, 0x0) and "bf16" not in decoded(0xEFFFFFFF, 0x0)
+    assert decoded(0x0, 1 << 14) == {"bf16"}
+    assert decoded(0xFF, 0x0) == {"fp", "asimd"}
+
+
+def test_features_tell_the_instruction_set() -> None:
+    assert isa_of(Target.parse("x86-64-v3").features) is X86 and isa_of(Target.parse("neoverse-n1").features) is AARCH64
+    assert isa_of(()) is None and isa_of(("avx2",)) is None
+    assert native() in ISAS and pickle.loads(pickle.dumps(AARCH64)) is AARCH64

@@ -27,6 +27,7 @@ Of functions, where the loops that it is about are known only when they are lowe
     QUOTIENTS       indices that divide by whole vectors                    tvmconv/lowering/cpu/lanes.py
     HOIST           conditions moved out of loops                           tvmconv/lowering/cpu/padding.py
     CHOOSE_ONCE     choices that unrolling decides                          tvmconv/lowering/cpu/choices.py
+    BY_ELEMENT      dot products with an element of a register (ARM)        tvmconv/lowering/cpu/instructions.py
     CONSTANTS_LAST  constants of indices added last                         tvmconv/lowering/cpu/offsets.py
     ==============  ======================================================  =====================
 
@@ -52,6 +53,7 @@ COLUMNS = f"{PREFIX}columns"
 TAPS = f"{PREFIX}taps"
 SHUFFLE = f"{PREFIX}shuffle"
 ROUND_STORES = f"{PREFIX}round_stores"
+BY_ELEMENT = f"{PREFIX}by_element"
 PREFETCH = f"{PREFIX}prefetch"
 PREFETCH_NEXT = f"{PREFIX}prefetch_next"
 RELOAD = f"{PREFIX}reload"

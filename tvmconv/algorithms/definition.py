@@ -10,7 +10,7 @@ from typing import Any
 from tvm import te, tirx
 
 from ..problem import Problem
-from .annotations import CONSTANTS_LAST, HOIST, ONE_THREAD, QUOTIENTS
+from .annotations import BY_ELEMENT, CONSTANTS_LAST, HOIST, ONE_THREAD, QUOTIENTS
 from .backprop import covers_output
 from .epilogue import Epilogue, calls_operators, narrow_once
 from .pairs import filter_channels, filter_in_pairs, reads_pairs
@@ -64,6 +64,7 @@ def assemble(
     express: Express,
     vnni_factor: int = 1,
     asks: Sequence[str] | None = None,
+    by_element: bool = False,
 ) -> Definition:
     """Return the definition of windows for a CPU, each expressed alike.
 
@@ -77,11 +78,14 @@ def assemble(
         Channels in an element of data and filter: 2 for pairs of bf16.
     asks
         What lowering is to do in the function, beside what its size alone decides; None: `requests_of`.
+    by_element
+        Whether dot products of pairs take the data's from an element of a register (`Isa.dots_by_element`).
     """
     arrays = _placeholders(problem, flat, vnni_factor)
     definition = filled(problem, flat, arrays, windows, [express(window, *arrays) for window in windows])
     func = definition.func
-    for request in (*(requests_of(problem, windows) if asks is None else asks), *[ONE_THREAD] * is_tiny(problem)):
+    asks = requests_of(problem, windows) if asks is None else asks
+    for request in (*asks, *[BY_ELEMENT] * by_element, *[ONE_THREAD] * is_tiny(problem)):
         func = func.with_attr(request, True)
     return replace(definition, func=func)
 

@@ -25,7 +25,7 @@ def divisors(number: int, most: int) -> list[int]:
 
 def accumulators(target: CpuTarget) -> int:
     """Return how many vector registers can accumulate: all but those for the filter's vectors and a data broadcast."""
-    return target.vector_registers - 4
+    return target.vector_registers - target.isa.working_registers
 
 
 def lane_count(outputs: int, target: CpuTarget) -> int:
@@ -38,7 +38,7 @@ def lane_count(outputs: int, target: CpuTarget) -> int:
     full = target.vector_bits // F32_BITS
     if outputs < full:
         return max(4, 1 << (outputs - 1).bit_length())
-    halved = target.multiply_adds == 1
+    halved = target.halves_fast
     return min((full, full // 2), key=lambda lanes: -(-outputs // lanes) * (lanes if halved else 1))
 
 

@@ -29,6 +29,7 @@ from ..errors import (
 from ..lowering.cuda.nvcc import check_nvcc
 from ..problem import Problem, listed
 from ..runtime.bundle import MANIFEST, Bundle, Entry, check_name, read_bundle, write_manifest
+from ..runtime.emulation import find_emulator
 from ..runtime.selection import obstacle
 from ..signature import format_signature
 from ..support.folders import link_or_copy, locked, move_into_place, staging
@@ -36,7 +37,7 @@ from ..support.progress import Progress
 from ..support.sandbox import run_all
 from ..support.toolchain import find_compiler
 from ..targets.cuda import CudaTarget
-from ..targets.target import Target
+from ..targets.target import CpuTarget, Target
 from ..tuning.records import Records
 from ..tuning.transfer import donor
 from .cold import is_better_exact, is_cold
@@ -88,7 +89,7 @@ def build(
     jobs
         Number of processes that compile; absent: one for each core this process may use.
     verify
-        Compare each kernel that this machine can run with the reference.
+        Compare each kernel that this machine can run, itself or by an emulator, with the reference.
     records
         The tuning records; absent: the user's and those that ship with tvmconv.
     transfer
@@ -139,9 +140,11 @@ def build(
     jobs = None if jobs is None else integer("jobs", jobs, 1)
     targets = parse_targets(target)
     find_compiler()
-    for each in targets:
+    for each in targets:  # before time is spent on others
         if isinstance(each, CudaTarget):
-            check_nvcc(each)  # before time is spent on others
+            check_nvcc(each)
+        elif isinstance(each, CpuTarget):
+            find_compiler(each.isa)
     records = Records() if records is None else records
     if not isinstance(records, Records):
         raise InputError(f"records is {records!r:.80}; it must be None or a tvmconv.tuning.records.Records")
@@ -153,7 +156,8 @@ def build(
         for each in targets:
             cold = math == "default" and is_cold(network, each)
             winners = records.winners(each, math) if transfer else []
-            check = verify and obstacle(bundle_target(each)) is None
+            described = bundle_target(each)
+            check = verify and (obstacle(described) is None or find_emulator(described) is not None)
             for problem in problems:
                 way = "strict" if cold and is_better_exact(problem, each) else math
                 like = records.of_sums(problem, each, way) or donor(problem, each, way, winners)

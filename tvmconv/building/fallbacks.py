@@ -189,7 +189,7 @@ def attempt(task: Attempt) -> Entry | None:
     answer = check_kernel(Check(Bundle(Path(job.folder), __version__, "", None, targets, ()), entry))
     if answer.wrong:
         raise VerificationError(f"its kernel is wrong: {answer.wrong}")
-    return replace(entry, error={"measure": answer.measure, "value": answer.value}, verified=True)
+    return answer.recorded(entry)
 
 
 def bundle_target(target: Target) -> BundleTarget:

@@ -13,10 +13,11 @@ from contextlib import contextmanager
 from pathlib import Path
 
 from ..errors import TvmconvError
+from ..runtime.bundle import EMULATED
 from ..support.progress import Progress
 
 # What tables say of an entry's `verified`.
-VERIFIED = {True: "yes", False: "wrong", None: "never"}
+VERIFIED = {True: "yes", EMULATED: "emulated", False: "wrong", None: "never"}
 
 
 def check_output(path: Path, example: str) -> None:

@@ -8,11 +8,12 @@ within `PULSE_SECONDS`, with an empty text while there is none, so that a server
 from __future__ import annotations
 
 import json
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, fields
 from math import inf
 from typing import Any
 
 from ..errors import TvmconvError
+from ..isa import ISAS, named
 from ..measuring.measure import Check, Measured
 from ..measuring.race import Built, Race, Times
 from ..signature import format_signature, parse_signature
@@ -24,7 +25,7 @@ from ..targets.target import CpuTarget, Target
 
 # Raised whenever what is said, or how a kernel is measured, changes. DESCRIBE keeps its name, and its answer `protocol` and
 # `tvmconv`, in every version.
-PROTOCOL = 2
+PROTOCOL = 3
 DESCRIBE, MEASURE, WAIT = "tvmconv.describe", "tvmconv.measure", "tvmconv.wait"
 PULSE_SECONDS = 1.0
 
@@ -39,6 +40,7 @@ _CPU = schema.table(
         "mcpu": schema.text,
         "disabled": _texts,
         "caches": schema.optional(schema.list_of(schema.unsigned)),
+        "isa": schema.one_of(*(isa.name for isa in ISAS)),
     }
 )
 _DESCRIPTION = schema.table({"host": _CPU, "machine": schema.words, "obstacle": schema.words})
@@ -76,7 +78,8 @@ class Description:
 
     def to_text(self, tvmconv: str) -> str:
         """Return it as what `DESCRIBE` of a server with this version of tvmconv answers."""
-        return json.dumps({"protocol": PROTOCOL, "tvmconv": tvmconv, **asdict(self)})
+        facts = {"host": _cpu_to_facts(self.host), "machine": self.machine, "obstacle": self.obstacle}
+        return json.dumps({"protocol": PROTOCOL, "tvmconv": tvmconv, **facts})
 
 
 def description_of(value: Any) -> Description:
@@ -88,12 +91,12 @@ def description_of(value: Any) -> Description:
         If it is none.
     """
     known = _DESCRIPTION(value)
-    return Description(**{**known, "host": CpuTarget(**known["host"])})
+    return Description(**{**known, "host": _cpu_of(known["host"])})
 
 
 def target_to_text(target: Target | None) -> str:
     """Return a target, or the server's own CPU, as `DESCRIBE` takes it."""
-    return json.dumps(asdict(target) if isinstance(target, CpuTarget) else target and target.name)
+    return json.dumps(_cpu_to_facts(target) if isinstance(target, CpuTarget) else target and target.name)
 
 
 def target_from_text(text: str) -> Target | None:
@@ -101,7 +104,15 @@ def target_from_text(text: str) -> Target | None:
     value = json.loads(text)
     if value is None:
         return None
-    return CudaTarget.parse(value) if isinstance(value, str) else CpuTarget(**_CPU(value))
+    return CudaTarget.parse(value) if isinstance(value, str) else _cpu_of(_CPU(value))
+
+
+def _cpu_to_facts(target: CpuTarget) -> dict[str, Any]:
+    return {each.name: getattr(target, each.name) for each in fields(target)} | {"isa": target.isa.name}
+
+
+def _cpu_of(facts: dict[str, Any]) -> CpuTarget:
+    return CpuTarget(**{**facts, "isa": named(facts["isa"])})
 
 
 def task_to_text(task: Check | Race, libraries: list[Built], seconds: float) -> str:

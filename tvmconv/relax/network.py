@@ -16,11 +16,12 @@ from tvm.ir import StringImm, TupleType
 
 from .. import __version__
 from ..checks import as_path
-from ..errors import BuildError, InputError, SourceError, TvmconvError, last_line
+from ..errors import BuildError, InputError, SourceError, TargetError, TvmconvError, last_line
+from ..isa import native
 from ..lowering.cpu.linker import link_objects, runtime_objects
 from ..support.progress import Progress
 from ..support.toolchain import find_compiler
-from ..targets.target import Target
+from ..targets.target import CpuTarget, Target
 from ..tuning.records import Records
 from .elementary import ELEMENTARY
 from .extremes import EXTREMES
@@ -74,10 +75,17 @@ def compile_module(mod: tvm.IRModule, target: str = "host") -> relax.VMExecutabl
     ------
     SourceError
         If an input or output of its function ``main`` has no fixed shape, or there is no such function.
+    TargetError
+        If `target` is a CPU of another instruction set than this machine's.
     BuildError
         If TVM cannot compile it.
     """
     known = Target.parse(target)
+    if isinstance(known, CpuTarget) and known.isa is not native():
+        raise TargetError(
+            f"target {known.name} is of {known.isa.name}: whole networks are compiled on machines of their instruction set; "
+            "tvmconv build compiles their convolutions on any"
+        )
     mod = _described(mod, known)
     try:
         return _compiled(mod, known)

@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from html import escape
 
 from ..measuring.peak import Peak
-from ..runtime.bundle import Entry
+from ..runtime.bundle import EMULATED, Entry
 from .kernels import Line, roof, seconds
 from .table import ABSENT, Cell, Column, draw_table, number, words
 
@@ -26,7 +26,7 @@ COLUMNS = (
     Column("library KiB", "the size of its file"),
 )
 # What is said of an entry's `verified`, and how it is set.
-_VERIFIED = {True: ("yes", ""), False: ("wrong", "bad"), None: ("never", "odd")}
+_VERIFIED = {True: ("yes", ""), EMULATED: ("emulated", ""), False: ("wrong", "bad"), None: ("never", "odd")}
 
 
 def draw_kernels(lines: Sequence[Line], limits: Peak | None, anchors: Mapping[tuple[str, str], str]) -> str:

@@ -16,7 +16,7 @@ from statistics import geometric_mean
 from .. import __version__
 from ..building.bench import Row
 from ..measuring.peak import Peak
-from ..runtime.bundle import Bundle
+from ..runtime.bundle import EMULATED, Bundle
 from ..runtime.cpu import model_name
 from ..runtime.cuda import survey
 from .comparison import Comparison
@@ -143,7 +143,7 @@ def _summary(report: Report) -> str:
     entries = [line.entry for line in report.lines]
     timed = [line.row for line in report.lines if line.row is not None]
     parts = [_count(Counter(entry.origin for entry in entries), f"{len(entries)} kernels")]
-    verdicts = {True: "verified", False: "wrong", None: "never verified"}
+    verdicts = {True: "verified", EMULATED: "emulated", False: "wrong", None: "never verified"}
     parts.append(_count(Counter(verdicts[entry.verified] for entry in entries), ""))
     parts.append(f"{len(timed)} timed here")
     limits = [(row, roof(row, report.limits)) for row in timed]

@@ -13,15 +13,16 @@ manifest.json, format version 1::
        "measured": null or {"seconds": 0.001, "machine": "...", "trials": 0},
        "error": null or {"measure": "exact", "value": 0.0},
        "transferred_from": null or the signature of the tuned problem whose schedule this is,
-       "verified": true, false or null,
+       "verified": true, false, null or "emulated", "emulator": null or "qemu-aarch64 7.2.22, -cpu max",
        "skipped": [{"algorithm": "winograd4", "reason": "..."}, ...]}, ...]}
 
 It may have ``"nodes"``, too: see `tvmconv.runtime.node_entries`.
 `packed_filter` is the layout that the kernel packs its filter to, in each call unless the filter is prepacked; null: the
 filter is read in place. `verified` is whether the kernel gave the reference's answers on a machine that runs it: null if it was
-built for another and has not run since; false if `tvmconv verify` found it wrong, and then nothing loads it. `skipped`
-are the algorithms that would have been taken before this one, but did not compile or were wrong. The last three may be
-absent. `features` are the /proc/cpuinfo flags that the target's code may use. Files are relative, with ``/``.
+built for another and has not run since; "emulated" if it did under `emulator`; false if `tvmconv verify` found it wrong, and then
+nothing loads it. `skipped`
+are the algorithms that would have been taken before this one, but did not compile or were wrong. The last four may be
+absent. `features` are what the target's code may use, by Linux's names in /proc/cpuinfo. Files are relative, with ``/``.
 A signature occurs once a target. Unknown fields are ignored, so that a version may gain optional ones.
 Nothing of a bundle is trusted: the manifest is checked when it is read, a library before it is loaded.
 """
@@ -52,6 +53,8 @@ NUMERICAL_CLASSES = ("exact", "tf32", "transform")
 PACKED_TYPES = ("float32", "uint32")
 # What is not as it was built is not added to, either.
 _AGAIN = "remove {} and build the bundle again"
+# Of an entry's `verified`.
+EMULATED = "emulated"
 # The better first: tuned for this very problem, tuned for one like it, not tuned.
 ORIGINS = ("tuned", "transferred", "default")
 
@@ -82,8 +85,9 @@ class Entry:
     measured: dict[str, Any] | None
     error: dict[str, Any] | None
     transferred_from: str | None = None
-    verified: bool | None = None
+    verified: bool | str | None = None
     skipped: tuple[dict[str, str], ...] = ()
+    emulator: str | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -194,7 +198,7 @@ def record_answers(path: Path, answers: Mapping[tuple[str, str], Entry]) -> None
     Parameters
     ----------
     answers
-        By signature and target, entries whose `verified` and `error` are new.
+        By signature and target, entries whose `verified`, `error` and `emulator` are new.
 
     Raises
     ------
@@ -206,7 +210,7 @@ def record_answers(path: Path, answers: Mapping[tuple[str, str], Entry]) -> None
     for entry in document["entries"]:
         found = answers.get((entry["signature"], entry["target"]))
         if found is not None and found.sha256 == entry["sha256"]:
-            entry.update(verified=found.verified, error=found.error)
+            entry.update(verified=found.verified, error=found.error, emulator=found.emulator)
     _write(path, document)
 
 
@@ -238,6 +242,7 @@ def _inside(value: object) -> bool:
 _HASH = re.compile(r"[0-9a-f]{64}", re.ASCII)
 _PACKED = {"layout": schema.text, "dtype": schema.one_of(*PACKED_TYPES), "bytes": schema.unsigned}
 _MEASURED = {"seconds": schema.number, "machine": schema.text, "trials": schema.unsigned}
+_VERIFIED = schema.kind(f'true or false or "{EMULATED}"', lambda value: isinstance(value, bool) or value == EMULATED)
 _ENTRY = schema.table(
     {
         "signature": schema.text,
@@ -256,10 +261,11 @@ _ENTRY = schema.table(
         "measured": schema.optional(schema.table(_MEASURED)),
         "error": schema.optional(schema.table({"measure": schema.text, "value": schema.number})),
         "transferred_from": schema.optional(schema.text),
-        "verified": schema.optional(schema.boolean),
+        "verified": schema.optional(_VERIFIED),
         "skipped": schema.list_of(schema.table({"algorithm": schema.text, "reason": schema.text})),
+        "emulator": schema.optional(schema.text),
     },
-    absent={"transferred_from": None, "verified": None, "skipped": ()},
+    absent={"transferred_from": None, "verified": None, "skipped": (), "emulator": None},
 )
 _MANIFEST = schema.table(
     {

@@ -1,4 +1,4 @@
-"""What this machine's CPU can do, by the names Linux gives in /proc/cpuinfo."""
+"""What this machine's CPU can do, by the names that Linux gives."""
 
 from __future__ import annotations
 
@@ -8,6 +8,7 @@ from collections.abc import Iterable
 from functools import cache
 from pathlib import Path
 
+from ..isa import native
 from .processors import usable_processors
 
 _CPUINFO = Path("/proc/cpuinfo")
@@ -19,12 +20,14 @@ _ARCH_PRCTL, _ASK_PERMISSION, _TILE_DATA = 158, 0x1023, 18
 def cpu_features() -> frozenset[str]:
     """Return the instruction-set features that programs may use here, such as ``"avx2"``.
 
-    They are the flags of /proc/cpuinfo: a feature that the operating system has not enabled is absent.
+    On x86 they are the flags of /proc/cpuinfo: a feature that the operating system has not enabled is absent.
     Where there is no such file, the set is empty and only kernels that need no feature run. Tiles (AMX) are absent too
-    where the kernel does not let this process use them, which it is asked for.
+    where the kernel does not let this process use them, which it is asked for. Other instruction sets find them in another way.
     """
-    fields = _cpuinfo()
-    found = frozenset(fields.get("flags", fields.get("Features", "")).split())
+    isa = native()
+    if isa is not None and isa.detect is not None:
+        return isa.detect()
+    found = frozenset(_cpuinfo().get("flags", "").split())
     tiles = frozenset(flag for flag in found if flag.startswith("amx_"))
     return found - tiles if tiles and not tiles_permitted() else found
 

@@ -28,7 +28,7 @@ class Variant:
     taken: bool
     reason: str
     transferred_from: str | None
-    verified: bool | None
+    verified: bool | str | None
     skipped: tuple[dict[str, str], ...]
 
 

@@ -5,11 +5,13 @@ A device is a `tvmconv.runtime.cuda.Gpu`, or None for the CPU. The NVIDIA driver
 
 from __future__ import annotations
 
+import platform
 import re
 from collections.abc import Sequence
 from typing import Any
 
 from ..errors import InputError, UnsupportedMachineError
+from ..isa import Isa, isa_of, native
 from .bundle import ORIGINS, Bundle, BundleTarget, Entry
 from .cpu import missing_features
 from .cuda import Gpu, survey
@@ -54,6 +56,9 @@ def gpu_at(index: int) -> Gpu:
 def obstacle(target: BundleTarget) -> str | None:
     """Return why this machine cannot run code for `target`, or None if it can."""
     if target.kind == "cpu":
+        isa = foreign_isa(target)
+        if isa is not None:
+            return f"it is for {isa.name}, and this machine's CPU is {platform.machine()}"
         missing = missing_features(target.features)
         return f"this machine's CPU lacks {', '.join(missing)}" if missing else None
     if target.kind != "cuda":
@@ -63,6 +68,12 @@ def obstacle(target: BundleTarget) -> str | None:
         return found.obstacle
     reasons = [obstacle_on(target, gpu) for gpu in found.gpus]
     return None if None in reasons else "; ".join(filter(None, reasons))
+
+
+def foreign_isa(target: BundleTarget) -> Isa | None:
+    """Return the instruction set of a target's code, if it is another than this machine's; None: it is not, or it does not say."""
+    isa = isa_of(target.features) if target.kind == "cpu" else None
+    return None if isa is native() else isa
 
 
 def obstacle_on(target: BundleTarget, device: Device) -> str | None:

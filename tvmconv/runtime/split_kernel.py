@@ -14,7 +14,7 @@ import numpy as np
 
 from ..problem import Problem
 from ..signature import format_signature
-from .bundle import NUMERICAL_CLASSES, Entry
+from .bundle import EMULATED, NUMERICAL_CLASSES, Entry
 from .cuda_kernel import CudaKernel
 from .device_arrays import Library
 from .dlpack_slice import Slice
@@ -160,9 +160,13 @@ def _info(problem: Problem, kernels: Sequence[Kernel] | Sequence[CudaKernel]) ->
         workspace_bytes=max(info.workspace_bytes for info in infos),
         measured=None,
         error=None,
-        verified=None if any(info.verified is None for info in infos) else True,
+        verified=_least_verified([info.verified for info in infos]),
         skipped=(),
     )
+
+
+def _least_verified(verified: Sequence[bool | str | None]) -> bool | str | None:
+    return next((least for least in (None, EMULATED) if least in verified), True)
 
 
 def _joined(names: Sequence[str]) -> str:

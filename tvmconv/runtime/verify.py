@@ -21,9 +21,10 @@ from ..signature import parse_signature
 from ..support.folders import locked
 from ..support.progress import Progress
 from ..support.sandbox import Sandbox
-from .bundle import Bundle, Entry, read_bundle, record_answers
+from .bundle import EMULATED, Bundle, Entry, read_bundle, record_answers
 from .cuda_kernel import CudaKernel
 from .cuda_memory import DeviceArray
+from .emulation import EmulatedKernel, Emulator, find_emulator
 from .kernel import Kernel
 from .selection import first_gpu, obstacle, runnable
 
@@ -41,11 +42,20 @@ class Answer:
         ``"exact"`` and 0, or ``"relative_l2"`` and that error, for transforms and TF32.
     wrong
         What is wrong with it; empty if nothing is.
+    emulator
+        What it ran under; None: on this machine itself.
     """
 
     measure: str
     value: float
     wrong: str
+    emulator: str | None = None
+
+    def recorded(self, entry: Entry) -> Entry:
+        """Return an entry with what this says of its kernel, which is right. What ran on a machine need not be emulated."""
+        verified = True if self.emulator is None or entry.verified is True else EMULATED
+        error = {"measure": self.measure, "value": self.value}
+        return replace(entry, verified=verified, error=error, emulator=self.emulator if verified == EMULATED else None)
 
 
 @dataclass(frozen=True)
@@ -106,7 +116,8 @@ def verify(path: str | os.PathLike[str], progress: Progress | None = None) -> li
         If this machine can run none of its kernels.
     """
     bundle = read_bundle(path)
-    runnable(bundle)  # a bundle of which nothing can be checked is not right
+    if not any(find_emulator(bundle.targets[entry.target]) for entry in bundle.entries):
+        runnable(bundle)  # a bundle of which nothing can be checked is not right
     verdicts: list[Verdict] = []
     answers: dict[tuple[str, str], Entry] = {}
     sandbox = Sandbox(check_kernel, threads=len(os.sched_getaffinity(0)))
@@ -139,9 +150,16 @@ def check_kernel(check: Check) -> Answer:
 
     The outputs are compared with the reference.
     """
+    target = check.bundle.targets[check.entry.target]
+    emulator = find_emulator(target)
+    answer = _compared(
+        check, target.kind == "cpu", _on_cpu(check, emulator) if target.kind == "cpu" else _on_gpu(check)
+    )
+    return replace(answer, emulator=emulator.name if emulator else None)
+
+
+def _compared(check: Check, on_cpu: bool, computed: Callable[..., npt.NDArray[Any]]) -> Answer:
     problem, numerical_class = parse_signature(check.entry.signature), check.entry.numerical_class
-    on_cpu = check.bundle.targets[check.entry.target].kind == "cpu"
-    computed = (_on_cpu if on_cpu else _on_gpu)(check)
     arrays, expected = exact_case(problem)
     wrong = difference(computed(arrays), expected, numerical_class, problem)
     if not wrong and on_cpu:
@@ -155,9 +173,11 @@ def check_kernel(check: Check) -> Answer:
     return Answer("relative_l2", relative_error(output, expected), wrong)
 
 
-def _on_cpu(check: Check) -> Callable[..., npt.NDArray[Any]]:
+def _on_cpu(check: Check, emulator: Emulator | None) -> Callable[..., npt.NDArray[Any]]:
     """Return what computes a kernel's output for arrays, its filter prepacked or not."""
-    kernel = Kernel(check.bundle, check.entry)
+    seconds = CHECK_SECONDS / 2 + parse_signature(check.entry.signature).flops / REFERENCE_FLOPS / 2
+    emulated = EmulatedKernel(check.bundle, check.entry, emulator, seconds) if emulator else None
+    kernel = emulated or Kernel(check.bundle, check.entry)
 
     def computed(arrays: Arrays, *, packed: bool = False) -> npt.NDArray[Any]:
         output = _unwritten(kernel.problem)
@@ -194,7 +214,7 @@ def _verdict(bundle: Bundle, entry: Entry, sandbox: Sandbox[Check, Answer]) -> t
         return Verdict(entry.signature, entry.target, entry.algorithm, status, detail)
 
     hindrance = obstacle(bundle.targets[entry.target])
-    if hindrance is not None:
+    if hindrance is not None and find_emulator(bundle.targets[entry.target]) is None:
         return verdict("skipped", hindrance), entry
     # Only what concerns this entry travels to the process.
     check = Check(replace(bundle, entries=()), entry)
@@ -205,5 +225,4 @@ def _verdict(bundle: Bundle, entry: Entry, sandbox: Sandbox[Check, Answer]) -> t
         return verdict("wrong", str(error)), replace(entry, verified=False, error=None)
     if answer.wrong:
         return verdict("wrong", answer.wrong), replace(entry, verified=False, error=None)
-    right = replace(entry, verified=True, error={"measure": answer.measure, "value": answer.value})
-    return verdict("right"), right
+    return verdict("right", f"under {answer.emulator}" if answer.emulator else ""), answer.recorded(entry)

@@ -1,4 +1,4 @@
-"""The machine's C compiler: it links kernels, and builds the program that measures the machine's peak."""
+"""The C compilers: they link kernels, and build the program that measures the machine's peak."""
 
 from __future__ import annotations
 
@@ -7,37 +7,45 @@ import subprocess
 from pathlib import Path
 
 from ..errors import ToolchainError
+from ..isa import Isa, native
 
 _COMPILERS = ("cc", "gcc", "clang")
 
 
-def find_compiler() -> str:
-    """Return the path of the C compiler.
+def find_compiler(isa: Isa | None = None) -> str:
+    """Return the path of the C compiler for an instruction set; None: this machine's.
 
     Raises
     ------
     ToolchainError
         If there is none.
     """
-    for name in _COMPILERS:
+    foreign = isa is not None and isa is not native()
+    names = isa.cross_compilers if isa is not None and foreign else _COMPILERS
+    for name in names:
         found = shutil.which(name)
         if found:
             return found
+    if isa is not None and foreign:
+        raise ToolchainError(
+            f"there is no C compiler for {isa.name}: {', '.join(names)} is not on the PATH; "
+            f"install it (Debian, Ubuntu: {isa.install}), or build on such a machine"
+        )
     raise ToolchainError(
         f"there is no C compiler: none of {', '.join(_COMPILERS)} is on the PATH; "
         "install one, with OpenMP (Debian, Ubuntu: apt install gcc libc6-dev; Fedora: dnf install gcc)"
     )
 
 
-def run_compiler(arguments: tuple[str, ...], folder: Path) -> None:
-    """Run the C compiler in `folder`.
+def run_compiler(arguments: tuple[str, ...], folder: Path, isa: Isa | None = None) -> None:
+    """Run the C compiler for an instruction set, None: this machine's, in `folder`.
 
     Raises
     ------
     ToolchainError
         If there is none, or it fails.
     """
-    command = (find_compiler(), *arguments)
+    command = (find_compiler(isa), *arguments)
     result = subprocess.run(command, cwd=folder, capture_output=True, text=True, check=False)
     if result.returncode:
         raise ToolchainError(

@@ -5,6 +5,14 @@ for families 17h, 19h and 1Ah; Intel's 64 and IA-32 Architectures Optimization R
 microarchitectures). `l3` is what one cluster of cores shares: 8 cores of AMD's, all of Intel's, of which a small model has
 so much. Rates of the bf16 dot product were measured with this project's kernels: 550 and 275 GFLOP/s in bf16 and f32
 on one Zen 5 core, 172 and 342 on two cores of an Emerald Rapids.
+
+No ARM CPU has been measured. Multiply-adds of 128 bits in a cycle, and that BFDOT starts as often, are those of LLVM's
+scheduling models (llvm-mca 19.1.7: two on neoverse-n1 and ampere1, four on neoverse-v1 and neoverse-v2, one on cortex-a53), which
+follow Arm's Software Optimization Guides; cortex-a76 is taken to be as neoverse-n1, and apple-m1 to start four, of which LLVM's
+model has three. Caches are those of machines that are rented or sold with them, as their makers give them: Graviton 2
+(neoverse-n1), 3 (neoverse-v1) and 4 (neoverse-v2), NVIDIA's Grace, Ampere's AmpereOne, Raspberry Pi 3 (cortex-a53: 512 KiB, shared
+by four cores, no L3) and 5 (cortex-a76), and Apple's M1 (12 MiB, shared by four cores, and 8 MiB of the system). They were
+written down without the documents at hand: whoever has such a machine should compare them with /sys/devices/system/cpu.
 """
 
 from __future__ import annotations
@@ -12,7 +20,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 KIB, MIB = 1024, 1024 * 1024
-# Of the first level cache, of every CPU here: addresses a way apart share a set. Those that have 48 KiB have 12 such ways.
+# Of the first level cache, of every x86 CPU here: addresses a way apart share a set. Those that have 48 KiB have 12 such ways.
+# ARM's have four ways of 8 or 16 KiB: fewer addresses share a set than these say.
 L1_WAY_BYTES, L1_WAYS = 4 * KIB, 8
 L1_BYTES = L1_WAYS * L1_WAY_BYTES
 
@@ -26,15 +35,18 @@ class Cpu:
     l2, l3
         Bytes of the second level cache of a core, and of the third level cache that cores share.
     two_of_512
-        Whether two multiply-adds of 512 bits start in a cycle. Every CPU starts two of 256 bits.
+        Whether two multiply-adds of 512 bits start in a cycle.
     dot_rate
-        Products that AVX512-BF16's dot product does in the time of a multiply-add of f32.
+        Products that the dot product of bf16 does in the time of a multiply-add of f32.
+    pipes
+        Multiply-adds of whole vectors that start in a cycle, of at most 256 bits.
     """
 
     l2: int
     l3: int
     two_of_512: bool = False
     dot_rate: float = 0.5
+    pipes: int = 2
 
 
 # A generic target is compiled for many CPUs: for those of servers that most often run it.
@@ -59,6 +71,14 @@ _CPUS = {
     "znver4": Cpu(1 * MIB, 32 * MIB, dot_rate=2.0),
     "znver5": Cpu(1 * MIB, 32 * MIB, two_of_512=True, dot_rate=2.0),
     "znver6": Cpu(1 * MIB, 32 * MIB, two_of_512=True, dot_rate=2.0),
+    "cortex-a53": Cpu(128 * KIB, 512 * KIB, pipes=1),
+    "cortex-a76": Cpu(512 * KIB, 2 * MIB),
+    "neoverse-n1": Cpu(1 * MIB, 32 * MIB),
+    "neoverse-v1": Cpu(1 * MIB, 32 * MIB, pipes=4, dot_rate=2.0),
+    "neoverse-v2": Cpu(2 * MIB, 36 * MIB, pipes=4, dot_rate=2.0),
+    "grace": Cpu(1 * MIB, 114 * MIB, pipes=4, dot_rate=2.0),
+    "ampere1": Cpu(2 * MIB, 64 * MIB, dot_rate=2.0),
+    "apple-m1": Cpu(3 * MIB, 8 * MIB, pipes=4),
 }
 _SAME = {"skx": "skylake-avx512", "rocketlake": "alderlake", "raptorlake": "alderlake"}
 

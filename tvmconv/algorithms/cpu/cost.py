@@ -35,7 +35,7 @@ THREADS = (2, 4, 8)  # thread counts over which an uneven share of tasks is aver
 
 def multiply_add(lanes: int, target: CpuTarget) -> float:
     """Return the cycles that a multiply-add of so many lanes takes: half of a full vector takes half where one port is full."""
-    narrow = target.multiply_adds == 1 and 2 * lanes * F32_BITS <= target.vector_bits
+    narrow = target.halves_fast and 2 * lanes * F32_BITS <= target.vector_bits
     return 0.5 if narrow else 1 / target.multiply_adds
 
 

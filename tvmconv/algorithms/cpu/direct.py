@@ -84,8 +84,8 @@ def no_dot(problem: Problem, target: CpuTarget) -> str | None:
     """Return why products of bf16 cannot be by dot products of pairs, or None if they can."""
     if problem.dtype != "bf16":
         return f"it multiplies bf16, not {problem.dtype}"
-    if "avx512_bf16" not in target.features:
-        return f"{target.name} has no avx512_bf16"
+    if not target.has_dot:
+        return f"{target.name} has no {target.isa.dot}"
     if problem.in_channels // problem.groups < 2 and not pairs_taps(problem):
         return "there are no two channels to pair"
     return None
@@ -99,7 +99,8 @@ def define(
     With `prepacked`, as it is best where the filter is prepacked.
     """
     windows = direct_windows(problem, target, across, vnni_factor, prepacked)
-    return assemble(problem, flatten(problem), windows, express, vnni_factor)
+    by_element = vnni_factor == 2 and target.isa.dots_by_element
+    return assemble(problem, flatten(problem), windows, express, vnni_factor, by_element=by_element)
 
 
 def define_prepacked(

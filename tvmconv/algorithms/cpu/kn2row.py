@@ -79,7 +79,8 @@ def covers(problem: Problem, target: CpuTarget, vnni_factor: int = 1) -> str | N
 def define(problem: Problem, target: CpuTarget, vnni_factor: int = 1, prepacked: bool = False) -> Definition:
     """Define a convolution tap by tap; with `prepacked`, as it is best where the filter is prepacked."""
     windows = tap_windows(problem, target, vnni_factor, prepacked)
-    return assemble(problem, flatten(problem), windows, express_kn2row, vnni_factor)
+    by_element = vnni_factor == 2 and target.isa.dots_by_element
+    return assemble(problem, flatten(problem), windows, express_kn2row, vnni_factor, by_element=by_element)
 
 
 def define_prepacked(problem: Problem, target: CpuTarget, vnni_factor: int = 1) -> Definition | None:

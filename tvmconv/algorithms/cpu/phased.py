@@ -42,7 +42,8 @@ def covers(problem: Problem, target: CpuTarget, vnni_factor: int = 1) -> str | N
 def define(problem: Problem, target: CpuTarget, vnni_factor: int = 1, prepacked: bool = False) -> Definition:
     """Define a transposed convolution by windows whose output channels are those of all phases of a row."""
     windows = phased_windows(problem, target, vnni_factor, prepacked)
-    return assemble(problem, flatten(problem), windows, express, vnni_factor)
+    by_element = vnni_factor == 2 and target.isa.dots_by_element
+    return assemble(problem, flatten(problem), windows, express, vnni_factor, by_element=by_element)
 
 
 def define_prepacked(problem: Problem, target: CpuTarget, vnni_factor: int = 1) -> Definition | None:

@@ -1,4 +1,4 @@
-"""Functions and loops of machine code as LLVM writes it (x86, AT&T).
+"""Functions and loops of machine code as LLVM writes it (x86 as AT&T, 64-bit ARM).
 
 A loop is found from labels and jumps: a jump, or a way on, to a block that every way to the jump passes.
 """
@@ -12,7 +12,10 @@ from dataclasses import dataclass
 _LABEL = re.compile(r"([\w.$]+):")
 _TYPE = re.compile(r"\s+\.type\s+([\w.$]+),@function")
 # Directives, comments, and labels that only debuggers use.
-_NO_CODE = re.compile(r"\s+\.|\s*#|\s*$|\.L(tmp|func_)")
+_NO_CODE = re.compile(r"\s+\.|\s*(#|//)|\s*$|\.L(tmp|func_)")
+# What ends a block, of x86 and of ARM, and what of that never goes on with the next one.
+_ENDS = re.compile(r"j\w+$|ret|ud2|b(r|\.\w+)?$|cbn?z$|tbn?z$")
+_NO_WAY_ON = ("jmp", "ret", "retq", "ud2", "b", "br")
 
 
 @dataclass
@@ -90,13 +93,13 @@ def _blocks(lines: list[str]) -> list[_Block]:
     for number, piece in enumerate(pieces):
         mnemonic, target = _jump(piece[-1]) or ("", "")
         followers = [places[target]] if target in places else []
-        if mnemonic not in ("jmp", "ret", "retq", "ud2") and number + 1 < len(pieces):
+        if mnemonic not in _NO_WAY_ON and number + 1 < len(pieces):
             followers.append(number + 1)
         blocks.append(_Block(piece, followers))
     return blocks
 
 
 def _jump(line: str) -> tuple[str, str] | None:
-    """Return the mnemonic and the operand of what ends a block."""
+    """Return the mnemonic and the last operand, a label, of what ends a block."""
     mnemonic, _, operands = line.strip().partition("\t")
-    return (mnemonic, operands.strip()) if re.match(r"j\w+$|ret|ud2", mnemonic) else None
+    return (mnemonic, operands.rpartition(",")[2].strip()) if _ENDS.match(mnemonic) else None

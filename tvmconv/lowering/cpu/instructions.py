@@ -2,7 +2,7 @@
 
 TVM's code generation has no bf16 and does not vectorize calls of functions it does not know. Definitions therefore
 call `DOT` and `ROUND` for one lane (algorithms/pairs.py), which every step of a schedule takes for plain arithmetic;
-here a loop over lanes becomes one call of the vector function of that name, which schedules/cpu/x86_dot.py defines in
+here a loop over lanes becomes one call of the vector function of that name, which schedules/cpu/bf16_dot.py defines in
 LLVM. Where stores are not by vectors, rounding is by integer arithmetic.
 
 A pair of data that one product uses is broadcast by the instruction itself, as LLVM does for f32. Of the intrinsic it
@@ -15,6 +15,7 @@ an address for each pixel, which did not fit the registers, 1.5 times in a layer
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from functools import partial
 from typing import Any
 
@@ -35,18 +36,31 @@ _DOTS_AT = f"{DOT}_at"
 # Vectors of one broadcast: their sums, their filter's and the pair's take 17 registers of 32, also where LLVM optimizes nothing.
 _MOST_TOGETHER = 8
 _PAIR_BYTES = 4
+# From a function's name, its vectors and their lanes to LLVM IR.
+Text = Callable[[str, int, int], str]
 
 
 def by_instructions(body: Any) -> Any:
     """Return the statement with calls of DOT made vectors', and those of ROUND, where it is asked for, or arithmetic."""
-    functions: dict[str, str] = {}
     body = rewritten(body, ROUND_STORES, _rounded)
+    return mapped(_by_dots(body, _text), Call, _for_one_lane)
+
+
+def by_elements(body: Any) -> Any:
+    """Return the statement with calls of DOT made those of ARM's vectors, by an element of a register."""
+    return _by_dots(body, _text_by_element)
+
+
+def _by_dots(body: Any, text: Text) -> Any:
+    """Return the statement with calls of DOT made vectors', in functions that `text` writes."""
+    functions: dict[str, str] = {}
     unrolled = [each for each in found(body, tirx.For) if each.kind == tirx.ForKind.UNROLLED]
-    body = mapped(body, tirx.For, partial(_summed_together, unrolled, functions))
-    body = mapped(body, tirx.For, partial(_summed, unrolled, _shared(body), functions))
-    for _, text in sorted(functions.items()):
-        body = tirx.AttrStmt(tirx.const(0, "int32"), IMPORT, StringImm(text), body)
-    return mapped(body, Call, _for_one_lane)
+    dots = partial(_dots, unrolled, functions, text)
+    body = mapped(body, tirx.For, partial(_summed_together, dots))
+    body = mapped(body, tirx.For, partial(_summed, dots, _shared(body)))
+    for _, llvm in sorted(functions.items()):
+        body = tirx.AttrStmt(tirx.const(0, "int32"), IMPORT, StringImm(llvm), body)
+    return body
 
 
 def _for_one_lane(call: Any) -> Any:
@@ -76,11 +90,8 @@ def _sums(loop: Any) -> bool:
     return isinstance(store, tirx.BufferStore) and isinstance(store.value, tirx.Add) and calls(store.value.b, DOT)
 
 
-def _summed_together(unrolled: list[Any], functions: dict[str, str], loop: Any) -> Any:
-    """``sums[v, lane] = sums[v, lane] + DOT(data, weights[v, lane])`` of all vectors v, which read the same pair of data.
-
-    `functions` gets what is called, by its name.
-    """
+def _summed_together(dots: Callable[..., Any], loop: Any) -> Any:
+    """``sums[v, lane] = sums[v, lane] + DOT(data, weights[v, lane])`` of all vectors v, which read the same pair of data."""
     if loop.kind != tirx.ForKind.UNROLLED or not 1 < int(loop.extent) <= _MOST_TOGETHER or not _sums(loop.body):
         return loop
     _, data, weight = loop.body.body.value.b.args
@@ -88,10 +99,10 @@ def _summed_together(unrolled: list[Any], functions: dict[str, str], loop: Any) 
     if not same or not isinstance(data, TensorLoad) or not uses(weight, loop.loop_var):
         return loop
     vectors = [replaced(loop.body, {loop.loop_var: number}) for number in range(int(loop.extent))]
-    return _dots(data, [_operands(each)[::2] for each in vectors], unrolled, functions)
+    return dots(data, [_operands(each)[::2] for each in vectors])
 
 
-def _summed(unrolled: list[Any], shared: list[Any], functions: dict[str, str], loop: Any) -> Any:
+def _summed(dots: Callable[..., Any], shared: list[Any], loop: Any) -> Any:
     """``sum[lane] = sum[lane] + DOT(data, weight[lane])``, of which all lanes read the same data or shuffle it."""
     if not _sums(loop):
         return loop
@@ -99,7 +110,7 @@ def _summed(unrolled: list[Any], shared: list[Any], functions: dict[str, str], l
     total, datas, weights = _operands(loop)
     alone = not any(loop.loop_var.same_as(each) for each in shared)
     if alone and isinstance(datas, tirx.Broadcast) and isinstance(data, TensorLoad):
-        return _dots(data, [(total, weights)], unrolled, functions)
+        return dots(data, [(total, weights)])
     lanes = int(loop.extent)
     added = tirx.call_pure_extern(f"float32x{lanes}", f"{DOT}_{lanes}", total, datas, weights)
     return tirx.BufferStore(store.buffer, added, total.indices)
@@ -115,11 +126,11 @@ def _operands(loop: Any) -> tuple[Any, Any, Any]:
     return total, datas, weights
 
 
-def _dots(data: Any, vectors: list[Any], unrolled: list[Any], functions: dict[str, str]) -> Any:
+def _dots(unrolled: list[Any], functions: dict[str, str], text: Text, data: Any, vectors: list[Any]) -> Any:
     """Return the call that adds to the sums of `vectors`, each a sum and its filter, their dot products with a pair of data."""
     count, lanes = len(vectors), int(vectors[0][0].indices[-1].lanes)
     name = f"{_DOTS_AT}_{count}_{lanes}"
-    functions[name] = _text(name, count, lanes)
+    functions[name] = text(name, count, lanes)
     pointers = []
     for total, _ in vectors:
         *outer, inner = total.indices
@@ -152,16 +163,7 @@ def _text(name: str, count: int, lanes: int) -> str:
     before keep their place.
     """
     numbers, vector, pairs = range(count), f"<{lanes} x float>", f"<{lanes} x i32>"
-    parameters = [
-        "ptr %start",
-        "i32 %element",
-        "i64 %offset",
-        *(f"ptr %p{i}" for i in numbers),
-        *(f"{pairs} %w{i}" for i in numbers),
-    ]
-    lines = [f"define void @{name}({', '.join(parameters)}) alwaysinline nounwind {{"]
-    lines += ["  %index = sext i32 %element to i64", "  %a = getelementptr i32, ptr %start, i64 %index"]
-    lines += [f"  %s{i} = load {vector}, ptr %p{i}, align 4" for i in numbers]
+    lines = _head(name, count, lanes)
     # One vector's instruction broadcasts by itself; several have a register for the pair, which is an output, too.
     outputs = [vector] if count == 1 else [*[vector] * count, pairs]
     given = len(outputs)
@@ -178,6 +180,38 @@ def _text(name: str, count: int, lanes: int) -> str:
     lines[-1] += " nounwind memory(argmem: read)"
     lines += [f"  %r{i} = extractvalue {returned} %r, {i}" for i in numbers if count > 1]
     lines += [f"  store {vector} %r{i}, ptr %p{i}, align 4" for i in numbers]
+    return "\n".join([*lines, "  ret void", "}", ""])
+
+
+def _head(name: str, count: int, lanes: int) -> list[str]:
+    """Return the lines that functions begin with: the pair's address %a, %offset bytes before it, and the sums %s."""
+    numbers, vector, pairs = range(count), f"<{lanes} x float>", f"<{lanes} x i32>"
+    parameters = [
+        "ptr %start",
+        "i32 %element",
+        "i64 %offset",
+        *(f"ptr %p{i}" for i in numbers),
+        *(f"{pairs} %w{i}" for i in numbers),
+    ]
+    lines = [f"define void @{name}({', '.join(parameters)}) alwaysinline nounwind {{"]
+    lines += ["  %index = sext i32 %element to i64", "  %a = getelementptr i32, ptr %start, i64 %index"]
+    return lines + [f"  %s{i} = load {vector}, ptr %p{i}, align 4" for i in numbers]
+
+
+def _text_by_element(name: str, count: int, lanes: int) -> str:
+    """Return, in LLVM IR, the same as :func:`_text` by BFDOT with an element of a register that the pair alone is loaded to.
+
+    Of the intrinsic and a broadcast LLVM makes a load that broadcasts, which takes a multiplier's place for each pixel.
+    """
+    vector, pairs = f"<{lanes} x float>", f"<{lanes} x i32>"
+    code = f"bfdot $0.{lanes}s, $2.{2 * lanes}h, $3.2h[0]"
+    lines = _head(name, count, lanes)
+    lines += ["  %b = getelementptr i8, ptr %a, i64 %offset", "  %pair = load i32, ptr %b, align 4"]
+    lines += ["  %x = insertelement <4 x i32> poison, i32 %pair, i64 0"]
+    for i in range(count):
+        given = f"{vector} %s{i}, {pairs} %w{i}, <4 x i32> %x"
+        lines += [f'  %r{i} = call {vector} asm "{code}", "=w,0,w,w"({given}) nounwind memory(none)']
+        lines += [f"  store {vector} %r{i}, ptr %p{i}, align 4"]
     return "\n".join([*lines, "  ret void", "}", ""])
 
 

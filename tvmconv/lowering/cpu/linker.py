@@ -13,6 +13,7 @@ from functools import cache
 from pathlib import Path
 from typing import Any
 
+from ...isa import Isa
 from ...runtime.kernel_object import SECTION, KernelObject, Workspace
 from ...support.toolchain import run_compiler
 from ...targets.target import CpuTarget
@@ -40,9 +41,6 @@ COMPILE_FLAGS = ("-std=gnu11", "-O2", "-g0", "-fPIC", "-fvisibility=hidden", "-W
 
 # What every library for CPUs has beside its kernels: launcher.c, and the threads that it launches on.
 _SERVICES = ("launcher", "shared", "pool", "openmp", "processors")
-# Of the operators: what all CPUs have that kernels are compiled for, and those with vectors of 512 bits.
-_AVX2 = ("-mavx2", "-mfma", "-mf16c")
-_AVX512 = ("-mavx512f", "-mavx512bw", "-mavx512vl", "-mavx512dq")
 
 
 def link(
@@ -50,6 +48,7 @@ def link(
     path: str | os.PathLike[str],
     target: CpuTarget | None = None,
     workspaces: Mapping[str, Workspace] | None = None,
+    isa: Isa | None = None,
 ) -> None:
     """Write the shared library of a compiled module.
 
@@ -64,24 +63,26 @@ def link(
     workspaces
         What the kernel's functions allocate; given, the library keeps the kernel's object for programs in C
         (`tvmconv.runtime.kernel_object`).
+    isa
+        The module's instruction set; None: that of `target`, or this machine's.
 
     Raises
     ------
     ToolchainError
         If there is no C compiler, or it fails.
     """
-    path = Path(path)
+    path, isa = Path(path), target.isa if target else isa
     with tempfile.TemporaryDirectory(prefix=".link-", dir=path.parent) as folder:
         executable.mod.write_to_file(f"{folder}/kernel.o")
         objects = ["kernel.o"]
         if target is not None:
-            wide = {flag.removeprefix("-m") for flag in _AVX512} <= set(target.features)
-            (Path(folder) / "operators.o").write_bytes(_operators_object(_AVX2 + (_AVX512 if wide else ())))
+            flags = target.isa.flags(target.features)
+            (Path(folder) / "operators.o").write_bytes(_operators_object(flags, target.isa))
             objects.append("operators.o")
         if workspaces is not None:
-            _keep_object(Path(folder), workspaces)
+            _keep_object(Path(folder), workspaces, isa)
             objects.append("kept.s")
-        _link_kernels(Path(folder), objects, path)
+        _link_kernels(Path(folder), objects, path, isa)
 
 
 def link_together(objects: Iterable[str], path: str | os.PathLike[str]) -> None:
@@ -91,21 +92,30 @@ def link_together(objects: Iterable[str], path: str | os.PathLike[str]) -> None:
         _link_kernels(Path(folder), objects, path)
 
 
-def _link_kernels(work: Path, objects: Iterable[str], path: Path) -> None:
-    link_objects(work, (*objects, *runtime_objects(work)), path)
+def _link_kernels(work: Path, objects: Iterable[str], path: Path, isa: Isa | None = None) -> None:
+    link_objects(work, (*objects, *runtime_objects(work, isa)), path, isa=isa)
 
 
-def link_objects(work: Path, arguments: tuple[str, ...], path: Path, exports: tuple[str, ...] = _EXPORTS) -> None:
-    """Link what `arguments` name in the folder `work` into the library `path`, which is replaced whole."""
+def link_objects(
+    work: Path,
+    arguments: tuple[str, ...],
+    path: Path,
+    exports: tuple[str, ...] = _EXPORTS,
+    isa: Isa | None = None,
+) -> None:
+    """Link what `arguments` name in the folder `work` into the library `path`, which is replaced whole.
+
+    `isa` is the instruction set of the objects; None: this machine's.
+    """
     (work / "exports.map").write_text(f"{{ global: {' '.join(f'{name};' for name in exports)} local: *; }};\n")
     # Names relative to the folder: its own name must not reach the linker.
-    run_compiler((*_LINK_FLAGS, *arguments, "-o", "kernel.so"), work)
+    run_compiler((*_LINK_FLAGS, *arguments, "-o", "kernel.so"), work, isa)
     os.replace(work / "kernel.so", path)
 
 
-def _keep_object(work: Path, workspaces: Mapping[str, Workspace]) -> None:
+def _keep_object(work: Path, workspaces: Mapping[str, Workspace], isa: Isa | None) -> None:
     """Write `kept.s`, of which a library gets the object `kernel.o` as a section that is not loaded."""
-    run_compiler(("-r", "-nostdlib", "-Wl,--strip-debug", "kernel.o", "-o", "stripped.o"), work)
+    run_compiler(("-r", "-nostdlib", "-Wl,--strip-debug", "kernel.o", "-o", "stripped.o"), work, isa)
     kept = KernelObject((work / "stripped.o").read_bytes(), workspaces)
     (work / "kept.bin").write_bytes(kept.packed())
     (work / "kept.s").write_text(
@@ -114,30 +124,36 @@ def _keep_object(work: Path, workspaces: Mapping[str, Workspace]) -> None:
 
 
 @cache
-def _operators_object(flags: tuple[str, ...]) -> bytes:
+def _operators_object(flags: tuple[str, ...], isa: Isa) -> bytes:
     """Return the operators between kernels as an object file; vectors of 64 bytes stay within it, whatever their ABI."""
-    return compile_runtime("operators.c", "-Wno-psabi", *flags)
+    return compile_runtime("operators.c", "-Wno-psabi", *flags, isa=isa)
 
 
-def runtime_objects(work: Path) -> tuple[str, ...]:
-    """Write the run-time services of a library as object files into the folder `work`; return their names."""
+def runtime_objects(work: Path, isa: Isa | None = None) -> tuple[str, ...]:
+    """Write the run-time services of a library as object files into the folder `work`; return their names.
+
+    `isa` is the instruction set; None: this machine's.
+    """
     for name in _SERVICES:
-        (work / f"{name}.o").write_bytes(_service_object(name))
+        (work / f"{name}.o").write_bytes(_service_object(name, isa))
     return tuple(f"{name}.o" for name in _SERVICES)
 
 
 @cache
-def _service_object(name: str) -> bytes:
-    return compile_runtime(f"{name}.c")
+def _service_object(name: str, isa: Isa | None) -> bytes:
+    return compile_runtime(f"{name}.c", isa=isa)
 
 
-def compile_runtime(name: str, *flags: str) -> bytes:
-    """Compile a C file of `tvmconv/lowering/native`, which may include the others and the headers of tvm-ffi."""
+def compile_runtime(name: str, *flags: str, isa: Isa | None = None) -> bytes:
+    """Compile a C file of `tvmconv/lowering/native`, which may include the others and the headers of tvm-ffi.
+
+    `isa` is the instruction set; None: this machine's.
+    """
     from tvm_ffi.libinfo import find_dlpack_include_path, find_include_path
 
     includes = (f"-I{find_include_path()}", f"-I{find_dlpack_include_path()}", f"-I{NATIVE}")
     with tempfile.TemporaryDirectory(prefix="tvmconv-") as folder:
         work = Path(folder)
         (work / name).write_bytes((NATIVE / name).read_bytes())
-        run_compiler((*COMPILE_FLAGS, *flags, *includes, "-c", name, "-o", "object.o"), work)
+        run_compiler((*COMPILE_FLAGS, *flags, *includes, "-c", name, "-o", "object.o"), work, isa)
         return (work / "object.o").read_bytes()

@@ -27,7 +27,7 @@ from ..common.rewrites import EXTERN, asked_of, check_answered, check_well_forme
 from .choices import choose_once
 from .columns import part_columns
 from .functions import functions_of, kernel_functions
-from .instructions import by_instructions
+from .instructions import by_elements, by_instructions
 from .lanes import divide_whole_vectors
 from .offsets import index_constants_last
 from .packing import Split, split, unsplit
@@ -176,7 +176,8 @@ LOWERING: tuple[Pass, ...] = (
     ours("one-thread", in_one_thread, ask.ONE_THREAD, after={"bind": "it is for all functions of the kernel"}),
     ours("quotients", divide_whole_vectors, ask.QUOTIENTS, after={"bind": "it makes indices of the output"}),
     ours("shuffles", by_shuffles, ask.SHUFFLE, after={"padding": "data is read without conditions"}),
-    ours("instructions", by_instructions, DOT, ROUND, ask.ROUND_STORES, after={"shuffles": "orders of lanes are known"}),
+    ours("elements", by_elements, ask.BY_ELEMENT, after={"shuffles": "orders of lanes are known"}),
+    ours("instructions", by_instructions, DOT, ROUND, ask.ROUND_STORES, after={"shuffles": "orders of lanes are known", "elements": "it takes what dot products that leaves"}),
     ours("transpose", transpose, ask.TRANSPOSE, after={"bind": "columns lie together in the output, not in a stage"}),
     ours("stride", deinterleave, ask.STRIDED, after=_LOOPS),
     ours("reload", reload_data, ask.RELOAD, after={"shuffles": "what all lanes read is a load outside of vectors"}),

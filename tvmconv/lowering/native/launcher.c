@@ -95,6 +95,7 @@ int (*__TVMBackendParallelLaunch)(ParallelTask, void*, int) = parallel_launch;
 void* (*__TVMBackendAllocWorkspace)(int, int, uint64_t, int, int) = alloc_workspace;
 int (*__TVMBackendFreeWorkspace)(int, int, void*) = free_workspace;
 
+#ifdef __x86_64__
 /* Tasks that use AMX's tiles ask for them first: Linux lets a process use these registers, in all of its threads, once one
  * has asked (Documentation/arch/x86/xstate.rst). Without that the first tile instruction would be a SIGILL. */
 #define ASK_PERMISSION 0x1023
@@ -111,6 +112,7 @@ int tvmconv_allow_tiles(void) {
   atomic_store_explicit(&allowed, 1, memory_order_relaxed);
   return 0;
 }
+#endif
 
 static int read_threads(const TVMFFIAny* args, int32_t num_args, int least, int* threads) {
   if (num_args < 1 || args[0].type_index != kTVMFFIInt || args[0].v_int64 < least || args[0].v_int64 > INT32_MAX) {

@@ -1,39 +1,15 @@
 /* What stands between the kernels of a network, with their threads: max pooling, pads, concatenation of channels, layer
  * normalization. They are for PyTorch's networks, and so by OpenMP's threads. Linked into every library of a CPU, compiled for
- * AVX-512 or AVX2 as its kernel is. Data have their channels last; they are f32, or bf16 as its bits.
+ * the widest vectors that its kernel has. Data have their channels last; they are f32, or bf16 as its bits.
  */
-#include <immintrin.h>
 #include <stddef.h>
 #include <stdint.h>
 #include <string.h>
 
 #include "parallel.h"
+#include "vectors.h"
 
 #define EXPORT __attribute__((visibility("default")))
-#define INLINE static inline __attribute__((always_inline))
-#ifdef __AVX512BW__
-#define BYTES 64
-#define GREATEST(a, b) ((I16)_mm512_max_epi16((__m512i)(a), (__m512i)(b)))
-#define LEAST(a, b) ((I16)_mm512_min_epi16((__m512i)(a), (__m512i)(b)))
-#define GREATEST_UNSIGNED(a, b) ((I16)_mm512_max_epu16((__m512i)(a), (__m512i)(b)))
-#define WIDEN(row) ((U32)_mm512_cvtepu16_epi32(_mm256_loadu_si256((const __m256i*)(row))))
-#define NARROW(row, bits) _mm256_storeu_si256((__m256i*)(row), _mm512_cvtepi32_epi16((__m512i)(bits)))
-#else
-#define BYTES 32
-#define GREATEST(a, b) ((I16)_mm256_max_epi16((__m256i)(a), (__m256i)(b)))
-#define LEAST(a, b) ((I16)_mm256_min_epi16((__m256i)(a), (__m256i)(b)))
-#define GREATEST_UNSIGNED(a, b) ((I16)_mm256_max_epu16((__m256i)(a), (__m256i)(b)))
-#define WIDEN(row) ((U32)_mm256_cvtepu16_epi32(_mm_loadu_si128((const __m128i*)(row))))
-#define HALF(bits, half) _mm256_extracti128_si256((__m256i)(bits), half)
-#define NARROW(row, bits) _mm_storeu_si128((__m128i*)(row), _mm_packus_epi32(HALF(bits, 0), HALF(bits, 1)))
-#endif
-#define LANES (BYTES / 4)
-
-typedef float F32 __attribute__((vector_size(BYTES), aligned(4), may_alias));
-typedef float F32x4 __attribute__((vector_size(16)));
-typedef int32_t I32 __attribute__((vector_size(BYTES), aligned(4), may_alias));
-typedef uint32_t U32 __attribute__((vector_size(BYTES), aligned(4), may_alias));
-typedef int16_t I16 __attribute__((vector_size(BYTES), aligned(2), may_alias));
 
 /* One axis of a pooling: output i has the inputs i * stride - pad + k * dilation that there are. */
 typedef struct {
@@ -165,10 +141,10 @@ INLINE void gather(char* to, const char* from, int64_t pixels, int64_t apart, in
       int64_t pixel = begin;
       more = left < 4 ? left : 4;
       for (; size == 4 && apart == 4 && more == 4 && pixel + 4 <= end; pixel += 4) {
-        __m128 rows[4];
-        for (int row = 0; row < 4; row++) rows[row] = _mm_loadu_ps((const float*)(from + (c + row) * stride + pixel * 4));
-        _MM_TRANSPOSE4_PS(rows[0], rows[1], rows[2], rows[3]);
-        for (int row = 0; row < 4; row++) _mm_storeu_ps((float*)to + (pixel + row) * channels + c, rows[row]);
+        F32x4 rows[4];
+        for (int row = 0; row < 4; row++) memcpy(rows + row, from + (c + row) * stride + pixel * 4, sizeof *rows);
+        transpose4(rows);
+        for (int row = 0; row < 4; row++) memcpy((float*)to + (pixel + row) * channels + c, rows + row, sizeof *rows);
       }
       for (; pixel < end; pixel++)
         for (int64_t one = c; one < c + more; one++)
@@ -312,7 +288,7 @@ INLINE void normalize(const void* row, void* output, const void* weight, const v
     float apart = load_one(row, c, bf16) - mean;
     rest += apart * apart;
   }
-  const float scale = 1 / _mm_cvtss_f32(_mm_sqrt_ss(_mm_set_ss((sum(squares) + rest) * share + epsilon)));
+  const float scale = 1 / square_root((sum(squares) + rest) * share + epsilon);
   for (int64_t c = 0; c < whole; c += LANES) {
     F32 value = (load(row, c, bf16) - mean) * scale;
     if (weight) value *= load(weight, c, bf16);

@@ -7,7 +7,6 @@
  * are idle, and computes alone if none is.
  */
 #define _GNU_SOURCE
-#include <immintrin.h>
 #include <linux/futex.h>
 #include <pthread.h>
 #include <sched.h>
@@ -23,8 +22,20 @@
 
 /* glibc 2.34 and 2.32 gave them another version when they moved; the older one is in every glibc. */
 #ifdef __GLIBC__
-__asm__(".symver pthread_create, pthread_create@GLIBC_2.2.5");
-__asm__(".symver pthread_sigmask, pthread_sigmask@GLIBC_2.2.5");
+#ifdef __x86_64__
+#define OLDEST "GLIBC_2.2.5"
+#else
+#define OLDEST "GLIBC_2.17"
+#endif
+__asm__(".symver pthread_create, pthread_create@" OLDEST);
+__asm__(".symver pthread_sigmask, pthread_sigmask@" OLDEST);
+#endif
+
+/* Leaves the core to its other thread, and its bus to others, for some cycles. */
+#ifdef __x86_64__
+#define PAUSE() __builtin_ia32_pause()
+#else
+#define PAUSE() __asm__ volatile("yield")
 #endif
 
 #define LINE __attribute__((aligned(64)))
@@ -94,7 +105,7 @@ static void futex_wake(atomic_uint* word) { syscall(SYS_futex, word, FUTEX_WAKE_
 /* Spins until a condition holds or time is up. */
 #define SPIN_UNTIL(condition, nanoseconds)                                                \
   for (int64_t until = (condition) ? 0 : now() + nanoseconds; !(condition) && now() < until;) \
-    for (int pause = 0; pause < PAUSES && !(condition); pause++) _mm_pause();
+    for (int pause = 0; pause < PAUSES && !(condition); pause++) PAUSE();
 
 /* Yields until a condition holds, the processor is wanted, or time is up. */
 #define YIELD_UNTIL(condition)                                                                                    \

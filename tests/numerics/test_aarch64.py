@@ -1,0 +1,144 @@
+"""Kernels for 64-bit ARM under QEMU: every algorithm, bundles of two instruction sets, what a CPU lacks."""
+
+from __future__ import annotations
+
+import json
+import random
+from collections.abc import Sequence
+from pathlib import Path
+
+import numpy as np
+import pytest
+from campaign.build import compile_all, lowered
+from test_compiler import SPACES
+from toys import small_problem
+
+import tvmconv
+from tvmconv import fills
+from tvmconv.accuracy import difference
+from tvmconv.algorithms import table as algorithms
+from tvmconv.building.builder import build
+from tvmconv.lowering.common.entry_points import EntryPoints
+from tvmconv.lowering.compiler import Choice, samples, sketches_of
+from tvmconv.problem import Problem
+from tvmconv.runtime.bundle import EMULATED, BundleTarget, read_bundle
+from tvmconv.runtime.emulation import EmulatedCall, find_emulator
+from tvmconv.runtime.verify import verify
+from tvmconv.signature import format_signature, parse_signature
+from tvmconv.targets.target import CpuTarget, Target
+
+N1, V1 = "neoverse-n1", "neoverse-v1"
+# Two groups of two channels fill a vector.
+PAIRS_OF_CHANNELS = "conv2d-n2-i32x9x13-o32x9x13-k3x3-s1x1-d1x1-p1x1_1x1-g16-NXC-XIO-bf16-bias"
+BATCH = 9
+SECONDS = 300.0
+
+
+def cpu_of(name: str) -> CpuTarget:
+    target = Target.parse(name)
+    assert isinstance(target, CpuTarget)
+    return target
+
+
+pytestmark = pytest.mark.skipif(
+    find_emulator(BundleTarget("cpu", cpu_of(V1).features)) is None,
+    reason="no qemu-aarch64-static, or no aarch64-linux-gnu-gcc that it would take the C library of",
+)
+
+
+def choices(problem: Problem, target: CpuTarget) -> list[tuple[Choice, bool]]:
+    """Return the default schedule of each algorithm, and others of the first, each with whether its filter is prepacked."""
+    draw = random.Random(format_signature(problem))
+    covering = [each.name for each in algorithms.applicable(problem, target)]
+    chosen = [(Choice(name), draw.random() < 0.5) for name in covering]
+    first = algorithms.applicable(problem, target, "strict")[0].name
+    prepacked = draw.random() < 0.5
+    sketches = sketches_of(first, problem, target, entry_points(prepacked))[1]
+    number = draw.randrange(len(sketches))
+    decisions = tuple(draw.randrange(len(sample.attrs[0])) for sample in samples(sketches[number]))
+    return [*chosen, (Choice(first, number, decisions), prepacked)]
+
+
+def entry_points(prepacked: bool) -> EntryPoints:
+    return EntryPoints.PACKED if prepacked else EntryPoints.PLAIN
+
+
+def plain(array: np.ndarray) -> np.ndarray:
+    """Return an array of bf16 as its bits."""
+    return array.view(np.uint16) if array.dtype == fills.numpy_dtype("bf16") else array
+
+
+def check_all(tried: Sequence[tuple[Problem, Choice, bool]], target: CpuTarget, folder: Path, quick: bool) -> None:
+    """Compile kernels into one library, run them in one emulated process, and compare with the reference."""
+    functions = [lowered(problem, target, choice, entry_points(packed)) for problem, choice, packed in tried]
+    kernels = compile_all(functions, target, str(folder / "kernels.so"), quick)
+    calls: list[EmulatedCall] = []
+    outputs = []
+    for (problem, choice, _), kernel in zip(tried, kernels, strict=True):
+        assert not isinstance(kernel, Exception), f"{format_signature(problem)} by {choice}: {kernel}"
+        assert kernel.path == str(folder / "kernels.so")
+        arrays, expected = fills.exact_case(problem)
+        for packed in [False] * kernel.plain + [True] * (kernel.packed is not None):
+            data, filter_, *others = map(plain, arrays.given().values())
+            output = np.full(problem.output_shape, np.nan, fills.numpy_dtype(problem.dtype))
+            if packed:
+                assert kernel.packed is not None
+                memory = np.zeros(*kernel.packed)
+                calls.append((f"tvmconv_pack{kernel.ending}", (filter_, memory)))
+                filter_ = memory
+            name = "tvmconv_packed" if packed else "tvmconv_kernel"
+            bits = plain(output)
+            calls.append((name + kernel.ending, (data, filter_, *others, bits)))
+            outputs.append((problem, choice, output, expected))
+    emulator = find_emulator(BundleTarget("cpu", target.features))
+    assert emulator is not None
+    emulator.run(folder / "kernels.so", calls, SECONDS)
+    for problem, choice, output, expected in outputs:
+        wrong = difference(output, expected, algorithms.get(choice.algorithm).numerical_class, problem)
+        assert not wrong, f"{format_signature(problem)} by {choice}: {wrong}"
+
+
+@pytest.mark.parametrize("first", range(0, len(SPACES), BATCH))
+def test_every_algorithm_is_exact(first: int, tmp_path: Path) -> None:
+    problems = map(parse_signature, SPACES[first : first + BATCH])
+    target = cpu_of(N1)
+    check_all([(each, *choice) for each in problems for choice in choices(each, target)], target, tmp_path, quick=False)
+
+
+def test_dot_products_of_bf16_are_exact(tmp_path: Path) -> None:
+    target = cpu_of(V1)
+    problems = [each for each in map(parse_signature, [*SPACES, PAIRS_OF_CHANNELS]) if each.dtype == "bf16"]
+    tried = [(each, *choice) for each in problems for choice in choices(each, target) if "dot" in choice[0].algorithm]
+    assert {choice.algorithm for _, choice, _ in tried} == {"dot", "grouped_dot", "kn2row_dot", "phased_dot"}
+    check_all(tried, target, tmp_path, quick=False)
+
+
+def test_a_bundle_of_two_instruction_sets(tmp_path: Path) -> None:
+    problems = [small_problem(dtype, bias=True) for dtype in ("f32", "bf16")]
+    path = build(problems, tmp_path / "b", ["x86-64-v3", N1, V1])
+    bundle = read_bundle(path)
+    assert len(bundle.entries) == 6
+    foreign = [each for each in bundle.entries if each.target != "x86-64-v3"]
+    assert all(each.verified == EMULATED and each.error for each in foreign)
+    named = {each.target: each.emulator or "" for each in foreign}
+    assert all(name.startswith("qemu-aarch64 ") for name in named.values())
+    assert named[N1].endswith("-cpu neoverse-n1") and named[V1].endswith("-cpu max")
+    verdicts = verify(path)
+    assert {each.status for each in verdicts if each.target != "x86-64-v3"} == {"right"}
+    registry = tvmconv.load(path)
+    arrays, expected = fills.exact_case(problems[0])
+    np.testing.assert_array_equal(registry[problems[0]](**arrays.given()), expected)
+
+
+def test_what_a_cpu_lacks_is_found(tmp_path: Path) -> None:
+    """A kernel for a V1, said to be for an N1, whose emulated CPU has no dot product."""
+    problem = small_problem("bf16", in_channels=64, out_channels=64)
+    path = build([problem], tmp_path / "b", V1, math="strict")
+    manifest = json.loads((path / "manifest.json").read_text())
+    assert "dot" in manifest["entries"][0]["algorithm"]
+    manifest["targets"][V1]["features"].remove("bf16")
+    (path / "manifest.json").write_text(json.dumps(manifest))
+    (verdict,) = verify(path)
+    assert verdict.status == "wrong" and "does not run under qemu-aarch64" in verdict.detail
+    (entry,) = read_bundle(path).entries
+    assert entry.verified is False

@@ -1,0 +1,46 @@
+"""64-bit ARM: NEON's 32 registers of 128 bits, and BFDOT where there is one. Scalable vectors are not used."""
+
+from __future__ import annotations
+
+from ..isa import Isa
+from .hwcap import features
+
+_LINUX_NAMES = {"neon": "asimd", "fullfp16": "asimdhp"}
+# What LLVM may put into any code if a CPU's name implies it, and then asks of every machine: vectors of other widths, three-way
+# logic (sha3), dot products of integers, complex products, comparisons, copies and atomics of later versions.
+_WITHOUT = (
+    *("sve", "sve2", "sve-bitperm", "sve-aes", "sve-sha3", "sve-sm4", "sve-b16b16", "sme", "sme2"),
+    *("sha3", "sm4", "dotprod", "i8mm", "rdm", "complxnum", "jsconv", "fp16fml", "fptoint", "crc"),
+    *("flagm", "altnzcv", "cssc", "mops", "hbc", "faminmax", "lut", "fp8", "fp8fma", "fp8dot2", "fp8dot4"),
+    *("lse", "lse2", "rcpc", "rcpc-immo", "rcpc3", "pauth", "ls64", "wfxt"),
+)
+
+AARCH64 = Isa(
+    name="aarch64",
+    machine="aarch64",
+    triple="aarch64-linux-gnu",
+    linux_names=_LINUX_NAMES,
+    used=frozenset({"neon", "fullfp16", "bf16"}),
+    without=_WITHOUT,
+    needed=frozenset({"neon"}),
+    least="has no NEON, which every kernel needs; the least is cortex-a53",
+    vectors={"asimd": (128, 32)},
+    # Operands in memory need one each, too. With 4, LLVM spilled sums: 61 % of a Neoverse N1's multiply-adds by llvm-mca in a
+    # pointwise layer's loop, 98 % with 8 (benchmarks/static_analysis.py).
+    working_registers=8,
+    dot="bf16",
+    dot_intrinsic="llvm.aarch64.neon.bfdot.v{lanes}f32.v{halves}bf16",
+    dots_by_element=True,
+    # Linux names no maker.
+    known_cpus={"": ("cortex-a53", "neoverse-n1", "neoverse-n2")},
+    cross_compilers=("aarch64-linux-gnu-gcc",),
+    install="apt install gcc-aarch64-linux-gnu libc6-dev-arm64-cross",
+    detect=features,
+    emulators=("qemu-aarch64-static", "qemu-aarch64"),
+    emulated_cpus=(
+        ("cortex-a53", frozenset({"asimd"})),
+        ("neoverse-n1", frozenset({"asimd", "asimdhp"})),
+        ("max", frozenset({"asimd", "asimdhp", "bf16"})),
+    ),
+    aliases=frozenset({"apple-m1", "apple-m2", "apple-m3"}),
+)

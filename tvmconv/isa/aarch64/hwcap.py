@@ -1,0 +1,27 @@
+"""Features of a 64-bit ARM CPU as Linux tells programs of them: bits of AT_HWCAP and AT_HWCAP2.
+
+/proc/cpuinfo names the same, but is the other machine's under an emulator, and may be missing in a sandbox.
+"""
+
+from __future__ import annotations
+
+import ctypes
+
+_AT_HWCAP, _AT_HWCAP2 = 16, 26
+# Linux, arch/arm64/include/uapi/asm/hwcap.h, by their names in /proc/cpuinfo: what vectors of floats and integers can use.
+_HWCAP = {"fp": 0, "asimd": 1, "fphp": 9, "asimdhp": 10, "asimdrdm": 12, "fcma": 14, "asimddp": 20, "sve": 22}
+_HWCAP |= {"asimdfhm": 23}
+_HWCAP2 = {"sve2": 1, "i8mm": 13, "bf16": 14}
+
+
+def features() -> frozenset[str]:
+    """Return the features of this machine's CPU that programs may use, by Linux's names."""
+    getauxval = ctypes.CDLL(None).getauxval
+    getauxval.restype, getauxval.argtypes = ctypes.c_ulong, [ctypes.c_ulong]
+    return decoded(getauxval(_AT_HWCAP), getauxval(_AT_HWCAP2))
+
+
+def decoded(hwcap: int, hwcap2: int) -> frozenset[str]:
+    """Return the names of the bits that are set in the two words."""
+    pairs = ((hwcap, _HWCAP), (hwcap2, _HWCAP2))
+    return frozenset(name for word, bits in pairs for name, bit in bits.items() if word >> bit & 1)

@@ -1,0 +1,103 @@
+"""`Isa`: what the rest of the code asks of an instruction set."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+
+@dataclass(frozen=True, eq=False)
+class Isa:
+    """An instruction set that kernels are compiled for. There is one object of each, in `tvmconv.isa.ISAS`.
+
+    Attributes
+    ----------
+    name
+        What messages call it.
+    machine
+        What ``platform.machine()`` is on CPUs that have it.
+    triple
+        LLVM's.
+    linux_names
+        Linux's names of features, in /proc/cpuinfo and AT_HWCAP, where LLVM's differ.
+    used
+        LLVM's names of the features that kernels may use. A CPU model's other features are not required of a machine.
+    without
+        LLVM's names of those that it would use here and there if a CPU's name implies them, to nobody's gain.
+    needed
+        LLVM's names of those that every kernel needs.
+    least
+        The least CPU that has them, in words.
+    vectors
+        Width in bits and number of vector registers, by the Linux feature that makes them so, the widest first.
+    working_registers
+        Vector registers that a tile's sums leave to the filter's vectors and data.
+    dot
+        Linux's name of the feature that has a dot product of bf16.
+    dot_intrinsic
+        LLVM's intrinsic of that, for vectors of ``{lanes}`` sums, ``{halves}`` bf16, ``{bits}`` bits.
+    dots_by_element
+        Whether that takes one pair for all lanes from an element of a vector register, and not from memory.
+    known_cpus
+        CPUs of a maker, older ones first: what a machine is taken for whose model LLVM does not know, or that hides its number.
+    detect
+        Returns Linux's names of the features that this machine has; None: they are the flags of /proc/cpuinfo.
+    cross_compilers
+        C compilers for it on machines of another instruction set.
+    install
+        What gets one on Debian and Ubuntu.
+    operator_flags
+        The C compiler's flags for `lowering/native/operators.c`: each beside the Linux features that a target must have.
+    aliases
+        CPU names that LLVM takes and does not list.
+    emulators
+        Programs that run code for it on machines of another instruction set.
+    emulated_cpus
+        Their CPUs, and what those have of `used` by Linux's names, the least first.
+    """
+
+    name: str
+    machine: str
+    triple: str
+    linux_names: Mapping[str, str]
+    used: frozenset[str]
+    without: tuple[str, ...]
+    needed: frozenset[str]
+    least: str
+    vectors: Mapping[str, tuple[int, int]]
+    working_registers: int
+    dot: str
+    dot_intrinsic: str
+    dots_by_element: bool
+    known_cpus: Mapping[str, tuple[str, ...]]
+    cross_compilers: tuple[str, ...]
+    install: str
+    operator_flags: tuple[tuple[str, frozenset[str]], ...] = ()
+    detect: Callable[[], frozenset[str]] | None = None
+    aliases: frozenset[str] = frozenset()
+    emulators: tuple[str, ...] = ()
+    emulated_cpus: tuple[tuple[str, frozenset[str]], ...] = ()
+
+    def linux_name(self, feature: str) -> str:
+        """Return Linux's name of a feature by LLVM's."""
+        return self.linux_names.get(feature, feature)
+
+    def registers(self, features: Iterable[str]) -> tuple[int, int]:
+        """Return the width in bits and the number of the vector registers of a CPU, by Linux's names of its features."""
+        there = set(features)
+        return next((vectors for feature, vectors in self.vectors.items() if feature in there), (128, 16))
+
+    def flags(self, features: Iterable[str]) -> tuple[str, ...]:
+        """Return the C compiler's flags for a CPU, by Linux's names of its features."""
+        there = set(features)
+        return tuple(flag for flag, needed in self.operator_flags if needed <= there)
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        # The one object, in another process, too.
+        from . import named
+
+        return named, (self.name,)
+
+    def __repr__(self) -> str:
+        return f"<Isa {self.name}>"

@@ -1,0 +1,163 @@
+"""Kernels of another instruction set, run under an emulator (QEMU) by a small program, `runner.c`.
+
+What they compute shows whether they are right; how long they take says nothing.
+"""
+
+from __future__ import annotations
+
+import re
+import shutil
+import subprocess
+import tempfile
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from functools import cache, partial
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from ..errors import ToolchainError, VerificationError
+from ..isa import Isa
+from ..support.toolchain import find_compiler, run_compiler
+from .bundle import Bundle, BundleTarget, Entry
+from .kernel import Kernel
+from .selection import foreign_isa
+
+_RUNNER = Path(__file__).parent / "runner.c"
+# DLPack's codes of types, by NumPy's kinds.
+_CODES = {"i": 0, "u": 1, "f": 2}
+# The functions of a library, and for each the arrays that it takes, of which it writes the last.
+EmulatedCall = tuple[str, Sequence["np.ndarray[Any, Any]"]]
+
+
+@dataclass(frozen=True)
+class Emulator:
+    """How programs of another instruction set run here.
+
+    Attributes
+    ----------
+    isa
+        That instruction set.
+    program
+        The emulator's path.
+    cpu
+        The CPU that it emulates, by its own name: one with no more instructions than a kernel may use, where it has one.
+    name
+        What manifests say: the emulator, its version, and that CPU.
+    """
+
+    isa: Isa
+    program: str
+    cpu: str
+    name: str
+
+    def run(self, library: Path, calls: Sequence[EmulatedCall], seconds: float) -> None:
+        """Call functions of a library one after the other, in one process.
+
+        Raises
+        ------
+        VerificationError
+            If one crashes, fails, or takes longer than `seconds` in all.
+        ToolchainError
+            If the C compiler fails.
+        """
+        with tempfile.TemporaryDirectory(prefix="tvmconv-emulated-") as folder:
+            work = Path(folder)
+            (work / "runner").write_bytes(_runner(self.isa))
+            (work / "runner").chmod(0o700)
+            outputs = self._write(work, calls)
+            command = [self.program, "-cpu", self.cpu, "-L", _sysroot(self.isa), "./runner", str(library), "calls"]
+            try:
+                done = subprocess.run(
+                    command, cwd=work, capture_output=True, text=True, errors="replace", timeout=seconds, check=False
+                )
+            except subprocess.TimeoutExpired:
+                raise VerificationError(f"it takes longer than {seconds:.3g} s under {self.name}") from None
+            if done.returncode:
+                said = done.stderr.strip() or f"exit code {done.returncode}"
+                raise VerificationError(f"it does not run under {self.name}: {said}")
+            for path, array in outputs:
+                np.copyto(array, np.fromfile(path, array.dtype).reshape(array.shape))
+
+    def _write(self, work: Path, calls: Sequence[EmulatedCall]) -> list[tuple[Path, np.ndarray[Any, Any]]]:
+        """Write the arrays of calls, and what `runner.c` reads of them; return the outputs."""
+        files: dict[int, str] = {}
+        lines, outputs = [], []
+        for symbol, arrays in calls:
+            lines.append(f"{symbol} {len(arrays)}")
+            for array in arrays:
+                # One that a call has written is what the next one reads.
+                file = files.setdefault(id(array), str(len(files)))
+                if not (work / file).exists():
+                    (work / file).write_bytes(np.ascontiguousarray(array).tobytes())
+                type_ = f"{_CODES[array.dtype.kind]} {8 * array.dtype.itemsize}"
+                lines.append(f"{type_} {array.ndim} {' '.join(map(str, array.shape))} {file}")
+            outputs.append((work / files[id(arrays[-1])], arrays[-1]))
+        (work / "calls").write_text("\n".join(lines) + "\n")
+        return outputs
+
+
+class EmulatedKernel(Kernel):
+    """A kernel whose functions run under an emulator, each call in a process of its own."""
+
+    def __init__(self, bundle: Bundle, entry: Entry, emulator: Emulator, seconds: float) -> None:
+        super().__init__(bundle, entry)
+        self._emulator, self._seconds = emulator, seconds
+
+    def _load(self, symbol: str, openmp: bool = False) -> Callable[..., object]:
+        return partial(self._emulate, symbol)
+
+    def _emulate(self, symbol: str, *arrays: np.ndarray[Any, Any]) -> None:
+        self._emulator.run(self._bundle.library(self.info), [(symbol, arrays)], self._seconds)
+
+
+def find_emulator(target: BundleTarget) -> Emulator | None:
+    """Return what runs a target's code that is of another instruction set than this machine's; None if nothing does."""
+    isa = foreign_isa(target)
+    if isa is None:
+        return None
+    found = _found(isa)
+    if found is None:
+        return None
+    program, version, cpus = found
+    needed = set(target.features)
+    cpu = next((name for name, has in isa.emulated_cpus if name in cpus and needed <= has), None)
+    return None if cpu is None else Emulator(isa, program, cpu, f"{version}, -cpu {cpu}")
+
+
+@cache
+def _found(isa: Isa) -> tuple[str, str, frozenset[str]] | None:
+    """Return the path of an instruction set's emulator, its name with its version, and its CPUs; None if a part is missing."""
+    program = next(filter(None, map(shutil.which, isa.emulators)), None)
+    if program is None:
+        return None
+    try:
+        find_compiler(isa)  # of the program that it runs, whose libraries it takes, too
+    except ToolchainError:
+        return None
+    said = subprocess.run([program, "--version"], capture_output=True, text=True, check=False).stdout
+    version = re.match(r"(\S+) version (\S+)", said)
+    listed = subprocess.run([program, "-cpu", "help"], capture_output=True, text=True, check=False).stdout
+    name = f"{version[1]} {version[2]}" if version else Path(program).name
+    return program, name, frozenset(listed.split())
+
+
+@cache
+def _sysroot(isa: Isa) -> str:
+    """Return the folder that has the C library of the cross compiler, in ``lib``."""
+    command = [find_compiler(isa), "-print-file-name=libc.so.6"]
+    said = subprocess.run(command, capture_output=True, text=True, check=False).stdout.strip()
+    return str(Path(said).resolve().parents[1])
+
+
+@cache
+def _runner(isa: Isa) -> bytes:
+    """Return the program that calls kernels."""
+    from tvm_ffi.libinfo import find_dlpack_include_path, find_include_path
+
+    includes = (f"-I{find_include_path()}", f"-I{find_dlpack_include_path()}")
+    with tempfile.TemporaryDirectory(prefix="tvmconv-") as folder:
+        flags = ("-std=gnu11", "-O1", "-rdynamic", *includes, str(_RUNNER), "-o", "runner", "-ldl")
+        run_compiler(flags, Path(folder), isa)
+        return (Path(folder) / "runner").read_bytes()

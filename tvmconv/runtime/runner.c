@@ -1,0 +1,122 @@
+/* Calls functions of a kernel's library in a program of its own, which an emulator can run:
+ *
+ *   runner LIBRARY CALLS
+ *
+ * CALLS is a text. Of each call it has the function's name and the number of its arrays, and of each array the code and the bits of
+ * its type (DLPack's), the number of its axes, their extents, and the file of its elements. The last is what the function writes.
+ * What a library wants of tvm-ffi is here, as far as kernels use it. */
+#include <dlfcn.h>
+#include <fcntl.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/mman.h>
+#include <tvm/ffi/c_api.h>
+#include <unistd.h>
+
+#define MOST_ARRAYS 8
+#define MOST_AXES 16
+
+static char raised[512];
+static int error_object;
+
+void TVMFFIErrorSetRaisedFromCStr(const char* kind, const char* message) {
+  snprintf(raised, sizeof raised, "%s: %s", kind, message);
+}
+
+void TVMFFIErrorSetRaisedFromCStrParts(const char* kind, const char** parts, int32_t count) {
+  int length = snprintf(raised, sizeof raised, "%s: ", kind);
+  for (int32_t part = 0; part < count && length < (int)sizeof raised; part++)
+    length += snprintf(raised + length, sizeof raised - length, "%s", parts[part] ? parts[part] : "");
+}
+
+void TVMFFIErrorMoveFromRaised(TVMFFIObjectHandle* result) { *result = &error_object; }
+void TVMFFIErrorSetRaised(TVMFFIObjectHandle error) { (void)error; }
+int TVMFFIObjectDecRef(TVMFFIObjectHandle object) { return 0 * (object != NULL); }
+
+/* One function is registered: where the threads of this process are. */
+static struct {
+  void* self;
+  TVMFFISafeCallType call;
+} created;
+static TVMFFIObjectHandle registered;
+
+int TVMFFIFunctionCreate(void* self, TVMFFISafeCallType call, void (*deleter)(void* self), TVMFFIObjectHandle* out) {
+  (void)deleter;
+  created.self = self, created.call = call;
+  *out = &created;
+  return 0;
+}
+
+int TVMFFIFunctionSetGlobal(const TVMFFIByteArray* name, TVMFFIObjectHandle function, int replace) {
+  (void)name, (void)replace;
+  registered = function;
+  return 0;
+}
+
+int TVMFFIFunctionGetGlobal(const TVMFFIByteArray* name, TVMFFIObjectHandle* out) {
+  (void)name;
+  *out = registered;
+  return 0;
+}
+
+int TVMFFIFunctionCall(TVMFFIObjectHandle function, TVMFFIAny* args, int32_t count, TVMFFIAny* result) {
+  (void)function;
+  return created.call(created.self, args, count, result);
+}
+
+static void fail(const char* what, const char* which) {
+  fprintf(stderr, "%s %s\n", what, which);
+  exit(1);
+}
+
+/* The elements of a file, page by page; what is written reaches it if it is the output. */
+static void* mapped(const char* path, int written) {
+  int file = open(path, O_RDWR);
+  off_t bytes = file < 0 ? -1 : lseek(file, 0, SEEK_END);
+  if (bytes < 0) fail("cannot open", path);
+  if (bytes == 0) return NULL;
+  void* place = mmap(NULL, bytes, PROT_READ | PROT_WRITE, written ? MAP_SHARED : MAP_PRIVATE, file, 0);
+  if (place == MAP_FAILED) fail("cannot map", path);
+  close(file);
+  return place;
+}
+
+static void call(void* library, FILE* calls, const char* name, int count) {
+  DLTensor arrays[MOST_ARRAYS];
+  int64_t shapes[MOST_ARRAYS][MOST_AXES];
+  TVMFFIAny args[MOST_ARRAYS], result = {0};
+  char symbol[256], path[4096];
+  if (count < 1 || count > MOST_ARRAYS) fail("too many arrays for", name);
+  memset(args, 0, sizeof args);
+  for (int number = 0; number < count; number++) {
+    int code, bits, axes;
+    if (fscanf(calls, "%d %d %d", &code, &bits, &axes) != 3 || axes < 0 || axes > MOST_AXES) fail("bad array of", name);
+    for (int axis = 0; axis < axes; axis++)
+      if (fscanf(calls, "%ld", &shapes[number][axis]) != 1) fail("bad shape of", name);
+    if (fscanf(calls, " %4095s", path) != 1) fail("no file for", name);
+    arrays[number] = (DLTensor){mapped(path, number == count - 1), {kDLCPU, 0}, axes, {code, bits, 1}, shapes[number], NULL, 0};
+    int64_t* strides = calloc(axes + 1, sizeof *strides); /* row by row; gone with this program */
+    for (int64_t axis = axes - 1, step = 1; axis >= 0; step *= shapes[number][axis--]) strides[axis] = step;
+    arrays[number].strides = strides;
+    args[number].type_index = kTVMFFIDLTensorPtr;
+    args[number].v_ptr = &arrays[number];
+  }
+  snprintf(symbol, sizeof symbol, "__tvm_ffi_%s", name);
+  TVMFFISafeCallType function = (TVMFFISafeCallType)dlsym(library, symbol);
+  if (function == NULL) fail("the library has no", symbol);
+  if (function(NULL, args, count, &result) != 0) fail(name, raised);
+}
+
+int main(int count, char** words) {
+  if (count != 3) fail("usage:", "runner LIBRARY CALLS");
+  void* library = dlopen(words[1], RTLD_NOW);
+  if (library == NULL) fail("cannot load:", dlerror());
+  FILE* calls = fopen(words[2], "r");
+  if (calls == NULL) fail("cannot open", words[2]);
+  char name[200];
+  int arrays;
+  while (fscanf(calls, " %199s %d", name, &arrays) == 2) call(library, calls, name, arrays);
+  fflush(stdout);
+  _exit(0); /* the threads of the library wait for its next loop */
+}
