@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from . import errors as errors
+    from . import onnxruntime as onnxruntime
     from . import ops as ops
     from . import reference as reference
     from . import torch as torch
@@ -39,7 +40,7 @@ __all__ = [*_HOME, *_MODULES, "__version__"]
 
 
 def __getattr__(name: str) -> Any:
-    if name in _MODULES or name == "torch":  # which is not among what * imports: it needs PyTorch
+    if name in _MODULES or name in ("onnxruntime", "torch"):  # not among what * imports: they need what they are called
         return import_module(f".{name}", __name__)
     if name in _HOME:
         value = getattr(import_module(f".{_HOME[name]}", __name__), name)

@@ -38,6 +38,7 @@ COMMANDS = (
     "bench",
     "compile",
     "export-c",
+    "export-onnxruntime",
     "run",
     "report",
     "explain",

@@ -114,8 +114,8 @@ def read_models(
     models = [
         read_model(
             source,
-            shapes=_by_name(arguments.shape),
-            dims=_by_name(arguments.dim),
+            shapes=by_name(arguments.shape),
+            dims=by_name(arguments.dim),
             batch=arguments.batch,
             shapes_by=arguments.shapes,
             inputs=inputs,
@@ -162,7 +162,7 @@ def reasons_of(skipped: Sequence[Skipped]) -> list[str]:
     return [f"{nodes[0]}{text}" for nodes, text in zip(groups.values(), more, strict=True)]
 
 
-def _by_name(pairs: Sequence[tuple[str, _Value]]) -> dict[str, list[_Value]]:
+def by_name(pairs: Sequence[tuple[str, _Value]]) -> dict[str, list[_Value]]:
     """Return the values of each name, in their order."""
     values: dict[str, list[_Value]] = {}
     for name, value in pairs:

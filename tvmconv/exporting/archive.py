@@ -20,7 +20,7 @@ from .sources import kernel_source, layer_source, layer_table_source, object_sym
 
 NATIVE = Path(__file__).parent / "native"
 # What programs link with whatever C library: nothing of glibc's own checks.
-_FLAGS = (
+FLAGS = (
     *("-std=gnu11", "-O2", "-g0", "-fPIC", "-fvisibility=hidden", "-Wall", "-Wextra", "-Werror"),
     *("-U_FORTIFY_SOURCE", "-fno-stack-protector", "-fno-asynchronous-unwind-tables"),
 )
@@ -108,7 +108,7 @@ def build_library(plan: Plan, blobs: Blobs, options: Options, work: Path, folder
     for source in NATIVE.iterdir():
         if source.suffix in (".c", ".h") and not source.name.startswith("smoke"):
             (work / source.name).write_text(source.read_text().replace("tvmconv_name", plan.name))
-    (work / "tvmconv-targets.h").write_text(_named(plan, targets_header(plan)))
+    (work / "tvmconv-targets.h").write_text(named(plan, targets_header(plan)))
     (work / "tvmconv-filters.h").write_text(blobs.header())
     members = _members(plan, blobs, options)
     with ThreadPoolExecutor(len(os.sched_getaffinity(0))) as pool:
@@ -125,7 +125,7 @@ def _members(plan: Plan, blobs: Blobs, options: Options) -> list[_Member]:
 
     def text(name: str, source: str) -> _Member:
         def make(work: Path, output: str) -> None:
-            (work / f"{name}.c").write_text(_named(plan, source))
+            (work / f"{name}.c").write_text(named(plan, source))
             _compile(f"{name}.c", output, work, options.flags)
 
         return _Member(name, make)
@@ -143,7 +143,7 @@ def _members(plan: Plan, blobs: Blobs, options: Options) -> list[_Member]:
 
         def make(work: Path, output: str) -> None:
             (work / f"blob_{number}.bin").write_bytes(blobs.content(blob))
-            (work / f"blob_{number}.s").write_text(_named(plan, blobs.assembly(blob, f"blob_{number}.bin")))
+            (work / f"blob_{number}.s").write_text(named(plan, blobs.assembly(blob, f"blob_{number}.bin")))
             run_compiler(("-c", f"blob_{number}.s", "-o", output), work)
 
         return _Member(f"blob_{number}", make)
@@ -176,7 +176,7 @@ def _make(plan: Plan, member: _Member, work: Path) -> None:
 
 
 def _compile(source: str, output: str, work: Path, flags: Sequence[str]) -> None:
-    run_compiler((*_FLAGS, *flags, "-c", source, "-o", output), work)
+    run_compiler((*FLAGS, *flags, "-c", source, "-o", output), work)
 
 
 def _link_kernel(plan: Plan, function: Function, output: str, work: Path, flags: Sequence[str]) -> None:
@@ -185,14 +185,14 @@ def _link_kernel(plan: Plan, function: Function, output: str, work: Path, flags:
     Each variant's helper functions (conversions of f16) are for its own target, so they must not serve another.
     """
     stem = output.removesuffix(".o")
-    (work / f"{stem}.c").write_text(_named(plan, kernel_source(function)))
+    (work / f"{stem}.c").write_text(named(plan, kernel_source(function)))
     _compile(f"{stem}.c", f"{stem}.c.o", work, flags)
     parts = [f"{stem}.c.o"]
     for number, variant in enumerate(function.variants):
         part = f"{stem}.{number}.o"
         (work / f"{stem}.{number}.in.o").write_bytes(variant.object.content)
         entry_points = object_symbols(number)
-        renamed = {**entry_points, **{name: _named(plan, ours) for name, ours in _CALLED.items()}}
+        renamed = {**entry_points, **{name: named(plan, ours) for name, ours in _CALLED.items()}}
         _run(
             (
                 "objcopy",
@@ -250,6 +250,6 @@ def _run(command: tuple[str, ...], work: Path) -> None:
         )
 
 
-def _named(plan: Plan, text: str) -> str:
+def named(plan: Plan, text: str) -> str:
     """Return a text of C with the library's name in the place of NAME."""
     return re.sub(r"\bNAME_", f"{plan.name}_", text)

@@ -131,13 +131,15 @@ def packed_bytes(problem: Problem, entry: Entry) -> int:
     return plain if entry.packed_filter is None else int(entry.packed_filter["bytes"])
 
 
-def plan(bundle: Bundle, name: str, targets: Sequence[str] | None = None) -> Plan:
+def plan(bundle: Bundle, name: str, targets: Sequence[str] | None = None, layers: bool = True) -> Plan:
     """Return what the library `name` of a bundle has.
 
     Parameters
     ----------
     targets
         Those of the bundle's whose kernels are wanted; None: all that are CPUs.
+    layers
+        Whether it has the bundle's layers, too.
 
     Raises
     ------
@@ -160,12 +162,12 @@ def plan(bundle: Bundle, name: str, targets: Sequence[str] | None = None) -> Pla
         problem = parse_signature(signature)
         functions.append(Function(kernel_name(problem), signature, problem, variants))
     by_signature = {each.signature: each for each in functions}
-    nodes = [node for node in bundle.nodes if node.signature in by_signature]
-    layers = [Layer(_layer_name(node, nodes, by_signature), node, by_signature[node.signature]) for node in nodes]
-    for layer in layers:
+    nodes = [node for node in bundle.nodes if layers and node.signature in by_signature]
+    found_layers = [Layer(_layer_name(node, nodes, by_signature), node, by_signature[node.signature]) for node in nodes]
+    for layer in found_layers:
         _check_filters(bundle, layer)
-    _warn_of_packing(layers)
-    return _named(Plan(name, bundle, tuple(chosen), tuple(functions), tuple(layers)))
+    _warn_of_packing(found_layers)
+    return _named(Plan(name, bundle, tuple(chosen), tuple(functions), tuple(found_layers)))
 
 
 def _targets(bundle: Bundle, wanted: Sequence[str] | None) -> list[str]:

@@ -1,0 +1,376 @@
+"""Models in onnxruntime with a provider: its answers, what it takes of a graph, what it refuses, and that nothing is left behind."""
+
+from __future__ import annotations
+
+import ctypes
+import json
+import shutil
+import subprocess
+import sys
+from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import onnx
+import onnxruntime as ort
+import pytest
+from models import model, save, value
+from onnx import TensorProto, helper, numpy_helper
+from toys import compile_bundle, small_problem
+
+import tvmconv.onnxruntime
+from tvmconv import cli
+from tvmconv.errors import BundleError, InputError, UnsupportedMachineError
+from tvmconv.exporting.provider_library import export_provider
+from tvmconv.frontends import read_source
+
+RNG = np.random.default_rng(0)
+Node = onnx.NodeProto
+
+
+def fixed(name: str, *shape: int, dtype: type = np.float32) -> onnx.TensorProto:
+    """Return small integers, with which sums are exact."""
+    return numpy_helper.from_array(RNG.integers(-2, 3, shape).astype(dtype), name)
+
+
+def number(name: str, value: float, *shape: int) -> onnx.TensorProto:
+    return numpy_helper.from_array(np.full(shape, value, np.float32), name)
+
+
+NUMBERS = [number("three", 3, 1), number("zero", 0), number("six", 6), number("half", 0.5), number("one", 1)]
+NUMBERS += [number("root", 2**0.5), number("sixth", 1 / 6), number("factor", 0.25, 1)]
+
+
+def conv(
+    output: str = "c", data: str = "x", filter: str = "w", *more: str, op: str = "Conv", **attributes: Any
+) -> Node:
+    return helper.make_node(op, [data, filter, *more], [output], **({"pads": [1, 1, 1, 1]} | attributes))
+
+
+def node(op: str, inputs: str, output: str, **attributes: Any) -> Node:
+    return helper.make_node(op, inputs.split(), [output], **attributes)
+
+
+FILTER = fixed("w", 8, 8, 3, 3)
+NORMALIZATION = [fixed("s", 8), fixed("t", 8), fixed("m", 8), number("v", 0.99999, 8)]
+# Nodes, fixed tensors, and in how many nodes the provider computes all of them.
+GRAPHS: dict[str, tuple[list[Node], list[onnx.TensorProto], int]] = {
+    "relu": ([conv(), node("Relu", "c", "y")], [FILTER], 1),
+    "bias_clip": ([conv("c", "x", "w", "b"), node("Clip", "c zero six", "y")], [FILTER, fixed("b", 8)], 1),
+    "same_upper": ([helper.make_node("Conv", ["x", "w"], ["y"], auto_pad="SAME_UPPER", strides=[2, 2])], [FILTER], 1),
+    "same_lower": ([helper.make_node("Conv", ["x", "w"], ["y"], auto_pad="SAME_LOWER", strides=[2, 2])], [FILTER], 1),
+    "grouped": ([conv("y", group=4, dilations=[2, 1])], [fixed("w", 8, 2, 3, 3)], 1),
+    "normalized": ([conv(), node("BatchNormalization", "c s t m v", "y")], [FILTER, *NORMALIZATION], 1),
+    "residual": (
+        [conv("a"), node("Relu", "a", "r"), conv("c", "r"), node("Add", "x c", "d"), node("Relu", "d", "y")], [FILTER], 2,
+    ),
+    "both_sides": ([conv("a"), conv("b", "x", "u"), node("Add", "a b", "c"), node("Relu", "c", "y")], [FILTER, fixed("u", 8, 8, 3, 3)], 2),
+    "silu": ([conv(), node("Sigmoid", "c", "g"), node("Mul", "c g", "y")], [FILTER], 1),
+    "hardswish": (
+        [conv(), node("Add", "c three", "a"), node("Clip", "a zero six", "b"), node("Mul", "c b", "d"), node("Div", "d six", "y")],
+        [FILTER], 1,
+    ),
+    "hardswish_divided_first": (
+        [conv(), node("Add", "three c", "a"), node("Clip", "a zero six", "b"), node("Mul", "sixth b", "d"), node("Mul", "d c", "y")],
+        [FILTER], 1,
+    ),
+    "hardsigmoid": ([conv(), node("Add", "c three", "a"), node("Clip", "a zero six", "b"), node("Div", "b six", "y")], [FILTER], 1),
+    "gelu": (
+        [conv(), node("Div", "c root", "a"), node("Erf", "a", "b"), node("Add", "b one", "d"), node("Mul", "c d", "e"), node("Mul", "e half", "y")],
+        [FILTER], 1,
+    ),
+    "prelu": ([conv(), node("PRelu", "c p", "y")], [FILTER, fixed("p", 8, 1, 1)], 1),
+    "leaky": ([conv(), node("LeakyRelu", "c", "y", alpha=0.5)], [FILTER], 1),
+    "scaled": ([conv(), node("Relu", "c", "r"), node("Mul", "factor r", "y")], [FILTER], 1),
+    "transposed": (
+        [conv(op="ConvTranspose", strides=[2, 2], output_padding=[1, 0]), node("Relu", "c", "y")], [fixed("w", 8, 4, 3, 3)], 1,
+    ),
+    "transposed_groups_folded": (
+        [conv(op="ConvTranspose", group=2, strides=[2, 1]), node("BatchNormalization", "c s t m v", "y")],
+        [fixed("w", 8, 4, 3, 3), *NORMALIZATION], 1,
+    ),
+    "transposed_output_shape": (
+        [helper.make_node("ConvTranspose", ["x", "w"], ["y"], output_shape=[12, 13], strides=[2, 2])], [fixed("w", 8, 4, 3, 3)], 1,
+    ),
+    "transposed_same": (
+        [helper.make_node("ConvTranspose", ["x", "w"], ["y"], auto_pad="SAME_UPPER", strides=[2, 2])], [fixed("w", 8, 4, 3, 3)], 1,
+    ),
+    "filter_given": ([helper.make_node("Conv", ["x", "f"], ["y"], pads=[1, 1, 1, 1])], [], 1),
+    "read_twice": ([conv(), node("Relu", "c", "r"), node("Neg", "c", "n"), node("Add", "r n", "y")], [FILTER], 1),
+}  # fmt: skip
+
+
+@pytest.fixture(scope="module")
+def files(tmp_path_factory: pytest.TempPathFactory) -> dict[str, str]:
+    """Return the models' files."""
+    found = {}
+    for name, (nodes, weights, _) in GRAPHS.items():
+        read = {each for made in nodes for each in made.input}
+        inputs = [value("x", (2, 8, 7, 6)), *([value("f", (8, 8, 3, 3))] if "f" in read else [])]
+        used = [each for each in (*weights, *NUMBERS) if each.name in read]
+        found[name] = save(model(nodes, inputs, [value("y", None)], used), tmp_path_factory.mktemp(name))
+    return found
+
+
+@pytest.fixture(scope="module")
+def bundle(files: dict[str, str], tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Return a bundle of what the models' reader finds in them."""
+    problems = list(dict.fromkeys(problem for path in files.values() for problem in read_source(path)))
+    return compile_bundle(tmp_path_factory.mktemp("bundle") / "graphs.bundle", problems, strict=problems, quick=True)
+
+
+@pytest.fixture(scope="module")
+def provider(bundle: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return export_provider(bundle, tmp_path_factory.mktemp("provider") / "graphs.so")
+
+
+def feeds_of(session: Any) -> dict[str, np.ndarray]:
+    return {each.name: RNG.integers(-2, 3, each.shape).astype(np.float32) for each in session.get_inputs()}
+
+
+def alone(path: str | bytes) -> Any:
+    return ort.InferenceSession(path, providers=["CPUExecutionProvider"])
+
+
+def options(folder: Path | None = None) -> Any:
+    made = ort.SessionOptions()
+    made.log_severity_level = 3
+    if folder is not None:
+        made.enable_profiling = True
+        made.profile_file_prefix = str(folder / "profile")
+    return made
+
+
+def nodes_of(session: Any) -> list[str]:
+    """Return the providers of the nodes that ran."""
+    events = json.loads(Path(session.end_profiling()).read_text())
+    return [each["args"]["provider"] for each in events if each["name"].endswith("_kernel_time")]
+
+
+@pytest.mark.parametrize("name", GRAPHS)
+def test_answers_and_what_is_taken(name: str, files: dict[str, str], provider: Path, tmp_path: Path):
+    session = tvmconv.onnxruntime.session(files[name], provider, options=options(tmp_path))
+    feeds = feeds_of(session)
+    (answer,) = session.run(None, feeds)
+    np.testing.assert_allclose(answer, alone(files[name]).run(None, feeds)[0], rtol=2e-6, atol=2e-6)
+    ran = nodes_of(session)
+    ours = [each for each in ran if each.startswith("tvmconv")]
+    assert len(ours) == GRAPHS[name][2]
+    assert name == "read_twice" or ran == ours
+
+
+def test_half_precision(tmp_path: Path):
+    nodes = [conv(), node("Relu", "c", "y")]
+    given = helper.make_tensor_value_info("x", TensorProto.FLOAT16, (1, 8, 7, 6))
+    result = helper.make_tensor_value_info("y", TensorProto.FLOAT16, None)
+    path = save(model(nodes, [given], [result], [fixed("w", 8, 8, 3, 3, dtype=np.float16)]), tmp_path)
+    library = export_provider(
+        compile_bundle(tmp_path / "half.bundle", read_source(path), quick=True), tmp_path / "half.so"
+    )
+    session = tvmconv.onnxruntime.session(path, library, options=options(tmp_path))
+    feeds = {"x": RNG.integers(-2, 3, (1, 8, 7, 6)).astype(np.float16)}
+    np.testing.assert_array_equal(session.run(None, feeds)[0], alone(path).run(None, feeds)[0])
+    assert all(each.startswith("tvmconv") for each in nodes_of(session))
+
+
+def test_threads_and_sessions(files: dict[str, str], provider: Path):
+    sessions = [tvmconv.onnxruntime.session(files["residual"], provider, options=options()) for _ in range(2)]
+    feeds = feeds_of(sessions[0])
+    (expected,) = alone(files["residual"]).run(None, feeds)
+    with ThreadPoolExecutor(4) as pool:
+        for (answer,) in pool.map(lambda i: sessions[i % 2].run(None, feeds), range(200)):
+            np.testing.assert_array_equal(answer, expected)
+
+
+def test_other_shapes_are_left_to_onnxruntime(provider: Path, tmp_path: Path, capfd: pytest.CaptureFixture[str]):
+    nodes = [conv("a"), node("Relu", "a", "b"), conv("y", "b")]
+    path = save(model(nodes, [value("x", (2, 8, 9, 9))], [value("y", None)], [FILTER]), tmp_path)
+    session = tvmconv.onnxruntime.session(path, provider)
+    feeds = feeds_of(session)
+    np.testing.assert_array_equal(session.run(None, feeds)[0], alone(path).run(None, feeds)[0])
+    said = capfd.readouterr().err
+    assert said.count("onnxruntime itself computes 2 of 2 convolutions") == 1
+    assert "tvmconv export-onnxruntime MODEL.onnx" in said
+
+
+def test_a_model_of_which_there_is_the_lesser_part(provider: Path, tmp_path: Path, capfd: pytest.CaptureFixture[str]):
+    """One of three convolutions has a kernel, then one of two, which is as much."""
+    for more, ours in ((2, 0), (1, 1)):
+        nodes = [conv(), node("Relu", "c", "d"), conv("e0", "d", "u", dilations=[1, 2], pads=[1, 2, 1, 2])]
+        nodes += [
+            conv(f"e{i}", f"e{i - 1}", "u", strides=[1, 1], dilations=[2, 1], pads=[2, 1, 2, 1]) for i in range(1, more)
+        ]
+        weights = [FILTER, fixed("u", 8, 8, 3, 3) if more == 2 else fixed("u", 7, 8, 3, 3)]
+        path = save(model(nodes, [value("x", (2, 8, 7, 6))], [value(f"e{more - 1}", None)], weights), tmp_path)
+        made = options(tmp_path)
+        made.log_severity_level = 2
+        session = tvmconv.onnxruntime.session(path, provider, options=made)
+        feeds = feeds_of(session)
+        np.testing.assert_array_equal(session.run(None, feeds)[0], alone(path).run(None, feeds)[0])
+        assert sum(each.startswith("tvmconv") for each in nodes_of(session)) == ours
+        assert f"computes {more + 1 - ours} of {more + 1} convolutions" in capfd.readouterr().err
+
+
+def test_free_shapes_are_bound(provider: Path, tmp_path: Path, capfd: pytest.CaptureFixture[str]):
+    path = save(
+        model([conv(), node("Relu", "c", "y")], [value("x", ("n", 8, "h", "w"))], [value("y", None)], [FILTER]),
+        tmp_path,
+    )
+    tvmconv.onnxruntime.session(path, provider)
+    assert "is not known before it runs" in capfd.readouterr().err
+    session = tvmconv.onnxruntime.session(path, provider, shapes={"x": (2, 8, 7, 6)}, options=options(tmp_path))
+    feeds = feeds_of(session)
+    np.testing.assert_array_equal(session.run(None, feeds)[0], alone(path).run(None, feeds)[0])
+    assert nodes_of(session)[0].startswith("tvmconv")
+
+
+def test_declared_shapes_that_are_wrong(provider: Path, tmp_path: Path):
+    """A tensor that has another shape than the model declares is an error, not a wrong answer."""
+    nodes = [node("Reshape", "z shape", "x"), conv(), node("Relu", "c", "y")]
+    declared = helper.make_tensor_value_info("x", TensorProto.FLOAT, (2, 8, 7, 6))
+    inputs = [value("z", (2, 8, 42)), helper.make_tensor_value_info("shape", TensorProto.INT64, (4,))]
+    made = model(nodes, inputs, [value("y", None)], [FILTER])
+    made.graph.value_info.append(declared)
+    session = tvmconv.onnxruntime.session(save(made, tmp_path), provider, options=options())
+    data = np.ones((2, 8, 42), np.float32)
+    assert session.run(None, {"z": data, "shape": np.array([2, 8, 7, 6])})[0].shape == (2, 8, 7, 6)
+    with pytest.raises(Exception, match="tvmconv: the data of a convolution has another shape"):
+        session.run(None, {"z": data, "shape": np.array([2, 8, 6, 7])})
+
+
+def test_bundles_serve_as_providers(files: dict[str, str], bundle: Path):
+    session = tvmconv.onnxruntime.session(files["relu"], bundle, options=options())
+    feeds = feeds_of(session)
+    np.testing.assert_array_equal(session.run(None, feeds)[0], alone(files["relu"]).run(None, feeds)[0])
+
+
+def test_a_provider_that_declines(files: dict[str, str], bundle: Path, tmp_path: Path):
+    library = export_provider(bundle, tmp_path / "declines.so", declines=True)
+    session = tvmconv.onnxruntime.session(files["relu"], library, options=options(tmp_path))
+    session.run(None, feeds_of(session))
+    assert set(nodes_of(session)) == {"CPUExecutionProvider"}
+
+
+def test_bad_inputs(files: dict[str, str], provider: Path, tmp_path: Path):
+    session = tvmconv.onnxruntime.session
+    (tmp_path / "text.so").write_text("no library")
+    with pytest.raises(UnsupportedMachineError, match=r"onnxruntime cannot load .*text\.so"):
+        session(files["relu"], tmp_path / "text.so")
+    with pytest.raises(InputError, match=r"no library and no bundle; write one with: tvmconv export-onnxruntime"):
+        session(files["relu"], tmp_path / "none.so")
+    with pytest.raises(InputError, match="no such file"):
+        session(tmp_path / "none.onnx", provider)
+    with pytest.raises(InputError, match=r"options is 3; it must be an onnxruntime\.SessionOptions"):
+        session(files["relu"], provider, options=3)
+    with pytest.raises(InputError, match="a session is of one shape"):
+        session(files["relu"], provider, shapes={"x": [(1, 8, 7, 6), (2, 8, 7, 6)]})
+    with pytest.raises(InputError, match="a folder"):
+        export_provider(tmp_path, tmp_path)
+    other = compile_bundle(tmp_path / "nxc.bundle", [small_problem(data_format="NXC", filter_format="XIO")], quick=True)
+    with pytest.raises(BundleError, match="no kernel in ONNX's layouts, NCX and OIX"):
+        export_provider(other, tmp_path / "nxc.so")
+
+
+class Base(ctypes.Structure):
+    """What onnxruntime hands to a provider first."""
+
+    _fields_ = (
+        ("functions", ctypes.CFUNCTYPE(ctypes.c_size_t, ctypes.c_uint32)),
+        ("version", ctypes.CFUNCTYPE(ctypes.c_size_t)),
+    )
+
+
+def test_an_older_onnxruntime_is_refused(provider: Path, tmp_path: Path):
+    said: list[bytes] = []
+
+    @ctypes.CFUNCTYPE(ctypes.c_size_t, ctypes.c_int, ctypes.c_char_p)
+    def create_status(code: int, text: bytes) -> int:
+        said.append(text)
+        return 1
+
+    table = (ctypes.c_void_p * 1)(ctypes.cast(create_status, ctypes.c_void_p))
+    version, kinds = ctypes.create_string_buffer(b"1.22.1"), dict(Base._fields_)
+    functions = kinds["functions"](lambda wanted: ctypes.addressof(table) if wanted < 23 else 0)
+    base = Base(functions, kinds["version"](lambda: ctypes.addressof(version)))
+    copy = shutil.copy(provider, tmp_path / "copy.so")  # onnxruntime has the other one
+    create = ctypes.CDLL(str(copy)).CreateEpFactories
+    create.restype = ctypes.c_void_p
+    assert create(b"tvmconv", ctypes.byref(base), None, None, ctypes.c_size_t(1), None) == 1
+    assert said == [
+        b"tvmconv: this is onnxruntime 1.22.1, and providers need 1.23 or later: pip install -U onnxruntime"
+    ]
+
+
+FLAT = """
+import gc, sys
+import numpy as np, onnxruntime as ort
+import tvmconv.onnxruntime
+model, provider = sys.argv[1:]
+def rss():
+    gc.collect()
+    return int(open("/proc/self/statm").read().split()[1]) * 4
+def make():
+    options = ort.SessionOptions()
+    options.log_severity_level = 3
+    return tvmconv.onnxruntime.session(model, provider, options=options)
+def grown(count, call):
+    call(count)
+    return min(-(rss() - (call(count), rss())[1]) for _ in range(3))
+feeds = {each.name: np.ones(each.shape, np.float32) for each in make().get_inputs()}
+session = make()
+print(grown(2000, lambda n: [session.run(None, feeds) for _ in range(n)] and None))
+print(grown(30, lambda n: [make().run(None, feeds) for _ in range(n)] and None))
+del session
+name = tvmconv.onnxruntime.register(provider)
+ort.unregister_execution_provider_library(name)
+print(provider in open("/proc/self/maps").read())
+"""
+
+
+def test_nothing_is_left_behind(files: dict[str, str], provider: Path):
+    command = [sys.executable, "-c", FLAT, files["residual"], str(provider)]
+    done = subprocess.run(command, capture_output=True, text=True, check=True, timeout=300)
+    runs, sessions, loaded = done.stdout.split()
+    assert int(runs) < 256
+    assert int(sessions) < 256
+    newest = tuple(map(int, ort.__version__.split(".")[:2])) >= (1, 27)  # older ones keep libraries
+    assert loaded == str(not newest)
+
+
+@pytest.fixture
+def command(capsys: pytest.CaptureFixture[str]) -> Callable[..., tuple[int, str, str]]:
+    def call(*arguments: object) -> tuple[int, str, str]:
+        code = cli.main(["export-onnxruntime", *map(str, arguments)])
+        said = capsys.readouterr()
+        return code, said.out, said.err
+
+    return call
+
+
+def test_command(command: Callable[..., tuple[int, str, str]], files: dict[str, str], bundle: Path, tmp_path: Path):
+    library = tmp_path / "model.so"
+    code, out, err = command(files["relu"], "-o", library)
+    assert (code, out.strip()) == (0, str(library))
+    assert "ms, with the provider" in err
+    session = tvmconv.onnxruntime.session(files["relu"], library, options=options())
+    feeds = feeds_of(session)
+    np.testing.assert_array_equal(session.run(None, feeds)[0], alone(files["relu"]).run(None, feeds)[0])
+    assert command(bundle, "-o", tmp_path / "bundle.so")[0] == 0
+    code, _, err = command(bundle, files["relu"], "-o", tmp_path / "both.so")
+    assert code == 2
+    assert "is a bundle; give it alone" in err
+
+
+def test_command_leaves_models_that_are_not_faster(
+    command: Callable[..., tuple[int, str, str]], files: dict[str, str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+):
+    library = tmp_path / "model.so"
+    monkeypatch.setattr("tvmconv.onnxruntime.racing.race", lambda *_, **__: (1.0, 1.0))
+    code, _, err = command(files["relu"], "-o", library)
+    assert code == 0
+    assert "the provider leaves all convolutions to it" in err
+    session = tvmconv.onnxruntime.session(files["relu"], library, options=options(tmp_path))
+    session.run(None, feeds_of(session))
+    assert set(nodes_of(session)) == {"CPUExecutionProvider"}

@@ -1,0 +1,128 @@
+"""`tvmconv export-onnxruntime`: a model's convolutions, or a bundle, as an execution provider for onnxruntime."""
+
+from __future__ import annotations
+
+import argparse
+import sys
+import tempfile
+import warnings
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from ..errors import InputError, TvmconvError, TvmconvWarning
+from ..runtime.bundle import MANIFEST
+from .output import progress_bar
+from .parsing import add_command, add_math, positive
+from .sources import add_sources, by_name, problems_of, read_inputs, read_models
+
+if TYPE_CHECKING:
+    from .parsing import Subparsers
+
+# Less is within what timings vary by.
+_LEAST_GAIN = 1.05
+EXAMPLE = """\
+  tvmconv export-onnxruntime resnet50.onnx --output provider.so
+  tvmconv export-onnxruntime detector.onnx --shape images=1x3x320x320 --target x86-64-v3 --target x86-64-v4 --output detector.so
+  tvmconv export-onnxruntime detector.bundle --output detector.so
+"""
+
+
+def add_parser(subparsers: Subparsers) -> None:
+    """Add the command."""
+    parser = add_command(
+        subparsers,
+        "export-onnxruntime",
+        "Write kernels for the convolutions of ONNX models as a library that onnxruntime (1.23 or later) loads and runs them by: "
+        "onnxruntime.register_execution_provider_library(NAME, 'provider.so'). Models are timed with it and without; where it makes none "
+        "faster, the library leaves all convolutions to onnxruntime. Of one SOURCE that is a bundle, its kernels are taken, untimed.",
+        EXAMPLE,
+        run,
+    )
+    add_sources(parser)
+    parser.add_argument("-o", "--output", required=True, metavar="FILE.so", help="the library to write")
+    parser.add_argument(
+        "--target",
+        action="append",
+        metavar="TARGET",
+        help="host (default), or an LLVM CPU name such as x86-64-v3, x86-64-v4 or znver4; of a bundle, by default all of its own;"
+        " may be given several times",
+    )
+    add_math(parser)
+    parser.add_argument("--jobs", type=positive, metavar="N", help="compile with N processes (default: one a core)")
+
+
+def run(arguments: argparse.Namespace) -> int:
+    """Build, export; print the library's path."""
+    from ..exporting.provider_library import export_provider
+
+    bundles = [each for each in arguments.sources if (Path(each) / MANIFEST).is_file()]
+    if bundles:
+        if len(arguments.sources) > 1:
+            raise InputError(f"{bundles[0]} is a bundle; give it alone, or models alone")
+        print(export_provider(bundles[0], arguments.output, targets=arguments.target))
+        return 0
+    from ..building.builder import build
+
+    models = read_models(arguments)
+    problems = problems_of(models)
+    with tempfile.TemporaryDirectory() as folder, progress_bar("compiling") as progress:
+        bundle = build(
+            problems,
+            Path(folder) / "provider.bundle",
+            arguments.target or ["host"],
+            math=arguments.math,
+            jobs=arguments.jobs,
+            progress=progress,
+        )
+        library = export_provider(bundle, arguments.output)
+        if not _is_faster([each.source for each in models], library, arguments):
+            export_provider(bundle, library, declines=True)
+    print(library)
+    return 0
+
+
+def _is_faster(models: list[str], library: Path, arguments: argparse.Namespace) -> bool:
+    """Say how much faster each model is with a provider; return whether one is by enough, or none could be timed."""
+    from ..onnxruntime.racing import race
+
+    inputs = read_inputs(arguments.inputs)
+    ratios = []
+    for model in models:
+        for shapes, dims, batch in _buckets(arguments):
+            try:
+                alone, ours = race(model, library, shapes=shapes, dims=dims, batch=batch, inputs=inputs)
+            except TvmconvError as error:  # another machine's kernels, or inputs that the model does not run on
+                print(f"{model}: not timed: {error}", file=sys.stderr)
+                continue
+            ratios.append(alone / ours)
+            print(f"{model}: onnxruntime {1e3 * alone:.3f} ms, with the provider {1e3 * ours:.3f} ms", file=sys.stderr)
+    if not ratios or max(ratios) >= _LEAST_GAIN:
+        return True
+    warnings.warn(
+        f"onnxruntime is not made {_LEAST_GAIN} times as fast on this machine, so the provider leaves all convolutions to it; of a bundle, with the same"
+        " kernels, export-onnxruntime writes a provider that computes them",
+        TvmconvWarning,
+        stacklevel=2,
+    )
+    return False
+
+
+def _buckets(
+    arguments: argparse.Namespace,
+) -> list[tuple[dict[str, tuple[int, ...]] | None, dict[str, int] | None, int | None]]:
+    """Return the shapes, dimensions and batch of each session to time: the first values of all belong together, and so on."""
+    shapes, dims = by_name(arguments.shape), by_name(arguments.dim)
+    batches = arguments.batch or [None]
+    count = max([1, len(batches), *map(len, shapes.values()), *map(len, dims.values())])
+
+    def at(values: list[Any], i: int) -> Any:
+        return values[i if len(values) > 1 else 0]
+
+    return [
+        (
+            {name: at(values, i) for name, values in shapes.items()} or None,
+            {name: at(values, i) for name, values in dims.items()} or None,
+            at(batches, i),
+        )
+        for i in range(count)
+    ]

@@ -1,0 +1,89 @@
+"""Export a bundle as an execution provider for onnxruntime: one shared library, written whole or not at all."""
+
+from __future__ import annotations
+
+import os
+import tempfile
+from collections.abc import Sequence
+from pathlib import Path
+
+from .. import __version__
+from ..checks import as_path
+from ..errors import BundleError, InputError
+from ..runtime.bundle import read_bundle
+from ..support.toolchain import run_compiler
+from .archive import FLAGS, Options, build_library, check_tools, named
+from .filters import Blobs
+from .header import header
+from .plan import plan
+from .provider_sources import LAYOUT, defines, is_served, rows_source
+
+PROVIDER = Path(__file__).parent / "provider"
+# What the archive in it is called: its symbols are hidden, so that any number of providers fit into a process.
+_NAME = "provider"
+_EXPORTS = "{ global: CreateEpFactories; ReleaseEpFactory; local: *; };\n"
+
+
+def export_provider(
+    bundle: str | os.PathLike[str],
+    path: str | os.PathLike[str],
+    *,
+    targets: Sequence[str] | None = None,
+    declines: bool = False,
+) -> Path:
+    """Write the kernels of a bundle as an execution provider for onnxruntime.
+
+    Parameters
+    ----------
+    bundle
+        The bundle's folder.
+    path
+        The library to write, which replaces a file that is there.
+    targets
+        Those of the bundle's to take; None: all that are CPUs.
+    declines
+        Whether the provider leaves all convolutions to onnxruntime, because it was measured to be faster.
+
+    Returns
+    -------
+    Path
+        The library.
+
+    Raises
+    ------
+    InputError
+        If `path` is no path of a file.
+    BundleError
+        If there is no bundle, it is damaged, or has no kernel in ONNX's layouts for CPUs.
+    TargetError
+        If the bundle has nothing for one of `targets`.
+    ToolchainError
+        If the C compiler or binutils are missing, or fail.
+    """
+    path = as_path("path", path).absolute()
+    if path.is_dir():
+        raise InputError(f"path is {path}, a folder; give the file of the library to write, such as provider.so")
+    source = read_bundle(bundle)
+    check_tools()
+    planned = plan(source, _NAME, targets, layers=False)
+    if not any(is_served(each.problem) for each in planned.functions):
+        raise BundleError(
+            f"{source.path} has no kernel in ONNX's layouts, {' and '.join(LAYOUT)}: build it of an ONNX model, without --data-format"
+            " and --filter-format"
+        )
+    path.parent.mkdir(parents=True, exist_ok=True)
+    with tempfile.TemporaryDirectory(dir=path.parent, prefix=f".{path.name}-") as folder:
+        work = Path(folder)
+        (work / f"{_NAME}.h").write_text(header(planned, False, "none"))
+        build_library(planned, Blobs(planned, False), Options(), work, work)
+        (work / "rows.c").write_text(named(planned, rows_source(planned, declines)))
+        sources = [each for each in PROVIDER.iterdir() if each.suffix in (".c", ".h")]
+        for each in sources:
+            (work / each.name).write_text(each.read_text().replace("tvmconv_name", _NAME))
+        (work / "provider.map").write_text(_EXPORTS)
+        files = ["rows.c", *sorted(each.name for each in sources if each.suffix == ".c")]
+        flags = ("-D_GNU_SOURCE", *defines(planned, __version__), "-shared", "-Wl,-Bsymbolic", "-Wl,--build-id=none")
+        link = ("-Wl,-z,defs", "-Wl,-s", "-Wl,--version-script=provider.map", "-o", "provider.so")
+        run_compiler((*FLAGS, *flags, *files, f"lib{_NAME}.a", "-lm", *link), work)
+        os.replace(work / "provider.so", path)
+    return path

@@ -1,0 +1,84 @@
+"""The table of a provider's kernels: what each computes, in numbers that a node of onnxruntime's graph is compared with."""
+
+from __future__ import annotations
+
+from math import inf
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from ..epilogue import STEPS
+from ..problem import Problem
+from .header import listed, quoted
+
+if TYPE_CHECKING:
+    from .plan import Plan
+
+# ONNX's numbers of the types.
+_TYPES = {"f32": 1, "f16": 10, "bf16": 16}
+# A kernel's arrays lie as ONNX has them.
+LAYOUT = ("NCX", "OIX")
+_MOST_STEPS = 12
+_AXES = ("in_spatial", "out_spatial", "kernel", "strides", "dilations", "pads_begin", "pads_end")
+
+
+def is_served(problem: Problem) -> bool:
+    """Whether a provider can call a kernel of this problem."""
+    return (problem.data_format, problem.filter_format) == LAYOUT and len(problem.epilogue) <= _MOST_STEPS
+
+
+def rows_source(plan: Plan, declines: bool) -> str:
+    """Return the C file of the table.
+
+    Parameters
+    ----------
+    declines
+        Whether the provider leaves all convolutions to onnxruntime.
+    """
+    rows = [
+        f"{{{place}, {_problem(each.problem)}}}" for place, each in enumerate(plan.functions) if is_served(each.problem)
+    ]
+    return f"""\
+#include <math.h>
+
+#include "tvmconv-graph.h"
+
+const struct row NAME_rt_rows[] = {{
+    {listed(rows)}}};
+const int NAME_rt_row_count = {len(rows)};
+const int NAME_rt_declines = {int(declines)};
+"""
+
+
+def defines(plan: Plan, version: str) -> tuple[str, ...]:
+    """Return the compiler's flags that say what the provider tells of itself."""
+    return (f"-DTVMCONV_VERSION={quoted(version)}", f"-DTVMCONV_TARGETS={quoted(', '.join(plan.targets))}")
+
+
+def _problem(problem: Problem) -> str:
+    numbers = (
+        problem.op != "convolution",
+        problem.rank,
+        _TYPES[problem.dtype],
+        problem.bias,
+        problem.batch,
+        problem.in_channels,
+        problem.out_channels,
+        problem.groups,
+    )
+    axes = [f"{{{', '.join(map(str, getattr(problem, name)))}}}" for name in _AXES]
+    steps = ", ".join(_step(each.name, each.numbers) for each in problem.epilogue) or "{SCALE, 0, 0}"
+    return f"{{{', '.join(str(int(n)) for n in numbers)}, {', '.join(axes)}, {len(problem.epilogue)}, {{{steps}}}}}"
+
+
+def _step(name: str, numbers: tuple[float, ...]) -> str:
+    if name == "relu":
+        name, numbers = "clip", (0.0, inf)
+    assert name in STEPS
+    a, b = (*numbers, 0.0, 0.0)[:2]
+    return f"{{{name.upper()}, {_number(a)}, {_number(b)}}}"
+
+
+def _number(value: float) -> str:
+    """Return an f32 number in C, to the bit."""
+    return f"{'-' if value < 0 else ''}INFINITY" if abs(value) == inf else f"{float(np.float32(value)).hex()}f"

@@ -1,0 +1,155 @@
+"""Sessions of models in which providers compute the convolutions."""
+
+from __future__ import annotations
+
+import hashlib
+import os
+import tempfile
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from ..checks import as_path
+from ..errors import BundleError, InputError, MissingExtraError, UnsupportedMachineError, last_line, missing_extra
+from ..runtime.bundle import MANIFEST
+
+# The first with providers from outside.
+OLDEST = (1, 23)
+# Libraries made of bundles, by the manifests' hashes: until the process ends.
+_made: dict[str, Path] = {}
+_folder: tempfile.TemporaryDirectory[str] | None = None
+
+
+def session(
+    model: str | os.PathLike[str],
+    provider: str | os.PathLike[str],
+    *,
+    shapes: Mapping[str, Sequence[int]] | None = None,
+    dims: Mapping[str, int] | None = None,
+    batch: int | None = None,
+    options: Any = None,
+) -> Any:
+    """Return onnxruntime's session of a model, in which a provider's kernels compute the convolutions that it has.
+
+    Parameters
+    ----------
+    model
+        The path of an ONNX model.
+    provider
+        The library that ``tvmconv export-onnxruntime`` wrote, or a bundle, of which one is made for this process.
+    shapes, dims, batch
+        The shapes of inputs that the model leaves free, by name (``""``: the only input), the sizes of free dimensions by name, and
+        that of a free dimension 0. Kernels are for fixed shapes, so a model needs all of them.
+    options
+        An ``onnxruntime.SessionOptions``, to which the provider is added; None: a new one.
+
+    Returns
+    -------
+    onnxruntime.InferenceSession
+        The session.
+
+    Raises
+    ------
+    InputError, SourceError
+        If there is no such file, or the shapes do not fit the model.
+    BundleError
+        If `provider` is a bundle that is damaged or has no kernel for ONNX's layouts.
+    MissingExtraError
+        If onnxruntime is missing or older than 1.23.
+    UnsupportedMachineError
+        If onnxruntime refuses the library, for example because this CPU does not run its kernels.
+    """
+    ort = _onnxruntime()
+    path = as_path("model", model)
+    if not path.is_file():
+        raise InputError(f"model is {str(path)!r}, and there is no such file; give the path of an ONNX model")
+    name = register(provider)
+    options = ort.SessionOptions() if options is None else options
+    if not isinstance(options, ort.SessionOptions):
+        raise InputError(f"options is {options!r:.80}; it must be an onnxruntime.SessionOptions")
+    options.add_provider_for_devices([each for each in ort.get_ep_devices() if each.ep_name == name][:1], {})
+    given = shapes is not None or dims is not None or batch is not None
+    return ort.InferenceSession(with_shapes(path, shapes, dims, batch) if given else str(path), options)
+
+
+def register(provider: str | os.PathLike[str]) -> str:
+    """Register a provider with onnxruntime, if it is not yet, and return its name.
+
+    ``onnxruntime.unregister_execution_provider_library(name)`` unloads it, once no session has it.
+
+    Parameters and errors are those of :func:`session`.
+    """
+    ort = _onnxruntime()
+    path = as_path("provider", provider)
+    if (path / MANIFEST).is_file():
+        path = _library_of(path)
+    if not path.is_file():
+        raise InputError(
+            f"provider is {str(path)!r}, which is no library and no bundle; write one with: tvmconv export-onnxruntime MODEL -o {path.name}"
+        )
+    path = path.resolve()
+    status = path.stat()
+    key = f"{path} {status.st_ino} {status.st_mtime_ns} {status.st_size}"
+    name = f"tvmconv-{hashlib.sha256(key.encode()).hexdigest()[:8]}"
+    if all(each.ep_name != name for each in ort.get_ep_devices()):
+        try:
+            ort.register_execution_provider_library(name, str(path))
+        except Exception as error:  # of onnxruntime's own classes
+            raise UnsupportedMachineError(f"onnxruntime cannot load {path}: {last_line(error)}") from error
+    return name
+
+
+def _onnxruntime() -> Any:
+    try:
+        import onnxruntime
+    except ImportError:
+        raise missing_extra("onnx", "onnxruntime") from None
+    version = tuple(int(part) for part in onnxruntime.__version__.split(".")[:2])
+    if version < OLDEST:
+        raise MissingExtraError(
+            f"this is onnxruntime {onnxruntime.__version__}; providers need 1.23 or later: pip install -U onnxruntime"
+        )
+    return onnxruntime
+
+
+def _library_of(bundle: Path) -> Path:
+    """Return the library that is made of a bundle, once in a process."""
+    from ..exporting.provider_library import export_provider
+
+    global _folder
+    try:
+        key = hashlib.sha256((bundle / MANIFEST).read_bytes()).hexdigest()[:16]
+    except OSError as error:
+        raise BundleError(f"{bundle}: its manifest cannot be read: {error.strerror or error}") from error
+    if key not in _made:
+        _folder = _folder or tempfile.TemporaryDirectory(prefix="tvmconv-onnxruntime-")
+        _made[key] = export_provider(bundle, Path(_folder.name) / f"{key}.so")
+    return _made[key]
+
+
+def with_shapes(
+    model: str | os.PathLike[str],
+    shapes: Mapping[str, Sequence[int]] | None = None,
+    dims: Mapping[str, int] | None = None,
+    batch: int | None = None,
+) -> bytes:
+    """Return an ONNX model, as a file has it, with fixed shapes of its inputs; parameters and errors are those of :func:`session`."""
+    if any(isinstance(each, str) or not isinstance(each, Sequence) for each in (shapes or {}).values()):
+        raise InputError(f"shapes is {shapes!r:.200}; give one shape for each input, such as {{'x': (1, 3, 224, 224)}}")
+    import onnx
+
+    from ..frontends import onnx_graph
+    from ..frontends.shapes import bind, make_buckets
+
+    path = as_path("model", model)
+    try:
+        read = onnx_graph.load(path.read_bytes(), str(path))
+        onnx.load_external_data_for_model(read, str(path.parent))
+    except OSError as error:
+        raise InputError(f"{path} cannot be read: {error.strerror or error}") from error
+    buckets = make_buckets(shapes, dims, batch)
+    if len(buckets) > 1:
+        raise InputError("a session is of one shape; give one for each input and dimension")
+    bound = bind(onnx_graph.declared_inputs(read.graph), buckets[0], str(path))
+    content: bytes = onnx_graph.with_inputs(read, bound).SerializeToString()
+    return content
