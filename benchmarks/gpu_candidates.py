@@ -19,11 +19,11 @@ from typing import Any
 
 from tvmconv import __version__
 from tvmconv.errors import ReplayError, SourceError
+from tvmconv.fleet.protocol import target_from_text, target_to_text
 from tvmconv.measuring.race import Built
 from tvmconv.problem import Problem
 from tvmconv.signature import format_signature, parse_signature
-from tvmconv.targets.cuda import CudaTarget
-from tvmconv.targets.target import CpuTarget, Target
+from tvmconv.targets.target import Target
 from tvmconv.tuning.evaluate import Evaluator
 from tvmconv.tuning.problem_tuner import ProblemTuner, Session
 from tvmconv.tuning.records import Records
@@ -67,7 +67,7 @@ def build_ahead(
             described.append({"signature": format_signature(problem), "spaces": spaces, "candidates": built})
             print(f"candidates: {done} of {len(problems)} problems, {number} libraries", file=sys.stderr)
     index = {
-        "target": asdict(target),
+        "target": target_to_text(target),
         "math": math,
         "tools": {"tvmconv": __version__, "apache-tvm": version("apache-tvm")},
         "problems": described,
@@ -102,7 +102,10 @@ class Carried:
             raise SourceError(
                 f"{folder} has no {INDEX} ({error.strerror}); give a folder of candidates that benchmarks.gpu_prepare wrote"
             ) from error
-        self.target, self.math = _target(index["target"]), str(index["math"])
+        target = target_from_text(index["target"])
+        if target is None:
+            raise SourceError(f"{folder / INDEX} names no target; build the candidates again")
+        self.target, self.math = target, str(index["math"])
         self.tools: Mapping[str, str] = index["tools"]
         self._described = {each["signature"]: each for each in index["problems"]}
         self.problems = [parse_signature(signature) for signature in self._described]
@@ -153,11 +156,6 @@ def _copied(built: Built | ReplayError, path: str) -> Built | ReplayError:
 @cache
 def _carried(folder: str) -> Carried:
     return Carried(Path(folder))
-
-
-def _target(fields: Mapping[str, Any]) -> Target:
-    known: dict[str, Any] = {name: tuple(value) if isinstance(value, list) else value for name, value in fields.items()}
-    return CudaTarget(**known) if "architectures" in known else CpuTarget(**known)
 
 
 def _candidate(fields: Mapping[str, Any]) -> Candidate:

@@ -134,6 +134,12 @@ def alone(path: str | bytes) -> Any:
     return ort.InferenceSession(path, providers=["CPUExecutionProvider"])
 
 
+@pytest.fixture(autouse=True)
+def warnings_are_said() -> None:
+    """Other tests of the same process silence onnxruntime."""
+    ort.set_default_logger_severity(2)
+
+
 def options(folder: Path | None = None) -> Any:
     made = ort.SessionOptions()
     made.log_severity_level = 3

@@ -21,6 +21,7 @@ from benchmarks.gpu_tune import measure_carried
 from benchmarks.gpu_tuned import write_tuned
 from tvmconv import fills, reference
 from tvmconv.errors import ReplayError, SourceError, UnsupportedMachineError
+from tvmconv.fleet.protocol import target_to_text
 from tvmconv.measuring.race import Built
 from tvmconv.signature import parse_signature
 from tvmconv.targets.target import Target
@@ -88,7 +89,7 @@ def test_a_folder_without_candidates_is_refused(tmp_path: Path) -> None:
 
 def test_a_machine_that_cannot_run_them_is_told(carried: Carried, tmp_path: Path) -> None:
     index = json.loads((carried.folder / "candidates.json").read_text())
-    index["target"] = asdict(Target.parse("cuda:sm_90"))
+    index["target"] = target_to_text(Target.parse("cuda:sm_90"))
     (tmp_path / "candidates.json").write_text(json.dumps(index))
     with (
         machine_with(tmp_path / "none.so"),
