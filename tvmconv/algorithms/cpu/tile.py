@@ -54,11 +54,12 @@ def rounded_up(window: Window, target: CpuTarget) -> Window:
 def longest_row(window: Window) -> Window:
     """Return the window with the axis as its row that has most outputs; the same where that is the last.
 
-    Of K x 1 filters over data of width 2, tiles along the width have 2 pixels.
+    Of K x 1 filters over data of width 2, tiles along the width have 2 pixels. Transposed ones, whose rows have phases, stay: they
+    are not measured.
     """
     axes = range(len(window.axes))
     longest = max(reversed(axes), key=lambda axis: window.axes[axis].outputs)
-    if window.across or longest == axes[-1]:
+    if window.across or longest == axes[-1] or window.problem.op != "convolution":
         return window
     order = (*(axis for axis in axes if axis != longest), longest)
     turned = tuple(window.axes[axis] for axis in order)
