@@ -175,12 +175,15 @@ class Campaign:
             sandbox.close()
 
     def _count(self, batch: Batch, outcomes: list[Outcome]) -> None:
+        found: dict[str, str] = {}
+        for case in batch.cases:
+            first = algorithms.applicable(case.problem, case.target)[0]
+            if reason := slow(case.problem, case.target, first.name):
+                found[f"{format_signature(case.problem)} for {case.target.name}"] = reason
         with self._lock:
+            self.slow |= found
             for case in batch.cases:
                 self.problems[case.target.name, case.problem.dtype] += 1
-                first = algorithms.applicable(case.problem, case.target)[0]
-                if reason := slow(case.problem, case.target, first.name):
-                    self.slow[f"{format_signature(case.problem)} for {case.target.name}"] = reason
             self._done += len(batch.cases)
             for outcome in outcomes:
                 if outcome.choice is None:

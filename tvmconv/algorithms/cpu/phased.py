@@ -12,7 +12,7 @@ here.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from itertools import pairwise
 
 from tvm import tirx
@@ -46,11 +46,9 @@ def define(problem: Problem, target: CpuTarget, vnni_factor: int = 1, prepacked:
     return assemble(problem, flatten(problem), windows, express, vnni_factor, by_element=by_element)
 
 
-def define_prepacked(problem: Problem, target: CpuTarget, vnni_factor: int = 1) -> Definition | None:
-    """Define it as it is best where the filter is prepacked; None: no other way."""
-    plain, prepacked = (phased_windows(problem, target, vnni_factor, each) for each in (False, True))
-    same = [replace(window, prepacked=False) for window in prepacked] == plain
-    return None if same else define(problem, target, vnni_factor, prepacked=True)
+def define_prepacked(problem: Problem, target: CpuTarget, vnni_factor: int = 1) -> Definition:
+    """Define it as it is best where the filter is prepacked."""
+    return define(problem, target, vnni_factor, prepacked=True)
 
 
 def cycles(problem: Problem, target: CpuTarget, vnni_factor: int = 1) -> float:
