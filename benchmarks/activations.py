@@ -25,7 +25,7 @@ from tvmconv.signature import parse_signature
 from .machine import CLOCKS
 
 ACTIVATIONS = ("relu", "hardswish", "elu(1)", "sigmoid", "tanh", "silu", "gelu", "gelu_tanh")
-# Input and output together: 0.4 MB, 12.8 MB and 103 MB, as the second level cache keeps, the third, and none.
+# Input and output together: 0.4 MB, 12.8 MB and 103 MB, as L2 keeps, L3, and none.
 SHAPES = {"L2": (64, 28), "L3": (128, 112), "memory": (256, 224)}
 SECONDS = 0.05  # of each kernel in each round
 

@@ -4,8 +4,8 @@ A task is a band of rows of one part of the output channels. It copies its rows 
 tiles: two by two tiles of sums stay in registers while all taps and channels are added, 16 pixels of 32 channels by 32
 channels of 16 outputs in an instruction (tvmconv/lowering/cpu/tiles.py). Then they are stored as f32, rounded, and written.
 
-Its hot loop is four loads of tiles and four multiplications: 64 cycles of the multiplications, in which loads from the first
-level cache take 40, and from the second up to 100. What is around it costs as much at 64 channels: a copy of data, and stores
+Its hot loop is four loads of tiles and four multiplications: 64 cycles of the multiplications, in which loads from L1
+take 40, and from L2 up to 100. What is around it costs as much at 64 channels: a copy of data, and stores
 of sums, each of which goes through memory.
 """
 

@@ -71,7 +71,7 @@ def _schedule(sch: Schedule, window: Window, vectors: int, target: CpuTarget) ->
 
 
 def _is_deep(window: Window, vectors: int, target: CpuTarget) -> bool:
-    """Whether the filter of a tile's channels leaves the second level cache before the next tile uses it.
+    """Whether the filter of a tile's channels leaves L2 before the next tile uses it.
 
     One tap's stays. Sums in memory are worth it where 8 rows or more use the filter.
     """
@@ -96,7 +96,7 @@ def _reloads(window: Window, sums: int, target: CpuTarget) -> bool:
 def _groups_together(window: Window, target: CpuTarget) -> bool:
     """Whether tasks take all groups of a few pixels before the next: their channels share cache lines, and pass by once.
 
-    Where the second level cache keeps all groups' filters. One core of a Zen 3: 128 to 640 channels in 8 groups, three taps, 8000
+    Where L2 keeps all groups' filters. One core of a Zen 3: 128 to 640 channels in 8 groups, three taps, 8000
     outputs 9763 us group after group and 6384 together, 256 to 256 in 4 at 112x112 7463 and 5746, in 8 at 56x56 647 and 607.
     """
     filters = 4 * prod(window.problem.filter_shape)
@@ -106,7 +106,7 @@ def _groups_together(window: Window, target: CpuTarget) -> bool:
 def _copied_at_once(target: CpuTarget) -> int:
     """Return up to how many bytes of the filter a task copies as one part, so that pieces of its rows are long.
 
-    What the second level cache keeps; with 16 registers more, for which the third is hardly slower (tile.FROM_L3). One core of a
+    What L2 keeps; with 16 registers more, for which L3 is hardly slower (tile.FROM_L3). One core of a
     Zen 3, 49 pixels, 1024 to 4096 channels, microseconds by pieces of 64 bytes and of 1 KiB: 7246 and 6272; 4096 to 1024: 7560
     and 5493. With AVX-512 that is not measured.
     """
@@ -181,7 +181,7 @@ class _Tasks:
     chunks, rows
         Parts of the output channels; rows of a task, 1 where there is one axis.
     by_phase
-        Whether a task has one phase: the filter of all of them leaves the second level cache before the next rows use it.
+        Whether a task has one phase: the filter of all of them leaves L2 before the next rows use it.
     by_blocks
         Whether a task takes all its tiles of a block of channels before the next block. Of one axis it has then a part of
         the row, one of `parts`, of `images` images; else a tile.
@@ -201,7 +201,7 @@ class _Tasks:
 def _copied_parts(window: Window, parts: list[int], target: CpuTarget) -> int:
     """Return into which of the numbers of `parts` a row is cut where tasks copy their parts of data; 0: it is copied before.
 
-    Where no second level cache keeps the copy of all of it, and few products use an element: but half of a cache keeps a part,
+    Where no L2 keeps the copy of all of it, and few products use an element: but half of a cache keeps a part,
     and threads find a share. Not of pixels copied together, which are read once, nor with AVX-512: four layers took 0.99 to 1.01 of
     the time on one core of a Zen 4. Of tiles that are shifted, TVM finds no part's extent.
     """

@@ -44,11 +44,11 @@ MAX_UNROLLED = 128  # multiply-adds in a loop body: 3x3 taps of 14 vectors; more
 # 14x14, 27x27 taps, took 469 us in tiles of 2 by 4 that ask, and take 267 whole.
 MAX_UNROLLED_ROW = 256
 
-# The first level cache of CPUs with two multiply-adds of 512 bits, but the first of them: 12 ways.
 # Steps of the taps that are taken together: fewer leave more taps to be taken one by one. 31x31 taps of 128 channels at 56x56 took 3570 us
 # on two cores of a Zen 4 in steps of 7, and take 2954 in steps of 3.
 LEAST_STEPS = 8
 
+# L1 of CPUs with two multiply-adds of 512 bits, but the first of them: 12 ways.
 FIRST_LEVEL = 12 * L1_WAY_BYTES
 
 LEAST_BANDS = 4  # of rows, where threads share them
@@ -62,7 +62,7 @@ def space(sch: Schedule, definition: Definition, target: CpuTarget) -> list[Sche
 
 
 def _vectors(window: Window, target: CpuTarget) -> list[int]:
-    """Return how many vectors of channels a tile may have, the best first: those whose chunks the first level cache keeps.
+    """Return how many vectors of channels a tile may have, the best first: those whose chunks L1 keeps.
 
     240 channels, 5x5 taps, are 3 chunks of single vectors, but one of 3 or 5: 34 and 82 us on one core of a Zen 5.
     """
@@ -135,7 +135,7 @@ def _schedule(sch: Schedule, window: Window, vectors: int, target: CpuTarget) ->
         shared, within = [tile], []
     outer = [n, g, *shared_loops(window, target, shared, chunk)]
     if window.shuffles:
-        # A block's filter, of several channels, stays in the first level cache for all rows.
+        # A block's filter, of several channels, stays in L1 for all rows.
         inner, reduction = [*phases, block, *within], _shuffled(window, target, [*taps[:-1], step], c)
         sch.reorder(*outer, *inner, *reduction, x, unrolled, vector, lane)
         sch.unroll(c)
@@ -191,7 +191,7 @@ def _tile_bytes(window: Window, vectors: int, target: CpuTarget) -> int:
 
 
 def _fewest_channels(window: Window, target: CpuTarget) -> bool:
-    """Whether tasks have the fewest channels, whose rows stay in a first level cache of 32 KiB from tap to tap.
+    """Whether tasks have the fewest channels, whose rows stay in an L1 of 32 KiB from tap to tap.
 
     One core of a Zen 3, microseconds by the estimate's tasks and by the smallest: 480 channels at 14x14, 3x3 taps, 25 and 21; 240
     at 28x28, 5x5, 168 and 118; 1632 at 12x12, 5x5, 220 and 156. Not where pixels are 1 KiB or more apart by a power of two, so

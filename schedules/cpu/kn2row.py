@@ -1,7 +1,7 @@
 """Search space of convolutions tap by tap, on CPUs.
 
 A task is some of the output channels: for a few vectors of them at a time, one tap's part of the filter, which stays in
-the second level cache, multiplies all pixels that it meets; then the next tap's. The results are added up behind.
+L2, multiplies all pixels that it meets; then the next tap's. The results are added up behind.
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ def _vectors(window: Window, target: CpuTarget) -> list[int]:
 def _widths(window: Window, vectors: int, target: CpuTarget) -> list[int]:
     """Return how many pixels a tile may have, the best first.
 
-    Those read in place may all lie in one set of the first level cache, and leave a way of it to the filter.
+    Those read in place may all lie in one set of L1, and leave a way of it to the filter.
     """
     in_a_set = 0.0 if window.stages_data else gcd(pixel_stride(window), L1_WAY_BYTES) / L1_WAY_BYTES
     fitting = [t for t in tile_widths(window.row, target) if t * vectors <= accumulators(target)]

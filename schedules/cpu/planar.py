@@ -74,7 +74,7 @@ def _row_bytes(window: RowWindow) -> int:
 def _writes_rows(window: RowWindow, target: CpuTarget) -> bool:
     """Whether a block's tiles, which write a plane's row in one piece, follow each other, instead of a tile's blocks.
 
-    Where outputs leave the second level cache and the first keeps the row's data for the next block. One core of a Zen 3:
+    Where outputs leave L2 and L1 keeps the row's data for the next block. One core of a Zen 3:
     3 to 32 channels at 640x640 with stride 2 took 3.8 ms, and take 3.0; 3 to 64 at 224x224 2.9, and 2.3; 16 to 32 at 112x112
     with stride 2, whose outputs stay, would take 0.44 instead of 0.42. Not measured with AVX-512.
     """
@@ -87,7 +87,7 @@ def _writes_rows(window: RowWindow, target: CpuTarget) -> bool:
 def _by_blocks(window: RowWindow, rows: int) -> bool:
     """Whether a task of so many rows takes them all for a block of channels before the next, of few channels of data.
 
-    Each plane of the output then gets all rows in one piece, and the first level cache keeps the data for the next block. One
+    Each plane of the output then gets all rows in one piece, and L1 keeps the data for the next block. One
     core of a Zen 4: 2 to 336 channels at 30x30, batch 8, took 2209 us, and take 1012, by AVX2 1735 and 908; 3 to 64 at 112x112 403
     and 396, by AVX2 402 and 407.
     """
@@ -100,7 +100,7 @@ def _by_blocks(window: RowWindow, rows: int) -> bool:
 def _task_tiles(window: RowWindow, width: int, tiles: int, tasks: int, target: CpuTarget) -> tuple[list[int], int]:
     """Return how many of a row's `tiles` of `width` outputs a task may have, where each were a task; and the default.
 
-    Their data fills half of the second level cache at most, and TASKS are left.
+    Their data fills half of L2 at most, and TASKS are left.
     """
     counts, tile_bytes = divisors(tiles, 64), 4 * window.channels * window.axes[-1].stride * width
     fitting = [n for n in counts if n == 1 or (n * tile_bytes <= target.l2_share // 2 and tasks // n >= TASKS)]
@@ -111,7 +111,7 @@ def _schedule(sch: Schedule, window: RowWindow, channels: int, target: CpuTarget
     i, lanes, rank = window.index, window.lanes, len(window.axes)
     vectors = _vectors(window, channels, target)[:4]
     shared = shared_rows(window, vectors[0], target.vector_registers)
-    # More rows than usual a task where the first level cache holds their copies.
+    # More rows than usual a task where L1 holds their copies.
     rows, most = task_rows(window, shared, max(TASK_ROWS, L1_BYTES // 2 // _row_bytes(window)) if rank > 1 else 1)
     body = channels * vectors[0] * window.tile_phases
     taps_unrolled = divisors(window.axes[-1].taps, max(1, MAX_UNROLLED // body))[-1]

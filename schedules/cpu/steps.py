@@ -33,7 +33,7 @@ from tvmconv.targets.cpus import L1_WAY_BYTES
 from tvmconv.targets.target import CpuTarget
 
 LINE_FLOATS = 16  # a cache line
-# Of a filter that is read by whole rows, or of pairs of them: lines of 8 that lie a multiple of 4 KiB apart fit a first level cache.
+# Of a filter that is read by whole rows, or of pairs of them: lines of 8 that lie a multiple of 4 KiB apart fit an L1.
 ROWS = 4
 
 
@@ -128,7 +128,7 @@ def _pack_part(sch: Schedule, window: Window, block: LoopRV) -> None:
     elif _sums_lie_together(window):
         sch.reorder(channels, *taps, vector, c, lane)
     else:
-        # A line of each vector at a time, for the lines that are written lie in few sets of the first level cache: of 49 pixels, 1024
+        # A line of each vector at a time, for the lines that are written lie in few sets of L1: of 49 pixels, 1024
         # to 4096 channels took 6.3 ms on one core of a Zen 3 by half lines, and take 5.5.
         together = gcd(LINE_FLOATS // window.lanes, window.channels)
         c, *row = sch.split(c, [None, together]) if together > 1 else (c,)
@@ -197,7 +197,7 @@ def skip_padding(sch: Schedule, window: Window, x: LoopRV, lane: LoopRV) -> None
 
 
 def spread_pixels(sch: Schedule, block: SBlockRV, window: Window) -> None:
-    """Put a line between the pixels of a copy of data where they would share a set of the first level cache."""
+    """Put a line between the pixels of a copy of data where they would share a set of L1."""
     if pixel_stride(window) % L1_WAY_BYTES == 0 and not window.expands:
         sch.storage_align(block, 0, axis=-2, factor=window.pixel, offset=LINE_FLOATS)
 

@@ -1,7 +1,7 @@
 """Search space of Winograd convolutions on CPUs.
 
-Of the two matrices that are multiplied for each point, the larger is made in pieces that stay in the second level
-cache until they are used, and the smaller is made once, before. With fewer channels than tiles a task is some rows of
+Of the two matrices that are multiplied for each point, the larger is made in pieces that stay in L2
+until they are used, and the smaller is made once, before. With fewer channels than tiles a task is some rows of
 tiles, of several images where taps along the first axis share them: it transforms their data, and walks over all channels.
 Otherwise a task is some output channels: it transforms their filters, part by part of the input channels, and walks over
 all tiles. The product's tile of registers is that of the direct algorithm: some tiles' values, broadcast, times some
@@ -252,7 +252,7 @@ def _filter(sch: Schedule, tiles: Tiles) -> None:
 def _by_vectors(sch: Schedule, tiles: Tiles, block: SBlockRV) -> tuple[list[LoopRV], LoopRV]:
     """Transform, of a vector of channels, the input channels one after another; return the outer loops, and the lanes.
 
-    So each point's values are written as they lie, and what is read of a few channels stays in the first level cache for all
+    So each point's values are written as they lie, and what is read of a few channels stays in L1 for all
     phases. Vectors of half a line take turns for each few of them, while the other half is there: 512 to 512 channels at 7x7 pack
     in 1.1 ms on one core of a Zen 3, vector by vector in 2.0. Lanes that lie apart are first transposed, for long runs of input
     channels: transposed, 256 to 128 channels, 8x8 pixels, 4x4 taps, pack in 0.55 ms on one core of a Zen 4 lane by lane, in 0.31

@@ -29,7 +29,7 @@ class Shape(NamedTuple):
     def cycles(self, target: CpuTarget) -> float:
         """Cycles per multiply-add of whole vectors: those, and part of the loads (tile.tile_cycles).
 
-        Of 16 registers as direct's, the filter from the second level cache: on one core of a Zen 3, tiles of 4 by 2 vectors took
+        Of 16 registers as direct's, the filter from L2: on one core of a Zen 3, tiles of 4 by 2 vectors took
         0.74 to 0.87 of the time of 8 by 1.
         """
         tiles = self.rows * self.columns
@@ -72,7 +72,7 @@ def row_bands(tiles: Tiles, shape: Shape) -> list[int]:
 
 
 def column_strips(tiles: Tiles, shape: Shape, target: CpuTarget) -> list[int]:
-    """Return how many of a row's tiles a task may have: all, but where the data of whole rows leave the second level cache.
+    """Return how many of a row's tiles a task may have: all, but where the data of whole rows leave L2.
 
     144 to 64 channels at 8x56x56, three taps along the first axis, are a row of 3136 tiles, of 11 MB: in strips they take
     11.3 ms instead of 24.0 on one core of a Zen 3.
@@ -144,7 +144,7 @@ def _data_bytes(tiles: Tiles, images: int, rows: int, columns: int) -> int:
 
 
 def filter_parts(tiles: Tiles, shape: Shape, target: CpuTarget) -> int:
-    """Into how many parts of input channels a task's filters are cut, to stay in the second level cache."""
+    """Into how many parts of input channels a task's filters are cut, to stay in L2."""
     if tiles.prepacked:
         return 1
     channels = tiles.channels

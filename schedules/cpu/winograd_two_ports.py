@@ -20,15 +20,15 @@ from tvmconv.targets.target import CpuTarget
 LOAD = 0.6
 # A step waits for the sums of the one before: a multiply-add takes so many cycles.
 LATENCY = 4.0
-# A vector of the filter from the second level cache, where the part of a tile of registers leaves the first: 256 to 256 channels at
+# A vector of the filter from L2, where the part of a tile of registers leaves L1: 256 to 256 channels at
 # 19x19 in tiles of 8 vectors by 1 take 13.5 cycles a step, 38 bytes in each.
 L2_BYTES = 38.0
 # Of each tile of registers and point: its sums are cleared, and stored.
 TILE = 40.0
-# Bytes a cycle: of transformed data to and from the third level cache; of the copy of data that is padded; of the filter that the
-# third level cache keeps, most of it hidden behind the products; and of one that it does not.
+# Bytes a cycle: of transformed data to and from L3; of the copy of data that is padded; of the filter that
+# L3 keeps, most of it hidden behind the products; and of one that it does not.
 DATA_BYTES, COPY_BYTES, L3_BYTES, MEMORY_BYTES = 16.0, 20.0, 80.0, 12.0
-# A vector of sums that the second level cache does not keep beside the data that pass: stored, and read by the transform of the
+# A vector of sums that L2 does not keep beside the data that pass: stored, and read by the transform of the
 # output. 256 to 256 channels at 19x19 by `winograd2` take 1160 us with 410 KB of sums in a task of channels, and 830 with 205.
 SUMS_FROM_L3 = 25.0
 

@@ -27,7 +27,7 @@ WINOGRAD = [
     "conv2d-n1-i64x7x7-o64x7x7-k3x3-s1x1-d1x1-p1x1_1x1-g1-NXC-XIO-f32",
 ]
 WIDENED = "conv2d-n1-i20x9x9-o32x9x9-k3x3-s1x1-d1x1-p1x1_1x1-g1-NXC-XIO-f16"
-# Its 540 KiB are on more pages than a first level TLB reaches.
+# Its 540 KiB are on more pages than an L1 TLB reaches.
 FAR = "conv2d-n1-i96x8x8-o160x8x8-k3x3-s1x1-d1x1-p1x1_1x1-g1-NXC-XIO-f32-bias"
 NO_CHANNELS = format_signature(small_problem(in_channels=0, bias=True))
 NO_IMAGES = format_signature(small_problem(batch=0))

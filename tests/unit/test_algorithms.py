@@ -186,7 +186,7 @@ def test_what_is_fastest_with_16_registers_is_taken(signature: str, fastest: str
 @pytest.mark.parametrize(
     ("signature", "fastest"),
     [
-        # Sums of many pixels leave the second level cache; direct and tap by tap: 39741 and 50421; 9818 and 9275.
+        # Sums of many pixels leave L2; direct and tap by tap: 39741 and 50421; 9818 and 9275.
         ("conv2d-n1-i320x64x64-o256x64x64-k3x3-s1x1-d24x24-p24x24_24x24-g1-NXC-XIO-f32-bias", "direct"),
         ("conv2d-n1-i320x33x33-o256x33x33-k3x3-s1x1-d12x12-p12x12_12x12-g1-NXC-XIO-f32", "kn2row"),
         # What a stride leaves out of a single tap's data is not copied; direct and planar: 68 and 101; 58 and 86; 155 and 88.
@@ -197,11 +197,11 @@ def test_what_is_fastest_with_16_registers_is_taken(signature: str, fastest: str
         ("backprop2d-n1-i256x32x32-o128x64x64-k2x2-s2x2-d1x1-p0x0_0x0-g1-NCX-OIX-f32-bias", "planar"),
         ("backprop2d-n1-i64x64x64-o32x128x128-k3x3-s2x2-d1x1-p1x1_0x0-g1-NCX-OIX-f32-bias", "planar"),
         ("backprop2d-n1-i21x16x16-o21x34x34-k4x4-s2x2-d1x1-p0x0_0x0-g1-NCX-OIX-f32", "winograd2"),
-        # Rows of planes that all lie in one set of the first level cache; direct and planar: 7321 and 5844.
+        # Rows of planes that all lie in one set of L1; direct and planar: 7321 and 5844.
         ("backprop2d-n1-i128x64x64-o64x128x128-k3x3-s2x2-d1x1-p0x0_1x1-g1-NCX-OIX-f32", "planar"),
         # Tasks copy planes that several read; grouped and planar: 2838 and 1341.
         ("conv3d-n2-i112x16x10x32-o112x16x10x32-k3x3x3-s1x1x1-d2x2x2-p2x2x2_2x2x2-g112-NCX-OIX-f32-bias", "planar"),
-        # Sums of one axis' points stay in the first level cache; direct and winograd4: 2460 and 1691.
+        # Sums of one axis' points stay in L1; direct and winograd4: 2460 and 1691.
         ("backprop1d-n4-i72x400-o72x3200-k16-s8-d1-p4_4-g1-NXC-XIO-f32-bias", "winograd4"),
         # Rows of half a vector, and longer ones; planar and grouped: 57 and 21; 38 and 8; 30 and 70.
         ("conv2d-n1-i1024x7x7-o1024x7x7-k3x3-s1x1-d1x1-p1x1_1x1-g1024-NCX-OIX-f32", "grouped"),
@@ -224,15 +224,15 @@ def test_what_is_fastest_with_32_registers_is_taken(signature: str, fastest: str
         ("conv2d-n8-i1024x7x7-o1024x7x7-k3x3-s1x1-d1x1-p1x1_1x1-g32-NXC-XIO-bf16", "dot"),
         # Several images a task; dot and winograd4: 6040 and 3620.
         ("conv3d-n1-i48x14x32x20-o64x14x32x20-k3x3x3-s1x1x1-d1x1x1-p1x1x1_1x1x1-g1-NXC-XIO-bf16", "winograd4"),
-        # Transformed data that no second level cache keeps, read for each tap of the first axis.
+        # Transformed data that no L2 keeps, read for each tap of the first axis.
         ("conv3d-n1-i256x11x11x9-o512x9x9x7-k3x3x3-s1x1x1-d1x1x1-p0x0x0_0x0x0-g1-NXC-XIO-bf16", "dot"),
         ("conv2d-n1-i256x28x28-o256x28x28-k3x3-s1x1-d1x1-p1x1_1x1-g1-NXC-XIO-bf16", "winograd4"),
-        # Sums of taps that the first level cache does not keep.
+        # Sums of taps that L1 does not keep.
         ("conv1d-n1-i256x688-o256x688-k7-s1-d3-p9_9-g1-NXC-XIO-bf16-bias", "dot"),
         ("conv2d-n1-i512x21x21-o512x21x21-k3x3-s1x1-d8x8-p8x8_8x8-g1-NXC-XIO-bf16", "kn2row_dot"),
         # Rows of eight pixels are images of one axis: a task has all, and reads the filter once.
         ("conv2d-n1-i384x8x8-o384x8x8-k1x3-s1x1-d1x1-p0x1_0x1-g1-NXC-XIO-bf16", "dot"),
-        # Rows of planes that all lie in one set of the first level cache; columns a stride apart are copied one by one.
+        # Rows of planes that all lie in one set of L1; columns a stride apart are copied one by one.
         ("conv2d-n1-i3x640x640-o32x320x320-k3x3-s2x2-d1x1-p1x1_0x0-g1-NCX-OIX-bf16", "planar"),
         ("conv3d-n4-i176x6x20x20-o176x3x10x10-k3x3x3-s2x2x2-d1x1x1-p0x0x0_1x1x1-g176-NCX-OIX-bf16", "grouped"),
         # Planes of groups are widened first; planar and grouped: 296 and 168.

@@ -55,7 +55,7 @@ def model_name() -> str:
 
 
 def cache_bytes() -> tuple[int, int] | None:
-    """Return the sizes of the second and the third level cache that the first processor uses; None if Linux does not tell."""
+    """Return the sizes of L2 and L3 that the first processor uses; None if Linux does not tell."""
     sizes: dict[int, int] = {}
     for folder in _CACHES.glob("index*"):
         try:

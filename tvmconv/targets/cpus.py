@@ -20,7 +20,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 KIB, MIB = 1024, 1024 * 1024
-# Of the first level cache, of every x86 CPU here: addresses a way apart share a set. Those that have 48 KiB have 12 such ways.
+# Of L1, of every x86 CPU here: addresses a way apart share a set. Those that have 48 KiB have 12 such ways.
 # ARM's have four ways of 8 or 16 KiB: fewer addresses share a set than these say.
 L1_WAY_BYTES, L1_WAYS = 4 * KIB, 8
 L1_BYTES = L1_WAYS * L1_WAY_BYTES
@@ -33,7 +33,7 @@ class Cpu:
     Attributes
     ----------
     l2, l3
-        Bytes of the second level cache of a core, and of the third level cache that cores share.
+        Bytes of L2 of a core, and of L3 that cores share.
     two_of_512
         Whether two multiply-adds of 512 bits start in a cycle.
     dot_rate

@@ -86,7 +86,7 @@ class CpuTarget(Target):
     disabled
         LLVM features of the CPU that are switched off (``host`` on a machine that hides some).
     caches
-        Bytes of the second and the third level cache, where this machine's are known (``host``); None: those of its name.
+        Bytes of L2 and L3, where this machine's are known (``host``); None: those of its name.
     isa
         Its instruction set.
     """
@@ -139,21 +139,21 @@ class CpuTarget(Target):
 
     @property
     def l2(self) -> int:
-        """Bytes of the second level cache of a core."""
+        """Bytes of L2 of a core."""
         return self.caches[0] if self.caches else cpu_of(self.mcpu).l2
 
     @property
     def l2_share(self) -> int:
-        """Bytes of a filter that is read at the speed of the second level cache.
+        """Bytes of a filter that is read at the speed of L2.
 
-        Half of it; the other half holds data and outputs. Not less than `LEAST_L2_SHARE`, beyond which the third level
-        cache of a CPU with a small second one is counted as slower than it is.
+        Half of it; the other half holds data and outputs. Not less than `LEAST_L2_SHARE`, beyond which L3
+        of a CPU with a small L2 is counted as slower than it is.
         """
         return max(self.l2 // 2, LEAST_L2_SHARE)
 
     @property
     def l3_share(self) -> int:
-        """Bytes of filters that the third level cache keeps from call to call: half of it."""
+        """Bytes of filters that L3 keeps from call to call: half of it."""
         return (self.caches[1] if self.caches else cpu_of(self.mcpu).l3) // 2
 
     def tvm(self) -> Any:

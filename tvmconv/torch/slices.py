@@ -20,16 +20,16 @@ from .pads import Pad
 from .plan import Met
 from .segments import Segment
 
-# What a layer reads and writes of the images of a slice, if one alone is not more: as much as second level caches keep.
+# What a layer reads and writes of the images of a slice, if one alone is not more: as much as L2 caches keep.
 SLICE_BYTES = 1 << 20
 
-# Of the tensors of all images that a node reads and writes: what fewer bytes take stays in a third level cache. On one core of
+# Of the tensors of all images that a node reads and writes: what fewer bytes take stays in an L3. On one core of
 # a Zen 3, layers of 8 images at once took 1.1 to 2.2 times as long as one after the other where these took 5.6 MB and more
 # (MobileNetV2, EfficientNet-B0, ResNet-50), and 0.9 times as long where they took 5 MB or less.
 KEPT_BYTES = 5 << 20
-# Of a third level cache what a network's tensors find of it: KEPT_BYTES of 32 MB.
+# Of an L3 what a network's tensors find of it: KEPT_BYTES of 32 MB.
 L3_PART = 6
-# What a byte costs that comes from memory, beside one of a filter that is read once more, from the third level cache and ahead. One
+# What a byte costs that comes from memory, beside one of a filter that is read once more, from L3 and ahead. One
 # core of a Zen 3: ResNet-50's layers of 14x14 pixels, whose filters are as large as the tensors of 8 images, gained 10 to 40 %,
 # those of 7x7 nothing. Where that cache keeps tensors, too, theirs cost the same. Two cores of a Granite Rapids, of 480 MB, in bf16,
 # 8 images, milliseconds by 4 and by 1: ResNet-50 33.1 and 29.5, Inception v3 45.3 and 42.0, CSPDarknet 62.8 and 61.3.
@@ -167,7 +167,7 @@ def _gain(node: Any, modules: Mapping[str, nn.Module], met: Mapping[Any, Any], b
 
 @cache
 def l3_bytes() -> int:
-    """Return the bytes of the third level cache; 0: nobody tells."""
+    """Return the bytes of L3; 0: nobody tells."""
     return (cache_bytes() or (0, 0))[1]
 
 

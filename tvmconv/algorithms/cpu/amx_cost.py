@@ -1,7 +1,7 @@
 """How windows are cut for AMX's tiles, and what that costs.
 
 Fitted to default schedules, and others, of 24 layers on one core of a Granite Rapids. What bounds most sums is not the
-multiplication of tiles but the second level cache: two by two tiles take 82 cycles a step, and 105 where the filter and some of
+multiplication of tiles but L2: two by two tiles take 82 cycles a step, and 105 where the filter and some of
 the data come from there.
 """
 
@@ -19,7 +19,7 @@ from .window import Window
 # (tiles of pixels, tiles of outputs) whose sums and operands fit the registers, the best first.
 BLOCKS = ((2, 2), (1, 4), (4, 1), (1, 3), (3, 1), (1, 2), (2, 1), (1, 1))
 # Cycles, measured on one core of a Granite Rapids: a multiplication of tiles, full or not, at the clock that it keeps with
-# such work; and what a line of data takes, and of the filter, that comes from the second level cache while others are multiplied.
+# such work; and what a line of data takes, and of the filter, that comes from L2 while others are multiplied.
 MULTIPLY, DATA_LINE, FILTER_LINE = 20.0, 3.4, 2.2
 # A sum's chain: a multiplication waits for the one before.
 LATENCY = 52.0
@@ -32,7 +32,7 @@ COPY = 6.0  # of a line of data
 # parts, and take 1.0 in one.
 SHARED_LINE = 50.0
 L1_KEPT = 40 * 1024  # of 48 KiB, what is still there when it is used again
-L2_BYTES, L2_RATE = 1024 * 1024, 32  # half of the second level cache; bytes in a cycle
+L2_BYTES, L2_RATE = 1024 * 1024, 32  # half of L2; bytes in a cycle
 _LINE = 64
 
 
@@ -92,7 +92,7 @@ def cycles(window: TileWindow, chunks: int, pixels_first: bool) -> float:
     copy = window.copied_pairs / SIDE * COPY * (4 if problem.data_format == "NCX" else 1)
     filters = window.filter_bytes / chunks / L3_BYTES_PER_CYCLE
     if window.filter_bytes <= L2_BYTES and not window.chunks_first:
-        filters = 0.0  # a thread's other tasks find it in the second level cache
+        filters = 0.0  # a thread's other tasks find it in L2
     elif window.filter_bytes <= chunks * L2_BYTES and window.chunks_first:
         filters /= window.bands * problem.batch
     elif window.filter_bytes > chunks * L2_BYTES and not pixels_first:
@@ -112,7 +112,7 @@ def _shared(window: TileWindow, chunks: int) -> float:
 
 
 def _loads(window: TileWindow, pixels_first: bool) -> float:
-    """Return the cycles of the lines of a block's sums that come from the second level cache."""
+    """Return the cycles of the lines of a block's sums that come from L2."""
     (tiles, vectors), last = window.block, window.copy_axes[-1]
     pixels = tiles * window.tile_rows * last.advance + window.axes[-1].taps - 1
     data = prod(window.taps[:-1]) * pixels * window.pixel * PAIR_BYTES

@@ -26,8 +26,7 @@ TRANSPOSE_ACROSS, ACROSS_LANES = 0.5, 16
 # is in the scale of planar's tiles, and of phases of pairs not measured.
 APART = 3.0
 L3_BYTES_PER_CYCLE = 8
-# Rows of a task, each of which reads the whole filter: with more, fewer are copied twice, but their copies leave the second
-# level cache.
+# Rows of a task, each of which reads the whole filter: with more, fewer are copied twice, but their copies leave L2.
 TASK_ROWS = 16
 TASK_CYCLES = 2000  # starting a task: a microsecond or less
 THREADS = (2, 4, 8)  # thread counts over which an uneven share of tasks is averaged
@@ -90,7 +89,7 @@ def stored(window: Window, target: CpuTarget) -> float:
 
 
 def _evict(window: Window) -> bool:
-    """Whether parts of rows that are stored to more planes than a set of the first level cache has lines all lie in one set.
+    """Whether parts of rows that are stored to more planes than a set of L1 has lines all lie in one set.
 
     Planes then are a multiple of 4 KiB, and the second part of a line finds it evicted. One core of a Zen 4, bf16, microseconds:
     3 to 32 channels at 320x320, stride 2, dot 3856 and planar 2283. Not of one axis: 72 to 72 at 16x16x16, 1144 and 1788.
@@ -119,7 +118,7 @@ def _planar_is_slow(window: Window) -> bool:
 
 
 def filter_traffic(window: Window, target: CpuTarget) -> float:
-    """Return the cycles of reading a filter that the second level cache does not keep once more for each task's rows."""
+    """Return the cycles of reading a filter that L2 does not keep once more for each task's rows."""
     size = 4 * window.groups * window.padded_outputs * window.products
     if size <= target.l2_share:
         return 0.0  # counted in the tile, which loads its vectors from there

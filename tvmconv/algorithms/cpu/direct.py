@@ -38,16 +38,16 @@ from .window import FEW_PIXELS, TOGETHER, Window, express, windows_of
 # An SSE register of outputs; two multiply-adds of it start in a cycle, half the rate of full vectors. With fewer
 # channels per group, lanes across groups are faster even where data is copied for each of them.
 LEAST_PER_GROUP = 4
-# 64 pages: within reach of a first level TLB, and of a second level cache. A tile's part of a larger filter lies on more.
+# 64 pages: within reach of an L1 TLB, and of an L2. A tile's part of a larger filter lies on more.
 # Measured on one Zen 5 core in place and prepacked, GFLOP/s of 275: 128 to 512 channels (256 KiB) 272 and 273; 256 to
 # 1024 (1 MiB) 243 and 272; 512 to 1024 with stride 2 (2 MiB) 165 and 270.
 TLB_BYTES = 256 * 1024
 # Vectors of 256 bits are half of a cache line: in place, a tile of one or three reads halves of lines, which are evicted before
-# the next tile reads the rest, where the filter is more than half of a first level cache. GFLOP/s of one core of a Zen 3, in place
+# the next tile reads the rest, where the filter is more than half of an L1. GFLOP/s of one core of a Zen 3, in place
 # and packed: 320 to 192 channels at 56x56, 3 vectors, 71 and 89; 16 to 112, 4x4 taps, 1 vector, 62 and 81; 320 to 128, 2
 # vectors, 97 and 97.
 PIECES_BYTES = 16 * 1024
-# Rows of a filter so far apart are on a page each, or two, and lie in two sets of the first level cache, which keep 16 lines.
+# Rows of a filter so far apart are on a page each, or two, and lie in two sets of L1, which keep 16 lines.
 # In place and packed in the call: 64 to 1024 channels at 14x14 61 and 90; 64 to 640 at 20x20 76 and 96; 16 to 640 86 and 82.
 FAR_APART_BYTES, FEW_ROWS = 2048, 16
 # Fewer pixels use a copy in the call too little: 25 of 256 to 160 channels ran at 96 GFLOP/s in place, at 88 with it.
@@ -185,8 +185,8 @@ def _most_together(window: Window, target: CpuTarget) -> int:
 def _packs_parts(window: Window, target: CpuTarget) -> bool:
     """Whether tasks copy the parts of a filter that they use, instead of one copy before: they go to memory once less.
 
-    Of a filter that could be read in place, for several tiles, where it lies on too many pages. Of others that the second level
-    cache does not keep, where few pixels make one task: parts are copied again for each task that uses them. Transposed, ms of
+    Of a filter that could be read in place, for several tiles, where it lies on too many pages. Of others that L2
+    does not keep, where few pixels make one task: parts are copied again for each task that uses them. Transposed, ms of
     one core with one copy and by parts: 4x4 pixels of 1024 to 512 channels, 5x5 taps, stride 2, on a Zen 3 11.7 and 6.9, pairs of
     bf16 on a Zen 4 8.4 and 4.7; 8x6 pixels of 2048 to 256, 4x4 taps, 12.3 and 9.7, and 6.4 and 4.9, in f32 13.9 and 10.0.
     """
@@ -222,7 +222,7 @@ def _in_pieces(window: Window, target: CpuTarget) -> bool:
 def _by_blocks(window: Window, target: CpuTarget) -> bool:
     """Whether a task takes its pixels block by block: where the filter is copied, each block's as one piece.
 
-    And where the second level cache does not keep it, and few pixels use it: 49 pixels, 1024 to 4096 channels (16 MiB), took
+    And where L2 does not keep it, and few pixels use it: 49 pixels, 1024 to 4096 channels (16 MiB), took
     3.05 ms on one core of an Emerald Rapids, and 2.46 with prefetches; 480 to 112 channels (210 KiB) the same with and
     without, but in fewer tasks. Where the cache does not even keep a task's part beside the data, for any number of pixels:
     500 of 768 to 3072 channels took 34.2 ms on one core of a Zen 3 tile by tile, and take 26.9; transposed, 4x4 pixels of

@@ -42,11 +42,11 @@ from .window import Window, finished, windows_of
 # Adding what a tap gave an output, a store, two loads and an addition of a vector, takes as long as so many channels' sum
 # (measured on one Zen 5 core: a twentieth of 128).
 ADD_CHANNELS = 6.4
-# Where a tap's sums of all pixels leave half of the first level cache (one core of a Zen 3, 32 to 96 channels: 20 to 30; of a
+# Where a tap's sums of all pixels leave half of L1 (one core of a Zen 3, 32 to 96 channels: 20 to 30; of a
 # Zen 4 by dot products of 320 to 512 channels: 20 to 35). Where two multiply-adds of 512 bits start in a cycle, it is as before (one
 # core of a Zen 5, 7 of 10 layers of 32 to 256 channels: 6 to 10).
 ADD_FROM_L2 = 20.0
-# How often a vector of sums goes to or from the third level cache where the second keeps none: once each way (one core of an
+# How often a vector of sums goes to or from L3 where L2 keeps none: once each way (one core of an
 # Emerald Rapids, 5504 pixels of 128 channels: 1.2 times as long; 22016 of 32: 1.5). Where one multiply-add starts in a cycle, 30 to
 # 70 cycles for each of them were fitted, on one core of a Zen 4: 4096 pixels of 320 channels take 50 ms, and by direct 40.
 PASSES, PASSES_OF_ONE = 2, 6
@@ -138,7 +138,7 @@ def multiply_cycles(window: Window, width: int, vectors: int, target: CpuTarget)
         loads = 1.0 * vectors + 0.25 * width
         return (max(outputs, IN_FLIGHT) + loads + spills(width, vectors, target)) / outputs
     loads = vectors + width + max(0, width - ADDRESSES)
-    # A vector of the filter comes from the second level cache, at half the rate.
+    # A vector of the filter comes from L2, at half the rate.
     waits = LOAD * (loads + vectors) + spills(width, vectors, target)
     return (max(outputs, IN_FLIGHT + 1, loads) + waits) / outputs
 

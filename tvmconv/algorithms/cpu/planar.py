@@ -40,7 +40,7 @@ TRANSPOSE_PIXELS = 3.5
 # An element of a tile's copy of data, in pieces of one to three vectors from each channel's plane, fitted to default schedules on
 # one core of a Zen 3.
 COPY_PANEL = 0.75
-# Of a filter that each tile reads from the third level cache again, as tile.py has it.
+# Of a filter that each tile reads from L3 again, as tile.py has it.
 FILTER_BYTES_PER_CYCLE = 25
 
 

@@ -20,7 +20,7 @@ BROADCASTS, VECTORS, STEP = 1.05, 1.6, 1.0
 # Of these, in units of those of direct (tile.py), where default schedules of 139 NCX problems of the suites and of 70 drawn ones
 # on the same core are compared; and of depthwise convolutions, in those of grouped.
 SCALE, SCALE_DEPTHWISE = 1.6, 1.4
-# Beyond 64 channels, data lies on more pages than a first level TLB holds, and a tile's pieces of it are parts of cache lines. As
+# Beyond 64 channels, data lies on more pages than an L1 TLB holds, and a tile's pieces of it are parts of cache lines. As
 # many outputs pay for a copy. Microseconds on one core of a Zen 3 in place and copied, filters alike: 512 to 128 channels at
 # 28x28 1222 and 1135, 384 to 128 at 8x8x8 669 and 579, 64 to 64 at 128x128 2322 and 1770, 256 to 64 at 56x56 1182 and 1109.
 LEAST_PANEL = 64
@@ -95,7 +95,7 @@ def tiles(window: RowWindow, target: CpuTarget) -> list[tuple[int, int]]:
 def tile_cycles(window: RowWindow, channels: int, vectors: int, target: CpuTarget) -> float:
     """Cycles per multiply-add of a tile, and part of its loads.
 
-    A shifted vector crosses two cache lines, and comes from the second level cache where the sum has many channels; a
+    A shifted vector crosses two cache lines, and comes from L2 where the sum has many channels; a
     broadcast shares the load ports.
     """
     if target.vector_registers == 16:

@@ -14,8 +14,8 @@ from ...targets.target import CpuTarget
 from ..shapes import F32_BITS, IN_FLIGHT, accumulators, divisors, row_extent, tile_widths
 from .window import FEW_PIXELS, Window
 
-# Of tiles in 16 registers, in the time of a multiply-add: a load, two of which start in a cycle; a vector of the filter from the
-# second and the third level cache, 29 and 25 bytes a cycle; and beside them each step, and each vector of the filter: of tiles
+# Of tiles in 16 registers, in the time of a multiply-add: a load, two of which start in a cycle; a vector of the filter from
+# L2 and L3, 29 and 25 bytes a cycle; and beside them each step, and each vector of the filter: of tiles
 # as fast, larger ones with fewer vectors won more often when tuned.
 LOADS, FROM_L2, FROM_L3, STEP, FILTER_LOADS = 1.15, 2.2, 2.6, 1.2, 0.2
 SCALE = 1.25  # 6 pixels by 2 vectors are 17/12 of their multiply-adds, as by the formula for more registers
@@ -139,10 +139,10 @@ def widths(window: Window, vectors: int, target: CpuTarget) -> list[int]:
 def tile_cycles(window: Window, width: int, vectors: int, target: CpuTarget) -> float:
     """Cycles per output vector and channel of a tile: its multiply-adds, and part of its loads.
 
-    A filter vector comes from the second level cache (64 bytes at 32 a cycle, half of it hidden; half a vector in
+    A filter vector comes from L2 (64 bytes at 32 a cycle, half of it hidden; half a vector in
     half the time), a data broadcast from the first, as part of the multiply-add unless several use it; AVX2 has none that
     broadcasts. Where just enough multiply-adds are in flight, one that waits for its load leaves a gap. Pixels a
-    multiple of 4 KiB apart all lie in one set of the first level cache, where they and the passing filter evict each
+    multiple of 4 KiB apart all lie in one set of L1, where they and the passing filter evict each
     other; copied data is spread out (schedules/cpu/steps.py, stage_data).
     """
     if target.vector_registers == 16:
@@ -154,7 +154,7 @@ def tile_cycles(window: Window, width: int, vectors: int, target: CpuTarget) -> 
 
 
 def _cycles_of_16_registers(window: Window, width: int, vectors: int, target: CpuTarget) -> float:
-    """Cycles as `tile_cycles`, of 16 registers: what takes longest of multiply-adds, loads, and vectors from the second level cache.
+    """Cycles as `tile_cycles`, of 16 registers: what takes longest of multiply-adds, loads, and vectors from L2.
 
     Fitted to 30 tiles on one core of a Zen 3, filters prepacked, percent of 104 GFLOP/s at 3x3 taps of 48 channels: 6 pixels by
     2 vectors 98, 4 by 3 97, 5 by 2 97, 4 by 2 93, 2 by 6 92, 10 by 1 82, 8 by 1 78, 3 by 2 74, 1 by 10 48.
@@ -176,7 +176,7 @@ def sums_of_16_registers(width: int, vectors: int, load: float, one_tap: bool) -
 
 
 def _in_few_sets(window: Window, width: int, vectors: int) -> bool:
-    """Whether a tile's pixels and the passing filter evict each other from sets of the first level cache."""
+    """Whether a tile's pixels and the passing filter evict each other from sets of L1."""
     pixels_in_a_set = width * gcd(pixel_stride(window), L1_WAY_BYTES) / L1_WAY_BYTES
     return not window.stages_data and pixels_in_a_set + vectors > L1_WAYS + 1
 

@@ -14,7 +14,7 @@ from .winograd_tiles import Tiles, phases_shift, tiles_of, windows_3d
 # A multiply-add of the products' matrices, whose tiles load more than a direct convolution's, by the points of an axis; a
 # vector of data, of the filter and of the output, for each point of a tile: its loads, its stores at two cycles each, and its
 # arithmetic. Outputs of two axes are fitted to 174 default schedules of the suites and of further layers on one core of an
-# Emerald Rapids: a point's sums go through the second level cache. Those of one axis, few points, stay in the first; and
+# Emerald Rapids: a point's sums go through L2. Those of one axis, few points, stay in L1; and
 # products of 6 points: of 234 drawn problems on one core of a Zen 4 what is taken takes 1.018 of the fastest's time, and
 # took 1.028.
 PRODUCT, DATA_POINT, FILTER_POINT, OUTPUT_POINT, ROW_POINT = {6: 1.45, 4: 1.3}, 4.0, 3.0, 8.0, 2.0
@@ -22,13 +22,13 @@ PRODUCT, DATA_POINT, FILTER_POINT, OUTPUT_POINT, ROW_POINT = {6: 1.45, 4: 1.3}, 
 # drawn, in NXC and NCX on one core of a Zen 3: what is taken by estimate took 1.039 of the fastest's time, and took 1.025 then.
 PRODUCT_OF_16, OUTPUT_POINT_OF_16 = 2.0, 4.0
 # Where two multiply-adds of 512 bits start in a cycle, in units of direct's estimate: a multiply-add of any points, a vector of data,
-# which more often passes the third level cache, and of output, of two axes and of one; a byte of the transformed filter, hidden
+# which more often passes L3, and of output, of two axes and of one; a byte of the transformed filter, hidden
 # behind the products as it is read, and of an output that lines of other phases share. Fitted to default schedules of 127 problems on
 # one core of a Zen 5: what is taken takes 1.006 of the fastest's time, and took 1.03. A transposed element takes what it does
 # elsewhere: by a sixth of that, as it was fitted first, 8 of 11 rows in NCX took 1.1 to 3.6 times as long with two threads.
 TWO_PORTS_PRODUCT, TWO_PORTS_DATA, TWO_PORTS_OUTPUT, TWO_PORTS_ROW = 1.4, 4.0, 4.0, 1.0
 TWO_PORTS_FILTER_BYTE, TWO_PORTS_STORED_BYTE = 0.02, 0.045
-# There, a vector of the filter takes the second level cache as long as so many multiply-adds: fewer tiles of an image wait for it.
+# There, a vector of the filter takes L2 as long as so many multiply-adds: fewer tiles of an image wait for it.
 FILTER_TILES = 3
 # Where tasks are blocks of so many vectors of output channels, data are transformed before: they are written once, and read for each
 # block and tap of the first axis. Fitted to 90 problems in bf16 on one core of a Zen 4: estimates by times spread by 0.21, and by
@@ -147,7 +147,7 @@ def _cycles(tiles: Tiles, target: CpuTarget, points: int, kept: bool, tried: boo
     # A vector of the filter is loaded for each tile of registers, which is of one image: once for each multiply-add where that has one
     # tile. One core of a Zen 4, bf16, 256 to 32 channels at 47x4x4, 3x3x3, stride 2 in the first: 1.37 ms, and 0.62 by dot.
     products *= product * (1 + 1 / (tiles.rows * tiles.columns)) * cost.multiply_add(tiles.lanes, target)
-    # A filter that the second level cache does not keep is read while it is multiplied.
+    # A filter that L2 does not keep is read while it is multiplied.
     read = tiles.filter_bytes / cost.L3_BYTES_PER_CYCLE if kept and tiles.filter_bytes > target.l2_share else 0.0
     return max(products, read) * (FEW_FACTOR if few else 1.0) + weights + output + data
 
