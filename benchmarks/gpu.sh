@@ -55,7 +55,7 @@ export PYTHONUNBUFFERED=1
 work=$(mktemp -d)
 trap 'rm -rf "$work"' EXIT
 # The packages are laid out in $work/code as pyproject.toml installs them, and everything runs there: `python -m` looks in
-# the current folder first, where the checkout's own tvmconv lacks its schedules and records.
+# the current folder first, where the checkout's own tvmconv lacks its records.
 if [ -n "$from" ]; then
   seconds=${2:-360} tests_seconds=420 stages=${stages:-check tests compare tune tuned}
   for stage in code $stages; do
@@ -70,8 +70,8 @@ if [ -n "$from" ]; then
 else
   seconds=${2:-150} tests_seconds=150 stages=${stages:-check tests tune compare}
   mkdir "$work/code"
-  cp -r "$here/tvmconv" "$here/benchmarks" "$here/tests" "$here/pyproject.toml" "$work/code"
-  cp -r "$here/schedules" "$here/tuning_logs" "$work/code/tvmconv"
+  cp -rL "$here/tvmconv" "$here/benchmarks" "$here/tests" "$here/pyproject.toml" "$work/code"
+  cp -r "$here/tuning_logs" "$work/code/tvmconv"
 fi
 cd "$work/code" || exit 2
 export PYTHONPATH="$work/code:$work/code/tests${PYTHONPATH:+:$PYTHONPATH}"

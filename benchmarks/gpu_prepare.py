@@ -85,7 +85,7 @@ def _write(folder: Path, part: str, fill: Callable[[Path], object]) -> None:
 def _code(work: Path, python: str) -> None:
     """Lay out the packages as pyproject.toml installs them, the benchmarks and tests beside them, and what they import."""
     for source, to in (
-        ("tvmconv", "tvmconv"), ("schedules", "tvmconv/schedules"), ("tuning_logs", "tvmconv/tuning_logs"),
+        ("tvmconv", "tvmconv"), ("tuning_logs", "tvmconv/tuning_logs"),
         ("benchmarks", "benchmarks"), ("tests", "tests"),
     ):  # fmt: skip
         ignored = shutil.ignore_patterns("__pycache__", "results", "golden", "conformance")

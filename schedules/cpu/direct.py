@@ -26,10 +26,11 @@ from tvmconv.algorithms.cpu.cost import uneven
 from tvmconv.algorithms.cpu.tile import widths
 from tvmconv.algorithms.cpu.window import FEW_PIXELS, Window
 from tvmconv.algorithms.definition import Definition
+from tvmconv.algorithms.shapes import divisors
 from tvmconv.algorithms.stage_names import ACC, stage_name
 from tvmconv.schedules.cpu import steps
 from tvmconv.schedules.cpu.bf16_dot import import_bf16
-from tvmconv.schedules.cpu.model import TASKS, divisors, shared_loops, task_cycles, vector_counts
+from tvmconv.schedules.cpu.model import TASKS, shared_loops, task_cycles, vector_counts
 from tvmconv.targets.target import CpuTarget
 
 # LLVM unrolls sums of so few products, and loads all data of a tile before it goes from one block of channels to the next:

@@ -13,6 +13,7 @@ from tvmconv.algorithms.cpu.cost import L3_BYTES_PER_CYCLE, TASK_CYCLES, TASK_RO
 from tvmconv.algorithms.cpu.tile import grouped_cycles, grouped_widths, reads_in_place, tile_cycles
 from tvmconv.algorithms.cpu.window import Window
 from tvmconv.algorithms.shapes import divisors
+from tvmconv.algorithms.subconvolution import SubConvolution
 from tvmconv.targets.target import CpuTarget
 
 L2_BYTES_PER_CYCLE = 32
@@ -88,7 +89,7 @@ def shared_loops(window: Window, target: CpuTarget, rows: Sequence[Any], chunk: 
     return [*rows, chunk] if rows_first(window, target) else [chunk, *rows]
 
 
-def task_rows(window: Window, together: int = 1, most: int = TASK_ROWS) -> tuple[list[int], int]:
+def task_rows(window: SubConvolution, together: int = 1, most: int = TASK_ROWS) -> tuple[list[int], int]:
     """Return how many times `together` rows a task of all channels may have, and the default.
 
     That is as many as are at most `most` rows, and leave TASKS.

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from math import gcd
+from typing import TypeVar
 
 from tvm.s_tir import Schedule
 from tvm.s_tir.schedule import LoopRV, SBlockRV
@@ -32,6 +33,8 @@ from tvmconv.algorithms.stage_names import DATA_PAD, FILL, FILTER_PACK, OUT, TIL
 from tvmconv.targets.cpus import L1_WAY_BYTES
 from tvmconv.targets.target import CpuTarget
 
+# Of one algorithm's windows.
+W = TypeVar("W")
 LINE_FLOATS = 16  # a cache line
 # Of a filter that is read by whole rows, or of pairs of them: lines of 8 that lie a multiple of 4 KiB apart fit an L1.
 ROWS = 4
@@ -47,8 +50,8 @@ def sketches(
     sch: Schedule,
     definition: Definition,
     target: CpuTarget,
-    counts: Callable[[Window], Sequence[int]],
-    schedule: Callable[[Schedule, Window, int, CpuTarget], None],
+    counts: Callable[[W], Sequence[int]],
+    schedule: Callable[[Schedule, W, int, CpuTarget], None],
 ) -> list[Schedule]:
     """Return `schedule`'s schedules of all windows, one for each of the first window's `counts`, the default first."""
     made = []

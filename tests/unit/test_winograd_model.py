@@ -2,7 +2,8 @@
 
 import pytest
 
-from schedules.cpu.winograd_model import (
+from tvmconv.algorithms.cpu.winograd_tiles import tiles_of
+from tvmconv.schedules.cpu.winograd_model import (
     Shape,
     best_of_two_ports,
     best_part,
@@ -11,8 +12,7 @@ from schedules.cpu.winograd_model import (
     image_counts,
     register_tiles,
 )
-from schedules.cpu.winograd_two_ports import copied_rows
-from tvmconv.algorithms.cpu.winograd_tiles import tiles_of
+from tvmconv.schedules.cpu.winograd_two_ports import copied_rows
 from tvmconv.signature import parse_signature
 from tvmconv.targets.target import CpuTarget, Target
 
