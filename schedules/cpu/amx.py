@@ -29,7 +29,7 @@ from tvmconv.algorithms.annotations import (
     VECTORS,
 )
 from tvmconv.algorithms.cpu.amx_cost import best_cut
-from tvmconv.algorithms.cpu.amx_window import SIDE, TileWindow
+from tvmconv.algorithms.cpu.amx_window import SIDE, AmxWindow
 from tvmconv.algorithms.definition import Definition
 from tvmconv.algorithms.shapes import divisors
 from tvmconv.algorithms.stage_names import ACC, DATA_PAD, FILTER_PACK, OUT, TILE, stage_name
@@ -45,12 +45,12 @@ def space(sch: Schedule, definition: Definition, target: CpuTarget) -> list[Sche
     return steps.sketches(sch, definition, target, _orders, _schedule)
 
 
-def _orders(window: TileWindow) -> tuple[int, int]:
+def _orders(window: AmxWindow) -> tuple[int, int]:
     """Return the orders, the better first."""
     return (PIXELS_FIRST, OUTPUTS_FIRST) if best_cut(window).pixels_first else (OUTPUTS_FIRST, PIXELS_FIRST)
 
 
-def _schedule(sch: Schedule, window: TileWindow, order: int, target: CpuTarget) -> None:
+def _schedule(sch: Schedule, window: AmxWindow, order: int, target: CpuTarget) -> None:
     i, rank, outer = window.index, len(window.axes), len(window.outer)
     chunks = divisors(window.output_blocks, 16)
 
@@ -100,7 +100,7 @@ def _mark(sch: Schedule, loops: Sequence[LoopRV], roles: Sequence[str]) -> None:
         sch.annotate(loop, ROLE, role)
 
 
-def _stage_filter(sch: Schedule, window: TileWindow) -> None:
+def _stage_filter(sch: Schedule, window: AmxWindow) -> None:
     """Pack the filter once, in parallel: in the order in which it lies, or some rows of it at a time."""
     block = sch.get_sblock(stage_name(FILTER_PACK, window.index))
     group, channels, *taps, step, vector, pair, lane = sch.get_loops(block)
@@ -120,7 +120,7 @@ def _stage_filter(sch: Schedule, window: TileWindow) -> None:
         steps.transpose_filter(sch, window, pair)
 
 
-def _stage_data(sch: Schedule, window: TileWindow, task: LoopRV, target: CpuTarget) -> None:
+def _stage_data(sch: Schedule, window: AmxWindow, task: LoopRV, target: CpuTarget) -> None:
     """Let each task copy its rows of data, by vectors of a pixel's pairs."""
     if window.in_place:
         return

@@ -23,7 +23,7 @@ from tvm.s_tir.schedule import LoopRV
 from tvmconv.algorithms.annotations import INTERLEAVE, PACK, STRIDED, TRANSPOSE
 from tvmconv.algorithms.cpu.cost import TASK_ROWS, uneven
 from tvmconv.algorithms.cpu.row_tile import MAX_UNROLLED, shared_rows, task_chunks, tile_cycles, tiles
-from tvmconv.algorithms.cpu.row_window import RowWindow
+from tvmconv.algorithms.cpu.row_window import PlanarWindow
 from tvmconv.algorithms.definition import Definition
 from tvmconv.algorithms.shapes import divisors
 from tvmconv.algorithms.stage_names import ACC, DATA_PAD, DATA_PHASES, FILTER_PACK, OUT, TILE, stage_name
@@ -38,7 +38,7 @@ ENOUGH_REGISTERS = 32  # for any tile of rows
 def space(sch: Schedule, definition: Definition, target: CpuTarget) -> list[Schedule]:
     """Return one schedule for each number of channels in a tile, the default first."""
 
-    def counts(first: RowWindow) -> list[int]:
+    def counts(first: PlanarWindow) -> list[int]:
         """Return what the first window likes best, of what leaves every window registers for a vector."""
         every = definition.windows
         return [count for count in _channels(first, target) if all(_vectors(each, count, target) for each in every)][:3]
@@ -46,13 +46,13 @@ def space(sch: Schedule, definition: Definition, target: CpuTarget) -> list[Sche
     return steps.sketches(sch, definition, target, counts, _schedule)
 
 
-def _channels(window: RowWindow, target: CpuTarget) -> list[int]:
+def _channels(window: PlanarWindow, target: CpuTarget) -> list[int]:
     """Return how many channels a tile may have, the best first."""
     fitting = sorted(tiles(window, target), key=lambda tile: tile_cycles(window, tile[0], tile[1], target))
     return list(dict.fromkeys(channels for channels, _ in fitting))
 
 
-def _vectors(window: RowWindow, channels: int, target: CpuTarget) -> list[int]:
+def _vectors(window: PlanarWindow, channels: int, target: CpuTarget) -> list[int]:
     """Return how many vectors of a row a tile of so many channels may have, the best first.
 
     Those last for which registers are missing: 7 vectors by 2 rows of a 3x3 depthwise convolution spilled 75 times in 126
@@ -67,12 +67,12 @@ def _vectors(window: RowWindow, channels: int, target: CpuTarget) -> list[int]:
     return sorted(fitting, key=lambda vectors: (narrow(vectors), tile_cycles(window, channels, vectors, target)))
 
 
-def _row_bytes(window: RowWindow) -> int:
+def _row_bytes(window: PlanarWindow) -> int:
     """Return the bytes of the copies of data that a row of outputs adds."""
     return 4 * window.channels * window.axes[-2].stride * window.axes[-1].extent
 
 
-def _writes_rows(window: RowWindow, target: CpuTarget) -> bool:
+def _writes_rows(window: PlanarWindow, target: CpuTarget) -> bool:
     """Whether a block's tiles, which write a plane's row in one piece, follow each other, instead of a tile's blocks.
 
     Where outputs leave L2 and L1 keeps the row's data for the next block. One core of a Zen 3:
@@ -85,7 +85,7 @@ def _writes_rows(window: RowWindow, target: CpuTarget) -> bool:
     return target.vector_registers == 16 and held <= L1_BYTES and image > 2 * target.l2_share
 
 
-def _by_blocks(window: RowWindow, rows: int) -> bool:
+def _by_blocks(window: PlanarWindow, rows: int) -> bool:
     """Whether a task of so many rows takes them all for a block of channels before the next, of few channels of data.
 
     Each plane of the output then gets all rows in one piece, and L1 keeps the data for the next block. One
@@ -98,7 +98,7 @@ def _by_blocks(window: RowWindow, rows: int) -> bool:
     return 4 * window.channels * held <= L1_BYTES
 
 
-def _task_tiles(window: RowWindow, width: int, tiles: int, tasks: int, target: CpuTarget) -> tuple[list[int], int]:
+def _task_tiles(window: PlanarWindow, width: int, tiles: int, tasks: int, target: CpuTarget) -> tuple[list[int], int]:
     """Return how many of a row's `tiles` of `width` outputs a task may have, where each were a task; and the default.
 
     Their data fills half of L2 at most, and TASKS are left.
@@ -108,7 +108,7 @@ def _task_tiles(window: RowWindow, width: int, tiles: int, tasks: int, target: C
     return counts, min(fitting, key=lambda n: (round(uneven(tasks // n), 1), -n))
 
 
-def _schedule(sch: Schedule, window: RowWindow, channels: int, target: CpuTarget) -> None:
+def _schedule(sch: Schedule, window: PlanarWindow, channels: int, target: CpuTarget) -> None:
     i, lanes, rank = window.index, window.lanes, len(window.axes)
     vectors = _vectors(window, channels, target)[:4]
     shared = shared_rows(window, vectors[0], target.vector_registers)
@@ -164,14 +164,14 @@ def _schedule(sch: Schedule, window: RowWindow, channels: int, target: CpuTarget
     sch.decompose_reduction(acc, c)
 
 
-def _copy_panel(sch: Schedule, window: RowWindow, task: LoopRV) -> None:
+def _copy_panel(sch: Schedule, window: PlanarWindow, task: LoopRV) -> None:
     """Copy a task's tile of data, by whole vectors."""
     block = sch.get_sblock(stage_name(DATA_PAD, window.index))
     sch.compute_at(block, task, preserve_unit_loops=True)
     sch.vectorize(sch.split(sch.get_loops(block)[-1], [None, window.lanes])[1])
 
 
-def _stage(sch: Schedule, window: RowWindow, task: LoopRV | None) -> None:
+def _stage(sch: Schedule, window: PlanarWindow, task: LoopRV | None) -> None:
     """Copy data, padded: each task its own rows, or all of it first where several would copy the same (`task` None).
 
     LLVM vectorizes the scalar loop, by masked loads; TVM would not, for the conditions are on lanes.
@@ -198,7 +198,7 @@ def _stage(sch: Schedule, window: RowWindow, task: LoopRV | None) -> None:
         sch.annotate(sch.get_loops(block)[-2], STRIDED, 1)
 
 
-def _store(sch: Schedule, window: RowWindow, tile: LoopRV, lanes: int) -> None:
+def _store(sch: Schedule, window: PlanarWindow, tile: LoopRV, lanes: int) -> None:
     """Write a tile's outputs from the accumulators: rows by vectors, or element by element from a copy of the tile."""
     out = sch.get_sblock(stage_name(OUT, window.index))
     written = out

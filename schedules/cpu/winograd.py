@@ -36,7 +36,7 @@ from tvmconv.algorithms.annotations import (
     TRANSPOSE,
     copy_of_filter,
 )
-from tvmconv.algorithms.cpu.winograd_tiles import Tiles
+from tvmconv.algorithms.cpu.winograd_tiles import WinogradWindow
 from tvmconv.algorithms.definition import Definition
 from tvmconv.algorithms.shapes import divisors
 from tvmconv.algorithms.stage_names import (
@@ -75,12 +75,12 @@ TRANSPOSED = 64  # input channels that are transposed at a time
 # load. One core of a Zen 5, 3x3 taps, with and without, microseconds: 512 channels at 21x21, dilation 4 (144 tiles) 7224, 5090; 192
 # to 384 at 40x40 (100) 2857, 2496; 256 at 19x19 (25) 556, 614.
 MOST_PREFETCHED = 40
-Structure = Callable[[Schedule, Tiles, Shape, CpuTarget], None]
+Structure = Callable[[Schedule, WinogradWindow, Shape, CpuTarget], None]
 
 
 def space(sch: Schedule, definition: Definition, target: CpuTarget) -> list[Schedule]:
     """Return both structures for a few tiles of registers, the default first."""
-    kinds = [_kinds(tiles, target) for tiles in definition.windows if isinstance(tiles, Tiles)]
+    kinds = [_kinds(tiles, target) for tiles in definition.windows if isinstance(tiles, WinogradWindow)]
     sketches = []
     for number in range(len(kinds[0])):
         sketch = sch.copy()
@@ -94,7 +94,7 @@ def space(sch: Schedule, definition: Definition, target: CpuTarget) -> list[Sche
     return sketches
 
 
-def _kinds(tiles: Tiles, target: CpuTarget) -> list[tuple[Structure, Shape]]:
+def _kinds(tiles: WinogradWindow, target: CpuTarget) -> list[tuple[Structure, Shape]]:
     """Return structures and tiles of registers of a window, the best first."""
     shapes = register_tiles(tiles, target)
     by_rows = [(_by_rows, shape) for shape in sorted(shapes, key=lambda shape: cycles_by_rows(tiles, shape, target))]
@@ -111,7 +111,7 @@ def _kinds(tiles: Tiles, target: CpuTarget) -> list[tuple[Structure, Shape]]:
     return [(_by_rows if rows else _by_channels, shape), *tried]
 
 
-def _by_rows(sch: Schedule, tiles: Tiles, shape: Shape, target: CpuTarget) -> None:
+def _by_rows(sch: Schedule, tiles: WinogradWindow, shape: Shape, target: CpuTarget) -> None:
     i = tiles.index
     best = best_part(tiles, shape, target)
     bands, strips, images = row_bands(tiles, shape), column_strips(tiles, shape, target), image_counts(tiles)
@@ -153,7 +153,7 @@ def _by_rows(sch: Schedule, tiles: Tiles, shape: Shape, target: CpuTarget) -> No
     _filter(sch, tiles)
 
 
-def _by_channels(sch: Schedule, tiles: Tiles, shape: Shape, target: CpuTarget) -> None:
+def _by_channels(sch: Schedule, tiles: WinogradWindow, shape: Shape, target: CpuTarget) -> None:
     i = tiles.index
     unroll = divisors(tiles.channels, UNROLL)[-1]
     parts = divisors(tiles.channels // unroll, 64)
@@ -185,13 +185,13 @@ def _by_channels(sch: Schedule, tiles: Tiles, shape: Shape, target: CpuTarget) -
     _data(sch, tiles, None, target)
 
 
-def _vectors(sch: Schedule, o: LoopRV, tiles: Tiles, shape: Shape) -> list[LoopRV]:
+def _vectors(sch: Schedule, o: LoopRV, tiles: WinogradWindow, shape: Shape) -> list[LoopRV]:
     """Split output channels into blocks of a tile of registers, its vectors, and their lanes."""
     return list(sch.split(o, [None, shape.vectors, tiles.lanes]))
 
 
 def _tile(
-    sch: Schedule, rows: LoopRV, columns: LoopRV, o: LoopRV, shape: Shape, tiles: Tiles
+    sch: Schedule, rows: LoopRV, columns: LoopRV, o: LoopRV, shape: Shape, tiles: WinogradWindow
 ) -> tuple[list[LoopRV], list[LoopRV]]:
     """Split three loops into those over tiles of registers and those within one."""
     row_tile, row = sch.split(rows, [None, shape.rows])
@@ -207,7 +207,9 @@ def _in_registers(sch: Schedule, loops: list[LoopRV]) -> None:
     sch.vectorize(loops[-1])
 
 
-def _own(sch: Schedule, tiles: Tiles, columns: LoopRV, y: LoopRV, x: LoopRV, lane: LoopRV, whole: int) -> list[LoopRV]:
+def _own(
+    sch: Schedule, tiles: WinogradWindow, columns: LoopRV, y: LoopRV, x: LoopRV, lane: LoopRV, whole: int
+) -> list[LoopRV]:
     """Return the loop over a row's tiles, and those within one; planes get a cache line of a row at a time, of several tiles.
 
     `columns` is a multiple of `whole`.
@@ -219,7 +221,7 @@ def _own(sch: Schedule, tiles: Tiles, columns: LoopRV, y: LoopRV, x: LoopRV, lan
     return [columns, y, lane, in_line, x] if tiles.problem.out_spatial[-1] > 1 else [columns, lane, y, in_line, x]
 
 
-def _output(sch: Schedule, tiles: Tiles, vector: LoopRV, own: list[LoopRV]) -> None:
+def _output(sch: Schedule, tiles: WinogradWindow, vector: LoopRV, own: list[LoopRV]) -> None:
     """Transform back a vector of channels of one tile, in straight-line code."""
     rows = sch.get_sblock(stage_name(OUT_ROWS, tiles.index))
     if tiles.stores_vectors:
@@ -241,7 +243,7 @@ def _output(sch: Schedule, tiles: Tiles, vector: LoopRV, own: list[LoopRV]) -> N
     _in_registers(sch, [own[0], own[1], own[-1]])
 
 
-def _filter(sch: Schedule, tiles: Tiles) -> None:
+def _filter(sch: Schedule, tiles: WinogradWindow) -> None:
     """Transform all of the filter first, in parallel."""
     block = sch.get_sblock(stage_name(FILTER_TILES, tiles.index))
     outer, lane = _by_vectors(sch, tiles, block)
@@ -249,7 +251,7 @@ def _filter(sch: Schedule, tiles: Tiles) -> None:
     sch.annotate(lane, PACK, 1)
 
 
-def _by_vectors(sch: Schedule, tiles: Tiles, block: SBlockRV) -> tuple[list[LoopRV], LoopRV]:
+def _by_vectors(sch: Schedule, tiles: WinogradWindow, block: SBlockRV) -> tuple[list[LoopRV], LoopRV]:
     """Transform, of a vector of channels, the input channels one after another; return the outer loops, and the lanes.
 
     So each point's values are written as they lie, and what is read of a few channels stays in L1 for all
@@ -275,14 +277,14 @@ def _by_vectors(sch: Schedule, tiles: Tiles, block: SBlockRV) -> tuple[list[Loop
     return outer, lane
 
 
-def _filter_part(sch: Schedule, tiles: Tiles, part: LoopRV) -> None:
+def _filter_part(sch: Schedule, tiles: WinogradWindow, part: LoopRV) -> None:
     """Transform a task's part of the filter, in the order of `_filter`."""
     block = sch.get_sblock(stage_name(FILTER_TILES, tiles.index))
     sch.compute_at(block, part, preserve_unit_loops=True)
     _by_vectors(sch, tiles, block)
 
 
-def _data(sch: Schedule, tiles: Tiles, task: LoopRV | None, target: CpuTarget) -> None:
+def _data(sch: Schedule, tiles: WinogradWindow, task: LoopRV | None, target: CpuTarget) -> None:
     """Transform data: a task's rows of it, or all of it first, in parallel (`task` None)."""
     full, channels = target.vector_bits // 32, tiles.channels
     block = sch.get_sblock(stage_name(DATA_TILES, tiles.index))

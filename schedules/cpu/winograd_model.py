@@ -9,7 +9,7 @@ from typing import NamedTuple
 from tvmconv.algorithms.cpu.cost import L3_BYTES_PER_CYCLE, TASK_CYCLES, uneven
 from tvmconv.algorithms.cpu.tile import FROM_L2, sums_of_16_registers
 from tvmconv.algorithms.cpu.winograd_cost import DATA_POINT
-from tvmconv.algorithms.cpu.winograd_tiles import Tiles
+from tvmconv.algorithms.cpu.winograd_tiles import WinogradWindow
 from tvmconv.algorithms.shapes import IN_FLIGHT, accumulators, divisors
 from tvmconv.schedules.cpu import winograd_two_ports
 from tvmconv.schedules.cpu.model import L2_BYTES_PER_CYCLE
@@ -46,7 +46,7 @@ class Part(NamedTuple):
     columns: int
 
 
-def register_tiles(tiles: Tiles, target: CpuTarget) -> list[Shape]:
+def register_tiles(tiles: WinogradWindow, target: CpuTarget) -> list[Shape]:
     """Return the tiles of registers whose sums fit, that divide a window."""
     most = accumulators(target)
     return [
@@ -57,7 +57,7 @@ def register_tiles(tiles: Tiles, target: CpuTarget) -> list[Shape]:
     ]
 
 
-def image_counts(tiles: Tiles) -> list[int]:
+def image_counts(tiles: WinogradWindow) -> list[int]:
     """Return how many outputs of the first axis a task may have: one, but where several taps read what it transforms.
 
     96 to 32 channels at 32x32x32, three taps along each axis, take 16.5 to 19.0 ms on one core of a Zen 4 where a task
@@ -66,12 +66,12 @@ def image_counts(tiles: Tiles) -> list[int]:
     return divisors(tiles.axes[0].outputs, 64) if tiles.axes[0].taps > 1 else [1]
 
 
-def row_bands(tiles: Tiles, shape: Shape) -> list[int]:
+def row_bands(tiles: WinogradWindow, shape: Shape) -> list[int]:
     """Return how many times a tile of registers' rows a task may have."""
     return divisors(tiles.rows // shape.rows, 64)
 
 
-def column_strips(tiles: Tiles, shape: Shape, target: CpuTarget) -> list[int]:
+def column_strips(tiles: WinogradWindow, shape: Shape, target: CpuTarget) -> list[int]:
     """Return how many of a row's tiles a task may have: all, but where the data of whole rows leave L2.
 
     144 to 64 channels at 8x56x56, three taps along the first axis, are a row of 3136 tiles, of 11 MB: in strips they take
@@ -83,23 +83,23 @@ def column_strips(tiles: Tiles, shape: Shape, target: CpuTarget) -> list[int]:
     return sorted({count * shape.columns for count in divisors(whole // shape.columns, STRIP_TILES)} | {whole})
 
 
-def best_part(tiles: Tiles, shape: Shape, target: CpuTarget) -> Part:
+def best_part(tiles: WinogradWindow, shape: Shape, target: CpuTarget) -> Part:
     """Return the part of least cycles that a task may have."""
     cycles = _cycles_of_two_ports if target.two_of_512 else cycles_of_part
     return min(_parts(tiles, shape, target), key=lambda part: cycles(tiles, shape, part, target))
 
 
-def _parts(tiles: Tiles, shape: Shape, target: CpuTarget) -> Iterator[Part]:
+def _parts(tiles: WinogradWindow, shape: Shape, target: CpuTarget) -> Iterator[Part]:
     choices = product(image_counts(tiles), row_bands(tiles, shape), column_strips(tiles, shape, target))
     return (Part(*part) for part in choices)
 
 
-def cycles_by_rows(tiles: Tiles, shape: Shape, target: CpuTarget) -> float:
+def cycles_by_rows(tiles: WinogradWindow, shape: Shape, target: CpuTarget) -> float:
     """Cycles of all tasks, each some rows of tiles, by the best of their parts."""
     return min(cycles_of_part(tiles, shape, part, target) for part in _parts(tiles, shape, target))
 
 
-def cycles_of_part(tiles: Tiles, shape: Shape, part: Part, target: CpuTarget) -> float:
+def cycles_of_part(tiles: WinogradWindow, shape: Shape, part: Part, target: CpuTarget) -> float:
     """Cycles of all tasks: multiply-adds, reading the filter, which each does once, and data that another transforms too."""
     problem, rows, first = tiles.problem, part.band * shape.rows, tiles.axes[0]
     count = part.images * rows * part.columns
@@ -116,7 +116,7 @@ def cycles_of_part(tiles: Tiles, shape: Shape, part: Part, target: CpuTarget) ->
     return tasks * ((cycles + TASK_CYCLES) * uneven(tasks))
 
 
-def best_of_two_ports(tiles: Tiles, target: CpuTarget) -> tuple[bool, Shape]:
+def best_of_two_ports(tiles: WinogradWindow, target: CpuTarget) -> tuple[bool, Shape]:
     """Return whether tasks are rows of tiles, and the tile of registers, of least cycles by `winograd_two_ports`."""
     shapes = register_tiles(tiles, target)
     by_rows = {
@@ -131,19 +131,19 @@ def best_of_two_ports(tiles: Tiles, target: CpuTarget) -> tuple[bool, Shape]:
     return min(cycles, key=lambda kind: cycles[kind])
 
 
-def _cycles_of_two_ports(tiles: Tiles, shape: Shape, part: Part, target: CpuTarget) -> float:
+def _cycles_of_two_ports(tiles: WinogradWindow, shape: Shape, part: Part, target: CpuTarget) -> float:
     tile, rows = (shape.vectors, shape.rows * shape.columns), part.band * shape.rows
     return winograd_two_ports.cycles_by_rows(tiles, *tile, part.images, rows, part.columns, target)
 
 
-def _data_bytes(tiles: Tiles, images: int, rows: int, columns: int) -> int:
+def _data_bytes(tiles: WinogradWindow, images: int, rows: int, columns: int) -> int:
     """Return the size of the transformed data that a task of so many images, rows and columns of tiles reads."""
     first = tiles.axes[0]
     held = (images - 1) * first.stride + first.span
     return 4 * tiles.points * tiles.pieces * held * rows * columns * tiles.channels
 
 
-def filter_parts(tiles: Tiles, shape: Shape, target: CpuTarget) -> int:
+def filter_parts(tiles: WinogradWindow, shape: Shape, target: CpuTarget) -> int:
     """Into how many parts of input channels a task's filters are cut, to stay in L2."""
     if tiles.prepacked:
         return 1
@@ -153,7 +153,7 @@ def filter_parts(tiles: Tiles, shape: Shape, target: CpuTarget) -> int:
     return next((part for part in parts if size / part <= target.l2_share), parts[-1])
 
 
-def cycles_by_channels(tiles: Tiles, shape: Shape, target: CpuTarget) -> float:
+def cycles_by_channels(tiles: WinogradWindow, shape: Shape, target: CpuTarget) -> float:
     """Cycles per multiply-add, the sums' way to the cache and back for each part of the channels included."""
     tasks = tiles.groups * tiles.padded_outputs // (tiles.lanes * shape.vectors)
     # A load and a store of each vector, half of them hidden.

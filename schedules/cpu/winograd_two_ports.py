@@ -12,7 +12,7 @@ from math import prod
 
 from tvmconv.algorithms.cpu.cost import TASK_CYCLES, uneven
 from tvmconv.algorithms.cpu.winograd_cost import FILTER_POINT, TAP
-from tvmconv.algorithms.cpu.winograd_tiles import Tiles, phases_shift
+from tvmconv.algorithms.cpu.winograd_tiles import WinogradWindow, phases_shift
 from tvmconv.targets.cpus import L1_BYTES
 from tvmconv.targets.target import CpuTarget
 
@@ -34,7 +34,7 @@ SUMS_FROM_L3 = 25.0
 
 
 def cycles_by_rows(
-    tiles: Tiles, vectors: int, pixels: int, images: int, rows: int, columns: int, target: CpuTarget
+    tiles: WinogradWindow, vectors: int, pixels: int, images: int, rows: int, columns: int, target: CpuTarget
 ) -> float:
     """Cycles of all tasks, each `images` by `rows` by `columns` tiles, with `pixels` tiles by `vectors` in registers."""
     first, channels, groups = tiles.axes[0], tiles.channels, tiles.groups
@@ -58,7 +58,7 @@ def cycles_by_rows(
     return (cycles + tasks * TASK_CYCLES) * uneven(tasks)
 
 
-def cycles_by_channels(tiles: Tiles, vectors: int, pixels: int, target: CpuTarget) -> float:
+def cycles_by_channels(tiles: WinogradWindow, vectors: int, pixels: int, target: CpuTarget) -> float:
     """Cycles of all tasks, each `vectors` of output channels, with `pixels` tiles by `vectors` in registers."""
     first = tiles.axes[0]
     images = tiles.problem.batch * (first.extent if first.taps > 1 else first.outputs)
@@ -79,7 +79,7 @@ def cycles_by_channels(tiles: Tiles, vectors: int, pixels: int, target: CpuTarge
     return (cycles + tasks * TASK_CYCLES) * uneven(tasks)
 
 
-def _products(tiles: Tiles, vectors: int, pixels: int, taps: int) -> float:
+def _products(tiles: WinogradWindow, vectors: int, pixels: int, taps: int) -> float:
     """Cycles of the products, by the slowest of multiply-adds, loads, and vectors of the filter, `taps` of which a tile sums."""
     part = 4 * taps * tiles.channels * vectors * tiles.lanes
     step = max(LATENCY, vectors * pixels / 2, LOAD * (vectors + pixels))
@@ -89,17 +89,17 @@ def _products(tiles: Tiles, vectors: int, pixels: int, taps: int) -> float:
     return steps * (tiles.channels * step + TILE / taps)
 
 
-def _sums(tiles: Tiles) -> int:
+def _sums(tiles: WinogradWindow) -> int:
     """Vectors of sums of all points."""
     return tiles.points * tiles.count * tiles.phases * tiles.groups * tiles.padded_outputs // tiles.lanes
 
 
-def _shifted(tiles: Tiles) -> int:
+def _shifted(tiles: WinogradWindow) -> int:
     """How many phases read data of their own."""
     return prod(axis.phases for axis in tiles.axes[1:] if phases_shift(axis))
 
 
-def copied_rows(tiles: Tiles, rows: int) -> int:
+def copied_rows(tiles: WinogradWindow, rows: int) -> int:
     """Rows of data that a task of so many rows of tiles copies: all between the first and the last, of interleaved tiles too."""
     tiling, dilation = tiles.tilings[0], tiles.axes[1].dilation
     points = tiling.points + (tiling.pieces - 1) * tiling.axis.taps

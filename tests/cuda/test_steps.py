@@ -12,7 +12,7 @@ from emulator import HEADERS
 
 from tvmconv import reference
 from tvmconv.epilogue import APPROXIMATED, STEPS, Step, parse_epilogue
-from tvmconv.lowering.cuda.steps import STEPS as HEADER
+from tvmconv.lowering.cuda.epilogue_steps import STEPS as HEADER
 
 NUMBERS = {"clip": "(-3.5,6.25)", "leaky": "(0.1)", "elu": "(1.5)", "hardsigmoid": "(0.2,0.5)"}
 NAMES = [name for name in STEPS if name not in ("scale", "add")]

@@ -12,9 +12,9 @@ from torch import fx, nn
 from ..epilogue import Step
 from .axes import ask_earlier
 from .computed import computed, made_by
+from .epilogue_steps import changes_its_input, is_sum, step_of
 from .folding import PRODUCTS, attribute, erase
 from .inplace import out_of_place
-from .steps import changes_its_input, is_sum, step_of
 
 _MODULES: dict[Any, type[nn.Module]] = {
     functional.conv1d: nn.Conv1d,

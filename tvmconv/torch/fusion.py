@@ -20,6 +20,7 @@ from .canonical import canonicalize
 from .causal import without_ends
 from .channelwise import Graph
 from .convolution import Convolution
+from .epilogue_steps import changes_its_input, is_sum, slope_of, step_of
 from .folding import TRANSPOSED, fold
 from .gates import gate
 from .layers import FusedConvolution
@@ -29,7 +30,6 @@ from .permuting import sink
 from .planned import plain_attributes
 from .proxies import IN_PLACE
 from .same import SameConv1d, SameConv2d, SameConv3d, SameConvolution
-from .steps import changes_its_input, is_sum, slope_of, step_of
 from .tracing import BY_ITSELF, Untraced, Ways, trace
 from .unchanged import unchanged
 

@@ -8,8 +8,8 @@ from typing import Any
 import torch
 from torch import fx, nn
 
+from .epilogue_steps import changes_its_input, is_sum, step_of
 from .folding import PRODUCTS, constant
-from .steps import changes_its_input, is_sum, step_of
 
 Shapes = dict[str, tuple[int, ...]]
 

@@ -22,8 +22,6 @@ from .same import SameConv1d, SameConv2d, SameConv3d, SameConvolution
 
 _SAME = {nn.Conv1d: SameConv1d, nn.Conv2d: SameConv2d, nn.Conv3d: SameConv3d}
 _BASES = (*_SAME, *TRANSPOSED, nn.Linear)
-# The methods that compute.
-_METHODS = ("forward", "_conv_forward", "__call__", "__getattr__", "__getattribute__")
 
 
 def with_known_classes(model: nn.Module) -> nn.Module:

@@ -18,7 +18,7 @@ from tvm import te, tirx
 from ...checks import within_reach
 from ...problem import Problem
 from ...targets.target import CpuTarget
-from ..constant import covers_data
+from ..data_dependence import covers_data
 from ..definition import Definition, assemble
 from ..epilogue import Epilogue
 from ..flatten import flatten
@@ -27,7 +27,7 @@ from ..stage_names import ACC, DATA_PAD, FILTER_PACK, OUT, TILE, stage_name
 from ..subconvolution import Expr
 from ..types import zero_outside
 from .amx_cost import best_cut, tile_window
-from .amx_window import SIDE, CopyAxis, TileWindow
+from .amx_window import SIDE, AmxWindow, CopyAxis
 from .data import data_element
 from .filter import filter_element
 from .window import windows_of
@@ -53,7 +53,7 @@ def define(problem: Problem, target: CpuTarget) -> Definition:
 
 
 @lru_cache(maxsize=64)  # asked for by the estimate, then by the definition
-def tile_windows(problem: Problem, target: CpuTarget) -> tuple[TileWindow, ...]:
+def tile_windows(problem: Problem, target: CpuTarget) -> tuple[AmxWindow, ...]:
     """Return the windows of `define`, each cut by least cost.
 
     Rows of a filter of one row, which flattened are images of their own, may be shorter than a tile. With all axes they are
@@ -68,11 +68,11 @@ def cycles(problem: Problem, target: CpuTarget) -> float:
     return _cycles(tile_windows(problem, target))
 
 
-def _cycles(windows: Sequence[TileWindow]) -> float:
+def _cycles(windows: Sequence[AmxWindow]) -> float:
     return sum(best_cut(window).cycles for window in windows)
 
 
-def express_tiles(window: TileWindow, data: te.Tensor, weights: te.Tensor, epilogue: Epilogue) -> te.Tensor:
+def express_tiles(window: AmxWindow, data: te.Tensor, weights: te.Tensor, epilogue: Epilogue) -> te.Tensor:
     """Return the window's `out`: axes (n, g, phases..., band, outer..., block, tile, row, block, tile, lane).
 
     Raises
@@ -107,7 +107,7 @@ def express_tiles(window: TileWindow, data: te.Tensor, weights: te.Tensor, epilo
     return te.compute((*shape[:-1], window.lanes_stored), rounded, name=stage_name(OUT, number))
 
 
-def _data(window: TileWindow, data: te.Tensor) -> Callable[..., Expr]:
+def _data(window: AmxWindow, data: te.Tensor) -> Callable[..., Expr]:
     """Return ``read(n, g, phases, band, outer, pixel, taps, pair)``."""
     problem, copy_axes = window.problem, window.copy_axes
 
@@ -167,7 +167,7 @@ def _reach(copied: CopyAxis) -> int:
     return (axis.outputs - copied.outputs + copied.reach) * axis.stride
 
 
-def _filter(window: TileWindow, weights: te.Tensor) -> Callable[..., Expr]:
+def _filter(window: AmxWindow, weights: te.Tensor) -> Callable[..., Expr]:
     """Return ``read(g, block, phases, taps, step, tile, pair, lane)``."""
     axes, element = window.axes, filter_element(window, weights)
 

@@ -12,7 +12,7 @@ from itertools import product
 from math import prod
 
 from ..shapes import divisors
-from .amx_window import LINE_CHANNELS, PAIR_BYTES, SIDE, TileWindow
+from .amx_window import LINE_CHANNELS, PAIR_BYTES, SIDE, AmxWindow
 from .cost import L3_BYTES_PER_CYCLE, TASK_CYCLES, THREADS, outputs, uneven
 from .window import Window
 
@@ -36,7 +36,7 @@ L2_BYTES, L2_RATE = 1024 * 1024, 32  # half of L2; bytes in a cycle
 _LINE = 64
 
 
-def tile_window(window: Window) -> TileWindow:
+def tile_window(window: Window) -> AmxWindow:
     """Return a window as it is cut by least cost."""
     rows = window.axes[0].outputs
     bands = {-(-rows // count) for count in range(1, min(rows, 64) + 1)}
@@ -45,7 +45,7 @@ def tile_window(window: Window) -> TileWindow:
     # Of few outputs one tile: those of 32 to 2 channels at 224x224 take 40 us on two cores, and by `reduced` 312.
     blocks = [block for block in BLOCKS if block[1] == 1 or window.outputs >= SIDE]
     ways = product(sorted(bands), blocks, together)
-    tiled = [window.as_kind(TileWindow, **kind, rows=rows, block=block, row_taps=taps) for rows, block, taps in ways]
+    tiled = [window.as_kind(AmxWindow, **kind, rows=rows, block=block, row_taps=taps) for rows, block, taps in ways]
     return min(tiled, key=lambda each: best_cut(each).cycles)
 
 
@@ -68,13 +68,13 @@ class Cut:
     cycles: float
 
 
-def best_cut(window: TileWindow) -> Cut:
+def best_cut(window: AmxWindow) -> Cut:
     """Return the cut of least cost."""
     ways = product(divisors(window.output_blocks, 16), (False, True))
     return min((Cut(*way, cycles(window, *way)) for way in ways), key=lambda cut: cut.cycles)
 
 
-def cycles(window: TileWindow, chunks: int, pixels_first: bool) -> float:
+def cycles(window: AmxWindow, chunks: int, pixels_first: bool) -> float:
     """Return the cycles of a window that is cut so."""
     problem, (tiles, vectors) = window.problem, window.block
     phases = prod(axis.phases for axis in window.axes)
@@ -102,7 +102,7 @@ def cycles(window: TileWindow, chunks: int, pixels_first: bool) -> float:
     return tasks * (task + _shared(window, chunks) / tasks) * uneven(tasks) + tasks * TASK_CYCLES / THREADS[0]
 
 
-def _shared(window: TileWindow, chunks: int) -> float:
+def _shared(window: AmxWindow, chunks: int) -> float:
     """Return the cycles that threads wait for each other's lines of the output, if a pixel's channels have several."""
     part = window.output_blocks // chunks * window.block[1] * SIDE
     whole = window.whole_lines and part % LINE_CHANNELS == 0
@@ -111,7 +111,7 @@ def _shared(window: TileWindow, chunks: int) -> float:
     return outputs(window) * window.groups * chunks * SHARED_LINE
 
 
-def _loads(window: TileWindow, pixels_first: bool) -> float:
+def _loads(window: AmxWindow, pixels_first: bool) -> float:
     """Return the cycles of the lines of a block's sums that come from L2."""
     (tiles, vectors), last = window.block, window.copy_axes[-1]
     pixels = tiles * window.tile_rows * last.advance + window.axes[-1].taps - 1

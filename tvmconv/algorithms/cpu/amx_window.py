@@ -84,7 +84,7 @@ class CopyAxis:
 
 
 @dataclass(frozen=True)
-class TileWindow(Window):
+class AmxWindow(Window):
     """A window cut into blocks of tiles.
 
     Attributes

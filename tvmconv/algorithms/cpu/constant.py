@@ -6,7 +6,7 @@ from math import prod
 
 from ...problem import Problem
 from ...targets.target import CpuTarget
-from ..constant import covers_constant as covers
+from ..data_dependence import covers_constant as covers
 from ..definition import Definition, assemble
 from .window import express
 

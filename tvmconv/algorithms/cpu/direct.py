@@ -13,13 +13,13 @@ from math import prod
 
 from ...problem import Problem
 from ...targets.target import CpuTarget
-from ..constant import covers_data
+from ..data_dependence import covers_data
 from ..definition import Definition, assemble
 from ..flatten import flatten
 from ..shapes import accumulators, divisors, shuffles
 from . import cost
 from .im2col import im2col
-from .row_taps import by_row_taps, pairs_taps
+from .paired_taps import by_row_taps, pairs_taps
 from .tile import (
     best_tile,
     grouped_cycles,

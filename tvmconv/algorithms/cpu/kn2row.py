@@ -89,7 +89,7 @@ def define_prepacked(problem: Problem, target: CpuTarget, vnni_factor: int = 1) 
     return None if window.stages_filter else define(problem, target, prepacked=True)
 
 
-def tap_windows(problem: Problem, target: CpuTarget, vnni_factor: int, prepacked: bool) -> list[TapWindow]:
+def tap_windows(problem: Problem, target: CpuTarget, vnni_factor: int, prepacked: bool) -> list[Kn2rowWindow]:
     """Return the windows of `define`.
 
     A large filter is packed in any case, for each tap passes all pixels: plain, 2048 to 256 channels with dilation 12 at 21x21
@@ -144,7 +144,7 @@ def multiply_cycles(window: Window, width: int, vectors: int, target: CpuTarget)
 
 
 @dataclass(frozen=True)
-class TapWindow(Window):
+class Kn2rowWindow(Window):
     """A window of one phase whose row is all its pixels, rounded up so that every good tile divides it."""
 
     @property
@@ -173,11 +173,11 @@ class TapWindow(Window):
         return True
 
 
-def tap_window(window: Window, target: CpuTarget) -> TapWindow:
+def tap_window(window: Window, target: CpuTarget) -> Kn2rowWindow:
     """Return the window as it is computed tap by tap."""
     most = accumulators(target)
     pixels = prod(axis.outputs for axis in window.axes)
-    return window.as_kind(TapWindow, row=-(-pixels // most) * most)
+    return window.as_kind(Kn2rowWindow, row=-(-pixels // most) * most)
 
 
 def reached(axis: Axis, tap: Expr) -> tuple[Expr, Expr]:

@@ -19,7 +19,7 @@ from tvm import tirx
 
 from ...problem import Problem
 from ...targets.target import CpuTarget
-from ..constant import covers_data
+from ..data_dependence import covers_data
 from ..definition import Definition, assemble
 from ..flatten import flatten
 from ..subconvolution import Expr

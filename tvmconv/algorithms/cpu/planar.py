@@ -23,7 +23,7 @@ from ...problem import Problem
 from ...targets.target import CpuTarget
 from ..axes import convolution_axes
 from ..backprop import interleaved_axes
-from ..constant import covers_data
+from ..data_dependence import covers_data
 from ..definition import Definition, assemble
 from ..epilogue import Epilogue
 from ..flatten import flatten
@@ -33,7 +33,7 @@ from ..subconvolution import Expr
 from ..types import widen, zero_outside
 from . import cost
 from .row_tile import packed_together, rounded_up, shared_cycles, task_chunks, tiles
-from .row_window import RowWindow
+from .row_window import PlanarWindow
 
 # An element of pixels laid into planes: few channels fill no vectors, so each is loaded by itself.
 TRANSPOSE_PIXELS = 3.5
@@ -64,12 +64,12 @@ def define_prepacked(problem: Problem, target: CpuTarget) -> Definition | None:
     return define(problem, target, prepacked=True) if problem.dtype == "f32" and several else None
 
 
-def planar_windows(problem: Problem, target: CpuTarget, prepacked: bool) -> list[RowWindow]:
+def planar_windows(problem: Problem, target: CpuTarget, prepacked: bool) -> list[PlanarWindow]:
     """Return the windows of `define`."""
     flat = flatten(problem)
     made = convolution_axes(flat) if flat.op == "convolution" else interleaved_axes(flat)
     return [
-        packed_together(rounded_up(RowWindow(flat, number, axes, 1, axes[-1].outputs, prepacked), target), target)
+        packed_together(rounded_up(PlanarWindow(flat, number, axes, 1, axes[-1].outputs, prepacked), target), target)
         for number, axes in enumerate(made)
     ]
 
@@ -79,7 +79,7 @@ def cycles(problem: Problem, target: CpuTarget) -> float:
     return sum(_window_cycles(window, target) for window in planar_windows(problem, target, True))
 
 
-def _window_cycles(window: RowWindow, target: CpuTarget) -> float:
+def _window_cycles(window: PlanarWindow, target: CpuTarget) -> float:
     axes, batch = window.axes, window.problem.batch
     rows = batch * window.groups * window.outputs * prod(axis.phases for axis in axes)
     vectors = rows * prod(axis.outputs for axis in axes[:-1]) * window.row / window.lanes
@@ -101,7 +101,7 @@ def _window_cycles(window: RowWindow, target: CpuTarget) -> float:
     return sums * cost.multiply_add(window.lanes, target) + copied + stored
 
 
-def express_planar(window: RowWindow, data: te.Tensor, weights: te.Tensor, epilogue: Epilogue) -> te.Tensor:
+def express_planar(window: PlanarWindow, data: te.Tensor, weights: te.Tensor, epilogue: Epilogue) -> te.Tensor:
     """Return the window's `out`: axes (n, g, phases..., outputs but the last..., o, x).
 
     Raises
@@ -143,7 +143,7 @@ def express_planar(window: RowWindow, data: te.Tensor, weights: te.Tensor, epilo
     return te.compute(shape, rounded, name=stage_name(OUT, number))
 
 
-def _data(window: RowWindow, data: te.Tensor) -> Callable[..., Expr]:
+def _data(window: PlanarWindow, data: te.Tensor) -> Callable[..., Expr]:
     problem, axes = window.problem, window.axes
 
     if not window.stages_data:
@@ -194,7 +194,7 @@ def _data(window: RowWindow, data: te.Tensor) -> Callable[..., Expr]:
     return read
 
 
-def _where_tapped(window: RowWindow, p: Any, k: Any, value: Expr) -> Expr:
+def _where_tapped(window: PlanarWindow, p: Any, k: Any, value: Expr) -> Expr:
     """Return `value`, or 0 beyond the filter's end, where interleaved phases with one tap less find their last."""
     axis, taps = window.axes[-1], window.problem.kernel[-1]
     if not window.interleaves or axis.taps * axis.phases == taps:
@@ -202,7 +202,7 @@ def _where_tapped(window: RowWindow, p: Any, k: Any, value: Expr) -> Expr:
     return tirx.if_then_else(axis.filter_tap(p[-1], k[-1]) < taps, value, tirx.const(0, "float32"))
 
 
-def _filter(window: RowWindow, weights: te.Tensor) -> Callable[..., Expr]:
+def _filter(window: PlanarWindow, weights: te.Tensor) -> Callable[..., Expr]:
     """Return what reads the filter for a product, ``(g, p, k, c, o)``: in place, or in the order of the sum's loops."""
     problem, axes, rank = window.problem, window.axes, len(window.axes)
 

@@ -22,7 +22,7 @@ from tvm import te
 from ...checks import within_reach
 from ...problem import Problem
 from ...targets.target import CpuTarget
-from ..constant import covers_data
+from ..data_dependence import covers_data
 from ..definition import Definition, assemble
 from ..epilogue import Epilogue
 from ..flatten import flatten

@@ -9,7 +9,7 @@ from ...targets.cpus import L1_BYTES
 from ...targets.target import CpuTarget
 from ..shapes import F32_BITS, IN_FLIGHT, SSE_LANES, divisors, lane_count
 from .cost import uneven
-from .row_window import MOST_CHANNELS, RowWindow
+from .row_window import MOST_CHANNELS, PlanarWindow
 from .tile import FROM_L2
 
 MAX_UNROLLED = 128  # multiply-adds in a loop body; more only grows the code
@@ -29,7 +29,7 @@ LEAST_PANEL = 64
 LEAST_SHARING = 128
 
 
-def rounded_up(window: RowWindow, target: CpuTarget) -> RowWindow:
+def rounded_up(window: PlanarWindow, target: CpuTarget) -> PlanarWindow:
     """Return the window with its row rounded up to whole vectors."""
     outputs, full = window.axes[-1].outputs, target.vector_bits // F32_BITS
     if outputs < full or not window.contiguous:
@@ -48,7 +48,7 @@ def rounded_up(window: RowWindow, target: CpuTarget) -> RowWindow:
     )
 
 
-def _wants_panels(window: RowWindow, target: CpuTarget) -> bool:
+def _wants_panels(window: PlanarWindow, target: CpuTarget) -> bool:
     """Whether a copy of each tile's data pays: of one tap and many channels, which are read again for many outputs."""
     axis, problem = window.axes[-1], window.problem
     single = len(window.axes) == 1 and axis.taps * axis.phases * axis.stride == 1 and not axis.padded
@@ -57,7 +57,7 @@ def _wants_panels(window: RowWindow, target: CpuTarget) -> bool:
     return in_place and target.vector_registers == 16 and min(window.channels, window.outputs) >= LEAST_PANEL
 
 
-def packed_together(window: RowWindow, target: CpuTarget) -> RowWindow:
+def packed_together(window: PlanarWindow, target: CpuTarget) -> PlanarWindow:
     """Return the window with how many channels lie together in a packed filter: a tile's, so that it reads whole cache lines.
 
     With AVX-512, as many as any tile's divide, mostly.
@@ -68,7 +68,7 @@ def packed_together(window: RowWindow, target: CpuTarget) -> RowWindow:
     return replace(window, together=together)
 
 
-def task_chunks(window: RowWindow, channels: int, vectors: int) -> tuple[list[int], int]:
+def task_chunks(window: PlanarWindow, channels: int, vectors: int) -> tuple[list[int], int]:
     """Return into how many parts tasks may cut the channels of a window of one axis, in tiles of so many, and the default.
 
     Few tiles are cut by channels too, so that threads find equal shares, but not so that copies are more than that gains.
@@ -79,7 +79,7 @@ def task_chunks(window: RowWindow, channels: int, vectors: int) -> tuple[list[in
     return chunks, min(fitting, key=lambda chunk: (round(uneven(tasks * chunk), 1), chunk))
 
 
-def tiles(window: RowWindow, target: CpuTarget) -> list[tuple[int, int]]:
+def tiles(window: PlanarWindow, target: CpuTarget) -> list[tuple[int, int]]:
     """Return how many channels and vectors of a row a tile may have together.
 
     Each vector takes a register for its data and one for each sum; one more holds the broadcast.
@@ -92,7 +92,7 @@ def tiles(window: RowWindow, target: CpuTarget) -> list[tuple[int, int]]:
     return fitting
 
 
-def tile_cycles(window: RowWindow, channels: int, vectors: int, target: CpuTarget) -> float:
+def tile_cycles(window: PlanarWindow, channels: int, vectors: int, target: CpuTarget) -> float:
     """Cycles per multiply-add of a tile, and part of its loads.
 
     A shifted vector crosses two cache lines, and comes from L2 where the sum has many channels; a
@@ -106,7 +106,7 @@ def tile_cycles(window: RowWindow, channels: int, vectors: int, target: CpuTarge
     return (max(sums * vectors, IN_FLIGHT) + load * vectors + broadcast * sums) / (sums * vectors)
 
 
-def _cycles_of_16_registers(window: RowWindow, channels: int, vectors: int) -> float:
+def _cycles_of_16_registers(window: PlanarWindow, channels: int, vectors: int) -> float:
     """Cycles as `tile_cycles`, of 16 registers: what takes longest of multiply-adds and loads, and each step.
 
     Percent of a Zen 3's peak, 3x3 taps of 48 channels: 4 channels by 2 or 3 vectors, 6 by 2 and 2 by 4 90, 2 by 5 85, 12 by 1 77,
@@ -121,7 +121,7 @@ def _cycles_of_16_registers(window: RowWindow, channels: int, vectors: int) -> f
     return scale * max(IN_FLIGHT, max(sums * vectors, loads) + STEP) / (sums * vectors)
 
 
-def shared_cycles(window: RowWindow, channels: int, vectors: int, target: CpuTarget) -> float:
+def shared_cycles(window: PlanarWindow, channels: int, vectors: int, target: CpuTarget) -> float:
     """Cycles per multiply-add of a tile, as `tile_cycles`, where rows share the loads of their data and one broadcast."""
     rows = shared_rows(window, vectors, target.vector_registers)
     if rows == 1:
@@ -131,7 +131,7 @@ def shared_cycles(window: RowWindow, channels: int, vectors: int, target: CpuTar
     return (max(sums, IN_FLIGHT) + loads + window.tile_phases) / sums
 
 
-def shared_rows(window: RowWindow, vectors: int, registers: int) -> int:
+def shared_rows(window: PlanarWindow, vectors: int, registers: int) -> int:
     """Return how many rows a tile of a depthwise convolution has: their taps share loads, each of which crosses cache lines.
 
     Its sums take half of the registers, or what the filter, where registers can hold it, and the shared data leave.

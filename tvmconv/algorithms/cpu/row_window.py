@@ -22,7 +22,7 @@ MOST_CHANNELS = 16  # of a tile, beside whose sums a register holds the row's da
 
 
 @dataclass(frozen=True)
-class RowWindow(SubConvolution):
+class PlanarWindow(SubConvolution):
     """A sub-convolution whose vectors are neighbouring outputs of a row.
 
     Attributes

@@ -49,7 +49,7 @@ from .data import data_reader
 from .direct import FAR_APART_BYTES
 from .filter import filter_element
 from .winograd_cost import covers, cycles
-from .winograd_tiles import Tiles, as_3d, phases_shift, tiles_of
+from .winograd_tiles import WinogradWindow, as_3d, phases_shift, tiles_of
 from .winograd_transforms import data_transform, filter_transform, output_transform, select
 
 __all__ = ["covers", "cycles", "define", "define_prepacked"]
@@ -71,13 +71,13 @@ def define_prepacked(problem: Problem, target: CpuTarget, points: int) -> Defini
     return None if kept is None or kept == definition.windows else replace(definition, windows=kept)
 
 
-def _kept(windows: Sequence[Tiles], target: CpuTarget) -> list[Tiles] | None:
+def _kept(windows: Sequence[WinogradWindow], target: CpuTarget) -> list[WinogradWindow] | None:
     """Return the windows with the transformed filter kept, if a cache does."""
     kept = [replace(window, prepacked=True) for window in windows]
     return kept if sum(tiles.filter_bytes for tiles in kept) <= target.l3_share else None
 
 
-def _far_apart(tiles: Tiles) -> bool:
+def _far_apart(tiles: WinogradWindow) -> bool:
     """Whether a task's part of the filter is a line or two of each of its rows, which are far apart.
 
     Then all of it is transformed before: 512 to 512 channels at 7x7 take 2.6 ms on one core of a Zen 3, and by parts 2.9. With
@@ -86,7 +86,7 @@ def _far_apart(tiles: Tiles) -> bool:
     return tiles.reads_rows and tiles.groups == 1 and 4 * tiles.outputs >= FAR_APART_BYTES
 
 
-def _lanes_apart(tiles: Tiles) -> bool:
+def _lanes_apart(tiles: WinogradWindow) -> bool:
     """Whether lanes lie apart in the filter, and the channels that are summed together: parts are transposed first.
 
     Not of pieces, whose taps TVM finds no bounds of.
@@ -95,7 +95,7 @@ def _lanes_apart(tiles: Tiles) -> bool:
     return transposed and tiles.pieces == 1 and tiles.stored == tiles.padded_outputs
 
 
-def express_winograd(tiles: Tiles, data: te.Tensor, weights: te.Tensor, epilogue: Epilogue) -> te.Tensor:
+def express_winograd(tiles: WinogradWindow, data: te.Tensor, weights: te.Tensor, epilogue: Epilogue) -> te.Tensor:
     """Return the window's `out`.
 
     Raises
@@ -106,11 +106,11 @@ def express_winograd(tiles: Tiles, data: te.Tensor, weights: te.Tensor, epilogue
     return _output(tiles, _product(tiles, _data(tiles, data), _filter(tiles, weights)), epilogue)
 
 
-def _compute(tiles: Tiles, shape: tuple[int, ...], value: Any, name: str) -> te.Tensor:
+def _compute(tiles: WinogradWindow, shape: tuple[int, ...], value: Any, name: str) -> te.Tensor:
     return te.compute(within_reach(shape, name), value, name=stage_name(name, tiles.index))
 
 
-def _data(tiles: Tiles, data: te.Tensor) -> te.Tensor:
+def _data(tiles: WinogradWindow, data: te.Tensor) -> te.Tensor:
     first, *tiled = tiles.axes
     tilings, (rows, columns) = tiles.tilings, (tiling.points for tiling in tiles.tilings)
     at = data_reader(tiles, data)
@@ -141,7 +141,7 @@ def _data(tiles: Tiles, data: te.Tensor) -> te.Tensor:
     )
 
 
-def _filter(tiles: Tiles, weights: te.Tensor) -> te.Tensor:
+def _filter(tiles: WinogradWindow, weights: te.Tensor) -> te.Tensor:
     rows, columns = (tiling.points for tiling in tiles.tilings)
     taps_y, taps_x = (tiling.axis.taps for tiling in tiles.tilings)
     element, lanes = filter_element(tiles, weights), tiles.lanes
@@ -181,7 +181,7 @@ def _filter(tiles: Tiles, weights: te.Tensor) -> te.Tensor:
     )
 
 
-def _product(tiles: Tiles, data: te.Tensor, weights: te.Tensor) -> te.Tensor:
+def _product(tiles: WinogradWindow, data: te.Tensor, weights: te.Tensor) -> te.Tensor:
     first, *tiled = tiles.axes
     lanes, channels = tiles.lanes, tiles.channels
     kz, c = te.reduce_axis((0, tiles.depth), name="kz"), te.reduce_axis((0, channels), name="c")
@@ -200,7 +200,7 @@ def _product(tiles: Tiles, data: te.Tensor, weights: te.Tensor) -> te.Tensor:
     return _compute(tiles, (*(tiling.points for tiling in tiles.tilings), *shape), total, ACC)
 
 
-def _output(tiles: Tiles, acc: te.Tensor, epilogue: Epilogue) -> te.Tensor:
+def _output(tiles: WinogradWindow, acc: te.Tensor, epilogue: Epilogue) -> te.Tensor:
     points, (m_y, m_x) = [tiling.points for tiling in tiles.tilings], (tiling.outputs for tiling in tiles.tilings)
     shape = _shape(tiles)
     rows = _compute(
@@ -224,6 +224,6 @@ def _output(tiles: Tiles, acc: te.Tensor, epilogue: Epilogue) -> te.Tensor:
     return _compute(tiles, (*shape, m_y, m_x, tiles.stored), rounded, OUT)
 
 
-def _shape(tiles: Tiles) -> tuple[int, ...]:
+def _shape(tiles: WinogradWindow) -> tuple[int, ...]:
     phases = (axis.phases for axis in tiles.axes)
     return (tiles.problem.batch, tiles.groups, *phases, tiles.axes[0].outputs, tiles.rows, tiles.columns)

@@ -6,10 +6,10 @@ from math import prod
 
 from ...problem import Problem
 from ...targets.target import CpuTarget
-from ..constant import covers_data
+from ..data_dependence import covers_data
 from ..shapes import F32_BITS
 from . import cost, direct
-from .winograd_tiles import Tiles, phases_shift, tiles_of, windows_3d
+from .winograd_tiles import WinogradWindow, phases_shift, tiles_of, windows_3d
 
 # A multiply-add of the products' matrices, whose tiles load more than a direct convolution's, by the points of an axis; a
 # vector of data, of the filter and of the output, for each point of a tile: its loads, its stores at two cycles each, and its
@@ -91,7 +91,7 @@ def cycles(problem: Problem, target: CpuTarget, points: int, tried: bool = False
     return total
 
 
-def _cycles_of_two_ports(problem: Problem, tiled: list[Tiles], target: CpuTarget, kept: bool) -> float:
+def _cycles_of_two_ports(problem: Problem, tiled: list[WinogradWindow], target: CpuTarget, kept: bool) -> float:
     total = 0.0
     for tiles in tiled:
         vectors = tiles.groups * tiles.padded_outputs // tiles.lanes * tiles.phases
@@ -110,7 +110,7 @@ def _cycles_of_two_ports(problem: Problem, tiled: list[Tiles], target: CpuTarget
     return total
 
 
-def _filter_cycles(tiles: Tiles) -> float:
+def _filter_cycles(tiles: WinogradWindow) -> float:
     """Return the cycles of transforming the filter."""
     taps = prod(tiling.axis.taps for tiling in tiles.tilings)
     tap_xio = TAP if tiles.problem.op == "convolution" else TAP_APART
@@ -119,17 +119,17 @@ def _filter_cycles(tiles: Tiles) -> float:
     return (tap * taps + FILTER_POINT * tiles.points) * tiles.depth * tiles.channels * vectors
 
 
-def _data_vectors(tiles: Tiles, target: CpuTarget) -> float:
+def _data_vectors(tiles: WinogradWindow, target: CpuTarget) -> float:
     """Return how many vectors of data are transformed: they divide a group's channels, and are of each piece of the taps."""
     return _transformed(tiles) / min(target.vector_bits // F32_BITS, tiles.channels & -tiles.channels)
 
 
-def _transformed(tiles: Tiles) -> int:
+def _transformed(tiles: WinogradWindow) -> int:
     transformed = tiles.points * tiles.count * tiles.groups * tiles.channels * tiles.pieces
     return transformed * prod(axis.phases for axis in tiles.axes[1:] if phases_shift(axis))
 
 
-def _cycles(tiles: Tiles, target: CpuTarget, points: int, kept: bool, tried: bool) -> float:
+def _cycles(tiles: WinogradWindow, target: CpuTarget, points: int, kept: bool, tried: bool) -> float:
     channels = tiles.channels
     vectors = tiles.groups * tiles.padded_outputs // tiles.lanes * tiles.phases
     products = 1.0 * tiles.points * tiles.count * tiles.depth * channels * vectors
@@ -152,7 +152,7 @@ def _cycles(tiles: Tiles, target: CpuTarget, points: int, kept: bool, tried: boo
     return max(products, read) * (FEW_FACTOR if few else 1.0) + weights + output + data
 
 
-def _passes(tiles: Tiles, target: CpuTarget) -> int:
+def _passes(tiles: WinogradWindow, target: CpuTarget) -> int:
     """Return how often all transformed data pass by a core (schedules/cpu/winograd.py); 0: they do beside the products."""
     by_channels = tiles.count * tiles.pieces <= tiles.outputs * tiles.depth
     sums = 4 * tiles.points * tiles.count * BLOCK_VECTORS * tiles.lanes

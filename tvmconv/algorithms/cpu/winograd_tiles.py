@@ -59,7 +59,7 @@ class AxisTiling:
 
 
 @dataclass(frozen=True)
-class Tiles(Window):
+class WinogradWindow(Window):
     """A window of three axes, the last two cut into tiles; the taps of the first are summed directly.
 
     Its axes have as many outputs as the tiles compute.
@@ -144,7 +144,7 @@ def as_3d(problem: Problem) -> Problem:
     return problem.with_(**ones, **zeros)
 
 
-def tiles_of(problem: Problem, target: CpuTarget, points: int) -> list[Tiles]:
+def tiles_of(problem: Problem, target: CpuTarget, points: int) -> list[WinogradWindow]:
     """Return a problem's windows cut into tiles of `points` points along an axis."""
     return [tiled_window(window, points, target) for window in windows_3d(problem, target)]
 
@@ -154,7 +154,7 @@ def windows_3d(problem: Problem, target: CpuTarget) -> list[Window]:
     return windows_of(as_3d(flatten(problem)), target)
 
 
-def tiled_window(window: Window, points: int, target: CpuTarget) -> Tiles:
+def tiled_window(window: Window, points: int, target: CpuTarget) -> WinogradWindow:
     """Return a window of a problem of three axes cut into tiles of `points` points along its last two axes."""
     first, *tiled = window.axes
     tilings = [_tiling(axis, points if axis.taps > 1 else 1) for axis in tiled]
@@ -163,7 +163,7 @@ def tiled_window(window: Window, points: int, target: CpuTarget) -> Tiles:
     if tiled[along].dilation == 1:
         tilings[along] = replace(tilings[along], tiles=row_extent(tilings[along].tiles, target))
     axes = (first, *map(_rounded, tilings))
-    return window.as_kind(Tiles, axes=axes, row=axes[-1].outputs, tilings=tuple(tilings))
+    return window.as_kind(WinogradWindow, axes=axes, row=axes[-1].outputs, tilings=tuple(tilings))
 
 
 def _tiling(axis: Axis, points: int) -> AxisTiling:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from ...problem import Problem
 from ...targets.cuda import CudaTarget
-from ..constant import covers_constant as covers
+from ..data_dependence import covers_constant as covers
 from ..definition import Definition
 from .cost import LATENCY
 from .window import define_cuda_constant

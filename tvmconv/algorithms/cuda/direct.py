@@ -19,7 +19,7 @@ from tvm import te, tirx
 from ...checks import within_reach
 from ...problem import Problem
 from ...targets.cuda import CudaTarget
-from ..constant import covers_data as covers
+from ..data_dependence import covers_data as covers
 from ..definition import Definition
 from ..epilogue import Epilogue
 from ..stage_names import ACC, OUT, PATCH, stage_name

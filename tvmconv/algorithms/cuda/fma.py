@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from ...problem import Problem
 from ...targets.cuda import CudaTarget
-from ..constant import covers_data as covers
+from ..data_dependence import covers_data as covers
 from ..definition import Definition
 from .cost import fma_cycles as cycles
 from .fma_tiles import best_fma_tile

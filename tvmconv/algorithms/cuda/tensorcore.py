@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from ...problem import Problem
 from ...targets.cuda import CudaTarget
-from ..constant import covers_data
+from ..data_dependence import covers_data
 from ..definition import Definition
 from .cost import tensorcore_cycles
 from .gemm import define_gemm

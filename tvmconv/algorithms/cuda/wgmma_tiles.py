@@ -17,7 +17,7 @@ from math import ceil, prod
 
 from ...problem import Problem
 from ...targets.cuda import CudaTarget
-from ..constant import covers_data
+from ..data_dependence import covers_data
 from ..flatten import flatten
 from .blocks import L2_RATE, MULTIPROCESSORS
 

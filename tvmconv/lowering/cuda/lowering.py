@@ -22,9 +22,9 @@ from ...algorithms.types import CUDA_DTYPES
 from ...targets.cuda import CudaTarget
 from ..common.arguments import bind_arguments
 from ..cpu.linker import NATIVE
-from .pipelining import fragments, pipeline
+from .epilogue_steps import call_steps, steps_header
+from .pipelining import fragments, pipeline_loops
 from .source import WORKSPACE, Argument, CudaSource, Launch
-from .steps import call_steps, steps_header
 from .wgmma import scheduled_tile, wgmma_source
 
 FUNCTION = "tvmconv"
@@ -127,7 +127,7 @@ def lower_cuda(mod: tvm.IRModule, definition: Definition, target: CudaTarget) ->
         tirx.transform.AnnotateEntryFunc(),
         s_tir.transform.ThreadSync("shared"),
         s_tir.transform.ThreadSync("shared.dyn"),
-        _function_pass(pipeline, "tvmconv.Pipeline"),
+        _function_pass(pipeline_loops, "tvmconv.Pipeline"),
         tirx.transform.ConvertSSA(),  # it repeats loops
         _function_pass(fragments, "tvmconv.Fragments"),
         s_tir.transform.InferFragment(),

@@ -1,7 +1,7 @@
 """Copies to shared memory that are prefetched, some steps before they are multiplied, and fragments in registers: two passes over TIR.
 
 A space annotates the loop over a tile's depth with STAGES. Its body copies the next tiles to shared memory, then
-multiplies them, with barriers between (TVM's ThreadSync has put them there). `pipeline` turns it into
+multiplies them, with barriers between (TVM's ThreadSync has put them there). `pipeline_loops` turns it into
 
     copy tiles 0 .. stages - 2, each a group of asynchronous copies
     for k:
@@ -34,7 +34,7 @@ _BUFFER_DATA = Op.get("tirx.buffer_data")
 _SYNC = "tirx.tvm_storage_sync"
 
 
-def pipeline(func: tirx.PrimFunc) -> tirx.PrimFunc:
+def pipeline_loops(func: tirx.PrimFunc) -> tirx.PrimFunc:
     """Return the function with its loops annotated by STAGES pipelined."""
     return cast(tirx.PrimFunc, func.with_body(structural_map(func.body, (tirx.For, _pipelined))))
 

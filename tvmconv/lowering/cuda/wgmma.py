@@ -16,8 +16,8 @@ from ...algorithms.cuda.wgmma_tiles import SPAN, WgmmaTile, as_3d, wgmma_tiles
 from ...problem import Problem
 from ...targets.cuda import CudaTarget
 from ..cpu.linker import NATIVE
+from .epilogue_steps import finish, steps_header
 from .source import Argument, CudaSource, Launch, TensorMap
-from .steps import finish, steps_header
 
 _ELEMENTS = {"f16": "__half", "bf16": "__nv_bfloat16"}
 _THREADS = 384

@@ -16,7 +16,7 @@ LEAST_USED = 32
 
 
 @dataclass(frozen=True, kw_only=True)
-class RowTapsWindow(Window):
+class PairedTapsWindow(Window):
     """A window of a problem with one tap along its last axis, whose channels are those of all taps of data's.
 
     Attributes
@@ -96,4 +96,4 @@ def by_row_taps(window: Window) -> Window | None:
         pads_begin=last(problem.pads_begin, 0),
         pads_end=last(problem.pads_end, 0),
     )
-    return window.as_kind(RowTapsWindow, problem=longer, axes=convolution_axes(longer)[0], data_row=row)
+    return window.as_kind(PairedTapsWindow, problem=longer, axes=convolution_axes(longer)[0], data_row=row)

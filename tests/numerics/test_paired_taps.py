@@ -11,7 +11,7 @@ from kernels import assert_exact, compile_and_call, isa
 from tvmconv import fills
 from tvmconv.algorithms import table
 from tvmconv.algorithms.cpu.direct import direct_windows
-from tvmconv.algorithms.cpu.row_taps import RowTapsWindow
+from tvmconv.algorithms.cpu.paired_taps import PairedTapsWindow
 from tvmconv.lowering.compiler import Choice
 from tvmconv.signature import parse_signature
 from tvmconv.targets.target import CpuTarget, Target
@@ -37,20 +37,20 @@ OTHERS = [
 
 @isa("znver4")
 @pytest.mark.parametrize("signature", SIGNATURES)
-def test_row_taps_are_exact(signature: str, tmp_path: Path) -> None:
+def test_paired_taps_are_exact(signature: str, tmp_path: Path) -> None:
     assert_exact(parse_signature(signature), PAIRS, tmp_path, Choice("dot"))
 
 
 @pytest.mark.parametrize("signature", SIGNATURES)
 def test_pairs_are_across_taps(signature: str) -> None:
     (window,) = direct_windows(parse_signature(signature), PAIRS, vnni_factor=2)
-    assert isinstance(window, RowTapsWindow)
+    assert isinstance(window, PairedTapsWindow)
 
 
 @pytest.mark.parametrize("signature", OTHERS)
 def test_other_pairs_are_of_channels(signature: str) -> None:
     (window,) = direct_windows(parse_signature(signature), PAIRS, vnni_factor=2)
-    assert not isinstance(window, RowTapsWindow)
+    assert not isinstance(window, PairedTapsWindow)
 
 
 def test_one_channel_has_pairs_only_across_taps() -> None:
