@@ -6,7 +6,7 @@ BIN := $(VENV)/bin
 MODELS := rapidocr-onnxruntime==1.4.4
 DETECTOR := from importlib.util import find_spec; print(find_spec("rapidocr_onnxruntime").submodule_search_locations[0] + "/models/ch_PP-OCRv4_det_infer.onnx")
 
-.PHONY: help venv demo smoke test campaign lint format typecheck bench results further reported golden clean
+.PHONY: help venv demo smoke test campaign lint format typecheck bench results further reported golden docs clean
 
 help:
 	@echo "make demo       build, verify and time the convolutions of a text detector"
@@ -21,6 +21,7 @@ help:
 	@echo "make results    do so in all types and layouts, and write the tables in README.md and docs, and the pictures"
 	@echo "make further    compare on layers that no suite has, by default schedules, and write docs/further.md"
 	@echo "make reported   compare on shapes of bug reports, by default schedules, and write docs/reported.md"
+	@echo "make docs       build the pages of docs and of the API into build/site, and check their links"
 	@echo "make clean      remove what these made"
 
 venv: $(VENV)/installed
@@ -115,6 +116,10 @@ reported: venv
 	$(BIN)/python -m benchmarks.compare reported --untuned --output $(OUTPUT)/f32-nxc.json
 	$(BIN)/python -m benchmarks.compare reported --untuned --layout ncx --output $(OUTPUT)/f32-ncx.json
 	$(BIN)/python -m benchmarks.report benchmarks/results/reported/*/*.json --update docs/reported.md
+
+docs: venv
+	$(BIN)/python -m pip install --quiet --editable '.[docs]'
+	NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build
 
 clean:
 	rm -rf $(VENV) build dist demo.bundle demo.html *.egg-info .pytest_cache .mypy_cache .ruff_cache .hypothesis
