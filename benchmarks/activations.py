@@ -19,7 +19,7 @@ from tvmconv.epilogue import parse_epilogue
 from tvmconv.fills import random_fill
 from tvmconv.measuring.timing import sample_call
 from tvmconv.problem import Problem
-from tvmconv.runtime.cpu import kernel_threads
+from tvmconv.runtime.processors import kernel_threads
 from tvmconv.signature import parse_signature
 
 from .machine import CLOCKS

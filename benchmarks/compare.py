@@ -25,12 +25,12 @@ from tvmconv.cli.output import print_table, progress_bar
 from tvmconv.errors import TargetError, TvmconvError
 from tvmconv.fills import random_fill
 from tvmconv.frontends import read_source
+from tvmconv.isa.machine import cpu_features
 from tvmconv.measuring import peak
 from tvmconv.measuring.cores import Cores
 from tvmconv.measuring.peak import Peak
 from tvmconv.measuring.timing import summarize
 from tvmconv.problem import DTYPES, Problem
-from tvmconv.runtime.cpu import cpu_features
 from tvmconv.signature import format_signature
 from tvmconv.support.workers import Worker
 from tvmconv.targets.target import CpuTarget, Target

@@ -28,7 +28,7 @@ from tvmconv.fills import numpy_dtype, random_fill
 from tvmconv.measuring.cores import Cores, Where
 from tvmconv.measuring.timing import sample_call
 from tvmconv.problem import DTYPES, Problem
-from tvmconv.runtime.cpu import kernel_threads
+from tvmconv.runtime.processors import kernel_threads
 
 from .compare import FILTER_FORMATS, NETWORKS, read_suites
 

@@ -18,7 +18,7 @@ from statistics import geometric_mean
 from tvmconv.algorithms import table as algorithms
 from tvmconv.cli.output import print_table, progress_bar
 from tvmconv.problem import DTYPES, Problem
-from tvmconv.runtime.cpu import kernel_threads
+from tvmconv.runtime.processors import kernel_threads
 from tvmconv.signature import format_signature
 from tvmconv.targets.target import Target
 from tvmconv.tuning.evaluate import Evaluator

@@ -15,7 +15,7 @@ from tvmconv.cli.output import print_table
 from tvmconv.errors import SourceError, UnsupportedMachineError
 from tvmconv.measuring.measure import measure
 from tvmconv.problem import DTYPES
-from tvmconv.runtime.cpu import kernel_threads
+from tvmconv.runtime.processors import kernel_threads
 from tvmconv.signature import format_signature
 from tvmconv.tuning.evaluate import Evaluator
 from tvmconv.tuning.machine import TuningMachine, check_tunable, tuning_machine

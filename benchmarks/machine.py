@@ -8,7 +8,7 @@ from collections.abc import Iterable
 from importlib.metadata import PackageNotFoundError, version
 
 from tvmconv.errors import missing_extra
-from tvmconv.runtime.cpu import model_name
+from tvmconv.isa.machine import model_name
 from tvmconv.targets.target import Target
 
 # By the processors' time, a process is not charged for what others compute meanwhile.

@@ -20,7 +20,7 @@ import numpy as np
 from tvmconv.cli.output import print_table
 from tvmconv.errors import SourceError, TvmconvError
 from tvmconv.frontends.shapes import Bucket
-from tvmconv.runtime.cpu import model_name
+from tvmconv.isa.machine import model_name
 from tvmconv.support.workers import Worker
 
 from .machine import CLOCKS

@@ -19,7 +19,8 @@ from statistics import median
 
 from tvmconv.cli.output import print_table
 from tvmconv.errors import TvmconvError
-from tvmconv.runtime.cpu import kernel_threads, model_name
+from tvmconv.isa.machine import model_name
+from tvmconv.runtime.processors import kernel_threads
 from tvmconv.support.workers import Worker
 
 from .models import NETWORKS

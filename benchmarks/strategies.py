@@ -17,25 +17,27 @@ from dataclasses import asdict, dataclass
 from itertools import islice
 from pathlib import Path
 from statistics import geometric_mean, median
-from typing import get_args
 
+from benchmarks.metaschedule_search import MetaScheduleSearch
 from tvmconv.cli.output import print_table
 from tvmconv.cli.tune import progress_line
 from tvmconv.frontends import read_source
+from tvmconv.isa.machine import model_name
 from tvmconv.measuring.race import LEAST_QUIET
 from tvmconv.problem import Problem
-from tvmconv.runtime.cpu import kernel_threads, model_name
+from tvmconv.runtime.processors import kernel_threads
 from tvmconv.signature import format_signature
 from tvmconv.targets.target import Target
 from tvmconv.tuning.evaluate import Evaluator
 from tvmconv.tuning.machine import check_tunable
-from tvmconv.tuning.problem_tuner import CostModel, Session, Strategy
+from tvmconv.tuning.problem_tuner import MakeSearch, Session
 from tvmconv.tuning.records import Records
 from tvmconv.tuning.search import Candidate
 from tvmconv.tuning.trials import read_by_machine
 from tvmconv.tuning.tuner import tune_all
 
-STRATEGIES: Sequence[Strategy] = get_args(Strategy)
+STRATEGIES = ("tvmconv", "replay-trace", "evolutionary")
+COST_MODELS = ("random", "xgb")  # xgb needs xgboost
 
 
 @dataclass(frozen=True)
@@ -72,7 +74,7 @@ def main() -> int:
     rows = []
     with Evaluator(len(os.sched_getaffinity(0)), kernel_threads()) as evaluator:
         for problem in islice(_large(arguments.sources, arguments.least, evaluator, target), arguments.layers):
-            outcomes = {str(each): _tune(problem, each, arguments, evaluator, target) for each in STRATEGIES}
+            outcomes = {each: _tune(problem, each, arguments, evaluator, target) for each in STRATEGIES}
             row = _row(problem, target, outcomes, evaluator)
             if row is not None:
                 rows.append(row)
@@ -93,7 +95,7 @@ def _arguments() -> argparse.Namespace:
     budget.add_argument("--seconds", type=float, help="of each strategy for each layer, its race included")
     parser.add_argument("--layers", type=int, default=20, help="at most, default %(default)s")
     parser.add_argument("--least", type=int, default=200, help="schedules that a layer has, default %(default)s")
-    parser.add_argument("--cost-model", choices=get_args(CostModel), default="random", help="default: %(default)s")
+    parser.add_argument("--cost-model", choices=COST_MODELS, default="random", help="default: %(default)s")
     parser.add_argument("--target", default="host", help="default: %(default)s")
     parser.add_argument("--seed", type=int, default=0, help="default: %(default)s")
     parser.add_argument("--output", help="write a JSON report to this file")
@@ -110,16 +112,24 @@ def _large(sources: Sequence[str], least: int, evaluator: Evaluator, target: Tar
 
 
 def _tune(
-    problem: Problem, strategy: Strategy, arguments: argparse.Namespace, evaluator: Evaluator, target: Target
+    problem: Problem, strategy: str, arguments: argparse.Namespace, evaluator: Evaluator, target: Target
 ) -> Outcome:
     with tempfile.TemporaryDirectory(prefix="tvmconv-strategies-") as folder, progress_line(None) as progress:
         how = (evaluator, target, Records(folder, shipped=False), model_name(), arguments.seed)
-        session = Session(*how, strategy=strategy, cost_model=arguments.cost_model)
+        session = Session(*how, search=_search(strategy, arguments, target))
         start, raced = time.monotonic(), evaluator.spent["racing"]
         tune_all(session, [problem], arguments.trials, arguments.seconds, progress)
         seconds = time.monotonic() - start - (evaluator.spent["racing"] - raced)
         (trials,) = read_by_machine(Path(folder), target.name, format_signature(problem)).values()
     return Outcome(len(trials), seconds, min(trials, key=lambda trial: trial.cost).candidate)
+
+
+def _search(strategy: str, arguments: argparse.Namespace, target: Target) -> MakeSearch | None:
+    """Return what makes the searches of a strategy; None: those of tuning."""
+    if strategy == "tvmconv":
+        return None
+    how = (strategy, arguments.cost_model, arguments.seed)
+    return lambda problem, spaces, measured, starts: MetaScheduleSearch(problem, target, spaces, *how, measured, starts)
 
 
 def _row(problem: Problem, target: Target, outcomes: Mapping[str, Outcome], evaluator: Evaluator) -> Row | None:

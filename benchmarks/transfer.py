@@ -20,7 +20,7 @@ from tvmconv.algorithms.table import MATHS
 from tvmconv.cli.output import print_table, progress_bar
 from tvmconv.errors import TvmconvError
 from tvmconv.measuring.race import LEAST_QUIET
-from tvmconv.runtime.cpu import kernel_threads
+from tvmconv.runtime.processors import kernel_threads
 from tvmconv.signature import parse_signature
 from tvmconv.targets.target import Target
 from tvmconv.tuning.evaluate import Evaluator

@@ -22,9 +22,10 @@ from tvmconv.algorithms.table import MATHS
 from tvmconv.cli.output import print_table
 from tvmconv.cli.tune import progress_line
 from tvmconv.frontends import read_source
+from tvmconv.isa.machine import model_name
 from tvmconv.measuring.race import LEAST_QUIET
 from tvmconv.problem import Problem
-from tvmconv.runtime.cpu import kernel_threads, model_name
+from tvmconv.runtime.processors import kernel_threads
 from tvmconv.signature import format_signature
 from tvmconv.targets.target import Target
 from tvmconv.tuning.evaluate import Evaluator

@@ -12,7 +12,7 @@ import pytest
 import warm_workers
 from hypothesis import settings
 
-from tvmconv.runtime.cpu import missing_features
+from tvmconv.isa.machine import missing_features
 from tvmconv.support import workers
 
 # Several test processes share the cores, of which they may have fewer than they see: a thread that waits for another

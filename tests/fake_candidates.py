@@ -19,6 +19,7 @@ from typing import Any
 from tvm_ffi.libinfo import find_dlpack_include_path, find_include_path
 
 from tvmconv.errors import ReplayError
+from tvmconv.isa.x86 import ISA as X86
 from tvmconv.measuring import measure as measuring
 from tvmconv.measuring import race
 from tvmconv.measuring.measure import Check, Measured
@@ -34,7 +35,7 @@ from tvmconv.tuning.tasks import Compile, Describe
 from tvmconv.tuning.tuner import tune_all
 
 PROBLEM = parse_signature("conv1d-n1-i1x64-o1x64-k1-s1-d1-p0_0-g1-NXC-XIO-f32")
-TARGET = CpuTarget("fake", (), "x86-64")
+TARGET = CpuTarget("fake", (), "x86-64", isa=X86)
 MACHINE = "fake machine"
 RIGHT, WRONG, CRASHES, HANGS, FAILS, INCOMPLETE, FICKLE, BREAKS = range(8)
 STEP_SECONDS = 2e-4

@@ -8,6 +8,8 @@ from __future__ import annotations
 from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
+from .version import __version__
+
 if TYPE_CHECKING:
     from . import errors as errors
     from . import onnxruntime as onnxruntime
@@ -22,8 +24,6 @@ if TYPE_CHECKING:
     from .runtime.registry import load as load
     from .signature import format_signature as format_signature
     from .signature import parse_signature as parse_signature
-
-__version__ = "0.1.0"
 
 _MODULES = ("errors", "ops", "reference")
 _HOME = {

@@ -15,8 +15,8 @@ from pathlib import Path
 
 from tvmconv.algorithms.table import ALGORITHMS
 from tvmconv.errors import TvmconvError
+from tvmconv.isa.machine import missing_features
 from tvmconv.problem import DTYPES
-from tvmconv.runtime.cpu import missing_features
 from tvmconv.targets.target import CpuTarget, Target
 
 from . import regressions

@@ -17,9 +17,9 @@ from tvmconv.exporting.exporter import export_c
 from tvmconv.exporting.features import CPUID
 from tvmconv.exporting.plan import Plan
 from tvmconv.exporting.sources import targets_header
+from tvmconv.isa.machine import cpu_features
 from tvmconv.lowering.compiler import Choice
 from tvmconv.runtime.bundle import BundleTarget, read_bundle, write_manifest
-from tvmconv.runtime.cpu import cpu_features
 from tvmconv.runtime.selection import obstacle
 from tvmconv.signature import parse_signature
 

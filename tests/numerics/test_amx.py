@@ -111,7 +111,7 @@ long syscall(long number, long what, long which, long a, long b, long c, long d)
 """
 CALL = """
 import sys, numpy, tvm_ffi
-from tvmconv.runtime.cpu import missing_features
+from tvmconv.isa.machine import missing_features
 assert missing_features(["amx_bf16", "amx_tile", "avx2"]) == ("amx_bf16", "amx_tile")
 arrays = [numpy.zeros(shape, "uint16") for shape in ((1, 14, 14, 64), (3, 3, 64, 64), (1, 14, 14, 64))]
 try:

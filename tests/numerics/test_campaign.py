@@ -29,9 +29,9 @@ from kernels import isa
 
 from tvmconv import reference
 from tvmconv.errors import TvmconvError
+from tvmconv.isa.machine import missing_features
 from tvmconv.lowering.compiler import Choice
 from tvmconv.problem import DTYPES, Problem
-from tvmconv.runtime.cpu import missing_features
 from tvmconv.signature import format_signature, parse_signature
 from tvmconv.support.sandbox import Sandbox
 from tvmconv.targets.target import CpuTarget, Target

@@ -26,8 +26,8 @@ from tvmconv.fleet import pool
 from tvmconv.fleet.fleet import Fleet
 from tvmconv.fleet.protocol import PROTOCOL
 from tvmconv.fleet.tracker import Tracker
+from tvmconv.isa.machine import model_name
 from tvmconv.measuring.placements import PLACEMENTS
-from tvmconv.runtime.cpu import model_name
 from tvmconv.signature import format_signature, parse_signature
 from tvmconv.targets.target import Target
 from tvmconv.tuning import evaluate

@@ -19,10 +19,10 @@ import tvmconv.relax
 from tvmconv import cli
 from tvmconv.accuracy import relative_error
 from tvmconv.errors import BundleError, TargetError, UnsupportedMachineError, VerificationError
+from tvmconv.isa.machine import cpu_features
 from tvmconv.relax.bundled import bundled_kernels
 from tvmconv.relax.onnx import read_onnx
 from tvmconv.runtime.bundle import read_bundle, write_manifest
-from tvmconv.runtime.cpu import cpu_features
 from tvmconv.signature import parse_signature
 
 ort = pytest.importorskip("onnxruntime")
@@ -160,6 +160,6 @@ def test_kernels_that_the_network_may_not_call(built: Path, tmp_path: Path, monk
 
 def test_a_network_for_another_cpu_is_refused(built: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     fewer = cpu_features() - {"avx2"}
-    monkeypatch.setattr("tvmconv.runtime.cpu.cpu_features", lambda: fewer)
+    monkeypatch.setattr("tvmconv.isa.machine.cpu_features", lambda: fewer)
     with pytest.raises(UnsupportedMachineError, match="this machine's CPU lacks avx2"):
         tvmconv.relax.load(built / "network.so", built / "kernels.bundle")

@@ -17,10 +17,10 @@ import fake_candidates as fake
 import pytest
 from fake_candidates import quiet_placements
 
+from benchmarks import metaschedule_search
 from tvmconv.cli import main
 from tvmconv.cli.tune import progress_text
 from tvmconv.errors import (
-    MissingExtraError,
     ReplayError,
     TargetError,
     TuningError,
@@ -31,11 +31,12 @@ from tvmconv.measuring.measure import Check, measure
 from tvmconv.measuring.peak import Peak
 from tvmconv.measuring.placements import PLACEMENTS
 from tvmconv.measuring.race import Built
+from tvmconv.problem import Problem
 from tvmconv.signature import format_signature, parse_signature
 from tvmconv.support.workers import WorkerDiedError
 from tvmconv.targets.target import Target
 from tvmconv.tuning import evaluate, tuner, turns
-from tvmconv.tuning.problem_tuner import ProblemTuner
+from tvmconv.tuning.problem_tuner import ProblemTuner, Proposes, Session
 from tvmconv.tuning.records import Records
 from tvmconv.tuning.replay import compile_candidate, spaces_of
 from tvmconv.tuning.search import Candidate, first_of
@@ -241,9 +242,6 @@ def test_who_has_the_next_turn(
         ({"trials": 0}, TuningError),
         ({"seconds": 0.0}, TuningError),
         ({"scheduler": "random"}, TuningError),
-        ({"strategy": "random"}, TuningError),
-        ({"cost_model": "linear"}, TuningError),
-        ({"cost_model": "xgb"}, TuningError),
         ({"target": "no-such-cpu"}, TargetError),
     ],
 )
@@ -275,29 +273,27 @@ def test_real_problems_are_tuned_recorded_and_replayed(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("strategy", ["replay-trace", "evolutionary"])
-def test_strategies_of_metaschedule(strategy: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_another_search_proposes(strategy: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(turns, "BATCH", 4)
-    monkeypatch.setattr("tvmconv.tuning.builtin.POPULATION", 4)
-    problem, records = parse_signature(SIGNATURE), Records(tmp_path)
-    how = {"math": "strict", "records": records, "strategy": strategy}
-    spaces = spaces_of(problem, Target.parse("host"), "strict")
+    monkeypatch.setattr(metaschedule_search, "POPULATION", 4)
+    problem, target, records = parse_signature(SIGNATURE), Target.parse("host"), Records(tmp_path)
+    spaces = spaces_of(problem, target, "strict")
     first = first_of(spaces, ())
     wanted = len(first) + 5
-    for trials in (wanted - 2, wanted) if strategy == "evolutionary" else (wanted,):  # the second goes on
-        (result,) = tuner.tune([problem], trials=trials, **how)
-        assert result.trials == trials and not result.failures and result.record is not None
+
+    def search(problem: Problem, *known: Any) -> Proposes:
+        return metaschedule_search.MetaScheduleSearch(problem, target, known[0], strategy, "random", 0, *known[1:])
+
+    with evaluate.Evaluator(1, 1) as evaluator:
+        session = Session(evaluator, target, records, "here", 0, "strict", search=search)
+        for trials in (wanted - 2, wanted) if strategy == "evolutionary" else (wanted,):  # the second goes on
+            (result,) = tuner.tune_all(session, [problem], trials, None, None)
+            assert result.trials == trials and not result.failures and result.record is not None
     (path,) = tmp_path.glob("*/trials/*.jsonl")
     lines = [json.loads(line) for line in path.read_text().splitlines()]
     measured = [Candidate(line["algorithm"], line["sketch"], tuple(line["decisions"])) for line in lines]
     assert measured[: len(first)] == first
     assert len(set(measured)) == wanted and all(any(each in space for space in spaces) for each in measured)
-
-
-def test_a_cost_model_without_its_package(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setitem(sys.modules, "xgboost", None)
-    how = {"strategy": "evolutionary", "cost_model": "xgb", "records": Records(tmp_path)}
-    with pytest.raises(MissingExtraError, match="metaschedule"):
-        tuner.tune([parse_signature(SIGNATURE)], trials=1, **how)
 
 
 def test_the_command(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

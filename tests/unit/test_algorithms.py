@@ -10,11 +10,12 @@ from tvmconv.algorithms.axes import convolution_axes
 from tvmconv.algorithms.cpu.cost import met
 from tvmconv.algorithms.table import ALGORITHMS, applicable, get
 from tvmconv.errors import TvmconvError
+from tvmconv.isa.x86 import ISA as X86
 from tvmconv.signature import format_signature, parse_signature
 from tvmconv.targets.cuda import CudaTarget
 from tvmconv.targets.target import CpuTarget, Target
 
-V4 = CpuTarget("x86-64-v4", ("avx2", "avx512f", "f16c", "fma"), "x86-64-v4")
+V4 = CpuTarget("x86-64-v4", ("avx2", "avx512f", "f16c", "fma"), "x86-64-v4", isa=X86)
 LARGE = "conv2d-n1-i64x56x56-o64x56x56-k3x3-s1x1-d1x1-p1x1_1x1-g1-NXC-XIO-f32"
 
 
@@ -101,7 +102,7 @@ def test_winograd_covers_what_it_wins(signature: str) -> None:
 
 
 def test_bf16_is_compared_with_the_dot_product() -> None:
-    dot = CpuTarget("znver4", (*V4.features, "avx512_bf16"), "znver4")
+    dot = CpuTarget("znver4", (*V4.features, "avx512_bf16"), "znver4", isa=X86)
     deep = LARGE.replace("f32", "bf16").replace("64x56x56", "512x7x7")
     assert applicable(parse_signature(LARGE.replace("f32", "bf16")), dot)[0].name == "winograd4"
     assert applicable(parse_signature(deep), dot)[0].name == "dot"
@@ -109,7 +110,7 @@ def test_bf16_is_compared_with_the_dot_product() -> None:
 
 def test_gain_of_transforms_where_two_multiply_adds_start_in_a_cycle() -> None:
     problem = parse_signature(LARGE)
-    zen5 = CpuTarget("znver5", V4.features, "znver5")
+    zen5 = CpuTarget("znver5", V4.features, "znver5", isa=X86)
     assert (V4.multiply_adds, zen5.multiply_adds) == (1, 2)
     # 860 and 278 us on one core of a Zen 5.
     assert 2.5 < get("direct").cycles(problem, zen5) / get("winograd4").cycles(problem, zen5) < 3.5
@@ -256,7 +257,7 @@ def test_constant_is_for_taps_that_meet_padding_alone() -> None:
 
 def test_bf16_is_widened_where_that_is_faster_than_the_dot_product() -> None:
     problem = parse_signature("conv2d-n1-i256x14x14-o256x14x14-k1x1-s1x1-d1x1-p0x0_0x0-g1-NXC-XIO-bf16")
-    amd, intel = (CpuTarget(name, (*V4.features, "avx512_bf16"), name) for name in ("znver5", "emeraldrapids"))
+    amd, intel = (CpuTarget(name, (*V4.features, "avx512_bf16"), name, isa=X86) for name in ("znver5", "emeraldrapids"))
     assert applicable(problem, amd)[0].name == "dot"
     assert applicable(problem, intel)[0].name == "direct"
     tiles = replace(intel, features=(*intel.features, "amx_bf16", "amx_tile"))
@@ -266,5 +267,5 @@ def test_bf16_is_widened_where_that_is_faster_than_the_dot_product() -> None:
 
 def test_tiles_leave_small_groups_to_others() -> None:
     problem = parse_signature(LARGE.replace("64x56x56", "128x28x28").replace("g1", "g32").replace("f32", "bf16"))
-    tiles = CpuTarget("x", (*V4.features, "amx_bf16", "amx_tile", "avx512_bf16"), "sapphirerapids")
+    tiles = CpuTarget("x", (*V4.features, "amx_bf16", "amx_tile", "avx512_bf16"), "sapphirerapids", isa=X86)
     assert applicable(problem, tiles)[0].name == "grouped"  # measured: 90 us, and 270 by tiles

@@ -20,6 +20,7 @@ from benchmarks.turns import openmp_libraries, take_turns
 from tvmconv import reference
 from tvmconv.errors import SourceError, TargetError, VerificationError
 from tvmconv.fills import random_fill
+from tvmconv.isa.x86 import ISA as X86
 from tvmconv.measuring.peak import Peak
 from tvmconv.measuring.timing import Timing
 from tvmconv.signature import parse_signature
@@ -219,11 +220,14 @@ def test_arguments_default_to_every_suite() -> None:
 
 def test_peers_are_held_to_the_target(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(os, "environ", environment := {})
-    avx2 = CpuTarget("x86-64-v3", ("avx2", "fma"), "x86-64-v3")
+    avx2 = CpuTarget("x86-64-v3", ("avx2", "fma"), "x86-64-v3", isa=X86)
     monkeypatch.setattr(compare, "cpu_features", lambda: frozenset({"avx2", "fma"}))
     assert compare.hold_to(avx2, []) == list(PEERS) and not environment
     monkeypatch.setattr(compare, "cpu_features", lambda: frozenset({"avx2", "fma", "avx512f"}))
-    assert compare.hold_to(CpuTarget("x86-64-v4", ("avx512f",), "x86-64-v4"), []) == list(PEERS) and not environment
+    assert (
+        compare.hold_to(CpuTarget("x86-64-v4", ("avx512f",), "x86-64-v4", isa=X86), []) == list(PEERS)
+        and not environment
+    )
     assert "onnxruntime" not in compare.hold_to(avx2, []) and environment == {"ONEDNN_MAX_CPU_ISA": "AVX2"}
     assert compare.hold_to(avx2, ["openvino_nxc"]) == ["openvino_nxc"]
     with pytest.raises(TargetError, match="leave it out"):

@@ -6,8 +6,9 @@ from pathlib import Path
 
 import pytest
 
-from tvmconv import isa
-from tvmconv.runtime import cpu
+from tvmconv.isa import cpuinfo as linux
+from tvmconv.isa import machine
+from tvmconv.isa.x86 import ISA, flags
 
 X86 = """processor\t: 0
 model name\t: An x86 CPU @ 2.00GHz
@@ -22,9 +23,9 @@ flags\t\t: fpu
 def _machine(monkeypatch: pytest.MonkeyPatch, path: Path, cpuinfo: str | None) -> None:
     if cpuinfo is not None:
         path.write_text(cpuinfo)
-    monkeypatch.setattr(cpu, "native", lambda: isa.X86)
-    monkeypatch.setattr(cpu, "_CPUINFO", path)
-    monkeypatch.setattr(cpu, "_cpuinfo", cpu._cpuinfo.__wrapped__)
+    monkeypatch.setattr(machine, "native", lambda: ISA)
+    monkeypatch.setattr(linux, "_CPUINFO", path)
+    monkeypatch.setattr(linux, "fields", linux.fields.__wrapped__)
 
 
 @pytest.mark.parametrize(
@@ -39,14 +40,14 @@ def test_features(
     monkeypatch: pytest.MonkeyPatch, tmp_path: Path, cpuinfo: str | None, features: set[str], name: str
 ) -> None:
     _machine(monkeypatch, tmp_path / "cpuinfo", cpuinfo)
-    assert cpu.cpu_features() == features
-    assert cpu.model_name() == name
+    assert machine.cpu_features() == features
+    assert machine.model_name() == name
 
 
 def test_missing_features(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     _machine(monkeypatch, tmp_path / "cpuinfo", X86)
-    assert cpu.missing_features(["avx2", "sse2"]) == ()
-    assert cpu.missing_features(["amx_tile", "avx2", "avx512_bf16"]) == ("amx_tile", "avx512_bf16")
+    assert machine.missing_features(["avx2", "sse2"]) == ()
+    assert machine.missing_features(["amx_tile", "avx2", "avx512_bf16"]) == ("amx_tile", "avx512_bf16")
 
 
 @pytest.mark.parametrize("permitted", [True, False])
@@ -54,12 +55,12 @@ def test_tiles_are_there_only_if_linux_permits_them(
     monkeypatch: pytest.MonkeyPatch, tmp_path: Path, permitted: bool
 ) -> None:
     _machine(monkeypatch, tmp_path / "cpuinfo", "flags\t: avx2 amx_tile amx_bf16\nvendor_id\t: GenuineIntel\n")
-    monkeypatch.setattr(cpu, "tiles_permitted", lambda: permitted)
-    assert cpu.missing_features(["amx_bf16", "amx_tile", "avx2"]) == (() if permitted else ("amx_bf16", "amx_tile"))
-    assert cpu.vendor() == "GenuineIntel"
+    monkeypatch.setattr(flags, "tiles_permitted", lambda: permitted)
+    assert machine.missing_features(["amx_bf16", "amx_tile", "avx2"]) == (() if permitted else ("amx_bf16", "amx_tile"))
+    assert machine.vendor() == "GenuineIntel"
 
 
 def test_a_cpu_without_tiles_is_not_asked_for_them(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     _machine(monkeypatch, tmp_path / "cpuinfo", X86)
-    monkeypatch.setattr(cpu, "tiles_permitted", lambda: pytest.fail("asked"))
-    assert "avx2" in cpu.cpu_features()
+    monkeypatch.setattr(flags, "tiles_permitted", lambda: pytest.fail("asked"))
+    assert "avx2" in machine.cpu_features()

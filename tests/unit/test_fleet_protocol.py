@@ -12,6 +12,7 @@ import pytest
 from tvmconv.errors import TvmconvError
 from tvmconv.fleet import protocol, server
 from tvmconv.fleet.protocol import Description
+from tvmconv.isa.x86 import ISA as X86
 from tvmconv.measuring.measure import Check, Measured
 from tvmconv.measuring.race import Built, Race, Times
 from tvmconv.signature import parse_signature
@@ -23,7 +24,7 @@ from tvmconv.targets.target import CpuTarget, Target
 
 PROBLEM = parse_signature("conv2d-n1-i16x8x8-o32x8x8-k3x3-s1x1-d1x1-p1x1_1x1-g1-NXC-XIO-f32-bias-add-clip_0_6")
 BUILT = Built("3.so", (4608, "float32"), "_2")
-CPU = CpuTarget("some-no-amx", ("avx2", "fma"), "some", ("amx-tile",), (2**20, 2**25))
+CPU = CpuTarget("some-no-amx", ("avx2", "fma"), "some", ("amx-tile",), (2**20, 2**25), isa=X86)
 
 
 @pytest.mark.parametrize(

@@ -10,8 +10,7 @@ from pathlib import Path
 import pytest
 
 from tvmconv.lowering.cpu.linker import NATIVE
-from tvmconv.runtime.cpu import kernel_threads
-from tvmconv.runtime.processors import quota, usable_processors
+from tvmconv.runtime.processors import kernel_threads, quota, usable_processors
 
 TWO = "30 23 0:26 {root} {at} rw,nosuid shared:4 - cgroup2 cgroup rw,nsdelegate\n"
 ONE = "31 23 0:27 {root} {at} rw,nosuid shared:5 master:1 - cgroup cgroup rw,cpu,cpuacct\n"

@@ -14,6 +14,7 @@ import pytest
 
 from tvmconv.algorithms.table import applicable
 from tvmconv.errors import TvmconvError, TvmconvWarning
+from tvmconv.isa.x86 import ISA as X86
 from tvmconv.signature import format_signature, parse_signature
 from tvmconv.support import jsonlines
 from tvmconv.targets.target import CpuTarget
@@ -24,7 +25,7 @@ from tvmconv.tuning.trials import Trial, TrialLog
 
 SIGNATURE = "conv2d-n1-i64x56x56-o64x56x56-k3x3-s1x1-d1x1-p1x1_1x1-g1-NXC-XIO-f32"
 PROBLEM = parse_signature(SIGNATURE)
-TARGET = CpuTarget("x86-64-v3", ("avx2", "f16c", "fma"), "x86-64-v3")
+TARGET = CpuTarget("x86-64-v3", ("avx2", "f16c", "fma"), "x86-64-v3", isa=X86)
 DIRECT = applicable(PROBLEM, TARGET, "strict")[0]
 RECORD = Record(
     signature=SIGNATURE,

@@ -21,9 +21,11 @@ from tvmconv.errors import (
     SignatureError,
     UnsupportedMachineError,
 )
-from tvmconv.isa import AARCH64, Isa
-from tvmconv.isa import X86 as ISA_X86
-from tvmconv.runtime import cpu, selection
+from tvmconv.isa import Isa
+from tvmconv.isa import machine as this_machine
+from tvmconv.isa.aarch64 import ISA as AARCH64
+from tvmconv.isa.x86 import ISA as ISA_X86
+from tvmconv.runtime import selection
 from tvmconv.runtime.bundle import Entry
 from tvmconv.signature import format_signature
 
@@ -36,7 +38,7 @@ F16 = format_signature(small_problem("f16"))
 @pytest.fixture(autouse=True)
 def machine(monkeypatch: pytest.MonkeyPatch) -> None:
     """Make this a machine with the features a, b and c."""
-    monkeypatch.setattr(cpu, "cpu_features", lambda: frozenset("abc"))
+    monkeypatch.setattr(this_machine, "cpu_features", lambda: frozenset("abc"))
 
 
 def test_mapping(tmp_path: Path) -> None:
@@ -316,7 +318,7 @@ def test_kernels_of_two_instruction_sets(
     taken: str,
     refused: dict[str, str],
 ) -> None:
-    monkeypatch.setattr(cpu, "cpu_features", lambda: frozenset(features))
+    monkeypatch.setattr(this_machine, "cpu_features", lambda: frozenset(features))
     monkeypatch.setattr(selection, "native", lambda: isa)
     targets = {"neoverse-n1": N1, "neoverse-v1": V1, "x86-64-v3": X86}
     bundle = write_bundle(tmp_path, [entry(SIGNATURE, target=target) for target in targets], **targets)

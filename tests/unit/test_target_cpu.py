@@ -8,8 +8,10 @@ import pytest
 from tvm.target import codegen
 
 from tvmconv.errors import TargetError, ToolchainError
-from tvmconv.isa import AARCH64, ISAS, X86, isa_of, native
+from tvmconv.isa import ISAS, isa_of, native
+from tvmconv.isa.aarch64 import ISA as AARCH64
 from tvmconv.isa.aarch64.hwcap import decoded
+from tvmconv.isa.x86 import ISA as X86
 from tvmconv.support.toolchain import find_compiler
 from tvmconv.targets.target import CpuTarget, Target, _closest, _llvm_features
 

@@ -7,6 +7,7 @@ from math import inf
 
 import pytest
 
+from tvmconv.isa.x86 import ISA as X86
 from tvmconv.problem import Problem
 from tvmconv.signature import format_signature, parse_signature
 from tvmconv.targets.target import CpuTarget
@@ -15,7 +16,7 @@ from tvmconv.tuning.search import Candidate, Search, Sketch, Space
 from tvmconv.tuning.transfer import FARTHEST, adapt, distance, donor, nearest
 
 PROBLEM = parse_signature("conv2d-n1-i64x56x56-o64x56x56-k3x3-s1x1-d1x1-p1x1_1x1-g1-NXC-XIO-f32")
-TARGET = CpuTarget("x86-64-v3", ("avx2", "f16c", "fma"), "x86-64-v3")
+TARGET = CpuTarget("x86-64-v3", ("avx2", "f16c", "fma"), "x86-64-v3", isa=X86)
 OTHERS = {
     "batch": PROBLEM.with_(batch=2),
     "channels": PROBLEM.with_(in_channels=128, out_channels=128),

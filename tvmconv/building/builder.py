@@ -14,7 +14,6 @@ from importlib.util import find_spec
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from .. import __version__
 from ..algorithms.table import check_math
 from ..checks import as_path, integer
 from ..errors import (
@@ -40,6 +39,7 @@ from ..targets.cuda import CudaTarget
 from ..targets.target import CpuTarget, Target
 from ..tuning.records import Records
 from ..tuning.transfer import donor
+from ..version import __version__
 from .cold import is_better_exact, is_cold
 from .fallbacks import Job, Outcome, attempt, bundle_target, first_right
 from .filters import carry_nodes

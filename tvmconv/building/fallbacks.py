@@ -12,7 +12,6 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from .. import __version__
 from ..algorithms.table import applicable
 from ..errors import CompilationError, ToolchainError, TvmconvError, VerificationError, last_line
 from ..problem import Problem
@@ -23,6 +22,7 @@ from ..support.files import check_full
 from ..support.sandbox import Call
 from ..targets.target import Target
 from ..tuning.records import Record
+from ..version import __version__
 
 if TYPE_CHECKING:
     from ..lowering.compiler import CompiledKernel

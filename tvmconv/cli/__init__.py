@@ -14,7 +14,6 @@ from collections.abc import Sequence
 from importlib import import_module
 from typing import TextIO
 
-from .. import __version__
 from ..errors import (
     BuildError,
     CompilationError,
@@ -27,6 +26,7 @@ from ..errors import (
     UnsupportedMachineError,
     VerificationError,
 )
+from ..version import __version__
 from .parsing import AnyOrder
 
 COMMANDS = (

@@ -41,7 +41,7 @@ def run(arguments: argparse.Namespace) -> int:
     """Print the time of each kernel."""
     from ..building.bench import bench
     from ..measuring import peak
-    from ..runtime.cpu import kernel_threads
+    from ..runtime.processors import kernel_threads
 
     threads = arguments.threads or kernel_threads()
     limits = peak.measure(threads)

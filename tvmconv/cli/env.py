@@ -10,7 +10,7 @@ import sys
 from importlib.metadata import PackageNotFoundError, version
 from typing import TYPE_CHECKING
 
-from .. import __version__
+from ..version import __version__
 from .output import print_json, print_table
 from .parsing import add_command, add_json
 
@@ -41,7 +41,7 @@ def run(arguments: argparse.Namespace) -> int:
 
 
 def _facts() -> dict[str, object]:
-    from ..runtime.cpu import cpu_features, model_name
+    from ..isa.machine import cpu_features, model_name
 
     return {
         "tvmconv": __version__,

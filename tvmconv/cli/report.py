@@ -60,7 +60,7 @@ def run(arguments: argparse.Namespace) -> int:
     from ..reporting.kernels import measure
     from ..reporting.page import Report, render
     from ..runtime.bundle import Bundle, read_bundle
-    from ..runtime.cpu import kernel_threads
+    from ..runtime.processors import kernel_threads
     from ..runtime.selection import runnable
     from ..support.files import write_whole
     from ..tuning.records import user_folder

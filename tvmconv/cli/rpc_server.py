@@ -53,7 +53,7 @@ def run(arguments: argparse.Namespace) -> int:
     if find_spec("tvm") is None:
         raise missing_extra("compile", "tvm")
     from ..fleet.server import serve
-    from ..runtime.cpu import kernel_threads
+    from ..runtime.processors import kernel_threads
 
     serve(arguments.tracker, arguments.key, arguments.threads or kernel_threads(), arguments.bind)
     return 0

@@ -72,18 +72,6 @@ def add_parser(subparsers: Subparsers) -> None:
     parser.add_argument("--key", metavar="KEY", help="those servers that are registered under it")
     parser.add_argument("--devices", type=positive, metavar="N", help="so many servers at most (default: all)")
     parser.add_argument(
-        "--strategy",
-        choices=("tvmconv", "replay-trace", "evolutionary"),
-        default="tvmconv",
-        help="what proposes schedules: tvmconv (default), our search; or one of MetaSchedule's own",
-    )
-    parser.add_argument(
-        "--cost-model",
-        choices=("random", "xgb"),
-        default="random",
-        help="of --strategy evolutionary (default: random; xgb needs xgboost)",
-    )
-    parser.add_argument(
         "--scheduler",
         choices=("gradient", "round-robin"),
         default="gradient",
@@ -119,8 +107,6 @@ def run(arguments: argparse.Namespace) -> int:
             seconds=arguments.seconds,
             seed=arguments.seed,
             math=arguments.math,
-            strategy=arguments.strategy,
-            cost_model=arguments.cost_model,
             scheduler=arguments.scheduler,
             records=Records(arguments.records),
             progress=progress,
@@ -159,7 +145,7 @@ def _fleet(arguments: argparse.Namespace) -> Fleet | None:
 def peak_of(targets: Sequence[str]) -> Arithmetic | None:
     """Return how fast the CPU computes at most; None where it is unknown, or a target is no CPU."""
     from ..measuring.peak import arithmetic
-    from ..runtime.cpu import kernel_threads
+    from ..runtime.processors import kernel_threads
 
     if any(target.startswith("cuda") for target in targets):
         return None

@@ -9,12 +9,12 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-from .. import __version__
 from ..checks import as_path
 from ..errors import BundleError, InputError
 from ..runtime.bundle import check_name as check_path
 from ..runtime.bundle import read_bundle
 from ..support.folders import locked, move_into_place, staging
+from ..version import __version__
 from . import FILTERS, THREADS
 from .archive import Options, build_library, check_header, check_tools
 from .filters import Blobs

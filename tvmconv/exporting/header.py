@@ -6,8 +6,8 @@ import re
 from collections.abc import Iterable, Sequence
 from math import prod
 
-from .. import __version__
 from ..problem import Problem
+from ..version import __version__
 from .plan import Function, Layer, Plan
 
 _ERRORS = (

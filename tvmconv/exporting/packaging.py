@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from .. import __version__
+from ..version import __version__
 from .archive import Options
 from .plan import Plan
 

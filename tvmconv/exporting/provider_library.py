@@ -7,11 +7,11 @@ import tempfile
 from collections.abc import Sequence
 from pathlib import Path
 
-from .. import __version__
 from ..checks import as_path
 from ..errors import BundleError, InputError
 from ..runtime.bundle import read_bundle
 from ..support.toolchain import run_compiler
+from ..version import __version__
 from .archive import FLAGS, Options, build_library, check_tools, named
 from .filters import Blobs
 from .header import header

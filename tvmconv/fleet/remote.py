@@ -14,11 +14,11 @@ from typing import Any
 from tvm import rpc
 from tvm.error import RPCError
 
-from .. import __version__
 from ..errors import TvmconvError
 from ..measuring.measure import Check, Measured
 from ..measuring.race import Race, Times
 from ..targets.target import Target
+from ..version import __version__
 from .protocol import (
     DESCRIBE,
     MEASURE,

@@ -17,9 +17,9 @@ from tvm.error import InternalError
 from tvm.rpc import server as rpc_server
 from tvm.support.utils import TempDirectory
 
-from .. import __version__
 from ..errors import TuningError
 from ..support.parents import end_with_parent
+from ..version import __version__
 from .protocol import PROTOCOL
 from .session import describe, register
 from .tracker import Tracker, check_key, parse_address

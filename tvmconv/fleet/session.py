@@ -14,12 +14,12 @@ from typing import Any
 import tvm
 import tvm_ffi
 
-from .. import __version__
 from ..errors import TvmconvError, UnsupportedMachineError
 from ..support.parents import end_with_parent
 from ..support.sandbox import Sandbox
 from ..targets.target import CpuTarget, Target
 from ..tuning.machine import check_tunable, tuning_machine
+from ..version import __version__
 from .protocol import (
     DESCRIBE,
     MEASURE,

@@ -1,28 +1,28 @@
-"""Instruction sets, a folder each: which features there are and how they are found, registers, compilers."""
+"""Instruction sets, a folder each with its `ISA`: which features there are and how they are found, registers, compilers.
+
+Whatever folder is here is one that kernels are compiled for.
+"""
 
 from __future__ import annotations
 
+import pkgutil
 import platform
 from collections.abc import Iterable
+from importlib import import_module
 
-from .aarch64 import AARCH64
-from .isa import Isa
-from .x86 import X86
+from .isa import Isa, named
 
-__all__ = ["AARCH64", "ISAS", "X86", "Isa", "isa_of", "named", "native"]
+__all__ = ["ISAS", "Isa", "isa_of", "named", "native"]
 
-ISAS = (X86, AARCH64)
+ISAS: tuple[Isa, ...] = tuple(
+    import_module(f"{__name__}.{folder.name}").ISA for folder in pkgutil.iter_modules(__path__) if folder.ispkg
+)
 
 
 def native() -> Isa | None:
     """Return this machine's instruction set; None if kernels are not compiled for it."""
     machine = platform.machine()
     return next((isa for isa in ISAS if isa.machine == machine), None)
-
-
-def named(name: str) -> Isa:
-    """Return the instruction set of a name."""
-    return next(isa for isa in ISAS if isa.name == name)
 
 
 def isa_of(features: Iterable[str]) -> Isa | None:

@@ -6,10 +6,17 @@ from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
+_NAMED: dict[str, Isa] = {}
+
+
+def named(name: str) -> Isa:
+    """Return the instruction set of a name."""
+    return _NAMED[name]
+
 
 @dataclass(frozen=True, eq=False)
 class Isa:
-    """An instruction set that kernels are compiled for. There is one object of each, in `tvmconv.isa.ISAS`.
+    """An instruction set that kernels are compiled for. There is one object of each, `ISA` of its folder, in `tvmconv.isa.ISAS`.
 
     Attributes
     ----------
@@ -42,7 +49,7 @@ class Isa:
     known_cpus
         CPUs of a maker, older ones first: what a machine is taken for whose model LLVM does not know, or that hides its number.
     detect
-        Returns Linux's names of the features that this machine has; None: they are the flags of /proc/cpuinfo.
+        Returns Linux's names of the features that this machine has and programs may use.
     cross_compilers
         C compilers for it on machines of another instruction set.
     install
@@ -73,11 +80,14 @@ class Isa:
     known_cpus: Mapping[str, tuple[str, ...]]
     cross_compilers: tuple[str, ...]
     install: str
+    detect: Callable[[], frozenset[str]]
     operator_flags: tuple[tuple[str, frozenset[str]], ...] = ()
-    detect: Callable[[], frozenset[str]] | None = None
     aliases: frozenset[str] = frozenset()
     emulators: tuple[str, ...] = ()
     emulated_cpus: tuple[tuple[str, frozenset[str]], ...] = ()
+
+    def __post_init__(self) -> None:
+        _NAMED[self.name] = self
 
     def linux_name(self, feature: str) -> str:
         """Return Linux's name of a feature by LLVM's."""
@@ -95,8 +105,6 @@ class Isa:
 
     def __reduce__(self) -> tuple[Any, ...]:
         # The one object, in another process, too.
-        from . import named
-
         return named, (self.name,)
 
     def __repr__(self) -> str:

@@ -102,7 +102,7 @@ def check_algorithm(name: str, problem: Problem, target: Target) -> None:
 def _cpu(stage: str, problem: Problem, target: Target, choice: Choice) -> str:
     from tvm.tirx.transform import BindTarget
 
-    from ..isa import X86
+    from ..isa.x86 import ISA as X86
     from .compiler import generate, lower_choice
     from .cpu.assembly import functions_of
     from .cpu.hot_loop import listing

@@ -13,7 +13,7 @@ import numpy as np
 
 from ..accuracy import difference
 from ..problem import Problem
-from ..runtime.cpu import kernel_threads
+from ..runtime.processors import kernel_threads
 from ..signature import format_signature
 from .cores import Cores
 from .quiet import least

@@ -13,9 +13,9 @@ import numpy.typing as npt
 
 from ..errors import TargetError, UnsupportedMachineError
 from ..fills import numpy_dtype
+from ..isa.machine import missing_features
 from ..problem import Problem
 from ..runtime.bundle import Bundle, Entry, read_bundle
-from ..runtime.cpu import missing_features
 from ..runtime.kernel import Kernel
 from ..runtime.selection import rank
 from ..runtime.unverified import warn_unverified

@@ -20,9 +20,10 @@ import numpy.typing as npt
 
 from ..checks import as_path
 from ..errors import BundleError, InputError, UnsupportedMachineError, missing_extra
+from ..isa.machine import missing_features
 from ..runtime.bundle import MANIFEST
-from ..runtime.cpu import kernel_threads, missing_features
 from ..runtime.library import open_library
+from ..runtime.processors import kernel_threads
 from .calls import register_calls
 
 try:

@@ -14,7 +14,6 @@ import tvm
 from tvm import relax, topi
 from tvm.ir import StringImm, TupleType
 
-from .. import __version__
 from ..checks import as_path
 from ..errors import BuildError, InputError, SourceError, TargetError, TvmconvError, last_line
 from ..isa import native
@@ -23,6 +22,7 @@ from ..support.progress import Progress
 from ..support.toolchain import find_compiler
 from ..targets.target import CpuTarget, Target
 from ..tuning.records import Records
+from ..version import __version__
 from .elementary import ELEMENTARY
 from .extremes import EXTREMES
 from .functions import FUNCTIONS

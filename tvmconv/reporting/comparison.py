@@ -11,9 +11,9 @@ from statistics import geometric_mean
 
 from ..building.bench import Row
 from ..errors import SourceError
+from ..isa.machine import model_name
 from ..measuring.peak import Peak
 from ..runtime.bundle import Bundle, read_bundle
-from ..runtime.cpu import model_name
 from ..runtime.selection import take_best
 from ..support import schema
 from .kernels import Line, seconds

@@ -13,12 +13,12 @@ from importlib.metadata import version
 from importlib.resources import files
 from statistics import geometric_mean
 
-from .. import __version__
 from ..building.bench import Row
+from ..isa.machine import model_name
 from ..measuring.peak import Peak
 from ..runtime.bundle import EMULATED, Bundle
-from ..runtime.cpu import model_name
 from ..runtime.cuda import survey
+from ..version import __version__
 from .comparison import Comparison
 from .comparison_table import draw_comparison
 from .curves import Curve, draw_curves

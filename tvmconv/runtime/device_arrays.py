@@ -13,10 +13,8 @@ from typing import Any, Protocol
 import numpy as np
 
 from ..errors import InputError
-from .dltensor import CUDA
+from .dltensor import ALIGNMENT, CUDA
 
-# What the code of a kernel may assume of a pointer: its widest loads are of 16 bytes.
-ALIGNMENT = 16
 _NAMES = {"float32": "f32", "float16": "f16", "bfloat16": "bf16"}
 _dtypes: dict[Any, str] = {}
 _libraries: dict[type, Library] = {}

@@ -14,7 +14,7 @@ from typing import Any
 
 from ..errors import InputError
 from .cuda_driver import LEGACY_STREAM, driver
-from .device_arrays import ALIGNMENT
+from .dltensor import ALIGNMENT
 
 _held: deque[tuple[Event, tuple[Any, ...]]] = deque()
 _lock = threading.Lock()

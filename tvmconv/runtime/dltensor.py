@@ -7,6 +7,8 @@ from typing import Any
 
 # DLDeviceType.
 CPU, CUDA = 1, 2
+# What the code of a kernel for GPUs may assume of a pointer: its widest loads are of 16 bytes.
+ALIGNMENT = 16
 # DLDataTypeCode.
 INTEGER, UNSIGNED, FLOAT, BFLOAT = 0, 1, 2, 4
 # The same by a problem's type.

@@ -14,10 +14,10 @@ from ..signature import parse_signature
 from .addressed import AddressedKernel
 from .arrays import KERNEL_TYPES, aligned_copy, check_operands, kernel_input, kernel_output, of_torch, result
 from .bundle import Bundle, Entry
-from .cpu import kernel_threads
 from .library import BeforeUse, load_function
 from .packed import PACK_SYMBOL, PACKED, PACKED_SYMBOL, PackedFilter, PackedFilters, plain_layout
 from .pages import zeros
+from .processors import kernel_threads
 
 # The launcher that is linked into each library has these twins of each function, which take the number of threads first: those
 # of the kernels' pool, or OpenMP's, which are PyTorch's, where a process has it.

@@ -5,10 +5,10 @@ from __future__ import annotations
 import hashlib
 import mmap
 import os
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection, Sequence
 from difflib import get_close_matches
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any, Protocol
 
 import numpy as np
 
@@ -17,17 +17,27 @@ from ..problem import Problem
 from ..signature import parse_signature
 from .arrays import KERNEL_TYPES, LINE_BYTES, result, view
 from .bundle import Bundle
-from .explain import not_found
+from .explain import Explanation, not_found
 from .kernel import Kernel
 from .node_entries import Blob, NodeEntry
 from .packed import PackedFilter, PackedFilters, plain_layout
 from .split_kernel import SplitKernel
 
-if TYPE_CHECKING:
-    from .registry import Registry
-
 # Shapes remembered with what serves them; a program calls with fewer.
 _REMEMBERED_SHAPES = 4096
+
+
+class Kernels(Protocol):
+    """What a node asks of the registry that has it."""
+
+    bundles: tuple[Bundle, ...]
+    split_batch: bool
+
+    def serve(self, problem: Problem, batches: Collection[int]) -> Kernel | None:
+        """Return the kernel of a problem, or of some of `batches` that add up to its batch; None if there is none."""
+
+    def explain(self, problem: Problem | str) -> Explanation:
+        """Say what there is for a problem, and why nothing serves it."""
 
 
 class Node:
@@ -55,7 +65,7 @@ class Node:
         The tensor of the model that a call takes as `residual`; None if it takes none.
     """
 
-    def __init__(self, registry: Registry, entries: Sequence[tuple[Bundle, NodeEntry]]) -> None:
+    def __init__(self, registry: Kernels, entries: Sequence[tuple[Bundle, NodeEntry]]) -> None:
         first = entries[0][1]
         self.name, self.model = first.name, first.model
         self.output, self.residual = first.output, first.residual
@@ -203,7 +213,7 @@ def _mapped(bundle: Bundle, blob: Blob) -> np.ndarray:
     return array
 
 
-def find_node(registry: Registry, name: str, model: str | None) -> Node:
+def find_node(registry: Kernels, name: str, model: str | None) -> Node:
     """Return the node `name` of a registry's bundles; arguments and errors are those of `Registry.node`."""
     everything = [(bundle, node) for bundle in registry.bundles for node in bundle.nodes]
     entries: dict[str, tuple[Bundle, NodeEntry]] = {}

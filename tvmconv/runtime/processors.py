@@ -15,6 +15,14 @@ def usable_processors() -> int:
     return allowed if given is None else min(allowed, given)
 
 
+def kernel_threads() -> int:
+    """Return how many threads a kernel has by default: as many as there are processors for, or OMP_NUM_THREADS, if it is less."""
+    # OpenMP takes a list, one number for each level of nested parallelism; kernels have one level.
+    text = os.environ.get("OMP_NUM_THREADS", "").partition(",")[0].strip()
+    asked = int(text) if text.isascii() and text.isdigit() else 0
+    return min(usable_processors(), asked) if asked else usable_processors()
+
+
 def quota(root: Path = _ROOT) -> int | None:
     """Return how many processors' time the control groups of this process give it, rounded up; None: as much as there is.
 

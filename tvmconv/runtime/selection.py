@@ -12,8 +12,8 @@ from typing import Any
 
 from ..errors import InputError, UnsupportedMachineError
 from ..isa import Isa, isa_of, native
+from ..isa.machine import missing_features
 from .bundle import ORIGINS, Bundle, BundleTarget, Entry
-from .cpu import missing_features
 from .cuda import Gpu, survey
 
 Device = Gpu | None

@@ -3,14 +3,17 @@
 from __future__ import annotations
 
 import re
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from functools import cache
+from importlib import import_module
 from typing import Any
 
 from ..errors import TargetError
-from ..isa import ISAS, X86, Isa, native
+from ..isa import ISAS, Isa, native
 from .cpus import cpu_of
 
+# Classes of targets that are no CPUs, by what their names begin with.
+_OTHERS = {"cuda": (".cuda", "CudaTarget")}
 # Before each feature in the name of a CPU that is compiled for without it.
 _MISSING = "-no-"
 # Tasks whose filter fits 256 KiB, half of a Zen 3's cache, took 0.75 to 1.3 of the time of those for this size (20 shapes,
@@ -64,10 +67,10 @@ class Target:
         TargetError
             If there is no such target, or it is not one that kernels can be built for.
         """
-        if isinstance(text, str) and text.startswith("cuda"):
-            from .cuda import CudaTarget
-
-            return CudaTarget.parse(text)
+        if isinstance(text, str) and text.startswith(tuple(_OTHERS)):
+            module, name = next(where for prefix, where in _OTHERS.items() if text.startswith(prefix))
+            other: type[Target] = getattr(import_module(module, __package__), name)
+            return other.parse(text)
         if not isinstance(text, str) or not re.fullmatch(r"[A-Za-z0-9][A-Za-z0-9_.-]*", text):
             raise TargetError(
                 f"target is {text!r}; allowed: host, an LLVM CPU name such as x86-64-v3, x86-64-v4, znver4, neoverse-n1, or cuda:sm_90"
@@ -94,7 +97,7 @@ class CpuTarget(Target):
     mcpu: str
     disabled: tuple[str, ...] = ()
     caches: tuple[int, int] | None = None
-    isa: Isa = X86
+    isa: Isa = field(kw_only=True)
 
     @property
     def kind(self) -> str:
@@ -226,7 +229,7 @@ def _llvm_features(mcpu: str, isa: Isa) -> frozenset[str]:
 def _host() -> CpuTarget:
     from tvm.target import codegen
 
-    from ..runtime.cpu import cache_bytes, cpu_features, vendor
+    from ..isa.machine import cache_bytes, cpu_features, vendor
 
     isa = native()
     if isa is None:

@@ -13,7 +13,7 @@ import torch
 import torch.nn.functional as functional
 from torch import fx, nn
 
-from ..runtime.cpu import cache_bytes
+from ..isa.machine import cache_bytes
 from .layers import FusedConvolution
 from .operators import option
 from .pads import Pad

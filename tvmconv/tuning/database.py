@@ -13,12 +13,12 @@ from statistics import mean
 from tvm.s_tir.meta_schedule.arg_info import ArgInfo
 from tvm.s_tir.meta_schedule.database import JSONDatabase, TuningRecord
 
-from .. import __version__
 from ..algorithms import table as algorithms
 from ..checks import as_path
 from ..errors import ReplayError, SourceError, TvmconvError, TvmconvWarning
 from ..signature import format_signature, parse_signature
 from ..targets.target import Target
+from ..version import __version__
 from .contexts import Workload, workload_in, workload_of
 from .records import Record, Records
 from .search import Candidate

@@ -8,10 +8,11 @@ from dataclasses import dataclass
 from typing import Any, Protocol
 
 from ..errors import UnsupportedMachineError
+from ..isa.machine import cpu_features, model_name
 from ..runtime.bundle import BundleTarget
-from ..runtime.cpu import cpu_features, kernel_threads, model_name
 from ..runtime.cuda import survey
 from ..runtime.cuda_driver import version_text
+from ..runtime.processors import kernel_threads
 from ..runtime.selection import obstacle_on
 from ..targets.target import Target
 

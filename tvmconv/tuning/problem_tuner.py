@@ -10,26 +10,20 @@ from functools import cached_property
 from importlib.metadata import version
 from math import inf
 from statistics import median
-from typing import TYPE_CHECKING, Literal
+from typing import Protocol
 
-from .. import __version__
 from ..errors import TvmconvError, TvmconvWarning
 from ..measuring.race import LEAST_QUIET, Times
 from ..problem import Problem
 from ..signature import format_signature
 from ..targets.target import Target
+from ..version import __version__
 from .evaluate import Evaluator
 from .finalists import ranking
 from .records import Record, Records
 from .search import Candidate, Listed, Search, Space
 from .transfer import adapt, nearest
 from .trials import Trial, TrialLog
-
-if TYPE_CHECKING:
-    from .builtin import Builtin
-
-Strategy = Literal["tvmconv", "replay-trace", "evolutionary"]
-CostModel = Literal["random", "xgb"]
 
 # The fastest that race, besides every algorithm's best: to build and time one takes half a second.
 FINALISTS = 4
@@ -66,6 +60,20 @@ class TuneResult:
         return self.record.default_seconds / self.record.seconds
 
 
+class Proposes(Protocol):
+    """A search: it proposes candidates, and is told what became of them."""
+
+    def propose(self, count: int) -> list[Candidate]:
+        """Return at most `count` candidates that were never proposed; none when nothing is left."""
+
+    def tell(self, candidate: Candidate, seconds: float) -> None:
+        """Take in a measurement; ``math.inf`` for a candidate that failed."""
+
+
+# Of a problem, its spaces, the seconds of candidates measured before, and candidates to begin with.
+MakeSearch = Callable[[Problem, Sequence[Space], Mapping[Candidate, float], Sequence[Candidate]], Proposes]
+
+
 @dataclass(frozen=True)
 class Session:
     """What the tuning of several problems has in common.
@@ -74,7 +82,7 @@ class Session:
     ----------
     evaluator
         Builds and measures.
-    target, records, seed, math, strategy, cost_model
+    target, records, seed, math
         As for `tvmconv.tuning.tuner.tune`.
     machine
         What the measurements are marked with: CPU and threads.
@@ -82,6 +90,8 @@ class Session:
         The candidates of a problem that alone can be measured, where they were built before; None: the search decides.
     tools
         Versions of what compiles.
+    search
+        Makes the search of a problem, where it is another than `Search` (`benchmarks.strategies`).
     """
 
     evaluator: Evaluator
@@ -94,8 +104,7 @@ class Session:
     tools: Mapping[str, str] = field(
         default_factory=lambda: {"tvmconv": __version__, "apache-tvm": version("apache-tvm")}
     )
-    strategy: Strategy = "tvmconv"
-    cost_model: CostModel = "random"
+    search: MakeSearch | None = None
 
 
 class ProblemTuner:
@@ -162,16 +171,13 @@ class ProblemTuner:
         return list(dict.fromkeys([*self._finalists(), *self.propose(count)]))
 
     @cached_property
-    def _search(self) -> Search | Listed | Builtin:
+    def _search(self) -> Proposes:
         session, measured = self._session, {trial.candidate: trial.cost for trial in self.trials.values()}
         if session.listed is not None:
             return Listed(session.listed(self.problem), measured)
-        if session.strategy == "tvmconv":
-            return Search(self.spaces, session.seed, measured, self._starts)
-        from .builtin import Builtin  # imports TVM
-
-        how = (session.strategy, session.cost_model, session.seed)
-        return Builtin(self.problem, session.target, self.spaces, *how, measured, self._starts)
+        if session.search is not None:
+            return session.search(self.problem, self.spaces, measured, self._starts)
+        return Search(self.spaces, session.seed, measured, self._starts)
 
     def _record_winner(self) -> Record | None:
         """Race the fastest trials and the defaults; record the winner, and the best of other algorithms."""

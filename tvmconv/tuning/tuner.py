@@ -5,17 +5,16 @@ from __future__ import annotations
 import os
 from collections import Counter
 from collections.abc import Callable, Sequence
-from importlib.util import find_spec
 from numbers import Integral, Real
 from typing import Literal, get_args
 
 from ..algorithms.table import check_math
-from ..errors import TuningError, TvmconvError, missing_extra
+from ..errors import TuningError, TvmconvError
 from ..problem import Problem, listed
 from ..targets.target import Target
 from .evaluate import Evaluator
 from .machine import Servers, check_tunable, tuning_machine
-from .problem_tuner import CostModel, Session, Strategy, TuneResult
+from .problem_tuner import Session, TuneResult
 from .records import Records
 from .turns import Budget, TuneProgress, Turns, one_by_one
 
@@ -32,8 +31,6 @@ def tune(
     seconds: float | None = None,
     seed: int = 0,
     math: str = "default",
-    strategy: Strategy = "tvmconv",
-    cost_model: CostModel = "random",
     scheduler: Scheduler = "gradient",
     records: Records | None = None,
     progress: Callable[[TuneProgress], None] | None = None,
@@ -61,11 +58,6 @@ def tune(
     math
         ``"strict"``: only algorithms whose answer differs from the formula in the order of the sum alone. ``"tf32"``:
         on GPUs also f32 by tensor cores, which round factors to TF32.
-    strategy
-        What proposes candidates: ``"tvmconv"``, our search; ``"replay-trace"`` and ``"evolutionary"``, MetaSchedule's own,
-        which begin with the same ones.
-    cost_model
-        Of ``"evolutionary"``: what it takes for fast. ``"random"``, or ``"xgb"``, which needs xgboost.
     scheduler
         Of MetaSchedule: who has the next turn. ``"gradient"``: where it is likely to gain most time of all together,
         problems that stand there several times counted as often; ``"round-robin"``: each in its turn.
@@ -90,9 +82,7 @@ def tune(
     UnsupportedMachineError
         If this machine cannot run its code.
     TuningError
-        If the budget is not a positive number; or the strategy, the cost model or the scheduler unknown, or not for each other.
-    MissingExtraError
-        If the cost model needs a package that is not installed.
+        If the budget is not a positive number; or the scheduler unknown.
     TvmconvError
         If `math` is not ``"default"``, ``"strict"`` or ``"tf32"``.
     """
@@ -100,17 +90,8 @@ def tune(
     check_budget(trials, seconds)
     if trials is None and seconds is None:
         trials = DEFAULT_TRIALS
-    for name, value, allowed in (
-        ("strategy", strategy, get_args(Strategy)),
-        ("cost_model", cost_model, get_args(CostModel)),
-        ("scheduler", scheduler, get_args(Scheduler)),
-    ):
-        if value not in allowed:
-            raise TuningError(f"{name} is {value!r}; it must be one of {', '.join(allowed)}")
-    if cost_model != "random" and strategy != "evolutionary":
-        raise TuningError(f"cost_model is {cost_model!r}, which strategy {strategy!r} does not ask; take evolutionary")
-    if cost_model == "xgb" and find_spec("xgboost") is None:
-        raise missing_extra("metaschedule", "xgboost")
+    if scheduler not in get_args(Scheduler):
+        raise TuningError(f"scheduler is {scheduler!r}; it must be one of {', '.join(get_args(Scheduler))}")
     check_math(math)
     jobs = len(os.sched_getaffinity(0))
     if servers is not None:
@@ -123,7 +104,7 @@ def tune(
         evaluator = Evaluator(jobs, machine.threads, measure=machine.measure)
     records = Records() if records is None else records
     with evaluator:
-        session = Session(evaluator, target, records, label, seed, math, strategy=strategy, cost_model=cost_model)
+        session = Session(evaluator, target, records, label, seed, math)
         return tune_all(session, [p for p in problems if not p.is_empty], trials, seconds, progress, scheduler)
 
 

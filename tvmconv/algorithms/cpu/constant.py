@@ -8,7 +8,7 @@ from ...problem import Problem
 from ...targets.target import CpuTarget
 from ..data_dependence import covers_constant as covers
 from ..definition import Definition, assemble
-from .window import express
+from .express import express
 
 __all__ = ["covers", "cycles", "define"]
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from tvm import te
 
@@ -12,9 +12,7 @@ from ..pairs import pair
 from ..stage_names import DATA_PAD, stage_name
 from ..subconvolution import Axis, Expr
 from ..types import widen, zero_outside
-
-if TYPE_CHECKING:
-    from .window import Window
+from .window import Window
 
 
 def data_element(window: Window, data: te.Tensor) -> Callable[[Expr, list[Expr], Expr], Any]:

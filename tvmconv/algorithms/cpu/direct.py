@@ -18,6 +18,7 @@ from ..definition import Definition, assemble
 from ..flatten import flatten
 from ..shapes import accumulators, divisors, shuffles
 from . import cost
+from .express import express
 from .im2col import im2col
 from .paired_taps import by_row_taps, pairs_taps
 from .tile import (
@@ -33,7 +34,7 @@ from .tile import (
     tiled_by_images,
     wider,
 )
-from .window import FEW_PIXELS, TOGETHER, Window, express, windows_of
+from .window import FEW_PIXELS, TOGETHER, Window, windows_of
 
 # An SSE register of outputs; two multiply-adds of it start in a cycle, half the rate of full vectors. With fewer
 # channels per group, lanes across groups are faster even where data is copied for each of them.

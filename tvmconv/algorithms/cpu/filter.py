@@ -3,18 +3,16 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from tvm import te, tirx
 
 from ...checks import within_reach
 from ..pairs import filter_channels, pair
 from ..stage_names import FILTER_PACK, stage_name
+from ..subconvolution import Expr
 from ..types import widen
-
-if TYPE_CHECKING:
-    from ..subconvolution import Expr
-    from .window import Window
+from .window import Window
 
 
 def filter_element(window: Window, weights: te.Tensor) -> Callable[..., Expr]:

@@ -35,9 +35,10 @@ from ..stage_names import ACC, DATA_PAD, PARTIAL, SUM, stage_name
 from ..subconvolution import Axis, Expr
 from ..types import widen
 from . import cost, direct
+from .express import finished
 from .filter import staged_filter
 from .tile import best_tile, spills, tile_cycles
-from .window import Window, finished, windows_of
+from .window import Window, windows_of
 
 # Adding what a tap gave an output, a store, two loads and an addition of a vector, takes as long as so many channels' sum
 # (measured on one Zen 5 core: a twentieth of 128).

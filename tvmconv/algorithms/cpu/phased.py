@@ -24,7 +24,8 @@ from ..definition import Definition, assemble
 from ..flatten import flatten
 from ..subconvolution import Expr
 from . import direct
-from .window import Window, express
+from .express import express
+from .window import Window
 
 
 def covers(problem: Problem, target: CpuTarget, vnni_factor: int = 1) -> str | None:

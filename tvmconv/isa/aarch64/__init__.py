@@ -15,7 +15,7 @@ _WITHOUT = (
     *("lse", "lse2", "rcpc", "rcpc-immo", "rcpc3", "pauth", "ls64", "wfxt"),
 )
 
-AARCH64 = Isa(
+ISA = Isa(
     name="aarch64",
     machine="aarch64",
     triple="aarch64-linux-gnu",

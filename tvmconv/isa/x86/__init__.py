@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from ..isa import Isa
+from .flags import features
 
 # LLVM's names of features where they differ from the flags in /proc/cpuinfo.
 _LINUX_NAMES = {
@@ -81,7 +82,7 @@ _KNOWN_CPUS = {
 }
 _WIDE = frozenset({"avx512f", "avx512bw", "avx512vl", "avx512dq"})
 
-X86 = Isa(
+ISA = Isa(
     name="x86-64",
     machine="x86_64",
     triple="x86_64-linux-gnu",
@@ -98,6 +99,7 @@ X86 = Isa(
     known_cpus=_KNOWN_CPUS,
     cross_compilers=("x86_64-linux-gnu-gcc",),
     install="apt install gcc-x86-64-linux-gnu libc6-dev-amd64-cross",
+    detect=features,
     operator_flags=(
         *((flag, frozenset[str]()) for flag in ("-mavx2", "-mfma", "-mf16c")),
         *((flag, _WIDE) for flag in ("-mavx512f", "-mavx512bw", "-mavx512vl", "-mavx512dq")),

@@ -1,4 +1,4 @@
-"""MetaSchedule's own search strategies on our spaces: one for each algorithm of a problem, in turns."""
+"""MetaSchedule's own search strategies on our spaces, one for each algorithm of a problem, in turns: what ours is compared with."""
 
 from __future__ import annotations
 
@@ -13,11 +13,11 @@ from tvm.s_tir.meta_schedule.feature_extractor import PerStoreFeature
 from tvm.s_tir.meta_schedule.runner import RunnerResult
 from tvm.s_tir.meta_schedule.search_strategy import EvolutionarySearch, ReplayTrace, SearchStrategy
 
-from ..problem import Problem
-from ..targets.target import Target
-from .contexts import NO_LIMIT, Sketches, Workload, random_state, tune_context, workload_of
-from .search import Candidate, Space, first_of
-from .turns import BATCH
+from tvmconv.problem import Problem
+from tvmconv.targets.target import Target
+from tvmconv.tuning.contexts import NO_LIMIT, Sketches, Workload, random_state, tune_context, workload_of
+from tvmconv.tuning.search import Candidate, Space, first_of
+from tvmconv.tuning.turns import BATCH
 
 # Of EvolutionarySearch: its own 512 take minutes to think about spaces of some hundred schedules.
 POPULATION = 64
@@ -27,7 +27,7 @@ CUT_OFF = 1.5
 PATIENCE = 4
 
 
-class Builtin:
+class MetaScheduleSearch:
     """Proposes the defaults and the `starts`, then what strategies of MetaSchedule do.
 
     Parameters

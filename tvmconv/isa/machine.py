@@ -1,0 +1,47 @@
+"""What this machine's CPU can do, by the names that Linux gives."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from pathlib import Path
+
+from . import cpuinfo, native
+
+_CACHES = Path("/sys/devices/system/cpu/cpu0/cache")
+
+
+def cpu_features() -> frozenset[str]:
+    """Return the instruction-set features that programs may use here, such as ``"fma"``.
+
+    None on a machine of an instruction set that kernels are not compiled for.
+    """
+    isa = native()
+    return frozenset() if isa is None else isa.detect()
+
+
+def missing_features(needed: Iterable[str]) -> tuple[str, ...]:
+    """Return those of `needed` that this machine lacks, sorted."""
+    return tuple(sorted(set(needed) - cpu_features()))
+
+
+def vendor() -> str:
+    """Return who made the CPU, as it says itself: ``"GenuineIntel"``; ``""`` if the system does not tell."""
+    return cpuinfo.fields().get("vendor_id", "")
+
+
+def model_name() -> str:
+    """Return the CPU's name as the system reports it, ``"unknown CPU"`` if it does not."""
+    return cpuinfo.fields().get("model name", "unknown CPU")
+
+
+def cache_bytes() -> tuple[int, int] | None:
+    """Return the sizes of L2 and L3 that the first processor uses; None if Linux does not tell."""
+    sizes: dict[int, int] = {}
+    for folder in _CACHES.glob("index*"):
+        try:
+            level, size = int((folder / "level").read_text()), (folder / "size").read_text().strip()
+        except (OSError, ValueError):
+            continue  # a kernel without this part of sysfs
+        if size.endswith("K") and size[:-1].isdigit():
+            sizes[level] = 1024 * int(size[:-1])
+    return (sizes[2], sizes[3]) if {2, 3} <= sizes.keys() else None
