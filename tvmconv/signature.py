@@ -78,7 +78,7 @@ def parse_signature(text: str) -> Problem:
     Raises
     ------
     SignatureError
-        If `text` has not the form of a signature, or its numbers contradict each other.
+        If `text` does not have the form of a signature, or its numbers contradict each other.
     """
     if not isinstance(text, str):
         raise SignatureError(f"{text!r} is a {type(text).__name__}, not a signature; one is a text like {_EXAMPLE}")

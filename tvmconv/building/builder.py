@@ -98,8 +98,8 @@ def build(
     strict_build
         Whether a kernel that has to be skipped is an error, and nothing is written then.
     network
-        The layers of a network that calls these kernels one after the other, each as often as it stands there. Where a cache
-        does not keep their filters from call to call, transforms (Winograd) that make larger ones have to spare more.
+        The layers of a network that calls these kernels in sequence, each as often as it occurs. If no cache keeps their filters
+        from call to call, a transform (Winograd), which enlarges them, is chosen only if it saves that much more time.
     progress
         Called as ``progress(done, total, what)`` while compiling.
 

@@ -1,4 +1,4 @@
-"""Layers whose filters no cache keeps from call to call, because those of the network around them pass by in between."""
+"""Layers whose filters are evicted from the caches between calls, by the other layers of their network."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ MEMORY_CYCLES = 0.12
 
 
 def is_cold(network: Sequence[Problem], target: Target) -> bool:
-    """Whether a cache does not keep the filters of a network's layers, each of which stands there as often as it is called."""
+    """Whether no cache keeps the filters of a network's layers, each listed as often as it is called."""
     size = sum(map(_plain_bytes, network))
     return isinstance(target, CpuTarget) and size > target.l3_share
 

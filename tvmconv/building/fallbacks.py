@@ -1,7 +1,7 @@
-"""A problem compiled by the best way, and its fallbacks: until the kernel of one compiles and is right.
+"""Compile a problem by the first way whose kernel compiles and is right.
 
-They are the tuning record, the schedule of a problem like it, the default, the other algorithms in the order of their
-estimated costs, and at last `plain`. A way that does not hold is skipped, and the manifest says why.
+The ways are the tuning record, the schedule of a similar problem, the default, the other algorithms by increasing estimate, and
+`plain`. A way that fails is skipped, and the manifest says why.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""What people have convolutions in: ONNX models, OpenVINO IR, exported PyTorch programs, TOML files, signatures."""
+"""Readers of convolutions: ONNX models, OpenVINO IR, exported PyTorch programs, TOML files, signatures."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A filter and a bias with what follows a convolution, and is linear in each channel, folded into them."""
+"""Fold what follows a convolution, and is linear in each channel, into its filter and bias."""
 
 from __future__ import annotations
 

@@ -1,6 +1,6 @@
 """What follows a convolution in OpenVINO IR and in exported programs, as the epilogue of its kernel.
 
-From the convolution's output on, operations are taken while each tensor is read by the next alone: nobody else misses it.
+Starting at the convolution's output, operations are fused as long as each tensor is read by the next one alone.
 A source says what each of its operations does (:class:`Source`); ONNX, whose models spell more, has a walk of its own.
 """
 

@@ -1,6 +1,6 @@
 """What follows a convolution in an ONNX model, as the epilogue of its kernel.
 
-From the convolution's output on, nodes are taken while each tensor is read by the next alone: nobody else misses it. So
+Starting at the convolution's output, nodes are fused as long as each tensor is read by the next one alone. So
 nothing else that a kernel reads can depend on what it computes, and fused models have no cycles.
 """
 

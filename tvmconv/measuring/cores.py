@@ -2,7 +2,7 @@
 
 The host of a virtual machine moves its processors about: for seconds, two of them are the hyperthreads of one core, or
 cores that share no cache. Nothing that the system counts shows it, and kernels take up to five times as long
-(``python -m benchmarks.cores`` measures both). Who compares times waits until it is over.
+(``python -m benchmarks.cores`` measures both). A comparison waits until that is over.
 """
 
 from __future__ import annotations

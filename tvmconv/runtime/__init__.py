@@ -1,1 +1,1 @@
-"""All that a program needs which uses a bundle: NumPy and tvm-ffi, no TVM, no compiler."""
+"""What a program that uses a bundle needs: NumPy and tvm-ffi, no TVM, no compiler."""

@@ -27,8 +27,8 @@ _LOADED: defaultdict[str, list[tuple[int, int]]] = defaultdict(list)
 def open_library(path: Path) -> Any:
     """Return the module in a shared library.
 
-    The loader knows libraries by their paths: of a file that was replaced since it gives the old one. A path with another
-    `/.` in it is the same file, and new to the loader.
+    The loader identifies a library by its path, and returns the old one for a file that was replaced. A path with another `/.` in it
+    names the same file, and is new to the loader.
 
     Raises
     ------

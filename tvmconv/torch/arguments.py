@@ -1,4 +1,4 @@
-"""Arguments of a graph that are no tensors or numbers: the way through a model's code may depend on what they are."""
+"""Arguments of a graph that are neither tensors nor numbers: the path through a model's code may depend on them."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ _SEQUENCES, _MAPPINGS = (list, tuple), (dict, OrderedDict)
 
 
 class Argument(nn.Module):  # type: ignore[misc]
-    """Stands in a graph where such an argument comes in, and lets only what the graph was made for pass.
+    """Guards such an argument in a graph: only the kind of value that the graph was traced with is accepted.
 
     Parameters
     ----------

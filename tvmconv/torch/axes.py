@@ -1,4 +1,4 @@
-"""Questions for the number of axes, as assertions ask them, are asked of the first tensor that has as many.
+"""Checks of the number of axes, as in assertions, are moved to the first tensor with equally many axes.
 
 A convolution's output that only what follows it reads is fused with that; timm's norms assert that theirs has four axes.
 """

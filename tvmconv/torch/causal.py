@@ -1,4 +1,4 @@
-"""Convolutions of whose output a part is cut off at its ends, as causal ones do: they do not compute it."""
+"""Convolutions whose output is cut at its ends, as causal ones are: the part cut off is not computed."""
 
 from __future__ import annotations
 

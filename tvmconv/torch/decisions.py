@@ -1,4 +1,4 @@
-"""`Decision`: what a graph, which knows one way through a model's code, checks where the code decides by shapes."""
+"""`Decision`: a graph records one path through a model's code, and checks where the code branches on shapes."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from ..errors import InputError
 
 
 class Decision(nn.Module):  # type: ignore[misc]
-    """Stands in a graph where the model's code decides by a number, and lets only the example's decision pass.
+    """Guards a branch of the model's code on a number: only the example's branch is accepted.
 
     Parameters
     ----------

@@ -1,4 +1,4 @@
-"""What a model computes in place where nobody else reads the tensor, computed as a new tensor: plans place it themselves."""
+"""In-place operators on tensors that nothing else reads get results of their own, which plans place in memory."""
 
 from __future__ import annotations
 

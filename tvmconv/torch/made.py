@@ -1,4 +1,4 @@
-"""Tensors that a model makes in each call of nothing that it is given, which are constants of its graph."""
+"""Tensors that a model makes in each call independently of its inputs: constants of its graph."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Functions of numbers that know no proxies, in a trace: those that make tensors, such as `torch.zeros`, `max`, `min`, `int`."""
+"""Functions that take no proxies, made traceable: those that make tensors, such as `torch.zeros`, and `max`, `min`, `int`."""
 
 from __future__ import annotations
 

@@ -1,6 +1,6 @@
-"""Operators between kernels by C functions with the kernels' threads, which each kernel's library has.
+"""Operators between kernels by C functions of the kernels' libraries, on the kernels' threads.
 
-PyTorch's have threads of their own, that wake for each, and find indices beside maxima. Two threads of a Granite Rapids, in
+PyTorch's operators wake threads of their own, and its max pooling computes indices, too. Two threads of a Granite Rapids, in
 microseconds, beside PyTorch's: the maxima of 3x3, stride 2, of 64 channels at 147x147 in bf16 72 and 338; 512 at 20x20, 5x5, 55 and
 398; two times 32 channels at 224x224 put together 222 and 302; LayerNorm of 96 channels at 56x56 in f32 40 and 70.
 """

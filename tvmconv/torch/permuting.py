@@ -1,4 +1,4 @@
-"""What permutes a Linear's output, moved behind what is computed of it element by element, which its kernel may then do."""
+"""Permutations of a Linear's output, moved behind the elementwise operators after it, so that its kernel can fuse them."""
 
 from __future__ import annotations
 

@@ -152,7 +152,7 @@ class Planner:
 
 
 class _Premises:
-    """What plans rest on: the modules, that nobody looks into them, their weights, and the bundles that are open; the plans."""
+    """What plans depend on (the modules, their hooks and weights, the open bundles), and the plans."""
 
     def __init__(self, segment: Segment, root: nn.Module) -> None:
         # By the kind of the inputs; None: nothing to gain.

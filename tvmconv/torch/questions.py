@@ -1,4 +1,4 @@
-"""What the nodes of a graph say of shapes: numbers of axes, sizes, and what code computes of them before it decides by them."""
+"""Which nodes of a graph depend on shapes: numbers of axes, sizes, and what code computes of them before it branches."""
 
 from __future__ import annotations
 

@@ -1,7 +1,7 @@
 """Modules around one convolution whose code pads and cuts by the size of what it is given, as those of sound codecs do.
 
-Such code decides by sizes, of which a graph would hold for one. So it is asked: of each size that comes, once, with the convolution
-left out. What it answers is kept, and a graph has nodes that do so in place of the code.
+Such code branches on sizes, so its graph would hold for one size. Instead the code runs once for each new size, without the
+convolution. What it does is kept, and nodes of the graph do the same in its place.
 """
 
 from __future__ import annotations

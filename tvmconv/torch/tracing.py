@@ -1,7 +1,7 @@
-"""`trace`: a model's graph by torch.fx, also where its code asks for the shapes of tensors and decides by the answer.
+"""`trace`: a model's graph by torch.fx, also if its code branches on the shapes of tensors.
 
-What it decides for the example, its graph decides for all inputs. So the graph has a check of each such decision, which
-refuses what would have taken another way through the code.
+The branches taken for the example are taken for all inputs. So the graph checks each of them, and refuses inputs that would have
+taken another path through the code.
 """
 
 from __future__ import annotations

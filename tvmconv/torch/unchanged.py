@@ -1,4 +1,4 @@
-"""What a model remembers of a call is put back, so that an optimized copy begins where the model stands."""
+"""Restore the state that calls change in a model, so that an optimized copy starts from the model's own state."""
 
 from __future__ import annotations
 

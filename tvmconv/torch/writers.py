@@ -1,6 +1,6 @@
-"""`writer_of`: what computes a node of a plan into a tensor that it is given, and so into memory that is used again.
+"""`writer_of`: functions that compute a node of a plan into a given tensor, so that memory is reused.
 
-Of a new tensor the system clears the pages in each call: on a Zen 5, a leaky ReLU of a MB took 195 us, and takes 17.
+The system clears the pages of a new tensor in each call: on a Zen 5, a leaky ReLU of 1 MB took 195 us, and takes 17.
 """
 
 from __future__ import annotations

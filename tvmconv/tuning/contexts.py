@@ -1,7 +1,7 @@
 """MetaSchedule's view of the spaces: a workload for each algorithm of a problem, and its sketches as design spaces.
 
-A workload says in attributes what it is of; they survive scheduling and MetaSchedule's databases. Which sketch a trace
-is of, its instructions say: sketches with the same ones are the same schedules.
+The attributes of a workload name its problem, target and algorithm. They survive scheduling and MetaSchedule's databases. The
+instructions of a trace identify its sketch: sketches with equal instructions are equal schedules.
 """
 
 from __future__ import annotations
@@ -44,13 +44,13 @@ class Workload:
     Attributes
     ----------
     problem, target, algorithm
-        Of which it is.
+        What it computes, for which target, and how.
     module
-        The definition, with attributes that say the same.
+        The definition, with attributes that name these.
     sketches
-        Of the module, the default first.
+        The sketches of the module, the default first.
     numbers
-        Of the sketches, by the text of their instructions.
+        The number of each sketch, by the text of its instructions.
     """
 
     problem: Problem
@@ -66,7 +66,7 @@ class Workload:
         Raises
         ------
         ReplayError
-            If its space has not these choices.
+            If its space does not have these choices.
         """
         choice = choice_of(self.problem, self.target, candidate)
         sketch = self.sketches[choice.sketch]
@@ -75,7 +75,7 @@ class Workload:
         return Trace(sketch.trace.insts, dict(zip(samples(sketch), choice.decisions, strict=True)))
 
     def candidate(self, trace: Trace) -> Candidate:
-        """Return the candidate that a trace is.
+        """Return the candidate of a trace.
 
         Raises
         ------
@@ -121,7 +121,7 @@ def workload_of(problem: Problem, target: Target, algorithm: str) -> Workload:
 
 
 def workload_in(module: tvm.IRModule) -> Workload:
-    """Return the workload that a module is, by its attributes.
+    """Return the workload of a module, by its attributes.
 
     Raises
     ------

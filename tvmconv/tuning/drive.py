@@ -1,8 +1,8 @@
-"""MetaSchedule drives: its task scheduler says whose turn it is, and hands candidates to what builds and measures.
+"""The tuning loop, run by MetaSchedule: its task scheduler picks the problem of the next turn, and calls our builder and runner.
 
-Each problem is one of its tasks, whatever the number of its algorithms: the gradient scheduler lessens the sum of what
-all tasks take, and of the algorithms of a problem only the fastest counts. What it schedules stands for a kernel by name
-alone (an attribute): the processes that build make the schedule, where one that TVM does not survive ends no more.
+Each problem is one task, however many algorithms it has: the gradient scheduler minimizes the sum of the times of all tasks, and
+only the fastest algorithm of a problem counts. The modules that MetaSchedule handles are placeholders that name a candidate in an
+attribute. The builder processes make the schedule itself, so a schedule that crashes TVM ends only a builder.
 """
 
 from __future__ import annotations
@@ -41,7 +41,7 @@ NAME = "tvmconv.candidate"
 
 
 def drive(problems: Sequence[Turns], weights: Sequence[int], session: Session, scheduler: str) -> None:
-    """Let MetaSchedule give turns until nobody takes one.
+    """Run MetaSchedule's task scheduler until no problem takes another turn.
 
     Parameters
     ----------
@@ -53,7 +53,7 @@ def drive(problems: Sequence[Turns], weights: Sequence[int], session: Session, s
         ``"gradient"`` or ``"round-robin"``.
     """
     bench = _Bench(session, {format_signature(turns.problem): turns for turns in problems})
-    # Kernels are not TVM's to compile here, for whatever target.
+    # TVM compiles no kernels here, whatever the target.
     target = tvm.target.Target("llvm")
     tasks = [
         tune_context(
@@ -74,7 +74,7 @@ def drive(problems: Sequence[Turns], weights: Sequence[int], session: Session, s
 class _Bench:
     """Where all problems are built and measured, and what became of it.
 
-    Python errors arrive behind TVM as a RuntimeError, which has lost their class, and Ctrl-C its words: they are kept.
+    TVM turns Python errors into a RuntimeError without their class, and Ctrl-C loses its message: both are kept here.
     """
 
     def __init__(self, session: Session, problems: dict[str, Turns]) -> None:
@@ -125,7 +125,7 @@ class _Bench:
         return RunnerResult([trial.seconds], None)
 
     def _keep(self) -> None:
-        """Keep what was measured until now, also by other threads: to write it to the disk may take longer than to measure."""
+        """Save what was measured so far, also by other threads: a write to the disk may take longer than a measurement."""
         found: dict[Turns, list[Trial]] = {}
         while self._measured:
             turns, trial = self._measured.popleft()
@@ -146,7 +146,7 @@ class _Bench:
 
     @contextmanager
     def raising(self) -> Iterator[None]:
-        """Raise what was kept for what TVM makes of it; Ctrl-C also where it comes between."""
+        """Raise the kept error in place of TVM's; Ctrl-C also if it arrives in between."""
 
         def interrupt(*_: object) -> None:
             self._error = self._error or KeyboardInterrupt()
@@ -189,7 +189,7 @@ class _NoSpace(PySpaceGenerator):  # type: ignore[misc]
 
 @derived_object
 class _Strategy(PySearchStrategy):  # type: ignore[misc]
-    """Proposes what a problem's turn does. Its measurements are taken in as they are made, not when MetaSchedule tells."""
+    """Proposes the candidates of a problem's turn. Measurements are recorded when they are made, not when MetaSchedule reports them."""
 
     def __init__(self, bench: _Bench, turns: Turns) -> None:
         super().__init__()
@@ -209,7 +209,7 @@ class _Strategy(PySearchStrategy):  # type: ignore[misc]
             return [MeasureCandidate(Schedule(_named(name)), []) for name in names] or None
 
     def notify_runner_results(self, *_: Any) -> None:
-        """Know it already."""
+        """Do nothing: the measurements are recorded already."""
 
     def post_tuning(self) -> None:
         """Race and record, as there is no other turn."""
@@ -236,7 +236,7 @@ class _Runner(PyRunner):  # type: ignore[misc]
         self._bench = bench
 
     def run(self, runner_inputs: Sequence[Any]) -> list[RunnerFuture]:
-        """Measure them, or have them measured."""
+        """Measure them, here or on servers."""
         with self._bench.keeping():
             return self._bench.run([str(each.artifact_path) for each in runner_inputs])
 

@@ -42,7 +42,7 @@ BUILD_SECONDS = 60.0
 # reference that checks it.
 MEASURE_SECONDS = 40.0
 REFERENCE_FLOPS = 2e8
-# How many times slower than the fastest a candidate is that will not be a finalist, whatever disturbed the timing.
+# A candidate slower than the fastest by this factor is no finalist, however much its timing was disturbed.
 CUT_OFF = 1.5
 # Characters of an error that a trial keeps, the last ones: TVM says there what is wrong.
 _DETAIL = 300
@@ -168,7 +168,7 @@ class Evaluator:
         return done
 
     def stop(self) -> None:
-        """Forget what was started and is measured by nobody yet; wait for the rest."""
+        """Cancel what was started and is not being measured yet; wait for the rest."""
         if self._servers is not None:
             self._servers.cancel()
             wait(self._started)

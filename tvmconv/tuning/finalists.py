@@ -1,4 +1,4 @@
-"""Who wins a race: the default schedule, unless another is faster almost wherever the arrays lie."""
+"""The winner of a race: the default schedule, unless another is faster in nearly all placements of the arrays."""
 
 from __future__ import annotations
 
@@ -18,8 +18,8 @@ def ranking(
 ) -> list[Candidate]:
     """Return the candidates to record: the winner, then at most one of every other algorithm.
 
-    Of use when the winner's algorithm cannot be used is what wins among the exact algorithms, which strict math
-    allows; of other algorithms, what is faster than the default schedule.
+    The others are for when the winner's algorithm cannot be used: the winner among the exact algorithms, which strict math allows,
+    and the best of each other algorithm that is faster than the default schedule.
 
     Parameters
     ----------
@@ -63,6 +63,6 @@ def is_faster(candidate: Sequence[float], default: Sequence[float], noise: float
 
 
 def noise_of(first: Sequence[float], again: Sequence[float]) -> float:
-    """Return by which share two timings of one kernel differ, in all placements but `EXCEPTIONS`."""
+    """Return the relative difference of two timings of one kernel, in all placements but `EXCEPTIONS`."""
     differences = sorted(abs(a / b - 1) for a, b in zip(first, again, strict=True))
     return differences[-1 - min(EXCEPTIONS, len(differences) - 1)]

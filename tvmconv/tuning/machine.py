@@ -55,7 +55,7 @@ class Servers(Protocol):
         """Answer a Check or a Race, as `tvmconv.support.sandbox.Sandbox.call` does."""
 
     def cancel(self) -> None:
-        """Raise CancelledError in calls that are at work nowhere yet."""
+        """Raise CancelledError in calls that no machine has started."""
 
     def close(self) -> None:
         """End all calls."""

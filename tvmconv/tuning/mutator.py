@@ -1,4 +1,4 @@
-"""The mutator of choices: MetaSchedule has some for tile sizes, and none for what is one of several numbers."""
+"""The mutator of choices: MetaSchedule has mutators of tile sizes, and none of categorical samples."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from tvm.s_tir.schedule import Trace
 
 @derived_object
 class MutateChoice(PyMutator):  # type: ignore[misc]
-    """Decides one choice of a trace again.
+    """Changes one choice of a trace.
 
     Parameters
     ----------
@@ -37,5 +37,5 @@ class MutateChoice(PyMutator):  # type: ignore[misc]
         return trace.with_decision(inst, self._random.choice(others), True)
 
     def clone(self) -> Any:
-        """Return another one, which draws other numbers."""
+        """Return another mutator, with another random state."""
         return MutateChoice(self._random.getrandbits(32))

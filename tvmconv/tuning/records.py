@@ -135,7 +135,7 @@ class Records:
     def of_sums(self, problem: Problem, target: Target, math: str = "default") -> Record | None:
         """Return what :meth:`best` does for the first problem with the same sums, but another bias or epilogue.
 
-        What follows a sum takes little of the time: the schedule that won for one is as good for the other.
+        An epilogue takes little of the time: the schedule that won for one is as good for the other.
         """
         others = (problem.with_(epilogue=(), bias=bias) for bias in (problem.bias, not problem.bias))
         found = (self.best(other, target, math) for other in others if other != problem)

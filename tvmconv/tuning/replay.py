@@ -43,7 +43,7 @@ def choice_of(problem: Problem, target: Target, candidate: Candidate) -> Choice:
     Raises
     ------
     ReplayError
-        If the algorithm's space has not these choices.
+        If the algorithm's space does not have these choices.
     """
     try:
         algorithm = algorithms.get(candidate.algorithm)
@@ -88,7 +88,7 @@ def compile_candidate(
     Raises
     ------
     ReplayError
-        If its space has not these choices, or TVM cannot apply them.
+        If its space does not have these choices, or TVM cannot apply them.
     """
     with replaying(candidate):
         return compile_problem(
