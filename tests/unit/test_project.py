@@ -1,8 +1,9 @@
-"""The project's own rules: sizes and docstrings."""
+"""The project's own rules: sizes, docstrings and names."""
 
 from __future__ import annotations
 
 import ast
+import re
 from pathlib import Path
 
 import pytest
@@ -40,3 +41,9 @@ def test_what_is_public_has_a_docstring() -> None:
         missing = (node for node in public if not ast.get_docstring(node))
         without += [f"{name_of(path)}: {getattr(node, 'name', 'the module')}" for node in missing]
     assert not without, "\n".join(without)
+
+
+def test_caches_have_the_names_of_the_field() -> None:
+    pages = [ROOT / "README.md", ROOT / "CONTRIBUTING.md", *(ROOT / "docs").rglob("*.md")]
+    spelled = re.compile(r"(first|second|third)[\s#]+level[\s#]+(cache|tlb)", re.IGNORECASE)
+    assert [name_of(path) for path in (*SOURCES, *pages) if spelled.search(path.read_text())] == []
