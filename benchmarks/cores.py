@@ -1,4 +1,4 @@
-"""How long our kernels take where the host of a virtual machine lets their threads run, and how often it lets them there.
+"""How long our kernels take in each placement that the host of a virtual machine gives their threads, and how often it gives it.
 
 Run with ``python -m benchmarks.cores [SUITE ...]``. Kernels take turns of some milliseconds, each of which counts for
 where the threads ran before and after it (`tvmconv.measuring.cores`). One that takes far longer across caches has cores that write to one

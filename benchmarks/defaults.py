@@ -1,4 +1,4 @@
-"""Is the algorithm that is taken by estimate the fastest? Times the default schedule of every algorithm of each problem.
+"""Is the algorithm of least estimate the fastest? Times the default schedule of every algorithm of each problem.
 
 Only algorithms that the problem's default could have been: those that cover it, `plain` aside.
 """

@@ -1,4 +1,4 @@
-"""How the throughput of a fleet grows with its servers, and what the tuner itself takes.
+"""The throughput of a fleet by its number of servers, and the tuner's own time.
 
 Run with ``python -m benchmarks.fleet``. The servers are processes of this machine that measure nothing: they answer after
 a delay. All else is real: the search, MetaSchedule's turns, TVM's tracker and sessions, uploads. Building takes as long as

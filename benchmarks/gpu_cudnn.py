@@ -1,4 +1,4 @@
-"""cuDNN's convolutions through PyTorch, on the very arrays that tvmconv's kernels are given."""
+"""cuDNN's convolutions through PyTorch, on the same arrays as tvmconv's kernels."""
 
 from __future__ import annotations
 

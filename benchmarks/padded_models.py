@@ -83,7 +83,7 @@ class Block(nn.Module):  # type: ignore[misc]
 
 
 class Recurrent(nn.Module):  # type: ignore[misc]
-    """An LSTM of two layers, and what it is given added."""
+    """An LSTM of two layers with a residual connection."""
 
     def __init__(self, channels: int) -> None:
         super().__init__()

@@ -1,4 +1,4 @@
-"""A network on a machine that does something else: alone, beside a process that never waits, beside a second copy of itself.
+"""A network on a busy machine: alone, beside a process that never sleeps, beside a second copy of itself.
 
 Each contender has processes of its own, with a thread a processor. Printed are the mean milliseconds of a call alone (the median
 of the rounds), and how many times as long it takes beside the others; two copies on the same processors take twice as long if

@@ -37,7 +37,7 @@ class Task:
 
 
 def measure(task: Task) -> float:
-    """Return the seconds that a call takes by the mean: a call that waits for a processor counts in full."""
+    """Return the mean seconds of a call: a call that waits for a processor counts in full."""
     call = _ready(task.contender, task.network, task.folder, task.threads)
     return mean(sample_call(call, task.seconds)) if task.seconds else 0.0
 

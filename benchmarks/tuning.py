@@ -1,4 +1,4 @@
-"""How fast the tuner is, and how near a short run comes to a longer one.
+"""How fast the tuner is, and how close a short run comes to a longer one.
 
 Tunes the problems within some seconds, then goes on for several times as long in a copy of the records. Both runs'
 winners then race, in one process and in several placements of the arrays, where neither was measured before.

@@ -13,7 +13,7 @@ import tvmconv.torch
 
 
 class Block(nn.Module):
-    """Two convolutions, and what they are given added to what they compute."""
+    """Two convolutions with a residual connection."""
 
     def __init__(self, channels):
         super().__init__()

@@ -23,7 +23,7 @@ class LayerNorm2d(nn.LayerNorm):  # type: ignore[misc]
 
 
 class Block(nn.Module):  # type: ignore[misc]
-    """An inverted bottleneck, scaled by channel, and what it is given added."""
+    """An inverted bottleneck with a scale for each channel and a residual connection."""
 
     def __init__(self, channels: int) -> None:
         super().__init__()

@@ -21,7 +21,7 @@ _conv = partial(conv_norm, activation=nn.SiLU)
 
 
 class Bottleneck(nn.Module):  # type: ignore[misc]
-    """Two convolutions, and what they are given added."""
+    """Two convolutions with a residual connection."""
 
     def __init__(self, channels: int) -> None:
         super().__init__()

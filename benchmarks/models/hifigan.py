@@ -17,7 +17,7 @@ _SLOPE = 0.1
 
 
 class ResidualBlock(nn.Module):  # type: ignore[misc]
-    """Pairs of convolutions, the first of each dilated, and what each pair is given added."""
+    """Pairs of convolutions, the first of each dilated, with a residual connection around each pair."""
 
     def __init__(self, channels: int, taps: int) -> None:
         super().__init__()

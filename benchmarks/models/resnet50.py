@@ -15,7 +15,7 @@ _EXPANSION = 4
 
 
 class Bottleneck(nn.Module):  # type: ignore[misc]
-    """Three convolutions around few channels, and what they are given added."""
+    """A bottleneck of three convolutions with a residual connection."""
 
     def __init__(self, inputs: int, channels: int, stride: int) -> None:
         super().__init__()
