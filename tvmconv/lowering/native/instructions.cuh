@@ -13,8 +13,7 @@
 __device__ __forceinline__ uint32_t tvmconv_shared_address(const void *pointer) {
   return static_cast<uint32_t>(__cvta_generic_to_shared(pointer));
 }
-// Asynchronous copies of 4, 8 or 16 bytes to shared memory; zeros where nothing is inside. 16 bytes pass by the first
-// level cache.
+// Asynchronous copies of 4, 8 or 16 bytes to shared memory; zeros where nothing is inside. 16 bytes bypass L1.
 __device__ __forceinline__ void tvmconv_copy_4(void *target, const void *source, bool inside) {
   asm volatile("cp.async.ca.shared.global [%0], [%1], 4, %2;" ::"r"(tvmconv_shared_address(target)), "l"(source),
                "r"(inside ? 4 : 0)
