@@ -82,9 +82,9 @@ def ready(contender: str, folder: str, threads: int) -> tuple[Callable[[], Any],
     expected = path / "expected.npy"
     operators: Callable[[float], Any] = lambda seconds: []  # noqa: E731
     if contender == OURS:
-        from tvmconv.relax.library import load
+        from tvmconv.runtime.network import load_network
 
-        network = load(path / "network.so")
+        network = load_network(path / "network.so")
         arrays = {network.inputs[0].name: data}
         call, operators = network.call(arrays), lambda seconds: network.operators(arrays, seconds)
         answer = _flat(network(**arrays).values())

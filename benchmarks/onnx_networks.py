@@ -71,7 +71,7 @@ def make_ready(name: str, folder: Path, layout: str | None) -> None:
     """Write the model with its shapes fixed, its input, and our library, unless they are there."""
     if (folder / "network.so").exists():
         return
-    from tvmconv.relax.network import build, export
+    from tvmconv.relax.compiling import build
     from tvmconv.relax.onnx import fixed, read_onnx
 
     if name in NETWORKS:
@@ -88,7 +88,7 @@ def make_ready(name: str, folder: Path, layout: str | None) -> None:
     bucket = Bucket({"": shape})
     (folder / "model.onnx").write_bytes(fixed(source, bucket).SerializeToString())
     np.save(folder / "input.npy", np.random.default_rng(0).standard_normal(shape).astype(np.float32))
-    export(build(read_onnx(source, bucket), layout=layout), folder / "network.so")
+    build(read_onnx(source, bucket), folder / "network.so", layout=layout)
 
 
 def _times(folder: Path, seconds: float, threads: int, clock: str) -> tuple[str, ...]:

@@ -19,6 +19,8 @@ if TYPE_CHECKING:
     from .building.builder import build as build
     from .problem import Problem as Problem
     from .runtime.kernel import Kernel as Kernel
+    from .runtime.network import Network as Network
+    from .runtime.network import load_network as load_network
     from .runtime.packed import PackedFilter as PackedFilter
     from .runtime.registry import Registry as Registry
     from .runtime.registry import load as load
@@ -28,12 +30,14 @@ if TYPE_CHECKING:
 _MODULES = ("errors", "ops", "reference")
 _HOME = {
     "Kernel": "runtime.kernel",
+    "Network": "runtime.network",
     "PackedFilter": "runtime.packed",
     "Problem": "problem",
     "Registry": "runtime.registry",
     "build": "building.builder",
     "format_signature": "signature",
     "load": "runtime.registry",
+    "load_network": "runtime.network",
     "parse_signature": "signature",
 }
 __all__ = [*_HOME, *_MODULES, "__version__"]

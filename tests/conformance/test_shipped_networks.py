@@ -11,7 +11,9 @@ from shipped import MODELS
 import tvmconv.relax
 from tvmconv.epilogue import format_epilogue
 from tvmconv.frontends.shapes import Bucket
+from tvmconv.relax.compiling import export
 from tvmconv.relax.onnx import fixed, read_onnx
+from tvmconv.runtime.network import load_network
 from tvmconv.signature import parse_signature
 
 onnxruntime = pytest.importorskip("onnxruntime")
@@ -30,8 +32,8 @@ def test_a_shipped_network_compiled_whole_is_right(name: str, tmp_path: Path, mo
     kernels = [parse_signature(row.signature) for row in rows]
     epilogues = [format_epilogue(problem.epilogue) for problem in kernels if problem.rank == 2]
     assert {text: epilogues.count(text) for text in epilogues} == dict(shipped.epilogues)
-    tvmconv.relax.export(tvmconv.relax.compile_module(module), tmp_path / "network.so")
-    network = tvmconv.relax.load(tmp_path / "network.so")
+    export(module, tmp_path / "network.so")
+    network = load_network(tmp_path / "network.so")
     data = np.random.default_rng(0).standard_normal(network.inputs[0].shape).astype(np.float32)
     session = onnxruntime.InferenceSession(fixed(path, bucket).SerializeToString(), providers=["CPUExecutionProvider"])
     expected = session.run(None, {network.inputs[0].name: data})

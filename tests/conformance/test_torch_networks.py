@@ -14,7 +14,9 @@ torch = pytest.importorskip("torch")
 import tvmconv.relax  # noqa: E402
 from benchmarks.models.weights import settle  # noqa: E402
 from tvmconv.accuracy import relative_error  # noqa: E402
+from tvmconv.relax.compiling import export  # noqa: E402
 from tvmconv.relax.torch_export import read_torch  # noqa: E402
+from tvmconv.runtime.network import load  # noqa: E402
 
 # The width and the size of the input of each.
 NETWORKS = {
@@ -58,8 +60,8 @@ def test_a_network_compiled_whole_from_pytorch_is_right(
     compiled_module = tvmconv.relax.use_kernels(read_torch(program))
     rows = tvmconv.relax.report(compiled_module)
     assert rows and not any(row.why for row in rows)
-    tvmconv.relax.export(tvmconv.relax.compile_module(compiled_module), tmp_path / "network.so")
-    compiled = tvmconv.relax.load(tmp_path / "network.so")
+    export(compiled_module, tmp_path / "network.so")
+    compiled = load(tmp_path / "network.so")
     (given,) = compiled.inputs
     answers = compiled(**{given.name: data.numpy().astype(given.dtype)}).values()
     for answer, right in zip(answers, [found] if torch.is_tensor(found) else found, strict=True):

@@ -15,8 +15,10 @@ from onnx import helper, numpy_helper
 import tvmconv.relax
 from tvmconv import cli
 from tvmconv.errors import SourceError
+from tvmconv.relax.compiling import build
 from tvmconv.relax.graph import Graph
 from tvmconv.relax.onnx import as_relax, fixed, read_onnx
+from tvmconv.runtime.network import load_network
 
 pytest.importorskip("onnxruntime")
 from tvmconv.relax import compared
@@ -48,8 +50,8 @@ def exported(
 def differences(source: str, folder: Path, cut: Sequence[str] = ()) -> list[str]:
     """Return what differs between a compiled model and onnxruntime."""
     proto = fixed(source, cut=cut)
-    tvmconv.relax.export(tvmconv.relax.build(as_relax(proto, source)), folder / "network.so")
-    return compared.differences(proto, tvmconv.relax.load(folder / "network.so"))
+    build(as_relax(proto, source), folder / "network.so")
+    return compared.differences(proto, load_network(folder / "network.so"))
 
 
 @pytest.fixture(autouse=True)
@@ -131,6 +133,6 @@ def test_a_detector_is_cut_before_its_boxes_are_selected(tmp_path: Path, capsys:
         read_onnx(source)
     command = ["compile", source, "-o", str(tmp_path / "network.so")]
     assert cli.main([*command, "--cut", "the boxes", "--cut", "scores"]) == 0
-    assert [each.name for each in tvmconv.relax.load(tmp_path / "network.so").outputs] == ["the boxes", "scores"]
+    assert [each.name for each in load_network(tmp_path / "network.so").outputs] == ["the boxes", "scores"]
     assert cli.main([*command, "--cut", "score"]) == 2
     assert "no node gives a tensor 'score', but 'scores'" in capsys.readouterr().err

@@ -11,10 +11,11 @@ from onnx import NodeProto, helper, numpy_helper
 from tvm import relax
 
 import tvmconv.relax
+from tvmconv.relax.compiling import export
 from tvmconv.relax.formulas import find_normalization
 from tvmconv.relax.graph import Graph
-from tvmconv.relax.network import compile_module
 from tvmconv.relax.onnx import as_relax, fixed
+from tvmconv.runtime.network import load_network
 
 pytest.importorskip("onnxruntime")
 from tvmconv.relax import compared
@@ -77,8 +78,8 @@ def test_normalizations_by_their_formulas(tmp_path: Path, monkeypatch: pytest.Mo
     )
     proto = fixed(source)
     module = tvmconv.relax.use_kernels(as_relax(proto, source))
-    tvmconv.relax.export(compile_module(module), tmp_path / "network.so")
-    assert compared.differences(proto, tvmconv.relax.load(tmp_path / "network.so")) == []
+    export(module, tmp_path / "network.so")
+    assert compared.differences(proto, load_network(tmp_path / "network.so")) == []
     graph = Graph(module["main"])
     names = [call.op.name for each in graph.values if (call := graph.call(each)) is not None]
     assert names.count("relax.nn.layer_norm") == 9 and names.count("relax.nn.rms_norm") == 2, names

@@ -15,7 +15,9 @@ import tvmconv.relax
 from tvmconv import cli
 from tvmconv.errors import SourceError, TvmconvError, TvmconvWarning
 from tvmconv.frontends.shapes import Bucket
+from tvmconv.relax.compiling import build
 from tvmconv.relax.onnx import fixed, read_onnx
+from tvmconv.runtime.network import load_network
 
 pytest.importorskip("onnxruntime")
 from tvmconv.relax import compared
@@ -35,8 +37,8 @@ def numbers(name: str, *values: float) -> onnx.TensorProto:
 
 def loaded(source: str, folder: Path) -> tvmconv.relax.Network:
     """Return the network of an ONNX file."""
-    tvmconv.relax.export(tvmconv.relax.build(read_onnx(source)), folder / "network.so")
-    return tvmconv.relax.load(folder / "network.so")
+    build(read_onnx(source), folder / "network.so")
+    return load_network(folder / "network.so")
 
 
 def test_what_the_frontend_reads_wrongly_is_right(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -229,6 +231,8 @@ def test_an_if_keeps_its_layout(tmp_path: Path) -> None:
         executable = tvmconv.relax.build(module)
     tvmconv.relax.export(executable, tmp_path / "network.so")
     assert compared.differences(fixed(source), tvmconv.relax.load(tmp_path / "network.so")) == []
+    with pytest.raises(SourceError, match=r"--format relax"):
+        build(module, tmp_path / "network.so", layout="NCX")
 
 
 def test_a_resize_with_empty_scales(tmp_path: Path) -> None:
@@ -364,7 +368,7 @@ def test_a_model_in_bf16(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> 
     assert cli.main(["compile", source, "--batch", "1", "-o", library]) == 0
     out = capsys.readouterr().err
     assert "2 of 2 convolutions and products by our kernels" in out and "not compared with onnxruntime" in out
-    network = tvmconv.relax.load(library)
+    network = load_network(library)
     x = RNG.standard_normal((1, 3, 8, 8)).astype(bfloat16)
     wide = {name: each.astype(bfloat16).astype(np.float64) for name, each in arrays.items()}
     padded, c = np.pad(x.astype(np.float64), [(0, 0), (0, 0), (1, 1), (1, 1)]), np.zeros((1, 8, 8, 8))

@@ -12,7 +12,9 @@ from onnx import helper, numpy_helper
 
 import tvmconv.relax
 from tvmconv.errors import SourceError
+from tvmconv.relax.compiling import build
 from tvmconv.relax.onnx import fixed, read_onnx
+from tvmconv.runtime.network import load_network
 
 pytest.importorskip("onnxruntime")
 from tvmconv.relax import compared
@@ -49,8 +51,8 @@ def test_recurrent_nodes_are_written_step_by_step(kind: str, direction: str, tmp
     source = save(model(nodes, [value("x", [2, 3, steps])], outputs, weights, opset=17), tmp_path)
     module = tvmconv.relax.use_kernels(read_onnx(source))
     assert not any(row.why for row in tvmconv.relax.report(module))
-    tvmconv.relax.export(tvmconv.relax.build(read_onnx(source)), tmp_path / "network.so")
-    assert compared.differences(fixed(source), tvmconv.relax.load(tmp_path / "network.so")) == []
+    build(read_onnx(source), tmp_path / "network.so")
+    assert compared.differences(fixed(source), load_network(tmp_path / "network.so")) == []
 
 
 def test_recurrent_nodes_of_many_steps_are_refused(tmp_path: Path) -> None:

@@ -14,10 +14,11 @@ from models import model, save, value
 from onnx import helper, numpy_helper
 from onnx.reference import ReferenceEvaluator
 
-import tvmconv.relax
 from tvmconv.epilogue import Step
 from tvmconv.reference import apply_step
+from tvmconv.relax.compiling import build
 from tvmconv.relax.onnx import read_onnx
+from tvmconv.runtime.network import load_network
 
 pytest.importorskip("onnxruntime")
 torch = pytest.importorskip("torch")
@@ -59,8 +60,8 @@ def answers(operators: Sequence[Operator], folder: Path, layout: str | None = No
         outputs += [onnx.ValueInfoProto(name=name) for name in made]
     whole = onnx.shape_inference.infer_shapes(model(nodes, inputs, outputs, weights, opset=20))
     source = save(whole, folder)
-    tvmconv.relax.export(tvmconv.relax.build(read_onnx(source), layout=layout), folder / "network.so")
-    found = tvmconv.relax.load(folder / "network.so")(**arrays)
+    build(read_onnx(source), folder / "network.so", layout=layout)
+    found = load_network(folder / "network.so")(**arrays)
     return [[found[f"y{number}_{place}"] for place in range(each.outputs)] for number, each in enumerate(operators)]
 
 
@@ -233,8 +234,8 @@ def test_one_nan_comes_out_of_a_network(tmp_path: Path) -> None:
     ]
     made = [numpy_helper.from_array(each, name) for name, each in (weights | {"ones": np.ones(8, np.float32)}).items()]
     source = save(model(nodes, [value("x", [1, 8, 12, 12])], weights=made, opset=13), tmp_path)
-    tvmconv.relax.export(tvmconv.relax.build(read_onnx(source)), tmp_path / "network.so")
-    network = tvmconv.relax.load(tmp_path / "network.so")
+    build(read_onnx(source), tmp_path / "network.so")
+    network = load_network(tmp_path / "network.so")
     x = rng.standard_normal((1, 8, 12, 12)).astype(np.float32)
     assert np.isfinite(network(x=x)["y"]).all()
     x[0, 3, 5, 5] = NAN

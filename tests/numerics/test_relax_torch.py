@@ -16,7 +16,9 @@ import tvmconv.relax  # noqa: E402
 from tvmconv.accuracy import relative_error  # noqa: E402
 from tvmconv.epilogue import format_epilogue  # noqa: E402
 from tvmconv.errors import SourceError  # noqa: E402
+from tvmconv.relax.compiling import export  # noqa: E402
 from tvmconv.relax.torch_export import read_torch  # noqa: E402
+from tvmconv.runtime.network import load  # noqa: E402
 from tvmconv.signature import parse_signature  # noqa: E402
 
 # Of the relative L2 error, PyTorch's answer in f32 being right.
@@ -45,8 +47,8 @@ def compared(network: nn.Module, given: Any, dtype: Any, folder: Path) -> list[t
             network.to(dtype), tuple(tuple(each.to(dtype) for each in tensors) for tensors in given)
         )
     module = tvmconv.relax.use_kernels(read_torch(program))
-    tvmconv.relax.export(tvmconv.relax.compile_module(module), folder / "network.so")
-    compiled = tvmconv.relax.load(folder / "network.so")
+    export(module, folder / "network.so")
+    compiled = load(folder / "network.so")
     tensors = [each for tensors in given for each in tensors]
     arrays = {
         tensor.name: each.numpy().astype(tensor.dtype) for tensor, each in zip(compiled.inputs, tensors, strict=True)

@@ -18,6 +18,7 @@ if TYPE_CHECKING:
 
     from .parsing import Subparsers
 
+FORMATS = ("plan", "relax")
 EXAMPLE = """\
   tvmconv compile resnet50.onnx --output resnet50.so
   tvmconv compile detector.onnx --shape x=1x3x640x640 --output detector.so
@@ -31,8 +32,8 @@ def add_parser(subparsers: Subparsers) -> None:
     parser = add_command(
         subparsers,
         "compile",
-        "Compile a whole ONNX model into one library that TVM's Relax virtual machine runs: its convolutions, and what"
-        " follows them, by the kernels that tvmconv build would give them, all else by TVM's.",
+        "Compile a whole ONNX model into one library: its convolutions, and what follows them, by the kernels that tvmconv"
+        " build would give them, what lies between as few loops as possible.",
         EXAMPLE,
         run,
     )
@@ -66,9 +67,16 @@ def add_parser(subparsers: Subparsers) -> None:
         help="an output in place of the model's, such as what NonMaxSuppression takes; may be given several times",
     )
     parser.add_argument(
+        "--format",
+        choices=FORMATS,
+        default=FORMATS[0],
+        help="plan (default): the library needs tvm-ffi alone; relax: it is one of TVM's Relax virtual machine",
+    )
+    parser.add_argument(
         "--bundle",
         metavar="BUNDLE",
-        help="call the kernels of this bundle, which tvmconv run then needs, too; what it lacks becomes part of the library",
+        help="call the kernels of this bundle, which tvmconv run then needs, too; what it lacks becomes part of the library;"
+        " with --format relax",
     )
     add_math(parser)
     add_json(parser)
@@ -82,10 +90,13 @@ def run(arguments: argparse.Namespace) -> int:
 
     if Path(arguments.model).suffix.lower() != ".onnx":
         raise SourceError(f"{arguments.model!r} is no ONNX file; tvmconv compile reads .onnx")
+    if arguments.bundle and arguments.format != "relax":
+        raise InputError("--bundle is for TVM's virtual machine: give --format relax, too, or leave --bundle out")
     check_output(Path(arguments.output), "network.so")
     if find_spec("tvm") is None:
         raise missing_extra("compile", "tvm")
-    from ..relax.network import compile_module, export
+    from ..relax import network as relax_network
+    from ..relax.compiling import export
     from ..relax.onnx import as_relax, fixed
     from ..relax.rewriting import report, use_kernels
 
@@ -101,7 +112,10 @@ def run(arguments: argparse.Namespace) -> int:
             progress=progress,
             bundle=arguments.bundle,
         )
-    export(compile_module(module, arguments.target), arguments.output)
+    if arguments.format == "relax":
+        relax_network.export(relax_network.compile_module(module, arguments.target), arguments.output)
+    else:
+        export(module, arguments.output, arguments.target)
     rows = report(module)
     ours = sum(not row.why for row in rows)
     print(f"{arguments.model}: {ours} of {len(rows)} convolutions and products by our kernels", file=sys.stderr)
@@ -122,10 +136,10 @@ def run(arguments: argparse.Namespace) -> int:
 def _compare(arguments: argparse.Namespace, model: ModelProto) -> None:
     """Compare the library's answers with onnxruntime's where this machine can run it."""
     from ..relax.compared import differences
-    from ..relax.library import load
+    from .networks import load_network
 
     try:
-        found = differences(model, load(arguments.output, arguments.bundle))
+        found = differences(model, load_network(arguments.output, arguments.bundle))
     except (UnsupportedMachineError, InputError) as error:
         print(f"  not compared with onnxruntime: {error}", file=sys.stderr)
         return

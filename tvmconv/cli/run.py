@@ -16,7 +16,8 @@ from .sources import read_inputs
 if TYPE_CHECKING:
     from numpy import ndarray
 
-    from ..relax.library import Network
+    from ..relax.library import Network as RelaxNetwork
+    from ..runtime.network import Network
     from .parsing import Subparsers
 
 BF16 = "bfloat16"
@@ -59,13 +60,13 @@ def add_parser(subparsers: Subparsers) -> None:
 
 def run(arguments: argparse.Namespace) -> int:
     """Print the outputs, or the times."""
-    from ..relax.library import load
+    from .networks import load_network
 
     if arguments.bench and arguments.output:
         raise InputError("--bench gives times, and --output is for answers; leave one of them out")
     if arguments.output:
         check_output(Path(arguments.output), "answers.npz")
-    network = load(arguments.network, arguments.bundle)
+    network = load_network(arguments.network, arguments.bundle)
     arrays = _arrays(network, read_inputs(arguments.inputs))
     if arguments.bench:
         _bench(network, arrays, arguments.seconds, arguments.json)
@@ -92,7 +93,7 @@ def _cell(value: object) -> str:
     return f"{value:.6g}" if isinstance(value, float) else str(value)
 
 
-def _arrays(network: Network, given: dict[str, ndarray]) -> dict[str, ndarray]:
+def _arrays(network: Network | RelaxNetwork, given: dict[str, ndarray]) -> dict[str, ndarray]:
     """Return the inputs: those given, in the network's types, and random ones."""
     import numpy as np
 
@@ -114,7 +115,7 @@ def _arrays(network: Network, given: dict[str, ndarray]) -> dict[str, ndarray]:
     return arrays
 
 
-def _bench(network: Network, arrays: dict[str, ndarray], seconds: float, as_json: bool) -> None:
+def _bench(network: Network | RelaxNetwork, arrays: dict[str, ndarray], seconds: float, as_json: bool) -> None:
     from ..measuring.timing import time_call
 
     whole = time_call(network.call(arrays), seconds)
@@ -130,7 +131,7 @@ def _bench(network: Network, arrays: dict[str, ndarray], seconds: float, as_json
             f"{each.seconds * 1e6:.1f}",
             f"{100 * each.seconds / total:.1f}",
             str(each.calls),
-            "tvmconv" if each.ours else "TVM",
+            "kernel" if each.ours else "between",
             each.name,
         )
         for each in operators

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Protocol
 
 import numpy as np
 
 from ..errors import InputError, last_line
 from ..frontends.onnx_session import open_session
-from .library import Array, Network
+from .library import Array
 
 if TYPE_CHECKING:
     from onnx import ModelProto
@@ -19,6 +19,16 @@ MOST = 1e-2
 # Outputs that are less than this in the mean are compared as if they were so large: of a text detector's probabilities on noise,
 # 4e-7, onnxruntime's own answers with and without its optimizations differ by 0.02.
 SMALL = 1e-4
+
+
+class Network(Protocol):
+    """A network of either format."""
+
+    def random_inputs(self) -> dict[str, Array]:
+        """Return inputs by name."""
+
+    def __call__(self, **arrays: Array) -> dict[str, Array]:
+        """Return the outputs by name."""
 
 
 def differences(model: ModelProto, network: Network) -> list[str]:

@@ -17,7 +17,7 @@ from tvm.ir import StringImm, TupleType
 from ..checks import as_path
 from ..errors import BuildError, InputError, SourceError, TargetError, TvmconvError, last_line
 from ..isa import native
-from ..lowering.cpu.linker import link_objects, runtime_objects
+from ..lowering.cpu.linker import compile_runtime, link_objects, runtime_objects
 from ..support.progress import Progress
 from ..support.toolchain import find_compiler
 from ..targets.target import CpuTarget, Target
@@ -80,12 +80,7 @@ def compile_module(mod: tvm.IRModule, target: str = "host") -> relax.VMExecutabl
     BuildError
         If TVM cannot compile it.
     """
-    known = Target.parse(target)
-    if isinstance(known, CpuTarget) and known.isa is not native():
-        raise TargetError(
-            f"target {known.name} is of {known.isa.name}: whole networks are compiled on machines of their instruction set; "
-            "tvmconv build compiles their convolutions on any"
-        )
+    known = check_target(target)
     mod = _described(mod, known)
     try:
         return _compiled(mod, known)
@@ -97,19 +92,45 @@ def compile_module(mod: tvm.IRModule, target: str = "host") -> relax.VMExecutabl
         ) from error
 
 
-def _compiled(mod: tvm.IRModule, target: Target) -> relax.VMExecutable:
-    parsed = target.tvm()
-    with parsed:
-        mod = tvm.transform.Sequential(
+def check_target(target: str) -> CpuTarget:
+    """Return the target that a network is compiled for.
+
+    Raises
+    ------
+    TargetError
+        If it is no CPU, or one of another instruction set than this machine's.
+    """
+    known = Target.parse(target)
+    if not isinstance(known, CpuTarget):
+        raise TargetError(f"target is {target!r}; networks are compiled for CPUs alone")
+    if known.isa is not native():
+        raise TargetError(
+            f"target {known.name} is of {known.isa.name}: whole networks are compiled on machines of their instruction set; "
+            "tvmconv build compiles their convolutions on any"
+        )
+    return known
+
+
+def scheduled(mod: tvm.IRModule, target: CpuTarget) -> tvm.IRModule:
+    """Return a module whose operators are functions, joined where one element needs few others, and scheduled."""
+    with target.tvm():
+        return tvm.transform.Sequential(
             [
                 relax.transform.DecomposeOpsForInference(),
                 relax.transform.LegalizeOps(_LEGALIZATIONS | {"relax.matmul": matmul_of(target)}),
+                relax.transform.RewriteDataflowReshape(),
                 relax.transform.AnnotateTIROpPattern(),
                 relax.transform.FuseOps(),
                 relax.transform.FuseTIR(),
+                relax.transform.DeadCodeElimination(),
                 schedule_others(),
             ]
         )(mod)
+
+
+def _compiled(mod: tvm.IRModule, target: CpuTarget) -> relax.VMExecutable:
+    mod, parsed = scheduled(mod, target), target.tvm()
+    with parsed:
         return relax.build(
             mod, parsed, relax_pipeline=relax.get_pipeline("default_build"), tir_pipeline=NETWORK_PIPELINE
         )
@@ -202,7 +223,8 @@ def export(executable: relax.VMExecutable, path: str | os.PathLike[str]) -> None
     path = as_path("path", path).absolute()
 
     def link(_: str, objects: list[str], **options: Any) -> None:
-        link_objects(work, (*objects, *runtime_objects(work)), path, _EXPORTS)
+        (work / "sorting.o").write_bytes(compile_runtime("sorting.c"))
+        link_objects(work, (*objects, "sorting.o", *runtime_objects(work)), path, _EXPORTS)
 
     with tempfile.TemporaryDirectory(prefix=".link-", dir=path.parent) as folder:
         work = Path(folder)

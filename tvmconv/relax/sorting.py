@@ -1,32 +1,28 @@
 """Sorts and the first of a sort, by integers in the order of the numbers: what is not a number is the greatest, as in NumPy.
 
-TVM (0.27) sorts by comparisons that are false of what is not a number, and gave other elements in a wrong order, too.
+TVM (0.27) sorts by comparisons that are false of what is not a number, gave other elements in a wrong order, too, and calls
+its runtime for it. `tvmconv/lowering/native/sorting.c` sorts the integers.
 """
 
 from __future__ import annotations
 
+from math import prod
 from typing import Any
 
 from tvm import relax, te, tirx, topi
-
-from .extremes import TYPES
-from .simplify import static_shape
 
 # All bits but the sign, by the integer's type.
 _MAGNITUDE = {"int32": 2**31 - 1, "int64": 2**63 - 1}
 
 
 def topk(builder: relax.BlockBuilder, call: relax.Call) -> relax.Expr:
-    """Return the first of a sort; of other types than floating point it is TVM's."""
+    """Return the first of a sort."""
     attrs = call.attrs
-    if not _is_ours(call):
-        return call
     axis = int(attrs.axis) % call.args[0].ty.ndim
-    indices = builder.emit(
-        builder.call_te(
-            topi.topk, _keys_of(builder, call), int(attrs.k), axis, "indices", not attrs.largest, str(attrs.dtype)
-        )
-    )
+    count = int(attrs.k)
+    if not 0 < count <= int(call.args[0].ty.shape[axis]):
+        count = int(call.args[0].ty.shape[axis])
+    indices = builder.emit(_indices(builder, call, axis, str(attrs.dtype), bool(attrs.largest), count))
     if str(attrs.ret_type) == "indices":
         return indices
     values = builder.call_te(_gathered, call.args[0], indices, axis)
@@ -34,36 +30,44 @@ def topk(builder: relax.BlockBuilder, call: relax.Call) -> relax.Expr:
 
 
 def argsort(builder: relax.BlockBuilder, call: relax.Call) -> relax.Expr:
-    """Return the indices of a sort; of other types than floating point it is TVM's."""
-    if not _is_ours(call):
-        return call
+    """Return the indices of a sort."""
     axis = int(call.attrs.axis) % call.args[0].ty.ndim
-    return _indices(builder, call, axis, str(call.attrs.dtype))
+    return _indices(builder, call, axis, str(call.attrs.dtype), bool(call.attrs.descending))
 
 
 def sort(builder: relax.BlockBuilder, call: relax.Call) -> relax.Expr:
-    """Return a sort; of other types than floating point it is TVM's."""
-    if not _is_ours(call):
-        return call
+    """Return a sort."""
     axis = int(call.attrs.axis) % call.args[0].ty.ndim
-    return builder.call_te(_gathered, call.args[0], builder.emit(_indices(builder, call, axis, "int32")), axis)
+    indices = builder.emit(_indices(builder, call, axis, "int32", bool(call.attrs.descending)))
+    return builder.call_te(_gathered, call.args[0], indices, axis)
 
 
-def _is_ours(call: relax.Call) -> bool:
-    return str(call.args[0].ty.dtype) in TYPES and static_shape(call.args[0].ty) is not None
+def _indices(
+    builder: relax.BlockBuilder, call: relax.Call, axis: int, dtype: str, descending: bool, count: int | None = None
+) -> relax.Expr:
+    keys = builder.emit(builder.call_te(_keys, call.args[0], primfunc_name_hint="keys"))
+    return builder.call_te(_sorted, keys, axis, descending, count, dtype, primfunc_name_hint="argsort")
 
 
-def _indices(builder: relax.BlockBuilder, call: relax.Call, axis: int, dtype: str) -> relax.Expr:
-    ascending = not call.attrs.descending
-    return builder.call_te(topi.argsort, _keys_of(builder, call), axis=axis, is_ascend=ascending, dtype=dtype)
+def _sorted(keys: te.Tensor, axis: int, descending: bool, count: int | None, dtype: str) -> te.Tensor:
+    shape = [int(size) for size in keys.shape]
+    size = shape[axis]
+    numbers = [prod(shape[:axis]), size, prod(shape[axis + 1 :]), size if count is None else count]
+    made = [*shape[:axis], numbers[-1], *shape[axis + 1 :]]
 
+    def body(given: Any, written: Any) -> Any:
+        sizes = [tirx.const(each, "int64") for each in numbers]
+        flags = [tirx.const(each, "int32") for each in (int(descending), 8 if dtype == "int64" else 4)]
+        failed = tirx.call_extern("int32", "tvmconv_argsort", given[0].data, written[0].data, *sizes, *flags) != 0
+        return tirx.IfThenElse(failed, tirx.Evaluate(tirx.tvm_throw_last_error()), None)
 
-def _keys_of(builder: relax.BlockBuilder, call: relax.Call) -> relax.Expr:
-    return builder.emit(builder.call_te(_keys, call.args[0], primfunc_name_hint="keys"))
+    return te.extern([made], [keys], body, dtype="int64" if dtype == "int64" else "int32", name="argsort")
 
 
 def _keys(data: te.Tensor) -> te.Tensor:
     """Return an integer for each number; both zeros have the same."""
+    if not str(data.dtype).startswith(("float", "bfloat")):
+        return te.compute(data.shape, lambda *at: data(*at).astype("int64"), "keys", tag=topi.tag.ELEMWISE)
     number, integer = ("float64", "int64") if str(data.dtype) == "float64" else ("float32", "int32")
     magnitude = tirx.const(_MAGNITUDE[integer], integer)
 
@@ -71,7 +75,7 @@ def _keys(data: te.Tensor) -> te.Tensor:
         x = data(*at).astype(number)
         bits = tirx.reinterpret(integer, x)
         ordered = tirx.Select(bits < 0, -(bits & magnitude), bits)
-        return tirx.Select(tirx.isnan(x), magnitude, ordered)
+        return tirx.Select(tirx.isnan(x), magnitude, ordered).astype("int64")
 
     return te.compute(data.shape, key, "keys", tag=topi.tag.ELEMWISE)
 

@@ -144,8 +144,8 @@ def _service_object(name: str, isa: Isa | None) -> bytes:
     return compile_runtime(f"{name}.c", isa=isa)
 
 
-def compile_runtime(name: str, *flags: str, isa: Isa | None = None) -> bytes:
-    """Compile a C file of `tvmconv/lowering/native`, which may include the others and the headers of tvm-ffi.
+def compile_runtime(name: str | Path, *flags: str, isa: Isa | None = None) -> bytes:
+    """Compile a C file, by its name one of `tvmconv/lowering/native`; it may include these and the headers of tvm-ffi.
 
     `isa` is the instruction set; None: this machine's.
     """
@@ -153,7 +153,7 @@ def compile_runtime(name: str, *flags: str, isa: Isa | None = None) -> bytes:
 
     includes = (f"-I{find_include_path()}", f"-I{find_dlpack_include_path()}", f"-I{NATIVE}")
     with tempfile.TemporaryDirectory(prefix="tvmconv-") as folder:
-        work = Path(folder)
-        (work / name).write_bytes((NATIVE / name).read_bytes())
-        run_compiler((*COMPILE_FLAGS, *flags, *includes, "-c", name, "-o", "object.o"), work, isa)
+        work, source = Path(folder), NATIVE / name
+        (work / source.name).write_bytes(source.read_bytes())
+        run_compiler((*COMPILE_FLAGS, *flags, *includes, "-c", source.name, "-o", "object.o"), work, isa)
         return (work / "object.o").read_bytes()

@@ -158,6 +158,8 @@ static int call_with_threads(Function function, int openmp, void* self, const TV
 #pragma weak __tvm_ffi_tvmconv_kernel
 #pragma weak __tvm_ffi_tvmconv_pack
 #pragma weak __tvm_ffi_tvmconv_packed
+#pragma weak __tvm_ffi_tvmconv_network
 WITH_THREADS(__tvm_ffi_tvmconv_kernel)
 WITH_THREADS(__tvm_ffi_tvmconv_pack)
 WITH_THREADS(__tvm_ffi_tvmconv_packed)
+WITH_THREADS(__tvm_ffi_tvmconv_network)

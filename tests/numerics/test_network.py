@@ -1,0 +1,271 @@
+"""A network as one library: its file, its plan, and calls by several threads, at any address, from modules of any form."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+import threading
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+tvm = pytest.importorskip("tvm")
+from tvm import relax  # noqa: E402
+
+from tvmconv import cli  # noqa: E402
+from tvmconv.errors import BundleError, InputError, SourceError, UnsupportedMachineError  # noqa: E402
+from tvmconv.relax.compiling import build  # noqa: E402
+from tvmconv.relax.planning import Region, Storage, place  # noqa: E402
+from tvmconv.runtime.network import Network, load_network  # noqa: E402
+from tvmconv.runtime.network_file import is_network, read_file  # noqa: E402
+
+RNG = np.random.default_rng(0)
+SHAPE = (1, 8, 9, 7)
+Make = Callable[..., Any]
+
+
+def module(make: Make, shapes: Sequence[Any] = (SHAPE,), dtype: str = "float32") -> tvm.IRModule:
+    """Return a module whose `main` gives what `make` does with inputs `x0`, `x1` and so on."""
+    given = [relax.Var(f"x{number}", relax.TensorType(shape, dtype)) for number, shape in enumerate(shapes)]
+    builder = relax.BlockBuilder()
+    with builder.function("main", given):
+        with builder.dataflow():
+            output = builder.emit_output(make(builder, *given))
+        builder.emit_func_output(output)
+    return builder.finalize()
+
+
+def convolved(builder: relax.BlockBuilder, data: Any) -> Any:
+    """Return a convolution with a filter of 3x3, and 8 outputs."""
+    filter_ = np.random.default_rng(1).integers(-2, 3, (8, 8, 3, 3)).astype(np.float32)
+    return builder.emit(relax.op.nn.conv2d(data, relax.const(filter_), padding=(1, 1)))
+
+
+def two_layers(builder: relax.BlockBuilder, data: Any) -> Any:
+    """Return two convolutions, a softmax of their sum."""
+    first = builder.emit(relax.op.nn.relu(convolved(builder, data)))
+    return builder.emit(relax.op.nn.softmax(builder.emit(relax.op.add(convolved(builder, first), first)), 1))
+
+
+def machine(made: tvm.IRModule, *arrays: Any) -> list[np.ndarray]:
+    """Return what TVM's virtual machine computes, by TVM's operators alone."""
+    executable = relax.build(made, "llvm")
+    found = relax.VirtualMachine(executable, tvm.cpu())["main"](*map(tvm.runtime.tensor, arrays))
+    return [each.numpy() for each in (found if not isinstance(found, tvm.runtime.Tensor) else [found])]
+
+
+@pytest.fixture(scope="module")
+def library(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    path = tmp_path_factory.mktemp("network") / "network.so"
+    build(module(two_layers), path)
+    return path
+
+
+def data() -> np.ndarray:
+    return RNG.integers(-4, 5, SHAPE).astype(np.float32)
+
+
+def test_its_answers_are_those_of_the_virtual_machine(library: Path) -> None:
+    given = data()
+    (answer,) = load_network(library)(x0=given).values()
+    np.testing.assert_allclose(answer, machine(module(two_layers), given)[0], rtol=1e-5, atol=1e-7)
+
+
+def test_inputs_and_outputs_at_any_address(library: Path) -> None:
+    network, given = load_network(library), data()
+    (right,) = network(x0=given).values()
+    for start in (4, 20):
+        memory, written = (np.zeros(given.nbytes + 128, np.uint8) for _ in range(2))
+        shifted, out = (
+            each[start : start + given.nbytes].view(np.float32).reshape(SHAPE) for each in (memory, written)
+        )
+        shifted[...] = given
+        network.run([shifted.ctypes.data], [out.ctypes.data])
+        np.testing.assert_array_equal(out, right)
+        assert not written[:start].any() and not written[start + given.nbytes :].any()
+
+
+@pytest.mark.parametrize("threads", [1, 2, 3])
+def test_calls_of_several_threads(library: Path, threads: int) -> None:
+    network, arrays = load_network(library), [data() for _ in range(6)]
+    right = [next(iter(network(x0=each).values())) for each in arrays]
+    found: list[Any] = [None] * len(arrays)
+
+    def compute(number: int) -> None:
+        for _ in range(20):
+            out = np.empty(SHAPE, np.float32)
+            network.run([arrays[number].ctypes.data], [out.ctypes.data], threads)
+            found[number] = out
+
+    running = [threading.Thread(target=compute, args=[number]) for number in range(len(arrays))]
+    for each in running:
+        each.start()
+    for each in running:
+        each.join()
+    for got, want in zip(found, right, strict=True):
+        np.testing.assert_array_equal(got, want)
+
+
+def given_back(builder: relax.BlockBuilder, data: Any) -> Any:
+    """Return the input, a value twice, a view of it, a constant, and a part of a split."""
+    value = convolved(builder, data)
+    parts = builder.emit(relax.op.split(value, 2, 1))
+    flat = builder.emit(relax.op.reshape(value, (1, 504)))
+    constant = relax.const(np.arange(6, dtype=np.float32))
+    return relax.Tuple([data, value, value, flat, constant, builder.emit(relax.TupleGetItem(parts, 1))])
+
+
+def test_outputs_that_are_no_value_of_their_own(tmp_path: Path) -> None:
+    given, made = data(), module(given_back)
+    build(made, tmp_path / "network.so")
+    answers = [*load_network(tmp_path / "network.so")(x0=given).values()]
+    for answer, right in zip(answers, machine(made, given), strict=True):
+        np.testing.assert_array_equal(answer, right)
+
+
+def test_a_network_that_computes_nothing(tmp_path: Path) -> None:
+    build(module(lambda builder, data: builder.emit(relax.op.reshape(data, (7, 72)))), tmp_path / "network.so")
+    given = data()
+    (answer,) = load_network(tmp_path / "network.so")(x0=given).values()
+    np.testing.assert_array_equal(answer, given.reshape(7, 72))
+
+
+@pytest.mark.parametrize("dtype", ["float32", "float16", "float64", "int32", "int64", "int8", "uint8", "bool"])
+def test_types_of_inputs(dtype: str, tmp_path: Path) -> None:
+    made = module(lambda builder, data: builder.emit(relax.op.permute_dims(data, (0, 2, 3, 1))), dtype=dtype)
+    build(made, tmp_path / "network.so", layout="NCX")
+    given = RNG.integers(0, 2 if dtype == "bool" else 100, SHAPE).astype(dtype)
+    (answer,) = load_network(tmp_path / "network.so")(x0=given).values()
+    assert answer.dtype == given.dtype
+    np.testing.assert_array_equal(answer, given.transpose(0, 2, 3, 1))
+
+
+@pytest.mark.parametrize("dtype", ["float32", "float16", "float64", "int32", "int64"])
+@pytest.mark.parametrize("axis", [0, 1, -1])
+def test_sorts(dtype: str, axis: int, tmp_path: Path) -> None:
+    def make(builder: relax.BlockBuilder, data: Any) -> Any:
+        first = builder.emit(relax.op.topk(data, 2, axis, "both", True, "int32"))
+        found = [
+            builder.emit(relax.op.argsort(data, axis, False, "int64")),
+            builder.emit(relax.op.sort(data, axis, True)),
+        ]
+        return relax.Tuple([*found, *(builder.emit(relax.TupleGetItem(first, number)) for number in (0, 1))])
+
+    build(module(make, [(3, 17, 5)], dtype), tmp_path / "network.so", layout="NCX")
+    given = RNG.integers(-4, 5, (3, 17, 5)).astype(dtype)
+    up, down = (np.argsort(sign * given.astype(np.float64), axis, "stable") for sign in (1, -1))
+    first = np.take(down, [0, 1], axis)
+    right = [up, np.take_along_axis(given, down, axis), np.take_along_axis(given, first, axis), first]
+    for answer, each in zip(load_network(tmp_path / "network.so")(x0=given).values(), right, strict=True):
+        np.testing.assert_array_equal(answer, each)
+
+
+def test_times_of_all_operators(library: Path) -> None:
+    network = load_network(library)
+    operators = network.operators(network.random_inputs(), 0.01)
+    assert sum(each.calls for each in operators) == len(network.description["steps"])
+    assert sum(each.ours for each in operators) == 2 and all(each.seconds > 0 and each.bytes > 0 for each in operators)
+
+
+def test_it_needs_no_compiler(library: Path) -> None:
+    program = f"""
+import sys
+for name in ("tvm", "torch", "onnx"):
+    sys.modules[name] = None
+from tvmconv.runtime.network import load_network
+network = load_network({str(library)!r})
+network(**network.random_inputs())
+"""
+    subprocess.run([sys.executable, "-c", program], check=True)
+
+
+def test_wrong_inputs_are_named(library: Path) -> None:
+    network = load_network(library)
+    with pytest.raises(InputError, match=r"given is x0 \(1x8x9x6 float32\); the network takes x0 \(1x8x9x7 float32\)"):
+        network(x0=np.zeros((1, 8, 9, 6), np.float32))
+    with pytest.raises(InputError, match=r"given is x0 .* float64"):
+        network(x0=np.zeros(SHAPE))
+    with pytest.raises(InputError, match="given are y; the network takes x0"):
+        network(y=data())
+
+
+@pytest.mark.parametrize("lost", [1, 64, 5000])
+def test_a_file_that_is_cut_off(library: Path, tmp_path: Path, lost: int) -> None:
+    damaged = tmp_path / "network.so"
+    damaged.write_bytes(library.read_bytes()[:-lost])
+    with pytest.raises(BundleError, match=r"is cut off: its end is missing|no network"):
+        load_network(damaged)
+    assert not is_network(damaged)
+
+
+def test_weights_that_are_others(library: Path, tmp_path: Path) -> None:
+    read_file(library).verify()
+    content = bytearray(library.read_bytes())
+    content[read_file(library).weights + 40] ^= 1
+    damaged = tmp_path / "network.so"
+    damaged.write_bytes(content)
+    with pytest.raises(BundleError, match="its weights are not those that it was compiled with"):
+        read_file(damaged).verify()
+
+
+def test_what_is_no_network(tmp_path: Path) -> None:
+    with pytest.raises(BundleError, match=r"there is no file .*; write it with: tvmconv compile"):
+        load_network(tmp_path / "network.so")
+    (tmp_path / "text.so").write_text("no library")
+    with pytest.raises(BundleError, match="no network that tvmconv compile wrote"):
+        load_network(tmp_path / "text.so")
+
+
+def test_features_that_this_machine_lacks(library: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("tvmconv.runtime.network.missing_features", lambda features: ("amx_tile",))
+    with pytest.raises(UnsupportedMachineError, match="this machine's CPU lacks amx_tile"):
+        load_network(library)
+
+
+def test_shapes_that_are_not_fixed(tmp_path: Path) -> None:
+    size = tvm.tirx.Var("n", "int64")
+    with pytest.raises(SourceError, match="x0 has no fixed shape"):
+        build(module(lambda builder, data: builder.emit(relax.op.nn.relu(data)), [(size, 4)]), tmp_path / "network.so")
+    assert not list(tmp_path.iterdir())
+
+
+def test_run_shows_what_a_network_gives(library: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert cli.main(["run", str(library)]) == 0
+    assert "output0  1x8x9x7" in capsys.readouterr().out
+    assert cli.main(["run", str(library), "--bundle", "some.bundle"]) == 2
+    assert "calls no kernel of a bundle" in capsys.readouterr().err
+
+
+def test_no_two_arrays_of_the_arena_meet() -> None:
+    for _ in range(50):
+        storages = []
+        for _ in range(30):
+            first = int(RNG.integers(0, 40))
+            size = int(RNG.integers(1, 5000))
+            storages.append(Storage(Region.ARENA, size, first=first, last=first + int(RNG.integers(0, 9))))
+        offsets, size = place(storages)
+        for number, (one, start) in enumerate(zip(storages, offsets, strict=True)):
+            assert start % 64 == 0 and start + one.size <= size
+            for other, begin in zip(storages[:number], offsets, strict=False):
+                if one.first <= other.last and other.first <= one.last:
+                    assert start + one.size <= begin or begin + other.size <= start
+
+
+def test_networks_are_freed(library: Path) -> None:
+    def resident() -> int:
+        pages = Path("/proc/self/statm").read_text().split()[1]
+        return int(pages) * 4096
+
+    def use() -> None:
+        network: Network = load_network(library)
+        network(x0=data())
+
+    for _ in range(20):
+        use()
+    before = resident()
+    for _ in range(100):
+        use()
+    assert resident() - before < 8 << 20

@@ -1,0 +1,28 @@
+"""A network's library of either format."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from ..errors import InputError
+
+if TYPE_CHECKING:
+    from ..relax.library import Network as RelaxNetwork
+    from ..runtime.network import Network
+
+
+def load_network(path: str, bundle: str | None = None) -> Network | RelaxNetwork:
+    """Return the network in a library that ``tvmconv compile`` wrote; what `bundle` has, one of TVM's virtual machine calls."""
+    from ..runtime.network_file import is_network
+
+    if not is_network(Path(path)):
+        if Path(path).is_file():
+            from ..relax.library import load as load_relax
+
+            return load_relax(path, bundle)
+    elif bundle is not None:
+        raise InputError(f"{path} calls no kernel of a bundle, its own are part of it; leave {bundle} out")
+    from ..runtime.network import Network as Planned
+
+    return Planned(path)

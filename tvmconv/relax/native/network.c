@@ -1,0 +1,245 @@
+/* The executor of a network, linked into its library: it walks the plan with the threads of the kernels.
+ *
+ * The library's file goes on behind what the loader maps of it: weights, from the beginning of a page, a description, and an end
+ * that says where they are (tvmconv/runtime/network_file.py). Weights are mapped read-only, so they are read when first used, and
+ * processes share them.
+ *
+ * Calls are safe from several threads: each takes an instance, which has an arena and the arrays of all steps.
+ */
+#include "network.h"
+
+#include <dlfcn.h>
+#include <fcntl.h>
+#include <pthread.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/mman.h>
+#include <sys/stat.h>
+#include <time.h>
+#include <unistd.h>
+
+#define EXPORT __attribute__((visibility("default")))
+#define LINE_BYTES 64u
+#define HUGE_PAGE_BYTES (2u << 20)
+#define IDENTITY_BYTES 32u
+static const char MAGIC[16] = "tvmconv network";
+
+typedef struct { /* the last bytes of the file */
+  uint64_t weights, weight_bytes, description, description_bytes;
+  char identity[IDENTITY_BYTES];
+  char magic[16];
+} End;
+
+typedef struct Instance {
+  struct Instance* next;
+  void* allocated;
+  unsigned char* arena;
+  unsigned char** staged; /* of each input and output that did not begin at a cache line, memory that does */
+  DLTensor* tensors;
+  TVMFFIAny* arguments;
+} Instance;
+
+typedef struct {
+  pthread_mutex_t mutex;
+  Instance* free;
+  unsigned char* weights;
+  uint64_t weight_bytes;
+  int32_t argument_count;
+} Network;
+
+static int failed(const char* kind, const char* message) {
+  TVMFFIErrorSetRaisedFromCStr(kind, message);
+  return -1;
+}
+
+static int no_memory(void) { return failed("MemoryError", "there is no memory for the network"); }
+
+int tvmconv_copy(void* self, const TVMFFIAny* args, int32_t num_args, TVMFFIAny* result) {
+  (void)self, (void)num_args, (void)result;
+  const DLTensor *from = args[0].v_ptr, *to = args[1].v_ptr;
+  uint64_t bytes = (from->dtype.bits * from->dtype.lanes + 7) / 8;
+  for (int axis = 0; axis < from->ndim; ++axis) bytes *= (uint64_t)from->shape[axis];
+  memcpy((char*)to->data + to->byte_offset, (const char*)from->data + from->byte_offset, bytes);
+  return 0;
+}
+
+/* Maps the weights behind the library that this function is in; returns 0, or raises. */
+static int map_weights(Network* network) {
+  Dl_info info;
+  if (dladdr(MAGIC, &info) == 0) return failed("RuntimeError", "the loader does not tell where the network's file is");
+  int file = open(info.dli_fname, O_RDONLY | O_CLOEXEC);
+  if (file < 0) return failed("RuntimeError", "the network's file is gone, and its weights with it");
+  struct stat status;
+  End end;
+  int whole = fstat(file, &status) == 0 && status.st_size > (off_t)sizeof end &&
+              pread(file, &end, sizeof end, status.st_size - (off_t)sizeof end) == (ssize_t)sizeof end &&
+              memcmp(end.magic, MAGIC, sizeof MAGIC) == 0 && end.weights <= (uint64_t)status.st_size &&
+              end.weight_bytes <= (uint64_t)status.st_size - end.weights;
+  if (!whole || memcmp(end.identity, tvmconv_plan.identity, IDENTITY_BYTES) != 0) {
+    close(file);
+    return failed("RuntimeError", whole ? "the network's file was replaced by another since it was loaded"
+                                        : "the network's file is cut off: its weights are missing");
+  }
+  network->weight_bytes = end.weight_bytes;
+  void* weights = MAP_FAILED;
+  if (end.weight_bytes) weights = mmap(NULL, end.weight_bytes, PROT_READ, MAP_PRIVATE, file, (off_t)end.weights);
+  close(file);
+  if (end.weight_bytes && weights == MAP_FAILED) return no_memory();
+  network->weights = end.weight_bytes ? weights : NULL;
+  return 0;
+}
+
+static void free_instance(Instance* instance) {
+  if (instance == NULL) return;
+  if (instance->staged)
+    for (int i = 0; i < tvmconv_plan.input_count + tvmconv_plan.output_count; ++i) free(instance->staged[i]);
+  free(instance->staged);
+  free(instance->tensors);
+  free(instance->arguments);
+  free(instance->allocated);
+  free(instance);
+}
+
+/* Returns an instance whose arrays have their addresses but for the network's inputs and outputs. */
+static Instance* new_instance(const Network* network) {
+  Instance* instance = calloc(1, sizeof *instance);
+  if (instance == NULL) return NULL;
+  uint64_t bytes = tvmconv_plan.arena_bytes;
+  instance->allocated = aligned_alloc(HUGE_PAGE_BYTES, (bytes / HUGE_PAGE_BYTES + 1) * HUGE_PAGE_BYTES);
+  instance->staged = calloc((size_t)(tvmconv_plan.input_count + tvmconv_plan.output_count) + 1, sizeof *instance->staged);
+  instance->tensors = calloc((size_t)network->argument_count + 1, sizeof *instance->tensors);
+  instance->arguments = calloc((size_t)network->argument_count + 1, sizeof *instance->arguments);
+  if (!instance->allocated || !instance->staged || !instance->tensors || !instance->arguments) {
+    free_instance(instance);
+    return NULL;
+  }
+  madvise(instance->allocated, (bytes / HUGE_PAGE_BYTES + 1) * HUGE_PAGE_BYTES, MADV_HUGEPAGE);
+  instance->arena = instance->allocated;
+  int32_t at = 0;
+  for (int32_t i = 0; i < tvmconv_plan.step_count; ++i)
+    for (int32_t j = 0; j < tvmconv_plan.steps[i].count; ++j, ++at) {
+      const Argument* argument = &tvmconv_plan.steps[i].arguments[j];
+      DLTensor* tensor = &instance->tensors[at];
+      if (argument->region == WEIGHTS) tensor->data = network->weights + argument->offset;
+      if (argument->region == ARENA) tensor->data = instance->arena + argument->offset;
+      tensor->device.device_type = kDLCPU;
+      tensor->ndim = argument->rank;
+      tensor->dtype = argument->dtype;
+      tensor->shape = (int64_t*)argument->shape;
+      instance->arguments[at].type_index = kTVMFFIDLTensorPtr;
+      instance->arguments[at].v_ptr = tensor;
+    }
+  return instance;
+}
+
+static Instance* take(Network* network) {
+  pthread_mutex_lock(&network->mutex);
+  Instance* instance = network->free;
+  if (instance != NULL) network->free = instance->next;
+  pthread_mutex_unlock(&network->mutex);
+  return instance != NULL ? instance : new_instance(network);
+}
+
+static void give(Network* network, Instance* instance) {
+  pthread_mutex_lock(&network->mutex);
+  instance->next = network->free;
+  network->free = instance;
+  pthread_mutex_unlock(&network->mutex);
+}
+
+/* Gives the steps' arrays the addresses of the inputs and outputs, by way of memory that begins at a cache line. */
+static int bind(Instance* instance, const TVMFFIAny* addresses) {
+  int32_t inputs = tvmconv_plan.input_count, all = inputs + tvmconv_plan.output_count;
+  unsigned char* places[all + 1];
+  for (int32_t i = 0; i < all; ++i) {
+    places[i] = (unsigned char*)(uintptr_t)addresses[i].v_int64;
+    if ((uintptr_t)places[i] % LINE_BYTES == 0) continue;
+    uint64_t bytes = tvmconv_plan.bytes[i];
+    if (instance->staged[i] == NULL) instance->staged[i] = aligned_alloc(LINE_BYTES, (bytes / LINE_BYTES + 1) * LINE_BYTES);
+    if (instance->staged[i] == NULL) return no_memory();
+    if (i < inputs) memcpy(instance->staged[i], places[i], bytes);
+    places[i] = instance->staged[i];
+  }
+  int32_t at = 0;
+  for (int32_t i = 0; i < tvmconv_plan.step_count; ++i)
+    for (int32_t j = 0; j < tvmconv_plan.steps[i].count; ++j, ++at) {
+      const Argument* argument = &tvmconv_plan.steps[i].arguments[j];
+      if (argument->region > OUTPUT) continue;
+      int32_t place = (int32_t)argument->number + (argument->region == OUTPUT ? inputs : 0);
+      instance->tensors[at].data = places[place] + argument->offset;
+    }
+  return 0;
+}
+
+static double now(void) {
+  struct timespec time;
+  clock_gettime(CLOCK_MONOTONIC, &time);
+  return (double)time.tv_sec + 1e-9 * (double)time.tv_nsec;
+}
+
+/* Walks the plan; `seconds` takes how long each step took, NULL: nobody asks. */
+static int walk(const Instance* instance, double* seconds) {
+  const TVMFFIAny* arguments = instance->arguments;
+  for (int32_t i = 0; i < tvmconv_plan.step_count; ++i) {
+    const Step* step = &tvmconv_plan.steps[i];
+    TVMFFIAny result = {.type_index = kTVMFFINone};
+    double begun = seconds ? now() : 0;
+    if (step->function(NULL, arguments, step->count, &result) != 0) return -1;
+    if (seconds) seconds[i] = now() - begun;
+    arguments += step->count;
+  }
+  return 0;
+}
+
+static int run(Network* network, double* seconds, const TVMFFIAny* addresses) {
+  Instance* instance = take(network);
+  if (instance == NULL) return no_memory();
+  int status = bind(instance, addresses);
+  if (status == 0) status = walk(instance, seconds);
+  int32_t inputs = tvmconv_plan.input_count;
+  for (int32_t i = 0; status == 0 && i < tvmconv_plan.output_count; ++i) {
+    void* out = (void*)(uintptr_t)addresses[inputs + i].v_int64;
+    if ((uintptr_t)out % LINE_BYTES) memcpy(out, instance->staged[inputs + i], tvmconv_plan.bytes[inputs + i]);
+  }
+  give(network, instance);
+  return status;
+}
+
+/* -> the network's handle, a number. */
+EXPORT int __tvm_ffi_tvmconv_network_open(void* self, const TVMFFIAny* args, int32_t num_args, TVMFFIAny* result) {
+  (void)self, (void)args, (void)num_args;
+  Network* network = calloc(1, sizeof *network);
+  if (network == NULL) return no_memory();
+  pthread_mutex_init(&network->mutex, NULL);
+  for (int32_t i = 0; i < tvmconv_plan.step_count; ++i) network->argument_count += tvmconv_plan.steps[i].count;
+  if (map_weights(network) != 0) {
+    free(network);
+    return -1;
+  }
+  result->type_index = kTVMFFIInt;
+  result->v_int64 = (int64_t)(uintptr_t)network;
+  return 0;
+}
+
+/* handle. No call of it may run, and none may come. */
+EXPORT int __tvm_ffi_tvmconv_network_close(void* self, const TVMFFIAny* args, int32_t num_args, TVMFFIAny* result) {
+  (void)self, (void)num_args, (void)result;
+  Network* network = (Network*)(uintptr_t)args[0].v_int64;
+  for (Instance* each = network->free; each != NULL;) {
+    Instance* next = each->next;
+    free_instance(each);
+    each = next;
+  }
+  if (network->weights) munmap(network->weights, network->weight_bytes);
+  pthread_mutex_destroy(&network->mutex);
+  free(network);
+  return 0;
+}
+
+/* handle, address of as many doubles as there are steps or 0, address of each input, of each output. */
+EXPORT int __tvm_ffi_tvmconv_network(void* self, const TVMFFIAny* args, int32_t num_args, TVMFFIAny* result) {
+  (void)self, (void)result;
+  if (num_args != 2 + tvmconv_plan.input_count + tvmconv_plan.output_count)
+    return failed("ValueError", "the network was given another number of inputs and outputs than it has");
+  return run((Network*)(uintptr_t)args[0].v_int64, (double*)(uintptr_t)args[1].v_int64, args + 2);
+}

@@ -1,0 +1,142 @@
+"""A planned network as one library: functions by LLVM, the plan as a table in C, the executor, and the weights behind them."""
+
+from __future__ import annotations
+
+import os
+import tempfile
+import uuid
+from collections.abc import Mapping
+from dataclasses import asdict
+from importlib.metadata import version
+from pathlib import Path
+from typing import Any
+
+import tvm
+from tvm import tirx
+
+from .. import __version__
+from ..errors import SourceError
+from ..lowering.cpu.linker import compile_runtime, link_objects, runtime_objects
+from ..runtime.network_file import append
+from ..targets.target import CpuTarget
+from .pipeline import NETWORK_PIPELINE
+from .planning import COPY, Array, NetworkPlan, Step, item_bytes
+from .rewriting import Row
+
+_NATIVE = Path(__file__).parent / "native"
+_EXPORTS = ("__tvm_ffi_tvmconv_network*",)
+_CODES = {"int": 0, "uint": 1, "float": 2, "bfloat": 4, "bool": 6}  # of DLPack
+
+
+def write(
+    plan: NetworkPlan,
+    functions: Mapping[str, tirx.PrimFunc],
+    names: tuple[list[str], list[str]],
+    rows: list[Row],
+    target: CpuTarget,
+    path: Path,
+) -> None:
+    """Write a network's library, which is replaced whole.
+
+    Parameters
+    ----------
+    plan
+        What it runs.
+    functions
+        Those that the plan calls, scheduled.
+    names
+        Of its inputs and outputs.
+    rows
+        What became of its convolutions and products.
+    target
+        What it is for.
+    path
+        Where it goes.
+
+    Raises
+    ------
+    ToolchainError
+        If there is no C compiler, or it fails.
+    """
+    identity = uuid.uuid4().hex
+    with tempfile.TemporaryDirectory(prefix=".link-", dir=path.parent) as folder:
+        work = Path(folder)
+        objects = ["network.o", "plan.o", "sorting.o"]
+        include = f"-I{_NATIVE}"
+        (work / "network.o").write_bytes(compile_runtime(_NATIVE / "network.c", include, "-D_GNU_SOURCE"))
+        (work / "sorting.o").write_bytes(compile_runtime("sorting.c"))
+        (work / "plan.c").write_text(_table(plan, identity))
+        (work / "plan.o").write_bytes(compile_runtime(work / "plan.c", include))
+        if functions:
+            module = tvm.IRModule({name: each.with_attr("global_symbol", name) for name, each in functions.items()})
+            executable = tvm.compile(module, target.tvm(), tir_pipeline=NETWORK_PIPELINE)
+            executable.mod.write_to_file(str(work / "functions.o"))
+            objects.append("functions.o")
+        library = work / "network.so"
+        link_objects(work, (*objects, *runtime_objects(work), "-lm"), library, _EXPORTS)
+        append(
+            library,
+            ((each.offset, each.array) for each in plan.weights),
+            _described(plan, names, rows, target),
+            identity,
+        )
+        os.replace(library, path)
+
+
+def _described(
+    plan: NetworkPlan, names: tuple[list[str], list[str]], rows: list[Row], target: CpuTarget
+) -> dict[str, Any]:
+    return {
+        "tvmconv": __version__,
+        "tvm": version("apache-tvm"),
+        "target": target.name,
+        "features": list(target.features),
+        "inputs": [_tensor(*each) for each in zip(names[0], plan.inputs, strict=True)],
+        "outputs": [_tensor(*each) for each in zip(names[1], plan.outputs, strict=True)],
+        "steps": [
+            {"function": each.function, "bytes": sum(array.size for array in each.arguments)} for each in plan.steps
+        ],
+        "arena_bytes": plan.arena_bytes,
+        "report": [asdict(row) for row in rows],
+    }
+
+
+def _tensor(name: str, array: Array) -> dict[str, Any]:
+    return {"name": name, "shape": array.shape, "dtype": array.dtype}
+
+
+def _table(plan: NetworkPlan, identity: str) -> str:
+    """Return the plan in C."""
+    called = sorted({step.function for step in plan.steps} - {COPY})
+    shapes = sorted({array.shape for step in plan.steps for array in step.arguments if array.shape})
+    shape_names = {shape: f"shape{number}" for number, shape in enumerate(shapes)} | {(): "NULL"}
+    lines = ['#include "network.h"', "#include <stddef.h>"]
+    lines += [f"int __tvm_ffi_{name}(void*, const TVMFFIAny*, int32_t, TVMFFIAny*);" for name in called]
+    lines += [f"static const int64_t {shape_names[shape]}[] = {{{', '.join(map(str, shape))}}};" for shape in shapes]
+    for number, step in enumerate(plan.steps):
+        arguments = ", ".join(_argument(each, shape_names[each.shape]) for each in step.arguments)
+        lines.append(f"static const Argument arguments{number}[] = {{{arguments}}};")
+    steps = ", ".join(
+        f"{{{_symbol(step)}, arguments{at}, {len(step.arguments)}}}" for at, step in enumerate(plan.steps)
+    )
+    lines.append(f"static const Step steps[] = {{{steps or '{NULL, NULL, 0}'}}};")
+    sizes = ", ".join(str(each.size) for each in (*plan.inputs, *plan.outputs))
+    lines.append(f"static const uint64_t bytes[] = {{{sizes or 0}}};")
+    counts = f"{len(plan.steps)}, {len(plan.inputs)}, {len(plan.outputs)}"
+    lines.append(f'const Plan tvmconv_plan = {{steps, {counts}, bytes, {plan.arena_bytes}, "{identity}"}};')
+    return "\n".join((*lines, ""))
+
+
+def _symbol(step: Step) -> str:
+    return COPY if step.function == COPY else f"__tvm_ffi_{step.function}"
+
+
+def _argument(array: Array, shape: str) -> str:
+    storage = array.storage
+    offset = storage.offset + array.offset
+    dtype = tvm.DataType(array.dtype)
+    kind = next((name for name in _CODES if array.dtype.startswith(name)), None)
+    if kind is None:
+        raise SourceError(f"the network has a tensor of {array.dtype}; allowed: {', '.join(_CODES)}, each of some bits")
+    code = f"{{{_CODES[kind]}, {8 * item_bytes(array.dtype) if kind == 'bool' else int(dtype.bits)}, 1}}"
+    return f"{{{int(storage.region)}, {storage.number}, {offset}, {code}, {len(array.shape)}, {shape}}}"

@@ -1,0 +1,128 @@
+"""The file of a network: a shared library, behind it the weights from the beginning of a page, a description, an end.
+
+The loader maps the library and leaves what is behind it; `native/network.c` maps the weights. So one file has all, pages of
+weights are read when first used, and processes share them.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import os
+import struct
+from collections.abc import Iterable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, BinaryIO
+
+import numpy as np
+
+from ..errors import BundleError
+
+PAGE = 4096
+MAGIC = b"tvmconv network\0"
+# Where the weights begin and how many bytes they have, the same of the description, the identity, and MAGIC.
+_END = struct.Struct("<4Q 32s 16s")
+_CHUNK = 1 << 20
+
+
+@dataclass(frozen=True)
+class NetworkFile:
+    """What the end of a network's file says.
+
+    Attributes
+    ----------
+    path
+        The file.
+    weights, weight_bytes
+        Where in it the weights begin, and how many bytes they have.
+    description
+        What the library says of itself (see `tvmconv.relax.writing`).
+    """
+
+    path: Path
+    weights: int
+    weight_bytes: int
+    description: dict[str, Any]
+
+    def verify(self) -> None:
+        """Read all weights, and compare them with the digest that the compiler took.
+
+        Raises
+        ------
+        BundleError
+            If they are others.
+        """
+        digest, rest = hashlib.sha256(), self.weight_bytes
+        with self.path.open("rb") as file:
+            file.seek(self.weights)
+            while rest and (chunk := file.read(min(_CHUNK, rest))):
+                digest.update(chunk)
+                rest -= len(chunk)
+        if digest.hexdigest() != self.description["weights"]:
+            raise BundleError(f"{self.path} is damaged: its weights are not those that it was compiled with")
+
+
+def is_network(path: Path) -> bool:
+    """Return whether a file ends as those do that ``tvmconv compile`` writes."""
+    try:
+        with path.open("rb") as file:
+            return _end(file)[-1] == MAGIC
+    except (OSError, struct.error):
+        return False
+
+
+def read_file(path: Path) -> NetworkFile:
+    """Return what a network's file says of itself, without loading it.
+
+    Raises
+    ------
+    BundleError
+        If it is no such file, or cut off.
+    """
+    try:
+        with path.open("rb") as file:
+            weights, weight_bytes, start, size, _, magic = _end(file)
+            if magic != MAGIC:
+                raise BundleError(f"{path} is no network that tvmconv compile wrote, or is cut off: its end is missing")
+            file.seek(start)
+            description = json.loads(file.read(size))
+    except (OSError, struct.error, ValueError) as error:
+        raise BundleError(f"{path} is no network that tvmconv compile wrote: {error}") from None
+    return NetworkFile(path, weights, weight_bytes, description)
+
+
+def append(library: Path, arrays: Iterable[tuple[int, np.ndarray]], description: dict[str, Any], identity: str) -> None:
+    """Write weights, each with its offset, a description and the end behind a library.
+
+    Parameters
+    ----------
+    library
+        The file, which grows.
+    arrays
+        The weights in the order of their offsets.
+    description
+        Gets ``"weights"``, their digest.
+    identity
+        What the library's plan has, too: 32 letters.
+    """
+    digest = hashlib.sha256()
+    with library.open("r+b") as file:
+        start = -(-file.seek(0, os.SEEK_END) // PAGE) * PAGE
+        file.truncate(start)
+        file.seek(start)
+        size = 0
+        for offset, array in arrays:
+            content = b"\0" * (offset - size) + array.tobytes()
+            digest.update(content)
+            file.write(content)
+            size = offset + array.nbytes
+        text = json.dumps(description | {"weights": digest.hexdigest()}).encode()
+        file.write(text)
+        file.write(_END.pack(start, size, start + size, len(text), identity.encode(), MAGIC))
+
+
+def _end(file: BinaryIO) -> tuple[Any, ...]:
+    file.seek(0, os.SEEK_END)
+    file.seek(max(file.tell() - _END.size, 0))
+    return _END.unpack(file.read(_END.size))
