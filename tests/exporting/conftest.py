@@ -33,14 +33,13 @@ def run(*command: object, cwd: Path | None = None, **environment: str) -> str:
     return done.stdout
 
 
-def choices_of(problems: Iterable[Problem], target: Target) -> dict[Problem, str]:
+def choices_of(problems: Iterable[Problem], target: Target, math: str = "default") -> dict[Problem, str]:
     """Return an algorithm for each problem, so that all that cover one of them have their turn."""
     taken: Counter[str] = Counter()
     chosen = {}
-    for problem in sorted(problems, key=lambda each: len(algorithms.applicable(each, target))):
-        chosen[problem] = min(
-            (each.name for each in algorithms.applicable(problem, target)), key=lambda name: taken[name]
-        )
+    covering = {problem: [each.name for each in algorithms.applicable(problem, target, math)] for problem in problems}
+    for problem in sorted(covering, key=lambda each: len(covering[each])):
+        chosen[problem] = min(covering[problem], key=lambda name: taken[name])
         taken[chosen[problem]] += 1
     return chosen
 
@@ -48,7 +47,12 @@ def choices_of(problems: Iterable[Problem], target: Target) -> dict[Problem, str
 @pytest.fixture(scope="session")
 def spaces_bundle(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """Return a bundle of every type, layout, rank and algorithm, with epilogues and edge cases."""
-    host = Target.parse("host")
+    return compile_spaces(tmp_path_factory.mktemp("exporting") / "spaces.bundle", "host")
+
+
+def compile_spaces(folder: Path, name: str, math: str = "default") -> Path:
+    """Compile such a bundle for a target."""
+    target = Target.parse(name)
     problems = list(map(parse_signature, SPACES))
     problems += [problems[0].with_(epilogue="scale-add-prelu"), small_problem("bf16", True, epilogue="silu")]
     problems += [
@@ -56,11 +60,10 @@ def spaces_bundle(tmp_path_factory: pytest.TempPathFactory) -> Path:
         small_problem(in_channels=0, bias=True),
         small_problem("f16", True, epilogue="clip_-1_6"),
     ]
-    chosen = choices_of(problems, host)
-    covering = {each.name for problem in problems for each in algorithms.applicable(problem, host)}
+    chosen = choices_of(problems, target, math)
+    covering = {each.name for problem in problems for each in algorithms.applicable(problem, target, math)}
     assert set(chosen.values()) == covering
-    folder = tmp_path_factory.mktemp("exporting") / "spaces.bundle"
-    return compile_bundle(folder, problems, choices=chosen, quick=True)
+    return compile_bundle(folder, problems, name, choices=chosen, quick=True)
 
 
 SMALL = "conv2d-n1-i24x14x14-o40x14x14-k3x3-s1x1-d1x1-p1x1_1x1-g1-NXC-XIO-f32-bias"

@@ -139,7 +139,7 @@ def test_a_library_that_runs_nowhere_here_is_tested_as_far_as_known(
     model_bundle: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Kernels by the reference, layers whose filters are packed not at all."""
-    monkeypatch.setattr("tvmconv.exporting.smoke.obstacle", lambda target: "it is elsewhere")
+    monkeypatch.setattr("tvmconv.exporting.smoke.kernel_here", lambda bundle, entry: None)
     library = export_c(model_bundle, tmp_path / "net", "net")
     answers = (library / "smoke-answers.h").read_text()
     assert answers.count("ULL, -1.0,") == 1 + 3

@@ -14,9 +14,9 @@ from toys import compile_bundle
 from exporting.conftest import HERE, SMALL, STRICT, run
 from tvmconv.exporting.archive import NATIVE
 from tvmconv.exporting.exporter import export_c
-from tvmconv.exporting.features import CPUID
 from tvmconv.exporting.plan import Plan
 from tvmconv.exporting.sources import targets_header
+from tvmconv.isa import ISAS, native
 from tvmconv.isa.machine import cpu_features
 from tvmconv.lowering.compiler import Choice
 from tvmconv.runtime.bundle import BundleTarget, read_bundle, write_manifest
@@ -119,7 +119,7 @@ def test_two_libraries_in_one_program(few_bundle: Path, tmp_path: Path) -> None:
 
 
 def test_a_cpu_that_lacks_features_gets_the_code(few_bundle: Path, tmp_path: Path) -> None:
-    lacking = sorted(CPUID.keys() - cpu_features())
+    lacking = sorted((native() or ISAS[0]).c_features.keys() - cpu_features())
     if not lacking:
         pytest.skip("this CPU has every feature that a target can need")
     copy = tmp_path / "few.bundle"
@@ -154,18 +154,19 @@ def test_another_cpus_library_links_and_says_that_it_does_not_run(tmp_path: Path
 
 
 def test_features_are_found_as_linux_finds_them(few_bundle: Path, tmp_path: Path) -> None:
-    names = sorted(CPUID)
+    isa = native() or ISAS[0]
+    names = sorted(isa.c_features)
     bundle = replace(read_bundle(few_bundle), targets={name: BundleTarget("cpu", (name,)) for name in names})
-    for source in ("tvmconv-runtime.h", "runtime.c", "cpu_x86.c", "pool_none.c"):
+    for source in ("tvmconv-runtime.h", "runtime.c", f"{isa.c_file}.c", "pool_none.c"):
         (tmp_path / source).write_text((NATIVE / source).read_text().replace("tvmconv_name", "tested"))
     (tmp_path / "tvmconv-targets.h").write_text(
-        targets_header(Plan("tested", bundle, tuple(names), (), ())).replace("NAME_", "tested_")
+        targets_header(Plan("tested", bundle, tuple(names), isa, (), ())).replace("NAME_", "tested_")
     )
     shutil.copy(export_c(few_bundle, tmp_path / "library", "tested") / "tested.h", tmp_path)
     (tmp_path / "main.c").write_text(
         '#include <stdio.h>\n#include "tvmconv-runtime.h"\nint main(void) { return printf("%u\\n", tested_rt_detect()) < 0; }\n'
     )
-    sources = [tmp_path / name for name in ("main.c", "runtime.c", "cpu_x86.c", "pool_none.c")]
+    sources = [tmp_path / name for name in ("main.c", "runtime.c", f"{isa.c_file}.c", "pool_none.c")]
     run("gcc", "-std=gnu11", *sources, "-o", tmp_path / "main")
     bits = int(run(tmp_path / "main"))
     assert {name for number, name in enumerate(names) if bits >> number & 1} == cpu_features() & set(names)

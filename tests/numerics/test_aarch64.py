@@ -10,6 +10,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 from campaign.build import compile_all, lowered
+from emulated import N1, V1, cpu_of, emulator_of, needs_emulator
 from test_compiler import SPACES
 from toys import small_problem
 
@@ -21,29 +22,19 @@ from tvmconv.building.builder import build
 from tvmconv.lowering.common.entry_points import EntryPoints
 from tvmconv.lowering.compiler import Choice, samples, sketches_of
 from tvmconv.problem import Problem
-from tvmconv.runtime.bundle import EMULATED, BundleTarget, read_bundle
-from tvmconv.runtime.emulation import EmulatedCall, find_emulator
+from tvmconv.runtime.bundle import EMULATED, read_bundle
+from tvmconv.runtime.emulation import EmulatedCall
 from tvmconv.runtime.verify import verify
 from tvmconv.signature import format_signature, parse_signature
-from tvmconv.targets.target import CpuTarget, Target
+from tvmconv.targets.target import CpuTarget
 
-N1, V1 = "neoverse-n1", "neoverse-v1"
 # Two groups of two channels fill a vector.
 PAIRS_OF_CHANNELS = "conv2d-n2-i32x9x13-o32x9x13-k3x3-s1x1-d1x1-p1x1_1x1-g16-NXC-XIO-bf16-bias"
 BATCH = 9
 SECONDS = 300.0
 
 
-def cpu_of(name: str) -> CpuTarget:
-    target = Target.parse(name)
-    assert isinstance(target, CpuTarget)
-    return target
-
-
-pytestmark = pytest.mark.skipif(
-    find_emulator(BundleTarget("cpu", cpu_of(V1).features)) is None,
-    reason="no qemu-aarch64-static, or no aarch64-linux-gnu-gcc that it would take the C library of",
-)
+pytestmark = needs_emulator
 
 
 def choices(problem: Problem, target: CpuTarget) -> list[tuple[Choice, bool]]:
@@ -90,7 +81,7 @@ def check_all(tried: Sequence[tuple[Problem, Choice, bool]], target: CpuTarget, 
             bits = plain(output)
             calls.append((name + kernel.ending, (data, filter_, *others, bits)))
             outputs.append((problem, choice, output, expected))
-    emulator = find_emulator(BundleTarget("cpu", target.features))
+    emulator = emulator_of(target.name)
     assert emulator is not None
     emulator.run(folder / "kernels.so", calls, SECONDS)
     for problem, choice, output, expected in outputs:

@@ -15,10 +15,9 @@ from ..fills import numpy_dtype
 from ..frontends.model import Constants, Model, Node
 from ..problem import Problem
 from ..runtime.bundle import Bundle, read_bundle, write_manifest
-from ..runtime.kernel import Kernel
+from ..runtime.emulation import kernel_here
 from ..runtime.node_entries import FOLDER, Blob, NodeEntry, blob_file, size_of
 from ..runtime.packed import plain_layout
-from ..runtime.selection import obstacle
 from ..signature import format_signature, parse_signature
 from ..support.files import write_whole
 from ..support.folders import link_or_copy, locked
@@ -27,8 +26,8 @@ from ..support.folders import link_or_copy, locked
 def add_filters(path: str | os.PathLike[str], models: Sequence[Model]) -> int:
     """Add the arrays that models fix, filters before all, to the bundle at `path`, for the kernels that it has.
 
-    Each filter is packed for each variant of its kernel that this machine can run. For the CPU's other variants it
-    is added as it is, and packed where it is first called. What was there of the same models' nodes is replaced, also
+    Each filter is packed for each variant of its kernel that this machine can run, itself or under an emulator. For
+    the other variants it is added as it is, and packed where it is first called. What was there of the same models' nodes is replaced, also
     where it was fused differently.
 
     Parameters
@@ -81,8 +80,8 @@ def _entry(bundle: Bundle, model: str, node: Node) -> NodeEntry | None:
     filter_ = _filter_for(node.problem, constants)
     blobs = {}
     for entry in entries:
-        if obstacle(bundle.targets[entry.target]) is None:
-            kernel = Kernel(bundle, entry)
+        kernel = kernel_here(bundle, entry)
+        if kernel is not None:
             packed = kernel.pack(filter_).of(kernel.filter_layout)
             blobs[packed.layout] = _write(bundle.path, packed.array)
         else:

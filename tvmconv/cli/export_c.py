@@ -15,6 +15,7 @@ EXAMPLE = """\
   tvmconv export-c resnet50.bundle --output resnet50-c
   tvmconv export-c detector.bundle --output detector-c --name detector --shared --threads pthreads
   tvmconv export-c detector.bundle --output detector-c --filters file --target x86-64-v3
+  tvmconv export-c detector.bundle --output detector-arm --target neoverse-n1 --target neoverse-v1
 """
 
 
@@ -36,7 +37,7 @@ def add_parser(subparsers: Subparsers) -> None:
         "--target",
         action="append",
         metavar="TARGET",
-        help="a target of the bundle's (default: all CPUs); may be given several times",
+        help="a target of the bundle's (default: all CPUs); may be given several times, of one instruction set",
     )
     parser.add_argument(
         "--threads",

@@ -12,7 +12,8 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from ..errors import InputError, ToolchainError
-from ..support.toolchain import find_compiler, run_compiler
+from ..isa import Isa
+from ..support.toolchain import find_compiler, find_tool, run_compiler
 from .elf import make_visible
 from .filters import Blobs
 from .plan import Function, Plan
@@ -60,7 +61,7 @@ class _Member:
     visible: tuple[str, ...] = ()
 
 
-def check_header(name: str) -> None:
+def check_header(name: str, isa: Isa) -> None:
     """Check that a library's header would hide none of the system's: programs find it in a folder that comes before theirs.
 
     Raises
@@ -68,7 +69,7 @@ def check_header(name: str) -> None:
     InputError
         If the system has a header of that name.
     """
-    command = (find_compiler(), "-E", "-x", "c", "-")
+    command = (find_compiler(isa), "-E", "-x", "c", "-")
     if (
         subprocess.run(command, input=f"#include <{name}.h>\n", text=True, capture_output=True, check=False).returncode
         == 0
@@ -76,20 +77,17 @@ def check_header(name: str) -> None:
         raise InputError(f"name is {name!r}, but {name}.h is a header of the system's; give another with --name")
 
 
-def check_tools() -> None:
-    """Check that there is what an export runs.
+def check_tools(isa: Isa) -> None:
+    """Check that there is what an export for an instruction set runs.
 
     Raises
     ------
     ToolchainError
         If the C compiler or a tool of binutils is missing.
     """
-    find_compiler()
+    find_compiler(isa)
     for tool in ("objcopy", "ar"):
-        if shutil.which(tool) is None:
-            raise ToolchainError(
-                f"there is no {tool} on the PATH, which makes archives; install binutils (Debian, Ubuntu: apt install binutils)"
-            )
+        find_tool(tool, isa)
 
 
 def build_library(plan: Plan, blobs: Blobs, options: Options, work: Path, folder: Path) -> None:
@@ -114,19 +112,19 @@ def build_library(plan: Plan, blobs: Blobs, options: Options, work: Path, folder
     with ThreadPoolExecutor(len(os.sched_getaffinity(0))) as pool:
         list(pool.map(lambda member: _make(plan, member, work), members))
     objects = [f"{member.name}.o" for member in members]
-    _run(("ar", "rcsD", str(folder / f"lib{plan.name}.a"), *objects), work)
+    _run((find_tool("ar", plan.isa), "rcsD", str(folder / f"lib{plan.name}.a"), *objects), work)
     if options.shared:
         _link_shared(plan, options, objects, work, folder)
 
 
 def _members(plan: Plan, blobs: Blobs, options: Options) -> list[_Member]:
     def c_file(name: str, *flags: str) -> _Member:
-        return _Member(name, lambda work, output: _compile(f"{name}.c", output, work, (*options.flags, *flags)))
+        return _Member(name, lambda work, output: _compile(plan, f"{name}.c", output, work, (*options.flags, *flags)))
 
     def text(name: str, source: str) -> _Member:
         def make(work: Path, output: str) -> None:
             (work / f"{name}.c").write_text(named(plan, source))
-            _compile(f"{name}.c", output, work, options.flags)
+            _compile(plan, f"{name}.c", output, work, options.flags)
 
         return _Member(name, make)
 
@@ -144,14 +142,14 @@ def _members(plan: Plan, blobs: Blobs, options: Options) -> list[_Member]:
         def make(work: Path, output: str) -> None:
             (work / f"blob_{number}.bin").write_bytes(blobs.content(blob))
             (work / f"blob_{number}.s").write_text(named(plan, blobs.assembly(blob, f"blob_{number}.bin")))
-            run_compiler(("-c", f"blob_{number}.s", "-o", output), work)
+            run_compiler(("-c", f"blob_{number}.s", "-o", output), work, plan.isa)
 
         return _Member(f"blob_{number}", make)
 
     openmp = ("-fopenmp",) if options.threads == "openmp" else ()
     members = [
         c_file("runtime"),
-        c_file("cpu_x86"),
+        c_file(plan.isa.c_file),
         c_file(f"pool_{options.threads}", *openmp),
         text("tables-kernels", table_source(plan)),
         *map(kernel, plan.functions),
@@ -172,11 +170,13 @@ def _make(plan: Plan, member: _Member, work: Path) -> None:
         return
     member.make(work, f"{member.name}.all.o")
     keep = [f"--keep-global-symbol={symbol}" for symbol in member.visible]
-    _run(("objcopy", "--wildcard", "--strip-unneeded", *keep, f"{member.name}.all.o", output), work)
+    _run(
+        (find_tool("objcopy", plan.isa), "--wildcard", "--strip-unneeded", *keep, f"{member.name}.all.o", output), work
+    )
 
 
-def _compile(source: str, output: str, work: Path, flags: Sequence[str]) -> None:
-    run_compiler((*FLAGS, *flags, "-c", source, "-o", output), work)
+def _compile(plan: Plan, source: str, output: str, work: Path, flags: Sequence[str]) -> None:
+    run_compiler((*FLAGS, *plan.isa.c_flags, *flags, "-c", source, "-o", output), work, plan.isa)
 
 
 def _link_kernel(plan: Plan, function: Function, output: str, work: Path, flags: Sequence[str]) -> None:
@@ -186,7 +186,7 @@ def _link_kernel(plan: Plan, function: Function, output: str, work: Path, flags:
     """
     stem = output.removesuffix(".o")
     (work / f"{stem}.c").write_text(named(plan, kernel_source(function)))
-    _compile(f"{stem}.c", f"{stem}.c.o", work, flags)
+    _compile(plan, f"{stem}.c", f"{stem}.c.o", work, flags)
     parts = [f"{stem}.c.o"]
     for number, variant in enumerate(function.variants):
         part = f"{stem}.{number}.o"
@@ -195,7 +195,7 @@ def _link_kernel(plan: Plan, function: Function, output: str, work: Path, flags:
         renamed = {**entry_points, **{name: named(plan, ours) for name, ours in _CALLED.items()}}
         _run(
             (
-                "objcopy",
+                find_tool("objcopy", plan.isa),
                 "--wildcard",
                 *(f"--redefine-sym={old}={new}" for old, new in renamed.items()),
                 *(f"--keep-global-symbol={symbol}" for symbol in (*entry_points, *entry_points.values(), f"{_SLOT}*")),
@@ -205,7 +205,7 @@ def _link_kernel(plan: Plan, function: Function, output: str, work: Path, flags:
             work,
         )
         parts.append(part)
-    run_compiler(("-r", "-nostdlib", "-Wl,-z,noexecstack", *parts, "-o", output), work)
+    run_compiler(("-r", "-nostdlib", "-Wl,-z,noexecstack", *parts, "-o", output), work, plan.isa)
 
 
 def _link_shared(plan: Plan, options: Options, objects: Iterable[str], work: Path, folder: Path) -> None:
@@ -238,6 +238,7 @@ def _link_shared(plan: Plan, options: Options, objects: Iterable[str], work: Pat
             library,
         ),
         work,
+        plan.isa,
     )
     shutil.copyfile(work / library, folder / library)
 

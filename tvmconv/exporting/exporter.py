@@ -52,7 +52,7 @@ def export_c(
     name
         What the library, and all that it defines, is called; None: as the bundle.
     targets
-        Those of the bundle's to take; None: all that are CPUs.
+        Those of the bundle's to take, of one instruction set; None: all that are CPUs.
     shared
         Whether to make a shared library beside the archive.
     threads
@@ -76,7 +76,7 @@ def export_c(
         If there is no bundle, it is damaged, was built before libraries could be exported, or has nothing for CPUs; or if something
         else is at `path`.
     TargetError
-        If the bundle has nothing for one of `targets`.
+        If the bundle has nothing for one of `targets`, or they are of several instruction sets.
     ToolchainError
         If the C compiler or binutils are missing, or fail.
     """
@@ -88,9 +88,9 @@ def export_c(
     check_path(path)
     name = library_name(Path(os.path.abspath(source.path)).name) if name is None else check_name(name)
     _check_replaceable(path)
-    check_tools()
-    check_header(name)
     planned = plan(source, name, targets)
+    check_tools(planned.isa)
+    check_header(name, planned.isa)
     if filters == "file" and not planned.layers:
         raise InputError(
             f"filters is 'file', but {source.path} has no filters; build it with: tvmconv build MODEL --with-filters"

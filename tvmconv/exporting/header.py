@@ -132,7 +132,7 @@ def header(plan: Plan, filters_in_file: bool, threads: str) -> str:
     common = common.replace("THREAD_STACK", str(STACK_KIB)).replace("ONE_BY_DEFAULT", own)
     types = sorted({each.problem.dtype for each in plan.functions} & _TYPES.keys())
     parts = [
-        f"/* {plan.name}.h: convolution kernels of {_comment(plan.bundle.path.name)}, for x86-64, by tvmconv {__version__}. Functions"
+        f"/* {plan.name}.h: convolution kernels of {_comment(plan.bundle.path.name)}, for {plan.isa.name}, by tvmconv {__version__}. Functions"
         " return 0, or an error's\n * number. They may be called from several threads. See docs/c.md of tvmconv. */",
         common,
         *(_TYPES[each] for each in types),

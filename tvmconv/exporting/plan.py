@@ -9,6 +9,7 @@ from dataclasses import dataclass, replace
 from math import prod
 
 from ..errors import BundleError, TargetError, TvmconvWarning
+from ..isa import ISAS, Isa, isa_of, native
 from ..problem import DTYPE_BYTES, Problem
 from ..runtime.bundle import Bundle, Entry
 from ..runtime.kernel_object import KernelObject, read_object
@@ -16,7 +17,6 @@ from ..runtime.node_entries import Blob, NodeEntry
 from ..runtime.packed import plain_layout
 from ..runtime.selection import rank
 from ..signature import parse_signature
-from .features import check_features
 from .names import digest, kernel_name, layer_name
 
 # What each kernel's and each layer's function is called beside its name.
@@ -111,11 +111,22 @@ class Layer:
 
 @dataclass(frozen=True)
 class Plan:
-    """What an exported library has; `targets` are named by the variants' numbers."""
+    """What an exported library has.
+
+    Attributes
+    ----------
+    name
+        The library's.
+    targets
+        Named by the variants' numbers.
+    isa
+        The instruction set of all of them.
+    """
 
     name: str
     bundle: Bundle
     targets: tuple[str, ...]
+    isa: Isa
     functions: tuple[Function, ...]
     layers: tuple[Layer, ...]
 
@@ -146,9 +157,10 @@ def plan(bundle: Bundle, name: str, targets: Sequence[str] | None = None, layers
     BundleError
         If the bundle has no kernel for CPUs, or a library of it is damaged or has no object to link from.
     TargetError
-        If it has nothing for one of `targets`, or that is no CPU.
+        If it has nothing for one of `targets`, or that is no CPU; if they are of several instruction sets.
     """
     chosen = _targets(bundle, targets)
+    isa = _isa_of(bundle, chosen)
     entries: dict[str, list[Entry]] = {}
     for entry in bundle.entries:
         if entry.target in chosen and entry.verified is not False:
@@ -167,7 +179,7 @@ def plan(bundle: Bundle, name: str, targets: Sequence[str] | None = None, layers
     for layer in found_layers:
         _check_filters(bundle, layer)
     _warn_of_packing(found_layers)
-    return _named(Plan(name, bundle, tuple(chosen), tuple(functions), tuple(found_layers)))
+    return _named(Plan(name, bundle, tuple(chosen), isa, tuple(functions), tuple(found_layers)))
 
 
 def _targets(bundle: Bundle, wanted: Sequence[str] | None) -> list[str]:
@@ -189,9 +201,23 @@ def _targets(bundle: Bundle, wanted: Sequence[str] | None) -> list[str]:
         raise TargetError(
             f"there are {len(chosen)} targets; a library has up to {_MOST_TARGETS}: choose some with --target"
         )
-    for name in chosen:
-        check_features(name, bundle.targets[name].features)
     return chosen
+
+
+def _isa_of(bundle: Bundle, targets: Sequence[str]) -> Isa:
+    """Return the instruction set of targets, all of whose features C code can ask for."""
+    # A target that does not tell is for CPUs like the one that built it.
+    of = {name: isa_of(bundle.targets[name].features) or native() or ISAS[0] for name in targets}
+    first = of[targets[0]]
+    if any(isa is not first for isa in of.values()):
+        raise TargetError(
+            f"targets are {', '.join(f'{name} ({isa.name})' for name, isa in of.items())}, and a C library is of one instruction set:"
+            " choose some with --target, and export once for each"
+        )
+    for name in targets:
+        if unknown := sorted(set(bundle.targets[name].features) - first.c_features.keys()):
+            raise TargetError(f"target {name!r} needs {', '.join(unknown)}, which C libraries cannot ask a CPU for yet")
+    return first
 
 
 def _layer_name(node: NodeEntry, nodes: Iterable[NodeEntry], functions: Mapping[str, Function]) -> str:
@@ -228,7 +254,7 @@ def _warn_of_packing(layers: Iterable[Layer]) -> None:
     )
     for target, number in packing.items():
         warnings.warn(
-            f"{number} layers pack their filter in each call on {target}, which the machine that built the bundle does not run;"
+            f"{number} layers pack their filter in each call on {target}, which the machine that built the bundle neither runs nor emulates;"
             " build it with --with-filters on one that does",
             TvmconvWarning,
             stacklevel=4,

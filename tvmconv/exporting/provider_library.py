@@ -40,7 +40,7 @@ def export_provider(
     path
         The library to write, which replaces a file that is there.
     targets
-        Those of the bundle's to take; None: all that are CPUs.
+        Those of the bundle's to take, of one instruction set; None: all that are CPUs.
     declines
         Whether the provider leaves all convolutions to onnxruntime, because it was measured to be faster.
 
@@ -56,7 +56,7 @@ def export_provider(
     BundleError
         If there is no bundle, it is damaged, or has no kernel in ONNX's layouts for CPUs.
     TargetError
-        If the bundle has nothing for one of `targets`.
+        If the bundle has nothing for one of `targets`, or they are of several instruction sets.
     ToolchainError
         If the C compiler or binutils are missing, or fail.
     """
@@ -64,8 +64,8 @@ def export_provider(
     if path.is_dir():
         raise InputError(f"path is {path}, a folder; give the file of the library to write, such as provider.so")
     source = read_bundle(bundle)
-    check_tools()
     planned = plan(source, _NAME, targets, layers=False)
+    check_tools(planned.isa)
     if not any(is_served(each.problem) for each in planned.functions):
         raise BundleError(
             f"{source.path} has no kernel in ONNX's layouts, {' and '.join(LAYOUT)}: build it of an ONNX model, without --data-format"
@@ -84,6 +84,6 @@ def export_provider(
         files = ["rows.c", *sorted(each.name for each in sources if each.suffix == ".c")]
         flags = ("-D_GNU_SOURCE", *defines(planned, __version__), "-shared", "-Wl,-Bsymbolic", "-Wl,--build-id=none")
         link = ("-Wl,-z,defs", "-Wl,-s", "-Wl,--version-script=provider.map", "-o", "provider.so")
-        run_compiler((*FLAGS, *flags, *files, f"lib{_NAME}.a", "-lm", *link), work)
+        run_compiler((*FLAGS, *planned.isa.c_flags, *flags, *files, f"lib{_NAME}.a", "-lm", *link), work, planned.isa)
         os.replace(work / "provider.so", path)
     return path

@@ -20,8 +20,8 @@ from ..epilogue import is_exact
 from ..fills import ADDED_RANGE, FACTORS, exact_ranges, numpy_dtype
 from ..problem import Problem
 from ..runtime.arrays import KERNEL_TYPES
+from ..runtime.emulation import kernel_here
 from ..runtime.kernel import Kernel
-from ..runtime.selection import obstacle
 from .archive import NATIVE
 from .filters import Blobs
 from .header import listed, quoted
@@ -119,11 +119,11 @@ def _checksum(output: _Bits) -> int:
 def _kernel_answer(plan: Plan, function: Function) -> tuple[object, ...]:
     problem = function.problem
     arrays = {name: draw(problem, name, shape, dtype) for name, (shape, dtype) in problem.operands.items()}
-    variant = _runnable(plan, function)
-    if variant is None:
+    found = _runnable(plan, function)
+    if found is None:
         output = reference.compute(problem, **arrays).astype(numpy_dtype(problem.dtype))
     else:
-        output = np.asarray(Kernel(plan.bundle, variant.entry)(**arrays))
+        output = np.asarray(found[1](**arrays))
     transforms = any(each.entry.numerical_class != "exact" for each in function.variants)
     error = TRANSFORM_ERROR[problem.dtype] if transforms else 0.0
     if not is_exact(problem.epilogue):
@@ -141,10 +141,9 @@ def _layer_answer(plan: Plan, layer: Layer, blobs: Blobs) -> tuple[object, ...]:
     for name, blob in node.vectors.items():
         shape, dtype = operands[name]
         arrays[name] = np.frombuffer(blobs.content(blob), numpy_dtype(dtype)).reshape(shape)
-    variant = _runnable(plan, layer.function)
+    variant, kernel = _runnable(plan, layer.function) or (None, None)
     packed = layer.packed(variant) if variant is not None else None
-    if variant is not None and packed is not None:
-        kernel = Kernel(plan.bundle, variant.entry)
+    if kernel is not None and packed is not None:
         prepacked = kernel.packed_from(np.frombuffer(blobs.content(packed), np.uint8))
         output = np.asarray(kernel(arrays.pop("data"), prepacked, **arrays))
     elif layer.plain is not None:
@@ -158,8 +157,13 @@ def _layer_answer(plan: Plan, layer: Layer, blobs: Blobs) -> tuple[object, ...]:
     return _answer(problem, output, error)
 
 
-def _runnable(plan: Plan, function: Function) -> Variant | None:
-    return next((v for v in function.variants if obstacle(plan.bundle.targets[v.entry.target]) is None), None)
+def _runnable(plan: Plan, function: Function) -> tuple[Variant, Kernel] | None:
+    """Return the best variant that runs here, itself or under an emulator, and what runs it."""
+    for variant in function.variants:
+        kernel = kernel_here(plan.bundle, variant.entry)
+        if kernel is not None:
+            return variant, kernel
+    return None
 
 
 def _answer(problem: Problem, output: _Bits, error: float) -> tuple[object, ...]:

@@ -7,7 +7,6 @@ from math import prod
 from ..problem import DTYPE_BYTES
 from ..runtime.kernel_object import Workspace
 from ..runtime.packed import PACK_SYMBOL, PACKED_SYMBOL
-from .features import TILES, table
 from .filters import Blobs
 from .header import c_type, layer_inputs, listed, parameters, quoted
 from .plan import Function, Layer, Plan, Variant
@@ -210,28 +209,20 @@ const int NAME_layer_count = {len(plan.layers)};
 
 
 def targets_header(plan: Plan) -> str:
-    """Return ``tvmconv-targets.h``: the features of each target, and the sets of targets that kernels have variants for."""
+    """Return ``tvmconv-targets.h``, which follows ``struct feature``: the features of each target, and the sets of targets that kernels have variants for."""
     features, rows = [], []
     for number, name in enumerate(plan.targets):
         needed = plan.bundle.targets[name].features
         features.append(
-            f"static const struct feature features{number}[] = {{ /* {name} */\n    {listed(table(needed))}}};"
+            f"static const struct feature features{number}[] = {{ /* {name} */\n    {listed([plan.isa.c_features[each] for each in needed])}}};"
         )
-        tiles = int(any(each.startswith(TILES) for each in needed))
-        rows.append(f"{{features{number}, {len(needed)}, {tiles}}}")
+        rows.append(f"{{features{number}, {len(needed)}}}")
     covers = sorted({sum(1 << each.target for each in function.variants) for function in plan.functions})
     return f"""\
-#include "tvmconv-runtime.h"
-
-struct feature {{
-  uint32_t leaf, subleaf;
-  uint8_t reg, bit;
-  uint32_t state;
-}};
 {chr(10).join(features)}
 static const struct {{
   const struct feature *features;
-  int count, tiles;
+  int count;
 }} targets[] = {{
     {listed(rows)}}};
 enum {{ TARGETS = {len(rows)} }};

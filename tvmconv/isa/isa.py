@@ -54,6 +54,12 @@ class Isa:
         C compilers for it on machines of another instruction set.
     install
         What gets one on Debian and Ubuntu.
+    c_file
+        The C file of an exported library that asks a CPU for features, in `exporting/native`.
+    c_features
+        What that asks for, by Linux's names: initializers of its ``struct feature``.
+    c_flags
+        The C compiler's flags for the C files of exported libraries.
     operator_flags
         The C compiler's flags for `lowering/native/operators.c`: each beside the Linux features that a target must have.
     aliases
@@ -80,7 +86,10 @@ class Isa:
     known_cpus: Mapping[str, tuple[str, ...]]
     cross_compilers: tuple[str, ...]
     install: str
+    c_file: str
+    c_features: Mapping[str, str]
     detect: Callable[[], frozenset[str]]
+    c_flags: tuple[str, ...] = ()
     operator_flags: tuple[tuple[str, frozenset[str]], ...] = ()
     aliases: frozenset[str] = frozenset()
     emulators: tuple[str, ...] = ()

@@ -22,11 +22,13 @@ from ..isa import Isa
 from ..support.toolchain import find_compiler, run_compiler
 from .bundle import Bundle, BundleTarget, Entry
 from .kernel import Kernel
-from .selection import foreign_isa
+from .selection import foreign_isa, obstacle
 
 _RUNNER = Path(__file__).parent / "runner.c"
 # DLPack's codes of types, by NumPy's kinds.
 _CODES = {"i": 0, "u": 1, "f": 2}
+# A call that takes longer hangs; an emulator does so many operations in a second at least.
+CALL_SECONDS, EMULATED_FLOPS = 60.0, 2e7
 # The functions of a library, and for each the arrays that it takes, of which it writes the last.
 EmulatedCall = tuple[str, Sequence["np.ndarray[Any, Any]"]]
 
@@ -52,6 +54,10 @@ class Emulator:
     cpu: str
     name: str
 
+    def command(self, program: str | Path, *arguments: str | Path) -> list[str]:
+        """Return the command that runs a program, which finds the cross compiler's C library."""
+        return [self.program, "-cpu", self.cpu, "-L", _sysroot(self.isa), str(program), *map(str, arguments)]
+
     def run(self, library: Path, calls: Sequence[EmulatedCall], seconds: float) -> None:
         """Call functions of a library one after the other, in one process.
 
@@ -67,7 +73,7 @@ class Emulator:
             (work / "runner").write_bytes(_runner(self.isa))
             (work / "runner").chmod(0o700)
             outputs = self._write(work, calls)
-            command = [self.program, "-cpu", self.cpu, "-L", _sysroot(self.isa), "./runner", str(library), "calls"]
+            command = self.command("./runner", library, "calls")
             try:
                 done = subprocess.run(
                     command, cwd=work, capture_output=True, text=True, errors="replace", timeout=seconds, check=False
@@ -101,15 +107,25 @@ class Emulator:
 class EmulatedKernel(Kernel):
     """A kernel whose functions run under an emulator, each call in a process of its own."""
 
-    def __init__(self, bundle: Bundle, entry: Entry, emulator: Emulator, seconds: float) -> None:
+    def __init__(self, bundle: Bundle, entry: Entry, emulator: Emulator) -> None:
         super().__init__(bundle, entry)
-        self._emulator, self._seconds = emulator, seconds
+        self._emulator = emulator
+        self._seconds = CALL_SECONDS + self.problem.flops / EMULATED_FLOPS
 
     def _load(self, symbol: str, openmp: bool = False) -> Callable[..., object]:
         return partial(self._emulate, symbol)
 
     def _emulate(self, symbol: str, *arrays: np.ndarray[Any, Any]) -> None:
         self._emulator.run(self._bundle.library(self.info), [(symbol, arrays)], self._seconds)
+
+
+def kernel_here(bundle: Bundle, entry: Entry) -> Kernel | None:
+    """Return a kernel for a CPU as this machine runs it, itself or under an emulator; None if neither does."""
+    target = bundle.targets[entry.target]
+    if obstacle(target) is None:
+        return Kernel(bundle, entry)
+    emulator = find_emulator(target)
+    return EmulatedKernel(bundle, entry, emulator) if emulator else None
 
 
 def find_emulator(target: BundleTarget) -> Emulator | None:

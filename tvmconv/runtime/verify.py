@@ -24,8 +24,7 @@ from ..support.sandbox import Sandbox
 from .bundle import EMULATED, Bundle, Entry, read_bundle, record_answers
 from .cuda_kernel import CudaKernel
 from .cuda_memory import DeviceArray
-from .emulation import EmulatedKernel, Emulator, find_emulator
-from .kernel import Kernel
+from .emulation import find_emulator, kernel_here
 from .selection import first_gpu, obstacle, runnable
 
 # A check that takes longer hangs; the reference computes so many operations in a second at least, in f64 by NumPy.
@@ -152,9 +151,7 @@ def check_kernel(check: Check) -> Answer:
     """
     target = check.bundle.targets[check.entry.target]
     emulator = find_emulator(target)
-    answer = _compared(
-        check, target.kind == "cpu", _on_cpu(check, emulator) if target.kind == "cpu" else _on_gpu(check)
-    )
+    answer = _compared(check, target.kind == "cpu", _on_cpu(check) if target.kind == "cpu" else _on_gpu(check))
     return replace(answer, emulator=emulator.name if emulator else None)
 
 
@@ -173,11 +170,10 @@ def _compared(check: Check, on_cpu: bool, computed: Callable[..., npt.NDArray[An
     return Answer("relative_l2", relative_error(output, expected), wrong)
 
 
-def _on_cpu(check: Check, emulator: Emulator | None) -> Callable[..., npt.NDArray[Any]]:
+def _on_cpu(check: Check) -> Callable[..., npt.NDArray[Any]]:
     """Return what computes a kernel's output for arrays, its filter prepacked or not."""
-    seconds = CHECK_SECONDS / 2 + parse_signature(check.entry.signature).flops / REFERENCE_FLOPS / 2
-    emulated = EmulatedKernel(check.bundle, check.entry, emulator, seconds) if emulator else None
-    kernel = emulated or Kernel(check.bundle, check.entry)
+    kernel = kernel_here(check.bundle, check.entry)
+    assert kernel is not None, f"nothing runs {check.entry.signature} for {check.entry.target}"
 
     def computed(arrays: Arrays, *, packed: bool = False) -> npt.NDArray[Any]:
         output = _unwritten(kernel.problem)

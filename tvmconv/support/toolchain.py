@@ -37,6 +37,25 @@ def find_compiler(isa: Isa | None = None) -> str:
     )
 
 
+def find_tool(name: str, isa: Isa | None = None) -> str:
+    """Return the path of a tool of binutils for an instruction set; None: this machine's.
+
+    Raises
+    ------
+    ToolchainError
+        If it is missing.
+    """
+    foreign = isa if isa is not native() else None
+    found = shutil.which(f"{foreign.triple}-{name}" if foreign else name)
+    if found is None:
+        raise ToolchainError(
+            f"there is no {name} for {foreign.name} on the PATH, {foreign.triple}-{name}; install it (Debian, Ubuntu: {foreign.install})"
+            if foreign
+            else f"there is no {name} on the PATH; install binutils (Debian, Ubuntu: apt install binutils)"
+        )
+    return found
+
+
 def run_compiler(arguments: tuple[str, ...], folder: Path, isa: Isa | None = None) -> None:
     """Run the C compiler for an instruction set, None: this machine's, in `folder`.
 

@@ -1,7 +1,19 @@
 /* Which of the archive's targets this CPU runs, by cpuid: the features that Linux lists in /proc/cpuinfo. */
 #include <cpuid.h>
 
+#include "tvmconv-runtime.h"
+
+/* Leaf and subleaf of cpuid, register, bit, and the state that the system must save. */
+struct feature {
+  uint32_t leaf, subleaf;
+  uint8_t reg, bit;
+  uint32_t state;
+};
+
 #include "tvmconv-targets.h"
+
+/* Of XCR0: AMX's tiles, which a process must ask for, too. */
+#define TILES 0x60000u
 
 /* What the operating system saves when it switches threads (XCR0). */
 static uint64_t saved_state(void) {
@@ -15,6 +27,7 @@ static int has(const struct feature *feature, uint64_t saved) {
   uint32_t registers[4] = {0, 0, 0, 0}; /* eax, ebx, ecx, edx */
   if (!__get_cpuid_count(feature->leaf, feature->subleaf, &registers[0], &registers[1], &registers[2], &registers[3]))
     return 0;
+  if ((feature->state & TILES) && tvmconv_name_rt_allow_tiles() != 0) return 0;
   return (registers[feature->reg] >> feature->bit & 1) && (saved & feature->state) == feature->state;
 }
 
@@ -22,7 +35,7 @@ uint32_t tvmconv_name_rt_detect(void) {
   uint64_t saved = saved_state();
   uint32_t found = 0;
   for (int i = 0; i < TARGETS; ++i) {
-    int all = !targets[i].tiles || tvmconv_name_rt_allow_tiles() == 0;
+    int all = 1;
     for (int f = 0; all && f < targets[i].count; ++f) all = has(&targets[i].features[f], saved);
     found |= (uint32_t)all << i;
   }

@@ -27,6 +27,8 @@ static int workers;
 static void relax(void) {
 #if defined(__x86_64__)
   __builtin_ia32_pause();
+#elif defined(__aarch64__)
+  __asm__ volatile("yield");
 #endif
 }
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from ..isa import Isa
-from .hwcap import features
+from .hwcap import c_features, features
 
 _LINUX_NAMES = {"neon": "asimd", "fullfp16": "asimdhp"}
 # What LLVM may put into any code if a CPU's name implies it, and then asks of every machine: vectors of other widths, three-way
@@ -35,6 +35,10 @@ ISA = Isa(
     known_cpus={"": ("cortex-a53", "neoverse-n1", "neoverse-n2")},
     cross_compilers=("aarch64-linux-gnu-gcc",),
     install="apt install gcc-aarch64-linux-gnu libc6-dev-arm64-cross",
+    c_file="cpu_aarch64",
+    c_features=c_features(),
+    # Else atomics are calls of a function in GCC's library, which another compiler's programs may not link with.
+    c_flags=("-mno-outline-atomics",),
     detect=features,
     emulators=("qemu-aarch64-static", "qemu-aarch64"),
     emulated_cpus=(

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import ctypes
 
-_AT_HWCAP, _AT_HWCAP2 = 16, 26
+_AT_HWCAP, _AT_HWCAP2 = 16, 26  # <elf.h>
 # Linux, arch/arm64/include/uapi/asm/hwcap.h, by their names in /proc/cpuinfo: what vectors of floats and integers can use.
 _HWCAP = {"fp": 0, "asimd": 1, "fphp": 9, "asimdhp": 10, "asimdrdm": 12, "fcma": 14, "asimddp": 20, "sve": 22}
 _HWCAP |= {"asimdfhm": 23}
@@ -25,3 +25,9 @@ def decoded(hwcap: int, hwcap2: int) -> frozenset[str]:
     """Return the names of the bits that are set in the two words."""
     pairs = ((hwcap, _HWCAP), (hwcap2, _HWCAP2))
     return frozenset(name for word, bits in pairs for name, bit in bits.items() if word >> bit & 1)
+
+
+def c_features() -> dict[str, str]:
+    """Return each as an initializer of ``struct feature`` (exporting/native/cpu_aarch64.c)."""
+    words = {_AT_HWCAP: _HWCAP, _AT_HWCAP2: _HWCAP2}
+    return {name: f"{{{word}, {bit}}}" for word, bits in words.items() for name, bit in bits.items()}

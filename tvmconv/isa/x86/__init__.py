@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from ..isa import Isa
+from .cpuid import c_features
 from .flags import features
 
 # LLVM's names of features where they differ from the flags in /proc/cpuinfo.
@@ -99,6 +100,8 @@ ISA = Isa(
     known_cpus=_KNOWN_CPUS,
     cross_compilers=("x86_64-linux-gnu-gcc",),
     install="apt install gcc-x86-64-linux-gnu libc6-dev-amd64-cross",
+    c_file="cpu_x86",
+    c_features=c_features(),
     detect=features,
     operator_flags=(
         *((flag, frozenset[str]()) for flag in ("-mavx2", "-mfma", "-mf16c")),

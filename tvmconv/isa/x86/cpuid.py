@@ -1,15 +1,10 @@
-"""The features of x86-64 CPUs as C code asks for them: by cpuid, and by what the system saves of registers."""
+"""Where programs in C find the features of an x86-64 CPU: cpuid, and what the system saves of registers."""
 
 from __future__ import annotations
-
-from collections.abc import Iterable
-
-from ..errors import TargetError
 
 _EAX, _EBX, _ECX, _EDX = range(4)
 # Bits of XCR0: vectors of 256 bits, of 512, tiles.
 _NONE, _YMM, _ZMM, _TILES = 0, 0x6, 0xE6, 0x60000
-TILES = "amx_"
 # By the names of /proc/cpuinfo: leaf and subleaf of cpuid, register, bit, and the state that the system must save (Intel's and AMD's
 # manuals, CPUID; Linux, arch/x86/include/asm/cpufeatures.h).
 CPUID = {
@@ -47,21 +42,6 @@ CPUID = {
 }
 
 
-def check_features(target: str, features: Iterable[str]) -> None:
-    """Check that C code can ask for all features of a target.
-
-    Raises
-    ------
-    TargetError
-        If it cannot for one of them.
-    """
-    unknown = sorted(set(features) - CPUID.keys())
-    if unknown:
-        raise TargetError(
-            f"target {target!r} needs {', '.join(unknown)}, which C libraries cannot ask a CPU for yet; they are for x86-64"
-        )
-
-
-def table(features: Iterable[str]) -> list[str]:
-    """Return the features as initializers of ``struct feature`` (native/cpu_x86.c)."""
-    return ["{{{:#x}, {}, {}, {}, {:#x}}}".format(*CPUID[name]) for name in features]
+def c_features() -> dict[str, str]:
+    """Return each as an initializer of ``struct feature`` (exporting/native/cpu_x86.c)."""
+    return {name: "{{{:#x}, {}, {}, {}, {:#x}}}".format(*place) for name, place in CPUID.items()}

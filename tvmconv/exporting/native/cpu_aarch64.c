@@ -1,0 +1,22 @@
+/* Which of the archive's targets this CPU runs, by what Linux tells a program when it starts. */
+#include <sys/auxv.h>
+
+#include "tvmconv-runtime.h"
+
+/* AT_HWCAP or AT_HWCAP2, and a bit of it. */
+struct feature {
+  uint8_t word, bit;
+};
+
+#include "tvmconv-targets.h"
+
+uint32_t tvmconv_name_rt_detect(void) {
+  uint32_t found = 0;
+  for (int i = 0; i < TARGETS; ++i) {
+    int all = 1;
+    for (int f = 0; all && f < targets[i].count; ++f)
+      all = getauxval(targets[i].features[f].word) >> targets[i].features[f].bit & 1;
+    found |= (uint32_t)all << i;
+  }
+  return found;
+}
