@@ -43,8 +43,8 @@ from .result_files import write_result
 from .results import Result, Row, summarize_rows
 
 SUITES = Path(__file__).parent / "suites"
-# Those of networks. Of `reported`, which has batches and extremes, the comparison is its own.
-NETWORKS = sorted(path.stem for path in SUITES.glob("*.toml") if path.stem != "reported")
+# Those of networks. Of `reported`, which has batches and extremes, and of `filters` the comparisons are their own.
+NETWORKS = sorted(path.stem for path in SUITES.glob("*.toml") if path.stem not in ("reported", "filters"))
 # How often a contender takes a turn, if threads are moved meanwhile, and seconds to wait until they are moved back.
 MOVES, PATIENCE = 3, 60.0
 PACKAGES = ("tvmconv", "apache-tvm", "apache-tvm-ffi", "numpy")

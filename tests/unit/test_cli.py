@@ -163,6 +163,7 @@ def test_env_says_what_a_bug_report_needs(capsys: pytest.CaptureFixture[str]) ->
     assert cli.main(["env", "--json"]) == 0
     facts = json.loads(capsys.readouterr().out)
     assert facts["numpy"] and facts["tvmconv"] and facts["logical cpus"] == os.cpu_count()
+    assert facts["huge pages"] in ("always", "madvise", "never")
     assert cli.main(["env"]) == 0
     assert "cpu features" in capsys.readouterr().out
 

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import errno
 import gc
+import mmap
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from itertools import pairwise
@@ -64,3 +66,30 @@ def test_the_system_may_use_huge_pages_and_gets_them_back() -> None:
     del array
     gc.collect()
     assert not [each for each in mappings() if each[0] <= address < each[1] and "hg" in each[2]]
+
+
+class RefusedMmap(mmap.mmap):
+    """Memory of a system that was built without huge pages."""
+
+    def madvise(self, *advice: int) -> None:
+        raise OSError(errno.EINVAL, "Invalid argument")
+
+
+def test_memory_is_there_where_the_system_refuses_huge_pages(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(pages.mmap, "mmap", RefusedMmap)
+    array = pages.zeros((1 << 23,), F32)
+    assert array.flags.carray and not array.any()
+
+
+@pytest.mark.parametrize(
+    ("text", "setting"),
+    [("always [madvise] never\n", "madvise"), ("[always] madvise never\n", "always"), ("", "never"), (None, "never")],
+)
+def test_what_the_system_gives_is_said(
+    text: str | None, setting: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    path = tmp_path / "enabled"
+    if text is not None:
+        path.write_text(text)
+    monkeypatch.setattr(pages, "_SETTING", path)
+    assert pages.setting() == setting

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from math import prod
 from pathlib import Path
 
 import pytest
@@ -40,6 +41,16 @@ def test_reported_shapes_are_distinct_and_of_one_layout() -> None:
     uses = read_uses(str(FOLDER / "reported.toml"))
     assert all(len(use.places) == 1 and 0 < use.problem.flops <= 2 * MOST_FLOPS for use in uses)
     assert {(p.dtype, p.data_format, p.filter_format) for p in (use.problem for use in uses)} == {("f32", "NXC", "XIO")}
+
+
+def test_filters_are_the_work_of_their_suite() -> None:
+    problems = [use.problem for use in read_uses(str(FOLDER / "filters.toml"))]
+    assert len(set(problems)) == len(problems) >= 30
+    assert {problem.rank for problem in problems} == {1, 2, 3}
+    assert {problem.op for problem in problems} == {"convolution", "convolution_backprop_data"}
+    for problem in problems:
+        assert (problem.dtype, problem.data_format, problem.filter_format) == ("f32", "NXC", "XIO")
+        assert prod(problem.filter_shape) > 2 * (prod(problem.data_shape) + prod(problem.output_shape))
 
 
 def test_the_video_decoder_is_causal_and_for_gpus() -> None:

@@ -42,6 +42,7 @@ def run(arguments: argparse.Namespace) -> int:
 
 def _facts() -> dict[str, object]:
     from ..isa.machine import cpu_features, model_name
+    from ..runtime.pages import setting
 
     return {
         "tvmconv": __version__,
@@ -52,6 +53,7 @@ def _facts() -> dict[str, object]:
         "cpu features": sorted(cpu_features()),
         "logical cpus": os.cpu_count(),
         "cpus this process may use": len(os.sched_getaffinity(0)),
+        "huge pages": setting(),
         "OMP_NUM_THREADS": os.environ.get("OMP_NUM_THREADS", "not set"),
         "C compiler": _compiler(),
         "nvcc": _nvcc(),

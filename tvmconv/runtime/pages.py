@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import mmap
+from contextlib import suppress
 from math import prod
+from pathlib import Path
 
 import numpy as np
 
@@ -12,17 +14,29 @@ from .arrays import LINE_BYTES, array_in
 _HUGE_PAGE = 2 << 20
 # What is taken from the system at once. It is given back when no array in it is left.
 _SLAB = 16 << 20
+# How Linux says whether programs get such pages when they ask: [always], [madvise] or [never].
+_SETTING = Path("/sys/kernel/mm/transparent_hugepage/enabled")
 _rests: list[np.ndarray] = []  # of slabs: as many as threads that asked at the same time; pop and append are atomic
 
 
 def huge_pages(size: int) -> np.ndarray:
-    """Return so many bytes, all zero, that begin at a huge page."""
+    """Return so many bytes, all zero, that begin at a huge page, where the system has any (`setting`)."""
     # Memory that forks would share, mmap's default, has none.
     pages = mmap.mmap(-1, size + _HUGE_PAGE, flags=mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS)
     if hasattr(mmap, "MADV_HUGEPAGE"):
-        pages.madvise(mmap.MADV_HUGEPAGE)
+        with suppress(OSError):  # a Linux that was built without them refuses; the memory is as good, only slower
+            pages.madvise(mmap.MADV_HUGEPAGE)
     memory = np.frombuffer(pages, np.uint8)
     return memory[-memory.ctypes.data % _HUGE_PAGE :][:size]
+
+
+def setting() -> str:
+    """Return what the system gives programs that ask for huge pages: ``always`` or ``madvise``, which are some, or ``never``."""
+    try:
+        words = _SETTING.read_text().split()
+    except OSError:
+        return "never"  # no such Linux
+    return next((word[1:-1] for word in words if word.startswith("[")), "never")
 
 
 def zeros(shape: tuple[int, ...], dtype: np.dtype[np.generic]) -> np.ndarray:

@@ -3,6 +3,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/mman.h>
 
 #include "tvmconv-graph.h"
 
@@ -121,8 +122,16 @@ static void release_computes(ort_ep *self, ort_compute **computes, size_t count)
   for (size_t i = 0; i < count; ++i) free_compute((struct computed *)computes[i]);
 }
 
+#define HUGE_PAGE_BYTES ((size_t)2 << 20)
+
+/* Large ones in huge pages, where the system has any: of a packed filter, each call reads all (tvmconv/runtime/pages.py). */
 static void *allocate(size_t bytes) {
-  return aligned_alloc(tvmconv_name_ALIGNMENT, (bytes / tvmconv_name_ALIGNMENT + 1) * tvmconv_name_ALIGNMENT);
+  size_t whole = bytes / HUGE_PAGE_BYTES * HUGE_PAGE_BYTES, alignment = whole > 0 ? HUGE_PAGE_BYTES : tvmconv_name_ALIGNMENT;
+  void *block = aligned_alloc(alignment, (bytes / alignment + 1) * alignment);
+#ifdef MADV_HUGEPAGE
+  if (block != NULL && whole > 0) madvise(block, whole, MADV_HUGEPAGE); /* refused, it is only slower */
+#endif
+  return block;
 }
 
 /* A fixed input as the kernel takes it, NULL if it is not fixed. Scales and slopes are f32, one for each channel. */
