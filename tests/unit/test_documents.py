@@ -75,6 +75,12 @@ def test_front_pages_are_short(page: Path) -> None:
     assert len(TEXTS[page].splitlines()) <= LONGEST[page]
 
 
+def test_recipes_fit_a_screen() -> None:
+    recipes = [part for part in re.split(r"^## ", TEXTS[CONTRIBUTING], flags=re.MULTILINE) if part.startswith("Add ")]
+    assert len(recipes) == 3
+    assert [part for part in recipes if sum(max(1, -(-len(line) // 120)) for line in part.splitlines()) > 40] == []
+
+
 def test_links_of_the_readme_are_absolute() -> None:
     targets = re.findall(r"\]\(([^)\s]+)\)", prose(TEXTS[README]))
     assert targets and [target for target in targets if not PUBLISHED.match(target)] == []
