@@ -17,28 +17,42 @@ if TYPE_CHECKING:
     from . import reference as reference
     from . import torch as torch
     from .building.builder import build as build
+    from .building.options import BuildOptions as BuildOptions
+    from .frontends import read_model as read_model
     from .problem import Problem as Problem
+    from .runtime.explained import explain as explain
     from .runtime.kernel import Kernel as Kernel
     from .runtime.network import Network as Network
     from .runtime.network import load_network as load_network
     from .runtime.packed import PackedFilter as PackedFilter
     from .runtime.registry import Registry as Registry
     from .runtime.registry import load as load
+    from .runtime.verify import verify as verify
     from .signature import format_signature as format_signature
     from .signature import parse_signature as parse_signature
+    from .targets.target import Target as Target
+    from .tuning.records import Records as Records
+    from .tuning.tuner import tune as tune
 
 _MODULES = ("errors", "ops", "reference")
 _HOME = {
+    "BuildOptions": "building.options",
     "Kernel": "runtime.kernel",
     "Network": "runtime.network",
     "PackedFilter": "runtime.packed",
     "Problem": "problem",
+    "Records": "tuning.records",
     "Registry": "runtime.registry",
+    "Target": "targets.target",
     "build": "building.builder",
+    "explain": "runtime.explained",
     "format_signature": "signature",
     "load": "runtime.registry",
     "load_network": "runtime.network",
     "parse_signature": "signature",
+    "read_model": "frontends",
+    "tune": "tuning.tuner",
+    "verify": "runtime.verify",
 }
 __all__ = [*_HOME, *_MODULES, "__version__"]
 

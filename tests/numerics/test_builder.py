@@ -61,7 +61,7 @@ def contents(folder: Path) -> dict[str, bytes]:
 
 @pytest.mark.usefixtures("fresh_workers")
 def test_the_same_inputs_give_the_same_bytes(tmp_path: Path, no_records: Records) -> None:
-    one = builder.build(PROBLEMS, tmp_path / "one", jobs=1, records=no_records, strict_build=True)
+    one = builder.build(PROBLEMS, tmp_path / "one", jobs=1, records=no_records, fallback=False)
     other = builder.build(reversed(PROBLEMS * 2), tmp_path / "deep" / "er" / "another name", jobs=2, records=no_records)
     assert contents(one) == contents(other)
     bundle = read_bundle(one)
@@ -199,10 +199,10 @@ def test_a_fallback_is_an_error_for_who_asks(
         pytest.warns(tvmconv.errors.TvmconvWarning),
         pytest.raises(BuildError, match="1 of 2 problems did not") as error,
     ):
-        builder.build([DENSE, EMPTY], tmp_path / "b", jobs=1, records=no_records, strict_build=True)
+        builder.build([DENSE, EMPTY], tmp_path / "b", jobs=1, records=no_records, fallback=False)
     assert format_signature(DENSE) in str(error.value) and "nothing is written" in str(error.value)
     assert os.listdir(tmp_path) == []
-    builder.build([EMPTY], tmp_path / "b", jobs=1, records=no_records, strict_build=True)
+    builder.build([EMPTY], tmp_path / "b", jobs=1, records=no_records, fallback=False)
 
 
 def test_a_problem_without_a_kernel_is_an_error_after_the_others_are_written(

@@ -47,7 +47,7 @@ def bundle(tmp_path_factory: pytest.TempPathFactory) -> str:
             str(folder / "b"),
             "--jobs",
             "1",
-            "--strict-build",
+            "--no-fallback",
         ]
         arguments += ["--math", "strict"]
         assert cli.main(arguments) == 0

@@ -204,8 +204,8 @@ def test_strict_and_what_is_left_free(
     assert cli.main(arguments) == 0
     err = capsys.readouterr().err
     assert "4 convolutions, 3 kernels, 1 skipped" in err and "skipped: ConvInteger node 'integers'" in err
-    assert cli.main([*arguments, "--strict"]) == 2
-    assert "without --strict it is skipped" in capsys.readouterr().err
+    assert cli.main([*arguments, "--no-skip"]) == 2
+    assert "without --no-skip it is skipped" in capsys.readouterr().err
 
 
 @pytest.mark.parametrize(

@@ -19,7 +19,6 @@ from ..checks import as_path, integer
 from ..errors import (
     BuildError,
     BundleError,
-    InputError,
     InvalidProblemError,
     TargetError,
     TvmconvWarning,
@@ -37,32 +36,25 @@ from ..support.sandbox import run_all
 from ..support.toolchain import find_compiler
 from ..targets.cuda import CudaTarget
 from ..targets.target import CpuTarget, Target
-from ..tuning.records import Records
+from ..tuning.records import Records, records_of
 from ..tuning.transfer import donor
 from ..version import __version__
 from .cold import is_better_exact, is_cold
 from .fallbacks import Job, Outcome, attempt, bundle_target, first_right
 from .filters import carry_nodes
+from .options import BuildOptions, completed
 
 if TYPE_CHECKING:
+    from typing_extensions import Unpack
+
     from ..tuning.turns import TuneProgress
 
 
 def build(
     problems: Iterable[Problem],
     path: str | os.PathLike[str],
-    target: str | Sequence[str] = "host",
-    trials: int = 0,
-    seconds: float | None = None,
-    *,
-    math: str = "default",
-    jobs: int | None = None,
-    verify: bool = True,
-    records: Records | None = None,
-    transfer: bool = False,
-    strict_build: bool = False,
-    network: Sequence[Problem] = (),
-    progress: Progress | None = None,
+    target: str | Target | Sequence[str | Target] = "host",
+    **options: Unpack[BuildOptions],
 ) -> Path:
     """Build kernels for `problems` into the bundle at `path`.
 
@@ -77,31 +69,12 @@ def build(
     path
         The bundle's folder. Missing parents are made.
     target
-        ``"host"``, an LLVM CPU name such as ``"x86-64-v4"``, GPU architectures such as ``"cuda:sm_80,sm_90"``, or
-        several of them for a bundle with variants.
-    trials, seconds
-        Tune first, for this many schedules of each problem or for this time in all (see :func:`tvmconv.tuning.tuner.tune`).
-        With neither, the best known record of a problem is used, else the default schedule of its best algorithm.
-    math
-        ``"strict"``: only algorithms whose answer differs from the formula in the order of the sum alone.
-        ``"default"``: also transforms (Winograd), whose measured error the manifest tells. ``"tf32"``: on GPUs also
-        f32 by tensor cores, which round factors to TF32.
-    jobs
-        Number of processes that compile; absent: one for each core this process may use.
-    verify
-        Compare each kernel that this machine can run, itself or by an emulator, with the reference.
-    records
-        The tuning records; absent: the user's and those that ship with tvmconv.
-    transfer
-        Give problems without a record the schedule of the nearest problem that has one (see `tvmconv.tuning.transfer`),
-        rather than the default schedule.
-    strict_build
-        Whether a kernel that has to be skipped is an error, and nothing is written then.
-    network
-        The layers of a network that calls these kernels in sequence, each as often as it occurs. If no cache keeps their filters
-        from call to call, a transform (Winograd), which enlarges them, is chosen only if it saves that much more time.
-    progress
-        Called as ``progress(done, total, what)`` while compiling.
+        ``"host"``, an LLVM CPU name such as ``"znver4"``, GPU architectures such as ``"cuda:sm_80,sm_90"``, a
+        :class:`tvmconv.Target`, or several of them for a bundle with variants.
+    **options
+        By purpose, in `tvmconv.building.options`: `math` and `network` say which algorithms may be taken; `trials`, `seconds`,
+        `records` and `transfer` where schedules come from; `verify` and `fallback` what is asked of kernels; `jobs` and
+        `progress` how the work is done.
 
     Returns
     -------
@@ -115,7 +88,7 @@ def build(
     InvalidProblemError
         If there is no problem, or something else among them; or `jobs` is no positive number.
     InputError
-        If `path` is no path, or `records` are none.
+        If `path` is no path, `records` are none, or there is no such option.
     TvmconvError
         If `math` is not ``"default"``, ``"strict"`` or ``"tf32"``.
     TargetError
@@ -133,11 +106,13 @@ def build(
     problems = list(dict.fromkeys(given))
     if not problems:
         raise InvalidProblemError("there is no problem to build; give at least one")
+    chosen = completed(options)
+    math, progress = chosen["math"], chosen["progress"]
     check_math(math)
     path = as_path("path", path).absolute()
     check_name(path)
     _check_replaceable(path)
-    jobs = None if jobs is None else integer("jobs", jobs, 1)
+    jobs = None if chosen["jobs"] is None else integer("jobs", chosen["jobs"], 1)
     targets = parse_targets(target)
     find_compiler()
     for each in targets:  # before time is spent on others
@@ -145,34 +120,32 @@ def build(
             check_nvcc(each)
         elif isinstance(each, CpuTarget):
             find_compiler(each.isa)
-    records = Records() if records is None else records
-    if not isinstance(records, Records):
-        raise InputError(f"records is {records!r:.80}; it must be None or a tvmconv.tuning.records.Records")
-    if trials or seconds:
-        tune_for(targets, given, trials, seconds, records, math)
+    records = records_of(chosen["records"], written=bool(chosen["trials"] or chosen["seconds"]))
+    if chosen["trials"] or chosen["seconds"]:
+        tune_for(targets, given, chosen["trials"], chosen["seconds"], records, math)
     path.parent.mkdir(parents=True, exist_ok=True)
     with staging(path) as folder:
         work = []
         for each in targets:
-            cold = math == "default" and is_cold(network, each)
-            winners = records.winners(each, math) if transfer else []
+            cold = math == "default" and is_cold(chosen["network"], each)
+            winners = records.winners(each, math) if chosen["transfer"] else []
             described = bundle_target(each)
-            check = verify and (obstacle(described) is None or find_emulator(described) is not None)
+            check = chosen["verify"] and (obstacle(described) is None or find_emulator(described) is not None)
             for problem in problems:
                 way = "strict" if cold and is_better_exact(problem, each) else math
                 like = records.of_sums(problem, each, way) or donor(problem, each, way, winners)
                 work.append(Job(problem, each, way, records.best(problem, each, way), str(folder), check, like))
         outcomes = _compile(work, jobs, progress)
-        if strict_build:
-            _check_complete(outcomes, path, strict=True)
+        if not chosen["fallback"]:
+            _check_complete(outcomes, path, fallback=False)
         entries = [each.entry for each in outcomes if each.entry is not None]
         if entries:
             _finish(folder, path, targets, entries)
-    _check_complete(outcomes, path, strict=False)
+    _check_complete(outcomes, path, fallback=True)
     return path
 
 
-def parse_targets(target: str | Sequence[str]) -> list[Target]:
+def parse_targets(target: str | Target | Sequence[str | Target]) -> list[Target]:
     """Return the distinct targets that one name, or several, stand for.
 
     Raises
@@ -184,12 +157,16 @@ def parse_targets(target: str | Sequence[str]) -> list[Target]:
     """
     if find_spec("tvm") is None:
         raise missing_extra("compile", "tvm")
-    names = [target] if isinstance(target, str) else target
+    names = [target] if isinstance(target, (str, Target)) else target
     if not isinstance(names, Iterable):
         raise TargetError(f"target is {target!r}; give a name, for example host, or a list of names")
     if not names:
         raise TargetError("there is no target to build for; give at least one, for example host")
-    return list({parsed.name: parsed for parsed in map(Target.parse, names)}.values())
+    return list({parsed.name: parsed for parsed in map(_parsed, names)}.values())
+
+
+def _parsed(target: str | Target) -> Target:
+    return target if isinstance(target, Target) else Target.parse(target)
 
 
 def tune_for(
@@ -234,15 +211,15 @@ def _compile(work: list[Job], jobs: int | None, progress: Progress | None) -> li
     return done
 
 
-def _check_complete(outcomes: Sequence[Outcome], path: Path, strict: bool) -> None:
-    """Raise BuildError if a problem has no kernel or, if `strict`, not the first that was tried."""
-    failed = [each for each in outcomes if each.entry is None or (strict and each.skipped)]
+def _check_complete(outcomes: Sequence[Outcome], path: Path, fallback: bool) -> None:
+    """Raise BuildError if a problem has no kernel or, without `fallback`, not the first that was tried."""
+    failed = [each for each in outcomes if each.entry is None or (each.skipped and not fallback)]
     if not failed:
         return
     reasons = ["; ".join(f"{each['algorithm']}: {each['reason']}" for each in one.skipped) for one in failed]
     lines = "".join(f"\n  {one.job}: {why}" for one, why in zip(failed, reasons, strict=True))
-    written = not strict and len(failed) < len(outcomes)
-    what = "did not get the kernel that comes first" if strict else "have no kernel that is right"
+    written = fallback and len(failed) < len(outcomes)
+    what = "have no kernel that is right" if fallback else "did not get the kernel that comes first"
     raise BuildError(
         f"{len(failed)} of {len(outcomes)} problems {what}; {f'the others are in {path}' if written else 'nothing is written'}."
         f" Please report them, with what `tvmconv env` prints:{lines}"

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 from ..errors import BuildError
 from ..runtime.bundle import MANIFEST
 from .output import progress_bar
-from .parsing import add_command, add_math, positive, positive_seconds, unsigned
+from .parsing import add_command, add_math, add_records, positive, positive_seconds, unsigned
 from .sources import add_sources, problems_of, read_models
 from .tune import peak_of, progress_line
 
@@ -56,6 +56,7 @@ def add_parser(subparsers: Subparsers) -> None:
         "--seconds", type=positive_seconds, metavar="S", help="tune first: the time to spend on all kernels together"
     )
     add_math(parser)
+    add_records(parser)
     parser.add_argument(
         "--transfer",
         action="store_true",
@@ -68,8 +69,9 @@ def add_parser(subparsers: Subparsers) -> None:
         " them, and what their epilogues take: load(BUNDLE).node(NAME)(data)",
     )
     parser.add_argument(
-        "--strict-build",
-        action="store_true",
+        "--no-fallback",
+        dest="fallback",
+        action="store_false",
         help="fail, and write nothing, if the first kernel for a problem does not compile or is wrong, instead of taking the next",
     )
     parser.add_argument("--jobs", type=positive, metavar="N", help="compile with N processes (default: one a core)")
@@ -83,7 +85,7 @@ def run(arguments: argparse.Namespace) -> int:
     problems = problems_of(models)
     targets = arguments.target or ["host"]
     if arguments.trials or arguments.seconds:
-        _tune(problems, targets, arguments.trials, arguments.seconds, arguments.math)
+        _tune(problems, targets, arguments)
     failed: BuildError | None = None
     with progress_bar("compiling") as progress:
         try:
@@ -93,13 +95,14 @@ def run(arguments: argparse.Namespace) -> int:
                 targets,
                 math=arguments.math,
                 jobs=arguments.jobs,
+                records=arguments.records,
                 transfer=arguments.transfer,
-                strict_build=arguments.strict_build,
+                fallback=arguments.fallback,
                 progress=progress,
             )
         except BuildError as error:
             path, failed = Path(arguments.output), error
-            if arguments.strict_build or not (path / MANIFEST).is_file():
+            if not arguments.fallback or not (path / MANIFEST).is_file():
                 raise  # nothing was written
     if arguments.with_filters:
         from ..building.filters import add_filters
@@ -112,10 +115,11 @@ def run(arguments: argparse.Namespace) -> int:
     return 0
 
 
-def _tune(problems: list[Problem], targets: list[str], trials: int, seconds: float | None, math: str) -> None:
+def _tune(problems: list[Problem], targets: list[str], arguments: argparse.Namespace) -> None:
     from ..building.builder import parse_targets, tune_for
     from ..tuning.records import Records
 
     parsed = parse_targets(targets)
     with progress_line(peak_of(targets)) as progress:
-        tune_for(parsed, problems, trials, seconds, Records(), math, progress)
+        records = Records(arguments.records)
+        tune_for(parsed, problems, arguments.trials, arguments.seconds, records, arguments.math, progress)

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 
 from ..errors import InputError, SourceError, UnsupportedMachineError, VerificationError, missing_extra
 from .output import check_output, print_json, progress_bar
-from .parsing import add_command, add_json, add_math, unsigned
+from .parsing import add_command, add_json, add_math, add_records, unsigned
 from .sources import parse_dim, parse_shape
 
 if TYPE_CHECKING:
@@ -79,6 +79,7 @@ def add_parser(subparsers: Subparsers) -> None:
         " with --format relax",
     )
     add_math(parser)
+    add_records(parser)
     add_json(parser)
 
 
@@ -99,6 +100,7 @@ def run(arguments: argparse.Namespace) -> int:
     from ..relax.compiling import export
     from ..relax.onnx import as_relax, fixed
     from ..relax.rewriting import report, use_kernels
+    from ..tuning.records import records_of
 
     bucket = Bucket(dict(arguments.shape), dict(arguments.dim), arguments.batch)
     model = fixed(arguments.model, bucket, arguments.cut)
@@ -107,6 +109,7 @@ def run(arguments: argparse.Namespace) -> int:
         module = use_kernels(
             module,
             arguments.target,
+            records_of(arguments.records),
             layout=arguments.layout,
             math=arguments.math,
             progress=progress,

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 from ..errors import TvmconvError
 from .output import VERIFIED, print_json, print_table
-from .parsing import add_command, add_json, add_math
+from .parsing import add_command, add_json, add_math, add_records
 
 if TYPE_CHECKING:
     from .parsing import Subparsers
@@ -40,6 +40,7 @@ def add_parser(subparsers: Subparsers) -> None:
     parser.add_argument("--algorithms", action="store_true", help="compare the algorithms; takes no bundle")
     parser.add_argument("--target", metavar="TARGET", help="with --algorithms: as of tvmconv build (default: host)")
     add_math(parser)
+    add_records(parser)
     add_json(parser)
 
 
@@ -47,10 +48,11 @@ def run(arguments: argparse.Namespace) -> int:
     """Print the explanation."""
     if arguments.algorithms:
         return _algorithms(arguments)
-    if not arguments.bundles or arguments.target is not None or arguments.math != "default":
+    alone = arguments.target is None and arguments.records is None and arguments.math == "default"
+    if not arguments.bundles or not alone:
         raise TvmconvError(
             "give the folder of a bundle, whose kernels are explained; or --algorithms, "
-            "which --target and --math go with, and no bundle"
+            "which --target, --math and --records go with, and no bundle"
         )
     return _kernels(arguments)
 
@@ -59,6 +61,7 @@ def _algorithms(arguments: argparse.Namespace) -> int:
     from ..building.builder import parse_targets
     from ..building.choices import weigh
     from ..signature import parse_signature
+    from ..tuning.records import records_of
 
     if arguments.split_batch:
         raise TvmconvError("--algorithms asks for no bundle, and --split-batch is about one; leave one of them out")
@@ -67,7 +70,7 @@ def _algorithms(arguments: argparse.Namespace) -> int:
             f"--algorithms asks for no bundle, and {arguments.bundles[0]!r} is given; leave one of them out"
         )
     (target,) = parse_targets([arguments.target or "host"])
-    rows = weigh(parse_signature(arguments.signature), target, arguments.math)
+    rows = weigh(parse_signature(arguments.signature), target, arguments.math, records_of(arguments.records))
     if arguments.json:
         print_json({"target": target.name, "algorithms": [asdict(row) for row in rows]})
         return 0
@@ -86,14 +89,9 @@ def _algorithms(arguments: argparse.Namespace) -> int:
 
 
 def _kernels(arguments: argparse.Namespace) -> int:
-    from ..runtime.bundle import read_bundle
-    from ..runtime.explain import explain
-    from ..runtime.selection import tables
-    from ..signature import parse_signature
+    from ..runtime.explained import explain
 
-    problem = parse_signature(arguments.signature)
-    bundles = [read_bundle(path) for path in arguments.bundles]
-    explanation = explain(problem, bundles, tables(bundles), arguments.split_batch)
+    explanation = explain(arguments.signature, *arguments.bundles, split_batch=arguments.split_batch)
     if arguments.json:
         print_json({**asdict(explanation), "found": explanation.found})
         return 0 if explanation.found else 1

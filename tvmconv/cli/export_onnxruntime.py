@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 from ..errors import InputError, TvmconvError, TvmconvWarning
 from ..runtime.bundle import MANIFEST
 from .output import progress_bar
-from .parsing import add_command, add_math, positive
+from .parsing import add_command, add_math, add_records, positive
 from .sources import add_sources, by_name, problems_of, read_inputs, read_models
 
 if TYPE_CHECKING:
@@ -48,6 +48,7 @@ def add_parser(subparsers: Subparsers) -> None:
         " may be given several times",
     )
     add_math(parser)
+    add_records(parser)
     parser.add_argument("--jobs", type=positive, metavar="N", help="compile with N processes (default: one a core)")
 
 
@@ -72,6 +73,7 @@ def run(arguments: argparse.Namespace) -> int:
             arguments.target or ["host"],
             math=arguments.math,
             jobs=arguments.jobs,
+            records=arguments.records,
             progress=progress,
         )
         library = export_provider(bundle, arguments.output)

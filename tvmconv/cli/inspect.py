@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 from ..errors import CompilationError, ReplayError, TvmconvError, last_line
 from ..lowering.stages import STAGES
-from .parsing import add_command, unsigned
+from .parsing import add_command, add_records, unsigned
 
 if TYPE_CHECKING:
     from ..lowering.compiler import Choice
@@ -50,6 +50,7 @@ def add_parser(subparsers: Subparsers) -> None:
     parser.add_argument(
         "--sketch", type=unsigned, metavar="N", help="another of the algorithm's sketches, with its default choices"
     )
+    add_records(parser)
 
 
 def run(arguments: argparse.Namespace) -> int:
@@ -81,6 +82,7 @@ def _choice(arguments: argparse.Namespace, problem: Problem, target: Target) -> 
     from ..building.choices import first_choice
     from ..lowering.compiler import Choice, default_choice
     from ..lowering.stages import check_algorithm
+    from ..tuning.records import records_of
 
     default = default_choice(problem, target)
     if arguments.algorithm is not None or arguments.sketch is not None:
@@ -88,7 +90,7 @@ def _choice(arguments: argparse.Namespace, problem: Problem, target: Target) -> 
         check_algorithm(name, problem, target)
         return Choice(name, arguments.sketch or 0), "default choices"
     try:
-        choice, record = first_choice(problem, target)
+        choice, record = first_choice(problem, target, records_of(arguments.records))
     except ReplayError as error:
         print(f"the tuning record does not fit any more: {error}", file=sys.stderr)
         return default, "the default schedule"

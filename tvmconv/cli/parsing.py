@@ -71,6 +71,16 @@ def add_math(parser: argparse.ArgumentParser) -> None:
     )
 
 
+def add_records(parser: argparse.ArgumentParser) -> None:
+    """Add ``--records``."""
+    parser.add_argument(
+        "--records",
+        metavar="FOLDER",
+        help="where tuning records are kept (default: $XDG_DATA_HOME/tvmconv or ~/.local/share/tvmconv); those that ship"
+        " are read, too",
+    )
+
+
 def unsigned(text: str) -> int:
     """Parse a number of at least 0."""
     return _number(text, 0)

@@ -74,7 +74,10 @@ def add_source_options(parser: argparse.ArgumentParser) -> None:
         " others are random (integers are ones)",
     )
     parser.add_argument(
-        "--strict", action="store_true", help="it is an error if a convolution of a model has to be skipped"
+        "--no-skip",
+        dest="skip",
+        action="store_false",
+        help="it is an error if a convolution of a model has to be skipped",
     )
     parser.add_argument(
         "--no-fuse",
@@ -104,7 +107,7 @@ def read_models(
     Raises
     ------
     SourceError
-        If a source cannot be read, or has a convolution that must be skipped although the arguments are strict; or if
+        If a source cannot be read, or has a convolution that must be skipped although the arguments forbid it; or if
         all of them together hold no convolution to build.
     """
     from ..frontends import read_model
@@ -129,8 +132,8 @@ def read_models(
     ]
     for model in models:
         reasons = reasons_of(model.skipped)
-        if model.skipped and arguments.strict:
-            raise SourceError(f"{model.source}: {reasons[0]}; without --strict it is skipped")
+        if model.skipped and not arguments.skip:
+            raise SourceError(f"{model.source}: {reasons[0]}; without --no-skip it is skipped")
         if model.skipped and not any(each.nodes for each in models):
             raise SourceError(f"{model.source}: no kernel can be built: {reasons[0]}")
         if model.is_model:

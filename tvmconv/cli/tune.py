@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 from ..errors import TuningError, missing_extra
 from ..signature import format_signature
 from .output import print_json, print_table
-from .parsing import add_command, add_json, add_math, positive, positive_seconds, unsigned
+from .parsing import add_command, add_json, add_math, add_records, positive, positive_seconds, unsigned
 from .sources import add_sources, read_sources
 
 if TYPE_CHECKING:
@@ -30,7 +30,7 @@ EXAMPLE = """\
 Every measurement is kept at once: Ctrl-C records the fastest until then, which takes some seconds a problem (a
 second one does without), and the same command continues; what was measured before is not measured again. Once all N trials of a problem are there, it has nothing left to do; raise N for more.
 The schedule for zero trials is measured first and compared last, so the winner is never slower.
-`tvmconv build` uses the winners of the default folder.
+`tvmconv build` uses the winners of the default folder, or of the one that its --records names.
 """
 HEADER = ("signature", "algorithm", "trials", "default us", "tuned us", "gain", "GFLOP/s", "peak %")
 
@@ -80,11 +80,7 @@ def add_parser(subparsers: Subparsers) -> None:
     )
     parser.add_argument("--seed", type=unsigned, default=0, metavar="N", help="of the random choices (default: 0)")
     add_math(parser)
-    parser.add_argument(
-        "--records",
-        metavar="FOLDER",
-        help="where records are kept (default: $XDG_DATA_HOME/tvmconv or ~/.local/share/tvmconv)",
-    )
+    add_records(parser)
     add_json(parser)
 
 

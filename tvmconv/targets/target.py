@@ -6,9 +6,10 @@ import re
 from dataclasses import dataclass, field, replace
 from functools import cache
 from importlib import import_module
+from importlib.util import find_spec
 from typing import Any
 
-from ..errors import TargetError
+from ..errors import TargetError, missing_extra
 from ..isa import ISAS, Isa, native
 from .cpus import cpu_of
 
@@ -66,6 +67,8 @@ class Target:
         ------
         TargetError
             If there is no such target, or it is not one that kernels can be built for.
+        MissingExtraError
+            If the compiler, which knows CPUs by name, is not installed.
         """
         if isinstance(text, str) and text.startswith(tuple(_OTHERS)):
             module, name = next(where for prefix, where in _OTHERS.items() if text.startswith(prefix))
@@ -75,6 +78,8 @@ class Target:
             raise TargetError(
                 f"target is {text!r}; allowed: host, an LLVM CPU name such as x86-64-v3, x86-64-v4, znver4, neoverse-n1, or cuda:sm_90"
             )
+        if find_spec("tvm") is None:
+            raise missing_extra("compile", "tvm")
         return _host() if text == "host" else _named(text)
 
 

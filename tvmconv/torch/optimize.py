@@ -187,7 +187,7 @@ def _provide(
 
         path = Path(bundle) if bundle is not None else _temporary()
         try:
-            build(missing, path, target, trials, seconds, network=_network(layers), progress=progress)
+            build(missing, path, target, trials=trials, seconds=seconds, network=_network(layers), progress=progress)
         except BuildError as error:
             warnings.warn(f"{error}\nPyTorch computes these layers", TvmconvWarning, stacklevel=4)
         if (path / MANIFEST).exists():

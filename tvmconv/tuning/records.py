@@ -15,7 +15,8 @@ from pathlib import Path
 from typing import Any
 
 from ..algorithms import table as algorithms
-from ..errors import TvmconvError
+from ..checks import as_path
+from ..errors import InputError, TvmconvError
 from ..problem import Problem
 from ..signature import format_signature, parse_signature
 from ..support import jsonlines, schema
@@ -238,3 +239,26 @@ def parse_record(value: Any, target: str) -> Record:
         raise ValueError(f"its target is {known['target']!r}, but it lies in the folder of {target!r}")
     parse_signature(known["signature"])  # a SignatureError is a ValueError
     return Record(**known)
+
+
+def records_of(given: Records | str | os.PathLike[str] | None, written: bool = False) -> Records:
+    """Return records, or those of a folder and those that ship; of None the user's folder.
+
+    Parameters
+    ----------
+    written
+        Whether the folder may be missing, since it is written to.
+
+    Raises
+    ------
+    InputError
+        If it is something else, or there is no such folder.
+    """
+    if isinstance(given, Records):
+        return given
+    folder = None if given is None else as_path("records", given)
+    if folder is not None and not written and not folder.is_dir():
+        raise InputError(
+            f"records is {str(folder)!r}, and there is no such folder; give the one that tvmconv tune --records wrote"
+        )
+    return Records(folder)

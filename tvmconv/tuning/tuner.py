@@ -15,7 +15,7 @@ from ..targets.target import Target
 from .evaluate import Evaluator
 from .machine import Servers, check_tunable, tuning_machine
 from .problem_tuner import Session, TuneResult
-from .records import Records
+from .records import Records, records_of
 from .turns import Budget, TuneProgress, Turns, one_by_one
 
 # Four turns, of which at least one has no parents yet.
@@ -32,7 +32,7 @@ def tune(
     seed: int = 0,
     math: str = "default",
     scheduler: Scheduler = "gradient",
-    records: Records | None = None,
+    records: Records | str | os.PathLike[str] | None = None,
     progress: Callable[[TuneProgress], None] | None = None,
     servers: Servers | None = None,
 ) -> list[TuneResult]:
@@ -62,7 +62,7 @@ def tune(
         Of MetaSchedule: who has the next turn. ``"gradient"``: where it is likely to gain most time of all together,
         problems that stand there several times counted as often; ``"round-robin"``: each in its turn.
     records
-        Where they are written; absent: the user's folder.
+        Where they are written, or the folder; absent: the user's, which :func:`tvmconv.build` reads.
     progress
         Called after every trial.
     servers
@@ -102,7 +102,7 @@ def tune(
         machine = tuning_machine(target)
         label = machine.label
         evaluator = Evaluator(jobs, machine.threads, measure=machine.measure)
-    records = Records() if records is None else records
+    records = records_of(records, written=True)
     with evaluator:
         session = Session(evaluator, target, records, label, seed, math)
         return tune_all(session, [p for p in problems if not p.is_empty], trials, seconds, progress, scheduler)

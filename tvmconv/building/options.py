@@ -1,0 +1,112 @@
+"""The keywords of `tvmconv.build`, by purpose. All of them together are `BuildOptions`."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Sequence
+from typing import TypedDict
+
+from ..errors import InputError
+from ..problem import Problem
+from ..support.progress import Progress
+from ..tuning.records import Records
+
+
+class AlgorithmOptions(TypedDict, total=False):
+    """Which algorithms may be taken.
+
+    Attributes
+    ----------
+    math
+        ``"strict"``: only algorithms whose answer differs from the formula in the order of the sum alone.
+        ``"default"`` (the default): also transforms (Winograd), whose measured error the manifest tells. ``"tf32"``: on
+        GPUs also f32 by tensor cores, which round factors to TF32.
+    network
+        The layers of a network that calls these kernels in sequence, each as often as it occurs. If no cache keeps their filters
+        from call to call, a transform (Winograd), which enlarges them, is chosen only if it saves that much more time.
+    """
+
+    math: str
+    network: Sequence[Problem]
+
+
+class ScheduleOptions(TypedDict, total=False):
+    """Where schedules come from. Without any of these: from the records, else the default of the best algorithm.
+
+    Attributes
+    ----------
+    trials, seconds
+        Tune first, for this many schedules of each problem or for this time in all (see :func:`tvmconv.tune`).
+    records
+        The tuning records, or the folder that they are in beside those that ship; absent: the user's folder.
+    transfer
+        Give problems without a record the schedule of the nearest problem that has one (see `tvmconv.tuning.transfer`),
+        rather than the default schedule.
+    """
+
+    trials: int
+    seconds: float | None
+    records: Records | str | os.PathLike[str] | None
+    transfer: bool
+
+
+class CheckOptions(TypedDict, total=False):
+    """What is asked of kernels.
+
+    Attributes
+    ----------
+    verify
+        Compare each kernel that this machine can run, itself or by an emulator, with the reference (the default).
+    fallback
+        Whether the next kernel is taken, with a warning, where the one that comes first does not compile or is wrong (the
+        default; see `tvmconv.building.fallbacks`). Without, that is an error, and nothing is written.
+    """
+
+    verify: bool
+    fallback: bool
+
+
+class WorkOptions(TypedDict, total=False):
+    """How the work is done.
+
+    Attributes
+    ----------
+    jobs
+        Number of processes that compile; absent: one for each core this process may use.
+    progress
+        Called as ``progress(done, total, what)`` while compiling.
+    """
+
+    jobs: int | None
+    progress: Progress | None
+
+
+class BuildOptions(AlgorithmOptions, ScheduleOptions, CheckOptions, WorkOptions, total=False):
+    """All of them."""
+
+
+_DEFAULTS = BuildOptions(
+    math="default",
+    network=(),
+    trials=0,
+    seconds=None,
+    records=None,
+    transfer=False,
+    verify=True,
+    fallback=True,
+    jobs=None,
+    progress=None,
+)
+
+
+def completed(options: BuildOptions) -> BuildOptions:
+    """Return options with the defaults of those that are not given.
+
+    Raises
+    ------
+    InputError
+        If there is one that does not exist.
+    """
+    if unknown := options.keys() - _DEFAULTS.keys():
+        raise InputError(f"build has no option {', '.join(sorted(unknown))}; it has {', '.join(_DEFAULTS)}")
+    return {**_DEFAULTS, **options}

@@ -1,0 +1,46 @@
+"""`tvmconv.explain`: what bundles have for a problem, also bundles that this machine can run nothing of."""
+
+from __future__ import annotations
+
+import os
+
+from ..errors import InputError
+from ..problem import Problem
+from ..signature import parse_signature
+from .bundle import read_bundle
+from .explain import Explanation
+from .explain import explain as explain_bundles
+from .selection import tables
+
+
+def explain(problem: Problem | str, *bundles: str | os.PathLike[str], split_batch: bool = False) -> Explanation:
+    """Say which kernel of some bundles serves a problem and why, or what is nearest and how to add it.
+
+    Parameters
+    ----------
+    problem
+        The problem, or its signature.
+    bundles
+        The folders of one or several bundles.
+    split_batch
+        Whether they are asked as bundles that are loaded with ``split_batch=True``.
+
+    Returns
+    -------
+    Explanation
+        For the CPU, and for each GPU if a bundle has kernels for GPUs.
+
+    Raises
+    ------
+    InputError
+        If there is no bundle.
+    SignatureError
+        If `problem` is text and no signature.
+    BundleError
+        If a folder is no bundle, or its manifest is damaged.
+    """
+    if not bundles:
+        raise InputError("there is no bundle to look into; give the folder of one at least")
+    opened = [read_bundle(path) for path in bundles]
+    asked = parse_signature(problem) if isinstance(problem, str) else problem
+    return explain_bundles(asked, opened, tables(opened), split_batch)
