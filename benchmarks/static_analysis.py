@@ -15,14 +15,13 @@ import subprocess
 import sys
 
 from tvmconv.algorithms import table
+from tvmconv.isa import Isa
 from tvmconv.lowering.compiler import Choice, generate, lower_choice
-from tvmconv.lowering.cpu.assembly import functions_of, innermost_loops
 from tvmconv.signature import parse_signature
 from tvmconv.targets.target import CpuTarget, Target
 
 ITERATIONS = 200
 TOOLS = ("llvm-mca-19", "llvm-mca")
-_MULTIPLY_ADD = re.compile(r"\s*(?:fmla|bfdot|vfmadd\d+ps|vdpbf16ps)\s")
 # Of each algorithm a layer that it is for: of the suites, but the transposed one.
 LAYERS = {
     "direct": "conv2d-n1-i256x28x28-o512x28x28-k1x1-s1x1-d1x1-p0x0_0x0-g1-NXC-XIO-f32",
@@ -35,15 +34,9 @@ LAYERS = {
 }
 
 
-def multiply_adds(lines: list[str]) -> int:
-    """Return the number of multiply-adds and dot products of vectors."""
-    return sum(_MULTIPLY_ADD.match(line) is not None for line in lines)
-
-
-def hot_loop(asm: str) -> list[str]:
+def hot_loop(asm: str, isa: Isa) -> list[str]:
     """Return the instructions of the innermost loop that has most multiply-adds."""
-    loops = [loop for lines in functions_of(asm).values() for loop in innermost_loops(lines, multiply_adds)]
-    best = max(loops, key=multiply_adds, default=[])
+    best = max(isa.loops(asm), key=isa.multiply_adds, default=[])
     return [line for line in best if line.startswith("\t")]
 
 
@@ -76,8 +69,8 @@ def main(words: list[str] | None = None) -> int:
                 problem = parse_signature(signature)
                 if table.get(algorithm).covers(problem, target) is None:
                     module = lower_choice(problem, target, Choice(algorithm)).module
-                    loop = hot_loop(generate(module, target).mod.inspect_source("asm"))
-                    count, taken = multiply_adds(loop), cycles(loop, target, tool)
+                    loop = hot_loop(generate(module, target).mod.inspect_source("asm"), target.isa)
+                    count, taken = target.isa.multiply_adds(loop), cycles(loop, target, tool)
                     share = count / target.multiply_adds / taken
                     print(f"| {name} | {algorithm} | {count} | {taken:.1f} | {share:.0%} | `{signature}` |", flush=True)
     return 0

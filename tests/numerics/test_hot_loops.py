@@ -8,9 +8,9 @@ from __future__ import annotations
 import pytest
 import tvm
 
+from tvmconv.isa.x86.hot_loop import HotLoop, hot_loop
 from tvmconv.lowering.common.entry_points import EntryPoints
 from tvmconv.lowering.compiler import Choice, generate, schedule
-from tvmconv.lowering.cpu.hot_loop import HotLoop, hot_loop
 from tvmconv.lowering.cpu.lowering import lower
 from tvmconv.signature import parse_signature
 from tvmconv.targets.target import Target

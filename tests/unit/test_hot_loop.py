@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from tvmconv.lowering.cpu.assembly import functions_of, innermost_loops
-from tvmconv.lowering.cpu.hot_loop import HotLoop, hot_loop, listing
-from tvmconv.lowering.cpu.sums import multiply_adds, sums
+from tvmconv.isa.aarch64 import ISA as AARCH64
+from tvmconv.isa.x86 import ISA as X86
+from tvmconv.isa.x86.hot_loop import HotLoop, hot_loop, listing
+from tvmconv.isa.x86.sums import sums
 
 
 def function(name: str, *lines: str) -> str:
@@ -113,4 +114,14 @@ def test_the_body_of_a_parallel_loop_is_of_the_kernel_that_starts_it() -> None:
 def test_code_without_a_sum_has_no_hot_loop() -> None:
     asm = function("tvmconv_kernel_compute_", ".LBB0_1:", "vmovups %ymm0, (%rdi)", "jne .LBB0_1")
     assert hot_loop(asm) is None and listing(asm).startswith("# no loop has a multiply-add\n# all functions\n")
-    assert innermost_loops(functions_of(asm)["tvmconv_kernel_compute_"], multiply_adds) == []
+    assert X86.loops(asm) == []
+
+
+def test_loops_of_another_instruction_set() -> None:
+    asm = function(
+        "tvmconv_kernel_compute_", "ldr q0, [x0]", ".LBB0_1:", "fmla v1.4s, v0.4s, v2.4s", "cbnz x1, .LBB0_1", "ret"
+    )
+    ((label, product, jump),) = AARCH64.loops(asm)
+    assert label.startswith(".LBB0_1") and "fmla" in product and "cbnz" in jump
+    assert AARCH64.multiply_adds([product]) == 1 and X86.loops(asm) == []
+    assert "fmla" in AARCH64.listing(asm) and AARCH64.listing(asm).startswith("# what a hot loop has is not counted")

@@ -37,7 +37,8 @@ class Algorithm:
         Keyword arguments of the module's functions, where several algorithms share it.
     schedules
         Name of the module in `tvmconv.schedules.KIND` whose ``space(sch, definition, target)`` returns the sketches, the
-        default first; each sketch's sampled decisions are the defaults. Absent: that of `module`.
+        default first; each sketch's sampled decisions are the defaults. Absent: that of `module`; of a module that is a
+        folder, its own `space`.
     kind
         The kind of targets it is for.
     is_default
@@ -81,7 +82,8 @@ class Algorithm:
         """Return the scheduled sketches (``tvm.s_tir.Schedule``) of a definition, the default first."""
         from tvm.s_tir import Schedule
 
-        space = import_module(f"tvmconv.schedules.{self.kind}.{self.schedules or self.module}").space
+        own = f"{self._module().__name__}.space" if hasattr(self._module(), "__path__") else ""
+        space = import_module(own or f"tvmconv.schedules.{self.kind}.{self.schedules or self.module}").space
         # The seed has no effect on default decisions; a fixed one keeps schedules reproducible.
         return list(space(Schedule(definition.func, seed=1), definition, target))
 

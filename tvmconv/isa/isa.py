@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
+from importlib import import_module
+from pathlib import Path
 from typing import Any
 
 _NAMED: dict[str, Isa] = {}
@@ -54,6 +56,12 @@ class Isa:
         C compilers for it on machines of another instruction set.
     install
         What gets one on Debian and Ubuntu.
+    assembly
+        Name of the module that reads its assembly: ``BRANCHES``, ``multiply_adds(lines)`` and ``listing(asm)``. It is imported
+        when it is asked.
+    native
+        Folder of its C files, which every library has, and headers: ``intrinsics.h`` has vectors for
+        `lowering/native/vectors.h`, ``processor.h`` what threads need.
     c_file
         The C file of an exported library that asks a CPU for features, in `exporting/native`.
     c_features
@@ -89,6 +97,8 @@ class Isa:
     c_file: str
     c_features: Mapping[str, str]
     detect: Callable[[], frozenset[str]]
+    assembly: str
+    native: Path
     c_flags: tuple[str, ...] = ()
     operator_flags: tuple[tuple[str, frozenset[str]], ...] = ()
     aliases: frozenset[str] = frozenset()
@@ -111,6 +121,22 @@ class Isa:
         """Return the C compiler's flags for a CPU, by Linux's names of its features."""
         there = set(features)
         return tuple(flag for flag, needed in self.operator_flags if needed <= there)
+
+    def listing(self, asm: str) -> str:
+        """Return a module's assembly as text: the hot loop with what it has, where that is counted, then all functions."""
+        return str(import_module(self.assembly).listing(asm))
+
+    def multiply_adds(self, lines: Iterable[str]) -> int:
+        """Return the number of multiply-adds, and dot products, among instructions."""
+        return int(import_module(self.assembly).multiply_adds(lines))
+
+    def loops(self, asm: str) -> list[list[str]]:
+        """Return the innermost loops with a multiply-add of a module's assembly."""
+        from .assembly import functions_of, innermost_loops
+
+        branches = import_module(self.assembly).BRANCHES
+        functions = functions_of(asm).values()
+        return [loop for lines in functions for loop in innermost_loops(lines, self.multiply_adds, branches)]
 
     def __reduce__(self) -> tuple[Any, ...]:
         # The one object, in another process, too.

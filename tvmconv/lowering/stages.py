@@ -102,10 +102,7 @@ def check_algorithm(name: str, problem: Problem, target: Target) -> None:
 def _cpu(stage: str, problem: Problem, target: Target, choice: Choice) -> str:
     from tvm.tirx.transform import BindTarget
 
-    from ..isa.x86 import ISA as X86
     from .compiler import generate, lower_choice
-    from .cpu.assembly import functions_of
-    from .cpu.hot_loop import listing
     from .cpu.passes import GENERATION, LOWERING, generation
 
     if stage in ("te", "schedule"):
@@ -123,10 +120,8 @@ def _cpu(stage: str, problem: Problem, target: Target, choice: Choice) -> str:
     if stage == "llvm":
         return str(executable.mod.inspect_source("ll"))
     asm = executable.mod.inspect_source("asm")
-    if not isinstance(target, CpuTarget) or target.isa is X86:
-        return listing(asm)
-    code = (line for lines in functions_of(asm).values() for line in lines)
-    return "\n".join([f"# what a hot loop has is counted in code for {X86.name} alone", "# all functions", *code])
+    assert isinstance(target, CpuTarget)
+    return target.isa.listing(asm)
 
 
 def _cuda(stage: str, problem: Problem, target: CudaTarget, choice: Choice) -> str:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
 from ..isa import Isa
 from .hwcap import c_features, features
 
@@ -40,6 +42,8 @@ ISA = Isa(
     # Else atomics are calls of a function in GCC's library, which another compiler's programs may not link with.
     c_flags=("-mno-outline-atomics",),
     detect=features,
+    native=Path(__file__).with_name("native"),
+    assembly=f"{__name__}.assembly",
     emulators=("qemu-aarch64-static", "qemu-aarch64"),
     emulated_cpus=(
         ("cortex-a53", frozenset({"asimd"})),

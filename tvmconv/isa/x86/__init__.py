@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
 from ..isa import Isa
 from .cpuid import c_features
 from .flags import features
@@ -103,6 +105,8 @@ ISA = Isa(
     c_file="cpu_x86",
     c_features=c_features(),
     detect=features,
+    native=Path(__file__).with_name("native"),
+    assembly=f"{__name__}.hot_loop",
     operator_flags=(
         *((flag, frozenset[str]()) for flag in ("-mavx2", "-mfma", "-mf16c")),
         *((flag, _WIDE) for flag in ("-mavx512f", "-mavx512bw", "-mavx512vl", "-mavx512dq")),

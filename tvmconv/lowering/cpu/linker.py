@@ -13,7 +13,7 @@ from functools import cache
 from pathlib import Path
 from typing import Any
 
-from ...isa import Isa
+from ...isa import Isa, native
 from ...runtime.kernel_object import SECTION, KernelObject, Workspace
 from ...support.toolchain import run_compiler
 from ...targets.target import CpuTarget
@@ -39,7 +39,8 @@ NATIVE = Path(__file__).parents[1] / "native"
 COMPILE_FLAGS = ("-std=gnu11", "-O2", "-g0", "-fPIC", "-fvisibility=hidden", "-Wall", "-Werror")
 
 
-# What every library for CPUs has beside its kernels: launcher.c, and the threads that it launches on.
+# What every library for CPUs has beside its kernels: launcher.c, and the threads that it launches on; and the C files of its
+# instruction set.
 _SERVICES = ("launcher", "shared", "pool", "openmp", "processors")
 
 
@@ -126,7 +127,7 @@ def _keep_object(work: Path, workspaces: Mapping[str, Workspace], isa: Isa | Non
 @cache
 def _operators_object(flags: tuple[str, ...], isa: Isa) -> bytes:
     """Return the operators between kernels as an object file; vectors of 64 bytes stay within it, whatever their ABI."""
-    return compile_runtime("operators.c", "-Wno-psabi", *flags, isa=isa)
+    return compile_runtime(NATIVE / "operators.c", "-Wno-psabi", *flags, isa=isa)
 
 
 def runtime_objects(work: Path, isa: Isa | None = None) -> tuple[str, ...]:
@@ -134,24 +135,28 @@ def runtime_objects(work: Path, isa: Isa | None = None) -> tuple[str, ...]:
 
     `isa` is the instruction set; None: this machine's.
     """
-    for name in _SERVICES:
-        (work / f"{name}.o").write_bytes(_service_object(name, isa))
-    return tuple(f"{name}.o" for name in _SERVICES)
+    own = isa or native()
+    files = [NATIVE / f"{name}.c" for name in _SERVICES] + sorted(own.native.glob("*.c") if own else ())
+    for file in files:
+        (work / f"{file.stem}.o").write_bytes(_service_object(file, isa))
+    return tuple(f"{file.stem}.o" for file in files)
 
 
 @cache
-def _service_object(name: str, isa: Isa | None) -> bytes:
-    return compile_runtime(f"{name}.c", isa=isa)
+def _service_object(file: Path, isa: Isa | None) -> bytes:
+    return compile_runtime(file, isa=isa)
 
 
 def compile_runtime(name: str | Path, *flags: str, isa: Isa | None = None) -> bytes:
-    """Compile a C file, by its name one of `tvmconv/lowering/native`; it may include these and the headers of tvm-ffi.
+    """Compile a C file, by its name one of `tvmconv/lowering/native`; it may include these, those of the instruction set, and tvm-ffi's headers.
 
     `isa` is the instruction set; None: this machine's.
     """
     from tvm_ffi.libinfo import find_dlpack_include_path, find_include_path
 
-    includes = (f"-I{find_include_path()}", f"-I{find_dlpack_include_path()}", f"-I{NATIVE}")
+    own = isa or native()
+    folders = (find_include_path(), find_dlpack_include_path(), NATIVE, *([own.native] if own else []))
+    includes = tuple(f"-I{folder}" for folder in folders)
     with tempfile.TemporaryDirectory(prefix="tvmconv-") as folder:
         work, source = Path(folder), NATIVE / name
         (work / source.name).write_bytes(source.read_bytes())

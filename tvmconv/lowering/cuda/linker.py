@@ -57,7 +57,7 @@ def link_cuda(kernel: CudaSource, problem: Problem, target: CudaTarget, path: st
 
 @cache
 def _launcher_object() -> bytes:
-    return compile_runtime("cuda_launcher.c")
+    return compile_runtime(NATIVE / "cuda_launcher.c")
 
 
 def _table(kernel: CudaSource, problem: Problem, target: CudaTarget) -> str:

@@ -9,7 +9,6 @@
 #include <stdint.h>
 #include <stdlib.h>
 #include <sys/mman.h>
-#include <sys/syscall.h>
 #include <tvm/ffi/c_api.h>
 #include <unistd.h>
 
@@ -94,25 +93,6 @@ static int free_workspace(int device_type, int device_id, void* block) {
 int (*__TVMBackendParallelLaunch)(ParallelTask, void*, int) = parallel_launch;
 void* (*__TVMBackendAllocWorkspace)(int, int, uint64_t, int, int) = alloc_workspace;
 int (*__TVMBackendFreeWorkspace)(int, int, void*) = free_workspace;
-
-#ifdef __x86_64__
-/* Tasks that use AMX's tiles ask for them first: Linux lets a process use these registers, in all of its threads, once one
- * has asked (Documentation/arch/x86/xstate.rst). Without that the first tile instruction would be a SIGILL. */
-#define ASK_PERMISSION 0x1023
-#define TILE_DATA 18
-
-int tvmconv_allow_tiles(void) {
-  static atomic_int allowed;
-  if (atomic_load_explicit(&allowed, memory_order_relaxed)) return 0;
-  if (syscall(SYS_arch_prctl, ASK_PERMISSION, TILE_DATA) != 0) {
-    TVMFFIErrorSetRaisedFromCStr("RuntimeError",
-                                 "Linux does not let this process use AMX's tiles, which this kernel is made of");
-    return -1;
-  }
-  atomic_store_explicit(&allowed, 1, memory_order_relaxed);
-  return 0;
-}
-#endif
 
 static int read_threads(const TVMFFIAny* args, int32_t num_args, int least, int* threads) {
   if (num_args < 1 || args[0].type_index != kTVMFFIInt || args[0].v_int64 < least || args[0].v_int64 > INT32_MAX) {

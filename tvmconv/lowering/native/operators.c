@@ -143,7 +143,7 @@ INLINE void gather(char* to, const char* from, int64_t pixels, int64_t apart, in
       for (; size == 4 && apart == 4 && more == 4 && pixel + 4 <= end; pixel += 4) {
         F32x4 rows[4];
         for (int row = 0; row < 4; row++) memcpy(rows + row, from + (c + row) * stride + pixel * 4, sizeof *rows);
-        transpose4(rows);
+        TRANSPOSE4(rows);
         for (int row = 0; row < 4; row++) memcpy((float*)to + (pixel + row) * channels + c, rows + row, sizeof *rows);
       }
       for (; pixel < end; pixel++)
@@ -288,7 +288,7 @@ INLINE void normalize(const void* row, void* output, const void* weight, const v
     float apart = load_one(row, c, bf16) - mean;
     rest += apart * apart;
   }
-  const float scale = 1 / square_root((sum(squares) + rest) * share + epsilon);
+  const float scale = 1 / SQUARE_ROOT((sum(squares) + rest) * share + epsilon);
   for (int64_t c = 0; c < whole; c += LANES) {
     F32 value = (load(row, c, bf16) - mean) * scale;
     if (weight) value *= load(weight, c, bf16);

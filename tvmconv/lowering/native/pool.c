@@ -19,23 +19,12 @@
 #include <unistd.h>
 
 #include "parallel.h"
+#include "processor.h"
 
 /* glibc 2.34 and 2.32 gave them another version when they moved; the older one is in every glibc. */
 #ifdef __GLIBC__
-#ifdef __x86_64__
-#define OLDEST "GLIBC_2.2.5"
-#else
-#define OLDEST "GLIBC_2.17"
-#endif
-__asm__(".symver pthread_create, pthread_create@" OLDEST);
-__asm__(".symver pthread_sigmask, pthread_sigmask@" OLDEST);
-#endif
-
-/* Leaves the core to its other thread, and its bus to others, for some cycles. */
-#ifdef __x86_64__
-#define PAUSE() __builtin_ia32_pause()
-#else
-#define PAUSE() __asm__ volatile("yield")
+__asm__(".symver pthread_create, pthread_create@" OLDEST_GLIBC);
+__asm__(".symver pthread_sigmask, pthread_sigmask@" OLDEST_GLIBC);
 #endif
 
 #define LINE __attribute__((aligned(64)))

@@ -1,4 +1,4 @@
-"""Functions and loops of machine code as LLVM writes it (x86 as AT&T, 64-bit ARM).
+"""Functions and loops of machine code as LLVM writes it.
 
 A loop is found from labels and jumps: a jump, or a way on, to a block that every way to the jump passes.
 """
@@ -13,9 +13,22 @@ _LABEL = re.compile(r"([\w.$]+):")
 _TYPE = re.compile(r"\s+\.type\s+([\w.$]+),@function")
 # Directives, comments, and labels that only debuggers use.
 _NO_CODE = re.compile(r"\s+\.|\s*(#|//)|\s*$|\.L(tmp|func_)")
-# What ends a block, of x86 and of ARM, and what of that never goes on with the next one.
-_ENDS = re.compile(r"j\w+$|ret|ud2|b(r|\.\w+)?$|cbn?z$|tbn?z$")
-_NO_WAY_ON = ("jmp", "ret", "retq", "ud2", "b", "br")
+
+
+@dataclass(frozen=True)
+class Branches:
+    """How an instruction set jumps.
+
+    Attributes
+    ----------
+    ends
+        Matches the mnemonics that end a block.
+    no_way_on
+        Those of them behind which nothing goes on with the next block.
+    """
+
+    ends: re.Pattern[str]
+    no_way_on: frozenset[str]
 
 
 @dataclass
@@ -42,11 +55,11 @@ def functions_of(asm: str) -> dict[str, list[str]]:
     return functions
 
 
-def innermost_loops(lines: list[str], work: Callable[[list[str]], int]) -> list[list[str]]:
+def innermost_loops(lines: list[str], work: Callable[[list[str]], int], branches: Branches) -> list[list[str]]:
     """Return the loops of a function that do some `work`, less those with such a loop inside."""
     if not work(lines):
         return []
-    blocks = _blocks(lines)
+    blocks = _blocks(lines, branches)
     before: list[list[int]] = [[] for _ in blocks]
     for number, block in enumerate(blocks):
         for follower in block.next:
@@ -78,28 +91,28 @@ def _body(header: int, last: int, before: list[list[int]]) -> set[int]:
     return body
 
 
-def _blocks(lines: list[str]) -> list[_Block]:
+def _blocks(lines: list[str], branches: Branches) -> list[_Block]:
     """Return the basic blocks of a function, the first where it begins."""
     pieces: list[list[str]] = [[]]
     for line in lines:
         if _LABEL.match(line) and pieces[-1]:
             pieces.append([])
         pieces[-1].append(line)
-        if _jump(line):
+        if _jump(line, branches):
             pieces.append([])
     pieces = [piece for piece in pieces if piece]
     places = {label[1]: number for number, piece in enumerate(pieces) for label in map(_LABEL.match, piece) if label}
     blocks = []
     for number, piece in enumerate(pieces):
-        mnemonic, target = _jump(piece[-1]) or ("", "")
+        mnemonic, target = _jump(piece[-1], branches) or ("", "")
         followers = [places[target]] if target in places else []
-        if mnemonic not in _NO_WAY_ON and number + 1 < len(pieces):
+        if mnemonic not in branches.no_way_on and number + 1 < len(pieces):
             followers.append(number + 1)
         blocks.append(_Block(piece, followers))
     return blocks
 
 
-def _jump(line: str) -> tuple[str, str] | None:
+def _jump(line: str, branches: Branches) -> tuple[str, str] | None:
     """Return the mnemonic and the last operand, a label, of what ends a block."""
     mnemonic, _, operands = line.strip().partition("\t")
-    return (mnemonic, operands.rpartition(",")[2].strip()) if _ENDS.match(mnemonic) else None
+    return (mnemonic, operands.rpartition(",")[2].strip()) if branches.ends.match(mnemonic) else None

@@ -10,9 +10,10 @@ import re
 from collections import Counter
 from dataclasses import dataclass
 
-from .assembly import functions_of, innermost_loops
+from ..assembly import Branches, functions_of, innermost_loops
 from .sums import multiply_adds, sums
 
+BRANCHES = Branches(re.compile(r"j\w+$|ret|ud2"), frozenset({"jmp", "ret", "retq", "ud2"}))
 _MASK = re.compile(r"\s*\{%k\d\}$")
 _KERNEL = re.compile(r"\b(tvmconv_(?:kernel|packed|pack))_compute_")
 # An operand in memory: displacement(base, index, scale); the base apart.
@@ -66,7 +67,9 @@ class HotLoop:
 def hot_loop(asm: str) -> HotLoop | None:
     """Return the hot loop of a module's machine code; None if no loop has a multiply-add."""
     functions = functions_of(asm)
-    loops = [(name, loop) for name, lines in functions.items() for loop in innermost_loops(lines, multiply_adds)]
+    loops = [
+        (name, loop) for name, lines in functions.items() for loop in innermost_loops(lines, multiply_adds, BRANCHES)
+    ]
     if not loops:
         return None
     kernels = {name: _kernel_of(name, functions) for name, _ in loops}

@@ -1,0 +1,160 @@
+"""What a newcomer adds: an algorithm by a folder and a line, an instruction set by a folder, a CPU by a row.
+
+Each is added to a copy of the package, of links to its files, that a process of its own imports.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+import tvmconv
+from tvmconv.targets.target import CpuTarget, Target
+
+PACKAGE = Path(tvmconv.__file__).parent
+SIGNATURE = "conv2d-n1-i8x6x6-o16x6x6-k3x3-s1x1-d1x1-p1x1_1x1-g1-NXC-XIO-f32-bias"
+
+ALGORITHM = '''
+"""A toy: what `plain` computes, which it says costs nothing."""
+from ..plain import covers, define
+
+
+def cycles(problem, target):
+    return 0.0
+'''
+SPACE = "from tvmconv.schedules.cpu.plain import space as space\n"
+USE_ALGORITHM = """
+(entry,) = read_bundle(tvmconv.build([problem], sys.argv[2], fallback=False, records=tvmconv.Records(sys.argv[2] + "-records"))).entries
+print(entry.algorithm, entry.verified, *(row.algorithm for row in weigh(problem, Target.parse("host"))))
+"""
+
+INSTRUCTION_SET = '''
+"""A toy: POWER with VSX."""
+from pathlib import Path
+
+from ..isa import Isa
+
+ISA = Isa(
+    name="power",
+    machine="ppc64le",
+    triple="powerpc64le-linux-gnu",
+    linux_names={},
+    used=frozenset({"vsx", "altivec"}),
+    without=("mma",),
+    needed=frozenset({"vsx"}),
+    least="has no VSX",
+    vectors={"vsx": (128, 64)},
+    working_registers=8,
+    dot="no dot product",
+    dot_intrinsic="",
+    dots_by_element=False,
+    known_cpus={},
+    cross_compilers=("powerpc64le-linux-gnu-gcc",),
+    install="apt install gcc-powerpc64le-linux-gnu",
+    detect=frozenset,
+    assembly=f"{__name__}.assembly",
+    native=Path(__file__).parent,
+)
+'''
+ASSEMBLY = """
+import re
+
+from ..assembly import Branches
+
+BRANCHES = Branches(re.compile(r"b|bdnz|blr"), frozenset({"b", "blr"}))
+
+
+def multiply_adds(lines):
+    return sum(line.split()[0].startswith("xvmadd") for line in lines)
+
+
+def listing(asm):
+    return asm
+"""
+USE_INSTRUCTION_SET = """
+target = Target.parse("pwr10")
+print(target.isa.name, target.vector_bits, target.vector_registers, *target.features)
+asm = generate(lower_choice(problem, target, Choice("direct")).module, target).mod.inspect_source("asm")
+print(max(map(target.isa.multiply_adds, target.isa.loops(asm))))
+"""
+USE_CPU = """
+target = Target.parse("tigerlake")
+print(target.l2, target.l3_share, target.multiply_adds, target.dot_rate)
+"""
+HEAD = """
+import sys
+import tvmconv
+from tvmconv.building.choices import weigh
+from tvmconv.lowering.compiler import Choice, generate, lower_choice
+from tvmconv.runtime.bundle import read_bundle
+from tvmconv.targets.target import Target
+
+problem = tvmconv.parse_signature(sys.argv[1])
+"""
+
+
+def with_files(folder: Path, files: dict[str, str]) -> Path:
+    """Make the package with other or more files in a folder: links to all but these."""
+    root = folder / "tvmconv"
+    for made in sorted({parent for name in files for parent in Path(name).parents}):
+        (root / made).unlink(missing_ok=True)  # a link, of the folder above
+        (root / made).mkdir(parents=True)
+        there = PACKAGE / made
+        for each in there.iterdir() if there.exists() else ():
+            if each.name != "__pycache__":
+                (root / made / each.name).symlink_to(each)
+    for name, text in files.items():
+        (root / name).unlink(missing_ok=True)
+        (root / name).write_text(text)
+    return folder
+
+
+def run(folder: Path, script: str) -> list[str]:
+    """Run a script that imports the package of a folder; return the words that it prints."""
+    command = [sys.executable, "-c", HEAD + script, SIGNATURE, str(folder / "b")]
+    environment = {**os.environ, "PYTHONPATH": str(folder)}
+    done = subprocess.run(command, env=environment, cwd=folder, capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr
+    return done.stdout.split()
+
+
+def test_an_algorithm_is_a_folder_and_a_line(tmp_path: Path) -> None:
+    table = (PACKAGE / "algorithms/table.py").read_text()
+    line = 'ALGORITHMS: tuple[Algorithm, ...] = (\n    Algorithm("toy", 1, "exact", "toy"),'
+    files = {
+        "algorithms/table.py": table.replace("ALGORITHMS: tuple[Algorithm, ...] = (", line),
+        "algorithms/cpu/toy/__init__.py": ALGORITHM,
+        "algorithms/cpu/toy/space.py": SPACE,
+    }
+    taken, verified, *order = run(with_files(tmp_path, files), USE_ALGORITHM)
+    assert (taken, verified, order[0]) == ("toy", "True", "toy") and "direct" in order
+
+
+def test_an_instruction_set_is_a_folder(tmp_path: Path) -> None:
+    folder = with_files(tmp_path, {"isa/power/__init__.py": INSTRUCTION_SET, "isa/power/assembly.py": ASSEMBLY})
+    name, bits, registers, *features, products = run(folder, USE_INSTRUCTION_SET)
+    assert (name, bits, registers, features) == ("power", "128", "64", ["altivec", "vsx"])
+    assert int(products) >= 8  # its register tile, by its own instructions
+
+
+def test_a_cpu_is_a_row(tmp_path: Path) -> None:
+    table, name = (PACKAGE / "targets/cpus.py").read_text(), "tigerlake"
+    (row,) = re.findall(r'^    "znver5": .+\n', table, re.MULTILINE)
+    known, before = Target.parse("znver5"), Target.parse(name)
+    assert isinstance(known, CpuTarget) and isinstance(before, CpuTarget)
+    assert name not in table and before.multiply_adds != known.multiply_adds
+    folder = with_files(tmp_path, {"targets/cpus.py": table.replace(row, row + row.replace("znver5", name))})
+    facts = (known.l2, known.l3_share, known.multiply_adds, known.dot_rate)
+    assert run(folder, USE_CPU) == list(map(str, facts))
+
+
+@pytest.mark.parametrize("name", ["isa/x86/__init__.py", "algorithms/table.py"])
+def test_the_copy_is_what_is_imported(name: str, tmp_path: Path) -> None:
+    folder = with_files(tmp_path, {name: 'raise SystemExit("the copy")\n'})
+    with pytest.raises(AssertionError, match="the copy"):
+        run(folder, "")
