@@ -22,7 +22,7 @@ ALLOWED = {
     # The machine's peak, by each instruction set's own instructions.
     "measuring/peak.c",
     # Libraries for C ask the CPU themselves.
-    "exporting/features.py", "exporting/archive.py", "exporting/header.py", "exporting/native/cpu_x86.c", "exporting/native/pool_pthreads.c", "exporting/native/runtime.c",
+    "exporting/archive.py", "exporting/header.py", "exporting/native/cpu_x86.c", "exporting/native/pool_pthreads.c", "exporting/native/runtime.c",
 }  # fmt: skip
 
 

@@ -15,7 +15,7 @@ from ..measuring.timing import Timing, sample_call, summarize
 from ..problem import Problem
 from ..runtime.bundle import Bundle, Entry, read_bundle
 from ..runtime.kernel import Kernel
-from ..runtime.selection import first_gpu, runnable
+from ..runtime.selection import BACKENDS, first_gpu, runnable
 from ..signature import parse_signature
 from ..support.progress import Progress
 
@@ -123,7 +123,7 @@ def time_in_turn(
     timings = {
         (number, PLAIN): _time_on_gpu(bundle, entry, problem, seconds)
         for number, (bundle, entry) in enumerate(variants)
-        if bundle.targets[entry.target].kind == "cuda"
+        if not BACKENDS[bundle.targets[entry.target].kind].packs
     }
     calls = _cpu_calls(variants, problem, threads)
     samples: dict[Way, list[float]] = {key: [] for key in calls}
@@ -156,7 +156,7 @@ def _cpu_calls(
     arrays = random_fill(problem)
     output = np.empty(problem.output_shape, arrays.data.dtype)
     for number, (bundle, entry) in enumerate(variants):
-        if bundle.targets[entry.target].kind == "cuda":
+        if not BACKENDS[bundle.targets[entry.target].kind].packs:
             continue
         kernel = Kernel(bundle, entry, threads)
         calls[number, PLAIN] = partial(kernel, **arrays.given(), out=output)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+from collections.abc import Callable
 from dataclasses import dataclass
 from functools import lru_cache
 from typing import Any
@@ -144,24 +145,34 @@ def compile_problem(
         If the C compiler, or nvcc for a CUDA target, is missing, too old, or fails.
     """
     choice = choice or default_choice(problem, target)
-    packed_filter = None
-    if isinstance(target, CudaTarget):
-        definition, scheduled = schedule(problem, target, choice, _first(entry_points))
-        kernel = to_source(scheduled.mod, definition, target)
-        link_cuda(kernel, problem, target, path)
-        workspace = kernel.workspace_bytes
-    else:
-        assert isinstance(target, CpuTarget)
-        lowered = lower_choice(problem, target, choice, entry_points)
-        allocated = allocate(lowered.module, target.tvm())
-        executable = tvm.compile(allocated, target.tvm(), tir_pipeline=ALLOCATED)
-        link(executable, path, target, workspaces(allocated))
-        workspace = workspace_bytes(lowered.module)
-        packed_filter = lowered.layout.described() if lowered.layout else None
+    packed_filter, workspace = _WRITERS[target.kind](problem, target, choice, entry_points, path)
     algorithm = algorithms.get(choice.algorithm)
     return CompiledKernel(
         algorithm.name, algorithm.version, algorithm.numerical_class, SYMBOL, packed_filter, workspace
     )
+
+
+def _write_for_cpu(
+    problem: Problem, target: CpuTarget, choice: Choice, entry_points: EntryPoints, path: str | os.PathLike[str]
+) -> tuple[dict[str, Any] | None, int]:
+    lowered = lower_choice(problem, target, choice, entry_points)
+    allocated = allocate(lowered.module, target.tvm())
+    executable = tvm.compile(allocated, target.tvm(), tir_pipeline=ALLOCATED)
+    link(executable, path, target, workspaces(allocated))
+    return lowered.layout.described() if lowered.layout else None, workspace_bytes(lowered.module)
+
+
+def _write_for_gpu(
+    problem: Problem, target: CudaTarget, choice: Choice, entry_points: EntryPoints, path: str | os.PathLike[str]
+) -> tuple[None, int]:
+    definition, scheduled = schedule(problem, target, choice, _first(entry_points))
+    kernel = to_source(scheduled.mod, definition, target)
+    link_cuda(kernel, problem, target, path)
+    return None, kernel.workspace_bytes
+
+
+# By the kind of target: what writes a kernel's library, and returns what it packs its filter to, and its workspace's bytes.
+_WRITERS: dict[str, Callable[..., tuple[dict[str, Any] | None, int]]] = {"cpu": _write_for_cpu, "cuda": _write_for_gpu}
 
 
 def lower_choice(

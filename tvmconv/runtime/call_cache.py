@@ -9,10 +9,11 @@ from typing import Any
 from ..errors import InputError
 from ..problem import Problem
 from .arrays import view
+from .backend import Device
 from .cuda_kernel import CudaKernel
 from .device_arrays import dtype_of, location, same_gpu
 from .kernel import Kernel
-from .selection import Device, gpu_at
+from .selection import gpu_at
 
 # Calls remembered with the kernel that serves them; a program calls with fewer distinct shapes than this.
 _REMEMBERED = 4096

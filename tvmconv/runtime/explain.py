@@ -12,8 +12,9 @@ from typing import Any
 from ..errors import KernelNotFoundError, TvmconvError, UnsupportedMachineError
 from ..problem import Problem
 from ..signature import format_signature, parse_signature
-from .bundle import Bundle, BundleTarget, Entry
-from .selection import MACHINE_CODE, Device, Table, code_for, is_specific, obstacle, obstacle_on, rank
+from .backend import Device
+from .bundle import Bundle, Entry
+from .selection import Table, backend_of, obstacle, obstacle_on, plural, rank
 from .split import Split, find_split
 
 
@@ -156,7 +157,7 @@ def _variant(bundle: Bundle, entry: Entry, tables: Mapping[Device, Table]) -> Va
     target = bundle.targets[entry.target]
     taken, rejected = [], []
     for device, table in tables.items():
-        if (target.kind == "cpu") != (device is None):
+        if target.kind != backend_of(device).kind:
             continue
         hindrance, best = obstacle_on(target, device), table.get(entry.signature)
         if hindrance is not None:
@@ -164,12 +165,12 @@ def _variant(bundle: Bundle, entry: Entry, tables: Mapping[Device, Table]) -> Va
         elif entry.verified is False:
             rejected.append("tvmconv verify found it wrong; build it again")
         elif best is None or entry is best[1]:
-            taken.append(f"{_fitness(target, device)}, and no better variant was found")
+            taken.append(f"{backend_of(device).fitness(target, device)}, and no better variant was found")
         else:
             advantage = _advantage(rank(*best, device), rank(bundle, entry, device))
             rejected.append(f"{best[1].target} in {best[0].path} is better: {advantage}")
     if not taken and not rejected:
-        rejected = [obstacle(target) or f"it is for {_kind(target)}, and {_kind_of(tables)} is asked for"]
+        rejected = [obstacle(target) or f"it is for {plural(target)}, and {_kind_of(tables)} is asked for"]
     reason = "; ".join(taken or rejected)
     return Variant(
         bundle=str(bundle.path),
@@ -182,19 +183,6 @@ def _variant(bundle: Bundle, entry: Entry, tables: Mapping[Device, Table]) -> Va
         verified=entry.verified,
         skipped=entry.skipped,
     )
-
-
-def _fitness(target: BundleTarget, device: Device) -> str:
-    code = None if device is None else code_for(target, device)
-    if code is None:
-        return f"this machine has the {len(target.features)} CPU features it needs"
-    what, architecture = code
-    code_of = f"sm_{-architecture}{'a' if is_specific(target) else ''}"
-    return f"{device} runs its {'machine code' if what == MACHINE_CODE else 'PTX'} for {code_of}"
-
-
-def _kind(target: BundleTarget) -> str:
-    return "CPUs" if target.kind == "cpu" else "GPUs"
 
 
 def _kind_of(tables: Mapping[Device, Table]) -> str:

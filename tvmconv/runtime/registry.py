@@ -10,14 +10,14 @@ from .. import ops
 from ..errors import InputError
 from ..problem import Problem
 from ..signature import format_signature, parse_signature
+from .backend import Device
 from .bundle import Bundle, read_bundle
 from .call_cache import CallCache
-from .cuda import survey
 from .cuda_kernel import CudaKernel
 from .explain import Explanation, explain, not_found
 from .kernel import Kernel
 from .nodes import Node, find_node
-from .selection import Device, Table, check_usable, parse_device, take_best
+from .selection import Table, backend_of, backends_of, check_usable, devices_for, parse_device, take_best
 from .split import find_split
 from .split_kernel import CudaSplitKernel, SplitKernel
 from .unverified import check_before_use, warn_unverified
@@ -106,9 +106,8 @@ class Registry:
         # The GPUs' are made when they are first asked for.
         self._tables: dict[Device, Table] = {}
         self._table(None)
-        self._has_cuda = any(target.kind == "cuda" for bundle in bundles for target in bundle.targets.values())
         self._kernels: dict[tuple[str, Device], Kernel | CudaKernel] = {}
-        self._calls = CallCache(self._lookup_on, self._has_cuda)
+        self._calls = CallCache(self._lookup_on, len(backends_of(bundles)) > 1)
         self._nodes: dict[tuple[str, str | None], Node] = {}
 
     def __len__(self) -> int:
@@ -231,8 +230,7 @@ class Registry:
         return table
 
     def _all_tables(self) -> dict[Device, Table]:
-        gpus: tuple[Device, ...] = survey().gpus if self._has_cuda else ()
-        return {device: self._table(device) for device in (None, *gpus)}
+        return {device: self._table(device) for device in devices_for(self.bundles)}
 
     def convolution(
         self,
@@ -294,6 +292,6 @@ class Registry:
         if kernel is None:
             bundle, entry = self._table(device)[signature]
             before = check_before_use if self._verify and entry.verified is None else None
-            made = Kernel(bundle, entry, self.threads, before) if device is None else CudaKernel(bundle, entry, before)
+            made = backend_of(device).kernel(bundle, entry, self.threads, before)
             kernel = self._kernels.setdefault((signature, device), made)
         return kernel

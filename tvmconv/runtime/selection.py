@@ -13,10 +13,12 @@ from typing import Any
 from ..errors import InputError, UnsupportedMachineError
 from ..isa import Isa, isa_of, native
 from ..isa.machine import missing_features
+from .backend import Backend, Device
 from .bundle import ORIGINS, Bundle, BundleTarget, Entry
 from .cuda import Gpu, survey
+from .cuda_kernel import CudaKernel
+from .kernel import Kernel
 
-Device = Gpu | None
 # For each signature that a device can run, the best variant.
 Table = dict[str, tuple[Bundle, Entry]]
 MACHINE_CODE, PTX = 0, 1
@@ -55,39 +57,68 @@ def gpu_at(index: int) -> Gpu:
 
 def obstacle(target: BundleTarget) -> str | None:
     """Return why this machine cannot run code for `target`, or None if it can."""
-    if target.kind == "cpu":
-        isa = foreign_isa(target)
-        if isa is not None:
-            return f"it is for {isa.name}, and this machine's CPU is {platform.machine()}"
-        missing = missing_features(target.features)
-        return f"this machine's CPU lacks {', '.join(missing)}" if missing else None
-    if target.kind != "cuda":
+    backend = BACKENDS.get(target.kind)
+    if backend is None:
         return f"it is for {target.kind!r} devices, which this version of tvmconv does not know"
+    return backend.obstacle(target)
+
+
+def obstacle_on(target: BundleTarget, device: Device) -> str | None:
+    """Return why one device cannot run code for `target`, or None if it can."""
+    backend = backend_of(device)
+    if target.kind != backend.kind:
+        return f"it is for {plural(target)}"
+    return backend.obstacle_on(target, device)
+
+
+def backend_of(device: Device) -> Backend:
+    """Return the backend of a device."""
+    return _CPUS if device is None else _GPUS
+
+
+def plural(target: BundleTarget) -> str:
+    """Return what messages call the devices that a target's code is for."""
+    backend = BACKENDS.get(target.kind)
+    return f"{target.kind} devices" if backend is None else backend.plural
+
+
+def _cpu_obstacle(target: BundleTarget) -> str | None:
+    isa = foreign_isa(target)
+    if isa is not None:
+        return f"it is for {isa.name}, and this machine's CPU is {platform.machine()}"
+    missing = missing_features(target.features)
+    return f"this machine's CPU lacks {', '.join(missing)}" if missing else None
+
+
+def _gpu_obstacle(target: BundleTarget) -> str | None:
     found = survey()
     if found.obstacle is not None:
         return found.obstacle
-    reasons = [obstacle_on(target, gpu) for gpu in found.gpus]
+    reasons = [_obstacle_on_gpu(target, gpu) for gpu in found.gpus]
     return None if None in reasons else "; ".join(filter(None, reasons))
 
 
 def foreign_isa(target: BundleTarget) -> Isa | None:
     """Return the instruction set of a target's code, if it is another than this machine's; None: it is not, or it does not say."""
-    isa = isa_of(target.features) if target.kind == "cpu" else None
+    isa = isa_of(target.features) if target.kind == _CPUS.kind else None
     return None if isa is native() else isa
 
 
-def obstacle_on(target: BundleTarget, device: Device) -> str | None:
-    """Return why one device cannot run code for `target`, or None if it can."""
-    if device is None:
-        return obstacle(target) if target.kind == "cpu" else "it is for GPUs"
-    if target.kind != "cuda":
-        return f"it is for {target.kind} devices"
-    if code_for(target, device) is not None:
+def _obstacle_on_gpu(target: BundleTarget, gpu: Gpu) -> str | None:
+    if code_for(target, gpu) is not None:
         return None
     architectures = ", ".join(target.features) or "no architecture"
     if is_specific(target):
-        return f"{device} is not of the one architecture that the code is for, {architectures}"
-    return f"{device} is older than the code, which is for {architectures}"
+        return f"{gpu} is not of the one architecture that the code is for, {architectures}"
+    return f"{gpu} is older than the code, which is for {architectures}"
+
+
+def _gpu_fitness(target: BundleTarget, gpu: Gpu) -> str:
+    code = code_for(target, gpu)
+    assert code is not None  # it is taken
+    what, architecture = code
+    code_of = f"sm_{-architecture}{'a' if is_specific(target) else ''}"
+    return f"{gpu} runs its {'machine code' if what == MACHINE_CODE else 'PTX'} for {code_of}"
 
 
 def is_specific(target: BundleTarget) -> bool:
@@ -124,7 +155,7 @@ def rank(bundle: Bundle, entry: Entry, device: Device = None) -> tuple[Any, ...]
     before PTX, and of the newest architecture first. Then tuned before untuned, then the shorter measured time.
     """
     target = bundle.targets[entry.target]
-    fit = -len(target.features) if device is None else code_for(target, device)
+    fit = backend_of(device).rank(target, device)
     seconds = entry.measured["seconds"] if entry.measured else float("inf")
     return (fit, ORIGINS.index(entry.origin), seconds)
 
@@ -156,7 +187,9 @@ def check_usable(bundle: Bundle) -> None:
     """
     used = {entry.target: bundle.targets[entry.target] for entry in bundle.entries}
     # CPUs first: any() stops at the first that runs.
-    if used and not any(obstacle(t) is None for t in sorted(used.values(), key=lambda t: t.kind != "cpu")):
+    order = list(BACKENDS)
+    known = sorted((t for t in used.values() if t.kind in order), key=lambda t: order.index(t.kind))
+    if used and not any(obstacle(t) is None for t in known):
         raise _unusable(bundle)
 
 
@@ -179,10 +212,18 @@ def take_best(bundles: Sequence[Bundle], device: Device = None) -> Table:
 
 def tables(bundles: Sequence[Bundle]) -> dict[Device, Table]:
     """Return the table of each device: of the CPU, and if there are CUDA kernels, of every GPU."""
-    devices: list[Device] = [None]
-    if any(target.kind == "cuda" for bundle in bundles for target in bundle.targets.values()):
-        devices += survey().gpus
-    return {device: take_best(bundles, device) for device in devices}
+    return {device: take_best(bundles, device) for device in devices_for(bundles)}
+
+
+def backends_of(bundles: Sequence[Bundle]) -> list[Backend]:
+    """Return the CPU's backend, and that of each other kind that bundles have code for."""
+    kinds = {target.kind for bundle in bundles for target in bundle.targets.values()}
+    return [each for each in BACKENDS.values() if each is _CPUS or each.kind in kinds]
+
+
+def devices_for(bundles: Sequence[Bundle]) -> list[Device]:
+    """Return the CPU, and this machine's devices of each other kind that bundles have code for."""
+    return [device for backend in backends_of(bundles) for device in backend.devices()]
 
 
 def first_gpu(target: BundleTarget) -> int:
@@ -196,3 +237,29 @@ def _unusable(bundle: Bundle) -> UnsupportedMachineError:
     return UnsupportedMachineError(
         f"{bundle.path} has no kernel that this machine can run: {reasons}; build it with --target host on this machine"
     )
+
+
+_CPUS = Backend(
+    kind="cpu",
+    plural="CPUs",
+    devices=lambda: (None,),
+    obstacle=_cpu_obstacle,
+    obstacle_on=lambda target, _: _cpu_obstacle(target),
+    rank=lambda target, _: -len(target.features),
+    fitness=lambda target, _: f"this machine has the {len(target.features)} CPU features it needs",
+    kernel=Kernel,
+    packs=True,
+)
+_GPUS = Backend(
+    kind="cuda",
+    plural="GPUs",
+    devices=lambda: survey().gpus,
+    obstacle=_gpu_obstacle,
+    obstacle_on=_obstacle_on_gpu,
+    rank=code_for,
+    fitness=_gpu_fitness,
+    kernel=lambda bundle, entry, _, before: CudaKernel(bundle, entry, before),
+    packs=False,
+)
+# By the kind of target; CPUs first: to ask them costs nothing.
+BACKENDS = {each.kind: each for each in (_CPUS, _GPUS)}

@@ -8,8 +8,8 @@ from math import inf, prod
 
 from ..problem import DTYPE_BYTES, Problem
 from ..signature import format_signature
+from .backend import Device
 from .dltensor import ALIGNMENT
-from .selection import Device
 
 # A batch that occurs more often in a split is written with its number of calls.
 _WRITTEN_OUT = 3

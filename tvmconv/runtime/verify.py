@@ -25,7 +25,7 @@ from .bundle import EMULATED, Bundle, Entry, read_bundle, record_answers
 from .cuda_kernel import CudaKernel
 from .cuda_memory import DeviceArray
 from .emulation import find_emulator, kernel_here
-from .selection import first_gpu, obstacle, runnable
+from .selection import BACKENDS, first_gpu, obstacle, runnable
 
 # A check that takes longer hangs; the reference computes so many operations in a second at least, in f64 by NumPy.
 CHECK_SECONDS, REFERENCE_FLOPS = 120.0, 1e7
@@ -151,15 +151,16 @@ def check_kernel(check: Check) -> Answer:
     """
     target = check.bundle.targets[check.entry.target]
     emulator = find_emulator(target)
-    answer = _compared(check, target.kind == "cpu", _on_cpu(check) if target.kind == "cpu" else _on_gpu(check))
+    packs = BACKENDS[target.kind].packs
+    answer = _compared(check, packs, _on_cpu(check) if packs else _on_gpu(check))
     return replace(answer, emulator=emulator.name if emulator else None)
 
 
-def _compared(check: Check, on_cpu: bool, computed: Callable[..., npt.NDArray[Any]]) -> Answer:
+def _compared(check: Check, packs: bool, computed: Callable[..., npt.NDArray[Any]]) -> Answer:
     problem, numerical_class = parse_signature(check.entry.signature), check.entry.numerical_class
     arrays, expected = exact_case(problem)
     wrong = difference(computed(arrays), expected, numerical_class, problem)
-    if not wrong and on_cpu:
+    if not wrong and packs:
         wrong = difference(computed(arrays, packed=True), expected, numerical_class, problem)
         wrong = wrong and f"with the filter prepacked, {wrong}"
     if wrong or numerical_class == "exact":

@@ -63,18 +63,28 @@ class Servers(Protocol):
 
 def tuning_machine(target: Target) -> TuningMachine:
     """Return what a target that passed :func:`check_tunable` is tuned on."""
-    if target.kind == "cuda":
-        from ..measuring.cuda_measure import measure as measure_on_gpu
+    return _MACHINES[target.kind]()
 
-        found = survey()
-        gpu = found.gpus[0]
-        label = f"{gpu.name} (sm_{gpu.architecture}, driver for CUDA {version_text(found.driver_version or 0)})"
-        return TuningMachine(label, len(os.sched_getaffinity(0)), measure_on_gpu)
+
+def _gpu() -> TuningMachine:
+    from ..measuring.cuda_measure import measure
+
+    found = survey()
+    gpu = found.gpus[0]
+    label = f"{gpu.name} (sm_{gpu.architecture}, driver for CUDA {version_text(found.driver_version or 0)})"
+    return TuningMachine(label, len(os.sched_getaffinity(0)), measure)
+
+
+def _cpu() -> TuningMachine:
     from ..measuring.measure import measure
 
     threads = kernel_threads()
-    # Code for x86-64-v3 is tuned on some CPU that has more than it uses: which one, the records say.
+    # Code for an older CPU is tuned on one that has more than it uses: which one, the records say.
     return TuningMachine(f"{model_name()}, {Target.parse('host').name} ({threads} threads)", threads, measure)
+
+
+# By the kind of target.
+_MACHINES = {"cpu": _cpu, "cuda": _gpu}
 
 
 def check_tunable(target: Target) -> Target:

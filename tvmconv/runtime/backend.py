@@ -1,0 +1,53 @@
+"""`Backend`: what the run time asks of a kind of device. `tvmconv.runtime.selection.BACKENDS` has one for each kind."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from .bundle import Bundle, BundleTarget, Entry
+from .cuda import Gpu
+from .cuda_kernel import CudaKernel
+from .kernel import Kernel
+from .library import BeforeUse
+
+# None: the CPU.
+Device = Gpu | None
+
+
+@dataclass(frozen=True)
+class Backend:
+    """How kernels for one kind of device are found, ordered and called.
+
+    Attributes
+    ----------
+    kind
+        As targets and manifests name it.
+    plural
+        What messages call its devices.
+    devices
+        Returns those of this machine.
+    obstacle
+        Returns why this machine cannot run code for a target of the kind; None if it can.
+    obstacle_on
+        The same of one device.
+    rank
+        Returns how well a target's code fits a device that runs it, the least the best.
+    fitness
+        Says that, of code that is taken.
+    kernel
+        Makes the kernel of an entry, for so many threads, with what is to be done before its first answer.
+    packs
+        Whether its kernels take packed filters.
+    """
+
+    kind: str
+    plural: str
+    devices: Callable[[], Sequence[Device]]
+    obstacle: Callable[[BundleTarget], str | None]
+    obstacle_on: Callable[[BundleTarget, Any], str | None]
+    rank: Callable[[BundleTarget, Any], Any]
+    fitness: Callable[[BundleTarget, Any], str]
+    kernel: Callable[[Bundle, Entry, int | None, BeforeUse | None], Kernel | CudaKernel]
+    packs: bool
