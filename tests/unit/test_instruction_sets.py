@@ -19,8 +19,6 @@ _C_COMMENT = re.compile(r"/\*.*?\*/|//[^\n]*", re.DOTALL)
 ALLOWED = {
     # The algorithm that is called amx, and AMX's instructions in place of its loops.
     "algorithms/table.py", "algorithms/cpu/amx.py", "algorithms/cpu/amx_cost.py", "algorithms/cpu/amx_window.py", "schedules/cpu/amx.py", "lowering/cpu/tiles.py",
-    # The machine's peak, by each instruction set's own instructions.
-    "measuring/peak.c",
     # Libraries for C ask the CPU themselves.
     "exporting/archive.py", "exporting/header.py", "exporting/native/cpu_x86.c", "exporting/native/pool_pthreads.c", "exporting/native/runtime.c",
 }  # fmt: skip

@@ -5,39 +5,25 @@
 #include <omp.h>
 #include <stdatomic.h>
 #include <stdint.h>
-#if defined(__AVX512BF16__) || defined(__AMX_BF16__)
-#include <immintrin.h>
-#endif
-#if defined(__AMX_BF16__)
-#include <sys/syscall.h>
-#include <unistd.h>
-#endif
 
-#if defined(__AVX512F__)
-#define VECTOR_BYTES 64
-#elif defined(__AVX__)
-#define VECTOR_BYTES 32
-#else
-#define VECTOR_BYTES 16 /* SSE, NEON */
-#endif
+#include "peak.h"
+
 #define LANES (VECTOR_BYTES / 4)
 
 typedef float vector __attribute__((vector_size(VECTOR_BYTES)));
 
 /* Independent sums: more than latency x throughput of any fused multiply-add (4 to 5 cycles, 2 a cycle) and bf16 dot
- * product (Zen 5 does 2 a cycle, of twelve sums 1.85), and few enough to stay in registers beside the two operands: 16,
- * or AVX-512's 32. Named one by one, because an array of them is kept in memory. */
+ * product (Zen 5 does 2 a cycle, of twelve sums 1.85), and few enough to stay in registers beside the two operands.
+ * Named one by one, because an array of them is kept in memory. */
 #define TWELVE(DO) DO(0) DO(1) DO(2) DO(3) DO(4) DO(5) DO(6) DO(7) DO(8) DO(9) DO(10) DO(11)
-#if defined(__AVX512F__)
-#define SUMS 20
+#if SUMS == 20
 #define EACH_SUM(DO) TWELVE(DO) DO(12) DO(13) DO(14) DO(15) DO(16) DO(17) DO(18) DO(19)
 #else
-#define SUMS 12
 #define EACH_SUM(DO) TWELVE(DO)
 #endif
 #define START(i) vector sum##i = (vector){0} + numbers[2 + i];
 #define MULTIPLY_ADD(i) sum##i = sum##i * factor + addend;
-#define DOT_PRODUCT(i) sum##i = (vector)_mm512_dpbf16_ps((__m512)sum##i, left, right);
+#define DOT_PRODUCT(i) sum##i = ADD_PRODUCTS(sum##i, left, right);
 #define READ(i) total += sum##i[0];
 
 /* `steps` rounds of SUMS multiply-adds; returns a number made of all sums. `numbers` holds the factor, the addend and
@@ -90,12 +76,12 @@ double tvmconv_share(int threads, int64_t steps, const float* numbers, float* si
 /* The same of dot products of bf16 pairs, two multiply-adds a lane; 0 where there is no such instruction. Its operands
  * are the bits of `numbers`, whatever they are as bf16: they stay what they are, only the sums change. */
 double tvmconv_bf16_operations_per_second(int threads, int64_t steps, const float* numbers, float* sink) {
-#if defined(__AVX512BF16__)
+#ifdef ADD_PRODUCTS
   float total = 0;
   double start = omp_get_wtime();
 #pragma omp parallel num_threads(threads) reduction(+ : total)
   {
-    __m512bh left = (__m512bh)_mm512_set1_ps(numbers[0]), right = (__m512bh)_mm512_set1_ps(numbers[1]);
+    PAIRS left = AS_PAIRS(numbers[0]), right = AS_PAIRS(numbers[1]);
     EACH_SUM(START)
     for (int64_t step = 0; step < steps; step++) {
       EACH_SUM(DOT_PRODUCT)
@@ -111,47 +97,24 @@ double tvmconv_bf16_operations_per_second(int threads, int64_t steps, const floa
 #endif
 }
 
-/* The same of AMX's tiles, two by two full ones whose operands stay in registers; 0 where there are none, or Linux lets this
- * process use none (Documentation/arch/x86/xstate.rst). An eighth of `steps`,
- * each of which takes some eight times as long as one of multiply-adds. */
+/* The same of tiles, two by two full ones whose operands stay in registers; 0 where there are none, or the system lets this
+ * process use none. An eighth of `steps`, each of which takes some eight times as long as one of multiply-adds. */
 double tvmconv_tile_operations_per_second(int threads, int64_t steps, const float* numbers, float* sink) {
-#if defined(__AMX_BF16__)
-  if (syscall(SYS_arch_prctl, 0x1023, 18) != 0) return 0;
-  struct {
-    uint8_t palette, start, reserved[14];
-    uint16_t columns[16];
-    uint8_t rows[16];
-  } shapes = {1};
-  for (int i = 0; i < 8; i++) shapes.columns[i] = 64, shapes.rows[i] = 16;
+#ifdef TILES
+  if (!allow_tiles()) return 0;
   float sums[256], operands[256];
   for (int i = 0; i < 256; i++) operands[i] = numbers[1];
   double start = omp_get_wtime();
 #pragma omp parallel num_threads(threads)
   {
     float mine[256];
-    _tile_loadconfig(&shapes);
-    _tile_loadd(4, operands, 64);
-    _tile_loadd(5, operands, 64);
-    _tile_loadd(6, operands, 64);
-    _tile_loadd(7, operands, 64);
-    _tile_zero(0);
-    _tile_zero(1);
-    _tile_zero(2);
-    _tile_zero(3);
-    for (int64_t step = 0; step < steps / 8; step++) {
-      _tile_dpbf16ps(0, 4, 6);
-      _tile_dpbf16ps(1, 4, 7);
-      _tile_dpbf16ps(2, 5, 6);
-      _tile_dpbf16ps(3, 5, 7);
-    }
-    _tile_stored(0, mine, 64);
-    _tile_release();
+    multiply_tiles(steps / 8, operands, mine);
 #pragma omp critical
     for (int i = 0; i < 256; i++) sums[i] = mine[i];
   }
   double seconds = omp_get_wtime() - start;
   *sink = sums[0];
-  return 4 * 16384.0 * (double)(steps / 8) * threads / seconds;
+  return 4 * 2.0 * TILE_PRODUCTS * (double)(steps / 8) * threads / seconds;
 #else
   (void)threads, (void)steps, (void)numbers, (void)sink;
   return 0;

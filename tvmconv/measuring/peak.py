@@ -16,6 +16,7 @@ from pathlib import Path
 import numpy as np
 
 from ..errors import ToolchainError
+from ..isa import native
 from ..support.toolchain import run_compiler
 
 SOURCE = Path(__file__).with_name("peak.c")
@@ -119,9 +120,12 @@ def measure(threads: int, cpu: str = "native") -> Peak | None:
 @cache
 def load_library(cpu: str) -> ctypes.CDLL | None:
     """Compile the C program for `cpu` and load it; None when this machine has no C compiler that can."""
+    isa = native()
+    if isa is None:
+        return None
     with tempfile.TemporaryDirectory(prefix="tvmconv-peak-") as folder:
         try:
-            run_compiler((*FLAGS, f"-march={cpu}", str(SOURCE), "-o", "peak.so"), Path(folder))
+            run_compiler((*FLAGS, f"-march={cpu}", f"-I{isa.native}", str(SOURCE), "-o", "peak.so"), Path(folder))
         except ToolchainError:
             return None
         library = ctypes.CDLL(str(Path(folder) / "peak.so"))
