@@ -6,6 +6,7 @@ import ctypes
 from ctypes import byref, c_int, c_size_t
 from dataclasses import dataclass
 from functools import cache
+from typing import ClassVar
 
 from ..errors import CudaError
 from .cuda_driver import Driver, driver
@@ -29,6 +30,8 @@ class Gpu:
         Its compute capability times ten: 90 is sm_90.
     memory_bytes, multiprocessors, l2_bytes
         Its size.
+    kind
+        Of the targets that it runs.
     """
 
     index: int
@@ -37,6 +40,7 @@ class Gpu:
     memory_bytes: int
     multiprocessors: int
     l2_bytes: int
+    kind: ClassVar[str] = "cuda"
 
     def __str__(self) -> str:
         return f"cuda:{self.index} ({self.name}, sm_{self.architecture})"

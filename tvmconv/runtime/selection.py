@@ -73,7 +73,7 @@ def obstacle_on(target: BundleTarget, device: Device) -> str | None:
 
 def backend_of(device: Device) -> Backend:
     """Return the backend of a device."""
-    return _CPUS if device is None else _GPUS
+    return _CPUS if device is None else BACKENDS[device.kind]
 
 
 def plural(target: BundleTarget) -> str:
