@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
@@ -24,10 +25,15 @@ from .writing import write
 _PACKED = ("tirx.tvm_call_packed", "tirx.tvm_call_cpacked", "tirx.tvm_call_packed_lowered")
 
 
-def export(module: tvm.IRModule, path: str | os.PathLike[str], target: str = "host") -> None:
+def export(
+    module: tvm.IRModule,
+    path: str | os.PathLike[str],
+    target: str = "host",
+    facts: Mapping[str, Any] | None = None,
+) -> None:
     """Write what :func:`tvmconv.relax.use_kernels` returned for the same target as one library, which is replaced whole.
 
-    It needs tvm-ffi alone: :func:`tvmconv.load_network` calls it.
+    It needs tvm-ffi alone: :func:`tvmconv.load_network` calls it, whose description has `facts` as ``"caller"``.
 
     Raises
     ------
@@ -46,14 +52,14 @@ def export(module: tvm.IRModule, path: str | os.PathLike[str], target: str = "ho
     known = check_target(target)
     rows = report(module)
     try:
-        lowered = scheduled(module, known)
+        lowered = scheduled(module, known, planned=True)
         main = lowered["main"]
         planned = plan(main)
         used = {step.function for step in planned.steps} - {COPY}
         functions = {name: lowered[name] for name in used}
         _check(functions)
         inputs = [str(each.name) for each in main.params]
-        write(planned, functions, (inputs, _names(main, len(planned.outputs))), rows, known, Path(path))
+        write(planned, functions, (inputs, _names(main, len(planned.outputs))), rows, known, facts or {}, Path(path))
     except (TvmconvError, OSError):
         raise
     except Exception as error:  # whatever TVM's passes stumble over
@@ -86,11 +92,12 @@ def build(
     layout: str | None = None,
     math: str = "default",
     progress: Progress | None = None,
+    facts: Mapping[str, Any] | None = None,
 ) -> list[Row]:
     """Compile a Relax module, its convolutions by our kernels, to one library; return what became of each convolution.
 
     Parameters and errors are those of :class:`tvmconv.relax.UseKernels` and :func:`export`.
     """
     module = use_kernels(module, target, records, layout, math, progress)
-    export(module, path, target)
+    export(module, path, target, facts)
     return report(module)

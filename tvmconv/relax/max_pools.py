@@ -1,12 +1,13 @@
-"""Maximum pools as tensor expressions that keep what is not a number, and give minus infinity of nothing but that.
+"""Maximum pools that keep what is not a number, and give minus infinity of nothing but that.
 
-TVM's (0.27) drop the former, and pad with the least finite number.
+TVM's (0.27) drop the former, and pad with the least finite number. Of a plan, channels last, they are calls of a C
+function (`tvmconv/lowering/native/operators.c`), whose vectors are of channels whatever their number; else tensor expressions.
 """
 
 from __future__ import annotations
 
 from collections.abc import Sequence
-from math import inf
+from math import inf, prod
 from typing import Any
 
 from tvm import relax, te, tirx
@@ -14,8 +15,13 @@ from tvm import relax, te, tirx
 from .extremes import TYPES, greatest
 from .simplify import static_shape
 
+FUNCTION = "tvmconv_network_max_pool"
+# Taps whose addresses a thread has on its stack.
+MOST_TAPS = 1024
+Axis = tuple[int, int, int, int, int, int]
 
-def max_pool(builder: relax.BlockBuilder, call: relax.Call) -> relax.Expr:
+
+def max_pool(planned: bool, builder: relax.BlockBuilder, call: relax.Call) -> relax.Expr:
     """Return a maximum pool; TVM's of integers, and of shapes that are not fixed."""
     attrs, shape = call.attrs, static_shape(call.ty)
     fixed = shape is not None and static_shape(call.args[0].ty) is not None and 0 not in shape
@@ -23,10 +29,44 @@ def max_pool(builder: relax.BlockBuilder, call: relax.Call) -> relax.Expr:
     if str(call.ty.dtype) not in TYPES or not fixed or not plain:
         return call.op.get_attr("FLegalize")(builder, call)
     first = str(attrs.layout).index("C") == 1
+    axes = _axes(call, 2 if first else 1)
+    by_function = planned and not first and str(call.ty.dtype) == "float32" and _all_meet(axes)
+    if by_function and prod(axis[2] for axis in axes) <= MOST_TAPS:
+        return builder.call_te(_by_function, call.args[0], shape, axes, primfunc_name_hint="max_pool")
     return builder.call_te(
         _pooled, call.args[0], shape, 2 if first else 1, *map(_numbers, (attrs.pool_size, attrs.strides)),
         _numbers(attrs.dilation), _numbers(attrs.padding), primfunc_name_hint="max_pool",
     )  # fmt: skip
+
+
+def _axes(call: relax.Call, spatial: int) -> list[Axis]:
+    """Return of each axis its inputs, outputs, taps, stride, pad and dilation."""
+    attrs, inputs, outputs = call.attrs, static_shape(call.args[0].ty), static_shape(call.ty)
+    sizes, strides, dilations, pads = map(_numbers, (attrs.pool_size, attrs.strides, attrs.dilation, attrs.padding))
+    rows = zip(inputs[spatial:], outputs[spatial:], sizes, strides, pads, dilations, strict=False)
+    return [axis for axis, _ in zip(rows, sizes, strict=False)]
+
+
+def _all_meet(axes: Sequence[Axis]) -> bool:
+    """Whether each output meets an input, as the function needs it."""
+    return all(
+        any(0 <= output * stride - pad + tap * dilation < inputs for tap in range(taps))
+        for inputs, outputs, taps, stride, pad, dilation in axes
+        for output in range(outputs)
+    )
+
+
+def _by_function(data: te.Tensor, shape: Sequence[int], axes: Sequence[Axis]) -> te.Tensor:
+    numbers = [*[(1, 1, 1, 1, 0, 1)] * (3 - len(axes)), *axes]
+    sizes = [
+        tirx.const(number, "int64") for number in (shape[0], shape[-1], *(each for axis in numbers for each in axis))
+    ]
+
+    def body(given: Any, written: Any) -> Any:
+        called = tirx.call_extern("void", FUNCTION, tirx.const(0, "int32"), given[0].data, written[0].data, *sizes)
+        return tirx.Evaluate(called)
+
+    return te.extern([shape], [data], body, dtype=str(data.dtype), name="max_pool")
 
 
 def _pooled(

@@ -6,6 +6,7 @@ import json
 import os
 import tempfile
 from dataclasses import asdict
+from functools import partial
 from importlib.metadata import version
 from pathlib import Path
 from typing import Any
@@ -17,7 +18,7 @@ from tvm.ir import StringImm, TupleType
 from ..checks import as_path
 from ..errors import BuildError, InputError, SourceError, TargetError, TvmconvError, last_line
 from ..isa import native
-from ..lowering.cpu.linker import compile_runtime, link_objects, runtime_objects
+from ..lowering.cpu.linker import link_objects, runtime_objects
 from ..support.progress import Progress
 from ..support.toolchain import find_compiler
 from ..targets.target import CpuTarget, Target
@@ -35,7 +36,7 @@ from .rewriting import report, use_kernels
 from .schedules import schedule_others
 from .simplify import static_shape
 from .softmax import softmax
-from .sorting import SORTING
+from .sorting import sorting
 
 # Slots that TVM's runtime fills with functions that operators call, such as top-k's, which would else be null pointers. Those
 # that the launcher fills are hidden in its object, and so stay the launcher's: parallel loops run by its threads.
@@ -111,13 +112,17 @@ def check_target(target: str) -> CpuTarget:
     return known
 
 
-def scheduled(mod: tvm.IRModule, target: CpuTarget) -> tvm.IRModule:
-    """Return a module whose operators are functions, joined where one element needs few others, and scheduled."""
+def scheduled(mod: tvm.IRModule, target: CpuTarget, planned: bool) -> tvm.IRModule:
+    """Return a module whose operators are functions, joined where one element needs few others, and scheduled.
+
+    For a plan, whose library has C functions that these call, or for TVM's virtual machine.
+    """
+    table = {f"relax.nn.max_pool{rank}d": partial(max_pool, planned) for rank in (1, 2, 3)} | sorting(planned)
     with target.tvm():
         return tvm.transform.Sequential(
             [
                 relax.transform.DecomposeOpsForInference(),
-                relax.transform.LegalizeOps(_LEGALIZATIONS | {"relax.matmul": matmul_of(target)}),
+                relax.transform.LegalizeOps(_LEGALIZATIONS | table | {"relax.matmul": matmul_of(target)}),
                 relax.transform.RewriteDataflowReshape(),
                 relax.transform.AnnotateTIROpPattern(),
                 relax.transform.FuseOps(),
@@ -129,7 +134,7 @@ def scheduled(mod: tvm.IRModule, target: CpuTarget) -> tvm.IRModule:
 
 
 def _compiled(mod: tvm.IRModule, target: CpuTarget) -> relax.VMExecutable:
-    mod, parsed = scheduled(mod, target), target.tvm()
+    mod, parsed = scheduled(mod, target, planned=False), target.tvm()
     with parsed:
         return relax.build(
             mod, parsed, relax_pipeline=relax.get_pipeline("default_build"), tir_pipeline=NETWORK_PIPELINE
@@ -155,9 +160,7 @@ _LEGALIZATIONS = (
     FUNCTIONS
     | ELEMENTARY
     | EXTREMES
-    | SORTING
     | {
-        **{f"relax.nn.max_pool{rank}d": max_pool for rank in (1, 2, 3)},
         "relax.nn.group_norm": group_norm,
         "relax.nn.instance_norm": instance_norm,
         "relax.nn.layer_norm": layer_norm,
@@ -223,8 +226,7 @@ def export(executable: relax.VMExecutable, path: str | os.PathLike[str]) -> None
     path = as_path("path", path).absolute()
 
     def link(_: str, objects: list[str], **options: Any) -> None:
-        (work / "sorting.o").write_bytes(compile_runtime("sorting.c"))
-        link_objects(work, (*objects, "sorting.o", *runtime_objects(work)), path, _EXPORTS)
+        link_objects(work, (*objects, *runtime_objects(work)), path, _EXPORTS)
 
     with tempfile.TemporaryDirectory(prefix=".link-", dir=path.parent) as folder:
         work = Path(folder)

@@ -16,7 +16,7 @@ from tvm import tirx
 
 from .. import __version__
 from ..errors import SourceError
-from ..lowering.cpu.linker import compile_runtime, link_objects, runtime_objects
+from ..lowering.cpu.linker import compile_runtime, link_objects, operators_object, runtime_objects
 from ..runtime.network_file import append
 from ..targets.target import CpuTarget
 from .pipeline import NETWORK_PIPELINE
@@ -34,6 +34,7 @@ def write(
     names: tuple[list[str], list[str]],
     rows: list[Row],
     target: CpuTarget,
+    facts: Mapping[str, Any],
     path: Path,
 ) -> None:
     """Write a network's library, which is replaced whole.
@@ -50,6 +51,8 @@ def write(
         What became of its convolutions and products.
     target
         What it is for.
+    facts
+        What its description has as ``"caller"``.
     path
         Where it goes.
 
@@ -61,7 +64,7 @@ def write(
     identity = uuid.uuid4().hex
     with tempfile.TemporaryDirectory(prefix=".link-", dir=path.parent) as folder:
         work = Path(folder)
-        objects = ["network.o", "plan.o", "sorting.o"]
+        objects = ["network.o", "plan.o", "sorting.o", operators_object(work, target)]
         include = f"-I{_NATIVE}"
         (work / "network.o").write_bytes(compile_runtime(_NATIVE / "network.c", include, "-D_GNU_SOURCE"))
         (work / "sorting.o").write_bytes(compile_runtime("sorting.c"))
@@ -74,12 +77,8 @@ def write(
             objects.append("functions.o")
         library = work / "network.so"
         link_objects(work, (*objects, *runtime_objects(work), "-lm"), library, _EXPORTS)
-        append(
-            library,
-            ((each.offset, each.array) for each in plan.weights),
-            _described(plan, names, rows, target),
-            identity,
-        )
+        weights = ((each.offset, each.array) for each in plan.weights)
+        append(library, weights, _described(plan, names, rows, target) | {"caller": dict(facts)}, identity)
         os.replace(library, path)
 
 

@@ -12,9 +12,10 @@ try:
 except ImportError:
     raise missing_extra("torch", "torch") from None
 
+from .compiled import CompiledModel, compile, load
 from .kernels import open_bundle
 from .layers import FusedConvolution
 from .optimize import optimize
 from .report import report
 
-__all__ = ["FusedConvolution", "open_bundle", "optimize", "report"]
+__all__ = ["CompiledModel", "FusedConvolution", "compile", "load", "open_bundle", "optimize", "report"]

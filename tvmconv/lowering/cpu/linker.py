@@ -77,9 +77,7 @@ def link(
         executable.mod.write_to_file(f"{folder}/kernel.o")
         objects = ["kernel.o"]
         if target is not None:
-            flags = target.isa.flags(target.features)
-            (Path(folder) / "operators.o").write_bytes(_operators_object(flags, target.isa))
-            objects.append("operators.o")
+            objects.append(operators_object(Path(folder), target))
         if workspaces is not None:
             _keep_object(Path(folder), workspaces, isa)
             objects.append("kept.s")
@@ -122,6 +120,12 @@ def _keep_object(work: Path, workspaces: Mapping[str, Workspace], isa: Isa | Non
     (work / "kept.s").write_text(
         f'.section {SECTION},"",@progbits\n.incbin "kept.bin"\n.section .note.GNU-stack,"",@progbits\n'
     )
+
+
+def operators_object(work: Path, target: CpuTarget) -> str:
+    """Write the operators between kernels, for a CPU, as an object file into the folder `work`; return its name."""
+    (work / "operators.o").write_bytes(_operators_object(target.isa.flags(target.features), target.isa))
+    return "operators.o"
 
 
 @cache

@@ -57,6 +57,12 @@ static int parallel_launch(ParallelTask task, void* data, int num_task) {
   return failed ? -1 : 0;
 }
 
+/* Calls `body` with every index below `count`, by the threads of the current call. */
+int tvmconv_share(int64_t count, Body body, void* data) {
+  int threads = requested_threads > 0 ? requested_threads : tvmconv_threads();
+  return (by_openmp ? tvmconv_parallel_for_openmp : tvmconv_parallel_for)(threads, count, body, data);
+}
+
 /* malloc keeps freed blocks of up to 32 MiB for the next call, so a repeated call touches no fresh page. (Not so with
  * an alignment of a page: then half of a Winograd kernel's time went to page faults.) Larger ones come from the system
  * each time, in huge pages: a call that lays out 52 MB of a filter took 15.6 ms so, and 38 in small ones (one Zen 5).

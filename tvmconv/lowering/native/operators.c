@@ -1,5 +1,5 @@
 /* What stands between the kernels of a network, with their threads: max pooling, pads, concatenation of channels, layer
- * normalization. They are for PyTorch's networks, and so by OpenMP's threads. Linked into every library of a CPU, compiled for
+ * normalization. Those for PyTorch's networks are by OpenMP's threads. Linked into every library of a CPU, compiled for
  * the widest vectors that its kernel has. Data have their channels last; they are f32, or bf16 as its bits.
  */
 #include <stddef.h>
@@ -106,6 +106,23 @@ EXPORT void tvmconv_max_pool(int threads, int bf16, const void* data, void* outp
                              const Axis* axes) {
   Pooling pooling = {bf16, data, output, channels, axes};
   tvmconv_parallel_for_openmp(threads, batch * axes[0].outputs * axes[1].outputs, pool_row, &pooling);
+}
+
+/* The same for a network's plan, by its call's threads: the numbers of each axis one after the other. Of few elements, which take
+ * about 10 us, by the caller's alone. */
+#define NUMBERS(a) int64_t a##_in, int64_t a##_out, int64_t a##_taps, int64_t a##_stride, int64_t a##_pad, int64_t a##_dilation
+#define AXIS(a) {a##_in, a##_out, a##_taps, a##_stride, a##_pad, a##_dilation}
+#define FEW 65536
+
+void tvmconv_network_max_pool(int bf16, const void* data, void* output, int64_t batch, int64_t channels, NUMBERS(z), NUMBERS(y),
+                              NUMBERS(x)) {
+  const Axis axes[] = {AXIS(z), AXIS(y), AXIS(x)};
+  Pooling pooling = {bf16, data, output, channels, axes};
+  const int64_t rows = batch * z_out * y_out;
+  if (rows * x_out * channels * z_taps * y_taps * x_taps >= FEW)
+    tvmconv_share(rows, pool_row, &pooling);
+  else
+    for (int64_t row = 0; row < rows; row++) pool_row(&pooling, row);
 }
 
 static void copy(char* to, const char* from, int64_t bytes) {

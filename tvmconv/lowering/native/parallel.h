@@ -12,6 +12,9 @@ int tvmconv_parallel_for(int threads, int64_t count, Body body, void* data);
 /* The same by the threads of GNU OpenMP, which PyTorch's are, where this process has it. */
 int tvmconv_parallel_for_openmp(int threads, int64_t count, Body body, void* data);
 
+/* The same by as many threads, and of such a pool, as the current call of the library has (launcher.c). */
+int tvmconv_share(int64_t count, Body body, void* data);
+
 /* Before a fork: OpenMP's threads end, and come again when they are asked for. */
 void tvmconv_retire_openmp(void);
 

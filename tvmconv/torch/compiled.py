@@ -1,0 +1,216 @@
+"""`compile`: a whole PyTorch model as one library, read by torch.export; `CompiledModel` calls it with tensors.
+
+In the library are kernels, what lies between them, weights and a plan (`tvmconv.relax.compiling`); calling it needs neither
+the compiler nor the model.
+"""
+
+from __future__ import annotations
+
+import copy
+import os
+import tempfile
+import warnings
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch import nn
+from torch.utils import _pytree as pytree
+
+from ..checks import as_path
+from ..errors import BundleError, InputError, SourceError, last_line
+from ..runtime.network import Network
+from ..support.progress import Progress
+from .convolution import DTYPES
+from .optimize import print_progress
+
+_TYPES = {
+    "float64": torch.float64, "float32": torch.float32, "float16": torch.float16, "bfloat16": torch.bfloat16, "bool": torch.bool,
+    "uint8": torch.uint8, "int8": torch.int8, "int16": torch.int16, "int32": torch.int32, "int64": torch.int64,
+}  # fmt: skip
+_TEMPORARY: list[tempfile.TemporaryDirectory[str]] = []
+
+
+def compile(
+    model: nn.Module,
+    example_inputs: Any,
+    path: str | os.PathLike[str] | None = None,
+    target: str = "host",
+    dtype: Any = None,
+    *,
+    math: str = "default",
+    progress: Progress | None = print_progress,
+) -> CompiledModel:
+    """Compile a whole model to one library, for inputs as the examples are; return what calls it.
+
+    ``torch.export`` reads the model (``strict=False``), so what its code decides by shapes is decided as for the examples.
+
+    Parameters
+    ----------
+    model
+        In eval mode. It stays as it is.
+    example_inputs
+        A tensor, a tuple of positional arguments, or a dict of named ones.
+    path
+        Where the library goes; :func:`tvmconv.torch.load` reads it. None: into a temporary folder, which goes with the process.
+    target
+        A CPU, as for :func:`tvmconv.build`.
+    dtype
+        ``torch.bfloat16`` or ``torch.float16``: the model computes in this type. None: as it does.
+    math
+        As for :func:`tvmconv.build`.
+    progress
+        Called as ``progress(done, total, what)`` while kernels are built.
+
+    Raises
+    ------
+    InputError
+        If the model is none, or in training mode, or cannot compute in `dtype`.
+    SourceError
+        If torch.export cannot read it, or it changes its own buffers, or an operator is missing; it says which.
+    MissingExtraError
+        If the compiler is not installed.
+    """
+    from ..relax.compiling import build
+    from ..relax.torch_export import read_torch
+
+    if not isinstance(model, nn.Module):
+        raise InputError(f"model is a {type(model).__name__}; give a torch.nn.Module")
+    if model.training:
+        raise InputError("the model is in training mode, and what is compiled is inference; call model.eval() first")
+    if dtype is not None and dtype not in DTYPES:
+        raise InputError(f"dtype is {dtype!r}; allowed: None, {', '.join(map(str, DTYPES))}")
+    args, kwargs = _arguments(example_inputs)
+    if dtype is not None:
+        model = copy.deepcopy(model).to(dtype)
+        args, kwargs = pytree.tree_map_only(torch.Tensor, lambda each: _cast(each, dtype), (args, kwargs))
+    program = _exported(model, args, kwargs)
+    path = _temporary() if path is None else as_path("path", path)
+    build(read_torch(program), path, target, math=math, progress=progress, facts=_facts(program))
+    return CompiledModel(path)
+
+
+def load(path: str | os.PathLike[str]) -> CompiledModel:
+    """Return what :func:`compile` wrote; errors are those of :class:`tvmconv.Network`."""
+    return CompiledModel(path)
+
+
+class CompiledModel(nn.Module):
+    """A compiled model, called as the model was in the example; its threads are PyTorch's.
+
+    Attributes
+    ----------
+    network
+        The library.
+    """
+
+    def __init__(self, path: str | os.PathLike[str]) -> None:
+        super().__init__()
+        self.network = Network(path)
+        facts = self.network.description.get("caller", {})
+        if "in_spec" not in facts:
+            raise BundleError(f"{path} was not compiled by tvmconv.torch.compile; call it by tvmconv.load_network")
+        self._in_spec, self._out_spec = (pytree.treespec_loads(facts[name]) for name in ("in_spec", "out_spec"))
+        self._given, self._returned = facts["given"], facts["returned"]
+        self._types = [_TYPES[each.dtype] for each in self.network.inputs]
+        self._made = [(each.shape, _TYPES[each.dtype]) for each in self.network.outputs]
+
+    def forward(self, *args: Any, **kwargs: Any) -> Any:
+        """Return what the model would.
+
+        Raises
+        ------
+        InputError
+            If arguments are others than in the example: of other shapes, types or structure, on another device, or in need of
+            gradients.
+        """
+        leaves, spec = pytree.tree_flatten((args, kwargs))
+        if spec != self._in_spec:
+            raise InputError(f"arguments are {spec}; the model was compiled for {self._in_spec}")
+        tensors = []
+        for leaf, constant in zip(leaves, self._given, strict=True):
+            if constant is None:
+                tensors.append(self._checked(leaf, len(tensors)))
+            elif leaf != constant[0]:
+                raise InputError(f"an argument is {leaf!r}; the model was compiled for {constant[0]!r}")
+        made = [torch.empty(shape, dtype=dtype) for shape, dtype in self._made]
+        addresses = ([each.data_ptr() for each in tensors], [each.data_ptr() for each in made])
+        self.network.run(*addresses, threads=torch.get_num_threads(), openmp=True)
+        found = iter(made)
+        returned = [next(found) if constant is None else constant[0] for constant in self._returned]
+        return pytree.tree_unflatten(returned, self._out_spec)
+
+    def _checked(self, leaf: Any, number: int) -> Any:
+        wanted, dtype = self.network.inputs[number], self._types[number]
+        if not isinstance(leaf, torch.Tensor) or tuple(leaf.shape) != wanted.shape or leaf.dtype != dtype:
+            shape = "x".join(map(str, leaf.shape)) + f" {leaf.dtype}" if isinstance(leaf, torch.Tensor) else repr(leaf)
+            raise InputError(
+                f"input {number} is {shape}; the model was compiled for {wanted}: compile it for this, too"
+            )
+        if leaf.device.type != "cpu":
+            raise InputError(f"input {number} is on {leaf.device}; the model was compiled for CPUs")
+        if torch.is_grad_enabled() and leaf.requires_grad:
+            raise InputError(
+                f"input {number} needs a gradient, and a compiled model gives none; call it under torch.no_grad()"
+            )
+        return leaf.detach().contiguous()
+
+
+def _arguments(example: Any) -> tuple[tuple[Any, ...], dict[str, Any]]:
+    if isinstance(example, torch.Tensor):
+        return (example,), {}
+    if isinstance(example, tuple):
+        return example, {}
+    if isinstance(example, dict):
+        return (), example
+    raise InputError(
+        f"example_inputs is a {type(example).__name__}; give a tensor, a tuple of arguments or a dict of named ones"
+    )
+
+
+def _cast(tensor: Any, dtype: Any) -> Any:
+    return tensor.to(dtype) if tensor.is_floating_point() else tensor
+
+
+def _exported(model: nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+    with torch.no_grad(), warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        try:
+            program = torch.export.export(model, args, kwargs, strict=False)
+        except Exception as error:  # of many classes: it names the line of the model's code
+            raise SourceError(f"torch.export cannot read the model: {last_line(error)}") from error
+    signature = program.graph_signature
+    if signature.buffers_to_mutate or signature.user_inputs_to_mutate:
+        changed = [*signature.buffers_to_mutate.values(), *signature.user_inputs_to_mutate.values()]
+        raise SourceError(f"the model changes {changed[0]} in each call, and a library has nothing that changes")
+    return program
+
+
+def _facts(program: Any) -> dict[str, Any]:
+    """Return what arguments and answers are like; of those that are no tensors, the value in a list."""
+    signature = program.graph_signature
+    inputs = [each.arg for each in signature.input_specs if each.kind.name == "USER_INPUT"]
+    outputs = [each.arg for each in signature.output_specs if each.kind.name == "USER_OUTPUT"]
+    given, returned = ([_constant(each) for each in args] for args in (inputs, outputs))
+    specs = program.call_spec
+    return {
+        "in_spec": pytree.treespec_dumps(specs.in_spec),
+        "out_spec": pytree.treespec_dumps(specs.out_spec),
+        "given": given,
+        "returned": returned,
+    }
+
+
+def _constant(argument: Any) -> list[Any] | None:
+    """Return in a list what an argument always is; None: it is a tensor."""
+    if type(argument).__name__ == "TensorArgument":
+        return None
+    if type(argument).__name__ != "ConstantArgument":
+        raise SourceError(f"the model takes or gives {argument}; allowed: tensors, and numbers that stay what they are")
+    return [argument.value]
+
+
+def _temporary() -> Path:
+    """Return a library's path in a folder that goes with the process."""
+    _TEMPORARY.append(tempfile.TemporaryDirectory(prefix="tvmconv-"))
+    return Path(_TEMPORARY[-1].name) / "model.so"
