@@ -41,7 +41,8 @@ def max_pool(planned: bool, builder: relax.BlockBuilder, call: relax.Call) -> re
 
 def _axes(call: relax.Call, spatial: int) -> list[Axis]:
     """Return of each axis its inputs, outputs, taps, stride, pad and dilation."""
-    attrs, inputs, outputs = call.attrs, static_shape(call.args[0].ty), static_shape(call.ty)
+    attrs = call.attrs
+    inputs, outputs = (static_shape(each.ty) or () for each in (call.args[0], call))
     sizes, strides, dilations, pads = map(_numbers, (attrs.pool_size, attrs.strides, attrs.dilation, attrs.padding))
     rows = zip(inputs[spatial:], outputs[spatial:], sizes, strides, pads, dilations, strict=False)
     return [axis for axis, _ in zip(rows, sizes, strict=False)]

@@ -10,6 +10,7 @@ import copy
 import os
 import tempfile
 import warnings
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -84,9 +85,10 @@ def compile(
     if dtype is not None:
         model = copy.deepcopy(model).to(dtype)
         args, kwargs = pytree.tree_map_only(torch.Tensor, lambda each: _cast(each, dtype), (args, kwargs))
-    program = _exported(model, args, kwargs)
+    flat = _Flat(model, args, kwargs)
+    program = _exported(flat)
     path = _temporary() if path is None else as_path("path", path)
-    build(read_torch(program), path, target, math=math, progress=progress, facts=_facts(program))
+    build(read_torch(program), path, target, math=math, progress=progress, facts=flat.facts())
     return CompiledModel(path)
 
 
@@ -95,7 +97,7 @@ def load(path: str | os.PathLike[str]) -> CompiledModel:
     return CompiledModel(path)
 
 
-class CompiledModel(nn.Module):
+class CompiledModel(nn.Module):  # type: ignore[misc]
     """A compiled model, called as the model was in the example; its threads are PyTorch's.
 
     Attributes
@@ -127,7 +129,7 @@ class CompiledModel(nn.Module):
         leaves, spec = pytree.tree_flatten((args, kwargs))
         if spec != self._in_spec:
             raise InputError(f"arguments are {spec}; the model was compiled for {self._in_spec}")
-        tensors = []
+        tensors: list[Any] = []
         for leaf, constant in zip(leaves, self._given, strict=True):
             if constant is None:
                 tensors.append(self._checked(leaf, len(tensors)))
@@ -172,42 +174,69 @@ def _cast(tensor: Any, dtype: Any) -> Any:
     return tensor.to(dtype) if tensor.is_floating_point() else tensor
 
 
-def _exported(model: nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+class _Answers:
+    """What a model's answers are like; an object, for torch.export sets attributes of modules back."""
+
+    spec: Any = None
+    returned: Sequence[Any] = ()
+
+
+class _Flat(nn.Module):  # type: ignore[misc]
+    """A model for one structure of arguments: it takes and gives tensors alone, one after the other."""
+
+    def __init__(self, model: nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
+        super().__init__()
+        self.model = model
+        leaves, self._in_spec = pytree.tree_flatten((args, kwargs))
+        self._given = [_constant(each) for each in leaves]
+        self.tensors = tuple(each for each in leaves if isinstance(each, torch.Tensor))
+        self._answers = _Answers()
+
+    def forward(self, *tensors: Any) -> tuple[Any, ...]:
+        found = iter(tensors)
+        leaves = [next(found) if constant is None else constant[0] for constant in self._given]
+        args, kwargs = pytree.tree_unflatten(leaves, self._in_spec)
+        returned, self._answers.spec = pytree.tree_flatten(self.model(*args, **kwargs))
+        self._answers.returned = [_constant(each) for each in returned]
+        return tuple(each for each in returned if isinstance(each, torch.Tensor))
+
+    def facts(self) -> dict[str, Any]:
+        """Return what arguments and answers are like; of those that are no tensors, the value in a list."""
+        try:
+            specs = [pytree.treespec_dumps(each) for each in (self._in_spec, self._answers.spec)]
+        except NotImplementedError as error:  # of a class that PyTorch's trees cannot name
+            raise SourceError(
+                f"the model's arguments or answers have a class that cannot be written: {last_line(error)}; let it take and give"
+                " tensors, tuples, lists and dicts (return_dict=False)"
+            ) from error
+        return {"in_spec": specs[0], "out_spec": specs[1], "given": self._given, "returned": self._answers.returned}
+
+
+def _constant(leaf: Any) -> list[Any] | None:
+    """Return in a list what a leaf always is; None: it is a tensor."""
+    if isinstance(leaf, torch.Tensor):
+        return None
+    if not isinstance(leaf, (bool, int, float, str, type(None))):
+        raise SourceError(f"the model takes or gives a {type(leaf).__name__}; allowed: tensors, numbers, text and None")
+    return [leaf]
+
+
+def _exported(flat: _Flat) -> Any:
     with torch.no_grad(), warnings.catch_warnings():
         warnings.simplefilter("ignore")
         try:
-            program = torch.export.export(model, args, kwargs, strict=False)
+            program = torch.export.export(flat, flat.tensors, strict=False)
+            # Before this, changes in place are not noted.
+            signature = program.run_decompositions({}).graph_signature
+        except SourceError:
+            raise
         except Exception as error:  # of many classes: it names the line of the model's code
             raise SourceError(f"torch.export cannot read the model: {last_line(error)}") from error
-    signature = program.graph_signature
     if signature.buffers_to_mutate or signature.user_inputs_to_mutate:
         changed = [*signature.buffers_to_mutate.values(), *signature.user_inputs_to_mutate.values()]
-        raise SourceError(f"the model changes {changed[0]} in each call, and a library has nothing that changes")
+        name = changed[0].removeprefix("model.")
+        raise SourceError(f"the model changes {name} in each call, and a library has nothing that changes")
     return program
-
-
-def _facts(program: Any) -> dict[str, Any]:
-    """Return what arguments and answers are like; of those that are no tensors, the value in a list."""
-    signature = program.graph_signature
-    inputs = [each.arg for each in signature.input_specs if each.kind.name == "USER_INPUT"]
-    outputs = [each.arg for each in signature.output_specs if each.kind.name == "USER_OUTPUT"]
-    given, returned = ([_constant(each) for each in args] for args in (inputs, outputs))
-    specs = program.call_spec
-    return {
-        "in_spec": pytree.treespec_dumps(specs.in_spec),
-        "out_spec": pytree.treespec_dumps(specs.out_spec),
-        "given": given,
-        "returned": returned,
-    }
-
-
-def _constant(argument: Any) -> list[Any] | None:
-    """Return in a list what an argument always is; None: it is a tensor."""
-    if type(argument).__name__ == "TensorArgument":
-        return None
-    if type(argument).__name__ != "ConstantArgument":
-        raise SourceError(f"the model takes or gives {argument}; allowed: tensors, and numbers that stay what they are")
-    return [argument.value]
 
 
 def _temporary() -> Path:

@@ -1,0 +1,201 @@
+"""A whole PyTorch model as one library: by `tvmconv.torch.compile`, and as a backend of torch.compile."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+torch = pytest.importorskip("torch")
+pytest.importorskip("tvm")
+from torch import nn  # noqa: E402
+from torch.nn import functional  # noqa: E402
+
+import tvmconv.torch  # noqa: E402
+from tvmconv.accuracy import relative_error  # noqa: E402
+from tvmconv.errors import BundleError, InputError, SourceError, TvmconvWarning  # noqa: E402
+
+
+class Network(nn.Module):
+    """Convolutions, a pool, a sum, answers in a dict; it decides by a shape."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.first, self.norm = nn.Conv2d(3, 12, 3, padding=1), nn.BatchNorm2d(12)
+        self.pool, self.second, self.last = nn.MaxPool2d(3, 2, 1), nn.Conv2d(12, 12, 3, padding=1), nn.Linear(12, 5)
+
+    def forward(self, image: Any, scale: float = 1.0, mask: Any = None) -> Any:
+        if image.shape[-1] % 2:
+            raise ValueError("odd")
+        data = functional.relu(self.norm(self.first(image)))
+        data = self.pool(data)
+        data = self.second(data) + data
+        if mask is not None:
+            data = data * mask
+        return {"features": data, "scores": [self.last(data.mean((2, 3))) * scale, None]}
+
+
+def model() -> Network:
+    torch.manual_seed(0)
+    made = Network().eval()
+    made.norm.running_mean.uniform_(-1, 1)
+    made.norm.running_var.uniform_(0.5, 2)
+    return made
+
+
+def agrees(answer: Any, right: Any, most: float = 1e-5) -> bool:
+    assert answer.dtype == right.dtype and answer.shape == right.shape
+    return relative_error(answer.detach().double().numpy(), right.detach().double().numpy()) < most
+
+
+@pytest.fixture(scope="module")
+def compiled(tmp_path_factory: pytest.TempPathFactory) -> Any:
+    path = tmp_path_factory.mktemp("torch") / "model.so"
+    arguments = {"image": torch.rand(2, 3, 16, 20), "scale": 0.5, "mask": torch.rand(2, 12, 8, 10)}
+    return tvmconv.torch.compile(model(), arguments, path, progress=None), path, arguments
+
+
+def test_it_answers_as_the_model_in_its_structure(compiled: Any) -> None:
+    fast, path, arguments = compiled
+    right = model()(**arguments)
+    for each in (fast, tvmconv.torch.load(path)):
+        answer = each(**arguments)
+        assert answer["scores"][1] is None
+        assert agrees(answer["features"], right["features"]) and agrees(answer["scores"][0], right["scores"][0])
+
+
+def test_data_that_lies_otherwise(compiled: Any) -> None:
+    fast, _, arguments = compiled
+    strided = {
+        **arguments,
+        "image": arguments["image"].to(memory_format=torch.channels_last),
+        "mask": torch.rand(12, 8, 10, 2).permute(3, 0, 1, 2),
+    }
+    assert agrees(fast(**strided)["features"], model()(**strided)["features"])
+
+
+def test_it_is_loaded_without_the_compiler(compiled: Any) -> None:
+    program = f"""
+import sys
+sys.modules["tvm"] = None
+import torch, tvmconv.torch
+fast = tvmconv.torch.load({str(compiled[1])!r})
+fast(image=torch.rand(2, 3, 16, 20), scale=0.5, mask=torch.rand(2, 12, 8, 10))
+"""
+    subprocess.run([sys.executable, "-c", program], check=True)
+
+
+@pytest.mark.parametrize(
+    ("changed", "words"),
+    [
+        ({"image": torch.rand(2, 3, 16, 22)}, r"input 0 is 2x3x16x22 torch.float32; .* compile it for this, too"),
+        ({"image": torch.rand(2, 3, 16, 20).double()}, "torch.float64"),
+        ({"image": torch.rand(2, 3, 16, 20, requires_grad=True)}, "needs a gradient"),
+        ({"scale": 2.0}, r"an argument is 2.0; the model was compiled for 0.5"),
+        ({"more": 1}, "arguments are"),
+    ],
+)
+def test_other_arguments_are_refused(compiled: Any, changed: dict[str, Any], words: str) -> None:
+    fast, _, arguments = compiled
+    with pytest.raises(InputError, match=words):
+        fast(**{**arguments, **changed})
+
+
+def test_in_bf16(tmp_path: Path) -> None:
+    image = torch.rand(2, 3, 16, 20)
+    fast = tvmconv.torch.compile(model(), image, tmp_path / "model.so", dtype=torch.bfloat16, progress=None)
+    answer = fast(image.bfloat16())["features"]
+    assert answer.dtype == torch.bfloat16 and agrees(answer.float(), model()(image)["features"], 2e-2)
+
+
+def test_models_that_cannot_be_compiled(tmp_path: Path) -> None:
+    class Counting(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.register_buffer("count", torch.zeros(1))
+
+        def forward(self, data: Any) -> Any:
+            self.count += 1
+            return data * self.count
+
+    class Deciding(nn.Module):
+        def forward(self, data: Any) -> Any:
+            return data if data.sum() > 0 else -data
+
+    path, data = tmp_path / "model.so", torch.rand(1, 3, 4, 4)
+    with pytest.raises(InputError, match=r"call model.eval\(\) first"):
+        tvmconv.torch.compile(model().train(), data, path)
+    with pytest.raises(InputError, match=r"give a torch\.nn\.Module"):
+        tvmconv.torch.compile(lambda data: data, data, path)
+    with pytest.raises(SourceError, match="the model changes count in each call"):
+        tvmconv.torch.compile(Counting().eval(), data, path)
+    with pytest.raises(SourceError, match=r"torch\.export cannot read the model"):
+        tvmconv.torch.compile(Deciding().eval(), data, path)
+    assert not list(tmp_path.iterdir())
+
+
+def test_networks_of_others_are_told(tmp_path: Path) -> None:
+    from tvm import relax
+
+    from tvmconv.relax.compiling import build
+
+    given, builder = relax.Var("x", relax.TensorType((1, 4), "float32")), relax.BlockBuilder()
+    with builder.function("main", [given]):
+        with builder.dataflow():
+            output = builder.emit_output(relax.op.nn.relu(given))
+        builder.emit_func_output(output)
+    build(builder.finalize(), tmp_path / "model.so")
+    with pytest.raises(BundleError, match=r"call it by tvmconv\.load_network"):
+        tvmconv.torch.load(tmp_path / "model.so")
+
+
+def test_as_a_backend_of_torch_compile() -> None:
+    plain, image = model(), torch.rand(2, 3, 16, 20)
+    fast = torch.compile(plain, backend="tvmconv", dynamic=False)
+    with torch.no_grad():
+        for _ in range(2):
+            assert agrees(fast(image)["features"], plain(image)["features"])
+        plain.first.weight.mul_(2)  # the library has the weights as they were
+        assert agrees(fast(image)["features"], plain(image)["features"])
+    loss = fast(image)["scores"][0].sum()
+    loss.backward()
+    assert plain.first.weight.grad is not None
+
+
+def test_a_graph_that_the_backend_leaves_alone() -> None:
+    class Cumulative(nn.Module):
+        def forward(self, data: Any) -> Any:
+            return torch.linalg.inv(data)
+
+    data = torch.eye(4) * 2
+    with pytest.warns(TvmconvWarning, match=r"PyTorch computes a graph of \d+ nodes"), torch.no_grad():
+        answer = torch.compile(Cumulative(), backend="tvmconv", dynamic=False)(data)
+    assert torch.equal(answer, data.inverse())
+
+
+@pytest.mark.parametrize(
+    ("size", "stride", "pad", "dilation"), [(3, 2, 1, 1), (2, 2, 0, 1), ((1, 3), 1, (0, 1), (1, 2)), (5, 1, 2, 1)]
+)
+@pytest.mark.parametrize("channels", [1, 3, 16, 24, 37])
+def test_maximum_pools(size: Any, stride: Any, pad: Any, dilation: Any, channels: int, tmp_path: Path) -> None:
+    class Pool(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.layer = nn.Conv2d(channels, channels, 1)
+            self.pool = nn.MaxPool2d(size, stride, pad, dilation, ceil_mode=True)
+
+        def forward(self, data: Any) -> Any:
+            return self.pool(self.layer(data))
+
+    made, data = Pool().eval(), torch.randn(2, channels, 11, 13)
+    data[0, 0, 3, 3], data[1, 0, 2, 2] = float("nan"), -float("inf")
+    made.layer.weight.data = torch.eye(channels)[..., None, None]
+    made.layer.bias.data.zero_()
+    if channels > 1:
+        data[0, 0, 3, 3] = 1.0  # a product of a NaN and 0 in other channels is one, too
+        data[1, 0, 2, 2] = 0.0
+    fast = tvmconv.torch.compile(made, data, tmp_path / "model.so", progress=None)
+    assert torch.equal(torch.nan_to_num(fast(data), 77), torch.nan_to_num(made(data), 77))
