@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from functools import lru_cache
 from itertools import count
 from pathlib import Path
@@ -33,11 +34,17 @@ def compile_and_call(
     # Each has its own name: a library of the same name that something still holds would be taken for this one.
     path = folder / f"{next(NUMBERS)}.so"
     compile_problem(problem, target, path, choice=choice)
+    output = call(tvm_ffi.load_module(str(path))[SYMBOL], problem, arrays)
+    path.unlink()
+    return output
+
+
+def call(function: Callable[..., object], problem: Problem, arrays: fills.Arrays) -> np.ndarray:
+    """Return what a kernel's function makes of `arrays`."""
     output = np.full(problem.output_shape, 77, fills.numpy_dtype(problem.dtype))
     given = [arrays.data, arrays.filter, *([arrays.bias] if problem.bias else []), output]
     bits = [array.view(np.uint16) if problem.dtype == "bf16" else array for array in given]
-    tvm_ffi.load_module(str(path))[SYMBOL](*map(tvm_ffi.from_dlpack, bits))
-    path.unlink()
+    function(*map(tvm_ffi.from_dlpack, bits))
     return output
 
 

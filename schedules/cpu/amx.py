@@ -7,6 +7,9 @@ channels of 16 outputs in an instruction (tvmconv/lowering/cpu/tiles.py). Then t
 Its hot loop is four loads of tiles and four multiplications: 64 cycles of the multiplications, in which loads from L1
 take 40, and from L2 up to 100. What is around it costs as much at 64 channels: a copy of data, and stores
 of sums, each of which goes through memory.
+
+Of f32 and f16, in two halves, it is ten loads and twelve multiplications: high by high, high by low, low by high. Each
+goes over all sums, for a multiplication waits for the one before that adds to its sum.
 """
 
 from __future__ import annotations
@@ -14,7 +17,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from tvm.s_tir import Schedule
-from tvm.s_tir.schedule import LoopRV
+from tvm.s_tir.schedule import LoopRV, SBlockRV
 
 from tvmconv.algorithms.annotations import (
     COLUMNS,
@@ -29,7 +32,7 @@ from tvmconv.algorithms.annotations import (
     VECTORS,
 )
 from tvmconv.algorithms.cpu.amx_cost import best_cut
-from tvmconv.algorithms.cpu.amx_window import SIDE, AmxWindow
+from tvmconv.algorithms.cpu.amx_window import AmxWindow
 from tvmconv.algorithms.definition import Definition
 from tvmconv.algorithms.shapes import divisors
 from tvmconv.algorithms.stage_names import ACC, DATA_PAD, FILTER_PACK, OUT, TILE, stage_name
@@ -77,16 +80,18 @@ def _schedule(sch: Schedule, window: AmxWindow, order: int, target: CpuTarget) -
     _mark(sch, sch.get_loops(init)[-4:], (TILES, ROWS, VECTORS, LANES))
     _mark(sch, _tile_loops(sch.get_loops(copy)), (TILES, ROWS, VECTORS, LANES))
     *_, out_vector, out_lane = sch.get_loops(out)
-    lanes = window.lanes_stored
+    lanes, rounds = window.lanes_stored, window.problem.dtype == "bf16"
     if window.problem.data_format == "NXC" and lanes > 1:
-        if not window.shifted and window.block[1] % 2 == 0:  # whole lines, 32 numbers of bf16
-            lanes = 2 * SIDE
+        if not window.shifted and window.block[1] % 2 == 0 and window.line_channels > lanes:  # whole lines
+            lanes = window.line_channels
             out_vector, out_lane = sch.split(sch.fuse(out_vector, out_lane), [None, lanes])
         sch.unroll(out_vector)
         sch.vectorize(out_lane)
-        sch.annotate(out_lane, ROUND_STORES, 1)
+        if rounds:
+            sch.annotate(out_lane, ROUND_STORES, 1)
     sch.annotate(task, CONFIGURE, 1)
-    import_round(sch, task, lanes)
+    if rounds:
+        import_round(sch, task, lanes)
 
 
 def _tile_loops(loops: Sequence[LoopRV]) -> list[LoopRV]:
@@ -103,20 +108,23 @@ def _mark(sch: Schedule, loops: Sequence[LoopRV], roles: Sequence[str]) -> None:
 def _stage_filter(sch: Schedule, window: AmxWindow) -> None:
     """Pack the filter once, in parallel: in the order in which it lies, or some rows of it at a time."""
     block = sch.get_sblock(stage_name(FILTER_PACK, window.index))
-    group, channels, *taps, step, vector, pair, lane = sch.get_loops(block)
+    *outer, vector, pair, lane = sch.get_loops(block)
+    half = [outer.pop()] if window.halves > 1 else []
+    group, channels, *taps, step = outer
     if window.problem.filter_format == "OIX":
-        sch.reorder(vector, step, pair, *taps, lane)
+        sch.reorder(vector, step, *half, pair, *taps, lane)
         sch.parallel(sch.fuse(group, channels, vector))
     elif window.problem.op != "convolution":
         sch.parallel(sch.fuse(group, channels, *taps))
     else:
         rows, row = sch.split(pair, [None, divisors(window.depth, steps.ROWS)[-1]])
-        sch.reorder(*taps, step, rows, group, channels, row, vector)
+        sch.reorder(*taps, step, rows, group, channels, row, vector, *half)
         sch.parallel(sch.fuse(*taps, step, rows))
+    for each in half:
+        sch.unroll(each)
     sch.vectorize(lane)
     sch.annotate(lane, PACK, 1)
-    # Of several steps that the channels do not fill, how many pairs the last has is known only when it is copied.
-    if not window.row_taps and (window.steps == 1 or window.channels % window.depth == 0):
+    if window.pairs_lie_together:
         steps.transpose_filter(sch, window, pair)
 
 
@@ -126,9 +134,23 @@ def _stage_data(sch: Schedule, window: AmxWindow, task: LoopRV, target: CpuTarge
         return
     block = sch.get_sblock(stage_name(DATA_PAD, window.index))
     sch.compute_at(block, task, preserve_unit_loops=True)
-    *_, pixel, _ = sch.get_loops(block)
+    *outer, pixel, _ = sch.get_loops(block)
     if len(window.flat) == 2:
         sch.split(pixel, [None, window.copy_axes[-1].extent])
     column = steps.by_pixels(sch, block, window, target)
     if len(window.axes) > 1 and window.problem.data_format == "NXC" and window.copy_axes[-1].residues == 1:
         sch.annotate(column, COLUMNS, 1)
+    if window.halves > 1:
+        _split(sch, block, len(outer) - 1, column, window)
+
+
+def _split(sch: Schedule, block: SBlockRV, number: int, column: LoopRV, window: AmxWindow) -> None:
+    """Make both halves of a vector together, or where channels lie apart of a row: its loop has this number from outside."""
+    *_, half = (loops := sch.get_loops(block))[: number + 1]
+    inner = loops[number + 1 :]
+    variables = [sch.get(each).loop_var for each in inner]
+    at = len(inner) - 1
+    if window.problem.data_format == "NCX":
+        at = next(i for i, each in enumerate(variables) if each.same_as(sch.get(column).loop_var))
+    sch.reorder(*inner[:at], half, *inner[at:])
+    sch.unroll(half)

@@ -174,14 +174,13 @@ def stage_data(sch: Schedule, window: Window, task: LoopRV | None, target: CpuTa
 def by_pixels(sch: Schedule, block: SBlockRV, window: Window, target: CpuTarget) -> LoopRV:
     """Copy data by vectors of a pixel's channels; return the loop over columns."""
     *_, column, channel = sch.get_loops(block)
-    full, columns = target.vector_bits // 32, int(sch.get(column).extent)
+    full, columns = min(target.vector_bits // 32, window.most_lanes), int(sch.get(column).extent)
     if window.problem.data_format == "NCX" and not window.expands and columns > 1:
         # Channels lie apart in data: a row's columns of a few of them.
         channels = int(sch.get(channel).extent)
         lanes = next((lanes for lanes in TRANSPOSED_LANES if lanes <= full and channels % lanes == 0), 0)
         gaps = window.column_gap > 1
-        whole = (window.problem.in_channels // window.problem.groups) % window.vnni_factor == 0
-        transposes = lanes and whole and not gaps
+        transposes = lanes and window.whole_elements and not gaps
         few, channel = sch.split(channel, [None, lanes if transposes else divisors(channels, LINE_FLOATS)[-1]])
         sch.reorder(few, column, channel)
         if transposes:

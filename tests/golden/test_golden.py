@@ -13,6 +13,7 @@ from pathlib import Path
 import pytest
 
 from tvmconv.algorithms.definition import is_tiny
+from tvmconv.algorithms.table import ALGORITHMS
 from tvmconv.lowering.compiler import Choice, default_choice, schedule
 from tvmconv.lowering.cpu.lowering import lower
 from tvmconv.lowering.schedule_text import schedule_text
@@ -69,6 +70,7 @@ TILES = {
     "amx": "conv2d-n1-i64x14x14-o64x14x14-k3x3-s1x1-d1x1-p1x1_1x1-g1-NXC-XIO-bf16-bias",
     "amx_in_place": "conv2d-n1-i256x14x14-o80x14x14-k1x1-s1x1-d1x1-p0x0_0x0-g1-NXC-XIO-bf16",
     "amx_phases": "backprop2d-n1-i66x13x13-o48x26x26-k4x4-s2x2-d1x1-p1x1_1x1-g1-NXC-XIO-bf16",
+    "amx_halves": "conv2d-n1-i64x14x14-o64x7x7-k3x3-s2x2-d1x1-p1x1_0x0-g1-NXC-XIO-f32-bias",
 }
 
 
@@ -76,10 +78,14 @@ TILES = {
 UNACCUMULATED = ("constant", "winograd2")
 
 
+TRANSFORMS = [each.name for each in ALGORITHMS if each.kind == "cpu" and each.numerical_class == "transform"]
+
+
 def scheduled_text(name: str, target: str) -> str:
     signature = (CASES | DOT | TILES)[name]
     problem, cpu = parse_signature(signature), Target.parse(target)
-    choice = Choice(name.partition("_")[0]) if name.startswith("winograd") else default_choice(problem, cpu, "strict")
+    transform = next((each for each in TRANSFORMS if name.startswith(each)), None)
+    choice = Choice(transform) if transform else default_choice(problem, cpu, "strict")
     definition, scheduled = schedule(problem, cpu, choice)
     script = lower(scheduled.mod, definition).module.script()
     # Colours are for terminals, and two buffers' attributes are the same in every allocation.

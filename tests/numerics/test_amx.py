@@ -1,4 +1,4 @@
-"""bf16 by AMX's tiles: exact for every kind of window, in every thread, and leaving no tile behind."""
+"""AMX's tiles, of bf16 and of the halves of f32 and f16: right for every kind of window, and leaving no tile behind."""
 
 from __future__ import annotations
 
@@ -10,11 +10,15 @@ from dataclasses import replace
 from math import prod
 from pathlib import Path
 
+import numpy as np
 import pytest
+import tvm_ffi
+from campaign.build import compile_all, lowered
 from hypothesis import assume, given, note, settings
 from hypothesis import strategies as st
-from kernels import assert_exact
+from kernels import assert_exact, call, exact_case
 from strategies import Call, calls
+from tiles import with_emulated_tiles
 from tvm import tirx
 
 from tvmconv.algorithms import table as algorithms
@@ -22,6 +26,8 @@ from tvmconv.algorithms.cpu import amx
 from tvmconv.algorithms.cpu.amx import FEATURES
 from tvmconv.algorithms.cpu.amx_cost import BLOCKS, tile_window
 from tvmconv.errors import RewriteError
+from tvmconv.isa.machine import missing_features
+from tvmconv.lowering.common.entry_points import EntryPoints
 from tvmconv.lowering.compiler import Choice, compile_problem, default_choice, samples, schedule
 from tvmconv.lowering.cpu.lowering import lower
 from tvmconv.lowering.cpu.tiles import CONFIGURE, ROLE, by_tiles
@@ -30,7 +36,11 @@ from tvmconv.support.toolchain import run_compiler
 from tvmconv.targets.target import Target
 
 HOST = Target.parse("host")
-AMX = algorithms.get("amx")
+BY_TYPE = {"bf16": algorithms.get("amx"), "f32": algorithms.get("amx_halves"), "f16": algorithms.get("amx_halves")}
+# What a CPU with tiles has beside them, and emulation needs: f16 arithmetic apart, which no kernel is made of.
+REST = [each for each in Target.parse("sapphirerapids-no-avx512fp16").features if not each.startswith("amx_")]
+SPR = "sapphirerapids"
+STRIDED = "conv2d-n1-i64x28x28-o128x14x14-k3x3-s2x2-d1x1-p1x1_1x1-g1-NXC-XIO-bf16"
 SHAPE = "conv2d-n1-i64x14x14-o64x14x14-k3x3-s1x1-d1x1-p1x1_1x1-g1-NXC-XIO-bf16"
 SHAPES = [
     SHAPE + "-bias",
@@ -60,39 +70,89 @@ def random_decisions(signature: str, sketch: object) -> tuple[int, ...]:
 
 
 @with_tiles
-@pytest.mark.parametrize("signature", SHAPES)
-def test_every_order_is_exact(signature: str, tmp_path: Path) -> None:
-    problem = parse_signature(signature)
-    for number, sketch in enumerate(AMX.sketches(AMX.define(problem, HOST), HOST)):
-        assert_exact(problem, HOST, tmp_path, Choice("amx", number, random_decisions(signature, sketch)))
+@pytest.mark.parametrize("dtype", BY_TYPE)
+def test_every_order_is_exact(dtype: str, tmp_path: Path) -> None:
+    """Numbers of 8 bits have no low half: of f32 and f16, too."""
+    algorithm, tried = BY_TYPE[dtype], []
+    for signature in SHAPES:
+        problem = parse_signature(signature).with_(dtype=dtype)
+        if algorithm.covers(problem, HOST) is None:
+            for number, sketch in enumerate(algorithm.sketches(algorithm.define(problem, HOST), HOST)):
+                tried.append((problem, Choice(algorithm.name, number, random_decisions(signature, sketch))))
+    functions = [lowered(problem, HOST, choice, EntryPoints.PLAIN) for problem, choice in tried]
+    kernels = compile_all(functions, HOST, str(tmp_path / "kernels.so"), quick=True)
+    for (problem, choice), kernel in zip(tried, kernels, strict=True):
+        assert not isinstance(kernel, Exception), f"{format_signature(problem)} by {choice}: {kernel}"
+        function = tvm_ffi.load_module(kernel.path)[f"tvmconv_kernel{kernel.ending}"]
+        np.testing.assert_array_equal(call(function, problem, exact_case(problem)[0]), exact_case(problem)[1])
 
 
 @with_tiles
-@pytest.mark.parametrize("block", BLOCKS)
-def test_every_block_is_exact(block: tuple[int, int], monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    """Also those that no estimate takes."""
-    monkeypatch.setattr(amx, "tile_window", lambda window: replace(tile_window(window), block=block, rows=4))
+@pytest.mark.parametrize(
+    ("block", "dtype"), [*((block, "bf16") for block in BLOCKS), *((block, "f32") for block in BLOCKS[:4])]
+)
+def test_every_block_is_exact(
+    block: tuple[int, int], dtype: str, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    """Also those that no estimate takes; numbers of 8 bits have no low half."""
+    monkeypatch.setattr(amx, "tile_window", lambda *of: replace(tile_window(*of), block=block, rows=4))
     # No definition kept from another block may be taken for this one: a problem for each.
-    problem = parse_signature(SHAPES[1]).with_(batch=3 + BLOCKS.index(block))
-    assert_exact(problem, HOST, tmp_path, Choice("amx"))
+    problem = parse_signature(SHAPES[1]).with_(batch=3 + BLOCKS.index(block), dtype=dtype)
+    assert_exact(problem, HOST, tmp_path, Choice(BY_TYPE[dtype].name))
 
 
 @with_tiles
-@settings(max_examples=15)
-@given(call=calls(channels=40), seed=st.integers(0, 2**32))
-def test_random_problems_are_exact(call: Call, seed: int, tmp_path_factory: pytest.TempPathFactory) -> None:
-    problem = call.problem(dtype="bf16")
-    assume(AMX.covers(problem, HOST) is None)
+@settings(max_examples=12)
+@given(call=calls(channels=40), dtype=st.sampled_from(list(BY_TYPE)), seed=st.integers(0, 2**32))
+def test_random_problems_are_exact(call: Call, dtype: str, seed: int, tmp_path_factory: pytest.TempPathFactory) -> None:
+    problem, algorithm = call.problem(dtype=dtype), BY_TYPE[dtype]
+    assume(algorithm.covers(problem, HOST) is None)
     note(format_signature(problem))
-    number = seed % len(AMX.sketches(AMX.define(problem, HOST), HOST))
-    assert_exact(problem, HOST, tmp_path_factory.mktemp("kernel"), Choice("amx", number))
+    number = seed % len(algorithm.sketches(algorithm.define(problem, HOST), HOST))
+    assert_exact(problem, HOST, tmp_path_factory.mktemp("kernel"), Choice(algorithm.name, number))
 
 
-@with_tiles
-def test_tiles_are_the_default_and_return_their_registers() -> None:
-    problem = parse_signature(SHAPE)
-    assert default_choice(problem, HOST).algorithm == "amx"
-    definition, scheduled = schedule(problem, HOST, Choice("amx"))
+@pytest.mark.skipif(not missing_features(FEATURES), reason="this CPU has tiles")
+@pytest.mark.skipif(bool(missing_features(REST)), reason="this CPU lacks other instructions of those with tiles, too")
+def test_tiles_are_right_where_they_are_emulated(tmp_path: Path) -> None:
+    """The tests of tiles, here and of what is promised, in a process that has them by `tiles.c`."""
+    files = [str(Path(__file__).with_name(name)) for name in ("test_amx.py", "test_promises.py", "test_amx_halves.py")]
+    # Its handler of SIGILL would take the place of ours.
+    options = (
+        "-q",
+        "-x",
+        "-p",
+        "no:faulthandler",
+        "-p",
+        "no:cacheprovider",
+        "-k",
+        "amx and not emulated and not refuses",
+    )
+    done = subprocess.run(
+        [sys.executable, "-m", "pytest", *options, *files],
+        env=with_emulated_tiles(tmp_path),
+        cwd=Path(__file__).parents[2],
+        capture_output=True,
+        text=True,
+    )
+    assert done.returncode == 0, done.stdout + done.stderr
+    assert "skipped" not in done.stdout, done.stdout
+
+
+def test_tiles_that_do_not_fit_end_an_emulated_process(tmp_path: Path) -> None:
+    """A product whose tiles were never configured."""
+    (tmp_path / "bad.c").write_text('int main(void) { __asm__(".byte 0xc4,0xe2,0x72,0x5c,0xc2"); }')
+    run_compiler(("bad.c", "-o", "bad"), tmp_path)
+    done = subprocess.run([str(tmp_path / "bad")], env=with_emulated_tiles(tmp_path), capture_output=True, text=True)
+    assert missing_features(FEATURES) == () or "tiles are used before they are configured" in done.stderr
+    assert done.returncode != 0
+
+
+@pytest.mark.parametrize("dtype", BY_TYPE)
+def test_tiles_are_the_default_and_return_their_registers(dtype: str) -> None:
+    problem, algorithm, target = parse_signature(STRIDED).with_(dtype=dtype), BY_TYPE[dtype].name, Target.parse(SPR)
+    assert default_choice(problem, target).algorithm == algorithm
+    definition, scheduled = schedule(problem, target, Choice(algorithm))
     text = lower(scheduled.mod, definition).module.script()
     assert text.count("llvm.x86.ldtilecfg") == text.count("llvm.x86.tilerelease") > 0
     assert "tvmconv_allow_tiles" in text and "tvmconv_dot_bf16" not in text

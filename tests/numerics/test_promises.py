@@ -42,7 +42,7 @@ Compute = Callable[[int, int, fills.Arrays], Outputs]
 
 def needed(algorithm: str) -> tuple[str, ...]:
     """Return the instructions without which it covers nothing."""
-    return FEATURES if algorithm == "amx" else ("avx512_bf16",) if algorithm.endswith("dot") else ()
+    return FEATURES if algorithm.startswith("amx") else ("avx512_bf16",) if algorithm.endswith("dot") else ()
 
 
 def case(algorithm: str, dtype: str, layouts: tuple[str, str]) -> Problem | None:
@@ -149,7 +149,9 @@ def test_what_is_not_finite_reaches_the_outputs_that_sum_it(
     output = compute(2, 0, changed).astype(np.float64)
     met = ~np.isfinite(expected)
     assert met.any() and not met.all()
-    if get(algorithm).numerical_class == "transform":  # it reaches whole tiles, and infinities may cancel
+    if (
+        get(algorithm).numerical_class == "transform" and algorithm != "amx_halves"
+    ):  # it reaches whole tiles, and infinities may cancel
         assert not np.isfinite(output[met]).any()
         assert np.isfinite(output).any()
         return

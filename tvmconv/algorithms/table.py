@@ -18,6 +18,7 @@ ALGORITHMS: tuple[Algorithm, ...] = (
     Algorithm("grouped_dot", 1, "exact", "direct", {"across": True, "vnni_factor": 2}, schedules="grouped"),
     Algorithm("dot", 1, "exact", "direct", {"vnni_factor": 2}),
     Algorithm("amx", 3, "exact", "amx"),
+    Algorithm("amx_halves", 1, "transform", "amx", {"halves": 2}),
     Algorithm("grouped", 1, "exact", "direct", {"across": True}, schedules="grouped"),
     Algorithm("direct", 1, "exact", "direct"),
     Algorithm("phased", 1, "exact", "phased", schedules="direct"),

@@ -4,13 +4,17 @@ data_pad     data of a band by pairs, zero-padded, [n, g, band, outer..., residu
 filter_pack  the filter by pairs, tile after tile, [g, block, phases, taps, step, tile, pair, lane]
 acc          the sums, f32, axes (n, g, phases..., band, outer..., block, tile, row, block, tile, lane)
 tile         acc copied out of the tile registers
-out          bias added, rounded once to bf16
+out          bias added, rounded once to the output type
+
+f32 and f16 are pairs of halves (halves.py), `halves` to a number: in data_pad and filter_pack an axis, before pixel and tile.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from functools import lru_cache
+from functools import lru_cache, reduce
+from math import prod
+from operator import add
 from typing import Any
 
 from tvm import te, tirx
@@ -18,10 +22,12 @@ from tvm import te, tirx
 from ...checks import within_reach
 from ...problem import Problem
 from ...targets.target import CpuTarget
+from ..annotations import CHOOSE_ONCE
 from ..data_dependence import covers_data
-from ..definition import Definition, assemble
+from ..definition import Definition, assemble, requests_of
 from ..epilogue import Epilogue
 from ..flatten import flatten
+from ..halves import halves_of_pair
 from ..pairs import multiply_pairs, round_pair
 from ..stage_names import ACC, DATA_PAD, FILTER_PACK, OUT, TILE, stage_name
 from ..subconvolution import Expr
@@ -32,40 +38,47 @@ from .data import data_element
 from .filter import filter_element
 from .window import windows_of
 
+FEWEST_OUTPUTS = 16  # of halves: that of 2 to 1 channels at one pixel errs by 1.7e-5 of itself
 FEATURES = ("amx_bf16", "amx_tile", "avx512_bf16")  # the last rounds what is stored
 
 
-def covers(problem: Problem, target: CpuTarget) -> str | None:
+def covers(problem: Problem, target: CpuTarget, halves: int = 1) -> str | None:
     """Return None if tiles can compute `problem`, else why not."""
-    if problem.dtype != "bf16":
-        return f"it multiplies bf16, not {problem.dtype}"
+    if (problem.dtype == "bf16") != (halves == 1):
+        return f"it multiplies {'bf16' if halves == 1 else 'f32 and f16'}, not {problem.dtype}"
     if missing := set(FEATURES) - set(target.features):
         return f"{target.name} has no {', '.join(sorted(missing))}"
     if problem.in_channels // problem.groups < 2:
         return "there are no two channels to pair"
+    if halves > 1 and prod(problem.output_shape) < FEWEST_OUTPUTS:
+        return f"of less than {FEWEST_OUTPUTS} outputs all may be sums that cancel, and errors large beside them"
     return covers_data(problem, target)
 
 
-def define(problem: Problem, target: CpuTarget) -> Definition:
+def define(problem: Problem, target: CpuTarget, halves: int = 1) -> Definition:
     """Define `problem` by windows cut into tiles of AMX."""
-    windows = tile_windows(problem, target)
-    return assemble(problem, windows[0].problem, windows, express_tiles, vnni_factor=2)
+    windows = tile_windows(problem, target, halves)
+    flat = windows[0].problem
+    if halves == 1:
+        return assemble(problem, flat, windows, express_tiles, vnni_factor=2)
+    return assemble(problem, flat, windows, express_tiles, asks=[*requests_of(problem, windows), CHOOSE_ONCE])
 
 
 @lru_cache(maxsize=64)  # asked for by the estimate, then by the definition
-def tile_windows(problem: Problem, target: CpuTarget) -> tuple[AmxWindow, ...]:
+def tile_windows(problem: Problem, target: CpuTarget, halves: int = 1) -> tuple[AmxWindow, ...]:
     """Return the windows of `define`, each cut by least cost.
 
     Rows of a filter of one row, which flattened are images of their own, may be shorter than a tile. With all axes they are
     not: tiles take no notice of where a row ends.
     """
     ways = dict.fromkeys((flatten(problem), problem))
-    return min((tuple(map(tile_window, windows_of(way, target))) for way in ways), key=_cycles)
+    cut = (tuple(tile_window(window, halves) for window in windows_of(way, target)) for way in ways)
+    return min(cut, key=_cycles)
 
 
-def cycles(problem: Problem, target: CpuTarget) -> float:
+def cycles(problem: Problem, target: CpuTarget, halves: int = 1) -> float:
     """Return the cycles of a problem."""
-    return _cycles(tile_windows(problem, target))
+    return _cycles(tile_windows(problem, target, halves))
 
 
 def _cycles(windows: Sequence[AmxWindow]) -> float:
@@ -92,9 +105,12 @@ def express_tiles(window: AmxWindow, data: te.Tensor, weights: te.Tensor, epilog
     def total(n: Expr, g: Expr, *indices: Expr) -> Expr:
         p, band, z, (tb, tile, row, ob, vector, lane) = window.split(indices)
         c, q = step * window.depth + pair, window.number(tb, tile, row)
-        weight = read_filter(g, ob, p, taps, step, vector, pair, lane)
-        product = multiply_pairs(read_data(n, g, p, band, z, q, taps, c), weight)
-        return te.sum(product, axis=[*taps, step, pair])
+
+        def product(of_data: int, of_filter: int) -> Expr:
+            weight = read_filter(g, ob, p, taps, step, of_filter, vector, pair, lane)
+            return multiply_pairs(read_data(n, g, p, band, z, q, taps, c, of_data), weight)
+
+        return te.sum(reduce(add, (product(*each) for each in window.multiplied)), axis=[*taps, step, pair])
 
     acc = te.compute(shape, total, name=stage_name(ACC, number))
     copy = te.compute(shape, lambda *indices: acc(*indices), name=stage_name(TILE, number))
@@ -102,26 +118,27 @@ def express_tiles(window: AmxWindow, data: te.Tensor, weights: te.Tensor, epilog
     def rounded(*indices: Expr) -> Expr:
         o = window.output(window.channel(*indices[-3:]))
         channel = indices[1] * window.outputs + tirx.min(o, window.outputs - 1)
-        return epilogue(copy(*indices), channel, window.store_index(list(indices))[0], round_pair)
+        rounding = round_pair if window.problem.dtype == "bf16" else None
+        return epilogue(copy(*indices), channel, window.store_index(list(indices))[0], rounding)
 
     return te.compute((*shape[:-1], window.lanes_stored), rounded, name=stage_name(OUT, number))
 
 
 def _data(window: AmxWindow, data: te.Tensor) -> Callable[..., Expr]:
-    """Return ``read(n, g, phases, band, outer, pixel, taps, pair)``."""
+    """Return ``read(n, g, phases, band, outer, pixel, taps, pair, half)``."""
     problem, copy_axes = window.problem, window.copy_axes
 
-    def in_place(n: Expr, g: Expr, p: Any, band: Expr, z: Any, q: Expr, k: Any, c: Expr) -> Expr:
+    def in_place(n: Expr, g: Expr, p: Any, band: Expr, z: Any, q: Expr, k: Any, c: Expr, _: int) -> Expr:
         (axis,) = window.axes
         x = axis.offset(p[0]) + (window.start(band) + q) * axis.stride + k[0] * axis.dilation
         return data(n, x, g * window.channels + c)
 
     if window.in_place:
         return in_place
-    outer, rank = len(window.outer), len(copy_axes)
+    outer, rank, split = len(window.outer), len(copy_axes), window.halves > 1
 
     def copied(n: Expr, g: Expr, band: Expr, *indices: Expr) -> Expr:
-        z, residues, (pixel, c) = indices[:outer], indices[outer : outer + rank], indices[outer + rank :]
+        z, residues, (*half, pixel, c) = indices[:outer], indices[outer : outer + rank], indices[outer + rank :]
         row = copy_axes[-1].extent
         at = [*z, pixel // row, pixel % row] if len(window.flat) == 2 else [pixel]
         starts = [window.start(band), *[0] * (rank - 1)]
@@ -131,6 +148,10 @@ def _data(window: AmxWindow, data: te.Tensor) -> Callable[..., Expr]:
             for each, coordinate in zip(copy_axes, x, strict=True)
             for bound in each.axis.inside(coordinate, each.axis.lowest, _reach(each))
         ]
+        if split:
+            channels = [(g * (problem.in_channels // problem.groups) + of, at) for of, at in window.channels_of_pair(c)]
+            read = [zero_outside(at, _number(window, data, n, x, of), data.dtype) for of, at in channels]
+            return zero_outside(bounds, halves_of_pair(read[0], read[1], half[0], problem.dtype), "uint32")
         if window.pixel > window.channels:
             bounds.append(c < window.channels)
             c = tirx.min(c, window.channels - 1)
@@ -143,12 +164,13 @@ def _data(window: AmxWindow, data: te.Tensor) -> Callable[..., Expr]:
         window.bands,
         *(each.extent for each in window.outer),
         *(each.residues for each in copy_axes),
+        *[window.halves] * split,
         window.length,
         window.pixel,
     )
     copy = te.compute(within_reach(shape, "the copy of data"), copied, name=stage_name(DATA_PAD, window.index))
 
-    def read(n: Expr, g: Expr, p: Any, band: Expr, z: Any, q: Expr, k: Any, c: Expr) -> Expr:
+    def read(n: Expr, g: Expr, p: Any, band: Expr, z: Any, q: Expr, k: Any, c: Expr, half: int) -> Expr:
         located = [each.located(pp, kk) for each, pp, kk in zip(copy_axes, p, k, strict=True)]
         residues, firsts = [each[0] for each in located], [each[1] for each in located]
         pixel = q * copy_axes[-1].advance + firsts[-1]
@@ -156,9 +178,14 @@ def _data(window: AmxWindow, data: te.Tensor) -> Callable[..., Expr]:
             pixel, c = pixel + c // window.pixel, c % window.pixel
         if len(window.flat) == 2:
             pixel = pixel + firsts[-2] * copy_axes[-1].extent
-        return copy(n, g, band, *(zz + first for zz, first in zip(z, firsts, strict=False)), *residues, pixel, c)
+        z = [zz + first for zz, first in zip(z, firsts, strict=False)]
+        return copy(n, g, band, *z, *residues, *[half] * split, pixel, c)
 
     return read
+
+
+def _number(window: AmxWindow, data: te.Tensor, n: Expr, x: Sequence[Expr], channel: Expr) -> Expr:
+    return data(n, *x, channel) if window.problem.data_format == "NXC" else data(n, channel, *x)
 
 
 def _reach(copied: CopyAxis) -> int:
@@ -168,24 +195,32 @@ def _reach(copied: CopyAxis) -> int:
 
 
 def _filter(window: AmxWindow, weights: te.Tensor) -> Callable[..., Expr]:
-    """Return ``read(g, block, phases, taps, step, tile, pair, lane)``."""
-    axes, element = window.axes, filter_element(window, weights)
+    """Return ``read(g, block, phases, taps, step, half, tile, pair, lane)``."""
+    axes, rank, split = window.axes, len(window.axes), window.halves > 1
+
+    def element(g: Expr, p: Any, k: Any, c: Expr, o: Expr, *half: Expr) -> Expr:
+        if not split:
+            return filter_element(window, weights)(g, p, k, c, o)
+        channels = window.channels_of_pair(c)
+        read = [zero_outside(at, weights(*window.filter_indices(g, p, k, of, o)), weights.dtype) for of, at in channels]
+        return halves_of_pair(read[0], read[1], half[0], window.problem.dtype)
 
     def packed(g: Expr, block: Expr, *indices: Expr) -> Expr:
-        p, k, (step, vector, pair, lane) = indices[: len(axes)], list(indices[len(axes) : -4]), indices[-4:]
+        p, k, (step, *half, vector, pair, lane) = indices[:rank], list(indices[rank : 2 * rank]), indices[2 * rank :]
         o, bounds = window.channel(block, vector, lane), []
         c = step * window.depth + pair
         if window.row_taps:
             k[-1], c = c // window.channels, c % window.channels
-        elif window.pairs > window.channels:
+        elif window.pairs > window.channels and not split:
             bounds.append(c < window.channels)
             c = tirx.min(c, window.channels - 1)
         if window.padded_outputs > window.outputs and not window.shifted:
             bounds.append(o < window.outputs)
-        value = element(g, p, k, c, window.output(o))
+        value = element(g, p, k, c, window.output(o), *half)
         return zero_outside(bounds, value, "uint32")
 
-    order = (*(axis.phases for axis in axes), *window.taps, window.steps, window.block[1], window.depth, SIDE)
+    halves = [window.halves] * split
+    order = (*(axis.phases for axis in axes), *window.taps, window.steps, *halves, window.block[1], window.depth, SIDE)
     shape = within_reach((window.groups, window.output_blocks, *order), "the copy of the filter")
     pack = te.compute(shape, packed, name=stage_name(FILTER_PACK, window.index))
-    return lambda g, block, p, k, *rest: pack(g, block, *p, *k, *rest)
+    return lambda g, block, p, k, step, half, *rest: pack(g, block, *p, *k, step, *[half] * split, *rest)

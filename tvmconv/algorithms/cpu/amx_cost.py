@@ -12,7 +12,7 @@ from itertools import product
 from math import prod
 
 from ..shapes import divisors
-from .amx_window import LINE_CHANNELS, PAIR_BYTES, SIDE, AmxWindow
+from .amx_window import LINE_BYTES, PAIR_BYTES, SIDE, AmxWindow
 from .cost import L3_BYTES_PER_CYCLE, TASK_CYCLES, THREADS, outputs, uneven
 from .window import Window
 
@@ -33,14 +33,13 @@ COPY = 6.0  # of a line of data
 SHARED_LINE = 50.0
 L1_KEPT = 40 * 1024  # of 48 KiB, what is still there when it is used again
 L2_BYTES, L2_RATE = 1024 * 1024, 32  # half of L2; bytes in a cycle
-_LINE = 64
 
 
-def tile_window(window: Window) -> AmxWindow:
-    """Return a window as it is cut by least cost."""
+def tile_window(window: Window, halves: int = 1) -> AmxWindow:
+    """Return a window of so many halves as it is cut by least cost."""
     rows = window.axes[0].outputs
     bands = {-(-rows // count) for count in range(1, min(rows, 64) + 1)}
-    axis, kind = window.axes[-1], {"lanes": SIDE, "vnni_factor": 2}
+    axis, kind = window.axes[-1], {"lanes": SIDE, "vnni_factor": 2, "halves": halves}
     together = [False, True] if axis.taps > 1 and axis.phases == axis.dilation == 1 else [False]
     # Of few outputs one tile: those of 32 to 2 channels at 224x224 take 40 us on two cores, and by `reduced` 312.
     blocks = [block for block in BLOCKS if block[1] == 1 or window.outputs >= SIDE]
@@ -81,10 +80,11 @@ def cycles(window: AmxWindow, chunks: int, pixels_first: bool) -> float:
     tasks = problem.batch * window.groups * window.bands * chunks
     blocks = phases * prod(each.outputs for each in window.outer) * window.tile_blocks * window.output_blocks
     products = prod(window.taps) * window.steps
-    step = max(tiles * vectors * MULTIPLY, _loads(window, pixels_first) / products, LATENCY)
+    multiplied = max(tiles * vectors * MULTIPLY, LATENCY) * len(window.multiplied)
+    step = max(multiplied, _loads(window, pixels_first) / products)
     if problem.data_format == "NCX":
         store = STORE_STRIDED
-    elif vectors % 2 or window.shifted:
+    elif vectors * SIDE % window.line_channels or window.shifted:
         store = STORE_HALF_LATE if pixels_first else STORE_HALF
     else:
         store = STORE
@@ -105,7 +105,7 @@ def cycles(window: AmxWindow, chunks: int, pixels_first: bool) -> float:
 def _shared(window: AmxWindow, chunks: int) -> float:
     """Return the cycles that threads wait for each other's lines of the output, if a pixel's channels have several."""
     part = window.output_blocks // chunks * window.block[1] * SIDE
-    whole = window.whole_lines and part % LINE_CHANNELS == 0
+    whole = window.whole_lines and part % window.line_channels == 0
     if chunks == 1 or whole or window.problem.data_format == "NCX":
         return 0.0
     return outputs(window) * window.groups * chunks * SHARED_LINE
@@ -115,9 +115,9 @@ def _loads(window: AmxWindow, pixels_first: bool) -> float:
     """Return the cycles of the lines of a block's sums that come from L2."""
     (tiles, vectors), last = window.block, window.copy_axes[-1]
     pixels = tiles * window.tile_rows * last.advance + window.axes[-1].taps - 1
-    data = prod(window.taps[:-1]) * pixels * window.pixel * PAIR_BYTES
-    weights = prod(window.taps) * window.pairs * vectors * SIDE * PAIR_BYTES
+    data = prod(window.taps[:-1]) * pixels * window.pixel * window.halves * PAIR_BYTES
+    weights = prod(window.taps) * window.pairs * vectors * SIDE * window.halves * PAIR_BYTES
     kept = data + weights <= L1_KEPT
-    return (0 if kept and not pixels_first else data) / _LINE * DATA_LINE + (
+    return (0 if kept and not pixels_first else data) / LINE_BYTES * DATA_LINE + (
         0 if kept and pixels_first else weights
-    ) / _LINE * FILTER_LINE
+    ) / LINE_BYTES * FILTER_LINE

@@ -10,6 +10,9 @@ Along an axis with a stride, the copy has a part for each residue of coordinates
 but the last axis, if its taps meet all residues, is copied in order, and a tile's rows are a stride of pixels apart.
 
 Where channels are few, a row's taps are multiplied together (`row_taps`): in such a copy their channels are neighbours.
+
+f32 and f16 are multiplied as two halves of bf16 (halves.py): copies have a plane of each, and a step multiplies three times.
+Which channels are a pair is then for the copies to say: two vectors of channels make one of pairs.
 """
 
 from __future__ import annotations
@@ -21,6 +24,7 @@ from typing import Any
 
 from tvm import tirx
 
+from ...problem import DTYPE_BYTES
 from ..pairs import reads_pairs
 from ..shapes import divisors
 from ..subconvolution import Axis, Expr, store_index
@@ -29,7 +33,9 @@ from .window import Window
 PAIR_BYTES = 4
 SIDE = 16  # rows of a tile, and pairs or f32 numbers in one
 REGISTERS = 8
-LINE_CHANNELS = 32  # of bf16, in a cache line
+LINE_BYTES = 64  # of a cache line
+# The halves of data and filter that are multiplied, by their number, so that those of data are loaded once and again.
+PRODUCTS = {1: ((0, 0),), 2: ((0, 0), (0, 1), (1, 0))}
 
 
 @dataclass(frozen=True)
@@ -96,11 +102,14 @@ class AmxWindow(Window):
     row_taps
         Whether a tile has channels of several taps along the last axis, which lie together in the copy of data: of 3 channels
         and 7 taps an instruction multiplies all, not 3.
+    halves
+        How many bf16 a number is multiplied as: 2 of f32 and f16.
     """
 
     rows: int = 1
     block: tuple[int, int] = (2, 2)
     row_taps: bool = False
+    halves: int = 1
 
     @property
     def bands(self) -> int:
@@ -115,7 +124,7 @@ class AmxWindow(Window):
     @property
     def _could_be_in_place(self) -> bool:
         one = len(self.axes) == 1 and not self.axes[0].padded and not self.row_taps
-        return one and reads_pairs(self.problem)
+        return one and self.halves == 1 and reads_pairs(self.problem)
 
     @property
     def taps(self) -> list[int]:
@@ -216,6 +225,45 @@ class AmxWindow(Window):
         return self.channels if self.row_taps else self.pairs
 
     @property
+    def multiplied(self) -> tuple[tuple[int, int], ...]:
+        """The halves of data and of the filter that a step multiplies: those that stay in registers first change last."""
+        products = PRODUCTS[self.halves]
+        return products if self.block[0] <= self.block[1] else tuple((weight, value) for value, weight in products)
+
+    @property
+    def distance(self) -> int:
+        """Channels from a pair's first to its second, of halves: vectors of as many channels make one of pairs."""
+        return gcd(self.problem.in_channels // self.problem.groups, self.pixel)
+
+    @property
+    def whole_elements(self) -> bool:
+        """Whether each element of a copy of data has all its channels."""
+        if self.halves == 1:
+            return super().whole_elements
+        return self.problem.in_channels // self.problem.groups == 2 * self.pixel
+
+    @property
+    def most_lanes(self) -> int:
+        """Neighbouring elements of a pixel's copy that are made of neighbouring channels, as a power of two."""
+        return super().most_lanes if self.halves == 1 else self.distance & -self.distance
+
+    @property
+    def pairs_lie_together(self) -> bool:
+        """Whether a tile's pairs are neighbours in a filter whose summed channels are; how many the last has must be known."""
+        if self.row_taps:
+            return False
+        if self.halves == 1:
+            return self.steps == 1 or self.channels % self.depth == 0
+        return self.whole_elements and self.distance % self.depth == 0
+
+    def channels_of_pair(self, c: Expr) -> list[tuple[Expr, list[Expr]]]:
+        """Return both channels of a pair of halves, each with the conditions under which there is such a channel."""
+        channels, apart = self.problem.in_channels // self.problem.groups, self.distance
+        block, first = c // apart * 2, c // apart * 2 * apart + c % apart
+        whole = channels == 2 * self.pixel
+        return [(first + which * apart, [] if whole else [block + which < channels // apart]) for which in range(2)]
+
+    @property
     def copied_pairs(self) -> int:
         """Pairs in the copy of a band."""
         if self.in_place:
@@ -225,18 +273,19 @@ class AmxWindow(Window):
             * prod(each.extent for each in self.outer)
             * self.length
             * self.pixel
+            * self.halves
         )
 
     @property
     def filter_bytes(self) -> int:
         """Bytes of the filter of a group, as it is packed."""
         phases = prod(axis.phases for axis in self.axes)
-        return 4 * prod(self.taps) * phases * self.pairs * self.padded_outputs
+        return PAIR_BYTES * self.halves * prod(self.taps) * phases * self.pairs * self.padded_outputs
 
     @property
     def data_bytes(self) -> int:
         """Bytes of the data of an image and group that outputs read, each counted once."""
-        return prod(axis.outputs for axis in self.axes) * self.channels * PAIR_BYTES
+        return prod(axis.outputs for axis in self.axes) * self.channels * 2 * DTYPE_BYTES[self.problem.dtype]
 
     @property
     def chunks_first(self) -> bool:
@@ -246,7 +295,12 @@ class AmxWindow(Window):
     @property
     def whole_lines(self) -> bool:
         """Whether an output pixel ends with a cache line, so that threads with other pixels write other lines."""
-        return self.problem.out_channels % LINE_CHANNELS == 0
+        return self.problem.out_channels % self.line_channels == 0
+
+    @property
+    def line_channels(self) -> int:
+        """Output channels in a cache line."""
+        return LINE_BYTES // DTYPE_BYTES[self.problem.dtype]
 
     def start(self, band: Expr) -> Expr:
         """Return the first output of a band."""

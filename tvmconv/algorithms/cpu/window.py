@@ -115,6 +115,16 @@ class Window(SubConvolution):
         """Elements of a pixel of data, or of its copy."""
         return self.channels * (self.padded_outputs if self.expands else self.problem.groups)
 
+    @property
+    def whole_elements(self) -> bool:
+        """Whether each element of a copy of data has all its channels."""
+        return self.problem.in_channels // self.problem.groups % self.vnni_factor == 0
+
+    @property
+    def most_lanes(self) -> int:
+        """Neighbouring elements of a pixel's copy that are made of neighbouring channels, as a power of two: any number."""
+        return 1 << 30
+
     def in_order(self, values: Sequence[Value]) -> list[Value]:
         """Return what each axis of the window has in the order of the problem's axes."""
         return [values[self.order.index(axis)] for axis in range(len(values))] if self.order else list(values)

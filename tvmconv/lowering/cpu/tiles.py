@@ -3,18 +3,20 @@
 A definition multiplies pairs of bf16 one by one (algorithms/pairs.py). A space marks the loops of a block of tiles by
 their ROLE: over tiles of pixels, their rows, tiles of outputs, their lanes, and the pairs that are summed. Here the nest
 that clears the sums, the one that adds products and the one that stores them become instructions, whose sums are in tile
-registers; the addresses and strides are those of the loops' own indices. A loop marked by CONFIGURE is given the
+registers; the addresses and strides are those of the loops' own indices. What is added may be several products, of
+halves (algorithms/halves.py). A loop marked by CONFIGURE is given the
 shapes of the tiles, and returns the registers at its end.
 """
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from functools import partial
 from typing import Any
 
 from tvm import sym, tirx
 from tvm.ir import StringImm, TensorLoad
-from tvm_ffi.structural import structural_map
+from tvm_ffi.structural import structural_equal, structural_map
 
 from ...algorithms.annotations import CONFIGURE, LANES, PAIRS, ROLE, ROWS, TILES, VECTORS
 from ...algorithms.cpu.amx_window import REGISTERS, SIDE
@@ -142,35 +144,53 @@ def _instructions(shapes: set[Any], stored: list[Any], loop: Any) -> Any:
         return sequence([_call("tilezero", _number(reg)) for *_, reg in sums])
     depth = int(loops[PAIRS].extent)
     shapes.add((tiles, vectors, rows, depth))
-    if not (isinstance(body.value, tirx.Add) and calls(body.value.b, DOT)):
+    products = _products(body.value.b) if isinstance(body.value, tirx.Add) else []
+    if not products:
         raise RewriteError(f"tiles multiply pairs, not {body.value}")
-    left, right = body.value.b.args[1:]
-    data = _Tiles(left, loops, TILES, None, ROWS, PAIRS)
-    weights = _Tiles(right, loops, None, VECTORS, PAIRS, LANES)
-    return tirx.SeqStmt(_multiplied(tiles, vectors, data, weights))
+    multiplied = []
+    for left, right in products:
+        data = _Tiles(left, loops, TILES, None, ROWS, PAIRS)
+        multiplied.append((data, _Tiles(right, loops, None, VECTORS, PAIRS, LANES)))
+    return tirx.SeqStmt(_multiplied(tiles, vectors, multiplied))
 
 
-def _multiplied(tiles: int, vectors: int, data: _Tiles, weights: _Tiles) -> list[Any]:
-    """Return loads and multiplications: the fewer operands are held, each of the others is loaded before its use."""
-    lefts, rights = _lefts(tiles, vectors), _rights(tiles, vectors)
+def _products(value: Any) -> list[tuple[Any, Any]]:
+    """Return the pairs of operands whose products `value` adds up, in their order; none if it is anything else."""
+    if calls(value, DOT):
+        return [tuple(value.args[1:])]
+    parts = [_products(each) for each in (value.a, value.b)] if isinstance(value, tirx.Add) else []
+    return [product for part in parts for product in part] if all(parts) else []
+
+
+def _multiplied(tiles: int, vectors: int, products: Sequence[tuple[_Tiles, _Tiles]]) -> list[Any]:
+    """Return loads and multiplications: the fewer operands are held, each of the others is loaded before its use.
+
+    Of several products each is of all sums, so that a sum's additions are as far apart as they can be; what one holds, the
+    next does, if it is of the same tiles.
+    """
+    lefts, rights, few = _lefts(tiles, vectors), _rights(tiles, vectors), tiles <= vectors
+    made: list[Any] = []
+    held: _Tiles | None = None
 
     def load(tile: _Tiles, registers: range, a: int, v: int) -> Any:
         return _call("tileloadd64", _number(registers[(a + v) % len(registers)]), *tile.at(a, v))
 
-    few = tiles <= vectors
-    if few:
-        made = [load(data, lefts, a, 0) for a in range(tiles)]
-        pairs = [(a, v) for v in range(vectors) for a in range(tiles)]
-    else:
-        made = [load(weights, rights, 0, v) for v in range(vectors)]
-        pairs = [(a, v) for a in range(tiles) for v in range(vectors)]
-    for a, v in pairs:
-        if few and a == 0:
-            made.append(load(weights, rights, 0, v))
-        if not few and v == 0:
-            made.append(load(data, lefts, a, 0))
-        numbers = (a * vectors + v, lefts[a % len(lefts)], rights[v % len(rights)])
-        made.append(_call("tdpbf16ps", *map(_number, numbers)))
+    for data, weights in products:
+        if few:
+            kept, firsts = data, [load(data, lefts, a, 0) for a in range(tiles)]
+            pairs = [(a, v) for v in range(vectors) for a in range(tiles)]
+        else:
+            kept, firsts = weights, [load(weights, rights, 0, v) for v in range(vectors)]
+            pairs = [(a, v) for a in range(tiles) for v in range(vectors)]
+        made += [] if kept.same_as(held) else firsts
+        held = kept
+        for a, v in pairs:
+            if few and a == 0:
+                made.append(load(weights, rights, 0, v))
+            if not few and v == 0:
+                made.append(load(data, lefts, a, 0))
+            numbers = (a * vectors + v, lefts[a % len(lefts)], rights[v % len(rights)])
+            made.append(_call("tdpbf16ps", *map(_number, numbers)))
     return [*made, tirx.Evaluate(tirx.call_extern("void", AWAKE))]
 
 
@@ -186,6 +206,10 @@ class _Tiles:
         self._stride = self._distance(row)
         if int(loops[column].extent) > 1 and self._distance(column) != 1:
             raise RewriteError(f"columns of a tile must be neighbours in {access}")
+
+    def same_as(self, other: _Tiles | None) -> bool:
+        """Whether these are the tiles of another load."""
+        return other is not None and structural_equal(self._access, other._access)
 
     def at(self, tile: int, vector: int) -> tuple[Any, Any]:
         """Return the address of a tile, and the bytes between its rows."""
