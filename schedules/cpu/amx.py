@@ -29,6 +29,8 @@ from tvmconv.algorithms.annotations import (
     ROUND_STORES,
     ROWS,
     TILES,
+    TO_PLANES_IF_WIDE,
+    TRANSPOSE,
     VECTORS,
 )
 from tvmconv.algorithms.cpu.amx_cost import best_cut
@@ -89,6 +91,10 @@ def _schedule(sch: Schedule, window: AmxWindow, order: int, target: CpuTarget) -
         sch.vectorize(out_lane)
         if rounds:
             sch.annotate(out_lane, ROUND_STORES, 1)
+    if window.stores_planes:
+        _, row, vector, lane = _tile_loops(sch.get_loops(out))
+        sch.reorder(vector, lane, row)
+        sch.annotate(lane, TRANSPOSE, TO_PLANES_IF_WIDE)
     sch.annotate(task, CONFIGURE, 1)
     if rounds:
         import_round(sch, task, lanes)

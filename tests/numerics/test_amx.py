@@ -58,6 +58,8 @@ SHAPES = [
     "conv2d-n1-i2x1x1-o1x1x1-k1x1-s1x1-d1x1-p0x0_0x0-g1-NXC-XIO-bf16-bias",
     "backprop2d-n2-i34x7x7-o24x13x13-k3x3-s2x2-d1x1-p1x1_1x1-g1-NXC-XIO-bf16-bias",
     "backprop2d-n1-i32x5x6-o32x20x19-k5x4-s4x3-d1x2-p1x2_0x1-g2-NCX-OIX-bf16",
+    "conv2d-n2-i64x9x7-o96x9x7-k1x1-s1x1-d1x1-p0x0_0x0-g2-NCX-OIX-bf16-bias-relu",  # planes stored by squares
+    "conv1d-n1-i32x3-o64x3-k1-s1-d1-p0_0-g1-NCX-XIO-bf16",  # too narrow for it
 ]
 
 

@@ -220,6 +220,14 @@ class AmxWindow(Window):
         return min(SIDE, self.outputs) if self.problem.data_format == "NXC" else SIDE
 
     @property
+    def stores_planes(self) -> bool:
+        """Whether a tile's pixels are neighbours in the planes of a planar output, all of which are stored: of one axis."""
+        (*apart, axis) = self.flat
+        planes = self.problem.data_format == "NCX" and not apart and axis.axis.always_inside and axis.axis.phases == 1
+        together = axis.axis.store_index(0, 1) == axis.axis.store_index(0, 0) + 1
+        return self.halves > 1 and planes and together and self.padded_outputs == self.outputs
+
+    @property
     def pixel(self) -> int:
         """Elements of a pixel of a group's copy of data."""
         return self.channels if self.row_taps else self.pairs

@@ -139,7 +139,9 @@ def _to_planes(loop: Any) -> Any:
     if width < PART:
         return _kept(loop, TO_PLANES_IF_WIDE, f"rows have {width} columns, of at least {PART}")
     channel, x = loop.loop_var, columns.loop_var
-    tile = _only([load for load in loads_of(store.value) if load.source.scope() == "local"])
+    # Not what stands in an index: the address of the tile itself.
+    sums = [each for each in loads_of(store.value) if each.source.scope() == "local" and uses(each, channel, x)]
+    tile = _only(sums)
     if tile is None or not _runs(tile, channel, int(loop.extent)):
         refuse(loop, TRANSPOSE, f"it reads something else than the channels of a tile: {store.value}")
     if not _runs(store, x, width):
