@@ -3,8 +3,8 @@
     python -m benchmarks.onnxruntime_provider --providers FOLDER [NAME ...]
 
 Each side has a process of its own, with two threads. They run in turns; a turn's time is the median of its runs, and what is
-printed the median of the turns. A provider that is not in the folder yet is exported into it; a model whose package is not
-installed is named and left out.
+printed the median of the turns. A model of PyTorch's, and a provider, that is not in the folder yet is exported into it; a model
+whose package is not installed is named and left out.
 """
 
 from __future__ import annotations
@@ -24,6 +24,9 @@ from typing import Any
 
 import numpy as np
 
+from .models import NETWORKS
+from .onnxruntime_exports import EXPORTED, export_network
+
 THREADS = 2
 SIDES = ("cpu", "tvmconv", "openvino")
 SECONDS = 0.25
@@ -32,15 +35,17 @@ _LIGHT = "backend/test/data/light/light_{}.onnx"
 
 @dataclass(frozen=True)
 class Case:
-    """A model of a package, and the shapes of its inputs."""
+    """A model of a package, a file or one to export, and the shapes of its inputs."""
 
     package: str
     file: str
     shapes: dict[str, tuple[int, ...]] = field(default_factory=dict)
 
-    def path(self) -> Path | None:
-        """Return the file, None if the package is not installed or has it not."""
+    def path(self, folder: Path) -> Path | None:
+        """Return the file, None if the package is not installed or has it not; one that is exported goes into a folder."""
         found = find_spec(self.package)
+        if self.package in EXPORTED:
+            return export_network(self.package, self.file, folder) if found is not None else None
         if found is None or not found.submodule_search_locations:
             return None
         path = Path(found.submodule_search_locations[0]) / self.file
@@ -55,8 +60,16 @@ CASES = {
     "basic_pitch": Case("basic_pitch", "saved_models/icassp_2022/nmp.onnx", {"": (1, 43844, 1)}),
     "silero_vad": Case("silero_vad", "data/silero_vad_16k_op15.onnx", {"input": (1, 512), "state": (2, 1, 128)}),
     **{
-        name: Case("onnx", _LIGHT.format(name))
+        f"onnx_{name}": Case("onnx", _LIGHT.format(name))
         for name in ("resnet50", "squeezenet", "shufflenet", "densenet121", "inception_v1", "inception_v2", "vgg19")
+    },
+    **{name: Case("benchmarks", name) for name in NETWORKS},
+    **{
+        name: Case("torchvision", name)
+        for name in (
+            *("densenet121", "googlenet", "mnasnet1_0", "regnet_y_400mf", "resnet18", "shufflenet_v2_x1_0"),
+            *("squeezenet1_1", "vgg16_bn"),
+        )
     },
 }
 
@@ -78,7 +91,7 @@ def main(argv: Sequence[str] | None = None) -> int:
         return _work(given.names[0], given.worker, given.providers)
     ratios: list[tuple[float, float]] = []
     for name in given.names or CASES:
-        if CASES[name].path() is None:
+        if CASES[name].path(given.providers) is None:
             print(f"{name}: the package {CASES[name].package} is not installed", file=sys.stderr)
             continue
         _export(name, given.providers)
@@ -103,7 +116,7 @@ def _export(name: str, providers: Path) -> None:
     command = [
         "from tvmconv.cli import main; raise SystemExit(main())",
         "export-onnxruntime",
-        str(case.path()),
+        str(case.path(providers)),
         *shapes,
     ]
     subprocess.run([sys.executable, "-c", *command, "-o", str(library)], check=True, stdout=subprocess.DEVNULL)
@@ -151,7 +164,7 @@ def _work(name: str, side: str, providers: Path) -> int:
     import tvmconv.onnxruntime
 
     case = CASES[name]
-    path = case.path()
+    path = case.path(providers)
     assert path is not None
     options = ort.SessionOptions()
     options.intra_op_num_threads = THREADS

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ctypes
 import json
+import re
 import shutil
 import subprocess
 import sys
@@ -25,6 +26,7 @@ from tvmconv import cli
 from tvmconv.errors import BundleError, InputError, UnsupportedMachineError
 from tvmconv.exporting.provider_library import export_provider
 from tvmconv.frontends import read_source
+from tvmconv.onnxruntime.racing import race
 
 RNG = np.random.default_rng(0)
 Node = onnx.NodeProto
@@ -252,11 +254,19 @@ def test_bundles_serve_as_providers(files: dict[str, str], bundle: Path):
     np.testing.assert_array_equal(session.run(None, feeds)[0], alone(files["relu"]).run(None, feeds)[0])
 
 
-def test_a_provider_that_declines(files: dict[str, str], bundle: Path, tmp_path: Path):
-    library = export_provider(bundle, tmp_path / "declines.so", declines=True)
-    session = tvmconv.onnxruntime.session(files["relu"], library, options=options(tmp_path))
-    session.run(None, feeds_of(session))
-    assert set(nodes_of(session)) == {"CPUExecutionProvider"}
+def test_a_decision_for_each_model(files: dict[str, str], bundle: Path, tmp_path: Path):
+    """Of models in one library each is claimed as was decided for it: decisions are found by a graph's convolutions."""
+    names = ("relu", "grouped")
+    library = export_provider(bundle, tmp_path / "first.so")
+    first = {name: race(files[name], library, claims=("convolutions",)).graphs for name in names}
+    assert all(len(found) == 1 for found in first.values())
+    assert first["relu"] != first["grouped"]
+    decisions = {first["relu"][0]: "nothing", first["grouped"][0]: "convolutions"}
+    library = export_provider(bundle, tmp_path / "decides.so", decisions=decisions)
+    for name, ours in zip(names, (0, 1), strict=True):
+        session = tvmconv.onnxruntime.session(files[name], library, options=options(tmp_path))
+        session.run(None, feeds_of(session))
+        assert sum(each.startswith("tvmconv") for each in nodes_of(session)) == ours
 
 
 def test_bad_inputs(files: dict[str, str], provider: Path, tmp_path: Path):
@@ -275,7 +285,7 @@ def test_bad_inputs(files: dict[str, str], provider: Path, tmp_path: Path):
     with pytest.raises(InputError, match="a folder"):
         export_provider(tmp_path, tmp_path)
     other = compile_bundle(tmp_path / "nxc.bundle", [small_problem(data_format="NXC", filter_format="XIO")], quick=True)
-    with pytest.raises(BundleError, match="no kernel in ONNX's layouts, NCX and OIX"):
+    with pytest.raises(BundleError, match="no kernel for filters in ONNX's layout, OIX"):
         export_provider(other, tmp_path / "nxc.so")
 
 
@@ -323,7 +333,7 @@ def make():
     return tvmconv.onnxruntime.session(model, provider, options=options)
 def grown(count, call):
     call(count)
-    return min(-(rss() - (call(count), rss())[1]) for _ in range(3))
+    return min(-(rss() - (call(count), rss())[1]) for _ in range(5))
 feeds = {each.name: np.ones(each.shape, np.float32) for each in make().get_inputs()}
 session = make()
 print(grown(2000, lambda n: [session.run(None, feeds) for _ in range(n)] and None))
@@ -335,7 +345,11 @@ print(provider in open("/proc/self/maps").read())
 """
 
 
-def test_nothing_is_left_behind(files: dict[str, str], provider: Path):
+@pytest.mark.parametrize("claims", ["convolutions", "groups"])
+def test_nothing_is_left_behind(claims: str, files: dict[str, str], provider: Path, tmp_path: Path):
+    if claims == "groups":
+        problems = [each.with_(data_format="NXC") for each in read_source(files["residual"])]
+        provider = export_provider(compile_bundle(tmp_path / "b.bundle", problems, quick=True), tmp_path / "b.so")
     command = [sys.executable, "-c", FLAT, files["residual"], str(provider)]
     done = subprocess.run(command, capture_output=True, text=True, check=True, timeout=300)
     runs, sessions, loaded = done.stdout.split()
@@ -359,7 +373,7 @@ def test_command(command: Callable[..., tuple[int, str, str]], files: dict[str, 
     library = tmp_path / "model.so"
     code, out, err = command(files["relu"], "-o", library)
     assert (code, out.strip()) == (0, str(library))
-    assert "ms, with the provider" in err
+    assert re.search(r"nothing claimed .* ms, convolutions claimed .* ms, groups claimed .* ms", err)
     session = tvmconv.onnxruntime.session(files["relu"], library, options=options())
     feeds = feeds_of(session)
     np.testing.assert_array_equal(session.run(None, feeds)[0], alone(files["relu"]).run(None, feeds)[0])
@@ -373,10 +387,10 @@ def test_command_leaves_models_that_are_not_faster(
     command: Callable[..., tuple[int, str, str]], files: dict[str, str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ):
     library = tmp_path / "model.so"
-    monkeypatch.setattr("tvmconv.onnxruntime.racing.race", lambda *_, **__: (1.0, 1.0))
+    monkeypatch.setattr("tvmconv.onnxruntime.racing._time", lambda *_: 1.0)
     code, _, err = command(files["relu"], "-o", library)
     assert code == 0
-    assert "the provider leaves all convolutions to it" in err
+    assert "the provider leaves all of it to onnxruntime" in err
     session = tvmconv.onnxruntime.session(files["relu"], library, options=options(tmp_path))
     session.run(None, feeds_of(session))
     assert set(nodes_of(session)) == {"CPUExecutionProvider"}

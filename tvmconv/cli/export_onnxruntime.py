@@ -18,8 +18,8 @@ from .sources import add_sources, by_name, problems_of, read_inputs, read_models
 if TYPE_CHECKING:
     from .parsing import Subparsers
 
-# Less is within what timings vary by.
-_LEAST_GAIN = 1.05
+# How data lie in what a provider claims.
+_DATA_FORMATS = {"convolutions": "NCX", "groups": "NXC"}
 EXAMPLE = """\
   tvmconv export-onnxruntime resnet50.onnx --output provider.so
   tvmconv export-onnxruntime detector.onnx --shape images=1x3x320x320 --target x86-64-v3 --target x86-64-v4 --output detector.so
@@ -33,8 +33,8 @@ def add_parser(subparsers: Subparsers) -> None:
         subparsers,
         "export-onnxruntime",
         "Write kernels for the convolutions of ONNX models as a library that onnxruntime (1.23 or later) loads and runs them by: "
-        "onnxruntime.register_execution_provider_library(NAME, 'provider.so'). Models are timed with it and without; where it makes none "
-        "faster, the library leaves all convolutions to onnxruntime. Of one SOURCE that is a bundle, its kernels are taken, untimed.",
+        "onnxruntime.register_execution_provider_library(NAME, 'provider.so'). Each model is timed without it, with its "
+        "convolutions claimed alone, and with what is between them; the library claims what was the fastest. Of one SOURCE that is a bundle, its kernels are taken, untimed.",
         EXAMPLE,
         run,
     )
@@ -66,9 +66,10 @@ def run(arguments: argparse.Namespace) -> int:
 
     models = read_models(arguments)
     problems = problems_of(models)
+    with_last = [each.with_(data_format="NXC") for each in problems if each.data_format == "NCX"]
     with tempfile.TemporaryDirectory() as folder, progress_bar("compiling") as progress:
         bundle = build(
-            problems,
+            [*problems, *with_last],
             Path(folder) / "provider.bundle",
             arguments.target or ["host"],
             math=arguments.math,
@@ -76,37 +77,37 @@ def run(arguments: argparse.Namespace) -> int:
             records=arguments.records,
             progress=progress,
         )
-        library = export_provider(bundle, arguments.output)
-        if not _is_faster([each.source for each in models], library, arguments):
-            export_provider(bundle, library, declines=True)
-    print(library)
+        library = export_provider(bundle, Path(folder) / "raced.so")
+        decisions = _decide([each.source for each in models], library, arguments)
+        taken = {_DATA_FORMATS[each] for each in decisions.values() if each != "nothing"} or None
+        print(export_provider(bundle, arguments.output, decisions=decisions, data_formats=taken))
     return 0
 
 
-def _is_faster(models: list[str], library: Path, arguments: argparse.Namespace) -> bool:
-    """Say how much faster each model is with a provider; return whether one is by enough, or none could be timed."""
-    from ..onnxruntime.racing import race
+def _decide(models: list[str], library: Path, arguments: argparse.Namespace) -> dict[int, str]:
+    """Say how fast each model is by what a provider claims of it; return what it is to claim, by the hashes of graphs."""
+    from ..onnxruntime.racing import LEAST_GAIN, race
 
     inputs = read_inputs(arguments.inputs)
-    ratios = []
+    decisions: dict[int, str] = {}
     for model in models:
         for shapes, dims, batch in _buckets(arguments):
             try:
-                alone, ours = race(model, library, shapes=shapes, dims=dims, batch=batch, inputs=inputs)
+                found = race(model, library, shapes=shapes, dims=dims, batch=batch, inputs=inputs)
             except TvmconvError as error:  # another machine's kernels, or inputs that the model does not run on
                 print(f"{model}: not timed: {error}", file=sys.stderr)
                 continue
-            ratios.append(alone / ours)
-            print(f"{model}: onnxruntime {1e3 * alone:.3f} ms, with the provider {1e3 * ours:.3f} ms", file=sys.stderr)
-    if not ratios or max(ratios) >= _LEAST_GAIN:
-        return True
-    warnings.warn(
-        f"onnxruntime is not made {_LEAST_GAIN} times as fast on this machine, so the provider leaves all convolutions to it; of a bundle, with the same"
-        " kernels, export-onnxruntime writes a provider that computes them",
-        TvmconvWarning,
-        stacklevel=2,
-    )
-    return False
+            decisions |= dict.fromkeys(found.graphs, found.fastest)
+            times = ", ".join(f"{claims} claimed {1e3 * seconds:.3f} ms" for claims, seconds in found.seconds.items())
+            print(f"{model}: {times}", file=sys.stderr)
+            if found.fastest == "nothing":
+                warnings.warn(
+                    f"{model} is not made {LEAST_GAIN} times as fast on this machine, so the provider leaves all of it to onnxruntime; a"
+                    " session option changes that: tvmconv.onnxruntime.session(..., claims='groups')",
+                    TvmconvWarning,
+                    stacklevel=2,
+                )
+    return decisions
 
 
 def _buckets(

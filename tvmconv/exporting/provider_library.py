@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import os
 import tempfile
-from collections.abc import Sequence
+from collections.abc import Collection, Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
 
 from ..checks import as_path
@@ -16,12 +17,14 @@ from .archive import FLAGS, Options, build_library, check_tools, named
 from .filters import Blobs
 from .header import header
 from .plan import plan
-from .provider_sources import LAYOUT, defines, is_served, rows_source
+from .provider_sources import LEVEL_FLAGS, LEVEL_OF_OTHERS, LEVELS, defines, is_served, rows_source
 
 PROVIDER = Path(__file__).parent / "provider"
 # What the archive in it is called: its symbols are hidden, so that any number of providers fit into a process.
 _NAME = "provider"
-_EXPORTS = "{ global: CreateEpFactories; ReleaseEpFactory; local: *; };\n"
+_EXPORTS = "{ global: CreateEpFactories; ReleaseEpFactory; tvmconv_provider_graphs; local: *; };\n"
+# Compiled once for each set of vector instructions.
+_BETWEEN = "ops.c"
 
 
 def export_provider(
@@ -29,7 +32,8 @@ def export_provider(
     path: str | os.PathLike[str],
     *,
     targets: Sequence[str] | None = None,
-    declines: bool = False,
+    decisions: Mapping[int, str] | None = None,
+    data_formats: Collection[str] | None = None,
 ) -> Path:
     """Write the kernels of a bundle as an execution provider for onnxruntime.
 
@@ -41,8 +45,11 @@ def export_provider(
         The library to write, which replaces a file that is there.
     targets
         Those of the bundle's to take, of one instruction set; None: all that are CPUs.
-    declines
-        Whether the provider leaves all convolutions to onnxruntime, because it was measured to be faster.
+    decisions
+        What was measured to be the fastest to claim of graphs, by their hashes: ``"nothing"``, ``"convolutions"`` or ``"groups"``. Of
+        others, groups are claimed, if there are kernels for data whose channels lie last.
+    data_formats
+        Kernels for these alone are taken; None: for all that a provider calls.
 
     Returns
     -------
@@ -66,22 +73,27 @@ def export_provider(
     source = read_bundle(bundle)
     planned = plan(source, _NAME, targets, layers=False)
     check_tools(planned.isa)
-    if not any(is_served(each.problem) for each in planned.functions):
+    taken = [each for each in planned.functions if data_formats is None or each.problem.data_format in data_formats]
+    planned = replace(planned, functions=tuple(each for each in taken if is_served(each.problem)))
+    if not planned.functions:
         raise BundleError(
-            f"{source.path} has no kernel in ONNX's layouts, {' and '.join(LAYOUT)}: build it of an ONNX model, without --data-format"
-            " and --filter-format"
+            f"{source.path} has no kernel for filters in ONNX's layout, OIX: build it of an ONNX model, without --filter-format"
         )
     path.parent.mkdir(parents=True, exist_ok=True)
     with tempfile.TemporaryDirectory(dir=path.parent, prefix=f".{path.name}-") as folder:
         work = Path(folder)
         (work / f"{_NAME}.h").write_text(header(planned, False, "none"))
         build_library(planned, Blobs(planned, False), Options(), work, work)
-        (work / "rows.c").write_text(named(planned, rows_source(planned, declines)))
+        (work / "rows.c").write_text(named(planned, rows_source(planned, decisions or {})))
         sources = [each for each in PROVIDER.iterdir() if each.suffix in (".c", ".h")]
         for each in sources:
             (work / each.name).write_text(each.read_text().replace("tvmconv_name", _NAME))
         (work / "provider.map").write_text(_EXPORTS)
-        files = ["rows.c", *sorted(each.name for each in sources if each.suffix == ".c")]
+        files = ["rows.c", *sorted(each.name for each in sources if each.suffix == ".c" and each.name != _BETWEEN)]
+        for level, machine in LEVELS.get(planned.isa.machine, LEVEL_OF_OTHERS).items():
+            chosen = (*LEVEL_FLAGS, *machine, f"-DLEVEL={level}")
+            run_compiler((*FLAGS, *planned.isa.c_flags, *chosen, "-c", _BETWEEN, "-o", f"{level}.o"), work, planned.isa)
+            files.append(f"{level}.o")
         flags = ("-D_GNU_SOURCE", *defines(planned, __version__), "-shared", "-Wl,-Bsymbolic", "-Wl,--build-id=none")
         link = ("-Wl,-z,defs", "-Wl,-s", "-Wl,--version-script=provider.map", "-o", "provider.so")
         run_compiler((*FLAGS, *planned.isa.c_flags, *flags, *files, f"lib{_NAME}.a", "-lm", *link), work, planned.isa)

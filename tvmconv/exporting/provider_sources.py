@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from math import inf
 from typing import TYPE_CHECKING
 
@@ -16,28 +17,36 @@ if TYPE_CHECKING:
 
 # ONNX's numbers of the types.
 _TYPES = {"f32": 1, "f16": 10, "bf16": 16}
-# A kernel's arrays lie as ONNX has them.
-LAYOUT = ("NCX", "OIX")
+# Filters lie as ONNX has them; data do, too, or have their channels last, between operations that the provider computes.
+LAYOUTS = (("NCX", "OIX"), ("NXC", "OIX"))
+# What a provider claims of a graph: nothing; each convolution, with what follows it; or what is between convolutions, too.
+CLAIMS = ("nothing", "convolutions", "groups")
+# What is between is compiled for the vectors of each of these, by the machine that Linux calls so: the compiler's flags of each.
+LEVELS = {"x86_64": {"v3": ("-march=x86-64-v3",), "v4": ("-march=x86-64-v4", "-mprefer-vector-width=512")}}
+# Of others once, for what all their CPUs have.
+LEVEL_OF_OTHERS: dict[str, tuple[str, ...]] = {"base": ()}
+LEVEL_FLAGS = ("-O3", "-fno-math-errno", "-fno-trapping-math", "-ffp-contract=off")
 _MOST_STEPS = 12
 _AXES = ("in_spatial", "out_spatial", "kernel", "strides", "dilations", "pads_begin", "pads_end")
 
 
 def is_served(problem: Problem) -> bool:
     """Whether a provider can call a kernel of this problem."""
-    return (problem.data_format, problem.filter_format) == LAYOUT and len(problem.epilogue) <= _MOST_STEPS
+    return (problem.data_format, problem.filter_format) in LAYOUTS and len(problem.epilogue) <= _MOST_STEPS
 
 
-def rows_source(plan: Plan, declines: bool) -> str:
-    """Return the C file of the table.
+def rows_source(plan: Plan, decisions: Mapping[int, str]) -> str:
+    """Return the C file of the tables.
 
     Parameters
     ----------
-    declines
-        Whether the provider leaves all convolutions to onnxruntime.
+    decisions
+        What the provider claims of a graph, one of `CLAIMS`, by the graph's hash.
     """
     rows = [
         f"{{{place}, {_problem(each.problem)}}}" for place, each in enumerate(plan.functions) if is_served(each.problem)
     ]
+    decided = [f"{{{graph}u, {CLAIMS.index(claims)}}}" for graph, claims in sorted(decisions.items())] or ["{0, 0}"]
     return f"""\
 #include <math.h>
 
@@ -46,7 +55,9 @@ def rows_source(plan: Plan, declines: bool) -> str:
 const struct row NAME_rt_rows[] = {{
     {listed(rows)}}};
 const int NAME_rt_row_count = {len(rows)};
-const int NAME_rt_declines = {int(declines)};
+const struct decision NAME_rt_decisions[] = {{
+    {listed(decided)}}};
+const int NAME_rt_decision_count = {len(decisions)};
 """
 
 
@@ -57,6 +68,7 @@ def defines(plan: Plan, version: str) -> tuple[str, ...]:
 
 def _problem(problem: Problem) -> str:
     numbers = (
+        problem.data_format != "NCX",
         problem.op != "convolution",
         problem.rank,
         _TYPES[problem.dtype],

@@ -11,6 +11,7 @@ from typing import Any
 
 from ..checks import as_path
 from ..errors import BundleError, InputError, MissingExtraError, UnsupportedMachineError, last_line, missing_extra
+from ..exporting.provider_sources import CLAIMS
 from ..runtime.bundle import MANIFEST
 
 # The first with providers from outside.
@@ -28,6 +29,7 @@ def session(
     dims: Mapping[str, int] | None = None,
     batch: int | None = None,
     options: Any = None,
+    claims: str | None = None,
 ) -> Any:
     """Return onnxruntime's session of a model, in which a provider's kernels compute the convolutions that it has.
 
@@ -42,6 +44,9 @@ def session(
         that of a free dimension 0. Kernels are for fixed shapes, so a model needs all of them.
     options
         An ``onnxruntime.SessionOptions``, to which the provider is added; None: a new one.
+    claims
+        What the provider computes: ``"nothing"``, ``"convolutions"``, each with what follows it, or ``"groups"``, what is between
+        convolutions, too. None: what the export found to be the fastest.
 
     Returns
     -------
@@ -67,7 +72,10 @@ def session(
     options = ort.SessionOptions() if options is None else options
     if not isinstance(options, ort.SessionOptions):
         raise InputError(f"options is {options!r:.80}; it must be an onnxruntime.SessionOptions")
-    options.add_provider_for_devices([each for each in ort.get_ep_devices() if each.ep_name == name][:1], {})
+    if claims is not None and claims not in CLAIMS:
+        raise InputError(f"claims is {claims!r}; allowed: {', '.join(CLAIMS)}")
+    devices = [each for each in ort.get_ep_devices() if each.ep_name == name][:1]
+    options.add_provider_for_devices(devices, {} if claims is None else {"claims": claims})
     given = shapes is not None or dims is not None or batch is not None
     return ort.InferenceSession(with_shapes(path, shapes, dims, batch) if given else str(path), options)
 

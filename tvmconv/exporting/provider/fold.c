@@ -44,31 +44,42 @@ int fold(const struct graph *graph, struct match *match, long node) {
   return 1;
 }
 
-/* Adds a node to factor * x + term, which has `channels` numbers of each. */
-static int compose(const struct node *node, const char *x, size_t channels, float *factor, float *term) {
+/* Adds a node, which takes `other` beside x, to factor * x + term, which has `channels` numbers of each. */
+static int compose(const struct node *node, const ort_value_info *other, size_t channels, float *factor, float *term) {
   float *read[NORMALIZATION_INPUTS] = {NULL};
   size_t counts[NORMALIZATION_INPUTS] = {0};
   int normalizes = strcmp(node->type, "BatchNormalization") == 0, fine = 1;
   if (normalizes) {
     for (int i = 1; i < NORMALIZATION_INPUTS; ++i) fine &= (read[i] = fixed_numbers(node->inputs[i], channels, &counts[i])) != NULL;
   } else {
-    fine = (read[0] = fixed_numbers(other_input(node, x), channels, &counts[0])) != NULL;
+    fine = (read[0] = fixed_numbers(other, channels, &counts[0])) != NULL;
   }
   for (size_t m = 0; fine && m < channels; ++m) {
     float by = 1, plus = 0;
     if (normalizes) {
       by = read[1][m] / sqrtf(read[VARIANCE_PLACE][m] + float_attribute(node, "epsilon", 1e-5f));
       plus = read[2][m] - read[MEAN_PLACE][m] * by;
-    } else if (strcmp(node->type, "Mul") == 0) {
-      by = read[0][counts[0] == 1 ? 0 : m];
     } else {
-      plus = read[0][counts[0] == 1 ? 0 : m];
+      float number = read[0][counts[0] == 1 ? 0 : m];
+      if (strcmp(node->type, "Mul") == 0)
+        by = number;
+      else if (strcmp(node->type, "Div") == 0)
+        by = 1 / number;
+      else if (strcmp(node->type, "Sub") == 0 && other == node->inputs[0])
+        by = -1, plus = number;
+      else
+        plus = strcmp(node->type, "Sub") == 0 ? -number : number;
     }
     factor[m] *= by;
     term[m] = term[m] * by + plus;
   }
   for (int i = 0; i < NORMALIZATION_INPUTS; ++i) free(read[i]);
   return fine;
+}
+
+int affine(const struct node *node, const ort_value_info *other, int64_t channels, float *factors, float *terms) {
+  for (int64_t i = 0; i < channels; ++i) factors[i] = 1, terms[i] = 0;
+  return compose(node, other, (size_t)channels, factors, terms);
 }
 
 int folded(const struct graph *graph, const struct match *match, float *filter, float *bias) {
@@ -80,7 +91,7 @@ int folded(const struct graph *graph, const struct match *match, float *filter, 
   for (size_t m = 0; fine && m < channels; ++m) factor[m] = 1;
   for (int i = 0; fine && i < match->fold_count; ++i) {
     const struct node *node = &graph->nodes[match->folds[i]], *before = &graph->nodes[match->nodes[i]];
-    fine = compose(node, name_of(before->outputs[0]), channels, factor, term);
+    fine = compose(node, other_input(node, name_of(before->outputs[0])), channels, factor, term);
   }
   for (int i = 0; i < p->rank; ++i) taps *= (size_t)p->taps[i];
   /* The filter is (outputs, inputs, taps), of a transposed convolution (inputs, outputs of a group, taps). */

@@ -140,7 +140,7 @@ static int pair(const struct graph *graph, struct match *match, const char *x, l
   return count > 0 && take(graph, match, (struct step){GELU, 0, 0}, nodes, count);
 }
 
-static int activation(const struct graph *graph, struct match *match, const char *x, long node) {
+int read_activation(const struct node *found, const char *x, struct step *step) {
   static const struct {
     const char *type;
     enum kind kind;
@@ -152,26 +152,31 @@ static int activation(const struct graph *graph, struct match *match, const char
                {"LeakyRelu", LEAKY, {"alpha", NULL}, {0.01f, 0}},
                {"Elu", ELU, {"alpha", NULL}, {1, 0}},
                {"HardSigmoid", HARDSIGMOID, {"alpha", "beta"}, {0.2f, 0.5f}}};
-  const struct node *found = &graph->nodes[node];
   if (found->input_count < 1 || found->output_count != 1 || strcmp(name_of(found->inputs[0]), x) != 0) return 0;
   for (size_t i = 0; i < sizeof known / sizeof *known; ++i) {
-    struct step step = {known[i].kind, known[i].values[0], known[i].values[1]};
     if (strcmp(found->type, known[i].type) != 0) continue;
-    if (known[i].names[0] != NULL) step.a = float_attribute(found, known[i].names[0], step.a);
-    if (known[i].names[1] != NULL) step.b = float_attribute(found, known[i].names[1], step.b);
-    return take(graph, match, step, &node, 1);
+    *step = (struct step){known[i].kind, known[i].values[0], known[i].values[1]};
+    if (known[i].names[0] != NULL) step->a = float_attribute(found, known[i].names[0], step->a);
+    if (known[i].names[1] != NULL) step->b = float_attribute(found, known[i].names[1], step->b);
+    return 1;
   }
-  struct step step = {CLIP, 0, INFINITY};
-  if (strcmp(found->type, "Relu") == 0) return take(graph, match, step, &node, 1);
-  if (strcmp(found->type, "Clip") == 0) return clips(found, &step.a, &step.b) && take(graph, match, step, &node, 1);
+  *step = (struct step){CLIP, 0, INFINITY};
+  if (strcmp(found->type, "Relu") == 0) return 1;
+  if (strcmp(found->type, "Clip") == 0) return clips(found, &step->a, &step->b);
   if (strcmp(found->type, "Gelu") == 0) {
     char how[8];
     int given = text_attribute(found, "approximate", how, sizeof how);
     int tanh_form = given == 1 && strcmp(how, "tanh") == 0;
     if (given < 0 || (given == 1 && !tanh_form && strcmp(how, "none") != 0)) return 0;
-    return take(graph, match, (struct step){tanh_form ? GELU_TANH : GELU, 0, 0}, &node, 1);
+    *step = (struct step){tanh_form ? GELU_TANH : GELU, 0, 0};
+    return 1;
   }
   return 0;
+}
+
+static int activation(const struct graph *graph, struct match *match, const char *x, long node) {
+  struct step step;
+  return read_activation(&graph->nodes[node], x, &step) && take(graph, match, step, &node, 1);
 }
 
 int is_per_channel(const ort_value_info *value, const struct problem *problem) {
@@ -221,10 +226,9 @@ static int operand(const struct graph *graph, struct match *match, const char *x
 
 int follow(const struct graph *graph, struct match *match) {
   const char *x = name_of(match->output);
-  bool given = false;
-  const struct reader *first;
+  const struct use *first;
   size_t count = readers_of(graph, x, &first);
-  if (!good(ort.is_graph_output(match->output, &given)) || given) return 0;
+  if (is_kept(graph, match->output)) return 0;
   if (count == 2) {
     long one = (long)first[0].node, two = (long)first[1].node;
     return one != two && (pair(graph, match, x, one, two) || pair(graph, match, x, two, one));

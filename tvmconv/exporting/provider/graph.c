@@ -19,13 +19,13 @@ const char *name_of(const ort_value_info *value) {
 }
 
 static int by_name(const void *a, const void *b) {
-  const struct reader *x = a, *y = b;
+  const struct use *x = a, *y = b;
   int order = strcmp(x->name, y->name);
   return order != 0 ? order : (x->node > y->node) - (x->node < y->node);
 }
 
-static const ort_value_info **values(const ort_node *node, ort_status *(*counting)(const ort_node *, size_t *),
-                                     ort_status *(*reading)(const ort_node *, const ort_value_info **, size_t), size_t *count) {
+const ort_value_info **values_of(const ort_node *node, ort_status *(*counting)(const ort_node *, size_t *),
+                                 ort_status *(*reading)(const ort_node *, const ort_value_info **, size_t), size_t *count) {
   if (!good(counting(node, count))) return NULL;
   const ort_value_info **found = calloc(*count + 1, sizeof *found);
   if (found != NULL && *count > 0 && !good(reading(node, found, *count))) {
@@ -35,17 +35,21 @@ static const ort_value_info **values(const ort_node *node, ort_status *(*countin
   return found;
 }
 
-static int add_readers(struct graph *read, const ort_value_info *const *names, size_t count, size_t node) {
-  struct reader *grown = realloc(read->readers, (read->reader_count + count + 1) * sizeof *grown);
+static int add_uses(struct uses *uses, const ort_value_info *const *names, size_t count, size_t node) {
+  struct use *grown = realloc(uses->list, (uses->count + count + 1) * sizeof *grown);
   if (grown == NULL) return 0;
-  read->readers = grown;
+  uses->list = grown;
   for (size_t i = 0; i < count; ++i)
-    if (names[i] != NULL) grown[read->reader_count++] = (struct reader){name_of(names[i]), node};
+    if (names[i] != NULL) grown[uses->count++] = (struct use){name_of(names[i]), node};
   return 1;
 }
 
+static void sort_uses(struct uses *uses) {
+  if (uses->count > 0) qsort(uses->list, uses->count, sizeof *uses->list, by_name);
+}
+
 int read_graph(const ort_graph *graph, struct graph *read) {
-  *read = (struct graph){NULL, 0, NULL, 0};
+  memset(read, 0, sizeof *read);
   size_t count = 0;
   if (!good(ort.node_count(graph, &count))) return 0;
   const ort_node **nodes = calloc(count + 1, sizeof *nodes);
@@ -54,15 +58,13 @@ int read_graph(const ort_graph *graph, struct graph *read) {
   for (size_t i = 0; fine && i < count; ++i) {
     struct node *node = &read->nodes[read->count++];
     const char *domain = "";
-    size_t implicit_count = 0;
     node->node = nodes[i];
-    node->inputs = values(nodes[i], ort.input_count, ort.inputs, &node->input_count);
-    node->outputs = values(nodes[i], ort.output_count, ort.outputs, &node->output_count);
-    const ort_value_info **implicit = values(nodes[i], ort.implicit_count, ort.implicit_inputs, &implicit_count);
-    fine = node->inputs != NULL && node->outputs != NULL && implicit != NULL && good(ort.node_type(nodes[i], &node->type)) &&
-           good(ort.node_domain(nodes[i], &domain)) && add_readers(read, node->inputs, node->input_count, i) &&
-           add_readers(read, implicit, implicit_count, i);
-    free(implicit);
+    node->inputs = values_of(nodes[i], ort.input_count, ort.inputs, &node->input_count);
+    node->outputs = values_of(nodes[i], ort.output_count, ort.outputs, &node->output_count);
+    node->implicit = values_of(nodes[i], ort.implicit_count, ort.implicit_inputs, &node->implicit_count);
+    fine = node->inputs != NULL && node->outputs != NULL && node->implicit != NULL && good(ort.node_type(nodes[i], &node->type)) &&
+           good(ort.node_domain(nodes[i], &domain)) && add_uses(&read->readers, node->inputs, node->input_count, i) &&
+           add_uses(&read->readers, node->implicit, node->implicit_count, i) && add_uses(&read->writers, node->outputs, node->output_count, i);
     if (fine && domain[0] != '\0' && strcmp(domain, "ai.onnx") != 0) node->type = ""; /* another's operator of that name */
   }
   free(nodes);
@@ -70,7 +72,8 @@ int read_graph(const ort_graph *graph, struct graph *read) {
     free_graph(read);
     return 0;
   }
-  if (read->reader_count > 0) qsort(read->readers, read->reader_count, sizeof *read->readers, by_name);
+  sort_uses(&read->readers);
+  sort_uses(&read->writers);
   return 1;
 }
 
@@ -78,34 +81,53 @@ void free_graph(struct graph *read) {
   for (size_t i = 0; i < read->count; ++i) {
     free(read->nodes[i].inputs);
     free(read->nodes[i].outputs);
+    free(read->nodes[i].implicit);
   }
   free(read->nodes);
-  free(read->readers);
-  *read = (struct graph){NULL, 0, NULL, 0};
+  free(read->readers.list);
+  free(read->writers.list);
+  memset(read, 0, sizeof *read);
 }
 
 int is_convolution(const struct node *node) {
   return strcmp(node->type, "Conv") == 0 || strcmp(node->type, "ConvTranspose") == 0;
 }
 
-size_t readers_of(const struct graph *graph, const char *name, const struct reader **first) {
-  size_t low = 0, high = graph->reader_count;
+static size_t uses_of(const struct uses *uses, const char *name, const struct use **first) {
+  size_t low = 0, high = uses->count;
   while (low < high) {
     size_t middle = low + (high - low) / 2;
-    if (strcmp(graph->readers[middle].name, name) < 0)
+    if (strcmp(uses->list[middle].name, name) < 0)
       low = middle + 1;
     else
       high = middle;
   }
-  *first = graph->readers + low;
+  *first = uses->list + low;
   size_t count = 0;
-  while (low + count < graph->reader_count && strcmp(graph->readers[low + count].name, name) == 0) ++count;
+  while (low + count < uses->count && strcmp(uses->list[low + count].name, name) == 0) ++count;
   return count;
 }
 
+size_t readers_of(const struct graph *graph, const char *name, const struct use **first) {
+  return uses_of(&graph->readers, name, first);
+}
+
 long only_reader(const struct graph *graph, const char *name) {
-  const struct reader *first;
+  const struct use *first;
   return readers_of(graph, name, &first) == 1 && !graph->nodes[first->node].taken ? (long)first->node : -1;
+}
+
+long writer_of(const struct graph *graph, const char *name) {
+  const struct use *first;
+  return name[0] != '\0' && uses_of(&graph->writers, name, &first) > 0 ? (long)first->node : -1;
+}
+
+int is_kept(const struct graph *graph, const ort_value_info *value) {
+  bool given = false;
+  if (!good(ort.is_graph_output(value, &given)) || given) return 1;
+  for (size_t i = 0; i < graph->kept_count; ++i)
+    if (strcmp(name_of(graph->kept[i]), name_of(value)) == 0) return 1;
+  return 0;
 }
 
 int shape_of(const ort_value_info *value, int *type, int64_t *dims, int most) {
@@ -126,6 +148,15 @@ const void *fixed_data(const ort_value_info *value) {
       tensor == NULL || !good(ort.tensor_data((ort_value *)(uintptr_t)tensor, &data)))
     return NULL;
   return data;
+}
+
+int fixed_integers(const ort_value_info *value, int64_t *numbers, int most) {
+  int64_t dims[1] = {1};
+  int type = 0, rank = shape_of(value, &type, dims, 1);
+  const void *data = rank >= 0 && type == ORT_INT64 && dims[0] >= 0 && dims[0] <= most ? fixed_data(value) : NULL;
+  if (data == NULL) return -1;
+  memcpy(numbers, data, (size_t)dims[0] * sizeof *numbers);
+  return (int)dims[0];
 }
 
 static float from_half(uint16_t bits) {

@@ -1,11 +1,11 @@
 /* An execution provider for onnxruntime: it takes convolutions, with what follows them, that the library has kernels for. */
+#include <pthread.h>
 #include <sched.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <sys/mman.h>
 
-#include "tvmconv-graph.h"
+#include "tvmconv-plan.h"
 
 #define EXPORTED __attribute__((visibility("default")))
 
@@ -18,42 +18,21 @@ struct provider {
   ort_ep base;
   const struct factory *factory;
   const ort_logger *logger;
-  int threads, warned;
+  ort_memory *memory; /* the session's, for buffers */
+  int threads, warned, asked; /* asked: what a session option says to claim; -1: none does */
+  enum claims claims;
 };
 
-/* An input of a kernel: fixed, or the fused node's of this number. */
-struct input {
-  void *fixed;
-  size_t number;
-};
 struct computed {
   ort_compute base;
-  const tvmconv_name_kernel *kernel;
-  struct problem problem;
-  struct input inputs[OPERANDS];
-  int packed, threads;
+  const struct provider *provider;
+  struct plan *plan;
 };
 
-static ort_status *fail(int code, const char *format, const char *text) {
+ort_status *fail(int code, const char *format, const char *text) {
   char message[512];
   snprintf(message, sizeof message, format, text);
   return ort.create_status(code, message);
-}
-
-/* The kernels that onnxruntime's threads work for: a task of tvmconv's is one of theirs. */
-struct loop {
-  void (*task)(void *argument, int index);
-  void *argument;
-};
-
-static void run_task(void *given, size_t index) {
-  struct loop *loop = given;
-  loop->task(loop->argument, (int)index);
-}
-
-static int parallel_for(void *context, int count, void (*task)(void *argument, int index), void *argument) {
-  struct loop loop = {task, argument};
-  return good(ort.parallel_for(context, run_task, (size_t)count, 0, &loop)) ? 0 : -1;
 }
 
 static ort_status *create_state(ort_compute *self, void *context, void **state) {
@@ -64,56 +43,14 @@ static ort_status *create_state(ort_compute *self, void *context, void **state) 
 
 static void release_state(ort_compute *self, void *state) { (void)self, (void)state; }
 
-/* A model may declare shapes that its tensors have not: a kernel is for one shape alone. */
-static ort_status *check_shape(const ort_value *value, const struct problem *problem, int is_data) {
-  ort_shape *shape = NULL;
-  int64_t dims[AXES + 2];
-  size_t rank = 0;
-  ort_status *status = ort.tensor_shape(value, &shape);
-  if (status == NULL) status = ort.rank(shape, &rank);
-  int right = rank == (size_t)problem->rank + 2;
-  if (status == NULL && right) status = ort.dims(shape, dims, rank);
-  if (shape != NULL) ort.release_shape(shape);
-  if (status != NULL) return status;
-  right = right && dims[0] == problem->batch && dims[1] == (is_data ? problem->in_channels : problem->out_channels) &&
-          memcmp(dims + 2, is_data ? problem->in : problem->out, (size_t)problem->rank * sizeof *dims) == 0;
-  return right ? NULL : fail(ORT_INVALID_ARGUMENT, "tvmconv: %s has another shape than the model declares for it", is_data ? "the data of a convolution" : "what is added to a convolution");
-}
-
 static ort_status *compute(ort_compute *self, void *state, ort_context *context) {
   const struct computed *made = (const struct computed *)self;
-  const struct problem *problem = &made->problem;
-  const void *arrays[OPERANDS];
-  const tvmconv_name_kernel *kernel = made->kernel;
   (void)state;
-  for (int i = 0; i < kernel->inputs; ++i) {
-    arrays[i] = made->inputs[i].fixed;
-    if (arrays[i] != NULL) continue;
-    const ort_value *value = NULL;
-    void *data = NULL;
-    int is_data = i == 0, is_residual = strcmp(kernel->arrays[i].name, "residual") == 0;
-    ort_status *status = ort.context_input(context, made->inputs[i].number, &value);
-    if (status == NULL && value == NULL) status = fail(ORT_EP_FAIL, "tvmconv: %s is missing", kernel->arrays[i].name);
-    if (status == NULL && (is_data || is_residual)) status = check_shape(value, problem, is_data);
-    if (status == NULL) status = ort.tensor_data((ort_value *)(uintptr_t)value, &data);
-    if (status != NULL) return status;
-    arrays[i] = data;
-  }
-  int64_t dims[AXES + 2] = {problem->batch, problem->out_channels};
-  memcpy(dims + 2, problem->out, sizeof problem->out);
-  ort_value *output = NULL;
-  void *result = NULL;
-  ort_status *status = ort.context_output(context, 0, dims, (size_t)problem->rank + 2, &output);
-  if (status == NULL) status = ort.tensor_data(output, &result);
-  if (status != NULL) return status;
-  tvmconv_name_call call = {parallel_for, context, made->threads, NULL, 0};
-  int failed = made->packed ? kernel->run_packed(&call, arrays, result) : kernel->run(&call, arrays, result);
-  return failed == tvmconv_name_OK ? NULL : fail(ORT_EP_FAIL, "tvmconv: %s", tvmconv_name_error_string(failed));
+  return run_plan(made->plan, made->provider->memory, context);
 }
 
 static void free_compute(struct computed *made) {
-  if (made == NULL) return;
-  for (int i = 0; i < OPERANDS; ++i) free(made->inputs[i].fixed);
+  if (made != NULL) free_plan(made->plan);
   free(made);
 }
 
@@ -122,99 +59,15 @@ static void release_computes(ort_ep *self, ort_compute **computes, size_t count)
   for (size_t i = 0; i < count; ++i) free_compute((struct computed *)computes[i]);
 }
 
-#define HUGE_PAGE_BYTES ((size_t)2 << 20)
-
-/* Large ones in huge pages, where the system has any: of a packed filter, each call reads all (tvmconv/runtime/pages.py). */
-static void *allocate(size_t bytes) {
-  size_t whole = bytes / HUGE_PAGE_BYTES * HUGE_PAGE_BYTES, alignment = whole > 0 ? HUGE_PAGE_BYTES : tvmconv_name_ALIGNMENT;
-  void *block = aligned_alloc(alignment, (bytes / alignment + 1) * alignment);
-#ifdef MADV_HUGEPAGE
-  if (block != NULL && whole > 0) madvise(block, whole, MADV_HUGEPAGE); /* refused, it is only slower */
-#endif
-  return block;
-}
-
-/* A fixed input as the kernel takes it, NULL if it is not fixed. Scales and slopes are f32, one for each channel. */
-static void *fixed_input(struct computed *made, const struct graph *graph, const struct match *match, enum operand what,
-                         const tvmconv_name_array *array) {
-  const ort_value_info *value = match->operands[what];
-  if (what == SCALES || what == SLOPE) {
-    size_t count = 0;
-    float *numbers = fixed_numbers(value, array->elements, &count), *spread = allocate(array->bytes);
-    for (size_t i = 0; numbers != NULL && spread != NULL && i < array->elements; ++i) spread[i] = numbers[count == 1 ? 0 : i];
-    if (numbers == NULL) {
-      free(spread);
-      spread = NULL;
-    }
-    free(numbers);
-    return spread;
-  }
-  if (what == BIAS && match->fold_count > 0) {
-    float *bias = allocate(array->bytes);
-    if (bias != NULL && folded(graph, match, NULL, bias)) return bias;
-    free(bias);
-    return NULL;
-  }
-  const void *data = fixed_data(value);
-  if (data == NULL) return NULL;
-  void *copy = allocate(array->bytes);
-  if (copy == NULL) return NULL;
-  memcpy(copy, data, array->bytes);
-  if (what != FILTER) return copy;
-  void *packed = allocate(made->kernel->packed_bytes());
-  if (packed == NULL || (match->fold_count > 0 && !folded(graph, match, copy, NULL)) ||
-      made->kernel->pack(copy, packed) != tvmconv_name_OK) {
-    free(packed);
-    packed = NULL;
-  }
-  free(copy);
-  made->packed = packed != NULL;
-  return packed;
-}
-
-static ort_status *bind_inputs(struct computed *made, const struct graph *graph, const struct match *match, const ort_node *fused) {
-  static const char *const names[] = {"data", "filter", "bias", "scale", "slope", "residual"};
-  size_t count = 0;
-  ort_status *status = ort.input_count(fused, &count);
-  if (status != NULL) return status;
-  const ort_value_info **inputs = calloc(count + 1, sizeof *inputs);
-  if (inputs == NULL) return fail(ORT_FAIL, "tvmconv: %s", "out of memory");
-  status = count > 0 ? ort.inputs(fused, inputs, count) : NULL;
-  for (int i = 0; status == NULL && i < made->kernel->inputs; ++i) {
-    const tvmconv_name_array *array = &made->kernel->arrays[i];
-    enum operand what = DATA;
-    while (strcmp(names[what], array->name) != 0) ++what;
-    const ort_value_info *value = match->operands[what];
-    made->inputs[i].fixed = fixed_input(made, graph, match, what, array);
-    if (made->inputs[i].fixed != NULL) continue;
-    size_t number = 0;
-    while (number < count && strcmp(name_of(inputs[number]), name_of(value)) != 0) ++number;
-    made->inputs[i].number = number;
-    if (number == count) status = fail(ORT_EP_FAIL, "tvmconv: onnxruntime gives no %s to the node that it fused, or there is no memory", array->name);
-  }
-  free(inputs);
-  return status;
-}
-
 static ort_status *compile_graph(const struct provider *provider, const ort_graph *graph, const ort_node *fused, ort_compute **result) {
   struct graph read;
-  struct match match = {0};
-  size_t convolution = 0;
   if (!read_graph(graph, &read)) return fail(ORT_EP_FAIL, "tvmconv: %s", "a graph that was claimed cannot be read");
-  while (convolution < read.count && !is_convolution(&read.nodes[convolution])) ++convolution;
-  if (convolution < read.count) find_match(&read, convolution, &match);
-  ort_status *status = NULL;
-  if (match.kernel == NULL || (size_t)match.node_count != read.count)
-    status = fail(ORT_EP_FAIL, "tvmconv: %s", "onnxruntime changed a graph after it was claimed; please report it");
-  struct computed *made = status == NULL ? calloc(1, sizeof *made) : NULL;
-  if (made != NULL) {
+  struct computed *made = calloc(1, sizeof *made);
+  ort_status *status = made == NULL ? fail(ORT_FAIL, "tvmconv: %s", "out of memory") : NULL;
+  if (status == NULL) {
     made->base = (ort_compute){ORT_NEEDED, create_state, compute, release_state};
-    made->kernel = match.kernel;
-    made->problem = match.problem;
-    made->threads = provider->threads;
-    status = bind_inputs(made, &read, &match, fused);
-  } else if (status == NULL) {
-    status = fail(ORT_FAIL, "tvmconv: %s", "out of memory");
+    made->provider = provider;
+    status = make_plan(&read, provider->claims == GROUPS ? CHANNELS_LAST : CHANNELS_FIRST, provider->threads, fused, &made->plan);
   }
   free_graph(&read);
   if (status != NULL) {
@@ -252,11 +105,54 @@ static void warn(struct provider *provider, size_t missing, size_t all, const st
   good(ort.log(provider->logger, ORT_WARNING, text, "tvmconv", 0, "GetCapability"));
 }
 
-static ort_status *claim(const struct graph *graph, const struct match *match, ort_support *support) {
-  const ort_node *nodes[MOST_NODES];
+static ort_status *claim(const struct graph *graph, const struct units *units, int group, ort_support *support) {
   ort_fusion_options options = {ORT_NEEDED, true};
-  for (int i = 0; i < match->node_count; ++i) nodes[i] = graph->nodes[match->nodes[i]].node;
-  return ort.fuse(support, nodes, (size_t)match->node_count, &options);
+  size_t count = 0;
+  const ort_node **nodes = calloc(graph->count + 1, sizeof *nodes);
+  if (nodes == NULL) return fail(ORT_FAIL, "tvmconv: %s", "out of memory");
+  for (size_t i = 0; i < graph->count; ++i)
+    if (units->list[units->of_node[i]].group == group) nodes[count++] = graph->nodes[i].node;
+  ort_status *status = ort.fuse(support, nodes, count, &options);
+  free(nodes);
+  return status;
+}
+
+/* What was asked for, measured to be the fastest for a graph, or is expected to be: groups, if there are kernels for them. */
+static enum claims claims_of(const struct provider *provider, const struct graph *graph) {
+  uint64_t hash = hash_of(graph);
+  if (provider->asked >= 0) return (enum claims)provider->asked;
+  for (int i = 0; i < tvmconv_name_rt_decision_count; ++i)
+    if (tvmconv_name_rt_decisions[i].graph == hash) return tvmconv_name_rt_decisions[i].claims;
+  for (int i = 0; i < tvmconv_name_rt_row_count; ++i)
+    if (tvmconv_name_rt_rows[i].problem.layout == CHANNELS_LAST) return GROUPS;
+  return CONVOLUTIONS;
+}
+
+/* The graphs that providers were asked for since the library was loaded, by their hashes. */
+enum { MOST_GRAPHS = 256 };
+static uint64_t graphs_seen[MOST_GRAPHS];
+static int graphs_seen_count;
+static pthread_mutex_t seen_lock = PTHREAD_MUTEX_INITIALIZER;
+
+static void note(const struct graph *graph) {
+  uint64_t hash = hash_of(graph);
+  pthread_mutex_lock(&seen_lock);
+  int known = 0;
+  for (int i = 0; i < graphs_seen_count; ++i) known |= graphs_seen[i] == hash;
+  if (!known && graphs_seen_count < MOST_GRAPHS) graphs_seen[graphs_seen_count++] = hash;
+  pthread_mutex_unlock(&seen_lock);
+}
+
+EXPORTED int tvmconv_provider_graphs(uint64_t *graphs, int most);
+
+/* For who measures what is to be claimed of a graph: copies the hashes, and forgets them. */
+int tvmconv_provider_graphs(uint64_t *graphs, int most) {
+  pthread_mutex_lock(&seen_lock);
+  int count = graphs_seen_count < most ? graphs_seen_count : most;
+  memcpy(graphs, graphs_seen, (size_t)count * sizeof *graphs);
+  graphs_seen_count = 0;
+  pthread_mutex_unlock(&seen_lock);
+  return count;
 }
 
 /* Claims what the library has kernels for. Of a graph of which it has the lesser part, nothing: onnxruntime's own kernels hand on
@@ -264,35 +160,22 @@ static ort_status *claim(const struct graph *graph, const struct match *match, o
 static ort_status *capability(ort_ep *self, const ort_graph *graph, ort_support *support) {
   struct provider *provider = (struct provider *)self;
   struct graph read;
+  struct units units = {0};
   ort_status *status = NULL;
-  size_t all = 0, found = 0, first = 0;
-  double ours = 0, theirs = 0;
-  const char *reason = NULL;
-  if (tvmconv_name_rt_declines) return NULL;
   if (!read_graph(graph, &read)) return fail(ORT_EP_FAIL, "tvmconv: %s", "onnxruntime's graph cannot be read");
-  for (size_t i = 0; i < read.count; ++i) all += (size_t)is_convolution(&read.nodes[i]);
-  struct match *matches = calloc(all + 1, sizeof *matches);
-  if (matches == NULL) status = fail(ORT_FAIL, "tvmconv: %s", "out of memory");
-  /* A sum of what two convolutions compute belongs to the later one: then the other is there already. */
-  for (size_t i = read.count; i-- > 0 && status == NULL;) {
-    struct match *match = &matches[found];
-    if (!is_convolution(&read.nodes[i])) continue;
-    find_match(&read, i, match);
-    *(match->kernel != NULL ? &ours : &theirs) += operations(&match->problem);
-    if (match->kernel == NULL) {
-      first = i;
-      reason = match->reason;
-      continue;
+  note(&read);
+  provider->claims = claims_of(provider, &read);
+  enum layout layout = provider->claims == GROUPS ? CHANNELS_LAST : CHANNELS_FIRST;
+  if (provider->claims != NOTHING) {
+    int count = read_units(&read, layout, &units) ? find_groups(&read, layout, &units) : -1;
+    if (count < 0) status = fail(ORT_FAIL, "tvmconv: %s", "out of memory, or onnxruntime lists nodes in no order");
+    if (status == NULL && units.missing > 0) {
+      if (units.ours < units.theirs) count = 0;
+      warn(provider, count > 0 ? units.missing : units.convolutions, units.convolutions, &read.nodes[units.first_missing], units.reason);
     }
-    for (int k = 0; k < match->node_count; ++k) read.nodes[match->nodes[k]].taken = 1;
-    ++found;
+    for (int i = 0; i < count && status == NULL; ++i) status = claim(&read, &units, i, support);
+    free_units(&units);
   }
-  if (status == NULL && found < all) {
-    if (ours < theirs) found = 0;
-    warn(provider, all - found, all, &read.nodes[first], reason);
-  }
-  for (size_t i = 0; i < found && status == NULL; ++i) status = claim(&read, &matches[i], support);
-  free(matches);
   free_graph(&read);
   return status;
 }
@@ -329,9 +212,27 @@ static ort_status *create_data_transfer(ort_factory *self, void **transfer) {
   return NULL;
 }
 
+/* The option `claims` that onnxruntime was given with the provider's device: nothing, convolutions or groups. */
+static ort_status *read_claims(struct provider *provider, const ort_options *options) {
+  static const char *const names[] = {"nothing", "convolutions", "groups"};
+  char key[512], value[32] = "";
+  size_t size = sizeof value;
+  int given = 0;
+  provider->asked = -1;
+  snprintf(key, sizeof key, "ep.%s.claims", provider->factory->name);
+  for (char *c = key; *c != '\0'; ++c) *c = (char)(*c >= 'A' && *c <= 'Z' ? *c - 'A' + 'a' : *c);
+  ort_status *status = ort.has_entry(options, key, &given);
+  if (status != NULL || !given) return status;
+  if (good(ort.read_entry(options, key, value, &size)))
+    for (int i = 0; i < 3; ++i)
+      if (strcmp(value, names[i]) == 0) provider->asked = i;
+  if (provider->asked < 0) return fail(ORT_INVALID_ARGUMENT, "tvmconv: the option claims is '%s'; allowed: nothing, convolutions, groups", value);
+  return NULL;
+}
+
 static ort_status *create_provider(ort_factory *self, const ort_device *const *devices, const void *const *metadata, size_t count,
-                                   const void *options, const ort_logger *logger, ort_ep **provider) {
-  (void)devices, (void)metadata, (void)count, (void)options;
+                                   const ort_options *options, const ort_logger *logger, ort_ep **provider) {
+  (void)devices, (void)metadata, (void)count;
   struct provider *made = calloc(1, sizeof *made);
   if (made == NULL) return fail(ORT_FAIL, "tvmconv: %s", "out of memory");
   cpu_set_t cpus;
@@ -344,12 +245,20 @@ static ort_status *create_provider(ort_factory *self, const ort_device *const *d
   made->logger = logger;
   /* A task for each core: onnxruntime gives them to as many threads as the session has. */
   made->threads = sched_getaffinity(0, sizeof cpus, &cpus) == 0 ? CPU_COUNT(&cpus) : 1;
+  enum { ARENA = 1, DEFAULT_KIND = 0 };
+  ort_status *status = read_claims(made, options);
+  if (status == NULL) status = ort.create_memory(ARENA, DEFAULT_KIND, &made->memory);
+  if (status != NULL) {
+    free(made);
+    return status;
+  }
   *provider = &made->base;
   return NULL;
 }
 
 static void release_provider(ort_factory *self, ort_ep *provider) {
   (void)self;
+  ort.release_memory(((struct provider *)provider)->memory);
   free(provider);
 }
 

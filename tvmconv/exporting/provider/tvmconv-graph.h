@@ -14,9 +14,12 @@ struct step {
   float a, b;
 };
 
+/* Whether the channels of data come after the images, as ONNX has them, or last; filters are always as ONNX has them. */
+enum layout { CHANNELS_FIRST, CHANNELS_LAST };
+
 /* A convolution with explicit numbers, as tvmconv.problem has it. */
 struct problem {
-  int transposed, rank, type, bias;
+  int layout, transposed, rank, type, bias;
   int64_t batch, in_channels, out_channels, groups;
   int64_t in[AXES], out[AXES], taps[AXES], strides[AXES], dilations[AXES], begin[AXES], end[AXES];
   int step_count;
@@ -30,25 +33,39 @@ struct row {
 };
 extern const struct row tvmconv_name_rt_rows[];
 extern const int tvmconv_name_rt_row_count;
-/* Whether all convolutions of a graph are left to onnxruntime, because they were estimated to be slower here. */
-extern const int tvmconv_name_rt_declines;
+
+/* What a provider claims: nothing; each convolution with what follows it; or all between convolutions, too, with channels last. */
+enum claims { NOTHING, CONVOLUTIONS, GROUPS };
+/* What was measured to be the fastest for a graph, by the hash of its convolutions. */
+struct decision {
+  uint64_t graph;
+  enum claims claims;
+};
+extern const struct decision tvmconv_name_rt_decisions[];
+extern const int tvmconv_name_rt_decision_count;
 
 struct node {
   const ort_node *node;
   const char *type;
-  size_t input_count, output_count;
+  size_t input_count, output_count, implicit_count;
   const ort_value_info **inputs, **outputs; /* NULL: an input that is left out */
+  const ort_value_info **implicit;          /* what graphs within it read */
   int taken;
 };
-struct reader {
+struct use {
   const char *name;
   size_t node;
 };
-struct graph {
-  struct node *nodes;
+struct uses {
+  struct use *list; /* by names */
   size_t count;
-  struct reader *readers; /* of all tensors, by their names */
-  size_t reader_count;
+};
+struct graph {
+  struct node *nodes; /* each after those whose results it reads */
+  size_t count;
+  struct uses readers, writers; /* of all tensors */
+  const ort_value_info **kept;  /* what is read outside of this graph, as far as a fused node says so */
+  size_t kept_count;
 };
 
 /* A convolution and what follows it, as far as a kernel computes it. */
@@ -67,19 +84,28 @@ struct match {
 /* Whether a call of onnxruntime's did what it should. */
 int good(ort_status *status);
 
+/* The inputs or outputs of a node, to be freed; NULL: there is no memory. */
+const ort_value_info **values_of(const ort_node *node, ort_status *(*counting)(const ort_node *, size_t *),
+                                 ort_status *(*reading)(const ort_node *, const ort_value_info **, size_t), size_t *count);
 int read_graph(const ort_graph *graph, struct graph *read);
 void free_graph(struct graph *read);
 int is_convolution(const struct node *node);
 const char *name_of(const ort_value_info *value);
 /* The only reader of a tensor, if it is in this graph and the tensor is not the graph's output; else -1. */
 long only_reader(const struct graph *graph, const char *name);
-size_t readers_of(const struct graph *graph, const char *name, const struct reader **first);
+size_t readers_of(const struct graph *graph, const char *name, const struct use **first);
+/* The node that computes a tensor, -1 if none of the graph does. */
+long writer_of(const struct graph *graph, const char *name);
+/* Whether a tensor is read outside of the graph. */
+int is_kept(const struct graph *graph, const ort_value_info *value);
 
 /* The type and dimensions of a tensor; -1: not a number. Returns the rank, or -1. */
 int shape_of(const ort_value_info *value, int *type, int64_t *dims, int most);
 /* The elements of a fixed tensor of numbers, as f32, NULL if it is none or there are more than `most`; to be freed. */
 float *fixed_numbers(const ort_value_info *value, size_t most, size_t *count);
 const void *fixed_data(const ort_value_info *value);
+/* The elements of a fixed tensor of int64; returns the count, -1 if it is none or there are more than `most`. */
+int fixed_integers(const ort_value_info *value, int64_t *numbers, int most);
 int64_t integer_attribute(const struct node *node, const char *name, int64_t none);
 float float_attribute(const struct node *node, const char *name, float none);
 /* The count of a node's integers; -1 if it has none, -2 if it has more than `most`. */
@@ -96,13 +122,21 @@ int is_per_channel(const ort_value_info *value, const struct problem *problem);
 
 /* What a convolution computes alone. Returns NULL, or why no kernel does. */
 const char *read_problem(const struct node *node, struct problem *problem);
+/* The geometry of a pooling, with the extents of its output as onnxruntime has them; NULL, or why it is unknown. */
+const char *read_window(const struct node *node, struct problem *problem);
+/* The activation that a node computes of `name` alone; 0: it is none that kernels have. */
+int read_activation(const struct node *node, const char *name, struct step *step);
 /* Takes the next step after a tensor; returns 0 if there is none. */
 int follow(const struct graph *graph, struct match *match);
 /* Takes a node that goes into the filter and the bias, if it is one. */
 int fold(const struct graph *graph, struct match *match, long node);
 /* Multiplies a copy of the filter, and computes the bias; either may be NULL. Returns 0 if there is no memory. */
 int folded(const struct graph *graph, const struct match *match, float *filter, float *bias);
+/* A node that is a normalization, or a product with, quotient by, sum or difference of fixed numbers, as x * factor + term. */
+int affine(const struct node *node, const ort_value_info *other, int64_t channels, float *factors, float *terms);
 /* The longest part of what begins with a convolution that the library has a kernel for. */
-void find_match(const struct graph *graph, size_t convolution, struct match *best);
+void find_match(const struct graph *graph, size_t convolution, enum layout layout, struct match *best);
+/* A number that two graphs with the same convolutions have in common. */
+uint64_t hash_of(const struct graph *graph);
 
 #endif

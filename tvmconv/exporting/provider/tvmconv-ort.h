@@ -13,7 +13,7 @@
 enum { ORT_NEEDED = 23 };
 enum { ORT_FAIL = 1, ORT_INVALID_ARGUMENT = 2, ORT_EP_FAIL = 11 };
 enum { ORT_WARNING = 2 };
-enum { ORT_FLOAT = 1, ORT_FLOAT16 = 10, ORT_BFLOAT16 = 16 };
+enum { ORT_FLOAT = 1, ORT_INT64 = 7, ORT_FLOAT16 = 10, ORT_BFLOAT16 = 16 };
 enum { ORT_ATTRIBUTE_INT = 1, ORT_ATTRIBUTE_INTS, ORT_ATTRIBUTE_FLOAT, ORT_ATTRIBUTE_FLOATS, ORT_ATTRIBUTE_STRING };
 
 typedef struct ort_status ort_status;
@@ -26,6 +26,9 @@ typedef struct ort_node ort_node;
 typedef struct ort_attribute ort_attribute;
 typedef struct ort_context ort_context;
 typedef struct ort_logger ort_logger;
+typedef struct ort_memory ort_memory;
+typedef struct ort_allocator ort_allocator;
+typedef struct ort_options ort_options;
 typedef struct ort_device ort_device;
 typedef struct ort_ep_device ort_ep_device;
 typedef struct ort_support ort_support;
@@ -46,11 +49,19 @@ typedef struct ort_fusion_options {
   F(61, 1, rank, ort_status *, (const ort_shape *, size_t *))                                                        \
   F(62, 1, dims, ort_status *, (const ort_shape *, int64_t *, size_t))                                               \
   F(65, 1, tensor_shape, ort_status *, (const ort_value *, ort_shape **))                                            \
+  F(69, 1, create_memory, ort_status *, (int arena, int kind, ort_memory **))                                        \
+  F(75, 1, allocate, ort_status *, (ort_allocator *, size_t, void **))                                               \
+  F(76, 1, release, ort_status *, (ort_allocator *, void *))                                                         \
   F(90, 1, context_input, ort_status *, (const ort_context *, size_t, const ort_value **))                           \
   F(91, 1, context_output, ort_status *, (ort_context *, size_t, const int64_t *, size_t, ort_value **))             \
   F(93, 1, release_status, void, (ort_status *))                                                                     \
+  F(94, 1, release_memory, void, (ort_memory *))                                                                     \
   F(99, 1, release_shape, void, (ort_shape *))                                                                       \
+  F(132, 5, release_allocator, void, (ort_allocator *))                                                              \
+  F(237, 14, has_entry, ort_status *, (const ort_options *, const char *, int *))                                    \
+  F(238, 14, read_entry, ort_status *, (const ort_options *, const char *, char *, size_t *))                        \
   F(247, 15, log, ort_status *, (const ort_logger *, int, const char *, const char *, int, const char *))            \
+  F(253, 15, context_allocator, ort_status *, (const ort_context *, const ort_memory *, ort_allocator **))           \
   F(272, 17, read_attribute, ort_status *, (const ort_attribute *, int, void *, size_t, size_t *))                   \
   F(274, 17, parallel_for, ort_status *, (const ort_context *, void (*)(void *, size_t), size_t, size_t, void *))    \
   F(289, 22, value_name, ort_status *, (const ort_value_info *, const char **))                                      \
@@ -97,7 +108,7 @@ struct ort_factory {
   const char *(*name)(const ort_factory *);
   const char *(*vendor)(const ort_factory *);
   ort_status *(*supported_devices)(ort_factory *, const ort_device *const *, size_t, ort_ep_device **, size_t, size_t *);
-  ort_status *(*create)(ort_factory *, const ort_device *const *, const void *const *metadata, size_t, const void *options,
+  ort_status *(*create)(ort_factory *, const ort_device *const *, const void *const *metadata, size_t, const ort_options *,
                         const ort_logger *, ort_ep **);
   void (*release)(ort_factory *, ort_ep *);
   uint32_t (*vendor_id)(const ort_factory *);
