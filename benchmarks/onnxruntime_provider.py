@@ -2,7 +2,7 @@
 
     python -m benchmarks.onnxruntime_provider --providers FOLDER [NAME ...]
 
-Each side has a process of its own, with two threads. They run in turns; a turn's time is the median of its runs, and what is
+Each side has a process of its own, with two threads unless told. They run in turns; a turn's time is the median of its runs, and what is
 printed the median of the turns. A model of PyTorch's, and a provider, that is not in the folder yet is exported into it; a model
 whose package is not installed is named and left out.
 """
@@ -24,10 +24,10 @@ from typing import Any
 
 import numpy as np
 
+from .machine import CLOCKS
 from .models import NETWORKS
 from .onnxruntime_exports import EXPORTED, export_network
 
-THREADS = 2
 SIDES = ("cpu", "tvmconv", "openvino")
 SECONDS = 0.25
 _LIGHT = "backend/test/data/light/light_{}.onnx"
@@ -82,13 +82,20 @@ def main(argv: Sequence[str] | None = None) -> int:
         "--providers", required=True, type=Path, metavar="FOLDER", help="where the providers are, or go"
     )
     parser.add_argument("--turns", type=int, default=5)
+    parser.add_argument("--threads", type=int, default=2)
+    parser.add_argument(
+        "--clock",
+        choices=CLOCKS,
+        default="wall",
+        help="cpu, with one thread: a machine that others share disturbs it less",
+    )
     parser.add_argument("--export-only", action="store_true", help="write the providers, and time nothing")
     parser.add_argument("--worker", choices=SIDES, help=argparse.SUPPRESS)
     given = parser.parse_args(argv)
     if unknown := set(given.names) - set(CASES):
         parser.error(f"there is no model {', '.join(sorted(unknown))}; allowed: {', '.join(CASES)}")
     if given.worker:
-        return _work(given.names[0], given.worker, given.providers)
+        return _work(given.names[0], given.worker, given.providers, given.threads, CLOCKS[given.clock])
     ratios: list[tuple[float, float]] = []
     for name in given.names or CASES:
         if CASES[name].path(given.providers) is None:
@@ -97,7 +104,9 @@ def main(argv: Sequence[str] | None = None) -> int:
         _export(name, given.providers)
         if given.export_only:
             continue
-        cpu, ours, openvino, error = _race(name, given.providers, given.turns)
+        cpu, ours, openvino, error = _race(
+            name, given.providers, given.turns, ["--threads", str(given.threads), "--clock", given.clock]
+        )
         ratios.append((cpu / ours, openvino / ours))
         shown = f"{cpu:.3f} ms | {ours:.3f} ms | {openvino:.3f} ms | {cpu / ours:.2f} | {openvino / ours:.2f}"
         print(f"| {name} | {shown} | {error:.1e} |", flush=True)
@@ -122,9 +131,18 @@ def _export(name: str, providers: Path) -> None:
     subprocess.run([sys.executable, "-c", *command, "-o", str(library)], check=True, stdout=subprocess.DEVNULL)
 
 
-def _race(name: str, providers: Path, turns: int) -> tuple[float, float, float, float]:
+def _race(name: str, providers: Path, turns: int, more: list[str]) -> tuple[float, float, float, float]:
     """Return the milliseconds of each side, and how far our answers are from onnxruntime's."""
-    command = [sys.executable, "-m", "benchmarks.onnxruntime_provider", name, "--providers", str(providers), "--worker"]
+    command = [
+        sys.executable,
+        "-m",
+        "benchmarks.onnxruntime_provider",
+        name,
+        "--providers",
+        str(providers),
+        *more,
+        "--worker",
+    ]
     workers = [
         subprocess.Popen([*command, side], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True) for side in SIDES
     ]
@@ -157,7 +175,7 @@ def _ask(worker: subprocess.Popen[str]) -> str:
     return line
 
 
-def _work(name: str, side: str, providers: Path) -> int:
+def _work(name: str, side: str, providers: Path, threads: int, clock: Callable[[], float]) -> int:
     """Open a session, and answer each line: first by a file with what the model computes, then by the time of a run."""
     import onnxruntime as ort
 
@@ -167,7 +185,7 @@ def _work(name: str, side: str, providers: Path) -> int:
     path = case.path(providers)
     assert path is not None
     options = ort.SessionOptions()
-    options.intra_op_num_threads = THREADS
+    options.intra_op_num_threads = threads
     options.log_severity_level = 3
     shapes: Any = case.shapes or None
     model = tvmconv.onnxruntime.with_shapes(path, shapes)
@@ -177,23 +195,23 @@ def _work(name: str, side: str, providers: Path) -> int:
         session = ort.InferenceSession(model, options, providers=["CPUExecutionProvider"])
     generator = np.random.default_rng(0)
     feeds = {each.name: _array(each, generator) for each in session.get_inputs()}
-    call = _openvino(model, feeds) if side == "openvino" else lambda: session.run(None, feeds)
+    call = _openvino(model, feeds, threads) if side == "openvino" else lambda: session.run(None, feeds)
     sys.stdin.readline()
     answers = providers / f"{name}-{side}-{os.getpid()}.npz"
     np.savez(answers, *call())
     print(answers, flush=True)
     for _ in sys.stdin:
-        print(_time(call), flush=True)
+        print(_time(call, clock), flush=True)
     answers.unlink()
     return 0
 
 
-def _openvino(model: bytes, feeds: dict[str, np.ndarray]) -> Callable[[], list[np.ndarray]]:
+def _openvino(model: bytes, feeds: dict[str, np.ndarray], threads: int) -> Callable[[], list[np.ndarray]]:
     """Return a call of a model in OpenVINO, in f32."""
     import openvino
 
     core = openvino.Core()
-    config = {"INFERENCE_NUM_THREADS": THREADS, "INFERENCE_PRECISION_HINT": "f32", "PERFORMANCE_HINT": "LATENCY"}
+    config = {"INFERENCE_NUM_THREADS": threads, "INFERENCE_PRECISION_HINT": "f32", "PERFORMANCE_HINT": "LATENCY"}
     request = core.compile_model(core.read_model(model), "CPU", config).create_infer_request()
 
     def call() -> list[np.ndarray]:
@@ -210,16 +228,16 @@ def _array(value: Any, generator: np.random.Generator) -> np.ndarray:
     return generator.standard_normal(shape).astype(np.float32)
 
 
-def _time(call: Callable[[], Any]) -> float:
+def _time(call: Callable[[], Any], clock: Callable[[], float]) -> float:
     """Return the median milliseconds of a run."""
     times: list[float] = []
     for _ in range(3):
         call()
     end = time.perf_counter() + SECONDS
     while time.perf_counter() < end or len(times) < 5:
-        start = time.perf_counter()
+        start = clock()
         call()
-        times.append(time.perf_counter() - start)
+        times.append(clock() - start)
     return 1e3 * median(times)
 
 
