@@ -3,12 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
-from dataclasses import asdict, dataclass, replace
+from dataclasses import dataclass, replace
 from pathlib import Path
 from statistics import geometric_mean
-from typing import Any
+from typing import Any, Protocol
 
-from tvmconv.errors import SourceError
 from tvmconv.measuring.timing import Timing
 
 from .result_files import read_file
@@ -118,27 +117,15 @@ class NetworkResult:
         return replace(self, rows=tuple(rows.values()))
 
 
-def resume(path: Path, result: NetworkResult) -> NetworkResult:
-    """Return `result` with the rows of the file at `path`, if there is one.
+class Rated(Protocol):
+    """What was measured beside peers."""
 
-    Raises
-    ------
-    SourceError
-        If the file is something else, or was measured otherwise.
-    """
-    if not path.exists():
-        return result
-    there = read_result(path)
-    was, now = asdict(replace(there, rows=())), asdict(result)
-    for name, value in now.items():
-        if was[name] != value:
-            raise SourceError(
-                f"{path} was measured with {name} {was[name]}, which is {value} now: give another file, or remove it"
-            )
-    return there
+    @property
+    def ratio(self) -> float | None:
+        """The fastest peer's time / our time, None without a peer."""
 
 
-def mean_ratio(rows: Iterable[NetworkRow]) -> float | None:
+def mean_ratio(rows: Iterable[Rated]) -> float | None:
     """Return the geometric mean of the ratios, None if there are none."""
     ratios = [row.ratio for row in rows if row.ratio is not None]
     return geometric_mean(ratios) if ratios else None

@@ -28,8 +28,8 @@ from .models import NETWORKS
 from .network import Answer, Task, measure, write
 from .network_contenders import DTYPES, OURS
 from .network_parts import KERNELS, OTHERS
-from .network_results import PEERS, NetworkResult, NetworkRow, mean_ratio, resume
-from .result_files import write_result
+from .network_results import PEERS, NetworkResult, NetworkRow, mean_ratio, read_result
+from .result_files import resume, write_result
 
 
 def main(argv: Sequence[str] | None = None) -> int:
@@ -40,7 +40,7 @@ def main(argv: Sequence[str] | None = None) -> int:
         if unknown:
             raise InputError(f"there is no network {unknown[0]!r}; allowed: {', '.join(NETWORKS)}")
         result = _conditions(arguments)
-        kept = resume(arguments.output, result) if arguments.output else result
+        kept = resume(arguments.output, result, read_result) if arguments.output else result
     except TvmconvError as error:
         print(f"error: {error}", file=sys.stderr)
         return 1

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable
-from dataclasses import asdict
+from dataclasses import asdict, replace
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -38,3 +38,23 @@ def read_file(path: Path, parse: Callable[[Any], T], command: str) -> T:
         raise SourceError(f"{path} cannot be read: {error.strerror}") from error
     except (ValueError, TypeError, KeyError) as error:
         raise SourceError(f"{path} is no result of {command}: {error!r}") from error
+
+
+def resume(path: Path, result: T, read: Callable[[Path], T]) -> T:
+    """Return `result`, a dataclass, with the rows of the file at `path`, if there is one.
+
+    Raises
+    ------
+    SourceError
+        If the file is something else, or was measured otherwise.
+    """
+    if not path.exists():
+        return result
+    there: Any = read(path)
+    was, now = asdict(replace(there, rows=())), asdict(result)  # type: ignore[call-overload]
+    for name, value in now.items():
+        if was[name] != value:
+            raise SourceError(
+                f"{path} was measured with {name} {was[name]}, which is {value} now: give another file, or remove it"
+            )
+    return there

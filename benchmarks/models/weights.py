@@ -13,7 +13,7 @@ _NORMS = (nn.BatchNorm1d, nn.BatchNorm2d, nn.BatchNorm3d)
 
 @torch.no_grad()  # type: ignore[untyped-decorator]
 def settle(model: nn.Module, example: Any) -> nn.Module:
-    """Return a network for inference, with other weights: each layer's output on the example has unit variance.
+    """Return a network for inference, with other weights: each layer's output on the example, or on a tuple of inputs, has unit variance.
 
     Source: Mishkin and Matas, "All you need is a good init", 2016. The statistics of BatchNorm are those of some training.
     """
@@ -26,14 +26,16 @@ def settle(model: nn.Module, example: Any) -> nn.Module:
     hooks = [
         module.register_forward_hook(_to_unit_variance) for module in model.modules() if isinstance(module, _WEIGHTED)
     ]
-    model.eval()(example)
+    model.eval()(*example) if isinstance(example, tuple) else model.eval()(example)
     for hook in hooks:
         hook.remove()
     return model
 
 
 def _to_unit_variance(module: Any, _: Any, output: Any) -> Any:
-    deviation = output.std()
+    deviation = output.std(unbiased=False)
+    if not deviation > 0:  # of a single number, or of the same ones
+        return output
     for parameter in module.parameters():
         parameter /= deviation
     return output / deviation

@@ -8,9 +8,9 @@ from pathlib import Path
 import pytest
 
 from benchmarks import network_report
-from benchmarks.network_results import NetworkResult, NetworkRow, mean_ratio, read_result, resume
+from benchmarks.network_results import NetworkResult, NetworkRow, mean_ratio, read_result
 from benchmarks.report import between
-from benchmarks.result_files import write_result
+from benchmarks.result_files import resume, write_result
 from tvmconv.errors import SourceError
 from tvmconv.measuring.timing import Timing
 
@@ -60,20 +60,20 @@ def test_ratios_are_of_the_fastest_peer() -> None:
 
 def test_a_file_keeps_what_was_measured_alike(tmp_path: Path) -> None:
     path, empty = tmp_path / "result.json", replace(RESULT, rows=())
-    assert resume(path, empty) == empty
+    assert resume(path, empty, read_result) == empty
     write_result(RESULT, path)
     assert read_result(path) == RESULT
-    again = resume(path, empty).with_row(row("unet", 4.0)).with_row(row("unet3d", 1.0))
+    again = resume(path, empty, read_result).with_row(row("unet", 4.0)).with_row(row("unet3d", 1.0))
     assert [(each.network, each.ours.median) for each in again.rows] == [
         ("unet", 4.0),
         ("hifigan", 2.0),
         ("unet3d", 1.0),
     ]
     with pytest.raises(SourceError, match="measured with threads 1, which is 2 now: give another file"):
-        resume(path, replace(empty, threads=2))
+        resume(path, replace(empty, threads=2), read_result)
     path.write_text("{}")
     with pytest.raises(SourceError, match="is no result of"):
-        resume(path, empty)
+        resume(path, empty, read_result)
 
 
 def test_an_unknown_network_is_refused(capsys: pytest.CaptureFixture[str]) -> None:

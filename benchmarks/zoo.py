@@ -1,0 +1,198 @@
+"""Networks that others wrote (torchvision, timm, torchaudio, segmentation-models-pytorch, diffusers) beside other libraries.
+
+Weights are random, inputs fixed, nothing is downloaded. Each contender has a process of its own with equal threads, and they take
+turns, so that all meet the same machine; answers are compared with PyTorch's in f32. Printed are medians in milliseconds, the
+networks that lose most first; the ratio is the fastest peer's time by ours, above 1 ours is faster. `others` is the share of our
+time that is outside our kernels, and `most` the operator that takes the most of it.
+"""
+
+from __future__ import annotations
+
+import argparse
+import os
+import sys
+import tempfile
+from collections.abc import Callable, Sequence
+from dataclasses import asdict, replace
+from datetime import datetime, timezone
+from pathlib import Path
+
+from tvmconv.cli.output import print_json, print_table, progress_bar
+from tvmconv.errors import InputError, TvmconvError
+from tvmconv.measuring.timing import summarize
+from tvmconv.support.workers import Worker, WorkerDiedError
+
+from .machine import describe_machine, versions
+from .network_results import mean_ratio
+from .result_files import resume, write_result
+from .zoo_contenders import DTYPES, INDUCTOR, OURS, PEERS, Answer, Task, library, measure, refusal
+from .zoo_files import Preparation, prepare
+from .zoo_networks import NETWORKS
+from .zoo_results import ZooResult, ZooRow, losses_first, read_result
+
+PACKAGES = ("apache-tvm", "diffusers", "segmentation-models-pytorch", "timm", "torchaudio", "torchvision", "tvmconv")
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    """Time networks; return 1 if one is wrong, or could not be timed."""
+    arguments = _parse(argv)
+    try:
+        unknown = [name for name in arguments.only if name not in NETWORKS]
+        if unknown:
+            raise InputError(f"there is no network {unknown[0]!r}; allowed: {', '.join(NETWORKS)}")
+        result = _conditions(arguments)
+        kept = resume(arguments.output, result, read_result) if arguments.output else result
+    except TvmconvError as error:
+        print(f"error: {error}", file=sys.stderr)
+        return 1
+    with tempfile.TemporaryDirectory() as temporary, progress_bar("timing") as progress:
+        for done, network in enumerate(arguments.only):
+
+            def report(what: str, done: int = done, network: str = network) -> None:
+                progress(done, len(arguments.only), f"{network}, {what}")
+
+            folder = (Path(arguments.folder or temporary) / network).absolute()
+            try:
+                _prepare(network, folder, arguments, report)
+                if arguments.prepare:
+                    continue
+                row = _row(network, folder, arguments, report)
+            except TvmconvError as error:  # the others are worth their time
+                print(f"error: {network}: {error}", file=sys.stderr)
+                continue
+            result, kept = result.with_row(row), kept.with_row(row)
+            if arguments.output:
+                write_result(kept, arguments.output)
+    if arguments.prepare:
+        return 0
+    if arguments.json:
+        print_json(asdict(result))
+    else:
+        _print(result)
+    return int(sum(row.ours is not None for row in result.rows) < len(arguments.only))
+
+
+def _parse(argv: Sequence[str] | None) -> argparse.Namespace:
+    parser = argparse.ArgumentParser(prog="python -m benchmarks.zoo", description=__doc__)
+    parser.add_argument("--only", nargs="+", metavar="NAME", help=f"of {', '.join(NETWORKS)}; default: all")
+    parser.add_argument("--type", choices=DTYPES, default="f32", help="default %(default)s")
+    parser.add_argument(
+        "--peer",
+        action="append",
+        choices=PEERS,
+        help=f"default: all but {INDUCTOR}, which compiles for minutes with a C++ compiler",
+    )
+    parser.add_argument(
+        "--folder",
+        help="keeps what is compiled and exported for another run, a folder a network; default: a temporary one",
+    )
+    parser.add_argument("--recompile", action="store_true", help="compile ours again, though it is in the folder")
+    parser.add_argument("--prepare", action="store_true", help="compile and export into the folder, and time nothing")
+    parser.add_argument("--rounds", type=int, default=5, help="default %(default)s")
+    parser.add_argument("--seconds", type=float, default=0.5, help="of each in each round, default %(default)s")
+    parser.add_argument("--threads", type=int, default=2, help="default %(default)s")
+    parser.add_argument("--json", action="store_true", help="print JSON")
+    parser.add_argument(
+        "--output", type=Path, help="write the result to this JSON file, network by network; others in it stay"
+    )
+    arguments = parser.parse_args(argv)
+    for name in ("rounds", "threads"):
+        if getattr(arguments, name) < 1:
+            parser.error(f"--{name} is {getattr(arguments, name)}: give 1 or more")
+    if arguments.prepare and not arguments.folder:
+        parser.error("--prepare keeps what it makes: give --folder with it")
+    arguments.only = list(dict.fromkeys(arguments.only or NETWORKS))
+    arguments.peer = list(dict.fromkeys(arguments.peer or (peer for peer in PEERS if peer != INDUCTOR)))
+    return arguments
+
+
+def _conditions(arguments: argparse.Namespace) -> ZooResult:
+    """Return a result without rows."""
+    return ZooResult(
+        machine=describe_machine(),
+        versions=versions({*PACKAGES, "torch", *(PEERS[peer] for peer in arguments.peer)}),
+        dtype=arguments.type,
+        threads=arguments.threads,
+        rounds=arguments.rounds,
+        seconds=arguments.seconds,
+    )
+
+
+def _prepare(network: str, folder: Path, arguments: argparse.Namespace, report: Callable[[str], None]) -> None:
+    """Write what is not there yet, in a process of its own."""
+    file = library(folder, arguments.type)
+    if arguments.recompile:
+        for each in (file, refusal(file)):
+            each.unlink(missing_ok=True)
+    report("compiled")
+    worker: Worker[Preparation, None] = Worker(prepare, os.cpu_count() or 1, torch=True)
+    try:
+        worker.call(Preparation(network, arguments.type, str(folder), (OURS, *arguments.peer)))
+    finally:
+        worker.close()
+
+
+def _row(network: str, folder: Path, arguments: argparse.Namespace, report: Callable[[str], None]) -> ZooRow:
+    load = os.getloadavg()[0]
+    contenders = (*arguments.peer, OURS)  # PyTorch first: its error in bf16 says what is allowed
+    workers = {name: Worker(measure, arguments.threads, torch=PEERS.get(name) == "torch") for name in contenders}
+    answers = {name: Answer() for name in contenders}
+    task = Task(network, OURS, arguments.type, str(folder), arguments.threads, arguments.seconds)
+    try:
+        for _ in range(arguments.rounds):
+            for name in contenders:
+                if not answers[name].unsupported:
+                    report(name)
+                    answer = _turn(workers[name], replace(task, contender=name))
+                    answers[name] = replace(answer, samples=answers[name].samples + answer.samples)
+        if answers[OURS].samples:
+            operators = _turn(workers[OURS], replace(task, parts=True)).operators
+            answers[OURS] = replace(answers[OURS], operators=operators)
+    finally:
+        for worker in workers.values():
+            worker.close()
+    timings = {name: summarize(list(answer.samples)) for name, answer in answers.items() if answer.samples}
+    return ZooRow(
+        network=network,
+        kind=NETWORKS[network].kind,
+        ours=timings.pop(OURS, None),
+        peers=timings,
+        unsupported={name: answer.unsupported for name, answer in answers.items() if answer.unsupported},
+        errors={name: answer.error for name, answer in answers.items() if answer.samples},
+        operators=answers[OURS].operators,
+        date=datetime.now(timezone.utc).isoformat(timespec="seconds"),
+        load=load,
+    )
+
+
+def _turn(worker: Worker[Task, Answer], task: Task) -> Answer:
+    """Let a contender take its turn; one whose process dies has said why, and takes no more."""
+    try:
+        return worker.call(task)
+    except WorkerDiedError as error:
+        return Answer(unsupported=str(error).splitlines()[-1])
+
+
+def _print(result: ZooResult) -> None:
+    """Print a line for each network, losses first, and what did not take part."""
+    names = [peer for peer in PEERS if any(peer in row.peers for row in result.rows)]
+    table = []
+    for row in losses_first(result.rows):
+        peers = [f"{1e3 * row.peers[name].median:.2f}" if name in row.peers else "-" for name in names]
+        ours = "-" if row.ours is None else f"{1e3 * row.ours.median:.2f}"
+        ratio = "-" if row.ratio is None else f"{row.ratio:.2f}"
+        others = [each for each in row.operators if not each.ours]
+        total = sum(each.seconds for each in row.operators) or 1.0
+        share = f"{100 * sum(each.seconds for each in others) / total:.0f}"
+        table.append((row.network, ours, *peers, ratio, share, others[0].name if others else "-"))
+    print_table(("network", OURS, *names, "ratio", "others %", "most"), table)
+    mean = mean_ratio(result.rows)
+    if mean is not None:
+        print(f"geometric mean of the ratios: {mean:.2f}")
+    for row in result.rows:
+        for name, reason in row.unsupported.items():
+            print(f"{row.network}: {name} took no part: {reason}", file=sys.stderr)
+
+
+if __name__ == "__main__":
+    sys.exit(main())
