@@ -60,11 +60,7 @@ def show(stage: str, problem: Problem, target: Target, choice: Choice) -> str:
     """
     check_stage(stage, target)
     check_algorithm(choice.algorithm, problem, target)
-    return (
-        _cuda(stage, problem, target, choice)
-        if isinstance(target, CudaTarget)
-        else _cpu(stage, problem, target, choice)
-    )
+    return _SHOWN[target.kind](stage, problem, target, choice)
 
 
 def check_stage(stage: str, target: Target) -> None:
@@ -142,6 +138,10 @@ def _cuda(stage: str, problem: Problem, target: CudaTarget, choice: Choice) -> s
         return str(lower_cuda(scheduled.mod, definition, target).script())
     source = to_source(scheduled.mod, definition, target).source
     return source if stage == "cuda" else disassemble(compile_fatbin(source, target))
+
+
+# By the kind of target.
+_SHOWN: dict[str, Callable[..., str]] = {"cpu": _cpu, "cuda": _cuda}
 
 
 def _scheduled(stage: str, problem: Problem, target: Target, choice: Choice) -> str:
