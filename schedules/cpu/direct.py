@@ -19,7 +19,6 @@ from itertools import product
 from math import gcd, prod
 
 from tvm.s_tir import Schedule
-from tvm.s_tir.schedule import LoopRV
 
 from tvmconv.algorithms.annotations import PREFETCH, PREFETCH_NEXT, RELOAD
 from tvmconv.algorithms.cpu.cost import uneven
@@ -30,6 +29,7 @@ from tvmconv.algorithms.shapes import divisors
 from tvmconv.algorithms.stage_names import ACC, stage_name
 from tvmconv.schedules.cpu import steps
 from tvmconv.schedules.cpu.bf16_dot import import_bf16
+from tvmconv.schedules.cpu.direct_parts import reduce_by_parts
 from tvmconv.schedules.cpu.model import TASKS, shared_loops, task_cycles, vector_counts
 from tvmconv.targets.target import CpuTarget
 
@@ -65,7 +65,10 @@ def _vectors(window: Window, target: CpuTarget) -> list[int]:
 
 
 def _schedule(sch: Schedule, window: Window, vectors: int, target: CpuTarget) -> None:
-    if _is_deep(window, vectors, target) and not window.whole_image:
+    if window.by_parts:
+        tasks = _tasks(window, vectors, widths(window, vectors, target)[:4], target)
+        reduce_by_parts(sch, window, vectors, tasks.chunks, tasks.rows if len(window.axes) > 1 else tasks.parts, target)
+    elif _is_deep(window, vectors, target) and not window.whole_image:
         _reduce_tap_by_tap(sch, window, vectors, target)
     else:
         _reduce_in_registers(sch, window, vectors, target)
@@ -153,7 +156,7 @@ def _reduce_tap_by_tap(sch: Schedule, window: Window, vectors: int, target: CpuT
     sx, so, *_, c = sch.get_loops(part)[-3 - single :]
     step, unrolled = sch.split(c, [None, steps.choose(sch, unrolls, unrolls[-1])])
     part_vector, part_lane = sch.split(so, [vectors, lanes])
-    sch.reorder(step, unrolled, *_held_first(sx, part_vector, tiles[0] < vectors), part_lane)
+    sch.reorder(step, unrolled, *steps.held_first(sx, part_vector, tiles[0] < vectors), part_lane)
     steps.stage_filter(sch, window, tap)
     steps.stage_data(sch, window, None, target)
     steps.store(sch, window, block, vectors)
@@ -166,11 +169,6 @@ def _reduce_tap_by_tap(sch: Schedule, window: Window, vectors: int, target: CpuT
     steps.skip_padding(sch, window, sx, part_lane)
     if window.vnni_factor == 2:
         import_bf16(sch, task, lanes, target)
-
-
-def _held_first(x: LoopRV, vector: LoopRV, few: bool) -> list[LoopRV]:
-    """Return the loops of a tile's pixels and vectors: of `few` pixels, data stays in registers, and the filter passes through one."""
-    return [vector, x] if few else [x, vector]
 
 
 @dataclass(frozen=True)
@@ -288,7 +286,9 @@ def _reduce_in_registers(sch: Schedule, window: Window, vectors: int, target: Cp
         # LLVM unrolls the innermost tap loop: over a row's taps, it would hold the data that neighbouring outputs share,
         # which leaves no registers for the sums.
         taps.reverse()
-    sch.reorder(*outer, *inner, *taps, step, unrolled, *tile_rows, *_held_first(x, vector, tiles[0] < vectors), lane)
+    sch.reorder(
+        *outer, *inner, *taps, step, unrolled, *tile_rows, *steps.held_first(x, vector, tiles[0] < vectors), lane
+    )
     task = sch.fuse(*outer)
     sch.parallel(task)
 

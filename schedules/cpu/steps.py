@@ -116,6 +116,11 @@ def stage_filter(sch: Schedule, window: Window, part: LoopRV | None = None) -> N
     transpose_filter(sch, window, c)
 
 
+def held_first(x: LoopRV, vector: LoopRV, few: bool) -> list[LoopRV]:
+    """Return the loops of a tile's pixels and vectors: of `few` pixels, data stays in registers, and the filter passes through one."""
+    return [vector, x] if few else [x, vector]
+
+
 def packed_filter(window: Window) -> str:
     """Return how PREFETCH and PREFETCH_NEXT name the packed filter."""
     return copy_of_filter(stage_name(FILTER_PACK, window.index), 3)

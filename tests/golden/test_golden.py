@@ -56,6 +56,8 @@ CASES = {
     "winograd2": "conv2d-n1-i32x7x9-o128x7x9-k3x3-s1x1-d1x1-p1x1_1x1-g1-NXC-XIO-f32",
     "winograd4_pieces": "conv1d-n1-i32x100-o32x100-k7-s1-d3-p9_9-g1-NXC-XIO-f32",
     "winograd4_planes": "conv2d-n1-i16x18x32-o16x18x32-k3x3-s1x1-d1x1-p1x1_1x1-g1-NCX-OIX-f32-bias",
+    "filter_by_parts": "conv2d-n1-i1024x7x7-o1280x4x4-k3x3-s2x2-d1x1-p1x1_1x1-g1-NXC-XIO-f32-bias",
+    "filter_in_place_by_parts": "conv1d-n1-i4096x4-o1280x4-k1-s1-d1-p0_0-g1-NXC-XIO-f32",
     "constant": "conv2d-n1-i0x4x4-o8x4x4-k3x3-s1x1-d1x1-p1x1_1x1-g1-NXC-XIO-f32-bias",
 }
 # Where the target has AVX512-BF16.

@@ -15,7 +15,7 @@ from .backprop import covers_output
 from .epilogue import Epilogue, calls_operators, narrow_once
 from .pairs import filter_channels, filter_in_pairs, reads_pairs
 from .quotients import check_quotients
-from .stage_names import FILL
+from .stage_names import FILL, FILTER
 from .types import KERNEL_DTYPES, kernel_dtype, narrow
 
 # From an output buffer's indices to (flat offset in the output, condition under which it is inside, or None: always).
@@ -143,7 +143,7 @@ def _placeholders(problem: Problem, flat: Problem, vnni_factor: int) -> tuple[te
     filter_shape = list(flat.filter_shape)
     if in_pairs := vnni_factor == 2 and filter_in_pairs(flat):
         filter_shape[filter_channels(flat)] //= 2
-    weights = te.placeholder(filter_shape, "uint32" if in_pairs else dtype, name="filter")
+    weights = te.placeholder(filter_shape, "uint32" if in_pairs else dtype, name=FILTER)
     once = problem.dtype == "bf16" and calls_operators(problem)
     rounding = narrow_once if once else lambda value: narrow(value, problem.dtype)
     return data, weights, Epilogue(problem, flat, KERNEL_DTYPES, rounding)

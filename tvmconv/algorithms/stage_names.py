@@ -5,6 +5,7 @@ Traces, golden files and ``tvmconv inspect`` have these names, so a value here c
 
 from __future__ import annotations
 
+FILTER = "filter"  # the argument; of no window
 FILL = "fill"  # the output where no window writes it; of no window
 DATA_PAD = "data_pad"
 DATA_PHASES = "data_phases"  # columns a stride apart, together

@@ -63,6 +63,8 @@ class Window(SubConvolution):
     packs_parts
         Whether each task copies the part of the filter that its next tiles use, instead of reading it in place, or all of it from
         one copy.
+    by_parts
+        Whether tasks take the filter part after part, in the order of memory, and add the sums of each part to those before.
     by_blocks
         Whether a task takes all its pixels of one block of output channels before the next block, so that it reads the filter
         once.
@@ -89,6 +91,7 @@ class Window(SubConvolution):
     extra_vectors: int = 0
     rounds_groups: bool = False
     order: tuple[int, ...] = ()
+    by_parts: bool = False
 
     def as_kind(self, kind: type[Kind], **changes: Any) -> Kind:
         """Return the window as one of a kind that computes it in another way, with changes and what that kind adds."""

@@ -36,6 +36,7 @@ from .prefetching import prefetch_filters
 from .reloading import reload_data
 from .shuffles import by_shuffles
 from .stack import keep_on_stack
+from .streaming import prefetch_parts
 from .striding import deinterleave
 from .taps import take_taps_together
 from .threads import in_one_thread
@@ -171,6 +172,7 @@ LOWERING: tuple[Pass, ...] = (
     ours("padding", skip_padding, *ask.PADDING, after={"columns": "a copy's conditions on columns still stand together"}),
     ours("taps", take_taps_together, ask.TAPS, after={"padding": "products with padding are under conditions"}),
     ours("prefetch", prefetch_filters, ask.PREFETCH, ask.PREFETCH_NEXT, after={"padding": "sums under conditions are steps, too"}),
+    ours("prefetch-parts", prefetch_parts, ask.PREFETCH_PART, after={"padding": "sums under conditions are steps, too"}),
     Pass("split", _split, (ask.PACK,), {"prefetch": "it reads the packed filter as a buffer of the function"}),
     Pass("bind", _bind, after={"split": "the two parts have arguments of their own"}),
     ours("one-thread", in_one_thread, ask.ONE_THREAD, after={"bind": "it is for all functions of the kernel"}),

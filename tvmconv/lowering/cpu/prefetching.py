@@ -24,7 +24,7 @@ from ..common.rewrites import answered, found, mapped, refuse, replaced, rewritt
 
 # Bytes. Measured on one Zen 5 core, 4x4 outputs of 1024 to 512 channels in f32: 1.72 ms; 1.83 with 8 KiB, 9.4 without.
 DISTANCE = 16 * 1024
-_READ, _SECOND_LEVEL, _ALL_LEVELS, _DATA = 0, 2, 3, 1  # as LLVM numbers them
+_READ, L2, _ALL_LEVELS, _DATA = 0, 2, 3, 1  # as LLVM numbers them
 
 
 def prefetch_filters(body: Any) -> Any:
@@ -45,7 +45,7 @@ def _prefetched(loop: Any) -> Any:
     prefetches = []
     for values in product(*(range(1 if each.kind == tirx.ForKind.VECTORIZED else int(each.extent)) for each in inner)):
         at = replaced(later, {each.loop_var: value for each, value in zip(inner, values, strict=True)})
-        prefetches.append(_prefetch(at, _ALL_LEVELS))
+        prefetches.append(prefetch(at, _ALL_LEVELS))
     return answered(loop, PREFETCH, tirx.SeqStmt([*prefetches, loop.body]))
 
 
@@ -55,7 +55,7 @@ def _next_prefetched(block: Any) -> Any:
     load = _filter_load(block.body, name)
     if load is None:
         refuse(block, PREFETCH_NEXT, f"it does not read {name}")
-    steps = [loop for loop in found(block.body, tirx.For) if _is_step(loop, name)]
+    steps = [loop for loop in found(block.body, tirx.For) if is_step(loop, name)]
     if not steps:  # all is unrolled
         prefetches = _prefetches(block, block.body, [], load, channels)
         return answered(block, PREFETCH_NEXT, tirx.SeqStmt([*prefetches, block.body]))
@@ -63,7 +63,7 @@ def _next_prefetched(block: Any) -> Any:
     def asking(loop: Any) -> Any:
         if not any(_same(loop, step) for step in steps):
             return loop
-        around = [each for each in found(block.body, tirx.For) if any(_same(loop, x) for x in found(each, tirx.For))]
+        around = loops_down_to(block.body, loop)
         of_step = _filter_load(loop.body, name)
         body = tirx.SeqStmt([*_prefetches(block, loop.body, around, of_step, channels), loop.body])
         return tirx.For(loop.loop_var, loop.min, loop.extent, loop.kind, body, annotations=loop.annotations)
@@ -75,7 +75,6 @@ def _prefetches(block: Any, step: Any, around: list[Any], load: Any, channels_ax
     """Return the share of a step of a tile's sums, which stands in the loops `around`: of each vector, some of the sums' rows."""
     sums, inner = [_using(load, loops) for loops in (around, found(step, tirx.For))]
     tiles = [each for each in around if not any(_same(each, loop) for loop in sums)]
-    tiles.sort(key=lambda each: -len(found(each.body, tirx.For)))  # outer loops first
     first = {each.loop_var: 0 for each in inner}
     here = [replaced(index, first) for index in load.indices]
     start = [replaced(index, {each.loop_var: 0 for each in sums}) for index in here]
@@ -104,7 +103,7 @@ def _prefetches(block: Any, step: Any, around: list[Any], load: Any, channels_ax
         at = [replaced(replaced(index, vector), first) for index in following]
         for later in range(max(1, together // share)):
             rows = _further(_further(at, channels_axis, row // share), channels_axis, later)
-            prefetches.append(_prefetch(tirx.BufferLoad(load.source, rows), _SECOND_LEVEL))
+            prefetches.append(prefetch(tirx.BufferLoad(load.source, rows), L2))
     return prefetches
 
 
@@ -119,11 +118,17 @@ def _using(value: Any, loops: Any) -> list[Any]:
     return [each for each in loops if any(each.loop_var.same_as(var) for var in used)]
 
 
-def _is_step(loop: Any, name: str) -> bool:
+def is_step(loop: Any, name: str) -> bool:
     """Whether a loop is the innermost of a sum that is not unrolled."""
     inner = found(loop.body, tirx.For)
     innermost = loop.kind == tirx.ForKind.SERIAL and all(each.kind != tirx.ForKind.SERIAL for each in inner)
     return innermost and _filter_load(loop.body, name) is not None
+
+
+def loops_down_to(body: Any, loop: Any) -> list[Any]:
+    """Return the loops of `body` in which `loop` stands, the outermost first, and `loop`."""
+    around = [each for each in found(body, tirx.For) if any(_same(loop, x) for x in found(each, tirx.For))]
+    return sorted(around, key=lambda each: -len(found(each.body, tirx.For)))
 
 
 def _asked_for(loop: Any, request: str) -> tuple[str, int]:
@@ -150,5 +155,5 @@ def _same(loop: Any, other: Any) -> bool:
     return bool(loop.loop_var.same_as(other.loop_var))
 
 
-def _prefetch(load: Any, levels: int) -> Any:
+def prefetch(load: Any, levels: int) -> Any:
     return tirx.Evaluate(tirx.call_intrin("void", "tirx.prefetch", tirx.address_of(load), _READ, levels, _DATA))

@@ -1,0 +1,146 @@
+"""Steps of the direct windows that take a plain filter part after part, in the order of memory.
+
+A task has all pixels of some output channels, whose sums wait in L1 or L2. It copies a part of the filter, some channels of a tap
+(of all taps, where these lie together), sums its products for all pixels, and goes on to the next part, which was prefetched
+meanwhile.
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from math import lcm
+
+from tvm.s_tir import Schedule
+from tvm.s_tir.schedule import LoopRV, SBlockRV
+
+from tvmconv.algorithms.annotations import PREFETCH_PART, ROUND_STORES
+from tvmconv.algorithms.cpu.tile import widths
+from tvmconv.algorithms.cpu.window import Window
+from tvmconv.algorithms.shapes import divisors
+from tvmconv.algorithms.stage_names import ACC, FILTER, FILTER_PACK, OUT, TILE, stage_name
+from tvmconv.schedules.cpu import steps
+from tvmconv.schedules.cpu.bf16_dot import import_bf16
+from tvmconv.schedules.cpu.model import vector_counts
+from tvmconv.targets.cpus import L1_BYTES, L1_WAY_BYTES
+from tvmconv.targets.target import CpuTarget
+
+_Options = tuple[list[int], int]  # what may be chosen, and the default
+
+
+def reduce_by_parts(
+    sch: Schedule, window: Window, vectors: int, chunks: _Options, pixels: _Options, target: CpuTarget
+) -> None:
+    """Schedule a window by tasks of one of `chunks` parts of the output channels.
+
+    One choice is made for prepacked filters alone, so that both have the same: the `pixels` of a task, which here has all.
+    """
+    i, lanes, rank = window.index, window.lanes, len(window.axes)
+    tiles = widths(window, vectors, target)[:4]
+    if window.whole_image:
+        chunks, vectors, tiles = _tiles_of_rows(window, chunks, tiles, target)
+    unrolls = divisors(window.channels, 4)
+
+    acc = sch.get_sblock(stage_name(ACC, i))
+    *taps, c = sch.get_loops(acc)[3 + 2 * rank :]
+    channels = _channels(window, vectors, unrolls)
+    few, c = sch.split(c, [None, channels])
+    part = few if _taps_together(window) else sch.fuse(*taps, few)
+    sum_of_part = sch.rfactor(part, 0)
+    sch.set_scope(sum_of_part, 0, "local")
+    n, g, *loops, o, part = sch.get_loops(acc)
+    phases, spatial = loops[:rank], loops[rank:]
+    chunk, block, vector, lane = sch.split(o, [steps.choose(sch, *chunks), None, vectors, lanes])
+    tile, x = sch.split(spatial[-1], [None, steps.choose(sch, tiles, tiles[0])])
+    unroll = steps.choose(sch, unrolls, unrolls[-1])
+    if not window.whole_image:
+        steps.choose(sch, *pixels)
+    sch.reorder(n, g, chunk, *phases, part, block, *spatial[:-1], tile, x, vector, lane)
+    task = sch.fuse(n, g, chunk)
+    sch.parallel(task)
+
+    sch.compute_at(sum_of_part, tile, preserve_unit_loops=True)
+    sx, so, sc, *taps = _inner_loops(sch, sum_of_part, window)
+    step, unrolled = sch.split(sc, [None, unroll])
+    part_vector, part_lane = sch.split(so, [vectors, lanes])
+    sch.reorder(*taps, step, unrolled, *steps.held_first(sx, part_vector, tiles[0] < vectors), part_lane)
+    steps.stage_filter(sch, window, part)
+    _spread_blocks(sch, window, channels)
+    steps.stage_data(sch, window, None, target)
+    _store(sch, window, phases[-1])
+    sch.annotate(part, PREFETCH_PART, stage_name(FILTER_PACK, i) if window.stages_filter else FILTER)
+    for loop in (unrolled, sx, part_vector, x, vector):
+        sch.unroll(loop)
+    sch.vectorize(lane)
+    sch.vectorize(part_lane)
+    sch.decompose_reduction(sum_of_part, taps[0] if taps else step)
+    sch.decompose_reduction(acc, part)
+    steps.skip_padding(sch, window, sx, part_lane)
+    if window.vnni_factor == 2:
+        import_bf16(sch, task, lanes, target)
+
+
+def _tiles_of_rows(
+    window: Window, chunks: _Options, tiles: list[int], target: CpuTarget
+) -> tuple[_Options, int, list[int]]:
+    """Return chunks, vectors and widths of tiles of a row, where prepacked filters have tiles of the whole image, of one vector.
+
+    There are as many to choose from, each the most that fits of what is chosen there.
+    """
+    by_rows = replace(window, whole_image=False)
+    vectors = vector_counts(by_rows, target, widths)[0]
+    parts = divisors(window.padded_outputs // window.lanes // vectors, chunks[0][-1])
+    fitting = widths(by_rows, vectors, target)
+
+    def most(options: list[int], value: int) -> int:
+        return max((each for each in options if each <= value), default=min(options))
+
+    options = [most(parts, chunk) for chunk in chunks[0]]
+    return (options, most(parts, chunks[1])), vectors, [most(fitting, tile) for tile in tiles]
+
+
+def _taps_together(window: Window) -> bool:
+    """Whether all taps of a channel lie together in the filter, so that a part has them all."""
+    return window.problem.filter_format == "OIX"
+
+
+def _channels(window: Window, vectors: int, unrolls: list[int]) -> int:
+    """Return how many channels a part has: L1 keeps it of a tile's vectors beside their data; any of `unrolls` divides it."""
+    taps = window.summed_taps if _taps_together(window) else 1
+    fits = L1_BYTES * 3 // 4 // (4 * vectors * window.lanes * taps)
+    counts = [count for count in divisors(window.channels, window.channels) if count % lcm(*unrolls) == 0]
+    return max((count for count in counts if count <= fits), default=counts[0])
+
+
+def _inner_loops(sch: Schedule, sum_of_part: SBlockRV, window: Window) -> list[LoopRV]:
+    """Return the loops of a part's sums within a tile: pixels, output channels, channels, and then those over taps.
+
+    Taps that were fused have loops only where there is one, for it left no trace.
+    """
+    single = sum(axis.taps == 1 for axis in window.axes)
+    taps = len(window.axes) if _taps_together(window) else single
+    x, o, *taps_loops, c = sch.get_loops(sum_of_part)[-3 - taps :]
+    return [x, o, c, *taps_loops]
+
+
+def _spread_blocks(sch: Schedule, window: Window, channels: int) -> None:
+    """Put a line between blocks of a part's copy where a row of the filter is copied to one set of L1 alone."""
+    taps = window.summed_taps if _taps_together(window) else 1
+    if window.stages_filter and 4 * taps * channels * window.lanes % L1_WAY_BYTES == 0:
+        pack = sch.get_sblock(stage_name(FILTER_PACK, window.index))
+        sch.storage_align(pack, 0, axis=1, factor=L1_WAY_BYTES // 4, offset=steps.LINE_FLOATS)
+
+
+def _store(sch: Schedule, window: Window, around: LoopRV) -> None:
+    """Write a task's outputs when its sums are whole."""
+    out = sch.get_sblock(stage_name(OUT, window.index))
+    if not window.stores_vectors:
+        sch.compute_inline(sch.get_sblock(stage_name(TILE, window.index)))
+    sch.reverse_compute_at(out, around, preserve_unit_loops=True)
+    *_, x, o = sch.get_loops(out)
+    if window.stores_vectors:
+        lane = sch.split(o, [None, window.lanes])[1]
+        sch.vectorize(lane)
+        if window.rounds:
+            sch.annotate(lane, ROUND_STORES, 1)
+    elif window.problem.data_format == "NCX":
+        sch.reorder(o, x)
