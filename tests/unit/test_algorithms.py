@@ -265,6 +265,23 @@ def test_bf16_is_widened_where_that_is_faster_than_the_dot_product() -> None:
     assert get("amx").covers(problem, intel) == "emeraldrapids has no amx_bf16, amx_tile"
 
 
+@pytest.mark.parametrize("dtype", ["f32", "f16"])
+def test_tiles_multiply_halves_where_transforms_are_allowed(dtype: str) -> None:
+    problem = parse_signature(f"conv2d-n1-i128x56x56-o128x28x28-k3x3-s2x2-d1x1-p1x1_0x0-g1-NXC-XIO-{dtype}")
+    tiles = Target.parse("sapphirerapids")
+    assert applicable(problem, tiles)[0].name == "amx_halves"
+    assert "amx_halves" not in {each.name for each in applicable(problem, tiles, "strict")}
+    assert "amx_halves" not in {each.name for each in applicable(problem, Target.parse("znver5"))}
+    assert get("amx").covers(problem, tiles) == f"it multiplies bf16, not {dtype}"
+
+
+def test_halves_leave_sums_that_may_all_cancel_to_others() -> None:
+    problem = parse_signature("conv2d-n1-i64x1x1-o15x1x1-k1x1-s1x1-d1x1-p0x0_0x0-g1-NXC-XIO-f32")
+    said = get("amx_halves").covers(problem, Target.parse("sapphirerapids"))
+    assert said is not None and said.startswith("of less than 16 outputs")
+    assert get("amx_halves").covers(problem.with_(batch=2), Target.parse("sapphirerapids")) is None
+
+
 def test_tiles_leave_small_groups_to_others() -> None:
     problem = parse_signature(LARGE.replace("64x56x56", "128x28x28").replace("g1", "g32").replace("f32", "bf16"))
     tiles = CpuTarget("x", (*V4.features, "amx_bf16", "amx_tile", "avx512_bf16"), "sapphirerapids", isa=X86)

@@ -17,10 +17,11 @@ from tvm import tirx
 
 from .types import widen
 
-_HIGH_BITS, _HALF, _MAGNITUDE = 0xFFFF0000, 0x8000, 0x7FFFFFFF
+_HIGH_BITS, _HALF, _MAGNITUDE = 0xFFFF0000, 0x8000, 0x7FFF8000
 _TOO_LARGE = 0x7F7F8000  # the first that rounds to an infinity
-# A denormal bf16, a zero to dot products. LLVM would leave out the subtraction of 0, which makes each NaN one that keeps its first bits.
-_ZERO = 0x00010000
+# The least normal number. What it is subtracted from stays as it is, but for a NaN, which becomes one that its first bits tell; LLVM
+# would leave out a subtraction of 0.
+_LEAST = 0x00800000
 
 
 def halves_of_pair(first: Any, second: Any, half: Any, dtype: str) -> Any:
@@ -31,12 +32,13 @@ def halves_of_pair(first: Any, second: Any, half: Any, dtype: str) -> Any:
 
 def _halves(value: Any) -> tuple[Any, Any]:
     """Return the bits of an f32 number's halves, each an f32 whose last 16 bits are zeros."""
-    mask, zero, up = (tirx.const(bits, "uint32") for bits in (_HIGH_BITS, _ZERO, _HALF))
+    mask, least, zero, up = (tirx.const(bits, "uint32") for bits in (_HIGH_BITS, _LEAST, 0, _HALF))
     # Signed, for TVM 0.27 subtracts what it compares.
     magnitude = tirx.reinterpret("int32", value) & tirx.const(_MAGNITUDE, "int32")
     finite = magnitude < tirx.const(_TOO_LARGE, "int32")
-    high = tirx.Select(finite, (tirx.reinterpret("uint32", value) + up) & mask, zero)
-    rest = tirx.reinterpret("uint32", value - tirx.reinterpret("float32", high))
+    rounded = (tirx.reinterpret("uint32", value) + up) & mask
+    high, taken = (tirx.Select(finite, rounded, other) for other in (zero, least))
+    rest = tirx.reinterpret("uint32", value - tirx.reinterpret("float32", taken))
     return high, tirx.Select(finite, rest + up, rest) & mask  # of a NaN the addition could make a zero
 
 
