@@ -21,13 +21,14 @@ from tvmconv.targets.target import CpuTarget, Target
 
 from . import regressions
 from .campaign import Campaign, Settings
+from .check import emulator_of
 
 
 def _cpu(name: str) -> CpuTarget:
     target = Target.parse(name)
     if not isinstance(target, CpuTarget):
         raise SystemExit(f"target is {name!r}; allowed: host, or an LLVM CPU name such as x86-64-v3, x86-64-v4, znver4")
-    if missing := missing_features(target.features):
+    if emulator_of(target) is None and (missing := missing_features(target.features)):
         raise SystemExit(f"this machine cannot run code for {name}: it has no {', '.join(missing)}")
     return target
 
@@ -40,7 +41,11 @@ def main() -> int:
     parser.add_argument(
         "--seed", type=int, help="of the draw; the same seed gives the same problems (default: a new one)"
     )
-    parser.add_argument("--target", action="append", help="host (default), x86-64-v3, ...; several share the problems")
+    parser.add_argument(
+        "--target",
+        action="append",
+        help="host (default), x86-64-v3, neoverse-n1 (under QEMU), ...; several share the problems",
+    )
     parser.add_argument("--dtype", action="append", choices=DTYPES, help="of the problems (default: all)")
     parser.add_argument(
         "--algorithm",

@@ -18,6 +18,8 @@ from tvmconv.algorithms import table as algorithms
 from tvmconv.lowering.common.entry_points import EntryPoints
 from tvmconv.lowering.compiler import Choice, samples, sketches_of
 from tvmconv.problem import Problem
+from tvmconv.runtime.bundle import BundleTarget
+from tvmconv.runtime.emulation import Emulator, find_emulator
 from tvmconv.signature import format_signature
 from tvmconv.targets.target import CpuTarget
 
@@ -205,6 +207,11 @@ def _run_some(batch: Batch, runs: list[tuple[Outcome, Any]]) -> list[Outcome]:
     return outcomes
 
 
+def emulator_of(target: CpuTarget) -> Emulator | None:
+    """Return what runs code of another instruction set; None: this machine, or nothing."""
+    return find_emulator(BundleTarget("cpu", target.features))
+
+
 def _death(status: int) -> str:
     return f"ended by {signal.Signals(-status).name}" if status < 0 else f"ended with exit code {status}"
 
@@ -213,14 +220,15 @@ def _child(batch: Batch, runs: list[tuple[Outcome, Any]], connection: Connection
     """Run kernels and report each; never returns."""
     status = 1
     try:
-        from .run import Runner
+        from .run import EmulatedRunner, Runner
 
+        emulator = emulator_of(batch.cases[0].target)
         runner: Runner | None = None
         for plan, kernel in runs:
             case = batch.cases[plan.number]
             try:
                 if runner is None or runner.case is not case:
-                    runner = Runner(case)
+                    runner = EmulatedRunner(case, emulator) if emulator else Runner(case)
                 kind, detail = runner.run(kernel, algorithms.get(_choice(plan).algorithm).numerical_class)
             except Exception as error:  # noqa: BLE001 (whatever it is, it is this kernel's failure)
                 kind, detail = "raised", _described(error)

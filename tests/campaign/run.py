@@ -5,6 +5,7 @@ from __future__ import annotations
 import random
 from functools import cached_property
 from importlib.util import find_spec
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -13,9 +14,10 @@ import tvm_ffi
 
 from tvmconv import fills, reference
 from tvmconv.accuracy import difference
+from tvmconv.runtime.emulation import EmulatedCall, Emulator
 
 from .build import Kernel
-from .check import Case
+from .check import LEAST_FLOPS, LEAST_SECONDS, Case
 from .guarded import dirty_allocations, guarded
 from .torch_output import torch_output
 
@@ -95,3 +97,35 @@ class Runner:
         if output.size:
             call("tvmconv_packed" if packed else "tvmconv_kernel", data, filter_, *others, output)
         return output.view(unwritten.dtype)
+
+
+class EmulatedRunner(Runner):
+    """The same of kernels of another instruction set, under an emulator: a process a call, whose arrays all end at a guard page."""
+
+    def __init__(self, case: Case, emulator: Emulator) -> None:
+        super().__init__(case)
+        self._emulator = emulator
+
+    def _call(
+        self, kernel: Kernel, arrays: fills.Arrays, packed: bool, *, threads: int, at_end: bool
+    ) -> npt.NDArray[Any]:
+        problem = self.case.problem
+        data, filter_, *others = (_bits(array) for array in arrays.given().values())
+        output = np.full(problem.output_shape, np.nan, fills.numpy_dtype(problem.dtype))
+        calls: list[EmulatedCall] = []
+        if packed:
+            assert kernel.packed is not None
+            memory = np.zeros(*kernel.packed)
+            calls.append((f"tvmconv_pack{kernel.ending}", (filter_, memory)))
+            filter_ = memory
+        if output.size:
+            name = "tvmconv_packed" if packed else "tvmconv_kernel"
+            calls.append((name + kernel.ending, (data, filter_, *others, _bits(output))))
+        seconds = LEAST_SECONDS + problem.flops / LEAST_FLOPS
+        self._emulator.run(Path(kernel.path), calls, seconds, threads)
+        return output
+
+
+def _bits(array: npt.NDArray[Any]) -> npt.NDArray[Any]:
+    """Return an array as kernels take it: bfloat16 as uint16."""
+    return array.view(np.uint16) if array.dtype.name == "bfloat16" else array

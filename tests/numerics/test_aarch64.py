@@ -13,12 +13,14 @@ from campaign.build import compile_all, lowered
 from emulated import N1, V1, cpu_of, emulator_of, needs_emulator
 from test_compiler import SPACES
 from toys import small_problem
+from tvm_ffi.libinfo import find_dlpack_include_path, find_include_path
 
 import tvmconv
 from tvmconv import fills
 from tvmconv.accuracy import difference
 from tvmconv.algorithms import table as algorithms
 from tvmconv.building.builder import build
+from tvmconv.errors import VerificationError
 from tvmconv.lowering.common.entry_points import EntryPoints
 from tvmconv.lowering.compiler import Choice, samples, sketches_of
 from tvmconv.problem import Problem
@@ -26,6 +28,7 @@ from tvmconv.runtime.bundle import EMULATED, read_bundle
 from tvmconv.runtime.emulation import EmulatedCall
 from tvmconv.runtime.verify import verify
 from tvmconv.signature import format_signature, parse_signature
+from tvmconv.support.toolchain import run_compiler
 from tvmconv.targets.target import CpuTarget
 
 # Two groups of two channels fill a vector.
@@ -133,3 +136,26 @@ def test_what_a_cpu_lacks_is_found(tmp_path: Path) -> None:
     assert verdict.status == "wrong" and "does not run under qemu-aarch64" in verdict.detail
     (entry,) = read_bundle(path).entries
     assert entry.verified is False
+
+
+@pytest.mark.parametrize("beyond", [0, 1])
+def test_an_access_beyond_an_array_is_found(beyond: int, tmp_path: Path) -> None:
+    (tmp_path / "kernel.c").write_text(
+        "#include <tvm/ffi/c_api.h>\n"
+        "int __tvm_ffi_last(void* self, const TVMFFIAny* given, int32_t count, TVMFFIAny* result) {\n"
+        "  const DLTensor *data = given[0].v_ptr, *output = given[1].v_ptr;\n"
+        f"  *(float*)output->data = ((const volatile float*)data->data)[data->shape[0] - 1 + {beyond}];\n"
+        "  return 0 * (self == result) * count;\n}\n"
+    )
+    includes = (f"-I{find_include_path()}", f"-I{find_dlpack_include_path()}")
+    run_compiler(("-shared", "-fPIC", *includes, "kernel.c", "-o", "kernel.so"), tmp_path, cpu_of(N1).isa)
+    data, output = np.arange(5, dtype=np.float32), np.zeros(1, np.float32)
+    emulator = emulator_of(N1)
+    assert emulator is not None
+    call: EmulatedCall = ("last", (data, output))
+    if beyond:
+        with pytest.raises(VerificationError, match="does not run under qemu-aarch64"):
+            emulator.run(tmp_path / "kernel.so", [call], SECONDS)
+    else:
+        emulator.run(tmp_path / "kernel.so", [call], SECONDS)
+        assert output[0] == 4

@@ -5,6 +5,7 @@ What they compute shows whether they are right; how long they take says nothing.
 
 from __future__ import annotations
 
+import os
 import re
 import shutil
 import subprocess
@@ -58,8 +59,8 @@ class Emulator:
         """Return the command that runs a program, which finds the cross compiler's C library."""
         return [self.program, "-cpu", self.cpu, "-L", _sysroot(self.isa), str(program), *map(str, arguments)]
 
-    def run(self, library: Path, calls: Sequence[EmulatedCall], seconds: float) -> None:
-        """Call functions of a library one after the other, in one process.
+    def run(self, library: Path, calls: Sequence[EmulatedCall], seconds: float, threads: int | None = None) -> None:
+        """Call functions of a library one after the other, in one process; by so many threads, or one a processor.
 
         Raises
         ------
@@ -74,9 +75,17 @@ class Emulator:
             (work / "runner").chmod(0o700)
             outputs = self._write(work, calls)
             command = self.command("./runner", library, "calls")
+            environment = {**os.environ, "OMP_NUM_THREADS": str(threads)} if threads else None
             try:
                 done = subprocess.run(
-                    command, cwd=work, capture_output=True, text=True, errors="replace", timeout=seconds, check=False
+                    command,
+                    cwd=work,
+                    env=environment,
+                    capture_output=True,
+                    text=True,
+                    errors="replace",
+                    timeout=seconds,
+                    check=False,
                 )
             except subprocess.TimeoutExpired:
                 raise VerificationError(f"it takes longer than {seconds:.3g} s under {self.name}") from None

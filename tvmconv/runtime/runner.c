@@ -4,13 +4,14 @@
  *
  * CALLS is a text. Of each call it has the function's name and the number of its arrays, and of each array the code and the bits of
  * its type (DLPack's), the number of its axes, their extents, and the file of its elements. The last is what the function writes.
+ * Each array ends where a page begins that may not be touched, so that what is read or written beyond it ends this program.
  * What a library wants of tvm-ffi is here, as far as kernels use it. */
 #include <dlfcn.h>
-#include <fcntl.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/mman.h>
+#include <sys/stat.h>
 #include <tvm/ffi/c_api.h>
 #include <unistd.h>
 
@@ -70,16 +71,30 @@ static void fail(const char* what, const char* which) {
   exit(1);
 }
 
-/* The elements of a file, page by page; what is written reaches it if it is the output. */
-static void* mapped(const char* path, int written) {
-  int file = open(path, O_RDWR);
-  off_t bytes = file < 0 ? -1 : lseek(file, 0, SEEK_END);
-  if (bytes < 0) fail("cannot open", path);
-  if (bytes == 0) return NULL;
-  void* place = mmap(NULL, bytes, PROT_READ | PROT_WRITE, written ? MAP_SHARED : MAP_PRIVATE, file, 0);
-  if (place == MAP_FAILED) fail("cannot map", path);
-  close(file);
-  return place;
+/* The elements of a file. */
+typedef struct {
+  void* place;
+  size_t bytes;
+} Elements;
+
+static void move(const char* path, Elements elements, int write_them) {
+  FILE* file = fopen(path, write_them ? "r+b" : "rb");
+  if (file == NULL) fail("cannot open", path);
+  size_t moved = write_them ? fwrite(elements.place, 1, elements.bytes, file) : fread(elements.place, 1, elements.bytes, file);
+  if (fclose(file) != 0 || moved != elements.bytes) fail("cannot read or write", path);
+}
+
+static Elements read_elements(const char* path) {
+  struct stat status;
+  if (stat(path, &status) != 0) fail("cannot find", path);
+  Elements elements = {NULL, status.st_size};
+  if (elements.bytes == 0) return elements;
+  const size_t page = sysconf(_SC_PAGESIZE), pages = (elements.bytes + page - 1) / page * page;
+  char* memory = mmap(NULL, pages + page, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+  if (memory == MAP_FAILED || mprotect(memory + pages, page, PROT_NONE) != 0) fail("no memory for", path);
+  elements.place = memory + pages - elements.bytes;
+  move(path, elements, 0);
+  return elements;
 }
 
 static void call(void* library, FILE* calls, const char* name, int count) {
@@ -87,6 +102,7 @@ static void call(void* library, FILE* calls, const char* name, int count) {
   int64_t shapes[MOST_ARRAYS][MOST_AXES];
   TVMFFIAny args[MOST_ARRAYS], result = {0};
   char symbol[256], path[4096];
+  Elements elements = {NULL, 0};
   if (count < 1 || count > MOST_ARRAYS) fail("too many arrays for", name);
   memset(args, 0, sizeof args);
   for (int number = 0; number < count; number++) {
@@ -95,7 +111,8 @@ static void call(void* library, FILE* calls, const char* name, int count) {
     for (int axis = 0; axis < axes; axis++)
       if (fscanf(calls, "%ld", &shapes[number][axis]) != 1) fail("bad shape of", name);
     if (fscanf(calls, " %4095s", path) != 1) fail("no file for", name);
-    arrays[number] = (DLTensor){mapped(path, number == count - 1), {kDLCPU, 0}, axes, {code, bits, 1}, shapes[number], NULL, 0};
+    elements = read_elements(path);
+    arrays[number] = (DLTensor){elements.place, {kDLCPU, 0}, axes, {code, bits, 1}, shapes[number], NULL, 0};
     int64_t* strides = calloc(axes + 1, sizeof *strides); /* row by row; gone with this program */
     for (int64_t axis = axes - 1, step = 1; axis >= 0; step *= shapes[number][axis--]) strides[axis] = step;
     arrays[number].strides = strides;
@@ -106,6 +123,7 @@ static void call(void* library, FILE* calls, const char* name, int count) {
   TVMFFISafeCallType function = (TVMFFISafeCallType)dlsym(library, symbol);
   if (function == NULL) fail("the library has no", symbol);
   if (function(NULL, args, count, &result) != 0) fail(name, raised);
+  if (elements.bytes > 0) move(path, elements, 1);
 }
 
 int main(int count, char** words) {
