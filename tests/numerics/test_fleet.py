@@ -38,6 +38,8 @@ from tvmconv.tuning.tuner import tune_all
 from tvmconv.tuning.turns import TuneProgress
 
 pytest.importorskip("tornado", reason="TVM's tracker needs it: tvmconv[fleet]")
+# What the extras bring, but TVM.
+ABSENT = ("cloudpickle", "filelock", "onnx", "onnxruntime", "openvino", "psutil", "rich", "tomli", "torch", "tornado")
 keys = (f"key{number}" for number in itertools.count())
 
 
@@ -309,8 +311,12 @@ def test_without_servers_tuning_ends_and_keeps_what_was_measured(
 def command(tower: Tower, tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
     """`tvmconv rpc-server`, under the key `command`, on a machine with a fake GPU. It says what it is, and ends when told.
 
-    That is checked here, as tests come in any order where workers share them.
+    That is checked here, as tests come in any order where workers share them. Like a board, the machine has the run-time half and TVM,
+    but nothing else of the extras, and no C compiler.
     """
+    absent = tmp_path_factory.mktemp("absent")
+    for name in ABSENT:
+        (absent / f"{name}.py").write_text("raise ModuleNotFoundError(__name__)\n")
     driver = compile_driver(tmp_path_factory.mktemp("driver"))
     script = "from tvmconv.cli import main; raise SystemExit(main())"
     process = subprocess.Popen(
@@ -318,6 +324,8 @@ def command(tower: Tower, tmp_path_factory: pytest.TempPathFactory) -> Iterator[
         stderr=subprocess.PIPE,
         env={
             **os.environ,
+            "PATH": str(absent),
+            "PYTHONPATH": os.pathsep.join(filter(None, [str(absent), *sys.path])),
             "LD_LIBRARY_PATH": os.pathsep.join([str(driver.parent), os.environ.get("LD_LIBRARY_PATH", "")]),
         },
         text=True,

@@ -51,7 +51,7 @@ def add_parser(subparsers: Subparsers) -> None:
 def run(arguments: argparse.Namespace) -> int:
     """Serve until interrupted."""
     if find_spec("tvm") is None:
-        raise missing_extra("compile", "tvm")
+        raise missing_extra("server", "tvm")
     from ..fleet.server import serve
     from ..runtime.processors import kernel_threads
 
