@@ -6,13 +6,19 @@ microarchitectures). `l3` is what one cluster of cores shares: 8 cores of AMD's,
 so much. Rates of the bf16 dot product were measured with this project's kernels: 550 and 275 GFLOP/s in bf16 and f32
 on one Zen 5 core, 172 and 342 on two cores of an Emerald Rapids.
 
-No ARM CPU has been measured. Multiply-adds of 128 bits in a cycle, and that BFDOT starts as often, are those of LLVM's
-scheduling models (llvm-mca 19.1.7: two on neoverse-n1 and ampere1, four on neoverse-v1 and neoverse-v2, one on cortex-a53), which
-follow Arm's Software Optimization Guides; cortex-a76 is taken to be as neoverse-n1, and apple-m1 to start four, of which LLVM's
-model has three. Caches are those of machines that are rented or sold with them, as their makers give them: Graviton 2
-(neoverse-n1), 3 (neoverse-v1) and 4 (neoverse-v2), NVIDIA's Grace, Ampere's AmpereOne, Raspberry Pi 3 (cortex-a53: 512 KiB, shared
-by four cores, no L3) and 5 (cortex-a76), and Apple's M1 (12 MiB, shared by four cores, and 8 MiB of the system). They were
-written down without the documents at hand: whoever has such a machine should compare them with /sys/devices/system/cpu.
+No ARM CPU has been measured. Their numbers are of
+
+- neoverse-n1, neoverse-v1 and neoverse-v2: AWS, Graviton Technical Guide (github.com/aws/aws-graviton-getting-started, README), of
+  Graviton 2, 3 and 4: 2, 4 and 4 vector units of 128 bits, L2 of 1, 1 and 2 MB a core, last level caches of 32, 32 and 36 MB.
+- grace: NVIDIA, Grace Performance Tuning Guide (docs.nvidia.com/grace-perf-tuning-guide): 4 units of 128 bits, L2 of 1 MB, L3 of 114 MB.
+- ampere1: Ampere at Hot Chips 2024, as servethehome.com reports: L2 of 2 MB, 64 MB in all of L3; two units of 128 bits.
+- cortex-a76: Raspberry Pi documentation, BCM2712: L2 of 512 KB a core, L3 of 2 MB. It is taken to multiply as a neoverse-n1, which
+  Arm made of it.
+- That multiply-adds take four cycles and may start in all units, and that BFDOT starts as often: Arm's Software Optimization Guides
+  as LLVM's scheduling models have them (AArch64SchedNeoverseN1.td, V1 and V2; llvm-mca 19.1.7), which give a cortex-a53 one unit.
+
+Assumed, without a maker's document: caches of cortex-a53 (512 KiB, shared by four cores, no L3, as in a Raspberry Pi 3), and all of
+apple-m1 (12 MiB, shared by four cores, 8 MiB of the system, four multiply-adds, where LLVM's model has three).
 """
 
 from __future__ import annotations
