@@ -5,15 +5,17 @@ Kernels are compiled as they are measured, for CPUs that this machine need not b
 
 from __future__ import annotations
 
+from importlib import import_module
+
 import pytest
 import tvm
 
-from tvmconv.isa.x86.hot_loop import HotLoop, hot_loop
+from tvmconv.isa.hot_loop import HotLoop
 from tvmconv.lowering.common.entry_points import EntryPoints
 from tvmconv.lowering.compiler import Choice, generate, schedule
 from tvmconv.lowering.cpu.lowering import lower
 from tvmconv.signature import parse_signature
-from tvmconv.targets.target import Target
+from tvmconv.targets.target import CpuTarget, Target
 
 LONG = "backprop1d-n1-i66x56-o1x2832-k192-s48-d1-p0_0-g1-NXC-XIO-f32"
 LONG_DOT = LONG.replace("f32", "bf16")
@@ -27,6 +29,7 @@ FEW_OUTPUTS = "conv2d-n1-i32x32x32-o3x32x32-k3x3-s1x1-d1x1-p1x1_1x1-g1-NXC-XIO-f
 FEW_TRANSPOSED = "backprop2d-n1-i64x32x32-o3x64x64-k4x4-s2x2-d1x1-p1x1_1x1-g1-NXC-XIO-f32"
 PLANES = "conv2d-n1-i64x28x28-o32x28x28-k1x1-s1x1-d1x1-p0x0_0x0-g1-NCX-OIX-f32"
 DEPTHWISE = "conv2d-n1-i64x112x112-o64x112x112-k3x3-s1x1-d1x1-p1x1_1x1-g64-NCX-OIX-f32"
+DEPTHWISE_LAST = "conv2d-n1-i128x56x56-o128x56x56-k3x3-s1x1-d1x1-p1x1_1x1-g128-NXC-XIO-f32"
 SMALL_GROUPS = "conv2d-n1-i48x14x14-o48x14x14-k3x3-s1x1-d1x1-p1x1_1x1-g16-NXC-XIO-f16"
 SHUFFLED = "conv2d-n1-i32x14x14-o32x14x14-k3x3-s1x1-d1x1-p1x1_1x1-g8-NXC-XIO-f32"
 TAPS = "conv1d-n1-i1x4000-o80x3750-k251-s1-d1-p0_0-g1-NXC-XIO-f32"
@@ -39,10 +42,13 @@ DEEP_DOT = "conv2d-n1-i1024x14x14-o64x14x14-k1x1-s1x1-d1x1-p0x0_0x0-g1-NXC-XIO-b
 def hot(algorithm: str, target: str, signature: str) -> HotLoop:
     """Return the hot loop of an algorithm's default schedule, for prepacked filters."""
     problem, cpu = parse_signature(signature), Target.parse(target)
+    assert isinstance(cpu, CpuTarget)
     definition, scheduled = schedule(problem, cpu, Choice(algorithm), EntryPoints.PACKED)
     lowered = lower(scheduled.mod, definition, EntryPoints.PACKED)
     with tvm.transform.PassContext(config={"tirx.disable_assert": True}):
-        found = hot_loop(generate(lowered.module, cpu).mod.inspect_source("asm"))
+        found: HotLoop | None = import_module(cpu.isa.assembly).hot_loop(
+            generate(lowered.module, cpu).mod.inspect_source("asm")
+        )
     assert found is not None
     return found
 
@@ -79,6 +85,11 @@ def hot(algorithm: str, target: str, signature: str) -> HotLoop:
         # Vectors of a row by output channels, or by rows.
         ("planar", "x86-64-v3", PLANES, (3, 4), 1),
         ("planar", "x86-64-v3", DEPTHWISE, (2, 2), 9),
+        # With 32 registers of 128 bits.
+        ("direct", "neoverse-n1", DENSE, (8, 2), 4),
+        ("grouped", "neoverse-v2", DEPTHWISE_LAST, (7, 2), 3 * 3),
+        ("planar", "neoverse-n1", PLANES, (3, 8), 1),
+        ("dot", "neoverse-v1", DOT, (7, 2), 4),
     ],
 )
 def test_the_tile_is_in_registers(

@@ -3,9 +3,12 @@
 from __future__ import annotations
 
 from tvmconv.isa.aarch64 import ISA as AARCH64
-from tvmconv.isa.x86 import ISA as X86
-from tvmconv.isa.x86.hot_loop import HotLoop, hot_loop, listing
-from tvmconv.isa.x86.sums import sums
+from tvmconv.isa.aarch64.assembly import READER as ARM
+from tvmconv.isa.hot_loop import HotLoop, hot_loop, listing
+from tvmconv.isa.instructions import Reader
+from tvmconv.isa.sums import Sum, sums
+from tvmconv.isa.x86 import ISA as X86_64
+from tvmconv.isa.x86.assembly import READER as X86
 
 
 def function(name: str, *lines: str) -> str:
@@ -14,11 +17,17 @@ def function(name: str, *lines: str) -> str:
     return f"\t.type\t{name},@function\n{name}:\n\t.cfi_startproc\n{body}\n\tretq\n.Lfunc_end0:\n\t.size\t{name}, 8\n"
 
 
-def hottest(*lines: str) -> HotLoop:
+def hottest(*lines: str, reader: Reader = X86) -> HotLoop:
     """Return the hot loop of a kernel of these lines."""
-    found = hot_loop(function("tvmconv_kernel_compute_", *lines))
+    found = hot_loop(function("tvmconv_kernel_compute_", *lines), reader)
     assert found is not None
     return found
+
+
+def only_sum(*lines: str, reader: Reader = X86) -> Sum:
+    """Return the one sum of a pass through these lines."""
+    (only,) = sums(reader.read("\t" + line.replace(" ", "\t", 1)) for line in lines)
+    return only
 
 
 SUM = ("vmovups (%rdi), %ymm2", "vfmadd231ps 32(%rsi), %ymm2, %ymm0", "vfmadd231ps 64(%rsi), %ymm2, %ymm1")
@@ -54,7 +63,8 @@ def test_a_jump_back_into_a_loop_makes_none() -> None:
 
 def test_what_is_reached_by_an_address_closes_no_loop() -> None:
     assert (
-        hot_loop(function("tvmconv_kernel_compute_", "jmpq *%rax", ".LBB0_1:", *SUM, "jmp .LBB0_2", ".LBB0_2:")) is None
+        hot_loop(function("tvmconv_kernel_compute_", "jmpq *%rax", ".LBB0_1:", *SUM, "jmp .LBB0_2", ".LBB0_2:"), X86)
+        is None
     )
 
 
@@ -82,13 +92,13 @@ def test_spills_are_places_on_the_stack_that_no_index_changes() -> None:
 
 def test_sums_are_followed_from_register_to_register() -> None:
     rotating = ["vfmadd213ps %ymm0, %ymm8, %ymm1", "vbroadcastss (%rsi), %ymm0", "vfmadd213ps %ymm1, %ymm9, %ymm0"]
-    (only,) = sums(["\t" + line.replace(" ", "\t", 1) for line in rotating])
+    only = only_sum(*rotating)
     assert (only.start, only.length, only.carried) == ("0", 2, True)
     spilled = ["vmovups 32(%rsp), %ymm3", "vfmadd231ps (%rsi), %ymm8, %ymm3", "vmovups %ymm3, 32(%rsp)"]
-    (only,) = sums(["\t" + line.replace(" ", "\t", 1) for line in spilled])
+    only = only_sum(*spilled)
     assert (only.start, only.length, only.carried) == ("32(%rsp)", 1, True)
     ended = ["vfmadd132ps (%rsi), %ymm0, %ymm1", "vmovups %ymm1, (%rdi)", "vxorps %xmm0, %xmm0, %xmm0"]
-    (only,) = sums(["\t" + line.replace(" ", "\t", 1) for line in ended])
+    only = only_sum(*ended)
     assert (only.start, only.length, only.carried) == ("0", 1, False)
 
 
@@ -104,17 +114,19 @@ def test_the_body_of_a_parallel_loop_is_of_the_kernel_that_starts_it() -> None:
     packed = function("tvmconv_packed_compute_", "leaq .L__tvm_parallel_lambda.5(%rip), %rdi")
     plain = function("tvmconv_kernel_compute_", "leaq .L__tvm_parallel_lambda(%rip), %rdi")
     for asm in (plain + packed + body + other, other + body + packed + plain):
-        found = hot_loop(asm)
+        found = hot_loop(asm, X86)
         assert found is not None and found.function == "tvmconv_packed"
-    text = listing(plain + packed + body + other).splitlines()
+    text = listing(plain + packed + body + other, X86).splitlines()
     assert text[0].startswith("# hot loop of tvmconv_packed: 2 multiply-adds into 2 sums, 3 loads, 0 stores, spills: 0")
     assert text[1] == ".LBB1_1:" and "# all functions" in text and not any(".cfi" in line for line in text)
 
 
 def test_code_without_a_sum_has_no_hot_loop() -> None:
     asm = function("tvmconv_kernel_compute_", ".LBB0_1:", "vmovups %ymm0, (%rdi)", "jne .LBB0_1")
-    assert hot_loop(asm) is None and listing(asm).startswith("# no loop has a multiply-add\n# all functions\n")
-    assert X86.loops(asm) == []
+    assert hot_loop(asm, X86) is None and listing(asm, X86).startswith(
+        "# no loop has a multiply-add\n# all functions\n"
+    )
+    assert X86_64.loops(asm) == []
 
 
 def test_loops_of_another_instruction_set() -> None:
@@ -123,5 +135,47 @@ def test_loops_of_another_instruction_set() -> None:
     )
     ((label, product, jump),) = AARCH64.loops(asm)
     assert label.startswith(".LBB0_1") and "fmla" in product and "cbnz" in jump
-    assert AARCH64.multiply_adds([product]) == 1 and X86.loops(asm) == []
-    assert "fmla" in AARCH64.listing(asm) and AARCH64.listing(asm).startswith("# what a hot loop has is not counted")
+    assert AARCH64.multiply_adds([product]) == 1 and X86_64.loops(asm) == []
+    assert AARCH64.listing(asm).startswith(
+        "# hot loop of tvmconv_kernel: 1 multiply-adds into 1 sums, 0 loads, 0 stores"
+    )
+
+
+def test_loops_of_arm() -> None:
+    """By element, of pairs of registers, beside accesses to the stack and what is none."""
+    found = hottest(
+        "mov x29, sp",
+        ".LBB0_1:",
+        "ldp q16, q17, [x1], #32",
+        "ldr q2, [x0, #16]",
+        "ldr q3, [x0, x8, lsl #4]",
+        "ldr q18, [sp, #48]",
+        "ldp x9, x10, [x29, #-32]",
+        "ldr q19, [sp, x8]",
+        "str q18, [sp, #64]",
+        "st1 { v18.s }[1], [x2]",
+        "prfm pldl1keep, [x1, #512]",
+        "fmla v0.4s, v16.4s, v2.s[0]",
+        "fmla v1.4s, v17.4s, v2.s[0]",
+        "fmla v0.4s, v16.4s, v2.s[1]",
+        "fmadd s4, s16, s2, s4",
+        "subs x8, x8, #1",
+        "b.ne .LBB0_1",
+        reader=ARM,
+    )
+    assert (found.multiply_adds, found.sums) == (4, 3)
+    assert (found.loads, found.stores, found.spill_loads, found.spill_stores) == (4, 1, 2, 1)
+    assert found.spilled_vectors == 2
+    assert found.lines[0] == ".LBB0_1:" and found.lines[-1] == "\tb.ne\t.LBB0_1"
+
+
+def test_sums_of_arm_are_followed_from_register_to_register() -> None:
+    moved = ["fmla v0.4s, v8.4s, v9.s[3]", "mov v1.16b, v0.16b", "bfdot v1.4s, v8.8h, v9.2h[0]", "mov v0.16b, v1.16b"]
+    assert only_sum(*moved, reader=ARM) == Sum("v0", 2, True)
+    pair = ["ldp q3, q4, [sp, #32]", "fmla v4.4s, v8.4s, v9.4s", "stp q3, q4, [sp, #32]"]
+    assert only_sum(*pair, reader=ARM) == Sum("sp+48", 1, True)
+    lane = ["fmla v4.4s, v8.4s, v9.4s", "mov v4.s[1], v5.s[0]"]
+    assert only_sum(*lane, reader=ARM) == Sum("v4", 1, False)
+    fresh = ["movi v4.2d, #0000000000000000", "fmla v4.4s, v8.4s, v9.4s"]
+    assert only_sum(*fresh, reader=ARM) == Sum(None, 1, False)
+    assert ARM.read(".LBB0_1:") == ARM.read("\tret") == X86.read(".LBB0_1:")

@@ -2,10 +2,14 @@
 
 from __future__ import annotations
 
+import re
 import shutil
+import subprocess
+from pathlib import Path
 
 import pytest
 
+from tvmconv.isa.aarch64 import ISA as AARCH64
 from tvmconv.measuring import peak
 
 
@@ -25,3 +29,28 @@ def test_without_a_compiler_it_is_unknown(monkeypatch: pytest.MonkeyPatch) -> No
     monkeypatch.setattr(peak, "load_library", peak.load_library.__wrapped__)
     monkeypatch.setattr(peak, "arithmetic", peak.arithmetic.__wrapped__)
     assert peak.arithmetic(1) is None and peak.measure.__wrapped__(1) is None
+
+
+COMPILER = AARCH64.cross_compilers[0]
+
+
+@pytest.mark.skipif(shutil.which(COMPILER) is None, reason=f"no {COMPILER}")
+def test_on_arm_nothing_but_multiply_adds_is_timed(tmp_path: Path) -> None:
+    command = [
+        COMPILER,
+        *peak.FLAGS,
+        f"{AARCH64.cpu_flag}neoverse-v1",
+        f"-I{AARCH64.native}",
+        "-S",
+        peak.SOURCE,
+        "-o",
+        tmp_path / "peak.s",
+    ]
+    subprocess.run(command, check=True)
+    loops = re.findall(
+        r"^\.L\w+:\n((?:\t[^.].*\n)+?)\tb(?:ne|\.any)\t", (tmp_path / "peak.s").read_text(), re.MULTILINE
+    )
+    mnemonics = [[line.split()[0] for line in loop.splitlines()] for loop in loops]
+    for name in ("fmla", "bfdot"):
+        (loop,) = [each for each in mnemonics if name in each]
+        assert loop.count(name) == 20 and len(loop) <= 22  # and the counter

@@ -68,6 +68,8 @@ class Isa:
         What that asks for, by Linux's names: initializers of its ``struct feature``.
     c_flags
         The C compiler's flags for the C files of exported libraries.
+    cpu_flag
+        The C compiler's flag that a CPU's name follows.
     operator_flags
         The C compiler's flags for `lowering/native/operators.c`: each beside the Linux features that a target must have.
     aliases
@@ -100,6 +102,7 @@ class Isa:
     assembly: str
     native: Path
     c_flags: tuple[str, ...] = ()
+    cpu_flag: str = "-march="
     operator_flags: tuple[tuple[str, frozenset[str]], ...] = ()
     aliases: frozenset[str] = frozenset()
     emulators: tuple[str, ...] = ()

@@ -13,7 +13,7 @@
 typedef float vector __attribute__((vector_size(VECTOR_BYTES)));
 
 /* Independent sums: more than latency x throughput of any fused multiply-add (4 to 5 cycles, 2 a cycle) and bf16 dot
- * product (Zen 5 does 2 a cycle, of twelve sums 1.85), and few enough to stay in registers beside the two operands.
+ * product (Zen 5 does 2 a cycle, of twelve sums 1.85; ARM up to 4), and few enough to stay in registers beside the two operands.
  * Named one by one, because an array of them is kept in memory. */
 #define TWELVE(DO) DO(0) DO(1) DO(2) DO(3) DO(4) DO(5) DO(6) DO(7) DO(8) DO(9) DO(10) DO(11)
 #if SUMS == 20
@@ -22,7 +22,11 @@ typedef float vector __attribute__((vector_size(VECTOR_BYTES)));
 #define EACH_SUM(DO) TWELVE(DO)
 #endif
 #define START(i) vector sum##i = (vector){0} + numbers[2 + i];
+#if defined(ADD_PRODUCT)
+#define MULTIPLY_ADD(i) sum##i = ADD_PRODUCT(sum##i, factor, addend);
+#else
 #define MULTIPLY_ADD(i) sum##i = sum##i * factor + addend;
+#endif
 #define DOT_PRODUCT(i) sum##i = ADD_PRODUCTS(sum##i, left, right);
 #define READ(i) total += sum##i[0];
 

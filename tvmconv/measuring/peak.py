@@ -39,7 +39,7 @@ class Arithmetic:
     flops
         Floating point operations a second in f32, a multiply-add counted as two.
     bf16_flops
-        The same in bf16, by AMX's tiles or the dot product of AVX512-BF16; None where the CPU, or the compiler, has neither.
+        The same in bf16, by AMX's tiles or the dot product of AVX512-BF16 or ARM; None where the CPU, or the compiler, has neither.
     """
 
     flops: float
@@ -125,7 +125,7 @@ def load_library(cpu: str) -> ctypes.CDLL | None:
         return None
     with tempfile.TemporaryDirectory(prefix="tvmconv-peak-") as folder:
         try:
-            run_compiler((*FLAGS, f"-march={cpu}", f"-I{isa.native}", str(SOURCE), "-o", "peak.so"), Path(folder))
+            run_compiler((*FLAGS, isa.cpu_flag + cpu, f"-I{isa.native}", str(SOURCE), "-o", "peak.so"), Path(folder))
         except ToolchainError:
             return None
         library = ctypes.CDLL(str(Path(folder) / "peak.so"))

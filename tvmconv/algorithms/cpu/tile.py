@@ -216,7 +216,9 @@ def grouped_cycles(window: Window, width: int, vectors: int, target: CpuTarget) 
     """
     axis, outputs = window.axes[-1], width * vectors
     data = (width - 1) * axis.stride + axis.span
-    wait = (0.0 if window.shuffles else outputs / (4 * IN_FLIGHT)) + 0.25 / vectors
+    # A multiply-add that another adds to takes four cycles; some ARM CPUs start four in each.
+    in_flight = max(IN_FLIGHT, 4 * target.multiply_adds)
+    wait = (0.0 if window.shuffles else outputs / (4 * in_flight)) + 0.25 / vectors
     # The unrolled taps' data stays in registers, where there are as many. Larger images wait for the cache, whatever the tile.
     problem, reloads = window.problem, 0.0
     image = 4 * prod(problem.data_shape) // max(problem.batch, 1)
@@ -225,7 +227,9 @@ def grouped_cycles(window: Window, width: int, vectors: int, target: CpuTarget) 
     elif target.two_of_512 and not window.shuffles:
         reloads = FAST_RELOAD_CYCLES * max(0, outputs + vectors * data - target.vector_registers)
         wait = 0.25 / vectors if reads_in_place(window) else wait
-    return (max(outputs, IN_FLIGHT) + vectors * (data / axis.taps + 1) / 2 + reloads) / outputs + wait
+    elif target.vector_bits == 128 and not window.shuffles:
+        reloads = 2 * RELOAD_CYCLES * max(0, outputs + vectors * data - target.vector_registers)  # a store and a load
+    return (max(outputs, in_flight) + vectors * (data / axis.taps + 1) / 2 + reloads) / outputs + wait
 
 
 def reads_in_place(window: Window) -> bool:

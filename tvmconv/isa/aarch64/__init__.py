@@ -41,6 +41,7 @@ ISA = Isa(
     c_features=c_features(),
     # Else atomics are calls of a function in GCC's library, which another compiler's programs may not link with.
     c_flags=("-mno-outline-atomics",),
+    cpu_flag="-mcpu=",
     detect=features,
     native=Path(__file__).with_name("native"),
     assembly=f"{__name__}.assembly",

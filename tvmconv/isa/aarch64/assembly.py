@@ -1,22 +1,95 @@
-"""The assembly of 64-bit ARM: how it jumps, and what multiplies and adds."""
+"""Machine code of 64-bit ARM as LLVM writes it."""
 
 from __future__ import annotations
 
 import re
 from collections.abc import Iterable
 
-from ..assembly import Branches, functions_of
+from .. import hot_loop as hot_loops
+from ..assembly import Branches
+from ..hot_loop import HotLoop
+from ..instructions import Access, Effect, Instruction, Reader
 
 BRANCHES = Branches(re.compile(r"ret|b(r|\.\w+)?$|cbn?z$|tbn?z$"), frozenset({"ret", "b", "br"}))
-_MULTIPLY_ADD = re.compile(r"\s*(?:fmla|bfdot)\s")
+
+# Of f32, scalar or by vectors, and of bf16.
+_ADDS_TO_FIRST = ("fmla", "fmls", "bfdot", "bfmmla")
+_ADDS_TO_LAST = ("fmadd", "fmsub", "fnmadd", "fnmsub")
+# A register of vectors by any of its names: v0.4s, v0.s[1], q0, d0, s0.
+_VECTOR = re.compile(r"[vqdsh](\d+)\b")
+_OPERAND = re.compile(r"(?:[^,\[{]|\[[^\]]*\]!?|\{[^}]*\})+")
+# An operand in memory: [base], [base, #offset], [base, index, ...]; and #number after it, which is added to the base then.
+_MEMORY = re.compile(r"\[(\w+)(?:, ([^\]]+))?\]")
+_ADDRESSED = ("ld", "st")
+# What vector registers of a pair on the stack lie apart.
+_BYTES = {"q": 16, "d": 8, "s": 4, "h": 2}
+
+
+def _read(line: str) -> Instruction:
+    mnemonic, _, text = line.strip().partition("\t")
+    operands = [operand.strip() for operand in _OPERAND.findall(text)]
+    matches = [_MEMORY.fullmatch(operand.rstrip("!")) for operand in operands]
+    for number, memory in enumerate(matches):
+        if memory is not None and mnemonic.startswith(_ADDRESSED):
+            return _addressed(mnemonic, operands[:number], memory)
+    if mnemonic in (*_ADDS_TO_FIRST, *_ADDS_TO_LAST):
+        places = [_vector(operand) for operand in operands]
+        added_to = places[-1 if mnemonic in _ADDS_TO_LAST else 0]
+        return Instruction(1, tuple(Effect(place, True, added_to) for place in places[:1] if place))
+    written = _vector(operands[0]) if operands else None
+    if written is None:
+        return Instruction()
+    whole = mnemonic in ("mov", "fmov") and "[" not in text
+    return Instruction(effects=(Effect(written, source=_vector(operands[-1]) if whole else None),))
+
+
+def _addressed(mnemonic: str, registers: Iterable[str], memory: re.Match[str]) -> Instruction:
+    """Return what a load or a store of registers does."""
+    names = [name for operand in registers for name in re.findall(r"\b[vqdshwx]\d+\b", operand)]
+    vectors = [name for name in names if name[0] not in "wx"]
+    is_store, offset = mnemonic.startswith("st"), memory[2] or "#0"
+    is_fixed = offset.startswith("#")
+    access = Access(is_store, memory[1], is_fixed, bool(vectors))
+    # Of lanes and structures, no register is as it was in memory.
+    whole = mnemonic.startswith(("ldr", "ldu", "ldp", "str", "stu", "stp"))
+    on_stack = is_fixed and memory[1] in ("sp", "x29") and whole
+    effects = []
+    for number, name in enumerate(vectors):
+        register = _vector(name)
+        assert register is not None
+        place = f"{memory[1]}+{int(offset[1:], 0) + number * _BYTES.get(name[0], 0)}" if on_stack else None
+        if not is_store:
+            effects.append(Effect(register, source=place))
+        elif place is not None:
+            effects.append(Effect(place, source=register))
+    return Instruction(0, tuple(effects), (access,))
+
+
+def _vector(operand: str) -> str | None:
+    """Return the vector register of an operand, None if it is none."""
+    found = _VECTOR.match(operand)
+    return f"v{found[1]}" if found else None
+
+
+def _frame(lines: Iterable[str]) -> frozenset[str]:
+    """The frame pointer only where the stack's is copied to it."""
+    copied = re.compile(r"(mov\tx29, sp|add\tx29, sp, )")
+    return frozenset({"sp", *(["x29"] if any(copied.match(line.strip()) for line in lines) else [])})
+
+
+READER = Reader(_read, _frame, BRANCHES)
 
 
 def multiply_adds(lines: Iterable[str]) -> int:
-    """Return the number of multiply-adds and dot products of vectors."""
-    return sum(_MULTIPLY_ADD.match(line) is not None for line in lines)
+    """Return the number of multiply-adds, scalar and of vectors."""
+    return READER.multiply_adds(lines)
+
+
+def hot_loop(asm: str) -> HotLoop | None:
+    """Return the hot loop of a module's machine code; None if no loop has a multiply-add."""
+    return hot_loops.hot_loop(asm, READER)
 
 
 def listing(asm: str) -> str:
-    """Return the labels and instructions of all functions; no reader counts what a loop of this has."""
-    code = [line for lines in functions_of(asm).values() for line in lines]
-    return "\n".join(["# what a hot loop has is not counted in code for aarch64", "# all functions", *code])
+    """Return the hot loop with its counts, then the labels and instructions of all functions, the loop where it stands."""
+    return hot_loops.listing(asm, READER)

@@ -106,7 +106,7 @@ ISA = Isa(
     c_features=c_features(),
     detect=features,
     native=Path(__file__).with_name("native"),
-    assembly=f"{__name__}.hot_loop",
+    assembly=f"{__name__}.assembly",
     operator_flags=(
         *((flag, frozenset[str]()) for flag in ("-mavx2", "-mfma", "-mf16c")),
         *((flag, _WIDE) for flag in ("-mavx512f", "-mavx512bw", "-mavx512vl", "-mavx512dq")),

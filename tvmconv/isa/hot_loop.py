@@ -1,4 +1,4 @@
-"""The hot loop of a kernel's machine code as text (x86, AT&T): the innermost loop that sums most.
+"""The hot loop of a kernel's machine code as text: the innermost loop that sums most.
 
 Of loops with multiply-adds the innermost count, and of those first such whose sums go on in the next pass: the transforms
 of Winograd's algorithm multiply and add too, and more than the sum between them does.
@@ -8,20 +8,15 @@ from __future__ import annotations
 
 import re
 from collections import Counter
+from collections.abc import Iterable
 from dataclasses import dataclass
+from functools import cache
 
-from ..assembly import Branches, functions_of, innermost_loops
-from .sums import multiply_adds, sums
+from .assembly import functions_of, innermost_loops
+from .instructions import Instruction, Reader
+from .sums import sums
 
-BRANCHES = Branches(re.compile(r"j\w+$|ret|ud2"), frozenset({"jmp", "ret", "retq", "ud2"}))
-_MASK = re.compile(r"\s*\{%k\d\}$")
 _KERNEL = re.compile(r"\b(tvmconv_(?:kernel|packed|pack))_compute_")
-# An operand in memory: displacement(base, index, scale); the base apart.
-_MEMORY = re.compile(r"[-\w.$+]*\((%\w+)?(,[^)]*)?\)")
-_NO_ACCESS = ("lea", "prefetch", "nop", "j", "call")
-# What reads an operand in memory that stands last, where others write it; and of those, what reads it before.
-_COMPARES = ("cmp", "test", "bt", "push")
-_READS_FIRST = re.compile(r"(add|sub|adc|sbb|inc|dec|neg|not|and|or|xor|sh[lr]|sa[lr]|ro[lr]|xchg|xadd)[bwlq]?$")
 
 
 @dataclass(frozen=True)
@@ -64,11 +59,18 @@ class HotLoop:
         )
 
 
-def hot_loop(asm: str) -> HotLoop | None:
+def hot_loop(asm: str, reader: Reader) -> HotLoop | None:
     """Return the hot loop of a module's machine code; None if no loop has a multiply-add."""
+    read = cache(reader.read)  # once a line
+
+    def multiply_adds(lines: Iterable[str]) -> int:
+        return sum(read(line).multiply_adds for line in lines)
+
     functions = functions_of(asm)
     loops = [
-        (name, loop) for name, lines in functions.items() for loop in innermost_loops(lines, multiply_adds, BRANCHES)
+        (name, loop)
+        for name, lines in functions.items()
+        for loop in innermost_loops(lines, multiply_adds, reader.branches)
     ]
     if not loops:
         return None
@@ -78,18 +80,18 @@ def hot_loop(asm: str) -> HotLoop | None:
         # Of two with as many, that which reads the prepacked filter, which is what is measured.
         name, lines = loop
         return (
-            sum(each.length for each in sums(lines) if each.carried),
+            sum(each.length for each in sums(map(read, lines)) if each.carried),
             multiply_adds(lines),
             kernels[name] == "tvmconv_packed",
         )
 
     name, best = max(loops, key=heat)
-    return _counted(kernels[name], best, _frame(functions[name]))
+    return _counted(kernels[name], best, [read(line) for line in best], reader.frame(functions[name]))
 
 
-def listing(asm: str) -> str:
+def listing(asm: str, reader: Reader) -> str:
     """Return the hot loop with its counts, then the labels and instructions of all functions, the loop where it stands."""
-    loop = hot_loop(asm)
+    loop = hot_loop(asm, reader)
     top = [f"# {loop}", *loop.lines] if loop else ["# no loop has a multiply-add"]
     code = [line for _, lines in functions_of(asm).items() for line in lines]
     return "\n".join([*top, "# all functions", *code])
@@ -111,33 +113,18 @@ def _names(line: str, name: str) -> bool:
     return re.search(rf"(?<![\w.]){re.escape(name)}(?![\w.])", line) is not None
 
 
-def _frame(lines: list[str]) -> set[str]:
-    """Return the registers that hold the place of a function's frame: others than rsp only where it is copied to them."""
-    copied = {"%rbp", "%rbx"} & {line.split()[-1] for line in lines if line.strip().startswith("movq\t%rsp, ")}
-    return {"%rsp", *copied}
-
-
-def _counted(function: str, lines: list[str], frame: set[str]) -> HotLoop:
-    counts: Counter[tuple[str, bool]] = Counter()
-    vectors = 0
-    for line in lines:
-        mnemonic, _, operands = line.strip().partition("\t")
-        memory = _MEMORY.search(operands)
-        if memory is None or mnemonic.startswith(_NO_ACCESS):
-            continue
-        spill = memory[1] in frame and memory[2] is None
-        last = _MASK.sub("", operands).endswith(memory[0]) and not mnemonic.startswith(_COMPARES)
-        accesses = ["store"] * last + ["load"] * (not last or _READS_FIRST.match(mnemonic) is not None)
-        counts.update((access, spill) for access in accesses)
-        vectors += len(accesses) * (spill and "mm" in operands)
+def _counted(function: str, lines: list[str], instructions: list[Instruction], frame: frozenset[str]) -> HotLoop:
+    accesses = [access for each in instructions for access in each.accesses]
+    spills = [access.base in frame and access.is_fixed for access in accesses]
+    counts = Counter((access.is_store, spill) for access, spill in zip(accesses, spills, strict=True))
     return HotLoop(
         function,
         tuple(lines),
-        multiply_adds(lines),
-        len(sums(lines)),
-        counts["load", False],
-        counts["store", False],
-        counts["store", True],
-        counts["load", True],
-        vectors,
+        sum(each.multiply_adds for each in instructions),
+        len(sums(instructions)),
+        counts[False, False],
+        counts[True, False],
+        counts[True, True],
+        counts[False, True],
+        sum(access.is_vector and spill for access, spill in zip(accesses, spills, strict=True)),
     )

@@ -1,0 +1,48 @@
+"""The sums of a loop of machine code: chains of multiply-adds, each of which adds to what the one before gave.
+
+A register is not a sum: LLVM may let a sum move from one to the next, or keep a part of them on the stack.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+
+from .instructions import Instruction
+
+
+@dataclass
+class Sum:
+    """A chain of multiply-adds.
+
+    Attributes
+    ----------
+    start
+        Where what its first one adds to lies before the loop's first instruction; None: it is made in the loop.
+    length
+        How many there are.
+    carried
+        Whether the next pass goes on with it.
+    """
+
+    start: str | None
+    length: int = 0
+    carried: bool = False
+
+
+def sums(instructions: Iterable[Instruction]) -> list[Sum]:
+    """Return the sums of one pass through a loop."""
+    found: list[Sum] = []
+    # What registers and places on the stack hold: a sum, what they held before the pass (its place), or else None.
+    held: dict[str, Sum | str | None] = {}
+    for effect in (effect for instruction in instructions for effect in instruction.effects):
+        value = held.get(effect.source, effect.source) if effect.source else None
+        if effect.adds:
+            if not isinstance(value, Sum):
+                value = Sum(value)
+                found.append(value)
+            value.length += 1
+        held[effect.place] = value
+    for each in found:
+        each.carried = each.start is not None and held.get(each.start) is each
+    return found

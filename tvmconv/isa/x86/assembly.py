@@ -1,0 +1,85 @@
+"""Machine code of x86 as LLVM writes it, in AT&T's syntax."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable
+
+from .. import hot_loop as hot_loops
+from ..assembly import Branches
+from ..hot_loop import HotLoop
+from ..instructions import Access, Effect, Instruction, Reader
+
+BRANCHES = Branches(re.compile(r"j\w+$|ret|ud2"), frozenset({"jmp", "ret", "retq", "ud2"}))
+
+# Of f32, scalar or by vectors, and of pairs of bf16 by vectors and by AMX's tiles. The digits say which operand, as AT&T
+# writes them backwards, is added to: 1 in 231 is the last one, 3 in 213 the first, 2 in 132 the one between.
+_MULTIPLY_ADD = re.compile(r"(?:vfn?m(?:add|sub)(132|213|231)[ps]s|vdpbf16ps|tdpbf16ps)$")
+_ADDED_TO = {"132": -2, "213": -3, "231": -1, None: -1}
+_MOVE = re.compile(r"vmov[au]p[sd]|vmovdq[au]\d*")
+_OPERAND = re.compile(r"(?:[^,(]|\([^)]*\))+")
+_VECTOR = re.compile(r"%[txyz]mm(\d+)")
+_SPILLED = re.compile(r"-?\d*\(%r[sb][px]\)")
+_MASK = re.compile(r"\s*\{%k\d\}$")
+# An operand in memory: displacement(base, index, scale); the base apart.
+_MEMORY = re.compile(r"[-\w.$+]*\((%\w+)?(,[^)]*)?\)")
+_NO_ACCESS = ("lea", "prefetch", "nop", "j", "call")
+# What reads an operand in memory that stands last, where others write it; and of those, what reads it before.
+_COMPARES = ("cmp", "test", "bt", "push")
+_READS_FIRST = re.compile(r"(add|sub|adc|sbb|inc|dec|neg|not|and|or|xor|sh[lr]|sa[lr]|ro[lr]|xchg|xadd)[bwlq]?$")
+
+
+def _read(line: str) -> Instruction:
+    mnemonic, _, operands = line.strip().partition("\t")
+    match = _MULTIPLY_ADD.match(mnemonic)
+    return Instruction(int(match is not None), _effects(mnemonic, operands, match), _accesses(mnemonic, operands))
+
+
+def _effects(mnemonic: str, operands: str, match: re.Match[str] | None) -> tuple[Effect, ...]:
+    places = [_place(operand) for operand in _OPERAND.findall(operands)]
+    if not places or (target := places[-1]) is None:
+        return ()
+    if match is not None:
+        return (Effect(target, True, places[_ADDED_TO[match[1] if match.lastindex else None]]),)
+    return (Effect(target, source=places[0] if _MOVE.match(mnemonic) else None),)
+
+
+def _place(operand: str) -> str | None:
+    """Return the vector register, by its number, or the place on the stack that an operand is; None for all others."""
+    if vector := _VECTOR.search(operand):
+        return vector[1]
+    spilled = _SPILLED.search(operand)
+    return spilled[0] if spilled else None
+
+
+def _accesses(mnemonic: str, operands: str) -> tuple[Access, ...]:
+    memory = _MEMORY.search(operands)
+    if memory is None or mnemonic.startswith(_NO_ACCESS):
+        return ()
+    last = _MASK.sub("", operands).endswith(memory[0]) and not mnemonic.startswith(_COMPARES)
+    stores = [True] * last + [False] * (not last or _READS_FIRST.match(mnemonic) is not None)
+    return tuple(Access(store, memory[1] or "", memory[2] is None, "mm" in operands) for store in stores)
+
+
+def _frame(lines: Iterable[str]) -> frozenset[str]:
+    """Others than rsp only where it is copied to them."""
+    copied = {"%rbp", "%rbx"} & {line.split()[-1] for line in lines if line.strip().startswith("movq\t%rsp, ")}
+    return frozenset({"%rsp", *copied})
+
+
+READER = Reader(_read, _frame, BRANCHES)
+
+
+def multiply_adds(lines: Iterable[str]) -> int:
+    """Return the number of multiply-adds, scalar, of vectors and of tiles."""
+    return READER.multiply_adds(lines)
+
+
+def hot_loop(asm: str) -> HotLoop | None:
+    """Return the hot loop of a module's machine code; None if no loop has a multiply-add."""
+    return hot_loops.hot_loop(asm, READER)
+
+
+def listing(asm: str) -> str:
+    """Return the hot loop with its counts, then the labels and instructions of all functions, the loop where it stands."""
+    return hot_loops.listing(asm, READER)
