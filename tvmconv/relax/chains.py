@@ -103,7 +103,10 @@ class _Walk:
         taken = self._graph.readers(reader)
         item = self._graph.values.get(taken[0]) if len(taken) == 1 and taken[0] is not None else None
         gamma, beta, mean, variance = (self._graph.array(arg) for arg in call.args[1:5])
-        if not isinstance(item, relax.TupleGetItem) or item.index != 0 or int(call.attrs.axis) != self._channel_axis:
+        # Of a product the problem has all rows on one axis.
+        rank, own = call.args[0].ty.ndim, self.chain.problem.rank + 2
+        axis = self._channel_axis - own if self._channel_axis == own - 1 else self._channel_axis
+        if not isinstance(item, relax.TupleGetItem) or item.index != 0 or int(call.attrs.axis) % rank != axis % rank:
             return False
         if gamma is None or beta is None or mean is None or variance is None:
             return False

@@ -25,8 +25,10 @@ from .activations import joined_activations
 from .bundled import BundledKernel, bundled_kernels
 from .chains import Chain, follow
 from .graph import Graph
+from .hoisting import hoisted
 from .kernels import Kernel, build_kernels
 from .layout import LayoutError, channels_last
+from .maps import as_maps
 from .patterns import joined
 from .problems import NotCoveredError, elements, is_convolution, is_product
 from .shifts import take_shift
@@ -128,7 +130,7 @@ class UseKernels:
         _check_module(mod)
         # One block as long as may be: layouts are changed block by block.
         mod = tvm.transform.Sequential([relax.transform.ToNonDataflow(), relax.transform.ConvertToDataflow(1)])(mod)
-        mod = joined(simplify(mod))
+        mod = hoisted(joined(simplify(mod)))
         if self._layout != "NCX":
             mod = self._laid_out(mod)
         chains, rows = {}, []
@@ -146,7 +148,7 @@ class UseKernels:
         for variable, found in chains.items():
             replacing.replace(variable, found)
             rows += [replacing.row(variable.name_hint, chain) for chain in found.values()]
-        mod = widened(joined_activations(replacing.module()))
+        mod = widened(as_maps(joined_activations(replacing.module())))
         mod = relax.transform.DeadCodeElimination()(mod)
         # Not the bare list: TVM 0.27 gives no attribute back whose text has at most 7 bytes, such as "[]".
         return mod.with_attr(REPORT, json.dumps({"convolutions": [asdict(row) for row in rows]}))

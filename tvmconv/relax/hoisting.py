@@ -1,0 +1,243 @@
+"""What acts on each channel by itself, moved up to the convolution or product that computes the channels.
+
+A batch normalization, or an operator on a fixed number for each channel, that follows a Linear behind a reshape, or several
+convolutions behind their concatenation, acts on the same numbers before that, where it is folded into filters. So does one
+behind a transpose.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from functools import partial
+from math import prod
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+import tvm
+from tvm import relax
+from tvm.ir import TupleType
+from tvm.relax.expr_functor import PyExprMutator, mutator
+
+from .graph import Graph, scalar
+from .mutating import each_function, tidied
+from .problems import is_convolution, is_product
+from .simplify import static_shape
+
+Array = npt.NDArray[Any]
+Shape = tuple[int, ...]
+_BINARY = {f"relax.{name}": getattr(relax.op, name) for name in ("add", "subtract", "multiply", "divide")}
+_RESHAPES = ("relax.reshape", "relax.expand_dims", "relax.squeeze", "relax.flatten")
+
+
+@dataclass(frozen=True)
+class _Scaling:
+    """An operator on `data` that has numbers for each channel, which lie along `axis`.
+
+    Attributes
+    ----------
+    vectors
+        Its numbers, each of as many as there are channels.
+    apply
+        Returns it of other data, the axis of its channels there, and its numbers for them.
+    """
+
+    data: relax.Var
+    axis: int
+    vectors: tuple[Array, ...]
+    apply: Callable[[relax.Expr, int, tuple[Array, ...]], relax.Expr]
+
+
+def hoisted(mod: tvm.IRModule) -> tvm.IRModule:
+    """Return a module whose scales and shifts by channel follow what computes the channels, where that is possible.
+
+    Reshapes that were around them, and follow each other now, are one, or none.
+    """
+    mod = tidied(each_function(mod, lambda new, function: _Hoisting(new, Graph(function)), with_bindings=True))
+    return tidied(each_function(mod, lambda new, _: _Collapsing(new), with_bindings=True))
+
+
+@mutator
+class _Hoisting(PyExprMutator):  # type: ignore[misc]
+    def __init__(self, mod: tvm.IRModule, graph: Graph) -> None:
+        super().__init__(mod)
+        self._graph = graph
+
+    def visit_var_binding_(self, binding: relax.VarBinding) -> None:
+        """Bind what scales channels to the same of what was before; visit every other binding."""
+        found = self._scaling(binding.var)
+        if found is None or self._computes(found.data, found.axis) or not self._reaches(found.data, found.axis):
+            super().visit_var_binding_(binding)
+            return
+        made = self.builder_.normalize(self._moved(found, found.data, found.axis, found.vectors))
+        self.builder_.emit_normalized(relax.VarBinding(binding.var, made))
+
+    def _scaling(self, variable: relax.Var) -> _Scaling | None:
+        """Return the operator on channels that a variable is bound to."""
+        value = self._graph.values.get(variable)
+        if isinstance(value, relax.TupleGetItem):
+            return self._normalization(value) if value.index == 0 else None
+        call = self._graph.call(variable)
+        if call is None or call.op.name not in _BINARY:
+            return None
+        for place, (data, fixed) in enumerate((call.args, reversed(call.args))):
+            array, shape = self._graph.array(fixed), static_shape(call.ty)
+            if array is None or scalar(array) is not None or not isinstance(data, relax.Var):
+                continue
+            if shape is None or static_shape(data.ty) != shape or array.ndim > len(shape):
+                continue
+            axes = [axis + len(shape) - array.ndim for axis, size in enumerate(array.shape) if size != 1]
+            if len(axes) == 1:
+                return _Scaling(data, axes[0], (array.reshape(-1),), _binary(call, place))
+        return None
+
+    def _normalization(self, item: relax.TupleGetItem) -> _Scaling | None:
+        call = self._graph.call(item.tuple_value, "relax.nn.batch_norm")
+        if call is None or len(self._graph.readers(item.tuple_value)) != 1 or getattr(call.attrs, "training", False):
+            return None
+        arrays = [self._graph.array(arg) for arg in call.args[1:5]]
+        vectors = tuple(array for array in arrays if array is not None)
+        if len(vectors) < 4 or not isinstance(call.args[0], relax.Var):
+            return None
+        return _Scaling(call.args[0], int(call.attrs.axis) % call.args[0].ty.ndim, vectors, _batch_norm(call))
+
+    def _computes(self, variable: relax.Var, axis: int) -> bool:
+        """Whether a variable's channels are computed right before, by a convolution or product and what is folded into it."""
+        call = self._graph.call(variable)
+        if call is None:
+            found = self._scaling(variable)  # a batch normalization
+        elif is_convolution(call) or is_product(call):
+            channels = call.ty.ndim - 1 if is_product(call) else 1
+            return axis == channels and self._graph.array(call.args[1]) is not None
+        else:
+            found = self._scaling(variable)
+        return (
+            found is not None and found.axis == axis and self._is_alone(found.data) and self._computes(found.data, axis)
+        )
+
+    def _reaches(self, variable: relax.Var, axis: int) -> bool:
+        """Whether what acts on an axis of a variable can be moved to where its channels are computed."""
+        if not self._is_alone(variable):
+            return False
+        if self._computes(variable, axis):
+            return True
+        return bool(parts := self._before(variable, axis)) and all(
+            isinstance(data, relax.Var) and self._reaches(data, at) for data, at, _ in parts
+        )
+
+    def _is_alone(self, variable: relax.Var) -> bool:
+        return len(self._graph.readers(variable)) == 1
+
+    def _before(self, variable: relax.Var, axis: int) -> list[tuple[Any, int, Callable[[Array], Array]]]:
+        """Return what a moving operator is made of: the data, the axis there, and its part of numbers by channel."""
+        call = self._graph.call(variable)
+        shape = None if call is None else static_shape(call.ty)
+        if call is None or shape is None:
+            return []
+        if call.op.name in _RESHAPES:
+            return _reshaped(call.args[0], shape, axis)
+        if call.op.name == "relax.permute_dims":
+            axes = range(len(shape))[::-1] if call.attrs.axes is None else [int(each) for each in call.attrs.axes]
+            return [(call.args[0], axes[axis], lambda vector: vector)]
+        if call.op.name == "relax.concat" and call.attrs.axis is not None:
+            return self._concatenated(call, axis, len(shape))
+        return []
+
+    def _concatenated(self, call: relax.Call, axis: int, rank: int) -> list[tuple[Any, int, Callable[[Array], Array]]]:
+        bound = call.args[0]
+        fields = bound if isinstance(bound, relax.Tuple) else self._graph.values.get(bound)
+        if not isinstance(fields, relax.Tuple):
+            return []
+        if int(call.attrs.axis) % rank != axis:
+            return [(field, axis, lambda vector: vector) for field in fields.fields]
+        parts: list[tuple[Any, int, Callable[[Array], Array]]] = []
+        begin = 0
+        for field in fields.fields:
+            shape = static_shape(field.ty)
+            if shape is None:
+                return []
+            parts.append((field, axis, partial(_part, begin=begin, end=begin + shape[axis])))
+            begin += shape[axis]
+        return parts
+
+    def _moved(self, found: _Scaling, variable: relax.Var, axis: int, vectors: tuple[Array, ...]) -> relax.Expr:
+        """Return a variable's value, the operator moved into it."""
+        if self._computes(variable, axis):
+            return found.apply(self.visit_expr(variable), axis, vectors)
+        call = self._graph.call(variable)
+        assert call is not None
+        made = [
+            self.builder_.emit(self._moved(found, data, at, tuple(map(part, vectors))))
+            for data, at, part in self._before(variable, axis)
+        ]
+        first = relax.Tuple(made) if call.op.name == "relax.concat" else made[0]
+        return relax.Call(call.op, [first, *call.args[1:]], call.attrs, call.ty_args)
+
+
+@mutator
+class _Collapsing(PyExprMutator):  # type: ignore[misc]
+    def visit_call_(self, call: relax.Call) -> relax.Expr:
+        """Return a reshape of what is reshaped as one, or as the data, whose shape it is."""
+        call = self.visit_expr_post_order(call)
+        if getattr(call.op, "name", "") != "relax.reshape" or not isinstance(call.args[0], relax.Var):
+            return call
+        before = self.lookup_binding(call.args[0])
+        if getattr(getattr(before, "op", None), "name", "") != "relax.reshape":
+            return call
+        shape = static_shape(call.ty)
+        return before.args[0] if shape == static_shape(before.args[0].ty) else relax.op.reshape(before.args[0], shape)
+
+
+def _reshaped(data: Any, shape: Shape, axis: int) -> list[tuple[Any, int, Callable[[Array], Array]]]:
+    """Return the axis of what is reshaped to `shape` that has the channels of `axis`, perhaps among others."""
+    before = static_shape(data.ty)
+    channels, outer = shape[axis], prod(shape[:axis])
+    if before is None:
+        return []
+    for at, extent in enumerate(before):
+        blocks, rest = divmod(outer, prod(before[:at]))
+        # The axis counts blocks of channels, each of as many neighbours as are left.
+        if not rest and blocks and not extent % (blocks * channels):
+            return [(data, at, partial(_spread, near=extent // (blocks * channels), blocks=blocks))]
+    return []
+
+
+def _part(vector: Array, begin: int, end: int) -> Array:
+    return vector[begin:end]
+
+
+def _spread(vector: Array, near: int, blocks: int) -> Array:
+    return np.tile(np.repeat(vector, near), blocks)
+
+
+def _binary(call: relax.Call, place: int) -> Callable[[relax.Expr, int, tuple[Array, ...]], relax.Expr]:
+    """Return how to apply an operator on two tensors, the data in the given place."""
+
+    def apply(data: relax.Expr, axis: int, vectors: tuple[Array, ...]) -> relax.Expr:
+        numbers = vectors[0].reshape(-1, *[1] * (data.ty.ndim - 1 - axis))
+        fixed = relax.const(numbers, str(call.ty.dtype))
+        return _BINARY[call.op.name](*((data, fixed) if place == 0 else (fixed, data)))
+
+    return apply
+
+
+def _batch_norm(call: relax.Call) -> Callable[[relax.Expr, int, tuple[Array, ...]], relax.Expr]:
+    """Return how to apply a batch normalization."""
+    fields = call.ty.fields if isinstance(call.ty, TupleType) else []
+    dtype = str(fields[0].dtype)
+
+    def apply(data: relax.Expr, axis: int, vectors: tuple[Array, ...]) -> relax.Expr:
+        attrs = call.attrs
+        made = relax.op.nn.batch_norm(
+            data,
+            *(relax.const(each, dtype) for each in vectors),
+            axis=axis,
+            epsilon=attrs.epsilon,
+            center=attrs.center,
+            scale=attrs.scale,
+            training=False,
+        )
+        return relax.TupleGetItem(made, 0)
+
+    return apply
