@@ -54,12 +54,13 @@ class Task:
 
 @dataclass(frozen=True)
 class Operator:
-    """What one operator of ours takes: its name, whether it is a kernel, how often it is called, all calls together in seconds."""
+    """What one operator of ours takes: its name, whether it is a kernel, how often it is called, seconds and bytes of all calls."""
 
     name: str
     ours: bool
     calls: int
     seconds: float
+    bytes: int
 
 
 @dataclass(frozen=True)
@@ -148,14 +149,14 @@ def _error(answers: Iterable[Any], expected: list[Any]) -> float:
 
 
 def _ours(file: Path, inputs: list[Any]) -> tuple[Callable[[], Any], Callable[[], Any], Any]:
-    from tvmconv.relax.library import load
+    from tvmconv.runtime.network import load_network
 
-    network = load(file)
-    arrays = {each.name: array.astype(each.dtype) for each, array in zip(network.inputs, inputs, strict=True)}
+    network = load_network(file)
+    arrays = {each.name: array.astype(each.numpy) for each, array in zip(network.inputs, inputs, strict=True)}
 
     def operators(seconds: float) -> tuple[Operator, ...]:
         found = network.operators(arrays, seconds)
-        return tuple(Operator(each.name, each.ours, each.calls, each.seconds) for each in found)
+        return tuple(Operator(each.name, each.ours, each.calls, each.seconds, each.bytes) for each in found)
 
     return network.call(arrays), lambda: network(**arrays).values(), operators
 

@@ -83,12 +83,12 @@ def _write_network(name: str, folder: Path) -> None:
 
 
 def _write_ours(model: nn.Module, inputs: Any, dtype: str, file: Path) -> None:
-    from tvmconv.relax import build, export
+    from tvmconv.relax.compiling import build
     from tvmconv.relax.torch_export import read_torch
 
     inputs = tuple(each.to(getattr(torch, DTYPES[dtype])) for each in inputs)
     program = torch.export.export(model.to(getattr(torch, DTYPES[dtype])), inputs, strict=False)
-    export(build(read_torch(program)), file)
+    build(read_torch(program), file)
 
 
 def _write_openvino(model: nn.Module, inputs: Any, file: Path) -> None:

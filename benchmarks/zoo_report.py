@@ -20,7 +20,7 @@ from .zoo_results import ZooResult, ZooRow, losses_first, read_result
 
 MARKERS = markers("benchmarks.zoo_report")
 SUMMARY = ("type, CPU", "networks", "geometric mean", "worst", "below 0.95", "below 1", "not computed")
-CLASSES_HEADER = ("what lies between kernels", "networks", "ms", "of all our time")
+CLASSES_HEADER = ("what lies between kernels", "networks", "ms", "of all our time", "GB/s")
 CONDITIONS = ("type, CPU", "measured on", "threads", "rounds, seconds", "from", "to", "load at most", "versions")
 # Of what lies between kernels, by words of TVM's names of functions; the first that is found decides.
 CLASSES = {
@@ -34,8 +34,7 @@ CLASSES = {
     "concatenate|stack": "concatenations",
     "take|gather|scatter|index": "gathers",
     "strided_slice|split|slice|roll|pad": "slices, pads and rolls",
-    "transpose|layout_transform|permute|reshape|expand": "transposes and copies",
-    "vm.builtin": "the virtual machine",
+    "transpose|layout_transform|permute|reshape|expand|copy": "transposes and copies",
 }
 MAPS = "maps"
 
@@ -130,16 +129,24 @@ def _classes(result: ZooResult) -> list[tuple[str, ...]]:
     """Return the cells of CLASSES_HEADER, what costs most over all networks first."""
     total = sum(each.seconds for row in result.rows for each in row.operators) or 1.0
     found: dict[str, float] = {}
+    moved: dict[str, int] = {}
     networks: dict[str, set[str]] = {}
     for row in result.rows:
         for each in row.operators:
             if not each.ours:
                 name = class_of(each)
                 found[name] = found.get(name, 0.0) + each.seconds
+                moved[name] = moved.get(name, 0) + each.bytes
                 networks.setdefault(name, set()).add(row.network)
     ordered = sorted(found, key=found.__getitem__, reverse=True)
     return [
-        (name, str(len(networks[name])), f"{1e3 * found[name]:.1f}", f"{100 * found[name] / total:.1f} %")
+        (
+            name,
+            str(len(networks[name])),
+            f"{1e3 * found[name]:.1f}",
+            f"{100 * found[name] / total:.1f} %",
+            f"{moved[name] / found[name] / 1e9:.1f}" if found[name] else "",
+        )
         for name in ordered
     ]
 
