@@ -15,7 +15,6 @@ from torch_models import All, Residual, networks, settled  # noqa: E402
 import tvmconv.relax  # noqa: E402
 from tvmconv.accuracy import relative_error  # noqa: E402
 from tvmconv.epilogue import format_epilogue  # noqa: E402
-from tvmconv.errors import SourceError  # noqa: E402
 from tvmconv.relax.compiling import export  # noqa: E402
 from tvmconv.relax.torch_export import read_torch  # noqa: E402
 from tvmconv.runtime.network import load  # noqa: E402
@@ -75,15 +74,6 @@ def test_a_module_in_bf16(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> No
     problems = [parse_signature(row.signature) for row in rows]
     assert {problem.dtype for problem in problems} == {"bf16"}
     assert [format_epilogue(problem.epilogue) for problem in problems] == ["relu", "", "add-relu", "hardswish", ""]
-
-
-def test_an_operator_that_the_frontend_lacks_is_named() -> None:
-    class Sorting(nn.Module):
-        def forward(self, x: Any) -> Any:
-            return torch.special.bessel_j0(x)
-
-    with pytest.raises(SourceError, match=r"PyTorch frontend cannot read the program: .*bessel_j0"):
-        read_torch(torch.export.export(Sorting(), (torch.zeros(3),)))
 
 
 @pytest.mark.parametrize(

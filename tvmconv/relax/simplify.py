@@ -37,6 +37,12 @@ _CONSTANT: Mapping[str, Callable[[list[Array], Any, list[int]], Array]] = {
     "relax.less": lambda arrays, attrs, shape: arrays[0] < arrays[1],
     "relax.take": lambda arrays, attrs, shape: np.take(arrays[0], arrays[1], attrs.axis, mode=attrs.mode),
     "relax.add": lambda arrays, attrs, shape: arrays[0] + arrays[1],
+    # Of positions that PyTorch's operators compute from ranges.
+    "relax.subtract": lambda arrays, attrs, shape: arrays[0] - arrays[1],
+    "relax.maximum": lambda arrays, attrs, shape: np.maximum(*arrays),
+    "relax.minimum": lambda arrays, attrs, shape: np.minimum(*arrays),
+    "relax.less_equal": lambda arrays, attrs, shape: arrays[0] <= arrays[1],
+    "relax.floor": lambda arrays, attrs, shape: np.floor(arrays[0]),
     # Of filters that weight_norm computes, by torch.export.
     "relax.multiply": lambda arrays, attrs, shape: arrays[0] * arrays[1],
     "relax.sum": lambda arrays, attrs, shape: (

@@ -1,104 +1,93 @@
-"""Programs of torch.export as Relax modules."""
+"""Programs of torch.export as Relax modules: by tables of ours from ATen's operators to Relax's, the rest by TVM's frontend."""
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
 import tvm
-from tvm import relax
 
 from ..errors import SourceError, last_line, missing_extra
 
 try:
-    from torch.fx import Node
+    from torch.export import default_decompositions
 except ImportError:
     raise missing_extra("torch", "torch") from None
 
-from tvm.relax.frontend.torch import from_exported_program
+from tvm.relax.frontend.torch.exported_program_translator import ExportedProgramImporter
+
+from .torch_arithmetic import ARITHMETIC
+from .torch_given import Converter, Given
+from .torch_moves import MOVES
+from .torch_normalizations import NORMALIZATIONS
+from .torch_products import PRODUCTS
+from .torch_reductions import REDUCTIONS
+from .torch_windows import WINDOWS
 
 if TYPE_CHECKING:
     from torch.export import ExportedProgram
-    from tvm.relax.frontend.torch.base_fx_graph_translator import BaseFXGraphImporter
+    from torch.fx import Node
 
-_OPERATORS = {
-    (1, False): relax.op.nn.conv1d,
-    (2, False): relax.op.nn.conv2d,
-    (3, False): relax.op.nn.conv3d,
-    (1, True): relax.op.nn.conv1d_transpose,
-    (2, True): relax.op.nn.conv2d_transpose,
-    (3, True): relax.op.nn.conv3d_transpose,
-}
+_CONVERTERS = {**ARITHMETIC, **MOVES, **NORMALIZATIONS, **PRODUCTS, **REDUCTIONS, **WINDOWS}
+# PyTorch would write these as several operators that move or ask more than they need to.
+_WHOLE = {*WINDOWS, "linear.default", "matmul.default", "scaled_dot_product_attention.default"}
 
 
 def read_torch(program: ExportedProgram) -> tvm.IRModule:
-    """Return what ``torch.export.export`` gave as TVM's frontend reads it, its parameters as constants.
-
-    But its convolutions and products: the frontend lacks transposed ones of three dimensions, and takes every sum for f32. And
-    its ELUs, of which it leaves out a scale.
+    """Return what ``torch.export.export`` gave as a Relax module, its parameters as constants.
 
     Raises
     ------
     SourceError
-        If the frontend lacks an operator; it says which.
+        If an operator is not known, or not in this use; it says which, and the line of code that called it.
     """
+    table = default_decompositions()
+    for operator in [each for each in table if each.namespace == "aten" and each.__name__ in _WHOLE]:
+        table.pop(operator)
+    importer = _Importer()
     try:
-        return from_exported_program(program, custom_convert_map=_CONVERTERS)
-    except Exception as error:  # assertions, and whatever its converters stumble over
-        raise SourceError(f"TVM's PyTorch frontend cannot read the program: {last_line(error)}") from error
+        program = program.run_decompositions(table)
+        importer.check(program)
+        return importer.from_exported_program(program, False, False, False, None)
+    except SourceError:
+        raise
+    except Exception as error:  # assertions, and whatever converters stumble over
+        raise SourceError(f"the exported program cannot be read: {importer.place()}{last_line(error)}") from error
 
 
-def _convolution(node: Node, importer: BaseFXGraphImporter) -> Any:
-    """Return ``aten.convolution.default`` by Relax's operators."""
-    data, weights, bias, strides, padding, dilation, transposed, output_padding, groups = importer.retrieve_args(node)
-    rank = data.ty.ndim - 2
-    if (rank, transposed) not in _OPERATORS:
-        raise ValueError(f"{node.name} is a convolution of {rank} dimensions")
-    attributes = {"strides": strides, "padding": padding, "dilation": dilation, "groups": groups}
-    if transposed:
-        # Relax refuses output padding that is not below the stride; as pads below 0 it is the same.
-        ends = [pad - more for pad, more in zip(padding, output_padding, strict=True)]
-        attributes["padding"] = [*padding, *ends]
-    emit = importer.block_builder.emit
-    output = emit(_OPERATORS[rank, transposed](data, weights, **attributes))
-    if bias is None:
-        return output
-    return emit(relax.op.add(output, emit(relax.op.reshape(bias, (1, -1, *[1] * rank)))))
+class _Importer(ExportedProgramImporter):  # type: ignore[misc]
+    """TVM's frontend with our tables; it knows at which node it is."""
 
+    convert_map: dict[str, Callable[..., Any]]
 
-def _product(node: Node, importer: BaseFXGraphImporter) -> Any:
-    return importer.block_builder.emit(relax.op.matmul(*importer.retrieve_args(node)))
+    def __init__(self) -> None:
+        super().__init__()
+        self._node: Node | None = None
+        self.convert_map |= {name: self._ours(each) for name, each in _CONVERTERS.items()}
+        self.convert_map = {name: self._watched(each) for name, each in self.convert_map.items()}
 
+    def check(self, program: ExportedProgram) -> None:
+        """Raise a SourceError that names the first operator that is not known, and its line."""
+        for node in program.graph.nodes:
+            if node.op == "call_function" and node.target.__name__ not in self.convert_map:
+                self._node = node
+                raise SourceError(f"the exported program cannot be read: {self.place()}there is no conversion of it")
 
-def _sum_of_product(node: Node, importer: BaseFXGraphImporter) -> Any:
-    """Return ``aten.addmm.default``, of Linear."""
-    bias, rows, matrix = importer.retrieve_args(node)
-    emit = importer.block_builder.emit
+    def place(self) -> str:
+        """Return the operator at which reading is, and the line that called it, for a message."""
+        if self._node is None:
+            return ""
+        lines = str(self._node.meta.get("stack_trace") or "").strip().splitlines()
+        files = [number for number, line in enumerate(lines) if line.strip().startswith("File ")]
+        line = ", ".join(each.strip() for each in lines[files[-1] : files[-1] + 2]) if files else "no line is known"
+        return f"{self._node.target.__name__} ({line}): "
 
-    def scaled(value: Any, factor: float) -> Any:
-        return value if factor == 1 else emit(relax.op.multiply(value, relax.const(factor, str(value.ty.dtype))))
+    def _ours(self, converter: Converter) -> Callable[[Node], Any]:
+        return lambda node: converter(Given(node, self))
 
-    product = scaled(emit(relax.op.matmul(rows, matrix)), node.kwargs.get("alpha", 1))
-    return emit(relax.op.add(product, scaled(bias, node.kwargs.get("beta", 1))))
+    def _watched(self, convert: Callable[[Node], Any]) -> Callable[[Node], Any]:
+        def watched(node: Node) -> Any:
+            self._node = node
+            return convert(node)
 
-
-def _elu(node: Node, importer: BaseFXGraphImporter) -> Any:
-    """Return ``aten.elu.default``; the frontend leaves out its last two numbers, and so computed SELU without its scale."""
-    data, *numbers = importer.retrieve_args(node)
-    emit, dtype = importer.block_builder.emit, str(data.ty.dtype)
-    alpha, scale, input_scale = [*numbers, 1.0, 1.0, 1.0][:3]
-
-    def scaled(value: Any, factor: float) -> Any:
-        return value if factor == 1 else emit(relax.op.multiply(relax.const(factor, dtype), value))
-
-    power = emit(relax.op.exp(scaled(data, input_scale)))
-    below = emit(relax.op.nn.relu(emit(relax.op.subtract(relax.const(1.0, dtype), power))))
-    return scaled(emit(relax.op.add(scaled(below, -alpha), emit(relax.op.nn.relu(data)))), scale)
-
-
-_CONVERTERS = {
-    "elu.default": _elu,
-    "convolution.default": _convolution,
-    "mm.default": _product,
-    "bmm.default": _product,
-    "addmm.default": _sum_of_product,
-}
+        return watched

@@ -1,0 +1,87 @@
+"""ATen's operators that move numbers: indexing as PyTorch has it, from the end too, and of several axes at a time.
+
+TVM's frontend (0.27) reads beyond the data for an index below 0, and joins several indices in another order, or not at all. What
+positions are known is computed here, so that gathers have fixed indices.
+"""
+
+from __future__ import annotations
+
+from math import prod
+from typing import Any
+
+import torch
+from tvm import relax
+
+from .torch_given import Converters, Given
+
+
+def _indexed(given: Given) -> relax.Expr:
+    """Return ``index.Tensor``: some axes give way to those of the indices, at the place of the first if they are neighbours."""
+    data, shape = given["self"], given.fixed_shape("self")
+    axes = [axis for axis, index in enumerate(given["indices"]) if index is not None]
+    indices = [_from_start(given, given["indices"][axis], shape[axis]) for axis in axes]
+    begin, neighbours = axes[0], axes == list(range(axes[0], axes[-1] + 1))
+    if not neighbours:
+        begin = 0
+        others = [axis for axis in range(len(shape)) if axis not in axes]
+        data = given.emit(relax.op.permute_dims(data, [*axes, *others]))
+        shape = tuple(shape[axis] for axis in (*axes, *others))
+    extents = shape[begin : begin + len(axes)]
+    place = indices[0]
+    for index, extent in zip(indices[1:], extents[1:], strict=True):
+        place = given.emit(relax.op.multiply(place, relax.const(extent, "int64")))
+        place = given.emit(relax.op.add(place, index))
+    if len(axes) > 1:
+        data = given.emit(relax.op.reshape(data, (*shape[:begin], prod(extents), *shape[begin + len(axes) :])))
+    return given.emit(relax.op.take(data, place, begin, mode="clip"))
+
+
+def _from_start(given: Given, index: Any, extent: int) -> Any:
+    """Return indices that may count from the end as those from the start."""
+    if str(index.ty.dtype) == "bool":
+        raise ValueError("it is indexed by truth values: how many are chosen is not fixed")
+    index, least = given.of_type(index, "int64"), relax.const(0, "int64")
+    counted = given.emit(relax.op.add(index, relax.const(extent, "int64")))
+    return given.emit(relax.op.where(given.emit(relax.op.less(index, least)), counted, index))
+
+
+def _selected(given: Given) -> relax.Expr:
+    (axis,) = given.axes()
+    return given.emit(relax.op.take(given["self"], given["index"], axis, mode="clip"))
+
+
+def _embedded(given: Given) -> relax.Expr:
+    return given.emit(relax.op.take(given["weight"], given["indices"], 0, mode="clip"))
+
+
+def _concatenated(given: Given) -> relax.Expr:
+    """Return ``cat.default``, whose parts may be of several types; one of the shape (0,) is nothing, whatever the others' rank."""
+    parts = [each for each in given["tensors"] if each.ty.ndim != 1 or int(each.ty.shape[0]) != 0]
+    if not parts:
+        return given["tensors"][0]
+    typed = [given.of_type(each, given.dtype) for each in parts]
+    return given.emit(relax.op.concat(typed, int(given["dim"]) % parts[0].ty.ndim))
+
+
+def _stacked(given: Given) -> relax.Expr:
+    typed = [given.of_type(each, given.dtype) for each in given["tensors"]]
+    return given.emit(relax.op.stack(typed, int(given["dim"]) % (typed[0].ty.ndim + 1)))
+
+
+def _range(given: Given) -> relax.Expr:
+    """Return ``arange``, which is fixed."""
+    bounds = [given.get("start") or 0, given["end"], given.get("step") or 1]
+    if any(isinstance(bound, (relax.Expr, torch.SymInt)) for bound in bounds):
+        raise ValueError("its bounds are not fixed")
+    numbers = torch.arange(*bounds, dtype=getattr(torch, given.dtype))
+    return relax.const(numbers.float().numpy() if numbers.is_floating_point() else numbers.numpy(), given.dtype)
+
+
+MOVES: Converters = {
+    "index.Tensor": _indexed,
+    "index_select.default": _selected,
+    "embedding.default": _embedded,
+    "cat.default": _concatenated,
+    "stack.default": _stacked,
+    **{f"arange.{of}": _range for of in ("default", "start", "start_step")},
+}

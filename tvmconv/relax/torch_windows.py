@@ -1,0 +1,146 @@
+"""ATen's adaptive pools and resizes: windows that differ from element to element, axis by axis.
+
+TVM's resize (0.27) rounds coordinates that PyTorch truncates, and knows neither ``nearest-exact`` nor scales that are no quotients
+of sizes. Which elements and weights an output has, PyTorch says: it resizes the identity.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import numpy as np
+import torch
+from tvm import relax
+
+from .torch_given import Converter, Converters, Given
+
+# Of weights, which are of the order of 1 and in f32.
+_ZERO = 1e-7
+_LAYOUTS = {1: "NCW", 2: "NCHW", 3: "NCDHW"}
+_MAX_POOLS = {1: relax.op.nn.max_pool1d, 2: relax.op.nn.max_pool2d, 3: relax.op.nn.max_pool3d}
+_AVERAGE_POOLS = {1: relax.op.nn.avg_pool1d, 2: relax.op.nn.avg_pool2d, 3: relax.op.nn.avg_pool3d}
+
+
+def _adaptive(rank: int, pools: dict[int, Callable[..., Any]], reduce: Callable[..., Any], pair: bool) -> Converter:
+    """Return how to convert an adaptive pool over the last axes: a pool where all windows are alike, else window by window."""
+
+    def convert(given: Given) -> relax.Expr:
+        data, shape = given["self"], given.fixed_shape("self")
+        if pair and any(user.args[1] == 1 for user in given.node.users):
+            raise ValueError("its indices are asked for, which are not computed")
+        extents, wanted = shape[-rank:], _sizes(given["output_size"], rank)
+        sizes = [extent if size is None else size for extent, size in zip(extents, wanted, strict=True)]
+        if all(size == 1 for size in sizes):
+            data = given.emit(reduce(data, list(range(len(shape) - rank, len(shape))), keepdims=True))
+        elif len(shape) == rank + 2 and all(
+            size and not extent % size for extent, size in zip(extents, sizes, strict=True)
+        ):
+            window = [extent // size for extent, size in zip(extents, sizes, strict=True)]
+            data = given.emit(pools[rank](data, window, window, layout=_LAYOUTS[rank]))
+        else:
+            for axis, size in enumerate(sizes, len(shape) - rank):
+                data = _by_windows(given, data, axis, shape[axis], size, reduce)
+        return relax.Tuple([data, data]) if pair else data
+
+    return convert
+
+
+def _by_windows(given: Given, data: Any, axis: int, extent: int, size: int, reduce: Callable[..., Any]) -> Any:
+    if size == extent:
+        return data
+    parts = []
+    for number in range(size):
+        begin, end = number * extent // size, -(-(number + 1) * extent // size)
+        part = given.emit(relax.op.strided_slice(data, [axis], [begin], [end]))
+        parts.append(given.emit(reduce(part, axis, keepdims=True)))
+    return given.emit(relax.op.concat(parts, axis))
+
+
+def _sizes(given: Any, rank: int) -> list[Any]:
+    """Return a size for each axis; of one that is given, for all."""
+    sizes = list(given) if isinstance(given, (list, tuple)) else [given]
+    return sizes if len(sizes) == rank else sizes * rank
+
+
+def _resized(rank: int, mode: str, fast: str | None) -> Converter:
+    """Return how to convert ``upsample_*.vec``; by TVM's resize of the mode `fast`, where that is the same."""
+
+    def convert(given: Given) -> relax.Expr:
+        data, shape = given["input"], given.fixed_shape("input")
+        sizes = [int(size) for size in given.node.meta["val"].shape[2:]]
+        scales = given.get("scale_factors") or [None] * rank
+        corners = given.get("align_corners")
+        ratios = [size / extent for size, extent in zip(sizes, shape[2:], strict=True)]
+        as_sizes = all(scale in (None, ratio) for scale, ratio in zip(scales, ratios, strict=True))
+        # Nearest elements of whole ratios alone: else roundings of coordinates decide.
+        if fast and rank == 2 and as_sizes and (fast == "linear" or all(ratio == int(ratio) for ratio in ratios)):
+            how = "align_corners" if corners else "half_pixel" if fast == "linear" else "asymmetric"
+            attributes = {"method": fast, "coordinate_transformation_mode": how, "rounding_method": "floor"}
+            if fast == "nearest_neighbor" or not (corners and 1 in sizes):
+                return given.emit(relax.op.image.resize2d(data, sizes, layout="NCHW", **attributes))
+        for axis, (size, scale) in enumerate(zip(sizes, scales, strict=True), 2):
+            rows = _rows(shape[axis], size, scale, mode, corners)
+            data = _weighted(given, data, axis, rows)
+        return data
+
+    return convert
+
+
+def _rows(extent: int, size: int, scale: float | None, mode: str, corners: Any) -> Any:
+    """Return the weights of `extent` elements in each of the `size` that they are resized to."""
+    identity = torch.eye(extent)[None]
+    if mode == "cubic":  # PyTorch has it of two dimensions alone
+        made = torch.ops.aten.upsample_bicubic2d(
+            identity[:, :, None], [1, size], bool(corners), None if scale is None else 1.0, scale
+        )[0, :, 0]
+    elif mode == "linear":
+        made = torch.ops.aten.upsample_linear1d(identity, [size], bool(corners), scale)[0]
+    else:
+        name = "upsample_nearest1d" if mode == "nearest" else "_upsample_nearest_exact1d"
+        made = getattr(torch.ops.aten, name)(identity, [size], scale)[0]
+    return made.numpy().T
+
+
+def _weighted(given: Given, data: Any, axis: int, rows: Any) -> Any:
+    """Return sums of weighted elements along an axis."""
+    found = [np.flatnonzero(np.abs(row) > _ZERO) for row in rows]
+    total = None
+    for tap in range(max(map(len, found))):
+        at = np.array([places[min(tap, len(places) - 1)] for places in found])
+        weights = np.array([row[place] if tap < len(places) else 0 for row, place, places in zip(rows, at, found, strict=True)])  # fmt: skip
+        part = given.emit(relax.op.take(data, relax.const(at, "int64"), axis, mode="clip"))
+        if not (weights == 1).all():
+            shape = [1] * data.ty.ndim
+            shape[axis] = len(at)
+            part = given.emit(relax.op.multiply(part, given.of_type(relax.const(weights.reshape(shape), "float32"), given.dtype)))  # fmt: skip
+        total = part if total is None else given.emit(relax.op.add(total, part))
+    return total
+
+
+def _windows(given: Given) -> relax.Expr:
+    """Return ``unfold.default``: all windows along an axis, their elements along a last one."""
+    (axis,), shape, rank = given.axes("dimension"), given.fixed_shape("self"), given["self"].ty.ndim
+    size, step = given["size"], given["step"]
+    begins = np.arange(0, shape[axis] - size + 1, step)
+    at = relax.const(begins[:, None] + np.arange(size), "int64")
+    taken = given.emit(relax.op.take(given["self"], at, axis, mode="clip"))
+    order: Sequence[int] = [each for each in range(rank + 1) if each != axis + 1]
+    return given.emit(relax.op.permute_dims(taken, [*order, axis + 1]))
+
+
+WINDOWS: Converters = {
+    **{f"adaptive_max_pool{rank}d.default": _adaptive(rank, _MAX_POOLS, relax.op.max, True) for rank in (1, 2, 3)},
+    **{
+        f"{prefix}adaptive_avg_pool{rank}d.default": _adaptive(rank, _AVERAGE_POOLS, relax.op.mean, False)
+        for rank in (1, 2, 3)
+        for prefix in ("", "_")
+    },
+    **{f"upsample_nearest{rank}d.vec": _resized(rank, "nearest", "nearest_neighbor") for rank in (1, 2, 3)},
+    **{f"_upsample_nearest_exact{rank}d.vec": _resized(rank, "exact", None) for rank in (1, 2, 3)},
+    "upsample_linear1d.vec": _resized(1, "linear", "linear"),
+    "upsample_bilinear2d.vec": _resized(2, "linear", "linear"),
+    "upsample_trilinear3d.vec": _resized(3, "linear", "linear"),
+    "upsample_bicubic2d.vec": _resized(2, "cubic", None),
+    "unfold.default": _windows,
+}
