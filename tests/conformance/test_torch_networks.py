@@ -16,7 +16,7 @@ from benchmarks.models.weights import settle  # noqa: E402
 from tvmconv.accuracy import relative_error  # noqa: E402
 from tvmconv.relax.compiling import export  # noqa: E402
 from tvmconv.relax.torch_export import read_torch  # noqa: E402
-from tvmconv.runtime.network import load  # noqa: E402
+from tvmconv.runtime.network import load_network  # noqa: E402
 
 # The width and the size of the input of each.
 NETWORKS = {
@@ -61,7 +61,7 @@ def test_a_network_compiled_whole_from_pytorch_is_right(
     rows = tvmconv.relax.report(compiled_module)
     assert rows and not any(row.why for row in rows)
     export(compiled_module, tmp_path / "network.so")
-    compiled = load(tmp_path / "network.so")
+    compiled = load_network(tmp_path / "network.so")
     (given,) = compiled.inputs
     answers = compiled(**{given.name: data.numpy().astype(given.dtype)}).values()
     for answer, right in zip(answers, [found] if torch.is_tensor(found) else found, strict=True):

@@ -17,7 +17,7 @@ from tvmconv.accuracy import relative_error  # noqa: E402
 from tvmconv.epilogue import format_epilogue  # noqa: E402
 from tvmconv.relax.compiling import export  # noqa: E402
 from tvmconv.relax.torch_export import read_torch  # noqa: E402
-from tvmconv.runtime.network import load  # noqa: E402
+from tvmconv.runtime.network import load_network  # noqa: E402
 from tvmconv.signature import parse_signature  # noqa: E402
 
 # Of the relative L2 error, PyTorch's answer in f32 being right.
@@ -47,7 +47,7 @@ def compared(network: nn.Module, given: Any, dtype: Any, folder: Path) -> list[t
         )
     module = tvmconv.relax.use_kernels(read_torch(program))
     export(module, folder / "network.so")
-    compiled = load(folder / "network.so")
+    compiled = load_network(folder / "network.so")
     tensors = [each for tensors in given for each in tensors]
     arrays = {
         tensor.name: each.numpy().astype(tensor.dtype) for tensor, each in zip(compiled.inputs, tensors, strict=True)
