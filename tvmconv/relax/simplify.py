@@ -48,13 +48,14 @@ _CONSTANT: Mapping[str, Callable[[list[Array], Any, list[int]], Array]] = {
     "relax.sum": lambda arrays, attrs, shape: (
         arrays[0].sum(None if attrs.axis is None else tuple(map(int, attrs.axis)), dtype=arrays[0].dtype).reshape(shape)
     ),
+    "relax.sqrt": lambda arrays, attrs, shape: np.sqrt(arrays[0]),
     "relax.abs": lambda arrays, attrs, shape: np.abs(arrays[0]),
     "relax.power": lambda arrays, attrs, shape: np.power(*arrays),
     "relax.divide": lambda arrays, attrs, shape: arrays[0] / arrays[1],
     "relax.full": lambda arrays, attrs, shape: np.full(shape, arrays[0], str(attrs.dtype or arrays[0].dtype)),
 }
 # Whose integers NumPy rounds otherwise, or refuses.
-_OF_FLOATS = ("relax.divide", "relax.power")
+_OF_FLOATS = ("relax.divide", "relax.power", "relax.sqrt")
 # Of a take that NumPy computes alike.
 _NUMPY_MODES = ("wrap", "clip")
 _BINARY = {f"relax.{name}" for name in ("add", "subtract", "multiply", "divide", "maximum", "minimum", "power")}
