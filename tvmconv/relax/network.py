@@ -33,6 +33,7 @@ from .normalizations import group_norm, instance_norm, layer_norm, rms_norm
 from .pipeline import NETWORK_PIPELINE
 from .products import matmul_of
 from .rewriting import report, use_kernels
+from .scans import SCANS
 from .schedules import schedule_others
 from .simplify import static_shape
 from .softmax import softmax
@@ -160,6 +161,7 @@ _LEGALIZATIONS = (
     FUNCTIONS
     | ELEMENTARY
     | EXTREMES
+    | SCANS
     | {
         "relax.nn.group_norm": group_norm,
         "relax.nn.instance_norm": instance_norm,
