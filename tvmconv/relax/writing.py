@@ -14,11 +14,11 @@ from typing import Any
 import tvm
 from tvm import tirx
 
-from .. import __version__
 from ..errors import SourceError
 from ..lowering.cpu.linker import compile_runtime, link_objects, operators_object, runtime_objects
 from ..runtime.network_file import append
 from ..targets.target import CpuTarget
+from ..version import __version__
 from .pipeline import NETWORK_PIPELINE
 from .planning import COPY, Array, NetworkPlan, Step, item_bytes
 from .rewriting import Row
