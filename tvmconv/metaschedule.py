@@ -20,7 +20,7 @@ from tvm.s_tir.meta_schedule.arg_info import ArgInfo
 from tvm.s_tir.meta_schedule.search_strategy import EvolutionarySearch, SearchStrategy
 
 from .algorithms.annotations import SIGNATURE
-from .algorithms.table import applicable
+from .algorithms.table import worth_trying
 from .errors import TargetError
 from .fills import numpy_dtype, random_fill
 from .lowering.common.entry_points import EntryPoints
@@ -81,7 +81,7 @@ def tasks(
             seed=seed,
         )
         for problem in listed(problems)
-        for algorithm in applicable(problem, target, math)
+        for algorithm in worth_trying(problem, target, math)
     ]
 
 

@@ -47,12 +47,12 @@ PIXELS_FIRST, OUTPUTS_FIRST = 0, 1
 
 def space(sch: Schedule, definition: Definition, target: CpuTarget) -> list[Schedule]:
     """Return a schedule for each order of blocks: all of the pixels for some outputs, or all outputs for some pixels."""
-    return steps.sketches(sch, definition, target, _orders, _schedule)
+    return steps.sketches(sch, definition, target, lambda window: _orders(window, target), _schedule)
 
 
-def _orders(window: AmxWindow) -> tuple[int, int]:
+def _orders(window: AmxWindow, target: CpuTarget) -> tuple[int, int]:
     """Return the orders, the better first."""
-    return (PIXELS_FIRST, OUTPUTS_FIRST) if best_cut(window).pixels_first else (OUTPUTS_FIRST, PIXELS_FIRST)
+    return (PIXELS_FIRST, OUTPUTS_FIRST) if best_cut(window, target).pixels_first else (OUTPUTS_FIRST, PIXELS_FIRST)
 
 
 def _schedule(sch: Schedule, window: AmxWindow, order: int, target: CpuTarget) -> None:
@@ -64,7 +64,7 @@ def _schedule(sch: Schedule, window: AmxWindow, order: int, target: CpuTarget) -
     n, g, *loops = sch.get_loops(acc)
     phases, band, z, rest = loops[:rank], loops[rank], loops[rank + 1 : rank + 1 + outer], loops[rank + 1 + outer :]
     pixels, tile, row, outputs, vector, lane, *taps, step, pair = rest
-    chunk, outputs = sch.split(outputs, [steps.choose(sch, chunks, best_cut(window).chunks), None])
+    chunk, outputs = sch.split(outputs, [steps.choose(sch, chunks, best_cut(window, target).chunks), None])
     blocks = [outputs, *z, pixels] if order == PIXELS_FIRST else [*z, pixels, outputs]
     parts = [g, chunk, n, band] if window.chunks_first else [n, g, band, chunk]
     sch.reorder(*parts, *phases, *blocks, *taps, step, tile, row, vector, lane, pair)

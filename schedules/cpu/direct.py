@@ -97,7 +97,7 @@ def _reloads(window: Window, sums: int, target: CpuTarget) -> bool:
     axis = window.axes[-1]
     alone = len(window.axes) == 1 and window.channels == 1 and axis.phases == 1
     shares = alone and axis.taps >= SHORT_SUMS.stop and axis.dilation % axis.stride == 0
-    return shares and sums > MOST_SHARED_SUMS and target.vector_registers == 16
+    return shares and sums > MOST_SHARED_SUMS and "reread_data" in target.costs.pays
 
 
 def _groups_together(window: Window, target: CpuTarget) -> bool:
@@ -117,7 +117,7 @@ def _copied_at_once(target: CpuTarget) -> int:
     Zen 3, 49 pixels, 1024 to 4096 channels, microseconds by pieces of 64 bytes and of 1 KiB: 7246 and 6272; 4096 to 1024: 7560
     and 5493. With AVX-512 that is not measured.
     """
-    return 2 * target.l2 if target.vector_registers == 16 else target.l2_share
+    return 2 * target.l2 if "large_filter_parts" in target.costs.pays else target.l2_share
 
 
 def _images(window: Window) -> int:
@@ -208,7 +208,7 @@ def _copied_parts(window: Window, parts: list[int], target: CpuTarget) -> int:
     the time on one core of a Zen 4. Of tiles that are shifted, TVM finds no part's extent.
     """
     axis, problem = window.axes[-1], window.problem
-    measured = target.vector_registers == 16 and problem.data_format == "NXC" and problem.groups == axis.phases == 1
+    measured = "data_parts" in target.costs.pays and problem.data_format == "NXC" and problem.groups == axis.phases == 1
     one_row = len(window.axes) == 1 and axis.taps > 1 and window.stages_data and not window.tile
     few = window.padded_outputs * axis.taps <= MOST_COPIED_PRODUCTS * axis.stride
     size = 4 * axis.extent * window.pixel
@@ -235,7 +235,7 @@ def _tasks(window: Window, vectors: int, tiles: list[int], target: CpuTarget) ->
     )
     if copied:
         default_parts, best_chunks = copied, 1
-    elif window.packs_parts and window.reads_rows and target.vector_registers == 16:
+    elif window.packs_parts and window.reads_rows and "filter_parts" in target.costs.pays:
         size = 4 * window.products * window.padded_outputs
         fitting = (count for count in chunks if count >= best_chunks and size // count <= _copied_at_once(target))
         best_chunks = next(fitting, best_chunks)

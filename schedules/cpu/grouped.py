@@ -178,7 +178,7 @@ def _chunks(window: Window, vectors: int) -> list[int]:
 
 def _loads_bound(window: Window, target: CpuTarget) -> bool:
     """Whether a core that multiplies fast waits for data and filter, which it reads where they lie."""
-    return target.two_of_512 and not window.shuffles and reads_in_place(window)
+    return "chunks_in_l1" in target.costs.pays and not window.shuffles and reads_in_place(window)
 
 
 def _tile_bytes(window: Window, vectors: int, target: CpuTarget) -> int:
@@ -203,7 +203,7 @@ def _fewest_channels(window: Window, target: CpuTarget) -> bool:
     if _loads_bound(window, target):
         return len(window.axes) > 1
     adjacent = all(axis.dilation == 1 for axis in window.axes) and 4 * window.pixel % 1024 != 0
-    return target.vector_registers == 16 and not window.shuffles and adjacent
+    return "small_chunks" in target.costs.pays and not window.shuffles and adjacent
 
 
 def _shuffled(window: Window, target: CpuTarget, taps: list[LoopRV], c: LoopRV) -> list[LoopRV]:
@@ -215,5 +215,5 @@ def _shuffled(window: Window, target: CpuTarget, taps: list[LoopRV], c: LoopRV) 
     loads are what such sums wait for, two each where data begins beside a cache line: one core of a Zen 4, stride 2, 329 and
     414, and 382 and 671 so. Of data that is copied, or pairs, neither order is faster.
     """
-    loads_bound = target.multiply_adds == 1 and window.problem.dtype == "f32"
+    loads_bound = "shuffled_taps_first" in target.costs.pays and window.problem.dtype == "f32"
     return [c, *taps] if window.axes[-1].stride > 1 and not loads_bound else [*taps, c]

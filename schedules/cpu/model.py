@@ -9,16 +9,14 @@ from collections.abc import Callable, Sequence
 from math import prod
 from typing import Any
 
-from tvmconv.algorithms.cpu.cost import L3_BYTES_PER_CYCLE, TASK_CYCLES, TASK_ROWS, THREADS, uneven
+from tvmconv.algorithms.cpu.cost import THREADS, lines, uneven
+from tvmconv.algorithms.cpu.counts import TASK_ROWS
 from tvmconv.algorithms.cpu.tile import grouped_cycles, grouped_widths, reads_in_place, tile_cycles
 from tvmconv.algorithms.cpu.window import Window
 from tvmconv.algorithms.shapes import divisors
 from tvmconv.algorithms.subconvolution import SubConvolution
 from tvmconv.targets.target import CpuTarget
 
-L2_BYTES_PER_CYCLE = 32
-COPY_BYTES_PER_CYCLE = 16
-PART_BYTES_PER_CYCLE = 4  # of a part of the filter, whose rows lie apart: 14 GB/s on an Emerald Rapids
 EXPANSION = 6  # of channels before a depthwise layer, of which the layer behind leaves so few again: MobileNets
 TASKS = 8  # at least, where there are as many: two threads to eight find a share
 
@@ -51,15 +49,16 @@ def task_cycles(
     parts = chunks * (prod(axis.phases for axis in outer) if by_phase else 1)
     tasks = spread * parts * blocks
     filter_bytes = 4 * window.padded_outputs * window.products
-    rate = L2_BYTES_PER_CYCLE if filter_bytes / parts <= target.l2_share else L3_BYTES_PER_CYCLE
-    filters = spread * blocks * filter_bytes * (1 / rate + window.packs_parts / PART_BYTES_PER_CYCLE)
+    line = target.costs.lines
+    read = line.l2 if filter_bytes / parts <= target.l2_share else line.l3
+    filters = spread * blocks * lines(filter_bytes) * (read + window.packs_parts * line.part)
     copy = 0.0
     if window.stages_data and outer and not reads_in_place(window):
         strip = (rows - 1) * outer[-1].stride + outer[-1].span
         copied = strip * axes[-1].extent * window.channels * (window.padded_outputs if window.expands else 1)
         depth = prod(axis.span for axis in outer[:-1])
-        copy = tasks * depth * copied * 8 / COPY_BYTES_PER_CYCLE
-    return (compute + filters + copy) * uneven(tasks) + tasks * TASK_CYCLES / THREADS[0]
+        copy = tasks * depth * lines(copied * 8) * line.copy
+    return (compute + filters + copy) * uneven(tasks) + tasks * target.costs.task / THREADS[0]
 
 
 def rows_first(window: Window, target: CpuTarget) -> bool:

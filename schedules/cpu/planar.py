@@ -21,7 +21,8 @@ from tvm.s_tir import Schedule
 from tvm.s_tir.schedule import LoopRV
 
 from tvmconv.algorithms.annotations import INTERLEAVE, PACK, STRIDED, TRANSPOSE
-from tvmconv.algorithms.cpu.cost import TASK_ROWS, uneven
+from tvmconv.algorithms.cpu.cost import uneven
+from tvmconv.algorithms.cpu.counts import TASK_ROWS
 from tvmconv.algorithms.cpu.row_tile import MAX_UNROLLED, shared_rows, task_chunks, tile_cycles, tiles
 from tvmconv.algorithms.cpu.row_window import PlanarWindow
 from tvmconv.algorithms.definition import Definition
@@ -82,7 +83,7 @@ def _writes_rows(window: PlanarWindow, target: CpuTarget) -> bool:
     axes, problem = window.axes, window.problem
     held = 4 * window.channels * prod(axis.span for axis in axes[:-1]) * axes[-1].extent
     image = 4 * prod(problem.output_shape) // max(problem.batch, 1)
-    return target.vector_registers == 16 and held <= L1_BYTES and image > 2 * target.l2_share
+    return "planes_by_rows" in target.costs.pays and held <= L1_BYTES and image > 2 * target.l2_share
 
 
 def _by_blocks(window: PlanarWindow, rows: int) -> bool:

@@ -53,7 +53,7 @@ def _widths(window: Window, target: CpuTarget) -> list[int]:
 
 def _holds_twelve(window: Window, target: CpuTarget) -> bool:
     """Whether 16 registers hold the sums of 4 pixels, too: with 3 vectors of the filter and one of data, they are all in use."""
-    return target.vector_registers == 16 and window.outputs == 3 and window.channels // window.lanes >= LEAST_STEPS
+    return "twelve_sums" in target.costs.pays and window.outputs == 3 and window.channels // window.lanes >= LEAST_STEPS
 
 
 def _schedule(sch: Schedule, window: Window, width: int, target: CpuTarget) -> None:

@@ -56,8 +56,8 @@ from tvmconv.schedules.cpu import steps
 from tvmconv.schedules.cpu.winograd_model import (
     UNROLL,
     Shape,
-    best_of_two_ports,
     best_part,
+    best_structure,
     column_strips,
     cycles_by_channels,
     cycles_by_rows,
@@ -104,10 +104,10 @@ def _kinds(tiles: WinogradWindow, target: CpuTarget) -> list[tuple[Structure, Sh
     more_data = tiles.count * tiles.pieces > tiles.outputs * tiles.depth
     first, second = (by_rows, by_channels) if more_data else (by_channels, by_rows)
     tried: list[tuple[Structure, Shape]] = [*first[:3], *second[:2]]
-    if not target.two_of_512:
+    if target.costs.structures is None:
         return tried
     # One of `tried` too, mostly. Of several windows, each one's may stand at another place there, so it stays.
-    rows, shape = best_of_two_ports(tiles, target)
+    rows, shape = best_structure(tiles, target)
     return [(_by_rows if rows else _by_channels, shape), *tried]
 
 
@@ -178,7 +178,7 @@ def _by_channels(sch: Schedule, tiles: WinogradWindow, shape: Shape, target: Cpu
     else:
         _filter_part(sch, tiles, part)
     sch.decompose_reduction(acc, kz)
-    few = tiles.count <= MOST_PREFETCHED or not target.two_of_512
+    few = tiles.count <= MOST_PREFETCHED or "few_prefetches" not in target.costs.pays
     if tiles.prepacked and few:
         sch.annotate(b, PREFETCH_NEXT, copy_of_filter(stage_name(FILTER_TILES, i), 2))
 

@@ -6,13 +6,11 @@ from collections.abc import Iterator
 from itertools import product
 from typing import NamedTuple
 
-from tvmconv.algorithms.cpu.cost import L3_BYTES_PER_CYCLE, TASK_CYCLES, uneven
-from tvmconv.algorithms.cpu.tile import FROM_L2, sums_of_16_registers
-from tvmconv.algorithms.cpu.winograd_cost import DATA_POINT
+from tvmconv.algorithms.cpu.cost import lines, tile_step, uneven
+from tvmconv.algorithms.cpu.tile import SINGLE_VECTOR_PIXELS
 from tvmconv.algorithms.cpu.winograd_tiles import WinogradWindow
-from tvmconv.algorithms.shapes import IN_FLIGHT, accumulators, divisors
-from tvmconv.schedules.cpu import winograd_two_ports
-from tvmconv.schedules.cpu.model import L2_BYTES_PER_CYCLE
+from tvmconv.algorithms.shapes import accumulators, divisors
+from tvmconv.schedules.cpu import winograd_structures
 from tvmconv.targets.target import CpuTarget
 
 UNROLL = 4  # channels a step, as in direct.py
@@ -27,15 +25,11 @@ class Shape(NamedTuple):
     columns: int
 
     def cycles(self, target: CpuTarget) -> float:
-        """Cycles per multiply-add of whole vectors: those, and part of the loads (tile.tile_cycles).
-
-        Of 16 registers as direct's, the filter from L2: on one core of a Zen 3, tiles of 4 by 2 vectors took
-        0.74 to 0.87 of the time of 8 by 1.
-        """
-        tiles = self.rows * self.columns
-        if target.vector_registers == 16:
-            return sums_of_16_registers(tiles, self.vectors, FROM_L2, True) / (self.vectors * tiles)
-        return (max(self.vectors * tiles, IN_FLIGHT) + 1.0 * self.vectors + 0.25 * tiles) / (self.vectors * tiles)
+        """Return what a multiply-add of whole vectors takes, in the time of one: it, and part of the loads (cost.tile_step)."""
+        tiles, step = self.rows * self.columns, target.costs.products
+        single = tiles if self.vectors == 1 and tiles > SINGLE_VECTOR_PIXELS else 0
+        sums = self.vectors * tiles
+        return tile_step(step, self.vectors, tiles, sums, stream=step.from_l2, single=single) / sums
 
 
 class Part(NamedTuple):
@@ -85,7 +79,7 @@ def column_strips(tiles: WinogradWindow, shape: Shape, target: CpuTarget) -> lis
 
 def best_part(tiles: WinogradWindow, shape: Shape, target: CpuTarget) -> Part:
     """Return the part of least cycles that a task may have."""
-    cycles = _cycles_of_two_ports if target.two_of_512 else cycles_of_part
+    cycles = _cycles_of_structure if target.costs.structures else cycles_of_part
     return min(_parts(tiles, shape, target), key=lambda part: cycles(tiles, shape, part, target))
 
 
@@ -107,33 +101,34 @@ def cycles_of_part(tiles: WinogradWindow, shape: Shape, part: Part, target: CpuT
     per_task = tiles.points * tiles.depth * tiles.phases * tiles.channels * tiles.padded_outputs // tiles.lanes
     filter_bytes = 4 * per_task * tiles.lanes
     data_bytes = _data_bytes(tiles, part.images, rows, part.columns)
-    rate = L2_BYTES_PER_CYCLE if filter_bytes + data_bytes <= target.l2_share else L3_BYTES_PER_CYCLE
-    cycles = per_task * count * shape.cycles(target) + filter_bytes / rate
+    line = target.costs.lines
+    near = filter_bytes + data_bytes <= target.l2_share
+    cycles = per_task * count * shape.cycles(target) + lines(filter_bytes) * (line.l2 if near else line.l3)
     if data_bytes > target.l2_share:
-        cycles += data_bytes * (tiles.padded_outputs // (tiles.lanes * shape.vectors)) / L3_BYTES_PER_CYCLE
+        cycles += lines(data_bytes) * (tiles.padded_outputs // (tiles.lanes * shape.vectors)) * line.l3
     if first.taps > 1:
-        cycles += DATA_POINT * data_bytes * 8 / target.vector_bits
-    return tasks * ((cycles + TASK_CYCLES) * uneven(tasks))
+        cycles += target.costs.points.data_again * data_bytes * 8 / target.vector_bits
+    return tasks * ((cycles + target.costs.task) * uneven(tasks))
 
 
-def best_of_two_ports(tiles: WinogradWindow, target: CpuTarget) -> tuple[bool, Shape]:
-    """Return whether tasks are rows of tiles, and the tile of registers, of least cycles by `winograd_two_ports`."""
+def best_structure(tiles: WinogradWindow, target: CpuTarget) -> tuple[bool, Shape]:
+    """Return whether tasks are rows of tiles, and the tile of registers, of least cycles by `winograd_structures`."""
     shapes = register_tiles(tiles, target)
     by_rows = {
-        (True, shape): min(_cycles_of_two_ports(tiles, shape, part, target) for part in _parts(tiles, shape, target))
+        (True, shape): min(_cycles_of_structure(tiles, shape, part, target) for part in _parts(tiles, shape, target))
         for shape in shapes
     }
     by_channels = {
-        (False, shape): winograd_two_ports.cycles_by_channels(tiles, shape.vectors, shape.rows * shape.columns, target)
+        (False, shape): winograd_structures.cycles_by_channels(tiles, shape.vectors, shape.rows * shape.columns, target)
         for shape in shapes
     }
     cycles = by_rows | by_channels
     return min(cycles, key=lambda kind: cycles[kind])
 
 
-def _cycles_of_two_ports(tiles: WinogradWindow, shape: Shape, part: Part, target: CpuTarget) -> float:
+def _cycles_of_structure(tiles: WinogradWindow, shape: Shape, part: Part, target: CpuTarget) -> float:
     tile, rows = (shape.vectors, shape.rows * shape.columns), part.band * shape.rows
-    return winograd_two_ports.cycles_by_rows(tiles, *tile, part.images, rows, part.columns, target)
+    return winograd_structures.cycles_by_rows(tiles, *tile, part.images, rows, part.columns, target)
 
 
 def _data_bytes(tiles: WinogradWindow, images: int, rows: int, columns: int) -> int:
@@ -157,5 +152,5 @@ def cycles_by_channels(tiles: WinogradWindow, shape: Shape, target: CpuTarget) -
     """Cycles per multiply-add, the sums' way to the cache and back for each part of the channels included."""
     tasks = tiles.groups * tiles.padded_outputs // (tiles.lanes * shape.vectors)
     # A load and a store of each vector, half of them hidden.
-    sums = 4 * tiles.lanes / L2_BYTES_PER_CYCLE * filter_parts(tiles, shape, target) / tiles.channels
+    sums = lines(4 * tiles.lanes) * target.costs.lines.l2 * filter_parts(tiles, shape, target) / tiles.channels
     return (shape.cycles(target) + sums) * uneven(tasks)

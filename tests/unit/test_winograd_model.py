@@ -5,14 +5,14 @@ import pytest
 from tvmconv.algorithms.cpu.winograd_tiles import tiles_of
 from tvmconv.schedules.cpu.winograd_model import (
     Shape,
-    best_of_two_ports,
     best_part,
+    best_structure,
     cycles_by_channels,
     cycles_by_rows,
     image_counts,
     register_tiles,
 )
-from tvmconv.schedules.cpu.winograd_two_ports import copied_rows
+from tvmconv.schedules.cpu.winograd_structures import copied_rows
 from tvmconv.signature import parse_signature
 from tvmconv.targets.target import CpuTarget, Target
 
@@ -71,7 +71,7 @@ def test_structures_of_two_ports_are_compared(signature: str, by_rows: bool) -> 
     target = Target.parse("znver5")
     assert isinstance(target, CpuTarget)
     (tiles,) = tiles_of(parse_signature(signature), target, 6)
-    assert best_of_two_ports(tiles, target)[0] == by_rows
+    assert best_structure(tiles, target)[0] == by_rows
 
 
 def test_a_task_of_interleaved_tiles_copies_rows_for_several() -> None:

@@ -4,11 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from functools import lru_cache
 from importlib import import_module
+from types import ModuleType
 from typing import TYPE_CHECKING, Any
 
 from ..problem import Problem
-from ..targets.target import Target
+from ..targets.target import CpuTarget, Target
+from .cpu.cost import Counts, cycles
 
 if TYPE_CHECKING:
     from .definition import Definition
@@ -18,7 +21,7 @@ if TYPE_CHECKING:
 class Algorithm:
     """A way to compute problems.
 
-    Its module in `tvmconv.algorithms.KIND` has ``covers``, ``cycles`` and ``define``, and ``define_prepacked`` where
+    Its module in `tvmconv.algorithms.KIND` has ``covers``, ``define`` and ``estimate`` (on GPUs ``cycles``), and ``define_prepacked`` where
     prepacked filters deserve another definition. Each takes a problem, a target of the algorithm's kind, and
     `options`. Modules import TVM, so they are imported when they are asked.
 
@@ -61,8 +64,15 @@ class Algorithm:
 
     def cycles(self, problem: Problem, target: Target) -> float:
         """Return by estimate how many cycles of one core, or GPU multiprocessor, a problem that it covers takes."""
-        cycles: float = self._module().cycles(problem, target, **self.options)
-        return cycles
+        if self.kind == "cpu":
+            assert isinstance(target, CpuTarget)
+            return cycles(self.estimate(problem, target), target)
+        estimated: float = self._module().cycles(problem, target, **self.options)
+        return estimated
+
+    def estimate(self, problem: Problem, target: CpuTarget) -> Counts:
+        """Return the events of a problem that it covers, on a CPU, by the names of their coefficients."""
+        return _counted(self._module(), tuple(self.options.items()), problem, target)
 
     def define(self, problem: Problem, target: Target) -> Definition:
         """Return the unscheduled definition."""
@@ -89,3 +99,9 @@ class Algorithm:
 
     def _module(self) -> Any:
         return import_module(f"{__package__}.{self.kind}.{self.module}")
+
+
+@lru_cache(maxsize=64)  # asked for to choose, and again to say why
+def _counted(module: ModuleType, options: tuple[tuple[str, Any], ...], problem: Problem, target: CpuTarget) -> Counts:
+    counts: Counts = module.estimate(problem, target, **dict(options))
+    return counts

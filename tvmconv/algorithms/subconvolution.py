@@ -69,9 +69,15 @@ class Axis:
     @cached_property
     def met(self) -> float:
         """The share of products, of all taps and outputs, that are with data, not padding."""
-        products = self.phases * self.taps * self.outputs
-        met = sum(len(self.meets(phase, tap)) for phase in range(self.phases) for tap in range(self.taps))
-        return met / products if products else 1.0
+        return self.visited(1)
+
+    def visited(self, tile: int) -> float:
+        """Return the share of products that whole tiles of so many outputs must visit to meet all data; 1 if there are none."""
+        products, count = self.phases * self.taps * self.outputs, 0
+        for meeting in (self.meets(phase, tap) for phase in range(self.phases) for tap in range(self.taps)):
+            if meeting:
+                count += min(self.outputs, (-(-meeting.stop // tile) - meeting.start // tile) * tile)
+        return count / products if products else 1.0
 
     @property
     def meets_data(self) -> bool:

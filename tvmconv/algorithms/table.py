@@ -9,6 +9,8 @@ from .algorithm import Algorithm
 
 # ``strict`` allows algorithms of class ``exact`` alone, ``tf32`` all of them, ``default`` all but those of TF32.
 MATHS = ("default", "strict", "tf32")
+# Estimates err by a quarter: a transform that promises at least this much of a gain is worth a trial when a problem is tuned.
+LEAST_GAIN = 0.75
 
 ALGORITHMS: tuple[Algorithm, ...] = (
     Algorithm("kn2row", 1, "exact", "kn2row"),
@@ -55,6 +57,19 @@ def applicable(problem: Problem, target: Target, math: str = "default") -> list[
     candidates = [each for each in ALGORITHMS if each.kind == target.kind and allowed(each, math)]
     covering = [each for each in candidates if each.covers(problem, target) is None]
     return sorted(covering, key=lambda each: (not each.is_default, each.cycles(problem, target)))
+
+
+def worth_trying(problem: Problem, target: Target, math: str = "default") -> list[Algorithm]:
+    """Return the applicable algorithms that a search tries: not transforms that promise less than `LEAST_GAIN` says.
+
+    Raises
+    ------
+    TvmconvError
+        As for `applicable`.
+    """
+    found = applicable(problem, target, math)
+    most = found[0].cycles(problem, target) / LEAST_GAIN
+    return [each for each in found if each.numerical_class != "transform" or each.cycles(problem, target) <= most]
 
 
 def allowed(algorithm: Algorithm, math: str) -> bool:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from ..algorithms import table
-from ..algorithms.cpu.cost import L3_BYTES_PER_CYCLE
+from ..algorithms.cpu.cost import lines
 from ..algorithms.definition import is_tiny
 from ..algorithms.shapes import F32_BITS
 from ..problem import Problem
@@ -33,4 +33,4 @@ def slow(problem: Problem, target: Target, algorithm: str) -> str | None:
 def roofline_cycles(problem: Problem, target: CpuTarget) -> float:
     """Return the cycles of one core that a problem takes at the least: its multiply-adds of full vectors, or its bytes."""
     products = problem.flops / 2 / (target.vector_bits // F32_BITS) / target.multiply_adds
-    return max(products, problem.nbytes / L3_BYTES_PER_CYCLE)
+    return max(products, lines(problem.nbytes) * target.costs.lines.l3)

@@ -11,6 +11,7 @@ from typing import Any
 
 from ..errors import TargetError, missing_extra
 from ..isa import ISAS, Isa, native
+from .costs import Costs, costs_of
 from .cpus import cpu_of
 
 # Classes of targets that are no CPUs, by what their names begin with.
@@ -146,6 +147,11 @@ class CpuTarget(Target):
         return cpu_of(self.mcpu).dot_rate
 
     @property
+    def costs(self) -> Costs:
+        """What work takes on it: its row of coefficients, or the nearest."""
+        return _costs(self)
+
+    @property
     def l2(self) -> int:
         """Bytes of L2 of a core."""
         return self.caches[0] if self.caches else cpu_of(self.mcpu).l2
@@ -160,9 +166,14 @@ class CpuTarget(Target):
         return max(self.l2 // 2, LEAST_L2_SHARE)
 
     @property
+    def l3(self) -> int:
+        """Bytes of L3."""
+        return self.caches[1] if self.caches else cpu_of(self.mcpu).l3
+
+    @property
     def l3_share(self) -> int:
         """Bytes of filters that L3 keeps from call to call: half of it."""
-        return (self.caches[1] if self.caches else cpu_of(self.mcpu).l3) // 2
+        return self.l3 // 2
 
     def tvm(self) -> Any:
         """Return the ``tvm.target.Target``."""
@@ -170,6 +181,12 @@ class CpuTarget(Target):
 
         mattr = [f"-{feature}" for feature in (*self.disabled, *self.isa.without)]
         return tvm.target.Target({**_llvm(self.mcpu, self.isa), "mattr": mattr, "opt-level": 3})
+
+
+@cache
+def _costs(target: CpuTarget) -> Costs:
+    core = (target.vector_bits, target.vector_registers, target.multiply_adds)
+    return costs_of(target.mcpu, core, target.l2, target.l3, target.features)
 
 
 def folder_of(name: str) -> str:

@@ -25,7 +25,7 @@ TVM_ERRORS = (RuntimeError, ValueError, TypeError, LookupError)
 
 
 def spaces_of(problem: Problem, target: Target, math: str = "default") -> list[Space]:
-    """Return the spaces of every algorithm applicable with `math`, the one used with zero trials first."""
+    """Return the spaces of every algorithm that is worth trying with `math`, the one used with zero trials first."""
     return [
         Space(
             algorithm.name,
@@ -33,7 +33,7 @@ def spaces_of(problem: Problem, target: Target, math: str = "default") -> list[S
             algorithm.numerical_class,
             _open_all(algorithm.name, problem, target),
         )
-        for algorithm in algorithms.applicable(problem, target, math)
+        for algorithm in algorithms.worth_trying(problem, target, math)
     ]
 
 

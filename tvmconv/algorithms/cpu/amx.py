@@ -34,6 +34,7 @@ from ..subconvolution import Expr
 from ..types import zero_outside
 from .amx_cost import best_cut, tile_window
 from .amx_window import SIDE, AmxWindow, CopyAxis
+from .cost import Counts
 from .data import data_element
 from .filter import filter_element
 from .window import windows_of
@@ -72,17 +73,17 @@ def tile_windows(problem: Problem, target: CpuTarget, halves: int = 1) -> tuple[
     not: tiles take no notice of where a row ends.
     """
     ways = dict.fromkeys((flatten(problem), problem))
-    cut = (tuple(tile_window(window, halves) for window in windows_of(way, target)) for way in ways)
-    return min(cut, key=_cycles)
+    cut = (tuple(tile_window(window, target, halves) for window in windows_of(way, target)) for way in ways)
+    return min(cut, key=lambda windows: _cycles(windows, target))
 
 
-def cycles(problem: Problem, target: CpuTarget, halves: int = 1) -> float:
-    """Return the cycles of a problem."""
-    return _cycles(tile_windows(problem, target, halves))
+def estimate(problem: Problem, target: CpuTarget, halves: int = 1) -> Counts:
+    """Count the cycles of a problem: what bounds tiles is not linear."""
+    return {"amx.scale": _cycles(tile_windows(problem, target, halves), target)}
 
 
-def _cycles(windows: Sequence[AmxWindow]) -> float:
-    return sum(best_cut(window).cycles for window in windows)
+def _cycles(windows: Sequence[AmxWindow], target: CpuTarget) -> float:
+    return sum(best_cut(window, target).cycles for window in windows)
 
 
 def express_tiles(window: AmxWindow, data: te.Tensor, weights: te.Tensor, epilogue: Epilogue) -> te.Tensor:

@@ -8,9 +8,10 @@ from ...problem import Problem
 from ...targets.target import CpuTarget
 from ..data_dependence import covers_constant as covers
 from ..definition import Definition, assemble
+from .cost import Counts
 from .express import express
 
-__all__ = ["covers", "cycles", "define"]
+__all__ = ["covers", "define", "estimate"]
 
 
 def define(problem: Problem, target: CpuTarget) -> Definition:
@@ -18,6 +19,6 @@ def define(problem: Problem, target: CpuTarget) -> Definition:
     return assemble(problem, problem, [], express, asks=())
 
 
-def cycles(problem: Problem, target: CpuTarget) -> float:
-    """Return the cycles of storing the output."""
-    return float(prod(problem.output_shape)) / (target.vector_bits // 32)
+def estimate(problem: Problem, target: CpuTarget) -> Counts:
+    """Count the events of storing the output: vectors that are written."""
+    return {"elements.store": float(prod(problem.output_shape)) / (target.vector_bits // 32)}

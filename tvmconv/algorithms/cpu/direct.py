@@ -8,7 +8,6 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import replace
-from functools import lru_cache
 from math import prod
 
 from ...problem import DTYPE_BYTES, Problem
@@ -17,7 +16,8 @@ from ..data_dependence import covers_data
 from ..definition import Definition, assemble
 from ..flatten import flatten
 from ..shapes import accumulators, divisors, shuffles
-from . import cost
+from .cost import Counts, multiply_add, total
+from .counts import copied, filter_traffic, outputs, stored, stored_lines
 from .express import express
 from .im2col import im2col
 from .paired_taps import by_row_taps, pairs_taps
@@ -39,26 +39,15 @@ from .window import FEW_PIXELS, TOGETHER, Window, windows_of
 # An SSE register of outputs; two multiply-adds of it start in a cycle, half the rate of full vectors. With fewer
 # channels per group, lanes across groups are faster even where data is copied for each of them.
 LEAST_PER_GROUP = 4
-# 64 pages: within reach of an L1 TLB, and of an L2. A tile's part of a larger filter lies on more.
-# Measured on one Zen 5 core in place and prepacked, GFLOP/s of 275: 128 to 512 channels (256 KiB) 272 and 273; 256 to
-# 1024 (1 MiB) 243 and 272; 512 to 1024 with stride 2 (2 MiB) 165 and 270.
-TLB_BYTES = 256 * 1024
-# Vectors of 256 bits are half of a cache line: in place, a tile of one or three reads halves of lines, which are evicted before
-# the next tile reads the rest, where the filter is more than half of an L1. GFLOP/s of one core of a Zen 3, in place
-# and packed: 320 to 192 channels at 56x56, 3 vectors, 71 and 89; 16 to 112, 4x4 taps, 1 vector, 62 and 81; 320 to 128, 2
-# vectors, 97 and 97.
-PIECES_BYTES = 16 * 1024
 # Rows of a filter so far apart are on a page each, or two, and lie in two sets of L1, which keep 16 lines.
-# In place and packed in the call: 64 to 1024 channels at 14x14 61 and 90; 64 to 640 at 20x20 76 and 96; 16 to 640 86 and 82.
 FAR_APART_BYTES, FEW_ROWS = 2048, 16
-# Fewer pixels use a copy in the call too little: 25 of 256 to 160 channels ran at 96 GFLOP/s in place, at 88 with it.
+# Fewer pixels use a copy in the call too little.
 LEAST_PACKED_PIXELS = 64
 # Products of a sum from which only the vectors of a tile lie together: see `_most_together`.
 LEAST_STREAMED_PRODUCTS = 128
 # Default schedules, and most that were tuned, give a task so many pixels; copying a part takes a quarter of multiplying it with them.
 MOST_TASK_PIXELS = FEW_PIXELS // 4
-# Of a row whose pixels lie apart in data, what its tiles must gain by estimate. Two cores of a Zen 4: 512 to 1024 channels, 5x1 taps, at
-# 34x3, where it is 1 in 8, gained nothing; 32 to 128 at 456x2, where it is 1 in 5, took 203 us, and take 176.
+# Of a row whose pixels lie apart in data, what its tiles must gain by estimate.
 LEAST_TURNED = 1 / 6
 # Of fewer channels there are no several parts with a loop over channels each.
 LEAST_CHANNELS_OF_PARTS = 32
@@ -121,7 +110,7 @@ def define_prepacked(
         parts = any(window.packs_parts for window in windows)
         return define(problem, target, vnni_factor=2, prepacked=True) if parts else None
     size = 4 * prod(problem.filter_shape)
-    small = problem.dtype == "f32" and size <= (PIECES_BYTES if target.vector_bits == 256 else TLB_BYTES)
+    small = problem.dtype == "f32" and size <= min(target.costs.pieces, target.costs.pages)
     if small and not any(window.extra_vectors for window in direct_windows(problem, target, prepacked=True)):
         return None
     return define(problem, target, prepacked=True)
@@ -182,7 +171,7 @@ def _most_together(window: Window, target: CpuTarget) -> int:
     with 3. In tiles of 2, 3 to 64 channels with 11x11 taps at 86 with 4 and 91 with 2, 1024 to 128 at 7x7 at 94 and 99, the mean
     of 33 such layers 1.01 times as fast. Few products are slower with 2: 1 to 512 channels with 10 taps 0.8, 64 to 256 with one 0.93.
     """
-    if target.vector_bits != 256 or window.across:
+    if "vectors_by_tile" not in target.costs.pays or window.across:
         return TOGETHER
     vectors = best_tile(window, target)[1]
     return vectors if vectors == 3 or (vectors == 2 and window.products >= LEAST_STREAMED_PRODUCTS) else TOGETHER
@@ -228,8 +217,8 @@ def _by_parts(window: Window, target: CpuTarget) -> Window:
 def is_large(window: Window, target: CpuTarget) -> bool:
     """Whether a filter lies on more pages than a tile's part of it should, or that part is in pieces that caches read slowly."""
     size = 4 * prod(window.problem.filter_shape)
-    small = target.vector_bits != 256 or size <= PIECES_BYTES or window.pixels < LEAST_PACKED_PIXELS
-    return size > TLB_BYTES or (not small and _in_pieces(window, target))
+    small = size <= target.costs.pieces or window.pixels < LEAST_PACKED_PIXELS
+    return size > target.costs.pages or (not small and _in_pieces(window, target))
 
 
 def _in_pieces(window: Window, target: CpuTarget) -> bool:
@@ -263,41 +252,46 @@ def _by_blocks(window: Window, target: CpuTarget) -> bool:
     return window.few_pixels and all(axis.phases == 1 for axis in window.axes)
 
 
-# Winograd's algorithms ask for it too, to say whether they are worth a trial.
-@lru_cache(maxsize=16)
-def cycles(problem: Problem, target: CpuTarget, across: bool = False, vnni_factor: int = 1) -> float:
-    """Return the cycles of a problem, its filter prepacked."""
-    return windows_cycles(direct_windows(problem, target, across, vnni_factor, prepacked=True), target)
+def estimate(problem: Problem, target: CpuTarget, across: bool = False, vnni_factor: int = 1) -> Counts:
+    """Count the events of a problem, its filter prepacked."""
+    return windows_estimate(direct_windows(problem, target, across, vnni_factor, prepacked=True), target)
 
 
-def windows_cycles(windows: Sequence[Window], target: CpuTarget) -> float:
-    """Return the cycles of direct windows."""
-    return sum(_window_cycles(window, target) for window in windows)
+def windows_estimate(windows: Sequence[Window], target: CpuTarget) -> Counts:
+    """Count the events of direct windows."""
+    counted = [_window_estimate(window, target) for window in windows]
+    if windows:
+        phases = max(window.axes[-1].phases for window in windows)
+        counted.append(stored_lines(windows[0].problem, phases, target))
+    return total(*counted)
 
 
-def _window_cycles(window: Window, target: CpuTarget) -> float:
+def _window_estimate(window: Window, target: CpuTarget) -> Counts:
     row, inside = window.axes[-1], 1.0
     if window.across:
         counts = divisors(window.padded_outputs // window.lanes, 8)
         tiles = [(t, v) for v in counts for t in grouped_widths(window, v, target)]
-        sums = min((grouped_cycles(window, t, v, target) for t, v in tiles), default=_UNTILED)
+        sums, width, vectors = min(
+            ((grouped_cycles(window, t, v, target), t, v) for t, v in tiles), default=(_UNTILED, 1, 1)
+        )
         if window.skips_columns or reads_in_place(window):
-            inside = prod(map(cost.met, window.axes))
+            inside = prod(axis.met for axis in window.axes)
     else:
         width, vectors = best_tile(window, target)
-        sums = tile_cycles(window, width, vectors, target)
+        sums = tile_cycles(window, width, vectors, target, alone=True)
         if window.problem.op == "convolution" or max(window.problem.strides) == 1:
-            inside *= prod(cost.met(axis) for axis in window.axes[:-1]) if window.skips_rows else 1.0
-            inside *= cost.met(row, width) if window.skips_columns else 1.0
-    vectors_of_outputs = cost.outputs(window) * window.groups * window.padded_outputs / window.lanes
+            inside *= prod(axis.met for axis in window.axes[:-1]) if window.skips_rows else 1.0
+            inside *= row.visited(width) if window.skips_columns else 1.0
+    vectors_of_outputs = outputs(window) * window.groups * window.padded_outputs / window.lanes
     products = vectors_of_outputs * prod(axis.taps for axis in window.axes) * window.channels * inside
-    arithmetic = products * sums * window.row / row.outputs * cost.multiply_add(window.lanes, target)
+    arithmetic = products * sums * window.row / row.outputs * multiply_add(window.lanes, target)
     if window.vnni_factor == 2:
         arithmetic *= 2 / target.dot_rate
     copies = window.stages_data and not (window.across and reads_in_place(window))
-    return (
-        arithmetic
-        + (cost.copied(window, window.copied_once) if copies else 0.0)
-        + cost.stored(window, target)
-        + cost.filter_traffic(window, target)
+    return total(
+        {"lanes.scale" if window.across else "tile.scale": arithmetic},
+        {"start": vectors_of_outputs * window.row / row.outputs / (width * vectors)},
+        copied(window, target, window.copied_once) if copies else {},
+        stored(window, target),
+        filter_traffic(window, target),
     )

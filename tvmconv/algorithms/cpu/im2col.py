@@ -108,7 +108,7 @@ def im2col(window: Window, target: CpuTarget) -> Window:
     changes = {"problem": row, "axes": convolution_axes(row)[0], "row": pixels[0], "tile": 0, "extra_vectors": 0}
     long = wider(window.as_kind(Im2colWindow, **changes, data_axes=axes), target)
     # The copy is counted as one more vector of output channels; where vectors are of 512 bits, tiles differ by less than estimated.
-    copy = long.lanes / long.padded_outputs if target.vector_bits == 256 else LEAST_GAIN
+    copy = long.lanes / long.padded_outputs if "im2col_copy_counted" in target.costs.pays else LEAST_GAIN
     return long if pixel_cycles(long, target) < pixel_cycles(window, target) * (1 - copy) else window
 
 
@@ -128,7 +128,9 @@ def _overlap(window: Window, target: CpuTarget) -> bool:
     leave tiles small, whatever the batch. Without a stride, rows of padding that are skipped are worth as much: 256 to 256 at
     14x14 took 2.4 ms, and would take 2.5. Not measured with AVX-512.
     """
-    vectors = target.vector_registers == 16 and window.vnni_factor == 1 and window.channels % window.lanes == 0
+    vectors = (
+        "im2col_of_strides" in target.costs.pays and window.vnni_factor == 1 and window.channels % window.lanes == 0
+    )
     strided = all(axis.phases == 1 and axis.stride > 1 for axis in window.axes)
     return vectors and prod(axis.outputs for axis in window.axes) <= FEW_PIXELS and strided
 

@@ -30,34 +30,17 @@ from ..definition import Definition, assemble
 from ..epilogue import Epilogue
 from ..flatten import flatten
 from ..pairs import multiply_pairs, reads_pairs
-from ..shapes import IN_FLIGHT, LEAST_SKIPPED, accumulators, divisors, tile_widths
+from ..shapes import LEAST_SKIPPED, accumulators, divisors, tile_widths
 from ..stage_names import ACC, DATA_PAD, PARTIAL, SUM, stage_name
 from ..subconvolution import Axis, Expr
 from ..types import widen
-from . import cost, direct
+from . import direct
+from .cost import Counts, lines, multiply_add, tile_step, total
+from .counts import copied_element, filter_traffic, outputs, stored, stored_lines
 from .express import finished
 from .filter import staged_filter
-from .tile import best_tile, spills, tile_cycles
+from .tile import spilled, tile_cycles
 from .window import Window, windows_of
-
-# Adding what a tap gave an output, a store, two loads and an addition of a vector, takes as long as so many channels' sum
-# (measured on one Zen 5 core: a twentieth of 128).
-ADD_CHANNELS = 6.4
-# Where a tap's sums of all pixels leave half of L1 (one core of a Zen 3, 32 to 96 channels: 20 to 30; of a
-# Zen 4 by dot products of 320 to 512 channels: 20 to 35). Where two multiply-adds of 512 bits start in a cycle, it is as before (one
-# core of a Zen 5, 7 of 10 layers of 32 to 256 channels: 6 to 10).
-ADD_FROM_L2 = 20.0
-# How often a vector of sums goes to or from L3 where L2 keeps none: once each way (one core of an
-# Emerald Rapids, 5504 pixels of 128 channels: 1.2 times as long; 22016 of 32: 1.5). Where one multiply-add starts in a cycle, 30 to
-# 70 cycles for each of them were fitted, on one core of a Zen 4: 4096 pixels of 320 channels take 50 ms, and by direct 40.
-PASSES, PASSES_OF_ONE = 2, 6
-# Pixels of a tile lie anywhere in data, so each has an address of its own. More than so many are loaded again for each channel,
-# beside the pixel: 14 pixels by 2 vectors then load as often as they multiply, and a core with two ports of 512 bits starts as many
-# of both. One core of a Zen 5, milliseconds: 512 to 512 channels at 21x21, dilation 8, 4 pixels by 4 vectors 4.50, 7 by 2 4.55, 8 by
-# 2 4.62, 14 by 2 5.37, 4 by 2 5.35, 2 by 4 6.33, 2 by 8 6.10; 320 to 256 at 33x33, dilation 12, 6 by 4 and 4 by 4 3.43, 7 by 2 3.47,
-# 12 by 2 3.50, 3 by 8 3.69, 14 by 2 4.20, 2 by 8 4.90, 14 by 1 5.01.
-ADDRESSES = 7
-LOAD = 0.25  # of a multiply-add, what a load takes that is not the bound: it fits the order of these tiles
 
 
 def covers(problem: Problem, target: CpuTarget, vnni_factor: int = 1) -> str | None:
@@ -72,7 +55,7 @@ def covers(problem: Problem, target: CpuTarget, vnni_factor: int = 1) -> str | N
     (axes,) = axes_of(problem)
     if all(max(-axis.lowest, axis.lowest + axis.extent - axis.inputs) < LEAST_SKIPPED for axis in axes):
         return f"no axis has {LEAST_SKIPPED} elements of padding at an end"
-    if all(cost.met(axis) == 1 for axis in axes):
+    if all(axis.met == 1 for axis in axes):
         return "every tap meets data"
     return None
 
@@ -102,24 +85,24 @@ def tap_windows(problem: Problem, target: CpuTarget, vnni_factor: int, prepacked
     return [replace(w, large=each, prepacked=prepacked or each) for w, each in zip(tapped, large, strict=True)]
 
 
-def cycles(problem: Problem, target: CpuTarget, vnni_factor: int = 1) -> float:
-    """Return the cycles of a problem, its filter prepacked."""
+def estimate(problem: Problem, target: CpuTarget, vnni_factor: int = 1) -> Counts:
+    """Count the events of a problem, its filter prepacked."""
     (window,) = tap_windows(problem, target, vnni_factor, prepacked=True)
-    fast = target.two_of_512
-    width, count = _best_tile(window, target) if fast else best_tile(window, target)
-    measure = multiply_cycles if fast else tile_cycles
-    tile = measure(window, width, count, target) * (2 / target.dot_rate if vnni_factor == 2 else 1)
-    vectors = cost.outputs(window) * window.groups * window.padded_outputs / window.lanes
-    visits = vectors * prod(axis.taps * cost.met(axis) for axis in window.axes)
-    copied = prod(problem.data_shape) * cost.transposed(window) if window.stages_data else 0.0
-    passing = 4 * window.row * count * window.lanes
-    each = window.channels * tile + (ADD_FROM_L2 if passing > L1_BYTES // 2 and not fast else ADD_CHANNELS)
-    sums = visits * each * cost.multiply_add(window.lanes, target)
-    # All pixels' sums of a tile's channels pass by for each tap.
-    if passing > target.l2_share // 2:
-        passes = PASSES_OF_ONE if target.multiply_adds == 1 else PASSES
-        sums += visits * passes * 4 * window.lanes / cost.L3_BYTES_PER_CYCLE
-    return sums + copied + cost.stored(window, target) + cost.filter_traffic(window, target)
+    width, count = _best_tile(window, target)
+    tile = multiply_cycles(window, width, count, target) * (2 / target.dot_rate if vnni_factor == 2 else 1)
+    vectors = outputs(window) * window.groups * window.padded_outputs / window.lanes
+    visits = vectors * prod(axis.taps * axis.met for axis in window.axes)
+    passing, slots = 4 * window.row * count * window.lanes, visits * multiply_add(window.lanes, target)
+    return total(
+        {"taps.scale": slots * window.channels * tile},
+        {"add_tap_far" if passing > L1_BYTES // 2 else "add_tap": slots},
+        # All pixels' sums of a tile's channels pass by for each tap.
+        {"add_passes": visits * lines(4 * window.lanes) if passing > target.l2_share // 2 else 0.0},
+        {copied_element(window): prod(problem.data_shape) if window.stages_data else 0.0},
+        stored(window, target),
+        stored_lines(window.problem, 1, target),
+        filter_traffic(window, target),
+    )
 
 
 def _best_tile(window: Window, target: CpuTarget) -> tuple[int, int]:
@@ -131,17 +114,17 @@ def _best_tile(window: Window, target: CpuTarget) -> tuple[int, int]:
 
 
 def multiply_cycles(window: Window, width: int, vectors: int, target: CpuTarget) -> float:
-    """Cycles per output vector and channel of a tile, as tile.tile_cycles counts them."""
-    if target.vector_registers == 16:
+    """Multiply-adds per output vector and channel of a tile, as tile.tile_cycles counts them.
+
+    Pixels of a tile lie anywhere in data, so each has an address of its own. More than there are registers for are loaded again for
+    each channel, beside the pixel.
+    """
+    step = target.costs.taps
+    broadcasts = width + max(0.0, width - step.addresses)
+    lost = spilled(width, vectors, target)
+    if step.from_l2:
         return tile_cycles(window, width, vectors, target)
-    outputs = width * vectors
-    if not target.two_of_512:
-        loads = 1.0 * vectors + 0.25 * width
-        return (max(outputs, IN_FLIGHT) + loads + spills(width, vectors, target)) / outputs
-    loads = vectors + width + max(0, width - ADDRESSES)
-    # A vector of the filter comes from L2, at half the rate.
-    waits = LOAD * (loads + vectors) + spills(width, vectors, target)
-    return (max(outputs, IN_FLIGHT + 1, loads) + waits) / outputs
+    return tile_step(step, vectors, broadcasts, width * vectors, spilled=lost) / (width * vectors)
 
 
 @dataclass(frozen=True)

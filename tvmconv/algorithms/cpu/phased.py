@@ -24,6 +24,7 @@ from ..definition import Definition, assemble
 from ..flatten import flatten
 from ..subconvolution import Expr
 from . import direct
+from .cost import Counts
 from .express import express
 from .window import Window
 
@@ -52,9 +53,9 @@ def define_prepacked(problem: Problem, target: CpuTarget, vnni_factor: int = 1) 
     return define(problem, target, vnni_factor, prepacked=True)
 
 
-def cycles(problem: Problem, target: CpuTarget, vnni_factor: int = 1) -> float:
-    """Return the cycles of a problem, its filter prepacked."""
-    return direct.windows_cycles(phased_windows(problem, target, vnni_factor, True), target)
+def estimate(problem: Problem, target: CpuTarget, vnni_factor: int = 1) -> Counts:
+    """Count the events of a problem, its filter prepacked."""
+    return direct.windows_estimate(phased_windows(problem, target, vnni_factor, True), target)
 
 
 def phased_windows(problem: Problem, target: CpuTarget, vnni_factor: int, prepacked: bool) -> list[PhasedWindow]:

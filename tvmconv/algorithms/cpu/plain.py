@@ -34,7 +34,8 @@ from ..shapes import SSE_LANES, accumulators, divisors, lane_count
 from ..stage_names import ACC, DATA_PAD, FILTER_PACK, OUT, TILE, stage_name
 from ..subconvolution import Axis, Expr, store_index
 from ..types import widen, zero_outside
-from . import constant, cost
+from . import constant
+from .cost import Counts
 from .filter import filter_element
 from .window import Window
 
@@ -58,9 +59,10 @@ def define(problem: Problem, target: CpuTarget) -> Definition:
     return assemble(problem, flat, windows, express_plain, asks=())
 
 
-def cycles(problem: Problem, target: CpuTarget) -> float:
-    """Return the cycles of a problem whose multiply-adds are of quarter vectors, one in a cycle: more than it takes."""
-    return problem.flops / 2 / SSE_LANES + cost.TRANSPOSE * (prod(problem.data_shape) + prod(problem.output_shape))
+def estimate(problem: Problem, target: CpuTarget) -> Counts:
+    """Count the events of a problem whose multiply-adds are of quarter vectors, one in a cycle: more than it takes."""
+    moved = prod(problem.data_shape) + prod(problem.output_shape)
+    return {"tile.scale": problem.flops / 2 / SSE_LANES, "elements.transpose": moved}
 
 
 @dataclass(frozen=True)

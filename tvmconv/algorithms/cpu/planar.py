@@ -31,17 +31,10 @@ from ..shapes import FEW_OUTPUTS
 from ..stage_names import ACC, DATA_PAD, DATA_PHASES, FILTER_PACK, OUT, TILE, stage_name
 from ..subconvolution import Expr
 from ..types import widen, zero_outside
-from . import cost
-from .row_tile import packed_together, rounded_up, shared_cycles, task_chunks, tiles
+from .cost import Counts, lines, multiply_add, total
+from .counts import copied_again, far, held, outputs, stored_lines
+from .row_tile import packed_together, rounded_up, shared_cycles, shared_rows, task_chunks, tiles
 from .row_window import PlanarWindow
-
-# An element of pixels laid into planes: few channels fill no vectors, so each is loaded by itself.
-TRANSPOSE_PIXELS = 3.5
-# An element of a tile's copy of data, in pieces of one to three vectors from each channel's plane, fitted to default schedules on
-# one core of a Zen 3.
-COPY_PANEL = 0.75
-# Of a filter that each tile reads from L3 again, as tile.py has it.
-FILTER_BYTES_PER_CYCLE = 25
 
 
 def covers(problem: Problem, target: CpuTarget) -> str | None:
@@ -74,31 +67,50 @@ def planar_windows(problem: Problem, target: CpuTarget, prepacked: bool) -> list
     ]
 
 
-def cycles(problem: Problem, target: CpuTarget) -> float:
-    """Return the cycles of a problem, its filter prepacked."""
-    return sum(_window_cycles(window, target) for window in planar_windows(problem, target, True))
+def estimate(problem: Problem, target: CpuTarget) -> Counts:
+    """Count the events of a problem, its filter prepacked."""
+    windows = planar_windows(problem, target, True)
+    counted = [_window_estimate(window, target) for window in windows]
+    apart = max((1 if window.contiguous else window.axes[-1].phases for window in windows), default=1)
+    return total(*counted, stored_lines(problem, apart, target))
 
 
-def _window_cycles(window: PlanarWindow, target: CpuTarget) -> float:
+def _window_estimate(window: PlanarWindow, target: CpuTarget) -> Counts:
     axes, batch = window.axes, window.problem.batch
     rows = batch * window.groups * window.outputs * prod(axis.phases for axis in axes)
     vectors = rows * prod(axis.outputs for axis in axes[:-1]) * window.row / window.lanes
     best = min(tiles(window, target), key=lambda each: shared_cycles(window, each[0], each[1], target))
     products = vectors * window.channels * prod(axis.taps for axis in axes)
-    sums = products * shared_cycles(window, best[0], best[1], target)
-    copied = 0.0
-    if target.vector_registers == 16 and 4 * prod(window.problem.filter_shape) > target.l2_share:
-        copied += 4 * products / best[1] / FILTER_BYTES_PER_CYCLE
+    sums = products * shared_cycles(window, best[0], best[1], target) * multiply_add(window.lanes, target)
+    together = shared_rows(window, best[1], target.vector_registers)
+    scale = "rows_depthwise_scale" if window.outputs == 1 else "rows.scale"
+    counted: list[Counts] = [
+        {"start": vectors / (best[0] * best[1] * window.tile_phases * together)},
+        {"shared_rows.scale" if together > 1 else scale: sums},
+    ]
+    size = 4 * prod(window.problem.filter_shape)
+    if size > target.l2_share:
+        counted.append({"lines.beside": lines(4 * products / best[1])})
+        counted.append({"lines.memory": lines(size) if size > target.l3_share else 0.0})
     if window.panels:
-        copied += batch * window.problem.in_channels * window.row * task_chunks(window, *best)[1] * COPY_PANEL
+        pieces = batch * window.problem.in_channels * window.row * task_chunks(window, *best)[1]
+        counted.append({"elements.panel": pieces})
     elif window.stages_data:
-        held = prod(cost.held(axis) for axis in axes[:-1])
-        elements = batch * held * axes[-1].extent * window.problem.in_channels * cost.copied_again(window)
-        pixels = TRANSPOSE_PIXELS if window.problem.data_format == "NXC" else cost.COPY
+        elements = float(batch) * prod(held(axis) for axis in axes[:-1]) * axes[-1].extent * window.problem.in_channels
+        elements *= copied_again(window)
+        counted.append({"elements.to_planes" if window.problem.data_format == "NXC" else "elements.copy": elements})
         # Columns a stride apart are copied together after that one by one, or at once.
-        copied += elements * (pixels + cost.STORE * (axes[-1].stride > 1 and not window.separates))
-    stored = 0.0 if window.contiguous else cost.outputs(window) * window.problem.out_channels * cost.STORE
-    return sums * cost.multiply_add(window.lanes, target) + copied + stored
+        counted.append({"elements.store": elements * (axes[-1].stride > 1 and not window.separates)})
+    if not window.contiguous:
+        elements = outputs(window) * window.problem.out_channels
+        if window.problem.data_format == "NXC":
+            counted.append({"elements.store": elements})
+        else:
+            counted += [
+                {"elements.apart": elements},
+                far(window.problem, elements, target, scattered=True),
+            ]
+    return total(*counted)
 
 
 def express_planar(window: PlanarWindow, data: te.Tensor, weights: te.Tensor, epilogue: Epilogue) -> te.Tensor:

@@ -29,13 +29,11 @@ from ..flatten import flatten
 from ..shapes import FEW_OUTPUTS
 from ..stage_names import ACC, FILTER_PACK, LANE_SUMS, OUT, TILE, stage_name
 from ..subconvolution import Expr
-from . import cost
+from .cost import Counts, multiply_add
+from .counts import stored_lines
 from .data import staged_data
 from .filter import filter_element
 from .window import Window, windows_of
-
-# A multiply-add, of which each loads its own vector of data or of the filter, and the lanes of one sum added up.
-PRODUCT_CYCLES, LANES_CYCLES = 1.5, 5.0
 
 
 def covers(problem: Problem, target: CpuTarget) -> str | None:
@@ -58,13 +56,16 @@ def define(problem: Problem, target: CpuTarget) -> Definition:
     return assemble(problem, flat, windows, express_reduced)
 
 
-def cycles(problem: Problem, target: CpuTarget) -> float:
-    """Return the cycles of a problem, its filter prepacked."""
+def estimate(problem: Problem, target: CpuTarget) -> Counts:
+    """Count the events of a problem, its filter prepacked."""
     problem = flatten(problem)
     lanes = reduced_lanes(problem.in_channels // problem.groups, target)
-    products = problem.flops / 2 / lanes * PRODUCT_CYCLES * cost.multiply_add(lanes, target)
-    copied = prod(problem.data_shape) * cost.COPY if problem.dtype != "f32" else 0.0
-    return products + LANES_CYCLES * prod(problem.output_shape) + copied
+    return {
+        **stored_lines(problem, 1, target),
+        "product_reduced": problem.flops / 2 / lanes * multiply_add(lanes, target),
+        "elements.add_lanes": prod(problem.output_shape),
+        "elements.copy": prod(problem.data_shape) if problem.dtype != "f32" else 0.0,
+    }
 
 
 def reduced_lanes(channels: int, target: CpuTarget) -> int:

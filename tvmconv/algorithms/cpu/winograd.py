@@ -48,17 +48,17 @@ from ..types import zero_outside
 from .data import data_reader
 from .direct import FAR_APART_BYTES
 from .filter import filter_element
-from .winograd_cost import covers, cycles
+from .winograd_cost import covers, estimate
 from .winograd_tiles import WinogradWindow, as_3d, phases_shift, tiles_of
 from .winograd_transforms import data_transform, filter_transform, output_transform, select
 
-__all__ = ["covers", "cycles", "define", "define_prepacked"]
+__all__ = ["covers", "define", "define_prepacked", "estimate"]
 
 
 def define(problem: Problem, target: CpuTarget, points: int) -> Definition:
     """Define `problem` by windows cut into tiles of `points` points along an axis."""
     windows = tiles_of(problem, target, points)
-    if target.vector_registers == 16 and any(_far_apart(tiles) for tiles in windows):
+    if "filter_transformed_whole" in target.costs.pays and any(_far_apart(tiles) for tiles in windows):
         windows = _kept(windows, target) or windows
     asks = [*requests_of(problem, windows), CHOOSE_ONCE]
     return assemble(problem, as_3d(flatten(problem)), windows, express_winograd, asks=asks)

@@ -1,0 +1,122 @@
+"""The events of windows that several algorithms count: copies, transposes, stores, and lines of the filter."""
+
+from __future__ import annotations
+
+from math import prod
+
+from ...problem import DTYPE_BYTES, Problem
+from ...targets.cpus import L1_WAY_BYTES, L1_WAYS
+from ...targets.target import CpuTarget
+from ..annotations import PART
+from ..subconvolution import Axis, SubConvolution
+from .cost import LINE_BYTES, Counts, lines
+from .window import FEW_PIXELS, Window
+
+ACROSS_LANES = 16  # that run across the groups of two axes, by which planes are transposed at once
+# Rows of a task, each of which reads the whole filter: with more, fewer are copied twice, but their copies leave L2.
+TASK_ROWS = 16
+
+
+def outputs(window: SubConvolution) -> int:
+    """Return the number of a window's outputs of one channel: of all phases, and the whole batch."""
+    return window.problem.batch * prod(axis.outputs * axis.phases for axis in window.axes)
+
+
+def copied(window: Window, target: CpuTarget, once: bool = False) -> Counts:
+    """Count the copies of a window's data, padded, widened or transposed: each task's, or one before all."""
+    pixels = window.problem.batch * prod(held(axis) for axis in window.axes)
+    again = 1.0 if once else copied_again(window)
+    elements = pixels * window.pixel * window.vnni_factor
+    return {copied_element(window): elements * again, **far(window.problem, elements, target)}
+
+
+def copied_again(window: SubConvolution) -> float:
+    """Return how often tasks copy data: each has one output of an axis before the last two, and copies what all its taps span."""
+    return prod(axis.outputs * -(-axis.span // axis.gap) / held(axis) for axis in window.axes[:-2])
+
+
+def held(axis: Axis) -> int:
+    """Return how many elements along an axis a copy has: without what the stride of a single tap leaves out."""
+    return -(-axis.extent // axis.gap)
+
+
+def far(problem: Problem, elements: float, target: CpuTarget, scattered: bool = False) -> Counts:
+    """Count the lines of planes that L2 does not keep while channels are gathered from them, or `scattered` one by one to them."""
+    size = DTYPE_BYTES[problem.dtype] * elements
+    if problem.data_format == "NXC" or size <= target.l2_share:
+        return {}
+    return {"lines.planes": lines(size), "elements.scattered": elements * scattered}
+
+
+def stored_lines(problem: Problem, phases: int, target: CpuTarget) -> Counts:
+    """Count the lines of an output that L2 does not keep, as often as phases of a row visit them.
+
+    Of pixels that lie together, only those that share a line are visited again.
+    """
+    size = DTYPE_BYTES[problem.dtype] * prod(problem.output_shape)
+    if size <= target.l2_share:
+        return {}
+    visits = float(phases)
+    if problem.data_format == "NXC":
+        visits = min(visits, 1 + LINE_BYTES / (DTYPE_BYTES[problem.dtype] * problem.out_channels))
+    return {"lines.stored": lines(size) * visits}
+
+
+def stored(window: Window, target: CpuTarget) -> Counts:
+    """Count the stores of a window's outputs beyond those of whole vectors of channels."""
+    if window.stores_vectors:
+        return {}
+    elements = outputs(window) * window.groups * window.outputs
+    if window.problem.data_format == "NXC":
+        return {"elements.store": elements}
+    apart = window.stores_apart and window.vnni_factor == 1
+    by_planes = _transposed(window) if window.stores_rows else "elements.apart"
+    again = {"elements.store_apart": elements * (apart + _evict(window))}
+    return {by_planes: elements, **again, **far(window.problem, elements, target, scattered=not window.stores_rows)}
+
+
+def _evict(window: Window) -> bool:
+    """Whether parts of rows that are stored to more planes than a set of L1 has lines all lie in one set.
+
+    Planes then are a multiple of 4 KiB, and the second part of a line finds it evicted. Not of one axis.
+    """
+    plane = DTYPE_BYTES[window.problem.dtype] * prod(window.problem.out_spatial)
+    return len(window.axes) > 1 and window.outputs > L1_WAYS and plane % L1_WAY_BYTES == 0
+
+
+def copied_element(window: Window) -> str:
+    """Return the event of an element of data that is copied to a window's channels in lanes."""
+    if window.problem.data_format == "NXC":
+        return "elements.copy"
+    whole = window.problem.in_channels // window.problem.groups % window.vnni_factor == 0
+    squares = window.pixel % PART == 0 and window.column_gap == 1 and whole
+    return _transposed(window) if squares and not window.expands else "elements.apart"
+
+
+def _transposed(window: Window) -> str:
+    """Return the event of an element that goes from planes to channels in lanes, or back, by squares."""
+    if window.across and window.lanes == ACROSS_LANES and len(window.axes) == 2 and _planar_is_slow(window):
+        return "elements.transpose_across"
+    return "elements.transpose_pairs" if window.vnni_factor == 2 else "elements.transpose"
+
+
+def _planar_is_slow(window: Window) -> bool:
+    """Whether planes are slow to sum as they lie: they are widened first, or their rows are half a vector or less.
+
+    Else planar is estimated too high as well.
+    """
+    return window.problem.dtype != "f32" or 2 * window.axes[-1].outputs <= ACROSS_LANES
+
+
+def filter_traffic(window: Window, target: CpuTarget) -> Counts:
+    """Count the lines of a filter that L2 does not keep, which are read once more for each task's rows, and once from memory."""
+    size = 4 * window.groups * window.padded_outputs * window.products
+    if size <= target.l2_share:
+        return {}  # counted in the tile, which loads its vectors from there
+    memory = lines(size) if 4 * prod(window.problem.filter_shape) > target.l3_share * window.vnni_factor else 0.0
+    rows = prod(axis.outputs for axis in window.axes[:-1])
+    times = window.problem.batch * -(-rows // TASK_ROWS)
+    if window.by_blocks and len(window.axes) == 1:  # a task has several images, until it has more than a few pixels
+        times = min(times, -(-window.pixels // FEW_PIXELS))
+    name = "lines.streamed" if window.streams_filter else "lines.again"
+    return {name: times * lines(size), "lines.memory": memory}

@@ -1,0 +1,435 @@
+"""What work takes on a CPU, a row a CPU: the coefficients of the cost model (tvmconv/algorithms/cpu/cost.py).
+
+The rows are data: `costs.json`, and beside the user's tuning records what `tvmconv calibrate` wrote. A CPU without a row has the
+nearest's, by its registers and ports, then by its caches. docs/cost-model.md says what each coefficient means, and which
+measurements it is from.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, fields
+from functools import cache
+from importlib.resources import files
+from math import inf, log2
+from typing import Any, TypeVar, get_type_hints
+
+from ..errors import TargetError
+
+T = TypeVar("T")
+
+
+@dataclass(frozen=True)
+class Step:
+    """A step of a tile whose sums are in registers, in the time of a multiply-add of whole vectors.
+
+    Multiply-adds, what starts with them, and the chain of sums bound a step: the slowest counts. The rest is added.
+
+    Attributes
+    ----------
+    scale
+        Of the whole step.
+    chain
+        Multiply-adds that a step takes at least: its sums wait for those of the step before.
+    vector, broadcast
+        A load of a vector, and of an element that a multiply-add broadcasts, among what bounds a step.
+    from_l2, from_l3
+        A vector of the filter that comes from there, among what bounds a step.
+    far
+        How many times as long the load of a vector takes that comes from L2, whether it bounds a step or is added.
+    step, beside_vector, beside_part, beside_broadcast
+        Added for a step; for a vector of the filter, and for the part of a whole vector that it is; for a broadcast.
+    crowded
+        Added for a broadcast of data that share sets of L1 with the filter.
+    spill
+        Added for a sum that has no register.
+    single
+        Added for a pixel of tiles of one vector that spill, if a sum is of one tap.
+    pair
+        Loads that start with a multiply-add, for each vector and broadcast, where tiles of several rows are compared.
+    addresses
+        Pixels of a tile whose addresses stay in registers, where they lie anywhere in data.
+    """
+
+    scale: float = 1.0
+    chain: float = 0.0
+    vector: float = 0.0
+    broadcast: float = 0.0
+    from_l2: float = 0.0
+    from_l3: float = 0.0
+    far: float = 1.0
+    step: float = 0.0
+    beside_vector: float = 0.0
+    beside_part: float = 0.0
+    beside_broadcast: float = 0.0
+    crowded: float = 0.0
+    spill: float = 0.0
+    single: float = 0.0
+    pair: float = 0.0
+    addresses: float = inf
+
+
+@dataclass(frozen=True)
+class Lanes:
+    """A tap of a tile whose lanes have data of their own, in the time of a multiply-add, for each vector of outputs.
+
+    Attributes
+    ----------
+    scale
+        Of the whole tap.
+    chain
+        Multiply-adds that a tap takes at least.
+    load
+        A vector of data or of the filter.
+    long, long_in_place
+        For each vector of a tile: long tiles wait for caches; the same of data that is read where it lies.
+    single
+        Of tiles of one vector, which waste half of a pair of lines.
+    reload, reload_beyond
+        A vector of data that left its register before its last tap, of images that L2 keeps, and of others.
+    """
+
+    chain: float
+    load: float
+    long: float
+    long_in_place: float
+    single: float
+    reload: float
+    reload_beyond: float
+    scale: float = 1.0
+
+
+@dataclass(frozen=True)
+class Elements:
+    """Cycles of an element that is copied, transposed or stored by itself.
+
+    Attributes
+    ----------
+    copy, transpose, transpose_pairs, transpose_across
+        In order (widened, padded); from planes to channels in lanes or back; the same of pairs of bf16, and by lanes across groups.
+    to_planes, panel
+        From pixels to planes; in pieces of whole vectors.
+    apart
+        From planes to channels in lanes or back, one by one.
+    scattered
+        Of an array that L2 does not keep, more.
+    store, store_apart
+        Stored by itself; more, where a line is stored to again after others.
+    add_lanes
+        The lanes of a sum added up.
+    """
+
+    copy: float
+    transpose: float
+    transpose_pairs: float
+    transpose_across: float
+    to_planes: float
+    panel: float
+    apart: float
+    scattered: float
+    store: float
+    store_apart: float
+    add_lanes: float
+
+
+@dataclass(frozen=True)
+class Lines:
+    """Cycles of a cache line of 64 bytes.
+
+    Attributes
+    ----------
+    l2, l3
+        Read from there.
+    again
+        Of a filter that L2 does not keep, for each time that tasks read it.
+    memory
+        Read from memory, more than from a cache.
+    streamed
+        Of a filter that is prefetched from L3.
+    stored
+        Of an output that L2 does not keep.
+    planes
+        Of planes that L2 does not keep, from which channels are gathered, or to which they are scattered.
+    copy
+        Copied by a task.
+    part
+        Of a part of the filter, whose rows lie apart, copied.
+    beside
+        Of a filter that every tile reads from L3 again, beside its products.
+    """
+
+    l2: float
+    l3: float
+    again: float
+    memory: float
+    streamed: float
+    stored: float
+    planes: float
+    copy: float
+    part: float
+    beside: float
+
+
+@dataclass(frozen=True)
+class Points:
+    """What Winograd's transforms take, in cycles.
+
+    Attributes
+    ----------
+    product4, product6
+        A multiply-add of the products' matrices, of tiles of 4 and 6 points.
+    data_again
+        A vector of a point of data that several tasks transform, where they are compared.
+    data, output, output_row
+        A vector of a point of data; of output, of two axes and of one.
+    transpose
+        An element of planes, of data or outputs, by squares.
+    data_line, filter_line, memory_line
+        A line of transformed data that passes a core; of the transformed filter, as it is read; of a filter that is transformed as it is
+        read from memory.
+    filter, tap, tap_oix, tap_apart
+        A vector of a point of the filter; and of one of its taps: lanes together, taps of a lane together, or none.
+    """
+
+    product4: float
+    product6: float
+    data_again: float
+    data: float
+    output: float
+    output_row: float
+    transpose: float
+    data_line: float
+    filter_line: float
+    memory_line: float
+    filter: float
+    tap: float
+    tap_oix: float
+    tap_apart: float
+
+
+@dataclass(frozen=True)
+class Structures:
+    """What passes the caches beside Winograd's products, in cycles, where its two structures are compared by it.
+
+    Attributes
+    ----------
+    step
+        Of a tile of the products.
+    tile
+        Of each tile of registers and point, whose sums are cleared and stored.
+    data_line, copy_line
+        A line of transformed data to and from L3; of the copy of data that is padded.
+    filter_line, filter_line_memory
+        A line of the filter that L3 keeps, hidden behind the products for the most part; of one that it does not.
+    sums
+        A vector of sums that L2 does not keep.
+    """
+
+    step: Step
+    tile: float
+    data_line: float
+    copy_line: float
+    filter_line: float
+    filter_line_memory: float
+    sums: float
+
+
+@dataclass(frozen=True)
+class Amx:
+    """What tiles of AMX take, in cycles; absent where no CPU like it has them.
+
+    Attributes
+    ----------
+    multiply, latency
+        A multiplication of tiles; what one waits for the one before.
+    data_line, filter_line
+        A line of data and of the filter from L2, while others are multiplied.
+    store, store_half, store_half_late, store_strided
+        A vector of sums: written by whole lines; by halves; those not one soon after the other; by elements.
+    copy
+        A line of data that is copied.
+    scale
+        Of all of it.
+    shared_line
+        A line of the output that several threads write to.
+    """
+
+    multiply: float
+    latency: float
+    data_line: float
+    filter_line: float
+    store: float
+    store_half: float
+    store_half_late: float
+    store_strided: float
+    copy: float
+    shared_line: float
+    scale: float = 1.0
+
+
+@dataclass(frozen=True)
+class Costs:
+    """What work takes on a CPU.
+
+    Attributes
+    ----------
+    vector_bits, vector_registers, multiply_adds, l2, l3
+        Of the CPU that they were measured on: by these, the nearest row is found.
+    source
+        How they were found, and on which machine.
+    tile, rows, shared_rows, taps, products
+        Steps of tiles: direct's, those with lanes along a row, of several rows that share loads, of single taps, and of Winograd's products.
+    rows_depthwise_scale
+        `rows.scale` of depthwise convolutions.
+    lanes
+        Of tiles with lanes across groups.
+    elements, lines, points, structures, amx
+        Each as its class says.
+    latency
+        Of a multiply-add.
+    product_reduced
+        A multiply-add with lanes along summed channels, each of which loads its own vector.
+    add_tap, add_tap_far
+        Adding a vector of what a tap gave an output, in multiply-adds; the same where these leave half of L1.
+    add_passes
+        A line of these that L2 does not keep, to and from L3.
+    start, task
+        Starting and ending a tile; starting a task.
+    pays
+        What schedules do on this CPU, because it was measured to pay: the names are in docs/cost-model.md.
+    pieces, pages
+        Bytes of a filter in place from which on pieces of lines, and pages, make reading it slow.
+    residuals
+        Of the fit, by term: how far estimates are from times, as standard deviations of logarithms.
+    """
+
+    vector_bits: int
+    vector_registers: int
+    multiply_adds: int
+    l2: int
+    l3: int
+    source: str
+    tile: Step
+    rows: Step
+    shared_rows: Step
+    taps: Step
+    products: Step
+    rows_depthwise_scale: float
+    lanes: Lanes
+    elements: Elements
+    lines: Lines
+    points: Points
+    latency: float
+    product_reduced: float
+    add_tap: float
+    add_tap_far: float
+    add_passes: float
+    start: float
+    task: float
+    pays: frozenset[str]
+    pieces: float
+    pages: float
+    structures: Structures | None = None
+    amx: Amx | None = None
+    residuals: Mapping[str, float] | None = None
+
+    @property
+    def core(self) -> tuple[int, int, int]:
+        """Bits and number of vector registers, and multiply-adds in a cycle."""
+        return self.vector_bits, self.vector_registers, self.multiply_adds
+
+
+def costs_of(mcpu: str, core: tuple[int, int, int], l2: int, l3: int, features: Iterable[str] = ()) -> Costs:
+    """Return the row of an LLVM CPU, or the nearest where it has none that is of such a core.
+
+    Parameters
+    ----------
+    core
+        As of `Costs.core`: without some of its features a CPU is another.
+    l2, l3
+        Bytes of its caches.
+    features
+        What its code uses: only rows with AMX say what tiles of AMX take.
+    """
+    amx = "amx_tile" in features
+
+    def distance(name: str, row: Costs) -> tuple[float, ...]:
+        bits, registers, multiply_adds = row.core
+        caches = abs(log2(row.l2 / l2)) + abs(log2(row.l3 / l3)) / 2
+        other = (registers != core[1], bits != core[0], amx and row.amx is None, abs(log2(multiply_adds / core[2])))
+        return (*map(float, other), float(name != mcpu), caches)
+
+    rows = all_rows()
+    return rows[min(rows, key=lambda name: distance(name, rows[name]))]
+
+
+@cache
+def all_rows() -> dict[str, Costs]:
+    """Return the rows that ship, by LLVM's names of CPUs."""
+    return rows_in(files(__package__).joinpath("costs.json").read_text(), "costs.json")
+
+
+def rows_in(text: str, where: str) -> dict[str, Costs]:
+    """Return the rows of a file.
+
+    Raises
+    ------
+    TargetError
+        If it is none, or a row lacks a coefficient or has one that there is not.
+    """
+    try:
+        values = json.loads(text)
+    except json.JSONDecodeError as error:
+        raise TargetError(f"{where} is no JSON: {error}; remove it, or write it again by tvmconv calibrate") from error
+    if not isinstance(values, dict):
+        raise TargetError(f"{where} has no rows by name; remove it, or write it again by tvmconv calibrate")
+    return {name: made(Costs, row, f"{where}, {name}") for name, row in values.items()}
+
+
+def made(kind: type[T], values: Any, where: str) -> T:
+    """Return the dataclass `kind` of JSON's `values`.
+
+    Raises
+    ------
+    TargetError
+        If a field is missing or unknown, or of another type.
+    """
+    hints = get_type_hints(kind)
+    if not isinstance(values, dict) or (unknown := sorted(values.keys() - hints.keys())):
+        what = f"knows no {unknown[0]}" if isinstance(values, dict) else f"is {values!r}, not a row"
+        raise TargetError(f"{where} {what}; allowed: {', '.join(hints)}")
+    found: dict[str, Any] = {}
+    for name, value in values.items():
+        found[name] = _value(hints[name], value, f"{where}, {name}")
+    try:
+        return kind(**found)
+    except TypeError as error:
+        raise TargetError(f"{where}: {error}; every coefficient must be there") from None
+
+
+def _value(hint: Any, value: Any, where: str) -> Any:
+    of = [each for each in (Step, Lanes, Elements, Lines, Points, Structures, Amx) if hint in (each, each | None)]
+    if of:
+        return None if value is None else made(of[0], value, where)
+    if hint == frozenset[str] and isinstance(value, list):
+        return frozenset(value)
+    if hint in (int, float) and isinstance(value, (int, float)) and not isinstance(value, bool) and value >= 0:
+        return hint(value)
+    if (hint is str and isinstance(value, str)) or (hint == Mapping[str, float] | None and isinstance(value, dict)):
+        return value
+    raise TargetError(f"{where} is {value!r}; allowed: {getattr(hint, '__name__', hint)}, not negative")
+
+
+def row_text(rows: Mapping[str, Costs]) -> str:
+    """Return rows as the text of a file that `rows_in` reads."""
+    return json.dumps({name: _plain(row) for name, row in rows.items()}, indent=1) + "\n"
+
+
+def _plain(value: Any) -> Any:
+    if isinstance(value, frozenset):
+        return sorted(value)
+    if not hasattr(value, "__dataclass_fields__"):
+        return dict(value) if isinstance(value, Mapping) else value
+    defaults = {each.name: each.default for each in fields(value)}
+    return {name: _plain(getattr(value, name)) for name, default in defaults.items() if getattr(value, name) != default}
