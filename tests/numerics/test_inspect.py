@@ -207,6 +207,13 @@ def test_the_table_of_algorithms(capsys: pytest.CaptureFixture[str]) -> None:
     assert cli.main(["explain", DENSE, "--algorithms", "--target", "x86-64-v3", "--math", "strict"]) == 0
     header, *lines = capsys.readouterr().out.splitlines()
     assert header.split() == ["algorithm", "class", "cycles", "verdict", "reason"]
+    terms = lines[lines.index("") + 2 :]
+    assert terms[0].split() == ["algorithm", "event", "count", "cycles", "each", "cycles"]
+    cost = next(line.split()[2] for line in lines if line.startswith("direct "))
+    assert sum(float(line.split()[4]) for line in terms if line.startswith("direct ")) == pytest.approx(
+        float(cost), abs=5
+    )
+    lines = lines[: lines.index("")]
     assert sum("  taken  " in line for line in lines) == 1
     (refusal,) = (line for line in lines if line.startswith("winograd4 "))
     assert refusal.endswith("its results are of the class transform, which --math strict leaves out")

@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from collections.abc import Mapping
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
 from ..algorithms.algorithm import Algorithm
+from ..algorithms.cpu.cost import coefficient
 from ..algorithms.table import ALGORITHMS, allowed, applicable
 from ..problem import Problem
 from ..signature import format_signature
-from ..targets.target import Target
+from ..targets.target import CpuTarget, Target
 from ..tuning.records import Record, Records
 
 if TYPE_CHECKING:
@@ -28,6 +30,8 @@ class Weighed:
         Whether it can compute the problem, and `math` allows it.
     cycles
         The estimated cost; None if it does not cover the problem.
+    terms
+        What the cost is the sum of, on CPUs: by event how often it is counted, and the cycles of all of them.
     taken
         Whether `tvmconv build` tries it first.
     reason
@@ -40,6 +44,7 @@ class Weighed:
     cycles: float | None
     taken: bool
     reason: str
+    terms: Mapping[str, tuple[float, float]] = field(default_factory=dict)
 
 
 def weigh(problem: Problem, target: Target, math: str = "default", records: Records | None = None) -> list[Weighed]:
@@ -62,7 +67,8 @@ def weigh(problem: Problem, target: Target, math: str = "default", records: Reco
         if taken:
             reason = _recorded(record, problem) if record else "the default"
         cost = algorithm.cycles(problem, target)
-        return Weighed(algorithm.name, algorithm.numerical_class, True, cost, taken, reason)
+        terms = _terms(algorithm, problem, target)
+        return Weighed(algorithm.name, algorithm.numerical_class, True, cost, taken, reason, terms)
 
     others = [each for each in ALGORITHMS if each.kind == target.kind and each not in covering]
     refused = [
@@ -70,6 +76,14 @@ def weigh(problem: Problem, target: Target, math: str = "default", records: Reco
         for each in others
     ]
     return [*map(weighed, covering), *refused]
+
+
+def _terms(algorithm: Algorithm, problem: Problem, target: Target) -> dict[str, tuple[float, float]]:
+    if not isinstance(target, CpuTarget):
+        return {}
+    counts = {name: count for name, count in algorithm.estimate(problem, target).items() if count}
+    terms = {name: (count, count * coefficient(name, target.costs)) for name, count in counts.items()}
+    return dict(sorted(terms.items(), key=lambda term: -term[1][1]))
 
 
 def first_choice(problem: Problem, target: Target, records: Records | None = None) -> tuple[Choice, Record | None]:

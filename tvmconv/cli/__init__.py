@@ -32,6 +32,7 @@ from .parsing import AnyOrder
 COMMANDS = (
     "build",
     "tune",
+    "calibrate",
     "rpc-server",
     "list",
     "verify",

@@ -11,6 +11,7 @@ from .output import VERIFIED, print_json, print_table
 from .parsing import add_command, add_json, add_math, add_records
 
 if TYPE_CHECKING:
+    from ..targets.target import Target
     from .parsing import Subparsers
 
 _SIGNATURE = "conv2d-n1-i64x56x56-o64x56x56-k3x3-s1x1-d1x1-p1x1_1x1-g1-NXC-XIO-f32"
@@ -85,7 +86,22 @@ def _algorithms(arguments: argparse.Namespace) -> int:
         for row in rows
     ]
     print_table(("algorithm", "class", "cycles", "verdict", "reason"), table)
+    terms = [
+        (row.algorithm, event, f"{count:.0f}", f"{cycles / count:.3g}", f"{cycles:.0f}")
+        for row in rows
+        for event, (count, cycles) in row.terms.items()
+    ]
+    if terms:
+        print(f"\nThe costs are sums of what is counted (docs/cost-model.md), by coefficients {_source(target)}:")
+        print_table(("algorithm", "event", "count", "cycles each", "cycles"), terms)
     return 0
+
+
+def _source(target: Target) -> str:
+    from ..targets.target import CpuTarget
+
+    assert isinstance(target, CpuTarget)
+    return target.costs.source
 
 
 def _kernels(arguments: argparse.Namespace) -> int:

@@ -63,7 +63,7 @@ def run(arguments: argparse.Namespace) -> int:
     from ..runtime.processors import kernel_threads
     from ..runtime.selection import runnable
     from ..support.files import write_whole
-    from ..tuning.records import user_folder
+    from ..support.user import user_folder
 
     output = Path(arguments.output)
     check_output(output, "report.html")

@@ -13,9 +13,12 @@ from dataclasses import dataclass, fields
 from functools import cache
 from importlib.resources import files
 from math import inf, log2
+from pathlib import Path
 from typing import Any, TypeVar, get_type_hints
 
 from ..errors import TargetError
+from ..support.files import write_whole
+from ..support.user import user_folder
 
 T = TypeVar("T")
 
@@ -340,7 +343,9 @@ class Costs:
         return self.vector_bits, self.vector_registers, self.multiply_adds
 
 
-def costs_of(mcpu: str, core: tuple[int, int, int], l2: int, l3: int, features: Iterable[str] = ()) -> Costs:
+def costs_of(
+    mcpu: str, core: tuple[int, int, int], l2: int, l3: int, features: Iterable[str] = (), own: Costs | None = None
+) -> Costs:
     """Return the row of an LLVM CPU, or the nearest where it has none that is of such a core.
 
     Parameters
@@ -351,6 +356,8 @@ def costs_of(mcpu: str, core: tuple[int, int, int], l2: int, l3: int, features: 
         Bytes of its caches.
     features
         What its code uses: only rows with AMX say what tiles of AMX take.
+    own
+        What was calibrated on this machine, in place of the row of this name.
     """
     amx = "amx_tile" in features
 
@@ -360,7 +367,7 @@ def costs_of(mcpu: str, core: tuple[int, int, int], l2: int, l3: int, features: 
         other = (registers != core[1], bits != core[0], amx and row.amx is None, abs(log2(multiply_adds / core[2])))
         return (*map(float, other), float(name != mcpu), caches)
 
-    rows = all_rows()
+    rows = {**all_rows(), **({mcpu: own} if own else {})}
     return rows[min(rows, key=lambda name: distance(name, rows[name]))]
 
 
@@ -368,6 +375,45 @@ def costs_of(mcpu: str, core: tuple[int, int, int], l2: int, l3: int, features: 
 def all_rows() -> dict[str, Costs]:
     """Return the rows that ship, by LLVM's names of CPUs."""
     return rows_in(files(__package__).joinpath("costs.json").read_text(), "costs.json")
+
+
+def kept() -> dict[str, Costs]:
+    """Return the rows that `tvmconv calibrate` kept for this user, by names of targets.
+
+    Raises
+    ------
+    TargetError
+        If the file is damaged.
+    """
+    path = _kept_at()
+    return rows_in(path.read_text(), str(path)) if path.exists() else {}
+
+
+def keep(name: str, row: Costs) -> Path:
+    """Keep a row for this user; return the file."""
+    path = _kept_at()
+    path.parent.mkdir(parents=True, exist_ok=True)
+    write_whole(path, row_text({**kept(), name: row}).encode())
+    return path
+
+
+def forget(name: str) -> Path:
+    """Remove a row that was kept, or a damaged file; return the file."""
+    path = _kept_at()
+    try:
+        rows = kept()
+    except TargetError:
+        rows = {}
+    rows.pop(name, None)
+    if rows:
+        write_whole(path, row_text(rows).encode())
+    else:
+        path.unlink(missing_ok=True)
+    return path
+
+
+def _kept_at() -> Path:
+    return user_folder() / "costs.json"
 
 
 def rows_in(text: str, where: str) -> dict[str, Costs]:

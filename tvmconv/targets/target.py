@@ -11,7 +11,7 @@ from typing import Any
 
 from ..errors import TargetError, missing_extra
 from ..isa import ISAS, Isa, native
-from .costs import Costs, costs_of
+from .costs import Costs, costs_of, kept
 from .cpus import cpu_of
 
 # Classes of targets that are no CPUs, by what their names begin with.
@@ -186,7 +186,9 @@ class CpuTarget(Target):
 @cache
 def _costs(target: CpuTarget) -> Costs:
     core = (target.vector_bits, target.vector_registers, target.multiply_adds)
-    return costs_of(target.mcpu, core, target.l2, target.l3, target.features)
+    # Of this machine's CPU alone, whose caches are known: what is built for another does not depend on where.
+    own = kept().get(target.name) if target.caches else None
+    return costs_of(target.mcpu, core, target.l2, target.l3, target.features, own)
 
 
 def folder_of(name: str) -> str:

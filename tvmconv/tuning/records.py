@@ -20,6 +20,7 @@ from ..errors import InputError, TvmconvError
 from ..problem import Problem
 from ..signature import format_signature, parse_signature
 from ..support import jsonlines, schema
+from ..support.user import user_folder
 from ..targets.target import Target, folder_of
 from .search import Candidate
 
@@ -189,23 +190,6 @@ class Records:
                     table.setdefault(record.signature, []).append(record)
             self._tables[folder, target] = table
         return self._tables[folder, target]
-
-
-def user_folder() -> Path:
-    """Return the folder of the user's records, by the XDG convention.
-
-    Raises
-    ------
-    TvmconvError
-        If the user has no home.
-    """
-    data = os.environ.get("XDG_DATA_HOME", "")
-    if os.path.isabs(data):  # the convention says to ignore another
-        return Path(data) / "tvmconv"
-    try:
-        return Path.home() / ".local" / "share" / "tvmconv"
-    except RuntimeError:
-        raise TvmconvError("this user has no home, where tuning records are kept; set HOME or XDG_DATA_HOME") from None
 
 
 def shipped_folder() -> Path:

@@ -1,0 +1,58 @@
+"""`tvmconv calibrate`: what work takes on this machine's CPU, for the choice among algorithms."""
+
+from __future__ import annotations
+
+import argparse
+import os
+from typing import TYPE_CHECKING
+
+from .output import print_json, print_table, progress_bar
+from .parsing import add_command, add_json
+
+if TYPE_CHECKING:
+    from .parsing import Subparsers
+
+EXAMPLE = "  tvmconv calibrate\n  tvmconv calibrate --remove\n"
+
+
+def add_parser(subparsers: Subparsers) -> None:
+    """Add the command."""
+    parser = add_command(
+        subparsers,
+        "calibrate",
+        "Time some kernels on one core of this machine, which should do nothing else for three minutes, and keep what they say "
+        "of its CPU beside the tuning records: `tvmconv build` for host then chooses among algorithms by it.",
+        EXAMPLE,
+        run,
+    )
+    parser.add_argument("--remove", action="store_true", help="forget what was kept; the nearest CPU's is then used")
+    add_json(parser)
+
+
+def run(arguments: argparse.Namespace) -> int:
+    """Calibrate, and print the coefficients."""
+    from ..targets.costs import forget, keep
+    from ..targets.target import CpuTarget, Target
+
+    target = Target.parse("host")
+    assert isinstance(target, CpuTarget)
+    if arguments.remove:
+        print(f"removed from {forget(target.name)}")
+        return 0
+    from ..algorithms.cpu.cost import coefficient
+    from ..tuning.calibrate import calibrate
+    from ..tuning.evaluate import Evaluator
+
+    with (
+        Evaluator(jobs=len(os.sched_getaffinity(0)), threads=1) as evaluator,
+        progress_bar("calibrating") as progress,
+    ):
+        row = calibrate(target, evaluator, progress=progress)
+    path = keep(target.name, row)
+    if arguments.json:
+        print_json({"target": target.name, "file": str(path), "residuals": row.residuals})
+        return 0
+    table = [(name, f"{value:.2f}") for name, value in (row.residuals or {}).items()]
+    print_table(("algorithm", "residual"), table)
+    print(f"multiply-adds of tiles: {coefficient('tile.scale', row):.2f} cycles; kept in {path}")
+    return 0

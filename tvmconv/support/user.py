@@ -1,0 +1,25 @@
+"""Where what a user of this machine has measured is kept."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+
+from ..errors import TvmconvError
+
+
+def user_folder() -> Path:
+    """Return the folder of the user's records, by the XDG convention.
+
+    Raises
+    ------
+    TvmconvError
+        If the user has no home.
+    """
+    data = os.environ.get("XDG_DATA_HOME", "")
+    if os.path.isabs(data):  # the convention says to ignore another
+        return Path(data) / "tvmconv"
+    try:
+        return Path.home() / ".local" / "share" / "tvmconv"
+    except RuntimeError:
+        raise TvmconvError("this user has no home, where tuning records are kept; set HOME or XDG_DATA_HOME") from None
