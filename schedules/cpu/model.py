@@ -64,11 +64,8 @@ def task_cycles(
 def rows_first(window: Window, target: CpuTarget) -> bool:
     """Whether threads share rows, of all output channels, and not channels of all rows.
 
-    Where all layers of a network do so, a thread finds what the layer before wrote in its own L2. From another
-    core's it comes at 14 to 27 GB/s on a Granite Rapids, from its own at 180, and lines that another core wrote are written at 14
-    instead of 65. Three layers after each other on two of its cores, microseconds by channels and by rows: 64 to 384 channels at
-    14x14 27 and 24, depthwise 19 and 11, back to 64 38 and 22; 32 to 192 at 28x28 27 and 25, 35 and 15, 27 and 22. But then each
-    thread reads the whole filter, which must be less than data and outputs, and stay in L2 for the next rows.
+    Where all layers of a network do so, a thread finds what the layer before wrote in its own L2, several times as
+    fast as in another core's (docs/cost-model.md). But then each thread reads the whole filter, which must be less than data and outputs, and stay in L2 for the next rows.
 
     Depthwise, filters are small, but what is around such a layer in a network decides, too. Rows of planes, NCX, share lines with
     those of other threads.

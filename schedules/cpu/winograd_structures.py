@@ -56,8 +56,7 @@ def cycles_by_channels(tiles: WinogradWindow, vectors: int, pixels: int, target:
         cycles += _sums(tiles) * costs.sums
     if tiles.filter_bytes > target.l3_share:
         taps = tiles.tilings[0].axis.taps * tiles.tilings[1].axis.taps
-        points = target.costs.points
-        cycles += (points.tap * taps / tiles.points + points.filter) * tiles.filter_bytes / (4 * tiles.lanes)
+        cycles += (costs.tap * taps / tiles.points + costs.filter) * tiles.filter_bytes / (4 * tiles.lanes)
     return (cycles + tasks * target.costs.task) * uneven(tasks)
 
 

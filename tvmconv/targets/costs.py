@@ -227,6 +227,8 @@ class Structures:
         A line of the filter that L3 keeps, hidden behind the products for the most part; of one that it does not.
     sums
         A vector of sums that L2 does not keep.
+    tap, filter
+        A vector of a tap, and of a point, of a filter that is transformed as it is used.
     """
 
     step: Step
@@ -236,6 +238,8 @@ class Structures:
     filter_line: float
     filter_line_memory: float
     sums: float
+    tap: float
+    filter: float
 
 
 @dataclass(frozen=True)
@@ -248,8 +252,8 @@ class Amx:
         A multiplication of tiles; what one waits for the one before.
     data_line, filter_line
         A line of data and of the filter from L2, while others are multiplied.
-    store, store_half, store_half_late, store_strided
-        A vector of sums: written by whole lines; by halves; those not one soon after the other; by elements.
+    store, store_half, store_half_late, store_planes, store_strided
+        A vector of sums: written by whole lines; by halves; those not one soon after the other; by squares to planes; by elements.
     copy
         A line of data that is copied.
     scale
@@ -265,6 +269,7 @@ class Amx:
     store: float
     store_half: float
     store_half_late: float
+    store_planes: float
     store_strided: float
     copy: float
     shared_line: float
@@ -359,6 +364,14 @@ def costs_of(
     own
         What was calibrated on this machine, in place of the row of this name.
     """
+    rows = {**all_rows(), **({mcpu: own} if own else {})}
+    return rows[nearest(rows, mcpu, core, l2, l3, features)]
+
+
+def nearest(
+    rows: Mapping[str, Costs], mcpu: str, core: tuple[int, int, int], l2: int, l3: int, features: Iterable[str] = ()
+) -> str:
+    """Return the name of the row that is nearest, by `costs_of`'s parameters."""
     amx = "amx_tile" in features
 
     def distance(name: str, row: Costs) -> tuple[float, ...]:
@@ -367,8 +380,7 @@ def costs_of(
         other = (registers != core[1], bits != core[0], amx and row.amx is None, abs(log2(multiply_adds / core[2])))
         return (*map(float, other), float(name != mcpu), caches)
 
-    rows = {**all_rows(), **({mcpu: own} if own else {})}
-    return rows[min(rows, key=lambda name: distance(name, rows[name]))]
+    return min(rows, key=lambda name: distance(name, rows[name]))
 
 
 @cache

@@ -53,8 +53,7 @@ def longest_row(window: Window) -> Window:
 def in_row_parts(window: Window, target: CpuTarget) -> Window:
     """Return the window, which tasks take block by block, with a long row rounded up to parts of as many tiles.
 
-    A part's data stays in the caches for all blocks: 3168 pixels, 256 to 1024 channels, ran at 78 GFLOP/s on one core of a
-    Zen 3 as one part, at 88 in 12. A tile in 42 is computed twice at most. 784 pixels, 512 or 1024 to 512, gained nothing.
+    A part's data stays in the caches for all blocks. A tile in 42 is computed twice at most.
     """
     if window.row < 8 * FEW_PIXELS or len(window.axes) > 1 or not window.stores_vectors:
         return window
@@ -67,8 +66,8 @@ def in_row_parts(window: Window, target: CpuTarget) -> Window:
 def wider(window: Window, target: CpuTarget) -> Window:
     """Return the window with as many vectors of channels as divide into good tiles, and its row rounded up.
 
-    17 vectors divide into none but single ones, which load data for each multiply-add: 576 to 136 channels at 14x14 ran
-    at 66 % of a Zen 3's peak, and run at 88 with 18. Not where that alone would make the filter a copy.
+    17 vectors divide into none but single ones, which load data for each multiply-add. Not where that alone would make the
+    filter a copy.
     """
     vectors = window.padded_outputs // window.lanes
     copied = window.stages_filter and window.problem.data_format == "NXC" and window.outputs >= window.lanes
@@ -83,8 +82,7 @@ def wider(window: Window, target: CpuTarget) -> Window:
 def tiled_by_images(window: Window, target: CpuTarget) -> Window:
     """Return the window with tiles of all its rows where they fit, and no cache keeps the filter from call to call.
 
-    A tile of one row reads it from memory for each row: 4x4 outputs, 1024 to 512 channels, 5x5 taps with stride 2 in f32
-    took 3.0 ms on one Zen 5 core, and take 1.7. Not where only the prepacked filter is a copy: both have the same
+    A tile of one row reads it from memory for each row. Not where only the prepacked filter is a copy: both have the same
     choices, and in place, vectors of a tile are to lie together.
     """
     copied = replace(window, prepacked=False).stages_filter
