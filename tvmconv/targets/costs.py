@@ -191,8 +191,9 @@ class Points:
     data_line, filter_line, memory_line
         A line of transformed data that passes a core; of the transformed filter, as it is read; of a filter that is transformed as it is
         read from memory.
-    filter, tap, tap_oix, tap_apart
-        A vector of a point of the filter; and of one of its taps: lanes together, taps of a lane together, or none.
+    filter, tap, tap_oix, tap_apart, tap_oix_apart
+        A vector of a point of the filter; and of one of its taps: lanes together (XIO), taps of a lane together (OIX), and the same of
+        transposed convolutions.
     """
 
     product4: float
@@ -209,6 +210,7 @@ class Points:
     tap: float
     tap_oix: float
     tap_apart: float
+    tap_oix_apart: float
 
 
 @dataclass(frozen=True)

@@ -82,9 +82,8 @@ def _filter_estimate(tiles: WinogradWindow, target: CpuTarget) -> Counts:
     """Count the events of transforming the filter."""
     taps = prod(tiling.axis.taps for tiling in tiles.tilings)
     taps *= 3 if taps > MOST_HELD_TAPS else 1  # what leaves the registers is stored and loaded again
-    tap = "points.tap" if tiles.problem.op == "convolution" else "points.tap_apart"
-    if tiles.problem.filter_format == "OIX":
-        tap = "points.tap_oix"
+    name = "points.tap_oix" if tiles.problem.filter_format == "OIX" else "points.tap"
+    tap = name if tiles.problem.op == "convolution" else f"{name}_apart"
     vectors = tiles.groups * tiles.padded_outputs // tiles.lanes * tiles.phases * tiles.depth * tiles.channels
     plain = 4 * prod(tiles.problem.filter_shape)
     memory = lines(plain) if plain > target.l3_share else 0.0
