@@ -20,7 +20,7 @@ from math import prod
 from tvm.s_tir import Schedule
 from tvm.s_tir.schedule import LoopRV
 
-from tvmconv.algorithms.annotations import INTERLEAVE, PACK, STRIDED, TRANSPOSE
+from tvmconv.algorithms.annotations import INTERLEAVE, PACK, PART, STRIDED, TRANSPOSE
 from tvmconv.algorithms.cpu.cost import uneven
 from tvmconv.algorithms.cpu.counts import TASK_ROWS
 from tvmconv.algorithms.cpu.row_tile import MAX_UNROLLED, shared_rows, task_chunks, tile_cycles, tiles
@@ -196,7 +196,21 @@ def _stage(sch: Schedule, window: PlanarWindow, task: LoopRV | None) -> None:
     # Where tasks cut a row whose last vector overlaps, how many columns a task copies is known only when it runs.
     known = len(window.axes) > 1 or not window.overlaps
     if stages[0].startswith(DATA_PHASES) and window.problem.data_format == "NCX" and known:
-        sch.annotate(sch.get_loops(block)[-2], STRIDED, 1)
+        *_, phase, column = sch.get_loops(block)
+        if _wide_phases(window, int(sch.get(phase).extent), int(sch.get(column).extent)):
+            sch.annotate(phase, STRIDED, 1)
+
+
+def _wide_phases(window: PlanarWindow, phases: int, columns: int) -> bool:
+    """Whether each phase of a copied row has as many columns of data as shuffles take: those of others are copied one by one."""
+    axis = window.axes[-1]
+
+    def inside(phase: int) -> int:
+        start = axis.lowest + phase
+        first = max(0, -(start // axis.stride))
+        return min(columns, (axis.inputs - 1 - start) // axis.stride + 1) - first
+
+    return window.problem.dtype == "f32" and all(inside(phase) >= PART for phase in range(phases))
 
 
 def _store(sch: Schedule, window: PlanarWindow, tile: LoopRV, lanes: int) -> None:

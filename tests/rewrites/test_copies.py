@@ -280,3 +280,13 @@ def test_refused() -> None:
                 phases[phase, x] = data[x + phase]
 
     check_refused(deinterleave, dense, "columns are 1 apart")
+
+    @T.prim_func(private=True, s_tir=True)
+    def narrow(data: T.Buffer((4, 7), "float32")) -> None:
+        phases = T.alloc_buffer((2, 4))
+        for y in range(4):
+            for phase in T.serial(2, annotations={"tvmconv.strided": 1}):
+                for x in range(4):
+                    phases[phase, x] = T.if_then_else(x * 2 + phase < 7, data[y, x * 2 + phase], T.float32(0))
+
+    check_refused(deinterleave, narrow, "its phase 1 has 3 columns inside of data, and vectors have 4")

@@ -6,14 +6,10 @@ from collections.abc import Sequence
 from math import prod
 
 from ..algorithms.algorithm import Algorithm
+from ..algorithms.cpu.cost import lines
 from ..algorithms.table import applicable
 from ..problem import DTYPE_BYTES, Problem
 from ..targets.target import CpuTarget, Target
-
-# Cycles that a byte of a filter takes more from memory than from a cache. Two cores of a Zen 5, within ResNet-50 in bf16 and again
-# at once, microseconds: 256 to 256 channels at 14x14 by Winograd, 9.4 MB, 300 and 190; 128 at 28x28, 2.4 MB, 213 and 157; 512 at
-# 14x14, stride 2, by dot products, 4.7 MB, 310 and 239.
-MEMORY_CYCLES = 0.12
 
 
 def is_cold(network: Sequence[Problem], target: Target) -> bool:
@@ -35,7 +31,7 @@ def _cycles(algorithm: Algorithm, problem: Problem, target: CpuTarget) -> float:
         from ..algorithms.cpu.winograd_tiles import tiles_of
 
         size = sum(tiles.filter_bytes for tiles in tiles_of(problem, target, algorithm.options["points"]))
-    return algorithm.cycles(problem, target) + MEMORY_CYCLES * size
+    return algorithm.cycles(problem, target) + lines(size) * target.costs.lines.cold
 
 
 def _plain_bytes(problem: Problem) -> int:

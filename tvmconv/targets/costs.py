@@ -147,7 +147,9 @@ class Lines:
     again
         Of a filter that L2 does not keep, for each time that tasks read it.
     memory
-        Read from memory, more than from a cache.
+        Of a filter that L3 does not keep from call to call.
+    cold
+        Of a filter that other layers of a network drive out of L3, more than from a cache.
     streamed
         Of a filter that is prefetched from L3.
     stored
@@ -166,6 +168,7 @@ class Lines:
     l3: float
     again: float
     memory: float
+    cold: float
     streamed: float
     stored: float
     planes: float

@@ -24,7 +24,7 @@ def deinterleave(body: Any) -> Any:
 def _deinterleaved(loop: Any) -> Any:
     """``for phase: for x: copy[.., phase, x] = row[.., x * s + phase]``, 0 where outside.
 
-    Where it is not known which columns are inside, or a phase has fewer than a vector of 128 bits, it stays as it is.
+    It is refused where it is not known which columns are inside, or a phase has fewer than a vector of 128 bits.
     """
     columns = loop.body
     if not isinstance(columns, tirx.For) or not all(isinstance(each.extent, tirx.IntImm) for each in (loop, columns)):
@@ -62,7 +62,11 @@ def _deinterleaved(loop: Any) -> Any:
         first, end = inside(None if of_columns is None else replaced(of_columns, {phase: p}), x, extent)
         lanes = next((lanes for lanes in TRANSPOSED_LANES if lanes <= end - first), 0)
         if not lanes:
-            return answered(loop, STRIDED)
+            refuse(
+                loop,
+                STRIDED,
+                f"its phase {p} has {max(end - first, 0)} columns inside of data, and vectors have 4: {value}",
+            )
         steps += [
             tirx.BufferStore(store.buffer, zero, [replaced(index, {phase: p, x: at}) for index in store.indices])
             for at in (*range(first), *range(end, extent))
