@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 
 from tvmconv.accuracy import relative_error
-from tvmconv.errors import VerificationError
+from tvmconv.errors import TvmconvError, VerificationError
 from tvmconv.measuring.timing import sample_call
 
 from .peers import UnsupportedError
@@ -93,7 +93,7 @@ def measure(task: Task) -> Answer:
     """Time what `task` says."""
     try:
         call, operators, error = _ready(task.network, task.contender, task.dtype, task.folder, task.threads)
-    except (UnsupportedError, VerificationError) as refused:
+    except (UnsupportedError, TvmconvError) as refused:
         return Answer(unsupported=str(refused))
     if task.parts:
         return Answer(operators=operators(task.seconds))

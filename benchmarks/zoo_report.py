@@ -102,7 +102,7 @@ def _summary(result: ZooResult) -> tuple[str, ...]:
 def _networks(result: ZooResult) -> list[str]:
     """Return a table with a line for each network."""
     peers = [peer for peer in PEERS if any(peer in row.peers for row in result.rows)]
-    header = ("network", "kind", "tvmconv", *peers, "ratio", "between kernels", "most of it")
+    header = ("network", "kind", "tvmconv", *peers, "ratio", "of least", "between kernels", "most of it")
     return table(header, (_cells(row, peers) for row in losses_first(result.rows)))
 
 
@@ -120,6 +120,7 @@ def _cells(row: ZooRow, peers: Sequence[str]) -> tuple[str, ...]:
         "" if row.ours is None else f"{1e3 * row.ours.median:.2f}",
         *(f"**{time}**" if peer == row.fastest else time for peer, time in zip(peers, times, strict=True)),
         "" if row.ratio is None else f"{row.ratio:.2f}",
+        "" if row.least_ratio is None else f"{row.least_ratio:.2f}",
         f"{100 * sum(between.values()) / total:.0f} %" if total else "",
         ", ".join(f"{name} {1e3 * between[name]:.2f}" for name in most),
     )

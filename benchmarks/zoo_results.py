@@ -58,6 +58,12 @@ class ZooRow:
             return None
         return self.peers[self.fastest].median / self.ours.median
 
+    @property
+    def least_ratio(self) -> float | None:
+        """The same of the least times, which a busy machine disturbs less."""
+        least = [timing.least for timing in self.peers.values()]
+        return min(least) / self.ours.least if least and self.ours is not None else None
+
 
 @dataclass(frozen=True)
 class ZooResult:

@@ -76,7 +76,7 @@ def test_tables_show_what_was_and_was_not_computed() -> None:
     assert text.index("### f32, a machine") < text.index("### bf16, a machine")
     for line in (
         "| bf16, a machine | 2 | 1.00 | 0.50 (slow) | 1 | 1 | 1 |",
-        "| slow | speech | 2000.00 |  | **1000.00** | 0.50 | 40 % | slices, pads and rolls 3.00, softmax 1.00 |",
+        "| slow | speech | 2000.00 |  | **1000.00** | 0.50 | 0.50 | 40 % | slices, pads and rolls 3.00, softmax 1.00 |",
         "| slices, pads and rolls | 2 | 6.0 | 30.0 % | 1.0 |",
         "- lacking, tvmconv: it lacks an operator",
     ):
@@ -130,7 +130,7 @@ def test_a_contender_whose_answer_is_wrong_or_that_has_no_file_takes_no_part(tmp
     np = pytest.importorskip("numpy")
     onnx = pytest.importorskip("onnx")
     pytest.importorskip("onnxruntime")
-    from benchmarks.zoo_contenders import ONNXRUNTIME, OPENVINO, Task, measure
+    from benchmarks.zoo_contenders import ONNXRUNTIME, OPENVINO, OURS, Task, measure
 
     value = onnx.helper.make_tensor_value_info
     graph = onnx.helper.make_graph(
@@ -144,5 +144,7 @@ def test_a_contender_whose_answer_is_wrong_or_that_has_no_file_takes_no_part(tmp
         np.savez(tmp_path / "expected.npz", np.array(expected, np.float32))
         task = replace(task, network=str(expected))  # what is ready is kept by its name
         assert measure(task).unsupported.startswith(reason) and bool(measure(task).samples) == (not reason)
+    (tmp_path / "network-f32.so").write_bytes(b"half")
+    assert "is no network" in measure(replace(task, contender=OURS)).unsupported
     assert measure(replace(task, contender=OPENVINO)).unsupported == "ValueError: no such operator"
     assert "has no convolution of bf16" in measure(replace(task, dtype="bf16")).unsupported
