@@ -17,14 +17,14 @@ from .archive import FLAGS, Options, build_library, check_tools, named
 from .filters import Blobs
 from .header import header
 from .plan import plan
-from .provider_sources import LEVEL_FLAGS, LEVEL_OF_OTHERS, LEVELS, defines, is_served, rows_source
+from .provider_sources import LEVEL_FLAGS, defines, is_served, rows_source
 
 PROVIDER = Path(__file__).parent / "provider"
 # What the archive in it is called: its symbols are hidden, so that any number of providers fit into a process.
 _NAME = "provider"
 _EXPORTS = "{ global: CreateEpFactories; ReleaseEpFactory; tvmconv_provider_graphs; local: *; };\n"
-# Compiled once for each set of vector instructions.
-_BETWEEN = "ops.c"
+# Compiled once for each level of vectors, of which the header of the instruction set takes one.
+_BETWEEN, _LEVELS = "ops.c", "levels.h"
 
 
 def export_provider(
@@ -88,9 +88,10 @@ def export_provider(
         sources = [each for each in PROVIDER.iterdir() if each.suffix in (".c", ".h")]
         for each in sources:
             (work / each.name).write_text(each.read_text().replace("tvmconv_name", _NAME))
+        (work / _LEVELS).write_text((planned.isa.native / _LEVELS).read_text())
         (work / "provider.map").write_text(_EXPORTS)
         files = ["rows.c", *sorted(each.name for each in sources if each.suffix == ".c" and each.name != _BETWEEN)]
-        for level, machine in LEVELS.get(planned.isa.machine, LEVEL_OF_OTHERS).items():
+        for level, machine in planned.isa.levels.items():
             chosen = (*LEVEL_FLAGS, *machine, f"-DLEVEL={level}")
             run_compiler((*FLAGS, *planned.isa.c_flags, *chosen, "-c", _BETWEEN, "-o", f"{level}.o"), work, planned.isa)
             files.append(f"{level}.o")

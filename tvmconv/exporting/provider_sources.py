@@ -21,10 +21,7 @@ _TYPES = {"f32": 1, "f16": 10, "bf16": 16}
 LAYOUTS = (("NCX", "OIX"), ("NXC", "OIX"))
 # What a provider claims of a graph: nothing; each convolution, with what follows it; or what is between convolutions, too.
 CLAIMS = ("nothing", "convolutions", "groups")
-# What is between is compiled for the vectors of each of these, by the machine that Linux calls so: the compiler's flags of each.
-LEVELS = {"x86_64": {"v3": ("-march=x86-64-v3",), "v4": ("-march=x86-64-v4", "-mprefer-vector-width=512")}}
-# Of others once, for what all their CPUs have.
-LEVEL_OF_OTHERS: dict[str, tuple[str, ...]] = {"base": ()}
+# What is between is compiled for the vectors of each level of an instruction set, `Isa.levels`.
 LEVEL_FLAGS = ("-O3", "-fno-math-errno", "-fno-trapping-math", "-ffp-contract=off")
 _MOST_STEPS = 12
 _AXES = ("in_spatial", "out_spatial", "kernel", "strides", "dilations", "pads_begin", "pads_end")

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from importlib import import_module
 from pathlib import Path
 from typing import Any
@@ -72,6 +72,8 @@ class Isa:
         The C compiler's flag that a CPU's name follows.
     operator_flags
         The C compiler's flags for `lowering/native/operators.c`: each beside the Linux features that a target must have.
+    levels
+        For which vectors a provider's operations are compiled, and the C compiler's flags for each; its ``levels.h`` takes one.
     aliases
         CPU names that LLVM takes and does not list.
     emulators
@@ -104,6 +106,7 @@ class Isa:
     c_flags: tuple[str, ...] = ()
     cpu_flag: str = "-march="
     operator_flags: tuple[tuple[str, frozenset[str]], ...] = ()
+    levels: Mapping[str, tuple[str, ...]] = field(default_factory=lambda: {"base": ()})
     aliases: frozenset[str] = frozenset()
     emulators: tuple[str, ...] = ()
     emulated_cpus: tuple[tuple[str, frozenset[str]], ...] = ()

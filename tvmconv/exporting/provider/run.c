@@ -9,14 +9,10 @@ enum { LEAST_BYTES = 1 << 15 };
 typedef void rows_function(const struct op *op, char *const *arrays, int64_t begin, int64_t end);
 
 static rows_function *rows_of_this_cpu(void) {
-#ifdef __x86_64__
-  if (__builtin_cpu_supports("avx512f") && __builtin_cpu_supports("avx512bw") && __builtin_cpu_supports("avx512vl") &&
-      __builtin_cpu_supports("avx512dq") && __builtin_cpu_supports("avx512cd"))
-    return tvmconv_name_rt_rows_v4;
-  return tvmconv_name_rt_rows_v3; /* what all kernels for x86-64 need */
-#else
-  return tvmconv_name_rt_rows_base;
-#endif
+#define TAKE(level) \
+  if (HAS_##level) return tvmconv_name_rt_rows_##level;
+  LEVELS(TAKE)
+  return NULL; /* the last level is there */
 }
 
 /* A loop of a kernel's, or the rows of an operation, cut into equal tasks. */

@@ -2,6 +2,7 @@
 #ifndef TVMCONV_OPS_H
 #define TVMCONV_OPS_H
 
+#include "levels.h"
 #include "tvmconv-graph.h"
 
 enum op_kind { OP_KERNEL, OP_MAP, OP_POOL, OP_REDUCE, OP_JOIN, OP_PART, OP_SHUFFLE, OP_STRETCH, OP_ACROSS, OP_TO_LAST, OP_TO_FIRST };
@@ -38,9 +39,9 @@ struct op {
 enum { REDUCED = 64 };
 static inline int64_t reduced_rows(int64_t channels) { return (channels + REDUCED - 1) / REDUCED; }
 
-/* Computes rows of an operation. */
-void tvmconv_name_rt_rows_base(const struct op *op, char *const *arrays, int64_t begin, int64_t end);
-void tvmconv_name_rt_rows_v3(const struct op *op, char *const *arrays, int64_t begin, int64_t end);
-void tvmconv_name_rt_rows_v4(const struct op *op, char *const *arrays, int64_t begin, int64_t end);
+/* Computes rows of an operation, for the vectors of each level. */
+#define DECLARE_ROWS(level) \
+  void tvmconv_name_rt_rows_##level(const struct op *op, char *const *arrays, int64_t begin, int64_t end);
+LEVELS(DECLARE_ROWS)
 
 #endif
