@@ -8,9 +8,12 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 import tvm
+from emulated import N1, emulator_of, needs_emulator
 
+from tvmconv import fills
 from tvmconv.errors import ReplayError
 from tvmconv.lowering.common.entry_points import EntryPoints
 from tvmconv.lowering.compiler import Choice, schedule
@@ -106,3 +109,23 @@ def test_a_long_turn_makes_several_libraries(evaluator: Evaluator) -> None:
     paths = [each.path for each in built if isinstance(each, Built)]
     assert len(paths) == TOGETHER + 1 and len({*paths[:-1]}) == 1 and paths[-1] != paths[0]
     assert len({each.ending for each in built if isinstance(each, Built)}) == TOGETHER + 1
+
+
+@needs_emulator
+def test_candidates_for_another_instruction_set(evaluator: Evaluator) -> None:
+    """As a fleet's boards get them; here they run under QEMU."""
+    problem, target = parse_signature(SIGNATURE.format("OIX", "f32")), Target.parse(N1)
+    direct = [
+        each for space in spaces_of(problem, target, "strict") for each in space.defaults if each.algorithm == "direct"
+    ]
+    arrays, expected = fills.exact_case(problem)
+    emulator = emulator_of(N1)
+    results = evaluator.build(problem, target, direct[:2])
+    assert emulator is not None and len(results) == 2
+    for built in results:
+        assert isinstance(built, Built) and built.packed is not None
+        packed, output = np.zeros(*built.packed), np.zeros(problem.output_shape, np.float32)
+        data, filter_, bias = arrays.given().values()
+        calls = [(built.pack, (filter_, packed)), (f"tvmconv_packed{built.ending}", (data, packed, bias, output))]
+        emulator.run(Path(built.path), calls, 60.0)
+        np.testing.assert_array_equal(output, expected)

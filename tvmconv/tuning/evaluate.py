@@ -20,6 +20,7 @@ from types import TracebackType
 from typing import Any, TypeVar
 
 from ..errors import ReplayError
+from ..isa import Isa
 from ..lowering.cpu.linker import link_together
 from ..measuring.measure import Check, Measured, measure
 from ..measuring.race import Built, Race, Times
@@ -27,7 +28,7 @@ from ..problem import Problem
 from ..support.files import check_full
 from ..support.sandbox import Sandbox, TimeoutExceededError
 from ..support.workers import WorkerDiedError
-from ..targets.target import Target
+from ..targets.target import CpuTarget, Target
 from .machine import Servers
 from .search import Candidate, Space
 from .tasks import Compile, Describe, Part
@@ -224,11 +225,12 @@ class Evaluator:
         pool = ThreadPoolExecutor(len(self._builders))
         try:
             with self._spending("racing" if finalists else "building"):
-                return self._linked(list(pool.map(compile_one, candidates)))
+                isa = target.isa if isinstance(target, CpuTarget) else None
+                return self._linked(list(pool.map(compile_one, candidates)), isa)
         finally:
             pool.shutdown(cancel_futures=True)
 
-    def _linked(self, results: Sequence[Part | Result]) -> list[Result]:
+    def _linked(self, results: Sequence[Part | Result], isa: Isa | None) -> list[Result]:
         """Link what are parts, `TOGETHER` at once."""
         found: list[Result] = []
         for start in range(0, len(results), TOGETHER):
@@ -237,7 +239,8 @@ class Evaluator:
             together = results[start : start + TOGETHER]
             parts = [each for each in together if isinstance(each, Part)]
             if parts:
-                link_together([*{part.pack for part in parts if part.pack}, *(part.kernel for part in parts)], path)
+                objects = [*{part.pack for part in parts if part.pack}, *(part.kernel for part in parts)]
+                link_together(objects, path, isa)
             for part in parts:
                 Path(part.kernel).unlink()
             found += [replace(each.built, path=path) if isinstance(each, Part) else each for each in together]

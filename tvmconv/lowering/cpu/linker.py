@@ -84,11 +84,14 @@ def link(
         _link_kernels(Path(folder), objects, path, isa)
 
 
-def link_together(objects: Iterable[str], path: str | os.PathLike[str]) -> None:
-    """Write the shared library of the kernels in several objects, as :func:`link` does that of a module."""
+def link_together(objects: Iterable[str], path: str | os.PathLike[str], isa: Isa | None = None) -> None:
+    """Write the shared library of the kernels in several objects, as :func:`link` does that of a module.
+
+    `isa` is their instruction set; None: this machine's.
+    """
     path = Path(path)
     with tempfile.TemporaryDirectory(prefix=".link-", dir=path.parent) as folder:
-        _link_kernels(Path(folder), objects, path)
+        _link_kernels(Path(folder), objects, path, isa)
 
 
 def _link_kernels(work: Path, objects: Iterable[str], path: Path, isa: Isa | None = None) -> None:
