@@ -99,7 +99,7 @@ def run(arguments: argparse.Namespace) -> int:
     from ..relax import network as relax_network
     from ..relax.compiling import export
     from ..relax.onnx import as_relax, fixed
-    from ..relax.rewriting import report, use_kernels
+    from ..relax.rewriting import report, rewrites, use_kernels
     from ..tuning.records import records_of
 
     bucket = Bucket(dict(arguments.shape), dict(arguments.dim), arguments.batch)
@@ -128,6 +128,8 @@ def run(arguments: argparse.Namespace) -> int:
     for row in rows:
         if row.why:
             print(f"  by TVM: {row.name}: {row.why}", file=sys.stderr)
+    for line in rewrites(module):
+        print(f"  joined: {line}", file=sys.stderr)
     if arguments.json:
         print_json([asdict(row) for row in rows])
     else:

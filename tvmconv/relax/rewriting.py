@@ -19,9 +19,10 @@ from ..problem import Problem
 from ..runtime.arrays import KERNEL_TYPES
 from ..signature import format_signature
 from ..support.progress import Progress
-from ..targets.target import Target
+from ..targets.target import CpuTarget, Target
 from ..tuning.records import Records
 from .activations import joined_activations
+from .algebra import simplified
 from .bundled import BundledKernel, bundled_kernels
 from .chains import Chain, follow
 from .graph import Graph
@@ -131,6 +132,11 @@ class UseKernels:
         # One block as long as may be: layouts are changed block by block.
         mod = tvm.transform.Sequential([relax.transform.ToNonDataflow(), relax.transform.ConvertToDataflow(1)])(mod)
         mod = hoisted(joined(simplify(mod)))
+        rewrites: list[str] = []
+        if self._math != "strict":
+            known = Target.parse(self._target)
+            assert isinstance(known, CpuTarget)
+            mod, rewrites = simplified(mod, known)
         if self._layout != "NCX":
             mod = self._laid_out(mod)
         chains, rows = {}, []
@@ -151,7 +157,7 @@ class UseKernels:
         mod = widened(as_maps(joined_activations(replacing.module())))
         mod = relax.transform.DeadCodeElimination()(mod)
         # Not the bare list: TVM 0.27 gives no attribute back whose text has at most 7 bytes, such as "[]".
-        return mod.with_attr(REPORT, json.dumps({"convolutions": [asdict(row) for row in rows]}))
+        return mod.with_attr(REPORT, json.dumps({"convolutions": [asdict(row) for row in rows], "rewrites": rewrites}))
 
     def _laid_out(self, mod: tvm.IRModule) -> tvm.IRModule:
         """Return the module channels last; if that cannot be, and nobody asked for it, as it is."""
@@ -193,6 +199,18 @@ def report(mod: tvm.IRModule) -> list[Row]:
     if text is None:
         raise TvmconvError("the module has no report; call use_kernels(mod, target) first")
     return [Row(**row) for row in json.loads(str(text))["convolutions"]]
+
+
+def rewrites(mod: tvm.IRModule) -> list[str]:
+    """Return a line for each place where fixed filters were joined (`tvmconv.relax.algebra`).
+
+    Raises
+    ------
+    TvmconvError
+        As :func:`report`.
+    """
+    report(mod)
+    return list(json.loads(str(mod.get_attr(REPORT)))["rewrites"])
 
 
 def _check_module(mod: object) -> None:

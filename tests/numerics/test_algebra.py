@@ -1,0 +1,369 @@
+"""Fixed filters joined: random graphs of linear operators against PyTorch in float64, borders included, and what stops the rules."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+import pytest
+
+tvm = pytest.importorskip("tvm")
+torch = pytest.importorskip("torch")
+from torch.nn import functional  # noqa: E402
+from tvm import relax  # noqa: E402
+
+from tvmconv.relax.algebra import simplified  # noqa: E402
+from tvmconv.relax.algebra.reading import numbers_of  # noqa: E402
+from tvmconv.relax.graph import Graph  # noqa: E402
+from tvmconv.relax.rewriting import rewrites, use_kernels  # noqa: E402
+from tvmconv.relax.simplify import constant  # noqa: E402
+from tvmconv.targets.target import Target  # noqa: E402
+
+TARGET = Target.parse("x86-64-v3")
+_CONVOLUTIONS = {1: relax.op.nn.conv1d, 2: relax.op.nn.conv2d, 3: relax.op.nn.conv3d}
+_RESIZES = {2: relax.op.image.resize2d, 3: relax.op.image.resize3d}
+
+
+def evaluated(module: tvm.IRModule, data: np.ndarray) -> np.ndarray:
+    """Return what a module's main computes, in float64."""
+    main = module["main"]
+    values: dict[Any, Any] = {main.params[0]: torch.from_numpy(data)}
+
+    def value(expr: Any) -> Any:
+        array = constant(expr)
+        return values[expr] if array is None else torch.from_numpy(np.asarray(array, np.float64))
+
+    for variable, bound in Graph(main).values.items():
+        values[variable] = _computed(bound, value)
+    result = main.body.body
+    return values[result].numpy()
+
+
+def _computed(bound: Any, value: Callable[[Any], Any]) -> Any:
+    if isinstance(bound, relax.TupleGetItem):
+        return value(bound.tuple_value)
+    if not isinstance(bound, relax.Call):
+        return value(bound)
+    name, attrs = bound.op.name.removeprefix("relax.").removeprefix("nn."), bound.attrs
+    if name in ("add", "subtract", "multiply", "divide"):
+        return getattr(torch, name)(*map(value, bound.args))
+    if name == "matmul":
+        return torch.matmul(*map(value, bound.args))
+    if name == "relu":
+        return torch.relu(value(bound.args[0]))
+    if name == "batch_norm":
+        data, *numbers = map(value, bound.args[:5])
+        gamma, beta, mean, variance = (each.reshape(1, -1, *[1] * (data.ndim - 2)) for each in numbers)
+        return (data - mean) / torch.sqrt(variance + float(attrs.epsilon)) * gamma + beta
+    if name.startswith("image.resize"):
+        data, shape = value(bound.args[0]), [int(size) for size in bound.ty.shape]
+        for axis in range(2, data.ndim):
+            data = data.repeat_interleave(shape[axis] // data.shape[axis], axis)
+        return data
+    if name.startswith("avg_pool"):
+        data, rank = value(bound.args[0]), bound.ty.ndim - 2
+        pads = [int(each) for each in attrs.padding]
+        assert pads[:rank] == pads[rank:]
+        pool = {1: functional.avg_pool1d, 2: functional.avg_pool2d, 3: functional.avg_pool3d}[rank]
+        return pool(
+            data,
+            [*map(int, attrs.pool_size)],
+            [*map(int, attrs.strides)],
+            pads[:rank],
+            bool(attrs.ceil_mode),
+            bool(attrs.count_include_pad),
+        )
+    data, filter_ = map(value, bound.args)
+    rank, groups = data.ndim - 2, int(attrs.groups)
+    strides, dilation, pads = ([*map(int, each)] for each in (attrs.strides, attrs.dilation, attrs.padding))
+    begins, ends = pads[:rank], pads[-rank:]
+    if name.endswith("transpose"):
+        whole = {1: functional.conv_transpose1d, 2: functional.conv_transpose2d, 3: functional.conv_transpose3d}[rank](
+            data, filter_, stride=strides, dilation=dilation, groups=groups
+        )
+        cut = [slice(begin, size - end) for begin, end, size in zip(begins, ends, whole.shape[2:], strict=True)]
+        return whole[(slice(None), slice(None), *cut)]
+    padded = functional.pad(data, [each for pair in zip(begins[::-1], ends[::-1], strict=True) for each in pair])
+    convolve = {1: functional.conv1d, 2: functional.conv2d, 3: functional.conv3d}[rank]
+    return convolve(padded, filter_, stride=strides, dilation=dilation, groups=groups)
+
+
+class Drawing:
+    """A random graph of linear operators."""
+
+    def __init__(self, seed: int) -> None:
+        self.rng = np.random.default_rng(seed)
+        self.rank = int(self.rng.integers(1, 4))
+        self.channels = int(self.rng.choice([1, 2, 4, 6]))
+        self.spatial = tuple(int(size) for size in self.rng.integers(5, 10, self.rank))
+        self.builder = relax.BlockBuilder()
+
+    def module(self) -> tvm.IRModule:
+        shape = (int(self.rng.integers(1, 3)), self.channels, *self.spatial)
+        given = relax.Var("x", relax.TensorType(shape, "float32"))
+        with self.builder.function("main", [given]):
+            with self.builder.dataflow():
+                value = self.before(given)
+                for _ in range(int(self.rng.integers(1, 3))):
+                    value = self.block(value)
+                output = self.builder.emit_output(value)
+            self.builder.emit_func_output(output)
+        return self.builder.finalize()
+
+    def emit(self, expr: Any) -> Any:
+        return self.builder.emit(expr)
+
+    def numbers(self, *shape: int) -> Any:
+        return relax.const(self.rng.standard_normal(shape).astype(np.float32))
+
+    def before(self, value: Any) -> Any:
+        kind = self.rng.integers(4)
+        if kind == 0 and self.rank in _RESIZES:
+            factors = [int(each) for each in self.rng.integers(1, 4, self.rank)]
+            sizes = tuple(size * factor for size, factor in zip(self.spatial, factors, strict=True))
+            layout = "NC" + "DHW"[3 - self.rank :]
+            return self.convolution(
+                self.emit(
+                    _RESIZES[self.rank](
+                        value,
+                        sizes,
+                        layout=layout,
+                        method="nearest_neighbor",
+                        coordinate_transformation_mode="asymmetric",
+                        rounding_method="floor",
+                    )
+                )
+            )
+        return self.emit(relax.op.nn.relu(value)) if kind == 1 else value
+
+    def block(self, value: Any) -> Any:
+        """A sum of branches of one value; sometimes one of them is read again, or is not linear."""
+        self.stride = int(self.rng.integers(1, 3))
+        self.channels_out = int(value.ty.shape[1]) if self.stride == 1 else int(self.rng.choice([1, 2, 4, 6]))
+        branches = [self.branch(value) for _ in range(int(self.rng.integers(1, 5)))]
+        total = branches[0]
+        for each in branches[1:]:
+            total = self.emit(relax.op.add(total, each))
+        if self.rng.random() < 0.3:
+            total = self.emit(relax.op.nn.relu(total))
+        if self.rng.random() < 0.2:
+            total = self.emit(relax.op.add(total, branches[-1]))
+        return total
+
+    def branch(self, value: Any) -> Any:
+        plain = self.stride == 1
+        kind = self.rng.integers(6)
+        if kind == 0 and plain:
+            made = value
+        elif kind == 1:
+            # A pointwise map before it, or behind.
+            inside = int(self.rng.choice([1, 2, 4]))
+            if self.rng.random() < 0.5:
+                made = self.convolution(self.pointwise(value, inside), self.channels_out, self.stride)
+            else:
+                made = self.pointwise(self.convolution(value, inside, self.stride), self.channels_out)
+        else:
+            made = self.convolution(value, self.channels_out, self.stride)
+        if self.rng.random() < 0.5:
+            made = self.normalized(made)
+        if self.rng.random() < 0.3:
+            channels = int(made.ty.shape[1])
+            operator = (relax.op.multiply, relax.op.add, relax.op.subtract)[self.rng.integers(3)]
+            made = self.emit(operator(made, self.numbers(1, channels, *[1] * self.rank)))
+        return self.emit(relax.op.nn.relu(made)) if self.rng.random() < 0.1 else made
+
+    def pointwise(self, value: Any, channels: int) -> Any:
+        made = self.emit(
+            _CONVOLUTIONS[self.rank](value, self.numbers(channels, int(value.ty.shape[1]), *[1] * self.rank))
+        )
+        return (
+            self.emit(relax.op.add(made, self.numbers(1, channels, *[1] * self.rank)))
+            if self.rng.random() < 0.5
+            else made
+        )
+
+    def convolution(self, value: Any, channels: int | None = None, stride: int = 1) -> Any:
+        """Return a convolution that keeps the size, up to its stride."""
+        inputs = int(value.ty.shape[1])
+        channels = channels or inputs
+        groups = int(np.gcd.reduce([inputs, channels, int(self.rng.choice([1, 2, inputs]))]))
+        taps = [int(each) for each in self.rng.choice([1, 2, 3], self.rank)]
+        dilations = [int(each) for each in self.rng.choice([1, 1, 2], self.rank)]
+        spans = [(tap - 1) * dilation for tap, dilation in zip(taps, dilations, strict=True)]
+        begins = [int(self.rng.integers(0, span + 1)) for span in spans]
+        ends = [span - begin for span, begin in zip(spans, begins, strict=True)]
+        filter_ = self.numbers(channels, inputs // groups, *taps)
+        return self.emit(
+            _CONVOLUTIONS[self.rank](
+                value,
+                filter_,
+                strides=[stride] * self.rank,
+                padding=[*begins, *ends],
+                dilation=dilations,
+                groups=groups,
+            )
+        )
+
+    def normalized(self, value: Any) -> Any:
+        channels = int(value.ty.shape[1])
+        numbers = [self.numbers(channels) for _ in range(3)]
+        variance = relax.const(self.rng.uniform(0.5, 2, channels).astype(np.float32))
+        made = self.emit(relax.op.nn.batch_norm(value, *numbers, variance, 1, training=False))
+        return self.emit(relax.TupleGetItem(made, 0))
+
+
+def joined(module: tvm.IRModule, monkeypatch: pytest.MonkeyPatch | None = None) -> tuple[tvm.IRModule, list[str]]:
+    """Return a module by all rules, and what they did; with `monkeypatch`, whatever it costs."""
+    if monkeypatch is not None:
+        for where in ("branches.map_cycles", "upsampling.problem_cycles", "pools.map_cycles"):
+            monkeypatch.setattr(f"tvmconv.relax.algebra.{where}", _shrinking())
+    return simplified(module, TARGET)
+
+
+def _shrinking() -> Callable[..., float]:
+    """Return costs each of which is less than the one before: whatever is compared last wins."""
+    costs = iter(range(10**9, 0, -1))
+    return lambda *arguments: float(next(costs))
+
+
+def agree(before: tvm.IRModule, after: tvm.IRModule, seed: int = 0) -> None:
+    shape = tuple(int(size) for size in before["main"].params[0].ty.shape)
+    data = np.random.default_rng(seed).standard_normal(shape)
+    right, answer = evaluated(before, data), evaluated(after, data)
+    assert answer.shape == right.shape
+    scale = max(float(np.abs(right).max()), 1e-3)
+    np.testing.assert_allclose(answer, right, rtol=0, atol=3e-6 * scale)
+
+
+@pytest.mark.parametrize("part", [0, *(pytest.param(part, marks=pytest.mark.slow) for part in range(1, 20))])
+def test_random_graphs_keep_their_answers(part: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    """100 graphs each, 2,000 in all; rules must have been used."""
+    done = 0
+    for seed in range(part * 100, part * 100 + 100):
+        module = Drawing(seed).module()
+        after, lines = joined(module, monkeypatch)
+        done += len(lines)
+        agree(module, after, seed)
+    assert done > 40
+
+
+def build(
+    make: Callable[[relax.BlockBuilder, Any], Any], shape: tuple[int, ...] = (1, 16, 24, 24), dtype: str = "float32"
+) -> tvm.IRModule:
+    given, builder = relax.Var("x", relax.TensorType(shape, dtype)), relax.BlockBuilder()
+    with builder.function("main", [given]):
+        with builder.dataflow():
+            output = builder.emit_output(make(builder, given))
+        builder.emit_func_output(output)
+    return builder.finalize()
+
+
+RNG = np.random.default_rng(0)
+
+
+def numbers(*shape: int, dtype: str = "float32") -> Any:
+    array = RNG.standard_normal(shape).astype(np.float32) / np.sqrt(np.prod(shape[1:]))
+    return relax.const(array.astype(numbers_of(dtype)), dtype) if dtype != "float32" else relax.const(array)
+
+
+def block(builder: relax.BlockBuilder, data: Any) -> Any:
+    """A block of RepVGG."""
+    wide = builder.emit(relax.op.nn.conv2d(data, numbers(16, 16, 3, 3), padding=(1, 1)))
+    narrow = builder.emit(relax.op.nn.conv2d(data, numbers(16, 16, 1, 1)))
+    return builder.emit(relax.op.add(builder.emit(relax.op.add(wide, narrow)), data))
+
+
+def convolutions(module: tvm.IRModule) -> int:
+    graph = Graph(module["main"])
+    calls = [graph.call(each) for each in graph.values]
+    return sum(call is not None and (".conv" in call.op.name or call.op.name == "relax.matmul") for call in calls)
+
+
+def test_parallel_branches_are_one_convolution() -> None:
+    module = build(block)
+    after, lines = joined(module)
+    assert convolutions(after) == 1
+    assert (
+        lines == ["lv3: 3 branches, one kernel; 1.1 times fewer multiplications"]
+        or "3 branches, one kernel" in lines[0]
+    )
+    agree(module, after)
+
+
+def test_an_adapter_is_part_of_its_linear() -> None:
+    def make(builder: relax.BlockBuilder, data: Any) -> Any:
+        whole = builder.emit(relax.op.matmul(data, numbers(64, 96)))
+        adapter = builder.emit(relax.op.matmul(builder.emit(relax.op.matmul(data, numbers(64, 4))), numbers(4, 96)))
+        return builder.emit(relax.op.add(whole, builder.emit(relax.op.multiply(adapter, relax.const(0.5)))))
+
+    module = build(make, (2, 10, 64))
+    after, lines = joined(module)
+    assert convolutions(after) == 1 and len(lines) == 1
+    agree(module, after)
+
+
+def test_a_bottleneck_stays_one() -> None:
+    def make(builder: relax.BlockBuilder, data: Any) -> Any:
+        return builder.emit(relax.op.matmul(builder.emit(relax.op.matmul(data, numbers(64, 4))), numbers(4, 96)))
+
+    after, lines = joined(build(make, (2, 10, 64)))
+    assert convolutions(after) == 2 and not lines
+
+
+def test_a_residual_of_another_value_stays_a_sum() -> None:
+    def make(builder: relax.BlockBuilder, data: Any) -> Any:
+        hidden = builder.emit(
+            relax.op.nn.relu(builder.emit(relax.op.nn.conv2d(data, numbers(16, 16, 3, 3), padding=(1, 1))))
+        )
+        again = builder.emit(relax.op.nn.conv2d(hidden, numbers(16, 16, 3, 3), padding=(1, 1)))
+        return builder.emit(relax.op.add(again, data))
+
+    assert joined(build(make))[1] == []
+
+
+def test_values_that_others_read_are_kept() -> None:
+    def make(builder: relax.BlockBuilder, data: Any) -> Any:
+        wide = builder.emit(relax.op.nn.conv2d(data, numbers(16, 16, 3, 3), padding=(1, 1)))
+        total = builder.emit(relax.op.add(wide, builder.emit(relax.op.nn.conv2d(data, numbers(16, 16, 1, 1)))))
+        return builder.emit(relax.op.multiply(total, builder.emit(relax.op.nn.relu(wide))))
+
+    module = build(make)
+    assert joined(module)[1] == []
+
+
+def test_repeated_pixels_are_not_written() -> None:
+    def make(builder: relax.BlockBuilder, data: Any) -> Any:
+        wide = builder.emit(
+            relax.op.image.resize2d(
+                data,
+                (48, 48),
+                layout="NCHW",
+                method="nearest_neighbor",
+                coordinate_transformation_mode="asymmetric",
+                rounding_method="floor",
+            )
+        )
+        return builder.emit(relax.op.nn.conv2d(wide, numbers(16, 16, 3, 3), padding=(1, 1)))
+
+    module = build(make)
+    after, lines = joined(module)
+    assert lines and "resize" not in str(after)
+    agree(module, after)
+
+
+def test_a_filter_that_would_lose_to_rounding_stays_two() -> None:
+    def make(builder: relax.BlockBuilder, data: Any) -> Any:
+        small = relax.const(
+            (np.asarray(constant(numbers(16, 16, 3, 3)), np.float32) * 1e-3).astype(numbers_of("bfloat16")), "bfloat16"
+        )
+        wide = builder.emit(relax.op.nn.conv2d(data, small, padding=(1, 1)))
+        return builder.emit(relax.op.add(wide, data))
+
+    assert joined(build(make, dtype="bfloat16"))[1] == []
+
+
+def test_strict_math_has_no_rewrites() -> None:
+    module = build(block)
+    assert rewrites(use_kernels(module, "host", layout="NCX")) != []
+    assert rewrites(use_kernels(module, "host", layout="NCX", math="strict")) == []

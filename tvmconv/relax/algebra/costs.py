@@ -1,0 +1,50 @@
+"""What a linear map, or a pass over an array, costs by estimate: cycles of one core."""
+
+from __future__ import annotations
+
+from functools import lru_cache
+from math import prod
+
+from ...algorithms.cpu.cost import L3_BYTES_PER_CYCLE
+from ...algorithms.table import applicable
+from ...errors import TvmconvError
+from ...problem import Problem
+from ...targets.target import CpuTarget
+from .maps import LinearMap
+
+_BYTES = {"f32": 4, "f16": 2, "bf16": 2}
+
+
+def map_cycles(map_: LinearMap, shape: tuple[int, ...], dtype: str, target: CpuTarget) -> float:
+    """Return what the kernel of a map costs on data of a shape, its channels second; infinity: no kernel computes it."""
+    span = [(taps - 1) * dilation + 1 for taps, dilation in zip(map_.taps, map_.dilations, strict=True)]
+    sizes = [
+        (size + begin + end - reach) // stride + 1
+        for size, begin, end, reach, stride in zip(shape[2:], map_.begins, map_.ends, span, map_.strides, strict=True)
+    ]
+    try:
+        return _cycles(
+            Problem(
+                op="convolution", batch=shape[0], in_channels=shape[1], in_spatial=shape[2:], out_channels=map_.outputs,
+                out_spatial=tuple(sizes), kernel=map_.taps, strides=map_.strides, dilations=map_.dilations,
+                pads_begin=map_.begins, pads_end=map_.ends, groups=map_.groups, dtype=dtype, bias=map_.bias is not None,
+            ),
+            target,
+        )  # fmt: skip
+    except TvmconvError:  # a problem that kernels do not have
+        return float("inf")
+
+
+def problem_cycles(problem: Problem, target: CpuTarget) -> float:
+    """Return what a kernel costs, its data channels last."""
+    return _cycles(problem.with_(data_format="NXC", filter_format="XIO"), target)
+
+
+def pass_cycles(shape: tuple[int, ...], dtype: str, arrays: int) -> float:
+    """Return what it costs to read or write so many arrays of a shape."""
+    return arrays * prod(shape) * _BYTES[dtype] / L3_BYTES_PER_CYCLE
+
+
+@lru_cache(maxsize=4096)
+def _cycles(problem: Problem, target: CpuTarget) -> float:
+    return applicable(problem, target)[0].cycles(problem, target)

@@ -1,0 +1,177 @@
+"""`LinearMap`: a convolution of fixed numbers, as the taps that it has at which offsets; maps are added and composed.
+
+Output ``o`` of a map is the sum over its taps of ``W[tap] x[o * stride + offset]``, where ``offset = tap * dilation - begin``, and
+``x`` is zero beyond its ends. So a sum of maps of one stride has the union of their offsets, each with the sum of their filters.
+Arithmetic is in float64; a filter is rounded once, when it is written.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from functools import reduce
+from math import gcd
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+Array = npt.NDArray[np.float64]
+
+
+@dataclass(frozen=True)
+class LinearMap:
+    """A convolution, without what it reads.
+
+    Attributes
+    ----------
+    filter
+        Outputs, inputs of a group, and one axis of taps for each spatial axis.
+    bias
+        A number for each output; None: zeros.
+    strides, dilations, begins, ends
+        Of each spatial axis; the last two are pads.
+    groups
+        In how many parts channels are.
+    """
+
+    filter: Array
+    bias: Array | None
+    strides: tuple[int, ...]
+    dilations: tuple[int, ...]
+    begins: tuple[int, ...]
+    ends: tuple[int, ...]
+    groups: int = 1
+
+    @property
+    def outputs(self) -> int:
+        """How many channels it gives."""
+        return int(self.filter.shape[0])
+
+    @property
+    def inputs(self) -> int:
+        """How many channels it takes."""
+        return int(self.filter.shape[1]) * self.groups
+
+    @property
+    def taps(self) -> tuple[int, ...]:
+        """How many it has along each axis."""
+        return tuple(self.filter.shape[2:])
+
+    @property
+    def is_pointwise(self) -> bool:
+        """Whether it has one tap, and no pads."""
+        return not any((*self.begins, *self.ends)) and set(self.taps) <= {1}
+
+    @property
+    def is_diagonal(self) -> bool:
+        """Whether each output is its input by a number, and a number more."""
+        return self.is_pointwise and set(self.strides) <= {1} and self.groups == self.outputs == self.inputs
+
+    @property
+    def products(self) -> int:
+        """How many numbers its filter has: multiplications for each output pixel."""
+        return int(self.filter.size)
+
+    def scaled(self, factor: Array, shift: Array | None = None) -> LinearMap:
+        """Return the map whose outputs are multiplied by numbers of channels, and have others added."""
+        bias = None if self.bias is None else self.bias * factor
+        if shift is not None:
+            bias = shift if bias is None else bias + shift
+        return replace(self, filter=self.filter * factor.reshape(-1, *[1] * (self.filter.ndim - 1)), bias=bias)
+
+
+def identity(channels: int, rank: int) -> LinearMap:
+    """Return the map that gives what it takes."""
+    ones = (1,) * rank
+    return LinearMap(np.ones((channels, 1, *ones)), None, ones, ones, (0,) * rank, (0,) * rank, channels)
+
+
+def added(maps: Sequence[LinearMap]) -> LinearMap | None:
+    """Return the one map that is the sum of several; None: they have not one stride, or not the same channels."""
+    first = maps[0]
+    if any((each.strides, each.inputs, each.outputs) != (first.strides, first.inputs, first.outputs) for each in maps):
+        return None
+    groups = reduce(gcd, (each.groups for each in maps))
+    rank = len(first.strides)
+    offsets = [[_offsets(each, axis) for each in maps] for axis in range(rank)]
+    lows = [min(each[0] for each in along) for along in offsets]
+    steps = [
+        reduce(gcd, (at - low for each in along for at in each), 0) or 1
+        for along, low in zip(offsets, lows, strict=True)
+    ]
+    taps = [
+        (max(each[-1] for each in along) - low) // step + 1
+        for along, low, step in zip(offsets, lows, steps, strict=True)
+    ]
+    filter_ = np.zeros((first.outputs, first.inputs // groups, *taps))
+    for number, each in enumerate(maps):
+        places = [
+            [(at - low) // step for at in along[number]] for along, low, step in zip(offsets, lows, steps, strict=True)
+        ]
+        filter_[np.ix_(range(first.outputs), range(first.inputs // groups), *places)] += _in_groups(each, groups)
+    # The last window ends where that of the map does that reaches farthest.
+    ends = [maps[int(np.argmax([each[-1] for each in along]))].ends[axis] for axis, along in enumerate(offsets)]
+    biases = [each.bias for each in maps if each.bias is not None]
+    bias = None if not biases else np.sum(biases, axis=0)
+    return LinearMap(filter_, bias, first.strides, tuple(steps), tuple(-low for low in lows), tuple(ends), groups)
+
+
+def composed(outer: LinearMap, inner: LinearMap) -> LinearMap | None:
+    """Return the one map that does one after the other; None: none does so at the borders, too, or both have several taps.
+
+    An outer map that pads sees zeros beyond the inner one's outputs, where the inner one's bias would be: so that is none.
+    """
+    if outer.is_diagonal:
+        return inner.scaled(outer.filter.reshape(-1), outer.bias)
+    groups = gcd(outer.groups, inner.groups)
+    if outer.is_pointwise:
+        taps, dilations, begins, ends = inner.taps, inner.dilations, inner.begins, inner.ends
+    elif (
+        inner.is_pointwise
+        and set(inner.strides) <= {1}
+        and (inner.bias is None or not any((*outer.begins, *outer.ends)))
+    ):
+        taps, dilations, begins, ends = outer.taps, outer.dilations, outer.begins, outer.ends
+    else:
+        return None
+    left, right = _in_groups(outer, groups), _in_groups(inner, groups)
+    parts = []
+    for one, other in zip(np.split(left, groups), np.split(right, groups), strict=True):
+        # Of one of both, all axes of taps have one element.
+        flat, flat_other = one.reshape(*one.shape[:2], -1), other.reshape(*other.shape[:2], -1)
+        parts.append(np.einsum("omt,miu->oitu", flat, flat_other).reshape(one.shape[0], other.shape[1], *taps))
+    bias = outer.bias
+    if inner.bias is not None:
+        through = outer_sums(outer) @ inner.bias
+        bias = through if bias is None else bias + through
+    strides = tuple(one * other for one, other in zip(outer.strides, inner.strides, strict=True))
+    return LinearMap(np.concatenate(parts), bias, strides, dilations, begins, ends, groups)
+
+
+def outer_sums(map_: LinearMap) -> Array:
+    """Return for each output and input the sum of the taps, of all groups side by side."""
+    dense = _in_groups(map_, 1)
+    return dense.reshape(*dense.shape[:2], -1).sum(-1)
+
+
+def _offsets(map_: LinearMap, axis: int) -> list[int]:
+    return [tap * map_.dilations[axis] - map_.begins[axis] for tap in range(map_.taps[axis])]
+
+
+def _in_groups(map_: LinearMap, groups: int) -> Array:
+    """Return the filter of the same map in fewer groups, which the map's are a multiple of."""
+    if groups == map_.groups:
+        return map_.filter
+    outputs, inputs = map_.outputs // map_.groups, map_.inputs // map_.groups
+    filter_ = np.zeros((map_.outputs, map_.inputs // groups, *map_.taps))
+    for group in range(map_.groups):
+        start = group % (map_.groups // groups) * inputs
+        rows = slice(group * outputs, (group + 1) * outputs)
+        filter_[rows, start : start + inputs] = map_.filter[rows]
+    return filter_
+
+
+def rounding(filters: Sequence[Array], dtype: Any) -> float:
+    """Return the error of rounding filters to a type: the root of the sum of its squares."""
+    return float(np.sqrt(sum(np.sum((each - each.astype(dtype).astype(np.float64)) ** 2) for each in filters)))

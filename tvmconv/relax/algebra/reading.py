@@ -1,0 +1,195 @@
+"""Linear operators of fixed numbers, as Relax has them, read as maps; and maps written as operators.
+
+Data has its channels second, as frontends leave it, or it is rows of numbers, which are channels last: a Linear's.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from math import prod
+from typing import Any
+
+import numpy as np
+from tvm import relax
+
+from ..graph import Graph
+from ..problems import CONVOLUTION
+from ..simplify import static_shape
+from .maps import Array, LinearMap, composed, identity
+
+# Multiplications to compose two filters: more would take seconds.
+_MOST_PRODUCTS = 2 * 10**10
+_CONVOLUTIONS = {1: relax.op.nn.conv1d, 2: relax.op.nn.conv2d, 3: relax.op.nn.conv3d}
+DTYPES = {"float32": "f32", "float16": "f16", "bfloat16": "bf16"}
+
+
+@dataclass(frozen=True)
+class Level:
+    """A variable as a map of another.
+
+    Attributes
+    ----------
+    source
+        What is read.
+    map
+        What is computed of it.
+    parts
+        The maps that it is composed of, each with the shape of what it reads.
+    """
+
+    source: Any
+    map: LinearMap
+    parts: tuple[tuple[LinearMap, tuple[int, ...]], ...] = ()
+
+
+def is_rows(variable: Any, graph: Graph) -> bool:
+    """Whether what a variable is computed by takes its channels last."""
+    call = graph.call(variable)
+    return call is not None and (
+        call.op.name == "relax.matmul" or (call.op.name == "relax.add" and variable.ty.ndim == 2)
+    )
+
+
+def pixels(shape: tuple[int, ...], rows: bool) -> tuple[int, ...]:
+    """Return a shape with its channels second: rows are pixels on one axis."""
+    return (1, shape[-1], prod(shape[:-1])) if rows else shape
+
+
+def levels(variable: Any, graph: Graph, rows: bool) -> list[Level]:
+    """Return a variable as maps of what it is computed of, the farthest last; the first is itself."""
+    shape = static_shape(variable.ty) or ()
+    channels, rank = shape[-1 if rows else 1], 1 if rows else len(shape) - 2
+    found = [Level(variable, identity(channels, rank))]
+    while len(graph.readers(found[-1].source)) == 1 or found[-1].source.same_as(variable):
+        step = _step(found[-1].source, graph, rows)
+        if step is None:
+            break
+        source, inner = step
+        outer = found[-1].map
+        if not outer.is_diagonal and outer.products * inner.inputs // inner.groups * prod(inner.taps) > _MOST_PRODUCTS:
+            break
+        made = composed(outer, inner)
+        if made is None:
+            break
+        part = (inner, pixels(static_shape(source.ty) or (), rows))
+        found.append(Level(source, made, (*found[-1].parts, part)))
+    return found
+
+
+def _step(variable: Any, graph: Graph, rows: bool) -> tuple[Any, LinearMap] | None:
+    """Return what a variable is a map of, and the map; None: it is none of a fixed filter."""
+    value = graph.values.get(variable)
+    if isinstance(value, relax.TupleGetItem):
+        return None if rows else _normalization(value, graph)
+    call = graph.call(variable)
+    if call is None or str(call.ty.dtype) not in DTYPES or static_shape(call.ty) is None:
+        return None
+    name = call.op.name
+    if name == "relax.matmul" and rows:
+        matrix = graph.array(call.args[1])
+        if matrix is None or matrix.ndim != 2 or not isinstance(call.args[0], relax.Var):
+            return None
+        return call.args[0], LinearMap(matrix.T.astype(np.float64)[..., None], None, (1,), (1,), (0,), (0,))
+    if CONVOLUTION.fullmatch(name) and not rows:
+        return _convolution(call, graph)
+    return _by_channel(call, graph, rows)
+
+
+def _convolution(call: relax.Call, graph: Graph) -> tuple[Any, LinearMap] | None:
+    filter_, attrs, rank = graph.array(call.args[1]), call.attrs, call.ty.ndim - 2
+    spatial = "DHW"[3 - rank :]
+    if call.op.name.endswith("transpose") or filter_ is None or not isinstance(call.args[0], relax.Var):
+        return None
+    layouts = (attrs.data_layout, attrs.kernel_layout, attrs.out_layout or attrs.data_layout)
+    if layouts != (f"NC{spatial}", f"OI{spatial}", f"NC{spatial}") or static_shape(call.args[0].ty) is None:
+        return None
+    strides, dilations, pads = (tuple(map(int, each)) for each in (attrs.strides, attrs.dilation, attrs.padding))
+    pads = pads * 2 if len(pads) == rank else pads
+    if min(pads) < 0:
+        return None
+    return call.args[0], LinearMap(
+        filter_.astype(np.float64), None, strides, dilations, pads[:rank], pads[rank:], int(attrs.groups)
+    )
+
+
+def _normalization(item: relax.TupleGetItem, graph: Graph) -> tuple[Any, LinearMap] | None:
+    call = graph.call(item.tuple_value, "relax.nn.batch_norm")
+    if (
+        call is None
+        or item.index
+        or len(graph.readers(item.tuple_value)) != 1
+        or bool(getattr(call.attrs, "training", False))
+    ):
+        return None
+    numbers = [graph.array(each) for each in call.args[1:5]]
+    shape = static_shape(call.args[0].ty)
+    if any(each is None for each in numbers) or int(call.attrs.axis) != 1 or shape is None or not 3 <= len(shape) <= 5:
+        return None
+    gamma, beta, mean, variance = (each.astype(np.float64) for each in numbers if each is not None)
+    factor = gamma / np.sqrt(variance + float(call.attrs.epsilon))
+    return call.args[0], identity(shape[1], len(shape) - 2).scaled(factor, beta - mean * factor)
+
+
+def _by_channel(call: relax.Call, graph: Graph, rows: bool) -> tuple[Any, LinearMap] | None:
+    operator = call.op.name.removeprefix("relax.")
+    if operator not in ("add", "subtract", "multiply", "divide"):
+        return None
+    constants = [graph.array(each) for each in call.args]
+    first = constants[0] is None
+    array, data = constants[1 if first else 0], call.args[0 if first else 1]
+    shape = static_shape(call.ty) or ()
+    if array is None or not isinstance(data, relax.Var) or static_shape(data.ty) != shape or array.ndim > len(shape):
+        return None
+    axis = len(shape) - 1 if rows else 1
+    whole = (1,) * (len(shape) - array.ndim) + array.shape
+    if any(size != 1 for at, size in enumerate(whole) if at != axis) or not (rows or 3 <= len(shape) <= 5):
+        return None
+    vector = np.broadcast_to(array.reshape(-1).astype(np.float64), (shape[axis],))
+    plain = identity(shape[axis], 1 if rows else len(shape) - 2)
+    ones = np.ones_like(vector)
+    if operator == "add":
+        return data, plain.scaled(ones, vector)
+    if operator == "subtract":
+        return data, plain.scaled(ones, -vector) if first else plain.scaled(-ones, vector)
+    if operator == "multiply":
+        return data, plain.scaled(vector)
+    return (data, plain.scaled(1 / vector)) if first and vector.all() else None
+
+
+def written(map_: LinearMap, source: Any, emit: Callable[[Any], Any], rows: bool) -> Any:
+    """Return the operators of a map on a variable."""
+    dtype, rank = str(source.ty.dtype), len(map_.strides)
+
+    def constant(array: Array) -> Any:
+        return (
+            relax.const(np.ascontiguousarray(array.astype(np.float32)), "float32")
+            if dtype == "float32"
+            else _cast(array, dtype)
+        )
+
+    if rows:
+        made = emit(relax.op.matmul(source, constant(map_.filter[..., 0].T)))
+        return made if map_.bias is None else emit(relax.op.add(made, constant(map_.bias)))
+    made = emit(
+        _CONVOLUTIONS[rank](
+            source, constant(map_.filter), strides=list(map_.strides), padding=[*map_.begins, *map_.ends],
+            dilation=list(map_.dilations), groups=map_.groups,
+        )
+    )  # fmt: skip
+    if map_.bias is None:
+        return made
+    return emit(relax.op.add(made, constant(map_.bias.reshape(1, -1, *[1] * rank))))
+
+
+def numbers_of(dtype: str) -> Any:
+    """Return NumPy's type of numbers of Relax's."""
+    if dtype == "bfloat16":
+        import ml_dtypes
+
+        return ml_dtypes.bfloat16
+    return np.dtype(dtype)
+
+
+def _cast(array: Array, dtype: str) -> Any:
+    return relax.const(np.ascontiguousarray(array.astype(numbers_of(dtype))), dtype)
