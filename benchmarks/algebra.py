@@ -12,7 +12,9 @@ from unittest import mock
 
 from tvmconv.isa.machine import model_name
 
-NETWORKS = ("mobileone_s0", "repvgg_a0", "fastvit_t8", "repghostnet_050", "densenet121")
+from . import zoo_networks
+
+NETWORKS = ("mobileone_s0", "repvgg_a0", "fastvit_t8", "repghostnet_100", "densenet121")
 _ROUNDS = 5
 
 
@@ -37,11 +39,11 @@ def main() -> None:
 
 
 def _row(name: str, folder: Path, seconds: float) -> dict[str, Any]:
-    import timm
     import torch
 
     torch.manual_seed(0)
-    model, image = timm.create_model(name).eval(), torch.rand(1, 3, 224, 224)
+    drawn = zoo_networks.NETWORKS[name]
+    model, image = drawn.make().eval(), torch.rand(drawn.shapes[0])
     joined, lines = _compiled(model, image, folder / f"{name}.joined.so", True)
     written, _ = _compiled(model, image, folder / f"{name}.written.so", False)
     arrays = {written.inputs[0].name: image.numpy()}
