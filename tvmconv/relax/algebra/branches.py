@@ -161,13 +161,13 @@ class Branches:
         if merged is None or shape is None:
             return None
         whole = static_shape(variable.ty) or ()
-        before = pass_cycles(whole, dtype, 3 * (len(taken) - 1))
+        before = pass_cycles(whole, dtype, 3 * (len(taken) - 1), self.target)
         filters = []
         for level in taken:
             real = [(part, given) for part, given in level.parts if not part.is_diagonal]
             before += sum(map_cycles(part, given, dtype, self.target) for part, given in real)
             if not real and level.parts:
-                before += pass_cycles(whole, dtype, 2)
+                before += pass_cycles(whole, dtype, 2, self.target)
             filters += [part.filter for part, _ in real]
         after = map_cycles(merged, pixels(shape, rows), dtype, self.target)
         if after >= before:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from functools import lru_cache
 from math import prod
 
-from ...algorithms.cpu.cost import L3_BYTES_PER_CYCLE
+from ...algorithms.cpu.cost import lines
 from ...algorithms.table import applicable
 from ...errors import TvmconvError
 from ...problem import Problem
@@ -40,9 +40,9 @@ def problem_cycles(problem: Problem, target: CpuTarget) -> float:
     return _cycles(problem.with_(data_format="NXC", filter_format="XIO"), target)
 
 
-def pass_cycles(shape: tuple[int, ...], dtype: str, arrays: int) -> float:
+def pass_cycles(shape: tuple[int, ...], dtype: str, arrays: int, target: CpuTarget) -> float:
     """Return what it costs to read or write so many arrays of a shape."""
-    return arrays * prod(shape) * _BYTES[dtype] / L3_BYTES_PER_CYCLE
+    return lines(arrays * prod(shape) * _BYTES[dtype]) * target.costs.lines.l3
 
 
 @lru_cache(maxsize=4096)

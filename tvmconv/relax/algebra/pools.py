@@ -67,6 +67,6 @@ def find_pooled(graph: Graph, target: CpuTarget) -> Iterator[tuple[Any, Pooled]]
         small = (given[0], given[1], *shape[2:])
         wide = static_shape(before.ty) or ()
         cost = sum(map_cycles(part, size, dtype, target) for part, size in reached.parts if not part.is_diagonal)
-        cost += pass_cycles(wide, dtype, 1)
-        if map_cycles(reached.map, small, dtype, target) + pass_cycles(given, dtype, 1) < cost:
+        cost += pass_cycles(wide, dtype, 1, target)
+        if map_cycles(reached.map, small, dtype, target) + pass_cycles(given, dtype, 1, target) < cost:
             yield variable, Pooled(reached.source, reached.map, call)

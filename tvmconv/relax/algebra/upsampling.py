@@ -104,7 +104,7 @@ def _upsampled(call: relax.Call, graph: Graph, target: CpuTarget) -> Upsampled |
         op="convolution_backprop_data", in_spatial=given[2:], kernel=tuple(filter_.shape[2:]), strides=factors,
         dilations=map_.dilations, pads_begin=begins, pads_end=ends, groups=map_.groups, **common,
     )  # fmt: skip
-    before = problem_cycles(flat, target) + pass_cycles(wide, dtype, 1) + pass_cycles(given, dtype, 1)
+    before = problem_cycles(flat, target) + pass_cycles(wide, dtype, 1, target) + pass_cycles(given, dtype, 1, target)
     if problem_cycles(transposed, target) >= before:
         return None
     kind = numbers_of(str(call.ty.dtype))
