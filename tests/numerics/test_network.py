@@ -60,7 +60,7 @@ def machine(made: tvm.IRModule, *arrays: Any) -> list[np.ndarray]:
 @pytest.fixture(scope="module")
 def library(tmp_path_factory: pytest.TempPathFactory) -> Path:
     path = tmp_path_factory.mktemp("network") / "network.so"
-    build(module(two_layers), path)
+    build(module(two_layers), path, math="strict")
     return path
 
 
@@ -120,7 +120,7 @@ def given_back(builder: relax.BlockBuilder, data: Any) -> Any:
 
 def test_outputs_that_are_no_value_of_their_own(tmp_path: Path) -> None:
     given, made = data(), module(given_back)
-    build(made, tmp_path / "network.so")
+    build(made, tmp_path / "network.so", math="strict")
     answers = [*load_network(tmp_path / "network.so")(x0=given).values()]
     for answer, right in zip(answers, machine(made, given), strict=True):
         np.testing.assert_array_equal(answer, right)
@@ -161,6 +161,25 @@ def test_sorts(dtype: str, axis: int, tmp_path: Path) -> None:
     right = [up, np.take_along_axis(given, down, axis), np.take_along_axis(given, first, axis), first]
     for answer, each in zip(load_network(tmp_path / "network.so")(x0=given).values(), right, strict=True):
         np.testing.assert_array_equal(answer, each)
+
+
+@pytest.mark.parametrize("parts", [(64, 32, 32), (3, 5, 40), (1, 1), (58, 58), (16, *[8] * 20), (100, 7)])
+@pytest.mark.parametrize("pads", [False, True])
+def test_joined_channels_and_what_follows(parts: tuple[int, ...], pads: bool, tmp_path: Path) -> None:
+    channels = sum(parts)
+    factor, shift = (RNG.integers(-3, 4, channels).astype(np.float32) for _ in range(2))
+
+    def make(builder: relax.BlockBuilder, *given: Any) -> Any:
+        value = builder.emit(relax.op.multiply(builder.emit(relax.op.concat([*given], -1)), relax.const(factor)))
+        value = builder.emit(relax.op.nn.relu(builder.emit(relax.op.add(value, relax.const(shift)))))
+        return builder.emit(relax.op.nn.pad(value, (0, 0, 1, 2, 0, 1, 0, 0))) if pads else value
+
+    build(module(make, [(1, 5, 6, part) for part in parts]), tmp_path / "network.so", layout="NCX")
+    arrays = {f"x{at}": RNG.integers(-4, 5, (1, 5, 6, part)).astype(np.float32) for at, part in enumerate(parts)}
+    right = np.maximum(np.concatenate([*arrays.values()], -1) * factor + shift, 0)
+    right = np.pad(right, ((0, 0), (1, 2), (0, 1), (0, 0))) if pads else right
+    (answer,) = load_network(tmp_path / "network.so")(**arrays).values()
+    np.testing.assert_array_equal(answer, right)
 
 
 def test_times_of_all_operators(library: Path) -> None:

@@ -16,6 +16,8 @@ from tvm import s_tir, tirx
 from tvm.s_tir import dlight
 from tvm.s_tir.dlight.analysis import SBlockInfo, normalize_prim_func
 
+from .segments import Segments
+
 # Marks functions whose stages have rows in common, to be computed row by row.
 ROWS = "tvmconv.rows"
 # Marks the stage of products in tiles, with the rows of a tile. Its function is another once it is fused.
@@ -34,7 +36,13 @@ _TASKS = 64
 def schedule_others() -> tvm.transform.Pass:
     """Return the pass that schedules every function of a module that has no schedule."""
     return dlight.ApplyDefaultSchedule(
-        _Rows(), _Tiles(), _RowByRow(across=True), _Gemv(), dlight.cpu.Reduction(), _RowByRow(across=False)
+        _Rows(),
+        _Tiles(),
+        Segments(_LEAST_PARALLEL),
+        _RowByRow(across=True),
+        _Gemv(),
+        dlight.cpu.Reduction(),
+        _RowByRow(across=False),
     )
 
 
