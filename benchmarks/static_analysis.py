@@ -13,6 +13,7 @@ import re
 import shutil
 import subprocess
 import sys
+from importlib import import_module
 
 from tvmconv.algorithms import table
 from tvmconv.isa import Isa
@@ -35,9 +36,9 @@ LAYERS = {
 
 
 def hot_loop(asm: str, isa: Isa) -> list[str]:
-    """Return the instructions of the innermost loop that has most multiply-adds."""
-    best = max(isa.loops(asm), key=isa.multiply_adds, default=[])
-    return [line for line in best if line.startswith("\t")]
+    """Return the instructions of the loop that `tvmconv inspect --stage asm` calls hot."""
+    found = import_module(isa.assembly).hot_loop(asm)
+    return [line for line in found.lines if line.startswith("\t")] if found else []
 
 
 def cycles(lines: list[str], target: CpuTarget, tool: str) -> float:
