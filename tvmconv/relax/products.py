@@ -21,6 +21,8 @@ _TILES = ((6, 16),)
 # Of the 32 of AVX-512 12 or 16. Of 12 heads, 197x197 by 197x64, a tile of 6x16 took 289 us, and these take 243 and 215 (one core
 # of a Zen 5); 12x32 took 230.
 _WIDE_TILES = ((12, 16), (8, 32))
+# A tile as wide as all columns has no axis of tiles, and LLVM keeps its sums in memory: of 4 heads, 400x400 by 400x20 took 1258 us
+# by 8x32, and takes 208 by 12x16 (two threads of a Zen 4, beside other programs).
 # Columns beyond the last may be so much of all for wider tiles: 64x197 takes 4 % less time by 32, 256x40 16 % more.
 _BEYOND = 1.1
 # TVM's number for operators that what follows element by element is fused with.
@@ -43,7 +45,11 @@ def _matmul(known: tuple[tuple[int, int], ...], builder: relax.BlockBuilder, cal
     depth = (shapes[0] or ())[-1]
     if rows < 2 or columns < known[0][1] // 2 or depth < 2:
         return call.op.get_attr("FLegalize")(builder, call)
-    most, width = next(each for each in reversed(known) if _up(columns, each[1]) <= _up(columns, known[0][1]) * _BEYOND)
+    most, width = next(
+        each
+        for each in reversed(known)
+        if each is known[0] or (each[1] < columns and _up(columns, each[1]) <= _up(columns, known[0][1]) * _BEYOND)
+    )
     height = -(-rows // -(-rows // most))  # tiles of like heights
 
     def product(left: te.Tensor, right: te.Tensor) -> te.Tensor:
