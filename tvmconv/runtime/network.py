@@ -124,7 +124,20 @@ class Network:
             close = library["tvmconv_network_close"]
         except (OSError, RuntimeError, AttributeError) as error:
             raise BundleError(f"{path} cannot be loaded: {str(error).strip()}") from None
-        weakref.finalize(self, close, self._handle)
+        # Not when the process ends, for threads may still be calling it.
+        weakref.finalize(self, close, self._handle).atexit = False
+
+    def __reduce__(self) -> tuple[type[Network], tuple[str]]:
+        """Copies in other processes load the file."""
+        return type(self), (str(self.file.path.absolute()),)
+
+    def __copy__(self) -> Network:
+        """Nothing of it changes, so it is its own copy."""
+        return self
+
+    def __deepcopy__(self, memo: dict[int, Any]) -> Network:
+        """Nothing of it changes, so it is its own copy."""
+        return self
 
     def __call__(self, **arrays: npt.ArrayLike) -> dict[str, Array]:
         """Return the outputs by name.
