@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import copy
+import pickle
 import subprocess
 import sys
+import warnings
 from pathlib import Path
 from typing import Any
 
@@ -104,6 +107,42 @@ def test_other_arguments_are_refused(compiled: Any, changed: dict[str, Any], wor
         fast(**{**arguments, **changed})
 
 
+class Scaled(nn.Module):
+    def forward(self, data: Any, factor: Any) -> Any:
+        return data * factor
+
+
+def test_constants_are_of_the_same_type(tmp_path: Path) -> None:
+    data = torch.arange(3)
+    fast = tvmconv.torch.compile(Scaled().eval(), (data, 1), tmp_path / "model.so", progress=None)
+    assert torch.equal(fast(data, 1), data)
+    for other in (1.0, True, torch.ones(3), torch.tensor(1), None):
+        with pytest.raises(InputError, match="an argument is"):
+            fast(data, other)
+    data = torch.rand(3)
+    fast = tvmconv.torch.compile(Scaled().eval(), (data, float("nan")), tmp_path / "model.so", progress=None)
+    assert fast(data, float("nan")).isnan().all()
+
+
+def test_named_arguments_in_any_order_and_copies(tmp_path: Path) -> None:
+    class Difference(nn.Module):
+        def forward(self, one: Any, other: Any) -> Any:
+            return one - other
+
+    arrays = {"one": torch.rand(2, 2), "other": torch.rand(2, 2)}
+    fast = tvmconv.torch.compile(Difference().eval(), arrays, tmp_path / "model.so", progress=None)
+    right = arrays["one"] - arrays["other"]
+    copies = [copy.deepcopy(fast), pickle.loads(pickle.dumps(fast)), fast]
+    del fast
+    for each in copies:
+        assert torch.equal(each(other=arrays["other"], one=arrays["one"]), right)
+    # Bits that say that what lies in memory is the negative.
+    flipped = torch.complex(arrays["one"], arrays["other"]).conj().imag
+    assert torch.equal(copies[0](one=torch._neg_view(arrays["one"]), other=flipped), -right)
+    with pytest.raises(InputError, match=r"torch\.sparse_coo"):
+        copies[0](one=arrays["one"].to_sparse(), other=arrays["other"])
+
+
 def test_in_bf16(tmp_path: Path) -> None:
     image = torch.rand(2, 3, 16, 20)
     fast = tvmconv.torch.compile(model(), image, tmp_path / "model.so", dtype=torch.bfloat16, progress=None)
@@ -125,7 +164,13 @@ def test_models_that_cannot_be_compiled(tmp_path: Path) -> None:
         def forward(self, data: Any) -> Any:
             return data if data.sum() > 0 else -data
 
+    class Places(nn.Module):
+        def forward(self, data: Any) -> Any:
+            return functional.max_pool2d(data, 2, return_indices=True)
+
     path, data = tmp_path / "model.so", torch.rand(1, 3, 4, 4)
+    with pytest.raises(SourceError, match="gives indices, which TVM's PyTorch frontend lacks"):
+        tvmconv.torch.compile(Places().eval(), data, path)
     with pytest.raises(InputError, match=r"call model.eval\(\) first"):
         tvmconv.torch.compile(model().train(), data, path)
     with pytest.raises(InputError, match=r"give a torch\.nn\.Module"):
@@ -160,9 +205,26 @@ def test_as_a_backend_of_torch_compile() -> None:
             assert agrees(fast(image)["features"], plain(image)["features"])
         plain.first.weight.mul_(2)  # the library has the weights as they were
         assert agrees(fast(image)["features"], plain(image)["features"])
-    loss = fast(image)["scores"][0].sum()
+        plain.second.weight.data = plain.second.weight * 2
+        assert agrees(fast(image)["features"], plain(image)["features"])
+    with pytest.warns(TvmconvWarning, match="gradients are asked for"):
+        loss = fast(image)["scores"][0].sum()
     loss.backward()
     assert plain.first.weight.grad is not None
+
+
+@pytest.mark.parametrize("view", [lambda data: (data.view(-1), data + 1), lambda data: (data + 1, (data + 2).t())])
+def test_answers_that_lie_as_those_of_pytorch(view: Any) -> None:
+    """What works in place on a view of an input changes the input."""
+    torch.compiler.reset()
+    given, fast = torch.ones(2, 3), torch.compile(view, backend="tvmconv", dynamic=False)
+    with warnings.catch_warnings(), torch.no_grad():
+        warnings.simplefilter("ignore", TvmconvWarning)
+        answers, right = fast(given), view(given)
+    assert [each.stride() for each in answers] == [each.stride() for each in right]
+    for answer, each in zip(answers, right, strict=True):
+        assert torch.equal(answer, each)
+        assert (answer.data_ptr() == given.data_ptr()) == (each.data_ptr() == given.data_ptr())
 
 
 def test_a_graph_that_the_backend_leaves_alone() -> None:

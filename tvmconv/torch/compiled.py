@@ -126,14 +126,14 @@ class CompiledModel(nn.Module):  # type: ignore[misc]
             If arguments are others than in the example: of other shapes, types or structure, on another device, or in need of
             gradients.
         """
-        leaves, spec = pytree.tree_flatten((args, kwargs))
+        leaves, spec = _flattened(args, kwargs)
         if spec != self._in_spec:
             raise InputError(f"arguments are {spec}; the model was compiled for {self._in_spec}")
         tensors: list[Any] = []
         for leaf, constant in zip(leaves, self._given, strict=True):
             if constant is None:
                 tensors.append(self._checked(leaf, len(tensors)))
-            elif leaf != constant[0]:
+            elif not _is_same(leaf, constant[0]):
                 raise InputError(f"an argument is {leaf!r}; the model was compiled for {constant[0]!r}")
         made = [torch.empty(shape, dtype=dtype) for shape, dtype in self._made]
         addresses = ([each.data_ptr() for each in tensors], [each.data_ptr() for each in made])
@@ -149,13 +149,27 @@ class CompiledModel(nn.Module):  # type: ignore[misc]
             raise InputError(
                 f"input {number} is {shape}; the model was compiled for {wanted}: compile it for this, too"
             )
-        if leaf.device.type != "cpu":
-            raise InputError(f"input {number} is on {leaf.device}; the model was compiled for CPUs")
+        if leaf.device.type != "cpu" or leaf.layout != torch.strided:
+            raise InputError(
+                f"input {number} is on {leaf.device}, {leaf.layout}; the model was compiled for CPUs, torch.strided"
+            )
         if torch.is_grad_enabled() and leaf.requires_grad:
             raise InputError(
                 f"input {number} needs a gradient, and a compiled model gives none; call it under torch.no_grad()"
             )
-        return leaf.detach().contiguous()
+        return leaf.detach().resolve_neg().contiguous()
+
+
+def _flattened(args: tuple[Any, ...], kwargs: dict[str, Any]) -> tuple[list[Any], Any]:
+    """Return the leaves of arguments, and what holds them; named ones in the order of their names."""
+    return pytree.tree_flatten((args, dict(sorted(kwargs.items()))))
+
+
+def _is_same(leaf: Any, constant: Any) -> bool:
+    """Whether an argument is what a model was compiled for: 1 is not True, nor 1.0, and NaN is NaN."""
+    if not isinstance(leaf, type(constant)) or isinstance(leaf, bool) != isinstance(constant, bool):
+        return False
+    return bool(leaf == constant) or (leaf != leaf and constant != constant)
 
 
 def _arguments(example: Any) -> tuple[tuple[Any, ...], dict[str, Any]]:
@@ -187,7 +201,7 @@ class _Flat(nn.Module):  # type: ignore[misc]
     def __init__(self, model: nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
         super().__init__()
         self.model = model
-        leaves, self._in_spec = pytree.tree_flatten((args, kwargs))
+        leaves, self._in_spec = _flattened(args, kwargs)
         self._given = [_constant(each) for each in leaves]
         self.tensors = tuple(each for each in leaves if isinstance(each, torch.Tensor))
         self._answers = _Answers()

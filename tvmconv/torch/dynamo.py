@@ -6,7 +6,6 @@ but for those that it made symbols of. Graphs that are not compiled run as they 
 
 from __future__ import annotations
 
-import operator
 import warnings
 from collections.abc import Callable, Sequence
 from typing import Any
@@ -15,10 +14,8 @@ import torch
 from torch import nn
 from torch._guards import tracing
 
-from ..errors import InputError, MissingExtraError, TvmconvError, TvmconvWarning
+from ..errors import InputError, MissingExtraError, SourceError, TvmconvError, TvmconvWarning
 from .compiled import compile
-
-_VERSION = operator.attrgetter("_version")
 
 
 class _Bound(nn.Module):  # type: ignore[misc]
@@ -37,7 +34,8 @@ class _Bound(nn.Module):  # type: ignore[misc]
 def backend(graph: torch.fx.GraphModule, examples: Sequence[Any]) -> Callable[..., Any]:
     """Return what computes a graph of Dynamo's: a compiled library, or the graph itself where there is none.
 
-    A library is for inference: where gradients are asked for, and after weights change, the graph computes.
+    A library is for inference: where gradients are asked for, and after weights change, the graph computes. What ``weight.data``
+    changes in place cannot be seen: call ``torch.compiler.reset()`` then.
     """
     inputs = [node for node in graph.graph.nodes if node.op == "placeholder"]
     fixed = {
@@ -49,6 +47,9 @@ def backend(graph: torch.fx.GraphModule, examples: Sequence[Any]) -> Callable[..
     try:
         if not all(isinstance(examples[at], torch.Tensor) for at in others):
             raise InputError("Dynamo made symbols of sizes; compile for fixed ones: torch.compile(..., dynamic=False)")
+        if _needs_gradients(examples):
+            raise InputError("gradients are asked for; call it under torch.no_grad() for a library")
+        outputs = _outputs(graph, inputs)
         with tracing(None), torch.no_grad():
             given = tuple(examples[at].detach() for at in others)
             compiled = compile(_Bound(graph, fixed, len(examples)).eval(), given, progress=None)
@@ -60,12 +61,51 @@ def backend(graph: torch.fx.GraphModule, examples: Sequence[Any]) -> Callable[..
         )
         return graph
     weights = [*fixed.values()]
-    versions = [*map(_VERSION, weights)]
+    states = [*map(_state, weights)]
 
     def compute(*args: Any) -> Any:
-        if torch.is_grad_enabled() and any(isinstance(each, torch.Tensor) and each.requires_grad for each in args):
+        if _needs_gradients(args):
             return graph(*args)
-        same = all(args[at] is each for at, each in fixed.items()) and [*map(_VERSION, weights)] == versions
-        return compiled(*(args[at] for at in others)) if same else graph(*args)
+        same = all(args[at] is each for at, each in fixed.items()) and [*map(_state, weights)] == states
+        if not same:
+            return graph(*args)
+        answers = compiled(*(args[at] for at in others))
+        return type(answers)(_laid(each, like) for each, like in zip(answers, outputs, strict=True))
 
     return compute
+
+
+def _needs_gradients(args: Sequence[Any]) -> bool:
+    return torch.is_grad_enabled() and any(isinstance(each, torch.Tensor) and each.requires_grad for each in args)
+
+
+def _state(weight: Any) -> tuple[int, int]:
+    """Return numbers that are others when a weight has changed."""
+    return weight._version, weight.data_ptr()
+
+
+def _outputs(graph: torch.fx.GraphModule, inputs: Sequence[torch.fx.Node]) -> list[Any]:
+    """Return what a graph's outputs are like.
+
+    Raises
+    ------
+    SourceError
+        If one is a view of an input or of another: what works in place on it would change that, too, and a library's are new.
+    """
+    (returned,) = next(node for node in graph.graph.nodes if node.op == "output").args
+    found = [each.meta.get("example_value") if isinstance(each, torch.fx.Node) else each for each in returned]
+    likes = [node.meta.get("example_value") for node in inputs] + found
+    storages = [each.untyped_storage()._cdata for each in likes if isinstance(each, torch.Tensor)]
+    made = [each.untyped_storage()._cdata for each in found if isinstance(each, torch.Tensor)]
+    if any(storages.count(each) > 1 for each in made):
+        raise SourceError("it returns a view of what it is given, or of another answer; a library's answers are copies")
+    return found
+
+
+def _laid(answer: Any, like: Any) -> Any:
+    """Return an answer whose axes lie in memory in the order in which PyTorch's do."""
+    if not isinstance(like, torch.Tensor) or like.is_contiguous():
+        return answer
+    order = sorted(range(like.ndim), key=like.stride, reverse=True)
+    back = sorted(range(like.ndim), key=order.__getitem__)
+    return answer.permute(order).contiguous().permute(back)
