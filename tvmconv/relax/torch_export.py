@@ -72,6 +72,11 @@ class _Importer(ExportedProgramImporter):  # type: ignore[misc]
             if node.op == "call_function" and node.target.__name__ not in self.convert_map:
                 self._node = node
                 raise SourceError(f"the exported program cannot be read: {self.place()}there is no conversion of it")
+            # Of maximum pools, the frontend's are zeros.
+            is_pool = node.op == "call_function" and "_with_indices" in node.target.__name__
+            if is_pool and any(user.args[1:] == (1,) and user.users for user in node.users):
+                self._node = node
+                raise SourceError(f"the exported program cannot be read: {self.place()}there are no indices of maxima")
 
     def place(self) -> str:
         """Return the operator at which reading is, and the line that called it, for a message."""
