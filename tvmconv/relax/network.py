@@ -24,7 +24,6 @@ from ..support.toolchain import find_compiler
 from ..targets.target import CpuTarget, Target
 from ..tuning.records import Records
 from ..version import __version__
-from .concatenations import concatenate
 from .elementary import ELEMENTARY
 from .extremes import EXTREMES
 from .functions import FUNCTIONS
@@ -164,7 +163,6 @@ _LEGALIZATIONS = (
     | EXTREMES
     | SCANS
     | {
-        "relax.concat": concatenate,
         "relax.nn.group_norm": group_norm,
         "relax.nn.instance_norm": instance_norm,
         "relax.nn.layer_norm": layer_norm,
