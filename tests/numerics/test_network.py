@@ -220,6 +220,49 @@ def test_a_file_that_is_cut_off(library: Path, tmp_path: Path, lost: int) -> Non
     assert not is_network(damaged)
 
 
+@pytest.mark.parametrize("at", [-80, -72, -64, -56])
+def test_an_end_of_nonsense(library: Path, tmp_path: Path, at: int) -> None:
+    content = bytearray(library.read_bytes())
+    content[at : at + 8] = b"\xff" * 8
+    damaged = tmp_path / "network.so"
+    damaged.write_bytes(content)
+    with pytest.raises(BundleError, match=r"cut off|no network"):
+        load_network(damaged)
+
+
+def test_weights_begin_with_a_page_of_any_machine(library: Path) -> None:
+    assert read_file(library).weights % 65536 == 0
+
+
+def test_children_of_a_process_whose_threads_call(library: Path) -> None:
+    """A process of its own: TVM's threads are not there."""
+    program = f"""
+import os, signal, threading
+import numpy as np
+from tvmconv.runtime.network import load_network
+network, ended = load_network({str(library)!r}), threading.Event()
+given = network.random_inputs()
+(right,) = network(**given).values()
+def loop():
+    while not ended.is_set():
+        network(**given)
+threads = [threading.Thread(target=loop) for _ in range(3)]
+for each in threads:
+    each.start()
+failed = 0
+for _ in range(100):
+    child = os.fork()
+    if child == 0:
+        signal.alarm(20)
+        (answer,) = network(**given).values()
+        os._exit(not np.array_equal(answer, right))
+    failed += os.waitpid(child, 0)[1] != 0
+ended.set()
+assert not failed, failed
+"""
+    subprocess.run([sys.executable, "-c", program], check=True)
+
+
 def test_weights_that_are_others(library: Path, tmp_path: Path) -> None:
     read_file(library).verify()
     content = bytearray(library.read_bytes())

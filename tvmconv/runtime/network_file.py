@@ -19,7 +19,8 @@ import numpy as np
 
 from ..errors import BundleError
 
-PAGE = 4096
+# The largest that Linux has (of 64-bit ARM): a part of a file that is mapped begins with a page.
+PAGE = 65536
 MAGIC = b"tvmconv network\0"
 # Where the weights begin and how many bytes they have, the same of the description, the identity, and MAGIC.
 _END = struct.Struct("<4Q 32s 16s")
@@ -87,7 +88,7 @@ def read_file(path: Path) -> NetworkFile:
                 raise BundleError(f"{path} is no network that tvmconv compile wrote, or is cut off: its end is missing")
             file.seek(start)
             description = json.loads(file.read(size))
-    except (OSError, struct.error, ValueError) as error:
+    except (OSError, OverflowError, struct.error, ValueError) as error:
         raise BundleError(f"{path} is no network that tvmconv compile wrote: {error}") from None
     return NetworkFile(path, weights, weight_bytes, description)
 

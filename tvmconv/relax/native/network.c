@@ -35,17 +35,23 @@ typedef struct Instance {
   void* allocated;
   unsigned char* arena;
   unsigned char** staged; /* of each input and output that did not begin at a cache line, memory that does */
+  unsigned char** places; /* of each input and output in this call */
   DLTensor* tensors;
   TVMFFIAny* arguments;
 } Instance;
 
 typedef struct {
-  pthread_mutex_t mutex;
   Instance* free;
   unsigned char* weights;
   uint64_t weight_bytes;
   int32_t argument_count;
 } Network;
+
+/* Of the free instances of all networks of this library. A fork takes it, so that no child finds it taken. */
+static pthread_mutex_t mutex = PTHREAD_MUTEX_INITIALIZER;
+static void lock(void) { pthread_mutex_lock(&mutex); }
+static void unlock(void) { pthread_mutex_unlock(&mutex); }
+__attribute__((constructor)) static void prepare_forks(void) { pthread_atfork(lock, unlock, unlock); }
 
 static int failed(const char* kind, const char* message) {
   TVMFFIErrorSetRaisedFromCStr(kind, message);
@@ -94,6 +100,7 @@ static void free_instance(Instance* instance) {
   if (instance->staged)
     for (int i = 0; i < tvmconv_plan.input_count + tvmconv_plan.output_count; ++i) free(instance->staged[i]);
   free(instance->staged);
+  free(instance->places);
   free(instance->tensors);
   free(instance->arguments);
   free(instance->allocated);
@@ -106,10 +113,12 @@ static Instance* new_instance(const Network* network) {
   if (instance == NULL) return NULL;
   uint64_t bytes = tvmconv_plan.arena_bytes;
   instance->allocated = aligned_alloc(HUGE_PAGE_BYTES, (bytes / HUGE_PAGE_BYTES + 1) * HUGE_PAGE_BYTES);
-  instance->staged = calloc((size_t)(tvmconv_plan.input_count + tvmconv_plan.output_count) + 1, sizeof *instance->staged);
+  const size_t ends = (size_t)(tvmconv_plan.input_count + tvmconv_plan.output_count) + 1;
+  instance->staged = calloc(ends, sizeof *instance->staged);
+  instance->places = calloc(ends, sizeof *instance->places);
   instance->tensors = calloc((size_t)network->argument_count + 1, sizeof *instance->tensors);
   instance->arguments = calloc((size_t)network->argument_count + 1, sizeof *instance->arguments);
-  if (!instance->allocated || !instance->staged || !instance->tensors || !instance->arguments) {
+  if (!instance->allocated || !instance->staged || !instance->places || !instance->tensors || !instance->arguments) {
     free_instance(instance);
     return NULL;
   }
@@ -133,24 +142,24 @@ static Instance* new_instance(const Network* network) {
 }
 
 static Instance* take(Network* network) {
-  pthread_mutex_lock(&network->mutex);
+  lock();
   Instance* instance = network->free;
   if (instance != NULL) network->free = instance->next;
-  pthread_mutex_unlock(&network->mutex);
+  unlock();
   return instance != NULL ? instance : new_instance(network);
 }
 
 static void give(Network* network, Instance* instance) {
-  pthread_mutex_lock(&network->mutex);
+  lock();
   instance->next = network->free;
   network->free = instance;
-  pthread_mutex_unlock(&network->mutex);
+  unlock();
 }
 
 /* Gives the steps' arrays the addresses of the inputs and outputs, by way of memory that begins at a cache line. */
 static int bind(Instance* instance, const TVMFFIAny* addresses) {
   int32_t inputs = tvmconv_plan.input_count, all = inputs + tvmconv_plan.output_count;
-  unsigned char* places[all + 1];
+  unsigned char** places = instance->places;
   for (int32_t i = 0; i < all; ++i) {
     places[i] = (unsigned char*)(uintptr_t)addresses[i].v_int64;
     if ((uintptr_t)places[i] % LINE_BYTES == 0) continue;
@@ -210,7 +219,6 @@ EXPORT int __tvm_ffi_tvmconv_network_open(void* self, const TVMFFIAny* args, int
   (void)self, (void)args, (void)num_args;
   Network* network = calloc(1, sizeof *network);
   if (network == NULL) return no_memory();
-  pthread_mutex_init(&network->mutex, NULL);
   for (int32_t i = 0; i < tvmconv_plan.step_count; ++i) network->argument_count += tvmconv_plan.steps[i].count;
   if (map_weights(network) != 0) {
     free(network);
@@ -231,7 +239,6 @@ EXPORT int __tvm_ffi_tvmconv_network_close(void* self, const TVMFFIAny* args, in
     each = next;
   }
   if (network->weights) munmap(network->weights, network->weight_bytes);
-  pthread_mutex_destroy(&network->mutex);
   free(network);
   return 0;
 }
