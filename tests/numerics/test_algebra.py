@@ -332,6 +332,24 @@ def test_values_that_others_read_are_kept() -> None:
     assert joined(module)[1] == []
 
 
+def test_what_is_not_finite_stays_as_it_is() -> None:
+    def make(builder: relax.BlockBuilder, data: Any) -> Any:
+        wide = builder.emit(relax.op.nn.conv2d(data, numbers(16, 16, 3, 3), padding=(1, 1)))
+        narrow = builder.emit(relax.op.nn.conv2d(data, numbers(16, 16, 1, 1)))
+        return builder.emit(relax.op.add(wide, builder.emit(relax.op.multiply(narrow, relax.const(float("inf"))))))
+
+    assert joined(build(make))[1] == []
+
+
+def test_sums_of_a_wider_type_than_their_data_stay() -> None:
+    def make(builder: relax.BlockBuilder, data: Any) -> Any:
+        filters = [numbers(16, 16, size, size, dtype="float16") for size in (3, 1)]
+        wide = builder.emit(relax.op.nn.conv2d(data, filters[0], padding=(1, 1), out_dtype="float32"))
+        return builder.emit(relax.op.add(wide, builder.emit(relax.op.nn.conv2d(data, filters[1], out_dtype="float32"))))
+
+    assert joined(build(make, dtype="float16"))[1] == []
+
+
 def test_repeated_pixels_are_not_written() -> None:
     def make(builder: relax.BlockBuilder, data: Any) -> Any:
         wide = builder.emit(

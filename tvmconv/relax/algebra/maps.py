@@ -64,6 +64,11 @@ class LinearMap:
         return not any((*self.begins, *self.ends)) and set(self.taps) <= {1}
 
     @property
+    def is_finite(self) -> bool:
+        """Whether its numbers are: infinities times the zeros that joining brings would be NaN."""
+        return bool(np.isfinite(self.filter).all() and (self.bias is None or np.isfinite(self.bias).all()))
+
+    @property
     def is_diagonal(self) -> bool:
         """Whether each output is its input by a number, and a number more."""
         return self.is_pointwise and set(self.strides) <= {1} and self.groups == self.outputs == self.inputs
@@ -140,19 +145,20 @@ def composed(outer: LinearMap, inner: LinearMap) -> LinearMap | None:
     for one, other in zip(np.split(left, groups), np.split(right, groups), strict=True):
         # Of one of both, all axes of taps have one element.
         flat, flat_other = one.reshape(*one.shape[:2], -1), other.reshape(*other.shape[:2], -1)
-        parts.append(np.einsum("omt,miu->oitu", flat, flat_other).reshape(one.shape[0], other.shape[1], *taps))
+        product = np.tensordot(flat, flat_other, (1, 0)).swapaxes(1, 2)
+        parts.append(product.reshape(one.shape[0], other.shape[1], *taps))
     bias = outer.bias
     if inner.bias is not None:
-        through = outer_sums(outer) @ inner.bias
+        through = _of_constants(outer, inner.bias)
         bias = through if bias is None else bias + through
     strides = tuple(one * other for one, other in zip(outer.strides, inner.strides, strict=True))
     return LinearMap(np.concatenate(parts), bias, strides, dilations, begins, ends, groups)
 
 
-def outer_sums(map_: LinearMap) -> Array:
-    """Return for each output and input the sum of the taps, of all groups side by side."""
-    dense = _in_groups(map_, 1)
-    return dense.reshape(*dense.shape[:2], -1).sum(-1)
+def _of_constants(map_: LinearMap, numbers: Array) -> Array:
+    """Return what a map without its bias gives where each channel is one number everywhere."""
+    sums = map_.filter.reshape(map_.groups, -1, map_.inputs // map_.groups, map_.filter[0, 0].size).sum(-1)
+    return np.einsum("goi,gi->go", sums, numbers.reshape(map_.groups, -1)).reshape(-1)
 
 
 def _offsets(map_: LinearMap, axis: int) -> list[int]:

@@ -66,6 +66,8 @@ def levels(variable: Any, graph: Graph, rows: bool) -> list[Level]:
         if step is None:
             break
         source, inner = step
+        if not inner.is_finite or source.ty.dtype != variable.ty.dtype:
+            break
         outer = found[-1].map
         if not outer.is_diagonal and outer.products * inner.inputs // inner.groups * prod(inner.taps) > _MOST_PRODUCTS:
             break

@@ -76,9 +76,11 @@ def _upsampled(call: relax.Call, graph: Graph, target: CpuTarget) -> Upsampled |
     repeated, map_ = read
     found = _repeated(repeated, graph)
     shape = static_shape(call.ty)
-    if found is None or shape is None or {*map_.strides, *map_.dilations} != {1}:
+    if found is None or shape is None or {*map_.strides, *map_.dilations} != {1} or not map_.is_finite:
         return None
     source, factors = found
+    if source.ty.dtype != call.ty.dtype:
+        return None
     filter_ = map_.filter
     for axis, (factor, pad) in enumerate(zip(factors, map_.begins, strict=True)):
         filter_ = _spread(filter_, axis + 2, factor, pad)
