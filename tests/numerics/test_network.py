@@ -276,6 +276,8 @@ def test_weights_that_are_others(library: Path, tmp_path: Path) -> None:
 def test_what_is_no_network(tmp_path: Path) -> None:
     with pytest.raises(BundleError, match=r"there is no file .*; write it with: tvmconv compile"):
         load_network(tmp_path / "network.so")
+    with pytest.raises(BundleError, match="is a folder"):
+        load_network(tmp_path)
     (tmp_path / "text.so").write_text("no library")
     with pytest.raises(BundleError, match="no network that tvmconv compile wrote"):
         load_network(tmp_path / "text.so")

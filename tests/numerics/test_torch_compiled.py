@@ -171,6 +171,13 @@ def test_models_that_cannot_be_compiled(tmp_path: Path) -> None:
     path, data = tmp_path / "model.so", torch.rand(1, 3, 4, 4)
     with pytest.raises(SourceError, match="there are no indices of maxima"):
         tvmconv.torch.compile(Places().eval(), data, path)
+
+    class First(nn.Module):
+        def forward(self, data: Any) -> Any:
+            return torch.topk(data, 0)[0]
+
+    with pytest.raises(SourceError, match="the first 0 of a sort are, for Relax, all"):
+        tvmconv.torch.compile(First().eval(), data, path)
     with pytest.raises(InputError, match=r"call model.eval\(\) first"):
         tvmconv.torch.compile(model().train(), data, path)
     with pytest.raises(InputError, match=r"give a torch\.nn\.Module"):

@@ -55,6 +55,15 @@ def read_torch(program: ExportedProgram) -> tvm.IRModule:
         raise SourceError(f"the exported program cannot be read: {importer.place()}{last_line(error)}") from error
 
 
+def _lacking(node: Node) -> str:
+    """Return what the frontend would have wrong in silence of a node, or nothing."""
+    name = node.target.__name__ if node.op == "call_function" else ""
+    if name == "topk.default" and node.args[1] == 0:
+        return "the first 0 of a sort are, for Relax, all"
+    read = any(user.args[1:] == (1,) and user.users for user in node.users)
+    return "there are no indices of maxima" if "_with_indices" in name and read else ""
+
+
 class _Importer(ExportedProgramImporter):  # type: ignore[misc]
     """TVM's frontend with our tables; it knows at which node it is."""
 
@@ -72,11 +81,9 @@ class _Importer(ExportedProgramImporter):  # type: ignore[misc]
             if node.op == "call_function" and node.target.__name__ not in self.convert_map:
                 self._node = node
                 raise SourceError(f"the exported program cannot be read: {self.place()}there is no conversion of it")
-            # Of maximum pools, the frontend's are zeros.
-            is_pool = node.op == "call_function" and "_with_indices" in node.target.__name__
-            if is_pool and any(user.args[1:] == (1,) and user.users for user in node.users):
+            if lacking := _lacking(node):
                 self._node = node
-                raise SourceError(f"the exported program cannot be read: {self.place()}there are no indices of maxima")
+                raise SourceError(f"the exported program cannot be read: {self.place()}{lacking}")
 
     def place(self) -> str:
         """Return the operator at which reading is, and the line that called it, for a message."""

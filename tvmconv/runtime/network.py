@@ -102,6 +102,8 @@ class Network:
             raise BundleError(
                 f"{str(path)!r} is a bundle, of convolutions alone; a network is what tvmconv compile writes"
             )
+        if path.is_dir():
+            raise BundleError(f"{str(path)!r} is a folder; give the library in it that tvmconv compile wrote")
         if not path.is_file():
             command = f"tvmconv compile MODEL.onnx -o {shlex.quote(str(path))}"
             raise BundleError(f"there is no file {str(path)!r}; write it with: {command}")
