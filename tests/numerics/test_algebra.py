@@ -311,6 +311,18 @@ def test_a_bottleneck_stays_one() -> None:
     assert convolutions(after) == 2 and not lines
 
 
+@pytest.mark.parametrize("shape", [(64,), (3, 64), (2, 2, 2, 2, 2, 64)])
+def test_products_of_any_rank(shape: tuple[int, ...]) -> None:
+    def make(builder: relax.BlockBuilder, data: Any) -> Any:
+        one, other = (builder.emit(relax.op.matmul(data, numbers(64, 8))) for _ in range(2))
+        return builder.emit(relax.op.add(one, other))
+
+    module = build(make, shape)
+    after, lines = joined(module)
+    assert len(lines) == (1 < len(shape) < 6)
+    agree(module, after)
+
+
 def test_a_residual_of_another_value_stays_a_sum() -> None:
     def make(builder: relax.BlockBuilder, data: Any) -> Any:
         hidden = builder.emit(

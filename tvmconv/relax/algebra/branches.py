@@ -80,7 +80,7 @@ class Branches:
         shape = static_shape(getattr(variable, "ty", None))
         if shape is None or 0 in shape or str(variable.ty.dtype) not in DTYPES:
             return False
-        return 3 <= len(shape) <= 5 or is_rows(variable, self.graph)
+        return 3 <= len(shape) <= 5 or (len(shape) >= 2 and is_rows(variable, self.graph))
 
     def _summands(self, variable: Any) -> list[Any]:
         """Return what is added to give a variable; itself, if it is no sum of variables of its shape."""
