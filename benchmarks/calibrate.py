@@ -18,7 +18,7 @@ from tvmconv.algorithms import table as algorithms
 from tvmconv.algorithms.cpu.fit import Sample
 from tvmconv.cli.output import progress_bar
 from tvmconv.signature import format_signature, parse_signature
-from tvmconv.targets import costs
+from tvmconv.targets import cost_rows as costs
 from tvmconv.targets.target import CpuTarget, Target
 from tvmconv.tuning.calibrate import PROBLEMS, row_of, samples_of
 from tvmconv.tuning.evaluate import Evaluator

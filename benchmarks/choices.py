@@ -18,7 +18,8 @@ from statistics import geometric_mean
 from tvmconv.algorithms import table as algorithms
 from tvmconv.cli.output import print_table
 from tvmconv.signature import parse_signature
-from tvmconv.targets.costs import Costs, all_rows, nearest
+from tvmconv.targets.cost_rows import all_rows, nearest
+from tvmconv.targets.costs import Costs
 from tvmconv.targets.target import CpuTarget, Target
 
 RESULTS = Path(__file__).parent / "results" / "choices"

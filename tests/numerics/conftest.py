@@ -29,7 +29,7 @@ def small_bundle(tmp_path_factory: pytest.TempPathFactory) -> Path:
         small_problem(batch=0),
         small_problem(in_channels=0, bias=True),
     ]
-    return compile_bundle(tmp_path_factory.mktemp("bundle") / "small", problems, quick=True)
+    return compile_bundle(tmp_path_factory.mktemp("bundle") / "small", problems, strict=problems, quick=True)
 
 
 @pytest.fixture(scope="session")

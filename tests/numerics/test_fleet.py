@@ -47,18 +47,10 @@ class Tower:
     """A tracker, and servers on demand."""
 
     def __init__(self) -> None:
-        self._process = subprocess.Popen(
-            [
-                sys.executable,
-                "-c",
-                "import sys; sys.modules['torch'] = None; import fleet_servers; fleet_servers.main()",
-            ],
-            stdin=subprocess.PIPE,
-            stdout=subprocess.PIPE,
-            stderr=subprocess.DEVNULL,
-            env={**os.environ, "PYTHONPATH": os.pathsep.join(filter(None, sys.path))},
-            text=True,
-        )
+        program = "import sys; sys.modules['torch'] = None; import fleet_servers; fleet_servers.main()"
+        environment = {**os.environ, "PYTHONPATH": os.pathsep.join(filter(None, sys.path))}
+        pipes = {"stdin": subprocess.PIPE, "stdout": subprocess.PIPE, "stderr": subprocess.DEVNULL}
+        self._process = subprocess.Popen([sys.executable, "-c", program], env=environment, text=True, **pipes)
         self.tracker = self._ask("tracker")[1]
 
     def start(self, key: str, *kinds: str) -> list[int]:

@@ -24,8 +24,8 @@ ALGORITHM = '''
 from ..plain import covers, define
 
 
-def cycles(problem, target):
-    return 0.0
+def estimate(problem, target):
+    return {}
 '''
 SPACE = "from tvmconv.schedules.cpu.plain import space as space\n"
 USE_ALGORITHM = """

@@ -37,9 +37,8 @@ BATCHES = {ADDING: (4, 3), BF16: (2, 1), NO_CHANNELS: (1,)}
 def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """Return a folder with a bundle of some batches, and one each for two more, whose kernels differ in the filter's layout."""
     folder = tmp_path_factory.mktemp("split")
-    compile_bundle(
-        folder / "b", [each.with_(batch=n) for each, batches in BATCHES.items() for n in batches], quick=True
-    )
+    problems = [each.with_(batch=n) for each, batches in BATCHES.items() for n in batches]
+    compile_bundle(folder / "b", problems, strict=problems, quick=True)
     for batch, algorithm in ((1, "direct"), (2, "winograd4")):
         compile_bundle(folder / algorithm, [DEEP.with_(batch=batch)], choice=Choice(algorithm))
     return folder

@@ -11,8 +11,9 @@ from tvmconv.algorithms.cpu.cost import coefficient, cycles, tile_step, total
 from tvmconv.algorithms.table import ALGORITHMS
 from tvmconv.errors import TargetError
 from tvmconv.signature import parse_signature
-from tvmconv.targets import costs
-from tvmconv.targets.costs import Step, all_rows, costs_of, row_text, rows_in
+from tvmconv.targets import cost_rows as costs
+from tvmconv.targets.cost_rows import all_rows, costs_of, row_text, rows_in
+from tvmconv.targets.costs import Step
 from tvmconv.targets.target import Target
 
 PROBLEMS = [

@@ -14,9 +14,9 @@ from tvmconv.algorithms.cpu.fit import Sample, fit, with_coefficients
 from tvmconv.algorithms.table import ALGORITHMS
 from tvmconv.errors import TargetError
 from tvmconv.signature import parse_signature
-from tvmconv.targets import costs
+from tvmconv.targets import cost_rows as costs
 from tvmconv.targets import target as targets
-from tvmconv.targets.costs import all_rows, forget, keep, kept
+from tvmconv.targets.cost_rows import all_rows, forget, keep, kept
 from tvmconv.targets.target import CpuTarget, Target
 from tvmconv.tuning.calibrate import PROBLEMS, row_of
 

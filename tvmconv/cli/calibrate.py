@@ -31,7 +31,7 @@ def add_parser(subparsers: Subparsers) -> None:
 
 def run(arguments: argparse.Namespace) -> int:
     """Calibrate, and print the coefficients."""
-    from ..targets.costs import forget, keep
+    from ..targets.cost_rows import forget, keep
     from ..targets.target import CpuTarget, Target
 
     target = Target.parse("host")

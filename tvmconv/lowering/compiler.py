@@ -201,6 +201,10 @@ def _with_packed(plain: Lowered, problem: Problem, target: Target, choice: Choic
     prepacked = sketches_of(choice.algorithm, problem, target, EntryPoints.PACKED)
     if prepacked is sketches_of(choice.algorithm, problem, target):
         return plain
-    definition, scheduled = schedule(problem, target, choice, EntryPoints.PACKED)
+    try:
+        definition, scheduled = schedule(problem, target, choice, EntryPoints.PACKED)
+    except ReplayError:
+        # What reads its filter in place may have other samples: decisions are its own, and this has the defaults.
+        definition, scheduled = schedule(problem, target, Choice(choice.algorithm), EntryPoints.PACKED)
     other = lower(scheduled.mod, definition)
     return Lowered(tvm.IRModule({**functions_of(other.module), **functions_of(plain.module)}), other.layout)

@@ -11,7 +11,8 @@ from typing import Any
 
 from ..errors import TargetError, missing_extra
 from ..isa import ISAS, Isa, native
-from .costs import Costs, costs_of, kept
+from .cost_rows import costs_of, kept
+from .costs import Costs
 from .cpus import cpu_of
 
 # Classes of targets that are no CPUs, by what their names begin with.

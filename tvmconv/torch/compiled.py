@@ -207,6 +207,7 @@ class _Flat(nn.Module):  # type: ignore[misc]
         self._answers = _Answers()
 
     def forward(self, *tensors: Any) -> tuple[Any, ...]:
+        """Return the tensors of the model's answer."""
         found = iter(tensors)
         leaves = [next(found) if constant is None else constant[0] for constant in self._given]
         args, kwargs = pytree.tree_unflatten(leaves, self._in_spec)

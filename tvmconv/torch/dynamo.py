@@ -27,6 +27,7 @@ class _Bound(nn.Module):  # type: ignore[misc]
         self.weights = nn.ParameterList(nn.Parameter(each.detach(), requires_grad=False) for each in fixed.values())
 
     def forward(self, *args: Any) -> Any:
+        """Return what the graph does of its other inputs."""
         given, weights = iter(args), dict(zip(self._fixed, self.weights, strict=True))
         return self._graph(*(weights[at] if at in weights else next(given) for at in range(self._count)))
 

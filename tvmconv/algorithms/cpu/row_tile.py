@@ -13,7 +13,7 @@ from .row_window import MOST_CHANNELS, PlanarWindow
 
 MAX_UNROLLED = 128  # multiply-adds in a loop body; more only grows the code
 SHARED = 3  # registers for data that the rows of a tile share
-# Beyond so many channels, data lies on more pages than a first level TLB holds, and a tile's pieces of it are parts of cache lines. As
+# Beyond so many channels, data lies on more pages than the L1 TLB holds, and a tile's pieces of it are parts of cache lines. As
 # many outputs pay for a copy.
 LEAST_PANEL = 64
 # Outputs of a task that copies for itself what others copy, too: a copied element takes about a cycle, its products with 64 outputs

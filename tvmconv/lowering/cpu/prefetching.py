@@ -156,4 +156,5 @@ def _same(loop: Any, other: Any) -> bool:
 
 
 def prefetch(load: Any, levels: int) -> Any:
+    """Return the instruction that brings what is loaded into a cache of these levels."""
     return tirx.Evaluate(tirx.call_intrin("void", "tirx.prefetch", tirx.address_of(load), _READ, levels, _DATA))

@@ -1,0 +1,164 @@
+"""The rows of the cost model: which one a CPU has, and the files that they are in (`tvmconv.targets.costs`)."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable, Mapping
+from dataclasses import fields
+from functools import cache
+from importlib.resources import files
+from math import log2
+from pathlib import Path
+from typing import Any, TypeVar, get_type_hints
+
+from ..errors import TargetError
+from ..support.files import write_whole
+from ..support.user import user_folder
+from .costs import Amx, Costs, Elements, Lanes, Lines, Points, Step, Structures
+
+T = TypeVar("T")
+
+
+def costs_of(
+    mcpu: str, core: tuple[int, int, int], l2: int, l3: int, features: Iterable[str] = (), own: Costs | None = None
+) -> Costs:
+    """Return the row of an LLVM CPU, or the nearest where it has none that is of such a core.
+
+    Parameters
+    ----------
+    core
+        As of `Costs.core`: without some of its features a CPU is another.
+    l2, l3
+        Bytes of its caches.
+    features
+        What its code uses: only rows with AMX say what tiles of AMX take.
+    own
+        What was calibrated on this machine, in place of the row of this name.
+    """
+    rows = {**all_rows(), **({mcpu: own} if own else {})}
+    return rows[nearest(rows, mcpu, core, l2, l3, features)]
+
+
+def nearest(
+    rows: Mapping[str, Costs], mcpu: str, core: tuple[int, int, int], l2: int, l3: int, features: Iterable[str] = ()
+) -> str:
+    """Return the name of the row that is nearest, by `costs_of`'s parameters."""
+    amx = "amx_tile" in features
+
+    def distance(name: str, row: Costs) -> tuple[float, ...]:
+        bits, registers, multiply_adds = row.core
+        caches = abs(log2(row.l2 / l2)) + abs(log2(row.l3 / l3)) / 2
+        other = (registers != core[1], bits != core[0], amx and row.amx is None, abs(log2(multiply_adds / core[2])))
+        return (*map(float, other), float(name != mcpu), caches)
+
+    return min(rows, key=lambda name: distance(name, rows[name]))
+
+
+@cache
+def all_rows() -> dict[str, Costs]:
+    """Return the rows that ship, by LLVM's names of CPUs."""
+    return rows_in(files(__package__).joinpath("costs.json").read_text(), "costs.json")
+
+
+def kept() -> dict[str, Costs]:
+    """Return the rows that `tvmconv calibrate` kept for this user, by names of targets.
+
+    Raises
+    ------
+    TargetError
+        If the file is damaged.
+    """
+    path = _kept_at()
+    return rows_in(path.read_text(), str(path)) if path.exists() else {}
+
+
+def keep(name: str, row: Costs) -> Path:
+    """Keep a row for this user; return the file."""
+    path = _kept_at()
+    path.parent.mkdir(parents=True, exist_ok=True)
+    write_whole(path, row_text({**kept(), name: row}).encode())
+    return path
+
+
+def forget(name: str) -> Path:
+    """Remove a row that was kept, or a damaged file; return the file."""
+    path = _kept_at()
+    try:
+        rows = kept()
+    except TargetError:
+        rows = {}
+    rows.pop(name, None)
+    if rows:
+        write_whole(path, row_text(rows).encode())
+    else:
+        path.unlink(missing_ok=True)
+    return path
+
+
+def _kept_at() -> Path:
+    return user_folder() / "costs.json"
+
+
+def rows_in(text: str, where: str) -> dict[str, Costs]:
+    """Return the rows of a file.
+
+    Raises
+    ------
+    TargetError
+        If it is none, or a row lacks a coefficient or has one that there is not.
+    """
+    try:
+        values = json.loads(text)
+    except json.JSONDecodeError as error:
+        raise TargetError(f"{where} is no JSON: {error}; remove it, or write it again by tvmconv calibrate") from error
+    if not isinstance(values, dict):
+        raise TargetError(f"{where} has no rows by name; remove it, or write it again by tvmconv calibrate")
+    return {name: made(Costs, row, f"{where}, {name}") for name, row in values.items()}
+
+
+def made(kind: type[T], values: Any, where: str) -> T:
+    """Return the dataclass `kind` of JSON's `values`.
+
+    Raises
+    ------
+    TargetError
+        If a field is missing or unknown, or of another type.
+    """
+    hints = get_type_hints(kind)
+    if not isinstance(values, dict) or (unknown := sorted(values.keys() - hints.keys())):
+        what = f"knows no {unknown[0]}" if isinstance(values, dict) else f"is {values!r}, not a row"
+        raise TargetError(f"{where} {what}; allowed: {', '.join(hints)}")
+    found: dict[str, Any] = {}
+    for name, value in values.items():
+        found[name] = _value(hints[name], value, f"{where}, {name}")
+    try:
+        return kind(**found)
+    except TypeError as error:
+        raise TargetError(f"{where}: {error}; every coefficient must be there") from None
+
+
+def _value(hint: Any, value: Any, where: str) -> Any:
+    of = [each for each in (Step, Lanes, Elements, Lines, Points, Structures, Amx) if hint in (each, each | None)]
+    if of:
+        return None if value is None else made(of[0], value, where)
+    if hint == frozenset[str] and isinstance(value, list):
+        return frozenset(value)
+    if hint in (int, float) and isinstance(value, (int, float)) and not isinstance(value, bool) and value >= 0:
+        return hint(value)
+    if (hint is str and isinstance(value, str)) or (hint == Mapping[str, float] | None and isinstance(value, dict)):
+        return value
+    raise TargetError(f"{where} is {value!r}; allowed: {getattr(hint, '__name__', hint)}, not negative")
+
+
+def row_text(rows: Mapping[str, Costs]) -> str:
+    """Return rows as the text of a file that `rows_in` reads."""
+    return json.dumps({name: _plain(row) for name, row in rows.items()}, indent=1) + "\n"
+
+
+def _plain(value: Any) -> Any:
+    if isinstance(value, frozenset):
+        return sorted(value)
+    if not hasattr(value, "__dataclass_fields__"):
+        return dict(value) if isinstance(value, Mapping) else value
+    defaults = {each.name: each.default for each in fields(value)}
+    return {name: _plain(getattr(value, name)) for name, default in defaults.items() if getattr(value, name) != default}
