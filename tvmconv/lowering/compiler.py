@@ -102,7 +102,23 @@ def schedule(
             f"{choice.algorithm} has {len(sketches)} sketches for this problem; there is no sketch {choice.sketch}"
         )
     sketch = sketches[choice.sketch]
-    return definition, sketch if choice.decisions is None else decide(definition, sketch, choice.decisions)
+    if choice.decisions is None or _are_of_plain(choice, sketch, problem, target, entry_points):
+        return definition, sketch
+    return definition, decide(definition, sketch, choice.decisions)
+
+
+def _are_of_plain(
+    choice: Choice, sketch: Schedule, problem: Problem, target: Target, entry_points: EntryPoints
+) -> bool:
+    """Whether decisions are of a definition that takes its filter plain and has more or fewer samples than the prepacked one.
+
+    Such is `direct` of few pixels, which takes a plain filter part by part. A prepacked filter then has the defaults.
+    """
+    if entry_points is not EntryPoints.PACKED or choice.decisions is None:
+        return False
+    _, plain = sketches_of(choice.algorithm, problem, target)
+    counts = [len(samples(each)) for each in (sketch, *plain[choice.sketch : choice.sketch + 1])]
+    return len(counts) == 2 and counts[0] != counts[1] == len(choice.decisions)
 
 
 def samples(sketch: Schedule) -> list[Any]:
@@ -201,10 +217,6 @@ def _with_packed(plain: Lowered, problem: Problem, target: Target, choice: Choic
     prepacked = sketches_of(choice.algorithm, problem, target, EntryPoints.PACKED)
     if prepacked is sketches_of(choice.algorithm, problem, target):
         return plain
-    try:
-        definition, scheduled = schedule(problem, target, choice, EntryPoints.PACKED)
-    except ReplayError:
-        # What reads its filter in place may have other samples: decisions are its own, and this has the defaults.
-        definition, scheduled = schedule(problem, target, Choice(choice.algorithm), EntryPoints.PACKED)
+    definition, scheduled = schedule(problem, target, choice, EntryPoints.PACKED)
     other = lower(scheduled.mod, definition)
     return Lowered(tvm.IRModule({**functions_of(other.module), **functions_of(plain.module)}), other.layout)
