@@ -248,7 +248,7 @@ def test_a_graph_that_the_backend_leaves_alone() -> None:
 @pytest.mark.parametrize(
     ("size", "stride", "pad", "dilation"), [(3, 2, 1, 1), (2, 2, 0, 1), ((1, 3), 1, (0, 1), (1, 2)), (5, 1, 2, 1)]
 )
-@pytest.mark.parametrize("channels", [1, 3, 16, 24, 37])
+@pytest.mark.parametrize("channels", [1, 24, 37])
 def test_maximum_pools(size: Any, stride: Any, pad: Any, dilation: Any, channels: int, tmp_path: Path) -> None:
     class Pool(nn.Module):
         def __init__(self) -> None:
