@@ -13,7 +13,6 @@ import re
 import shutil
 import subprocess
 import sys
-from importlib import import_module
 
 from tvmconv.algorithms import table
 from tvmconv.isa import Isa
@@ -37,7 +36,7 @@ LAYERS = {
 
 def hot_loop(asm: str, isa: Isa) -> list[str]:
     """Return the instructions of the loop that `tvmconv inspect --stage asm` calls hot."""
-    found = import_module(isa.assembly).hot_loop(asm)
+    found = isa.hot_loop(asm)
     return [line for line in found.lines if line.startswith("\t")] if found else []
 
 

@@ -5,8 +5,6 @@ Kernels are compiled as they are measured, for CPUs that this machine need not b
 
 from __future__ import annotations
 
-from importlib import import_module
-
 import pytest
 import tvm
 
@@ -46,9 +44,7 @@ def hot(algorithm: str, target: str, signature: str) -> HotLoop:
     definition, scheduled = schedule(problem, cpu, Choice(algorithm), EntryPoints.PACKED)
     lowered = lower(scheduled.mod, definition, EntryPoints.PACKED)
     with tvm.transform.PassContext(config={"tirx.disable_assert": True}):
-        found: HotLoop | None = import_module(cpu.isa.assembly).hot_loop(
-            generate(lowered.module, cpu).mod.inspect_source("asm")
-        )
+        found = cpu.isa.hot_loop(generate(lowered.module, cpu).mod.inspect_source("asm"))
     assert found is not None
     return found
 

@@ -67,16 +67,14 @@ ASSEMBLY = """
 import re
 
 from ..assembly import Branches
-
-BRANCHES = Branches(re.compile(r"b|bdnz|blr"), frozenset({"b", "blr"}))
-
-
-def multiply_adds(lines):
-    return sum(line.split()[0].startswith("xvmadd") for line in lines)
+from ..instructions import Instruction, Reader
 
 
-def listing(asm):
-    return asm
+def read(line):
+    return Instruction(int(line.split()[0].startswith("xvmadd")))
+
+
+READER = Reader(read, lambda lines: frozenset({"r1"}), Branches(re.compile(r"b|bdnz|blr"), frozenset({"b", "blr"})))
 """
 USE_INSTRUCTION_SET = """
 target = Target.parse("pwr10")

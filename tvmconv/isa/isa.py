@@ -6,7 +6,11 @@ from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 from importlib import import_module
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from .hot_loop import HotLoop
+    from .instructions import Reader
 
 _NAMED: dict[str, Isa] = {}
 
@@ -57,8 +61,7 @@ class Isa:
     install
         What gets one on Debian and Ubuntu.
     assembly
-        Name of the module that reads its assembly: ``BRANCHES``, ``multiply_adds(lines)`` and ``listing(asm)``. It is imported
-        when it is asked.
+        Name of the module whose ``READER`` reads its assembly. It is imported when it is asked.
     native
         Folder of its C files, which every library has, and headers: ``intrinsics.h`` has vectors for
         `lowering/native/vectors.h`, ``processor.h`` what threads need.
@@ -128,21 +131,35 @@ class Isa:
         there = set(features)
         return tuple(flag for flag, needed in self.operator_flags if needed <= there)
 
+    @property
+    def reader(self) -> Reader:
+        """How LLVM writes its machine code."""
+        reader: Reader = import_module(self.assembly).READER
+        return reader
+
+    def hot_loop(self, asm: str) -> HotLoop | None:
+        """Return the hot loop of a module's assembly; None if no loop has a multiply-add."""
+        from .hot_loop import hot_loop
+
+        return hot_loop(asm, self.reader)
+
     def listing(self, asm: str) -> str:
-        """Return a module's assembly as text: the hot loop with what it has, where that is counted, then all functions."""
-        return str(import_module(self.assembly).listing(asm))
+        """Return a module's assembly as text: the hot loop with its counts, then all functions."""
+        from .hot_loop import listing
+
+        return listing(asm, self.reader)
 
     def multiply_adds(self, lines: Iterable[str]) -> int:
         """Return the number of multiply-adds, and dot products, among instructions."""
-        return int(import_module(self.assembly).multiply_adds(lines))
+        return self.reader.multiply_adds(lines)
 
     def loops(self, asm: str) -> list[list[str]]:
         """Return the innermost loops with a multiply-add of a module's assembly."""
         from .assembly import functions_of, innermost_loops
 
-        branches = import_module(self.assembly).BRANCHES
+        reader = self.reader
         functions = functions_of(asm).values()
-        return [loop for lines in functions for loop in innermost_loops(lines, self.multiply_adds, branches)]
+        return [loop for lines in functions for loop in innermost_loops(lines, reader.multiply_adds, reader.branches)]
 
     def __reduce__(self) -> tuple[Any, ...]:
         # The one object, in another process, too.

@@ -5,12 +5,10 @@ from __future__ import annotations
 import re
 from collections.abc import Iterable
 
-from .. import hot_loop as hot_loops
 from ..assembly import Branches
-from ..hot_loop import HotLoop
 from ..instructions import Access, Effect, Instruction, Reader
 
-BRANCHES = Branches(re.compile(r"ret|b(r|\.\w+)?$|cbn?z$|tbn?z$"), frozenset({"ret", "b", "br"}))
+_BRANCHES = Branches(re.compile(r"ret|b(r|\.\w+)?$|cbn?z$|tbn?z$"), frozenset({"ret", "b", "br"}))
 
 # Of f32, scalar or by vectors, and of bf16.
 _ADDS_TO_FIRST = ("fmla", "fmls", "bfdot", "bfmmla")
@@ -77,19 +75,4 @@ def _frame(lines: Iterable[str]) -> frozenset[str]:
     return frozenset({"sp", *(["x29"] if any(copied.match(line.strip()) for line in lines) else [])})
 
 
-READER = Reader(_read, _frame, BRANCHES)
-
-
-def multiply_adds(lines: Iterable[str]) -> int:
-    """Return the number of multiply-adds, scalar and of vectors."""
-    return READER.multiply_adds(lines)
-
-
-def hot_loop(asm: str) -> HotLoop | None:
-    """Return the hot loop of a module's machine code; None if no loop has a multiply-add."""
-    return hot_loops.hot_loop(asm, READER)
-
-
-def listing(asm: str) -> str:
-    """Return the hot loop with its counts, then the labels and instructions of all functions, the loop where it stands."""
-    return hot_loops.listing(asm, READER)
+READER = Reader(_read, _frame, _BRANCHES)

@@ -5,12 +5,10 @@ from __future__ import annotations
 import re
 from collections.abc import Iterable
 
-from .. import hot_loop as hot_loops
 from ..assembly import Branches
-from ..hot_loop import HotLoop
 from ..instructions import Access, Effect, Instruction, Reader
 
-BRANCHES = Branches(re.compile(r"j\w+$|ret|ud2"), frozenset({"jmp", "ret", "retq", "ud2"}))
+_BRANCHES = Branches(re.compile(r"j\w+$|ret|ud2"), frozenset({"jmp", "ret", "retq", "ud2"}))
 
 # Of f32, scalar or by vectors, and of pairs of bf16 by vectors and by AMX's tiles. The digits say which operand, as AT&T
 # writes them backwards, is added to: 1 in 231 is the last one, 3 in 213 the first, 2 in 132 the one between.
@@ -67,19 +65,4 @@ def _frame(lines: Iterable[str]) -> frozenset[str]:
     return frozenset({"%rsp", *copied})
 
 
-READER = Reader(_read, _frame, BRANCHES)
-
-
-def multiply_adds(lines: Iterable[str]) -> int:
-    """Return the number of multiply-adds, scalar, of vectors and of tiles."""
-    return READER.multiply_adds(lines)
-
-
-def hot_loop(asm: str) -> HotLoop | None:
-    """Return the hot loop of a module's machine code; None if no loop has a multiply-add."""
-    return hot_loops.hot_loop(asm, READER)
-
-
-def listing(asm: str) -> str:
-    """Return the hot loop with its counts, then the labels and instructions of all functions, the loop where it stands."""
-    return hot_loops.listing(asm, READER)
+READER = Reader(_read, _frame, _BRANCHES)
