@@ -284,7 +284,7 @@ def test_what_is_no_network(tmp_path: Path) -> None:
 
 
 def test_features_that_this_machine_lacks(library: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("tvmconv.runtime.network.missing_features", lambda features: ("amx_tile",))
+    monkeypatch.setattr("tvmconv.runtime.compiled_network.missing_features", lambda features: ("amx_tile",))
     with pytest.raises(UnsupportedMachineError, match="this machine's CPU lacks amx_tile"):
         load_network(library)
 

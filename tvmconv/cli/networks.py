@@ -8,11 +8,10 @@ from typing import TYPE_CHECKING
 from ..errors import InputError
 
 if TYPE_CHECKING:
-    from ..relax.library import Network as RelaxNetwork
-    from ..runtime.network import Network
+    from ..runtime.compiled_network import CompiledNetwork
 
 
-def load_network(path: str, bundle: str | None = None) -> Network | RelaxNetwork:
+def load_network(path: str, bundle: str | None = None) -> CompiledNetwork:
     """Return the network in a library that ``tvmconv compile`` wrote; what `bundle` has, one of TVM's virtual machine calls."""
     from ..runtime.network_file import is_network
 
@@ -23,6 +22,6 @@ def load_network(path: str, bundle: str | None = None) -> Network | RelaxNetwork
             return load_relax(path, bundle)
     elif bundle is not None:
         raise InputError(f"{path} calls no kernel of a bundle, its own are part of it; leave {bundle} out")
-    from ..runtime.network import Network as Planned
+    from ..runtime.network import Network
 
-    return Planned(path)
+    return Network(path)

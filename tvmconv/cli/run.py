@@ -16,8 +16,7 @@ from .sources import read_inputs
 if TYPE_CHECKING:
     from numpy import ndarray
 
-    from ..relax.library import Network as RelaxNetwork
-    from ..runtime.network import Network
+    from ..runtime.compiled_network import CompiledNetwork
     from .parsing import Subparsers
 
 BF16 = "bfloat16"
@@ -93,7 +92,7 @@ def _cell(value: object) -> str:
     return f"{value:.6g}" if isinstance(value, float) else str(value)
 
 
-def _arrays(network: Network | RelaxNetwork, given: dict[str, ndarray]) -> dict[str, ndarray]:
+def _arrays(network: CompiledNetwork, given: dict[str, ndarray]) -> dict[str, ndarray]:
     """Return the inputs: those given, in the network's types, and random ones."""
     import numpy as np
 
@@ -115,7 +114,7 @@ def _arrays(network: Network | RelaxNetwork, given: dict[str, ndarray]) -> dict[
     return arrays
 
 
-def _bench(network: Network | RelaxNetwork, arrays: dict[str, ndarray], seconds: float, as_json: bool) -> None:
+def _bench(network: CompiledNetwork, arrays: dict[str, ndarray], seconds: float, as_json: bool) -> None:
     from ..measuring.timing import time_call
 
     whole = time_call(network.call(arrays), seconds)

@@ -2,16 +2,17 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Protocol
+from typing import TYPE_CHECKING
 
 import numpy as np
 
 from ..errors import InputError, last_line
 from ..frontends.onnx_session import open_session
-from .library import Array
 
 if TYPE_CHECKING:
     from onnx import ModelProto
+
+    from ..runtime.compiled_network import Array, CompiledNetwork
 
 # Of an output in relative L2, or of its integers the share that differs. Rounding stays far below it; on random inputs another
 # operator is of the order of 1: Resize by a scale that gives no whole size 0.7 to 1.9, a LayerNorm of several axes 2.
@@ -21,17 +22,7 @@ MOST = 1e-2
 SMALL = 1e-4
 
 
-class Network(Protocol):
-    """A network of either format."""
-
-    def random_inputs(self) -> dict[str, Array]:
-        """Return inputs by name."""
-
-    def __call__(self, **arrays: Array) -> dict[str, Array]:
-        """Return the outputs by name."""
-
-
-def differences(model: ModelProto, network: Network) -> list[str]:
+def differences(model: ModelProto, network: CompiledNetwork) -> list[str]:
     """Return in words which outputs of a network differ from onnxruntime's, on the same random inputs, and by how much.
 
     Parameters

@@ -8,20 +8,15 @@ from __future__ import annotations
 
 import json
 import os
-import shlex
 import time
 from collections import Counter, defaultdict
 from collections.abc import Mapping
-from dataclasses import dataclass
 from typing import Any
 
-import numpy as np
 import numpy.typing as npt
 
-from ..checks import as_path
-from ..errors import BundleError, InputError, UnsupportedMachineError, missing_extra
-from ..isa.machine import missing_features
-from ..runtime.bundle import MANIFEST
+from ..errors import BundleError, missing_extra
+from ..runtime.compiled_network import LEAST_CALLS, Array, CompiledNetwork, Operator, library_path
 from ..runtime.library import open_library
 from ..runtime.processors import kernel_threads
 from .calls import register_calls
@@ -32,49 +27,13 @@ try:
 except ImportError:
     raise missing_extra("compile", "tvm") from None
 
-Array = npt.NDArray[Any]
 # The function of a library that describes it, and the one that computes.
 DESCRIBE, MAIN = "tvmconv_describe", "main"
 # What the virtual machine does itself: shapes checked, memory allocated.
 _MACHINE = "vm.builtin"
-_LEAST_CALLS = 5
 
 
-@dataclass(frozen=True)
-class Tensor:
-    """An input or output of a network."""
-
-    name: str
-    shape: tuple[int, ...]
-    dtype: str
-
-    def __str__(self) -> str:
-        return f"{self.name} ({'x'.join(map(str, self.shape)) or 'a number'} {self.dtype})"
-
-
-@dataclass(frozen=True)
-class Operator:
-    """What one operator of a network takes.
-
-    Attributes
-    ----------
-    name
-        The signature of our kernel, or TVM's name of a function.
-    ours
-        Whether it is one of our kernels.
-    calls
-        How often the network calls it.
-    seconds
-        All these calls together, the least of all times.
-    """
-
-    name: str
-    ours: bool
-    calls: int
-    seconds: float
-
-
-class Network:
+class Network(CompiledNetwork):
     """A compiled network, called with an array for each input.
 
     Parameters
@@ -102,34 +61,18 @@ class Network:
     """
 
     def __init__(self, path: str | os.PathLike[str], bundle: str | os.PathLike[str] | None = None) -> None:
-        path = as_path("the network's path", path)
-        if (path / MANIFEST).exists():
-            raise BundleError(
-                f"{str(path)!r} is a bundle, of convolutions alone; a network is what tvmconv compile writes, which takes a"
-                " bundle's kernels by --bundle"
-            )
-        if not path.is_file():
-            command = f"tvmconv compile MODEL.onnx -o {shlex.quote(str(path))}"
-            raise BundleError(f"there is no file {str(path)!r}; write it with: {command}")
+        path = library_path(path)
         # Of operators that TVM's runtime has, such as sorting; it reads this when it starts them.
         os.environ.setdefault("TVM_NUM_THREADS", str(kernel_threads()))
         try:
             executable = open_library(path)
             register_calls(executable, path, bundle)
             self._machine = relax.VirtualMachine(executable, tvm.cpu())
-            self.description = json.loads(str(self._machine[DESCRIBE]()))
+            description = json.loads(str(self._machine[DESCRIBE]()))
         except (OSError, RuntimeError, AttributeError, ValueError) as error:
             raise BundleError(f"{path} is no network that tvmconv compile wrote: {error}") from None
-        if missing := missing_features(self.description["features"]):
-            raise UnsupportedMachineError(
-                f"{path} is for {self.description['target']}; this machine's CPU lacks {', '.join(missing)}"
-            )
-        self.inputs, self.outputs = (
-            tuple(Tensor(each["name"], tuple(each["shape"]), each["dtype"]) for each in self.description[which])
-            for which in ("inputs", "outputs")
-        )
+        self._describe(path, description)
         self._main = self._machine[MAIN]
-        self._names = {row["function"]: row["signature"] for row in self.description["report"] if row["function"]}
 
     def __call__(self, **arrays: npt.ArrayLike) -> dict[str, Array]:
         """Return the outputs by name.
@@ -152,16 +95,6 @@ class Network:
         """Return a call without arguments that computes the outputs of some inputs, to be timed."""
         tensors = self._tensors(arrays)
         return lambda: self._main(*tensors)
-
-    def random_inputs(self) -> dict[str, Array]:
-        """Return inputs to try it on, the same in every call: normal numbers, and ones for integers."""
-        rng = np.random.default_rng(0)
-        return {
-            each.name: np.ones(each.shape, each.dtype)
-            if np.dtype(each.dtype).kind in "biu"
-            else np.asarray(rng.standard_normal(each.shape), each.dtype)
-            for each in self.inputs
-        }
 
     def operators(self, arrays: Mapping[str, npt.ArrayLike], seconds: float) -> list[Operator]:
         """Time each operator for about `seconds` in all; return them, what takes longest first.
@@ -188,7 +121,7 @@ class Network:
         samples: list[defaultdict[str, float]] = []
         whole = float("inf")
         end = time.perf_counter() + seconds
-        while len(samples) < _LEAST_CALLS or time.perf_counter() < end:
+        while len(samples) < LEAST_CALLS or time.perf_counter() < end:
             begun = time.perf_counter()
             self._main(*tensors)
             whole = min(whole, time.perf_counter() - begun)
@@ -200,23 +133,12 @@ class Network:
         least = {name: min(each[name] for each in samples) for name in calls}
         cost = max(sum(least.values()) - whole, 0) / calls.total()
         found = [
-            Operator(self._names.get(name, name), name in self._names, count, max(least[name] - count * cost, 0))
-            for name, count in calls.items()
+            Operator(*self._named(name), count, max(least[name] - count * cost, 0)) for name, count in calls.items()
         ]
         return sorted(found, key=lambda each: -each.seconds)
 
     def _tensors(self, arrays: Mapping[str, npt.ArrayLike]) -> list[Any]:
-        wanted = ", ".join(map(str, self.inputs))
-        if sorted(arrays) != sorted(each.name for each in self.inputs):
-            raise InputError(f"given are {', '.join(arrays) or 'no inputs'}; the network takes {wanted}")
-        tensors = []
-        for each in self.inputs:
-            array = np.asarray(arrays[each.name])
-            if array.shape != each.shape or str(array.dtype) != each.dtype:
-                given = Tensor(each.name, array.shape, str(array.dtype))
-                raise InputError(f"given is {given}; the network takes {wanted}")
-            tensors.append(tvm.runtime.tensor(np.ascontiguousarray(array).reshape(each.shape)))
-        return tensors
+        return [tvm.runtime.tensor(array) for array in self._checked(arrays)]
 
 
 def load(path: str | os.PathLike[str], bundle: str | os.PathLike[str] | None = None) -> Network:

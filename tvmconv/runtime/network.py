@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import shlex
 import time
 import weakref
 from collections import Counter, defaultdict
@@ -14,66 +13,22 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from ..checks import as_path
-from ..errors import BundleError, InputError, UnsupportedMachineError
-from ..isa.machine import missing_features
+from ..errors import BundleError
 from .arrays import LINE_BYTES
-from .bundle import MANIFEST
+from .compiled_network import LEAST_CALLS, Array, CompiledNetwork, Operator, Tensor, library_path
 from .library import open_library
 from .network_file import read_file
 from .processors import kernel_threads
 
-Array = npt.NDArray[Any]
-_LEAST_CALLS = 5
-
 
 @dataclass(frozen=True)
-class Tensor:
-    """An input or output of a network."""
+class PlannedOperator(Operator):
+    """What one operator of a plan takes: also the bytes that its calls read and write, each array once."""
 
-    name: str
-    shape: tuple[int, ...]
-    dtype: str
-
-    def __str__(self) -> str:
-        return f"{self.name} ({'x'.join(map(str, self.shape)) or 'a number'} {self.dtype})"
-
-    @property
-    def numpy(self) -> np.dtype[Any]:
-        """Its type; bf16, which NumPy has not, is that of ml_dtypes."""
-        if self.dtype == "bfloat16":
-            import ml_dtypes
-
-            return np.dtype(ml_dtypes.bfloat16)
-        return np.dtype(self.dtype)
+    bytes: int
 
 
-@dataclass(frozen=True)
-class Operator:
-    """What one operator of a network takes.
-
-    Attributes
-    ----------
-    name
-        The signature of our kernel, or the name of a function between kernels.
-    ours
-        Whether it is a kernel.
-    calls
-        How often the network calls it.
-    seconds
-        All these calls together, the least of all times.
-    bytes
-        What these calls read and write, each array once.
-    """
-
-    name: str
-    ours: bool
-    calls: int
-    seconds: float
-    bytes: int = 0
-
-
-class Network:
+class Network(CompiledNetwork):
     """A compiled network, called with an array for each input.
 
     Parameters
@@ -97,28 +52,10 @@ class Network:
     """
 
     def __init__(self, path: str | os.PathLike[str]) -> None:
-        path = as_path("the network's path", path)
-        if (path / MANIFEST).exists():
-            raise BundleError(
-                f"{str(path)!r} is a bundle, of convolutions alone; a network is what tvmconv compile writes"
-            )
-        if path.is_dir():
-            raise BundleError(f"{str(path)!r} is a folder; give the library in it that tvmconv compile wrote")
-        if not path.is_file():
-            command = f"tvmconv compile MODEL.onnx -o {shlex.quote(str(path))}"
-            raise BundleError(f"there is no file {str(path)!r}; write it with: {command}")
+        path = library_path(path)
         self.file = read_file(path)
-        self.description = self.file.description
-        if missing := missing_features(self.description["features"]):
-            raise UnsupportedMachineError(
-                f"{path} is for {self.description['target']}; this machine's CPU lacks {', '.join(missing)}"
-            )
-        self.inputs, self.outputs = (
-            tuple(Tensor(each["name"], tuple(each["shape"]), each["dtype"]) for each in self.description[which])
-            for which in ("inputs", "outputs")
-        )
+        self._describe(path, self.file.description)
         self._steps = self.description["steps"]
-        self._names = {row["function"]: row["signature"] for row in self.description["report"] if row["function"]}
         try:
             library = open_library(path)
             self._run, self._run_openmp = (library[f"tvmconv_network_with_{which}"] for which in ("threads", "openmp"))
@@ -186,24 +123,14 @@ class Network:
         compute.given = given  # type: ignore[attr-defined]  # as long as their addresses
         return compute
 
-    def random_inputs(self) -> dict[str, Array]:
-        """Return inputs to try it on, the same in every call: normal numbers, and ones for integers."""
-        rng = np.random.default_rng(0)
-        return {
-            each.name: np.ones(each.shape, each.numpy)
-            if each.numpy.kind in "biu"
-            else np.asarray(rng.standard_normal(each.shape), each.numpy)
-            for each in self.inputs
-        }
-
-    def operators(self, arrays: Mapping[str, npt.ArrayLike], seconds: float) -> list[Operator]:
+    def operators(self, arrays: Mapping[str, npt.ArrayLike], seconds: float) -> list[PlannedOperator]:
         """Time each operator for about `seconds` in all; return them, what takes longest first."""
         given, made = self._checked(arrays), [_empty(each) for each in self.outputs]
         addresses = [each.ctypes.data for each in (*given, *made)]
         times = np.zeros(max(len(self._steps), 1))
         least = np.full_like(times, np.inf)
         calls, end = 0, time.perf_counter() + seconds
-        while calls < _LEAST_CALLS or time.perf_counter() < end:
+        while calls < LEAST_CALLS or time.perf_counter() < end:
             self._run(kernel_threads(), self._handle, times.ctypes.data, *addresses)
             np.minimum(least, times, out=least)
             calls += 1
@@ -213,24 +140,8 @@ class Network:
             taken[step["function"]] += float(each)
             moved[step["function"]] += step["bytes"]
         count = Counter(step["function"] for step in self._steps)
-        found = [
-            Operator(self._names.get(name, name), name in self._names, count[name], taken[name], moved[name])
-            for name in taken
-        ]
+        found = [PlannedOperator(*self._named(name), count[name], taken[name], moved[name]) for name in taken]
         return sorted(found, key=lambda each: -each.seconds)
-
-    def _checked(self, arrays: Mapping[str, npt.ArrayLike]) -> list[Array]:
-        wanted = ", ".join(map(str, self.inputs))
-        if sorted(arrays) != sorted(each.name for each in self.inputs):
-            raise InputError(f"given are {', '.join(arrays) or 'no inputs'}; the network takes {wanted}")
-        found = []
-        for each in self.inputs:
-            array = np.asarray(arrays[each.name])
-            if array.shape != each.shape or str(array.dtype) != each.dtype:
-                given = Tensor(each.name, array.shape, str(array.dtype))
-                raise InputError(f"given is {given}; the network takes {wanted}")
-            found.append(np.ascontiguousarray(array))
-        return found
 
 
 def _empty(tensor: Tensor) -> Array:
