@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import ctypes
-import json
 import re
 import shutil
 import subprocess
@@ -19,6 +18,7 @@ import onnxruntime as ort
 import pytest
 from models import model, save, value
 from onnx import TensorProto, helper, numpy_helper
+from onnxruntime_sessions import feeds_of, options, providers_of
 from toys import compile_bundle, small_problem
 
 import tvmconv.onnxruntime
@@ -128,10 +128,6 @@ def provider(bundle: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
     return export_provider(bundle, tmp_path_factory.mktemp("provider") / "graphs.so")
 
 
-def feeds_of(session: Any) -> dict[str, np.ndarray]:
-    return {each.name: RNG.integers(-2, 3, each.shape).astype(np.float32) for each in session.get_inputs()}
-
-
 def alone(path: str | bytes) -> Any:
     return ort.InferenceSession(path, providers=["CPUExecutionProvider"])
 
@@ -142,28 +138,13 @@ def warnings_are_said() -> None:
     ort.set_default_logger_severity(2)
 
 
-def options(folder: Path | None = None) -> Any:
-    made = ort.SessionOptions()
-    made.log_severity_level = 3
-    if folder is not None:
-        made.enable_profiling = True
-        made.profile_file_prefix = str(folder / "profile")
-    return made
-
-
-def nodes_of(session: Any) -> list[str]:
-    """Return the providers of the nodes that ran."""
-    events = json.loads(Path(session.end_profiling()).read_text())
-    return [each["args"]["provider"] for each in events if each["name"].endswith("_kernel_time")]
-
-
 @pytest.mark.parametrize("name", GRAPHS)
 def test_answers_and_what_is_taken(name: str, files: dict[str, str], provider: Path, tmp_path: Path):
     session = tvmconv.onnxruntime.session(files[name], provider, options=options(tmp_path))
     feeds = feeds_of(session)
     (answer,) = session.run(None, feeds)
     np.testing.assert_allclose(answer, alone(files[name]).run(None, feeds)[0], rtol=2e-6, atol=2e-6)
-    ran = nodes_of(session)
+    ran = providers_of(session)
     ours = [each for each in ran if each.startswith("tvmconv")]
     assert len(ours) == GRAPHS[name][2]
     assert name == "read_twice" or ran == ours
@@ -180,7 +161,7 @@ def test_half_precision(tmp_path: Path):
     session = tvmconv.onnxruntime.session(path, library, options=options(tmp_path))
     feeds = {"x": RNG.integers(-2, 3, (1, 8, 7, 6)).astype(np.float16)}
     np.testing.assert_array_equal(session.run(None, feeds)[0], alone(path).run(None, feeds)[0])
-    assert all(each.startswith("tvmconv") for each in nodes_of(session))
+    assert all(each.startswith("tvmconv") for each in providers_of(session))
 
 
 def test_threads_and_sessions(files: dict[str, str], provider: Path):
@@ -217,7 +198,7 @@ def test_a_model_of_which_there_is_the_lesser_part(provider: Path, tmp_path: Pat
         session = tvmconv.onnxruntime.session(path, provider, options=made)
         feeds = feeds_of(session)
         np.testing.assert_array_equal(session.run(None, feeds)[0], alone(path).run(None, feeds)[0])
-        assert sum(each.startswith("tvmconv") for each in nodes_of(session)) == ours
+        assert sum(each.startswith("tvmconv") for each in providers_of(session)) == ours
         assert f"computes {more + 1 - ours} of {more + 1} convolutions" in capfd.readouterr().err
 
 
@@ -231,7 +212,7 @@ def test_free_shapes_are_bound(provider: Path, tmp_path: Path, capfd: pytest.Cap
     session = tvmconv.onnxruntime.session(path, provider, shapes={"x": (2, 8, 7, 6)}, options=options(tmp_path))
     feeds = feeds_of(session)
     np.testing.assert_array_equal(session.run(None, feeds)[0], alone(path).run(None, feeds)[0])
-    assert nodes_of(session)[0].startswith("tvmconv")
+    assert providers_of(session)[0].startswith("tvmconv")
 
 
 def test_declared_shapes_that_are_wrong(provider: Path, tmp_path: Path):
@@ -266,7 +247,7 @@ def test_a_decision_for_each_model(files: dict[str, str], bundle: Path, tmp_path
     for name, ours in zip(names, (0, 1), strict=True):
         session = tvmconv.onnxruntime.session(files[name], library, options=options(tmp_path))
         session.run(None, feeds_of(session))
-        assert sum(each.startswith("tvmconv") for each in nodes_of(session)) == ours
+        assert sum(each.startswith("tvmconv") for each in providers_of(session)) == ours
 
 
 def test_bad_inputs(files: dict[str, str], provider: Path, tmp_path: Path):
@@ -394,4 +375,4 @@ def test_command_leaves_models_that_are_not_faster(
     assert "the provider leaves all of it to onnxruntime" in err
     session = tvmconv.onnxruntime.session(files["relu"], library, options=options(tmp_path))
     session.run(None, feeds_of(session))
-    assert set(nodes_of(session)) == {"CPUExecutionProvider"}
+    assert set(providers_of(session)) == {"CPUExecutionProvider"}

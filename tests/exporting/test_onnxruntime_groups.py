@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
@@ -13,6 +12,7 @@ import onnxruntime as ort
 import pytest
 from models import model, save, value
 from onnx import TensorProto, helper, numpy_helper
+from onnxruntime_sessions import feeds_of, options, providers_of
 from toys import compile_bundle
 
 import tvmconv.onnxruntime
@@ -129,25 +129,11 @@ def provider(files: dict[str, str], tmp_path_factory: pytest.TempPathFactory) ->
     return export_provider(compile_bundle(folder / "b.bundle", problems, strict=problems, quick=True), folder / "b.so")
 
 
-def options(folder: Path | None = None) -> Any:
-    made = ort.SessionOptions()
-    made.log_severity_level = 3
-    if folder is not None:
-        made.enable_profiling = True
-        made.profile_file_prefix = str(folder / "profile")
-    return made
-
-
-def nodes_of(session: Any) -> tuple[int, int]:
+def ours_and_others(session: Any) -> tuple[int, int]:
     """Return how many nodes ran that are ours, and others."""
-    events = json.loads(Path(session.end_profiling()).read_text())
-    ran = [each["args"]["provider"] for each in events if each["name"].endswith("_kernel_time")]
+    ran = providers_of(session)
     ours = sum(each.startswith("tvmconv") for each in ran)
     return ours, len(ran) - ours
-
-
-def feeds_of(session: Any) -> dict[str, np.ndarray]:
-    return {each.name: RNG.integers(-2, 3, each.shape).astype(np.float32) for each in session.get_inputs()}
 
 
 @pytest.mark.parametrize("name", [*BETWEEN, "one_axis", "three_axes"])
@@ -158,7 +144,7 @@ def test_answers_and_what_is_left(name: str, files: dict[str, str], provider: Pa
     expected = ort.InferenceSession(files[name], options(), providers=["CPUExecutionProvider"]).run(None, feeds)
     for answer, right in zip(answers, expected, strict=True):
         np.testing.assert_allclose(answer, right, rtol=3e-6, atol=3e-6 * max(1, np.abs(right).max()))
-    ours, others = nodes_of(session)
+    ours, others = ours_and_others(session)
     left = BETWEEN[name][1] if name in BETWEEN else 0
     assert others == left
     assert ours == 1 or left > 0
@@ -200,7 +186,7 @@ def test_half_precision(dtype: str, tmp_path: Path):
     feeds = {"x": RNG.integers(-1, 2, (1, 8, 7, 6)).astype(np.float32)}
     answer = session.run(None, feeds)[0]
     np.testing.assert_array_equal(answer, ort.InferenceSession(made(TensorProto.FLOAT)).run(None, feeds)[0])
-    assert nodes_of(session) == (1, 2)
+    assert ours_and_others(session) == (1, 2)
 
 
 def test_threads_sessions_and_bindings(files: dict[str, str], provider: Path):
@@ -234,7 +220,7 @@ def test_what_is_claimed_can_be_asked_for(
 ):
     session = tvmconv.onnxruntime.session(files["max_pool"], provider, options=options(tmp_path), claims=claims)
     session.run(None, feeds_of(session))
-    assert nodes_of(session)[0] == ours
+    assert ours_and_others(session)[0] == ours
     with pytest.raises(InputError, match="claims is 'all'; allowed: nothing, convolutions, groups"):
         tvmconv.onnxruntime.session(files["max_pool"], provider, claims="all")
 
