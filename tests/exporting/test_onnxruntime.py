@@ -26,6 +26,7 @@ from tvmconv import cli
 from tvmconv.errors import BundleError, InputError, UnsupportedMachineError
 from tvmconv.exporting.provider_library import export_provider
 from tvmconv.frontends import read_source
+from tvmconv.measuring.timing import Timing
 from tvmconv.onnxruntime.racing import race
 
 RNG = np.random.default_rng(0)
@@ -369,7 +370,7 @@ def test_command_leaves_models_that_are_not_faster(
     command: Callable[..., tuple[int, str, str]], files: dict[str, str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ):
     library = tmp_path / "model.so"
-    monkeypatch.setattr("tvmconv.onnxruntime.racing._time", lambda *_: 1.0)
+    monkeypatch.setattr("tvmconv.onnxruntime.racing.time_call", lambda *_: Timing(1.0, 1.0, 1))
     code, _, err = command(files["relu"], "-o", library)
     assert code == 0
     assert "the provider leaves all of it to onnxruntime" in err

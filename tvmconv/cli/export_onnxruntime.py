@@ -7,7 +7,7 @@ import sys
 import tempfile
 import warnings
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from ..errors import InputError, TvmconvError, TvmconvWarning
 from ..runtime.bundle import MANIFEST
@@ -86,14 +86,16 @@ def run(arguments: argparse.Namespace) -> int:
 
 def _decide(models: list[str], library: Path, arguments: argparse.Namespace) -> dict[int, str]:
     """Say how fast each model is by what a provider claims of it; return what it is to claim, by the hashes of graphs."""
+    from ..frontends.shapes import make_buckets
     from ..onnxruntime.racing import LEAST_GAIN, race
 
     inputs = read_inputs(arguments.inputs)
     decisions: dict[int, str] = {}
     for model in models:
-        for shapes, dims, batch in _buckets(arguments):
+        for each in make_buckets(by_name(arguments.shape), by_name(arguments.dim), arguments.batch):
+            shapes, dims = each.shapes or None, each.dims or None
             try:
-                found = race(model, library, shapes=shapes, dims=dims, batch=batch, inputs=inputs)
+                found = race(model, library, shapes=shapes, dims=dims, batch=each.batch, inputs=inputs)
             except TvmconvError as error:  # another machine's kernels, or inputs that the model does not run on
                 print(f"{model}: not timed: {error}", file=sys.stderr)
                 continue
@@ -108,24 +110,3 @@ def _decide(models: list[str], library: Path, arguments: argparse.Namespace) -> 
                     stacklevel=2,
                 )
     return decisions
-
-
-def _buckets(
-    arguments: argparse.Namespace,
-) -> list[tuple[dict[str, tuple[int, ...]] | None, dict[str, int] | None, int | None]]:
-    """Return the shapes, dimensions and batch of each session to time: the first values of all belong together, and so on."""
-    shapes, dims = by_name(arguments.shape), by_name(arguments.dim)
-    batches = arguments.batch or [None]
-    count = max([1, len(batches), *map(len, shapes.values()), *map(len, dims.values())])
-
-    def at(values: list[Any], i: int) -> Any:
-        return values[i if len(values) > 1 else 0]
-
-    return [
-        (
-            {name: at(values, i) for name, values in shapes.items()} or None,
-            {name: at(values, i) for name, values in dims.items()} or None,
-            at(batches, i),
-        )
-        for i in range(count)
-    ]

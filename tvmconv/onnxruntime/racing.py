@@ -7,6 +7,7 @@ import os
 import time
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from functools import partial
 from statistics import median
 from typing import Any
 
@@ -14,6 +15,7 @@ import numpy as np
 
 from ..errors import InputError, TvmconvError, last_line
 from ..exporting.provider_sources import CLAIMS
+from ..measuring.timing import time_call
 from .sessions import session, with_shapes
 
 _TURNS = 5
@@ -87,7 +89,7 @@ def race(
         for _ in range(_TURNS):
             for name, each in sessions.items():
                 time.sleep(_PAUSE_SECONDS)
-                times[name].append(_time(each, feeds))
+                times[name].append(time_call(partial(each.run, None, feeds), _TURN_SECONDS).median)
     except TvmconvError:
         raise
     except Exception as error:  # of onnxruntime's own classes
@@ -108,15 +110,3 @@ def _array(value: Any, given: np.ndarray | None, generator: np.random.Generator)
     if given is not None:
         return np.broadcast_to(given, shape).astype(dtype)
     return generator.standard_normal(shape).astype(dtype) if "float" in dtype else np.ones(shape, dtype)
-
-
-def _time(runs: Any, feeds: Mapping[str, np.ndarray]) -> float:
-    """Return the median seconds of a run."""
-    times: list[float] = []
-    runs.run(None, feeds)
-    end = time.perf_counter() + _TURN_SECONDS
-    while time.perf_counter() < end or len(times) < 3:
-        start = time.perf_counter()
-        runs.run(None, feeds)
-        times.append(time.perf_counter() - start)
-    return median(times)
