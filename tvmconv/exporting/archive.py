@@ -103,9 +103,7 @@ def build_library(plan: Plan, blobs: Blobs, options: Options, work: Path, folder
     ToolchainError
         If the compiler or a tool fails.
     """
-    for source in NATIVE.iterdir():
-        if source.suffix in (".c", ".h") and not source.name.startswith("smoke"):
-            (work / source.name).write_text(source.read_text().replace("tvmconv_name", plan.name))
+    write_sources(plan, (each for each in NATIVE.iterdir() if not each.name.startswith("smoke")), work)
     (work / "tvmconv-targets.h").write_text(named(plan, targets_header(plan)))
     (work / "tvmconv-filters.h").write_text(blobs.header())
     members = _members(plan, blobs, options)
@@ -115,6 +113,13 @@ def build_library(plan: Plan, blobs: Blobs, options: Options, work: Path, folder
     _run((find_tool("ar", plan.isa), "rcsD", str(folder / f"lib{plan.name}.a"), *objects), work)
     if options.shared:
         _link_shared(plan, options, objects, work, folder)
+
+
+def write_sources(plan: Plan, sources: Iterable[Path], work: Path) -> None:
+    """Write those files that are C's into a folder, with the library's name in the place of ``tvmconv_name``."""
+    for source in sources:
+        if source.suffix in (".c", ".h"):
+            (work / source.name).write_text(source.read_text().replace("tvmconv_name", plan.name))
 
 
 def _members(plan: Plan, blobs: Blobs, options: Options) -> list[_Member]:

@@ -13,7 +13,7 @@ from ..errors import BundleError, InputError
 from ..runtime.bundle import read_bundle
 from ..support.toolchain import run_compiler
 from ..version import __version__
-from .archive import FLAGS, Options, build_library, check_tools, named
+from .archive import FLAGS, Options, build_library, check_tools, named, write_sources
 from .filters import Blobs
 from .header import header
 from .plan import plan
@@ -73,8 +73,9 @@ def export_provider(
     source = read_bundle(bundle)
     planned = plan(source, _NAME, targets, layers=False)
     check_tools(planned.isa)
-    taken = [each for each in planned.functions if data_formats is None or each.problem.data_format in data_formats]
-    planned = replace(planned, functions=tuple(each for each in taken if is_served(each.problem)))
+    served = [each for each in planned.functions if is_served(each.problem)]
+    taken = (each for each in served if data_formats is None or each.problem.data_format in data_formats)
+    planned = replace(planned, functions=tuple(taken))
     if not planned.functions:
         raise BundleError(
             f"{source.path} has no kernel for filters in ONNX's layout, OIX: build it of an ONNX model, without --filter-format"
@@ -85,12 +86,10 @@ def export_provider(
         (work / f"{_NAME}.h").write_text(header(planned, False, "none"))
         build_library(planned, Blobs(planned, False), Options(), work, work)
         (work / "rows.c").write_text(named(planned, rows_source(planned, decisions or {})))
-        sources = [each for each in PROVIDER.iterdir() if each.suffix in (".c", ".h")]
-        for each in sources:
-            (work / each.name).write_text(each.read_text().replace("tvmconv_name", _NAME))
+        write_sources(planned, PROVIDER.iterdir(), work)
         (work / _LEVELS).write_text((planned.isa.native / _LEVELS).read_text())
         (work / "provider.map").write_text(_EXPORTS)
-        files = ["rows.c", *sorted(each.name for each in sources if each.suffix == ".c" and each.name != _BETWEEN)]
+        files = ["rows.c", *sorted(each.name for each in PROVIDER.glob("*.c") if each.name != _BETWEEN)]
         for level, machine in planned.isa.levels.items():
             chosen = (*LEVEL_FLAGS, *machine, f"-DLEVEL={level}")
             run_compiler((*FLAGS, *planned.isa.c_flags, *chosen, "-c", _BETWEEN, "-o", f"{level}.o"), work, planned.isa)

@@ -37,12 +37,12 @@ def rows_source(plan: Plan, decisions: Mapping[int, str]) -> str:
 
     Parameters
     ----------
+    plan
+        The library's, of problems that `is_served` holds of.
     decisions
         What the provider claims of a graph, one of `CLAIMS`, by the graph's hash.
     """
-    rows = [
-        f"{{{place}, {_problem(each.problem)}}}" for place, each in enumerate(plan.functions) if is_served(each.problem)
-    ]
+    rows = [f"{{{place}, {_problem(each.problem)}}}" for place, each in enumerate(plan.functions)]
     decided = [f"{{{graph}u, {CLAIMS.index(claims)}}}" for graph, claims in sorted(decisions.items())] or ["{0, 0}"]
     return f"""\
 #include <math.h>
