@@ -89,10 +89,13 @@ def _shared_cycles(window: Window, vectors: int, target: CpuTarget) -> float:
 
 
 def _schedule(sch: Schedule, window: Window, vectors: int, target: CpuTarget) -> None:
+    tap_by_tap = _is_deep(window, vectors, target) and not window.whole_image
     if window.by_parts:
         tasks = _tasks(window, vectors, widths(window, vectors, target)[:4], target)
-        reduce_by_parts(sch, window, vectors, tasks.chunks, tasks.rows if len(window.axes) > 1 else tasks.parts, target)
-    elif _is_deep(window, vectors, target) and not window.whole_image:
+        pixels = tasks.rows if len(window.axes) > 1 else tasks.parts
+        has_all = tap_by_tap or window.whole_image  # a task of prepacked filters
+        reduce_by_parts(sch, window, vectors, tasks.chunks, None if has_all else pixels, target)
+    elif tap_by_tap:
         _reduce_tap_by_tap(sch, window, vectors, target)
     else:
         _reduce_in_registers(sch, window, vectors, target)
@@ -158,7 +161,9 @@ def _reduce_tap_by_tap(sch: Schedule, window: Window, vectors: int, target: CpuT
     """A task is some of the output channels: for a few of them at a time, all rows of one tap, then of the next."""
     i, lanes, rank = window.index, window.lanes, len(window.axes)
     tiles = widths(window, vectors, target)[:4]
-    chunks = divisors(window.padded_outputs // (lanes * vectors), 16)
+    parts = window.padded_outputs // (lanes * vectors)
+    # As many to choose from as where the plain filter is taken part after part.
+    chunks, most = divisors(parts, MOST_CHUNKS), divisors(parts, 16)[-1]
     unrolls = divisors(window.channels, 4)
 
     acc = sch.get_sblock(stage_name(ACC, i))
@@ -167,7 +172,7 @@ def _reduce_tap_by_tap(sch: Schedule, window: Window, vectors: int, target: CpuT
     sch.set_scope(part, 0, "local")
     n, g, *loops, o, tap = sch.get_loops(acc)
     phases, spatial = loops[:rank], loops[rank:]
-    chunk, block, vector, lane = sch.split(o, [steps.choose(sch, chunks, chunks[-1]), None, vectors, lanes])
+    chunk, block, vector, lane = sch.split(o, [steps.choose(sch, chunks, most), None, vectors, lanes])
     tile, x = sch.split(spatial[-1], [None, steps.choose(sch, tiles, tiles[0])])
     sch.reorder(n, g, chunk, *phases, block, tap, *spatial[:-1], tile, x, vector, lane)
     task = sch.fuse(n, g, chunk)

@@ -28,11 +28,12 @@ _Options = tuple[list[int], int]  # what may be chosen, and the default
 
 
 def reduce_by_parts(
-    sch: Schedule, window: Window, vectors: int, chunks: _Options, pixels: _Options, target: CpuTarget
+    sch: Schedule, window: Window, vectors: int, chunks: _Options, pixels: _Options | None, target: CpuTarget
 ) -> None:
     """Schedule a window by tasks of one of `chunks` parts of the output channels.
 
-    One choice is made for prepacked filters alone, so that both have the same: the `pixels` of a task, which here has all.
+    One choice is made for prepacked filters alone, so that both have the same: the `pixels` of a task, which here has all. None:
+    theirs has all, too.
     """
     i, lanes, rank = window.index, window.lanes, len(window.axes)
     tiles = widths(window, vectors, target)[:4]
@@ -52,7 +53,7 @@ def reduce_by_parts(
     chunk, block, vector, lane = sch.split(o, [steps.choose(sch, *chunks), None, vectors, lanes])
     tile, x = sch.split(spatial[-1], [None, steps.choose(sch, tiles, tiles[0])])
     unroll = steps.choose(sch, unrolls, unrolls[-1])
-    if not window.whole_image:
+    if pixels is not None:
         steps.choose(sch, *pixels)
     sch.reorder(n, g, chunk, *phases, part, block, *spatial[:-1], tile, x, vector, lane)
     task = sch.fuse(n, g, chunk)

@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import random
 from collections.abc import Callable
+from typing import Any
 
 import pytest
 from campaign.check import Case
 from kernels import isa
 
+from tvmconv.lowering.common.entry_points import EntryPoints
 from tvmconv.lowering.compiler import Choice, samples, sketches_of
 from tvmconv.problem import Problem
 from tvmconv.signature import parse_signature
@@ -38,6 +40,8 @@ WHOLE_IMAGES = [
     "conv2d-n1-i1024x4x4-o480x4x4-k3x3-s1x1-d1x1-p1x1_1x1-g1-NXC-OIX-f32-bias",
     "backprop2d-n1-i512x3x4-o336x6x8-k5x5-s2x2-d1x1-p2x2_1x1-g1-NXC-XIO-f32",
 ]
+# Prepacked, a task goes tap by tap, in the most parts of the output channels.
+DEEP = ["conv2d-n1-i448x8x6-o600x8x6-k5x5-s1x1-d1x1-p2x2_2x2-g1-NXC-OIX-f32"]
 DOT = [
     "conv2d-n1-i256x7x7-o320x4x4-k3x3-s2x2-d1x1-p1x1_1x1-g1-NXC-XIO-bf16-bias",
     "conv1d-n1-i2001x3-o520x3-k1-s1-d1-p0_0-g1-NXC-XIO-bf16",
@@ -51,14 +55,21 @@ def cases(problem: Problem, algorithm: str, target: Target = HOST) -> list[Case]
     """Return the problem by every sketch with its default decisions, and with random ones, its filter plain and prepacked."""
     definition, sketches = sketches_of(algorithm, problem, target)
     assert any(window.by_parts for window in definition.windows)
+    packed = sketches_of(algorithm, problem, target, EntryPoints.PACKED)[1]
+    assert [options(each) for each in packed] == [options(each) for each in sketches]
     draw, choices = random.Random(str(problem)), []
     for number, sketch in enumerate(sketches):
         choices.append(Choice(algorithm, number))
-        choices.append(Choice(algorithm, number, tuple(draw.randrange(len(each.attrs[0])) for each in samples(sketch))))
+        choices.append(Choice(algorithm, number, tuple(map(draw.randrange, options(sketch)))))
     return [Case(problem, target, 0, tuple((choice, prepacked) for choice in choices for prepacked in (False, True)))]
 
 
-@pytest.mark.parametrize("signature", COPIED + WHOLE_IMAGES)
+def options(sketch: Any) -> list[int]:
+    """Return among how many values each choice of a sketch is made."""
+    return [len(each.attrs[0]) for each in samples(sketch)]
+
+
+@pytest.mark.parametrize("signature", COPIED + WHOLE_IMAGES + DEEP)
 def test_every_sketch_and_random_decisions_are_exact(signature: str, try_kernels: Callable[..., None]) -> None:
     try_kernels(cases(parse_signature(signature), "direct"))
 

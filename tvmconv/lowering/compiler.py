@@ -102,23 +102,7 @@ def schedule(
             f"{choice.algorithm} has {len(sketches)} sketches for this problem; there is no sketch {choice.sketch}"
         )
     sketch = sketches[choice.sketch]
-    if choice.decisions is None or _are_of_plain(choice, sketch, problem, target, entry_points):
-        return definition, sketch
-    return definition, decide(definition, sketch, choice.decisions)
-
-
-def _are_of_plain(
-    choice: Choice, sketch: Schedule, problem: Problem, target: Target, entry_points: EntryPoints
-) -> bool:
-    """Whether decisions are of a definition that takes its filter plain and has more or fewer samples than the prepacked one.
-
-    Such is `direct` of few pixels, which takes a plain filter part by part. A prepacked filter then has the defaults.
-    """
-    if entry_points is not EntryPoints.PACKED or choice.decisions is None:
-        return False
-    _, plain = sketches_of(choice.algorithm, problem, target)
-    counts = [len(samples(each)) for each in (sketch, *plain[choice.sketch : choice.sketch + 1])]
-    return len(counts) == 2 and counts[0] != counts[1] == len(choice.decisions)
+    return definition, sketch if choice.decisions is None else decide(definition, sketch, choice.decisions)
 
 
 def samples(sketch: Schedule) -> list[Any]:
