@@ -24,6 +24,7 @@ from .machine import CLOCKS
 from .models.weights import settle
 from .network_contenders import DTYPES, OURS, channels_last, prepare
 from .network_parts import calls_of
+from .network_runs import Samples
 from .peers import UnsupportedError
 
 # Of the relative L2 error: in f32, what Winograd adds up to over a network, and no lesser type stays below.
@@ -64,11 +65,9 @@ class Task:
 
 
 @dataclass(frozen=True)
-class Answer:
-    """Seconds a call took, sample by sample, or why there are none; and our layers that no kernel computes."""
+class Answer(Samples):
+    """Samples, and our layers that no kernel computes."""
 
-    samples: list[float]
-    unsupported: str = ""
     by_torch: tuple[str, ...] = ()
 
 
@@ -100,8 +99,8 @@ def measure(task: Task) -> Answer:
         try:
             calls, by_torch = _ready(task.network, task.contender, task.dtype, task.folder, task.bundle)
         except UnsupportedError as error:
-            return Answer([], str(error))
-        return Answer(sample_call(calls[task.part], task.seconds, CLOCKS[task.clock]), "", by_torch)
+            return Answer(unsupported=str(error))
+        return Answer(sample_call(calls[task.part], task.seconds, CLOCKS[task.clock]), by_torch=by_torch)
 
 
 @lru_cache(maxsize=1)

@@ -13,7 +13,7 @@ from pathlib import Path
 
 from tvmconv.errors import TvmconvError
 
-from .network_results import PEERS, NetworkResult, NetworkRow, mean_ratio, read_result
+from .network_results import PEERS, NetworkResult, NetworkRow, RatedRow, mean_ratio, read_result
 from .report import cpu_of, markers, table, update
 
 MARKERS = markers("benchmarks.network_report")
@@ -80,19 +80,18 @@ def report(results: Iterable[NetworkResult]) -> str:
 
 def _summary(result: NetworkResult) -> tuple[str, ...]:
     """Return the cells of SUMMARY."""
-    ratios = {row.network: row.ratio for row in result.rows if row.ratio is not None}
-    mean, parts = mean_ratio(result.rows), max((row.by_parts, row.network) for row in result.rows)
+    parts, network = max((row.by_parts, row.network) for row in result.rows)
+    return title(result), *ratio_cells(result.rows, 1), f"{parts:.2f} ({network})"
+
+
+def ratio_cells(rows: Sequence[RatedRow], *bounds: float) -> tuple[str, ...]:
+    """Return how many rows have a ratio, their geometric mean, the worst, and how many are below each of some bounds."""
+    ratios, mean = {row.network: row.ratio for row in rows if row.ratio is not None}, mean_ratio(rows)
     if mean is None:
-        return (title(result), "0", *("",) * (len(SUMMARY) - 2))
+        return "0", *("",) * (2 + len(bounds))
     worst = min(ratios, key=ratios.__getitem__)
-    return (
-        title(result),
-        str(len(ratios)),
-        f"{mean:.2f}",
-        f"{ratios[worst]:.2f} ({worst})",
-        str(sum(ratio < 1 for ratio in ratios.values())),
-        f"{parts[0]:.2f} ({parts[1]})",
-    )
+    below = (str(sum(ratio < bound for ratio in ratios.values())) for bound in bounds)
+    return str(len(ratios)), f"{mean:.2f}", f"{ratios[worst]:.2f} ({worst})", *below
 
 
 def _networks(result: NetworkResult) -> list[str]:
@@ -145,7 +144,6 @@ def _refusals(result: NetworkResult) -> list[str]:
 
 def _conditions(result: NetworkResult) -> tuple[str, ...]:
     """Return the cells of CONDITIONS."""
-    dates = [row.date[:16].replace("T", " ") for row in result.rows]
     packages = ("tvmconv", "torch", "openvino", "onnxruntime")
     return (
         title(result),
@@ -153,11 +151,15 @@ def _conditions(result: NetworkResult) -> tuple[str, ...]:
         str(result.threads),
         result.clock,
         f"{result.rounds}, {result.seconds:g}",
-        min(dates),
-        max(dates),
-        f"{max(row.load for row in result.rows):.1f}",
+        *span_cells(result.rows),
         ", ".join(f"{package} {result.versions[package]}" for package in packages if package in result.versions),
     )
+
+
+def span_cells(rows: Sequence[RatedRow]) -> tuple[str, str, str]:
+    """Return when the first and the last row were measured, and the greatest load."""
+    dates = [row.date[:16].replace("T", " ") for row in rows]
+    return min(dates, default=""), max(dates, default=""), f"{max((row.load for row in rows), default=0.0):.1f}"
 
 
 if __name__ == "__main__":

@@ -6,11 +6,12 @@ from collections.abc import Iterable
 from dataclasses import dataclass, replace
 from pathlib import Path
 from statistics import geometric_mean
-from typing import Any, Protocol
+from typing import Any, TypeVar
 
 from tvmconv.measuring.timing import Timing
 
 from .result_files import read_file
+from .results import Compared
 
 # By a peer's name, the package whose version is recorded; tables have them in this order.
 PEERS = {
@@ -22,8 +23,45 @@ PEERS = {
 }
 
 
+class RatedRow(Compared):
+    """A network that was measured beside peers; `ours` is None if we have no time."""
+
+    network: str
+    ours: Timing | None
+    unsupported: dict[str, str]
+    date: str
+    load: float
+
+    @property
+    def ratio(self) -> float | None:
+        """The fastest peer's time / our time; None without one of them."""
+        if self.fastest is None or self.ours is None:
+            return None
+        return self.peers[self.fastest].median / self.ours.median
+
+    @property
+    def least_ratio(self) -> float | None:
+        """The same of the least times, which a busy machine disturbs less."""
+        least = [timing.least for timing in self.peers.values()]
+        return min(least) / self.ours.least if least and self.ours is not None else None
+
+
+Result = TypeVar("Result", bound="NetworkRows")
+
+
+class NetworkRows:
+    """A result, a dataclass, whose rows are one a network."""
+
+    rows: tuple[Any, ...]
+
+    def with_row(self: Result, row: RatedRow) -> Result:
+        """Return the same with a row, in the place of what was measured of its network before."""
+        rows = {each.network: each for each in (*self.rows, row)}
+        return replace(self, rows=tuple(rows.values()))  # type: ignore[type-var]
+
+
 @dataclass(frozen=True)
-class NetworkRow:
+class NetworkRow(RatedRow):
     """What was measured for one network.
 
     Attributes
@@ -57,22 +95,6 @@ class NetworkRow:
     load: float
 
     @property
-    def fastest(self) -> str | None:
-        """The name of the fastest peer, None if there is none."""
-        return min(self.peers, key=lambda name: self.peers[name].median, default=None)
-
-    @property
-    def ratio(self) -> float | None:
-        """The fastest peer's time / our time, None without a peer."""
-        return None if self.fastest is None else self.peers[self.fastest].median / self.ours.median
-
-    @property
-    def least_ratio(self) -> float | None:
-        """The same of the least times, which a busy machine disturbs less."""
-        least = [timing.least for timing in self.peers.values()]
-        return min(least) / self.ours.least if least else None
-
-    @property
     def kernels_ratio(self) -> float | None:
         """The fastest peer's time / our kernels' alone."""
         return None if self.fastest is None else self.peers[self.fastest].median / self.kernels.median
@@ -84,7 +106,7 @@ class NetworkRow:
 
 
 @dataclass(frozen=True)
-class NetworkResult:
+class NetworkResult(NetworkRows):
     """What `benchmarks.networks` found of one type and batch.
 
     Attributes
@@ -111,21 +133,8 @@ class NetworkResult:
     clock: str
     rows: tuple[NetworkRow, ...] = ()
 
-    def with_row(self, row: NetworkRow) -> NetworkResult:
-        """Return the same with a row, in the place of what was measured of its network before."""
-        rows = {each.network: each for each in (*self.rows, row)}
-        return replace(self, rows=tuple(rows.values()))
 
-
-class Rated(Protocol):
-    """What was measured beside peers."""
-
-    @property
-    def ratio(self) -> float | None:
-        """The fastest peer's time / our time, None without a peer."""
-
-
-def mean_ratio(rows: Iterable[Rated]) -> float | None:
+def mean_ratio(rows: Iterable[RatedRow]) -> float | None:
     """Return the geometric mean of the ratios, None if there are none."""
     ratios = [row.ratio for row in rows if row.ratio is not None]
     return geometric_mean(ratios) if ratios else None

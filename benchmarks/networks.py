@@ -12,15 +12,15 @@ import argparse
 import os
 import sys
 import tempfile
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import asdict, replace
 from datetime import datetime, timezone
 from pathlib import Path
 
-from tvmconv.cli.output import print_json, print_table, progress_bar
-from tvmconv.errors import InputError, TvmconvError
+from tvmconv.cli.output import print_json, print_table
+from tvmconv.errors import TvmconvError
 from tvmconv.measuring.timing import summarize
-from tvmconv.support.workers import Worker, WorkerDiedError
+from tvmconv.support.workers import Worker
 
 from .compare import PACKAGES
 from .machine import CLOCKS, describe_machine, versions
@@ -28,37 +28,25 @@ from .models import NETWORKS
 from .network import Answer, Task, measure, write
 from .network_contenders import DTYPES, OURS
 from .network_parts import KERNELS, OTHERS
-from .network_results import PEERS, NetworkResult, NetworkRow, mean_ratio, read_result
-from .result_files import resume, write_result
+from .network_results import PEERS, NetworkResult, NetworkRow, read_result
+from .network_runs import Report, measure_networks, print_end, take_turns
 
 
 def main(argv: Sequence[str] | None = None) -> int:
     """Time networks; return 1 if one could not be."""
     arguments = _parse(argv)
+
+    def measured(network: str, report: Report) -> NetworkRow:
+        with tempfile.TemporaryDirectory() as folder:
+            return _row(network, Path(folder), arguments, report)
+
     try:
-        unknown = [name for name in arguments.networks if name not in NETWORKS]
-        if unknown:
-            raise InputError(f"there is no network {unknown[0]!r}; allowed: {', '.join(NETWORKS)}")
-        result = _conditions(arguments)
-        kept = resume(arguments.output, result, read_result) if arguments.output else result
+        result = measure_networks(
+            arguments.networks, NETWORKS, _conditions(arguments), arguments.output, read_result, measured
+        )
     except TvmconvError as error:
         print(f"error: {error}", file=sys.stderr)
         return 1
-    with progress_bar("timing") as progress:
-        for done, network in enumerate(arguments.networks):
-
-            def report(contender: str, done: int = done, network: str = network) -> None:
-                progress(done, len(arguments.networks), f"{network}, {contender}")
-
-            try:
-                with tempfile.TemporaryDirectory() as folder:
-                    row = _row(network, Path(folder), arguments, report)
-            except TvmconvError as error:  # the others are worth their time
-                print(f"error: {network}: {error}", file=sys.stderr)
-                continue
-            result, kept = result.with_row(row), kept.with_row(row)
-            if arguments.output:
-                write_result(kept, arguments.output)
     if arguments.json:
         print_json(asdict(result))
     else:
@@ -113,39 +101,19 @@ def _conditions(arguments: argparse.Namespace) -> NetworkResult:
     )
 
 
-def _row(network: str, folder: Path, arguments: argparse.Namespace, report: Callable[[str], None]) -> NetworkRow:
+def _row(network: str, folder: Path, arguments: argparse.Namespace, report: Report) -> NetworkRow:
     load = os.getloadavg()[0]
     report("its answer")
     write(network, arguments.batch, folder)
     bundle = Path(arguments.bundles or folder) / f"{network}.bundle"
 
-    # By name, the contender and its part.
-    turns = {
-        OURS: (OURS, ""),
-        KERNELS: (OURS, KERNELS),
-        OTHERS: (OURS, OTHERS),
-        **{peer: (peer, "") for peer in arguments.peer},
-    }
+    parts = {OURS: "", KERNELS: KERNELS, OTHERS: OTHERS}
+    task = Task(network, OURS, arguments.dtype, str(folder), str(bundle), arguments.seconds, arguments.clock)
     workers = {name: Worker(measure, arguments.threads, torch=True) for name in (OURS, *arguments.peer)}
-    answers = {name: Answer([]) for name in turns}
+    turns = {name: (workers[OURS], replace(task, part=part)) for name, part in parts.items()}
+    turns |= {peer: (workers[peer], replace(task, contender=peer)) for peer in arguments.peer}
     try:
-        for _ in range(arguments.rounds):
-            for name, (contender, part) in turns.items():
-                if answers[name].unsupported:
-                    continue
-                report(name)
-                task = Task(
-                    network,
-                    contender,
-                    arguments.dtype,
-                    str(folder),
-                    str(bundle),
-                    arguments.seconds,
-                    arguments.clock,
-                    part,
-                )
-                answer = _turn(workers[contender], task)
-                answers[name] = replace(answer, samples=answers[name].samples + answer.samples)
+        answers = take_turns(turns, arguments.rounds, Answer(), report, needed=parts)
     finally:
         for worker in workers.values():
             worker.close()
@@ -163,16 +131,6 @@ def _row(network: str, folder: Path, arguments: argparse.Namespace, report: Call
     )
 
 
-def _turn(worker: Worker[Task, Answer], task: Task) -> Answer:
-    """Let a contender take its turn; a peer whose process dies has said why, and takes no more."""
-    try:
-        return worker.call(task)
-    except WorkerDiedError as error:
-        if task.contender == OURS:
-            raise
-        return Answer([], str(error).splitlines()[-1])
-
-
 def _print(result: NetworkResult) -> None:
     """Print a line for each network, and what did not take part."""
     names = list(dict.fromkeys(name for row in result.rows for name in row.peers))
@@ -183,12 +141,8 @@ def _print(result: NetworkResult) -> None:
         parts = (f"{1e3 * row.kernels.median:.2f}", f"{1e3 * row.others.median:.2f}", f"{row.by_parts:.2f}")
         table.append((row.network, f"{1e3 * row.ours.median:.2f}", *peers, ratio, *parts))
     print_table(("network", OURS, *names, "ratio", "kernels", "others", "by parts"), table)
-    mean = mean_ratio(result.rows)
-    if mean is not None:
-        print(f"geometric mean of the ratios: {mean:.2f}")
+    print_end(result.rows)
     for row in result.rows:
-        for name, reason in row.unsupported.items():
-            print(f"{row.network}: {name} took no part: {reason}", file=sys.stderr)
         for layer in row.by_torch:
             print(f"{row.network}: PyTorch computes {layer}", file=sys.stderr)
 

@@ -17,8 +17,19 @@ from tvmconv.signature import parse_signature
 from .result_files import read_file
 
 
+class Compared:
+    """What was measured beside peers."""
+
+    peers: dict[str, Timing]
+
+    @property
+    def fastest(self) -> str | None:
+        """The name of the fastest peer, None if there is none."""
+        return min(self.peers, key=lambda name: self.peers[name].median, default=None)
+
+
 @dataclass(frozen=True)
-class Row:
+class Row(Compared):
     """What was measured for one problem.
 
     Attributes
@@ -57,11 +68,6 @@ class Row:
     def ours(self) -> float:
         """Our seconds with the filter prepacked, as onnxruntime, OpenVINO and pytorch_packed have it."""
         return self.packed.median
-
-    @property
-    def fastest(self) -> str | None:
-        """The name of the fastest peer, None if there is none."""
-        return min(self.peers, key=lambda name: self.peers[name].median, default=None)
 
     @property
     def ratio(self) -> float | None:

@@ -12,19 +12,18 @@ import argparse
 import os
 import sys
 import tempfile
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import asdict, replace
 from datetime import datetime, timezone
 from pathlib import Path
 
-from tvmconv.cli.output import print_json, print_table, progress_bar
-from tvmconv.errors import InputError, TvmconvError
+from tvmconv.cli.output import print_json, print_table
+from tvmconv.errors import TvmconvError
 from tvmconv.measuring.timing import summarize
-from tvmconv.support.workers import Worker, WorkerDiedError
+from tvmconv.support.workers import Worker
 
 from .machine import describe_machine, versions
-from .network_results import mean_ratio
-from .result_files import resume, write_result
+from .network_runs import Report, measure_networks, print_end, take_turns
 from .zoo_contenders import DTYPES, INDUCTOR, OURS, PEERS, Answer, Task, library, measure, refusal
 from .zoo_files import Preparation, prepare
 from .zoo_networks import NETWORKS
@@ -36,33 +35,20 @@ PACKAGES = ("apache-tvm", "diffusers", "segmentation-models-pytorch", "timm", "t
 def main(argv: Sequence[str] | None = None) -> int:
     """Time networks; return 1 if one is wrong, or could not be timed."""
     arguments = _parse(argv)
-    try:
-        unknown = [name for name in arguments.only if name not in NETWORKS]
-        if unknown:
-            raise InputError(f"there is no network {unknown[0]!r}; allowed: {', '.join(NETWORKS)}")
-        result = _conditions(arguments)
-        kept = resume(arguments.output, result, read_result) if arguments.output else result
-    except TvmconvError as error:
-        print(f"error: {error}", file=sys.stderr)
-        return 1
-    with tempfile.TemporaryDirectory() as temporary, progress_bar("timing") as progress:
-        for done, network in enumerate(arguments.only):
+    with tempfile.TemporaryDirectory() as temporary:
 
-            def report(what: str, done: int = done, network: str = network) -> None:
-                progress(done, len(arguments.only), f"{network}, {what}")
-
+        def measured(network: str, report: Report) -> ZooRow | None:
             folder = (Path(arguments.folder or temporary) / network).absolute()
-            try:
-                _prepare(network, folder, arguments, report)
-                if arguments.prepare:
-                    continue
-                row = _row(network, folder, arguments, report)
-            except TvmconvError as error:  # the others are worth their time
-                print(f"error: {network}: {error}", file=sys.stderr)
-                continue
-            result, kept = result.with_row(row), kept.with_row(row)
-            if arguments.output:
-                write_result(kept, arguments.output)
+            _prepare(network, folder, arguments, report)
+            return None if arguments.prepare else _row(network, folder, arguments, report)
+
+        try:
+            result = measure_networks(
+                arguments.only, NETWORKS, _conditions(arguments), arguments.output, read_result, measured
+            )
+        except TvmconvError as error:
+            print(f"error: {error}", file=sys.stderr)
+            return 1
     if arguments.prepare:
         return 0
     if arguments.json:
@@ -118,7 +104,7 @@ def _conditions(arguments: argparse.Namespace) -> ZooResult:
     )
 
 
-def _prepare(network: str, folder: Path, arguments: argparse.Namespace, report: Callable[[str], None]) -> None:
+def _prepare(network: str, folder: Path, arguments: argparse.Namespace, report: Report) -> None:
     """Write what is not there yet, in a process of its own."""
     file = library(folder, arguments.type)
     if arguments.recompile:
@@ -132,26 +118,21 @@ def _prepare(network: str, folder: Path, arguments: argparse.Namespace, report: 
         worker.close()
 
 
-def _row(network: str, folder: Path, arguments: argparse.Namespace, report: Callable[[str], None]) -> ZooRow:
+def _row(network: str, folder: Path, arguments: argparse.Namespace, report: Report) -> ZooRow:
     load = os.getloadavg()[0]
     contenders = (*arguments.peer, OURS)  # PyTorch first: its error in bf16 says what is allowed
     workers = {name: Worker(measure, arguments.threads, torch=PEERS.get(name) == "torch") for name in contenders}
-    answers = {name: Answer() for name in contenders}
     task = Task(network, OURS, arguments.type, str(folder), arguments.threads, arguments.seconds)
+    turns = {name: (workers[name], replace(task, contender=name)) for name in contenders}
     try:
-        for _ in range(arguments.rounds):
-            for name in contenders:
-                if not answers[name].unsupported:
-                    report(name)
-                    answer = _turn(workers[name], replace(task, contender=name))
-                    answers[name] = replace(answer, samples=answers[name].samples + answer.samples)
+        answers = take_turns(turns, arguments.rounds, Answer(), report)
         if answers[OURS].samples:
-            operators = _turn(workers[OURS], replace(task, parts=True)).operators
-            answers[OURS] = replace(answers[OURS], operators=operators)
+            parts = take_turns({OURS: (workers[OURS], replace(task, parts=True))}, 1, Answer(), report)
+            answers[OURS] = replace(answers[OURS], operators=parts[OURS].operators)
     finally:
         for worker in workers.values():
             worker.close()
-    timings = {name: summarize(list(answer.samples)) for name, answer in answers.items() if answer.samples}
+    timings = {name: summarize(answer.samples) for name, answer in answers.items() if answer.samples}
     return ZooRow(
         network=network,
         kind=NETWORKS[network].kind,
@@ -163,14 +144,6 @@ def _row(network: str, folder: Path, arguments: argparse.Namespace, report: Call
         date=datetime.now(timezone.utc).isoformat(timespec="seconds"),
         load=load,
     )
-
-
-def _turn(worker: Worker[Task, Answer], task: Task) -> Answer:
-    """Let a contender take its turn; one whose process dies has said why, and takes no more."""
-    try:
-        return worker.call(task)
-    except WorkerDiedError as error:
-        return Answer(unsupported=str(error).splitlines()[-1])
 
 
 def _print(result: ZooResult) -> None:
@@ -186,12 +159,7 @@ def _print(result: ZooResult) -> None:
         share = f"{100 * sum(each.seconds for each in others) / total:.0f}"
         table.append((row.network, ours, *peers, ratio, share, others[0].name if others else "-"))
     print_table(("network", OURS, *names, "ratio", "others %", "most"), table)
-    mean = mean_ratio(result.rows)
-    if mean is not None:
-        print(f"geometric mean of the ratios: {mean:.2f}")
-    for row in result.rows:
-        for name, reason in row.unsupported.items():
-            print(f"{row.network}: {name} took no part: {reason}", file=sys.stderr)
+    print_end(result.rows)
 
 
 if __name__ == "__main__":

@@ -14,6 +14,7 @@ from tvmconv.accuracy import relative_error
 from tvmconv.errors import TvmconvError, VerificationError
 from tvmconv.measuring.timing import sample_call
 
+from .network_runs import Samples
 from .peers import UnsupportedError
 
 OURS, OPENVINO, ONNXRUNTIME = "tvmconv", "openvino", "onnxruntime"
@@ -64,11 +65,9 @@ class Operator:
 
 
 @dataclass(frozen=True)
-class Answer:
-    """Seconds a call took, sample by sample, or why there are none; our operators; the relative L2 error of the answer."""
+class Answer(Samples):
+    """Samples, our operators, and the relative L2 error of the answer."""
 
-    samples: tuple[float, ...] = ()
-    unsupported: str = ""
     operators: tuple[Operator, ...] = ()
     error: float = 0.0
 
@@ -97,7 +96,7 @@ def measure(task: Task) -> Answer:
         return Answer(unsupported=str(refused))
     if task.parts:
         return Answer(operators=operators(task.seconds))
-    return Answer(tuple(sample_call(call, task.seconds)), error=error)
+    return Answer(sample_call(call, task.seconds), error=error)
 
 
 @lru_cache(maxsize=1)

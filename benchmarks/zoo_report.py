@@ -13,7 +13,7 @@ from pathlib import Path
 
 from tvmconv.errors import TvmconvError
 
-from .network_results import mean_ratio
+from .network_report import ratio_cells, span_cells
 from .report import cpu_of, markers, table, update
 from .zoo_contenders import PEERS, Operator
 from .zoo_results import ZooResult, ZooRow, losses_first, read_result
@@ -83,20 +83,7 @@ def class_of(operator: Operator) -> str:
 
 def _summary(result: ZooResult) -> tuple[str, ...]:
     """Return the cells of SUMMARY."""
-    ratios = {row.network: row.ratio for row in result.rows if row.ratio is not None}
-    mean = mean_ratio(result.rows)
-    if mean is None:
-        return (title(result), "0", *("",) * (len(SUMMARY) - 2))
-    worst = min(ratios, key=ratios.__getitem__)
-    return (
-        title(result),
-        str(len(ratios)),
-        f"{mean:.2f}",
-        f"{ratios[worst]:.2f} ({worst})",
-        str(sum(ratio < 0.95 for ratio in ratios.values())),
-        str(sum(ratio < 1 for ratio in ratios.values())),
-        str(sum(row.ours is None for row in result.rows)),
-    )
+    return title(result), *ratio_cells(result.rows, 0.95, 1), str(sum(row.ours is None for row in result.rows))
 
 
 def _networks(result: ZooResult) -> list[str]:
@@ -154,15 +141,12 @@ def _classes(result: ZooResult) -> list[tuple[str, ...]]:
 
 def _conditions(result: ZooResult) -> tuple[str, ...]:
     """Return the cells of CONDITIONS."""
-    dates = [row.date[:16].replace("T", " ") for row in result.rows]
     return (
         title(result),
         result.machine,
         str(result.threads),
         f"{result.rounds}, {result.seconds:g}",
-        min(dates, default=""),
-        max(dates, default=""),
-        f"{max((row.load for row in result.rows), default=0.0):.1f}",
+        *span_cells(result.rows),
         ", ".join(f"{package} {version}" for package, version in sorted(result.versions.items())),
     )
 

@@ -2,18 +2,19 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 from tvmconv.measuring.timing import Timing
 
+from .network_results import NetworkRows, RatedRow
 from .result_files import read_file
 from .zoo_contenders import Operator
 
 
 @dataclass(frozen=True)
-class ZooRow:
+class ZooRow(RatedRow):
     """What was measured for one network.
 
     Attributes
@@ -46,27 +47,9 @@ class ZooRow:
     date: str
     load: float
 
-    @property
-    def fastest(self) -> str | None:
-        """The name of the fastest peer, None if there is none."""
-        return min(self.peers, key=lambda name: self.peers[name].median, default=None)
-
-    @property
-    def ratio(self) -> float | None:
-        """The fastest peer's time / our time; None without one of them."""
-        if self.fastest is None or self.ours is None:
-            return None
-        return self.peers[self.fastest].median / self.ours.median
-
-    @property
-    def least_ratio(self) -> float | None:
-        """The same of the least times, which a busy machine disturbs less."""
-        least = [timing.least for timing in self.peers.values()]
-        return min(least) / self.ours.least if least and self.ours is not None else None
-
 
 @dataclass(frozen=True)
-class ZooResult:
+class ZooResult(NetworkRows):
     """What `benchmarks.zoo` found of one type: `rows`, one a network, measured as the rest says."""
 
     machine: str
@@ -76,11 +59,6 @@ class ZooResult:
     rounds: int
     seconds: float
     rows: tuple[ZooRow, ...] = ()
-
-    def with_row(self, row: ZooRow) -> ZooResult:
-        """Return the same with a row, in the place of what was measured of its network before."""
-        rows = {each.network: each for each in (*self.rows, row)}
-        return replace(self, rows=tuple(rows.values()))
 
 
 def read_result(path: Path) -> ZooResult:
