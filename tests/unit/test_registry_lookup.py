@@ -319,7 +319,7 @@ def test_kernels_of_two_instruction_sets(
     refused: dict[str, str],
 ) -> None:
     monkeypatch.setattr(this_machine, "cpu_features", lambda: frozenset(features))
-    monkeypatch.setattr(selection, "native", lambda: isa)
+    monkeypatch.setattr("tvmconv.isa.native", lambda: isa)
     targets = {"neoverse-n1": N1, "neoverse-v1": V1, "x86-64-v3": X86}
     bundle = write_bundle(tmp_path, [entry(SIGNATURE, target=target) for target in targets], **targets)
     assert tvmconv.load(tmp_path)[SIGNATURE].info.target == taken

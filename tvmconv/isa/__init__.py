@@ -12,7 +12,7 @@ from importlib import import_module
 
 from .isa import Isa, named
 
-__all__ = ["ISAS", "Isa", "isa_of", "named", "native"]
+__all__ = ["ISAS", "Isa", "isa_of", "named", "native", "unless_native"]
 
 ISAS: tuple[Isa, ...] = tuple(
     import_module(f"{__name__}.{folder.name}").ISA for folder in pkgutil.iter_modules(__path__) if folder.ispkg
@@ -23,6 +23,11 @@ def native() -> Isa | None:
     """Return this machine's instruction set; None if kernels are not compiled for it."""
     machine = platform.machine()
     return next((isa for isa in ISAS if isa.machine == machine), None)
+
+
+def unless_native(isa: Isa | None) -> Isa | None:
+    """Return an instruction set if it is another than this machine's, else None."""
+    return None if isa is native() else isa
 
 
 def isa_of(features: Iterable[str]) -> Isa | None:

@@ -11,7 +11,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from ..errors import InputError, UnsupportedMachineError
-from ..isa import Isa, isa_of, native
+from ..isa import Isa, isa_of, unless_native
 from ..isa.machine import missing_features
 from .backend import Backend, Device
 from .bundle import ORIGINS, Bundle, BundleTarget, Entry
@@ -100,8 +100,7 @@ def _gpu_obstacle(target: BundleTarget) -> str | None:
 
 def foreign_isa(target: BundleTarget) -> Isa | None:
     """Return the instruction set of a target's code, if it is another than this machine's; None: it is not, or it does not say."""
-    isa = isa_of(target.features) if target.kind == _CPUS.kind else None
-    return None if isa is native() else isa
+    return unless_native(isa_of(target.features)) if target.kind == _CPUS.kind else None
 
 
 def _obstacle_on_gpu(target: BundleTarget, gpu: Gpu) -> str | None:

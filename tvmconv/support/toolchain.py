@@ -7,7 +7,7 @@ import subprocess
 from pathlib import Path
 
 from ..errors import ToolchainError
-from ..isa import Isa, native
+from ..isa import Isa, unless_native
 
 _COMPILERS = ("cc", "gcc", "clang")
 
@@ -20,16 +20,16 @@ def find_compiler(isa: Isa | None = None) -> str:
     ToolchainError
         If there is none.
     """
-    foreign = isa is not None and isa is not native()
-    names = isa.cross_compilers if isa is not None and foreign else _COMPILERS
+    foreign = unless_native(isa)
+    names = foreign.cross_compilers if foreign else _COMPILERS
     for name in names:
         found = shutil.which(name)
         if found:
             return found
-    if isa is not None and foreign:
+    if foreign:
         raise ToolchainError(
-            f"there is no C compiler for {isa.name}: {', '.join(names)} is not on the PATH; "
-            f"install it (Debian, Ubuntu: {isa.install}), or build on such a machine"
+            f"there is no C compiler for {foreign.name}: {', '.join(names)} is not on the PATH; "
+            f"install it (Debian, Ubuntu: {foreign.install}), or build on such a machine"
         )
     raise ToolchainError(
         f"there is no C compiler: none of {', '.join(_COMPILERS)} is on the PATH; "
@@ -45,7 +45,7 @@ def find_tool(name: str, isa: Isa | None = None) -> str:
     ToolchainError
         If it is missing.
     """
-    foreign = isa if isa is not native() else None
+    foreign = unless_native(isa)
     found = shutil.which(f"{foreign.triple}-{name}" if foreign else name)
     if found is None:
         raise ToolchainError(
