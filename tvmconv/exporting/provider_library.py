@@ -17,7 +17,7 @@ from .archive import FLAGS, Options, build_library, check_tools, named, write_so
 from .filters import Blobs
 from .header import header
 from .plan import plan
-from .provider_sources import LEVEL_FLAGS, defines, is_served, rows_source
+from .provider_sources import LEVEL_FLAGS, defines, is_served, tables_source
 
 PROVIDER = Path(__file__).parent / "provider"
 # What the archive in it is called: its symbols are hidden, so that any number of providers fit into a process.
@@ -85,11 +85,11 @@ def export_provider(
         work = Path(folder)
         (work / f"{_NAME}.h").write_text(header(planned, False, "none"))
         build_library(planned, Blobs(planned, False), Options(), work, work)
-        (work / "rows.c").write_text(named(planned, rows_source(planned, decisions or {})))
+        (work / "tables.c").write_text(named(planned, tables_source(planned, decisions or {})))
         write_sources(planned, PROVIDER.iterdir(), work)
         (work / _LEVELS).write_text((planned.isa.native / _LEVELS).read_text())
         (work / "provider.map").write_text(_EXPORTS)
-        files = ["rows.c", *sorted(each.name for each in PROVIDER.glob("*.c") if each.name != _BETWEEN)]
+        files = ["tables.c", *sorted(each.name for each in PROVIDER.glob("*.c") if each.name != _BETWEEN)]
         for level, machine in planned.isa.levels.items():
             chosen = (*LEVEL_FLAGS, *machine, f"-DLEVEL={level}")
             run_compiler((*FLAGS, *planned.isa.c_flags, *chosen, "-c", _BETWEEN, "-o", f"{level}.o"), work, planned.isa)

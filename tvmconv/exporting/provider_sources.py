@@ -32,7 +32,7 @@ def is_served(problem: Problem) -> bool:
     return (problem.data_format, problem.filter_format) in LAYOUTS and len(problem.epilogue) <= _MOST_STEPS
 
 
-def rows_source(plan: Plan, decisions: Mapping[int, str]) -> str:
+def tables_source(plan: Plan, decisions: Mapping[int, str]) -> str:
     """Return the C file of the tables.
 
     Parameters
@@ -42,16 +42,15 @@ def rows_source(plan: Plan, decisions: Mapping[int, str]) -> str:
     decisions
         What the provider claims of a graph, one of `CLAIMS`, by the graph's hash.
     """
-    rows = [f"{{{place}, {_problem(each.problem)}}}" for place, each in enumerate(plan.functions)]
+    problems = [_problem(each.problem) for each in plan.functions]
     decided = [f"{{{graph}u, {CLAIMS.index(claims)}}}" for graph, claims in sorted(decisions.items())] or ["{0, 0}"]
     return f"""\
 #include <math.h>
 
 #include "tvmconv-graph.h"
 
-const struct row NAME_rt_rows[] = {{
-    {listed(rows)}}};
-const int NAME_rt_row_count = {len(rows)};
+const struct problem NAME_rt_problems[] = {{
+    {listed(problems)}}};
 const struct decision NAME_rt_decisions[] = {{
     {listed(decided)}}};
 const int NAME_rt_decision_count = {len(decisions)};

@@ -200,8 +200,8 @@ static int equal(const struct problem *a, const struct problem *b) {
 static const tvmconv_name_kernel *find_kernel(const struct problem *problem) {
   struct problem wanted;
   canonical(problem, &wanted);
-  for (int i = 0; i < tvmconv_name_rt_row_count; ++i)
-    if (equal(&wanted, &tvmconv_name_rt_rows[i].problem)) return tvmconv_name_kernels[tvmconv_name_rt_rows[i].place];
+  for (int i = 0; i < tvmconv_name_kernel_count; ++i)
+    if (equal(&wanted, &tvmconv_name_rt_problems[i])) return tvmconv_name_kernels[i];
   return NULL;
 }
 

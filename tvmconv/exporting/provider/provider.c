@@ -123,8 +123,8 @@ static enum claims claims_of(const struct provider *provider, const struct graph
   if (provider->asked >= 0) return (enum claims)provider->asked;
   for (int i = 0; i < tvmconv_name_rt_decision_count; ++i)
     if (tvmconv_name_rt_decisions[i].graph == hash) return tvmconv_name_rt_decisions[i].claims;
-  for (int i = 0; i < tvmconv_name_rt_row_count; ++i)
-    if (tvmconv_name_rt_rows[i].problem.layout == CHANNELS_LAST) return GROUPS;
+  for (int i = 0; i < tvmconv_name_kernel_count; ++i)
+    if (tvmconv_name_rt_problems[i].layout == CHANNELS_LAST) return GROUPS;
   return CONVOLUTIONS;
 }
 

@@ -26,13 +26,8 @@ struct problem {
   struct step steps[MOST_STEPS];
 };
 
-/* The library's problems; that of number i is computed by tvmconv_name_kernels[place]. */
-struct row {
-  int place;
-  struct problem problem;
-};
-extern const struct row tvmconv_name_rt_rows[];
-extern const int tvmconv_name_rt_row_count;
+/* What each of tvmconv_name_kernels computes. */
+extern const struct problem tvmconv_name_rt_problems[];
 
 /* What a provider claims: nothing; each convolution with what follows it; or all between convolutions, too, with channels last. */
 enum claims { NOTHING, CONVOLUTIONS, GROUPS };
