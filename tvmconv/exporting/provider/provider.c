@@ -20,7 +20,7 @@ struct provider {
   const ort_logger *logger;
   ort_memory *memory; /* the session's, for buffers */
   int threads, warned, asked; /* asked: what a session option says to claim; -1: none does */
-  enum claims claims;
+  enum layout layout; /* of the graph that was claimed last, which is compiled next */
 };
 
 struct computed {
@@ -67,7 +67,7 @@ static ort_status *compile_graph(const struct provider *provider, const ort_grap
   if (status == NULL) {
     made->base = (ort_compute){ORT_NEEDED, create_state, compute, release_state};
     made->provider = provider;
-    status = make_plan(&read, provider->claims == GROUPS ? CHANNELS_LAST : CHANNELS_FIRST, provider->threads, fused, &made->plan);
+    status = make_plan(&read, provider->layout, provider->threads, fused, &made->plan);
   }
   free_graph(&read);
   if (status != NULL) {
@@ -118,11 +118,10 @@ static ort_status *claim(const struct graph *graph, const struct units *units, i
 }
 
 /* What was asked for, measured to be the fastest for a graph, or is expected to be: groups, if there are kernels for them. */
-static enum claims claims_of(const struct provider *provider, const struct graph *graph) {
-  uint64_t hash = hash_of(graph);
+static enum claims claims_of(const struct provider *provider, uint64_t graph) {
   if (provider->asked >= 0) return (enum claims)provider->asked;
   for (int i = 0; i < tvmconv_name_rt_decision_count; ++i)
-    if (tvmconv_name_rt_decisions[i].graph == hash) return tvmconv_name_rt_decisions[i].claims;
+    if (tvmconv_name_rt_decisions[i].graph == graph) return tvmconv_name_rt_decisions[i].claims;
   for (int i = 0; i < tvmconv_name_kernel_count; ++i)
     if (tvmconv_name_rt_problems[i].layout == CHANNELS_LAST) return GROUPS;
   return CONVOLUTIONS;
@@ -134,12 +133,11 @@ static uint64_t graphs_seen[MOST_GRAPHS];
 static int graphs_seen_count;
 static pthread_mutex_t seen_lock = PTHREAD_MUTEX_INITIALIZER;
 
-static void note(const struct graph *graph) {
-  uint64_t hash = hash_of(graph);
+static void note(uint64_t graph) {
   pthread_mutex_lock(&seen_lock);
   int known = 0;
-  for (int i = 0; i < graphs_seen_count; ++i) known |= graphs_seen[i] == hash;
-  if (!known && graphs_seen_count < MOST_GRAPHS) graphs_seen[graphs_seen_count++] = hash;
+  for (int i = 0; i < graphs_seen_count; ++i) known |= graphs_seen[i] == graph;
+  if (!known && graphs_seen_count < MOST_GRAPHS) graphs_seen[graphs_seen_count++] = graph;
   pthread_mutex_unlock(&seen_lock);
 }
 
@@ -163,11 +161,12 @@ static ort_status *capability(ort_ep *self, const ort_graph *graph, ort_support 
   struct units units = {0};
   ort_status *status = NULL;
   if (!read_graph(graph, &read)) return fail(ORT_EP_FAIL, "tvmconv: %s", "onnxruntime's graph cannot be read");
-  note(&read);
-  provider->claims = claims_of(provider, &read);
-  enum layout layout = provider->claims == GROUPS ? CHANNELS_LAST : CHANNELS_FIRST;
-  if (provider->claims != NOTHING) {
-    int count = read_units(&read, layout, &units) ? find_groups(&read, layout, &units) : -1;
+  uint64_t hash = hash_of(&read);
+  note(hash);
+  enum claims claims = claims_of(provider, hash);
+  provider->layout = claims == GROUPS ? CHANNELS_LAST : CHANNELS_FIRST;
+  if (claims != NOTHING) {
+    int count = read_units(&read, provider->layout, &units) ? find_groups(&read, provider->layout, &units) : -1;
     if (count < 0) status = fail(ORT_FAIL, "tvmconv: %s", "out of memory, or onnxruntime lists nodes in no order");
     if (status == NULL && units.missing > 0) {
       if (units.ours < units.theirs) count = 0;
