@@ -253,7 +253,7 @@ static void join(const struct op *op, char *const *arrays, int64_t begin, int64_
 }
 
 static void part(const struct op *op, char *const *arrays, int64_t begin, int64_t end) {
-  const int64_t size = bytes_of(op->type), whole = op->parts[0] * size, bytes = op->channels * size;
+  const int64_t size = bytes_of(op->type), whole = op->pitch * size, bytes = op->channels * size;
   for (int64_t p = begin; p < end; ++p) memcpy(arrays[1] + p * bytes, arrays[0] + p * whole + op->from * size, (size_t)bytes);
 }
 

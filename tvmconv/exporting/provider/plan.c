@@ -136,7 +136,7 @@ static void put_channels_last(const ort_value_info *value, const char *from, cha
 }
 
 /* Keeps the fixed inputs of a kernel: the filter packed, the bias with what is folded into it. Returns NULL if it is not fixed. */
-static void *fixed_input(struct maker *maker, struct op *op, const struct match *match, enum operand what, const tvmconv_name_array *array) {
+static void *fixed_input(struct maker *maker, const struct match *match, enum operand what, const tvmconv_name_array *array) {
   const ort_value_info *value = match->operands[what];
   if (what == SCALES || what == SLOPE) return by_channel(maker, value, (int64_t)array->elements);
   const void *data = fixed_data(value);
@@ -151,25 +151,24 @@ static void *fixed_input(struct maker *maker, struct op *op, const struct match 
   memcpy(copy, data, array->bytes);
   if ((what == DATA || what == RESIDUAL) && maker->layout == CHANNELS_LAST) put_channels_last(value, data, copy);
   if (what != FILTER) return copy;
-  void *packed = allocate(op->kernel->packed_bytes());
+  void *packed = allocate(match->kernel->packed_bytes());
   if (packed == NULL || (match->fold_count > 0 && !folded(maker->graph, match, copy, NULL)) ||
-      op->kernel->pack(copy, packed) != tvmconv_name_OK)
+      match->kernel->pack(copy, packed) != tvmconv_name_OK)
     maker->failed = 1;
   free(copy);
-  op->packed = 1;
   return packed;
 }
 
 static void add_kernel(struct maker *maker, const struct match *match) {
   static const char *const names[] = {"data", "filter", "bias", "scale", "slope", "residual"};
   const tvmconv_name_kernel *kernel = match->kernel;
-  int values[OPERANDS], count = 0;
+  int values[OPERANDS], count = 0, packed = 0;
   void *fixed[OPERANDS] = {NULL};
-  struct op room = {.kernel = kernel};
   for (int i = 0; i < kernel->inputs; ++i) {
     enum operand what = DATA;
     while (strcmp(names[what], kernel->arrays[i].name) != 0) ++what;
-    fixed[i] = fixed_input(maker, &room, match, what, &kernel->arrays[i]);
+    fixed[i] = fixed_input(maker, match, what, &kernel->arrays[i]);
+    packed |= what == FILTER && fixed[i] != NULL;
     if (fixed[i] == NULL && !maker->failed) values[count++] = read_value(maker, match->operands[what], what == FILTER || what == BIAS);
   }
   int output = write_value(maker, match->output);
@@ -179,10 +178,10 @@ static void add_kernel(struct maker *maker, const struct match *match) {
     return;
   }
   op->kernel = kernel;
-  op->packed = room.packed;
+  op->packed = packed;
   memcpy(op->fixed, fixed, sizeof fixed);
   memcpy(op->arrays, values, (size_t)count * sizeof *values);
-  size_t bytes = lines((room.packed ? kernel->packed_workspace_bytes : kernel->workspace_bytes)(maker->plan->threads));
+  size_t bytes = lines((packed ? kernel->packed_workspace_bytes : kernel->workspace_bytes)(maker->plan->threads));
   if (bytes > maker->plan->workspace) maker->plan->workspace = bytes;
   give(maker, output);
 }
@@ -247,17 +246,10 @@ static void add_join(struct maker *maker, const struct unit *unit) {
 
 /* Some channels of a tensor, or all. */
 static void add_part(struct maker *maker, int from, const ort_value_info *output, int64_t first) {
-  int64_t *parts = calloc(1, sizeof *parts);
   int to = write_value(maker, output);
-  if (parts == NULL) maker->failed = 1;
-  struct op *op = maker->failed ? NULL : add_op(maker, OP_PART, 2, to);
-  if (maker->failed) {
-    free(parts);
-    return;
-  }
-  parts[0] = maker->plan->values[from].extent.channels;
+  if (maker->failed) return;
+  struct op *op = add_op(maker, OP_PART, 2, to);
   op->arrays[0] = from;
-  op->parts = parts;
   op->from = first;
   give(maker, to);
 }
@@ -350,7 +342,6 @@ ort_status *make_plan(struct graph *graph, enum layout layout, int threads, cons
     if (units.list[i].kind == OTHER) status = fail(ORT_EP_FAIL, "tvmconv: %s", "onnxruntime changed a graph after it was claimed; please report it");
   if (status == NULL) {
     plan->threads = threads;
-    plan->input_count = maker.input_count;
     add_units(&maker);
     if (maker.failed) status = fail(ORT_FAIL, "tvmconv: %s", "out of memory, or onnxruntime does not give a fused node all that it reads");
   }

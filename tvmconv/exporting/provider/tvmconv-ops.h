@@ -26,8 +26,8 @@ struct op {
   int step_count;
   struct problem window;
   enum pooling pooling;
-  int64_t *parts;      /* channels of each input */
-  int64_t pitch;       /* channels from a pixel to the next: of a map's data, of the output of a concatenation */
+  int64_t *parts;       /* channels of each input of a concatenation */
+  int64_t pitch;        /* channels from a pixel to the next: of the data of a map or a part, of the output of a concatenation */
   int64_t from, groups; /* of a part its first channel, of a concatenation the output's; of a reduction its pixels */
   float alpha, beta, bias;
   const tvmconv_name_kernel *kernel;

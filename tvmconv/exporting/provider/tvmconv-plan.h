@@ -81,7 +81,6 @@ struct plan {
   int op_count, threads;
   size_t buffer, workspace; /* bytes of both, the workspace last */
   struct extent *inputs;    /* the shapes that kernels are for; of rank 0: any */
-  size_t input_count;
 };
 void *allocate(size_t bytes);
 int root_of(const struct plan *plan, int value);

@@ -50,7 +50,7 @@ void share_concatenations(struct plan *plan) {
   }
   for (int i = 0; i < plan->op_count; ++i) {
     struct op *op = &plan->ops[i];
-    if (op->kind == OP_MAP) op->pitch = plan->values[root_of(plan, op->arrays[0])].extent.channels;
+    if (op->kind == OP_MAP || op->kind == OP_PART) op->pitch = plan->values[root_of(plan, op->arrays[0])].extent.channels;
     if (op->kind == OP_JOIN) op->pitch = plan->values[root_of(plan, output_of(op))].extent.channels;
   }
 }
