@@ -337,13 +337,13 @@ ort_status *make_plan(struct graph *graph, enum layout layout, int threads, cons
   graph->kept_count = maker.output_count;
   if (plan == NULL || maker.inputs == NULL || maker.outputs == NULL ||
       (plan->inputs = calloc(maker.input_count + 1, sizeof *plan->inputs)) == NULL || !read_units(graph, layout, &units))
-    status = fail(ORT_FAIL, "tvmconv: %s", "out of memory, or onnxruntime lists nodes in no order");
+    status = fail(ORT_FAIL, "out of memory, or onnxruntime lists nodes in no order");
   for (size_t i = 0; i < units.count && status == NULL; ++i)
-    if (units.list[i].kind == OTHER) status = fail(ORT_EP_FAIL, "tvmconv: %s", "onnxruntime changed a graph after it was claimed; please report it");
+    if (units.list[i].kind == OTHER) status = fail(ORT_EP_FAIL, "onnxruntime changed a graph after it was claimed; please report it");
   if (status == NULL) {
     plan->threads = threads;
     add_units(&maker);
-    if (maker.failed) status = fail(ORT_FAIL, "tvmconv: %s", "out of memory, or onnxruntime does not give a fused node all that it reads");
+    if (maker.failed) status = fail(ORT_FAIL, "out of memory, or onnxruntime does not give a fused node all that it reads");
   }
   if (status == NULL) {
     share_concatenations(plan);

@@ -1,6 +1,7 @@
 /* An execution provider for onnxruntime: it takes convolutions, with what follows them, that the library has kernels for. */
 #include <pthread.h>
 #include <sched.h>
+#include <stdarg.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -29,9 +30,13 @@ struct computed {
   struct plan *plan;
 };
 
-ort_status *fail(int code, const char *format, const char *text) {
-  char message[512];
-  snprintf(message, sizeof message, format, text);
+ort_status *fail(int code, const char *format, ...) {
+  char message[512] = "tvmconv: ";
+  const size_t begin = strlen(message);
+  va_list values;
+  va_start(values, format);
+  vsnprintf(message + begin, sizeof message - begin, format, values);
+  va_end(values);
   return ort.create_status(code, message);
 }
 
@@ -61,9 +66,9 @@ static void release_computes(ort_ep *self, ort_compute **computes, size_t count)
 
 static ort_status *compile_graph(const struct provider *provider, const ort_graph *graph, const ort_node *fused, ort_compute **result) {
   struct graph read;
-  if (!read_graph(graph, &read)) return fail(ORT_EP_FAIL, "tvmconv: %s", "a graph that was claimed cannot be read");
+  if (!read_graph(graph, &read)) return fail(ORT_EP_FAIL, "a graph that was claimed cannot be read");
   struct computed *made = calloc(1, sizeof *made);
-  ort_status *status = made == NULL ? fail(ORT_FAIL, "tvmconv: %s", "out of memory") : NULL;
+  ort_status *status = made == NULL ? fail(ORT_FAIL, "out of memory") : NULL;
   if (status == NULL) {
     made->base = (ort_compute){ORT_NEEDED, create_state, compute, release_state};
     made->provider = provider;
@@ -109,7 +114,7 @@ static ort_status *claim(const struct graph *graph, const struct units *units, i
   ort_fusion_options options = {ORT_NEEDED, true};
   size_t count = 0;
   const ort_node **nodes = calloc(graph->count + 1, sizeof *nodes);
-  if (nodes == NULL) return fail(ORT_FAIL, "tvmconv: %s", "out of memory");
+  if (nodes == NULL) return fail(ORT_FAIL, "out of memory");
   for (size_t i = 0; i < graph->count; ++i)
     if (units->list[units->of_node[i]].group == group) nodes[count++] = graph->nodes[i].node;
   ort_status *status = ort.fuse(support, nodes, count, &options);
@@ -160,14 +165,14 @@ static ort_status *capability(ort_ep *self, const ort_graph *graph, ort_support 
   struct graph read;
   struct units units = {0};
   ort_status *status = NULL;
-  if (!read_graph(graph, &read)) return fail(ORT_EP_FAIL, "tvmconv: %s", "onnxruntime's graph cannot be read");
+  if (!read_graph(graph, &read)) return fail(ORT_EP_FAIL, "onnxruntime's graph cannot be read");
   uint64_t hash = hash_of(&read);
   note(hash);
   enum claims claims = claims_of(provider, hash);
   provider->layout = claims == GROUPS ? CHANNELS_LAST : CHANNELS_FIRST;
   if (claims != NOTHING) {
     int count = read_units(&read, provider->layout, &units) ? find_groups(&read, provider->layout, &units) : -1;
-    if (count < 0) status = fail(ORT_FAIL, "tvmconv: %s", "out of memory, or onnxruntime lists nodes in no order");
+    if (count < 0) status = fail(ORT_FAIL, "out of memory, or onnxruntime lists nodes in no order");
     if (status == NULL && units.missing > 0) {
       if (units.ours < units.theirs) count = 0;
       warn(provider, count > 0 ? units.missing : units.convolutions, units.convolutions, &read.nodes[units.first_missing], units.reason);
@@ -225,7 +230,7 @@ static ort_status *read_claims(struct provider *provider, const ort_options *opt
   if (good(ort.read_entry(options, key, value, &size)))
     for (int i = 0; i < 3; ++i)
       if (strcmp(value, names[i]) == 0) provider->asked = i;
-  if (provider->asked < 0) return fail(ORT_INVALID_ARGUMENT, "tvmconv: the option claims is '%s'; allowed: nothing, convolutions, groups", value);
+  if (provider->asked < 0) return fail(ORT_INVALID_ARGUMENT, "the option claims is '%s'; allowed: nothing, convolutions, groups", value);
   return NULL;
 }
 
@@ -233,7 +238,7 @@ static ort_status *create_provider(ort_factory *self, const ort_device *const *d
                                    const ort_options *options, const ort_logger *logger, ort_ep **provider) {
   (void)devices, (void)metadata, (void)count;
   struct provider *made = calloc(1, sizeof *made);
-  if (made == NULL) return fail(ORT_FAIL, "tvmconv: %s", "out of memory");
+  if (made == NULL) return fail(ORT_FAIL, "out of memory");
   cpu_set_t cpus;
   made->base.version = ORT_NEEDED;
   made->base.name = provider_name;
@@ -285,14 +290,14 @@ ort_status *CreateEpFactories(const char *name, const ort_base *base, const ort_
   ORT_FUNCTIONS(LOAD)
   slots = ort.ep_functions();
   ORT_EP_FUNCTIONS(LOAD)
-  if (most < 1) return fail(ORT_INVALID_ARGUMENT, "tvmconv: %s", "onnxruntime has no room for a provider");
+  if (most < 1) return fail(ORT_INVALID_ARGUMENT, "onnxruntime has no room for a provider");
   if (!tvmconv_name_supported())
-    return fail(ORT_FAIL, "tvmconv: this CPU does not run kernels for %s: export the library again for it, with --target", TVMCONV_TARGETS);
+    return fail(ORT_FAIL, "this CPU does not run kernels for %s: export the library again for it, with --target", TVMCONV_TARGETS);
   struct factory *made = calloc(1, sizeof *made);
   if (made != NULL) made->name = strdup(name != NULL && name[0] != '\0' ? name : "tvmconv");
   if (made == NULL || made->name == NULL) {
     free(made);
-    return fail(ORT_FAIL, "tvmconv: %s", "out of memory");
+    return fail(ORT_FAIL, "out of memory");
   }
   made->base = (ort_factory){ORT_NEEDED, factory_name, vendor, supported_devices, create_provider, release_provider, vendor_id,
                              own_version, NULL, create_allocator, release_allocator, create_data_transfer, is_stream_aware, NULL};

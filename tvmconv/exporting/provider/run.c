@@ -50,7 +50,7 @@ static ort_status *run_rows(const struct op *op, char *const *arrays, int thread
     share.compute(op, arrays, 0, op->rows);
     return NULL;
   }
-  return parallel_for(context, share.count, run_share, &share) == 0 ? NULL : fail(ORT_EP_FAIL, "tvmconv: %s", "onnxruntime's threads failed");
+  return parallel_for(context, share.count, run_share, &share) == 0 ? NULL : fail(ORT_EP_FAIL, "onnxruntime's threads failed");
 }
 
 static ort_status *run_kernel(const struct op *op, char *const *arrays, const tvmconv_name_call *call) {
@@ -58,7 +58,7 @@ static ort_status *run_kernel(const struct op *op, char *const *arrays, const tv
   int next = 0;
   for (int i = 0; i < op->kernel->inputs; ++i) inputs[i] = op->fixed[i] != NULL ? op->fixed[i] : arrays[next++];
   int failed = (op->packed ? op->kernel->run_packed : op->kernel->run)(call, inputs, arrays[next]);
-  return failed == tvmconv_name_OK ? NULL : fail(ORT_EP_FAIL, "tvmconv: %s", tvmconv_name_error_string(failed));
+  return failed == tvmconv_name_OK ? NULL : fail(ORT_EP_FAIL, "%s", tvmconv_name_error_string(failed));
 }
 
 /* A model may declare shapes that its tensors have not: a plan is for its shapes alone. */
@@ -69,7 +69,7 @@ static ort_status *read_input(const struct plan *plan, ort_context *context, siz
   int64_t dims[AXES + 2];
   size_t rank = 0;
   ort_status *status = ort.context_input(context, number, &value);
-  if (status == NULL && value == NULL) status = fail(ORT_EP_FAIL, "tvmconv: %s", "onnxruntime gives no tensor for an input");
+  if (status == NULL && value == NULL) status = fail(ORT_EP_FAIL, "onnxruntime gives no tensor for an input");
   if (status == NULL && wanted->rank > 0) {
     status = ort.tensor_shape(value, &shape);
     if (status == NULL) status = ort.rank(shape, &rank);
@@ -77,7 +77,7 @@ static ort_status *read_input(const struct plan *plan, ort_context *context, siz
     if (status == NULL && right) status = ort.dims(shape, dims, rank);
     if (shape != NULL) ort.release_shape(shape);
     if (status == NULL && !(right && memcmp(dims, wanted->dims, rank * sizeof *dims) == 0))
-      status = fail(ORT_INVALID_ARGUMENT, "tvmconv: %s", "the data of a convolution has another shape than the model declares for it");
+      status = fail(ORT_INVALID_ARGUMENT, "the data of a convolution has another shape than the model declares for it");
   }
   return status != NULL ? status : ort.tensor_data((ort_value *)(uintptr_t)value, data);
 }

@@ -62,7 +62,8 @@ struct plan;
 ort_status *make_plan(struct graph *graph, enum layout layout, int threads, const ort_node *fused, struct plan **plan);
 void free_plan(struct plan *plan);
 ort_status *run_plan(const struct plan *plan, const ort_memory *memory, ort_context *context);
-ort_status *fail(int code, const char *format, const char *text);
+/* A status whose text says whose it is. */
+__attribute__((format(printf, 2, 3))) ort_status *fail(int code, const char *format, ...);
 
 /* A tensor of a plan. */
 enum home { IN_BUFFER, IN_INPUT, IN_OUTPUT };
