@@ -1,7 +1,6 @@
 /* Reading onnxruntime's graphs. */
 #include "tvmconv-graph.h"
 
-#include <math.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -159,18 +158,10 @@ int fixed_integers(const ort_value_info *value, int64_t *numbers, int most) {
   return (int)dims[0];
 }
 
-static float from_half(uint16_t bits) {
-  int exponent = bits >> 10 & 31, fraction = bits & 1023;
-  float value = exponent == 0    ? ldexpf((float)fraction, -24)
-                : exponent == 31 ? (fraction != 0 ? NAN : INFINITY)
-                                 : ldexpf((float)(fraction + 1024), exponent - 25);
-  return bits & 0x8000 ? -value : value;
-}
-
 float *fixed_numbers(const ort_value_info *value, size_t most, size_t *count) {
   int64_t dims[8];
   int type = 0, rank = shape_of(value, &type, dims, 8);
-  const void *data = rank >= 0 ? fixed_data(value) : NULL;
+  const void *data = rank >= 0 && is_floating(type) ? fixed_data(value) : NULL;
   if (data == NULL) return NULL;
   *count = 1;
   for (int i = 0; i < rank; ++i) {
@@ -179,19 +170,7 @@ float *fixed_numbers(const ort_value_info *value, size_t most, size_t *count) {
   }
   if (*count > most) return NULL;
   float *numbers = malloc((*count + 1) * sizeof *numbers);
-  for (size_t i = 0; numbers != NULL && i < *count; ++i) {
-    uint32_t wide = (uint32_t)((const uint16_t *)data)[type == ORT_FLOAT ? 0 : i] << 16;
-    if (type == ORT_FLOAT)
-      numbers[i] = ((const float *)data)[i];
-    else if (type == ORT_FLOAT16)
-      numbers[i] = from_half(((const uint16_t *)data)[i]);
-    else if (type == ORT_BFLOAT16)
-      memcpy(&numbers[i], &wide, sizeof wide);
-    else {
-      free(numbers);
-      return NULL;
-    }
-  }
+  if (numbers != NULL) load(numbers, data, (int64_t)*count, type);
   return numbers;
 }
 

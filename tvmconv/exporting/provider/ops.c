@@ -14,19 +14,6 @@ typedef int four_places __attribute__((vector_size(16)));
 static int64_t least(int64_t a, int64_t b) { return a < b ? a : b; }
 static int64_t bytes_of(int type) { return type == ORT_FLOAT ? 4 : 2; }
 
-static void load(float *restrict to, const char *from, int64_t count, int type) {
-  if (type == ORT_FLOAT) {
-    memcpy(to, from, (size_t)count * sizeof *to);
-  } else if (type == ORT_FLOAT16) {
-    for (int64_t i = 0; i < count; ++i) to[i] = (float)((const _Float16 *)(const void *)from)[i];
-  } else {
-    for (int64_t i = 0; i < count; ++i) {
-      uint32_t wide = (uint32_t)((const uint16_t *)(const void *)from)[i] << 16;
-      memcpy(&to[i], &wide, sizeof wide);
-    }
-  }
-}
-
 /* To the nearest, ties to even; NaN stays one. */
 static void store(char *to, const float *from, int64_t count, int type) {
   if (type == ORT_FLOAT) {

@@ -2,6 +2,8 @@
 #ifndef TVMCONV_GRAPH_H
 #define TVMCONV_GRAPH_H
 
+#include <string.h>
+
 #include "tvmconv-ort.h"
 #include "tvmconv_name.h"
 
@@ -75,6 +77,22 @@ struct match {
   int fold_count;
   const ort_value_info *operands[OPERANDS], *output;
 };
+
+static inline int is_floating(int type) { return type == ORT_FLOAT || type == ORT_FLOAT16 || type == ORT_BFLOAT16; }
+
+/* Numbers of such a type as f32. */
+static inline void load(float *restrict to, const void *from, int64_t count, int type) {
+  if (type == ORT_FLOAT) {
+    memcpy(to, from, (size_t)count * sizeof *to);
+  } else if (type == ORT_FLOAT16) {
+    for (int64_t i = 0; i < count; ++i) to[i] = (float)((const _Float16 *)from)[i];
+  } else {
+    for (int64_t i = 0; i < count; ++i) {
+      uint32_t wide = (uint32_t)((const uint16_t *)from)[i] << 16;
+      memcpy(&to[i], &wide, sizeof wide);
+    }
+  }
+}
 
 /* Whether a call of onnxruntime's did what it should. */
 int good(ort_status *status);

@@ -7,7 +7,7 @@
 int read_extent(const ort_value_info *value, struct extent *extent) {
   memset(extent, 0, sizeof *extent);
   extent->rank = shape_of(value, &extent->type, extent->dims, AXES + 2);
-  if (extent->rank < 2 || (extent->type != ORT_FLOAT && extent->type != ORT_FLOAT16 && extent->type != ORT_BFLOAT16)) return 0;
+  if (extent->rank < 2 || !is_floating(extent->type)) return 0;
   extent->pixels = 1;
   for (int i = 0; i < extent->rank; ++i) {
     if (extent->dims[i] < 1) return 0;
