@@ -150,6 +150,18 @@ def test_answers_and_what_is_left(name: str, files: dict[str, str], provider: Pa
     assert ours == 1 or left > 0
 
 
+def test_a_normalization_that_contradicts_its_data(provider: Path, tmp_path: Path):
+    """One number for eight channels is onnxruntime's error, as without the provider."""
+    one = fixed("one", 1, low=1)
+    nodes = [conv("x w", "c"), node("MaxPool", "c", "d", kernel_shape=[2, 2])]
+    nodes += [node("BatchNormalization", "d one one one one", "y")]
+    weights = [one, *(each for each in WEIGHTS if each.name == "w")]
+    path = save(model(nodes, [value("x", (1, 8, 7, 6))], [value("y", None)], weights, opset=13), tmp_path)
+    session = tvmconv.onnxruntime.session(path, provider, options=options())
+    with pytest.raises(Exception, match="Invalid input scale"):
+        session.run(None, feeds_of(session))
+
+
 @pytest.mark.parametrize("dtype", ["f16", "bf16"])
 def test_half_precision(dtype: str, tmp_path: Path):
     """bf16 is compared with f32, in which the same sums are exact: onnxruntime computes none."""

@@ -10,12 +10,6 @@ enum { MOST_ACROSS = 1024, MOST_INTS = 8 };
 
 static int is(const struct node *node, const char *type) { return strcmp(node->type, type) == 0; }
 
-static size_t outputs_of(const struct node *node) {
-  size_t count = node->output_count;
-  while (count > 1 && name_of(node->outputs[count - 1])[0] == '\0') --count;
-  return count;
-}
-
 static int is_fixed(const ort_value_info *value) { return fixed_data(value) != NULL; }
 
 /* Whether a tensor is images with channels, and computed rather than fixed. */
@@ -27,7 +21,7 @@ static int read_data(const ort_value_info *value, struct extent *extent) {
 static int read_step(const struct node *node, const ort_value_info *x, struct mapped *mapped) {
   struct extent data, other, output;
   memset(mapped, 0, sizeof *mapped);
-  if (node->output_count < 1 || outputs_of(node) != 1 || !read_data(x, &data) || !read_extent(node->outputs[0], &output) ||
+  if (node->output_count != 1 || !read_data(x, &data) || !read_extent(node->outputs[0], &output) ||
       !same_extent(&data, &output))
     return 0;
   struct map_step *step = &mapped->step;
@@ -35,13 +29,8 @@ static int read_step(const struct node *node, const ort_value_info *x, struct ma
   const char *name = name_of(x);
   step->kind = FUNCTION;
   if (read_activation(node, name, &step->function)) return 1;
-  if (is(node, "BatchNormalization")) {
-    step->kind = AFFINE;
-    if (node->input_count != 5 || strcmp(name_of(node->inputs[0]), name) != 0 || integer_attribute(node, "training_mode", 0) != 0) return 0;
-    for (int i = 1; i < 5; ++i)
-      if (!is_fixed(node->inputs[i]) || !is_per_channel(node->inputs[i], &(struct problem){.rank = 0, .out_channels = data.channels})) return 0;
-    return 1;
-  }
+  step->kind = AFFINE;
+  if (is_normalization(node, name, data.channels)) return 1;
   const ort_value_info *given = other_input(node, name);
   int first = given != NULL && given == node->inputs[1], sum = is(node, "Add") || is(node, "Sum"), product = is(node, "Mul");
   int difference = is(node, "Sub"), quotient = is(node, "Div");
@@ -52,10 +41,7 @@ static int read_step(const struct node *node, const ort_value_info *x, struct ma
     return first && is_per_channel(given, &channels);
   }
   if (!sum && !product && !difference && !quotient) return 0;
-  if (is_fixed(given)) {
-    step->kind = AFFINE;
-    return is_per_channel(given, &channels) && (!quotient || first);
-  }
+  if (is_fixed(given)) return is_per_channel(given, &channels) && (!quotient || first);
   if (!read_extent(given, &other) || other.type != data.type || other.rank != data.rank) return 0;
   if (same_extent(&data, &other)) {
     step->kind = sum ? PLUS : product ? TIMES : difference ? first ? MINUS : TAKEN_FROM : OVER;
@@ -123,7 +109,7 @@ static int repeats(const struct node *node, const struct extent *data, const str
 int read_window_unit(const struct graph *graph, size_t number, struct unit *unit) {
   const struct node *node = &graph->nodes[number];
   struct extent data, output;
-  if (node->input_count < 1 || node->output_count < 1 || outputs_of(node) != 1 || !read_data(node->inputs[0], &data) ||
+  if (node->input_count < 1 || node->output_count != 1 || !read_data(node->inputs[0], &data) ||
       !read_extent(node->outputs[0], &output) || data.type != output.type || data.batch != output.batch || data.channels != output.channels)
     return 0;
   unit->input = node->inputs[0];
@@ -220,7 +206,7 @@ int read_move(const struct graph *graph, size_t number, struct unit *unit) {
     }
     return all == data.channels && axis_is_channels(node, 0, data.rank);
   }
-  if (outputs_of(node) != 1 || !read_extent(node->outputs[0], &output)) return read_shuffle(graph, number, &data, unit);
+  if (node->output_count != 1 || !read_extent(node->outputs[0], &output)) return read_shuffle(graph, number, &data, unit);
   if (output.type != data.type || output.batch != data.batch) return 0;
   if (is(node, "Concat")) {
     unit->kind = JOIN;

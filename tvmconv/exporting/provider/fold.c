@@ -7,27 +7,23 @@
 
 enum { MEAN_PLACE = 3, VARIANCE_PLACE = 4, NORMALIZATION_INPUTS = 5 };
 
-static int is_channelwise(const ort_value_info *value, const struct problem *problem) {
-  int64_t dims[1];
-  int type = 0;
-  return shape_of(value, &type, dims, 1) == 1 && type == ORT_FLOAT && dims[0] == problem->out_channels && fixed_data(value) != NULL;
+int is_normalization(const struct node *node, const char *name, int64_t channels) {
+  if (strcmp(node->type, "BatchNormalization") != 0 || node->input_count != NORMALIZATION_INPUTS || node->output_count != 1 ||
+      strcmp(name_of(node->inputs[0]), name) != 0 || integer_attribute(node, "training_mode", 0) != 0)
+    return 0;
+  for (int i = 1; i < NORMALIZATION_INPUTS; ++i) {
+    int64_t dims[1];
+    int type = 0;
+    if (shape_of(node->inputs[i], &type, dims, 1) != 1 || !is_floating(type) || dims[0] != channels || fixed_data(node->inputs[i]) == NULL) return 0;
+  }
+  return 1;
 }
 
 static int folds(const struct node *node, const struct match *match, const char *x) {
-  const struct problem *problem = &match->problem;
-  if (strcmp(node->type, "BatchNormalization") == 0) {
-    size_t outputs = node->output_count;
-    while (outputs > 1 && name_of(node->outputs[outputs - 1])[0] == '\0') --outputs;
-    if (node->input_count != NORMALIZATION_INPUTS || outputs != 1 || strcmp(name_of(node->inputs[0]), x) != 0 ||
-        integer_attribute(node, "training_mode", 0) != 0)
-      return 0;
-    for (int i = 1; i < NORMALIZATION_INPUTS; ++i)
-      if (!is_channelwise(node->inputs[i], problem)) return 0;
-    return 1;
-  }
+  if (is_normalization(node, x, match->problem.out_channels)) return 1;
   if (strcmp(node->type, "Mul") != 0 && strcmp(node->type, "Add") != 0) return 0;
   const ort_value_info *other = other_input(node, x);
-  return other != NULL && node->output_count == 1 && is_per_channel(other, problem);
+  return other != NULL && node->output_count == 1 && is_per_channel(other, &match->problem);
 }
 
 int fold(const struct graph *graph, struct match *match, long node) {

@@ -61,6 +61,7 @@ int read_graph(const ort_graph *graph, struct graph *read) {
     node->inputs = values_of(nodes[i], ort.input_count, ort.inputs, &node->input_count);
     node->outputs = values_of(nodes[i], ort.output_count, ort.outputs, &node->output_count);
     node->implicit = values_of(nodes[i], ort.implicit_count, ort.implicit_inputs, &node->implicit_count);
+    while (node->outputs != NULL && node->output_count > 1 && name_of(node->outputs[node->output_count - 1])[0] == '\0') --node->output_count;
     fine = node->inputs != NULL && node->outputs != NULL && node->implicit != NULL && good(ort.node_type(nodes[i], &node->type)) &&
            good(ort.node_domain(nodes[i], &domain)) && add_uses(&read->readers, node->inputs, node->input_count, i) &&
            add_uses(&read->readers, node->implicit, node->implicit_count, i) && add_uses(&read->writers, node->outputs, node->output_count, i);

@@ -44,7 +44,7 @@ extern const int tvmconv_name_rt_decision_count;
 struct node {
   const ort_node *node;
   const char *type;
-  size_t input_count, output_count, implicit_count;
+  size_t input_count, output_count, implicit_count; /* without the last outputs that have no name */
   const ort_value_info **inputs, **outputs; /* NULL: an input that is left out */
   const ort_value_info **implicit;          /* what graphs within it read */
   int taken;
@@ -145,6 +145,8 @@ int follow(const struct graph *graph, struct match *match);
 int fold(const struct graph *graph, struct match *match, long node);
 /* Multiplies a copy of the filter, and computes the bias; either may be NULL. Returns 0 if there is no memory. */
 int folded(const struct graph *graph, const struct match *match, float *filter, float *bias);
+/* Whether a node is a normalization of `name`, which has so many channels, by fixed numbers. */
+int is_normalization(const struct node *node, const char *name, int64_t channels);
 /* A node that is a normalization, or a product with, quotient by, sum or difference of fixed numbers, as x * factor + term. */
 int affine(const struct node *node, const ort_value_info *other, int64_t channels, float *factors, float *terms);
 /* The longest part of what begins with a convolution that the library has a kernel for. */
