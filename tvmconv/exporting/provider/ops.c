@@ -169,6 +169,14 @@ static void meet(const struct problem *w, int axis, int64_t output, int64_t *fir
   *last = beyond <= 0 ? 0 : least((beyond + w->dilations[axis] - 1) / w->dilations[axis], w->taps[axis]);
 }
 
+/* Adds numbers to sums, or keeps the greater; NaN stays one. */
+static inline void collect(enum pooling pooling, float *restrict sums, const float *restrict v, int64_t count) {
+  if (pooling == MAXIMUM)
+    for (int64_t i = 0; i < count; ++i) sums[i] = v[i] > sums[i] || v[i] != v[i] ? v[i] : sums[i];
+  else
+    for (int64_t i = 0; i < count; ++i) sums[i] += v[i];
+}
+
 /* A row of the output of a pooling in three axes. */
 static void pool(const struct op *op, char *const *arrays, int64_t row) {
   const struct problem *w = &op->window;
@@ -189,11 +197,7 @@ static void pool(const struct op *op, char *const *arrays, int64_t row) {
             int64_t place = image + at[0] * w->strides[0] - w->begin[0] + z * w->dilations[0];
             place = place * w->in[1] + at[1] * w->strides[1] - w->begin[1] + y * w->dilations[1];
             place = place * w->in[2] + column * w->strides[2] - w->begin[2] + x * w->dilations[2];
-            const float *v = read(arrays[0] + (place * channels + c) * size, count, op->type, room);
-            if (op->pooling == MAXIMUM)
-              for (int64_t i = 0; i < count; ++i) sums[i] = v[i] > sums[i] || v[i] != v[i] ? v[i] : sums[i];
-            else
-              for (int64_t i = 0; i < count; ++i) sums[i] += v[i];
+            collect(op->pooling, sums, read(arrays[0] + (place * channels + c) * size, count, op->type, room), count);
           }
       if (op->pooling != MAXIMUM)
         for (int64_t i = 0; i < count; ++i) sums[i] /= (float)(op->pooling == AVERAGE_OF_ALL ? all : taps);
@@ -214,11 +218,7 @@ static void reduce(const struct op *op, char *const *arrays, int64_t row) {
   for (int64_t p = 0; p < pixels;) {
     memset(part, 0, sizeof part);
     for (int64_t end = least(pixels, p + SUMMED); p < end; ++p) {
-      const float *v = read(from + p * op->channels * size, count, op->type, room);
-      if (op->pooling == MAXIMUM)
-        for (int64_t i = 0; i < count; ++i) sums[i] = v[i] > sums[i] || v[i] != v[i] ? v[i] : sums[i];
-      else
-        for (int64_t i = 0; i < count; ++i) part[i] += v[i];
+      collect(op->pooling, op->pooling == MAXIMUM ? sums : part, read(from + p * op->channels * size, count, op->type, room), count);
     }
     for (int64_t i = 0; i < count && op->pooling != MAXIMUM; ++i) sums[i] += part[i];
   }
