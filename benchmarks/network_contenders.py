@@ -71,26 +71,20 @@ def _pytorch(contender: str, model: nn.Module, data: Any, dtype: str) -> Callabl
 def _openvino(model: nn.Module, data: Any, dtype: str) -> Callable[[], Any]:
     import openvino as ov
 
+    from .peers.openvino import call_of, compile_network
+
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
         converted = ov.convert_model(model, example_input=data, input=list(data.shape))
-    hints = {
-        "INFERENCE_NUM_THREADS": torch.get_num_threads(),
-        "NUM_STREAMS": 1,
-        "PERFORMANCE_HINT": "LATENCY",
-        "INFERENCE_PRECISION_HINT": dtype,
-    }
-    core = ov.Core()
-    if dtype == "bf16" and "BF16" not in core.get_property("CPU", "OPTIMIZATION_CAPABILITIES"):
-        raise UnsupportedError("it has no bf16 on this CPU")
-    compiled = core.compile_model(converted, "CPU", hints)
+    compiled = compile_network(converted, dtype, torch.get_num_threads())
     _check_precision(compiled, dtype)
     request = compiled.create_infer_request()
     request.set_input_tensor(ov.Tensor(data.contiguous().numpy()))
 
+    run = call_of(request)
+
     def call() -> Any:
-        request.start_async()  # 10 microseconds less than infer(), which looks for inputs to copy
-        request.wait()
+        run()
         return tuple(request.get_output_tensor(number).data for number in range(len(compiled.outputs)))
 
     return call
@@ -109,17 +103,16 @@ def _onnxruntime(model: nn.Module, data: Any, dtype: str) -> Callable[[], Any]:
     import onnxruntime
     from onnxruntime.capi.onnxruntime_pybind11_state import InvalidGraph, NotImplemented
 
+    from .peers.onnxruntime import open_session
+
     exported = io.BytesIO()
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")  # the exporter that needs no further package is the older one
         torch.onnx.export(
             model.to(DTYPES[dtype]), (data.to(DTYPES[dtype]),), exported, dynamo=False, opset_version=OPSET
         )
-    options = onnxruntime.SessionOptions()
-    options.intra_op_num_threads = torch.get_num_threads()
-    options.log_severity_level = 4  # what it says is in what it raises
     try:
-        session = onnxruntime.InferenceSession(exported.getvalue(), options, providers=["CPUExecutionProvider"])
+        session = open_session(exported.getvalue(), torch.get_num_threads())
     except (InvalidGraph, NotImplemented) as error:
         if dtype == "f32":
             raise

@@ -102,12 +102,9 @@ def ready(contender: str, folder: str, threads: int) -> tuple[Callable[[], Any],
 
 
 def _onnxruntime(path: str, data: Any, threads: int) -> Callable[[], Any]:
-    import onnxruntime
+    from .peers.onnxruntime import open_session
 
-    options = onnxruntime.SessionOptions()
-    options.intra_op_num_threads = threads
-    options.log_severity_level = 4
-    session = onnxruntime.InferenceSession(path, options, providers=["CPUExecutionProvider"])
+    session = open_session(path, threads)
     feeds = {session.get_inputs()[0].name: data}
     return lambda: session.run(None, feeds)
 
@@ -115,18 +112,15 @@ def _onnxruntime(path: str, data: Any, threads: int) -> Callable[[], Any]:
 def _openvino(path: str, data: Any, threads: int) -> Callable[[], Any]:
     import openvino as ov
 
-    hints = {
-        "INFERENCE_NUM_THREADS": threads,
-        "NUM_STREAMS": 1,
-        "PERFORMANCE_HINT": "LATENCY",
-        "INFERENCE_PRECISION_HINT": "f32",
-    }
-    request = ov.Core().compile_model(path, "CPU", hints).create_infer_request()
+    from .peers.openvino import call_of, compile_network
+
+    request = compile_network(path, "f32", threads).create_infer_request()
     request.set_input_tensor(ov.Tensor(data))
 
+    run = call_of(request)
+
     def call() -> Any:
-        request.start_async()
-        request.wait()
+        run()
         return [each.data for each in request.output_tensors]
 
     return call

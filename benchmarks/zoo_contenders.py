@@ -165,22 +165,12 @@ def _openvino(
 ) -> tuple[Callable[[], Any], Callable[[], list[Any]]]:
     import openvino as ov
 
-    core = ov.Core()
-    if dtype == "bf16" and "BF16" not in core.get_property("CPU", "OPTIMIZATION_CAPABILITIES"):
-        raise UnsupportedError("it has no bf16 on this CPU")
-    hints = {
-        "INFERENCE_NUM_THREADS": threads,
-        "NUM_STREAMS": 1,
-        "PERFORMANCE_HINT": "LATENCY",
-        "INFERENCE_PRECISION_HINT": dtype,
-    }
-    request = core.compile_model(file, "CPU", hints).create_infer_request()
+    from .peers.openvino import call_of, compile_network
+
+    request = compile_network(file, dtype, threads).create_infer_request()
     for number, array in enumerate(inputs):
         request.set_input_tensor(number, ov.Tensor(array))
-
-    def call() -> Any:
-        request.start_async()  # 10 microseconds less than infer(), which looks for inputs to copy
-        request.wait()
+    call = call_of(request)
 
     def answer() -> list[Any]:
         call()
@@ -192,14 +182,11 @@ def _openvino(
 def _onnxruntime(
     file: Path, inputs: list[Any], dtype: str, threads: int
 ) -> tuple[Callable[[], Any], Callable[[], list[Any]]]:
-    import onnxruntime
+    from .peers.onnxruntime import open_session
 
     if dtype != "f32":
         raise UnsupportedError(f"its CPU provider has no convolution of {dtype}")
-    options = onnxruntime.SessionOptions()
-    options.intra_op_num_threads = threads
-    options.log_severity_level = 4  # what it says is in what it raises
-    session = onnxruntime.InferenceSession(str(file), options, providers=["CPUExecutionProvider"])
+    session = open_session(str(file), threads)
     binding = session.io_binding()
     names = [f"input{number}" for number in range(len(inputs))]
     for each in session.get_inputs():  # one that the exporter found unused is not among them

@@ -22,10 +22,8 @@ _OPSET, _IR_VERSION = 22, 10
 
 def prepare(problem: Problem, arrays: Arrays, option: str, threads: int) -> Prepared:
     """Return the run of a session that computes `problem`, in NCX, with input and output bound beforehand."""
-    options = ort.SessionOptions()
-    options.intra_op_num_threads = threads
     try:
-        session = ort.InferenceSession(_model(problem, arrays), options, providers=["CPUExecutionProvider"])
+        session = open_session(_model(problem, arrays), threads)
     except OrtNotImplemented as error:
         raise UnsupportedError(str(error)) from error
     data = data_as(arrays.data, problem, "NCX")
@@ -43,6 +41,14 @@ def prepare(problem: Problem, arrays: Arrays, option: str, threads: int) -> Prep
         return from_layout(result.numpy(), problem, "NCX")
 
     return Prepared(call, answer)
+
+
+def open_session(model: str | bytes, threads: int) -> ort.InferenceSession:
+    """Return the session of a model, or a file."""
+    options = ort.SessionOptions()
+    options.intra_op_num_threads = threads
+    options.log_severity_level = 4  # what it says is in what it raises
+    return ort.InferenceSession(model, options, providers=["CPUExecutionProvider"])
 
 
 def _model(problem: Problem, arrays: Arrays) -> bytes:

@@ -5,6 +5,7 @@ Data and output have the layout that is asked for; which one it computes in is i
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any
 
 import numpy as np
@@ -16,7 +17,7 @@ from openvino.preprocess import PrePostProcessor
 from tvmconv.fills import Arrays
 from tvmconv.problem import Problem
 
-from . import Prepared, data_as, filter_as_oix, from_layout
+from . import Prepared, UnsupportedError, data_as, filter_as_oix, from_layout
 
 _CAPABILITY = {"f32": "FP32", "f16": "FP16", "bf16": "BF16"}
 _LAYOUTS = {1: ("NWC", "NCW"), 2: ("NHWC", "NCHW"), 3: ("NDHWC", "NCDHW")}
@@ -24,26 +25,12 @@ _LAYOUTS = {1: ("NWC", "NCW"), 2: ("NHWC", "NCHW"), 3: ("NDHWC", "NCDHW")}
 
 def prepare(problem: Problem, arrays: Arrays, option: str, threads: int) -> Prepared:
     """Return the request that computes `problem` with data and output in the layout `option`."""
-    core = ov.Core()
     # Without f16 it would take bf16, which has not its precision; then f32 is what holds the type.
-    known = _CAPABILITY[problem.dtype] in core.get_property("CPU", "OPTIMIZATION_CAPABILITIES")
-    compiled = core.compile_model(
-        _model(problem, arrays, option),
-        "CPU",
-        {
-            "INFERENCE_NUM_THREADS": threads,
-            "NUM_STREAMS": 1,
-            "PERFORMANCE_HINT": "LATENCY",
-            "INFERENCE_PRECISION_HINT": problem.dtype if known else "f32",
-        },
-    )
+    compiled = compile_model(_model(problem, arrays, option), problem.dtype if has(problem.dtype) else "f32", threads)
     request = compiled.create_infer_request()
     data = data_as(arrays.data, problem, option)
     request.set_input_tensor(_tensor(data, problem))
-
-    def call() -> None:
-        request.start_async()  # 10 microseconds less than infer(), which looks for inputs to copy
-        request.wait()
+    call = call_of(request)
 
     def answer() -> npt.NDArray[Any]:
         call()
@@ -53,6 +40,39 @@ def prepare(problem: Problem, arrays: Arrays, option: str, threads: int) -> Prep
     # A tensor does not keep the array that it is a view of.
     call.memory = data  # type: ignore[attr-defined]
     return Prepared(call, answer)
+
+
+def has(dtype: str) -> bool:
+    """Return whether it computes in a type on this CPU."""
+    return _CAPABILITY[dtype] in ov.Core().get_property("CPU", "OPTIMIZATION_CAPABILITIES")
+
+
+def compile_model(model: Any, dtype: str, threads: int) -> Any:
+    """Return a model, or a file, compiled for one call after the other in a type."""
+    hints = {
+        "INFERENCE_NUM_THREADS": threads,
+        "NUM_STREAMS": 1,
+        "PERFORMANCE_HINT": "LATENCY",
+        "INFERENCE_PRECISION_HINT": dtype,
+    }
+    return ov.Core().compile_model(model, "CPU", hints)
+
+
+def compile_network(model: Any, dtype: str, threads: int) -> Any:
+    """Return the same; raise UnsupportedError where it would compute in another type."""
+    if not has(dtype):
+        raise UnsupportedError(f"it has no {dtype} on this CPU")
+    return compile_model(model, dtype, threads)
+
+
+def call_of(request: Any) -> Callable[[], None]:
+    """Return what computes a request."""
+
+    def call() -> None:
+        request.start_async()  # 10 microseconds less than infer(), which looks for inputs to copy
+        request.wait()
+
+    return call
 
 
 def _model(problem: Problem, arrays: Arrays, layout: str) -> Any:
