@@ -18,9 +18,9 @@ from tvm import relax  # noqa: E402
 from tvmconv import cli  # noqa: E402
 from tvmconv.errors import BundleError, InputError, SourceError, UnsupportedMachineError  # noqa: E402
 from tvmconv.relax.compiling import build  # noqa: E402
-from tvmconv.relax.planning import Region, Storage, place  # noqa: E402
 from tvmconv.runtime.network import Network, load_network  # noqa: E402
 from tvmconv.runtime.network_file import is_network, read_file  # noqa: E402
+from tvmconv.runtime.placing import Lifetime, place  # noqa: E402
 
 RNG = np.random.default_rng(0)
 SHAPE = (1, 8, 9, 7)
@@ -305,15 +305,15 @@ def test_run_shows_what_a_network_gives(library: Path, capsys: pytest.CaptureFix
 
 def test_no_two_arrays_of_the_arena_meet() -> None:
     for _ in range(50):
-        storages = []
+        lifetimes = []
         for _ in range(30):
             first = int(RNG.integers(0, 40))
             size = int(RNG.integers(1, 5000))
-            storages.append(Storage(Region.ARENA, size, first=first, last=first + int(RNG.integers(0, 9))))
-        offsets, size = place(storages)
-        for number, (one, start) in enumerate(zip(storages, offsets, strict=True)):
+            lifetimes.append(Lifetime(size, first, first + int(RNG.integers(0, 9))))
+        offsets, size = place(lifetimes)
+        for number, (one, start) in enumerate(zip(lifetimes, offsets, strict=True)):
             assert start % 64 == 0 and start + one.size <= size
-            for other, begin in zip(storages[:number], offsets, strict=False):
+            for other, begin in zip(lifetimes[:number], offsets, strict=False):
                 if one.first <= other.last and other.first <= one.last:
                     assert start + one.size <= begin or begin + other.size <= start
 

@@ -10,8 +10,9 @@ import pytest
 torch = pytest.importorskip("torch")
 from torch import nn  # noqa: E402
 
+from tvmconv.runtime.placing import Lifetime, place  # noqa: E402
 from tvmconv.torch import operators  # noqa: E402
-from tvmconv.torch.arena import Blocks, Lifetime, place  # noqa: E402
+from tvmconv.torch.arena import Blocks  # noqa: E402
 from tvmconv.torch.pads import Pad  # noqa: E402
 
 

@@ -1,49 +1,13 @@
-"""Memory for intermediate tensors: where each lies, and the blocks that hold them, one for each call at a time."""
+"""Memory for intermediate tensors: the blocks that hold them, one for each call at a time."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
-from itertools import accumulate
 from typing import Any
 
 import torch
 
 from ..runtime.pages import huge_pages
-
-# A cache line, from which kernels read best.
-_ALIGNMENT = 64
-
-
-@dataclass(frozen=True)
-class Lifetime:
-    """How many bytes are needed from step `first` to step `last`."""
-
-    size: int
-    first: int
-    last: int
-
-
-def place(lifetimes: Sequence[Lifetime]) -> tuple[list[int], int]:
-    """Return an offset for each of these, so that none overlap that live at the same time; and the bytes of all.
-
-    Each goes, in the order given, to the first slot that is free while it lives: to what was used last, which caches still hold.
-    There it lies in the middle. Threads share most tensors from their first rows to their last, so that each thread, with tensors
-    of any size, finds lines in its own cache: those that another core wrote are written at 14 GB/s on a Granite Rapids, not at 65.
-    """
-    slots: list[list[Lifetime]] = []
-    taken: list[int] = []
-    for each in lifetimes:
-        apart = (all(other.last < each.first or each.last < other.first for other in slot) for slot in slots)
-        number = next((number for number, free in enumerate(apart) if free), len(slots))
-        if number == len(slots):
-            slots.append([])
-        slots[number].append(each)
-        taken.append(number)
-    sizes = [-(-max(each.size for each in slot) // _ALIGNMENT) * _ALIGNMENT for slot in slots]
-    *begins, end = accumulate(sizes, initial=0)
-    firsts = [begins[number] + (sizes[number] - each.size) // 2 for number, each in zip(taken, lifetimes, strict=True)]
-    return [first // _ALIGNMENT * _ALIGNMENT for first in firsts], end
 
 
 class Block:

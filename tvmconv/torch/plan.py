@@ -16,8 +16,9 @@ import torch
 from torch import fx
 from torch.utils import _pytree as pytree
 
+from ..runtime.placing import Lifetime, place
 from . import native
-from .arena import BLOCKS, Block, Lifetime, place
+from .arena import BLOCKS, Block
 from .calls import AddressedCall
 from .layout import Layout
 from .pools import MaxPool, max_pool_of

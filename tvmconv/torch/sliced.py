@@ -7,7 +7,8 @@ from typing import Any
 
 import torch
 
-from .arena import BLOCKS, Lifetime, place
+from ..runtime.placing import Lifetime, place
+from .arena import BLOCKS
 from .plan import Plan
 from .slices import Cut
 

@@ -1,0 +1,45 @@
+"""Where arrays of a plan lie in memory that is used again when nobody reads them any more."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from itertools import accumulate
+
+from .arrays import LINE_BYTES
+
+
+@dataclass(frozen=True)
+class Lifetime:
+    """How many bytes are needed from step `first` to step `last`."""
+
+    size: int
+    first: int
+    last: int
+
+
+def place(lifetimes: Sequence[Lifetime]) -> tuple[list[int], int]:
+    """Return an offset for each of these, so that none overlap that live at the same time; and the bytes of all.
+
+    Each goes, in the order given, to the first slot that is free while it lives: to what was used last, which caches still hold.
+    There it lies in the middle. Threads share most arrays from their first rows to their last, so that each thread, with arrays
+    of any size, finds lines in its own cache: those that another core wrote are written at 14 GB/s on a Granite Rapids, not at 65.
+    """
+    slots: list[list[Lifetime]] = []
+    taken: list[int] = []
+    for each in lifetimes:
+        apart = (all(other.last < each.first or each.last < other.first for other in slot) for slot in slots)
+        number = next((number for number, free in enumerate(apart) if free), len(slots))
+        if number == len(slots):
+            slots.append([])
+        slots[number].append(each)
+        taken.append(number)
+    sizes = [whole_lines(max(each.size for each in slot)) for slot in slots]
+    *begins, end = accumulate(sizes, initial=0)
+    firsts = [begins[number] + (sizes[number] - each.size) // 2 for number, each in zip(taken, lifetimes, strict=True)]
+    return [first // LINE_BYTES * LINE_BYTES for first in firsts], end
+
+
+def whole_lines(size: int) -> int:
+    """Return the bytes of the cache lines, from which kernels read best, that so many bytes take."""
+    return -(-size // LINE_BYTES) * LINE_BYTES
