@@ -4,20 +4,20 @@ from __future__ import annotations
 
 import os
 from collections.abc import Mapping
-from pathlib import Path
 from typing import Any
 
 import tvm
-from tvm import relax, tirx
+from tvm import tirx
 from tvm.ir import Call
 
 from ..checks import as_path
-from ..errors import BuildError, SourceError, TvmconvError, last_line
+from ..errors import SourceError
 from ..lowering.common.rewrites import found
 from ..support.progress import Progress
 from ..support.toolchain import find_compiler
 from ..tuning.records import Records
-from .network import OUTPUT_NAMES, check_target, scheduled
+from .library import MAIN
+from .network import check_target, described, scheduled, tvm_errors
 from .planning import COPY, plan
 from .rewriting import Row, report, use_kernels
 from .writing import write
@@ -50,28 +50,13 @@ def export(
     find_compiler()
     path = as_path("path", path).absolute()
     known = check_target(target)
-    rows = report(module)
-    try:
+    report(module)  # or say that there is none
+    with tvm_errors():
         lowered = scheduled(module, known, planned=True)
-        main = lowered["main"]
-        planned = plan(main)
-        used = {step.function for step in planned.steps} - {COPY}
-        functions = {name: lowered[name] for name in used}
+        planned = plan(lowered[MAIN])
+        functions = {name: lowered[name] for name in {step.function for step in planned.steps} - {COPY}}
         _check(functions)
-        inputs = [str(each.name) for each in main.params]
-        write(planned, functions, (inputs, _names(main, len(planned.outputs))), rows, known, facts or {}, Path(path))
-    except (TvmconvError, OSError):
-        raise
-    except Exception as error:  # whatever TVM's passes stumble over
-        raise BuildError(
-            f"TVM cannot compile the network: {last_line(error)}; tvmconv build compiles its convolutions"
-        ) from error
-
-
-def _names(main: relax.Function, count: int) -> list[str]:
-    """Return the outputs' names: as the model has them, else numbers."""
-    names = [str(name) for name in main.attrs[OUTPUT_NAMES]] if OUTPUT_NAMES in (main.attrs or {}) else []
-    return names if len(set(names)) == count else [f"output{number}" for number in range(count)]
+        write(planned, functions, described(module, known) | {"caller": dict(facts or {})}, known, path)
 
 
 def _check(functions: dict[str, tirx.PrimFunc]) -> None:

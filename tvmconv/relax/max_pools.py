@@ -44,8 +44,8 @@ def _axes(call: relax.Call, spatial: int) -> list[Axis]:
     attrs = call.attrs
     inputs, outputs = (static_shape(each.ty) or () for each in (call.args[0], call))
     sizes, strides, dilations, pads = map(_numbers, (attrs.pool_size, attrs.strides, attrs.dilation, attrs.padding))
-    rows = zip(inputs[spatial:], outputs[spatial:], sizes, strides, pads, dilations, strict=False)
-    return [axis for axis, _ in zip(rows, sizes, strict=False)]
+    # Beside the channels, where they are last, and the pads at the ends.
+    return list(zip(inputs[spatial:], outputs[spatial:], sizes, strides, pads, dilations, strict=False))
 
 
 def _all_meet(axes: Sequence[Axis]) -> bool:

@@ -5,6 +5,8 @@ from __future__ import annotations
 import json
 import os
 import tempfile
+from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import asdict
 from functools import partial
 from importlib.metadata import version
@@ -83,15 +85,9 @@ def compile_module(mod: tvm.IRModule, target: str = "host") -> relax.VMExecutabl
         If TVM cannot compile it.
     """
     known = check_target(target)
-    mod = _described(mod, known)
-    try:
+    mod = _with_description(mod, known)
+    with tvm_errors():
         return _compiled(mod, known)
-    except TvmconvError:
-        raise
-    except Exception as error:  # whatever TVM's passes stumble over
-        raise BuildError(
-            f"TVM cannot compile the network: {last_line(error)}; tvmconv build compiles its convolutions"
-        ) from error
 
 
 def check_target(target: str) -> CpuTarget:
@@ -173,8 +169,14 @@ _LEGALIZATIONS = (
 )
 
 
-def _described(mod: tvm.IRModule, target: Target) -> tvm.IRModule:
-    """Return a module with the function that `tvmconv.relax.library` reads."""
+def described(mod: tvm.IRModule, target: CpuTarget) -> dict[str, Any]:
+    """Return what a network's library says of itself (`tvmconv.runtime.network_base`).
+
+    Raises
+    ------
+    SourceError
+        If the module has no function ``main``, or an input or output of it has no fixed shape.
+    """
     if MAIN not in [variable.name_hint for variable in mod.get_global_vars()]:
         raise SourceError(f"the module has no function {MAIN!r}, which a network is called by")
     main = mod[MAIN]
@@ -183,21 +185,36 @@ def _described(mod: tvm.IRModule, target: Target) -> tvm.IRModule:
     names = [str(name) for name in main.attrs[OUTPUT_NAMES]] if OUTPUT_NAMES in (main.attrs or {}) else []
     if len(set(names)) != len(outputs):
         names = [f"output{number}" for number in range(len(outputs))]
-    text = json.dumps(
-        {
-            "tvmconv": __version__,
-            "tvm": version("apache-tvm"),
-            "target": target.name,
-            "features": list(target.features),
-            "inputs": [_tensor(each.name, each.ty) for each in main.params],
-            "outputs": [_tensor(name, each) for name, each in zip(names, outputs, strict=True)],
-            "report": [asdict(row) for row in report(mod)],
-        }
-    )
+    return {
+        "tvmconv": __version__,
+        "tvm": version("apache-tvm"),
+        "target": target.name,
+        "features": list(target.features),
+        "inputs": [_tensor(str(each.name), each.ty) for each in main.params],
+        "outputs": [_tensor(name, each) for name, each in zip(names, outputs, strict=True)],
+        "report": [asdict(row) for row in report(mod)],
+    }
+
+
+def _with_description(mod: tvm.IRModule, target: CpuTarget) -> tvm.IRModule:
+    """Return a module with the function that `tvmconv.relax.library` reads."""
     builder = relax.BlockBuilder(mod)
     with builder.function(DESCRIBE, []):
-        builder.emit_func_output(StringImm(text))
+        builder.emit_func_output(StringImm(json.dumps(described(mod, target))))
     return builder.finalize()
+
+
+@contextmanager
+def tvm_errors() -> Iterator[None]:
+    """Make a BuildError of whatever TVM's passes stumble over; errors of ours, and of files, stay what they are."""
+    try:
+        yield
+    except (TvmconvError, OSError):
+        raise
+    except Exception as error:
+        raise BuildError(
+            f"TVM cannot compile the network: {last_line(error)}; tvmconv build compiles its convolutions"
+        ) from error
 
 
 def _tensor(name: str, type_: Any) -> dict[str, Any]:

@@ -91,7 +91,7 @@ class NetworkPlan:
     steps
         In order.
     inputs, outputs
-        Their names and arrays.
+        Their arrays.
     weights
         The storages in the file, each with its offset.
     arena_bytes

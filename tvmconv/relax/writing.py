@@ -6,8 +6,7 @@ import os
 import tempfile
 import uuid
 from collections.abc import Mapping
-from dataclasses import asdict
-from importlib.metadata import version
+from functools import cache
 from pathlib import Path
 from typing import Any
 
@@ -18,12 +17,11 @@ from ..errors import SourceError
 from ..lowering.cpu.linker import compile_runtime, link_objects, operators_object, runtime_objects
 from ..runtime.network_file import append
 from ..targets.target import CpuTarget
-from ..version import __version__
 from .pipeline import NETWORK_PIPELINE
 from .planning import COPY, Array, NetworkPlan, Step, item_bytes
-from .rewriting import Row
 
 _NATIVE = Path(__file__).parent / "native"
+_INCLUDE = f"-I{_NATIVE}"
 _EXPORTS = ("__tvm_ffi_tvmconv_network*",)
 _CODES = {"int": 0, "uint": 1, "float": 2, "bfloat": 4, "bool": 6}  # of DLPack
 
@@ -31,10 +29,8 @@ _CODES = {"int": 0, "uint": 1, "float": 2, "bfloat": 4, "bool": 6}  # of DLPack
 def write(
     plan: NetworkPlan,
     functions: Mapping[str, tirx.PrimFunc],
-    names: tuple[list[str], list[str]],
-    rows: list[Row],
+    description: Mapping[str, Any],
     target: CpuTarget,
-    facts: Mapping[str, Any],
     path: Path,
 ) -> None:
     """Write a network's library, which is replaced whole.
@@ -45,14 +41,10 @@ def write(
         What it runs.
     functions
         Those that the plan calls, scheduled.
-    names
-        Of its inputs and outputs.
-    rows
-        What became of its convolutions and products.
+    description
+        What it says of itself; its steps are added.
     target
         What it is for.
-    facts
-        What its description has as ``"caller"``.
     path
         Where it goes.
 
@@ -65,11 +57,10 @@ def write(
     with tempfile.TemporaryDirectory(prefix=".link-", dir=path.parent) as folder:
         work = Path(folder)
         objects = ["network.o", "plan.o", "sorting.o", operators_object(work, target)]
-        include = f"-I{_NATIVE}"
-        (work / "network.o").write_bytes(compile_runtime(_NATIVE / "network.c", include, "-D_GNU_SOURCE"))
-        (work / "sorting.o").write_bytes(compile_runtime("sorting.c"))
+        (work / "network.o").write_bytes(_executor())
+        (work / "sorting.o").write_bytes(_sorting())
         (work / "plan.c").write_text(_table(plan, identity))
-        (work / "plan.o").write_bytes(compile_runtime(work / "plan.c", include))
+        (work / "plan.o").write_bytes(compile_runtime(work / "plan.c", _INCLUDE))
         if functions:
             module = tvm.IRModule({name: each.with_attr("global_symbol", name) for name, each in functions.items()})
             executable = tvm.compile(module, target.tvm(), tir_pipeline=NETWORK_PIPELINE)
@@ -78,30 +69,25 @@ def write(
         library = work / "network.so"
         link_objects(work, (*objects, *runtime_objects(work), "-lm"), library, _EXPORTS)
         weights = ((each.offset, each.array) for each in plan.weights)
-        append(library, weights, _described(plan, names, rows, target) | {"caller": dict(facts)}, identity)
+        append(library, weights, {**description, **_measures(plan)}, identity)
         os.replace(library, path)
 
 
-def _described(
-    plan: NetworkPlan, names: tuple[list[str], list[str]], rows: list[Row], target: CpuTarget
-) -> dict[str, Any]:
-    return {
-        "tvmconv": __version__,
-        "tvm": version("apache-tvm"),
-        "target": target.name,
-        "features": list(target.features),
-        "inputs": [_tensor(*each) for each in zip(names[0], plan.inputs, strict=True)],
-        "outputs": [_tensor(*each) for each in zip(names[1], plan.outputs, strict=True)],
-        "steps": [
-            {"function": each.function, "bytes": sum(array.size for array in each.arguments)} for each in plan.steps
-        ],
-        "arena_bytes": plan.arena_bytes,
-        "report": [asdict(row) for row in rows],
-    }
+@cache
+def _executor() -> bytes:
+    return compile_runtime(_NATIVE / "network.c", _INCLUDE, "-D_GNU_SOURCE")
 
 
-def _tensor(name: str, array: Array) -> dict[str, Any]:
-    return {"name": name, "shape": array.shape, "dtype": array.dtype}
+@cache
+def _sorting() -> bytes:
+    return compile_runtime("sorting.c")
+
+
+def _measures(plan: NetworkPlan) -> dict[str, Any]:
+    """Return what each step reads and writes, and how much memory a call takes."""
+    sizes = [sum(array.size for array in each.arguments) for each in plan.steps]
+    steps = [{"function": each.function, "bytes": size} for each, size in zip(plan.steps, sizes, strict=True)]
+    return {"steps": steps, "arena_bytes": plan.arena_bytes}
 
 
 def _table(plan: NetworkPlan, identity: str) -> str:

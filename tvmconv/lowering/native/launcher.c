@@ -43,8 +43,10 @@ static int run_task(void* context, int64_t index) {
   return -1;
 }
 
+static int current_threads(void) { return requested_threads > 0 ? requested_threads : tvmconv_threads(); }
+
 static int parallel_launch(ParallelTask task, void* data, int num_task) {
-  int threads = requested_threads > 0 ? requested_threads : tvmconv_threads();
+  int threads = current_threads();
   if (num_task > 0 && num_task < threads) threads = num_task;
   if (threads == 1) {
     ParallelGroupEnv env = {NULL, 1};
@@ -59,8 +61,7 @@ static int parallel_launch(ParallelTask task, void* data, int num_task) {
 
 /* Calls `body` with every index below `count`, by the threads of the current call. */
 int tvmconv_share(int64_t count, Body body, void* data) {
-  int threads = requested_threads > 0 ? requested_threads : tvmconv_threads();
-  return (by_openmp ? tvmconv_parallel_for_openmp : tvmconv_parallel_for)(threads, count, body, data);
+  return (by_openmp ? tvmconv_parallel_for_openmp : tvmconv_parallel_for)(current_threads(), count, body, data);
 }
 
 /* malloc keeps freed blocks of up to 32 MiB for the next call, so a repeated call touches no fresh page. (Not so with

@@ -32,7 +32,6 @@ typedef struct { /* the last bytes of the file */
 
 typedef struct Instance {
   struct Instance* next;
-  void* allocated;
   unsigned char* arena;
   unsigned char** staged; /* of each input and output that did not begin at a cache line, memory that does */
   unsigned char** places; /* of each input and output in this call */
@@ -103,7 +102,7 @@ static void free_instance(Instance* instance) {
   free(instance->places);
   free(instance->tensors);
   free(instance->arguments);
-  free(instance->allocated);
+  free(instance->arena);
   free(instance);
 }
 
@@ -111,19 +110,18 @@ static void free_instance(Instance* instance) {
 static Instance* new_instance(const Network* network) {
   Instance* instance = calloc(1, sizeof *instance);
   if (instance == NULL) return NULL;
-  uint64_t bytes = tvmconv_plan.arena_bytes;
-  instance->allocated = aligned_alloc(HUGE_PAGE_BYTES, (bytes / HUGE_PAGE_BYTES + 1) * HUGE_PAGE_BYTES);
+  const size_t bytes = (tvmconv_plan.arena_bytes / HUGE_PAGE_BYTES + 1) * HUGE_PAGE_BYTES;
+  instance->arena = aligned_alloc(HUGE_PAGE_BYTES, bytes);
   const size_t ends = (size_t)(tvmconv_plan.input_count + tvmconv_plan.output_count) + 1;
   instance->staged = calloc(ends, sizeof *instance->staged);
   instance->places = calloc(ends, sizeof *instance->places);
   instance->tensors = calloc((size_t)network->argument_count + 1, sizeof *instance->tensors);
   instance->arguments = calloc((size_t)network->argument_count + 1, sizeof *instance->arguments);
-  if (!instance->allocated || !instance->staged || !instance->places || !instance->tensors || !instance->arguments) {
+  if (!instance->arena || !instance->staged || !instance->places || !instance->tensors || !instance->arguments) {
     free_instance(instance);
     return NULL;
   }
-  madvise(instance->allocated, (bytes / HUGE_PAGE_BYTES + 1) * HUGE_PAGE_BYTES, MADV_HUGEPAGE);
-  instance->arena = instance->allocated;
+  madvise(instance->arena, bytes, MADV_HUGEPAGE);
   int32_t at = 0;
   for (int32_t i = 0; i < tvmconv_plan.step_count; ++i)
     for (int32_t j = 0; j < tvmconv_plan.steps[i].count; ++j, ++at) {
