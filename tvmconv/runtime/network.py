@@ -58,7 +58,8 @@ class Network(CompiledNetwork):
         self._steps = self.description["steps"]
         try:
             library = open_library(path)
-            self._run, self._run_openmp = (library[f"tvmconv_network_with_{which}"] for which in ("threads", "openmp"))
+            self._run = library["tvmconv_network"]
+            self._run_with = {which: library[f"tvmconv_network_with_{which}"] for which in ("threads", "openmp")}
             self._handle = library["tvmconv_network_open"]()
             close = library["tvmconv_network_close"]
         except (OSError, RuntimeError, AttributeError) as error:
@@ -108,16 +109,19 @@ class Network(CompiledNetwork):
         openmp
             Whether threads are GNU OpenMP's, which PyTorch's are.
         """
-        (self._run_openmp if openmp else self._run)(threads or kernel_threads(), self._handle, 0, *inputs, *outputs)
+        if openmp or threads:
+            run = self._run_with["openmp" if openmp else "threads"]
+            run(threads or kernel_threads(), self._handle, 0, *inputs, *outputs)
+        else:
+            self._run(self._handle, 0, *inputs, *outputs)
 
     def call(self, arrays: Mapping[str, npt.ArrayLike]) -> Any:
         """Return a call without arguments that computes the outputs of some inputs, to be timed."""
         given, made = self._checked(arrays), [_empty(each) for each in self.outputs]
         addresses = [each.ctypes.data for each in (*given, *made)]
-        threads = kernel_threads()
 
         def compute() -> list[Array]:
-            self._run(threads, self._handle, 0, *addresses)
+            self._run(self._handle, 0, *addresses)
             return made
 
         compute.given = given  # type: ignore[attr-defined]  # as long as their addresses
@@ -131,7 +135,7 @@ class Network(CompiledNetwork):
         least = np.full_like(times, np.inf)
         calls, end = 0, time.perf_counter() + seconds
         while calls < LEAST_CALLS or time.perf_counter() < end:
-            self._run(kernel_threads(), self._handle, times.ctypes.data, *addresses)
+            self._run(self._handle, times.ctypes.data, *addresses)
             np.minimum(least, times, out=least)
             calls += 1
         taken: defaultdict[str, float] = defaultdict(float)
