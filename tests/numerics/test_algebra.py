@@ -14,14 +14,14 @@ from torch.nn import functional  # noqa: E402
 from tvm import relax  # noqa: E402
 
 from tvmconv.relax.algebra import simplified  # noqa: E402
-from tvmconv.relax.algebra.reading import numbers_of  # noqa: E402
+from tvmconv.relax.algebra.reading import fixed  # noqa: E402
 from tvmconv.relax.graph import Graph  # noqa: E402
+from tvmconv.relax.operators import CONVOLUTIONS  # noqa: E402
 from tvmconv.relax.rewriting import rewrites, use_kernels  # noqa: E402
 from tvmconv.relax.simplify import constant  # noqa: E402
 from tvmconv.targets.target import Target  # noqa: E402
 
 TARGET = Target.parse("x86-64-v3")
-_CONVOLUTIONS = {1: relax.op.nn.conv1d, 2: relax.op.nn.conv2d, 3: relax.op.nn.conv3d}
 _RESIZES = {2: relax.op.image.resize2d, 3: relax.op.image.resize3d}
 
 
@@ -175,7 +175,7 @@ class Drawing:
 
     def pointwise(self, value: Any, channels: int) -> Any:
         made = self.emit(
-            _CONVOLUTIONS[self.rank](value, self.numbers(channels, int(value.ty.shape[1]), *[1] * self.rank))
+            CONVOLUTIONS[self.rank](value, self.numbers(channels, int(value.ty.shape[1]), *[1] * self.rank))
         )
         return (
             self.emit(relax.op.add(made, self.numbers(1, channels, *[1] * self.rank)))
@@ -195,7 +195,7 @@ class Drawing:
         ends = [span - begin for span, begin in zip(spans, begins, strict=True)]
         filter_ = self.numbers(channels, inputs // groups, *taps)
         return self.emit(
-            _CONVOLUTIONS[self.rank](
+            CONVOLUTIONS[self.rank](
                 value,
                 filter_,
                 strides=[stride] * self.rank,
@@ -264,7 +264,7 @@ RNG = np.random.default_rng(0)
 
 def numbers(*shape: int, dtype: str = "float32") -> Any:
     array = RNG.standard_normal(shape).astype(np.float32) / np.sqrt(np.prod(shape[1:]))
-    return relax.const(array.astype(numbers_of(dtype)), dtype) if dtype != "float32" else relax.const(array)
+    return fixed(array, dtype)
 
 
 def block(builder: relax.BlockBuilder, data: Any) -> Any:
@@ -384,9 +384,7 @@ def test_repeated_pixels_are_not_written() -> None:
 
 def test_a_filter_that_would_lose_to_rounding_stays_two() -> None:
     def make(builder: relax.BlockBuilder, data: Any) -> Any:
-        small = relax.const(
-            (np.asarray(constant(numbers(16, 16, 3, 3)), np.float32) * 1e-3).astype(numbers_of("bfloat16")), "bfloat16"
-        )
+        small = fixed(np.asarray(constant(numbers(16, 16, 3, 3)), np.float64) * 1e-3, "bfloat16")
         wide = builder.emit(relax.op.nn.conv2d(data, small, padding=(1, 1)))
         return builder.emit(relax.op.add(wide, data))
 

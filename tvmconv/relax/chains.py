@@ -19,7 +19,7 @@ from ..errors import InvalidProblemError
 from ..frontends.folding import fold
 from ..problem import Problem
 from .activations import find_activation
-from .graph import Graph, by_channel, channel_axis, scalar
+from .graph import Graph, affine, by_channel, channel_axis, scalar
 from .problems import NotCoveredError, filter_of, problem_of
 from .simplify import static_shape
 
@@ -98,41 +98,31 @@ class _Walk:
     def normalization(self) -> bool:
         """Take a batch normalization by fixed numbers."""
         reader, call = self._next("relax.nn.batch_norm")
-        if call is None or self.chain.problem.epilogue or bool(getattr(call.attrs, "training", False)):
+        if call is None or reader is None or self.chain.problem.epilogue:
             return False
         taken = self._graph.readers(reader)
-        item = self._graph.values.get(taken[0]) if len(taken) == 1 and taken[0] is not None else None
-        gamma, beta, mean, variance = (self._graph.array(arg) for arg in call.args[1:5])
+        item = taken[0] if len(taken) == 1 else None
+        found = None if item is None else self._graph.normalization(self._graph.values.get(item))
         # Of a product the problem has all rows on one axis.
         rank, own = call.args[0].ty.ndim, self.chain.problem.rank + 2
         axis = self._channel_axis - own if self._channel_axis == own - 1 else self._channel_axis
-        if not isinstance(item, relax.TupleGetItem) or item.index != 0 or int(call.attrs.axis) % rank != axis % rank:
+        if found is None or found.axis != axis % rank:
             return False
-        if gamma is None or beta is None or mean is None or variance is None:
-            return False
-        factor = gamma.astype(np.float64) / np.sqrt(variance.astype(np.float64) + float(call.attrs.epsilon))
-        self._fold(factor, beta - mean * factor, taken[0])
+        self._fold(found.factor, found.shift, item)
         return True
 
     def by_channel(self) -> bool:
         """Take an operator of one fixed number, or one a channel."""
         reader, call = self._next()
-        if call is None or call.op.name not in ("relax.add", "relax.subtract", "relax.multiply", "relax.divide"):
+        if call is None or len(call.args) != 2:
             return False
         is_first = call.args[0].same_as(self.chain.output)
-        vector = self._vector(call.args[1 if is_first else 0])
-        name = call.op.name.removeprefix("relax.")
-        if vector is None or (name == "divide" and not (is_first and vector.all())):
+        problem = self.chain.problem
+        vector = by_channel(self._graph.array(call.args[1 if is_first else 0]), problem, problem.out_channels)
+        numbers = None if vector is None else affine(call.op.name, vector, is_first)
+        if numbers is None:
             return False
-        factor, shift = np.ones_like(vector), np.zeros_like(vector)
-        if name == "multiply":
-            factor = vector
-        elif name == "divide":
-            factor = 1 / vector
-        elif name == "add":
-            shift = vector
-        else:
-            factor, shift = (factor, -vector) if is_first else (-factor, vector)
+        factor, shift = numbers
         if not self.chain.problem.epilogue:
             self._fold(factor, shift, reader)
             return True
@@ -171,10 +161,6 @@ class _Walk:
         readers = self._graph.readers(self.chain.output)
         reader = readers[0] if len(readers) == 1 else None
         return reader, self._graph.call(reader, name)
-
-    def _vector(self, expr: Any) -> Vector | None:
-        """Return the numbers of a constant that has one for each channel, or one for all."""
-        return by_channel(self._graph.array(expr), self.chain.problem, self.chain.problem.out_channels)
 
     def _fold(self, factor: Vector, shift: Vector, output: Any) -> None:
         """Put ``sum * factor + shift`` into the filter and the bias."""

@@ -77,7 +77,7 @@ class _Hoisting(PyExprMutator):  # type: ignore[misc]
         """Return the operator on channels that a variable is bound to."""
         value = self._graph.values.get(variable)
         if isinstance(value, relax.TupleGetItem):
-            return self._normalization(value) if value.index == 0 else None
+            return self._normalization(value)
         call = self._graph.call(variable)
         if call is None or call.op.name not in _BINARY:
             return None
@@ -93,14 +93,10 @@ class _Hoisting(PyExprMutator):  # type: ignore[misc]
         return None
 
     def _normalization(self, item: relax.TupleGetItem) -> _Scaling | None:
-        call = self._graph.call(item.tuple_value, "relax.nn.batch_norm")
-        if call is None or len(self._graph.readers(item.tuple_value)) != 1 or getattr(call.attrs, "training", False):
+        found, call = self._graph.normalization(item), self._graph.call(item.tuple_value)
+        if found is None or len(self._graph.readers(item.tuple_value)) != 1 or not isinstance(found.data, relax.Var):
             return None
-        arrays = [self._graph.array(arg) for arg in call.args[1:5]]
-        vectors = tuple(array for array in arrays if array is not None)
-        if len(vectors) < 4 or not isinstance(call.args[0], relax.Var):
-            return None
-        return _Scaling(call.args[0], int(call.attrs.axis) % call.args[0].ty.ndim, vectors, _batch_norm(call))
+        return _Scaling(found.data, found.axis, found.numbers, _batch_norm(call))
 
     def _computes(self, variable: relax.Var, axis: int) -> bool:
         """Whether a variable's channels are computed right before, by a convolution or product and what is folded into it."""

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import numpy as np
 import tvm
 from tvm import relax
 from tvm.relax.expr_functor import PyExprMutator, mutator
@@ -24,17 +23,13 @@ class _Mapping(PyExprMutator):  # type: ignore[misc]
 
     def visit_tuple_getitem_(self, item: relax.TupleGetItem) -> relax.Expr:
         """Return what a batch normalization computes by two operators, of 16 bits in f32."""
-        call = self._graph.call(item.tuple_value, "relax.nn.batch_norm")
-        arrays = [] if call is None else [self._graph.array(arg) for arg in call.args[1:5]]
-        fixed = [array.astype(np.float64) for array in arrays if array is not None]
-        if call is None or item.index or len(fixed) < 4 or getattr(call.attrs, "training", False):
+        found = self._graph.normalization(item)
+        if found is None:
             return super().visit_tuple_getitem_(item)
-        gamma, beta, mean, variance = fixed
-        factor = gamma / np.sqrt(variance + float(call.attrs.epsilon))
-        data, dtype = self.visit_expr(call.args[0]), str(call.args[0].ty.dtype)
-        axes = [1] * (data.ty.ndim - 1 - int(call.attrs.axis) % data.ty.ndim)
+        data, dtype = self.visit_expr(found.data), str(found.data.ty.dtype)
+        axes = [1] * (data.ty.ndim - 1 - found.axis)
         wide = "float32" if dtype in ("float16", "bfloat16") else dtype
-        numbers = (each.reshape(-1, *axes) for each in (factor, beta - mean * factor))
+        numbers = (each.reshape(-1, *axes) for each in (found.factor, found.shift))
         scale, shift = (relax.const(each.astype(wide), wide) for each in numbers)
         data = data if dtype == wide else self.builder_.emit(relax.op.astype(data, wide))
         made = relax.op.add(self.builder_.emit(relax.op.multiply(data, scale)), shift)

@@ -10,28 +10,21 @@ from typing import Any
 import numpy as np
 from tvm import relax
 
+from .operators import CONVOLUTIONS, TRANSPOSED
 from .torch_given import Converters, Given
-
-_OPERATORS = {
-    (1, False): relax.op.nn.conv1d,
-    (2, False): relax.op.nn.conv2d,
-    (3, False): relax.op.nn.conv3d,
-    (1, True): relax.op.nn.conv1d_transpose,
-    (2, True): relax.op.nn.conv2d_transpose,
-    (3, True): relax.op.nn.conv3d_transpose,
-}
 
 
 def _convolution(given: Given) -> relax.Expr:
     data, bias, padding = given["input"], given["bias"], given["padding"]
     rank, transposed = data.ty.ndim - 2, given["transposed"]
-    if (rank, transposed) not in _OPERATORS:
+    operators = TRANSPOSED if transposed else CONVOLUTIONS
+    if rank not in operators:
         raise ValueError(f"it is a convolution of {rank} dimensions")
     attributes = {"strides": given["stride"], "dilation": given["dilation"], "groups": given["groups"]}
     if transposed:
         # Relax refuses output padding that is not below the stride; as pads below 0 it is the same.
         padding = [*padding, *(pad - more for pad, more in zip(padding, given["output_padding"], strict=True))]
-    output = given.emit(_OPERATORS[rank, transposed](data, given["weight"], padding=padding, **attributes))
+    output = given.emit(operators[rank](data, given["weight"], padding=padding, **attributes))
     if bias is None:
         return output
     return given.emit(relax.op.add(output, given.emit(relax.op.reshape(bias, (1, -1, *[1] * rank)))))

@@ -13,16 +13,15 @@ import numpy as np
 import torch
 from tvm import relax
 
+from .operators import AVERAGE_POOLS, MAX_POOLS, Operators
 from .torch_given import Converter, Converters, Given
 
 # Of weights, which are of the order of 1 and in f32.
 _ZERO = 1e-7
 _LAYOUTS = {1: "NCW", 2: "NCHW", 3: "NCDHW"}
-_MAX_POOLS = {1: relax.op.nn.max_pool1d, 2: relax.op.nn.max_pool2d, 3: relax.op.nn.max_pool3d}
-_AVERAGE_POOLS = {1: relax.op.nn.avg_pool1d, 2: relax.op.nn.avg_pool2d, 3: relax.op.nn.avg_pool3d}
 
 
-def _adaptive(rank: int, pools: dict[int, Callable[..., Any]], reduce: Callable[..., Any], pair: bool) -> Converter:
+def _adaptive(rank: int, pools: Operators, reduce: Callable[..., Any], pair: bool) -> Converter:
     """Return how to convert an adaptive pool over the last axes: a pool where all windows are alike, else window by window."""
 
     def convert(given: Given) -> relax.Expr:
@@ -130,9 +129,9 @@ def _windows(given: Given) -> relax.Expr:
 
 
 WINDOWS: Converters = {
-    **{f"adaptive_max_pool{rank}d.default": _adaptive(rank, _MAX_POOLS, relax.op.max, True) for rank in (1, 2, 3)},
+    **{f"adaptive_max_pool{rank}d.default": _adaptive(rank, MAX_POOLS, relax.op.max, True) for rank in (1, 2, 3)},
     **{
-        f"{prefix}adaptive_avg_pool{rank}d.default": _adaptive(rank, _AVERAGE_POOLS, relax.op.mean, False)
+        f"{prefix}adaptive_avg_pool{rank}d.default": _adaptive(rank, AVERAGE_POOLS, relax.op.mean, False)
         for rank in (1, 2, 3)
         for prefix in ("", "_")
     },

@@ -7,20 +7,18 @@ estimates of theirs.
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import Any
 
 from tvm import relax
 
 from ...targets.target import CpuTarget
 from ..graph import Graph
+from ..problems import DTYPES
 from ..simplify import static_shape
 from .costs import map_cycles, pass_cycles
-from .maps import LinearMap, added, rounding
-from .reading import DTYPES, Level, is_rows, levels, numbers_of, pixels
-
-# A merged filter may lose a quarter more to rounding than the branches' filters did.
-_MORE_ROUNDING = 1.25
+from .maps import LinearMap, added, rounds_more
+from .reading import Level, is_rows, levels, pixels
 
 
 @dataclass(frozen=True)
@@ -61,10 +59,10 @@ class Branches:
 
     graph: Graph
     target: CpuTarget
-    found: dict[Any, Merge] = field(default_factory=dict)
 
     def find(self) -> dict[Any, Merge]:
         """Return the merges, none of which is part of another."""
+        merges: dict[Any, Merge] = {}
         inside: set[Any] = set()
         for variable in reversed([*self.graph.values]):
             if variable in inside or not self._is_covered(variable):
@@ -72,9 +70,9 @@ class Branches:
             summands = self._summands(variable)
             merge = self._merged(variable, summands) if len(summands) > 1 else self._chained(variable)
             if merge is not None:
-                self.found[variable] = merge
+                merges[variable] = merge
             inside |= self._within(variable)
-        return self.found
+        return merges
 
     def _is_covered(self, variable: Any) -> bool:
         shape = static_shape(getattr(variable, "ty", None))
@@ -172,8 +170,7 @@ class Branches:
         after = map_cycles(merged, pixels(shape, rows), dtype, self.target)
         if after >= before:
             return None
-        kind = numbers_of(str(variable.ty.dtype))
-        if dtype != "f32" and rounding([merged.filter], kind) > _MORE_ROUNDING * rounding(filters, kind):
+        if rounds_more(merged.filter, filters, dtype):
             return None
         saved = sum(each.size for each in filters) / merged.products
         return before - after, Merge(source, merged, rows, others, len(taken), saved)

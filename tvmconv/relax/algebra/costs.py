@@ -9,10 +9,9 @@ from ...algorithms.cpu.cost import lines
 from ...algorithms.table import applicable
 from ...errors import TvmconvError
 from ...problem import Problem
+from ...runtime.arrays import KERNEL_TYPES
 from ...targets.target import CpuTarget
 from .maps import LinearMap
-
-_BYTES = {"f32": 4, "f16": 2, "bf16": 2}
 
 
 def map_cycles(map_: LinearMap, shape: tuple[int, ...], dtype: str, target: CpuTarget) -> float:
@@ -42,7 +41,7 @@ def problem_cycles(problem: Problem, target: CpuTarget) -> float:
 
 def pass_cycles(shape: tuple[int, ...], dtype: str, arrays: int, target: CpuTarget) -> float:
     """Return what it costs to read or write so many arrays of a shape."""
-    return lines(arrays * prod(shape) * _BYTES[dtype]) * target.costs.lines.l3
+    return lines(arrays * prod(shape) * KERNEL_TYPES[dtype].itemsize) * target.costs.lines.l3
 
 
 @lru_cache(maxsize=4096)

@@ -14,12 +14,14 @@ from tvm import relax
 
 from ...targets.target import CpuTarget
 from ..graph import Graph
+from ..operators import AVERAGE_POOLS
+from ..problems import DTYPES
 from ..simplify import static_shape
 from .costs import map_cycles, pass_cycles
 from .maps import LinearMap
-from .reading import DTYPES, levels, written
+from .reading import levels, written
 
-_POOLS = {f"relax.nn.avg_pool{rank}d": getattr(relax.op.nn, f"avg_pool{rank}d") for rank in (1, 2, 3)}
+_NAMES = [f"relax.nn.avg_pool{rank}d" for rank in AVERAGE_POOLS]
 
 
 @dataclass(frozen=True)
@@ -43,7 +45,7 @@ class Pooled:
     def written(self, source: Any, emit: Callable[[Any], Any]) -> Any:
         """Return its operators on what stands for the source."""
         attrs = self.pool.attrs
-        pooled = _POOLS[self.pool.op.name](
+        pooled = AVERAGE_POOLS[source.ty.ndim - 2](
             source, list(attrs.pool_size), list(attrs.strides), list(attrs.padding), list(attrs.dilation),
             bool(attrs.ceil_mode), bool(attrs.count_include_pad), str(attrs.layout), str(attrs.out_layout),
         )  # fmt: skip
@@ -54,7 +56,7 @@ def find_pooled(graph: Graph, target: CpuTarget) -> Iterator[tuple[Any, Pooled]]
     """Give the pools of a function that cost less before the pointwise convolution that they come after."""
     for variable in graph.values:
         call = graph.call(variable)
-        if call is None or call.op.name not in _POOLS or str(call.attrs.layout).find("C") != 1:
+        if call is None or call.op.name not in _NAMES or str(call.attrs.layout).find("C") != 1:
             continue
         before, shape, dtype = call.args[0], static_shape(call.ty), DTYPES.get(str(call.ty.dtype))
         plain = not any(map(int, call.attrs.padding)) and not bool(call.attrs.ceil_mode)

@@ -13,15 +13,15 @@ from typing import Any
 import numpy as np
 from tvm import relax
 
-from ..graph import Graph
-from ..problems import CONVOLUTION
+from ...fills import numpy_dtype
+from ..graph import Graph, affine, along
+from ..operators import CONVOLUTIONS
+from ..problems import DTYPES, is_convolution
 from ..simplify import static_shape
 from .maps import Array, LinearMap, composed, identity
 
 # Multiplications to compose two filters: more would take seconds.
 _MOST_PRODUCTS = 2 * 10**10
-_CONVOLUTIONS = {1: relax.op.nn.conv1d, 2: relax.op.nn.conv2d, 3: relax.op.nn.conv3d}
-DTYPES = {"float32": "f32", "float16": "f16", "bfloat16": "bf16"}
 
 
 @dataclass(frozen=True)
@@ -93,12 +93,13 @@ def _step(variable: Any, graph: Graph, rows: bool) -> tuple[Any, LinearMap] | No
         if matrix is None or matrix.ndim != 2 or not isinstance(call.args[0], relax.Var):
             return None
         return call.args[0], LinearMap(matrix.T.astype(np.float64)[..., None], None, (1,), (1,), (0,), (0,))
-    if CONVOLUTION.fullmatch(name) and not rows:
-        return _convolution(call, graph)
+    if is_convolution(call) and not rows:
+        return convolution(call, graph)
     return _by_channel(call, graph, rows)
 
 
-def _convolution(call: relax.Call, graph: Graph) -> tuple[Any, LinearMap] | None:
+def convolution(call: relax.Call, graph: Graph) -> tuple[Any, LinearMap] | None:
+    """Return what a convolution of fixed numbers reads, and its map; None: it is another, or transposed."""
     filter_, attrs, rank = graph.array(call.args[1]), call.attrs, call.ty.ndim - 2
     spatial = "DHW"[3 - rank :]
     if call.op.name.endswith("transpose") or filter_ is None or not isinstance(call.args[0], relax.Var):
@@ -116,82 +117,51 @@ def _convolution(call: relax.Call, graph: Graph) -> tuple[Any, LinearMap] | None
 
 
 def _normalization(item: relax.TupleGetItem, graph: Graph) -> tuple[Any, LinearMap] | None:
-    call = graph.call(item.tuple_value, "relax.nn.batch_norm")
-    if (
-        call is None
-        or item.index
-        or len(graph.readers(item.tuple_value)) != 1
-        or bool(getattr(call.attrs, "training", False))
-    ):
+    found = graph.normalization(item)
+    if found is None or len(graph.readers(item.tuple_value)) != 1:
         return None
-    numbers = [graph.array(each) for each in call.args[1:5]]
-    shape = static_shape(call.args[0].ty)
-    if any(each is None for each in numbers) or int(call.attrs.axis) != 1 or shape is None or not 3 <= len(shape) <= 5:
+    shape = static_shape(found.data.ty)
+    if found.axis != 1 or shape is None or not 3 <= len(shape) <= 5:
         return None
-    gamma, beta, mean, variance = (each.astype(np.float64) for each in numbers if each is not None)
-    factor = gamma / np.sqrt(variance + float(call.attrs.epsilon))
-    return call.args[0], identity(shape[1], len(shape) - 2).scaled(factor, beta - mean * factor)
+    return found.data, identity(shape[1], len(shape) - 2).scaled(found.factor, found.shift)
 
 
 def _by_channel(call: relax.Call, graph: Graph, rows: bool) -> tuple[Any, LinearMap] | None:
-    operator = call.op.name.removeprefix("relax.")
-    if operator not in ("add", "subtract", "multiply", "divide"):
-        return None
     constants = [graph.array(each) for each in call.args]
+    if len(constants) != 2:
+        return None
     first = constants[0] is None
     array, data = constants[1 if first else 0], call.args[0 if first else 1]
     shape = static_shape(call.ty) or ()
-    if array is None or not isinstance(data, relax.Var) or static_shape(data.ty) != shape or array.ndim > len(shape):
+    if array is None or not isinstance(data, relax.Var) or static_shape(data.ty) != shape:
+        return None
+    if not (rows or 3 <= len(shape) <= 5):
         return None
     axis = len(shape) - 1 if rows else 1
-    whole = (1,) * (len(shape) - array.ndim) + array.shape
-    if any(size != 1 for at, size in enumerate(whole) if at != axis) or not (rows or 3 <= len(shape) <= 5):
+    vector = along(array, len(shape), axis, shape[axis])
+    numbers = None if vector is None else affine(call.op.name, vector, first)
+    if numbers is None:
         return None
-    vector = np.broadcast_to(array.reshape(-1).astype(np.float64), (shape[axis],))
-    plain = identity(shape[axis], 1 if rows else len(shape) - 2)
-    ones = np.ones_like(vector)
-    if operator == "add":
-        return data, plain.scaled(ones, vector)
-    if operator == "subtract":
-        return data, plain.scaled(ones, -vector) if first else plain.scaled(-ones, vector)
-    if operator == "multiply":
-        return data, plain.scaled(vector)
-    return (data, plain.scaled(1 / vector)) if first and vector.all() else None
+    return data, identity(shape[axis], 1 if rows else len(shape) - 2).scaled(*numbers)
 
 
 def written(map_: LinearMap, source: Any, emit: Callable[[Any], Any], rows: bool) -> Any:
     """Return the operators of a map on a variable."""
-    dtype, rank = str(source.ty.dtype), len(map_.strides)
-
-    def constant(array: Array) -> Any:
-        return (
-            relax.const(np.ascontiguousarray(array.astype(np.float32)), "float32")
-            if dtype == "float32"
-            else _cast(array, dtype)
-        )
-
+    dtype, rank = source.ty.dtype, len(map_.strides)
     if rows:
-        made = emit(relax.op.matmul(source, constant(map_.filter[..., 0].T)))
-        return made if map_.bias is None else emit(relax.op.add(made, constant(map_.bias)))
+        made = emit(relax.op.matmul(source, fixed(map_.filter[..., 0].T, dtype)))
+        return made if map_.bias is None else emit(relax.op.add(made, fixed(map_.bias, dtype)))
     made = emit(
-        _CONVOLUTIONS[rank](
-            source, constant(map_.filter), strides=list(map_.strides), padding=[*map_.begins, *map_.ends],
+        CONVOLUTIONS[rank](
+            source, fixed(map_.filter, dtype), strides=list(map_.strides), padding=[*map_.begins, *map_.ends],
             dilation=list(map_.dilations), groups=map_.groups,
         )
     )  # fmt: skip
     if map_.bias is None:
         return made
-    return emit(relax.op.add(made, constant(map_.bias.reshape(1, -1, *[1] * rank))))
+    return emit(relax.op.add(made, fixed(map_.bias.reshape(1, -1, *[1] * rank), dtype)))
 
 
-def numbers_of(dtype: str) -> Any:
-    """Return NumPy's type of numbers of Relax's."""
-    if dtype == "bfloat16":
-        import ml_dtypes
-
-        return ml_dtypes.bfloat16
-    return np.dtype(dtype)
-
-
-def _cast(array: Array, dtype: str) -> Any:
-    return relax.const(np.ascontiguousarray(array.astype(numbers_of(dtype))), dtype)
+def fixed(array: Array, dtype: Any) -> relax.Constant:
+    """Return numbers as a constant of a type."""
+    return relax.const(np.ascontiguousarray(array.astype(numpy_dtype(DTYPES[str(dtype)]))), str(dtype))

@@ -17,13 +17,12 @@ from tvm import relax
 from ...problem import Problem
 from ...targets.target import CpuTarget
 from ..graph import Graph
+from ..operators import TRANSPOSED
+from ..problems import DTYPES, is_convolution
 from ..simplify import static_shape
 from .costs import pass_cycles, problem_cycles
-from .maps import Array, rounding
-from .reading import DTYPES, _convolution, numbers_of
-
-_TRANSPOSED = {1: relax.op.nn.conv1d_transpose, 2: relax.op.nn.conv2d_transpose, 3: relax.op.nn.conv3d_transpose}
-_MORE_ROUNDING = 1.25
+from .maps import Array, rounds_more
+from .reading import convolution, fixed
 
 
 @dataclass(frozen=True)
@@ -49,11 +48,10 @@ class Upsampled:
 
     def written(self, source: Any, emit: Callable[[Any], Any]) -> Any:
         """Return its operator on what stands for the source."""
-        dtype = str(source.ty.dtype)
-        array = np.ascontiguousarray(self.filter.astype(numbers_of(dtype)))
         return emit(
-            _TRANSPOSED[len(self.factors)](
-                source, relax.const(array, dtype), strides=list(self.factors), padding=[*self.begins, *self.ends], groups=self.groups
+            TRANSPOSED[len(self.factors)](
+                source, fixed(self.filter, source.ty.dtype), strides=list(self.factors),
+                padding=[*self.begins, *self.ends], groups=self.groups,
             )
         )  # fmt: skip
 
@@ -62,7 +60,7 @@ def find_upsampled(graph: Graph, target: CpuTarget) -> Iterator[tuple[Any, Upsam
     """Give the convolutions of a function that one transposed convolution costs less than."""
     for variable in graph.values:
         call = graph.call(variable)
-        if call is None or not call.op.name.startswith("relax.nn.conv") or call.op.name.endswith("transpose"):
+        if call is None or not is_convolution(call):
             continue
         found = _upsampled(call, graph, target)
         if found is not None:
@@ -70,7 +68,7 @@ def find_upsampled(graph: Graph, target: CpuTarget) -> Iterator[tuple[Any, Upsam
 
 
 def _upsampled(call: relax.Call, graph: Graph, target: CpuTarget) -> Upsampled | None:
-    read = _convolution(call, graph)
+    read = convolution(call, graph)
     if read is None or str(call.ty.dtype) not in DTYPES:
         return None
     repeated, map_ = read
@@ -109,8 +107,7 @@ def _upsampled(call: relax.Call, graph: Graph, target: CpuTarget) -> Upsampled |
     before = problem_cycles(flat, target) + pass_cycles(wide, dtype, 1, target) + pass_cycles(given, dtype, 1, target)
     if problem_cycles(transposed, target) >= before:
         return None
-    kind = numbers_of(str(call.ty.dtype))
-    if dtype != "f32" and rounding([filter_], kind) > _MORE_ROUNDING * rounding([map_.filter], kind):
+    if rounds_more(filter_, [map_.filter], dtype):
         return None
     # Relax wants inputs first, and outputs of a group; ours has outputs, and inputs of a group.
     parts = np.split(filter_, map_.groups)

@@ -1,0 +1,19 @@
+"""Relax's operators of each number of spatial axes, which it has as so many functions."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from typing import Any
+
+from tvm import relax
+
+Operators = Mapping[int, Callable[..., Any]]
+
+CONVOLUTIONS: Operators = {1: relax.op.nn.conv1d, 2: relax.op.nn.conv2d, 3: relax.op.nn.conv3d}
+TRANSPOSED: Operators = {
+    1: relax.op.nn.conv1d_transpose,
+    2: relax.op.nn.conv2d_transpose,
+    3: relax.op.nn.conv3d_transpose,
+}
+AVERAGE_POOLS: Operators = {1: relax.op.nn.avg_pool1d, 2: relax.op.nn.avg_pool2d, 3: relax.op.nn.avg_pool3d}
+MAX_POOLS: Operators = {1: relax.op.nn.max_pool1d, 2: relax.op.nn.max_pool2d, 3: relax.op.nn.max_pool3d}
