@@ -382,6 +382,18 @@ def test_repeated_pixels_are_not_written() -> None:
     agree(module, after)
 
 
+@pytest.mark.parametrize("dtype", ["float16", "bfloat16"])
+def test_branches_of_halves_are_joined(dtype: str) -> None:
+    def make(builder: relax.BlockBuilder, data: Any) -> Any:
+        wide = builder.emit(relax.op.nn.conv2d(data, numbers(16, 16, 3, 3, dtype=dtype), padding=(1, 1)))
+        return builder.emit(
+            relax.op.add(wide, builder.emit(relax.op.nn.conv2d(data, numbers(16, 16, 1, 1, dtype=dtype))))
+        )
+
+    after, lines = joined(build(make, dtype=dtype))
+    assert len(lines) == 1 and convolutions(after) == 1
+
+
 def test_a_filter_that_would_lose_to_rounding_stays_two() -> None:
     def make(builder: relax.BlockBuilder, data: Any) -> Any:
         small = fixed(np.asarray(constant(numbers(16, 16, 3, 3)), np.float64) * 1e-3, "bfloat16")

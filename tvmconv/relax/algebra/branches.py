@@ -17,8 +17,9 @@ from ..graph import Graph
 from ..problems import DTYPES
 from ..simplify import static_shape
 from .costs import map_cycles, pass_cycles
-from .maps import LinearMap, added, rounds_more
+from .maps import LinearMap, added
 from .reading import Level, is_rows, levels, pixels
+from .rounding import rounds_more
 
 
 @dataclass(frozen=True)
@@ -160,17 +161,17 @@ class Branches:
             return None
         whole = static_shape(variable.ty) or ()
         before = pass_cycles(whole, dtype, 3 * (len(taken) - 1), self.target)
-        filters = []
+        products = 0
         for level in taken:
             real = [(part, given) for part, given in level.parts if not part.is_diagonal]
             before += sum(map_cycles(part, given, dtype, self.target) for part, given in real)
             if not real and level.parts:
                 before += pass_cycles(whole, dtype, 2, self.target)
-            filters += [part.filter for part, _ in real]
+            products += sum(part.products for part, _ in real)
         after = map_cycles(merged, pixels(shape, rows), dtype, self.target)
         if after >= before:
             return None
-        if rounds_more(merged.filter, filters, dtype):
+        if rounds_more(merged, [[part for part, _ in level.parts] for level in taken], dtype):
             return None
-        saved = sum(each.size for each in filters) / merged.products
+        saved = products / merged.products
         return before - after, Merge(source, merged, rows, others, len(taken), saved)

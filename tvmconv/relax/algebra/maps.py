@@ -15,11 +15,7 @@ from math import gcd
 import numpy as np
 import numpy.typing as npt
 
-from ...fills import numpy_dtype
-
 Array = npt.NDArray[np.float64]
-# A merged filter may lose a quarter more to rounding than the branches' filters did.
-_MORE_ROUNDING = 1.25
 
 
 @dataclass(frozen=True)
@@ -152,13 +148,13 @@ def composed(outer: LinearMap, inner: LinearMap) -> LinearMap | None:
         parts.append(product.reshape(one.shape[0], other.shape[1], *taps))
     bias = outer.bias
     if inner.bias is not None:
-        through = _of_constants(outer, inner.bias)
+        through = of_constants(outer, inner.bias)
         bias = through if bias is None else bias + through
     strides = tuple(one * other for one, other in zip(outer.strides, inner.strides, strict=True))
     return LinearMap(np.concatenate(parts), bias, strides, dilations, begins, ends, groups)
 
 
-def _of_constants(map_: LinearMap, numbers: Array) -> Array:
+def of_constants(map_: LinearMap, numbers: Array) -> Array:
     """Return what a map without its bias gives where each channel is one number everywhere."""
     sums = map_.filter.reshape(map_.groups, -1, map_.inputs // map_.groups, map_.filter[0, 0].size).sum(-1)
     return np.einsum("goi,gi->go", sums, numbers.reshape(map_.groups, -1)).reshape(-1)
@@ -179,14 +175,3 @@ def _in_groups(map_: LinearMap, groups: int) -> Array:
         rows = slice(group * outputs, (group + 1) * outputs)
         filter_[rows, start : start + inputs] = map_.filter[rows]
     return filter_
-
-
-def rounds_more(merged: Array, filters: Sequence[Array], dtype: str) -> bool:
-    """Whether a filter loses more by rounding to a type of 16 bits than those in whose place it is."""
-    return dtype != "f32" and _rounding([merged], dtype) > _MORE_ROUNDING * _rounding(filters, dtype)
-
-
-def _rounding(filters: Sequence[Array], dtype: str) -> float:
-    """Return the error of rounding filters to a type: the root of the sum of its squares."""
-    rounded = (each.astype(numpy_dtype(dtype)).astype(np.float64) for each in filters)
-    return float(np.sqrt(sum(np.sum((each - other) ** 2) for each, other in zip(filters, rounded, strict=True))))

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
+from math import prod
 from typing import Any
 
 import numpy as np
@@ -21,8 +22,9 @@ from ..operators import TRANSPOSED
 from ..problems import DTYPES, is_convolution
 from ..simplify import static_shape
 from .costs import pass_cycles, problem_cycles
-from .maps import Array, rounds_more
+from .maps import Array
 from .reading import convolution, fixed
+from .rounding import MOST, lost
 
 
 @dataclass(frozen=True)
@@ -107,7 +109,8 @@ def _upsampled(call: relax.Call, graph: Graph, target: CpuTarget) -> Upsampled |
     before = problem_cycles(flat, target) + pass_cycles(wide, dtype, 1, target) + pass_cycles(given, dtype, 1, target)
     if problem_cycles(transposed, target) >= before:
         return None
-    if rounds_more(filter_, [map_.filter], dtype):
+    # A pixel's output has a part of the taps.
+    if dtype != "f32" and lost(filter_, dtype).sum() / prod(factors) > MOST * lost(map_.filter, dtype).sum():
         return None
     # Relax wants inputs first, and outputs of a group; ours has outputs, and inputs of a group.
     parts = np.split(filter_, map_.groups)
