@@ -18,6 +18,7 @@ from tvm import relax  # noqa: E402
 from tvmconv import cli  # noqa: E402
 from tvmconv.errors import BundleError, InputError, SourceError, UnsupportedMachineError  # noqa: E402
 from tvmconv.relax.compiling import build  # noqa: E402
+from tvmconv.runtime.native_library import NativeLibrary  # noqa: E402
 from tvmconv.runtime.network import Network, load_network  # noqa: E402
 from tvmconv.runtime.network_file import is_network, read_file  # noqa: E402
 from tvmconv.runtime.placing import Lifetime, place  # noqa: E402
@@ -197,8 +198,22 @@ for name in ("tvm", "torch", "onnx"):
 from tvmconv.runtime.network import load_network
 network = load_network({str(library)!r})
 network(**network.random_inputs())
+assert "tvm_ffi" not in sys.modules  # whose package imports PyTorch
+import tvm_ffi
+assert tvm_ffi.load_module({str(library)!r}).implements_function("tvmconv_network")
+network(**network.random_inputs())
 """
     subprocess.run([sys.executable, "-c", program], check=True)
+
+
+def test_errors_of_its_functions_have_their_classes(library: Path) -> None:
+    functions = NativeLibrary(library)
+    with pytest.raises(ValueError, match="another number of inputs and outputs than it has"):
+        functions["tvmconv_network"](0, 0)
+    with pytest.raises(ValueError, match="the first argument must be the number of threads"):
+        functions["tvmconv_network_with_threads"](0)
+    with pytest.raises(AttributeError):
+        functions["tvmconv_other"]
 
 
 def test_wrong_inputs_are_named(library: Path) -> None:

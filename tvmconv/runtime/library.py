@@ -27,9 +27,6 @@ _LOADED: defaultdict[str, list[tuple[int, int]]] = defaultdict(list)
 def open_library(path: Path) -> Any:
     """Return the module in a shared library.
 
-    The loader identifies a library by its path, and returns the old one for a file that was replaced. A path with another `/.` in it
-    names the same file, and is new to the loader.
-
     Raises
     ------
     OSError, RuntimeError
@@ -37,13 +34,27 @@ def open_library(path: Path) -> Any:
     """
     import tvm_ffi
 
+    return tvm_ffi.load_module(loadable(path))
+
+
+def loadable(path: Path) -> str:
+    """Return the path by which the loader finds a shared library.
+
+    The loader identifies a library by its path, and returns the old one for a file that was replaced. A path with another `/.` in it
+    names the same file, and is new to the loader.
+
+    Raises
+    ------
+    OSError
+        If it is missing or truncated.
+    """
     path = Path(os.path.realpath(path))
     _check_whole(path)
     status = path.stat()
     files, file = _LOADED[str(path)], (status.st_dev, status.st_ino)
     if file not in files:
         files.append(file)
-    return tvm_ffi.load_module(f"{path.parent}/{'./' * files.index(file)}{path.name}")
+    return f"{path.parent}/{'./' * files.index(file)}{path.name}"
 
 
 def _check_whole(path: Path) -> None:

@@ -16,7 +16,7 @@ import numpy.typing as npt
 from ..errors import BundleError
 from .arrays import LINE_BYTES
 from .compiled_network import LEAST_CALLS, Array, CompiledNetwork, Operator, Tensor, library_path
-from .library import open_library
+from .native_library import NativeLibrary
 from .network_file import read_file
 from .processors import kernel_threads
 
@@ -57,7 +57,7 @@ class Network(CompiledNetwork):
         self._describe(path, self.file.description)
         self._steps = self.description["steps"]
         try:
-            library = open_library(path)
+            library = NativeLibrary(path)
             self._run = library["tvmconv_network"]
             self._run_with = {which: library[f"tvmconv_network_with_{which}"] for which in ("threads", "openmp")}
             self._handle = library["tvmconv_network_open"]()
