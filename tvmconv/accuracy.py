@@ -19,6 +19,13 @@ APPROXIMATED_ERROR = {"f32": 1e-6, "f16": 2.0**-10, "bf16": 2.0**-7}
 # And in any case: below normal f32 numbers nothing is promised, and the smallest f16 numbers lie so far apart.
 APPROXIMATED_FLOOR = {"f32": 2.0**-126, "f16": 2.0**-24, "bf16": 2.0**-126}
 
+# Of a network's output in relative L2, or of its integers the share that differs. Rounding stays far below it; on random inputs
+# another operator is of the order of 1: Resize by a scale that gives no whole size 0.7 to 1.9, a LayerNorm of several axes 2.
+NETWORK_ERROR = 1e-2
+# Outputs that are less than this in the mean are compared as if they were so large: of a text detector's probabilities on noise,
+# 4e-7, onnxruntime's own answers with and without its optimizations differ by 0.02.
+_SMALL = 1e-4
+
 
 def difference(got: npt.NDArray[Any], expected: npt.NDArray[Any], numerical_class: str, problem: Problem) -> str:
     """Return how `got` differs from the reference on an exact fill; empty if no more than its class may.
@@ -57,3 +64,15 @@ def relative_error(got: npt.NDArray[Any], expected: npt.NDArray[Any]) -> float:
     """Return the relative L2 error."""
     exact = expected.astype(np.float64)
     return float(np.linalg.norm(got.astype(np.float64) - exact) / max(float(np.linalg.norm(exact)), 1e-30))
+
+
+def network_error(got: npt.NDArray[Any], expected: npt.NDArray[Any]) -> float:
+    """Return how far a network's output is from another library's; what is not finite must be the same."""
+    if expected.dtype.kind in "biu":
+        return float(np.mean(got != expected)) if expected.size else 0.0
+    answer, want = got.astype(np.float64), expected.astype(np.float64)
+    finite = np.isfinite(want)
+    if not np.array_equal(answer[~finite], want[~finite], equal_nan=True) or not np.isfinite(answer[finite]).all():
+        return float("inf")
+    least = _SMALL * max(float(np.count_nonzero(finite)), 1.0) ** 0.5
+    return float(np.linalg.norm(answer[finite] - want[finite]) / max(float(np.linalg.norm(want[finite])), least))

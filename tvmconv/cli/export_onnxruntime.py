@@ -16,6 +16,8 @@ from .parsing import add_command, add_math, add_records, positive
 from .sources import add_sources, by_name, problems_of, read_inputs, read_models
 
 if TYPE_CHECKING:
+    from ..exporting.network_part import NetworkPart
+    from ..onnxruntime.racing import Race
     from .parsing import Subparsers
 
 # How data lie in what a provider claims.
@@ -34,7 +36,7 @@ def add_parser(subparsers: Subparsers) -> None:
         "export-onnxruntime",
         "Write kernels for the convolutions of ONNX models as a library that onnxruntime (1.23 or later) loads and runs them by: "
         "onnxruntime.register_execution_provider_library(NAME, 'provider.so'). Each model is timed without it, with its "
-        "convolutions claimed alone, and with what is between them; the library claims what was the fastest. Of one SOURCE that is a bundle, its kernels are taken, untimed.",
+        "convolutions claimed alone, with what is between them, and as one network; the library claims what was the fastest. Of one SOURCE that is a bundle, its kernels are taken, untimed.",
         EXAMPLE,
         run,
     )
@@ -55,6 +57,7 @@ def add_parser(subparsers: Subparsers) -> None:
 def run(arguments: argparse.Namespace) -> int:
     """Build, export; print the library's path."""
     from ..exporting.provider_library import export_provider
+    from ..exporting.provider_sources import NETWORK
 
     bundles = [each for each in arguments.sources if (Path(each) / MANIFEST).is_file()]
     if bundles:
@@ -77,20 +80,53 @@ def run(arguments: argparse.Namespace) -> int:
             records=arguments.records,
             progress=progress,
         )
-        library = export_provider(bundle, Path(folder) / "raced.so")
-        decisions = _decide([each.source for each in models], library, arguments)
-        taken = {_DATA_FORMATS[each] for each in decisions.values() if each != "nothing"} or None
-        print(export_provider(bundle, arguments.output, decisions=decisions, data_formats=taken))
+        network = _network(arguments)
+        library = export_provider(bundle, Path(folder) / "raced.so", network=network)
+        races = _races([each.source for each in models], library, arguments)
+        parts = {graph: each.fastest_part for each in races for graph, _ in each.graphs}
+        graph = next((each.graphs[0][1] for each in races if each.fastest == NETWORK), None)
+        print(
+            export_provider(
+                bundle,
+                arguments.output,
+                decisions=parts,
+                data_formats={_DATA_FORMATS[each] for each in parts.values() if each != "nothing"} or None,
+                network=network if graph else None,
+                graph=graph,
+            )
+        )
     return 0
 
 
-def _decide(models: list[str], library: Path, arguments: argparse.Namespace) -> dict[int, str]:
-    """Say how fast each model is by what a provider claims of it; return what it is to claim, by the hashes of graphs."""
+def _network(arguments: argparse.Namespace) -> NetworkPart | None:
+    """Return the network of the model, if there is one model, at one shape, for this machine's CPU; say why there is none."""
+    from ..frontends.shapes import make_buckets
+    from ..relax.compiling import export_part
+    from ..relax.onnx import read_onnx
+    from ..relax.rewriting import use_kernels
+    from ..tuning.records import records_of
+
+    buckets = make_buckets(by_name(arguments.shape), by_name(arguments.dim), arguments.batch)
+    targets = arguments.target or ["host"]
+    if len(arguments.sources) > 1 or len(buckets) > 1 or len(targets) > 1:
+        print("no network: a library has one of one model, shape and target; it has parts of all", file=sys.stderr)
+        return None
+    try:
+        module = read_onnx(arguments.sources[0], buckets[0])
+        module = use_kernels(module, targets[0], records_of(arguments.records), math=arguments.math)
+        return export_part(module, targets[0])
+    except TvmconvError as error:
+        print(f"{arguments.sources[0]}: no network: {error}", file=sys.stderr)
+        return None
+
+
+def _races(models: list[str], library: Path, arguments: argparse.Namespace) -> list[Race]:
+    """Say how fast each model is by what a provider claims of it."""
     from ..frontends.shapes import make_buckets
     from ..onnxruntime.racing import LEAST_GAIN, race
 
     inputs = read_inputs(arguments.inputs)
-    decisions: dict[int, str] = {}
+    races: list[Race] = []
     for model in models:
         for each in make_buckets(by_name(arguments.shape), by_name(arguments.dim), arguments.batch):
             shapes, dims = each.shapes or None, each.dims or None
@@ -99,9 +135,11 @@ def _decide(models: list[str], library: Path, arguments: argparse.Namespace) -> 
             except TvmconvError as error:  # another machine's kernels, or inputs that the model does not run on
                 print(f"{model}: not timed: {error}", file=sys.stderr)
                 continue
-            decisions |= dict.fromkeys(found.graphs, found.fastest)
+            races.append(found)
             times = ", ".join(f"{claims} claimed {1e3 * seconds:.3f} ms" for claims, seconds in found.seconds.items())
             print(f"{model}: {times}", file=sys.stderr)
+            if found.refused:
+                print(f"{model}: no network: {found.refused}", file=sys.stderr)
             if found.fastest == "nothing":
                 warnings.warn(
                     f"{model} is not made {LEAST_GAIN} times as fast on this machine, so the provider leaves all of it to onnxruntime; a"
@@ -109,4 +147,4 @@ def _decide(models: list[str], library: Path, arguments: argparse.Namespace) -> 
                     TvmconvWarning,
                     stacklevel=2,
                 )
-    return decisions
+    return races

@@ -11,9 +11,9 @@ from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from pathlib import Path
 
-from ..errors import InputError, ToolchainError
+from ..errors import InputError
 from ..isa import Isa
-from ..support.toolchain import find_compiler, find_tool, run_compiler
+from ..support.toolchain import find_compiler, find_tool, run_compiler, run_tool
 from .elf import make_visible
 from .filters import Blobs
 from .plan import Function, Plan
@@ -110,7 +110,7 @@ def build_library(plan: Plan, blobs: Blobs, options: Options, work: Path, folder
     with ThreadPoolExecutor(len(os.sched_getaffinity(0))) as pool:
         list(pool.map(lambda member: _make(plan, member, work), members))
     objects = [f"{member.name}.o" for member in members]
-    _run((find_tool("ar", plan.isa), "rcsD", str(folder / f"lib{plan.name}.a"), *objects), work)
+    run_tool("ar", ("rcsD", str(folder / f"lib{plan.name}.a"), *objects), work, plan.isa)
     if options.shared:
         _link_shared(plan, options, objects, work, folder)
 
@@ -175,9 +175,7 @@ def _make(plan: Plan, member: _Member, work: Path) -> None:
         return
     member.make(work, f"{member.name}.all.o")
     keep = [f"--keep-global-symbol={symbol}" for symbol in member.visible]
-    _run(
-        (find_tool("objcopy", plan.isa), "--wildcard", "--strip-unneeded", *keep, f"{member.name}.all.o", output), work
-    )
+    run_tool("objcopy", ("--wildcard", "--strip-unneeded", *keep, f"{member.name}.all.o", output), work, plan.isa)
 
 
 def _compile(plan: Plan, source: str, output: str, work: Path, flags: Sequence[str]) -> None:
@@ -198,9 +196,9 @@ def _link_kernel(plan: Plan, function: Function, output: str, work: Path, flags:
         (work / f"{stem}.{number}.in.o").write_bytes(variant.object.content)
         entry_points = object_symbols(number)
         renamed = {**entry_points, **{name: named(plan, ours) for name, ours in _CALLED.items()}}
-        _run(
+        run_tool(
+            "objcopy",
             (
-                find_tool("objcopy", plan.isa),
                 "--wildcard",
                 *(f"--redefine-sym={old}={new}" for old, new in renamed.items()),
                 *(f"--keep-global-symbol={symbol}" for symbol in (*entry_points, *entry_points.values(), f"{_SLOT}*")),
@@ -208,6 +206,7 @@ def _link_kernel(plan: Plan, function: Function, output: str, work: Path, flags:
                 part,
             ),
             work,
+            plan.isa,
         )
         parts.append(part)
     run_compiler(("-r", "-nostdlib", "-Wl,-z,noexecstack", *parts, "-o", output), work, plan.isa)
@@ -246,14 +245,6 @@ def _link_shared(plan: Plan, options: Options, objects: Iterable[str], work: Pat
         plan.isa,
     )
     shutil.copyfile(work / library, folder / library)
-
-
-def _run(command: tuple[str, ...], work: Path) -> None:
-    done = subprocess.run(command, cwd=work, capture_output=True, text=True, check=False)
-    if done.returncode:
-        raise ToolchainError(
-            f"{command[0]} failed ({' '.join(command)[:500]}), with:\n{(done.stderr or done.stdout).strip()}"
-        )
 
 
 def named(plan: Plan, text: str) -> str:

@@ -11,15 +11,19 @@ from pathlib import Path
 from ..checks import as_path
 from ..errors import BundleError, InputError
 from ..runtime.bundle import read_bundle
-from ..support.toolchain import run_compiler
+from ..runtime.network_file import append
+from ..support.toolchain import ffi_includes, run_compiler
 from ..version import __version__
 from .archive import FLAGS, Options, build_library, check_tools, named, write_sources
 from .filters import Blobs
 from .header import header
+from .network_part import NetworkPart
 from .plan import plan
 from .provider_sources import LEVEL_FLAGS, defines, is_served, tables_source
 
 PROVIDER = Path(__file__).parent / "provider"
+# Of what networks call.
+_PARALLEL = PROVIDER.parents[1] / "lowering" / "native" / "parallel.h"
 # What the archive in it is called: its symbols are hidden, so that any number of providers fit into a process.
 _NAME = "provider"
 _EXPORTS = "{ global: CreateEpFactories; ReleaseEpFactory; tvmconv_provider_graphs; local: *; };\n"
@@ -34,6 +38,8 @@ def export_provider(
     targets: Sequence[str] | None = None,
     decisions: Mapping[int, str] | None = None,
     data_formats: Collection[str] | None = None,
+    network: NetworkPart | None = None,
+    graph: int | None = None,
 ) -> Path:
     """Write the kernels of a bundle as an execution provider for onnxruntime.
 
@@ -50,6 +56,11 @@ def export_provider(
         others, groups are claimed, if there are kernels for data whose channels lie last.
     data_formats
         Kernels for these alone are taken; None: for all that a provider calls.
+    network
+        What a model is computed by as a whole; None: by parts.
+    graph
+        The identity of the graph that `network` computes, as the provider told it (`tvmconv.onnxruntime.racing`); None: it is taken
+        for any that has its inputs and outputs, which is for who measures it, and knows.
 
     Returns
     -------
@@ -85,8 +96,8 @@ def export_provider(
         work = Path(folder)
         (work / f"{_NAME}.h").write_text(header(planned, False, "none"))
         build_library(planned, Blobs(planned, False), Options(), work, work)
-        (work / "tables.c").write_text(named(planned, tables_source(planned, decisions or {})))
-        write_sources(planned, PROVIDER.iterdir(), work)
+        (work / "tables.c").write_text(named(planned, tables_source(planned, decisions or {}, network, graph)))
+        write_sources(planned, (*PROVIDER.iterdir(), _PARALLEL), work)
         (work / _LEVELS).write_text((planned.isa.native / _LEVELS).read_text())
         (work / "provider.map").write_text(_EXPORTS)
         files = ["tables.c", *sorted(each.name for each in PROVIDER.glob("*.c") if each.name != _BETWEEN)]
@@ -94,8 +105,20 @@ def export_provider(
             chosen = (*LEVEL_FLAGS, *machine, f"-DLEVEL={level}")
             run_compiler((*FLAGS, *planned.isa.c_flags, *chosen, "-c", _BETWEEN, "-o", f"{level}.o"), work, planned.isa)
             files.append(f"{level}.o")
-        flags = ("-D_GNU_SOURCE", *defines(planned, __version__), "-shared", "-Wl,-Bsymbolic", "-Wl,--build-id=none")
+        if network is not None:
+            (work / "network.o").write_bytes(network.object)
+            files.append("network.o")
+        flags = (
+            *ffi_includes(),
+            "-D_GNU_SOURCE",
+            *defines(planned, __version__),
+            "-shared",
+            "-Wl,-Bsymbolic",
+            "-Wl,--build-id=none",
+        )
         link = ("-Wl,-z,defs", "-Wl,-s", "-Wl,--version-script=provider.map", "-o", "provider.so")
         run_compiler((*FLAGS, *planned.isa.c_flags, *flags, *files, f"lib{_NAME}.a", "-lm", *link), work, planned.isa)
+        if network is not None:
+            append(work / "provider.so", network.weights, dict(network.description), network.identity)
         os.replace(work / "provider.so", path)
     return path

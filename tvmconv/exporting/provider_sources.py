@@ -13,14 +13,21 @@ from ..problem import Problem
 from .header import listed, quoted
 
 if TYPE_CHECKING:
+    from .network_part import NetworkPart
     from .plan import Plan
 
 # ONNX's numbers of the types.
 _TYPES = {"f32": 1, "f16": 10, "bf16": 16}
+_TENSOR_TYPES = {
+    **{"float32": 1, "uint8": 2, "int8": 3, "uint16": 4, "int16": 5, "int32": 6, "int64": 7, "bool": 9, "float16": 10},
+    **{"float64": 11, "uint32": 12, "uint64": 13, "bfloat16": 16},
+}
 # Filters lie as ONNX has them; data do, too, or have their channels last, between operations that the provider computes.
 LAYOUTS = (("NCX", "OIX"), ("NXC", "OIX"))
-# What a provider claims of a graph: nothing; each convolution, with what follows it; or what is between convolutions, too.
-CLAIMS = ("nothing", "convolutions", "groups")
+# What a provider claims of a graph: nothing; each convolution, with what follows it; what is between convolutions, too; or all of
+# it, by a network that was compiled of the model.
+NETWORK = "network"
+CLAIMS = ("nothing", "convolutions", "groups", NETWORK)
 # What is between is compiled for the vectors of each level of an instruction set, `Isa.levels`.
 LEVEL_FLAGS = ("-O3", "-fno-math-errno", "-fno-trapping-math", "-ffp-contract=off")
 _MOST_STEPS = 12
@@ -32,7 +39,9 @@ def is_served(problem: Problem) -> bool:
     return (problem.data_format, problem.filter_format) in LAYOUTS and len(problem.epilogue) <= _MOST_STEPS
 
 
-def tables_source(plan: Plan, decisions: Mapping[int, str]) -> str:
+def tables_source(
+    plan: Plan, decisions: Mapping[int, str], network: NetworkPart | None = None, graph: int | None = None
+) -> str:
     """Return the C file of the tables.
 
     Parameters
@@ -41,19 +50,40 @@ def tables_source(plan: Plan, decisions: Mapping[int, str]) -> str:
         The library's, of problems that `is_served` holds of.
     decisions
         What the provider claims of a graph, one of `CLAIMS`, by the graph's hash.
+    network
+        What the library has for a model as a whole; None: nothing.
+    graph
+        The identity of the network's graph; None: it may be asked for any.
     """
     problems = [_problem(each.problem) for each in plan.functions]
     decided = [f"{{{graph}u, {CLAIMS.index(claims)}}}" for graph, claims in sorted(decisions.items())] or ["{0, 0}"]
     return f"""\
 #include <math.h>
 
-#include "tvmconv-graph.h"
+#include "tvmconv-whole.h"
 
 const struct problem NAME_rt_problems[] = {{
     {listed(problems)}}};
 const struct decision NAME_rt_decisions[] = {{
     {listed(decided)}}};
 const int NAME_rt_decision_count = {len(decisions)};
+{_network(network, graph)}"""
+
+
+def _network(network: NetworkPart | None, graph: int | None) -> str:
+    if network is None:
+        return "const struct network NAME_rt_network = {0};\n"
+    inputs, outputs = network.description["inputs"], network.description["outputs"]
+    dims, rows = [], []
+    for number, each in enumerate((*inputs, *outputs)):
+        dims.append(f"static const int64_t dims{number}[] = {{{', '.join(map(str, each['shape'])) or 0}}};\n")
+        type_ = _TENSOR_TYPES[each["dtype"]]
+        rows.append(f"{{{quoted(each['name'])}, {type_}, {len(each['shape'])}, dims{number}}}")
+    facts = f"1, {int(graph is None)}, {graph or 0}u, {len(inputs)}, {len(outputs)}"
+    return f"""\
+{"".join(dims)}static const struct tensor tensors[] = {{
+    {listed(rows or ["{0}"])}}};
+const struct network NAME_rt_network = {{{facts}, tensors}};
 """
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import ctypes
 import os
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
 from statistics import median
@@ -13,8 +13,9 @@ from typing import Any
 
 import numpy as np
 
+from ..accuracy import NETWORK_ERROR, network_error
 from ..errors import InputError, TvmconvError, last_line
-from ..exporting.provider_sources import CLAIMS
+from ..exporting.provider_sources import CLAIMS, NETWORK
 from ..measuring.timing import time_call
 from .sessions import session, with_shapes
 
@@ -30,16 +31,28 @@ _MOST_GRAPHS = 256
 
 @dataclass(frozen=True)
 class Race:
-    """A model's seconds by what a provider claims of it, of `CLAIMS`, and the hashes of its graphs."""
+    """A model's seconds by what a provider claims of it, of `CLAIMS`; its graphs, each its hash and its identity.
+
+    `refused` says why the provider's network is not among them; ``""``: it is, or there is none.
+    """
 
     seconds: Mapping[str, float]
-    graphs: tuple[int, ...]
+    graphs: tuple[tuple[int, int], ...]
+    refused: str = ""
 
     @property
     def fastest(self) -> str:
         """What is to be claimed: nothing, unless something is faster by `LEAST_GAIN`."""
-        best = min(self.seconds, key=lambda claims: self.seconds[claims])
-        return best if self.seconds["nothing"] >= LEAST_GAIN * self.seconds[best] else "nothing"
+        return self._fastest(self.seconds)
+
+    @property
+    def fastest_part(self) -> str:
+        """What is to be claimed if the network is not."""
+        return self._fastest({claims: each for claims, each in self.seconds.items() if claims != NETWORK})
+
+    def _fastest(self, seconds: Mapping[str, float]) -> str:
+        best = min(seconds, key=lambda claims: seconds[claims])
+        return best if seconds["nothing"] >= LEAST_GAIN * seconds[best] else "nothing"
 
 
 def race(
@@ -59,7 +72,7 @@ def race(
     inputs
         What the model is run on, by name; the others are random numbers, ones for integers, and true.
     claims
-        What is tried; ``"nothing"`` is onnxruntime alone.
+        What is tried; ``"nothing"`` is onnxruntime alone. A network must give onnxruntime's answers, as far as kernels do.
     model, provider, shapes, dims, batch
         As those of :func:`tvmconv.onnxruntime.session`, and so are the errors.
 
@@ -75,16 +88,21 @@ def race(
         made.log_severity_level = 4
         return made
 
+    given: Any = {"shapes": shapes, "dims": dims, "batch": batch}
+    refused = ""
     try:
         sessions = {"nothing": ort.InferenceSession(with_shapes(model, shapes, dims, batch), options())}
         _graphs(provider)
         for each in claims:
-            if each != "nothing":
-                given: Any = {"shapes": shapes, "dims": dims, "batch": batch}
+            if each not in ("nothing", NETWORK):
                 sessions[each] = session(model, provider, options=options(), claims=each, **given)
-        graphs = _graphs(provider)
         generator, fixed = np.random.default_rng(0), inputs or {}
         feeds = {each.name: _array(each, fixed.get(each.name), generator) for each in sessions["nothing"].get_inputs()}
+        if NETWORK in claims:
+            refused = _add_network(
+                sessions, partial(session, model, provider, options=options(), claims=NETWORK, **given), feeds
+            )
+        graphs = _graphs(provider)
         times: dict[str, list[float]] = {each: [] for each in sessions}
         for _ in range(_TURNS):
             for name, each in sessions.items():
@@ -94,13 +112,28 @@ def race(
         raise
     except Exception as error:  # of onnxruntime's own classes
         raise InputError(f"onnxruntime cannot run it: {last_line(error)}") from error
-    return Race({name: median(found) for name, found in times.items()}, graphs)
+    return Race({name: median(found) for name, found in times.items()}, graphs, refused)
 
 
-def _graphs(provider: str | os.PathLike[str]) -> tuple[int, ...]:
-    """Return the hashes of the graphs that the provider was asked for since it was asked for them last."""
-    found = (ctypes.c_uint64 * _MOST_GRAPHS)()
-    return tuple(found[: ctypes.CDLL(os.fspath(provider)).tvmconv_provider_graphs(found, _MOST_GRAPHS)])
+def _add_network(sessions: dict[str, Any], make: Callable[[], Any], feeds: Mapping[str, np.ndarray]) -> str:
+    """Add the session that runs the provider's network; return why not."""
+    try:
+        made = make()
+    except Exception as error:  # noqa: BLE001 (of onnxruntime's own classes)
+        return last_line(error)
+    answers, expected = made.run(None, feeds), sessions["nothing"].run(None, feeds)
+    worst = max((network_error(*each) for each in zip(answers, expected, strict=True)), default=0.0)
+    if worst > NETWORK_ERROR:
+        return f"its answers are off by {worst:.2g}"
+    sessions[NETWORK] = made
+    return ""
+
+
+def _graphs(provider: str | os.PathLike[str]) -> tuple[tuple[int, int], ...]:
+    """Return hash and identity of the graphs that the provider was asked for since it was asked for them last."""
+    found = ((ctypes.c_uint64 * 2) * _MOST_GRAPHS)()
+    count = ctypes.CDLL(os.fspath(provider)).tvmconv_provider_graphs(found, _MOST_GRAPHS)
+    return tuple((each[0], each[1]) for each in found[:count])
 
 
 def _array(value: Any, given: np.ndarray | None, generator: np.random.Generator) -> np.ndarray:

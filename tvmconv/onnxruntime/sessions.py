@@ -45,8 +45,8 @@ def session(
     options
         An ``onnxruntime.SessionOptions``, to which the provider is added; None: a new one.
     claims
-        What the provider computes: ``"nothing"``, ``"convolutions"``, each with what follows it, or ``"groups"``, what is between
-        convolutions, too. None: what the export found to be the fastest.
+        What the provider computes: ``"nothing"``, ``"convolutions"``, each with what follows it, ``"groups"``, what is between
+        convolutions, too, or ``"network"``, all. None: what the export found to be the fastest.
 
     Returns
     -------

@@ -12,15 +12,17 @@ from tvm.ir import Call
 
 from ..checks import as_path
 from ..errors import SourceError
+from ..exporting.network_part import NetworkPart
 from ..lowering.common.rewrites import found
 from ..support.progress import Progress
 from ..support.toolchain import find_compiler
+from ..targets.target import CpuTarget
 from ..tuning.records import Records
 from .library import MAIN
 from .network import check_target, described, scheduled, tvm_errors
-from .planning import COPY, plan
+from .planning import COPY, NetworkPlan, plan
 from .rewriting import Row, report, use_kernels
-from .writing import write
+from .writing import part, write
 
 _PACKED = ("tirx.tvm_call_packed", "tirx.tvm_call_cpacked", "tirx.tvm_call_packed_lowered")
 
@@ -47,8 +49,24 @@ def export(
     ToolchainError
         If there is no C compiler, or it fails.
     """
-    find_compiler()
     path = as_path("path", path).absolute()
+    planned, functions, description, known = _planned(module, target)
+    with tvm_errors():
+        write(planned, functions, description | {"caller": dict(facts or {})}, known, path)
+
+
+def export_part(module: tvm.IRModule, target: str = "host") -> NetworkPart:
+    """Return the same for another library to take in, such as a provider for onnxruntime. The errors are the same, too."""
+    planned, functions, description, known = _planned(module, target)
+    with tvm_errors():
+        return part(planned, functions, description, known)
+
+
+def _planned(
+    module: tvm.IRModule, target: str
+) -> tuple[NetworkPlan, dict[str, tirx.PrimFunc], dict[str, Any], CpuTarget]:
+    """Return the plan, the functions that it calls, and what a network's library says of itself."""
+    find_compiler()
     known = check_target(target)
     report(module)  # or say that there is none
     with tvm_errors():
@@ -56,7 +74,7 @@ def export(
         planned = plan(lowered[MAIN])
         functions = {name: lowered[name] for name in {step.function for step in planned.steps} - {COPY}}
         _check(functions)
-        write(planned, functions, described(module, known) | {"caller": dict(facts or {})}, known, path)
+        return planned, functions, described(module, known), known
 
 
 def _check(functions: dict[str, tirx.PrimFunc]) -> None:

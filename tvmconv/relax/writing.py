@@ -5,16 +5,24 @@ from __future__ import annotations
 import os
 import tempfile
 import uuid
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from functools import cache
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import tvm
 from tvm import tirx
 
 from ..errors import SourceError
-from ..lowering.cpu.linker import compile_runtime, link_objects, operators_object, runtime_objects
+from ..exporting.network_part import ENTRIES, NetworkPart
+from ..lowering.cpu.linker import (
+    compile_runtime,
+    link_objects,
+    link_relocatable,
+    operators_object,
+    runtime_objects,
+)
 from ..runtime.network_file import append
 from ..targets.target import CpuTarget
 from .pipeline import NETWORK_PIPELINE
@@ -56,21 +64,43 @@ def write(
     identity = uuid.uuid4().hex
     with tempfile.TemporaryDirectory(prefix=".link-", dir=path.parent) as folder:
         work = Path(folder)
-        objects = ["network.o", "plan.o", "sorting.o", operators_object(work, target)]
-        (work / "network.o").write_bytes(_executor())
-        (work / "sorting.o").write_bytes(_sorting())
-        (work / "plan.c").write_text(_table(plan, identity))
-        (work / "plan.o").write_bytes(compile_runtime(work / "plan.c", _INCLUDE))
-        if functions:
-            module = tvm.IRModule({name: each.with_attr("global_symbol", name) for name, each in functions.items()})
-            executable = tvm.compile(module, target.tvm(), tir_pipeline=NETWORK_PIPELINE)
-            executable.mod.write_to_file(str(work / "functions.o"))
-            objects.append("functions.o")
-        library = work / "network.so"
+        library, objects = work / "network.so", _objects(plan, functions, target, identity, work)
         link_objects(work, (*objects, *runtime_objects(work), "-lm"), library, _EXPORTS)
-        weights = ((each.offset, each.array) for each in plan.weights)
-        append(library, weights, {**description, **_measures(plan)}, identity)
+        append(library, _weights(plan), {**description, **_measures(plan)}, identity)
         os.replace(library, path)
+
+
+def part(
+    plan: NetworkPlan, functions: Mapping[str, tirx.PrimFunc], description: Mapping[str, Any], target: CpuTarget
+) -> NetworkPart:
+    """Return a network for another library to take in; parameters and errors are those of :func:`write`."""
+    identity = uuid.uuid4().hex
+    with tempfile.TemporaryDirectory(prefix="tvmconv-") as folder:
+        work = Path(folder)
+        objects = (*_objects(plan, functions, target, identity, work), *runtime_objects(work, services=("launcher",)))
+        linked = link_relocatable(work, objects, ENTRIES, target.isa)
+    return NetworkPart(linked, tuple(_weights(plan)), {**description, **_measures(plan)}, identity)
+
+
+def _objects(
+    plan: NetworkPlan, functions: Mapping[str, tirx.PrimFunc], target: CpuTarget, identity: str, work: Path
+) -> list[str]:
+    """Write all but the run-time services as object files into the folder `work`; return their names."""
+    objects = ["network.o", "plan.o", "sorting.o", operators_object(work, target)]
+    (work / "network.o").write_bytes(_executor())
+    (work / "sorting.o").write_bytes(_sorting())
+    (work / "plan.c").write_text(_table(plan, identity))
+    (work / "plan.o").write_bytes(compile_runtime(work / "plan.c", _INCLUDE))
+    if functions:
+        module = tvm.IRModule({name: each.with_attr("global_symbol", name) for name, each in functions.items()})
+        executable = tvm.compile(module, target.tvm(), tir_pipeline=NETWORK_PIPELINE)
+        executable.mod.write_to_file(str(work / "functions.o"))
+        objects.append("functions.o")
+    return objects
+
+
+def _weights(plan: NetworkPlan) -> Iterator[tuple[int, np.ndarray]]:
+    return ((each.offset, each.array) for each in plan.weights)
 
 
 @cache

@@ -71,3 +71,26 @@ def run_compiler(arguments: tuple[str, ...], folder: Path, isa: Isa | None = Non
             f"the C compiler failed ({' '.join(command)}), with:\n{(result.stderr or result.stdout).strip()}\n"
             "tvmconv needs a C compiler with OpenMP (Debian, Ubuntu: apt install gcc libc6-dev)"
         )
+
+
+def run_tool(name: str, arguments: tuple[str, ...], folder: Path, isa: Isa | None = None) -> None:
+    """Run a tool of binutils for an instruction set, None: this machine's, in `folder`.
+
+    Raises
+    ------
+    ToolchainError
+        If it is missing, or fails.
+    """
+    command = (find_tool(name, isa), *arguments)
+    done = subprocess.run(command, cwd=folder, capture_output=True, text=True, check=False)
+    if done.returncode:
+        raise ToolchainError(
+            f"{command[0]} failed ({' '.join(command)[:500]}), with:\n{(done.stderr or done.stdout).strip()}"
+        )
+
+
+def ffi_includes() -> tuple[str, ...]:
+    """Return the C compiler's flags for tvm-ffi's headers."""
+    from tvm_ffi.libinfo import find_dlpack_include_path, find_include_path
+
+    return tuple(f"-I{folder}" for folder in (find_include_path(), find_dlpack_include_path()))

@@ -7,6 +7,7 @@
 #include <string.h>
 
 #include "tvmconv-plan.h"
+#include "tvmconv-whole.h"
 
 #define EXPORTED __attribute__((visibility("default")))
 
@@ -21,13 +22,14 @@ struct provider {
   const ort_logger *logger;
   ort_memory *memory; /* the session's, for buffers */
   int threads, warned, asked; /* asked: what a session option says to claim; -1: none does */
-  enum layout layout; /* of the graph that was claimed last, which is compiled next */
+  enum claims claims; /* of the graph that was asked about last, which is compiled next */
 };
 
 struct computed {
   ort_compute base;
   const struct provider *provider;
   struct plan *plan;
+  struct whole *whole; /* in the place of a plan */
 };
 
 ort_status *fail(int code, const char *format, ...) {
@@ -51,11 +53,14 @@ static void release_state(ort_compute *self, void *state) { (void)self, (void)st
 static ort_status *compute(ort_compute *self, void *state, ort_context *context) {
   const struct computed *made = (const struct computed *)self;
   (void)state;
-  return run_plan(made->plan, made->provider->memory, context);
+  return made->whole != NULL ? run_whole(made->whole, context) : run_plan(made->plan, made->provider->memory, context);
 }
 
 static void free_compute(struct computed *made) {
-  if (made != NULL) free_plan(made->plan);
+  if (made != NULL) {
+    free_plan(made->plan);
+    free_whole(made->whole);
+  }
   free(made);
 }
 
@@ -63,6 +68,8 @@ static void release_computes(ort_ep *self, ort_compute **computes, size_t count)
   (void)self;
   for (size_t i = 0; i < count; ++i) free_compute((struct computed *)computes[i]);
 }
+
+static enum layout layout_of(enum claims claims) { return claims == GROUPS ? CHANNELS_LAST : CHANNELS_FIRST; }
 
 static ort_status *compile_graph(const struct provider *provider, const ort_graph *graph, const ort_node *fused, ort_compute **result) {
   struct graph read;
@@ -72,7 +79,8 @@ static ort_status *compile_graph(const struct provider *provider, const ort_grap
   if (status == NULL) {
     made->base = (ort_compute){ORT_NEEDED, create_state, compute, release_state};
     made->provider = provider;
-    status = make_plan(&read, provider->layout, provider->threads, fused, &made->plan);
+    status = provider->claims == NETWORK ? make_whole(provider->threads, fused, &made->whole)
+                                         : make_plan(&read, layout_of(provider->claims), provider->threads, fused, &made->plan);
   }
   free_graph(&read);
   if (status != NULL) {
@@ -110,21 +118,24 @@ static void warn(struct provider *provider, size_t missing, size_t all, const st
   good(ort.log(provider->logger, ORT_WARNING, text, "tvmconv", 0, "GetCapability"));
 }
 
+/* Claims the nodes of a group; units NULL: all nodes. */
 static ort_status *claim(const struct graph *graph, const struct units *units, int group, ort_support *support) {
   ort_fusion_options options = {ORT_NEEDED, true};
   size_t count = 0;
   const ort_node **nodes = calloc(graph->count + 1, sizeof *nodes);
   if (nodes == NULL) return fail(ORT_FAIL, "out of memory");
   for (size_t i = 0; i < graph->count; ++i)
-    if (units->list[units->of_node[i]].group == group) nodes[count++] = graph->nodes[i].node;
+    if (units == NULL || units->list[units->of_node[i]].group == group) nodes[count++] = graph->nodes[i].node;
   ort_status *status = ort.fuse(support, nodes, count, &options);
   free(nodes);
   return status;
 }
 
 /* What was asked for, measured to be the fastest for a graph, or is expected to be: groups, if there are kernels for them. */
-static enum claims claims_of(const struct provider *provider, uint64_t graph) {
+static enum claims claims_of(const struct provider *provider, uint64_t graph, uint64_t identity) {
   if (provider->asked >= 0) return (enum claims)provider->asked;
+  const struct network *network = &tvmconv_name_rt_network;
+  if (network->there && !network->any && network->graph == identity) return NETWORK;
   for (int i = 0; i < tvmconv_name_rt_decision_count; ++i)
     if (tvmconv_name_rt_decisions[i].graph == graph) return tvmconv_name_rt_decisions[i].claims;
   for (int i = 0; i < tvmconv_name_kernel_count; ++i)
@@ -132,24 +143,37 @@ static enum claims claims_of(const struct provider *provider, uint64_t graph) {
   return CONVOLUTIONS;
 }
 
-/* The graphs that providers were asked for since the library was loaded, by their hashes. */
+/* Claims all of a graph, which was asked for. */
+static ort_status *claim_whole(const struct graph *graph, uint64_t identity, ort_support *support) {
+  const struct network *network = &tvmconv_name_rt_network;
+  const char *why = !network->there                                  ? "the library has no network"
+                    : network->any || network->graph == identity ? unlike(graph)
+                                                                     : "its network is of another model, or of other weights, or was exported by another onnxruntime";
+  if (why != NULL) return fail(ORT_INVALID_ARGUMENT, "the graph cannot be claimed as a network: %s", why);
+  return claim(graph, NULL, 0, support);
+}
+
+/* The graphs that providers were asked for since the library was loaded: of each its hash, and its identity. */
 enum { MOST_GRAPHS = 256 };
-static uint64_t graphs_seen[MOST_GRAPHS];
+static uint64_t graphs_seen[MOST_GRAPHS][2];
 static int graphs_seen_count;
 static pthread_mutex_t seen_lock = PTHREAD_MUTEX_INITIALIZER;
 
-static void note(uint64_t graph) {
+static void note(uint64_t graph, uint64_t identity) {
   pthread_mutex_lock(&seen_lock);
   int known = 0;
-  for (int i = 0; i < graphs_seen_count; ++i) known |= graphs_seen[i] == graph;
-  if (!known && graphs_seen_count < MOST_GRAPHS) graphs_seen[graphs_seen_count++] = graph;
+  for (int i = 0; i < graphs_seen_count; ++i) known |= graphs_seen[i][0] == graph && graphs_seen[i][1] == identity;
+  if (!known && graphs_seen_count < MOST_GRAPHS) {
+    graphs_seen[graphs_seen_count][0] = graph;
+    graphs_seen[graphs_seen_count++][1] = identity;
+  }
   pthread_mutex_unlock(&seen_lock);
 }
 
-EXPORTED int tvmconv_provider_graphs(uint64_t *graphs, int most);
+EXPORTED int tvmconv_provider_graphs(uint64_t (*graphs)[2], int most);
 
-/* For who measures what is to be claimed of a graph: copies the hashes, and forgets them. */
-int tvmconv_provider_graphs(uint64_t *graphs, int most) {
+/* For who measures what is to be claimed of a graph: copies what was noted, and forgets it. */
+int tvmconv_provider_graphs(uint64_t (*graphs)[2], int most) {
   pthread_mutex_lock(&seen_lock);
   int count = graphs_seen_count < most ? graphs_seen_count : most;
   memcpy(graphs, graphs_seen, (size_t)count * sizeof *graphs);
@@ -160,26 +184,31 @@ int tvmconv_provider_graphs(uint64_t *graphs, int most) {
 
 /* Claims what the library has kernels for. Of a graph of which it has the lesser part, nothing: onnxruntime's own kernels hand on
  * blocked layouts, which each of ours would interrupt. */
+static ort_status *claim_parts(struct provider *provider, struct graph *graph, ort_support *support) {
+  struct units units = {0};
+  const enum layout layout = layout_of(provider->claims);
+  int count = read_units(graph, layout, &units) ? find_groups(graph, layout, &units) : -1;
+  ort_status *status = count < 0 ? fail(ORT_FAIL, "out of memory, or onnxruntime lists nodes in no order") : NULL;
+  if (status == NULL && units.missing > 0) {
+    if (units.ours < units.theirs) count = 0;
+    warn(provider, count > 0 ? units.missing : units.convolutions, units.convolutions, &graph->nodes[units.first_missing], units.reason);
+  }
+  for (int i = 0; i < count && status == NULL; ++i) status = claim(graph, &units, i, support);
+  free_units(&units);
+  return status;
+}
+
 static ort_status *capability(ort_ep *self, const ort_graph *graph, ort_support *support) {
   struct provider *provider = (struct provider *)self;
   struct graph read;
-  struct units units = {0};
-  ort_status *status = NULL;
   if (!read_graph(graph, &read)) return fail(ORT_EP_FAIL, "onnxruntime's graph cannot be read");
   uint64_t hash = hash_of(&read);
-  note(hash);
-  enum claims claims = claims_of(provider, hash);
-  provider->layout = claims == GROUPS ? CHANNELS_LAST : CHANNELS_FIRST;
-  if (claims != NOTHING) {
-    int count = read_units(&read, provider->layout, &units) ? find_groups(&read, provider->layout, &units) : -1;
-    if (count < 0) status = fail(ORT_FAIL, "out of memory, or onnxruntime lists nodes in no order");
-    if (status == NULL && units.missing > 0) {
-      if (units.ours < units.theirs) count = 0;
-      warn(provider, count > 0 ? units.missing : units.convolutions, units.convolutions, &read.nodes[units.first_missing], units.reason);
-    }
-    for (int i = 0; i < count && status == NULL; ++i) status = claim(&read, &units, i, support);
-    free_units(&units);
-  }
+  uint64_t identity = tvmconv_name_rt_network.there ? identity_of(&read) : 0; /* it takes reading all weights */
+  note(hash, identity);
+  provider->claims = claims_of(provider, hash, identity);
+  ort_status *status = NULL;
+  if (provider->claims == NETWORK) status = claim_whole(&read, identity, support);
+  if (provider->claims == CONVOLUTIONS || provider->claims == GROUPS) status = claim_parts(provider, &read, support);
   free_graph(&read);
   return status;
 }
@@ -216,9 +245,9 @@ static ort_status *create_data_transfer(ort_factory *self, void **transfer) {
   return NULL;
 }
 
-/* The option `claims` that onnxruntime was given with the provider's device: nothing, convolutions or groups. */
+/* The option `claims` that onnxruntime was given with the provider's device. */
 static ort_status *read_claims(struct provider *provider, const ort_options *options) {
-  static const char *const names[] = {"nothing", "convolutions", "groups"};
+  static const char *const names[] = {"nothing", "convolutions", "groups", "network"};
   char key[512], value[32] = "";
   size_t size = sizeof value;
   int given = 0;
@@ -228,9 +257,9 @@ static ort_status *read_claims(struct provider *provider, const ort_options *opt
   ort_status *status = ort.has_entry(options, key, &given);
   if (status != NULL || !given) return status;
   if (good(ort.read_entry(options, key, value, &size)))
-    for (int i = 0; i < 3; ++i)
+    for (int i = 0; i < 4; ++i)
       if (strcmp(value, names[i]) == 0) provider->asked = i;
-  if (provider->asked < 0) return fail(ORT_INVALID_ARGUMENT, "the option claims is '%s'; allowed: nothing, convolutions, groups", value);
+  if (provider->asked < 0) return fail(ORT_INVALID_ARGUMENT, "the option claims is '%s'; allowed: nothing, convolutions, groups, network", value);
   return NULL;
 }
 

@@ -31,8 +31,9 @@ struct problem {
 /* What each of tvmconv_name_kernels computes. */
 extern const struct problem tvmconv_name_rt_problems[];
 
-/* What a provider claims: nothing; each convolution with what follows it; or all between convolutions, too, with channels last. */
-enum claims { NOTHING, CONVOLUTIONS, GROUPS };
+/* What a provider claims: nothing; each convolution with what follows it; all between convolutions, too, with channels last; or the
+ * graph as a whole. */
+enum claims { NOTHING, CONVOLUTIONS, GROUPS, NETWORK };
 /* What was measured to be the fastest for a graph, by the hash of its convolutions. */
 struct decision {
   uint64_t graph;

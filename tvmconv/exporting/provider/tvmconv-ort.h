@@ -14,7 +14,7 @@ enum { ORT_NEEDED = 23 };
 enum { ORT_FAIL = 1, ORT_INVALID_ARGUMENT = 2, ORT_EP_FAIL = 11 };
 enum { ORT_WARNING = 2 };
 enum { ORT_FLOAT = 1, ORT_INT64 = 7, ORT_FLOAT16 = 10, ORT_BFLOAT16 = 16 };
-enum { ORT_ATTRIBUTE_INT = 1, ORT_ATTRIBUTE_INTS, ORT_ATTRIBUTE_FLOAT, ORT_ATTRIBUTE_FLOATS, ORT_ATTRIBUTE_STRING };
+enum { ORT_ATTRIBUTE_INT = 1, ORT_ATTRIBUTE_INTS, ORT_ATTRIBUTE_FLOAT, ORT_ATTRIBUTE_FLOATS, ORT_ATTRIBUTE_STRING, ORT_ATTRIBUTE_STRINGS };
 
 typedef struct ort_status ort_status;
 typedef struct ort_value ort_value;
@@ -76,13 +76,18 @@ typedef struct ort_fusion_options {
   F(349, 23, node_name, ort_status *, (const ort_node *, const char **))                                             \
   F(350, 23, node_type, ort_status *, (const ort_node *, const char **))                                             \
   F(351, 23, node_domain, ort_status *, (const ort_node *, const char **))                                           \
+  F(352, 23, node_since, ort_status *, (const ort_node *, int *))                                                    \
   F(353, 23, input_count, ort_status *, (const ort_node *, size_t *))                                                \
   F(354, 23, inputs, ort_status *, (const ort_node *, const ort_value_info **, size_t))                              \
   F(355, 23, output_count, ort_status *, (const ort_node *, size_t *))                                               \
   F(356, 23, outputs, ort_status *, (const ort_node *, const ort_value_info **, size_t))                             \
   F(357, 23, implicit_count, ort_status *, (const ort_node *, size_t *))                                             \
   F(358, 23, implicit_inputs, ort_status *, (const ort_node *, const ort_value_info **, size_t))                     \
-  F(361, 23, attribute, ort_status *, (const ort_node *, const char *, const ort_attribute **))
+  F(359, 23, attribute_count, ort_status *, (const ort_node *, size_t *))                                            \
+  F(360, 23, attributes, ort_status *, (const ort_node *, const ort_attribute **, size_t))                           \
+  F(361, 23, attribute, ort_status *, (const ort_node *, const char *, const ort_attribute **))                      \
+  F(363, 23, attribute_type, ort_status *, (const ort_attribute *, int *))                                           \
+  F(364, 23, attribute_name, ort_status *, (const ort_attribute *, const char **))
 
 /* Of the table that ep_functions() returns. */
 #define ORT_EP_FUNCTIONS(F)                                                                                          \

@@ -15,7 +15,7 @@ from typing import Any
 
 from ...isa import Isa, native
 from ...runtime.kernel_object import SECTION, KernelObject, Workspace
-from ...support.toolchain import run_compiler
+from ...support.toolchain import ffi_includes, run_compiler, run_tool
 from ...targets.target import CpuTarget
 
 # Only what a caller looks up is visible. TVM's runtime, when it is in the process, fills the launcher's
@@ -115,6 +115,14 @@ def link_objects(
     os.replace(work / "kernel.so", path)
 
 
+def link_relocatable(work: Path, objects: Iterable[str], visible: Iterable[str], isa: Isa | None = None) -> bytes:
+    """Return objects in the folder `work` as one, of whose definitions others see `visible` alone."""
+    run_compiler(("-r", "-nostdlib", "-Wl,-z,noexecstack", *objects, "-o", "all.o"), work, isa)
+    keep = tuple(f"--keep-global-symbol={symbol}" for symbol in visible)
+    run_tool("objcopy", ("--strip-unneeded", *keep, "all.o", "one.o"), work, isa)
+    return (work / "one.o").read_bytes()
+
+
 def _keep_object(work: Path, workspaces: Mapping[str, Workspace], isa: Isa | None) -> None:
     """Write `kept.s`, of which a library gets the object `kernel.o` as a section that is not loaded."""
     run_compiler(("-r", "-nostdlib", "-Wl,--strip-debug", "kernel.o", "-o", "stripped.o"), work, isa)
@@ -137,13 +145,13 @@ def _operators_object(flags: tuple[str, ...], isa: Isa) -> bytes:
     return compile_runtime(NATIVE / "operators.c", "-Wno-psabi", *flags, isa=isa)
 
 
-def runtime_objects(work: Path, isa: Isa | None = None) -> tuple[str, ...]:
+def runtime_objects(work: Path, isa: Isa | None = None, services: Iterable[str] = _SERVICES) -> tuple[str, ...]:
     """Write the run-time services of a library as object files into the folder `work`; return their names.
 
-    `isa` is the instruction set; None: this machine's.
+    `isa` is the instruction set; None: this machine's. `services` are C files of `tvmconv/lowering/native`: a host may give others.
     """
     own = isa or native()
-    files = [NATIVE / f"{name}.c" for name in _SERVICES] + sorted(own.native.glob("*.c") if own else ())
+    files = [NATIVE / f"{name}.c" for name in services] + sorted(own.native.glob("*.c") if own else ())
     for file in files:
         (work / f"{file.stem}.o").write_bytes(_service_object(file, isa))
     return tuple(f"{file.stem}.o" for file in files)
@@ -159,13 +167,10 @@ def compile_runtime(name: str | Path, *flags: str, isa: Isa | None = None) -> by
 
     `isa` is the instruction set; None: this machine's.
     """
-    from tvm_ffi.libinfo import find_dlpack_include_path, find_include_path
-
     own = isa or native()
-    folders = (find_include_path(), find_dlpack_include_path(), NATIVE, *([own.native] if own else []))
-    includes = tuple(f"-I{folder}" for folder in folders)
+    include = (*ffi_includes(), *(f"-I{folder}" for folder in (NATIVE, *([own.native] if own else []))))
     with tempfile.TemporaryDirectory(prefix="tvmconv-") as folder:
         work, source = Path(folder), NATIVE / name
         (work / source.name).write_bytes(source.read_bytes())
-        run_compiler((*COMPILE_FLAGS, *flags, *includes, "-c", source.name, "-o", "object.o"), work, isa)
+        run_compiler((*COMPILE_FLAGS, *flags, *include, "-c", source.name, "-o", "object.o"), work, isa)
         return (work / "object.o").read_bytes()
