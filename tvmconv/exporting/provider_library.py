@@ -26,7 +26,9 @@ PROVIDER = Path(__file__).parent / "provider"
 _PARALLEL = PROVIDER.parents[1] / "lowering" / "native" / "parallel.h"
 # What the archive in it is called: its symbols are hidden, so that any number of providers fit into a process.
 _NAME = "provider"
-_EXPORTS = "{ global: CreateEpFactories; ReleaseEpFactory; tvmconv_provider_graphs; local: *; };\n"
+_EXPORTS = (
+    "{ global: CreateEpFactories; ReleaseEpFactory; tvmconv_provider_graphs; tvmconv_provider_refusal; local: *; };\n"
+)
 # Compiled once for each level of vectors, of which the header of the instruction set takes one.
 _BETWEEN, _LEVELS = "ops.c", "levels.h"
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ctypes
 import hashlib
 import os
 import tempfile
@@ -11,7 +12,7 @@ from typing import Any
 
 from ..checks import as_path
 from ..errors import BundleError, InputError, MissingExtraError, UnsupportedMachineError, last_line, missing_extra
-from ..exporting.provider_sources import CLAIMS
+from ..exporting.provider_sources import CLAIMS, NETWORK
 from ..runtime.bundle import MANIFEST
 
 # The first with providers from outside.
@@ -56,7 +57,7 @@ def session(
     Raises
     ------
     InputError, SourceError
-        If there is no such file, or the shapes do not fit the model.
+        If there is no such file, the shapes do not fit the model, or the library has no network of it, which `claims` asks for.
     BundleError
         If `provider` is a bundle that is damaged or has no kernel for ONNX's layouts.
     MissingExtraError
@@ -68,7 +69,8 @@ def session(
     path = as_path("model", model)
     if not path.is_file():
         raise InputError(f"model is {str(path)!r}, and there is no such file; give the path of an ONNX model")
-    name = register(provider)
+    library = _library(provider)
+    name = register(library)
     options = ort.SessionOptions() if options is None else options
     if not isinstance(options, ort.SessionOptions):
         raise InputError(f"options is {options!r:.80}; it must be an onnxruntime.SessionOptions")
@@ -77,7 +79,10 @@ def session(
     devices = [each for each in ort.get_ep_devices() if each.ep_name == name][:1]
     options.add_provider_for_devices(devices, {} if claims is None else {"claims": claims})
     given = shapes is not None or dims is not None or batch is not None
-    return ort.InferenceSession(with_shapes(path, shapes, dims, batch) if given else str(path), options)
+    made = ort.InferenceSession(with_shapes(path, shapes, dims, batch) if given else str(path), options)
+    if claims == NETWORK and (refusal := _refusal(library)):
+        raise InputError(f"{path} cannot be claimed as a network: {refusal}; export it again, or give another claims")
+    return made
 
 
 def register(provider: str | os.PathLike[str]) -> str:
@@ -88,14 +93,7 @@ def register(provider: str | os.PathLike[str]) -> str:
     Parameters and errors are those of :func:`session`.
     """
     ort = _onnxruntime()
-    path = as_path("provider", provider)
-    if (path / MANIFEST).is_file():
-        path = _library_of(path)
-    if not path.is_file():
-        raise InputError(
-            f"provider is {str(path)!r}, which is no library and no bundle; write one with: tvmconv export-onnxruntime MODEL -o {path.name}"
-        )
-    path = path.resolve()
+    path = _library(provider)
     status = path.stat()
     key = f"{path} {status.st_ino} {status.st_mtime_ns} {status.st_size}"
     name = f"tvmconv-{hashlib.sha256(key.encode()).hexdigest()[:8]}"
@@ -105,6 +103,25 @@ def register(provider: str | os.PathLike[str]) -> str:
         except Exception as error:  # of onnxruntime's own classes
             raise UnsupportedMachineError(f"onnxruntime cannot load {path}: {last_line(error)}") from error
     return name
+
+
+def _library(provider: str | os.PathLike[str]) -> Path:
+    """Return the library's path, of a bundle that of one which is made of it."""
+    path = as_path("provider", provider)
+    if (path / MANIFEST).is_file():
+        path = _library_of(path)
+    if not path.is_file():
+        raise InputError(
+            f"provider is {str(path)!r}, which is no library and no bundle; write one with: tvmconv export-onnxruntime MODEL -o {path.name}"
+        )
+    return path.resolve()
+
+
+def _refusal(library: Path) -> str:
+    """Return why the last session of this thread has no network, which onnxruntime does not tell."""
+    function = ctypes.CDLL(os.fspath(library)).tvmconv_provider_refusal
+    function.restype = ctypes.c_char_p
+    return str(function().decode())
 
 
 def _onnxruntime() -> Any:

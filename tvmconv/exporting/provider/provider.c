@@ -143,13 +143,22 @@ static enum claims claims_of(const struct provider *provider, uint64_t graph, ui
   return CONVOLUTIONS;
 }
 
-/* Claims all of a graph, which was asked for. */
+EXPORTED const char *tvmconv_provider_refusal(void);
+
+/* Why the last graph that this thread asked for was not claimed as a network; "": it was. onnxruntime only logs it. */
+static __thread const char *refusal = "";
+const char *tvmconv_provider_refusal(void) { return refusal; }
+
+/* Claims all of a graph. */
 static ort_status *claim_whole(const struct graph *graph, uint64_t identity, ort_support *support) {
   const struct network *network = &tvmconv_name_rt_network;
-  const char *why = !network->there                                  ? "the library has no network"
-                    : network->any || network->graph == identity ? unlike(graph)
-                                                                     : "its network is of another model, or of other weights, or was exported by another onnxruntime";
-  if (why != NULL) return fail(ORT_INVALID_ARGUMENT, "the graph cannot be claimed as a network: %s", why);
+  refusal = "its network is of another model, or of other weights, or was exported with another onnxruntime";
+  if (!network->there)
+    refusal = "the library has no network";
+  else if (network->any || network->graph == identity)
+    refusal = unlike(graph);
+  if (refusal != NULL) return fail(ORT_INVALID_ARGUMENT, "the graph cannot be claimed as a network: %s", refusal);
+  refusal = "";
   return claim(graph, NULL, 0, support);
 }
 
