@@ -18,6 +18,8 @@ from .network_runs import Samples
 from .peers import UnsupportedError
 
 OURS, OPENVINO, ONNXRUNTIME = "tvmconv", "openvino", "onnxruntime"
+# Ours without the algebra of fixed filters.
+WRITTEN = "as_written"
 # PyTorch by the memory format of its data.
 PYTORCH, PYTORCH_NXC, INDUCTOR = "pytorch", "pytorch_nxc", "torch_compile"
 # By a peer's name, the package whose version is recorded; tables have them in this order.
@@ -72,9 +74,9 @@ class Answer(Samples):
     error: float = 0.0
 
 
-def library(folder: Path, dtype: str) -> Path:
+def library(folder: Path, dtype: str, contender: str = OURS) -> Path:
     """Return the file of what we compile."""
-    return folder / f"network-{dtype}.so"
+    return folder / (f"network-{dtype}.so" if contender == OURS else f"{contender}-{dtype}.so")
 
 
 def refusal(file: Path) -> Path:
@@ -107,8 +109,8 @@ def _ready(
     path = Path(folder)
     inputs = read_arrays(path / INPUTS)
     operators: Callable[[float], tuple[Operator, ...]] = lambda seconds: ()  # noqa: E731
-    if contender == OURS:
-        call, answer, operators = _ours(_there(library(path, dtype)), inputs)
+    if contender in (OURS, WRITTEN):
+        call, answer, operators = _ours(_there(library(path, dtype, contender)), inputs)
     elif contender == OPENVINO:
         call, answer = _openvino(_there(path / MODELS[OPENVINO]), inputs, dtype, threads)
     elif contender == ONNXRUNTIME:

@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import warnings
 from collections.abc import Callable
+from contextlib import nullcontext
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
+from unittest import mock
 
 import numpy as np
 import torch
@@ -16,7 +18,19 @@ from torch.utils import _pytree as pytree
 from tvmconv.errors import TvmconvError, last_line
 from tvmconv.support.files import write_whole
 
-from .zoo_contenders import DTYPES, EXPECTED, INPUTS, MODELS, ONNXRUNTIME, OPENVINO, OURS, library, read_arrays, refusal
+from .zoo_contenders import (
+    DTYPES,
+    EXPECTED,
+    INPUTS,
+    MODELS,
+    ONNXRUNTIME,
+    OPENVINO,
+    OURS,
+    WRITTEN,
+    library,
+    read_arrays,
+    refusal,
+)
 from .zoo_networks import NETWORKS, load
 
 WEIGHTS = "weights.pt"
@@ -49,6 +63,10 @@ def prepare(task: Preparation) -> None:
             ONNXRUNTIME: (folder / MODELS[ONNXRUNTIME], lambda file: _write_onnx(model, inputs, file)),
             OPENVINO: (folder / MODELS[OPENVINO], lambda file: _write_openvino(model, inputs, file)),
             OURS: (library(folder, task.dtype), lambda file: _write_ours(model, inputs, task.dtype, file)),
+            WRITTEN: (
+                library(folder, task.dtype, WRITTEN),
+                lambda file: _write_ours(model, inputs, task.dtype, file, joins=False),
+            ),
         }
         for contender in task.contenders:
             if contender in writers:
@@ -82,13 +100,14 @@ def _write_network(name: str, folder: Path) -> None:
     np.savez(folder / EXPECTED, *answer)
 
 
-def _write_ours(model: nn.Module, inputs: Any, dtype: str, file: Path) -> None:
+def _write_ours(model: nn.Module, inputs: Any, dtype: str, file: Path, joins: bool = True) -> None:
     from tvmconv.relax.compiling import build
     from tvmconv.relax.torch_export import read_torch
 
     inputs = tuple(each.to(getattr(torch, DTYPES[dtype])) for each in inputs)
     program = torch.export.export(model.to(getattr(torch, DTYPES[dtype])), inputs, strict=False)
-    build(read_torch(program), file)
+    with nullcontext() if joins else mock.patch("tvmconv.relax.rewriting.simplified", lambda mod, target: (mod, [])):
+        build(read_torch(program), file)
 
 
 def _write_openvino(model: nn.Module, inputs: Any, file: Path) -> None:

@@ -35,6 +35,8 @@ class ZooRow(RatedRow):
         When it was measured, in UTC, by ISO 8601.
     load
         Processes that wanted a processor in the minute before.
+    written
+        Our time without the algebra of fixed filters, if that was asked for.
     """
 
     network: str
@@ -46,6 +48,7 @@ class ZooRow(RatedRow):
     operators: tuple[Operator, ...]
     date: str
     load: float
+    written: Timing | None = None
 
 
 @dataclass(frozen=True)
@@ -85,7 +88,7 @@ def _row(value: dict[str, Any]) -> ZooRow:
     return ZooRow(
         **{
             **value,
-            "ours": None if value["ours"] is None else Timing(**value["ours"]),
+            **{name: Timing(**value[name]) for name in ("ours", "written") if value.get(name) is not None},
             "peers": {name: Timing(**timing) for name, timing in value["peers"].items()},
             "operators": tuple(Operator(**each) for each in value["operators"]),
         }

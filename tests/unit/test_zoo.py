@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from benchmarks import zoo_report
+from benchmarks import zoo, zoo_report
 from benchmarks.report import between
 from benchmarks.result_files import resume, write_result
 from benchmarks.zoo_contenders import Operator
@@ -50,6 +50,17 @@ RESULT = ZooResult(
         row("lacking", None, pytorch=1.0),
     ),
 )
+
+
+def test_time_without_the_algebra_is_kept_and_printed(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    rows = (replace(RESULT.rows[0], written=Timing(3.0, 3.0, 9)), *RESULT.rows[1:])
+    write_result(replace(RESULT, rows=rows), tmp_path / "zoo.json")
+    found = read_result(tmp_path / "zoo.json")
+    assert found.rows == rows
+    zoo._print(found)
+    lines = [line.split() for line in capsys.readouterr().out.splitlines()]
+    assert lines[0][:4] == ["network", "tvmconv", "as_written", "joined"]
+    assert lines[3][:4] == ["fast", "1000.00", "3000.00", "3.00"]
 
 
 def test_ratios_are_of_the_fastest_peer_and_losses_come_first() -> None:
