@@ -22,6 +22,18 @@ from tvmconv.relax.simplify import constant  # noqa: E402
 from tvmconv.targets.target import Target  # noqa: E402
 
 TARGET = Target.parse("x86-64-v3")
+# What the rules compare.
+_COSTS = {
+    "branches": ("map", "part", "pass"),
+    "upsampling": ("map", "pass", "problem"),
+    "pools": ("map", "part", "pass"),
+    "concatenation": ("map", "part", "pass", "repeating"),
+}
+# What rules say of what they did.
+_KINDS = (
+    "branches, one kernel", "maps one after the other", "upsampling and its convolution", "slices, their concatenation",
+    "a concatenation and its convolution", "averaged before",
+)  # fmt: skip
 _RESIZES = {2: relax.op.image.resize2d, 3: relax.op.image.resize3d}
 
 
@@ -45,6 +57,16 @@ def _computed(bound: Any, value: Callable[[Any], Any]) -> Any:
         return value(bound.tuple_value)
     if not isinstance(bound, relax.Call):
         return value(bound)
+    if bound.op.name == "relax.concat":
+        return torch.cat([value(each) for each in bound.args[0].fields], int(bound.attrs.axis))
+    if bound.op.name == "relax.strided_slice":
+        axes, begins, _, steps = ([int(each) for each in field.fields] for field in bound.args[1:5])
+        chosen = [slice(None)] * bound.ty.ndim
+        for axis, begin, step in zip(axes, begins, steps, strict=True):
+            chosen[axis] = slice(begin, None, step)
+        return value(bound.args[0])[tuple(chosen)]
+    if bound.op.name == "relax.take":
+        return torch.index_select(value(bound.args[0]), int(bound.attrs.axis), value(bound.args[1]).to(torch.int64))
     name, attrs = bound.op.name.removeprefix("relax.").removeprefix("nn."), bound.attrs
     if name in ("add", "subtract", "multiply", "divide"):
         return getattr(torch, name)(*map(value, bound.args))
@@ -64,16 +86,9 @@ def _computed(bound: Any, value: Callable[[Any], Any]) -> Any:
     if name.startswith("avg_pool"):
         data, rank = value(bound.args[0]), bound.ty.ndim - 2
         pads = [int(each) for each in attrs.padding]
-        assert pads[:rank] == pads[rank:]
+        assert bool(attrs.count_include_pad) and not bool(attrs.ceil_mode)
         pool = {1: functional.avg_pool1d, 2: functional.avg_pool2d, 3: functional.avg_pool3d}[rank]
-        return pool(
-            data,
-            [*map(int, attrs.pool_size)],
-            [*map(int, attrs.strides)],
-            pads[:rank],
-            bool(attrs.ceil_mode),
-            bool(attrs.count_include_pad),
-        )
+        return pool(_padded(data, pads[:rank], pads[rank:]), [*map(int, attrs.pool_size)], [*map(int, attrs.strides)])
     data, filter_ = map(value, bound.args)
     rank, groups = data.ndim - 2, int(attrs.groups)
     strides, dilation, pads = ([*map(int, each)] for each in (attrs.strides, attrs.dilation, attrs.padding))
@@ -84,9 +99,13 @@ def _computed(bound: Any, value: Callable[[Any], Any]) -> Any:
         )
         cut = [slice(begin, size - end) for begin, end, size in zip(begins, ends, whole.shape[2:], strict=True)]
         return whole[(slice(None), slice(None), *cut)]
-    padded = functional.pad(data, [each for pair in zip(begins[::-1], ends[::-1], strict=True) for each in pair])
+    padded = _padded(data, begins, ends)
     convolve = {1: functional.conv1d, 2: functional.conv2d, 3: functional.conv3d}[rank]
     return convolve(padded, filter_, stride=strides, dilation=dilation, groups=groups)
+
+
+def _padded(data: Any, begins: list[int], ends: list[int]) -> Any:
+    return functional.pad(data, [each for pair in zip(begins[::-1], ends[::-1], strict=True) for each in pair])
 
 
 class Drawing:
@@ -118,24 +137,65 @@ class Drawing:
         return relax.const(self.rng.standard_normal(shape).astype(np.float32))
 
     def before(self, value: Any) -> Any:
-        kind = self.rng.integers(4)
-        if kind == 0 and self.rank in _RESIZES:
-            factors = [int(each) for each in self.rng.integers(1, 4, self.rank)]
-            sizes = tuple(size * factor for size, factor in zip(self.spatial, factors, strict=True))
-            layout = "NC" + "DHW"[3 - self.rank :]
-            return self.convolution(
-                self.emit(
-                    _RESIZES[self.rank](
-                        value,
-                        sizes,
-                        layout=layout,
-                        method="nearest_neighbor",
-                        coordinate_transformation_mode="asymmetric",
-                        rounding_method="floor",
-                    )
-                )
+        kind = self.rng.integers(7)
+        if kind == 0:
+            return self.maybe_normalized(self.convolution(self.repeated(value, self.rng.integers(1, 4, self.rank))))
+        if kind == 1:
+            return self.maybe_normalized(
+                self.convolution(self.concatenated(value), stride=int(self.rng.integers(1, 3)))
             )
-        return self.emit(relax.op.nn.relu(value)) if kind == 1 else value
+        if kind == 2:
+            return self.sliced(value, [int(each) for each in self.rng.integers(1, 4, self.rank)])
+        if kind == 3:
+            self.stride = 1
+            return self.pooled(self.pointwise(value, self.channels), pads=0)
+        return self.emit(relax.op.nn.relu(value)) if kind == 4 else value
+
+    def maybe_normalized(self, value: Any) -> Any:
+        return self.normalized(value) if self.rng.random() < 0.5 else value
+
+    def repeated(self, value: Any, factors: Any) -> Any:
+        """Repeat pixels, by a resize or by a choice of pixels along each axis."""
+        shape = [int(size) for size in value.ty.shape]
+        if self.rank in _RESIZES and self.rng.random() < 0.5:
+            sizes = tuple(size * int(factor) for size, factor in zip(shape[2:], factors, strict=True))
+            how = {"coordinate_transformation_mode": "asymmetric", "rounding_method": "floor"}
+            layout = "NC" + "DHW"[3 - self.rank :]
+            return self.emit(_RESIZES[self.rank](value, sizes, layout=layout, method="nearest_neighbor", **how))
+        for axis, factor in enumerate(factors, 2):
+            at = np.repeat(np.arange(shape[axis]), factor)
+            value = self.emit(relax.op.take(value, relax.const(at, "int64"), axis))
+        return value
+
+    def sliced(self, value: Any, steps: list[int], begins: list[int] | None = None) -> Any:
+        """Take one of some pixels, sometimes axis by axis."""
+        axes, ends = [*range(2, self.rank + 2)], [int(size) for size in [*value.ty.shape][2:]]
+        begins = (
+            begins
+            if begins is not None
+            else [int(self.rng.integers(0, step)) * int(self.rng.integers(0, 2)) for step in steps]
+        )
+        if self.rng.random() < 0.5:
+            return self.emit(relax.op.strided_slice(value, axes, begins, ends, steps))
+        for each in zip(axes, begins, ends, steps, strict=True):
+            value = self.emit(relax.op.strided_slice(value, *([number] for number in each)))
+        return value
+
+    def concatenated(self, value: Any) -> Any:
+        """Join the slices of a value by channels, or a value whose pixels are repeated and others."""
+        if self.rng.random() < 0.5:
+            steps = [2 if int(size) % 2 == 0 else 1 for size in [*value.ty.shape][2:]]
+            fields = [self.sliced(value, steps, list(begins)) for begins in np.ndindex(*steps)]
+        else:
+            fields = [self.repeated(value, [2] * self.rank) for _ in range(int(self.rng.integers(1, 3)))]
+            fields += [self.emit(relax.op.nn.relu(self.repeated(value, [2] * self.rank))) for _ in range(2)]
+            fields = [fields[int(at)] for at in self.rng.permutation(len(fields))]
+        return self.emit(relax.op.concat(fields, 1))
+
+    def pooled(self, value: Any, pads: int = 1) -> Any:
+        pool = {1: relax.op.nn.avg_pool1d, 2: relax.op.nn.avg_pool2d, 3: relax.op.nn.avg_pool3d}[self.rank]
+        ones, padding = [1] * self.rank, [pads] * self.rank * 2
+        return self.emit(pool(value, [3] * self.rank, [self.stride] * self.rank, padding, ones, False, True))
 
     def block(self, value: Any) -> Any:
         """A sum of branches of one value; sometimes one of them is read again, or is not linear."""
@@ -153,9 +213,14 @@ class Drawing:
 
     def branch(self, value: Any) -> Any:
         plain = self.stride == 1
-        kind = self.rng.integers(6)
+        kind = self.rng.integers(8)
         if kind == 0 and plain:
             made = value
+        elif kind == 6:
+            made = self.pooled(self.pointwise(value, self.channels_out))
+        elif kind == 7 and not plain:
+            begins = [int(self.rng.integers(0, 2)) if int(size) % 2 == 0 else 0 for size in [*value.ty.shape][2:]]
+            made = self.pointwise(self.sliced(value, [self.stride] * self.rank, begins), self.channels_out)
         elif kind == 1:
             # A pointwise map before it, or behind.
             inside = int(self.rng.choice([1, 2, 4]))
@@ -216,15 +281,17 @@ class Drawing:
 def joined(module: tvm.IRModule, monkeypatch: pytest.MonkeyPatch | None = None) -> tuple[tvm.IRModule, list[str]]:
     """Return a module by all rules, and what they did; with `monkeypatch`, whatever it costs."""
     if monkeypatch is not None:
-        for where in ("branches.map_cycles", "upsampling.problem_cycles", "pools.map_cycles"):
-            monkeypatch.setattr(f"tvmconv.relax.algebra.{where}", _shrinking())
+        cycles = _shrinking()
+        for rule, names in _COSTS.items():
+            for name in names:
+                monkeypatch.setattr(f"tvmconv.relax.algebra.{rule}.{name}_cycles", cycles)
     return simplified(module, TARGET)
 
 
-def _shrinking() -> Callable[..., float]:
-    """Return costs each of which is less than the one before: whatever is compared last wins."""
-    costs = iter(range(10**9, 0, -1))
-    return lambda *arguments: float(next(costs))
+def _shrinking() -> Callable[..., int]:
+    """Return costs each of which is less than the one before, by so much that a sum of later ones is: what is compared last wins."""
+    costs = (4**exponent for exponent in range(10**4, 0, -1))
+    return lambda *arguments: next(costs)
 
 
 def agree(before: tvm.IRModule, after: tvm.IRModule, seed: int = 0) -> None:
@@ -239,13 +306,13 @@ def agree(before: tvm.IRModule, after: tvm.IRModule, seed: int = 0) -> None:
 @pytest.mark.parametrize("part", [0, *(pytest.param(part, marks=pytest.mark.slow) for part in range(1, 20))])
 def test_random_graphs_keep_their_answers(part: int, monkeypatch: pytest.MonkeyPatch) -> None:
     """100 graphs each, 2,000 in all; rules must have been used."""
-    done = 0
+    said: list[str] = []
     for seed in range(part * 100, part * 100 + 100):
         module = Drawing(seed).module()
         after, lines = joined(module, monkeypatch)
-        done += len(lines)
+        said += lines
         agree(module, after, seed)
-    assert done > 40
+    assert all(any(kind in line for line in said) for kind in _KINDS)
 
 
 def build(
@@ -362,24 +429,97 @@ def test_sums_of_a_wider_type_than_their_data_stay() -> None:
     assert joined(build(make, dtype="float16"))[1] == []
 
 
-def test_repeated_pixels_are_not_written() -> None:
-    def make(builder: relax.BlockBuilder, data: Any) -> Any:
-        wide = builder.emit(
-            relax.op.image.resize2d(
-                data,
-                (48, 48),
-                layout="NCHW",
-                method="nearest_neighbor",
-                coordinate_transformation_mode="asymmetric",
-                rounding_method="floor",
-            )
-        )
-        return builder.emit(relax.op.nn.conv2d(wide, numbers(16, 16, 3, 3), padding=(1, 1)))
+def repeated(builder: relax.BlockBuilder, data: Any) -> Any:
+    sizes = tuple(2 * int(size) for size in [*data.ty.shape][2:])
+    how = {"coordinate_transformation_mode": "asymmetric", "rounding_method": "floor"}
+    return builder.emit(relax.op.image.resize2d(data, sizes, layout="NCHW", method="nearest_neighbor", **how))
 
-    module = build(make)
+
+def normalized(builder: relax.BlockBuilder, data: Any, channels: int, dtype: str = "float32") -> Any:
+    numbers = [fixed(RNG.uniform(0.5, 2, channels), dtype) for _ in range(4)]
+    return builder.emit(relax.TupleGetItem(builder.emit(relax.op.nn.batch_norm(data, *numbers, 1, training=False)), 0))
+
+
+@pytest.mark.parametrize("dtype", ["float32", "float16", "bfloat16"])
+def test_repeated_pixels_are_not_written(dtype: str) -> None:
+    def make(builder: relax.BlockBuilder, data: Any) -> Any:
+        filter_ = numbers(16, 16, 3, 3, dtype=dtype)
+        made = builder.emit(relax.op.nn.conv2d(repeated(builder, data), filter_, padding=(1, 1)))
+        return normalized(builder, made, 16, dtype)
+
+    module = build(make, dtype=dtype)
     after, lines = joined(module)
     assert lines and "resize" not in str(after)
+    if dtype == "float32":
+        agree(module, after)
+
+
+def test_filters_of_repeated_pixels_that_rounding_would_change_stay() -> None:
+    def make(builder: relax.BlockBuilder, data: Any) -> Any:
+        filter_ = numbers(16, 16, 3, 3, dtype="bfloat16")
+        return builder.emit(relax.op.nn.conv2d(repeated(builder, data), filter_, padding=(1, 1)))
+
+    assert joined(build(make, dtype="bfloat16"))[1] == []
+
+
+def decoder(builder: relax.BlockBuilder, data: Any) -> Any:
+    """Return the first convolution of a U-Net's decoder."""
+    skipped = builder.emit(relax.op.nn.relu(repeated(builder, data)))
+    whole = builder.emit(relax.op.concat([repeated(builder, data), skipped], 1))
+    made = builder.emit(relax.op.nn.conv2d(whole, numbers(16, 32, 3, 3), padding=(1, 1)))
+    return builder.emit(relax.op.nn.relu(normalized(builder, made, 16)))
+
+
+def test_a_half_of_repeated_pixels_is_a_convolution_of_its_own() -> None:
+    module = build(decoder)
+    after, lines = joined(module)
+    assert len(lines) == 1 and "2 convolutions, 1 of them transposed" in lines[0]
+    assert "concat" not in str(after) and str(after).count("resize2d") == 1
     agree(module, after)
+
+
+def test_a_concatenation_that_others_read_stays() -> None:
+    def make(builder: relax.BlockBuilder, data: Any) -> Any:
+        whole = builder.emit(relax.op.concat([repeated(builder, data), repeated(builder, data)], 1))
+        made = builder.emit(relax.op.nn.conv2d(whole, numbers(32, 32, 3, 3), padding=(1, 1)))
+        return builder.emit(relax.op.add(builder.emit(relax.op.nn.relu(made)), whole))
+
+    assert joined(build(make))[1] == []
+
+
+def sliced(builder: relax.BlockBuilder, data: Any, begins: tuple[int, int], ends: tuple[int, int] | None = None) -> Any:
+    ends = ends or tuple(int(size) for size in [*data.ty.shape][2:])
+    return builder.emit(relax.op.strided_slice(data, [2, 3], begins, ends, [2, 2]))
+
+
+def test_slices_that_are_concatenated_are_a_convolution_with_a_stride() -> None:
+    def make(builder: relax.BlockBuilder, data: Any) -> Any:
+        parts = [sliced(builder, data, begins) for begins in ((0, 0), (1, 0), (0, 1), (1, 1))]
+        whole = builder.emit(relax.op.concat(parts, 1))
+        return builder.emit(relax.op.nn.conv2d(whole, numbers(16, 32, 1, 1)))
+
+    module = build(make, (1, 8, 32, 32))
+    after, lines = joined(module)
+    assert len(lines) == 1 and "strided_slice" not in str(after) and "strides=[2, 2]" in str(after)
+    agree(module, after)
+
+
+def test_a_slice_with_steps_is_the_stride_of_a_pointwise_layer() -> None:
+    def make(builder: relax.BlockBuilder, data: Any) -> Any:
+        return builder.emit(relax.op.nn.conv2d(sliced(builder, data, (0, 0)), numbers(16, 16, 1, 1)))
+
+    for size in (24, 25):
+        module = build(make, (1, 16, size, size))
+        after, lines = joined(module)
+        assert len(lines) == 1 and "strided_slice" not in str(after)
+        agree(module, after)
+
+
+def test_a_slice_that_ends_early_stays() -> None:
+    def make(builder: relax.BlockBuilder, data: Any) -> Any:
+        return builder.emit(relax.op.nn.conv2d(sliced(builder, data, (0, 0), (20, 20)), numbers(16, 16, 1, 1)))
+
+    assert joined(build(make))[1] == []
 
 
 @pytest.mark.parametrize("dtype", ["float16", "bfloat16"])

@@ -7,6 +7,7 @@ estimates of theirs.
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
@@ -16,9 +17,9 @@ from ...targets.target import CpuTarget
 from ..graph import Graph
 from ..problems import DTYPES
 from ..simplify import static_shape
-from .costs import map_cycles, pass_cycles
+from .costs import map_cycles, part_cycles, pass_cycles
 from .maps import LinearMap, added
-from .reading import Level, is_rows, levels, pixels
+from .reading import Level, is_rows, levels, pixels, written
 from .rounding import rounds_more
 
 
@@ -44,6 +45,19 @@ class Merge:
     others: tuple[Any, ...] = ()
     count: int = 1
     saved: float = 1.0
+
+    @property
+    def said(self) -> str:
+        """What was done."""
+        what = f"{self.count} branches" if self.count > 1 else "maps one after the other"
+        return f"{what}, one kernel; {self.saved:.2g} times fewer multiplications"
+
+    def written(self, visit: Callable[[Any], Any], emit: Callable[[Any], Any]) -> Any:
+        """Return its operators on what stands for the source and the others."""
+        made = written(self.map, visit(self.source), emit, self.rows)
+        for other in self.others:
+            made = emit(relax.op.add(made, visit(other)))
+        return made
 
 
 @dataclass
@@ -72,6 +86,7 @@ class Branches:
             merge = self._merged(variable, summands) if len(summands) > 1 else self._chained(variable)
             if merge is not None:
                 merges[variable] = merge
+                inside |= self._before(variable, merge)
             inside |= self._within(variable)
         return merges
 
@@ -106,6 +121,20 @@ class Branches:
             return set()
         parts = {each for each in call.args if len(self.graph.readers(each)) == 1}
         return parts.union(*(self._within(each) for each in parts))
+
+    def _before(self, variable: Any, merge: Merge) -> set[Any]:
+        """Return the variables that nothing reads once a merge is there."""
+        found: set[Any] = set()
+        waiting = [variable]
+        while waiting:
+            value = self.graph.values.get(waiting.pop())
+            read = [value.tuple_value] if isinstance(value, relax.TupleGetItem) else getattr(value, "args", [])
+            for each in read:
+                kept = not isinstance(each, relax.Var) or each in {merge.source, *merge.others, *found}
+                if not kept and len(self.graph.readers(each)) == 1:
+                    found.add(each)
+                    waiting.append(each)
+        return found
 
     def _merged(self, variable: Any, summands: list[Any]) -> Merge | None:
         rows = any(is_rows(each, self.graph) for each in summands) and not 3 <= variable.ty.ndim <= 5
@@ -164,14 +193,14 @@ class Branches:
         products = 0
         for level in taken:
             real = [(part, given) for part, given in level.parts if not part.is_diagonal]
-            before += sum(map_cycles(part, given, dtype, self.target) for part, given in real)
+            before += sum(part_cycles(part, given, dtype, self.target) for part, given in real)
             if not real and level.parts:
                 before += pass_cycles(whole, dtype, 2, self.target)
-            products += sum(part.products for part, _ in real)
+            products += sum(part.products for part, _ in real if not part.passes)
         after = map_cycles(merged, pixels(shape, rows), dtype, self.target)
         if after >= before:
             return None
-        if rounds_more(merged, [[part for part, _ in level.parts] for level in taken], dtype):
+        if rounds_more(merged, [level.maps for level in taken], dtype):
             return None
         saved = products / merged.products
         return before - after, Merge(source, merged, rows, others, len(taken), saved)

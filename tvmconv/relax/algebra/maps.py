@@ -32,6 +32,8 @@ class LinearMap:
         Of each spatial axis; the last two are pads.
     groups
         In how many parts channels are.
+    passes
+        Whether no kernel computes it, but a pass over the data: it is a slice or a pool.
     """
 
     filter: Array
@@ -41,6 +43,7 @@ class LinearMap:
     begins: tuple[int, ...]
     ends: tuple[int, ...]
     groups: int = 1
+    passes: bool = False
 
     @property
     def outputs(self) -> int:
@@ -61,6 +64,11 @@ class LinearMap:
     def is_pointwise(self) -> bool:
         """Whether it has one tap, and no pads."""
         return not any((*self.begins, *self.ends)) and set(self.taps) <= {1}
+
+    @property
+    def is_slice(self) -> bool:
+        """Whether it leaves pixels out: its pads are such that a window that begins beyond the pixels reads nothing."""
+        return self.passes and set(self.taps) <= {1}
 
     @property
     def is_finite(self) -> bool:
@@ -129,14 +137,15 @@ def composed(outer: LinearMap, inner: LinearMap) -> LinearMap | None:
     if outer.is_diagonal:
         return inner.scaled(outer.filter.reshape(-1), outer.bias)
     groups = gcd(outer.groups, inner.groups)
-    if outer.is_pointwise:
-        taps, dilations, begins, ends = inner.taps, inner.dilations, inner.begins, inner.ends
-    elif (
-        inner.is_pointwise
-        and set(inner.strides) <= {1}
-        and (inner.bias is None or not any((*outer.begins, *outer.ends)))
+    steps = inner.strides
+    if outer.is_pointwise or (outer.is_slice and set(steps) <= {1}):
+        taps, dilations = inner.taps, inner.dilations
+        begins, ends = (_moved(*each, steps) for each in ((outer.begins, inner.begins), (outer.ends, inner.ends)))
+    elif (inner.is_slice or (inner.is_pointwise and set(steps) <= {1})) and (
+        inner.bias is None or not any((*outer.begins, *outer.ends))
     ):
-        taps, dilations, begins, ends = outer.taps, outer.dilations, outer.begins, outer.ends
+        taps, dilations = outer.taps, tuple(each * step for each, step in zip(outer.dilations, steps, strict=True))
+        begins, ends = (_moved(*each, steps) for each in ((outer.begins, inner.begins), (outer.ends, inner.ends)))
     else:
         return None
     left, right = _in_groups(outer, groups), _in_groups(inner, groups)
@@ -151,7 +160,14 @@ def composed(outer: LinearMap, inner: LinearMap) -> LinearMap | None:
         through = of_constants(outer, inner.bias)
         bias = through if bias is None else bias + through
     strides = tuple(one * other for one, other in zip(outer.strides, inner.strides, strict=True))
-    return LinearMap(np.concatenate(parts), bias, strides, dilations, begins, ends, groups)
+    return LinearMap(
+        np.concatenate(parts), bias, strides, dilations, begins, ends, groups, outer.is_slice and inner.is_slice
+    )
+
+
+def _moved(outer: Sequence[int], inner: Sequence[int], steps: Sequence[int]) -> tuple[int, ...]:
+    """Return pads of a map's outputs, which are so many steps of its inputs each, and its own together."""
+    return tuple(one * step + other for one, other, step in zip(outer, inner, steps, strict=True))
 
 
 def of_constants(map_: LinearMap, numbers: Array) -> Array:

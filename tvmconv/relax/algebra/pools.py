@@ -17,11 +17,9 @@ from ..graph import Graph
 from ..operators import AVERAGE_POOLS
 from ..problems import DTYPES
 from ..simplify import static_shape
-from .costs import map_cycles, pass_cycles
+from .costs import map_cycles, part_cycles, pass_cycles
 from .maps import LinearMap
-from .reading import levels, written
-
-_NAMES = [f"relax.nn.avg_pool{rank}d" for rank in AVERAGE_POOLS]
+from .reading import POOLS, levels, written
 
 
 @dataclass(frozen=True)
@@ -42,9 +40,14 @@ class Pooled:
     map: LinearMap
     pool: relax.Call
 
-    def written(self, source: Any, emit: Callable[[Any], Any]) -> Any:
+    @property
+    def said(self) -> str:
+        """What was done."""
+        return "averaged before its pointwise convolution, not after it"
+
+    def written(self, visit: Callable[[Any], Any], emit: Callable[[Any], Any]) -> Any:
         """Return its operators on what stands for the source."""
-        attrs = self.pool.attrs
+        attrs, source = self.pool.attrs, visit(self.source)
         pooled = AVERAGE_POOLS[source.ty.ndim - 2](
             source, list(attrs.pool_size), list(attrs.strides), list(attrs.padding), list(attrs.dilation),
             bool(attrs.ceil_mode), bool(attrs.count_include_pad), str(attrs.layout), str(attrs.out_layout),
@@ -56,7 +59,7 @@ def find_pooled(graph: Graph, target: CpuTarget) -> Iterator[tuple[Any, Pooled]]
     """Give the pools of a function that cost less before the pointwise convolution that they come after."""
     for variable in graph.values:
         call = graph.call(variable)
-        if call is None or call.op.name not in _NAMES or str(call.attrs.layout).find("C") != 1:
+        if call is None or call.op.name not in POOLS or str(call.attrs.layout).find("C") != 1:
             continue
         before, shape, dtype = call.args[0], static_shape(call.ty), DTYPES.get(str(call.ty.dtype))
         plain = not any(map(int, call.attrs.padding)) and not bool(call.attrs.ceil_mode)
@@ -68,7 +71,7 @@ def find_pooled(graph: Graph, target: CpuTarget) -> Iterator[tuple[Any, Pooled]]
         given = static_shape(reached.source.ty) or ()
         small = (given[0], given[1], *shape[2:])
         wide = static_shape(before.ty) or ()
-        cost = sum(map_cycles(part, size, dtype, target) for part, size in reached.parts if not part.is_diagonal)
+        cost = sum(part_cycles(part, size, dtype, target) for part, size in reached.parts if not part.is_diagonal)
         cost += pass_cycles(wide, dtype, 1, target)
         if map_cycles(reached.map, small, dtype, target) + pass_cycles(given, dtype, 1, target) < cost:
             yield variable, Pooled(reached.source, reached.map, call)

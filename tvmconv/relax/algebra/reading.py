@@ -5,8 +5,8 @@ Data has its channels second, as frontends leave it, or it is rows of numbers, w
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from dataclasses import dataclass
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, replace
 from math import prod
 from typing import Any
 
@@ -15,11 +15,12 @@ from tvm import relax
 
 from ...fills import numpy_dtype
 from ..graph import Graph, affine, along
-from ..operators import CONVOLUTIONS
+from ..operators import AVERAGE_POOLS, CONVOLUTIONS
 from ..problems import DTYPES, is_convolution
 from ..simplify import static_shape
 from .maps import Array, LinearMap, composed, identity
 
+POOLS = [f"relax.nn.avg_pool{rank}d" for rank in AVERAGE_POOLS]
 # Multiplications to compose two filters: more would take seconds.
 _MOST_PRODUCTS = 2 * 10**10
 
@@ -42,6 +43,11 @@ class Level:
     map: LinearMap
     parts: tuple[tuple[LinearMap, tuple[int, ...]], ...] = ()
 
+    @property
+    def maps(self) -> list[LinearMap]:
+        """The parts without shapes."""
+        return [part for part, _ in self.parts]
+
 
 def is_rows(variable: Any, graph: Graph) -> bool:
     """Whether what a variable is computed by takes its channels last."""
@@ -56,8 +62,14 @@ def pixels(shape: tuple[int, ...], rows: bool) -> tuple[int, ...]:
     return (1, shape[-1], prod(shape[:-1])) if rows else shape
 
 
-def levels(variable: Any, graph: Graph, rows: bool) -> list[Level]:
-    """Return a variable as maps of what it is computed of, the farthest last; the first is itself."""
+def levels(variable: Any, graph: Graph, rows: bool, most: int | None = None) -> list[Level]:
+    """Return a variable as maps of what it is computed of, the farthest last; the first is itself.
+
+    Parameters
+    ----------
+    most
+        How many of the operators may be others than by channel; absent: any number.
+    """
     shape = static_shape(variable.ty) or ()
     channels, rank = shape[-1 if rows else 1], 1 if rows else len(shape) - 2
     found = [Level(variable, identity(channels, rank))]
@@ -66,6 +78,8 @@ def levels(variable: Any, graph: Graph, rows: bool) -> list[Level]:
         if step is None:
             break
         source, inner = step
+        if most is not None and sum(not part.is_diagonal for part in (inner, *found[-1].maps)) > most:
+            break
         if not inner.is_finite or source.ty.dtype != variable.ty.dtype:
             break
         outer = found[-1].map
@@ -77,6 +91,24 @@ def levels(variable: Any, graph: Graph, rows: bool) -> list[Level]:
         part = (inner, pixels(static_shape(source.ty) or (), rows))
         found.append(Level(source, made, (*found[-1].parts, part)))
     return found
+
+
+def filters(graph: Graph) -> Iterator[tuple[Any, Level]]:
+    """Give the variables of a function that are one convolution's answer, what is computed by channel before and after it included.
+
+    Of those that are parts of others only the last is given.
+    """
+    inside: set[Any] = set()
+    for variable in reversed([*graph.values]):
+        shape = static_shape(getattr(variable, "ty", None))
+        if variable in inside or shape is None or 0 in shape or not 3 <= len(shape) <= 5:
+            continue
+        if str(variable.ty.dtype) not in DTYPES:
+            continue
+        reached = levels(variable, graph, rows=False, most=1)
+        if [each.passes for each in reached[-1].maps if not each.is_diagonal] == [False]:
+            inside.update(level.source for level in reached[1:-1])
+            yield variable, reached[-1]
 
 
 def _step(variable: Any, graph: Graph, rows: bool) -> tuple[Any, LinearMap] | None:
@@ -95,6 +127,10 @@ def _step(variable: Any, graph: Graph, rows: bool) -> tuple[Any, LinearMap] | No
         return call.args[0], LinearMap(matrix.T.astype(np.float64)[..., None], None, (1,), (1,), (0,), (0,))
     if is_convolution(call) and not rows:
         return convolution(call, graph)
+    if name == "relax.strided_slice" and not rows:
+        return _slice(call)
+    if name in POOLS and not rows:
+        return _pool(call)
     return _by_channel(call, graph, rows)
 
 
@@ -114,6 +150,44 @@ def convolution(call: relax.Call, graph: Graph) -> tuple[Any, LinearMap] | None:
     return call.args[0], LinearMap(
         filter_.astype(np.float64), None, strides, dilations, pads[:rank], pads[rank:], int(attrs.groups)
     )
+
+
+def _slice(call: relax.Call) -> tuple[Any, LinearMap] | None:
+    """Return what a slice with steps reads, and its map; None: it leaves out pixels of an end, or channels."""
+    given, made = static_shape(call.args[0].ty), static_shape(call.ty)
+    if given is None or made is None or not 3 <= len(given) <= 5 or len(call.args) < 5:
+        return None
+    axes, starts, _, strides = ([int(each) for each in field.fields] for field in call.args[1:5])
+    begins, steps = [0] * len(given), [1] * len(given)
+    for axis, start, step in zip(axes, starts, strides, strict=True):
+        begins[axis], steps[axis] = start, step
+    whole = [
+        0 <= begin < step and count == (size - begin - 1) // step + 1
+        for begin, step, size, count in zip(begins, steps, given, made, strict=True)
+    ]
+    if not all(whole) or (given[:2] != made[:2]):
+        return None
+    ends = [count * step + begin - size for begin, step, size, count in zip(begins, steps, given, made, strict=True)]
+    plain = identity(given[1], len(given) - 2)
+    return call.args[0], replace(
+        plain, strides=tuple(steps[2:]), begins=tuple(-each for each in begins[2:]), ends=tuple(ends[2:]), passes=True
+    )
+
+
+def _pool(call: relax.Call) -> tuple[Any, LinearMap] | None:
+    """Return what an average pool reads, and its map; None: it does not count its pads."""
+    attrs, given = call.attrs, static_shape(call.args[0].ty)
+    size, strides, dilations, pads = (
+        tuple(map(int, each)) for each in (attrs.pool_size, attrs.strides, attrs.dilation, attrs.padding)
+    )
+    rank = len(size)
+    pads = pads * 2 if len(pads) == rank else pads
+    if given is None or not str(attrs.layout).startswith("NC") or bool(attrs.ceil_mode) or set(size) == {1}:
+        return None
+    if any(pads) and not bool(attrs.count_include_pad):
+        return None
+    filter_ = np.full((given[1], 1, *size), 1 / prod(size))
+    return call.args[0], LinearMap(filter_, None, strides, dilations, pads[:rank], pads[rank:], given[1], passes=True)
 
 
 def _normalization(item: relax.TupleGetItem, graph: Graph) -> tuple[Any, LinearMap] | None:
@@ -157,9 +231,14 @@ def written(map_: LinearMap, source: Any, emit: Callable[[Any], Any], rows: bool
             dilation=list(map_.dilations), groups=map_.groups,
         )
     )  # fmt: skip
-    if map_.bias is None:
+    return shifted(made, map_.bias, emit)
+
+
+def shifted(made: Any, bias: Array | None, emit: Callable[[Any], Any]) -> Any:
+    """Return a variable with a number added to each channel."""
+    if bias is None:
         return made
-    return emit(relax.op.add(made, fixed(map_.bias.reshape(1, -1, *[1] * rank), dtype)))
+    return emit(relax.op.add(made, fixed(bias.reshape(1, -1, *[1] * (made.ty.ndim - 2)), made.ty.dtype)))
 
 
 def fixed(array: Array, dtype: Any) -> relax.Constant:

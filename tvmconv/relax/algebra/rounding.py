@@ -53,13 +53,15 @@ def rounds_more(merged: LinearMap, branches: Sequence[Sequence[LinearMap]], dtyp
 def _of_branch(parts: Sequence[LinearMap], dtype: str) -> tuple[float, float]:
     """Return the error of a branch's output before it is rounded, and its size, both summed over its channels."""
     stages = _stages(parts)
+    if not stages:
+        return 0.0, 0.0
     error, power = np.zeros(stages[0].inputs), np.ones(stages[0].inputs)
     for number, stage in enumerate(stages):
         if number:
             error = error + relative_error(dtype) * power
         squares = replace(stage, filter=stage.filter**2)
         error = of_constants(squares, error)
-        if not stage.is_diagonal:  # which is computed of numbers in f32
+        if not (stage.is_diagonal or stage.passes):  # which is computed of numbers in f32
             error = error + of_constants(replace(stage, filter=lost(stage.filter, dtype)), power)
         power = of_constants(squares, power)
     return float(error.sum()), float(power.sum())
@@ -68,7 +70,7 @@ def _of_branch(parts: Sequence[LinearMap], dtype: str) -> tuple[float, float]:
 def _stages(parts: Sequence[LinearMap]) -> list[LinearMap]:
     """Return what is computed one after the other, the first one first: products by channel are part of the filter before them."""
     stages: list[LinearMap] = []
-    for part in reversed(parts):
+    for part in (each for each in reversed(parts) if not each.is_slice):
         if stages and part.is_diagonal:
             stages[-1] = stages[-1].scaled(part.filter.reshape(-1))
         else:

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from typing import Any
+from collections.abc import Callable, Mapping
+from typing import Any, Protocol
 
 import tvm
 from tvm import relax
@@ -11,12 +12,26 @@ from tvm.relax.expr_functor import PyExprMutator, mutator
 from ...targets.target import CpuTarget
 from ..graph import Graph
 from ..mutating import each_function, tidied
-from .branches import Branches, Merge
-from .pools import Pooled, find_pooled
-from .reading import written
-from .upsampling import Upsampled, find_upsampled
+from .branches import Branches
+from .concatenation import find_split
+from .pools import find_pooled
+from .upsampling import find_upsampled
 
-Moved = Upsampled | Pooled
+
+class Rewrite(Protocol):
+    """What a variable is bound to instead."""
+
+    @property
+    def said(self) -> str:
+        """What was done."""
+        ...
+
+    def written(self, visit: Callable[[Any], Any], emit: Callable[[Any], Any]) -> Any:
+        """Return its operators on what `visit` says stands for variables."""
+        ...
+
+
+Found = Mapping[Any, Rewrite]
 
 
 def simplified(mod: tvm.IRModule, target: CpuTarget) -> tuple[tvm.IRModule, list[str]]:
@@ -25,43 +40,41 @@ def simplified(mod: tvm.IRModule, target: CpuTarget) -> tuple[tvm.IRModule, list
     Data has its channels second. Filters are joined in float64, and rounded once.
     """
     lines: list[str] = []
+    for find in (_joined, _moved):
 
-    def rewriting(new: tvm.IRModule, function: relax.Function) -> _Rewriting:
-        graph = Graph(function)
-        merges: dict[Any, Merge | Moved] = {**dict(find_upsampled(graph, target)), **dict(find_pooled(graph, target))}
-        merges |= {each: merge for each, merge in Branches(graph, target).find().items() if each not in merges}
-        lines.extend(_line(variable, merge) for variable, merge in merges.items())
-        return _Rewriting(new, merges)
+        def rewriting(
+            new: tvm.IRModule, function: relax.Function, find: Callable[[Graph, CpuTarget], Found] = find
+        ) -> _Rewriting:
+            found = find(Graph(function), target)
+            lines.extend(f"{variable.name}: {rewrite.said}" for variable, rewrite in found.items())
+            return _Rewriting(new, found)
 
-    return tidied(each_function(mod, rewriting, with_bindings=True)), lines
+        mod = tidied(each_function(mod, rewriting, with_bindings=True))
+    return mod, lines
 
 
-def _line(variable: Any, merge: Merge | Moved) -> str:
-    if isinstance(merge, Upsampled):
-        return f"{variable.name}: upsampling and its convolution, one transposed convolution"
-    if isinstance(merge, Pooled):
-        return f"{variable.name}: averaged before its pointwise convolution, not after it"
-    what = f"{merge.count} branches" if merge.count > 1 else "maps one after the other"
-    return f"{variable.name}: {what}, one kernel; {merge.saved:.2g} times fewer multiplications"
+def _joined(graph: Graph, target: CpuTarget) -> Found:
+    """Return what joins maps: one convolution may be left where the others are looked for."""
+    pooled: dict[Any, Rewrite] = dict(find_pooled(graph, target))
+    return {**Branches(graph, target).find(), **pooled}
+
+
+def _moved(graph: Graph, target: CpuTarget) -> Found:
+    """Return what moves pixels by the filter of one convolution."""
+    return {**dict(find_split(graph, target)), **dict(find_upsampled(graph, target))}
 
 
 @mutator
 class _Rewriting(PyExprMutator):  # type: ignore[misc]
-    def __init__(self, mod: tvm.IRModule, merges: dict[Any, Merge | Moved]) -> None:
+    def __init__(self, mod: tvm.IRModule, found: Found) -> None:
         super().__init__(mod)
-        self._merges = merges
+        self._found = found
 
     def visit_var_binding_(self, binding: relax.VarBinding) -> None:
-        """Bind a merged variable to what computes it; copy every other binding."""
-        merge = self._merges.get(binding.var)
-        if merge is None:
+        """Bind a variable to what computes it instead; copy every other binding."""
+        rewrite = self._found.get(binding.var)
+        if rewrite is None:
             super().visit_var_binding_(binding)
             return
-        emit = self.builder_.emit
-        if not isinstance(merge, Merge):
-            made = merge.written(self.visit_expr(merge.source), emit)
-        else:
-            made = written(merge.map, self.visit_expr(merge.source), emit, merge.rows)
-            for other in merge.others:
-                made = emit(relax.op.add(made, self.visit_expr(other)))
+        made = rewrite.written(self.visit_expr, self.builder_.emit)
         self.builder_.emit_normalized(relax.VarBinding(binding.var, made))

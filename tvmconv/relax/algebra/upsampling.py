@@ -19,11 +19,11 @@ from ...problem import Problem
 from ...targets.target import CpuTarget
 from ..graph import Graph
 from ..operators import TRANSPOSED
-from ..problems import DTYPES, is_convolution
+from ..problems import DTYPES
 from ..simplify import static_shape
-from .costs import pass_cycles, problem_cycles
-from .maps import Array
-from .reading import convolution, fixed
+from .costs import map_cycles, outputs, pass_cycles, problem_cycles
+from .maps import Array, LinearMap
+from .reading import filters, fixed, shifted
 from .rounding import MOST, lost
 
 
@@ -35,91 +35,112 @@ class Upsampled:
     ----------
     source
         What is repeated.
-    filter
-        Inputs, outputs of a group, and taps, as Relax has them.
-    factors, begins, ends, groups
-        Its strides and pads.
+    map
+        What is computed of the repeated pixels.
+    factors
+        How often they are repeated, along each axis.
     """
 
     source: Any
-    filter: Array
+    map: LinearMap
     factors: tuple[int, ...]
-    begins: tuple[int, ...]
-    ends: tuple[int, ...]
-    groups: int
 
-    def written(self, source: Any, emit: Callable[[Any], Any]) -> Any:
-        """Return its operator on what stands for the source."""
-        return emit(
+    @property
+    def said(self) -> str:
+        """What was done."""
+        return "upsampling and its convolution, one transposed convolution"
+
+    @property
+    def wide(self) -> tuple[int, ...]:
+        """The shape of the repeated pixels."""
+        batch, channels, *sizes = static_shape(self.source.ty) or ()
+        return (batch, channels, *(size * factor for size, factor in zip(sizes, self.factors, strict=True)))
+
+    @property
+    def filter(self) -> Array:
+        """The transposed filter: outputs, inputs of a group, and taps."""
+        filter_ = self.map.filter
+        for axis, factor in enumerate(self.factors, 2):
+            filter_ = _spread(filter_, axis, factor)
+        return filter_
+
+    @property
+    def pads(self) -> tuple[tuple[int, ...], tuple[int, ...]]:
+        """Of the transposed convolution, at the beginnings and ends of axes."""
+        taps, map_ = self.map.taps, self.map
+        begins, ends = (
+            tuple(count - 1 - pad for count, pad in zip(taps, pads, strict=True)) for pads in (map_.begins, map_.ends)
+        )
+        return begins, ends
+
+    def cycles(self, target: CpuTarget) -> float:
+        """Return what the transposed convolution costs."""
+        map_, given, (begins, ends) = self.map, static_shape(self.source.ty) or (), self.pads
+        return problem_cycles(
+            Problem(
+                op="convolution_backprop_data", batch=given[0], in_channels=given[1], in_spatial=given[2:],
+                out_channels=map_.outputs, out_spatial=outputs(map_, self.wide), kernel=self.filter.shape[2:],
+                strides=self.factors, dilations=map_.dilations, pads_begin=begins, pads_end=ends, groups=map_.groups,
+                dtype=DTYPES[str(self.source.ty.dtype)], bias=map_.bias is not None,
+            ),
+            target,
+        )  # fmt: skip
+
+    def lost(self, dtype: str) -> float:
+        """Return the error of rounding its filter: of one pixel's output, which has a part of the taps."""
+        return float(lost(self.filter, dtype).sum()) / prod(self.factors)
+
+    @property
+    def power(self) -> float:
+        """The size of its outputs, by channels together, where data is of size 1."""
+        return float((self.filter**2).sum()) / prod(self.factors)
+
+    def written(self, visit: Callable[[Any], Any], emit: Callable[[Any], Any]) -> Any:
+        """Return its operators on what stands for the source."""
+        (begins, ends), groups, dtype = self.pads, self.map.groups, self.source.ty.dtype
+        # Relax wants inputs first, and outputs of a group; ours has outputs, and inputs of a group.
+        filter_ = np.concatenate([each.swapaxes(0, 1) for each in np.split(self.filter, groups)])
+        made = emit(
             TRANSPOSED[len(self.factors)](
-                source, fixed(self.filter, source.ty.dtype), strides=list(self.factors),
-                padding=[*self.begins, *self.ends], groups=self.groups,
+                visit(self.source), fixed(filter_, dtype), strides=list(self.factors), padding=[*begins, *ends], groups=groups
             )
         )  # fmt: skip
+        return shifted(made, self.map.bias, emit)
 
 
 def find_upsampled(graph: Graph, target: CpuTarget) -> Iterator[tuple[Any, Upsampled]]:
     """Give the convolutions of a function that one transposed convolution costs less than."""
-    for variable in graph.values:
-        call = graph.call(variable)
-        if call is None or not is_convolution(call):
+    for variable, level in filters(graph):
+        found = upsampled(level.map, level.source, graph)
+        if found is None:
             continue
-        found = _upsampled(call, graph, target)
-        if found is not None:
+        dtype = DTYPES[str(variable.ty.dtype)]
+        before = map_cycles(level.map, found.wide, dtype, target) + repeating_cycles(found, target)
+        if found.cycles(target) < before and not loses(found, dtype):
             yield variable, found
 
 
-def _upsampled(call: relax.Call, graph: Graph, target: CpuTarget) -> Upsampled | None:
-    read = convolution(call, graph)
-    if read is None or str(call.ty.dtype) not in DTYPES:
-        return None
-    repeated, map_ = read
+def loses(found: Upsampled, dtype: str) -> bool:
+    """Whether the transposed filter loses more by rounding than the filter does."""
+    return dtype != "f32" and found.lost(dtype) > MOST * lost(found.map.filter, dtype).sum()
+
+
+def repeating_cycles(found: Upsampled, target: CpuTarget) -> float:
+    """Return what it costs to repeat pixels."""
+    dtype, given = DTYPES[str(found.source.ty.dtype)], static_shape(found.source.ty) or ()
+    return pass_cycles(found.wide, dtype, 1, target) + pass_cycles(given, dtype, 1, target)
+
+
+def upsampled(map_: LinearMap, repeated: Any, graph: Graph) -> Upsampled | None:
+    """Return a map of repeated pixels as one transposed convolution of the pixels; None: they are not, or there is none."""
     found = _repeated(repeated, graph)
-    shape = static_shape(call.ty)
-    if found is None or shape is None or {*map_.strides, *map_.dilations} != {1} or not map_.is_finite:
+    if found is None or {*map_.strides, *map_.dilations} != {1}:
         return None
-    source, factors = found
-    if source.ty.dtype != call.ty.dtype:
-        return None
-    filter_ = map_.filter
-    for axis, (factor, pad) in enumerate(zip(factors, map_.begins, strict=True)):
-        filter_ = _spread(filter_, axis + 2, factor, pad)
-    begins = tuple(taps - 1 - pad for taps, pad in zip(map_.taps, map_.begins, strict=True))
-    ends = tuple(taps - 1 - pad for taps, pad in zip(map_.taps, map_.ends, strict=True))
-    if min((*begins, *ends)) < 0:
-        return None
-    dtype = DTYPES[str(call.ty.dtype)]
-    given = static_shape(source.ty) or ()
-    wide = static_shape(repeated.ty) or ()
-    common: dict[str, Any] = {
-        "batch": shape[0],
-        "out_channels": shape[1],
-        "out_spatial": shape[2:],
-        "in_channels": given[1],
-        "dtype": dtype,
-    }
-    flat = Problem(
-        op="convolution", in_spatial=wide[2:], kernel=map_.taps, strides=map_.strides, dilations=map_.dilations,
-        pads_begin=map_.begins, pads_end=map_.ends, groups=map_.groups, **common,
-    )  # fmt: skip
-    transposed = Problem(
-        op="convolution_backprop_data", in_spatial=given[2:], kernel=tuple(filter_.shape[2:]), strides=factors,
-        dilations=map_.dilations, pads_begin=begins, pads_end=ends, groups=map_.groups, **common,
-    )  # fmt: skip
-    before = problem_cycles(flat, target) + pass_cycles(wide, dtype, 1, target) + pass_cycles(given, dtype, 1, target)
-    if problem_cycles(transposed, target) >= before:
-        return None
-    # A pixel's output has a part of the taps.
-    if dtype != "f32" and lost(filter_, dtype).sum() / prod(factors) > MOST * lost(map_.filter, dtype).sum():
-        return None
-    # Relax wants inputs first, and outputs of a group; ours has outputs, and inputs of a group.
-    parts = np.split(filter_, map_.groups)
-    return Upsampled(
-        source, np.concatenate([each.swapaxes(0, 1) for each in parts]), factors, begins, ends, map_.groups
-    )
+    made = Upsampled(found[0], map_, found[1])
+    return made if min(sum(made.pads, ())) >= 0 else None
 
 
-def _spread(filter_: Array, axis: int, factor: int, pad: int) -> Array:
+def _spread(filter_: Array, axis: int, factor: int) -> Array:
     """Return the filter whose tap ``m + taps - 1 - pad`` is the sum of those that reach the outputs ``i * factor + m``."""
     taps = filter_.shape[axis]
     shape = list(filter_.shape)
@@ -134,26 +155,42 @@ def _spread(filter_: Array, axis: int, factor: int, pad: int) -> Array:
 
 def _repeated(variable: Any, graph: Graph) -> tuple[Any, tuple[int, ...]] | None:
     """Return what a variable repeats the pixels of, and how often along each axis; None: it does not, or others read it."""
+    source, shape = variable, static_shape(variable.ty) or ()
+    while len(graph.readers(source)) == 1:
+        before = _before(source, graph)
+        if before is None:
+            break
+        source = before
+    given = static_shape(source.ty)
+    if source.same_as(variable) or given is None or source.ty.dtype != variable.ty.dtype:
+        return None
+    return source, tuple(size // before for size, before in zip(shape[2:], given[2:], strict=True))
+
+
+def _before(variable: Any, graph: Graph) -> Any:
+    """Return what a resize, or a choice along one axis, repeats the pixels of; None: it is another."""
     call = graph.call(variable)
-    if call is None or len(graph.readers(variable)) != 1 or not call.op.name.startswith("relax.image.resize"):
+    given = None if call is None or not isinstance(call.args[0], relax.Var) else static_shape(call.args[0].ty)
+    made = static_shape(variable.ty)
+    if call is None or given is None or made is None:
         return None
-    attrs, given, made = call.attrs, static_shape(call.args[0].ty), static_shape(call.ty)
-    if (
-        given is None
-        or made is None
-        or str(attrs.method) != "nearest_neighbor"
-        or not str(attrs.layout).startswith("NC")
-    ):
+    if call.op.name == "relax.take":
+        axis, at = call.attrs.axis, graph.array(call.args[1])
+        if axis is None or int(axis) < 2 or at is None or at.ndim != 1 or len(at) % given[int(axis)]:
+            return None
+        size = given[int(axis)]
+        return call.args[0] if (at == np.repeat(np.arange(size), len(at) // size)).all() else None
+    attrs = call.attrs
+    if not call.op.name.startswith("relax.image.resize") or str(attrs.method) != "nearest_neighbor":
         return None
-    if any(size % before for size, before in zip(made[2:], given[2:], strict=True)) or made[:2] != given[:2]:
+    if not str(attrs.layout).startswith("NC") or made[:2] != given[:2]:
+        return None
+    if any(size % before for size, before in zip(made[2:], given[2:], strict=True)):
         return None
     # Of whole factors these give the pixel that an output lies in; rounded otherwise, halves of pixels are shifted.
     modes = (str(attrs.coordinate_transformation_mode), str(attrs.rounding_method))
-    if modes not in (
+    known = [
         ("asymmetric", "floor"),
-        ("half_pixel", "round"),
-        ("half_pixel", "round_prefer_floor"),
-        ("half_pixel", "round_prefer_ceil"),
-    ):
-        return None
-    return call.args[0], tuple(size // before for size, before in zip(made[2:], given[2:], strict=True))
+        *(("half_pixel", f"round{each}") for each in ("", "_prefer_floor", "_prefer_ceil")),
+    ]
+    return call.args[0] if modes in known else None
