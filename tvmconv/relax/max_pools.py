@@ -15,7 +15,7 @@ from tvm import relax, te, tirx
 from .extremes import TYPES, greatest
 from .simplify import static_shape
 
-FUNCTION = "tvmconv_network_max_pool"
+_FUNCTION = "tvmconv_network_max_pool"
 # Taps whose addresses a thread has on its stack.
 MOST_TAPS = 1024
 Axis = tuple[int, int, int, int, int, int]
@@ -29,23 +29,25 @@ def max_pool(planned: bool, builder: relax.BlockBuilder, call: relax.Call) -> re
     if str(call.ty.dtype) not in TYPES or not fixed or not plain:
         return call.op.get_attr("FLegalize")(builder, call)
     first = str(attrs.layout).index("C") == 1
-    axes = _axes(call, 2 if first else 1)
-    by_function = planned and not first and str(call.ty.dtype) == "float32" and _all_meet(axes)
-    if by_function and prod(axis[2] for axis in axes) <= MOST_TAPS:
-        return builder.call_te(_by_function, call.args[0], shape, axes, primfunc_name_hint="max_pool")
+    if planned and (axes := axes_for_function(call)):
+        return builder.call_te(by_function, call.args[0], shape, axes, _FUNCTION, primfunc_name_hint="max_pool")
     return builder.call_te(
         _pooled, call.args[0], shape, 2 if first else 1, *map(_numbers, (attrs.pool_size, attrs.strides)),
         _numbers(attrs.dilation), _numbers(attrs.padding), primfunc_name_hint="max_pool",
     )  # fmt: skip
 
 
-def _axes(call: relax.Call, spatial: int) -> list[Axis]:
-    """Return of each axis its inputs, outputs, taps, stride, pad and dilation."""
+def axes_for_function(call: relax.Call) -> list[Axis]:
+    """Return of each axis its inputs, outputs, taps, stride, pad and dilation, if a function in C has the pool; else none."""
     attrs = call.attrs
+    plain = str(attrs.layout).isalpha() and attrs.layout == attrs.out_layout and str(attrs.layout)[-1] == "C"
+    if not plain or str(call.ty.dtype) != "float32" or not static_shape(call.ty) or not static_shape(call.args[0].ty):
+        return []
     inputs, outputs = (static_shape(each.ty) or () for each in (call.args[0], call))
     sizes, strides, dilations, pads = map(_numbers, (attrs.pool_size, attrs.strides, attrs.dilation, attrs.padding))
-    # Beside the channels, where they are last, and the pads at the ends.
-    return list(zip(inputs[spatial:], outputs[spatial:], sizes, strides, pads, dilations, strict=False))
+    # Beside the channels, and the pads at the ends.
+    axes = list(zip(inputs[1:], outputs[1:], sizes, strides, pads, dilations, strict=False))
+    return axes if _all_meet(axes) and prod(axis[2] for axis in axes) <= MOST_TAPS else []
 
 
 def _all_meet(axes: Sequence[Axis]) -> bool:
@@ -57,17 +59,16 @@ def _all_meet(axes: Sequence[Axis]) -> bool:
     )
 
 
-def _by_function(data: te.Tensor, shape: Sequence[int], axes: Sequence[Axis]) -> te.Tensor:
+def by_function(data: te.Tensor, shape: Sequence[int], axes: Sequence[Axis], function: str, *given: int) -> te.Tensor:
+    """Return the pool by a function in C, whose first numbers are `given`."""
     numbers = [*[(1, 1, 1, 1, 0, 1)] * (3 - len(axes)), *axes]
-    sizes = [
-        tirx.const(number, "int64") for number in (shape[0], shape[-1], *(each for axis in numbers for each in axis))
-    ]
+    sizes = [_integer(number) for number in (shape[0], shape[-1], *(each for axis in numbers for each in axis))]
 
-    def body(given: Any, written: Any) -> Any:
-        called = tirx.call_extern("void", FUNCTION, tirx.const(0, "int32"), given[0].data, written[0].data, *sizes)
-        return tirx.Evaluate(called)
+    def body(read: Any, written: Any) -> Any:
+        arguments = (*map(_integer, given), read[0].data, written[0].data, *sizes)
+        return tirx.Evaluate(tirx.call_extern("void", function, *arguments))
 
-    return te.extern([shape], [data], body, dtype=str(data.dtype), name="max_pool")
+    return te.extern([shape], [data], body, dtype=str(data.dtype), name="pool")
 
 
 def _pooled(
@@ -119,3 +120,7 @@ def _padded(data: te.Tensor, spatial: int, begins: Sequence[int], ends: Sequence
 
 def _numbers(values: Any) -> list[int]:
     return [int(each) for each in values]
+
+
+def _integer(value: int) -> Any:
+    return tirx.const(value, "int64")

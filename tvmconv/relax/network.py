@@ -31,6 +31,7 @@ from .extremes import EXTREMES
 from .functions import FUNCTIONS
 from .library import DESCRIBE, MAIN
 from .max_pools import max_pool
+from .mean_pools import mean_pool
 from .normalizations import group_norm, instance_norm, layer_norm, rms_norm
 from .pipeline import NETWORK_PIPELINE
 from .products import matmul_of
@@ -114,7 +115,12 @@ def scheduled(mod: tvm.IRModule, target: CpuTarget, planned: bool) -> tvm.IRModu
 
     For a plan, whose library has C functions that these call, or for TVM's virtual machine.
     """
-    table = {f"relax.nn.max_pool{rank}d": partial(max_pool, planned) for rank in (1, 2, 3)} | sorting(planned)
+    table = sorting(planned)
+    for rank in (1, 2, 3):
+        table |= {
+            f"relax.nn.{name}_pool{rank}d": partial(each, planned)
+            for name, each in (("max", max_pool), ("avg", mean_pool))
+        }
     with target.tvm():
         return tvm.transform.Sequential(
             [

@@ -1,4 +1,4 @@
-/* What stands between the kernels of a network, with their threads: max pooling, pads, concatenation of channels, layer
+/* What stands between the kernels of a network, with their threads: pooling, pads, concatenation of channels, layer
  * normalization. Those for PyTorch's networks are by OpenMP's threads. Linked into every library of a CPU, compiled for
  * the widest vectors that its kernel has. Data have their channels last; they are f32, or bf16 as its bits.
  */
@@ -43,6 +43,14 @@ static void pool_bf16(const char* const* taps, int64_t count, int64_t from, char
   memcpy(to, &most, sizeof most);
 }
 
+/* The sum by the number of taps, or by another that is not 0. */
+static void mean_f32(const char* const* taps, int64_t count, int64_t divisor, int64_t from, char* to) {
+  F32 sum = *(const F32*)(taps[0] + from);
+  for (int64_t tap = 1; tap < count; tap++) sum += *(const F32*)(taps[tap] + from);
+  sum /= (float)(divisor ? divisor : count);
+  memcpy(to, &sum, sizeof sum);
+}
+
 /* The taps of an output that meet an input: the first, and the one after the last. */
 static void meet(const Axis* axis, int64_t output, int64_t* first, int64_t* last) {
   int64_t start = output * axis->stride - axis->pad, beyond = axis->inputs - start;
@@ -51,28 +59,46 @@ static void meet(const Axis* axis, int64_t output, int64_t* first, int64_t* last
   if (*last > axis->taps) *last = axis->taps;
 }
 
+enum { MAX_F32, MAX_BF16, MEAN_F32 };
+
 typedef struct {
-  int bf16;
+  int kind;
   const char* data;
   char* output;
   int64_t channels;
   const Axis* axes;
+  int64_t divisor; /* of means; 0: the taps that meet an input */
 } Pooling;
+
+INLINE void pool(const Pooling* pooling, const char* const* taps, int64_t count, int64_t from, char* to) {
+  if (pooling->kind == MAX_F32)
+    pool_f32(taps, count, from, to);
+  else if (pooling->kind == MAX_BF16)
+    pool_bf16(taps, count, from, to);
+  else
+    mean_f32(taps, count, pooling->divisor, from, to);
+}
 
 static int pool_row(void* context, int64_t task) {
   const Pooling* pooling = context;
   const Axis* axes = pooling->axes;
-  const int bf16 = pooling->bf16;
-  const int64_t rows = axes[1].outputs, columns = axes[2].outputs, pixel = pooling->channels * (bf16 ? 2 : 4);
+  const int64_t rows = axes[1].outputs, columns = axes[2].outputs;
+  const int64_t pixel = pooling->channels * (pooling->kind == MAX_BF16 ? 2 : 4);
   const int64_t image = axes[0].inputs * axes[1].inputs * axes[2].inputs * pixel;
   const char* taps[axes[0].taps * axes[1].taps * axes[2].taps];
   const int64_t at[2] = {task / rows % axes[0].outputs, task % rows};
   int64_t first[3], last[3];
   for (int axis = 0; axis < 2; axis++) meet(axes + axis, at[axis], first + axis, last + axis);
+  int64_t count = 0, before = -1, beyond = -1;
   for (int64_t column = 0; column < columns; column++) {
     meet(axes + 2, column, first + 2, last + 2);
-    int64_t count = 0;
-    for (int64_t z = first[0]; z < last[0]; z++)
+    const int alike = first[2] == before && last[2] == beyond; /* as the column before */
+    if (alike)
+      for (int64_t tap = 0; tap < count; tap++) taps[tap] += axes[2].stride * pixel;
+    else
+      count = 0;
+    before = first[2], beyond = last[2];
+    for (int64_t z = first[0]; z < last[0] && !alike; z++)
       for (int64_t y = first[1]; y < last[1]; y++)
         for (int64_t x = first[2]; x < last[2]; x++) {
           int64_t plane = at[0] * axes[0].stride - axes[0].pad + z * axes[0].dilation;
@@ -85,7 +111,7 @@ static int pool_row(void* context, int64_t task) {
     /* The last vector ends with the channels. */
     for (int64_t from = 0; from < pixel && pixel >= BYTES; from += BYTES) {
       int64_t begin = from + BYTES <= pixel ? from : pixel - BYTES;
-      (bf16 ? pool_bf16 : pool_f32)(taps, count, begin, to + begin);
+      pool(pooling, taps, count, begin, to + begin);
     }
     if (pixel < BYTES) {
       char room[count][BYTES], most[BYTES];
@@ -94,7 +120,7 @@ static int pool_row(void* context, int64_t task) {
         memset(room[tap], 0, BYTES);
         copies[tap] = memcpy(room[tap], taps[tap], pixel);
       }
-      (bf16 ? pool_bf16 : pool_f32)(copies, count, 0, most);
+      pool(pooling, copies, count, 0, most);
       memcpy(to, most, pixel);
     }
   }
@@ -104,7 +130,7 @@ static int pool_row(void* context, int64_t task) {
 /* `axes` are three, the first of one input and output where there are fewer; every output meets an input. */
 EXPORT void tvmconv_max_pool(int threads, int bf16, const void* data, void* output, int64_t batch, int64_t channels,
                              const Axis* axes) {
-  Pooling pooling = {bf16, data, output, channels, axes};
+  Pooling pooling = {bf16 ? MAX_BF16 : MAX_F32, data, output, channels, axes, 0};
   tvmconv_parallel_for_openmp(threads, batch * axes[0].outputs * axes[1].outputs, pool_row, &pooling);
 }
 
@@ -114,15 +140,27 @@ EXPORT void tvmconv_max_pool(int threads, int bf16, const void* data, void* outp
 #define AXIS(a) {a##_in, a##_out, a##_taps, a##_stride, a##_pad, a##_dilation}
 #define FEW 65536
 
-void tvmconv_network_max_pool(int bf16, const void* data, void* output, int64_t batch, int64_t channels, NUMBERS(z), NUMBERS(y),
+static void share_pool(Pooling* pooling, int64_t batch) {
+  const Axis* axes = pooling->axes;
+  const int64_t rows = batch * axes[0].outputs * axes[1].outputs, taps = axes[0].taps * axes[1].taps * axes[2].taps;
+  if (rows * axes[2].outputs * pooling->channels * taps >= FEW)
+    tvmconv_share(rows, pool_row, pooling);
+  else
+    for (int64_t row = 0; row < rows; row++) pool_row(pooling, row);
+}
+
+void tvmconv_network_max_pool(const void* data, void* output, int64_t batch, int64_t channels, NUMBERS(z), NUMBERS(y),
                               NUMBERS(x)) {
   const Axis axes[] = {AXIS(z), AXIS(y), AXIS(x)};
-  Pooling pooling = {bf16, data, output, channels, axes};
-  const int64_t rows = batch * z_out * y_out;
-  if (rows * x_out * channels * z_taps * y_taps * x_taps >= FEW)
-    tvmconv_share(rows, pool_row, &pooling);
-  else
-    for (int64_t row = 0; row < rows; row++) pool_row(&pooling, row);
+  Pooling pooling = {MAX_F32, data, output, channels, axes, 0};
+  share_pool(&pooling, batch);
+}
+
+void tvmconv_network_mean_pool(int64_t divisor, const void* data, void* output, int64_t batch, int64_t channels, NUMBERS(z),
+                               NUMBERS(y), NUMBERS(x)) {
+  const Axis axes[] = {AXIS(z), AXIS(y), AXIS(x)};
+  Pooling pooling = {MEAN_F32, data, output, channels, axes, divisor};
+  share_pool(&pooling, batch);
 }
 
 static void copy(char* to, const char* from, int64_t bytes) {
