@@ -131,7 +131,7 @@ def scheduled(mod: tvm.IRModule, target: CpuTarget, planned: bool) -> tvm.IRModu
                 relax.transform.FuseOps(),
                 relax.transform.FuseTIR(),
                 relax.transform.DeadCodeElimination(),
-                schedule_others(),
+                schedule_others(target),
             ]
         )(mod)
 

@@ -7,6 +7,7 @@ from tvm import s_tir, tirx
 
 from ..lowering.common.activations import expand_steps
 from ..lowering.cpu.passes import PIPELINE
+from ..lowering.cpu.squares import by_squares
 from ..lowering.cpu.stack import keep_on_stack
 from .kernels import LOWERED
 
@@ -41,6 +42,7 @@ def _others() -> tvm.transform.Pass:
             s_tir.transform.StmtSimplify(),
             s_tir.transform.AnnotateIrregularLoop(),
             s_tir.transform.LowerOpaqueBlock(),
+            by_squares(),
             tirx.transform.FlattenBuffer(),
             tirx.transform.BF16ComputeLegalize(),
             tirx.transform.NarrowDataType(32),

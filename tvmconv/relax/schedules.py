@@ -16,7 +16,9 @@ from tvm import s_tir, tirx
 from tvm.s_tir import dlight
 from tvm.s_tir.dlight.analysis import SBlockInfo, normalize_prim_func
 
+from ..targets.target import CpuTarget
 from .segments import Segments
+from .transposes import Transposes
 
 # Marks functions whose stages have rows in common, to be computed row by row.
 ROWS = "tvmconv.rows"
@@ -33,12 +35,13 @@ _MINOR = 16
 _TASKS = 64
 
 
-def schedule_others() -> tvm.transform.Pass:
-    """Return the pass that schedules every function of a module that has no schedule."""
+def schedule_others(target: CpuTarget) -> tvm.transform.Pass:
+    """Return the pass that schedules every function of a module that has no schedule, for a target's vectors."""
     return dlight.ApplyDefaultSchedule(
         _Rows(),
         _Tiles(),
         Segments(_LEAST_PARALLEL),
+        Transposes(target.vector_bits // 32, _LEAST_PARALLEL),
         _RowByRow(across=True),
         _Gemv(),
         dlight.cpu.Reduction(),

@@ -12,15 +12,14 @@ from typing import Any
 
 import tvm
 from tvm import s_tir, sym, tirx
-from tvm.ir import Call, Range
+from tvm.ir import Range
 from tvm.s_tir import dlight
-from tvm.s_tir.dlight.analysis import normalize_prim_func
 
-from ..lowering.common.rewrites import found, replaced
+from ..lowering.common.rewrites import replaced
 from ..lowering.cpu.padding import uses
+from .loops import choices, loop, one_stage, only_block, with_loops
 
 _LANES = 16
-_CHOICE = "prim.if_then_else"
 _COMPARISONS = (tirx.LT, tirx.LE, tirx.GT, tirx.GE)
 
 
@@ -38,31 +37,11 @@ class Segments(dlight.ScheduleRule):  # type: ignore[misc]
 
     def apply(self, func: tirx.PrimFunc, target: tvm.target.Target, tunable: bool) -> s_tir.Schedule | None:
         """Return the schedule of a function; None if its last axis is not in parts."""
-        sch = s_tir.Schedule(func)
-        stages = normalize_prim_func(sch)
-        if not stages or any(kind != "S" for stage in stages for kind in stage.dom_kind()):
+        sch = one_stage(func)
+        if sch is None or not choices(func.body):
             return None
-        if not any(isinstance(each.op, tvm.ir.Op) and each.op.name == _CHOICE for each in found(func.body, Call)):
-            return None
-        *before, last = stages
-        try:
-            for stage in before:
-                sch.compute_inline(stage.block_rv)
-        except s_tir.ScheduleError:
-            return None  # a second output
-        body = _by_rows(sch.get(last.block_rv), self._least_parallel)
-        if body is None:
-            return None
-        root = sch.mod["main"].body
-        whole = s_tir.SBlockRealize([], root.predicate, _with_body(root.block, body))
-        return s_tir.Schedule(sch.mod["main"].with_body(whole))
-
-
-def _with_body(block: Any, body: Any) -> Any:
-    return s_tir.SBlock(
-        block.iter_vars, block.reads, block.writes, block.name_hint, body, block.init, block.alloc_buffers,
-        block.match_buffers, block.annotations,
-    )  # fmt: skip
+        body = _by_rows(only_block(sch), self._least_parallel)
+        return None if body is None else with_loops(sch, body)
 
 
 def _by_rows(block: Any, least_parallel: int) -> Any:
@@ -87,15 +66,13 @@ def _by_rows(block: Any, least_parallel: int) -> Any:
     parts = [part for begin, end in pairwise(bounds) for part in _part(store, variables[-1], places, begin, end)]
     rows = prod(extents[:-1])
     kind = tirx.ForKind.PARALLEL if prod(extents) >= least_parallel else tirx.ForKind.SERIAL
-    return tirx.For(row, tirx.const(0, integer), tirx.const(rows, integer), kind, tirx.SeqStmt(parts))
+    return loop(row, rows, kind, tirx.SeqStmt(parts))
 
 
 def _bounds(value: Any, variable: Any, extent: int) -> list[int] | None:
     """Return where conditions on a variable change, with both its ends; None: a condition is more than a comparison."""
     bounds = {0, extent}
-    for call in found(value, Call):
-        if not isinstance(call.op, tvm.ir.Op) or call.op.name != _CHOICE:
-            continue
+    for call in choices(value):
         condition = call.args[0]
         if not uses(condition, variable):
             continue  # the same for all of a row
@@ -118,17 +95,14 @@ def _part(store: Any, variable: Any, places: dict[Any, Any], begin: int, end: in
     if whole:
         step, lane = tirx.Var("step", dtype), tirx.Var("lane", dtype)
         at = begin + step * _LANES + lane
-        inner = tirx.For(
-            lane, tirx.const(0, dtype), tirx.const(_LANES, dtype), tirx.ForKind.VECTORIZED, _stored(store, variable, places, at, {step: whole // _LANES, lane: _LANES}),
-        )  # fmt: skip
-        loops.append(
-            tirx.For(step, tirx.const(0, dtype), tirx.const(whole // _LANES, dtype), tirx.ForKind.SERIAL, inner)
-        )
+        inside = _stored(store, variable, places, at, {step: whole // _LANES, lane: _LANES})
+        vector = loop(lane, _LANES, tirx.ForKind.VECTORIZED, inside)
+        loops.append(loop(step, whole // _LANES, tirx.ForKind.SERIAL, vector))
     if begin + whole < end:
         one = tirx.Var("one", dtype)
         rest = end - begin - whole
         body = _stored(store, variable, places, begin + whole + one, {one: rest})
-        loops.append(tirx.For(one, tirx.const(0, dtype), tirx.const(rest, dtype), tirx.ForKind.SERIAL, body))
+        loops.append(loop(one, rest, tirx.ForKind.SERIAL, body))
     return loops
 
 

@@ -79,9 +79,9 @@ def _to_pixels(loop: Any) -> Any:
     loads = loads_of(value)
     if not loads:
         return answered(loop, TRANSPOSE)  # TVM knows that all of it is padding
-    if not all(_runs(load, column, int(loop.extent)) for load in loads):
+    if not all(runs(load, column, int(loop.extent)) for load in loads):
         refuse(loop, TRANSPOSE, f"it reads something else than a row: {value}")
-    if not _runs(store, lane, count):
+    if not runs(store, lane, count):
         refuse(loop, TRANSPOSE, f"lanes do not lie together: {store}")
     first, end = inside(of_columns, column, int(loop.extent))
     if end - first < PART:
@@ -112,7 +112,7 @@ def _to_pixels(loop: Any) -> Any:
     block_body = [
         tirx.AllocBuffer(rows),
         _loop(row, count, tirx.ForKind.UNROLLED, _loop(x, width, tirx.ForKind.VECTORIZED, read)),
-        *(stored(start + i, vector) for i, vector in enumerate(_transposed(vectors, count))),
+        *(stored(start + i, vector) for i, vector in enumerate(transposed_vectors(vectors, count))),
     ]
     blocks = -(-(end - first) // width)
     steps.append(tirx.For(block, 0, blocks, tirx.ForKind.SERIAL, tirx.SeqStmt(block_body)))
@@ -142,9 +142,9 @@ def _to_planes(loop: Any) -> Any:
     # Not what stands in an index: the address of the tile itself.
     sums = [each for each in loads_of(store.value) if each.source.scope() == "local" and uses(each, channel, x)]
     tile = _only(sums)
-    if tile is None or not _runs(tile, channel, int(loop.extent)):
+    if tile is None or not runs(tile, channel, int(loop.extent)):
         refuse(loop, TRANSPOSE, f"it reads something else than the channels of a tile: {store.value}")
-    if not _runs(store, x, width):
+    if not runs(store, x, width):
         refuse(loop, TRANSPOSE, f"columns do not lie together: {store}")
     side = count if width >= count else PART
     block = tirx.Var("block", "int32")
@@ -158,7 +158,7 @@ def _to_planes(loop: Any) -> Any:
         columns = [tirx.BufferLoad(tile.source, [*at[:-1], tirx.Ramp(at[-1], 1, count)]) for at in indices]
         parts = [
             tirx.BufferStore(rows, _part(vector, part, side), [tirx.Ramp((part + j) * side, 1, side)])
-            for j, vector in enumerate(_transposed(columns, count))
+            for j, vector in enumerate(transposed_vectors(columns, count))
             for part in range(0, count, side)
         ]
         element = tirx.BufferLoad(rows, [lane * side + each])
@@ -185,12 +185,12 @@ def _interleaved(loop: Any) -> Any:
     if loop.kind != tirx.ForKind.VECTORIZED or not isinstance(store, tirx.BufferStore):
         refuse(loop, TRANSPOSE, f"it is no vectorized loop around a store: {store}")
     load = _only([load for load in loads_of(store.value) if load.source.scope() == "local"])
-    if load is None or not _runs(store, loop.loop_var, extent):
+    if load is None or not runs(store, loop.loop_var, extent):
         refuse(loop, TRANSPOSE, f"it does not store sums that lie together: {store}")
     column = tirx.Var("column", "int32")
     for phases in range(2, extent // PART + 1):
         of_phases = [replaced(load, {loop.loop_var: column * phases + phase}) for phase in range(phases)]
-        if extent % phases == 0 and all(_runs(at, column, extent // phases) for at in of_phases):
+        if extent % phases == 0 and all(runs(at, column, extent // phases) for at in of_phases):
             break
     else:
         refuse(loop, TRANSPOSE, f"sums of a phase do not lie together: {load}")
@@ -224,7 +224,7 @@ _WAYS = {
 }
 
 
-def _transposed(vectors: list[Any], lanes: int) -> list[Any]:
+def transposed_vectors(vectors: list[Any], lanes: int) -> list[Any]:
     """Return, of 4 or `lanes` vectors, what lies at each of so many positions: of all, or within each part."""
     if len(vectors) > PART:
         # Parts first: LLVM would else compute the first stage for each part again, to spare the others' lanes.
@@ -299,7 +299,7 @@ def _only(loads: list[Any]) -> Any:
     return loads[0] if loads and all(structural_equal(load, loads[0]) for load in loads) else None
 
 
-def _runs(access: Any, variable: Any, extent: int) -> bool:
+def runs(access: Any, variable: Any, extent: int) -> bool:
     """Whether elements lie together as `variable` grows up to `extent`: the last index grows as it does, and no other.
 
     An axis with one element is no axis, unless padding around it is meant.

@@ -1,0 +1,72 @@
+"""Transposes and what is computed with them, in squares, beside NumPy's."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+pytest.importorskip("tvm")
+from tvm import relax
+
+from tests.numerics.test_network import module
+from tvmconv.relax.compiling import build
+from tvmconv.runtime.network import load_network
+
+# Shapes whose squares are whole, end within a vector, or are of 8 or 4; of several blocks; too small for any.
+CASES = [
+    ((1, 80, 64), (0, 2, 1)),
+    ((1, 131, 150), (0, 2, 1)),
+    ((2, 17, 4, 19), (1, 3, 2, 0)),
+    ((3, 5, 7, 33), (3, 1, 0, 2)),
+    ((2, 9, 11, 5), (0, 3, 2, 1)),
+    ((1, 300, 270), (2, 0, 1)),
+    ((6, 3, 2), (2, 1, 0)),
+]
+op = relax.op
+
+
+@pytest.mark.parametrize("dtype", ["float32", "float16", "int32"])
+@pytest.mark.parametrize("target", ["znver3", "x86-64-v4"])
+def test_transposes(dtype: str, target: str, tmp_path: Path) -> None:
+    rng = np.random.default_rng(0)
+    arrays = [rng.integers(-99, 99, shape).astype(dtype) for shape, _ in CASES]
+
+    def make(builder: Any, *data: Any) -> Any:
+        order = [builder.emit(op.permute_dims(each, axes)) for each, (_, axes) in zip(data, CASES, strict=True)]
+        return builder.emit(relax.Tuple(order))
+
+    for answer, array, (_, axes) in zip(called(make, arrays, target, tmp_path), arrays, CASES, strict=True):
+        np.testing.assert_array_equal(answer, array.transpose(axes))
+
+
+def test_what_is_computed_with_transposes(tmp_path: Path) -> None:
+    rng = np.random.default_rng(1)
+    shapes = [(1, 70, 45), (1, 45, 70), (45, 70), (70,), (1, 45, 70, 1)]
+    arrays = [rng.integers(-9, 10, shape).astype(np.float32) for shape in shapes]
+
+    def make(builder: Any, a: Any, b: Any, c: Any, d: Any, e: Any) -> Any:
+        def swapped(x: Any) -> Any:
+            return builder.emit(op.permute_dims(x, (0, 2, 1)))
+
+        first = builder.emit(op.add(builder.emit(op.multiply(swapped(a), b)), d))
+        both = builder.emit(op.maximum(swapped(a), builder.emit(op.squeeze(e, [3]))))
+        cut = builder.emit(op.strided_slice(swapped(b), [1], [3], [68]))
+        parts = builder.emit(op.concat([swapped(a), b], 1))
+        outputs = [first, both, cut, parts, builder.emit(op.subtract(swapped(swapped(b)), c))]
+        return builder.emit(relax.Tuple(outputs))
+
+    a, b, c, d, e = arrays
+    t = a.transpose(0, 2, 1)
+    right = [t * b + d, np.maximum(t, e[..., 0]), b.transpose(0, 2, 1)[:, 3:68], np.concatenate([t, b], 1), b - c]
+    for answer, expected in zip(called(make, arrays, "host", tmp_path), right, strict=True):
+        np.testing.assert_array_equal(answer, expected)
+
+
+def called(make: Any, arrays: list[Any], target: str, folder: Path) -> list[Any]:
+    dtype = str(arrays[0].dtype)
+    build(module(make, [each.shape for each in arrays], dtype), folder / "network.so", target)
+    network = load_network(folder / "network.so")
+    return list(network(**{f"x{number}": array for number, array in enumerate(arrays)}).values())
