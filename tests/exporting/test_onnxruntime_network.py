@@ -40,7 +40,9 @@ def fixed(name: str, *shape: int, seed: int = 0) -> onnx.TensorProto:
     return numpy_helper.from_array(np.random.default_rng(seed).integers(-2, 3, shape).astype(np.float32), name)
 
 
-def network_model(seed: int = 0, channels: int = 8, **attributes: Any) -> onnx.ModelProto:
+def network_model(
+    seed: int = 0, channels: int = 8, size: tuple[int, int] = (7, 6), **attributes: Any
+) -> onnx.ModelProto:
     """Return a model with what groups do not have, of two inputs, one of them a scalar, and outputs of two types."""
     nodes = [
         helper.make_node("Conv", ["x", "w"], ["c"], **({"pads": [1, 1, 1, 1]} | attributes)),
@@ -51,7 +53,7 @@ def network_model(seed: int = 0, channels: int = 8, **attributes: Any) -> onnx.M
         helper.make_node("Mul", ["g", "z"], ["y"]),
         helper.make_node("ArgMax", ["y"], ["i"], axis=1, keepdims=0),
     ]
-    inputs = [value("x", (2, channels, 7, 6)), value("z", ())]
+    inputs = [value("x", (2, channels, *size)), value("z", ())]
     outputs = [value("y", (2, 5)), value("i", (2,), TensorProto.INT64)]
     return model(nodes, inputs, outputs, [fixed("w", 8, channels, 3, 3, seed=seed), fixed("m", 8, 5)])
 

@@ -16,14 +16,16 @@ from .sources import parse_dim, parse_shape
 if TYPE_CHECKING:
     from onnx import ModelProto
 
+    from ..exporting.network_part import NetworkPart
     from .parsing import Subparsers
 
-FORMATS = ("plan", "relax")
+FORMATS = ("plan", "c", "relax")
 EXAMPLE = """\
   tvmconv compile resnet50.onnx --output resnet50.so
   tvmconv compile detector.onnx --shape x=1x3x640x640 --output detector.so
   tvmconv compile detector.onnx --cut boxes --cut scores --output detector.so
   tvmconv compile resnet50.onnx --batch 8 --target x86-64-v3 --output resnet50.so
+  tvmconv compile resnet50.onnx --format c --target neoverse-n1 --output resnet50
 """
 
 
@@ -38,7 +40,13 @@ def add_parser(subparsers: Subparsers) -> None:
         run,
     )
     parser.add_argument("model", metavar="MODEL.onnx", help="an ONNX file")
-    parser.add_argument("-o", "--output", required=True, metavar="LIBRARY.so", help="the library; replaced whole")
+    parser.add_argument(
+        "-o",
+        "--output",
+        required=True,
+        metavar="LIBRARY.so",
+        help="the library, or with --format c the folder; replaced whole",
+    )
     parser.add_argument(
         "--target", default="host", metavar="TARGET", help="host (default), or an LLVM CPU name such as x86-64-v3"
     )
@@ -70,7 +78,11 @@ def add_parser(subparsers: Subparsers) -> None:
         "--format",
         choices=FORMATS,
         default=FORMATS[0],
-        help="plan (default): the library needs tvm-ffi alone; relax: it is one of TVM's Relax virtual machine",
+        help="plan (default): a library that needs tvm-ffi alone; c: a folder with a header, an archive and a shared library for C,"
+        " which need libc alone; relax: a library of TVM's Relax virtual machine",
+    )
+    parser.add_argument(
+        "--name", help="what a library for C and its functions are called (default: as the folder); with --format c"
     )
     parser.add_argument(
         "--bundle",
@@ -85,19 +97,11 @@ def add_parser(subparsers: Subparsers) -> None:
 
 def run(arguments: argparse.Namespace) -> int:
     """Compile; print the library's path, or what became of each convolution."""
-    from importlib.util import find_spec
-
     from ..frontends.shapes import Bucket
 
-    if Path(arguments.model).suffix.lower() != ".onnx":
-        raise SourceError(f"{arguments.model!r} is no ONNX file; tvmconv compile reads .onnx")
-    if arguments.bundle and arguments.format != "relax":
-        raise InputError("--bundle is for TVM's virtual machine: give --format relax, too, or leave --bundle out")
-    check_output(Path(arguments.output), "network.so")
-    if find_spec("tvm") is None:
-        raise missing_extra("compile", "tvm")
+    _check(arguments)
     from ..relax import network as relax_network
-    from ..relax.compiling import export
+    from ..relax.compiling import export, export_part
     from ..relax.onnx import as_relax, fixed
     from ..relax.rewriting import report, rewrites, use_kernels
     from ..tuning.records import records_of
@@ -117,6 +121,8 @@ def run(arguments: argparse.Namespace) -> int:
         )
     if arguments.format == "relax":
         relax_network.export(relax_network.compile_module(module, arguments.target), arguments.output)
+    elif arguments.format == "c":
+        _export_c(arguments, model, export_part(module, arguments.target))
     else:
         export(module, arguments.output, arguments.target)
     rows = report(module)
@@ -134,8 +140,47 @@ def run(arguments: argparse.Namespace) -> int:
         print_json([asdict(row) for row in rows])
     else:
         print(arguments.output)
-    _compare(arguments, model)
+    if arguments.format != "c":  # whose test does it
+        _compare(arguments, model)
     return 0
+
+
+def _check(arguments: argparse.Namespace) -> None:
+    """Raise what can be known before minutes are spent."""
+    from importlib.util import find_spec
+
+    if Path(arguments.model).suffix.lower() != ".onnx":
+        raise SourceError(f"{arguments.model!r} is no ONNX file; tvmconv compile reads .onnx")
+    if arguments.bundle and arguments.format != "relax":
+        raise InputError("--bundle is for TVM's virtual machine: give --format relax, too, or leave --bundle out")
+    if arguments.name is not None and arguments.format != "c":
+        raise InputError("--name is what functions for C are called: give --format c, too, or leave --name out")
+    if find_spec("tvm") is None:
+        raise missing_extra("compile", "tvm")
+    if arguments.format == "c":
+        from ..exporting.network_exporter import check_export
+        from ..relax.network import check_target
+
+        check_export(Path(arguments.output).absolute(), arguments.name, check_target(arguments.target).isa)
+    else:
+        check_output(Path(arguments.output), "network.so")
+
+
+def _export_c(arguments: argparse.Namespace, model: ModelProto, part: NetworkPart) -> None:
+    """Write the folder; its test is on random inputs, with onnxruntime's answers."""
+    from ..exporting.network_exporter import export_network
+    from ..relax.compared import answers
+    from ..relax.network import check_target
+    from ..runtime.compiled_network import random_arrays, tensors_of
+
+    arrays = random_arrays(tensors_of(part.description, "inputs"))
+    try:
+        examples = (list(arrays.values()), answers(model, arrays))
+    except InputError as error:
+        print(f"  without a test, for onnxruntime has no answers: {error}", file=sys.stderr)
+        examples = None
+    isa = check_target(arguments.target).isa
+    export_network(part, isa, Path(arguments.model).name, arguments.output, arguments.name, examples)
 
 
 def _compare(arguments: argparse.Namespace, model: ModelProto) -> None:

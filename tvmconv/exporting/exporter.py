@@ -87,7 +87,7 @@ def export_c(
     path = as_path("path", path).absolute()
     check_path(path)
     name = library_name(Path(os.path.abspath(source.path)).name) if name is None else check_name(name)
-    _check_replaceable(path)
+    check_replaceable(path)
     planned = plan(source, name, targets)
     check_tools(planned.isa)
     check_header(name, planned.isa)
@@ -101,7 +101,7 @@ def export_c(
     with staging(path) as folder:
         _write(planned, blobs, options, folder)
         with locked(path.parent):
-            _check_replaceable(path)
+            check_replaceable(path)
             move_into_place(folder, path)
     return path
 
@@ -153,7 +153,7 @@ def _described(planned: Plan, options: Options) -> dict[str, Any]:
     }
 
 
-def _check_replaceable(path: Path) -> None:
+def check_replaceable(path: Path) -> None:
     """Refuse a path that holds anything but an export or an empty folder."""
     if path.is_dir() and not path.is_symlink():
         if not any(path.iterdir()) or (path / DESCRIPTION).is_file():

@@ -4,12 +4,17 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any
 
 import numpy as np
 
-# What the object defines: to open a network, to close it, to call it with a number of threads.
-ENTRIES = tuple(f"__tvm_ffi_tvmconv_network_{name}" for name in ("open", "close", "with_threads"))
+NATIVE = Path(__file__).parent / "network"
+# What the object defines: to open a network, to close it, to call it with a number of threads; and on x86 to ask for AMX's tiles.
+ENTRIES = (*(f"__tvm_ffi_tvmconv_network_{name}" for name in ("open", "close", "with_threads")), "tvmconv_allow_tiles")
+# What it lacks: loops, and errors.
+PARALLEL = NATIVE.parents[1] / "lowering" / "native" / "parallel.h"
+RAISED = (NATIVE / "raised.c", NATIVE / "tvmconv-raised.h")
 
 
 @dataclass(frozen=True)
@@ -22,7 +27,8 @@ class NetworkPart:
         A relocatable object, which defines `ENTRIES`, and lacks threads and errors: `tvmconv_parallel_for`,
         `tvmconv_parallel_for_openmp` and `tvmconv_threads` of ``parallel.h``, and tvm-ffi's functions of raised errors.
     weights
-        What is appended to the library (`tvmconv.runtime.network_file.append`): arrays, each with its offset.
+        Arrays, each with its offset: appended to the library's file (`tvmconv.runtime.network_file.append`), or the array
+        ``tvmconv_network_weights`` in the program.
     description
         What a network's library says of itself, with ``"inputs"`` and ``"outputs"``.
     identity

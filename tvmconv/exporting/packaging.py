@@ -38,7 +38,7 @@ endif()
 _PC = """\
 prefix=${pcfiledir}
 Name: @NAME@
-Description: Convolution kernels, by tvmconv
+Description: @WHAT@, by tvmconv
 Version: @VERSION@
 Cflags: -I${prefix}
 Libs: -L${prefix} -l@NAME@ @LINK@
@@ -56,30 +56,52 @@ add_test(NAME @NAME@_smoke COMMAND @NAME@_smoke@ARGUMENTS@)
 set_tests_properties(@NAME@_smoke PROPERTIES SKIP_RETURN_CODE 77)
 """
 
+_TEST = "CMakeLists.txt"
+
 
 def packaging(plan: Plan, options: Options) -> dict[str, str]:
     """Return the files by their names."""
     threads = {"none": ("", "", ""), "pthreads": ("find_package(Threads REQUIRED)\n", "Threads::Threads", "-pthread")}
     find, libraries, link = threads.get(options.threads, ("", "gomp", "-lgomp"))
-    parts = {
-        "@FIND@": find,
-        "@LIBRARIES@": libraries,
-        "@LINK@": link,
-        "@SHARED@": _SHARED if options.shared else "",
-        "@SHARED_DOC@": " @NAME@::shared: the shared library." if options.shared else "",
-        "@FILTERS@": _FILTERS if options.filters_in_file else "",
-        "@VERSION@": __version__,
-        "@ARGUMENTS@": ' "${@NAME@_FILTERS}"' if options.filters_in_file else "",
-    }
+    return _files(
+        plan.name,
+        "Convolution kernels",
+        {
+            "@FIND@": find,
+            "@LIBRARIES@": libraries,
+            "@LINK@": link,
+            "@SHARED@": _SHARED if options.shared else "",
+            "@SHARED_DOC@": " @NAME@::shared: the shared library." if options.shared else "",
+            "@FILTERS@": _FILTERS if options.filters_in_file else "",
+            "@ARGUMENTS@": ' "${@NAME@_FILTERS}"' if options.filters_in_file else "",
+        },
+    )
 
+
+def network_packaging(name: str, tested: bool) -> dict[str, str]:
+    """Return the files of a network's library by their names; `tested`: with those of its test."""
+    parts = {
+        "@FIND@": "find_package(Threads REQUIRED)\n",
+        "@LIBRARIES@": "Threads::Threads;m",
+        "@LINK@": "-lm -pthread",
+        "@SHARED@": _SHARED,
+        "@SHARED_DOC@": " @NAME@::shared: the shared library.",
+        "@FILTERS@": "",
+        "@ARGUMENTS@": ' "${CMAKE_CURRENT_LIST_DIR}/smoke.bin"',
+    }
+    files = _files(name, "A network", parts)
+    return files if tested else {file: text for file, text in files.items() if file != _TEST}
+
+
+def _files(name: str, what: str, parts: dict[str, str]) -> dict[str, str]:
     def filled(text: str) -> str:
-        for place, content in parts.items():
+        for place, content in (parts | {"@WHAT@": what, "@VERSION@": __version__}).items():
             text = text.replace(place, content)
-        return text.replace("@NAME@", plan.name)
+        return text.replace("@NAME@", name)
 
     return {
-        f"{plan.name}Config.cmake": filled(_CONFIG),
-        f"{plan.name}ConfigVersion.cmake": filled(_VERSION),
-        f"{plan.name}.pc": filled(_PC),
-        "CMakeLists.txt": filled(_LISTS),
+        f"{name}Config.cmake": filled(_CONFIG),
+        f"{name}ConfigVersion.cmake": filled(_VERSION),
+        f"{name}.pc": filled(_PC),
+        _TEST: filled(_LISTS),
     }

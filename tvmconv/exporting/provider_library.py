@@ -17,13 +17,11 @@ from ..version import __version__
 from .archive import FLAGS, Options, build_library, check_tools, named, write_sources
 from .filters import Blobs
 from .header import header
-from .network_part import NetworkPart
+from .network_part import PARALLEL, RAISED, NetworkPart
 from .plan import plan
 from .provider_sources import LEVEL_FLAGS, defines, is_served, tables_source
 
 PROVIDER = Path(__file__).parent / "provider"
-# Of what networks call.
-_PARALLEL = PROVIDER.parents[1] / "lowering" / "native" / "parallel.h"
 # What the archive in it is called: its symbols are hidden, so that any number of providers fit into a process.
 _NAME = "provider"
 _EXPORTS = (
@@ -99,10 +97,10 @@ def export_provider(
         (work / f"{_NAME}.h").write_text(header(planned, False, "none"))
         build_library(planned, Blobs(planned, False), Options(), work, work)
         (work / "tables.c").write_text(named(planned, tables_source(planned, decisions or {}, network, graph)))
-        write_sources(planned, (*PROVIDER.iterdir(), _PARALLEL), work)
+        write_sources(planned, (*PROVIDER.iterdir(), *RAISED, PARALLEL), work)
         (work / _LEVELS).write_text((planned.isa.native / _LEVELS).read_text())
         (work / "provider.map").write_text(_EXPORTS)
-        files = ["tables.c", *sorted(each.name for each in PROVIDER.glob("*.c") if each.name != _BETWEEN)]
+        files = ["tables.c", "raised.c", *sorted(each.name for each in PROVIDER.glob("*.c") if each.name != _BETWEEN)]
         for level, machine in planned.isa.levels.items():
             chosen = (*LEVEL_FLAGS, *machine, f"-DLEVEL={level}")
             run_compiler((*FLAGS, *planned.isa.c_flags, *chosen, "-c", _BETWEEN, "-o", f"{level}.o"), work, planned.isa)

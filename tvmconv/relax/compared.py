@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import TYPE_CHECKING
 
 from ..accuracy import NETWORK_ERROR, network_error
@@ -11,7 +12,7 @@ from ..frontends.onnx_session import open_session
 if TYPE_CHECKING:
     from onnx import ModelProto
 
-    from ..runtime.compiled_network import CompiledNetwork
+    from ..runtime.compiled_network import Array, CompiledNetwork
 
 
 def differences(model: ModelProto, network: CompiledNetwork) -> list[str]:
@@ -29,20 +30,26 @@ def differences(model: ModelProto, network: CompiledNetwork) -> list[str]:
     InputError
         If onnxruntime cannot read the model, as most in bf16, or refuses the inputs, such as an index of what has one element.
     """
-    try:
-        session = open_session(model)
-    except Exception as refusal:  # its own have no other class
-        raise InputError(f"it cannot read the model: {last_line(refusal)}") from refusal
     arrays = network.random_inputs()
-    taken = {each.name for each in session.get_inputs()}
-    try:
-        expected = session.run(None, {name: each for name, each in arrays.items() if name in taken})
-    except Exception as refusal:  # its own have no other class
-        raise InputError(f"it refuses random inputs: {last_line(refusal)}") from refusal
+    expected = answers(model, arrays)
     found = []
     for (name, answer), right in zip(network(**arrays).items(), expected, strict=True):
         if answer.shape != right.shape:
             found.append(f"{name} has the shape {answer.shape} instead of {right.shape}")
         elif (error := network_error(answer, right)) > NETWORK_ERROR:
             found.append(f"{name} by {error:.2g}")
+    return found
+
+
+def answers(model: ModelProto, arrays: Mapping[str, Array]) -> list[Array]:
+    """Return onnxruntime's outputs; `model` and the errors are those of :func:`differences`."""
+    try:
+        session = open_session(model)
+    except Exception as refusal:  # its own have no other class
+        raise InputError(f"it cannot read the model: {last_line(refusal)}") from refusal
+    taken = {each.name for each in session.get_inputs()}
+    try:
+        found: list[Array] = session.run(None, {name: each for name, each in arrays.items() if name in taken})
+    except Exception as refusal:  # its own have no other class
+        raise InputError(f"it refuses random inputs: {last_line(refusal)}") from refusal
     return found

@@ -43,7 +43,7 @@ def export(
         If an input or output of its function ``main`` has no fixed shape; or it does what a plan cannot: decide by its numbers,
         or call TVM's runtime.
     TargetError
-        If `target` is a CPU of another instruction set than this machine's.
+        If `target` is no CPU.
     BuildError
         If TVM cannot compile it.
     ToolchainError
@@ -66,8 +66,8 @@ def _planned(
     module: tvm.IRModule, target: str
 ) -> tuple[NetworkPlan, dict[str, tirx.PrimFunc], dict[str, Any], CpuTarget]:
     """Return the plan, the functions that it calls, and what a network's library says of itself."""
-    find_compiler()
     known = check_target(target)
+    find_compiler(known.isa)
     report(module)  # or say that there is none
     with tvm_errors():
         lowered = scheduled(module, known, planned=True)

@@ -86,6 +86,11 @@ def compile_module(mod: tvm.IRModule, target: str = "host") -> relax.VMExecutabl
         If TVM cannot compile it.
     """
     known = check_target(target)
+    if known.isa is not native():
+        raise TargetError(
+            f"target {known.name} is of {known.isa.name}: TVM's virtual machine is compiled for on machines of the same instruction set;"
+            " compile a plan"
+        )
     mod = _with_description(mod, known)
     with tvm_errors():
         return _compiled(mod, known)
@@ -97,16 +102,11 @@ def check_target(target: str) -> CpuTarget:
     Raises
     ------
     TargetError
-        If it is no CPU, or one of another instruction set than this machine's.
+        If it is no CPU.
     """
     known = Target.parse(target)
     if not isinstance(known, CpuTarget):
         raise TargetError(f"target is {target!r}; networks are compiled for CPUs alone")
-    if known.isa is not native():
-        raise TargetError(
-            f"target {known.name} is of {known.isa.name}: whole networks are compiled on machines of their instruction set; "
-            "tvmconv build compiles their convolutions on any"
-        )
     return known
 
 

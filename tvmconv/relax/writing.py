@@ -16,6 +16,7 @@ from tvm import tirx
 
 from ..errors import SourceError
 from ..exporting.network_part import ENTRIES, NetworkPart
+from ..isa import Isa
 from ..lowering.cpu.linker import (
     compile_runtime,
     link_objects,
@@ -65,7 +66,7 @@ def write(
     with tempfile.TemporaryDirectory(prefix=".link-", dir=path.parent) as folder:
         work = Path(folder)
         library, objects = work / "network.so", _objects(plan, functions, target, identity, work)
-        link_objects(work, (*objects, *runtime_objects(work), "-lm"), library, _EXPORTS)
+        link_objects(work, (*objects, *runtime_objects(work, target.isa), "-lm"), library, _EXPORTS, target.isa)
         append(library, _weights(plan), {**description, **_measures(plan)}, identity)
         os.replace(library, path)
 
@@ -77,7 +78,10 @@ def part(
     identity = uuid.uuid4().hex
     with tempfile.TemporaryDirectory(prefix="tvmconv-") as folder:
         work = Path(folder)
-        objects = (*_objects(plan, functions, target, identity, work), *runtime_objects(work, services=("launcher",)))
+        objects = (
+            *_objects(plan, functions, target, identity, work),
+            *runtime_objects(work, target.isa, ("launcher",)),
+        )
         linked = link_relocatable(work, objects, ENTRIES, target.isa)
     return NetworkPart(linked, tuple(_weights(plan)), {**description, **_measures(plan)}, identity)
 
@@ -87,10 +91,10 @@ def _objects(
 ) -> list[str]:
     """Write all but the run-time services as object files into the folder `work`; return their names."""
     objects = ["network.o", "plan.o", "sorting.o", operators_object(work, target)]
-    (work / "network.o").write_bytes(_executor())
-    (work / "sorting.o").write_bytes(_sorting())
+    (work / "network.o").write_bytes(_executor(target.isa))
+    (work / "sorting.o").write_bytes(_sorting(target.isa))
     (work / "plan.c").write_text(_table(plan, identity))
-    (work / "plan.o").write_bytes(compile_runtime(work / "plan.c", _INCLUDE))
+    (work / "plan.o").write_bytes(compile_runtime(work / "plan.c", _INCLUDE, isa=target.isa))
     if functions:
         module = tvm.IRModule({name: each.with_attr("global_symbol", name) for name, each in functions.items()})
         executable = tvm.compile(module, target.tvm(), tir_pipeline=NETWORK_PIPELINE)
@@ -104,13 +108,13 @@ def _weights(plan: NetworkPlan) -> Iterator[tuple[int, np.ndarray]]:
 
 
 @cache
-def _executor() -> bytes:
-    return compile_runtime(_NATIVE / "network.c", _INCLUDE, "-D_GNU_SOURCE")
+def _executor(isa: Isa) -> bytes:
+    return compile_runtime(_NATIVE / "network.c", _INCLUDE, "-D_GNU_SOURCE", isa=isa)
 
 
 @cache
-def _sorting() -> bytes:
-    return compile_runtime("sorting.c")
+def _sorting(isa: Isa) -> bytes:
+    return compile_runtime("sorting.c", isa=isa)
 
 
 def _measures(plan: NetworkPlan) -> dict[str, Any]:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import shlex
 from abc import ABC, abstractmethod
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -95,13 +95,7 @@ class CompiledNetwork(ABC):
 
     def random_inputs(self) -> dict[str, Array]:
         """Return inputs to try it on, the same in every call: normal numbers, and ones for integers."""
-        rng = np.random.default_rng(0)
-        return {
-            each.name: np.ones(each.shape, each.numpy)
-            if each.numpy.kind in "biu"
-            else np.asarray(rng.standard_normal(each.shape), each.numpy)
-            for each in self.inputs
-        }
+        return random_arrays(self.inputs)
 
     def _describe(self, path: Path, description: dict[str, Any]) -> None:
         """Keep what the library says; raise UnsupportedMachineError if this machine lacks a CPU feature that its code uses."""
@@ -110,10 +104,7 @@ class CompiledNetwork(ABC):
             raise UnsupportedMachineError(
                 f"{path} is for {description['target']}; this machine's CPU lacks {', '.join(missing)}"
             )
-        self.inputs, self.outputs = (
-            tuple(Tensor(each["name"], tuple(each["shape"]), each["dtype"]) for each in description[which])
-            for which in ("inputs", "outputs")
-        )
+        self.inputs, self.outputs = (tensors_of(description, which) for which in ("inputs", "outputs"))
         self._names = {row["function"]: row["signature"] for row in description["report"] if row["function"]}
 
     def _named(self, function: str) -> tuple[str, bool]:
@@ -133,6 +124,22 @@ class CompiledNetwork(ABC):
                 raise InputError(f"given is {given}; the network takes {wanted}")
             found.append(np.ascontiguousarray(array).reshape(each.shape))  # a number has become an array of one
         return found
+
+
+def tensors_of(description: Mapping[str, Any], which: str) -> tuple[Tensor, ...]:
+    """Return the ``"inputs"`` or ``"outputs"`` that a network's description has."""
+    return tuple(Tensor(each["name"], tuple(each["shape"]), each["dtype"]) for each in description[which])
+
+
+def random_arrays(tensors: Iterable[Tensor]) -> dict[str, Array]:
+    """Return arrays by name, the same in every call: normal numbers, and ones for integers."""
+    rng = np.random.default_rng(0)
+    return {
+        each.name: np.ones(each.shape, each.numpy)
+        if each.numpy.kind in "biu"
+        else np.asarray(rng.standard_normal(each.shape), each.numpy)
+        for each in tensors
+    }
 
 
 def library_path(path: str | os.PathLike[str]) -> Path:

@@ -30,7 +30,5 @@ ort_status *run_whole(const struct whole *whole, ort_context *context);
 
 /* The loops of this thread's later calls of a network are the session's; NULL: no loops come. */
 void tvmconv_name_rt_by(const ort_context *context);
-/* What a call that failed had to say. */
-const char *tvmconv_name_rt_error(void);
 
 #endif

@@ -1,5 +1,6 @@
 /* Runs a whole network as one node of onnxruntime's. */
 #include "tvmconv-plan.h"
+#include "tvmconv-raised.h"
 #include "tvmconv-whole.h"
 
 #include <stdlib.h>
@@ -95,7 +96,7 @@ ort_status *make_whole(int threads, const ort_node *fused, struct whole **result
   ort_status *status = find_places(fused, made);
   TVMFFIAny handle = {.type_index = kTVMFFINone};
   if (status == NULL && __tvm_ffi_tvmconv_network_open(NULL, NULL, 0, &handle) != 0)
-    status = fail(ORT_EP_FAIL, "%s", tvmconv_name_rt_error());
+    status = fail(ORT_EP_FAIL, "%s", tvmconv_raised());
   made->network = handle.v_int64;
   if (status == NULL) {
     *result = made;
@@ -157,5 +158,5 @@ ort_status *run_whole(const struct whole *whole, ort_context *context) {
   tvmconv_name_rt_by(context);
   int failed = __tvm_ffi_tvmconv_network_with_threads(NULL, arguments, all + 3, &result);
   tvmconv_name_rt_by(NULL);
-  return failed ? fail(ORT_EP_FAIL, "%s", tvmconv_name_rt_error()) : NULL;
+  return failed ? fail(ORT_EP_FAIL, "%s", tvmconv_raised()) : NULL;
 }

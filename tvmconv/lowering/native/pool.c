@@ -21,8 +21,9 @@
 #include "parallel.h"
 #include "processor.h"
 
-/* glibc 2.34 and 2.32 gave them another version when they moved; the older one is in every glibc. */
-#ifdef __GLIBC__
+/* glibc 2.34 and 2.32 gave them another version when they moved; the older one is in every glibc that is loaded, and in none that is
+ * linked statically, for which an archive is. */
+#if defined(__GLIBC__) && !defined(TVMCONV_ARCHIVE)
 __asm__(".symver pthread_create, pthread_create@" OLDEST_GLIBC);
 __asm__(".symver pthread_sigmask, pthread_sigmask@" OLDEST_GLIBC);
 #endif

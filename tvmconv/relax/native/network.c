@@ -68,8 +68,15 @@ int tvmconv_copy(void* self, const TVMFFIAny* args, int32_t num_args, TVMFFIAny*
   return 0;
 }
 
+/* Of a program that has the weights in itself. */
+extern unsigned char tvmconv_network_weights[] __attribute__((weak));
+
 /* Maps the weights behind the library that this function is in; returns 0, or raises. */
 static int map_weights(Network* network) {
+  if (tvmconv_network_weights != NULL) {
+    network->weights = tvmconv_network_weights;
+    return 0;
+  }
   Dl_info info;
   if (dladdr(MAGIC, &info) == 0) return failed("RuntimeError", "the loader does not tell where the network's file is");
   int file = open(info.dli_fname, O_RDONLY | O_CLOEXEC);
@@ -236,7 +243,7 @@ EXPORT int __tvm_ffi_tvmconv_network_close(void* self, const TVMFFIAny* args, in
     free_instance(each);
     each = next;
   }
-  if (network->weights) munmap(network->weights, network->weight_bytes);
+  if (network->weight_bytes) munmap(network->weights, network->weight_bytes);
   free(network);
   return 0;
 }

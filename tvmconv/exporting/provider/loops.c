@@ -1,39 +1,12 @@
-/* What a network calls, in the place of tvm-ffi's library and of the pool of threads: errors are kept as text, and loops run on the
- * threads of onnxruntime's session. */
-#include "tvmconv-whole.h"
-
-#include <stdio.h>
-#include <stdlib.h>
-#include <string.h>
+/* The loops of a network, in the place of the pool of threads: they run on the threads of onnxruntime's session. */
 #include <tvm/ffi/c_api.h>
 
 #include "parallel.h"
+#include "tvmconv-whole.h"
 
-enum { MOST_TEXT = 400 };
-static __thread char raised[MOST_TEXT];
 static __thread const ort_context *session;
 
 void tvmconv_name_rt_by(const ort_context *context) { session = context; }
-const char *tvmconv_name_rt_error(void) { return raised; }
-
-void TVMFFIErrorSetRaisedFromCStr(const char *kind, const char *message) { snprintf(raised, sizeof raised, "%s: %s", kind, message); }
-
-void TVMFFIErrorSetRaisedFromCStrParts(const char *kind, const char **parts, int32_t count) {
-  size_t used = (size_t)snprintf(raised, sizeof raised, "%s: ", kind);
-  for (int32_t i = 0; i < count && used < sizeof raised; ++i)
-    if (parts[i] != NULL) used += (size_t)snprintf(raised + used, sizeof raised - used, "%s", parts[i]);
-}
-
-/* An error is carried from the thread that raised it to its caller as a copy of its text. */
-void TVMFFIErrorMoveFromRaised(TVMFFIObjectHandle *error) { *error = strdup(raised); }
-void TVMFFIErrorSetRaised(TVMFFIObjectHandle error) {
-  snprintf(raised, sizeof raised, "%s", error != NULL ? (const char *)error : "");
-  free(error);
-}
-int TVMFFIObjectDecRef(TVMFFIObjectHandle error) {
-  free(error);
-  return 0;
-}
 
 struct loop {
   Body body;

@@ -1,0 +1,1 @@
+"""The C files of networks in libraries without tvm-ffi."""

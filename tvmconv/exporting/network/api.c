@@ -1,0 +1,149 @@
+/* A network's functions for programs in C. `tvmconv_name` becomes the library's name. */
+#include <pthread.h>
+#include <stdlib.h>
+#include <string.h>
+#include <tvm/ffi/c_api.h>
+
+#include "parallel.h"
+#include "tvmconv-raised.h"
+#include "tvmconv-runtime.h"
+
+typedef int network_function(void *self, const TVMFFIAny *arguments, int32_t count, TVMFFIAny *result);
+network_function __tvm_ffi_tvmconv_network_open, __tvm_ffi_tvmconv_network_close, __tvm_ffi_tvmconv_network_with_threads;
+#pragma weak tvmconv_allow_tiles /* of x86 alone */
+int tvmconv_allow_tiles(void);
+
+enum { ENDS = tvmconv_name_INPUTS + tvmconv_name_OUTPUTS };
+
+struct tvmconv_name_network {
+  int64_t handle;
+};
+
+/* What the current call of this thread gave, NULL: nothing; and whether its own loops failed. */
+static __thread const tvmconv_name_call *current;
+static __thread int unfinished;
+static pthread_once_t once = PTHREAD_ONCE_INIT;
+static void *pool;
+
+static void make_pool(void) {
+  pool = tvmconv_new_pool(tvmconv_default_threads());
+  if (pool != NULL) tvmconv_keep_pool(pool);
+}
+
+int tvmconv_threads(void) { return tvmconv_default_threads(); }
+
+struct loop {
+  Body body;
+  void *data;
+  int64_t count;
+  int tasks, failed, done;
+};
+
+/* A share of the iterations, which lies in a row. */
+static void run_share(void *given, int index) {
+  struct loop *loop = given;
+  const tvmconv_name_call *outer = current;
+  static const tvmconv_name_call alone = {NULL, NULL, 1};
+  current = &alone; /* within an iteration there is one thread */
+  for (int64_t i = loop->count * index / loop->tasks; i < loop->count * (index + 1) / loop->tasks; ++i)
+    if (loop->body(loop->data, i) != 0) __atomic_store_n(&loop->failed, 1, __ATOMIC_RELAXED);
+  current = outer;
+  __atomic_fetch_add(&loop->done, 1, __ATOMIC_RELAXED);
+}
+
+int tvmconv_parallel_for(int threads, int64_t count, Body body, void *data) {
+  if (current == NULL || current->parallel_for == NULL) {
+    const int one = current != NULL && current->threads == 1;
+    if (!one && pool != NULL) return tvmconv_pool_for(pool, threads, count, body, data);
+  }
+  struct loop loop = {body, data, count, threads < count ? threads : (int)count, 0, 0};
+  if (loop.tasks < 2 || current == NULL || current->parallel_for == NULL) {
+    loop.tasks = 1;
+    run_share(&loop, 0);
+  } else if (current->parallel_for(current->context, loop.tasks, run_share, &loop) != 0 || loop.done != loop.tasks) {
+    unfinished = 1;
+    return -1;
+  }
+  return loop.failed;
+}
+
+int tvmconv_parallel_for_openmp(int threads, int64_t count, Body body, void *data) {
+  return tvmconv_parallel_for(threads, count, body, data);
+}
+
+int tvmconv_name_rt_allow_tiles(void) { return tvmconv_allow_tiles != NULL ? tvmconv_allow_tiles() : -1; }
+
+int tvmconv_name_supported(void) { return tvmconv_name_rt_detect() & 1; }
+
+const char *tvmconv_name_error_string(int status) {
+  switch (status) {
+    case tvmconv_name_OK: return "no error";
+    case tvmconv_name_ERROR_CPU: return "this CPU lacks features that the network was compiled for";
+    case tvmconv_name_ERROR_ARGUMENT: return "an argument is NULL, not aligned to its elements, or out of range";
+    case tvmconv_name_ERROR_MEMORY: return "there is no memory";
+    case tvmconv_name_ERROR_THREADS: return "the function for threads failed, or did not run every task once";
+    case tvmconv_name_ERROR_NETWORK: return "the network failed, as error_text says";
+    default: return "not an error code of this library";
+  }
+}
+
+const char *tvmconv_name_error_text(void) { return tvmconv_raised(); }
+
+static int failure(void) {
+  const char memory[] = "MemoryError";
+  return strncmp(tvmconv_raised(), memory, sizeof memory - 1) == 0 ? tvmconv_name_ERROR_MEMORY : tvmconv_name_ERROR_NETWORK;
+}
+
+int tvmconv_name_open(tvmconv_name_network **network) {
+  if (network == NULL) return tvmconv_name_ERROR_ARGUMENT;
+  *network = NULL;
+  if (!tvmconv_name_supported()) return tvmconv_name_ERROR_CPU;
+  pthread_once(&once, make_pool);
+  TVMFFIAny result = {.type_index = kTVMFFINone};
+  tvmconv_name_network *made = malloc(sizeof *made);
+  if (made == NULL) return tvmconv_name_ERROR_MEMORY;
+  if (__tvm_ffi_tvmconv_network_open(NULL, NULL, 0, &result) != 0) {
+    free(made);
+    return failure();
+  }
+  made->handle = result.v_int64;
+  *network = made;
+  return tvmconv_name_OK;
+}
+
+void tvmconv_name_close(tvmconv_name_network *network) {
+  if (network == NULL) return;
+  TVMFFIAny handle = {.type_index = kTVMFFIInt, .v_int64 = network->handle}, none = {.type_index = kTVMFFINone};
+  __tvm_ffi_tvmconv_network_close(NULL, &handle, 1, &none);
+  free(network);
+}
+
+static int is_fine(const tvmconv_name_tensor *tensor, const void *array) {
+  return tensor->elements == 0 || (array != NULL && (uintptr_t)array % (tensor->bytes / tensor->elements) == 0);
+}
+
+int tvmconv_name_run_with(tvmconv_name_network *network, const tvmconv_name_call *call, const void *const *inputs, void *const *outputs) {
+  if (network == NULL || (tvmconv_name_INPUTS > 0 && inputs == NULL) || outputs == NULL) return tvmconv_name_ERROR_ARGUMENT;
+  if (call != NULL && (call->threads < 0 || (call->parallel_for != NULL && call->threads == 0))) return tvmconv_name_ERROR_ARGUMENT;
+  TVMFFIAny arguments[ENDS + 3], result = {.type_index = kTVMFFINone};
+  memset(arguments, 0, sizeof arguments);
+  for (int i = 0; i < ENDS + 3; ++i) arguments[i].type_index = kTVMFFIInt;
+  arguments[0].v_int64 = call != NULL && call->threads > 0 ? call->threads : tvmconv_threads();
+  arguments[1].v_int64 = network->handle;
+  for (int i = 0; i < ENDS; ++i) {
+    const int output = i - tvmconv_name_INPUTS;
+    const void *array = output < 0 ? inputs[i] : outputs[output];
+    if (!is_fine(output < 0 ? &tvmconv_name_inputs[i] : &tvmconv_name_outputs[output], array)) return tvmconv_name_ERROR_ARGUMENT;
+    arguments[3 + i].v_int64 = (int64_t)(uintptr_t)array;
+  }
+  const tvmconv_name_call *outer = current;
+  current = call;
+  unfinished = 0;
+  int failed = __tvm_ffi_tvmconv_network_with_threads(NULL, arguments, ENDS + 3, &result);
+  current = outer;
+  return !failed ? tvmconv_name_OK : unfinished ? tvmconv_name_ERROR_THREADS : failure();
+}
+
+int tvmconv_name_run(tvmconv_name_network *network, const void *const *inputs, void *const *outputs) {
+  return tvmconv_name_run_with(network, NULL, inputs, outputs);
+}

@@ -1,0 +1,8 @@
+/* Errors that a network raises, as text. */
+#ifndef TVMCONV_RAISED_H
+#define TVMCONV_RAISED_H
+
+/* What this thread's last call that failed had to say, with the kind of error first. */
+const char *tvmconv_raised(void);
+
+#endif

@@ -1,0 +1,181 @@
+"""Export a compiled network as a library for C, written whole or not at all."""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from ..accuracy import NETWORK_ERROR
+from ..checks import as_path
+from ..isa import Isa
+from ..runtime.bundle import check_name as check_path
+from ..support.folders import locked, move_into_place, staging
+from ..support.toolchain import ffi_includes, run_compiler, run_tool
+from ..version import __version__
+from . import network_header
+from .archive import FLAGS, check_header, check_tools
+from .archive import NATIVE as RUNTIME
+from .elf import make_visible
+from .exporter import DESCRIPTION, check_replaceable
+from .names import check_name, library_name
+from .network_part import NATIVE, PARALLEL, RAISED, NetworkPart
+from .packaging import network_packaging
+
+_POOL = ("pool.c", "processors.c")
+# What the header declares.
+_PUBLIC = ("open", "close", "run", "run_with", "supported", "error_string", "error_text", "inputs", "outputs")
+_ASSEMBLY = """\
+.section .rodata.weights,"a",@progbits
+.balign 4096
+.globl tvmconv_network_weights
+.hidden tvmconv_network_weights
+.type tvmconv_network_weights,@object
+.size tvmconv_network_weights,{bytes}
+tvmconv_network_weights:
+.incbin "weights.bin"
+.section .note.GNU-stack,"",@progbits
+"""
+
+
+def export_network(
+    part: NetworkPart,
+    isa: Isa,
+    model: str,
+    path: str | os.PathLike[str],
+    name: str | None = None,
+    examples: tuple[Sequence[np.ndarray], Sequence[np.ndarray]] | None = None,
+) -> Path:
+    """Write a network as a library for C into the folder `path`: header, archive, shared library, and a test of them.
+
+    An earlier export that is there is replaced whole, once the new one is complete.
+
+    Parameters
+    ----------
+    part
+        The network, as :func:`tvmconv.relax.compiling.export_part` returns it.
+    isa
+        The instruction set that it is for.
+    model
+        What it was made of, for people.
+    path
+        The folder to make. Missing parents are made.
+    name
+        What the library, and all that it defines, is called; None: as the folder.
+    examples
+        Arrays of the inputs, and another library's outputs for them, which the test compares; None: there is no test.
+
+    Returns
+    -------
+    Path
+        The folder.
+
+    Raises
+    ------
+    InputError
+        If `name` is no identifier of C, or a header of the system's is called so; if `path` is no path.
+    BundleError
+        If something else is at `path`.
+    ToolchainError
+        If the C compiler or binutils are missing, or fail.
+    """
+    path = as_path("path", path).absolute()
+    name = check_export(path, name, isa)
+    path.parent.mkdir(parents=True, exist_ok=True)
+    with staging(path) as folder:
+        _write(part, isa, model, name, examples, folder)
+        with locked(path.parent):
+            check_replaceable(path)
+            move_into_place(folder, path)
+    return path
+
+
+def check_export(path: Path, name: str | None, isa: Isa) -> str:
+    """Return the library's name, before minutes are spent; parameters and errors are those of :func:`export_network`."""
+    check_path(path)
+    name = library_name(path.name) if name is None else check_name(name)
+    check_replaceable(path)
+    check_tools(isa)
+    check_header(name, isa)
+    return name
+
+
+def _write(part: NetworkPart, isa: Isa, model: str, name: str, examples: Any, folder: Path) -> None:
+    text = network_header.header(part, name, model)
+    (folder / f"{name}.h").write_text(text)
+    work = folder / "work"
+    work.mkdir()
+    (work / f"{name}.h").write_text(text)
+    _build(part, isa, name, work, folder)
+    shutil.rmtree(work)
+    for file, content in network_packaging(name, tested=examples is not None).items():
+        (folder / file).write_text(content)
+    if examples is not None:
+        (folder / "smoke.c").write_text(
+            _named((NATIVE / "smoke.c").read_text(), name).replace(f"{name}_SMOKE_ERROR", str(NETWORK_ERROR))
+        )
+        inputs, outputs = examples
+        (folder / "smoke.bin").write_bytes(
+            b"".join(np.ascontiguousarray(each).tobytes() for each in (*inputs, *outputs))
+        )
+    described = {"format": "tvmconv-network", "format_version": 1, "name": name, "model": model, **part.description}
+    (folder / DESCRIPTION).write_text(json.dumps({"tvmconv": __version__, **described}, indent=1) + "\n")
+
+
+def _build(part: NetworkPart, isa: Isa, name: str, work: Path, folder: Path) -> None:
+    """Write the archive and the shared library, of one object that defines the header's names alone."""
+    sources = [NATIVE / "api.c", *RAISED, RUNTIME / "tvmconv-runtime.h", RUNTIME / f"{isa.c_file}.c", PARALLEL]
+    sources += [PARALLEL.parent / each for each in _POOL]
+    for source in sources:
+        (work / source.name).write_text(_named(source.read_text(), name))
+    (work / "tables.c").write_text(network_header.tables(part, isa).replace("NAME", name))
+    (work / "tvmconv-targets.h").write_text(network_header.targets(part, isa))
+    (work / "network.o").write_bytes(part.object)
+    with (work / "weights.bin").open("wb") as file:
+        for offset, array in part.weights:
+            file.seek(offset)
+            file.write(array.tobytes())
+    (work / "weights.s").write_text(_ASSEMBLY.format(bytes=network_header.weight_bytes(part)))
+    files = ["api.c", "tables.c", "raised.c", f"{isa.c_file}.c", *_POOL]
+    flags = (
+        *FLAGS,
+        "-Wno-sign-compare",
+        "-DTVMCONV_ARCHIVE",
+        "-pthread",
+        *isa.c_flags,
+        *ffi_includes(),
+        f"-I{isa.native}",
+    )
+    for each in files:
+        run_compiler((*flags, "-c", each, "-o", f"{each}.o"), work, isa)
+    run_compiler(("-c", "weights.s", "-o", "weights.o"), work, isa)
+    objects = (*(f"{each}.o" for each in files), "network.o", "weights.o")
+    run_compiler(("-r", "-nostdlib", "-Wl,-z,noexecstack", *objects, "-o", "all.o"), work, isa)
+    public = {f"{name}_{each}" for each in _PUBLIC}
+    keep = (f"--keep-global-symbol={each}" for each in sorted(public))
+    run_tool("objcopy", ("--strip-unneeded", *keep, "all.o", f"{name}.o"), work, isa)
+    run_tool("ar", ("rcsD", str(folder / f"lib{name}.a"), f"{name}.o"), work, isa)
+    make_visible(work / f"{name}.o", public.__contains__)
+    (work / "exports.map").write_text(f"{{ global: {name}_*; local: *; }};\n")
+    # nodelete: threads of the pool wait in its code.
+    link = (
+        *(
+            "-shared",
+            f"-Wl,-soname,lib{name}.so",
+            "-Wl,-Bsymbolic",
+            "-Wl,--build-id=none",
+            "-Wl,--as-needed",
+            "-Wl,-z,defs",
+        ),
+        *("-Wl,-z,nodelete", "-Wl,-s", "-Wl,--version-script=exports.map", "-pthread"),
+    )
+    run_compiler((*link, f"{name}.o", "-lm", "-o", str(folder / f"lib{name}.so")), work, isa)
+
+
+def _named(text: str, name: str) -> str:
+    return text.replace("tvmconv_name", name)
