@@ -27,12 +27,14 @@ _COSTS = {
     "branches": ("map", "part", "pass"),
     "upsampling": ("map", "pass", "problem"),
     "pools": ("map", "part", "pass"),
+    "resizing": ("map", "pass"),
     "concatenation": ("map", "part", "pass", "repeating"),
 }
 # What rules say of what they did.
 _KINDS = (
     "branches, one kernel", "maps one after the other", "upsampling and its convolution", "slices, their concatenation",
     "a concatenation and its convolution", "averaged before",
+    "resized after",
 )  # fmt: skip
 _RESIZES = {2: relax.op.image.resize2d, 3: relax.op.image.resize3d}
 
@@ -78,8 +80,18 @@ def _computed(bound: Any, value: Callable[[Any], Any]) -> Any:
         data, *numbers = map(value, bound.args[:5])
         gamma, beta, mean, variance = (each.reshape(1, -1, *[1] * (data.ndim - 2)) for each in numbers)
         return (data - mean) / torch.sqrt(variance + float(attrs.epsilon)) * gamma + beta
+    if name == "reshape":
+        return value(bound.args[0]).reshape([int(size) for size in bound.ty.shape])
+    if name == "mean":
+        return value(bound.args[0]).mean([int(axis) for axis in attrs.axis], keepdim=bool(attrs.keepdims))
     if name.startswith("image.resize"):
         data, shape = value(bound.args[0]), [int(size) for size in bound.ty.shape]
+        if str(attrs.method) == "linear":
+            modes, corners = (
+                {2: "bilinear", 3: "trilinear"},
+                str(attrs.coordinate_transformation_mode) == "align_corners",
+            )
+            return functional.interpolate(data, shape[2:], mode=modes[data.ndim - 2], align_corners=corners)
         for axis in range(2, data.ndim):
             data = data.repeat_interleave(shape[axis] // data.shape[axis], axis)
         return data
@@ -137,19 +149,30 @@ class Drawing:
         return relax.const(self.rng.standard_normal(shape).astype(np.float32))
 
     def before(self, value: Any) -> Any:
-        kind = self.rng.integers(7)
+        kind = self.rng.integers(8)
         if kind == 0:
             return self.maybe_normalized(self.convolution(self.repeated(value, self.rng.integers(1, 4, self.rank))))
-        if kind == 1:
+        if kind in (1, 6):
             return self.maybe_normalized(
-                self.convolution(self.concatenated(value), stride=int(self.rng.integers(1, 3)))
+                self.convolution(
+                    self.concatenated(value), stride=int(self.rng.integers(1, 3)), most=int(self.rng.choice([1, 1, 2]))
+                )
             )
         if kind == 2:
             return self.sliced(value, [int(each) for each in self.rng.integers(1, 4, self.rank)])
         if kind == 3:
             self.stride = 1
             return self.pooled(self.pointwise(value, self.channels), pads=0)
-        return self.emit(relax.op.nn.relu(value)) if kind == 4 else value
+        if kind == 4 and self.rank in _RESIZES:
+            return self.pointwise(self.resized(value), self.channels)
+        return self.emit(relax.op.nn.relu(value)) if kind == 5 else value
+
+    def resized(self, value: Any) -> Any:
+        sizes = tuple(int(each) for each in self.rng.integers(7, 12, self.rank))
+        how = {"coordinate_transformation_mode": ("half_pixel", "align_corners")[self.rng.integers(2)]}
+        return self.emit(
+            _RESIZES[self.rank](value, sizes, layout="NC" + "DHW"[3 - self.rank :], method="linear", **how)
+        )
 
     def maybe_normalized(self, value: Any) -> Any:
         return self.normalized(value) if self.rng.random() < 0.5 else value
@@ -248,11 +271,11 @@ class Drawing:
             else made
         )
 
-    def convolution(self, value: Any, channels: int | None = None, stride: int = 1) -> Any:
+    def convolution(self, value: Any, channels: int | None = None, stride: int = 1, most: int = 8) -> Any:
         """Return a convolution that keeps the size, up to its stride."""
         inputs = int(value.ty.shape[1])
         channels = channels or inputs
-        groups = int(np.gcd.reduce([inputs, channels, int(self.rng.choice([1, 2, inputs]))]))
+        groups = int(np.gcd.reduce([inputs, channels, min(most, int(self.rng.choice([1, 2, inputs])))]))
         taps = [int(each) for each in self.rng.choice([1, 2, 3], self.rank)]
         dilations = [int(each) for each in self.rng.choice([1, 1, 2], self.rank)]
         spans = [(tap - 1) * dilation for tap, dilation in zip(taps, dilations, strict=True)]
@@ -312,7 +335,7 @@ def test_random_graphs_keep_their_answers(part: int, monkeypatch: pytest.MonkeyP
         after, lines = joined(module, monkeypatch)
         said += lines
         agree(module, after, seed)
-    assert all(any(kind in line for line in said) for kind in _KINDS)
+    assert [kind for kind in _KINDS if not any(kind in line for line in said)] == []
 
 
 def build(
@@ -429,10 +452,16 @@ def test_sums_of_a_wider_type_than_their_data_stay() -> None:
     assert joined(build(make, dtype="float16"))[1] == []
 
 
+RESIZE = {
+    "linear": {"coordinate_transformation_mode": "half_pixel"},
+    "nearest_neighbor": {"coordinate_transformation_mode": "asymmetric", "rounding_method": "floor"},
+}
+
+
 def repeated(builder: relax.BlockBuilder, data: Any) -> Any:
     sizes = tuple(2 * int(size) for size in [*data.ty.shape][2:])
-    how = {"coordinate_transformation_mode": "asymmetric", "rounding_method": "floor"}
-    return builder.emit(relax.op.image.resize2d(data, sizes, layout="NCHW", method="nearest_neighbor", **how))
+    how = {"method": "nearest_neighbor", **RESIZE["nearest_neighbor"]}
+    return builder.emit(relax.op.image.resize2d(data, sizes, layout="NCHW", **how))
 
 
 def normalized(builder: relax.BlockBuilder, data: Any, channels: int, dtype: str = "float32") -> Any:
@@ -460,6 +489,39 @@ def test_filters_of_repeated_pixels_that_rounding_would_change_stay() -> None:
         return builder.emit(relax.op.nn.conv2d(repeated(builder, data), filter_, padding=(1, 1)))
 
     assert joined(build(make, dtype="bfloat16"))[1] == []
+
+
+@pytest.mark.parametrize("method", ["linear", "nearest_neighbor"])
+def test_a_pointwise_layer_comes_before_a_resize(method: str) -> None:
+    def make(builder: relax.BlockBuilder, data: Any) -> Any:
+        wide = builder.emit(relax.op.image.resize2d(data, (48, 72), layout="NCHW", method=method, **RESIZE[method]))
+        made = builder.emit(relax.op.nn.conv2d(wide, numbers(8, 16, 1, 1)))
+        return normalized(builder, made, 8)
+
+    module = build(make)
+    after, lines = joined(module)
+    assert len(lines) == 1 and "resized after" in lines[0]
+    agree(module, after)
+
+
+def test_a_resize_by_other_weights_stays() -> None:
+    def make(builder: relax.BlockBuilder, data: Any) -> Any:
+        wide = builder.emit(relax.op.image.resize2d(data, (48, 72), layout="NCHW", method="cubic"))
+        return builder.emit(relax.op.nn.conv2d(wide, numbers(8, 16, 1, 1)))
+
+    assert joined(build(make))[1] == []
+
+
+@pytest.mark.parametrize("keepdims", [True, False])
+def test_the_mean_of_all_pixels_comes_before_a_pointwise_layer(keepdims: bool) -> None:
+    def make(builder: relax.BlockBuilder, data: Any) -> Any:
+        made = builder.emit(relax.op.nn.conv2d(data, numbers(8, 16, 1, 1)))
+        return builder.emit(relax.op.mean(normalized(builder, made, 8), [2, 3], keepdims=keepdims))
+
+    module = build(make)
+    after, lines = joined(module)
+    assert len(lines) == 1 and "averaged before" in lines[0]
+    agree(module, after)
 
 
 def decoder(builder: relax.BlockBuilder, data: Any) -> Any:

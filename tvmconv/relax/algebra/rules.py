@@ -15,6 +15,7 @@ from ..mutating import each_function, tidied
 from .branches import Branches
 from .concatenation import find_split
 from .pools import find_pooled
+from .resizing import find_resized
 from .upsampling import find_upsampled
 
 
@@ -61,7 +62,11 @@ def _joined(graph: Graph, target: CpuTarget) -> Found:
 
 def _moved(graph: Graph, target: CpuTarget) -> Found:
     """Return what moves pixels by the filter of one convolution."""
-    return {**dict(find_split(graph, target)), **dict(find_upsampled(graph, target))}
+    # Of one variable the last is taken: a pointwise convolution of fewer pixels costs the least.
+    found: dict[Any, Rewrite] = {}
+    for find in (find_split, find_upsampled, find_resized):
+        found.update(find(graph, target))
+    return found
 
 
 @mutator
