@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 from dataclasses import dataclass, field, replace
-from functools import cache
+from functools import cache, cached_property
 from importlib import import_module
 from importlib.util import find_spec
 from typing import Any
@@ -111,12 +111,12 @@ class CpuTarget(Target):
         """``"cpu"``."""
         return "cpu"
 
-    @property
+    @cached_property  # asked for each tile that is compared
     def vector_bits(self) -> int:
         """Width of a vector register."""
         return self.isa.registers(self.features)[0]
 
-    @property
+    @cached_property
     def vector_registers(self) -> int:
         """Number of vector registers."""
         return self.isa.registers(self.features)[1]
@@ -126,7 +126,7 @@ class CpuTarget(Target):
         """Whether there are dot products of bf16, and an instruction that rounds to it."""
         return self.isa.dot in self.features
 
-    @property
+    @cached_property
     def multiply_adds(self) -> int:
         """Multiply-adds of full vectors that a core starts in a cycle."""
         cpu = cpu_of(self.mcpu)
@@ -147,7 +147,7 @@ class CpuTarget(Target):
         """Products that the dot product of bf16 does in the time of a multiply-add of f32."""
         return cpu_of(self.mcpu).dot_rate
 
-    @property
+    @cached_property
     def costs(self) -> Costs:
         """What work takes on it: its row of coefficients, or the nearest."""
         return _costs(self)

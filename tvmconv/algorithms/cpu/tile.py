@@ -5,6 +5,7 @@ Counted in multiply-adds of whole vectors, relative to which only ratios matter 
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import replace
 from math import gcd, prod
 
@@ -106,21 +107,32 @@ def pixel_cycles(window: Window, target: CpuTarget) -> float:
 
 def best_tile(window: Window, target: CpuTarget) -> tuple[int, int]:
     """Return the pixels and vectors of channels of the tile that costs least."""
+    cycles = tile_costs(window, target)
     counts = divisors(window.padded_outputs // window.lanes, 8)
-    tiles = [(t, v) for v in counts for t in widths(window, v, target)]
-    return min(tiles, key=lambda tile: tile_cycles(window, tile[0], tile[1], target))
+    tiles = [(t, v) for v in counts for t in _widths(window, v, target, cycles)]
+    return min(tiles, key=lambda tile: cycles(*tile))
 
 
 def widths(window: Window, vectors: int, target: CpuTarget) -> list[int]:
     """Return the tile widths whose accumulators fit the registers, the best by the model first."""
+    return _widths(window, vectors, target, tile_costs(window, target))
+
+
+def _widths(window: Window, vectors: int, target: CpuTarget, cycles: Callable[[int, int], float]) -> list[int]:
     fitting = [t for t in tile_widths(window.tile or window.row, target) if t * vectors <= accumulators(target)]
-    return sorted(fitting, key=lambda t: tile_cycles(window, t, vectors, target))
+    return sorted(fitting, key=lambda t: cycles(t, vectors))
 
 
 def tile_cycles(window: Window, width: int, vectors: int, target: CpuTarget, alone: bool = False) -> float:
     """Multiply-adds per output vector and channel of a tile: its own, and what loads take beside them.
 
     Tiles are compared with more sums in flight than the latency of a multiply-add asks for, which is what a tile takes `alone`.
+    """
+    return tile_costs(window, target, alone)(width, vectors)
+
+
+def tile_costs(window: Window, target: CpuTarget, alone: bool = False) -> Callable[[int, int], float]:
+    """Return :func:`tile_cycles` by width and vectors: what all tiles of a window have in common is computed once.
 
     Pixels a multiple of 4 KiB apart all lie in one set of L1, where they and the passing filter evict each
     other; copied data is spread out (schedules/cpu/steps.py, stage_data).
@@ -130,26 +142,28 @@ def tile_cycles(window: Window, width: int, vectors: int, target: CpuTarget, alo
         step = replace(step, chain=target.costs.latency * target.multiply_adds)
     # Tiles of windows of one axis pass through all vectors, others through a block of them.
     weights = 4 * window.channels * window.summed_taps * prod(axis.phases for axis in window.axes)
-    passed = weights * (window.padded_outputs if len(window.axes) == 1 else vectors * window.lanes)
-    beyond = step.from_l3 if weights * window.padded_outputs > target.l2_share else step.from_l2
-    single = width if window.summed_taps == vectors == 1 and width > SINGLE_VECTOR_PIXELS else 0
-    return tile_step(
-        step,
-        vectors,
-        width,
-        width * vectors,
-        parts=vectors * window.lanes * F32_BITS / target.vector_bits,
-        stream=beyond if passed > L1_BYTES else 0.0,
-        crowded=_in_few_sets(window, width, vectors),
-        spilled=spilled(width, vectors, target),
-        single=single,
-    ) / (width * vectors)
+    outputs, lanes, taps = window.padded_outputs, window.lanes, window.summed_taps
+    beyond = step.from_l3 if weights * outputs > target.l2_share else step.from_l2
+    vector_parts = lanes * F32_BITS / target.vector_bits
+    sets = 0.0 if window.stages_data else gcd(pixel_stride(window), L1_WAY_BYTES) / L1_WAY_BYTES
 
+    def cycles(width: int, vectors: int) -> float:
+        passed = weights * (outputs if len(window.axes) == 1 else vectors * lanes)
+        single = width if taps == vectors == 1 and width > SINGLE_VECTOR_PIXELS else 0
+        return tile_step(
+            step,
+            vectors,
+            width,
+            width * vectors,
+            parts=vectors * vector_parts,
+            stream=beyond if passed > L1_BYTES else 0.0,
+            # Pixels in a set of L1, and the passing filter, evict each other.
+            crowded=sets > 0 and width * sets + vectors > L1_WAYS + 1,
+            spilled=spilled(width, vectors, target),
+            single=single,
+        ) / (width * vectors)
 
-def _in_few_sets(window: Window, width: int, vectors: int) -> bool:
-    """Whether a tile's pixels and the passing filter evict each other from sets of L1."""
-    pixels_in_a_set = width * gcd(pixel_stride(window), L1_WAY_BYTES) / L1_WAY_BYTES
-    return not window.stages_data and pixels_in_a_set + vectors > L1_WAYS + 1
+    return cycles
 
 
 def spilled(width: int, vectors: int, target: CpuTarget) -> int:
