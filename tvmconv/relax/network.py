@@ -35,6 +35,7 @@ from .mean_pools import mean_pool
 from .normalizations import group_norm, instance_norm, layer_norm, rms_norm
 from .pipeline import NETWORK_PIPELINE
 from .products import matmul_of
+from .resizes import resize2d
 from .rewriting import report, use_kernels
 from .scans import SCANS
 from .schedules import schedule_others
@@ -165,6 +166,7 @@ _LEGALIZATIONS = (
     | EXTREMES
     | SCANS
     | {
+        "relax.image.resize2d": resize2d,
         "relax.nn.group_norm": group_norm,
         "relax.nn.instance_norm": instance_norm,
         "relax.nn.layer_norm": layer_norm,
