@@ -35,6 +35,7 @@ from .problems import NotCoveredError, elements, is_convolution, is_product
 from .shifts import take_shift
 from .shuffles import marked, written
 from .simplify import simplify, static_shape
+from .stacks import unstacked
 from .widening import widened
 
 LAYOUTS = ("NXC", "NCX")
@@ -131,7 +132,7 @@ class UseKernels:
         _check_module(mod)
         # One block as long as may be: layouts are changed block by block.
         mod = tvm.transform.Sequential([relax.transform.ToNonDataflow(), relax.transform.ConvertToDataflow(1)])(mod)
-        mod = hoisted(joined(simplify(mod)))
+        mod = hoisted(joined(unstacked(simplify(mod))))
         rewrites: list[str] = []
         if self._math != "strict":
             known = Target.parse(self._target)
