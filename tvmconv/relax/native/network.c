@@ -2,7 +2,7 @@
  *
  * The library's file goes on behind what the loader maps of it: weights, from the beginning of a page, a description, and an end
  * that says where they are (tvmconv/runtime/network_file.py). Weights are mapped read-only, so they are read when first used, and
- * processes share them.
+ * processes share them; in huge pages, where the system has the file in such (Linux 6.18 on ext4 does).
  *
  * Calls are safe from several threads: each takes an instance, which has an arena and the arrays of all steps.
  */
@@ -41,8 +41,9 @@ typedef struct Instance {
 
 typedef struct {
   Instance* free;
-  unsigned char* weights;
-  uint64_t weight_bytes;
+  unsigned char* space; /* addresses, some of which the weights have */
+  uint64_t space_bytes;
+  const unsigned char* weights;
   int32_t argument_count;
 } Network;
 
@@ -71,6 +72,23 @@ int tvmconv_copy(void* self, const TVMFFIAny* args, int32_t num_args, TVMFFIAny*
 /* Of a program that has the weights in itself. */
 extern unsigned char tvmconv_network_weights[] __attribute__((weak));
 
+/* Maps a part of a file, as far behind a huge page as it is in the file, for else it cannot be mapped in such; returns 0, or -1. */
+static int map_part(Network* network, int file, uint64_t offset, uint64_t bytes) {
+  if (bytes == 0) return 0;
+  network->space_bytes = bytes + HUGE_PAGE_BYTES;
+  void* space = mmap(NULL, network->space_bytes, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
+  if (space == MAP_FAILED) return -1;
+  network->space = space;
+  unsigned char* start = network->space + (offset - (uintptr_t)space) % HUGE_PAGE_BYTES;
+  if (mmap(start, bytes, PROT_READ, MAP_PRIVATE | MAP_FIXED, file, (off_t)offset) == MAP_FAILED) {
+    munmap(space, network->space_bytes);
+    return -1;
+  }
+  madvise(start, bytes, MADV_HUGEPAGE);
+  network->weights = start;
+  return 0;
+}
+
 /* Maps the weights behind the library that this function is in; returns 0, or raises. */
 static int map_weights(Network* network) {
   if (tvmconv_network_weights != NULL) {
@@ -92,13 +110,9 @@ static int map_weights(Network* network) {
     return failed("RuntimeError", whole ? "the network's file was replaced by another since it was loaded"
                                         : "the network's file is cut off: its weights are missing");
   }
-  network->weight_bytes = end.weight_bytes;
-  void* weights = MAP_FAILED;
-  if (end.weight_bytes) weights = mmap(NULL, end.weight_bytes, PROT_READ, MAP_PRIVATE, file, (off_t)end.weights);
+  int mapped = map_part(network, file, end.weights, end.weight_bytes);
   close(file);
-  if (end.weight_bytes && weights == MAP_FAILED) return no_memory();
-  network->weights = end.weight_bytes ? weights : NULL;
-  return 0;
+  return mapped == 0 ? 0 : no_memory();
 }
 
 static void free_instance(Instance* instance) {
@@ -134,7 +148,7 @@ static Instance* new_instance(const Network* network) {
     for (int32_t j = 0; j < tvmconv_plan.steps[i].count; ++j, ++at) {
       const Argument* argument = &tvmconv_plan.steps[i].arguments[j];
       DLTensor* tensor = &instance->tensors[at];
-      if (argument->region == WEIGHTS) tensor->data = network->weights + argument->offset;
+      if (argument->region == WEIGHTS) tensor->data = (void*)(network->weights + argument->offset);
       if (argument->region == ARENA) tensor->data = instance->arena + argument->offset;
       tensor->device.device_type = kDLCPU;
       tensor->ndim = argument->rank;
@@ -243,7 +257,7 @@ EXPORT int __tvm_ffi_tvmconv_network_close(void* self, const TVMFFIAny* args, in
     free_instance(each);
     each = next;
   }
-  if (network->weight_bytes) munmap(network->weights, network->weight_bytes);
+  if (network->space) munmap(network->space, network->space_bytes);
   free(network);
   return 0;
 }
