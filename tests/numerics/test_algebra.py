@@ -18,7 +18,7 @@ from tvmconv.relax.algebra.reading import fixed  # noqa: E402
 from tvmconv.relax.graph import Graph  # noqa: E402
 from tvmconv.relax.operators import CONVOLUTIONS  # noqa: E402
 from tvmconv.relax.rewriting import rewrites, use_kernels  # noqa: E402
-from tvmconv.relax.simplify import constant  # noqa: E402
+from tvmconv.relax.simplify import constant, constant_bytes  # noqa: E402
 from tvmconv.targets.target import Target  # noqa: E402
 
 TARGET = Target.parse("x86-64-v3")
@@ -393,11 +393,13 @@ def test_an_adapter_is_part_of_its_linear() -> None:
     agree(module, after)
 
 
-def test_a_bottleneck_stays_one() -> None:
-    def make(builder: relax.BlockBuilder, data: Any) -> Any:
-        return builder.emit(relax.op.matmul(builder.emit(relax.op.matmul(data, numbers(64, 4))), numbers(4, 96)))
+def bottleneck(builder: relax.BlockBuilder, data: Any) -> Any:
+    """A Linear to few numbers, and one back."""
+    return builder.emit(relax.op.matmul(builder.emit(relax.op.matmul(data, numbers(64, 4))), numbers(4, 96)))
 
-    after, lines = joined(build(make, (2, 10, 64)))
+
+def test_a_bottleneck_stays_one() -> None:
+    after, lines = joined(build(bottleneck, (2, 10, 64)))
     assert convolutions(after) == 2 and not lines
 
 
@@ -603,6 +605,33 @@ def test_a_filter_that_would_lose_to_rounding_stays_two() -> None:
         return builder.emit(relax.op.add(wide, data))
 
     assert joined(build(make, dtype="bfloat16"))[1] == []
+
+
+def enlarged(builder: relax.BlockBuilder, data: Any) -> Any:
+    """A convolution of repeated pixels."""
+    return builder.emit(relax.op.nn.conv2d(repeated(builder, data), numbers(16, 16, 3, 3), padding=(1, 1)))
+
+
+@pytest.mark.parametrize(
+    ("make", "shape", "stays"),
+    [
+        (bottleneck, (2, 10, 64), True),
+        (enlarged, (1, 16, 24, 24), True),
+        (decoder, (1, 16, 24, 24), True),
+        (block, (1, 16, 24, 24), False),
+    ],
+)
+def test_small_memory_joins_no_filters_to_larger_ones(
+    make: Callable[[relax.BlockBuilder, Any], Any],
+    shape: tuple[int, ...],
+    stays: bool,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    module = build(make, shape)
+    assert joined(module, monkeypatch)[1] != []
+    after, lines = simplified(module, TARGET, small=True)
+    assert (lines == []) == stays
+    assert constant_bytes(after) <= constant_bytes(module)
 
 
 def test_strict_math_has_no_rewrites() -> None:

@@ -16,7 +16,7 @@ tvm = pytest.importorskip("tvm")
 from tvm import relax  # noqa: E402
 
 from tvmconv import cli  # noqa: E402
-from tvmconv.errors import BundleError, InputError, SourceError, UnsupportedMachineError  # noqa: E402
+from tvmconv.errors import BundleError, InputError, SourceError, TvmconvError, UnsupportedMachineError  # noqa: E402
 from tvmconv.relax.compiling import build  # noqa: E402
 from tvmconv.runtime.native_library import NativeLibrary  # noqa: E402
 from tvmconv.runtime.network import Network, load_network  # noqa: E402
@@ -278,14 +278,52 @@ assert not failed, failed
     subprocess.run([sys.executable, "-c", program], check=True)
 
 
-def test_weights_that_are_others(library: Path, tmp_path: Path) -> None:
-    read_file(library).verify()
-    content = bytearray(library.read_bytes())
-    content[read_file(library).weights + 40] ^= 1
-    damaged = tmp_path / "network.so"
-    damaged.write_bytes(content)
-    with pytest.raises(BundleError, match="its weights are not those that it was compiled with"):
-        read_file(damaged).verify()
+def test_bytes_that_are_others(library: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert cli.main(["verify", str(library)]) == 0
+    assert "are those that it was compiled with" in capsys.readouterr().out
+    file, content = read_file(library), library.read_bytes()
+    code, name = file.weights // 2, content.rindex(b'"x0"') + 1
+    for at in (code, file.weights, file.weights + 40, file.weights + file.weight_bytes - 1, name):
+        damaged = tmp_path / "network.so"
+        damaged.write_bytes(content[:at] + bytes([content[at] ^ 1]) + content[at + 1 :])
+        with pytest.raises(BundleError, match="its code, weights or description are not those"):
+            read_file(damaged).verify()
+        assert cli.main(["verify", str(damaged)]) != 0
+        assert "is damaged" in capsys.readouterr().err
+
+
+def test_verify_says_what_is_cut_off(library: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    cut = tmp_path / "network.so"
+    cut.write_bytes(library.read_bytes()[:-100])
+    assert cli.main(["verify", str(cut)]) != 0
+    assert "is cut off" in capsys.readouterr().err
+
+
+def enlarged_by_transforms(builder: relax.BlockBuilder, data: Any) -> Any:
+    """Return convolutions that Winograd computes best, whose filters it enlarges."""
+    filter_ = RNG.standard_normal((128, 128, 3, 3)).astype(np.float32)
+    for _ in range(2):
+        data = builder.emit(relax.op.nn.conv2d(data, relax.const(filter_), padding=(1, 1)))
+    return data
+
+
+def test_small_memory_repeats_no_weights(tmp_path: Path) -> None:
+    shape, paths = (1, 128, 28, 28), {}
+    given = RNG.standard_normal(shape).astype(np.float32)
+    made = module(enlarged_by_transforms, [shape])
+    for memory in ("default", "small"):
+        paths[memory] = tmp_path / f"{memory}.so"
+        build(made, paths[memory], memory=memory)
+    footprints = {memory: read_file(path).footprint for memory, path in paths.items()}
+    assert footprints["default"].model == footprints["small"].model == 4 * 128 * 128 * 9  # the filter, once
+    assert footprints["small"].weights < 1.01 * footprints["small"].model
+    assert footprints["default"].weights > 1.5 * footprints["default"].model
+    for each in footprints.values():
+        assert each.peak == each.weights + each.activations + 2 * given.nbytes
+    small, default = (next(iter(load_network(path)(x0=given).values())) for path in paths.values())
+    np.testing.assert_allclose(small, default, atol=1e-4 * np.abs(default).max())
+    with pytest.raises(TvmconvError, match="memory is 'tiny'; allowed: default, small"):
+        build(made, tmp_path / "tiny.so", memory="tiny")
 
 
 def test_what_is_no_network(tmp_path: Path) -> None:

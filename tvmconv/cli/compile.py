@@ -90,6 +90,13 @@ def add_parser(subparsers: Subparsers) -> None:
         help="call the kernels of this bundle, which tvmconv run then needs, too; what it lacks becomes part of the library;"
         " with --format relax",
     )
+    parser.add_argument(
+        "--memory",
+        choices=("default", "small"),
+        default="default",
+        help="small: no filters that a transform enlarges, as Winograd does, and no joined ones that are larger than what"
+        " they are of (default: %(default)s)",
+    )
     add_math(parser)
     add_records(parser)
     add_json(parser)
@@ -104,6 +111,7 @@ def run(arguments: argparse.Namespace) -> int:
     from ..relax.compiling import export, export_part
     from ..relax.onnx import as_relax, fixed
     from ..relax.rewriting import report, rewrites, use_kernels
+    from ..runtime.network_file import read_file
     from ..tuning.records import records_of
 
     bucket = Bucket(dict(arguments.shape), dict(arguments.dim), arguments.batch)
@@ -118,6 +126,7 @@ def run(arguments: argparse.Namespace) -> int:
             math=arguments.math,
             progress=progress,
             bundle=arguments.bundle,
+            memory=arguments.memory,
         )
     if arguments.format == "relax":
         relax_network.export(relax_network.compile_module(module, arguments.target), arguments.output)
@@ -136,6 +145,13 @@ def run(arguments: argparse.Namespace) -> int:
             print(f"  by TVM: {row.name}: {row.why}", file=sys.stderr)
     for line in rewrites(module):
         print(f"  joined: {line}", file=sys.stderr)
+    if arguments.format == "plan":
+        bytes_ = read_file(Path(arguments.output)).footprint
+        print(
+            f"  MB: {bytes_.model / 1e6:.1f} in the model, {bytes_.weights / 1e6:.1f} of weights,"
+            f" {bytes_.activations / 1e6:.1f} of activations; at most {bytes_.peak / 1e6:.1f} in a call",
+            file=sys.stderr,
+        )
     if arguments.json:
         print_json([asdict(row) for row in rows])
     else:

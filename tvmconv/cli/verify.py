@@ -1,4 +1,4 @@
-"""`tvmconv verify`: check a bundle's kernels against the reference."""
+"""`tvmconv verify`: check a bundle's kernels against the reference, or that a network's file is as it was compiled."""
 
 from __future__ import annotations
 
@@ -6,6 +6,7 @@ import argparse
 import sys
 from collections import Counter
 from dataclasses import asdict
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 from .output import print_json, print_table, progress_bar
@@ -14,7 +15,11 @@ from .parsing import add_command, add_json
 if TYPE_CHECKING:
     from .parsing import Subparsers
 
-EXAMPLE = "  tvmconv verify resnet50.bundle\n  tvmconv verify resnet50.bundle --json\n"
+EXAMPLE = """\
+  tvmconv verify resnet50.bundle
+  tvmconv verify resnet50.bundle --json
+  tvmconv verify resnet50.so
+"""
 
 
 def add_parser(subparsers: Subparsers) -> None:
@@ -24,18 +29,27 @@ def add_parser(subparsers: Subparsers) -> None:
         "verify",
         "Check every kernel of a bundle against the reference, with inputs for which there is one right answer, "
         "and write into the bundle which are right. "
-        "Exits with 1 if one is wrong.",
+        "Exits with 1 if one is wrong. Of a network's file, compare every byte with the digest that tvmconv compile took.",
         EXAMPLE,
         run,
     )
-    parser.add_argument("bundle", metavar="BUNDLE", help="the bundle's folder")
+    parser.add_argument("bundle", metavar="BUNDLE", help="the bundle's folder, or a network's file")
     add_json(parser)
 
 
 def run(arguments: argparse.Namespace) -> int:
-    """Print a verdict for each kernel."""
+    """Print a verdict for each kernel, or on a network's file."""
+    from ..runtime.network_file import read_file
     from ..runtime.verify import verify
 
+    path = Path(arguments.bundle)
+    if path.is_file():
+        read_file(path).verify()
+        if arguments.json:
+            print_json([{"network": str(path), "status": "right"}])
+        else:
+            print(f"{path}: its code, weights and description are those that it was compiled with")
+        return 0
     with progress_bar("checking") as progress:
         verdicts = verify(arguments.bundle, progress=progress)
     if arguments.json:

@@ -95,12 +95,13 @@ def build(
     layout: str | None = None,
     math: str = "default",
     progress: Progress | None = None,
+    memory: str = "default",
     facts: Mapping[str, Any] | None = None,
 ) -> list[Row]:
     """Compile a Relax module, its convolutions by our kernels, to one library; return what became of each convolution.
 
     Parameters and errors are those of :class:`tvmconv.relax.UseKernels` and :func:`export`.
     """
-    module = use_kernels(module, target, records, layout, math, progress)
+    module = use_kernels(module, target, records, layout, math, progress, memory=memory)
     export(module, path, target, facts)
     return report(module)

@@ -36,7 +36,7 @@ from .normalizations import group_norm, instance_norm, layer_norm, rms_norm
 from .pipeline import NETWORK_PIPELINE
 from .products import matmul_of
 from .resizes import resize2d
-from .rewriting import report, use_kernels
+from .rewriting import model_bytes, report, use_kernels
 from .scans import SCANS
 from .schedules import schedule_others
 from .simplify import static_shape
@@ -61,6 +61,7 @@ def build(
     math: str = "default",
     progress: Progress | None = None,
     bundle: str | os.PathLike[str] | None = None,
+    memory: str = "default",
 ) -> relax.VMExecutable:
     """Compile a Relax module, its convolutions by our kernels.
 
@@ -71,7 +72,7 @@ def build(
     tvm.relax.VMExecutable
         For ``relax.VirtualMachine``, or for :func:`export`.
     """
-    return compile_module(use_kernels(mod, target, records, layout, math, progress, bundle), target)
+    return compile_module(use_kernels(mod, target, records, layout, math, progress, bundle, memory), target)
 
 
 def compile_module(mod: tvm.IRModule, target: str = "host") -> relax.VMExecutable:
@@ -201,6 +202,7 @@ def described(mod: tvm.IRModule, target: CpuTarget) -> dict[str, Any]:
         "inputs": [_tensor(str(each.name), each.ty) for each in main.params],
         "outputs": [_tensor(name, each) for name, each in zip(names, outputs, strict=True)],
         "report": [asdict(row) for row in report(mod)],
+        "model_bytes": model_bytes(mod),
     }
 
 

@@ -34,11 +34,12 @@ from .patterns import joined
 from .problems import NotCoveredError, elements, is_convolution, is_product
 from .shifts import take_shift
 from .shuffles import marked, written
-from .simplify import simplify, static_shape
+from .simplify import constant_bytes, simplify, static_shape
 from .stacks import unstacked
 from .widening import widened
 
 LAYOUTS = ("NXC", "NCX")
+MEMORIES = ("default", "small")
 REPORT = "tvmconv_report"
 
 
@@ -93,13 +94,16 @@ class UseKernels:
     bundle
         A bundle whose kernels the module shall call (``call_dps_packed``), in place of holding them. What it lacks becomes
         part of the module.
+    memory
+        ``"small"``: no kernel whose filters a transform enlarges (Winograd), and no joined filters that have more numbers than
+        those that they are of. Filters are as many bytes as the model's, but for whole register tiles.
 
     Raises
     ------
     TargetError
         If `target` is unknown, or no CPU, or runs no kernel of `bundle`.
     TvmconvError
-        If `layout` or `math` is none, or a `layout` of NXC was given, and TVM does not bring the network to it.
+        If `layout`, `math` or `memory` is none, or a `layout` of NXC was given, and TVM does not bring the network to it.
     InputError
         If it is given something else than a module.
     BundleError, UnsupportedMachineError
@@ -114,14 +118,17 @@ class UseKernels:
         math: str = "default",
         progress: Progress | None = None,
         bundle: str | os.PathLike[str] | None = None,
+        memory: str = "default",
     ) -> None:
         if layout not in (None, *LAYOUTS):
             raise TvmconvError(f"layout is {layout!r}; allowed: {', '.join(LAYOUTS)}")
         check_math(math)
+        if memory not in MEMORIES:
+            raise TvmconvError(f"memory is {memory!r}; allowed: {', '.join(MEMORIES)}")
         if Target.parse(target).kind != "cpu":
             raise TargetError(f"target is {target!r}; tvmconv.relax builds networks for CPUs alone")
         self._target, self._records, self._layout, self._math = target, records, layout, math
-        self._progress, self._bundle = progress, bundle
+        self._progress, self._bundle, self._small = progress, bundle, memory == "small"
 
     def transform_module(self, mod: tvm.IRModule, context: tvm.transform.PassContext) -> tvm.IRModule:
         """Return the module with our kernels."""
@@ -130,6 +137,7 @@ class UseKernels:
     def transformed(self, mod: tvm.IRModule) -> tvm.IRModule:
         """Return the module with our kernels; errors keep their classes, which a pass among others makes RuntimeErrors."""
         _check_module(mod)
+        given = constant_bytes(mod)
         # One block as long as may be: layouts are changed block by block.
         mod = tvm.transform.Sequential([relax.transform.ToNonDataflow(), relax.transform.ConvertToDataflow(1)])(mod)
         mod = hoisted(joined(unstacked(simplify(mod))))
@@ -137,7 +145,7 @@ class UseKernels:
         if self._math != "strict":
             known = Target.parse(self._target)
             assert isinstance(known, CpuTarget)
-            mod, rewrites = simplified(mod, known)
+            mod, rewrites = simplified(mod, known, self._small)
         if self._layout != "NCX":
             mod = self._laid_out(mod)
         chains, rows = {}, []
@@ -146,11 +154,12 @@ class UseKernels:
                 chains[variable], refused = _chains(variable.name_hint, function)
                 rows += refused
         problems = [chain.problem for found in chains.values() for chain in found.values()]
+        math = "strict" if self._small else self._math  # transforms are what enlarges filters
         kernels: dict[Problem, Kernel | BundledKernel] = {}
         if self._bundle is not None:
-            kernels |= bundled_kernels(problems, self._bundle, self._target, self._math)
+            kernels |= bundled_kernels(problems, self._bundle, self._target, math)
         lacking = [problem for problem in problems if problem not in kernels]
-        kernels |= build_kernels(lacking, self._target, self._records, self._math, self._progress)
+        kernels |= build_kernels(lacking, self._target, self._records, math, self._progress)
         replacing = _Replacing(mod, kernels)
         for variable, found in chains.items():
             replacing.replace(variable, found)
@@ -158,7 +167,8 @@ class UseKernels:
         mod = widened(as_maps(joined_activations(replacing.module())))
         mod = relax.transform.DeadCodeElimination()(mod)
         # Not the bare list: TVM 0.27 gives no attribute back whose text has at most 7 bytes, such as "[]".
-        return mod.with_attr(REPORT, json.dumps({"convolutions": [asdict(row) for row in rows], "rewrites": rewrites}))
+        noted = {"convolutions": [asdict(row) for row in rows], "rewrites": rewrites, "weights": given}
+        return mod.with_attr(REPORT, json.dumps(noted))
 
     def _laid_out(self, mod: tvm.IRModule) -> tvm.IRModule:
         """Return the module channels last; if that cannot be, and nobody asked for it, as it is."""
@@ -181,9 +191,10 @@ def use_kernels(
     math: str = "default",
     progress: Progress | None = None,
     bundle: str | os.PathLike[str] | None = None,
+    memory: str = "default",
 ) -> tvm.IRModule:
     """Return a Relax module with our kernels; parameters and errors are those of :class:`UseKernels`."""
-    pass_: Any = UseKernels(target, records, layout, math, progress, bundle)
+    pass_: Any = UseKernels(target, records, layout, math, progress, bundle, memory)
     return pass_.transformed(mod)
 
 
@@ -212,6 +223,18 @@ def rewrites(mod: tvm.IRModule) -> list[str]:
     """
     report(mod)
     return list(json.loads(str(mod.get_attr(REPORT)))["rewrites"])
+
+
+def model_bytes(mod: tvm.IRModule) -> int:
+    """Return how many bytes the constants had of the module that became this one.
+
+    Raises
+    ------
+    TvmconvError
+        As :func:`report`.
+    """
+    report(mod)
+    return int(json.loads(str(mod.get_attr(REPORT)))["weights"])
 
 
 def _check_module(mod: object) -> None:

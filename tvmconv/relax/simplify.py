@@ -7,6 +7,7 @@ ConvertLayout knows none of them, but `maximum`, `minimum` and `add`.
 
 from __future__ import annotations
 
+import hashlib
 from collections.abc import Callable, Mapping
 from typing import Any
 
@@ -76,6 +77,22 @@ def simplify(mod: tvm.IRModule) -> tvm.IRModule:
 def constant(expr: Any) -> Array | None:
     """Return the array that a constant holds; None: `expr` is something else."""
     return expr.value.numpy() if isinstance(expr, GenericConst) else None
+
+
+def constant_bytes(mod: tvm.IRModule) -> int:
+    """Return how many bytes the constants of a module's functions have, each array once."""
+    sizes: dict[bytes, int] = {}
+
+    def note(expr: Any) -> None:
+        array = constant(expr)
+        if array is not None:
+            content = np.ascontiguousarray(array).reshape(-1).view(np.uint8)
+            sizes[hashlib.sha256(content.data).digest()] = array.nbytes
+
+    for _, function in mod.functions_items():
+        if isinstance(function, relax.Function):
+            relax.analysis.post_order_visit(function, note)
+    return sum(sizes.values())
 
 
 def static_shape(type_: Any) -> tuple[int, ...] | None:

@@ -118,10 +118,12 @@ def _sorting(isa: Isa) -> bytes:
 
 
 def _measures(plan: NetworkPlan) -> dict[str, Any]:
-    """Return what each step reads and writes, and how much memory a call takes."""
+    """Return what each step reads and writes, how much memory a call takes, and that with all weights, inputs and outputs."""
     sizes = [sum(array.size for array in each.arguments) for each in plan.steps]
     steps = [{"function": each.function, "bytes": size} for each, size in zip(plan.steps, sizes, strict=True)]
-    return {"steps": steps, "arena_bytes": plan.arena_bytes}
+    ends = sum(each.size for each in (*plan.inputs, *plan.outputs))
+    peak = sum(each.size for each in plan.weights) + plan.arena_bytes + ends
+    return {"steps": steps, "arena_bytes": plan.arena_bytes, "peak_bytes": peak}
 
 
 def _table(plan: NetworkPlan, identity: str) -> str:

@@ -25,6 +25,29 @@ MAGIC = b"tvmconv network\0"
 # Where the weights begin and how many bytes they have, the same of the description, the identity, and MAGIC.
 _END = struct.Struct("<4Q 32s 16s")
 _CHUNK = 1 << 20
+_DIGEST = "sha256"  # in the description, of all that stands before it and of the rest of it
+
+
+@dataclass(frozen=True)
+class Footprint:
+    """How many bytes a network has.
+
+    Attributes
+    ----------
+    model
+        The constants of the model, each once.
+    weights
+        What the file has of them: filters as their kernels read them.
+    activations
+        What each call that runs at the same time takes for arrays between kernels.
+    peak
+        All that one call reads and writes: weights, activations, inputs and outputs.
+    """
+
+    model: int
+    weights: int
+    activations: int
+    peak: int
 
 
 @dataclass(frozen=True)
@@ -46,22 +69,30 @@ class NetworkFile:
     weight_bytes: int
     description: dict[str, Any]
 
+    @property
+    def footprint(self) -> Footprint:
+        """How many bytes the network has."""
+        told = self.description
+        return Footprint(told["model_bytes"], self.weight_bytes, told["arena_bytes"], told["peak_bytes"])
+
     def verify(self) -> None:
-        """Read all weights, and compare them with the digest that the compiler took.
+        """Read the whole file, and compare it with the digest that the compiler took.
 
         Raises
         ------
         BundleError
-            If they are others.
+            If its code, its weights or its description are others.
         """
-        digest, rest = hashlib.sha256(), self.weight_bytes
         with self.path.open("rb") as file:
-            file.seek(self.weights)
-            while rest and (chunk := file.read(min(_CHUNK, rest))):
-                digest.update(chunk)
-                rest -= len(chunk)
-        if digest.hexdigest() != self.description["weights"]:
-            raise BundleError(f"{self.path} is damaged: its weights are not those that it was compiled with")
+            digest = _digest(file, self.weights + self.weight_bytes)
+        said = dict(self.description)
+        digest_then = said.pop(_DIGEST, None)
+        digest.update(json.dumps(said).encode())
+        if digest.hexdigest() != digest_then:
+            raise BundleError(
+                f"{self.path} is damaged: its code, weights or description are not those that it was compiled with; compile it"
+                " again"
+            )
 
 
 def is_network(path: Path) -> bool:
@@ -103,24 +134,34 @@ def append(library: Path, arrays: Iterable[tuple[int, np.ndarray]], description:
     arrays
         The weights in the order of their offsets.
     description
-        Gets ``"weights"``, their digest.
+        Gets the digest of all before it, and of itself.
     identity
         What the library's plan has, too: 32 letters.
     """
-    digest = hashlib.sha256()
     with library.open("r+b") as file:
         start = -(-file.seek(0, os.SEEK_END) // PAGE) * PAGE
         file.truncate(start)
-        file.seek(start)
+        file.seek(0)
+        digest = _digest(file, start)
         size = 0
         for offset, array in arrays:
             content = b"\0" * (offset - size) + array.tobytes()
             digest.update(content)
             file.write(content)
             size = offset + array.nbytes
-        text = json.dumps(description | {"weights": digest.hexdigest()}).encode()
+        digest.update(json.dumps(description).encode())
+        text = json.dumps({**description, _DIGEST: digest.hexdigest()}).encode()
         file.write(text)
         file.write(_END.pack(start, size, start + size, len(text), identity.encode(), MAGIC))
+
+
+def _digest(file: BinaryIO, size: int) -> Any:
+    """Return the digest of so many bytes that a file has from here, or of what there is of them."""
+    digest = hashlib.sha256()
+    while size and (chunk := file.read(min(_CHUNK, size))):
+        digest.update(chunk)
+        size -= len(chunk)
+    return digest
 
 
 def _end(file: BinaryIO) -> tuple[Any, ...]:

@@ -40,6 +40,7 @@ def compile(
     dtype: Any = None,
     *,
     math: str = "default",
+    memory: str = "default",
     progress: Progress | None = print_progress,
 ) -> CompiledModel:
     """Compile a whole model to one library, for inputs as the examples are; return what calls it.
@@ -60,6 +61,9 @@ def compile(
         ``torch.bfloat16`` or ``torch.float16``: the model computes in this type. None: as it does.
     math
         As for :func:`tvmconv.build`.
+    memory
+        ``"small"``: no filters that a transform enlarges, as Winograd does, and no joined ones that are larger than what they
+        are of.
     progress
         Called as ``progress(done, total, what)`` while kernels are built.
 
@@ -88,7 +92,7 @@ def compile(
     flat = _Flat(model, args, kwargs)
     program = _exported(flat)
     path = _temporary() if path is None else as_path("path", path)
-    build(read_torch(program), path, target, math=math, progress=progress, facts=flat.facts())
+    build(read_torch(program), path, target, math=math, progress=progress, memory=memory, facts=flat.facts())
     return CompiledModel(path)
 
 

@@ -70,10 +70,13 @@ class Branches:
         The function.
     target
         Whose estimates count.
+    small
+        Whether no map may have more numbers than those that it is of.
     """
 
     graph: Graph
     target: CpuTarget
+    small: bool = False
 
     def find(self) -> dict[Any, Merge]:
         """Return the merges, none of which is part of another."""
@@ -198,7 +201,7 @@ class Branches:
                 before += pass_cycles(whole, dtype, 2, self.target)
             products += sum(part.products for part, _ in real if not part.passes)
         after = map_cycles(merged, pixels(shape, rows), dtype, self.target)
-        if after >= before:
+        if after >= before or (self.small and merged.products > products):
             return None
         if rounds_more(merged, [level.maps for level in taken], dtype):
             return None

@@ -35,18 +35,18 @@ class Rewrite(Protocol):
 Found = Mapping[Any, Rewrite]
 
 
-def simplified(mod: tvm.IRModule, target: CpuTarget) -> tuple[tvm.IRModule, list[str]]:
+def simplified(mod: tvm.IRModule, target: CpuTarget, small: bool = False) -> tuple[tvm.IRModule, list[str]]:
     """Return a simplified module (`tvmconv.relax.simplify`) by these rules, and a line for each rewrite.
 
-    Data has its channels second. Filters are joined in float64, and rounded once.
+    Data has its channels second. Filters are joined in float64, and rounded once. With `small`, none becomes larger by that.
     """
     lines: list[str] = []
     for find in (_joined, _moved):
 
         def rewriting(
-            new: tvm.IRModule, function: relax.Function, find: Callable[[Graph, CpuTarget], Found] = find
+            new: tvm.IRModule, function: relax.Function, find: Callable[[Graph, CpuTarget, bool], Found] = find
         ) -> _Rewriting:
-            found = find(Graph(function), target)
+            found = find(Graph(function), target, small)
             lines.extend(f"{variable.name}: {rewrite.said}" for variable, rewrite in found.items())
             return _Rewriting(new, found)
 
@@ -54,17 +54,18 @@ def simplified(mod: tvm.IRModule, target: CpuTarget) -> tuple[tvm.IRModule, list
     return mod, lines
 
 
-def _joined(graph: Graph, target: CpuTarget) -> Found:
+def _joined(graph: Graph, target: CpuTarget, small: bool) -> Found:
     """Return what joins maps: one convolution may be left where the others are looked for."""
     pooled: dict[Any, Rewrite] = dict(find_pooled(graph, target))
-    return {**Branches(graph, target).find(), **pooled}
+    return {**Branches(graph, target, small).find(), **pooled}
 
 
-def _moved(graph: Graph, target: CpuTarget) -> Found:
+def _moved(graph: Graph, target: CpuTarget, small: bool) -> Found:
     """Return what moves pixels by the filter of one convolution."""
     # Of one variable the last is taken: a pointwise convolution of fewer pixels costs the least.
     found: dict[Any, Rewrite] = {}
-    for find in (find_split, find_upsampled, find_resized):
+    # The first two may give filters more taps: of upsampling's 3, 4.
+    for find in (find_resized,) if small else (find_split, find_upsampled, find_resized):
         found.update(find(graph, target))
     return found
 
