@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from math import gcd
+from math import gcd, prod
 from typing import TypeVar
 
 from tvm.s_tir import Schedule
@@ -99,7 +99,7 @@ def stage_filter(sch: Schedule, window: Window, part: LoopRV | None = None) -> N
     group, channels, *taps, c, vector, lane = sch.get_loops(block)
     if window.problem.filter_format == "OIX":
         # Taps lie together in the filter: one pass over c then reads each of its cache lines once.
-        sch.reorder(vector, c, *taps, lane)
+        vector = _by_taps(sch, window, vector, c, taps, lane)
         sch.parallel(sch.fuse(group, channels, vector))
     elif _sums_lie_together(window):
         sch.parallel(sch.fuse(group, channels, *taps))
@@ -132,7 +132,8 @@ def _pack_part(sch: Schedule, window: Window, block: LoopRV) -> None:
     sch.compute_at(part, block, preserve_unit_loops=True)
     channels, *taps, c, vector, lane = sch.get_loops(part)[-(2 * len(window.axes) + 4) :]
     if window.problem.filter_format == "OIX":
-        sch.reorder(channels, vector, c, *taps, lane)
+        sch.reorder(channels, vector)
+        _by_taps(sch, window, vector, c, taps, lane)
     elif _sums_lie_together(window):
         sch.reorder(channels, *taps, vector, c, lane)
     else:
@@ -159,6 +160,29 @@ def transpose_filter(sch: Schedule, window: Window, c: LoopRV) -> None:
     paired = window.vnni_factor == 1 or filter_in_pairs(window.problem)
     if _sums_lie_together(window) and paired and whole:
         sch.annotate(c, TRANSPOSE, TO_PIXELS)
+
+
+def _by_taps(sch: Schedule, window: Window, vector: LoopRV, c: LoopRV, taps: Sequence[LoopRV], lane: LoopRV) -> LoopRV:
+    """Copy a vector of output channels whose taps lie together in the filter; return the loop around parts of that."""
+    if not window.taps_are_columns:
+        sch.reorder(vector, c, *taps, lane)
+        return vector
+    few, c = sch.split(c, [None, divisors(int(sch.get(c).extent), LINE_FLOATS)[-1]])
+    sch.reorder(vector, few, c, *taps, lane)
+    if columns := taps_as_columns(sch, window, c, taps):
+        sch.annotate(columns, TRANSPOSE, TO_PIXELS)
+    return sch.fuse(vector, few)
+
+
+def taps_as_columns(sch: Schedule, window: Window, c: LoopRV, taps: Sequence[LoopRV]) -> LoopRV | None:
+    """Fuse what lies together in the filter: channels and all taps, or one channel's last ones, if there are as many as a square has."""
+    kernel = window.problem.kernel
+    extents = [int(sch.get(loop).extent) for loop in taps][-len(kernel) :]
+    if extents == list(kernel):
+        return sch.fuse(c, *taps)
+    first = next((axis for axis, extent in enumerate(extents) if extent > 1), len(extents))
+    together = extents[first:] == list(kernel[first:]) and prod(extents) >= PART
+    return sch.fuse(*taps) if together else None
 
 
 def stage_data(sch: Schedule, window: Window, task: LoopRV | None, target: CpuTarget) -> None:

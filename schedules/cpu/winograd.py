@@ -262,7 +262,9 @@ def _by_vectors(sch: Schedule, tiles: WinogradWindow, block: SBlockRV) -> tuple[
     """
     a, b, *phases, kz, g, vector, c, lane = sch.get_loops(block)[-10:]
     apart = steps.has_block(sch, stage_name(FILTER_PACK, tiles.index))
-    few, c = sch.split(c, [None, divisors(int(sch.get(c).extent), TRANSPOSED if apart else LINE)[-1]])
+    # With their taps, 16 channels are enough of a row.
+    most = TRANSPOSED if apart and not tiles.taps_are_columns else LINE
+    few, c = sch.split(c, [None, divisors(int(sch.get(c).extent), most)[-1]])
     outer = [g, few, vector] if tiles.lanes < LINE and tiles.reads_rows else [g, vector, few]
     sch.reorder(*outer, *phases, kz, c, a, b, lane)
     _transform(sch, block, sch.get_sblock(stage_name(FILTER_ROWS, tiles.index)), c, [a, b, lane])
@@ -271,9 +273,14 @@ def _by_vectors(sch: Schedule, tiles: WinogradWindow, block: SBlockRV) -> tuple[
         sch.compute_at(pack, few, preserve_unit_loops=True)
         *_, c, pack_lane = sch.get_loops(pack)
         sch.vectorize(pack_lane)
-        if int(sch.get(c).extent) >= PART:
+        columns: LoopRV | None = c
+        if tiles.taps_are_columns:
+            *taps, g, block, c, pack_lane = sch.get_loops(pack)[-7:]
+            sch.reorder(g, block, c, *taps, pack_lane)
+            columns = steps.taps_as_columns(sch, tiles, c, taps)
+        if columns and int(sch.get(columns).extent) >= PART:
             # How many channels a part has is a decision, and these are of the default.
-            sch.annotate(c, TRANSPOSE, TO_PIXELS if tiles.prepacked else TO_PIXELS_IF_WHOLE)
+            sch.annotate(columns, TRANSPOSE, TO_PIXELS if tiles.prepacked else TO_PIXELS_IF_WHOLE)
     return outer, lane
 
 

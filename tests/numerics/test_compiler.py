@@ -83,6 +83,7 @@ SPACES = [
     "conv2d-n2-i64x15x17-o80x8x9-k3x4-s2x2-d8x5-p8x7_8x8-g2-NCX-OIX-f16-bias",
     "conv1d-n2-i64x5-o48x5-k3-s1-d12-p12_12-g1-NXC-XIO-f32",
     "conv3d-n1-i64x5x7x9-o64x5x7x9-k3x3x3-s1x1x1-d1x2x6-p1x2x6_1x2x6-g1-NXC-OIX-f32",
+    "conv3d-n1-i20x2x6x7-o32x2x6x7-k5x5x5-s1x1x1-d1x1x1-p2x2x2_2x2x2-g1-NCX-OIX-f32",  # taps of parts: Winograd's first axis
     "conv2d-n2-i24x9x11-o40x9x11-k3x3-s1x1-d1x1-p1x1_1x1-g1-NXC-OIX-f32-bias",
     "conv1d-n1-i66x30-o66x28-k3-s1-d1-p0_0-g2-NXC-XIO-f16-bias",
     "backprop2d-n1-i64x5x5-o40x20x20-k8x8-s4x4-d1x1-p2x2_2x2-g1-NXC-XIO-f32-bias",

@@ -59,6 +59,34 @@ def test_planes_to_pixels_four_by_four() -> None:
     check(transpose, before, after)
 
 
+def test_a_row_of_channels_and_their_taps_is_read_from_its_first_element_on() -> None:
+    """Which channel and tap each column is of, is known before: squares are unrolled."""
+
+    @T.prim_func(private=True, s_tir=True)
+    def before(weights: T.Buffer((4, 2, 3), "float32")) -> None:
+        packed = T.alloc_buffer((3, 2, 4))
+        for x in T.serial(6, annotations={"tvmconv.transpose": "to_pixels"}):
+            for lane in T.vectorized(4):
+                packed[x % 3, x // 3, lane] = weights[lane, x // 3, x % 3]
+
+    text = transpose(before.body).script()
+    assert "for square in T.unroll(2)" in text
+    start = "T.min(square * 4, 2)"
+    assert f"rows[row * 4 + x] = weights[row, {start} // 3, {start} % 3 + x]" in text
+    assert f"packed[({start} + 1) % 3, ({start} + 1) // 3, 0:4] =" in text
+
+
+def test_rows_that_do_not_lie_together_along_their_axes_are_refused() -> None:
+    @T.prim_func(private=True, s_tir=True)
+    def before(weights: T.Buffer((4, 3, 2), "float32")) -> None:
+        packed = T.alloc_buffer((6, 4))
+        for x in T.serial(6, annotations={"tvmconv.transpose": "to_pixels"}):
+            for lane in T.vectorized(4):
+                packed[x, lane] = weights[lane, x % 3, x // 3]
+
+    check_refused(transpose, before, "it reads something else than a row")
+
+
 def test_pairs_of_planes_are_made_by_vectors() -> None:
     @T.prim_func(private=True, s_tir=True)
     def before(data: T.Buffer((8, 4), "uint16")) -> None:

@@ -15,6 +15,7 @@ from tvm import tirx
 
 from ...problem import Problem
 from ...targets.target import CpuTarget
+from ..annotations import PART
 from ..axes import axes_of
 from ..pairs import reads_pairs
 from ..shapes import LEAST_SKIPPED, lane_count, rotated
@@ -289,6 +290,15 @@ class Window(SubConvolution):
         widened = self.across and self.problem.dtype != "f32"
         copied = self.prepacked or self.packs_parts or widened
         return not fastest_is_lane or left_over or self.shuffles or self.vnni_factor == 2 or copied
+
+    @property
+    def taps_are_columns(self) -> bool:
+        """Whether several taps of neighbouring channels lie together in the filter: a row of each lane, and squares are transposed."""
+        problem, taps = self.problem, prod(self.problem.kernel)
+        in_order = problem.op == "convolution" and problem.filter_format == "OIX" and not self.order
+        whole = self.stored == self.padded_outputs and [axis.taps for axis in self.axes] == list(problem.kernel)
+        by_channel = self.vnni_factor == 1 and self.channels_in_filter and not (self.across or self.shuffles)
+        return in_order and whole and by_channel and taps > 1 and self.channels * taps >= PART
 
     @property
     def reads_rows(self) -> bool:

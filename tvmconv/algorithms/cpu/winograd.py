@@ -87,12 +87,13 @@ def _far_apart(tiles: WinogradWindow) -> bool:
 
 
 def _lanes_apart(tiles: WinogradWindow) -> bool:
-    """Whether lanes lie apart in the filter, and the channels that are summed together: parts are transposed first.
+    """Whether lanes lie apart in the filter, and what is summed, channels or their taps, together: parts are transposed first.
 
     Not of pieces, whose taps TVM finds no bounds of.
     """
     transposed = tiles.problem.op != "convolution" and tiles.problem.filter_format == "XIO"
-    return transposed and tiles.pieces == 1 and tiles.stored == tiles.padded_outputs
+    whole = tiles.pieces == 1 and tiles.stored == tiles.padded_outputs
+    return (transposed and whole) or tiles.taps_are_columns
 
 
 def express_winograd(tiles: WinogradWindow, data: te.Tensor, weights: te.Tensor, epilogue: Epilogue) -> te.Tensor:

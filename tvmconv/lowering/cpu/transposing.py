@@ -29,6 +29,8 @@ from ...algorithms.annotations import (
 from ..common.rewrites import IF_THEN_ELSE, answered, found, mapped, refuse, replaced, rewritten, sequence
 from .padding import conjuncts, uses
 
+# Squares whose columns are of several axes: which element of each, is then known before. 25 taps of 16 channels are 25.
+MOST_UNROLLED = 25
 _ELEMENTS = ("float32", "uint32")  # of copies: uint32 is a pair of bf16
 
 
@@ -79,7 +81,8 @@ def _to_pixels(loop: Any) -> Any:
     loads = loads_of(value)
     if not loads:
         return answered(loop, TRANSPOSE)  # TVM knows that all of it is padding
-    if not all(runs(load, column, int(loop.extent)) for load in loads):
+    apart = [load for load in loads if not runs(load, column, int(loop.extent))]
+    if not all(_runs_in_memory(load, column, int(loop.extent)) for load in apart):
         refuse(loop, TRANSPOSE, f"it reads something else than a row: {value}")
     if not runs(store, lane, count):
         refuse(loop, TRANSPOSE, f"lanes do not lie together: {store}")
@@ -105,7 +108,13 @@ def _to_pixels(loop: Any) -> Any:
     start = tirx.min(first + block * width, end - width) if (end - first) % width else first + block * width
     rows = tirx.decl_buffer((count * width,), dtype, "rows", scope="local")
     row, x = tirx.Var("row", "int32"), tirx.Var("x", "int32")
-    read = tirx.BufferStore(rows, replaced(value, {lane: row, column: start + x}), [row * width + x])
+    elements = {column: start} if apart else {column: start + x}
+    element = replaced(value, {lane: row, **elements})
+    if apart:  # a row of several axes: from its first element on, along the last
+        element = mapped(
+            element, TensorLoad, lambda load: tirx.BufferLoad(load.source, [*load.indices[:-1], load.indices[-1] + x])
+        )
+    read = tirx.BufferStore(rows, element, [row * width + x])
     vectors = [
         _joined([_vector(rows, (part + j) * width, width) for part in range(0, count, width)]) for j in range(width)
     ]
@@ -115,7 +124,8 @@ def _to_pixels(loop: Any) -> Any:
         *(stored(start + i, vector) for i, vector in enumerate(transposed_vectors(vectors, count))),
     ]
     blocks = -(-(end - first) // width)
-    steps.append(tirx.For(block, 0, blocks, tirx.ForKind.SERIAL, tirx.SeqStmt(block_body)))
+    kind = tirx.ForKind.UNROLLED if apart and blocks <= MOST_UNROLLED else tirx.ForKind.SERIAL
+    steps.append(tirx.For(block, 0, blocks, kind, tirx.SeqStmt(block_body)))
     blocked = sequence(steps)
     return blocked if of_rows is None else tirx.IfThenElse(of_rows, blocked, zeros(0, int(loop.extent)))
 
@@ -314,6 +324,18 @@ def runs(access: Any, variable: Any, extent: int) -> bool:
     return all(
         analyzer.can_prove_equal(index, first + by) for index, first, by in zip(indices, firsts, beyond, strict=True)
     )
+
+
+def _runs_in_memory(access: Any, variable: Any, extent: int) -> bool:
+    """Whether elements lie together as `variable` grows up to `extent`, along several axes of a dense array."""
+    if len(access.source.strides):
+        return False
+    offset: Any = 0
+    for index, elements in zip(access.indices, access.source.shape, strict=True):
+        offset = offset * elements + index
+    analyzer = sym.Analyzer()
+    analyzer.bind(variable, Range(0, extent))
+    return bool(analyzer.can_prove_equal(offset, replaced(offset, {variable: 0}) + variable))
 
 
 def guarded(value: Any, *variables: Any) -> tuple[Any, Any, Any]:
