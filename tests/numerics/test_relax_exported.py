@@ -93,6 +93,22 @@ def test_a_shuffle_of_channels_needs_no_other_layout(beyond: int, tmp_path: Path
     assert len(moved) == 3  # of the input, in the shuffle, and of the output
 
 
+@pytest.mark.parametrize("mode", ["DCR", "CRD"])
+@pytest.mark.parametrize("before", ["Relu", "Add", "Identity"])
+def test_a_pixel_shuffle_moves_pixels_once(before: str, mode: str, tmp_path: Path) -> None:
+    nodes = [
+        node(before, ["c", "b"] if before == "Add" else ["c"], ["r"]),
+        node("DepthToSpace", ["r"], ["d"], blocksize=2, mode=mode), node("Conv", ["d", "v"], ["y"]),
+    ]  # fmt: skip
+    constants = [constant("v", RNG.standard_normal((4, 2, 1, 1), np.float32))]
+    constants += [constant("b", RNG.standard_normal((1, 8, 1, 1), np.float32))] if before == "Add" else []
+    source = exported(nodes, tmp_path, *constants)
+    assert differences(source, tmp_path) == []
+    graph = Graph(tvmconv.relax.use_kernels(as_relax(fixed(source), source))["main"])
+    moved = [each for each in graph.values if graph.call(each, "relax.permute_dims") is not None]
+    assert len(moved) <= 3  # of the input, in the shuffle, and of the output
+
+
 def test_rows_that_are_replaced_keep_their_indices(tmp_path: Path) -> None:
     indices = np.stack(np.meshgrid([0], range(8), [1, 3, 5], range(5), indexing="ij"), -1)
     rows = constant("rows", RNG.standard_normal((1, 8, 3, 5), np.float32))

@@ -1,8 +1,9 @@
-"""Channel shuffles, which ConvertLayout would transpose for: it keeps the layout of what is reshaped.
+"""Channel and pixel shuffles, which ConvertLayout would transpose for: it keeps the layout of what is reshaped.
 
 A shuffle of channels is a reshape that cuts their axis in two, the transposition of both, and a reshape back. Before layouts are
 changed such a row of operators becomes one that ConvertLayout moves to another axis, a slice of all channels, whose end beyond
-their number says how many groups there are; after, it is written out for the axis that it then has.
+their number says how many groups there are; after, it is written out for the axis that it then has. `pixel_shuffles` has what
+stands for shuffles of pixels.
 """
 
 from __future__ import annotations
@@ -15,19 +16,20 @@ from tvm.relax.expr_functor import PyExprMutator, mutator
 
 from .graph import Graph
 from .mutating import each_function, tidied
+from .pixel_shuffles import marked_pixels, moved_pixels, pixel_shuffle
 from .simplify import static_shape
 
 _SLICE = "relax.strided_slice"
 
 
 def marked(mod: tvm.IRModule) -> tvm.IRModule:
-    """Return a module with a slice that takes all for each shuffle of channels, and without such slices that it had."""
+    """Return a module with what has a layout for each shuffle, and without slices that take all."""
     # ConvertLayout does not look through a variable that is bound to another.
     return tidied(each_function(mod, lambda new, function: _Marking(new, Graph(function)), with_bindings=True))
 
 
 def written(mod: tvm.IRModule) -> tvm.IRModule:
-    """Return a module that :func:`marked` returned with its shuffles of channels written out."""
+    """Return a module that :func:`marked` returned with its shuffles written out."""
     return each_function(mod, lambda new, _: _Writing(new))
 
 
@@ -36,6 +38,15 @@ class _Marking(PyExprMutator):  # type: ignore[misc]
     def __init__(self, mod: tvm.IRModule, graph: Graph) -> None:
         super().__init__(mod)
         self._graph = graph
+
+    def visit_var_binding_(self, binding: relax.VarBinding) -> None:
+        """Bind what shuffles pixels to what has a layout; visit every other binding."""
+        found = pixel_shuffle(binding.var, self._graph)
+        made = None if found is None else marked_pixels(found, self.visit_expr(found.data))
+        if made is None:
+            super().visit_var_binding_(binding)
+        else:
+            self.builder_.emit_normalized(relax.VarBinding(binding.var, self.builder_.normalize(made)))
 
     def visit_call_(self, call: relax.Call) -> relax.Expr:
         """Return a slice of all channels for the last operator of a shuffle, and what a slice takes all of for it."""
@@ -62,7 +73,8 @@ class _Writing(PyExprMutator):  # type: ignore[misc]
         call = self.visit_expr_post_order(call)
         found = _groups(call)
         if found is None:
-            return call
+            pixels = moved_pixels(call, self.builder_.emit)
+            return call if pixels is None else pixels
         axis, groups = found
         shape = list(static_shape(call.ty) or ())
         parts = [*shape[:axis], groups, shape[axis] // groups, *shape[axis + 1 :]]

@@ -16,6 +16,7 @@ from .branches import Branches
 from .concatenation import find_split
 from .pools import find_pooled
 from .resizing import find_resized
+from .shuffling import find_shuffled
 from .upsampling import find_upsampled
 
 
@@ -65,7 +66,8 @@ def _moved(graph: Graph, target: CpuTarget, small: bool) -> Found:
     # Of one variable the last is taken: a pointwise convolution of fewer pixels costs the least.
     found: dict[Any, Rewrite] = {}
     # The first two may give filters more taps: of upsampling's 3, 4.
-    for find in (find_resized,) if small else (find_split, find_upsampled, find_resized):
+    larger = () if small else (find_split, find_upsampled)
+    for find in (*larger, find_resized, find_shuffled):
         found.update(find(graph, target))
     return found
 
