@@ -16,7 +16,6 @@ import numpy.typing as npt
 from ..checks import as_path
 from ..errors import BundleError, InputError, UnsupportedMachineError
 from ..isa.machine import missing_features
-from .bundle import MANIFEST
 
 Array = npt.NDArray[Any]
 # How often an operator is timed at the least.
@@ -145,12 +144,14 @@ def random_arrays(tensors: Iterable[Tensor]) -> dict[str, Array]:
 def library_path(path: str | os.PathLike[str]) -> Path:
     """Return the path of a network's library; raise BundleError if there is something else, or nothing."""
     path = as_path("the network's path", path)
-    if (path / MANIFEST).exists():
-        raise BundleError(
-            f"{str(path)!r} is a bundle, of convolutions alone; a network is what tvmconv compile writes, which takes a"
-            " bundle's kernels by --format relax --bundle"
-        )
     if path.is_dir():
+        from .bundle import MANIFEST  # a process that loads a network needs nothing else of it
+
+        if (path / MANIFEST).exists():
+            raise BundleError(
+                f"{str(path)!r} is a bundle, of convolutions alone; a network is what tvmconv compile writes, which takes a"
+                " bundle's kernels by --format relax --bundle"
+            )
         raise BundleError(f"{str(path)!r} is a folder; give the library in it that tvmconv compile wrote")
     if not path.is_file():
         command = f"tvmconv compile MODEL.onnx -o {shlex.quote(str(path))}"

@@ -14,7 +14,7 @@ from importlib.util import find_spec
 from pathlib import Path
 
 from ..errors import BundleError
-from .library import loadable
+from .loading import loadable
 
 _INT = 1  # kTVMFFIInt
 

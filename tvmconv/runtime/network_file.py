@@ -6,7 +6,6 @@ weights are read when first used, and processes share them.
 
 from __future__ import annotations
 
-import hashlib
 import json
 import os
 import struct
@@ -157,6 +156,8 @@ def append(library: Path, arrays: Iterable[tuple[int, np.ndarray]], description:
 
 def _digest(file: BinaryIO, size: int) -> Any:
     """Return the digest of so many bytes that a file has from here, or of what there is of them."""
+    import hashlib  # OpenSSL with it, which loading alone needs not
+
     digest = hashlib.sha256()
     while size and (chunk := file.read(min(_CHUNK, size))):
         digest.update(chunk)
