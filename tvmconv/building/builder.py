@@ -39,7 +39,7 @@ from ..targets.target import CpuTarget, Target
 from ..tuning.records import Records, records_of
 from ..tuning.transfer import donor
 from ..version import __version__
-from .cold import is_better_exact, is_cold
+from .cold import maths_of
 from .fallbacks import Job, Outcome, attempt, bundle_target, first_right
 from .filters import carry_nodes
 from .options import BuildOptions, completed
@@ -127,12 +127,12 @@ def build(
     with staging(path) as folder:
         work = []
         for each in targets:
-            cold = math == "default" and is_cold(chosen["network"], each)
+            maths = maths_of(problems, each, math, chosen["network"])
             winners = records.winners(each, math) if chosen["transfer"] else []
             described = bundle_target(each)
             check = chosen["verify"] and (obstacle(described) is None or find_emulator(described) is not None)
             for problem in problems:
-                way = "strict" if cold and is_better_exact(problem, each) else math
+                way = maths[problem]
                 like = records.of_sums(problem, each, way) or donor(problem, each, way, winners)
                 work.append(Job(problem, each, way, records.best(problem, each, way), str(folder), check, like))
         outcomes = _compile(work, jobs, progress)

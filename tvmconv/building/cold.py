@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from math import prod
 
 from ..algorithms.algorithm import Algorithm
@@ -10,6 +10,12 @@ from ..algorithms.cpu.cost import lines
 from ..algorithms.table import applicable
 from ..problem import DTYPE_BYTES, Problem
 from ..targets.target import CpuTarget, Target
+
+
+def maths_of(problems: Iterable[Problem], target: Target, math: str, network: Sequence[Problem]) -> dict[Problem, str]:
+    """Return for each problem of a network which algorithms it may have: `math`, or where filters are cold ``"strict"``."""
+    cold = math == "default" and is_cold(network, target)
+    return {each: "strict" if cold and is_better_exact(each, target) else math for each in problems}
 
 
 def is_cold(network: Sequence[Problem], target: Target) -> bool:

@@ -97,11 +97,17 @@ def build(
     progress: Progress | None = None,
     memory: str = "default",
     facts: Mapping[str, Any] | None = None,
+    trials: int = 0,
+    seconds: float | None = None,
 ) -> list[Row]:
     """Compile a Relax module, its convolutions by our kernels, to one library; return what became of each convolution.
 
     Parameters and errors are those of :class:`tvmconv.relax.UseKernels` and :func:`export`.
     """
-    module = use_kernels(module, target, records, layout, math, progress, memory=memory)
+    check_target(target)
+    with tvm_errors():
+        module = use_kernels(
+            module, target, records, layout, math, progress, memory=memory, trials=trials, seconds=seconds
+        )
     export(module, path, target, facts)
     return report(module)

@@ -15,6 +15,7 @@ import tvm
 from tvm import tirx
 
 from ..building.builder import build
+from ..building.cold import maths_of
 from ..building.fallbacks import Job, candidate_for, ways
 from ..errors import BuildError
 from ..lowering.compiler import Choice, lower_choice
@@ -81,27 +82,41 @@ def build_kernels(
     records: Records | None,
     math: str,
     progress: Progress | None,
+    trials: int = 0,
+    seconds: float | None = None,
 ) -> dict[Problem, Kernel]:
-    """Return the kernels of problems; those that no algorithm gives a right kernel for are left out.
+    """Return the kernels of a network's problems; those that no algorithm gives a right kernel for are left out.
 
-    Each is compiled by the first way that holds (`tvmconv.building.fallbacks`), and checked if this machine can
+    Problems are listed as often as they occur: whether caches keep their filters from call to call decides algorithms. Each is compiled by the first way that holds (`tvmconv.building.fallbacks`), and checked if this machine can
     run it.
     """
-    problems = list(dict.fromkeys(problems))
-    records = records or Records()
+    network = list(problems)
+    problems = list(dict.fromkeys(network))
+    records = Records() if records is None else records
     if not problems:
         return {}
     with tempfile.TemporaryDirectory(prefix="tvmconv-") as folder:
         path = Path(folder) / "network.bundle"
         try:
-            build(problems, path, target, records=records, math=math, progress=progress)
+            build(
+                problems,
+                path,
+                target,
+                records=records,
+                math=math,
+                network=network,
+                progress=progress,
+                trials=trials,
+                seconds=seconds,
+            )
         except BuildError:
             if not (path / MANIFEST).is_file():
                 return {}
         entries = {entry.signature: entry for entry in read_bundle(path).entries}
     known = Target.parse(target)
+    maths = maths_of(problems, known, math, network)
     found = ((problem, entries.get(format_signature(problem))) for problem in problems)
-    return {problem: _lowered(problem, known, entry, records, math) for problem, entry in found if entry}
+    return {problem: _lowered(problem, known, entry, records, maths[problem]) for problem, entry in found if entry}
 
 
 def _lowered(problem: Problem, target: Target, entry: Entry, records: Records, math: str) -> Kernel:

@@ -97,6 +97,8 @@ class UseKernels:
     memory
         ``"small"``: no kernel whose filters a transform enlarges (Winograd), and no joined filters that have more numbers than
         those that they are of. Filters are as many bytes as the model's, but for whole register tiles.
+    trials, seconds
+        As for :func:`tvmconv.building.builder.build`: kernels are tuned first.
 
     Raises
     ------
@@ -119,6 +121,8 @@ class UseKernels:
         progress: Progress | None = None,
         bundle: str | os.PathLike[str] | None = None,
         memory: str = "default",
+        trials: int = 0,
+        seconds: float | None = None,
     ) -> None:
         if layout not in (None, *LAYOUTS):
             raise TvmconvError(f"layout is {layout!r}; allowed: {', '.join(LAYOUTS)}")
@@ -129,6 +133,7 @@ class UseKernels:
             raise TargetError(f"target is {target!r}; tvmconv.relax builds networks for CPUs alone")
         self._target, self._records, self._layout, self._math = target, records, layout, math
         self._progress, self._bundle, self._small = progress, bundle, memory == "small"
+        self._trials, self._seconds = trials, seconds
 
     def transform_module(self, mod: tvm.IRModule, context: tvm.transform.PassContext) -> tvm.IRModule:
         """Return the module with our kernels."""
@@ -159,7 +164,9 @@ class UseKernels:
         if self._bundle is not None:
             kernels |= bundled_kernels(problems, self._bundle, self._target, math)
         lacking = [problem for problem in problems if problem not in kernels]
-        kernels |= build_kernels(lacking, self._target, self._records, math, self._progress)
+        kernels |= build_kernels(
+            lacking, self._target, self._records, math, self._progress, self._trials, self._seconds
+        )
         replacing = _Replacing(mod, kernels)
         for variable, found in chains.items():
             replacing.replace(variable, found)
@@ -192,9 +199,11 @@ def use_kernels(
     progress: Progress | None = None,
     bundle: str | os.PathLike[str] | None = None,
     memory: str = "default",
+    trials: int = 0,
+    seconds: float | None = None,
 ) -> tvm.IRModule:
     """Return a Relax module with our kernels; parameters and errors are those of :class:`UseKernels`."""
-    pass_: Any = UseKernels(target, records, layout, math, progress, bundle, memory)
+    pass_: Any = UseKernels(target, records, layout, math, progress, bundle, memory, trials, seconds)
     return pass_.transformed(mod)
 
 
