@@ -22,8 +22,8 @@ from tvmconv.measuring.timing import sample_call
 
 from .machine import CLOCKS
 from .models.weights import settle
-from .network_contenders import DTYPES, OURS, channels_last, prepare
-from .network_parts import calls_of
+from .network_contenders import OURS, prepare
+from .network_parts import seconds_of
 from .network_runs import Samples
 from .peers import UnsupportedError
 
@@ -97,17 +97,19 @@ def measure(task: Task) -> Answer:
     """
     with torch.inference_mode():
         try:
-            calls, by_torch = _ready(task.network, task.contender, task.dtype, task.folder, task.bundle)
+            call, called, by_torch = _ready(task.network, task.contender, task.dtype, task.folder, task.bundle)
         except UnsupportedError as error:
             return Answer(unsupported=str(error))
-        return Answer(sample_call(calls[task.part], task.seconds, CLOCKS[task.clock]), by_torch=by_torch)
+        if task.part:
+            return Answer(seconds_of(called, task.part, task.seconds), by_torch=by_torch)
+        return Answer(sample_call(call, task.seconds, CLOCKS[task.clock]), by_torch=by_torch)
 
 
 @lru_cache(maxsize=1)
 def _ready(
     network: str, contender: str, dtype: str, folder: str, bundle: str
-) -> tuple[dict[str, Callable[[], Any]], tuple[str, ...]]:
-    """Return the call, whose answer is right, by an empty name, those of our parts, and our layers without a kernel."""
+) -> tuple[Callable[[], Any], Any, tuple[str, ...]]:
+    """Return the call, whose answer is right, the network that it calls, and of ours the operators that PyTorch computes."""
     model, data = torch.load(Path(folder) / "network.pt", weights_only=False)
     call, called = prepare(contender, model, data, dtype, bundle)
     error, allowed = relative_error(_flat(call()), np.load(Path(folder) / "expected.npy")), ALLOWED_ERROR[dtype]
@@ -117,9 +119,11 @@ def _ready(
             raise VerificationError(f"{network} is computed wrongly: {wrong}")
         raise UnsupportedError(f"wrong answer: {wrong}")
     if contender != OURS:
-        return {"": call}, ()
-    by_torch = tuple(f"{row.layer}: {row.why}" for row in tvmconv.torch.report(called) if row.why)
-    return {"": call, **calls_of(called, channels_last(data).to(DTYPES[dtype]))}, by_torch
+        return call, called, ()
+    report = tvmconv.torch.report(called)
+    by_torch = [f"{row.layer}: {row.computes}: {row.why}" for row in report if row.why]
+    by_torch += [f"{row.network}: {row.why}" for row in report.kernels if row.why]
+    return call, called, (*by_torch, *(f"{path}: {why}" for path, why in report.refused.items()))
 
 
 def _flat(answer: Any) -> npt.NDArray[Any]:

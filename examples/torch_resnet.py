@@ -35,7 +35,7 @@ def resnet():
 
 
 def optimize(bundle, weights):
-    """Build the kernels of a model, and save its weights."""
+    """Compile a model, and save its weights."""
     model, example = resnet(), torch.rand(1, 3, 64, 64)
     fast = tvmconv.torch.optimize(model, example, bundle=bundle)
     print(tvmconv.torch.report(fast))
@@ -45,7 +45,7 @@ def optimize(bundle, weights):
 
 
 def serve(bundle, weights):
-    """Answer a request. The bundle has all kernels, so nothing is compiled."""
+    """Answer a request. The folder has the network, so nothing is compiled."""
     model = resnet()
     model.load_state_dict(torch.load(weights))
     fast = tvmconv.torch.optimize(model, torch.rand(1, 3, 64, 64), bundle=bundle)
@@ -56,7 +56,7 @@ def serve(bundle, weights):
 if __name__ == "__main__":
     parser = argparse.ArgumentParser(description="Optimize a PyTorch model, or serve it.")
     parser.add_argument("command", choices=["optimize", "serve"])
-    parser.add_argument("bundle", help="the folder with the kernels")
+    parser.add_argument("bundle", help="the folder with the network")
     parser.add_argument("weights", help="the file with the model's weights")
     arguments = parser.parse_args()
     {"optimize": optimize, "serve": serve}[arguments.command](arguments.bundle, arguments.weights)

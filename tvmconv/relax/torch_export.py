@@ -2,20 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from typing import TYPE_CHECKING, Any
 
+import torch
 import tvm
-
-from ..errors import SourceError, last_line, missing_extra
-
-try:
-    from torch.export import default_decompositions
-except ImportError:
-    raise missing_extra("torch", "torch") from None
-
 from tvm.relax.frontend.torch.exported_program_translator import ExportedProgramImporter
 
+from ..errors import SourceError, last_line
+from ..frontends.torch_decomposed import decomposed
+from ..support.lines import line_of
 from .torch_arithmetic import ARITHMETIC
 from .torch_given import Converter, Given
 from .torch_moves import MOVES
@@ -29,8 +25,23 @@ if TYPE_CHECKING:
     from torch.fx import Node
 
 _CONVERTERS = {**ARITHMETIC, **MOVES, **NORMALIZATIONS, **PRODUCTS, **REDUCTIONS, **WINDOWS}
-# PyTorch would write these as several operators that move or ask more than they need to.
-_WHOLE = {*WINDOWS, "linear.default", "matmul.default", "scaled_dot_product_attention.default"}
+
+
+class UnreadError(SourceError):
+    """An operator that cannot be read.
+
+    Parameters
+    ----------
+    why
+        Why it cannot.
+    node
+        The program's node; None: another part of it.
+    """
+
+    def __init__(self, why: str, node: Node | None) -> None:
+        at = f"{node.target.__name__} ({line_of(node) or 'no line is known'}): " if node is not None else ""
+        super().__init__(f"the exported program cannot be read: {at}{why}")
+        self.why, self.node = why, node
 
 
 def read_torch(program: ExportedProgram) -> tvm.IRModule:
@@ -38,30 +49,33 @@ def read_torch(program: ExportedProgram) -> tvm.IRModule:
 
     Raises
     ------
-    SourceError
+    UnreadError
         If an operator is not known, or not in this use; it says which, and the line of code that called it.
     """
-    table = default_decompositions()
-    for operator in [each for each in table if each.namespace == "aten" and each.__name__ in _WHOLE]:
-        table.pop(operator)
+    try:
+        program = decomposed(program)
+    except Exception as error:  # of PyTorch's own operators
+        raise UnreadError(last_line(error), None) from error
+    return read_decomposed(program)
+
+
+def read_decomposed(program: ExportedProgram) -> tvm.IRModule:
+    """Return a program that is decomposed as a Relax module; errors are those of :func:`read_torch`."""
     importer = _Importer()
     try:
-        program = program.run_decompositions(table)
         importer.check(program)
         return importer.from_exported_program(program, False, False, False, None)
     except SourceError:
         raise
     except Exception as error:  # assertions, and whatever converters stumble over
-        raise SourceError(f"the exported program cannot be read: {importer.place()}{last_line(error)}") from error
+        raise importer.error(last_line(error)) from error
 
 
-def _lacking(node: Node) -> str:
-    """Return what the frontend would have wrong in silence of a node, or nothing."""
-    name = node.target.__name__ if node.op == "call_function" else ""
-    if name == "topk.default" and node.args[1] == 0:
-        return "the first 0 of a sort are, for Relax, all"
-    read = any(user.args[1:] == (1,) and user.users for user in node.users)
-    return "there are no indices of maxima" if "_with_indices" in name and read else ""
+def unread(nodes: Iterable[Node]) -> dict[Node, str]:
+    """Return of nodes of a decomposed program's graph those that cannot be read, and why."""
+    importer = _Importer()
+    calls = [node for node in nodes if node.op == "call_function"]
+    return {node: why for node in calls if (why := importer.lacking(node))}
 
 
 class _Importer(ExportedProgramImporter):  # type: ignore[misc]
@@ -78,21 +92,29 @@ class _Importer(ExportedProgramImporter):  # type: ignore[misc]
     def check(self, program: ExportedProgram) -> None:
         """Raise a SourceError that names the first operator that is not known, and its line."""
         for node in program.graph.nodes:
-            if node.op == "call_function" and node.target.__name__ not in self.convert_map:
+            if why := self.lacking(node):
                 self._node = node
-                raise SourceError(f"the exported program cannot be read: {self.place()}there is no conversion of it")
-            if lacking := _lacking(node):
-                self._node = node
-                raise SourceError(f"the exported program cannot be read: {self.place()}{lacking}")
+                raise self.error(why)
 
-    def place(self) -> str:
-        """Return the operator at which reading is, and the line that called it, for a message."""
-        if self._node is None:
+    def lacking(self, node: Node) -> str:
+        """Return why a node cannot be read, or what the frontend would have wrong of it in silence; else nothing."""
+        if node.op != "call_function":
             return ""
-        lines = str(self._node.meta.get("stack_trace") or "").strip().splitlines()
-        files = [number for number, line in enumerate(lines) if line.strip().startswith("File ")]
-        line = ", ".join(each.strip() for each in lines[files[-1] : files[-1] + 2]) if files else "no line is known"
-        return f"{self._node.target.__name__} ({line}): "
+        name = node.target.__name__
+        if name not in self.convert_map:
+            return "there is no conversion of it"
+        if torch.Tag.nondeterministic_seeded in getattr(
+            node.target, "tags", ()
+        ):  # of which the frontend makes constants
+            return "it draws random numbers"
+        if name == "topk.default" and node.args[1] == 0:
+            return "the first 0 of a sort are, for Relax, all"
+        read = any(user.args[1:] == (1,) and user.users for user in node.users)
+        return "there are no indices of maxima" if "_with_indices" in name and read else ""
+
+    def error(self, why: str) -> UnreadError:
+        """Return what says that reading ended at a node, and why."""
+        return UnreadError(why, self._node)
 
     def _ours(self, converter: Converter) -> Callable[[Node], Any]:
         return lambda node: converter(Given(node, self))

@@ -1,6 +1,6 @@
-"""tvmconv.torch: the convolutions of a PyTorch model computed by tvmconv's kernels.
+"""tvmconv.torch: PyTorch models as compiled networks.
 
-Needs PyTorch, which `pip install 'tvmconv[torch]'` brings; building kernels needs the compiler, using built ones does not.
+Needs PyTorch, which `pip install 'tvmconv[torch]'` brings; compiling needs the compiler, calling what is compiled does not.
 """
 
 from __future__ import annotations
@@ -13,9 +13,7 @@ except ImportError:
     raise missing_extra("torch", "torch") from None
 
 from .compiled import CompiledModel, compile, load
-from .kernels import open_bundle
-from .layers import FusedConvolution
 from .optimize import optimize
-from .report import report
+from .report import networks, report
 
-__all__ = ["CompiledModel", "FusedConvolution", "compile", "load", "open_bundle", "optimize", "report"]
+__all__ = ["CompiledModel", "compile", "load", "networks", "optimize", "report"]

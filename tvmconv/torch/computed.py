@@ -1,58 +1,289 @@
-"""Tensors that a model computes of its own parameters in each call, as weight standardization does, computed once."""
+"""`computed`: what computes a model for one example: networks, and PyTorch's operators between them."""
 
 from __future__ import annotations
 
+import copy
+import warnings
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
 from typing import Any
 
 import torch
-from torch import fx
+from torch import fx, nn
 
-from .folding import attribute
-from .plan import computing
+from ..errors import BuildError, BundleError, SourceError, TvmconvWarning, UnsupportedMachineError
+from ..frontends.torch_decomposed import decomposed
+from ..runtime.network import Network
+from ..support.lines import line_of
+from ..support.progress import Progress
+from .calling import NetworkCall
+from .exporting import exported
+from .flat import Flat, Structure, inverse, permuted
+from .pieces import Piece, flat_graph, split
+from .slices import Head, first_images, head_of
+from .store import Kept, Store, key_of
 
-# Whose functions remember nothing but PyTorch's random numbers: PyTorch's, and Python's operators and getattr.
-_KNOWN = ("torch", "_operator", "builtins")
+_ALONE = "it stands alone between operators of PyTorch"
 
 
-def computed(traced: fx.GraphModule, node: Any) -> Any:
-    """Return the value of a node that depends on tensors of the model alone; None of any other.
+@dataclass(frozen=True)
+class Row:
+    """One operator of a model, for one example.
 
-    One that draws random numbers, or writes to the model's tensors, is another in each call.
+    Attributes
+    ----------
+    layer
+        The module whose code calls it, by its name in the model.
+    computes
+        The operator, as ATen calls it.
+    output
+        The shape and type of what it computes.
+    by
+        The network's library, or PyTorch.
+    why
+        Why it is PyTorch, empty if it is not, and the line of code that called it.
     """
-    nodes = made_by(node)
-    if nodes is None:
-        return None
-    values = []
-    for seed in (0, 1):
-        copies = {each: attribute(traced, each.target).detach().clone() for each in nodes if each.op == "get_attr"}
-        with torch.no_grad(), torch.random.fork_rng(devices=[]):
-            torch.manual_seed(seed)
-            known: dict[Any, Any] = dict(copies)
-            for each in nodes:
-                if each not in known:
-                    known[each] = computing(traced, each)(known)
-            values.append(known[node])
-        if any(each._version for each in copies.values()):
+
+    layer: str
+    computes: str
+    output: str
+    by: str
+    why: str
+
+
+@dataclass(frozen=True)
+class Computed:
+    """What computes a model for one example.
+
+    Attributes
+    ----------
+    graph
+        Takes and gives tensors alone.
+    structure
+        What arguments and answers are like.
+    rows
+        What it has of operators, and who computes them.
+    """
+
+    graph: fx.GraphModule
+    structure: Structure
+    rows: Sequence[Row]
+
+    def __call__(self, tensors: Sequence[Any]) -> Any:
+        """Return the model's answer."""
+        arrays = [permuted(each, order) for each, order in zip(tensors, self.structure.in_orders, strict=True)]
+        answers = zip(self.graph(*arrays), self.structure.out_orders, strict=True)
+        return self.structure.answer([permuted(each, inverse(order)) for each, order in answers], tensors)
+
+    def rows_at(self, path: str) -> list[Row]:
+        """Return the rows of a module at a path of a model."""
+        return [replace(row, layer=".".join(filter(None, (path, row.layer)))) for row in self.rows]
+
+    @property
+    def lost(self) -> str:
+        """Why a network of it, which is a copy in another process, cannot be loaded; empty if all can."""
+        return next((each.why for each in self.graph.modules() if isinstance(each, _Lost)), "")
+
+    def __deepcopy__(self, memo: dict[int, Any]) -> Computed:
+        """Nothing of it changes, so it is its own copy."""
+        return self
+
+    @property
+    def networks(self) -> list[Network]:
+        """The networks, in their order."""
+        return [each.network for each in self.graph.modules() if isinstance(each, NetworkCall)]
+
+
+@dataclass(frozen=True)
+class How:
+    """How networks are compiled: for which targets, tuned for how long, in which arithmetic."""
+
+    targets: tuple[str, ...] = ("host",)
+    trials: int = 0
+    seconds: float | None = None
+    math: str = "default"
+    progress: Progress | None = None
+
+
+class _Part(NetworkCall):
+    """A network within a graph: one answer is no list."""
+
+    def forward(self, *tensors: Any) -> Any:
+        """Return what the network computes."""
+        answers = super().forward(*tensors)
+        return answers[0] if len(answers) == 1 else answers
+
+    def __reduce__(self) -> Any:
+        """Copies in other processes load the file."""
+        return _part, (type(self), str(self.path.absolute()), *self.orders)
+
+
+class _Sliced(_Part):
+    """A network for a few images, called with those of a batch one slice after the other."""
+
+    def forward(self, *tensors: Any) -> Any:
+        """Return what the network computes of all images."""
+        answers = self.sliced(tensors)
+        return answers[0] if len(answers) == 1 else answers
+
+
+class _Lost(nn.Module):  # type: ignore[misc]
+    """Stands for a network that is not there."""
+
+    def __init__(self, why: str) -> None:
+        super().__init__()
+        self.why = why
+
+
+def _part(kind: type[_Part], path: str, *orders: Any) -> nn.Module:
+    try:
+        return kind(path, *orders)
+    except (BundleError, UnsupportedMachineError) as error:
+        return _Lost(str(error))
+
+
+def computed(model: nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any], store: Store, how: How) -> Computed:
+    """Return what computes a model for an example; what the store lacks is compiled.
+
+    Raises
+    ------
+    SourceError
+        If torch.export cannot read it, or no operator of it becomes a network.
+    MissingExtraError
+        If something is to be compiled, and the compiler is not installed.
+    UnsupportedMachineError
+        If it is compiled for other machines alone.
+    """
+    flat = Flat(model, args, kwargs)
+    program = exported(flat)
+    try:
+        whole = flat_graph(decomposed(program))
+    except (RuntimeError, ValueError) as error:
+        raise SourceError(f"torch.export cannot decompose the model: {error}") from error
+    key = key_of(whole, how.math)
+    for target in how.targets:
+        if store.find(key, None if target == "host" else target) is None:
+            store.add(_built(whole, _Few(model, args, kwargs), key, store, target, how))
+    kept = store.find(key, None)
+    if kept is None:
+        raise UnsupportedMachineError(f"it was compiled for other machines alone: {', '.join(how.targets)}")
+    if not kept.files:
+        raise SourceError(f"no operator of it becomes a network: {_first(kept.foreign)}")
+    return _assembled(whole, kept, store, flat.structure())
+
+
+class _Few:
+    """A model that is read again, for the first images of its example."""
+
+    def __init__(self, model: nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
+        self._model, self._args, self._kwargs = model, args, kwargs
+
+    def head(self, whole: fx.GraphModule, head: Head) -> Piece | None:
+        """Return the head of a program for a few images; None: it is another one."""
+        flat = Flat(self._model, *first_images((self._args, self._kwargs), head.images))
+        few = flat_graph(decomposed(exported(flat)))
+        if not all(map(_is_alike, whole.graph.nodes, few.graph.nodes)):
             return None
-    first, second = values
-    return first if isinstance(first, torch.Tensor) and torch.equal(first, second) else None
+        return split(few, (), head.count)[0]
 
 
-def made_by(node: Any) -> list[Any] | None:
-    """Return the nodes that a node is computed by, in their order, itself the last; None if not all can be known."""
-    ordered: dict[Any, None] = {}
-    waiting = [node]
-    while waiting:
-        each = waiting.pop()
-        if each.op not in ("get_attr", "call_method") and not _is_known(each):
-            return None
-        if each.op == "get_attr" and not isinstance(attribute(each.graph.owning_module, each.target), torch.Tensor):
-            return None
-        ordered[each] = None
-        waiting += [read for read in each.all_input_nodes if read not in ordered]
-    return [each for each in node.graph.nodes if each in ordered]
+def _is_alike(one: fx.Node, other: fx.Node) -> bool:
+    return (one.op, one.name, one.target) == (other.op, other.name, other.target)
 
 
-def _is_known(node: Any) -> bool:
-    home = getattr(node.target, "__module__", None) or ""
-    return node.op == "call_function" and home.partition(".")[0] in _KNOWN
+def _built(whole: fx.GraphModule, few: _Few, key: str, store: Store, target: str, how: How) -> Kept:
+    """Compile a program; what cannot be read or compiled is left to PyTorch."""
+    from ..relax.compiling import build
+    from ..relax.network import check_target
+    from ..relax.torch_export import UnreadError, read_decomposed, unread
+
+    cpu = check_target(target).name
+    foreign = {node.name: why for node, why in unread(whole.graph.nodes).items()}
+    files: dict[tuple[str, ...], str] = {}
+    head = None if foreign else head_of(whole)
+    first = few.head(whole, head) if head is not None else None
+    while True:
+        count, images = (head.count, head.images) if head is not None and first is not None and not foreign else (0, 0)
+        pieces = split(_again(whole), foreign, count)
+        if count and first is not None:
+            pieces[0] = first
+        failed: dict[str, str] = {}
+        for piece in pieces:
+            if piece.nodes in files:
+                continue
+            try:
+                place = store.place(key, cpu, len(files))
+                build(
+                    read_decomposed(piece.program),
+                    place,
+                    target,
+                    math=how.math,
+                    progress=how.progress,
+                    trials=how.trials,
+                    seconds=how.seconds,
+                )
+                files[piece.nodes] = place.name
+            except UnreadError as error:
+                name = error.node.name if error.node is not None else ""
+                failed |= dict.fromkeys([name] if name in piece.nodes else piece.nodes, error.why)
+            except (SourceError, BuildError) as error:
+                warnings.warn(f"PyTorch computes {len(piece.nodes)} operators: {error}", TvmconvWarning, stacklevel=2)
+                failed |= dict.fromkeys(piece.nodes, str(error))
+        if not failed:
+            return Kept(key, cpu, foreign, [files[piece.nodes] for piece in pieces], count, images)
+        foreign |= failed
+
+
+def _again(whole: fx.GraphModule) -> fx.GraphModule:
+    """Return a copy of a graph that has the same weights."""
+    return fx.GraphModule(whole, copy.deepcopy(whole.graph))
+
+
+def _assembled(whole: fx.GraphModule, kept: Kept, store: Store, structure: Structure) -> Computed:
+    graph: Any = _again(whole)
+    pieces = split(graph, kept.foreign, kept.head)
+    for number, (piece, file) in enumerate(zip(pieces, kept.files, strict=True)):
+        kind = _Sliced if kept.head and number == 0 else _Part
+        setattr(graph, piece.name, kind(store.path / file, piece.in_orders, piece.out_orders))
+    graph = fx.GraphModule(graph, graph.graph)  # without weights that networks have
+    for parent in graph.modules():
+        for weights in (parent._parameters, parent._buffers):  # copies: networks have them as they were, too
+            weights.update({name: each.detach().clone() for name, each in weights.items() if each is not None})
+    return Computed(graph, structure, _rows(whole, pieces, kept))
+
+
+def _rows(whole: fx.GraphModule, pieces: Sequence[Piece], kept: Kept) -> list[Row]:
+    """Return who computes each operator."""
+    files = {name: file for piece, file in zip(pieces, kept.files, strict=True) for name in piece.nodes}
+    rows = []
+    for node in whole.graph.nodes:
+        if node.op != "call_function" or getattr(node.target, "__name__", "") == "getitem":
+            continue
+        path = next(reversed((node.meta.get("nn_module_stack") or {"": ("", "")}).values()))[0]
+        line = line_of(node)
+        if f'"{Flat.forward.__code__.co_filename}"' in line:
+            continue
+        why = "" if node.name in files else kept.foreign.get(node.name, _ALONE)
+        why += f" ({line})" if why and line else ""
+        rows.append(
+            Row(
+                str(path).removeprefix("model").removeprefix("."),
+                str(node.target).removeprefix("aten."),
+                _described(node.meta.get("val")),
+                files.get(node.name, "PyTorch"),
+                why,
+            )
+        )
+    return rows
+
+
+def _described(value: Any) -> str:
+    if isinstance(value, (tuple, list)):
+        return ", ".join(map(_described, value))
+    if not isinstance(value, torch.Tensor):
+        return ""
+    return f"{'x'.join(map(str, value.shape))} {str(value.dtype).removeprefix('torch.')}".strip()
+
+
+def _first(foreign: Any) -> str:
+    return next((f"{name}: {why}" for name, why in foreign.items()), "it computes nothing")

@@ -1,7 +1,8 @@
-"""The backend ``"tvmconv"`` of ``torch.compile``: each graph that Dynamo finds as one library.
+"""The backend ``"tvmconv"`` of ``torch.compile``: each graph that Dynamo finds by networks.
 
 Dynamo guards what it decided by shapes and values, and breaks a graph where it cannot go on; what it gives has fixed shapes
-but for those that it made symbols of. Graphs that are not compiled run as they are, with a warning.
+but for those that it made symbols of. Graphs that are not compiled run as they are, and operators that networks lack are
+PyTorch's, with a warning.
 """
 
 from __future__ import annotations
@@ -15,7 +16,8 @@ from torch import nn
 from torch._guards import tracing
 
 from ..errors import InputError, MissingExtraError, SourceError, TvmconvError, TvmconvWarning
-from .compiled import compile
+from .computed import How, computed
+from .store import Store, temporary
 
 
 class _Bound(nn.Module):  # type: ignore[misc]
@@ -33,9 +35,9 @@ class _Bound(nn.Module):  # type: ignore[misc]
 
 
 def backend(graph: torch.fx.GraphModule, examples: Sequence[Any]) -> Callable[..., Any]:
-    """Return what computes a graph of Dynamo's: a compiled library, or the graph itself where there is none.
+    """Return what computes a graph of Dynamo's: networks, or the graph itself where there are none.
 
-    A library is for inference: where gradients are asked for, and after weights change, the graph computes. What ``weight.data``
+    Networks are for inference: where gradients are asked for, and after weights change, the graph computes. What ``weight.data``
     changes in place cannot be seen: call ``torch.compiler.reset()`` then.
     """
     inputs = [node for node in graph.graph.nodes if node.op == "placeholder"]
@@ -49,11 +51,12 @@ def backend(graph: torch.fx.GraphModule, examples: Sequence[Any]) -> Callable[..
         if not all(isinstance(examples[at], torch.Tensor) for at in others):
             raise InputError("Dynamo made symbols of sizes; compile for fixed ones: torch.compile(..., dynamic=False)")
         if _needs_gradients(examples):
-            raise InputError("gradients are asked for; call it under torch.no_grad() for a library")
+            raise InputError("gradients are asked for; call it under torch.no_grad() for networks")
         outputs = _outputs(graph, inputs)
         with tracing(None), torch.no_grad():
             given = tuple(examples[at].detach() for at in others)
-            compiled = compile(_Bound(graph, fixed, len(examples)).eval(), given, progress=None)
+            store = Store(temporary() / "networks")
+            compiled = computed(_Bound(graph, fixed, len(examples)).eval(), given, {}, store, How())
     except MissingExtraError:
         raise
     except TvmconvError as error:
@@ -61,6 +64,12 @@ def backend(graph: torch.fx.GraphModule, examples: Sequence[Any]) -> Callable[..
             f"PyTorch computes a graph of {len(graph.graph.nodes)} nodes: {error}", TvmconvWarning, stacklevel=2
         )
         return graph
+    if foreign := [f"{row.computes}: {row.why}" for row in compiled.rows if row.why]:
+        warnings.warn(
+            f"PyTorch computes {len(foreign)} operators between networks: {'; '.join(foreign)}",
+            TvmconvWarning,
+            stacklevel=2,
+        )
     weights = [*fixed.values()]
     states = [*map(_state, weights)]
 
@@ -70,7 +79,7 @@ def backend(graph: torch.fx.GraphModule, examples: Sequence[Any]) -> Callable[..
         same = all(args[at] is each for at, each in fixed.items()) and [*map(_state, weights)] == states
         if not same:
             return graph(*args)
-        answers = compiled(*(args[at] for at in others))
+        answers = compiled([args[at].detach() for at in others])
         return type(answers)(_laid(each, like) for each, like in zip(answers, outputs, strict=True))
 
     return compute
@@ -91,7 +100,7 @@ def _outputs(graph: torch.fx.GraphModule, inputs: Sequence[torch.fx.Node]) -> li
     Raises
     ------
     SourceError
-        If one is a view of an input or of another: what works in place on it would change that, too, and a library's are new.
+        If one is a view of an input or of another: what works in place on it would change that, too, and a network's are new.
     """
     (returned,) = next(node for node in graph.graph.nodes if node.op == "output").args
     found = [each.meta.get("example_value") if isinstance(each, torch.fx.Node) else each for each in returned]
@@ -99,13 +108,13 @@ def _outputs(graph: torch.fx.GraphModule, inputs: Sequence[torch.fx.Node]) -> li
     storages = [each.untyped_storage()._cdata for each in likes if isinstance(each, torch.Tensor)]
     made = [each.untyped_storage()._cdata for each in found if isinstance(each, torch.Tensor)]
     if any(storages.count(each) > 1 for each in made):
-        raise SourceError("it returns a view of what it is given, or of another answer; a library's answers are copies")
+        raise SourceError("it returns a view of what it is given, or of another answer; a network's answers are copies")
     return found
 
 
 def _laid(answer: Any, like: Any) -> Any:
     """Return an answer whose axes lie in memory in the order in which PyTorch's do."""
-    if not isinstance(like, torch.Tensor) or like.is_contiguous():
+    if not isinstance(like, torch.Tensor) or answer.stride() == like.stride():
         return answer
     order = sorted(range(like.ndim), key=like.stride, reverse=True)
     back = sorted(range(like.ndim), key=order.__getitem__)

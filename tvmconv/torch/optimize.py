@@ -1,46 +1,30 @@
-"""`optimize`: a copy of a model whose convolutions are computed by kernels, built where a bundle lacks them."""
+"""`optimize`: a copy of a model whose calls are answered by networks, compiled where a folder lacks them."""
 
 from __future__ import annotations
 
 import copy
 import os
-import sys
-import tempfile
 import warnings
-from collections.abc import Iterable, Sequence
-from contextlib import suppress
-from pathlib import Path
+from collections.abc import Sequence
 from typing import Any
 
 import torch
 from torch import fx, nn
-from torch._ops import OpOverload
+from torch.export import ExportedProgram
 from torch.nn.parameter import is_lazy
 from torch.utils import _pytree as pytree
 
 from ..checks import as_path
-from ..errors import BuildError, InputError, TvmconvWarning, UnsupportedMachineError
-from ..problem import Problem
-from ..runtime.bundle import MANIFEST, read_bundle
-from ..runtime.registry import Registry
-from ..signature import format_signature
+from ..errors import InputError, TvmconvWarning
 from ..support.progress import Progress
-from .calls import ByKernel, ByTorch, Notice
-from .convolution import DTYPES
-from .kernels import OPENED
-from .layers import FusedConvolution
-from .planned import with_plans
-from .rewriting import Arguments, as_examples, is_alike, rewrite, run
-from .weights import with_fixed_weights
-
-
-def print_progress(done: int, total: int, what: str) -> None:
-    """Say on stderr which kernel was built."""
-    print(f"tvmconv: built {done} of {total}: {what}", file=sys.stderr, flush=True)
+from .computed import How
+from .examples import DTYPES, Arguments, as_examples, cast, print_progress, run
+from .replacing import Replacing
+from .store import Store, temporary
 
 
 def optimize(
-    model: nn.Module,
+    model: nn.Module | ExportedProgram,
     example_inputs: Any,
     bundle: str | os.PathLike[str] | None = None,
     target: str | Sequence[str] = "host",
@@ -50,23 +34,26 @@ def optimize(
     *,
     progress: Progress | None = print_progress,
 ) -> nn.Module:
-    """Return a copy of a model for inference whose convolutions and Linears are computed by tvmconv's kernels.
+    """Return a copy of a model for inference whose calls are answered by compiled networks.
 
-    The model runs on the examples, which gives the shapes. BatchNorm is folded into the convolutions before it, and
-    additions and activations after them become part of their kernels, where torch.fx can trace the model. What kernels do
-    not compute is computed by PyTorch: other shapes, types and devices, whatever needs gradients or runs under autocast.
+    ``torch.export`` reads the model for each example (``strict=False``), so what its code decides by shapes is decided as
+    for the example. Operators that networks do not have are computed by PyTorch between them. Where a whole model cannot be
+    read, its submodules are tried. What is called otherwise than in an example is computed by PyTorch: other shapes, types
+    and devices, whatever needs gradients or runs under autocast, and all calls after weights have changed.
 
     Parameters
     ----------
     model
-        In eval mode. It stays as it is; the copy's parameters need no gradients.
+        In eval mode, or a program of ``torch.export.export``. It stays as it is; the copy's parameters need no gradients.
     example_inputs
         A tensor, a tuple of positional arguments, a dict of named ones, or a list of such for several shapes.
     bundle
-        Where the kernels are. What it lacks is built into it, which needs the compiler. None: built into a temporary folder,
+        The folder that keeps networks. What it lacks is compiled into it, which needs the compiler. None: a temporary folder,
         which is gone when the process ends.
-    target, trials, seconds
-        As for :func:`tvmconv.build`, for the kernels that are built.
+    target
+        A CPU, or several, as for :func:`tvmconv.build`, for the networks that are compiled.
+    trials, seconds
+        As for :func:`tvmconv.build`.
     dtype
         ``torch.bfloat16`` or ``torch.float16``: the copy computes in this type, and is called with tensors of it. None: as
         the model does.
@@ -76,46 +63,65 @@ def optimize(
     Returns
     -------
     torch.nn.Module
-        The copy. :func:`tvmconv.torch.report` says what computes its layers.
+        The copy. :func:`tvmconv.torch.report` says what computes its operators.
 
     Raises
     ------
     InputError
-        If the model is in training mode, is or has what torch.compile made, was never called and has no parameters, or has no
-        convolution; if it cannot be copied, or cannot compute in `dtype`; or if `example_inputs` or `bundle` is something else.
+        If the model is in training mode, is or has what torch.compile made, or was never called and has no parameters; if
+        nothing of it can be compiled; if it cannot be copied, or cannot compute in `dtype`; or if `example_inputs` or
+        `bundle` is something else.
     MissingExtraError
-        If kernels are missing, and the compiler is not installed.
+        If networks are missing, and the compiler is not installed.
     BundleError
-        If there is something else at `bundle`, or a bundle of other versions.
+        If there is something else at `bundle`, or networks of another version.
     """
+    if isinstance(model, ExportedProgram):
+        model = _Program(model.module()).eval()
     _check(model, dtype)
-    bundle = None if bundle is None else as_path("bundle", bundle)
-    notice = Notice(silent=True)  # until all that can be built is built
-    # Without gradients also since copies of what torch.jit compiled would need them.
+    store = Store(temporary() / "networks" if bundle is None else as_path("bundle", bundle))
+    targets = (target,) if isinstance(target, str) else tuple(target)
+    if not targets:
+        raise InputError("target is empty; give at least one CPU, for example host")
+    how = How(targets, trials, seconds, progress=progress)
     with torch.inference_mode(False), torch.no_grad():
         examples = as_examples(example_inputs)
-        fast = rewrite(model, examples, notice)
-        if dtype is not None:
-            examples = pytree.tree_map_only(torch.Tensor, lambda tensor: _cast(tensor, dtype), examples)
-            fast = _in_type(fast, with_fixed_weights(model), examples, dtype, notice)
-        fast = with_plans(fast).requires_grad_(False)
-        _provide(fast, examples, notice, bundle, target, trials, seconds, progress)
-    notice.silent = False
+        fast, examples = _copy(model, examples, dtype)
+        replacing = Replacing(fast, store, how)
+        replacing.replace(examples)
+        fast.requires_grad_(False)
+        replacing.finish()
+    if not replacing.networks:
+        whys = "; ".join(f"{path or 'the model'}: {why}" for path, why in replacing.refused.items())
+        if replacing.elsewhere:
+            warnings.warn(f"{whys}; until then PyTorch computes the model here", TvmconvWarning, stacklevel=2)
+        else:
+            raise InputError(f"nothing of the model can be compiled: {whys}")
     return fast
+
+
+class _Program(nn.Module):  # type: ignore[misc]
+    """A graph, in a module whose calls can be answered by others: those of a graph are its code's."""
+
+    def __init__(self, graph: nn.Module) -> None:
+        super().__init__()
+        self.graph_module = graph
+
+    def eval(self) -> _Program:
+        """Programs are for inference or for training as they were exported, and refuse to be changed."""
+        self.training = False
+        return self
+
+    def forward(self, *args: Any, **kwargs: Any) -> Any:
+        """Return what the graph does."""
+        return self.graph_module(*args, **kwargs)
 
 
 def _check(model: Any, dtype: Any) -> None:
     if not isinstance(model, nn.Module):
         raise InputError(f"model is a {type(model).__name__}; give a torch.nn.Module")
     if isinstance(model, torch.jit.ScriptModule):
-        raise InputError(
-            f"model is a {type(model).__name__}, whose layers cannot be replaced; give the module it was made of"
-        )
-    if isinstance(model, fx.GraphModule) and any(isinstance(each.target, OpOverload) for each in model.graph.nodes):
-        raise InputError(
-            "model is a program of torch.export, which has operators where the layers were; give the module that was"
-            " exported, or compile the program by tvmconv.relax"
-        )
+        raise InputError(f"model is a {type(model).__name__}, which cannot be read; give the module it was made of")
     for path, module in model.named_modules():
         if type(module).__module__.startswith("torch._dynamo"):
             raise InputError(
@@ -132,123 +138,34 @@ def _check(model: Any, dtype: Any) -> None:
         raise InputError(f"dtype is {dtype!r}; allowed: None, {', '.join(map(str, DTYPES))}")
 
 
-def _cast(tensor: Any, dtype: Any) -> Any:
-    return tensor.to(dtype) if tensor.is_floating_point() else tensor
+def _copy(model: nn.Module, examples: list[Arguments], dtype: Any) -> tuple[nn.Module, list[Arguments]]:
+    """Return a copy of a model, in a type, and its examples.
 
-
-def _in_type(fast: nn.Module, model: nn.Module, examples: Sequence[Arguments], dtype: Any, notice: Notice) -> nn.Module:
-    """Return a rewritten model that computes in a type, for examples of it.
-
-    Weights that are folded before they are rounded lose less. A graph's own types, which the model's code made of those of
-    its parameters, stay as they were; then the model is rewritten in the type.
+    Raises
+    ------
+    InputError
+        If the copy fails where the model does not.
     """
-    plain = copy.deepcopy(model).to(dtype)
-    try:
-        expected = [run(plain, example) for example in examples]
-    except RuntimeError:  # PyTorch has no operator of it for this type; the copy may need none
-        fast = fast.to(dtype)
-        try:
-            for example in examples:
-                run(fast, example)
-        except RuntimeError as error:
-            raise InputError(f"the model cannot compute in {dtype}: {error}; give another dtype, or None") from error
-        return fast
-    fast = fast.to(dtype)
-    try:
-        alike = all(is_alike(run(fast, example), answer) for example, answer in zip(examples, expected, strict=True))
-    except (RuntimeError, InputError):
-        alike = False
-    return fast if alike else rewrite(plain, examples, notice)
-
-
-def _provide(
-    fast: nn.Module,
-    examples: Sequence[Arguments],
-    notice: Notice,
-    bundle: str | os.PathLike[str] | None,
-    target: str | Sequence[str],
-    trials: int,
-    seconds: float | None,
-    progress: Progress | None,
-) -> None:
-    """Open the bundle, build into it what it lacks, and let each layer find its kernels."""
-    if bundle is not None and (Path(bundle) / MANIFEST).exists():
-        with suppress(UnsupportedMachineError):  # a bundle for other machines lacks all that this one needs
-            OPENED.open(bundle)
-    layers = [module for module in fast.modules() if isinstance(module, FusedConvolution)]
-    notice.unbuilt = True
-    try:
-        _meet(fast, layers, examples)
-    finally:
-        notice.unbuilt = False
-    missing = _missing(layers, bundle, target)
-    if missing:
-        from ..building.builder import build
-
-        path = Path(bundle) if bundle is not None else _temporary()
-        try:
-            build(missing, path, target, trials=trials, seconds=seconds, network=_network(layers), progress=progress)
-        except BuildError as error:
-            warnings.warn(f"{error}\nPyTorch computes these layers", TvmconvWarning, stacklevel=4)
-        if (path / MANIFEST).exists():
-            try:
-                OPENED.open(path)
-            except UnsupportedMachineError as error:  # built for others alone
-                warnings.warn(f"{error}; until then PyTorch computes the model here", TvmconvWarning, stacklevel=4)
-        _meet(fast, layers, examples)
-
-
-def _meet(fast: nn.Module, layers: Iterable[FusedConvolution], examples: Sequence[Arguments]) -> None:
-    """Let each layer find what computes the examples."""
-    for layer in layers:
-        layer.calls.forget()  # inputs lie otherwise where PyTorch computed what came before
     for example in examples:
-        run(fast, example)
-
-
-def _network(layers: Iterable[FusedConvolution]) -> list[Problem]:
-    """Return a problem of each layer that met one."""
-    problems = []
-    for layer in layers:
-        for each in layer.calls.found.values():
-            problem = each.kernel.problem if isinstance(each, ByKernel) else each.problem
-            if problem is not None:
-                problems.append(problem)
-                break
-    return problems
-
-
-def _missing(
-    layers: Iterable[FusedConvolution], bundle: str | os.PathLike[str] | None, target: str | Sequence[str]
-) -> list[Problem]:
-    """Return the problems that the layers met and that are to be built."""
-    found = [each for layer in layers for each in layer.calls.found.values()]
-    missing = {each.problem for each in found if isinstance(each, ByTorch) and each.problem is not None}
-    served = {each.kernel.problem for each in found if isinstance(each, ByKernel)}
-    if bundle is None:
-        return sorted(missing, key=format_signature)
-    # What serves this process may be another bundle's, and this one may be for other machines.
-    there = read_bundle(bundle) if (Path(bundle) / MANIFEST).exists() else None
-    if target == "host":
-        try:
-            registry = Registry([there] if there is not None else [])
-        except UnsupportedMachineError:
-            registry = Registry([])
-        missing |= {problem for problem in served if problem not in registry}
-    else:
-        from ..building.builder import parse_targets
-
-        names = {each.name for each in parse_targets(target)}
-        built = {(entry.signature, entry.target) for entry in there.entries} if there is not None else set()
-        missing |= served
-        missing = {each for each in missing if any((format_signature(each), name) not in built for name in names)}
-    return sorted(missing, key=format_signature)
-
-
-_TEMPORARY: list[tempfile.TemporaryDirectory[str]] = []
-
-
-def _temporary() -> Path:
-    """Return a bundle's path in a folder that goes with the process."""
-    _TEMPORARY.append(tempfile.TemporaryDirectory(prefix="tvmconv-"))
-    return Path(_TEMPORARY[-1].name) / "torch.bundle"
+        run(model, example)
+    try:
+        fast = copy.deepcopy(model)
+        for example in examples:
+            run(fast, example)
+    except Exception as error:
+        raise InputError(
+            f"a copy of the model (copy.deepcopy) fails where the model does not, {type(error).__name__}: {error}; if it has"
+            " hooks or closures that belong to the model, make them methods of its modules, or optimize it without them"
+        ) from error
+    if isinstance(fast, fx.GraphModule):
+        fast = _Program(fast).eval()
+    if dtype is None:
+        return fast, examples
+    fast = fast.to(dtype)
+    examples = pytree.tree_map_only(torch.Tensor, lambda tensor: cast(tensor, dtype), examples)
+    try:
+        for example in examples:
+            run(fast, example)
+    except RuntimeError as error:
+        raise InputError(f"the model cannot compute in {dtype}: {error}; give another dtype, or None") from error
+    return fast, examples

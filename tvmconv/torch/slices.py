@@ -1,29 +1,27 @@
-"""`cut`: which part of a segment is computed a few images at a time, so that caches keep what its layers hand on."""
+"""`head_of`: which part of a program, from its beginning, is computed a few images at a time, so that caches keep its tensors.
+
+A layer that is computed so reads its filter more often, and what it reads and writes beside may stay in a cache.
+"""
 
 from __future__ import annotations
 
 import operator
-from collections.abc import Mapping
+from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cache
-from math import inf
 from typing import Any
 
 import torch
-import torch.nn.functional as functional
-from torch import fx, nn
+from torch import fx
 
 from ..isa.machine import cache_bytes
-from .layers import FusedConvolution
-from .operators import option
-from .pads import Pad
-from .plan import Met
-from .segments import Segment
+from .flat import order_of
 
+# Threads divide one image; more than these have too little of it.
+MOST_THREADS = 4
 # What a layer reads and writes of the images of a slice, if one alone is not more: as much as L2 caches keep.
 SLICE_BYTES = 1 << 20
-
-# Of the tensors of all images that a node reads and writes: what fewer bytes take stays in an L3. On one core of
+# Of the tensors of all images that a layer reads and writes: what fewer bytes take stays in an L3. On one core of
 # a Zen 3, layers of 8 images at once took 1.1 to 2.2 times as long as one after the other where these took 5.6 MB and more
 # (MobileNetV2, EfficientNet-B0, ResNet-50), and 0.9 times as long where they took 5 MB or less.
 KEPT_BYTES = 5 << 20
@@ -35,134 +33,112 @@ L3_PART = 6
 # 8 images, milliseconds by 4 and by 1: ResNet-50 33.1 and 29.5, Inception v3 45.3 and 42.0, CSPDarknet 62.8 and 61.3.
 MEMORY_BYTE = 4
 
-# Operators whose results, image by image, depend on the same image of the first tensor that they read, if it has an axis
-# beside images and channels.
-_MODULES = (
-    nn.MaxPool1d, nn.MaxPool2d, nn.MaxPool3d, nn.AvgPool1d, nn.AvgPool2d, nn.AvgPool3d,
-    nn.BatchNorm1d, nn.BatchNorm2d, nn.BatchNorm3d, nn.GroupNorm,
-    nn.ReLU, nn.ReLU6, nn.LeakyReLU, nn.ELU, nn.Sigmoid, nn.Tanh, nn.Hardsigmoid, nn.SiLU, nn.Hardswish, nn.GELU, Pad,
-)  # fmt: skip
-_FUNCTIONS = (
-    functional.avg_pool1d, functional.avg_pool2d, functional.avg_pool3d,
-    functional.max_pool1d, functional.max_pool2d, functional.max_pool3d, functional.interpolate,
-    functional.relu, functional.relu6, functional.leaky_relu, functional.elu, functional.sigmoid, functional.tanh,
-    functional.hardsigmoid, functional.silu, functional.hardswish, functional.gelu,
-    torch.relu, torch.sigmoid, torch.tanh, "relu", "sigmoid", "tanh",
-)  # fmt: skip
-_ARITHMETIC = (
-    operator.add, operator.sub, operator.mul, operator.truediv, torch.add, torch.sub, torch.mul, torch.div,
-    "add", "sub", "mul", "div",
-)  # fmt: skip
+# Operators of ATen whose results, image by image, depend on the same image of what they read.
+_ALIKE = {
+    "_native_batch_norm_legit_no_training", "relu", "leaky_relu", "hardtanh", "clamp", "clamp_min", "clamp_max", "sigmoid",
+    "tanh", "silu", "hardswish", "hardsigmoid", "gelu", "elu", "clone", "add", "sub", "mul", "div", "max_pool2d_with_indices",
+    "max_pool3d_with_indices", "avg_pool1d", "avg_pool2d", "avg_pool3d", "adaptive_avg_pool1d", "_adaptive_avg_pool2d",
+    "_adaptive_avg_pool3d", "upsample_nearest1d", "upsample_nearest2d", "upsample_nearest3d", "upsample_linear1d",
+    "upsample_bilinear2d", "upsample_trilinear3d", "convolution", "constant_pad_nd",
+}  # fmt: skip
+_POOLS = {name for name in _ALIKE if "pool" in name or "upsample" in name}
 
 
 @dataclass(frozen=True)
-class Cut:
-    """The part of a segment from node `start` to before `stop`, computed `images` at a time.
+class Head:
+    """The first `count` operators of a program, computed `images` at a time."""
 
-    `by_image` are the nodes of the segment, and its inputs, whose first axis is that of images.
-    """
-
-    start: int
-    stop: int
+    count: int
     images: int
-    by_image: frozenset[Any]
 
 
-def cut(segment: Segment, modules: Mapping[str, nn.Module], met: Mapping[Any, Any]) -> Cut | None:
-    """Return the part of a segment that is best computed a few images at a time, None if there is none.
-
-    A layer that is computed so reads its filter more often, and what it reads and writes beside may stay in a cache. So
-    the part is that which spares most.
-
-    Parameters
-    ----------
-    segment, modules
-        The segment, and the modules that its nodes call.
-    met
-        What was seen of each node, and of each input, of the whole batch.
-    """
-    shapes = [met[node].shape for node in segment.inputs if node.op != "get_attr" and isinstance(met[node], Met)]
-    batch = max((shape[0] for shape in shapes if len(shape) > 2), default=1)
-    if batch < 2:
+def head_of(graph: fx.GraphModule) -> Head | None:
+    """Return the part of a decomposed program that is best computed a few images at a time; None: all images at once."""
+    inputs = graph.graph.find_nodes(op="placeholder")
+    sizes = {each.meta["val"].shape[0] if each.meta["val"].dim() else 0 for each in inputs}
+    if len(sizes) != 1 or torch.get_num_threads() > MOST_THREADS:
         return None
-    by_image = _by_image(segment, modules, met, batch)
-    gains = [_gain(node, modules, met, batch) if node in by_image else -inf for node in segment.nodes]
-    start, stop = _best(gains, [_ends_well(segment, modules, stop) for stop in range(len(gains) + 1)])
-    sizes = [_bytes(node, met) // batch for node in segment.nodes[start:stop] if _is_layer(node, modules)]
-    if not sizes:
+    (batch,) = sizes
+    if batch < 2 or not all(_has_images(each, batch) for each in inputs):
         return None
-    images = max(n for n in range(1, batch + 1) if batch % n == 0 and (n == 1 or n * max(sizes) <= SLICE_BYTES))
-    return Cut(start, stop, images, frozenset(by_image)) if images < batch else None
+    known, calls = set(inputs), [node for node in graph.graph.nodes if node.op == "call_function"]
+    best, found, total = 0.0, 0, 0.0
+    for at, node in enumerate(calls):
+        if at and _name(node) == "convolution" and total > best and _ends_well(calls, at, batch):
+            best, found = total, at
+        if not _keeps_images(node, known, batch):
+            break
+        known.add(node)
+        total += _gain(node, batch)
+    layers = [_bytes(node) // batch for node in calls[:found] if _name(node) == "convolution"]
+    if not layers:
+        return None
+    images = max(n for n in range(1, batch + 1) if batch % n == 0 and (n == 1 or n * max(layers) <= SLICE_BYTES))
+    return Head(found, images) if images < batch else None
 
 
-def _is_layer(node: Any, modules: Mapping[str, nn.Module]) -> bool:
-    return node.op == "call_module" and isinstance(modules[node.target], FusedConvolution)
+def first_images(args: Any, images: int) -> Any:
+    """Return the first images of each tensor of arguments."""
+    return torch.utils._pytree.tree_map_only(torch.Tensor, lambda each: each[:images], args)
 
 
-def _by_image(segment: Segment, modules: Mapping[str, nn.Module], met: Mapping[Any, Any], batch: int) -> set[Any]:
-    """Return the nodes and inputs whose first axis is that of images."""
-    known = {node for node in segment.inputs if node.op != "get_attr" and _has_images(met[node], batch)}
-    for node in segment.nodes:
-        if _has_images(met[node], batch) and _keeps_images(node, modules, met, known):
-            known.add(node)
-    return known
+def _name(node: fx.Node) -> str:
+    return str(getattr(node.target, "__name__", "")).partition(".")[0]
 
 
-def _has_images(met: Any, batch: int) -> bool:
-    return isinstance(met, Met) and len(met.shape) > 2 and met.shape[0] == batch
+def _has_images(node: fx.Node, batch: int) -> bool:
+    value = node.meta.get("val")
+    return isinstance(value, torch.Tensor) and value.dim() > 2 and value.shape[0] == batch and order_of(value)[0] == 0
 
 
-def _keeps_images(node: Any, modules: Mapping[str, nn.Module], met: Mapping[Any, Any], known: set[Any]) -> bool:
+def _keeps_images(node: fx.Node, known: set[fx.Node], batch: int) -> bool:
     """Whether an image of what a node computes depends on that image of what it reads alone."""
-    read = node.all_input_nodes
-    if not node.args or not any(each in known for each in read):
+    if node.target is operator.getitem:
+        return node.args[0] in known
+    name, value = _name(node), node.meta.get("val")
+    first = value[0] if isinstance(value, (tuple, list)) else value
+    if not isinstance(first, torch.Tensor) or first.dim() < 3 or first.shape[0] != batch:
         return False
-    if node.op == "call_module":
-        module = modules[node.target]
-        whole = isinstance(module, FusedConvolution) and module.reflection is None and not module.lies_as_torch
-        return all(each in known for each in read) and (whole or type(module) in _MODULES)
-    if node.target in _ARITHMETIC:
-        rank = len(met[node].shape)
-        return all(len(met[each].shape) == rank if each in known else _is_for_all(met[each], rank) for each in read)
-    rank = len(met[read[0]].shape)
-    if node.target is torch.cat:
-        return all(each in known for each in read) and option(node, 1, "dim", 0) % rank != 0
-    if node.args[0] not in known:
+    images = [each for each in node.all_input_nodes if each in known]
+    others = [each for each in node.all_input_nodes if each not in known]
+    if not images or any(each.op != "get_attr" for each in others):
         return False
-    if node.target is functional.layer_norm:
-        shape = option(node, 1, "normalized_shape")
-        return len(met[shape] if isinstance(shape, fx.Node) else shape) < rank  # as `x.shape[1:]`
-    if read != [node.args[0]]:
+    rank = first.dim()
+    if name in ("add", "sub", "mul", "div"):  # what is added to all images has one, or no axis of them
+        fixed = [each.meta["val"] for each in others]
+        return all(each.dim() < rank or each.shape[0] == 1 for each in fixed) and all(
+            each.meta["val"].dim() == rank for each in images
+        )
+    if name == "cat":
+        return not others and int(node.args[1] if len(node.args) > 1 else node.kwargs.get("dim", 0)) % rank != 0
+    if name == "mean":
+        return len(node.args) > 1 and bool(node.args[1]) and all(int(axis) % rank for axis in node.args[1])
+    if name == "permute":
+        return int(node.args[1][0]) % rank == 0
+    if name == "constant_pad_nd" and len(node.args[1]) > 2 * (rank - 1):
         return False
-    if node.target in (torch.mean, "mean"):
-        axes = option(node, 1, "dim")
-        return axes is not None and all(axis % rank for axis in ([axes] if isinstance(axes, int) else axes))
-    if node.target in (torch.permute, "permute"):
-        axes = node.args[1] if isinstance(node.args[1], (tuple, list)) else node.args[1:]
-        return bool(axes[0] % rank == 0)
-    return node.target in _FUNCTIONS
+    return name in _ALIKE and images == [node.args[0]]
 
 
-def _is_for_all(met: Any, rank: int) -> bool:
-    """Whether a tensor is the same for all images."""
-    return isinstance(met, Met) and (len(met.shape) < rank or met.shape[0] == 1)
+def _bytes(node: fx.Node) -> int:
+    """Return the bytes of the tensors that a node reads and writes, which are no weights."""
+    values = [each.meta["val"] for each in (node, *node.all_input_nodes) if each.op != "get_attr"]
+    first = [each[0] if isinstance(each, (tuple, list)) else each for each in values]
+    return sum(each.numel() * each.element_size() for each in first)
 
 
-def _bytes(node: Any, met: Mapping[Any, Any]) -> int:
-    """Return the bytes of what a node reads and writes."""
-    tensors = (met[each] for each in (node, *node.all_input_nodes))
-    return sum(each.bytes for each in tensors if isinstance(each, Met))
+def _gain(node: fx.Node, batch: int) -> float:
+    """Return the bytes that a node is spared: of tensors that caches do not keep, less those of reading its filter again.
 
-
-def _gain(node: Any, modules: Mapping[str, nn.Module], met: Mapping[Any, Any], batch: int) -> int:
-    """Return the bytes that a node is spared: of tensors that caches do not keep, less those of reading its filter again."""
-    size = _bytes(node, met)
+    What follows a convolution element by element is part of its kernel.
+    """
+    name = _name(node)
+    if name != "convolution" and name not in _POOLS:
+        return 0.0
+    size = _bytes(node)
     cost = 0 if size <= KEPT_BYTES else 1 if size <= l3_bytes() // L3_PART else MEMORY_BYTE
-    spared = cost * size
-    if not _is_layer(node, modules):
-        return spared
-    weight = modules[node.target].weight
-    return spared - (batch - 1) * weight.numel() * weight.element_size()
+    filters = [each.meta["val"] for each in node.all_input_nodes[1:] if each.op == "get_attr"]
+    return float(cost * size - (batch - 1) * sum(each.numel() * each.element_size() for each in filters))
 
 
 @cache
@@ -171,28 +147,11 @@ def l3_bytes() -> int:
     return (cache_bytes() or (0, 0))[1]
 
 
-def _ends_well(segment: Segment, modules: Mapping[str, nn.Module], stop: int) -> bool:
-    """Whether all that is computed before node `stop` and read from there on, or by others, is what layers compute.
-
-    They write to where they are told.
-    """
-    after = set(segment.nodes[stop:])
-    inside = set(segment.nodes)
-    return all(
-        _is_layer(node, modules)
-        for node in segment.nodes[:stop]
-        if any(u in after or u not in inside for u in node.users)
-    )
-
-
-def _best(gains: list[float], ends: list[bool]) -> tuple[int, int]:
-    """Return where the part with the largest sum of gains begins and ends, of those that begin and end where one may."""
-    best, found = 0.0, (0, 0)
-    start, total = 0, 0.0
-    for stop in range(1, len(gains) + 1):
-        total += gains[stop - 1]
-        if ends[stop] and total > best:
-            best, found = total, (start, stop)
-        if ends[stop] and total <= 0:
-            start, total = stop, 0.0
-    return found
+def _ends_well(calls: Sequence[fx.Node], stop: int, batch: int) -> bool:
+    """Whether no convolution is parted from what follows it, and all that is handed on has images."""
+    after, before = set(calls[stop:]), calls[:stop]
+    for node in before:
+        later = [user for user in node.users if user in after or user.op == "output"]
+        if later and (not _has_images(node, batch) or (_name(node) == "convolution" and any(_name(user) != "convolution" for user in later))):  # fmt: skip
+            return False
+    return True

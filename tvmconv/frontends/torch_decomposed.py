@@ -1,0 +1,34 @@
+"""Programs of `torch.export` in the operators that networks are read from."""
+
+from __future__ import annotations
+
+import warnings
+from typing import TYPE_CHECKING
+
+from ..errors import missing_extra
+
+try:
+    from torch.export import default_decompositions
+except ImportError:
+    raise missing_extra("torch", "torch") from None
+
+if TYPE_CHECKING:
+    from torch.export import ExportedProgram
+
+# PyTorch would write these as several operators that move or ask more than they need to.
+WHOLE = {
+    "linear.default", "matmul.default", "scaled_dot_product_attention.default", "unfold.default",
+    *(f"{name}{rank}d.default" for rank in (1, 2, 3) for name in ("adaptive_max_pool", "adaptive_avg_pool", "_adaptive_avg_pool")),
+    *(f"{name}{rank}d.vec" for rank in (1, 2, 3) for name in ("upsample_nearest", "_upsample_nearest_exact")),
+    "upsample_linear1d.vec", "upsample_bilinear2d.vec", "upsample_trilinear3d.vec", "upsample_bicubic2d.vec",
+}  # fmt: skip
+
+
+def decomposed(program: ExportedProgram) -> ExportedProgram:
+    """Return what ``torch.export.export`` gave in fewer kinds of operators, none of which works in place."""
+    table = default_decompositions()
+    for operator in [each for each in table if each.namespace == "aten" and each.__name__ in WHOLE]:
+        table.pop(operator)
+    with warnings.catch_warnings():  # of PyTorch's about itself
+        warnings.simplefilter("ignore", FutureWarning)
+        return program.run_decompositions(table)

@@ -1,0 +1,12 @@
+"""Where in a model's code a node of a graph of PyTorch was called."""
+
+from __future__ import annotations
+
+from typing import Any
+
+
+def line_of(node: Any) -> str:
+    """Return the file, the line and its text, or nothing if the graph does not say."""
+    lines = str(node.meta.get("stack_trace") or "").strip().splitlines()
+    files = [number for number, line in enumerate(lines) if line.strip().startswith("File ")]
+    return ", ".join(each.strip() for each in lines[files[-1] : files[-1] + 2]) if files else ""

@@ -1,0 +1,83 @@
+"""`NetworkCall`: a network's library called with tensors, by the threads of PyTorch."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch import nn
+
+from ..runtime.network import Network
+from .flat import inverse
+
+TYPES = {
+    "float64": torch.float64, "float32": torch.float32, "float16": torch.float16, "bfloat16": torch.bfloat16, "bool": torch.bool,
+    "uint8": torch.uint8, "int8": torch.int8, "int16": torch.int16, "int32": torch.int32, "int64": torch.int64,
+}  # fmt: skip
+
+
+class NetworkCall(nn.Module):  # type: ignore[misc]
+    """A network, called with tensors of its shapes and types.
+
+    Parameters
+    ----------
+    path
+        Its library.
+    in_orders, out_orders
+        Of each tensor that it takes and gives, the axes in the order in which its array has them.
+
+    Attributes
+    ----------
+    path, orders
+        As given.
+    network
+        The library.
+    """
+
+    def __init__(
+        self, path: str | os.PathLike[str], in_orders: Sequence[Sequence[int]], out_orders: Sequence[Sequence[int]]
+    ) -> None:
+        super().__init__()
+        self.path, self.orders = Path(path), (in_orders, out_orders)
+        self.network = Network(path)
+        self._orders = [_or_none(order) for order in in_orders]
+        backs = [_or_none(inverse(order)) for order in out_orders]
+        outputs = self.network.outputs
+        self._made = [(each.shape, TYPES[each.dtype], back) for each, back in zip(outputs, backs, strict=True)]
+
+    def forward(self, *tensors: Any) -> list[Any]:
+        """Return what the network computes."""
+        given = [_array(tensor, order) for tensor, order in zip(tensors, self._orders, strict=True)]
+        made = [torch.empty(shape, dtype=dtype) for shape, dtype, _ in self._made]
+        addresses = ([each.data_ptr() for each in given], [each.data_ptr() for each in made])
+        self.network.run(*addresses, threads=torch.get_num_threads(), openmp=True)
+        return [
+            each if back is None else each.permute(back) for each, (_, _, back) in zip(made, self._made, strict=True)
+        ]
+
+    def sliced(self, tensors: Sequence[Any]) -> list[Any]:
+        """Return what the network computes of tensors with more images than it takes, their first axis, some at a time."""
+        given = [_array(tensor, order) for tensor, order in zip(tensors, self._orders, strict=True)]
+        times = given[0].shape[0] // self.network.inputs[0].shape[0]
+        made = [torch.empty((times * shape[0], *shape[1:]), dtype=dtype) for shape, dtype, _ in self._made]
+        for number in range(times):
+            data, answers = (
+                [each.data_ptr() + number * (each.nbytes // times) for each in some] for some in (given, made)
+            )
+            self.network.run(data, answers, threads=torch.get_num_threads(), openmp=True)
+        return [
+            each if back is None else each.permute(back) for each, (_, _, back) in zip(made, self._made, strict=True)
+        ]
+
+
+def _or_none(order: Sequence[int]) -> list[int] | None:
+    return None if list(order) == list(range(len(order))) else list(order)
+
+
+def _array(tensor: Any, order: list[int] | None) -> Any:
+    """Return a tensor as a network takes it."""
+    tensor = tensor if order is None else tensor.permute(order)
+    return tensor.resolve_neg().contiguous()

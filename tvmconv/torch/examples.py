@@ -1,0 +1,99 @@
+"""A model called with examples: what it answers, and whether its calls leave it as it was."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Mapping
+from dataclasses import is_dataclass
+from typing import Any
+
+import torch
+from torch import nn
+from torch.utils import _pytree as pytree
+
+from ..errors import InputError
+from .unchanged import unchanged
+
+DTYPES = (torch.float32, torch.float16, torch.bfloat16)
+# What folding and transforms change in f32 and f64, and in types of fewer digits.
+_TOLERANCE = {torch.float32: 1e-3, torch.float64: 1e-3}
+_COARSE = 5e-2
+
+Arguments = tuple[tuple[Any, ...], dict[str, Any]]
+
+
+def print_progress(done: int, total: int, what: str) -> None:
+    """Say on stderr which kernel was built."""
+    print(f"tvmconv: built {done} of {total}: {what}", file=sys.stderr, flush=True)
+
+
+def as_examples(given: Any) -> list[Arguments]:
+    """Return what a caller gave as example inputs, as positional and named arguments.
+
+    Raises
+    ------
+    InputError
+        If it is none of what is allowed.
+    """
+    if isinstance(given, list) and given:
+        return [example for each in given for example in as_examples(each)]
+    if isinstance(given, torch.Tensor):
+        return [((given,), {})]
+    if isinstance(given, tuple):
+        return [(given, {})]
+    if isinstance(given, Mapping):
+        return [((), dict(given))]
+    raise InputError(
+        f"example_inputs is a {type(given).__name__}; give a tensor, a tuple of positional arguments, a dict of named ones,"
+        " or a list of such for several shapes"
+    )
+
+
+def cast(tensor: Any, dtype: Any) -> Any:
+    """Return a tensor in a type, if it is of floating point."""
+    return tensor.to(dtype) if tensor.is_floating_point() else tensor
+
+
+def run(model: nn.Module, example: Arguments) -> tuple[Any, list[str]]:
+    """Return a model's answer to an example, and the names of what its code wrote to the model.
+
+    The model and the example stay as they are, and random numbers are the same in each run.
+    """
+    args, kwargs = copied(example)
+    with torch.no_grad(), torch.random.fork_rng(devices=[]), unchanged(model) as written:
+        torch.manual_seed(0)
+        answer = copied(model(*args, **kwargs))
+    return answer, written
+
+
+def copied(values: Any) -> Any:
+    """Return arguments or answers whose tensors are copies, which lie as these do."""
+    return pytree.tree_map_only(torch.Tensor, torch.clone, values)
+
+
+def is_close(given: Any, expected: Any) -> bool:
+    """Whether an answer is another within what folding and transforms change."""
+    given, form = pytree.tree_flatten(given)
+    expected, expected_form = pytree.tree_flatten(expected)
+    return form == expected_form and all(map(_is_close_leaf, given, expected))
+
+
+def _is_close_leaf(given: Any, expected: Any) -> bool:
+    if isinstance(expected, Mapping) or (is_dataclass(expected) and not isinstance(expected, type)):
+        within = (dict(each if isinstance(each, Mapping) else vars(each)) for each in (given, expected))
+        return type(given) is type(expected) and is_close(*within)
+    if not isinstance(expected, torch.Tensor):
+        return given is expected or bool(given == expected)
+    if given.shape != expected.shape or given.dtype != expected.dtype:
+        return False
+    if expected.is_complex():
+        given, expected = torch.view_as_real(given), torch.view_as_real(expected)
+    if not expected.is_floating_point():
+        return True  # of a class or an index, a bit of rounding may make another
+    finite = expected.isfinite()
+    if not finite.all():  # as where a mask puts an infinity
+        if not torch.allclose(given[~finite], expected[~finite], equal_nan=True):
+            return False
+        given, expected = given[finite], expected[finite]
+    error = (given.double() - expected.double()).norm()
+    return bool(error <= _TOLERANCE.get(expected.dtype, _COARSE) * expected.double().norm())

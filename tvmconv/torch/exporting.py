@@ -1,0 +1,60 @@
+"""`exported`: a model read by `torch.export`; where that fails, the line of the model's code that ended it."""
+
+from __future__ import annotations
+
+import sysconfig
+import traceback
+import warnings
+from pathlib import Path
+from typing import Any
+
+import torch
+
+from ..errors import SourceError, last_line
+from .flat import Flat
+from .unchanged import unchanged
+
+_OTHERS = tuple(map(str, (Path(torch.__file__).parent, Path(__file__).parents[1])))
+
+
+def exported(flat: Flat) -> Any:
+    """Return a model as a program; what its code decides by shapes is decided as for the example.
+
+    Raises
+    ------
+    SourceError
+        If torch.export cannot read it, or it changes its buffers or what it is given.
+    """
+    with torch.no_grad(), warnings.catch_warnings(), unchanged(flat):
+        warnings.simplefilter("ignore")
+        try:
+            program = torch.export.export(flat, flat.tensors, strict=False)
+            # Before this, changes in place are not noted.
+            signature = program.run_decompositions({}).graph_signature
+        except SourceError:
+            raise
+        except Exception as error:  # of many classes
+            raise SourceError(f"torch.export cannot read the model: {_reason(error)}{_line(error)}") from error
+    if signature.buffers_to_mutate or signature.user_inputs_to_mutate:
+        changed = [*signature.buffers_to_mutate.values(), *signature.user_inputs_to_mutate.values()]
+        name = changed[0].removeprefix("model.")
+        raise SourceError(f"the model changes {name} in each call, and a library has nothing that changes")
+    return program
+
+
+def _reason(error: Exception) -> str:
+    """Return the line of an error that says what it is: PyTorch's go on with advice and traces."""
+    text = str(error).strip()
+    return f"{type(error).__name__}: {text.splitlines()[0].strip()}" if text else last_line(error)
+
+
+def _line(error: Exception) -> str:
+    """Return the line of the model's code at which an error arose, as the end of a message."""
+    frames = traceback.extract_tb(error.__traceback__)
+    inside = [number for number, frame in enumerate(frames) if frame.filename == Flat.forward.__code__.co_filename]
+    standard = sysconfig.get_path("stdlib")
+    for frame in reversed(frames[inside[-1] + 1 :] if inside else []):
+        library = frame.filename.startswith(_OTHERS) or "/sympy/" in frame.filename
+        if not library and not (frame.filename.startswith(standard) and "site-packages" not in frame.filename):
+            return f' (File "{frame.filename}", line {frame.lineno}, in {frame.name}, {frame.line})'
+    return ""

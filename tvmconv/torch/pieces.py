@@ -1,0 +1,167 @@
+"""A program of `torch.export` in pieces: those that become networks, and between them the operators that PyTorch computes."""
+
+from __future__ import annotations
+
+import operator
+from collections.abc import Collection, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+from torch import fx
+from torch.export import ExportedProgram, ModuleCallEntry
+from torch.export.graph_signature import (
+    ExportGraphSignature,
+    InputKind,
+    InputSpec,
+    OutputKind,
+    OutputSpec,
+    TensorArgument,
+)
+from torch.fx.passes.infra.partitioner import CapabilityBasedPartitioner
+from torch.fx.passes.operator_support import create_op_support
+from torch.fx.passes.utils.fuser_utils import fuse_by_partitions
+
+from .flat import inverse, order_of
+
+
+def _named(*names: str) -> list[str]:
+    """Return operators of ATen as the partitioner names them."""
+    return [f"torch.ops.aten.{name}.{form}" for name in names for form in getattr(torch.ops.aten, name).overloads()]
+
+
+# One call of PyTorch takes no longer than a network with one step, but of these our kernels are faster.
+_WORTH = _named("addmm", "baddbmm", "bmm", "convolution", "linear", "matmul", "mm", "scaled_dot_product_attention")
+# What computes nothing where it is PyTorch's.
+_VIEWS = _named("alias", "expand", "permute", "select", "slice", "squeeze", "unsqueeze", "view")
+_PREFIX = "tvmconv_network_"
+
+
+@dataclass(frozen=True)
+class Piece:
+    """A part of a program that becomes a network.
+
+    Attributes
+    ----------
+    name
+        Of the module of the whole that calls it.
+    nodes
+        The names of its nodes.
+    program
+        What it computes, its weights bound.
+    in_orders, out_orders
+        Of each tensor that it takes and gives, the axes in the order in which they lie in memory.
+    """
+
+    name: str
+    nodes: tuple[str, ...]
+    program: ExportedProgram
+    in_orders: Sequence[list[int]]
+    out_orders: Sequence[list[int]]
+
+
+def flat_graph(program: ExportedProgram) -> fx.GraphModule:
+    """Return a program as a graph that takes and gives tensors alone, and has its weights as attributes."""
+    module: Any = program.module()
+    for node in list(module.graph.nodes):
+        if node.op == "call_module":  # it checks what torch.export assumed of the arguments
+            module.graph.erase_node(node)
+    module.graph.set_codegen(fx.graph.CodeGen())
+    return fx.GraphModule(module, module.graph)
+
+
+def split(whole: fx.GraphModule, foreign: Collection[str], head: int = 0) -> list[Piece]:
+    """Replace what becomes networks, in a graph, by calls of modules; return what these are to compute.
+
+    Parameters
+    ----------
+    whole
+        The graph, in operators that are read.
+    foreign
+        The names of its nodes that are PyTorch's.
+    head
+        How many of its operators are a network of their own, if none is PyTorch's.
+    """
+    calls = [node for node in whole.graph.nodes if node.op == "call_function"]
+    ours = [node for node in calls if not _is_foreign(node, foreign)]
+    if len(ours) < len(calls):
+        names = {node.name for node in ours}
+        support = create_op_support(lambda _, node: node.op == "call_function" and node.name in names)
+        finder = CapabilityBasedPartitioner(
+            whole, support, non_compute_ops=_VIEWS, allowed_single_node_partition_ops=_WORTH
+        )
+        partitions = finder.propose_partitions()
+        finder.remove_bookend_non_compute_ops(partitions)
+        fuse_by_partitions(whole, [each.nodes for each in partitions if each.nodes], prefix=_PREFIX)
+    elif calls:
+        parts = [calls[:head], calls[head:]]
+        fuse_by_partitions(whole, [dict.fromkeys(part) for part in parts if part], prefix=_PREFIX)
+    found = [node for node in whole.graph.nodes if node.op == "call_module"]
+    pieces = [_piece(whole, node) for node in found]
+    whole.graph.eliminate_dead_code()
+    whole.recompile()
+    return pieces
+
+
+def _is_foreign(node: fx.Node, foreign: Collection[str]) -> bool:
+    """Whether PyTorch computes a node: a part of several answers is where these are."""
+    return (node.args[0] if node.target is operator.getitem else node).name in foreign
+
+
+def _piece(whole: fx.GraphModule, call: fx.Node) -> Piece:
+    """Return what a module of the whole computes, and let the whole give it no weights."""
+    module: Any = whole.get_submodule(str(call.target))
+    graph = module.graph
+    names = tuple(node.name for node in graph.nodes if node.op == "call_function")
+    constants, specs, given, orders = {}, [], [], []
+    for node, outside in zip(graph.find_nodes(op="placeholder"), list(call.args), strict=True):
+        node.meta = dict(outside.meta)
+        argument = TensorArgument(name=node.name)
+        if outside.op == "get_attr":
+            constants[node.name] = _attribute(whole, str(outside.target))
+            node.meta.setdefault("val", constants[node.name])
+            specs.append(InputSpec(InputKind.CONSTANT_TENSOR, argument, node.name))
+        else:
+            given.append(outside)
+            specs.append(InputSpec(InputKind.USER_INPUT, argument, None))
+            orders.append(_laid(graph, node))
+    call.args = tuple(given)
+    end = graph.output_node()
+    (returned,) = end.args
+    returned = list(returned) if isinstance(returned, (tuple, list)) else [returned]
+    out_orders = [order_of(each.meta["val"]) for each in returned]
+    with graph.inserting_before(end):
+        returned = [_permuted(graph, each, order) for each, order in zip(returned, out_orders, strict=True)]
+    end.args = (tuple(returned),)
+    graph.lint()
+    outputs = [OutputSpec(OutputKind.USER_OUTPUT, TensorArgument(name=each.name), None) for each in returned]
+    signature = ExportGraphSignature(specs, outputs)
+    entry = ModuleCallEntry(fqn="", signature=None)
+    program = ExportedProgram(module, graph, signature, {}, {}, [entry], constants=constants)
+    return Piece(str(call.target), names, program, orders, out_orders)
+
+
+def _laid(graph: fx.Graph, node: fx.Node) -> list[int]:
+    """Let a graph take a tensor with its axes as they lie in memory; return their order."""
+    order = order_of(node.meta["val"])
+    if order != sorted(order):
+        with graph.inserting_after(node):
+            back = graph.call_function(torch.ops.aten.permute.default, (node, inverse(order)))
+        back.meta = dict(node.meta)
+        node.replace_all_uses_with(back, delete_user_cb=lambda user: user is not back)
+        node.meta = {"val": node.meta["val"].permute(order)}
+    return order
+
+
+def _permuted(graph: fx.Graph, node: fx.Node, order: list[int]) -> fx.Node:
+    if order == sorted(order):
+        return node
+    permuted = graph.call_function(torch.ops.aten.permute.default, (node, order))
+    permuted.meta = {"val": node.meta["val"].permute(order)}
+    return permuted
+
+
+def _attribute(module: Any, path: str) -> torch.Tensor:
+    for name in path.split("."):
+        module = getattr(module, name)
+    return module.detach()

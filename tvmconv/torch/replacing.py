@@ -1,0 +1,216 @@
+"""`Replacing`: networks for a model, or where it cannot be read as a whole, for its submodules."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import torch
+from torch import fx, nn
+from torch.utils import _pytree as pytree
+
+from ..errors import SourceError, UnsupportedMachineError
+from .answering import REFUSED, Answering
+from .computed import Computed, How, computed
+from .examples import Arguments, copied, is_close, run
+from .flat import flattened
+from .store import Store
+from .unchanged import unchanged
+from .weights import with_fixed_weights
+
+# A submodule that is called in more ways within one call of its model is left to its own code.
+_MOST_WAYS = 8
+_Call = tuple[Arguments, Any]  # what a module was called with, and its answer
+
+
+class Replacing:
+    """Lets networks answer the calls of a model.
+
+    Parameters
+    ----------
+    model
+        The model, which is changed.
+    store, how
+        Where networks are kept, and how they are compiled.
+
+    Attributes
+    ----------
+    refused
+        By the paths of modules, why their own code runs.
+    networks
+        How many networks there are.
+    elsewhere
+        Whether some are for other machines alone.
+    """
+
+    def __init__(self, model: nn.Module, store: Store, how: How) -> None:
+        self._model, self._store, self._how = model, store, how
+        self._answering: list[Answering] = []
+        self.refused: dict[str, str] = {}
+        self.networks = 0
+        self.elsewhere = False
+        self._written: list[str] = []
+        self._seen: set[nn.Module] = set()
+
+    def replace(self, examples: Sequence[Arguments]) -> None:
+        """Compile networks for examples of the model's arguments."""
+        for example in examples:
+            with unchanged(self._model):
+                self._run(example)  # what it keeps for later calls is there in the next
+                self._written += run(self._model, example)[1]
+        if not self._written:
+            for example in examples:
+                self._run(example)
+        self._replace({"": self._model}, examples)
+
+    def _run(self, example: Arguments) -> None:
+        args, kwargs = copied(example)
+        with torch.random.fork_rng(devices=[]):
+            self._model(*args, **kwargs)
+
+    def finish(self) -> None:
+        """Let networks answer from now on."""
+        for each in self._answering:
+            each.module.forward = each.answer
+        for each in self._answering:
+            each.watch()
+        if self._answering:
+            vars(self._model)[REFUSED] = self.refused
+
+    def _replace(self, modules: Mapping[str, nn.Module], examples: Sequence[Arguments]) -> None:
+        """Compile networks for modules, or for what is below them, where these are called."""
+        modules = {path: each for path, each in modules.items() if each not in self._seen}  # as one that has two names
+        self._seen.update(modules.values())
+        scripted = {path for path, each in modules.items() if isinstance(each, torch.jit.ScriptModule)}
+        self.refused |= dict.fromkeys(sorted(scripted), "torch.jit compiled it")
+        modules = {path: each for path, each in modules.items() if path not in scripted}
+        calls, ways = self._calls(modules, examples)
+        for path, module in modules.items():
+            if path in calls:
+                why = ways.get(path) or self._obstacle(path, module) or self._replaced(path, module, calls[path])
+                if not why:
+                    continue
+                self.refused[path] = why
+                if self.elsewhere:
+                    continue
+            below = {f"{path}.{name}".removeprefix("."): each for name, each in module.named_children()}
+            if below := {name: each for name, each in below.items() if _has_weights(each)}:
+                self._replace(below, examples)
+
+    def _calls(
+        self, modules: Mapping[str, nn.Module], examples: Sequence[Arguments]
+    ) -> tuple[dict[str, list[_Call]], dict[str, str]]:
+        """Return how modules are called while the model runs on examples, and why some cannot be replaced."""
+        calls: dict[str, list[_Call]] = {}
+        ways: dict[str, str] = {}
+        handles = []
+        for path, module in modules.items():
+            given: list[Arguments] = []
+
+            def before(_: Any, args: Any, kwargs: Any, given: list[Arguments] = given) -> None:
+                given.append(copied((args, kwargs)))  # since it may work in place
+
+            def after(_: Any, args: Any, kwargs: Any, answer: Any, path: str = path, given: Any = given) -> None:
+                example = given.pop()
+                known = calls.setdefault(path, [])
+                if _shares(answer, (args, kwargs), modules[path]):
+                    ways[path] = "it returns a part of what it is given, or answers that share memory"
+                elif any(_is_like(example, each) for each, _ in known):
+                    return
+                elif len(known) == _MOST_WAYS:
+                    ways[path] = f"it is called in more than {_MOST_WAYS} ways"
+                else:
+                    known.append((example, copied(answer)))
+
+            handles.append(module.register_forward_pre_hook(before, with_kwargs=True))
+            handles.append(module.register_forward_hook(after, with_kwargs=True))
+        try:
+            for example in examples:
+                run(self._model, example)
+        finally:
+            for handle in handles:
+                handle.remove()
+        return calls, ways
+
+    def _obstacle(self, path: str, module: nn.Module) -> str:
+        """Return why a program would leave out a part of what a module's code does, or nothing."""
+        if isinstance(module, fx.GraphModule):
+            return "it is a graph of torch.fx, whose calls are its code's"
+        if written := [name for name in self._written if not path or name.startswith(f"{path}.")]:
+            return f"its code writes to {', '.join(written[:3])} in each call"
+        for name, each in with_fixed_weights(module).named_modules():
+            if each._forward_hooks or each._forward_pre_hooks:
+                return f"a hook looks at {name or 'it'}, which a network would not call"
+        return ""
+
+    def _replaced(self, path: str, module: nn.Module, calls: Sequence[_Call]) -> str:
+        """Compile networks for the calls of a module; return why not all of these have some, or nothing."""
+        try:
+            source = with_fixed_weights(module)
+            found = [(example, self._computed(source, example, answer)) for example, answer in calls]
+        except (SourceError, UnsupportedMachineError) as error:
+            self.elsewhere |= isinstance(error, UnsupportedMachineError)
+            return str(error)
+        answering = Answering(module, path)
+        for (args, kwargs), how in found:
+            answering.add(args, kwargs, how)
+            self.networks += len(how.networks)
+        self._answering.append(answering)
+        return ""
+
+    def _computed(self, module: nn.Module, example: Arguments, answer: Any) -> Computed:
+        args, kwargs = copied(example)
+        how = computed(module, args, kwargs, self._store, self._how)
+        leaves = [each for each in flattened(args, kwargs)[0] if isinstance(each, torch.Tensor)]
+        with torch.random.fork_rng(devices=[]):
+            torch.manual_seed(0)
+            if not is_close(how(leaves), answer):
+                raise SourceError("its networks give another answer, as they would where each call gives another one")
+        return how
+
+
+def _has_weights(module: nn.Module) -> bool:
+    """Whether a module has weights of two axes or more that are no table, as convolutions and Linears have."""
+    tables = (nn.Embedding, nn.EmbeddingBag)
+    if isinstance(module, torch.jit.ScriptModule):
+        return any(each.dim() > 1 for each in module.parameters())
+    own = (each for part in module.modules() if not isinstance(part, tables) for each in part.parameters(recurse=False))
+    return any(each.dim() > 1 for each in own)
+
+
+def _is_like(one: Arguments, other: Arguments) -> bool:
+    return _kinds(one) == _kinds(other)
+
+
+def _kinds(example: Arguments) -> Any:
+    leaves, spec = pytree.tree_flatten(example)
+    return spec, [(each.shape, each.dtype) if isinstance(each, torch.Tensor) else (type(each), repr(each)) for each in leaves]  # fmt: skip
+
+
+def _shares(answer: Any, given: Any, module: nn.Module) -> bool:
+    """Whether what works in place on an answer would change what a module was given, its weights, or another answer."""
+    others = [each for each in pytree.tree_leaves(given) if isinstance(each, torch.Tensor)]
+    tensors = [each for each in pytree.tree_leaves(answer) if isinstance(each, torch.Tensor)]
+    tensors = [each for each in tensors if all(each is not other for other in others)]  # itself, networks return, too
+    held = {each.untyped_storage().data_ptr() for each in (*others, *module.parameters(), *module.buffers())}
+    if any(each.untyped_storage().data_ptr() in held for each in tensors):
+        return True
+    return any(
+        one.untyped_storage().data_ptr() == other.untyped_storage().data_ptr() and _overlap(one, other)
+        for at, one in enumerate(tensors)
+        for other in tensors[:at]
+    )
+
+
+def _overlap(one: torch.Tensor, other: torch.Tensor) -> bool:
+    """Whether two tensors of one storage have an element in common."""
+    size = one.untyped_storage().nbytes()
+    taken = torch.zeros(size, dtype=torch.bool)
+    for each, mark in ((one, True), (other, False)):
+        width = each.element_size()
+        places = taken.as_strided((*each.shape, width), (*(step * width for step in each.stride()), 1), each.storage_offset() * width)  # fmt: skip
+        if mark:
+            places.fill_(True)
+        elif bool(places.any()):
+            return True
+    return False

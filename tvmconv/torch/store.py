@@ -1,0 +1,136 @@
+"""`Store`: a folder that keeps networks, which programs of `torch.export` became, for other processes and machines."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import tempfile
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch import fx
+
+from ..errors import BundleError, UnsupportedMachineError
+from ..runtime.network import Network
+from ..support.files import write_whole
+from ..support.folders import locked
+from ..version import __version__
+
+INDEX = "networks.json"
+_TEMPORARY: list[tempfile.TemporaryDirectory[str]] = []
+
+
+@dataclass(frozen=True)
+class Kept:
+    """What became of a program.
+
+    Attributes
+    ----------
+    key
+        Names the program.
+    target
+        What its networks are for.
+    foreign
+        Of the nodes that PyTorch computes, why.
+    files
+        The libraries of its pieces, in their order.
+    head, images
+        How many of its operators are a piece that is computed for so many images at a time; 0: there is none.
+    """
+
+    key: str
+    target: str
+    foreign: Mapping[str, str]
+    files: Sequence[str]
+    head: int = 0
+    images: int = 0
+
+
+class Store:
+    """The networks in a folder.
+
+    Parameters
+    ----------
+    path
+        The folder, which is made where there is none.
+
+    Raises
+    ------
+    BundleError
+        If there is something else.
+    """
+
+    def __init__(self, path: Path) -> None:
+        self.path = path
+        if path.exists() and not (path / INDEX).is_file() and not (path.is_dir() and not any(path.iterdir())):
+            raise BundleError(
+                f"{path} is no folder of tvmconv.torch.optimize: it has no {INDEX}; give an empty one, or another path"
+            )
+        self._read()  # before time is spent
+
+    def find(self, key: str, target: str | None) -> Kept | None:
+        """Return what became of a program for a target; for None, the best that this machine runs."""
+        found = [each for each in self._read() if each.key == key and target in (None, each.target)]
+        if target is not None:
+            return found[0] if found else None
+        usable = [(features, each) for each in found if (features := self._features(each)) is not None]
+        return max(usable, key=lambda each: each[0])[1] if usable else None
+
+    def place(self, key: str, target: str, number: int) -> Path:
+        """Return where a piece's library goes."""
+        self.path.mkdir(parents=True, exist_ok=True)
+        return self.path / f"{key[:16]}-{target}-{number}.so"
+
+    def add(self, kept: Kept) -> None:
+        """Note what became of a program, in the place of what was noted for this target before."""
+        self.path.mkdir(parents=True, exist_ok=True)
+        with locked(self.path):
+            others = [each for each in self._read() if (each.key, each.target) != (kept.key, kept.target)]
+            content = {"tvmconv": __version__, "programs": [asdict(each) for each in (*others, kept)]}
+            write_whole(self.path / INDEX, json.dumps(content, indent=1).encode())
+
+    def _read(self) -> list[Kept]:
+        file = self.path / INDEX
+        if not file.exists():
+            return []
+        try:
+            content = json.loads(file.read_text())
+            made, kept = content["tvmconv"], [Kept(**each) for each in content["programs"]]
+        except (OSError, ValueError, KeyError, TypeError) as error:
+            raise BundleError(f"{file} is damaged: {error}; remove {self.path}, or give another path") from error
+        if made != __version__:
+            raise BundleError(
+                f"{self.path} was made by tvmconv {made} and this is {__version__}; give another path, or remove it first"
+            )
+        return kept
+
+    def _features(self, kept: Kept) -> int | None:
+        """Return how many CPU features a program's networks use; None: this machine lacks some."""
+        try:
+            opened = [Network(self.path / file) for file in kept.files]
+        except UnsupportedMachineError:
+            return None
+        return max((len(each.description["features"]) for each in opened), default=0)
+
+
+def key_of(graph: fx.GraphModule, *options: Any) -> str:
+    """Return a name of a program and how it is compiled: of its operators, shapes, types and weights."""
+    sha = hashlib.sha256(repr((__version__, *options)).encode())
+    for node in graph.graph.nodes:
+        sha.update(node.format_node().encode() if node.op != "output" else str(node.args).encode())
+        value = node.meta.get("val")
+        if isinstance(value, torch.Tensor):
+            sha.update(repr((value.shape, value.stride(), value.dtype)).encode())
+    for name, tensor in sorted({**dict(graph.named_parameters()), **dict(graph.named_buffers())}.items()):
+        sha.update(name.encode())
+        sha.update(tensor.detach().contiguous().flatten().view(torch.uint8).numpy())
+    return sha.hexdigest()
+
+
+def temporary() -> Path:
+    """Return a folder that goes with the process."""
+    _TEMPORARY.append(tempfile.TemporaryDirectory(prefix="tvmconv-"))
+    return Path(_TEMPORARY[-1].name)
