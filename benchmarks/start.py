@@ -26,6 +26,7 @@ from tvmconv.errors import BuildError, TvmconvError, VerificationError
 from tvmconv.isa.machine import model_name
 from tvmconv.runtime.processors import kernel_threads
 from tvmconv.support.workers import Worker
+from tvmconv.targets.target import Target
 
 from .report import markers, update
 from .start_child import CONTENDERS, cache_of
@@ -179,7 +180,7 @@ def _cells(start: Start) -> tuple[str, ...]:
 
 
 def _page(threads: int, rows: Sequence[tuple[str, ...]]) -> Iterator[str]:
-    yield f"f32, batch 1, {threads} threads, {model_name()}:"
+    yield f"f32, batch 1, {threads} threads, {model_name()} ({Target.parse('host').name}):"
     yield ""
     yield f"| {' | '.join(HEADER)} |"
     yield f"|{'---|' * len(HEADER)}"
