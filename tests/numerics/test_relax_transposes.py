@@ -70,3 +70,26 @@ def called(make: Any, arrays: list[Any], target: str, folder: Path) -> list[Any]
     build(module(make, [each.shape for each in arrays], dtype), folder / "network.so", target)
     network = load_network(folder / "network.so")
     return list(network(**{f"x{number}": array for number, array in enumerate(arrays)}).values())
+
+
+def test_borders_that_are_written_over_before_a_convolution(tmp_path: Path) -> None:
+    """As diverse branches do: simplified, what was to be read in squares is read in rows."""
+    torch = pytest.importorskip("torch")
+    from tvmconv.relax.torch_export import read_torch
+
+    class Bordered(torch.nn.Module):  # type: ignore[misc]
+        def __init__(self) -> None:
+            super().__init__()
+            self.first, self.second = torch.nn.Conv2d(3, 16, 1), torch.nn.Conv2d(16, 8, 3)
+
+        def forward(self, x: Any) -> Any:
+            y = torch.nn.functional.pad(self.first(x), [1, 1, 1, 1])
+            y[:, :, :1], y[:, :, -1:], y[..., :1], y[..., -1:] = 0.25, 0.5, 0.75, 1.0
+            return self.second(y)
+
+    torch.manual_seed(0)
+    model, data = Bordered().eval(), torch.rand(1, 3, 24, 24)
+    build(read_torch(torch.export.export(model, (data,), strict=False)), tmp_path / "network.so")
+    network = load_network(tmp_path / "network.so")
+    (answer,) = network(**{network.inputs[0].name: data.numpy()}).values()
+    np.testing.assert_allclose(answer, model(data).detach().numpy(), rtol=0, atol=1e-5)
