@@ -17,6 +17,7 @@ from tvm.s_tir import dlight
 from tvm.s_tir.dlight.analysis import SBlockInfo, normalize_prim_func
 
 from ..targets.target import CpuTarget
+from .row_sums import RowSums
 from .segments import Segments
 from .transposes import Transposes
 
@@ -44,6 +45,7 @@ def schedule_others(target: CpuTarget) -> tvm.transform.Pass:
         Transposes(target.vector_bits // 32, _LEAST_PARALLEL),
         _RowByRow(across=True),
         _Gemv(),
+        RowSums(_LEAST_PARALLEL),
         dlight.cpu.Reduction(),
         _RowByRow(across=False),
     )
