@@ -13,6 +13,7 @@ from ..errors import SourceError, last_line
 from ..frontends.torch_decomposed import decomposed
 from ..support.lines import line_of
 from .torch_arithmetic import ARITHMETIC
+from .torch_fixed import constants, fixed_values
 from .torch_given import Converter, Given
 from .torch_moves import MOVES
 from .torch_normalizations import NORMALIZATIONS
@@ -63,7 +64,7 @@ def read_decomposed(program: ExportedProgram) -> tvm.IRModule:
     """Return a program that is decomposed as a Relax module; errors are those of :func:`read_torch`."""
     importer = _Importer()
     try:
-        importer.check(program)
+        importer.prepare(program)
         return importer.from_exported_program(program, False, False, False, None)
     except SourceError:
         raise
@@ -86,15 +87,23 @@ class _Importer(ExportedProgramImporter):  # type: ignore[misc]
     def __init__(self) -> None:
         super().__init__()
         self._node: Node | None = None
+        self._fixed: dict[Node, Any] = {}
         self.convert_map |= {name: self._ours(each) for name, each in _CONVERTERS.items()}
         self.convert_map = {name: self._watched(each) for name, each in self.convert_map.items()}
 
-    def check(self, program: ExportedProgram) -> None:
-        """Raise a SourceError that names the first operator that is not known, and its line."""
+    def prepare(self, program: ExportedProgram) -> None:
+        """Compute what is fixed; raise an UnreadError that names the first operator that is not known, and its line."""
+        self._fixed = fixed_values(program)
         for node in program.graph.nodes:
-            if why := self.lacking(node):
+            if node not in self._fixed and (why := self.lacking(node)):
                 self._node = node
                 raise self.error(why)
+        # Whatever computes what is fixed is not converted.
+        self.convert_map |= {
+            node.target.__name__: self._watched(None)
+            for node in self._fixed
+            if node.op == "call_function" and node.target.__name__ not in self.convert_map
+        }
 
     def lacking(self, node: Node) -> str:
         """Return why a node cannot be read, or what the frontend would have wrong of it in silence; else nothing."""
@@ -119,9 +128,13 @@ class _Importer(ExportedProgramImporter):  # type: ignore[misc]
     def _ours(self, converter: Converter) -> Callable[[Node], Any]:
         return lambda node: converter(Given(node, self))
 
-    def _watched(self, convert: Callable[[Node], Any]) -> Callable[[Node], Any]:
+    def _watched(self, convert: Callable[[Node], Any] | None) -> Callable[[Node], Any]:
         def watched(node: Node) -> Any:
             self._node = node
-            return convert(node)
+            if node not in self._fixed:
+                assert convert is not None
+                return convert(node)
+            # For others that are fixed it is known already.
+            return None if all(user in self._fixed for user in node.users) else constants(self._fixed[node])
 
         return watched

@@ -1,0 +1,61 @@
+"""What programs of torch.export compute of their parameters alone."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+torch = pytest.importorskip("torch")
+pytest.importorskip("tvm")
+from torch import nn  # noqa: E402
+from torch.nn import functional as F  # noqa: E402
+
+from tvmconv.relax import report, use_kernels  # noqa: E402
+from tvmconv.relax.compiling import build  # noqa: E402
+from tvmconv.relax.torch_export import read_torch  # noqa: E402
+from tvmconv.runtime.network import load_network  # noqa: E402
+
+
+class Standardized(nn.Module):  # type: ignore[misc]
+    """Convolutions whose filters are computed in each call, in several ways."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.first, self.second = nn.Conv2d(5, 8, 3, padding=1), nn.Conv2d(8, 6, 1)
+        self.gain = nn.Parameter(torch.rand(8, 1, 1, 1) + 0.5)
+        self.third = nn.utils.parametrizations.spectral_norm(nn.Conv2d(6, 4, 3))
+        self.register_buffer("picked", torch.tensor([2, 0, 3, 1]), persistent=False)
+
+    def forward(self, x: torch.Tensor) -> Any:
+        flat = self.first.weight.reshape(1, 8, -1)
+        standard = F.batch_norm(flat, None, None, self.gain.view(-1) * 0.3, training=True, eps=1e-6)
+        x = F.conv2d(x, standard.reshape_as(self.first.weight), self.first.bias, padding=1)
+        variance, mean = torch.var_mean(self.second.weight, [1, 2, 3], keepdim=True)
+        x = F.conv2d(x.relu(), (self.second.weight - mean) / torch.sqrt(variance + 1e-5), self.second.bias)
+        return self.third(x)[:, self.picked], self.gain.sum() * 2, self.picked.flip(0)
+
+
+def exported() -> tuple[nn.Module, torch.Tensor, Any]:
+    torch.manual_seed(0)
+    model, data = Standardized().eval(), torch.randn(1, 5, 9, 8)
+    with torch.no_grad():
+        return model, data, torch.export.export(model, (data,), strict=False)
+
+
+def test_answers_are_pytorchs(tmp_path: Path) -> None:
+    model, data, program = exported()
+    build(read_torch(program), tmp_path / "network.so", math="strict")
+    network = load_network(tmp_path / "network.so")
+    with torch.no_grad():
+        expected = model(data)
+    for answer, right in zip(network(**{network.inputs[0].name: data.numpy()}).values(), expected, strict=True):
+        np.testing.assert_allclose(answer, right.numpy(), rtol=1e-5, atol=1e-5)
+
+
+def test_all_convolutions_have_kernels() -> None:
+    rows = report(use_kernels(read_torch(exported()[2]), math="strict"))
+    assert len(rows) == 3
+    assert not [row.why for row in rows if row.why]
