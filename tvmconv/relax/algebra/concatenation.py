@@ -22,7 +22,7 @@ from .costs import map_cycles, outputs, part_cycles, pass_cycles
 from .maps import LinearMap, added, composed
 from .reading import filters, levels, written
 from .rounding import MOST, lost, relative_error, rounds_more
-from .upsampling import Upsampled, repeating_cycles, upsampled
+from .upsampling import Upsampled, is_cheaper, repeating_cycles, upsampled
 
 
 @dataclass(frozen=True)
@@ -137,7 +137,8 @@ def _split(
 ) -> Split | None:
     """Return the sum that costs least; None: the concatenation does."""
     dtype = DTYPES[str(fields[0].ty.dtype)]
-    transposed = {at: each for at, piece in enumerate(pieces) if (each := upsampled(piece, fields[at], graph))}
+    moved = {at: upsampled(piece, fields[at], graph) for at, piece in enumerate(pieces)}
+    transposed = {at: each for at, each in moved.items() if each is not None and is_cheaper(each, target)}
     before += sum(repeating_cycles(each, target) for each in transposed.values())
     made = (int(fields[0].ty.shape[0]), whole.outputs, *outputs(whole, _joined_shape(fields)))
     plain = [at for at in range(len(fields)) if at not in transposed]
