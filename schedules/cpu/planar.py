@@ -61,8 +61,8 @@ def _vectors(window: PlanarWindow, channels: int, target: CpuTarget) -> list[int
     """
 
     def narrow(vectors: int) -> bool:
-        rows = shared_rows(window, vectors, target.vector_registers)
-        return rows == 1 < shared_rows(window, vectors, ENOUGH_REGISTERS)
+        rows = shared_rows(window, vectors, target)
+        return rows == 1 < shared_rows(window, vectors, target, ENOUGH_REGISTERS)
 
     fitting = [vectors for each, vectors in tiles(window, target) if each == channels]
     return sorted(fitting, key=lambda vectors: (narrow(vectors), tile_cycles(window, channels, vectors, target)))
@@ -112,7 +112,7 @@ def _task_tiles(window: PlanarWindow, width: int, tiles: int, tasks: int, target
 def _schedule(sch: Schedule, window: PlanarWindow, channels: int, target: CpuTarget) -> None:
     i, lanes, rank = window.index, window.lanes, len(window.axes)
     vectors = _vectors(window, channels, target)[:4]
-    shared = shared_rows(window, vectors[0], target.vector_registers)
+    shared = shared_rows(window, vectors[0], target)
     # More rows than usual a task where L1 holds their copies.
     rows, most = task_rows(window, shared, max(TASK_ROWS, L1_BYTES // 2 // _row_bytes(window)) if rank > 1 else 1)
     body = channels * vectors[0] * window.tile_phases

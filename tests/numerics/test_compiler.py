@@ -101,6 +101,9 @@ SPACES = [
     "backprop1d-n2-i34x19-o1x158-k30-s8-d1-p10_6-g1-NCX-OIX-f32-bias",
     "backprop2d-n2-i12x9x5-o4x19x37-k3x16-s2x8-d1x1-p1x5_0x6-g1-NCX-OIX-f16-bias-prelu",
     "backprop2d-n1-i48x5x9-o12x10x36-k4x8-s2x4-d1x1-p1x2_1x2-g2-NXC-OIX-bf16-bias",
+    # Rows that share loads beside more taps than registers hold.
+    "conv2d-n1-i3x12x52-o3x12x52-k5x5-s1x1-d1x1-p2x2_2x2-g3-NCX-OIX-f32-bias",
+    "conv3d-n1-i5x3x6x14-o5x3x6x14-k3x3x3-s1x1x1-d1x1x1-p1x1x1_1x1x1-g5-NCX-OIX-bf16",
     # Lanes across groups: taps of a row in parts, whole rows with all taps.
     "conv2d-n1-i32x20x24-o32x20x24-k5x23-s1x1-d1x1-p2x11_2x11-g32-NXC-XIO-f32-bias",
     "conv2d-n1-i48x9x14-o48x9x14-k9x27-s1x1-d1x1-p4x13_4x13-g48-NXC-OIX-f32",

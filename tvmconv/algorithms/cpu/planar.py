@@ -82,7 +82,7 @@ def _window_estimate(window: PlanarWindow, target: CpuTarget) -> Counts:
     best = min(tiles(window, target), key=lambda each: shared_cycles(window, each[0], each[1], target))
     products = vectors * window.channels * prod(axis.taps for axis in axes)
     sums = products * shared_cycles(window, best[0], best[1], target) * multiply_add(window.lanes, target)
-    together = shared_rows(window, best[1], target.vector_registers)
+    together = shared_rows(window, best[1], target)
     scale = "rows_depthwise_scale" if window.outputs == 1 else "rows.scale"
     counted: list[Counts] = [
         {"start": vectors / (best[0] * best[1] * window.tile_phases * together)},

@@ -12,6 +12,7 @@ from .cost import tile_step, uneven
 from .row_window import MOST_CHANNELS, PlanarWindow
 
 MAX_UNROLLED = 128  # multiply-adds in a loop body; more only grows the code
+MAX_SHARED = 512  # of rows that share loads
 SHARED = 3  # registers for data that the rows of a tile share
 # Beyond so many channels, data lies on more pages than the L1 TLB holds, and a tile's pieces of it are parts of cache lines. As
 # many outputs pay for a copy.
@@ -98,23 +99,34 @@ def tile_cycles(window: PlanarWindow, channels: int, vectors: int, target: CpuTa
 
 def shared_cycles(window: PlanarWindow, channels: int, vectors: int, target: CpuTarget) -> float:
     """Cycles per multiply-add of a tile, as `tile_cycles`, where rows share the loads of their data and one broadcast."""
-    rows = shared_rows(window, vectors, target.vector_registers)
+    rows = shared_rows(window, vectors, target)
     if rows == 1:
         return tile_cycles(window, channels, vectors, target)
-    axis, sums = window.axes[-2], rows * vectors * window.tile_phases
+    axis, sums, taps = window.axes[-2], rows * vectors * window.tile_phases, _held_taps(window)
     loads = vectors * ((rows - 1) * axis.stride / axis.taps + 1)
-    return tile_step(target.costs.shared_rows, loads, window.tile_phases, sums) / sums
+    # Of the filter, what finds no register is loaded again for each tile.
+    spilled = max(0, sums + taps + SHARED - target.vector_registers) / taps
+    return tile_step(target.costs.shared_rows, loads, window.tile_phases, sums, spilled=spilled) / sums
 
 
-def shared_rows(window: PlanarWindow, vectors: int, registers: int) -> int:
+def shared_rows(window: PlanarWindow, vectors: int, target: CpuTarget, registers: int = 0) -> int:
     """Return how many rows a tile of a depthwise convolution has: their taps share loads, each of which crosses cache lines.
 
-    Its sums take half of the registers, or what the filter, where registers can hold it, and the shared data leave.
+    Its sums take half of the registers, or what the filter, where registers can hold it, and the shared data leave. Where that
+    is one row, sharing may pay more than a filter in registers. `registers`: those of the target.
     """
     if len(window.axes) == 1 or window.outputs > 1 or window.axes[-2].taps == 1:
         return 1
+    registers = registers or target.vector_registers
     sums = vectors * window.tile_phases
-    taps = prod(axis.taps for axis in window.axes) * window.channels
+    taps = _held_taps(window)
     beside = registers - taps - SHARED
     most = min(registers // 2, beside if beside > 0 else registers, MAX_UNROLLED // taps)
+    if most < 2 * sums and "rows_beside_filters" in target.costs.pays:
+        most = min(registers // 2, MAX_SHARED // taps)
     return divisors(window.axes[-2].outputs, max(1, most // sums))[-1]
+
+
+def _held_taps(window: PlanarWindow) -> int:
+    """Return how many elements of the filter a tile of a depthwise convolution multiplies with."""
+    return prod(axis.taps for axis in window.axes) * window.channels
