@@ -36,6 +36,7 @@ from .prefetching import prefetch_filters
 from .reloading import reload_data
 from .shuffles import by_shuffles
 from .stack import keep_on_stack
+from .staging import stage_sums
 from .streaming import prefetch_parts
 from .striding import deinterleave
 from .taps import take_taps_together
@@ -182,6 +183,7 @@ LOWERING: tuple[Pass, ...] = (
     ours("instructions", by_instructions, DOT, ROUND, ask.ROUND_STORES, after={"shuffles": "orders of lanes are known", "elements": "it takes what dot products that leaves"}),
     ours("transpose", transpose, ask.TRANSPOSE, after={"bind": "columns lie together in the output, not in a stage"}),
     ours("stride", deinterleave, ask.STRIDED, after=_LOOPS),
+    ours("stage-sums", stage_sums, after={"transpose": "it asks for orders of stores", "instructions": "it takes sums of dot products"}),
     ours("reload", reload_data, ask.RELOAD, after={"shuffles": "what all lanes read is a load outside of vectors"}),
     Pass("check", _check, after={"reload": "it is the last that answers an annotation of a loop"}),
 )  # fmt: skip
