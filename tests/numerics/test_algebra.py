@@ -323,6 +323,14 @@ def test_a_slice_with_steps_is_the_stride_of_a_pointwise_layer() -> None:
         agree(module, after)
 
 
+def test_slices_alone_stay_slices() -> None:
+    def make(builder: relax.BlockBuilder, data: Any) -> Any:
+        first = builder.emit(relax.op.strided_slice(data, [2], [0], [24], [2]))
+        return builder.emit(relax.op.strided_slice(first, [3], [0], [24], [2]))
+
+    assert joined(build(make))[1] == []
+
+
 def test_a_slice_that_ends_early_stays() -> None:
     def make(builder: relax.BlockBuilder, data: Any) -> Any:
         return builder.emit(relax.op.nn.conv2d(sliced(builder, data, (0, 0), (20, 20)), numbers(16, 16, 1, 1)))

@@ -200,6 +200,8 @@ class Branches:
             if not real and level.parts:
                 before += pass_cycles(whole, dtype, 2, self.target)
             products += sum(part.products for part, _ in real if not part.passes)
+        if not products:  # slices and pools alone are not for a kernel
+            return None
         after = map_cycles(merged, pixels(shape, rows), dtype, self.target)
         if after >= before or (self.small and merged.products > products):
             return None

@@ -11,7 +11,7 @@ from math import prod
 from typing import Any
 
 import numpy as np
-from tvm import relax
+from tvm import relax, tirx
 
 from ...fills import numpy_dtype
 from ..graph import Graph, affine, along
@@ -157,7 +157,9 @@ def _slice(call: relax.Call) -> tuple[Any, LinearMap] | None:
     given, made = static_shape(call.args[0].ty), static_shape(call.ty)
     if given is None or made is None or not 3 <= len(given) <= 5 or len(call.args) < 5:
         return None
-    axes, starts, _, strides = ([int(each) for each in field.fields] for field in call.args[1:5])
+    axes, starts, strides = (_integers(call.args[at]) for at in (1, 2, 4))
+    if axes is None or starts is None or strides is None:
+        return None
     begins, steps = [0] * len(given), [1] * len(given)
     for axis, start, step in zip(axes, starts, strides, strict=True):
         begins[axis], steps[axis] = start, step
@@ -172,6 +174,13 @@ def _slice(call: relax.Call) -> tuple[Any, LinearMap] | None:
     return call.args[0], replace(
         plain, strides=tuple(steps[2:]), begins=tuple(-each for each in begins[2:]), ends=tuple(ends[2:]), passes=True
     )
+
+
+def _integers(expr: Any) -> list[int] | None:
+    """Return the numbers of a tuple; None: they are not fixed."""
+    fields = expr.fields if isinstance(expr, relax.Tuple) else [expr]
+    numbers = [getattr(each, "value", each) for each in fields]
+    return [int(each) for each in numbers] if all(isinstance(each, (int, tirx.IntImm)) for each in numbers) else None
 
 
 def _pool(call: relax.Call) -> tuple[Any, LinearMap] | None:
