@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 import os
 import subprocess
-import sys
 from pathlib import Path
 
 import numpy as np
@@ -180,80 +179,3 @@ def test_onnxruntime_runs_a_provider(both: Path, source: str, tmp_path: Path) ->
         else:
             assert answer["ours"] == [True]
             np.testing.assert_array_equal(np.asarray(answer["answer"], np.float32), expected)
-
-
-OPERATORS = """
-import ctypes, sys
-import numpy as np
-import tvmconv
-registry = tvmconv.load(sys.argv[1])
-library = registry[next(iter(registry))].addressed().library
-draw, outputs = np.random.default_rng(3), []
-INT, LONG, POINTER, FLOAT = ctypes.c_int, ctypes.c_int64, ctypes.c_void_p, ctypes.c_float
-
-def numbers(*shape, bf16=False, special=True):
-    values = draw.standard_normal(shape).astype(np.float32)
-    if special:
-        flat = values.reshape(-1)
-        for value in (np.nan, np.inf, -np.inf, 0.0, -0.0):
-            flat[draw.integers(0, flat.size, 1 + flat.size // 40)] = value
-    return (values.view(np.uint32) >> 16).astype(np.uint16) if bf16 else values
-
-def address(array):
-    return None if array is None else POINTER(array.ctypes.data)
-
-def longs(*values):
-    return (LONG * len(values))(*values)
-
-def empty(*shape, bf16=False):
-    return np.full(shape, 7, np.uint16 if bf16 else np.float32)
-
-for bf16 in (False, True):
-    for channels in (1, 3, 8, 17, 40, 67):
-        data, out = numbers(2, 9, 11, channels, bf16=bf16), empty(2, 5, 10, channels, bf16=bf16)
-        axes = longs(1, 1, 1, 1, 0, 1, 9, 5, 3, 2, 1, 1, 11, 10, 2, 1, 1, 2)
-        library.tvmconv_max_pool(INT(2), INT(bf16), address(data), address(out), LONG(2), LONG(channels), axes)
-        outputs.append(out)
-        for mode in range(4):
-            out, size = empty(2, 12, 13, channels, bf16=bf16), data.itemsize
-            axes = longs(1, 1, 0, 0, 9, 12, 2, 11 * channels * size, 11, 13, 1, channels * size)
-            constant, image = numbers(1, bf16=bf16, special=False), 99 * channels * size
-            library.tvmconv_pad(
-                INT(2), INT(size), INT(mode), address(data), address(out), LONG(2), LONG(channels), LONG(image), LONG(size), axes,
-                address(constant),
-            )
-            outputs.append(out)
-        parts = [numbers(50, count, bf16=bf16) for count in (channels, 5, 32)]
-        out = empty(50, channels + 37, bf16=bf16)
-        places = (POINTER * 3)(*(part.ctypes.data for part in parts))
-        sizes = longs(*(part.shape[1] * part.itemsize for part in parts))
-        library.tvmconv_concatenate(INT(2), LONG(3), places, sizes, address(out), LONG(50))
-        assert np.array_equal(out.view(np.uint8), np.concatenate(parts, 1).view(np.uint8))
-        outputs.append(out)
-        data = numbers(20, channels, bf16=bf16, special=False)
-        for weight in (None, numbers(channels, bf16=bf16, special=False)):
-            out = empty(20, channels, bf16=bf16)
-            library.tvmconv_layer_norm(
-                INT(2), INT(bf16), address(data), address(out), address(weight), address(weight), LONG(20), LONG(channels), FLOAT(1e-5)
-            )
-            outputs.append(out)
-np.savez(sys.argv[2], *outputs)
-"""
-
-
-def test_operators_between_kernels(both: Path, tmp_path: Path) -> None:
-    """As this machine's, which are compared with PyTorch's: bit for bit but for the sums of a LayerNorm and what a NaN is."""
-    subprocess.run([sys.executable, "-c", OPERATORS, both, tmp_path / "here.npz"], check=True)
-    done = on_arm("neoverse-n1", OPERATORS, both, tmp_path / "there.npz")
-    assert done.returncode == 0, done.stderr
-    with np.load(tmp_path / "here.npz") as here, np.load(tmp_path / "there.npz") as there:
-        assert len(here) == len(there) == 2 * 6 * (1 + 4 + 1 + 2)
-        for number, name in enumerate(here):
-            ours, theirs = (widened(each[name]) for each in (here, there))
-            error = (2**-7 if here[name].dtype == np.uint16 else 1e-5) if number % 8 > 5 else 0
-            np.testing.assert_allclose(theirs, ours, rtol=error, atol=error)
-
-
-def widened(array: np.ndarray) -> np.ndarray:
-    """Return numbers of bf16 as f32."""
-    return (array.astype(np.uint32) << 16).view(np.float32) if array.dtype == np.uint16 else array

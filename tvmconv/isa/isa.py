@@ -63,8 +63,7 @@ class Isa:
     assembly
         Name of the module whose ``READER`` reads its assembly. It is imported when it is asked.
     native
-        Folder of its C files, which every library has, and headers: ``intrinsics.h`` has vectors for
-        `lowering/native/vectors.h`, ``processor.h`` what threads need.
+        Folder of its C files, which every library has, and of headers: ``processor.h`` has what threads need.
     c_file
         The C file of an exported library that asks a CPU for features, in `exporting/native`.
     c_features
@@ -74,7 +73,7 @@ class Isa:
     cpu_flag
         The C compiler's flag that a CPU's name follows.
     operator_flags
-        The C compiler's flags for `lowering/native/operators.c`: each beside the Linux features that a target must have.
+        The C compiler's flags for `lowering/native/pools.c`: each beside the Linux features that a target must have.
     levels
         For which vectors a provider's operations are compiled, and the C compiler's flags for each; its ``levels.h`` takes one.
     aliases

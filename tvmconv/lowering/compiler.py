@@ -158,7 +158,7 @@ def _write_for_cpu(
     lowered = lower_choice(problem, target, choice, entry_points)
     allocated = allocate(lowered.module, target.tvm())
     executable = tvm.compile(allocated, target.tvm(), tir_pipeline=ALLOCATED)
-    link(executable, path, target, workspaces(allocated))
+    link(executable, path, workspaces(allocated), target.isa)
     return lowered.layout.described() if lowered.layout else None, workspace_bytes(lowered.module)
 
 

@@ -1,7 +1,7 @@
 """Maximum pools that keep what is not a number, and give minus infinity of nothing but that.
 
 TVM's (0.27) drop the former, and pad with the least finite number. Of a plan, channels last, they are calls of a C
-function (`tvmconv/lowering/native/operators.c`), whose vectors are of channels whatever their number; else tensor expressions.
+function (`tvmconv/lowering/native/pools.c`), whose vectors are of channels whatever their number; else tensor expressions.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Average pools of a plan, channels last, as calls of a C function (`tvmconv/lowering/native/operators.c`).
+"""Average pools of a plan, channels last, as calls of a C function (`tvmconv/lowering/native/pools.c`).
 
 TVM's (0.27) asks of each tap of each element whether it is inside: of 3x3 over 224 channels of 14x14 90 us, where this takes 10
 (two threads of a Zen 4).

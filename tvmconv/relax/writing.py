@@ -21,7 +21,7 @@ from ..lowering.cpu.linker import (
     compile_runtime,
     link_objects,
     link_relocatable,
-    operators_object,
+    pools_object,
     runtime_objects,
 )
 from ..runtime.network_file import append
@@ -90,7 +90,7 @@ def _objects(
     plan: NetworkPlan, functions: Mapping[str, tirx.PrimFunc], target: CpuTarget, identity: str, work: Path
 ) -> list[str]:
     """Write all but the run-time services as object files into the folder `work`; return their names."""
-    objects = ["network.o", "plan.o", "sorting.o", operators_object(work, target)]
+    objects = ["network.o", "plan.o", "sorting.o", pools_object(work, target)]
     (work / "network.o").write_bytes(_executor(target.isa))
     (work / "sorting.o").write_bytes(_sorting(target.isa))
     (work / "plan.c").write_text(_table(plan, identity))

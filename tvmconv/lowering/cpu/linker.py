@@ -1,6 +1,6 @@
 """Link what `tvm.compile` returns into a self-contained shared library.
 
-The library holds the kernel, `lowering/native/launcher.c` and, in bundles, `operators.c`, and needs only tvm-ffi, OpenMP and
+The library holds the kernel and `lowering/native/launcher.c`, and needs only tvm-ffi, OpenMP and
 libc. The same kernel gives the same bytes, wherever and whenever it is linked.
 """
 
@@ -20,7 +20,7 @@ from ...targets.target import CpuTarget
 
 # Only what a caller looks up is visible. TVM's runtime, when it is in the process, fills the launcher's
 # four slots of every library it can find them in; hidden, they stay ours.
-_EXPORTS = ("__tvm_ffi_*", "tvmconv_max_pool", "tvmconv_pad", "tvmconv_concatenate", "tvmconv_layer_norm")
+_EXPORTS = ("__tvm_ffi_*",)
 # As build-id and debug sections carry nothing a caller needs, they cannot differ between two builds.
 # nodelete: OpenMP's idle workers wait inside its library, which must therefore outlive the last kernel; and a GPU
 # that kernels were loaded on keeps them.
@@ -47,7 +47,6 @@ _SERVICES = ("launcher", "shared", "pool", "openmp", "processors")
 def link(
     executable: Any,
     path: str | os.PathLike[str],
-    target: CpuTarget | None = None,
     workspaces: Mapping[str, Workspace] | None = None,
     isa: Isa | None = None,
 ) -> None:
@@ -59,25 +58,21 @@ def link(
         What ``tvm.compile(module, target)`` returns for a CPU target.
     path
         Where the library goes; an existing file is replaced whole.
-    target
-        The CPU whose operators between kernels the library is to have; None: none.
     workspaces
         What the kernel's functions allocate; given, the library keeps the kernel's object for programs in C
         (`tvmconv.runtime.kernel_object`).
     isa
-        The module's instruction set; None: that of `target`, or this machine's.
+        The module's instruction set; None: this machine's.
 
     Raises
     ------
     ToolchainError
         If there is no C compiler, or it fails.
     """
-    path, isa = Path(path), target.isa if target else isa
+    path = Path(path)
     with tempfile.TemporaryDirectory(prefix=".link-", dir=path.parent) as folder:
         executable.mod.write_to_file(f"{folder}/kernel.o")
         objects = ["kernel.o"]
-        if target is not None:
-            objects.append(operators_object(Path(folder), target))
         if workspaces is not None:
             _keep_object(Path(folder), workspaces, isa)
             objects.append("kept.s")
@@ -133,16 +128,16 @@ def _keep_object(work: Path, workspaces: Mapping[str, Workspace], isa: Isa | Non
     )
 
 
-def operators_object(work: Path, target: CpuTarget) -> str:
-    """Write the operators between kernels, for a CPU, as an object file into the folder `work`; return its name."""
-    (work / "operators.o").write_bytes(_operators_object(target.isa.flags(target.features), target.isa))
-    return "operators.o"
+def pools_object(work: Path, target: CpuTarget) -> str:
+    """Write a network's pools, for a CPU, as an object file into the folder `work`; return its name."""
+    (work / "pools.o").write_bytes(_pools_object(target.isa.flags(target.features), target.isa))
+    return "pools.o"
 
 
 @cache
-def _operators_object(flags: tuple[str, ...], isa: Isa) -> bytes:
-    """Return the operators between kernels as an object file; vectors of 64 bytes stay within it, whatever their ABI."""
-    return compile_runtime(NATIVE / "operators.c", "-Wno-psabi", *flags, isa=isa)
+def _pools_object(flags: tuple[str, ...], isa: Isa) -> bytes:
+    """Return pools as an object file; vectors of 64 bytes stay within it, whatever their ABI."""
+    return compile_runtime(NATIVE / "pools.c", "-Wno-psabi", *flags, isa=isa)
 
 
 def runtime_objects(work: Path, isa: Isa | None = None, services: Iterable[str] = _SERVICES) -> tuple[str, ...]:
