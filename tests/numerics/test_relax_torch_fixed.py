@@ -59,3 +59,33 @@ def test_all_convolutions_have_kernels() -> None:
     rows = report(use_kernels(read_torch(exported()[2]), math="strict"))
     assert len(rows) == 3
     assert not [row.why for row in rows if row.why]
+
+
+class Biased(nn.Module):  # type: ignore[misc]
+    """Attention with fixed masks: by numbers, by truth values, and one that leaves nothing of a row."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.bias = nn.Parameter(torch.randn(3, 1, 9, 9))
+        some = torch.rand(9, 9) > 0.5
+        some[4] = False
+        self.register_buffer("some", some)
+
+    def forward(self, x: torch.Tensor) -> Any:
+        attend = F.scaled_dot_product_attention
+        near = (torch.arange(9)[:, None] - torch.arange(9)).abs() < 3
+        bias = self.bias.expand(3, 2, 9, 9)
+        return attend(x, x, x, bias), attend(x, x, x, near), attend(x, x, x, self.some)
+
+
+def test_fixed_masks(tmp_path: Path) -> None:
+    torch.manual_seed(0)
+    model, data = Biased().eval(), torch.randn(3, 2, 9, 4)
+    with torch.no_grad():
+        program, expected = torch.export.export(model, (data,), strict=False), model(data)
+    build(read_torch(program), tmp_path / "network.so")
+    network = load_network(tmp_path / "network.so")
+    for answer, right in zip(network(**{network.inputs[0].name: data.numpy()}).values(), expected, strict=True):
+        np.testing.assert_allclose(answer, right.numpy(), rtol=1e-5, atol=1e-5)
+    # Of the last alone it is asked which rows are masked whole.
+    assert str(read_torch(program)).count("R.max(") == 1

@@ -39,11 +39,12 @@ def fixed_values(program: ExportedProgram) -> dict[Node, Any]:
                 value = program.state_dict.get(name, program.constants.get(name))
                 if isinstance(value, torch.Tensor):
                     values[node] = value
-            elif node.op == "call_function" and node.all_input_nodes and values.keys() >= set(node.all_input_nodes):
+            elif node.op == "call_function" and values.keys() >= set(node.all_input_nodes):
                 if torch.Tag.nondeterministic_seeded in getattr(node.target, "tags", ()):
                     continue
                 made = node.target(*map_arg(node.args, values.get), **map_arg(node.kwargs, values.get))
-                if all(isinstance(each, torch.Tensor) and each.dtype in _TYPES for each in pytree.tree_leaves(made)):
+                leaves = pytree.tree_leaves(made)
+                if leaves and all(isinstance(each, torch.Tensor) and each.dtype in _TYPES for each in leaves):
                     values[node] = made
     return values
 

@@ -11,6 +11,7 @@ import numpy as np
 from tvm import relax
 
 from .operators import CONVOLUTIONS, TRANSPOSED
+from .simplify import constant
 from .torch_given import Converters, Given
 
 
@@ -79,14 +80,14 @@ def _attention(given: Given) -> relax.Expr:
 
 def _masked(given: Given, scores: Any, mask: Any) -> Any:
     """Return the softmax of masked scores, zeros where all of a row are masked."""
-    least = relax.const(-np.inf, given.dtype)
+    least, fixed = relax.const(-np.inf, given.dtype), constant(mask)
     if str(mask.ty.dtype) == "bool":
         scores = given.emit(relax.op.where(mask, scores, least))
     else:
         scores = given.emit(relax.op.add(scores, given.of_type(mask, given.dtype)))
     shares = given.emit(relax.op.nn.softmax(scores, -1))
-    if given["is_causal"]:  # the first of a row is never masked
-        return shares
+    if fixed is not None and (fixed if fixed.dtype == bool else fixed > -np.inf).any(-1).all():
+        return shares  # as the first of a row that is causal, some of each is not masked
     greatest = given.emit(relax.op.max(scores, -1, keepdims=True))
     empty = given.emit(relax.op.equal(greatest, least))
     return given.emit(relax.op.where(empty, relax.const(0, given.dtype), shares))
