@@ -243,7 +243,7 @@ def test_a_decision_for_each_model(files: dict[str, str], bundle: Path, tmp_path
     first = {name: race(files[name], library, claims=("convolutions",)).graphs for name in names}
     assert all(len(found) == 1 for found in first.values())
     assert first["relu"] != first["grouped"]
-    decisions = {first["relu"][0]: "nothing", first["grouped"][0]: "convolutions"}
+    decisions = {first["relu"][0][0]: "nothing", first["grouped"][0][0]: "convolutions"}
     library = export_provider(bundle, tmp_path / "decides.so", decisions=decisions)
     for name, ours in zip(names, (0, 1), strict=True):
         session = tvmconv.onnxruntime.session(files[name], library, options=options(tmp_path))

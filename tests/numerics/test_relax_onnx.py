@@ -13,6 +13,7 @@ from onnx import helper, numpy_helper
 
 import tvmconv.relax
 from tvmconv import cli
+from tvmconv.accuracy import network_error
 from tvmconv.errors import SourceError, TvmconvError, TvmconvWarning
 from tvmconv.frontends.shapes import Bucket
 from tvmconv.relax.compiling import build
@@ -324,7 +325,7 @@ def test_inputs_that_onnxruntime_refuses(tmp_path: Path, capsys: pytest.CaptureF
     ],
 )
 def test_how_far_an_output_is(answer: list[float], right: list[float], far: float) -> None:
-    assert compared._error(np.float32(answer), np.float32(right)) == pytest.approx(far)
+    assert network_error(np.float32(answer), np.float32(right)) == pytest.approx(far)
 
 
 def test_a_shape_that_numbers_decide_is_refused(tmp_path: Path) -> None:
