@@ -15,6 +15,8 @@ from models import model, save, value
 from onnx import helper
 
 from tvmconv import cli
+from tvmconv.exporting import network_header
+from tvmconv.exporting.network_part import NetworkPart
 
 from .conftest import HERE, STRICT, needs_cmake, run
 from .test_onnxruntime_network import network_model
@@ -93,6 +95,25 @@ def test_what_it_tells(library: Path):
     needed = run("readelf", "-d", library / "libnet.so")
     assert "tvm_ffi" not in needed
     run("c++", "-x", "c++", "-Wall", "-Wextra", "-Werror", "-pedantic", "-fsyntax-only", library / "net.h")
+
+
+def test_names_are_as_the_model_has_them():
+    """Texts that stand for the library's in its sources are none in a model's names."""
+    ends = {
+        "inputs": [
+            {"name": "FILENAME.0", "shape": [1, 2], "dtype": "bfloat16"},
+            {"name": "NAME_x", "shape": [], "dtype": "int64"},
+        ],
+        "outputs": [{"name": "TARGET", "shape": [3], "dtype": "bool"}],
+    }
+    part = NetworkPart(b"", (), {"target": "znver4", "arena_bytes": 64, **ends}, "")
+    shown = network_header.header(part, "net", "MY_NAME_STACK.onnx")
+    assert "/* net.h: the network MY_NAME_STACK.onnx, for znver4, " in shown
+    assert "#define net_INPUT_FILENAME_0 0 /* bfloat16 [1, 2] */" in shown
+    assert "#define net_OUTPUT_TARGET 0 /* bool [3] */" in shown
+    table = network_header.tables(part, "net")
+    assert '{"FILENAME.0", "bfloat16", 2, inputs0, 2, 4}' in table
+    assert r'{"NAME\137x", "int64", 0, inputs1, 1, 8}' in table
 
 
 def test_an_earlier_export_is_replaced_and_nothing_else(file: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]):

@@ -133,7 +133,7 @@ def _build(part: NetworkPart, isa: Isa, name: str, work: Path, folder: Path) -> 
     sources += [PARALLEL.parent / each for each in _POOL]
     for source in sources:
         (work / source.name).write_text(_named(source.read_text(), name))
-    (work / "tables.c").write_text(network_header.tables(part, isa).replace("NAME", name))
+    (work / "tables.c").write_text(network_header.tables(part, name))
     (work / "tvmconv-targets.h").write_text(network_header.targets(part, isa))
     (work / "network.o").write_bytes(part.object)
     with (work / "weights.bin").open("wb") as file:

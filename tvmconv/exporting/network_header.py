@@ -4,12 +4,9 @@ from __future__ import annotations
 
 import re
 from math import prod
-from typing import Any
-
-import numpy as np
 
 from ..isa import Isa
-from ..runtime.arrays import KERNEL_TYPES
+from ..runtime.compiled_network import tensors_of
 from ..version import __version__
 from .header import STACK_KIB, listed, quoted
 from .names import layer_name
@@ -87,27 +84,28 @@ int NAME_run_with(NAME_network *network, const NAME_call *call, const void *cons
 
 def header(part: NetworkPart, name: str, model: str) -> str:
     """Return the text of ``NAME.h``."""
-    described, lines, taken = part.description, [], set[str]()
+    lines, taken, counts = [], set[str](), {}
     for kind in ("input", "output"):
-        for number, each in enumerate(described[f"{kind}s"]):
-            macro = f"NAME_{kind.upper()}_{layer_name(each['name'])}"
+        tensors = tensors_of(part.description, f"{kind}s")
+        counts[f"{kind.upper()}_COUNT"] = str(len(tensors))
+        for number, each in enumerate(tensors):
+            macro = f"{name}_{kind.upper()}_{layer_name(each.name)}"
             if macro in taken:
                 macro = f"{macro}_{number}"
             taken.add(macro)
-            lines.append(f"#define {macro} {number} /* {each['dtype']} {list(each['shape'])} */")
-    filled = {
+            lines.append(f"#define {macro} {number} /* {each.dtype} {list(each.shape)} */")
+    filled = counts | {
+        "NAME": name,
         "MODEL": re.sub(r"\*/|/\*|[^ -~]", "?", model),
-        "TARGET": described["target"],
+        "TARGET": part.description["target"],
         "VERSION": __version__,
-        "INPUT_COUNT": str(len(described["inputs"])),
-        "OUTPUT_COUNT": str(len(described["outputs"])),
         "ENDS": "\n".join(lines),
-        "ARENA": str(described["arena_bytes"]),
+        "ARENA": str(part.description["arena_bytes"]),
         "WEIGHTS": str(weight_bytes(part)),
         "STACK": str(STACK_KIB),
     }
-    text = re.sub(r"\b(" + "|".join(filled) + r")\b", lambda found: filled[found[0]], _HEADER)
-    return text.replace("NAME", name)
+    # In one pass: what is put in may have these words, too.
+    return re.sub(rf"\b({'|'.join(filled)})(?![A-Z])", lambda found: filled[found[1]], _HEADER)
 
 
 def weight_bytes(part: NetworkPart) -> int:
@@ -115,27 +113,18 @@ def weight_bytes(part: NetworkPart) -> int:
     return max((offset + array.nbytes for offset, array in part.weights), default=0)
 
 
-def tables(part: NetworkPart, isa: Isa) -> str:
+def tables(part: NetworkPart, name: str) -> str:
     """Return ``tables.c``: the inputs and outputs."""
-    lines = ['#include "NAME.h"']
+    lines = [f'#include "{name}.h"']
     for kind in ("inputs", "outputs"):
         rows = []
-        for number, each in enumerate(part.description[kind]):
-            shape = [int(size) for size in each["shape"]]
-            lines.append(f"static const int64_t {kind}{number}[] = {{{', '.join(map(str, shape)) or 0}}};")
-            elements = prod(shape)
-            size = elements * item_bytes(each["dtype"])
-            rows.append(
-                f"{{{quoted(each['name'])}, {quoted(each['dtype'])}, {len(shape)}, {kind}{number}, {elements}, {size}}}"
-            )
-        lines.append(f"const NAME_tensor NAME_{kind}[] = {{\n    {listed(rows or ['{0}'])}}};")
+        for number, each in enumerate(tensors_of(part.description, kind)):
+            lines.append(f"static const int64_t {kind}{number}[] = {{{', '.join(map(str, each.shape)) or 0}}};")
+            elements = prod(each.shape)
+            sizes = f"{len(each.shape)}, {kind}{number}, {elements}, {elements * each.numpy.itemsize}"
+            rows.append(f"{{{quoted(each.name)}, {quoted(each.dtype)}, {sizes}}}")
+        lines.append(f"const {name}_tensor {name}_{kind}[] = {{\n    {listed(rows or ['{0}'])}}};")
     return "\n".join((*lines, ""))
-
-
-def item_bytes(dtype: str) -> int:
-    """Return the bytes of an element of a type."""
-    known: dict[str, Any] = {"bfloat16": KERNEL_TYPES["bf16"]}
-    return int(np.dtype(known.get(dtype, dtype)).itemsize)
 
 
 def targets(part: NetworkPart, isa: Isa) -> str:
