@@ -24,13 +24,15 @@ static __thread const tvmconv_name_call *current;
 static __thread int unfinished;
 static pthread_once_t once = PTHREAD_ONCE_INIT;
 static void *pool;
+static int usual_threads; /* asked once: it reads the control groups, which takes longer than a small network */
 
 static void make_pool(void) {
-  pool = tvmconv_new_pool(tvmconv_default_threads());
+  usual_threads = tvmconv_default_threads();
+  pool = tvmconv_new_pool(usual_threads);
   if (pool != NULL) tvmconv_keep_pool(pool);
 }
 
-int tvmconv_threads(void) { return tvmconv_default_threads(); }
+int tvmconv_threads(void) { return usual_threads; }
 
 struct loop {
   Body body;
