@@ -61,23 +61,21 @@ static ort_status *run_kernel(const struct op *op, char *const *arrays, const tv
   return failed == tvmconv_name_OK ? NULL : fail(ORT_EP_FAIL, "%s", tvmconv_name_error_string(failed));
 }
 
-/* A model may declare shapes that its tensors have not: a plan is for its shapes alone. */
-static ort_status *read_input(const struct plan *plan, ort_context *context, size_t number, void **data) {
-  const struct extent *wanted = &plan->inputs[number];
+ort_status *read_input(ort_context *context, size_t number, int rank, const int64_t *dims, const char *what, void **data) {
   const ort_value *value = NULL;
   ort_shape *shape = NULL;
-  int64_t dims[AXES + 2];
-  size_t rank = 0;
+  int64_t found[rank > 0 ? rank : 1];
+  size_t found_rank = 0;
   ort_status *status = ort.context_input(context, number, &value);
   if (status == NULL && value == NULL) status = fail(ORT_EP_FAIL, "onnxruntime gives no tensor for an input");
-  if (status == NULL && wanted->rank > 0) {
+  if (status == NULL && rank >= 0) {
     status = ort.tensor_shape(value, &shape);
-    if (status == NULL) status = ort.rank(shape, &rank);
-    int right = rank == (size_t)wanted->rank;
-    if (status == NULL && right) status = ort.dims(shape, dims, rank);
+    if (status == NULL) status = ort.rank(shape, &found_rank);
+    int right = found_rank == (size_t)rank;
+    if (status == NULL && right && rank > 0) status = ort.dims(shape, found, found_rank);
     if (shape != NULL) ort.release_shape(shape);
-    if (status == NULL && !(right && memcmp(dims, wanted->dims, rank * sizeof *dims) == 0))
-      status = fail(ORT_INVALID_ARGUMENT, "the data of a convolution has another shape than the model declares for it");
+    if (status == NULL && !(right && memcmp(found, dims, found_rank * sizeof *dims) == 0))
+      status = fail(ORT_INVALID_ARGUMENT, "the data of %s has another shape than the model declares for it", what);
   }
   return status != NULL ? status : ort.tensor_data((ort_value *)(uintptr_t)value, data);
 }
@@ -88,7 +86,10 @@ static ort_status *find_arrays(const struct plan *plan, ort_context *context, ch
     const struct value *value = &plan->values[i];
     void *data = buffer + value->offset;
     ort_value *output = NULL;
-    if (value->home == IN_INPUT) status = read_input(plan, context, value->number, &data);
+    if (value->home == IN_INPUT) {
+      const struct extent *wanted = &plan->inputs[value->number];
+      status = read_input(context, value->number, wanted->rank > 0 ? wanted->rank : -1, wanted->dims, "a convolution", &data);
+    }
     if (value->home == IN_OUTPUT) {
       status = ort.context_output(context, value->number, value->extent.dims, (size_t)value->extent.rank, &output);
       if (status == NULL) status = ort.tensor_data(output, &data);

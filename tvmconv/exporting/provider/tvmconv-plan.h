@@ -62,6 +62,9 @@ struct plan;
 ort_status *make_plan(struct graph *graph, enum layout layout, int threads, const ort_node *fused, struct plan **plan);
 void free_plan(struct plan *plan);
 ort_status *run_plan(const struct plan *plan, const ort_memory *memory, ort_context *context);
+/* The data of a fused node's input. A model may declare shapes that its tensors have not, and what is compiled is for its shapes
+ * alone: an error if those of `what` are others. rank -1: any. */
+ort_status *read_input(ort_context *context, size_t number, int rank, const int64_t *dims, const char *what, void **data);
 /* A status whose text says whose it is. */
 __attribute__((format(printf, 2, 3))) ort_status *fail(int code, const char *format, ...);
 

@@ -64,25 +64,28 @@ const char *unlike(const struct graph *graph) {
   return outputs == own->output_count ? NULL : "the network has an output that no node of the graph computes";
 }
 
-static ort_status *find_places(const ort_node *fused, struct whole *whole) {
-  for (int side = 0; side < 2; ++side) {
-    size_t count = 0, at = side ? (size_t)own->input_count : 0;
-    size_t wanted = (size_t)(side ? own->output_count : own->input_count);
-    const ort_value_info **values =
-        side ? values_of(fused, ort.output_count, ort.outputs, &count) : values_of(fused, ort.input_count, ort.inputs, &count);
-    if (values == NULL) return fail(ORT_FAIL, "out of memory");
-    size_t found = 0;
-    for (size_t i = 0; i < wanted; ++i)
-      for (size_t k = 0; k < count; ++k)
-        if (strcmp(name_of(values[k]), own->tensors[at + i].name) == 0) {
-          whole->places[at + i] = k;
-          ++found;
-          break;
-        }
-    free(values);
-    if (found != wanted) return fail(ORT_EP_FAIL, "onnxruntime's node of the network lacks an input or output of it");
+/* Finds the places of tensors among a node's values, by name. */
+static ort_status *find_places(const struct tensor *tensors, int count, const ort_value_info **values, size_t value_count, size_t *places) {
+  if (values == NULL) return fail(ORT_FAIL, "out of memory");
+  for (int i = 0; i < count; ++i) {
+    size_t place = 0;
+    while (place < value_count && strcmp(name_of(values[place]), tensors[i].name) != 0) ++place;
+    if (place == value_count) return fail(ORT_EP_FAIL, "onnxruntime's node of the network lacks '%s'", tensors[i].name);
+    places[i] = place;
   }
   return NULL;
+}
+
+static ort_status *find_all_places(const ort_node *fused, size_t *places) {
+  size_t input_count = 0, output_count = 0;
+  const ort_value_info **inputs = values_of(fused, ort.input_count, ort.inputs, &input_count);
+  const ort_value_info **outputs = values_of(fused, ort.output_count, ort.outputs, &output_count);
+  const int at = own->input_count;
+  ort_status *status = find_places(own->tensors, at, inputs, input_count, places);
+  if (status == NULL) status = find_places(own->tensors + at, own->output_count, outputs, output_count, places + at);
+  free(inputs);
+  free(outputs);
+  return status;
 }
 
 ort_status *make_whole(int threads, const ort_node *fused, struct whole **result) {
@@ -93,7 +96,7 @@ ort_status *make_whole(int threads, const ort_node *fused, struct whole **result
     return fail(ORT_FAIL, "out of memory");
   }
   made->threads = threads;
-  ort_status *status = find_places(fused, made);
+  ort_status *status = find_all_places(fused, made->places);
   TVMFFIAny handle = {.type_index = kTVMFFINone};
   if (status == NULL && __tvm_ffi_tvmconv_network_open(NULL, NULL, 0, &handle) != 0)
     status = fail(ORT_EP_FAIL, "%s", tvmconv_raised());
@@ -115,24 +118,6 @@ void free_whole(struct whole *whole) {
   free(whole);
 }
 
-/* A model may declare shapes that its tensors have not: a network is for its shapes alone. */
-static ort_status *read_input(ort_context *context, size_t place, const struct tensor *tensor, void **data) {
-  const ort_value *value = NULL;
-  ort_shape *shape = NULL;
-  int64_t dims[tensor->rank + 1];
-  size_t rank = 0;
-  ort_status *status = ort.context_input(context, place, &value);
-  if (status == NULL && value == NULL) status = fail(ORT_EP_FAIL, "onnxruntime gives no tensor for an input");
-  if (status == NULL) status = ort.tensor_shape(value, &shape);
-  if (status == NULL) status = ort.rank(shape, &rank);
-  int right = rank == (size_t)tensor->rank;
-  if (status == NULL && right) status = ort.dims(shape, dims, rank);
-  if (shape != NULL) ort.release_shape(shape);
-  if (status == NULL && !(right && memcmp(dims, tensor->dims, rank * sizeof *dims) == 0))
-    status = fail(ORT_INVALID_ARGUMENT, "the input '%s' has another shape than the model declares for it", tensor->name);
-  return status != NULL ? status : ort.tensor_data((ort_value *)(uintptr_t)value, data);
-}
-
 ort_status *run_whole(const struct whole *whole, ort_context *context) {
   const int inputs = own->input_count, all = inputs + own->output_count;
   TVMFFIAny arguments[all + 3];
@@ -146,7 +131,7 @@ ort_status *run_whole(const struct whole *whole, ort_context *context) {
     ort_value *output = NULL;
     void *data = NULL;
     if (i < inputs) {
-      status = read_input(context, whole->places[i], tensor, &data);
+      status = read_input(context, whole->places[i], tensor->rank, tensor->dims, tensor->name, &data);
     } else {
       status = ort.context_output(context, whole->places[i], tensor->dims, (size_t)tensor->rank, &output);
       if (status == NULL) status = ort.tensor_data(output, &data);
