@@ -25,7 +25,7 @@ from tvmconv.support.workers import Worker
 
 from .models import NETWORKS
 from .onnx_networks import make_ready
-from .report import markers, update
+from .report import markers, table, update
 from .sharing import CONTENDERS, ONNXRUNTIME, OPTIMIZED, TORCH, Task, measure
 
 MARKERS = markers("benchmarks.shared_machine")
@@ -113,9 +113,7 @@ def _busy_process() -> Iterator[None]:
 def _page(network: str, threads: int, rows: Sequence[tuple[str, ...]]) -> Iterator[str]:
     yield f"{network}, f32, batch 1, {threads} threads, {model_name()}:"
     yield ""
-    yield f"| {' | '.join(HEADER)} |"
-    yield f"|{'---|' * len(HEADER)}"
-    yield from (f"| {' | '.join(row)} |" for row in rows)
+    yield from table(HEADER, rows)
 
 
 if __name__ == "__main__":

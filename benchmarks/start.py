@@ -28,7 +28,7 @@ from tvmconv.runtime.processors import kernel_threads
 from tvmconv.support.workers import Worker
 from tvmconv.targets.target import Target
 
-from .report import markers, update
+from .report import markers, table, update
 from .start_child import CONTENDERS, cache_of
 from .zoo_contenders import ALLOWED_ERROR, EXPECTED, INPUTS, MODELS, ONNXRUNTIME, read_arrays
 from .zoo_files import Preparation, prepare
@@ -182,9 +182,7 @@ def _cells(start: Start) -> tuple[str, ...]:
 def _page(threads: int, rows: Sequence[tuple[str, ...]]) -> Iterator[str]:
     yield f"f32, batch 1, {threads} threads, {model_name()} ({Target.parse('host').name}):"
     yield ""
-    yield f"| {' | '.join(HEADER)} |"
-    yield f"|{'---|' * len(HEADER)}"
-    yield from (f"| {' | '.join(row)} |" for row in rows)
+    yield from table(HEADER, rows)
 
 
 if __name__ == "__main__":

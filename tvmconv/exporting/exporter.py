@@ -5,7 +5,8 @@ from __future__ import annotations
 import json
 import os
 import shutil
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -97,13 +98,20 @@ def export_c(
         )
     options = Options(threads, filters == "file", shared, tuple(flags))
     blobs = Blobs(planned, options.filters_in_file)
+    with replacing(path) as folder:
+        _write(planned, blobs, options, folder)
+    return path
+
+
+@contextmanager
+def replacing(path: Path) -> Iterator[Path]:
+    """Give a folder, which takes the place of an earlier export, or of nothing, once it is written."""
     path.parent.mkdir(parents=True, exist_ok=True)
     with staging(path) as folder:
-        _write(planned, blobs, options, folder)
+        yield folder
         with locked(path.parent):
             check_replaceable(path)
             move_into_place(folder, path)
-    return path
 
 
 def _write(planned: Plan, blobs: Blobs, options: Options, folder: Path) -> None:

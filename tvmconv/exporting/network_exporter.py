@@ -15,14 +15,13 @@ from ..accuracy import NETWORK_ERROR
 from ..checks import as_path
 from ..isa import Isa
 from ..runtime.bundle import check_name as check_path
-from ..support.folders import locked, move_into_place, staging
 from ..support.toolchain import ffi_includes, run_compiler, run_tool
 from ..version import __version__
 from . import network_header
 from .archive import FLAGS, check_header, check_tools
 from .archive import NATIVE as RUNTIME
 from .elf import make_visible
-from .exporter import DESCRIPTION, check_replaceable
+from .exporter import DESCRIPTION, check_replaceable, replacing
 from .names import check_name, library_name
 from .network_part import NATIVE, PARALLEL, RAISED, NetworkPart
 from .packaging import network_packaging
@@ -86,12 +85,8 @@ def export_network(
     """
     path = as_path("path", path).absolute()
     name = check_export(path, name, isa)
-    path.parent.mkdir(parents=True, exist_ok=True)
-    with staging(path) as folder:
+    with replacing(path) as folder:
         _write(part, isa, model, name, examples, folder)
-        with locked(path.parent):
-            check_replaceable(path)
-            move_into_place(folder, path)
     return path
 
 

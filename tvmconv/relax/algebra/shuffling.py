@@ -15,16 +15,15 @@ from typing import Any
 import numpy as np
 from tvm import relax
 
-from ...problem import Problem
 from ...targets.target import CpuTarget
 from ..graph import Graph
-from ..operators import TRANSPOSED
 from ..pixel_shuffles import Order, pixel_shuffle
 from ..problems import DTYPES
 from ..simplify import static_shape
-from .costs import map_cycles, pass_cycles, problem_cycles
+from .costs import map_cycles, pass_cycles
 from .maps import Array, LinearMap
-from .reading import filters, fixed, shifted, written
+from .reading import filters, shifted, written
+from .transposing import transposed, transposed_cycles
 
 
 @dataclass(frozen=True)
@@ -109,28 +108,16 @@ class Strided:
 
     def cycles(self, target: CpuTarget, wide: tuple[int, ...]) -> float:
         """Return what it costs to compute an output of a shape."""
-        given, (begins, ends) = static_shape(self.source.ty) or (), self.pads
-        return problem_cycles(
-            Problem(
-                op="convolution_backprop_data", batch=given[0], in_channels=given[1], in_spatial=given[2:],
-                out_channels=wide[1], out_spatial=wide[2:], kernel=self.filter.shape[2:], strides=self.factors,
-                dilations=self.map.dilations, pads_begin=begins, pads_end=ends, groups=self.map.groups,
-                dtype=DTYPES[str(self.source.ty.dtype)], bias=self.map.bias is not None,
-            ),
-            target,
-        )  # fmt: skip
+        return transposed_cycles(self, wide[1], wide[2:], target)
 
     def written(self, visit: Callable[[Any], Any], emit: Callable[[Any], Any]) -> Any:
         """Return its operators on what stands for the source."""
-        (begins, ends), groups, dtype = self.pads, self.map.groups, self.source.ty.dtype
-        filter_ = np.concatenate([each.swapaxes(0, 1) for each in np.split(self.filter, groups)])
-        made = emit(
-            TRANSPOSED[len(self.factors)](
-                visit(self.source), fixed(filter_, dtype), strides=list(self.factors), padding=[*begins, *ends], groups=groups
-            )
-        )  # fmt: skip
         bias = self.map.bias
-        return shifted(made, None if bias is None else bias[self.order.reshape(len(self.order), -1)[:, 0]], emit)
+        return shifted(
+            transposed(self, visit, emit),
+            None if bias is None else bias[self.order.reshape(len(self.order), -1)[:, 0]],
+            emit,
+        )
 
 
 def find_shuffled(graph: Graph, target: CpuTarget) -> Iterator[tuple[Any, Ordered | Strided]]:

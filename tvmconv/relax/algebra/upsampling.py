@@ -15,16 +15,15 @@ from typing import Any
 import numpy as np
 from tvm import relax
 
-from ...problem import Problem
 from ...targets.target import CpuTarget
 from ..graph import Graph
-from ..operators import TRANSPOSED
 from ..problems import DTYPES
 from ..simplify import static_shape
-from .costs import map_cycles, outputs, pass_cycles, problem_cycles
+from .costs import map_cycles, outputs, pass_cycles
 from .maps import Array, LinearMap
-from .reading import filters, fixed, shifted
+from .reading import filters, shifted
 from .rounding import MOST, lost
+from .transposing import transposed, transposed_cycles
 
 # Of 512 channels from 16x16 it was estimated to take 0.87 of the time, and took 1.11 (Zen 4); of 0.67 and less it was faster.
 _AT_MOST = 4, 5  # of the estimate before
@@ -78,16 +77,7 @@ class Upsampled:
 
     def cycles(self, target: CpuTarget) -> float:
         """Return what the transposed convolution costs."""
-        map_, given, (begins, ends) = self.map, static_shape(self.source.ty) or (), self.pads
-        return problem_cycles(
-            Problem(
-                op="convolution_backprop_data", batch=given[0], in_channels=given[1], in_spatial=given[2:],
-                out_channels=map_.outputs, out_spatial=outputs(map_, self.wide), kernel=self.filter.shape[2:],
-                strides=self.factors, dilations=map_.dilations, pads_begin=begins, pads_end=ends, groups=map_.groups,
-                dtype=DTYPES[str(self.source.ty.dtype)], bias=map_.bias is not None,
-            ),
-            target,
-        )  # fmt: skip
+        return transposed_cycles(self, self.map.outputs, outputs(self.map, self.wide), target)
 
     def lost(self, dtype: str) -> float:
         """Return the error of rounding its filter: of one pixel's output, which has a part of the taps."""
@@ -100,15 +90,7 @@ class Upsampled:
 
     def written(self, visit: Callable[[Any], Any], emit: Callable[[Any], Any]) -> Any:
         """Return its operators on what stands for the source."""
-        (begins, ends), groups, dtype = self.pads, self.map.groups, self.source.ty.dtype
-        # Relax wants inputs first, and outputs of a group; ours has outputs, and inputs of a group.
-        filter_ = np.concatenate([each.swapaxes(0, 1) for each in np.split(self.filter, groups)])
-        made = emit(
-            TRANSPOSED[len(self.factors)](
-                visit(self.source), fixed(filter_, dtype), strides=list(self.factors), padding=[*begins, *ends], groups=groups
-            )
-        )  # fmt: skip
-        return shifted(made, self.map.bias, emit)
+        return shifted(transposed(self, visit, emit), self.map.bias, emit)
 
 
 def find_upsampled(graph: Graph, target: CpuTarget) -> Iterator[tuple[Any, Upsampled]]:
