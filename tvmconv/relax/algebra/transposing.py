@@ -18,32 +18,27 @@ from .reading import fixed
 
 
 class Transposed(Protocol):
-    """What a rule has found.
-
-    Attributes
-    ----------
-    source
-        What it reads.
-    map
-        The map before, which has its groups, dilations and bias.
-    factors
-        Its strides.
-    filter
-        Outputs, inputs of a group, and taps.
-    pads
-        At the beginnings and ends of axes.
-    """
+    """What a rule has found."""
 
     @property
-    def source(self) -> Any: ...
+    def source(self) -> Any:
+        """What it reads."""
+
     @property
-    def map(self) -> LinearMap: ...
+    def map(self) -> LinearMap:
+        """The map before, which has its groups, dilations and bias."""
+
     @property
-    def factors(self) -> tuple[int, ...]: ...
+    def factors(self) -> tuple[int, ...]:
+        """Its strides."""
+
     @property
-    def filter(self) -> Array: ...
+    def filter(self) -> Array:
+        """Outputs, inputs of a group, and taps."""
+
     @property
-    def pads(self) -> tuple[tuple[int, ...], tuple[int, ...]]: ...
+    def pads(self) -> tuple[tuple[int, ...], tuple[int, ...]]:
+        """At the beginnings and ends of axes."""
 
 
 def transposed_cycles(found: Transposed, channels: int, pixels: tuple[int, ...], target: CpuTarget) -> float:
