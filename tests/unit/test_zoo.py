@@ -7,6 +7,8 @@ from pathlib import Path
 
 import pytest
 
+pytest.importorskip("torch")  # whose networks it prepares
+
 from benchmarks import zoo, zoo_report
 from benchmarks.report import between
 from benchmarks.result_files import resume, write_result
