@@ -92,8 +92,8 @@ def _lanes_apart(tiles: WinogradWindow) -> bool:
     Not of pieces, whose taps TVM finds no bounds of.
     """
     transposed = tiles.problem.op != "convolution" and tiles.problem.filter_format == "XIO"
-    whole = tiles.pieces == 1 and tiles.stored == tiles.padded_outputs
-    return (transposed and whole) or tiles.taps_are_columns
+    whole = tiles.stored == tiles.padded_outputs
+    return tiles.pieces == 1 and ((transposed and whole) or tiles.taps_are_columns)
 
 
 def express_winograd(tiles: WinogradWindow, data: te.Tensor, weights: te.Tensor, epilogue: Epilogue) -> te.Tensor:
