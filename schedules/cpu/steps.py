@@ -179,7 +179,7 @@ def taps_as_columns(sch: Schedule, window: Window, c: LoopRV, taps: Sequence[Loo
     kernel = window.problem.kernel
     extents = [int(sch.get(loop).extent) for loop in taps][-len(kernel) :]
     if extents == list(kernel):
-        return sch.fuse(c, *taps)
+        return sch.fuse(c, *taps) if int(sch.get(c).extent) * prod(kernel) >= PART else None
     first = next((axis for axis, extent in enumerate(extents) if extent > 1), len(extents))
     together = extents[first:] == list(kernel[first:]) and prod(extents) >= PART
     return sch.fuse(*taps) if together else None
