@@ -14,8 +14,8 @@ import numpy as np
 import numpy.typing as npt
 
 from . import reference
+from .dtypes import numpy_dtype as numpy_dtype
 from .epilogue import SATURATING
-from .errors import missing_extra
 from .problem import Problem
 
 # dtype: largest magnitude of data, of the filter (convolution, backprop), and how many products of
@@ -58,23 +58,6 @@ class Arrays:
     def __iter__(self) -> Iterator[Any]:
         others = (array for array in (self.scale, self.slope, self.residual) if array is not None)
         return iter((self.data, self.filter, self.bias, *others))
-
-
-def numpy_dtype(dtype: str) -> np.dtype[Any]:
-    """Return the NumPy dtype of ``"f32"``, ``"f16"`` or ``"bf16"``.
-
-    Raises
-    ------
-    MissingExtraError
-        For ``"bf16"`` when `ml_dtypes` is not installed.
-    """
-    if dtype != "bf16":
-        return np.dtype({"f32": np.float32, "f16": np.float16}[dtype])
-    try:
-        import ml_dtypes
-    except ImportError:
-        raise missing_extra("compile", "ml_dtypes") from None
-    return np.dtype(ml_dtypes.bfloat16)
 
 
 def exact_fill(problem: Problem, seed: int = 0) -> Arrays:

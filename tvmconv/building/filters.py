@@ -64,8 +64,7 @@ def add_filters(path: str | os.PathLike[str], models: Sequence[Model]) -> int:
             raise SourceError(
                 "two models have the same file name, by which a bundle tells their nodes apart; rename one"
             )
-        replaced = {_convolution(node) for node in nodes}
-        kept = [node for node in bundle.nodes if _convolution(node) not in replaced]
+        kept = [node for node in bundle.nodes if not _is_replaced(node, nodes)]
         write_manifest(replace(bundle, nodes=(*kept, *nodes)))
         _remove_unused(path, {blob.file for node in (*kept, *nodes) for blob in node.blobs()})
     return size_of(nodes)
@@ -93,7 +92,21 @@ def _entry(bundle: Bundle, model: str, node: Node) -> NodeEntry | None:
         if (array := getattr(constants, name)) is not None
     }
     bias = vectors.pop("bias", None)
-    return NodeEntry(node.name, model, signature, constants.output, blobs, bias, **vectors, residual=node.residual)
+    return NodeEntry(
+        node.name, model, signature, constants.output, blobs, bias, **vectors, residual=node.residual,
+        joined=node.joined, serves=node.serves if node.joined else (),
+    )  # fmt: skip
+
+
+def _is_replaced(old: NodeEntry, new: Sequence[NodeEntry]) -> bool:
+    """Whether what a bundle has of a node is to go: one of these is the same, or one of both is joined of the other."""
+    for node in new:
+        if node.model != old.model:
+            continue
+        same_name = node.name == old.name and (_convolution(node) == _convolution(old) or node.joined != old.joined)
+        if same_name or old.name in node.serves or node.name in old.serves:
+            return True
+    return False
 
 
 def _convolution(node: NodeEntry) -> tuple[str, str, Problem]:

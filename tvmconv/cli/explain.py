@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import argparse
 from dataclasses import asdict
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 from ..errors import TvmconvError
@@ -19,6 +20,7 @@ EXAMPLE = f"""\
   tvmconv explain {_SIGNATURE} resnet50.bundle
   tvmconv explain {_SIGNATURE} resnet50.bundle --split-batch
   tvmconv explain {_SIGNATURE} --algorithms --target x86-64-v3
+  tvmconv explain resnet50.so
 """
 
 
@@ -29,11 +31,13 @@ def add_parser(subparsers: Subparsers) -> None:
         "explain",
         "Say which kernel of some bundles serves a signature and why, or what is nearest and how to add it; exits with 1 "
         "if none serves it. With --split-batch, kernels for other batches serve it, too. With --algorithms: which algorithm `tvmconv build` takes for it, what each is estimated to "
-        "cost, and why others do not cover it.",
+        "cost, and why others do not cover it. Of a network's library: which kernels it has, and which filters were joined.",
         EXAMPLE,
         run,
     )
-    parser.add_argument("signature", metavar="SIGNATURE", help="see: tvmconv sig --help")
+    parser.add_argument(
+        "signature", metavar="SIGNATURE|NETWORK.so", help="see: tvmconv sig --help; or what tvmconv compile wrote"
+    )
     parser.add_argument("bundles", nargs="*", metavar="BUNDLE", help="the folders of one or several bundles")
     parser.add_argument(
         "--split-batch", action="store_true", help="as bundles are that are loaded with split_batch=True"
@@ -47,9 +51,13 @@ def add_parser(subparsers: Subparsers) -> None:
 
 def run(arguments: argparse.Namespace) -> int:
     """Print the explanation."""
+    alone = arguments.target is None and arguments.records is None and arguments.math == "default"
+    if Path(arguments.signature).is_file():
+        if arguments.bundles or arguments.algorithms or arguments.split_batch or not alone:
+            raise TvmconvError(f"{arguments.signature} is a file; a network's library is explained without any option")
+        return _network(Path(arguments.signature), arguments.json)
     if arguments.algorithms:
         return _algorithms(arguments)
-    alone = arguments.target is None and arguments.records is None and arguments.math == "default"
     if not arguments.bundles or not alone:
         raise TvmconvError(
             "give the folder of a bundle, whose kernels are explained; or --algorithms, "
@@ -97,6 +105,23 @@ def _algorithms(arguments: argparse.Namespace) -> int:
     return 0
 
 
+def _network(path: Path, as_json: bool) -> int:
+    from ..runtime.network_file import read_file
+
+    told = read_file(path).description
+    joined = told.get("rewrites", [])  # networks of before do not say
+    if as_json:
+        print_json({"convolutions": told["report"], "joined": joined})
+        return 0
+    rows = [
+        (row["name"], row["signature"] or "-", row["algorithm"] or "TVM's", row["why"] or "-") for row in told["report"]
+    ]
+    print_table(("convolution", "signature", "algorithm", "why not ours"), rows)
+    for line in joined:
+        print(f"joined: {line}")
+    return 0
+
+
 def _source(target: Target) -> str:
     from ..targets.target import CpuTarget
 
@@ -132,6 +157,8 @@ def _kernels(arguments: argparse.Namespace) -> int:
                 print(f"for {variant.target}, {skipped['algorithm']} was skipped: {skipped['reason']}")
     else:
         print(f"there is no kernel for {explanation.signature}")
+    for line in explanation.joined:
+        print(f"it computes {line}")
     for split in explanation.splits:
         if split.obstacle is not None:
             print(f"on {split.device}, {split.obstacle}")

@@ -91,7 +91,10 @@ def add_source_options(parser: argparse.ArgumentParser) -> None:
 
 
 def read_models(
-    arguments: argparse.Namespace, sources: Sequence[str] | None = None, constants: bool = False
+    arguments: argparse.Namespace,
+    sources: Sequence[str] | None = None,
+    constants: bool = False,
+    join: bool = False,
 ) -> list[Model]:
     """Read the sources that the arguments of :func:`add_sources` name, and tell on stderr what each model holds.
 
@@ -103,6 +106,8 @@ def read_models(
         The sources; None: ``arguments.sources``.
     constants
         Whether the filters that models fix are wanted.
+    join
+        Whether convolutions may be joined by these.
 
     Raises
     ------
@@ -127,6 +132,7 @@ def read_models(
             filter_format=arguments.filter_format,
             with_constants=constants,
             fuse=arguments.fuse,
+            join=join,
         )
         for source in sources
     ]
@@ -138,7 +144,13 @@ def read_models(
             raise SourceError(f"{model.source}: no kernel can be built: {reasons[0]}")
         if model.is_model:
             print(
-                "\n  ".join([f"{model.source}: {model.summary()}", *(f"skipped: {why}" for why in reasons)]),
+                "\n  ".join(
+                    [
+                        f"{model.source}: {model.summary()}",
+                        *(f"skipped: {why}" for why in reasons),
+                        *dict.fromkeys(f"joined: {node.name}: {node.joined}" for node in model.nodes if node.joined),
+                    ]
+                ),
                 file=sys.stderr,
             )
     if not any(model.nodes for model in models):

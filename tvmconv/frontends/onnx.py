@@ -28,6 +28,7 @@ from .onnx_graph import (
     used_names,
     with_inputs,
 )
+from .onnx_joined import joined
 from .onnx_observe import Observed, observe, observe_branches
 from .onnx_rules import node_problem
 from .onnx_tensors import Tensors
@@ -73,6 +74,10 @@ class OnnxReader(Reader):
         cause = ""
         try:
             inferred = _infer(model)
+            if self._join:
+                model, joins = joined(model, inferred, self._folder)
+                self._joins = {each.name: each for each in joins}
+                inferred = _infer(model)
         except SourceError as error:
             if self._shapes == "infer":
                 raise SourceError(f"{self._source}: {error}") from error
@@ -194,8 +199,8 @@ class OnnxReader(Reader):
                     f"{self._source}: what follows {place}: {error}; without fusion (--no-fuse) it is not read"
                 ) from error
         constants = constants_of(place, chain, problem.out_channels, tensors) if self._with_constants else None
-        serves = (place.name, *(node.name or node.output[0] for node in chain.nodes))
-        return Node(place.name, chain.problem(problem), constants, serves, chain.residual)
+        serves = self._serves(place.name, [node.name or node.output[0] for node in chain.nodes])
+        return Node(place.name, chain.problem(problem), constants, serves, chain.residual, self._joined(place.name))
 
 
 class _UnknownShapeError(SourceError):

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from typing import TYPE_CHECKING
 
 import numpy as np
 
@@ -12,6 +13,9 @@ from .onnx_activations import attribute
 from .onnx_epilogue import Chain, has_fixed_filter, other_input
 from .onnx_graph import Place
 from .onnx_tensors import Tensors
+
+if TYPE_CHECKING:
+    from onnx import NodeProto
 
 _EPSILON = 1e-5  # the default of ONNX's BatchNormalization
 
@@ -49,13 +53,13 @@ def constants_of(place: Place, chain: Chain, channels: int, tensors: Tensors) ->
 
 def _folded(place: Place, chain: Chain, channels: int, tensors: Tensors) -> tuple[np.ndarray, np.ndarray | None]:
     """Return by what the folded nodes multiply each channel, and what they add then; None if they add nothing."""
-    factor, shift = np.ones(channels), None
+    factor: np.ndarray = np.ones(channels)
+    shift: np.ndarray | None = None
+    added: np.ndarray | None
     before = place.node.output[0]
     for node in chain.folded:
         if node.op_type == "BatchNormalization":
-            scale, offset, mean, variance = (np.asarray(tensors.value(name), np.float64) for name in node.input[1:5])
-            by = scale / np.sqrt(variance + attribute(node, "epsilon", _EPSILON))
-            added = offset - mean * by
+            by, added = normalization(node, tensors)
         else:
             numbers = _vector(tensors.value(other_input(node, before)), channels, np.float64)
             by, added = (numbers, None) if node.op_type == "Mul" else (np.ones(channels), numbers)
@@ -64,6 +68,13 @@ def _folded(place: Place, chain: Chain, channels: int, tensors: Tensors) -> tupl
             shift = added if shift is None else shift + added
         before = node.output[0]
     return factor, shift
+
+
+def normalization(node: NodeProto, tensors: Tensors) -> tuple[np.ndarray, np.ndarray]:
+    """Return by what a BatchNormalization by fixed numbers multiplies each channel, and what it adds then."""
+    scale, offset, mean, variance = (np.asarray(tensors.value(name), np.float64) for name in node.input[1:5])
+    by = scale / np.sqrt(variance + attribute(node, "epsilon", _EPSILON))
+    return by, offset - mean * by
 
 
 def _vector(numbers: np.ndarray, channels: int, dtype: type[np.floating]) -> np.ndarray:

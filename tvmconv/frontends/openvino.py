@@ -14,6 +14,7 @@ import numpy as np
 
 from .. import ops
 from ..errors import InvalidProblemError, SourceError, last_line, missing_extra
+from ..linear.maps import LinearMap
 from ..problem import Problem
 from .following import Chain, follow
 from .model import Constants, Node, Skipped
@@ -25,6 +26,7 @@ try:
 except ImportError:
     raise missing_extra("openvino", "openvino") from None
 from .openvino_effects import Operations, is_fixed, value_of
+from .openvino_joined import join
 
 OP_TYPES = ("Convolution", "GroupConvolution", "ConvolutionBackpropData", "GroupConvolutionBackpropData")
 _OTHER_OP_TYPES = {
@@ -53,6 +55,8 @@ class OpenvinoReader(Reader):
         inputs = [_declared(each) for each in model.inputs]
         bound = self._bound(inputs, bucket)
         self._reshape(model, bound)
+        if self._join:
+            self._joins = {each.name: each for each in join(model, self._map, _name)}
         found = [op for op in model.get_ordered_ops() if op.get_type_name() in (*OP_TYPES, *_OTHER_OP_TYPES)]
         convolutions = [op for op in found if op.get_type_name() in OP_TYPES]
         observed: dict[str, tuple[Shape, Shape, Shape]] = {}
@@ -70,7 +74,7 @@ class OpenvinoReader(Reader):
         nodes, skipped = [], []
         taken: set[str] = set()
         for op in reversed(found):  # a sum of two belongs to the later one
-            name, op_type = op.get_friendly_name().removesuffix(_SUFFIX), op.get_type_name()
+            name, op_type = _name(op), op.get_type_name()
             shape = observed.get(op.get_friendly_name()) or (_static(op) if op in convolutions else None)
             if op_type in _OTHER_OP_TYPES:
                 skipped.append(Skipped(name, op_type, _OTHER_OP_TYPES[op_type]))
@@ -118,9 +122,21 @@ class OpenvinoReader(Reader):
         constants = None
         if self._with_constants and fixed:
             constants = _constants(op, chain, problem, chain.last.get_friendly_name())
-        serves = (name, *(each.get_friendly_name() for each in chain.nodes))
+        serves = self._serves(name, [each.get_friendly_name() for each in chain.nodes])
         residual = None if chain.residual is None else chain.residual.get_friendly_name()
-        return Node(name, chain.problem(problem), constants, serves, residual)
+        return Node(name, chain.problem(problem), constants, serves, residual, self._joined(name))
+
+    def _map(self, op: Any) -> LinearMap | None:
+        """Return what a convolution of a fixed filter computes; None if it has none, or is refused."""
+        shapes, element = _static(op), op.input_value(0).get_element_type().to_string()
+        if shapes is None or not is_fixed(op.input_value(1).get_node()) or element not in _DTYPES:
+            return None
+        try:
+            made = node_problem(op.get_type_name(), op.get_attributes(), *shapes, _DTYPES[element])
+        except InvalidProblemError:  # which is said of it where it is read
+            return None
+        filter_ = value_of(op.input_value(1)).reshape(made.filter_shape).astype(np.float64)
+        return LinearMap(filter_, None, made.strides, made.dilations, made.pads_begin, made.pads_end, made.groups)
 
     def _follow(self, op: Any, channels: int, fixed: bool, taken: set[str]) -> Chain:
         """Return what the kernel computes, the bias at the least."""
@@ -188,6 +204,10 @@ def node_problem(
         pads_end=[max(each, 0) for each in left],
         output_padding=[max(-each, 0) for each in left],
     )
+
+
+def _name(op: Any) -> str:
+    return str(op.get_friendly_name()).removesuffix(_SUFFIX)
 
 
 def _declared(value: Any) -> Input:

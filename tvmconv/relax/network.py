@@ -36,7 +36,7 @@ from .normalizations import group_norm, instance_norm, layer_norm, rms_norm
 from .pipeline import NETWORK_PIPELINE
 from .products import matmul_of
 from .resizes import resize2d
-from .rewriting import model_bytes, report, use_kernels
+from .rewriting import model_bytes, report, rewrites, use_kernels
 from .scans import SCANS
 from .schedules import schedule_others
 from .simplify import static_shape
@@ -202,6 +202,7 @@ def described(mod: tvm.IRModule, target: CpuTarget) -> dict[str, Any]:
         "inputs": [_tensor(str(each.name), each.ty) for each in main.params],
         "outputs": [_tensor(name, each) for name, each in zip(names, outputs, strict=True)],
         "report": [asdict(row) for row in report(mod)],
+        "rewrites": rewrites(mod),
         "model_bytes": model_bytes(mod),
     }
 

@@ -48,6 +48,8 @@ class Report(Sequence[Row]):
         Of each operator of each example; a module's path comes before what its code calls.
     kernels
         What networks have of convolutions and products.
+    joined
+        By networks' libraries, a line for each place where they have joined filters.
     refused
         By the paths of modules whose own code runs, why; the model's own path is empty.
     calls
@@ -56,6 +58,7 @@ class Report(Sequence[Row]):
 
     rows: list[Row] = field(default_factory=list)
     kernels: list[KernelRow] = field(default_factory=list)
+    joined: dict[str, list[str]] = field(default_factory=dict)
     refused: dict[str, str] = field(default_factory=dict)
     calls: dict[str, list[str]] = field(default_factory=dict)
 
@@ -70,6 +73,7 @@ class Report(Sequence[Row]):
         widths = [max(len(line[column]) for line in cells) for column in range(len(_HEAD))]
         lines = ["  ".join(map(str.ljust, line, widths)).rstrip() for line in cells]
         lines += [f"{each.network}: {each.signature or each.why}  {each.algorithm}".rstrip() for each in self.kernels]
+        lines += [f"{network}: joined: {line}" for network, joined in self.joined.items() for line in joined]
         lines += [f"PyTorch runs {path or 'the model'}: {why}" for path, why in self.refused.items()]
         lines += [
             f"PyTorch answered calls of {path or 'the model'}: {why}"
@@ -96,6 +100,11 @@ def report(model: nn.Module) -> Report:
                 for network in how.networks
                 for row in network.description["report"]
             ]
+            found.joined |= {
+                network.file.path.name: rewrites
+                for network in how.networks
+                if (rewrites := network.description.get("rewrites"))  # libraries of before have none
+            }
         if each.refused:
             found.calls[each.path] = list(each.refused)
     return found

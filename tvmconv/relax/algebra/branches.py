@@ -13,14 +13,14 @@ from typing import Any
 
 from tvm import relax
 
+from ...linear.maps import LinearMap, added, told
+from ...linear.rounding import rounds_more
 from ...targets.target import CpuTarget
 from ..graph import Graph
 from ..problems import DTYPES
 from ..simplify import static_shape
 from .costs import map_cycles, part_cycles, pass_cycles
-from .maps import LinearMap, added
 from .reading import Level, is_rows, levels, pixels, written
-from .rounding import rounds_more
 
 
 @dataclass(frozen=True)
@@ -49,8 +49,7 @@ class Merge:
     @property
     def said(self) -> str:
         """What was done."""
-        what = f"{self.count} branches" if self.count > 1 else "maps one after the other"
-        return f"{what}, one kernel; {self.saved:.2g} times fewer multiplications"
+        return told(self.count, self.saved)
 
     def written(self, visit: Callable[[Any], Any], emit: Callable[[Any], Any]) -> Any:
         """Return its operators on what stands for the source and the others."""

@@ -14,14 +14,14 @@ from typing import Any
 import numpy as np
 from tvm import relax
 
+from ...linear.maps import LinearMap, added, composed
+from ...linear.rounding import MOST, lost, relative_error, rounds_more
 from ...targets.target import CpuTarget
 from ..graph import Graph
 from ..problems import DTYPES
 from ..simplify import static_shape
 from .costs import map_cycles, outputs, part_cycles, pass_cycles
-from .maps import LinearMap, added, composed
 from .reading import filters, levels, written
-from .rounding import MOST, lost, relative_error, rounds_more
 from .upsampling import Upsampled, is_cheaper, repeating_cycles, upsampled
 
 

@@ -12,13 +12,13 @@ from typing import Any
 
 from tvm import relax
 
+from ...linear.maps import LinearMap
 from ...targets.target import CpuTarget
 from ..graph import Graph
 from ..operators import AVERAGE_POOLS
 from ..problems import DTYPES
 from ..simplify import static_shape
 from .costs import map_cycles, part_cycles, pass_cycles
-from .maps import LinearMap
 from .reading import POOLS, levels, written
 
 

@@ -14,11 +14,11 @@ import numpy as np
 from tvm import relax, tirx
 
 from ...fills import numpy_dtype
+from ...linear.maps import Array, LinearMap, composed, identity
 from ..graph import Graph, affine, along
 from ..operators import AVERAGE_POOLS, CONVOLUTIONS
 from ..problems import DTYPES, is_convolution
 from ..simplify import static_shape
-from .maps import Array, LinearMap, composed, identity
 
 POOLS = [f"relax.nn.avg_pool{rank}d" for rank in AVERAGE_POOLS]
 # Multiplications to compose two filters: more would take seconds.

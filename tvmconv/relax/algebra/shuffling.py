@@ -15,13 +15,13 @@ from typing import Any
 import numpy as np
 from tvm import relax
 
+from ...linear.maps import Array, LinearMap
 from ...targets.target import CpuTarget
 from ..graph import Graph
 from ..pixel_shuffles import Order, pixel_shuffle
 from ..problems import DTYPES
 from ..simplify import static_shape
 from .costs import map_cycles, pass_cycles
-from .maps import Array, LinearMap
 from .reading import filters, shifted, written
 from .transposing import transposed, transposed_cycles
 

@@ -7,13 +7,13 @@ from typing import Any, Protocol
 
 import numpy as np
 
+from ...linear.maps import Array, LinearMap
 from ...problem import Problem
 from ...targets.target import CpuTarget
 from ..operators import TRANSPOSED
 from ..problems import DTYPES
 from ..simplify import static_shape
 from .costs import problem_cycles
-from .maps import Array, LinearMap
 from .reading import fixed
 
 

@@ -15,14 +15,14 @@ from typing import Any
 import numpy as np
 from tvm import relax
 
+from ...linear.maps import Array, LinearMap
+from ...linear.rounding import MOST, lost
 from ...targets.target import CpuTarget
 from ..graph import Graph
 from ..problems import DTYPES
 from ..simplify import static_shape
 from .costs import map_cycles, outputs, pass_cycles
-from .maps import Array, LinearMap
 from .reading import filters, shifted
-from .rounding import MOST, lost
 from .transposing import transposed, transposed_cycles
 
 # Of 512 channels from 16x16 it was estimated to take 0.87 of the time, and took 1.11 (Zen 4); of 0.67 and less it was faster.
