@@ -31,6 +31,7 @@ LAYERS = {
     "grouped": "conv2d-n1-i128x56x56-o128x56x56-k3x3-s1x1-d1x1-p1x1_1x1-g128-NXC-XIO-f32",
     "phased": "backprop2d-n1-i128x16x16-o64x32x32-k4x4-s2x2-d1x1-p1x1_1x1-g1-NXC-XIO-f32",
     "dot": "conv2d-n1-i256x28x28-o512x28x28-k1x1-s1x1-d1x1-p0x0_0x0-g1-NXC-XIO-bf16",
+    "mmla": "conv2d-n1-i256x28x28-o512x28x28-k1x1-s1x1-d1x1-p0x0_0x0-g1-NXC-XIO-bf16",
 }
 
 

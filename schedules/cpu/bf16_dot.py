@@ -42,10 +42,9 @@ define <{lanes} x i16> @{round}_{lanes}(<{lanes} x float> %x) alwaysinline nounw
 def import_bf16(sch: Schedule, outside: LoopRV, lanes: int, target: CpuTarget) -> None:
     """Define the functions of so many lanes at the loop `outside`, within which they are called."""
     intrinsic = target.isa.dot_intrinsic.format(lanes=lanes, halves=2 * lanes, bits=32 * lanes)
-    text = (_DOT + _ROUND).format(dot=DOT, round=ROUND, lanes=lanes, halves=2 * lanes, intrinsic=intrinsic)
-    sch.annotate(outside, "pragma_import_llvm", text)
+    import_round(sch, outside, lanes, _DOT.format(dot=DOT, lanes=lanes, halves=2 * lanes, intrinsic=intrinsic))
 
 
-def import_round(sch: Schedule, outside: LoopRV, lanes: int) -> None:
-    """Define the function that rounds so many lanes at the loop `outside`, within which it is called."""
-    sch.annotate(outside, "pragma_import_llvm", _ROUND.format(round=ROUND, lanes=lanes))
+def import_round(sch: Schedule, outside: LoopRV, lanes: int, beside: str = "") -> None:
+    """Define the function that rounds so many lanes, and what is `beside` it, at the loop `outside`, within which it is called."""
+    sch.annotate(outside, "pragma_import_llvm", beside + _ROUND.format(round=ROUND, lanes=lanes))

@@ -48,7 +48,7 @@ def task_cycles(
     spread = problem.batch // images * window.groups * prod(axis.outputs for axis in outer[:-1])
     parts = chunks * (prod(axis.phases for axis in outer) if by_phase else 1)
     tasks = spread * parts * blocks
-    filter_bytes = 4 * window.padded_outputs * window.products
+    filter_bytes = window.element_bytes * window.padded_outputs * window.products
     line = target.costs.lines
     read = line.l2 if filter_bytes / parts <= target.l2_share else line.l3
     filters = spread * blocks * lines(filter_bytes) * (read + window.packs_parts * line.part)
@@ -72,7 +72,7 @@ def rows_first(window: Window, target: CpuTarget) -> bool:
     """
     problem = window.problem
     filters = prod(problem.filter_shape)
-    if problem.data_format == "NCX" or 4 * filters // window.vnni_factor > target.l2_share:
+    if problem.data_format == "NCX" or window.element_bytes * filters // window.vnni_factor > target.l2_share:
         return False
     if window.across:
         filters = max(filters, problem.in_channels * problem.out_channels // EXPANSION)

@@ -104,7 +104,7 @@ def stage_filter(sch: Schedule, window: Window, part: LoopRV | None = None) -> N
     elif _sums_lie_together(window):
         sch.parallel(sch.fuse(group, channels, *taps))
         sch.reorder(vector, c, lane)
-    elif window.large or window.vnni_factor == 2:
+    elif window.large or window.vnni_factor > 1:
         # Some rows at a time, each read whole: 1024 to 4096 channels pack in 1.3 ms on one core of a Zen 3, in 4.8 vector by vector.
         rows, row = sch.split(c, [None, divisors(window.channels, ROWS)[-1]])
         sch.reorder(*taps, rows, group, channels, row)
@@ -157,7 +157,8 @@ def _sums_lie_together(window: Window) -> bool:
 def transpose_filter(sch: Schedule, window: Window, c: LoopRV) -> None:
     """Copy by squares where the channels of the loop `c`, around the lanes, lie together in the filter."""
     whole = window.channels >= PART and window.stored == window.padded_outputs
-    paired = window.vnni_factor == 1 or filter_in_pairs(window.problem)
+    # Squares are of elements of 32 bits.
+    paired = window.vnni_factor == 1 or (window.vnni_factor == 2 and filter_in_pairs(window.problem))
     if _sums_lie_together(window) and paired and whole:
         sch.annotate(c, TRANSPOSE, TO_PIXELS)
 

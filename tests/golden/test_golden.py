@@ -67,6 +67,11 @@ DOT = {
     "bf16_shuffled": "conv2d-n1-i32x14x14-o32x7x7-k3x3-s2x2-d1x1-p1x1_0x0-g4-NXC-XIO-bf16",
     "kn2row_dot": "conv2d-n1-i128x13x13-o64x13x13-k3x3-s1x1-d6x6-p6x6_6x6-g1-NXC-XIO-bf16",
 }
+# Where it has BFMMLA.
+MATRICES = {
+    "mmla": "conv2d-n1-i64x14x14-o64x14x14-k3x3-s1x1-d1x1-p1x1_1x1-g1-NXC-XIO-bf16-bias",
+    "mmla_strided": "conv2d-n1-i66x27x27-o40x14x14-k3x3-s2x2-d1x1-p1x1_1x1-g1-NCX-OIX-bf16",
+}
 # Where it has AMX.
 TILES = {
     "amx": "conv2d-n1-i64x14x14-o64x14x14-k3x3-s1x1-d1x1-p1x1_1x1-g1-NXC-XIO-bf16-bias",
@@ -85,7 +90,7 @@ TRANSFORMS = [each.name for each in ALGORITHMS if each.kind == "cpu" and each.nu
 
 
 def scheduled_text(name: str, target: str) -> str:
-    signature = (CASES | DOT | TILES)[name]
+    signature = (CASES | DOT | MATRICES | TILES)[name]
     problem, cpu = parse_signature(signature), Target.parse(target)
     transform = next((each for each in TRANSFORMS if name.startswith(each)), None)
     choice = Choice(transform) if transform else default_choice(problem, cpu, "strict")
@@ -102,6 +107,7 @@ def scheduled_text(name: str, target: str) -> str:
     [
         *product(CASES, ["x86-64-v3", "x86-64-v4"]),
         *product(DOT, ["znver4"]),
+        *product(MATRICES, ["neoverse-v1"]),
         *(pytest.param(name, "sapphirerapids", marks=pytest.mark.smoke) for name in TILES),
     ],
 )

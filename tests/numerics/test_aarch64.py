@@ -33,6 +33,12 @@ from tvmconv.targets.target import CpuTarget
 
 # Two groups of two channels fill a vector.
 PAIRS_OF_CHANNELS = "conv2d-n2-i32x9x13-o32x9x13-k3x3-s1x1-d1x1-p1x1_1x1-g16-NXC-XIO-bf16-bias"
+# Of matrices: quads that would share a set of L1, one pixel, pixels and channels that are left over of a stride.
+OF_MATRICES = [
+    "conv2d-n1-i64x3x126-o16x3x126-k3x3-s1x1-d1x1-p1x1_1x1-g1-NXC-XIO-bf16",
+    "conv1d-n2-i64x1-o24x1-k1-s1-d1-p0_0-g1-NXC-OIX-bf16-bias",
+    "conv2d-n2-i30x9x13-o14x4x5-k3x2-s2x3-d1x2-p1x1_0x1-g2-NXC-XIO-bf16-bias-relu",
+]
 BATCH = 9
 SECONDS = 300.0
 
@@ -99,11 +105,14 @@ def test_every_algorithm_is_exact(first: int, tmp_path: Path) -> None:
     check_all([(each, *choice) for each in problems for choice in choices(each, target)], target, tmp_path, quick=False)
 
 
-def test_dot_products_of_bf16_are_exact(tmp_path: Path) -> None:
+def test_products_of_bf16_are_exact(tmp_path: Path) -> None:
     target = cpu_of(V1)
-    problems = [each for each in map(parse_signature, [*SPACES, PAIRS_OF_CHANNELS]) if each.dtype == "bf16"]
-    tried = [(each, *choice) for each in problems for choice in choices(each, target) if "dot" in choice[0].algorithm]
-    assert {choice.algorithm for _, choice, _ in tried} == {"dot", "grouped_dot", "kn2row_dot", "phased_dot"}
+    problems = [
+        each for each in map(parse_signature, [*SPACES, PAIRS_OF_CHANNELS, *OF_MATRICES]) if each.dtype == "bf16"
+    ]
+    of_bf16 = {"dot", "grouped_dot", "kn2row_dot", "phased_dot", "mmla"}
+    tried = [(each, *choice) for each in problems for choice in choices(each, target) if choice[0].algorithm in of_bf16]
+    assert {choice.algorithm for _, choice, _ in tried} == of_bf16
     check_all(tried, target, tmp_path, quick=False)
 
 
@@ -159,3 +168,27 @@ def test_an_access_beyond_an_array_is_found(beyond: int, tmp_path: Path) -> None
     else:
         emulator.run(tmp_path / "kernel.so", [call], SECONDS)
         assert output[0] == 4
+
+
+def test_matrices_add_as_dot_products_of_pairs(tmp_path: Path) -> None:
+    """BFMMLA rounds as two BFDOT after each other, so numbers that are no integers have the same sums in the same order."""
+    target, random_numbers = cpu_of(V1), np.random.default_rng(0)
+    problem = parse_signature("conv2d-n1-i64x5x9-o24x5x9-k3x3-s1x1-d1x1-p1x1_1x1-g1-NXC-XIO-bf16")
+    names = ("dot", "mmla")
+    functions = [lowered(problem, target, Choice(name), EntryPoints.PLAIN) for name in names]
+    kernels = compile_all(functions, target, str(tmp_path / "kernels.so"), quick=False)
+    kind = fills.numpy_dtype("bf16")
+    data, filter_ = (
+        plain(random_numbers.standard_normal(shape).astype(np.float32).astype(kind))
+        for shape in (problem.data_shape, problem.filter_shape)
+    )
+    outputs = [np.zeros(problem.output_shape, np.uint16) for _ in names]
+    calls: list[EmulatedCall] = []
+    for kernel, output in zip(kernels, outputs, strict=True):
+        assert not isinstance(kernel, Exception)
+        calls.append((f"tvmconv_kernel{kernel.ending}", (data, filter_, output)))
+    emulator = emulator_of(V1)
+    assert emulator is not None
+    emulator.run(tmp_path / "kernels.so", calls, SECONDS)
+    assert outputs[0].any()
+    np.testing.assert_array_equal(*outputs)

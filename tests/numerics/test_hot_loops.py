@@ -87,6 +87,7 @@ def hot(algorithm: str, target: str, signature: str) -> HotLoop:
         ("grouped", "neoverse-v2", DEPTHWISE_LAST, (7, 2), 3 * 3),
         ("planar", "neoverse-n1", PLANES, (3, 8), 1),
         ("dot", "neoverse-v1", DOT, (7, 2), 4),
+        ("mmla", "neoverse-v1", DENSE.replace("f32", "bf16"), (6, 4), 4),  # pairs of pixels by pairs of channels
     ],
 )
 def test_the_tile_is_in_registers(

@@ -13,6 +13,7 @@ The annotations of loops, and what answers them:
     TAPS            taps of a row that pixels share, taken together         tvmconv/lowering/cpu/taps.py
     SHUFFLE         lanes that read in another order                        tvmconv/lowering/cpu/shuffles.py
     ROUND_STORES    sums rounded to bf16 by an instruction                  tvmconv/lowering/cpu/instructions.py
+    MATRICES        a register's sums of quads, by one instruction          tvmconv/lowering/cpu/matrices.py
     PREFETCH        a filter that no cache keeps, by `copy_of_filter`       tvmconv/lowering/cpu/prefetching.py
     PREFETCH_NEXT   that of a loop's next iteration, by `copy_of_filter`    tvmconv/lowering/cpu/prefetching.py
     PREFETCH_PART   the next part of a filter where it lies, while one is   tvmconv/lowering/cpu/streaming.py
@@ -55,6 +56,7 @@ COLUMNS = f"{PREFIX}columns"
 TAPS = f"{PREFIX}taps"
 SHUFFLE = f"{PREFIX}shuffle"
 ROUND_STORES = f"{PREFIX}round_stores"
+MATRICES = f"{PREFIX}matrices"
 BY_ELEMENT = f"{PREFIX}by_element"
 PREFETCH = f"{PREFIX}prefetch"
 PREFETCH_NEXT = f"{PREFIX}prefetch_next"

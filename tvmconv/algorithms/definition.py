@@ -13,7 +13,7 @@ from ..problem import Problem
 from .annotations import BY_ELEMENT, CONSTANTS_LAST, HOIST, ONE_THREAD, QUOTIENTS
 from .backprop import covers_output
 from .epilogue import Epilogue, calls_operators, narrow_once
-from .pairs import filter_channels, filter_in_pairs, reads_pairs
+from .pairs import ELEMENT_TYPES, filter_channels, filter_in_pairs, reads_pairs
 from .quotients import check_quotients
 from .stage_names import FILL, FILTER
 from .types import KERNEL_DTYPES, kernel_dtype, narrow
@@ -75,7 +75,7 @@ def assemble(
     express
         ``express(window, data, filter, epilogue)`` is a window's output.
     vnni_factor
-        Channels in an element of data and filter: 2 for pairs of bf16.
+        Channels in an element of data and filter: 2 for pairs of bf16, 4 for quads.
     asks
         What lowering is to do in the function, beside what its size alone decides; None: `requests_of`.
     by_element
@@ -138,12 +138,13 @@ def filled(
 def _placeholders(problem: Problem, flat: Problem, vnni_factor: int) -> tuple[te.Tensor, te.Tensor, Epilogue]:
     dtype = kernel_dtype(flat.dtype)
     data = te.placeholder(flat.data_shape, dtype, name="data")
-    if vnni_factor == 2 and reads_pairs(flat):
-        data = te.placeholder((*flat.data_shape[:-1], flat.in_channels // 2), "uint32", name="data")
+    element = ELEMENT_TYPES[vnni_factor]
+    if vnni_factor > 1 and reads_pairs(flat, vnni_factor):
+        data = te.placeholder((*flat.data_shape[:-1], flat.in_channels // vnni_factor), element, name="data")
     filter_shape = list(flat.filter_shape)
-    if in_pairs := vnni_factor == 2 and filter_in_pairs(flat):
-        filter_shape[filter_channels(flat)] //= 2
-    weights = te.placeholder(filter_shape, "uint32" if in_pairs else dtype, name=FILTER)
+    if in_pairs := vnni_factor > 1 and filter_in_pairs(flat, vnni_factor):
+        filter_shape[filter_channels(flat)] //= vnni_factor
+    weights = te.placeholder(filter_shape, element if in_pairs else dtype, name=FILTER)
     once = problem.dtype == "bf16" and calls_operators(problem)
     rounding = narrow_once if once else lambda value: narrow(value, problem.dtype)
     return data, weights, Epilogue(problem, flat, KERNEL_DTYPES, rounding)

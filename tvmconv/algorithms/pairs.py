@@ -1,4 +1,7 @@
-"""Pairs of bf16: two neighbouring channels in one uint32, the first in its low half, as AVX512-BF16 multiplies them."""
+"""Pairs of bf16: two neighbouring channels in one uint32, the first in its lowest bits, as AVX512-BF16 multiplies them.
+
+BFMMLA multiplies quads: four channels in one uint64.
+"""
 
 from __future__ import annotations
 
@@ -14,18 +17,25 @@ from ..problem import Problem
 # Of one lane: tvmconv/lowering/cpu/instructions.py makes them vectors'.
 DOT = "tvmconv_dot_bf16"
 ROUND = "tvmconv_round_bf16"
+# Of a register's sums, by quads: tvmconv/lowering/cpu/matrices.py makes it of so many DOT.
+MATRIX = "tvmconv_matrix_bf16"
 
 
-def reads_pairs(problem: Problem) -> bool:
-    """Whether data already consists of pairs: channels lie together, an even number in each group."""
-    return problem.data_format == "NXC" and problem.in_channels // problem.groups % 2 == 0
+# By the channels in an element.
+ELEMENT_TYPES = {1: "float32", 2: "uint32", 4: "uint64"}
+_BF16_BITS = 16
 
 
-def filter_in_pairs(problem: Problem) -> bool:
-    """Whether the filter already consists of pairs: channels of a sum lie together, an even number in each group."""
+def reads_pairs(problem: Problem, count: int = 2) -> bool:
+    """Whether data already consists of pairs, or `count` together: channels are neighbours, whole pairs in each group."""
+    return problem.data_format == "NXC" and problem.in_channels // problem.groups % count == 0
+
+
+def filter_in_pairs(problem: Problem, count: int = 2) -> bool:
+    """Whether the filter already consists of pairs, or `count` together: channels of a sum are neighbours, whole pairs in each group."""
     forward, one_tap = problem.op == "convolution", prod(problem.kernel) == 1
     together = forward and one_tap if problem.filter_format == "OIX" else not forward
-    return together and problem.in_channels // problem.groups % 2 == 0
+    return together and problem.in_channels // problem.groups % count == 0
 
 
 def filter_channels(problem: Problem) -> int:
@@ -34,16 +44,19 @@ def filter_channels(problem: Problem) -> int:
     return (1 - outer) if problem.filter_format == "OIX" else outer - 2
 
 
-def pair(load: Callable[[int], Any], first: Any, channels: int) -> Any:
-    """Return ``load(0)`` and ``load(1)``, which is zero where channel ``first + 1`` is not one of `channels`."""
-    low, high = load(0).astype("uint32"), load(1).astype("uint32")
-    if channels % 2:
-        high = tirx.if_then_else(first + 1 < channels, high, tirx.const(0, "uint32"))
-    return high << tirx.const(16, "uint32") | low
+def pair(load: Callable[[int], Any], first: Any, channels: int, count: int = 2) -> Any:
+    """Return ``load(0)`` to ``load(count - 1)``, zeros for those of ``first + 1`` on that are not one of `channels`."""
+    dtype = ELEMENT_TYPES[count]
+    *others, value = (load(which).astype(dtype) for which in reversed(range(count)))
+    for which, higher in zip(reversed(range(1, count)), others, strict=True):
+        if channels % count:
+            higher = tirx.if_then_else(first + which < channels, higher, tirx.const(0, dtype))
+        value = higher << tirx.const(_BF16_BITS * which, dtype) | value
+    return value
 
 
 def multiply_pairs(a: Any, b: Any) -> Any:
-    """Return the f32 sum of the products of both channels of two pairs, as a call that lowering makes an instruction."""
+    """Return the f32 sum of the products of all channels of two pairs or quads, as a call that lowering makes an instruction."""
     return tirx.call_pure_extern("float32", DOT, a, b)
 
 

@@ -19,6 +19,7 @@ ALGORITHMS: tuple[Algorithm, ...] = (
     Algorithm("reduced", 1, "exact", "reduced"),
     Algorithm("grouped_dot", 1, "exact", "direct", {"across": True, "vnni_factor": 2}, schedules="grouped"),
     Algorithm("dot", 1, "exact", "direct", {"vnni_factor": 2}),
+    Algorithm("mmla", 1, "exact", "mmla"),
     Algorithm("amx", 3, "exact", "amx"),
     Algorithm("amx_halves", 1, "transform", "amx", {"halves": 2}),
     Algorithm("grouped", 1, "exact", "direct", {"across": True}, schedules="grouped"),

@@ -15,6 +15,29 @@ if TYPE_CHECKING:
 _NAMED: dict[str, Isa] = {}
 
 
+@dataclass(frozen=True)
+class Matrices:
+    """An instruction that adds to a matrix of sums, in a vector register, the product of two matrices of bf16.
+
+    Attributes
+    ----------
+    feature
+        Linux's name of the feature that has it.
+    intrinsic
+        LLVM's.
+    rows, columns
+        Of the sums: pixels, whose channels are the first operand's rows, and output channels, whose weights are the second's.
+    depth
+        Products that it adds to each: channels.
+    """
+
+    feature: str
+    intrinsic: str
+    rows: int
+    columns: int
+    depth: int
+
+
 def named(name: str) -> Isa:
     """Return the instruction set of a name."""
     return _NAMED[name]
@@ -52,6 +75,8 @@ class Isa:
         LLVM's intrinsic of that, for vectors of ``{lanes}`` sums, ``{halves}`` bf16, ``{bits}`` bits.
     dots_by_element
         Whether that takes one pair for all lanes from an element of a vector register, and not from memory.
+    matrices
+        An instruction that multiplies matrices of bf16 in vector registers; None: it has none.
     known_cpus
         CPUs of a maker, older ones first: what a machine is taken for whose model LLVM does not know, or that hides its number.
     detect
@@ -110,6 +135,7 @@ class Isa:
     operator_flags: tuple[tuple[str, frozenset[str]], ...] = ()
     levels: Mapping[str, tuple[str, ...]] = field(default_factory=lambda: {"base": ()})
     aliases: frozenset[str] = frozenset()
+    matrices: Matrices | None = None
     emulators: tuple[str, ...] = ()
     emulated_cpus: tuple[tuple[str, frozenset[str]], ...] = ()
 

@@ -80,7 +80,10 @@ class _Replay:
         if isinstance(node, ast.Name):
             return self._values[node.id]
         if isinstance(node, (ast.List, ast.Tuple)):
-            return [self._value(each) for each in node.elts]
+            values = [self._value(each) for each in node.elts]
+            return tuple(values) if isinstance(node, ast.Tuple) else values
+        if isinstance(node, ast.Lambda):  # from a buffer's indices to those of another layout
+            return eval(ast.unparse(node), {})
         return ast.literal_eval(node)
 
     def _said(self, node: Any, about: str) -> str:
@@ -89,7 +92,7 @@ class _Replay:
             return self._named(node.id, about)
         if isinstance(node, (ast.List, ast.Tuple)):
             return f"[{', '.join(self._said(each, about) for each in node.elts)}]"
-        text = str(ast.literal_eval(node)).strip()
+        text = ast.unparse(node) if isinstance(node, ast.Lambda) else str(ast.literal_eval(node)).strip()
         return text if len(text) <= _LONGEST else f"{text[:_LONGEST].splitlines()[0]} ... ({len(text)} characters)"
 
     def _named(self, name: str, about: str) -> str:

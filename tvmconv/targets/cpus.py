@@ -14,10 +14,12 @@ No ARM CPU has been measured. Their numbers are of
 - ampere1: Ampere at Hot Chips 2024, as servethehome.com reports: L2 of 2 MB, 64 MB in all of L3; two units of 128 bits.
 - cortex-a76: Raspberry Pi documentation, BCM2712: L2 of 512 KB a core, L3 of 2 MB. It is taken to multiply as a neoverse-n1, which
   Arm made of it.
-- That multiply-adds take four cycles and may start in all units, and that BFDOT starts as often: Arm's Software Optimization Guides
-  as LLVM's scheduling models have them (AArch64SchedNeoverseN1.td, V1 and V2; llvm-mca 19.1.7), which give a cortex-a53 one unit.
+- That multiply-adds take four cycles and may start in all units, that BFDOT starts as often, and BFMMLA too, but half as often on an
+  ampere1: Arm's Software Optimization Guides as LLVM's scheduling models have them (AArch64SchedNeoverseN1.td, V1 and V2,
+  AArch64SchedAmpere1.td; llvm-mca 19.1.7), which give a cortex-a53 one unit.
 
-Assumed, without a maker's document: caches of cortex-a53 (512 KiB, shared by four cores, no L3, as in a Raspberry Pi 3), and all of
+Assumed, without a maker's document: caches of cortex-a53 (512 KiB, shared by four cores, no L3, as in a Raspberry Pi 3) and of
+neoverse-n2 (a neoverse-n1's, with rates of LLVM's model), and all of
 apple-m1 (12 MiB, shared by four cores, 8 MiB of the system, four multiply-adds, where LLVM's model has three).
 """
 
@@ -44,6 +46,8 @@ class Cpu:
         Whether two multiply-adds of 512 bits start in a cycle.
     dot_rate
         Products that the dot product of bf16 does in the time of a multiply-add of f32.
+    matrix_rate
+        Products that an instruction for matrices of bf16 (`Isa.matrices`) does in the time of one.
     pipes
         Multiply-adds of whole vectors that start in a cycle, of at most 256 bits.
     """
@@ -52,6 +56,7 @@ class Cpu:
     l3: int
     two_of_512: bool = False
     dot_rate: float = 0.5
+    matrix_rate: float = 0.5
     pipes: int = 2
 
 
@@ -80,10 +85,11 @@ _CPUS = {
     "cortex-a53": Cpu(128 * KIB, 512 * KIB, pipes=1),
     "cortex-a76": Cpu(512 * KIB, 2 * MIB),
     "neoverse-n1": Cpu(1 * MIB, 32 * MIB),
-    "neoverse-v1": Cpu(1 * MIB, 32 * MIB, pipes=4, dot_rate=2.0),
-    "neoverse-v2": Cpu(2 * MIB, 36 * MIB, pipes=4, dot_rate=2.0),
-    "grace": Cpu(1 * MIB, 114 * MIB, pipes=4, dot_rate=2.0),
-    "ampere1": Cpu(2 * MIB, 64 * MIB, dot_rate=2.0),
+    "neoverse-n2": Cpu(1 * MIB, 32 * MIB, dot_rate=2.0, matrix_rate=4.0),
+    "neoverse-v1": Cpu(1 * MIB, 32 * MIB, pipes=4, dot_rate=2.0, matrix_rate=4.0),
+    "neoverse-v2": Cpu(2 * MIB, 36 * MIB, pipes=4, dot_rate=2.0, matrix_rate=4.0),
+    "grace": Cpu(1 * MIB, 114 * MIB, pipes=4, dot_rate=2.0, matrix_rate=4.0),
+    "ampere1": Cpu(2 * MIB, 64 * MIB, dot_rate=2.0, matrix_rate=2.0),
     "apple-m1": Cpu(3 * MIB, 8 * MIB, pipes=4),
 }
 _SAME = {"skx": "skylake-avx512", "rocketlake": "alderlake", "raptorlake": "alderlake"}

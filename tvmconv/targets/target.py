@@ -11,6 +11,7 @@ from typing import Any
 
 from ..errors import TargetError, missing_extra
 from ..isa import ISAS, Isa, native
+from ..isa.isa import Matrices
 from .cost_rows import costs_of, kept
 from .costs import Costs
 from .cpus import cpu_of
@@ -141,6 +142,17 @@ class CpuTarget(Target):
     def halves_fast(self) -> bool:
         """Whether a core starts two multiply-adds of half vectors in the time of one of whole ones, of 512 bits."""
         return self.vector_bits == 512 and self.multiply_adds == 1
+
+    @property
+    def matrices(self) -> Matrices | None:
+        """The instruction that multiplies matrices of bf16 in vector registers; None: there is none."""
+        there = self.isa.matrices is not None and self.isa.matrices.feature in self.features
+        return self.isa.matrices if there else None
+
+    @property
+    def matrix_rate(self) -> float:
+        """Products that such an instruction does in the time of a multiply-add's."""
+        return cpu_of(self.mcpu).matrix_rate
 
     @property
     def dot_rate(self) -> float:

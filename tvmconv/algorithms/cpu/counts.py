@@ -89,7 +89,8 @@ def copied_element(window: Window) -> str:
     if window.problem.data_format == "NXC":
         return "elements.copy"
     whole = window.problem.in_channels // window.problem.groups % window.vnni_factor == 0
-    squares = window.pixel % PART == 0 and window.column_gap == 1 and whole
+    # Squares are of elements of 32 bits.
+    squares = window.pixel % PART == 0 and window.column_gap == 1 and whole and window.vnni_factor <= 2
     return _transposed(window) if squares and not window.expands else "elements.apart"
 
 
@@ -110,10 +111,11 @@ def _planar_is_slow(window: Window) -> bool:
 
 def filter_traffic(window: Window, target: CpuTarget) -> Counts:
     """Count the lines of a filter that L2 does not keep, which are read once more for each task's rows, and once from memory."""
-    size = 4 * window.groups * window.padded_outputs * window.products
+    size = window.element_bytes * window.groups * window.padded_outputs * window.products
     if size <= target.l2_share:
         return {}  # counted in the tile, which loads its vectors from there
-    memory = lines(size) if 4 * prod(window.problem.filter_shape) > target.l3_share * window.vnni_factor else 0.0
+    kept = target.l3_share * window.vnni_factor
+    memory = lines(size) if window.element_bytes * prod(window.problem.filter_shape) > kept else 0.0
     rows = prod(axis.outputs for axis in window.axes[:-1])
     times = window.problem.batch * -(-rows // TASK_ROWS)
     if window.by_blocks and len(window.axes) == 1:  # a task has several images, until it has more than a few pixels

@@ -31,9 +31,9 @@ def data_element(window: Window, data: te.Tensor) -> Callable[[Expr, list[Expr],
         if window.data_in_pairs:
             return load(source)
         # Pair c of group g are its channels 2c and 2c + 1, the last possibly alone.
-        g, c = source // window.channels, source % window.channels * 2
+        g, c = source // window.channels, source % window.channels * window.vnni_factor
         per_group = problem.in_channels // problem.groups
-        return pair(lambda which: load(g * per_group + c + which), c, per_group)
+        return pair(lambda which: load(g * per_group + c + which), c, per_group, window.vnni_factor)
 
     return element
 
@@ -63,9 +63,7 @@ def staged_data(window: Window, data: te.Tensor) -> Callable[..., Expr]:
 
 def _copied(window: Window) -> tuple[list[int], list[int]]:
     """Return the lowest data coordinates that the copy of data holds, and how many along each axis."""
-    extents = [axis.extent for axis in window.axes]
-    extents[-1] += window.excess * window.axes[-1].stride
-    return [axis.lowest for axis in window.axes], extents
+    return [axis.lowest for axis in window.axes], [*(axis.extent for axis in window.axes[:-1]), window.row_extent]
 
 
 def data_reader(window: Window, data: te.Tensor) -> Callable[..., Expr]:

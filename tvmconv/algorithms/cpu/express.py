@@ -37,7 +37,7 @@ def express(window: Window, data: te.Tensor, weights: te.Tensor, epilogue: Epilo
     read_filter = staged_filter(window, weights)
     taps = [te.reduce_axis((0, axis.taps), name=f"k{i}") for i, axis in enumerate(window.axes)]
     c = te.reduce_axis((0, window.channels), name="c")
-    multiply = multiply_pairs if window.vnni_factor == 2 else mul
+    multiply = multiply_pairs if window.vnni_factor > 1 else mul
     phases = tuple(axis.phases for axis in window.axes)
     spatial = (*(axis.outputs for axis in window.axes[:-1]), window.row)
 

@@ -18,7 +18,7 @@ from .window import Window
 def filter_element(window: Window, weights: te.Tensor) -> Callable[..., Expr]:
     """Return ``element(g, p, k, c, o)``: the window's filter as the arithmetic takes it."""
     problem = window.problem
-    channels = problem.in_channels // problem.groups
+    channels, count = problem.in_channels // problem.groups, window.vnni_factor
 
     def load(g: Expr, p: Any, k: Any, c: Expr, o: Expr) -> Expr:
         return weights(*window.filter_indices(g, p, k, c, o))
@@ -28,10 +28,10 @@ def filter_element(window: Window, weights: te.Tensor) -> Callable[..., Expr]:
         if window.vnni_factor == 1:
             return widen(load(g, p, k, c, o), problem.dtype)
         if weights.dtype == window.element_type:
-            indices = window.filter_indices(g, p, k, 2 * c, o)
-            indices[filter_channels(problem)] //= 2
+            indices = window.filter_indices(g, p, k, count * c, o)
+            indices[filter_channels(problem)] //= count
             return weights(*indices)
-        return pair(lambda which: load(g, p, k, 2 * c + which, o), 2 * c, channels)
+        return pair(lambda which: load(g, p, k, count * c + which, o), count * c, channels, count)
 
     return element
 

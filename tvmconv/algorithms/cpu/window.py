@@ -17,7 +17,7 @@ from ...problem import Problem
 from ...targets.target import CpuTarget
 from ..annotations import PART
 from ..axes import axes_of
-from ..pairs import reads_pairs
+from ..pairs import ELEMENT_TYPES, reads_pairs
 from ..shapes import LEAST_SKIPPED, lane_count, rotated
 from ..subconvolution import Expr, SubConvolution, store_index
 
@@ -46,7 +46,7 @@ class Window(SubConvolution):
     row
         Outputs computed along the last axis: `axes[-1].outputs`, or that rounded up for tiling.
     vnni_factor
-        Channels in one 32-bit element of the copies: 1 (an f32), or 2 (a pair of bf16, in VNNI layout).
+        Channels in one element of the copies: 1 (an f32), 2 (a pair of bf16, in VNNI layout) or 4 (a quad of bf16).
     prepacked
         Whether the filter is prepacked, so that packing takes no time: it is then widened, or transformed whole.
     tile
@@ -102,7 +102,7 @@ class Window(SubConvolution):
     @property
     def rounds(self) -> bool:
         """Whether an instruction rounds sums to bf16, and stores denormal ones as zeros."""
-        return self.vnni_factor == 2 or self.rounds_groups
+        return self.vnni_factor > 1 or self.rounds_groups
 
     @property
     def groups(self) -> int:
@@ -163,6 +163,11 @@ class Window(SubConvolution):
         """Elements of a row that are computed but not stored."""
         return 0 if self.tile else self.row - self.axes[-1].outputs
 
+    @property
+    def row_extent(self) -> int:
+        """Data coordinates along a row of its copy."""
+        return self.axes[-1].extent + self.excess * self.axes[-1].stride
+
     def column(self, y: Expr) -> Expr:
         """Return the output of a row that its element `y` computes."""
         if not self.tile:
@@ -182,7 +187,7 @@ class Window(SubConvolution):
     @property
     def data_in_pairs(self) -> bool:
         """Whether data, not its copy, consists of pairs of channels."""
-        return reads_pairs(self.problem)
+        return reads_pairs(self.problem, self.vnni_factor)
 
     @property
     def channels_in_filter(self) -> bool:
@@ -218,7 +223,12 @@ class Window(SubConvolution):
     @property
     def element_type(self) -> str:
         """Type of the copies' elements."""
-        return "uint32" if self.vnni_factor == 2 else "float32"
+        return ELEMENT_TYPES[self.vnni_factor]
+
+    @property
+    def element_bytes(self) -> int:
+        """Bytes of an element of the copies."""
+        return 8 if self.vnni_factor == 4 else 4
 
     @property
     def stages_data(self) -> bool:
@@ -226,7 +236,7 @@ class Window(SubConvolution):
         return (
             any(axis.padded for axis in self.axes)
             or self.excess > 0
-            or (not self.data_in_pairs if self.vnni_factor == 2 else self.problem.dtype != "f32")
+            or (not self.data_in_pairs if self.vnni_factor > 1 else self.problem.dtype != "f32")
             or (self.problem.data_format == "NCX" and self.problem.in_channels > 1)
             or self.expands
         )
@@ -249,7 +259,7 @@ class Window(SubConvolution):
     def skips_columns(self) -> bool:
         """Whether sums skip products with columns of padding that whole tiles read."""
         axis = self.axes[-1]
-        behind = axis.lowest + axis.extent + self.excess * axis.stride - axis.inputs
+        behind = axis.lowest + self.row_extent - axis.inputs
         return self._may_skip and self.stages_data and max(-axis.lowest, behind) >= LEAST_SKIPPED
 
     @property
@@ -289,7 +299,7 @@ class Window(SubConvolution):
         left_over = self.padded_outputs != self.outputs
         widened = self.across and self.problem.dtype != "f32"
         copied = self.prepacked or self.packs_parts or widened
-        return not fastest_is_lane or left_over or self.shuffles or self.vnni_factor == 2 or copied
+        return not fastest_is_lane or left_over or self.shuffles or self.vnni_factor > 1 or copied
 
     @property
     def taps_are_columns(self) -> bool:

@@ -1,10 +1,10 @@
-"""64-bit ARM: NEON's 32 registers of 128 bits, and BFDOT where there is one. Scalable vectors are not used."""
+"""64-bit ARM: NEON's 32 registers of 128 bits, BFDOT and BFMMLA where there are. Scalable vectors are not used."""
 
 from __future__ import annotations
 
 from pathlib import Path
 
-from ..isa import Isa
+from ..isa import Isa, Matrices
 from .hwcap import c_features, features
 
 _LINUX_NAMES = {"neon": "asimd", "fullfp16": "asimdhp"}
@@ -33,6 +33,8 @@ ISA = Isa(
     dot="bf16",
     dot_intrinsic="llvm.aarch64.neon.bfdot.v{lanes}f32.v{halves}bf16",
     dots_by_element=True,
+    # FEAT_BF16 has both.
+    matrices=Matrices("bf16", "llvm.aarch64.neon.bfmmla", rows=2, columns=2, depth=4),
     # Linux names no maker.
     known_cpus={"": ("cortex-a53", "neoverse-n1", "neoverse-n2")},
     cross_compilers=("aarch64-linux-gnu-gcc",),

@@ -29,6 +29,7 @@ from .columns import part_columns
 from .functions import functions_of, kernel_functions
 from .instructions import by_elements, by_instructions
 from .lanes import divide_whole_vectors
+from .matrices import by_matrices
 from .offsets import index_constants_last
 from .packing import Split, split, unsplit
 from .padding import skip_padding
@@ -180,7 +181,8 @@ LOWERING: tuple[Pass, ...] = (
     ours("quotients", divide_whole_vectors, ask.QUOTIENTS, after={"bind": "it makes indices of the output"}),
     ours("shuffles", by_shuffles, ask.SHUFFLE, after={"padding": "data is read without conditions"}),
     ours("elements", by_elements, ask.BY_ELEMENT, after={"shuffles": "orders of lanes are known"}),
-    ours("instructions", by_instructions, DOT, ROUND, ask.ROUND_STORES, after={"shuffles": "orders of lanes are known", "elements": "it takes what dot products that leaves"}),
+    ours("matrices", by_matrices, ask.MATRICES, after={"padding": "products with padding are under conditions"}),
+    ours("instructions", by_instructions, DOT, ROUND, ask.ROUND_STORES, after={"shuffles": "orders of lanes are known", "elements": "it takes what dot products that leaves", "matrices": "it takes those, too"}),
     ours("transpose", transpose, ask.TRANSPOSE, after={"bind": "columns lie together in the output, not in a stage"}),
     ours("stride", deinterleave, ask.STRIDED, after=_LOOPS),
     ours("stage-sums", stage_sums, after={"transpose": "it asks for orders of stores", "instructions": "it takes sums of dot products"}),
