@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING
 import tvm
 
 from ..errors import SourceError, last_line, missing_extra
-from ..frontends.onnx_graph import OTHER_OP_TYPES, declared_inputs, load, used_names_of, with_inputs
+from ..frontends.onnx_graph import OTHER_OP_TYPES, declared_inputs, inputs_of, load, used_names_of, with_inputs
 from ..frontends.onnx_rules import OP_TYPES
 from ..frontends.onnx_session import open_session
 from ..frontends.shapes import Bucket, bind, left_free
@@ -89,6 +89,9 @@ def as_relax(model: ModelProto, source: str) -> tvm.IRModule:
 def fixed(source: str, bucket: Bucket | None = None, cut: Sequence[str] = ()) -> ModelProto:
     """Return an ONNX model with the shapes of its inputs fixed, its weights within.
 
+    An input that has a default, an initializer of its name, is that constant and no input: files of IR 3 list all of their weights
+    so. What is to be given in each call has no initializer.
+
     Parameters
     ----------
     source, bucket
@@ -116,13 +119,22 @@ def fixed(source: str, bucket: Bucket | None = None, cut: Sequence[str] = ()) ->
             raise SourceError(
                 f"{source}: {name} has the shape {given}; a network is compiled for extents of at least 1"
             )
-    model = with_inputs(model, bound)
+    model = _without_weights_as_inputs(with_inputs(model, bound))
     if cut:
         _cut(model, cut, source)
     try:
         onnx.load_external_data_for_model(model, str(path.parent))
     except (OSError, ValueError, onnx.checker.ValidationError) as error:
         raise SourceError(f"{source}: its weights in other files cannot be read: {last_line(error)}") from None
+    return model
+
+
+def _without_weights_as_inputs(model: ModelProto) -> ModelProto:
+    given = inputs_of(model.graph)
+    if len(given) < len(model.graph.input):
+        del model.graph.input[:]
+        model.graph.input.extend(given)
+        model.ir_version = max(model.ir_version, 4)  # the first that has weights that are no inputs
     return model
 
 
