@@ -27,7 +27,7 @@ from tvmconv.exporting.network_part import NetworkPart
 from tvmconv.exporting.provider_library import export_provider
 from tvmconv.frontends import read_source
 from tvmconv.measuring.timing import Timing
-from tvmconv.onnxruntime.racing import Race, race
+from tvmconv.onnxruntime.racing import Race, graph_of, race
 from tvmconv.relax.compiling import export_part
 from tvmconv.relax.onnx import read_onnx
 from tvmconv.relax.rewriting import use_kernels
@@ -74,15 +74,24 @@ def part(file: str) -> NetworkPart:
 
 
 @pytest.fixture(scope="module")
-def found(file: str, bundle: Path, part: NetworkPart, tmp_path_factory: pytest.TempPathFactory) -> Race:
-    library = export_provider(bundle, tmp_path_factory.mktemp("any") / "any.so", network=part)
-    return race(file, library)
+def found(file: str, provider: Path) -> Race:
+    return race(file, provider)
 
 
 @pytest.fixture(scope="module")
-def provider(bundle: Path, part: NetworkPart, found: Race, tmp_path_factory: pytest.TempPathFactory) -> Path:
-    ((_, graph),) = found.graphs
-    return export_provider(bundle, tmp_path_factory.mktemp("provider") / "p.so", network=part, graph=graph)
+def asked(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Return a library that computes nothing, and tells what graphs are."""
+    return export_provider(None, tmp_path_factory.mktemp("asked") / "graphs.so")
+
+
+@pytest.fixture(scope="module")
+def graph(file: str, asked: Path) -> int:
+    return graph_of(file, asked)
+
+
+@pytest.fixture(scope="module")
+def provider(bundle: Path, part: NetworkPart, graph: int, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return export_provider(bundle, tmp_path_factory.mktemp("provider") / "p.so", networks={graph: [part]})
 
 
 def expected_of(path: str, feeds: dict[str, np.ndarray]) -> list[np.ndarray]:
@@ -90,7 +99,8 @@ def expected_of(path: str, feeds: dict[str, np.ndarray]) -> list[np.ndarray]:
     return answers
 
 
-def test_the_race_has_the_network(found: Race):
+def test_the_race_has_the_network(found: Race, graph: int):
+    assert [identity for _, identity in found.graphs] == [graph]
     assert set(found.seconds) == {"nothing", "convolutions", "groups", "network"}
     assert not found.refused
 
@@ -127,7 +137,7 @@ def test_other_graphs_are_not_its_own(what: str, file: str, provider: Path, tmp_
     feeds = feeds_of(session)
     list(map(np.testing.assert_array_equal, session.run(None, feeds), expected_of(path, feeds)))
     assert "CPUExecutionProvider" in providers_of(session)  # of the Gemm
-    with pytest.raises(InputError, match="network is of another model, or of other weights"):
+    with pytest.raises(InputError, match="networks are of other models, or of other weights"):
         tvmconv.onnxruntime.session(path, provider, options=options(), claims="network")
 
 
@@ -142,10 +152,9 @@ def test_names_of_nodes_and_tensors_between_do_not_count(file: str, provider: Pa
     assert [each[:7] for each in providers_of(session)] == ["tvmconv"]
 
 
-def test_an_input_of_another_shape(file: str, bundle: Path, part: NetworkPart, tmp_path: Path):
+def test_an_input_of_another_shape(file: str, provider: Path):
     """onnxruntime only warns where a model declares one shape of an inner tensor, and refuses those of inputs itself."""
-    library = export_provider(bundle, tmp_path / "p.so", network=part)
-    session = tvmconv.onnxruntime.session(file, library, options=options(), claims="network")
+    session = tvmconv.onnxruntime.session(file, provider, options=options(), claims="network")
     feeds = feeds_of(session)
     with pytest.raises(Exception, match="invalid dimensions"):
         session.run(None, feeds | {"x": feeds["x"][:1]})
@@ -165,7 +174,7 @@ def test_ends_that_differ(
     outputs: list[str] | None,
     why: str,
     file: str,
-    bundle: Path,
+    graph: int,
     part: NetworkPart,
     tmp_path: Path,
 ):
@@ -174,7 +183,7 @@ def test_ends_that_differ(
         if names is not None:
             known = {each["name"]: each for each in ends[key]}
             ends[key] = [known.get(name, {"name": name, "shape": [1], "dtype": "float32"}) for name in names]
-    library = export_provider(bundle, tmp_path / "p.so", network=replace(part, description=ends))
+    library = export_provider(None, tmp_path / "p.so", networks={graph: [replace(part, description=ends)]})
     with pytest.raises(InputError, match=why):
         tvmconv.onnxruntime.session(file, library, options=options(), claims="network")
 
@@ -185,9 +194,9 @@ def test_without_a_network(file: str, bundle: Path, tmp_path: Path):
         tvmconv.onnxruntime.session(file, library, options=options(), claims="network")
 
 
-def test_wrong_answers_are_not_claimed(file: str, bundle: Path, tmp_path: Path):
+def test_wrong_answers_are_not_claimed(file: str, graph: int, tmp_path: Path):
     wrong = export_part(use_kernels(read_onnx(save(network_model(seed=1), tmp_path)), math="strict"))
-    library = export_provider(bundle, tmp_path / "p.so", network=wrong)
+    library = export_provider(None, tmp_path / "p.so", networks={graph: [wrong]})
     found = race(file, library)
     assert found.refused.startswith("its answers are off by")
     assert "network" not in found.seconds
@@ -220,13 +229,3 @@ def test_command(file: str, tmp_path: Path, capsys: pytest.CaptureFixture[str], 
     session = tvmconv.onnxruntime.session(file, library, options=options(tmp_path))
     session.run(None, feeds_of(session))
     assert [each[:7] for each in providers_of(session)] == ["tvmconv"]
-
-
-def test_the_command_says_why_there_is_none(
-    file: str, tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
-):
-    monkeypatch.setattr("tvmconv.onnxruntime.racing.time_call", lambda *_: Timing(1.0, 1.0, 1))
-    library = tmp_path / "model.so"
-    command = ["export-onnxruntime", file, "--target", "x86-64-v3", "--target", "host", "-o", str(library)]
-    assert cli.main(command) == 0
-    assert "no network: a library has one of one model, shape and target" in capsys.readouterr().err

@@ -95,6 +95,7 @@ def read_models(
     sources: Sequence[str] | None = None,
     constants: bool = False,
     join: bool = False,
+    required: bool = True,
 ) -> list[Model]:
     """Read the sources that the arguments of :func:`add_sources` name, and tell on stderr what each model holds.
 
@@ -108,12 +109,14 @@ def read_models(
         Whether the filters that models fix are wanted.
     join
         Whether convolutions may be joined by these.
+    required
+        Whether there has to be a convolution to build.
 
     Raises
     ------
     SourceError
         If a source cannot be read, or has a convolution that must be skipped although the arguments forbid it; or if
-        all of them together hold no convolution to build.
+        all of them together hold no convolution to build, and one is required.
     """
     from ..frontends import read_model
 
@@ -140,7 +143,7 @@ def read_models(
         reasons = reasons_of(model.skipped)
         if model.skipped and not arguments.skip:
             raise SourceError(f"{model.source}: {reasons[0]}; without --no-skip it is skipped")
-        if model.skipped and not any(each.nodes for each in models):
+        if required and model.skipped and not any(each.nodes for each in models):
             raise SourceError(f"{model.source}: no kernel can be built: {reasons[0]}")
         if model.is_model:
             print(
@@ -153,7 +156,7 @@ def read_models(
                 ),
                 file=sys.stderr,
             )
-    if not any(model.nodes for model in models):
+    if required and not any(model.nodes for model in models):
         raise SourceError(f"no convolution in {', '.join(sources)}")
     return models
 

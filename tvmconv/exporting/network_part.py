@@ -11,7 +11,8 @@ import numpy as np
 
 NATIVE = Path(__file__).parent / "network"
 # What the object defines: to open a network, to close it, to call it with a number of threads; and on x86 to ask for AMX's tiles.
-ENTRIES = (*(f"__tvm_ffi_tvmconv_network_{name}" for name in ("open", "close", "with_threads")), "tvmconv_allow_tiles")
+PREFIX = "__tvm_ffi_tvmconv_network"
+ENTRIES = (*(f"{PREFIX}_{name}" for name in ("open", "close", "with_threads")), "tvmconv_allow_tiles")
 # What it lacks: loops, and errors.
 PARALLEL = NATIVE.parents[1] / "lowering" / "native" / "parallel.h"
 RAISED = (NATIVE / "raised.c", NATIVE / "tvmconv-raised.h")

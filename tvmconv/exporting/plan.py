@@ -7,16 +7,18 @@ from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from math import prod
+from pathlib import Path
 
 from ..errors import BundleError, TargetError, TvmconvWarning
 from ..isa import ISAS, Isa, isa_of, native
 from ..problem import DTYPE_BYTES, Problem
-from ..runtime.bundle import Bundle, Entry
+from ..runtime.bundle import Bundle, BundleTarget, Entry
 from ..runtime.kernel_object import KernelObject, read_object
 from ..runtime.node_entries import Blob, NodeEntry
 from ..runtime.packed import plain_layout
 from ..runtime.selection import rank
 from ..signature import parse_signature
+from ..version import __version__
 from .names import digest, kernel_name, layer_name
 
 # What each kernel's and each layer's function is called beside its name.
@@ -180,6 +182,28 @@ def plan(bundle: Bundle, name: str, targets: Sequence[str] | None = None, layers
         _check_filters(bundle, layer)
     _warn_of_packing(found_layers)
     return _named(Plan(name, bundle, tuple(chosen), isa, tuple(functions), tuple(found_layers)))
+
+
+def empty_plan(name: str) -> Plan:
+    """Return the plan of a library `name` that has nothing, for this machine's instruction set."""
+    bundle = Bundle(Path(name), __version__, "", None, {}, ())
+    return Plan(name, bundle, (), native() or ISAS[0], (), ())
+
+
+def with_targets(plan: Plan, features: Mapping[str, tuple[str, ...]]) -> Plan:
+    """Return a plan with targets, each with the CPU features that it needs, for what is in the library beside its kernels.
+
+    Raises
+    ------
+    TargetError
+        If targets are of several instruction sets.
+    """
+    new = {name: BundleTarget("cpu", needed) for name, needed in features.items() if name not in plan.targets}
+    if not new:
+        return plan
+    bundle = replace(plan.bundle, targets=plan.bundle.targets | new)
+    targets = (*plan.targets, *new)
+    return replace(plan, bundle=bundle, targets=targets, isa=_isa_of(bundle, targets))
 
 
 def _targets(bundle: Bundle, wanted: Sequence[str] | None) -> list[str]:

@@ -1,4 +1,4 @@
-"""Export a bundle as an execution provider for onnxruntime: one shared library, written whole or not at all."""
+"""Export kernels and networks as an execution provider for onnxruntime: one shared library, written whole or not at all."""
 
 from __future__ import annotations
 
@@ -6,20 +6,22 @@ import os
 import tempfile
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import replace
+from functools import cache
 from pathlib import Path
 
 from ..checks import as_path
 from ..errors import BundleError, InputError
+from ..isa import Isa
 from ..runtime.bundle import read_bundle
 from ..runtime.network_file import append
-from ..support.toolchain import ffi_includes, run_compiler
+from ..support.toolchain import ffi_includes, run_compiler, run_tool
 from ..version import __version__
 from .archive import FLAGS, Options, build_library, check_tools, named, write_sources
 from .filters import Blobs
 from .header import header
 from .network_part import PARALLEL, RAISED, NetworkPart
-from .plan import plan
-from .provider_sources import LEVEL_FLAGS, defines, is_served, tables_source
+from .plan import Plan, empty_plan, plan, with_targets
+from .provider_sources import LEVEL_FLAGS, defines, is_served, network_symbols, tables_source
 
 PROVIDER = Path(__file__).parent / "provider"
 # What the archive in it is called: its symbols are hidden, so that any number of providers fit into a process.
@@ -29,24 +31,26 @@ _EXPORTS = (
 )
 # Compiled once for each level of vectors, of which the header of the instruction set takes one.
 _BETWEEN, _LEVELS = "ops.c", "levels.h"
+# What differs from provider to provider.
+_OWN = ("tables.c", "provider.c")
 
 
 def export_provider(
-    bundle: str | os.PathLike[str],
+    bundle: str | os.PathLike[str] | None,
     path: str | os.PathLike[str],
     *,
     targets: Sequence[str] | None = None,
     decisions: Mapping[int, str] | None = None,
     data_formats: Collection[str] | None = None,
-    network: NetworkPart | None = None,
-    graph: int | None = None,
+    networks: Mapping[int, Sequence[NetworkPart]] | None = None,
 ) -> Path:
-    """Write the kernels of a bundle as an execution provider for onnxruntime.
+    """Write the kernels of a bundle, and networks, as an execution provider for onnxruntime.
 
     Parameters
     ----------
     bundle
-        The bundle's folder.
+        The bundle's folder; None: there are no kernels. A library without networks, too, computes nothing, and tells what graphs
+        are (`tvmconv.onnxruntime.racing.graph_of`).
     path
         The library to write, which replaces a file that is there.
     targets
@@ -56,11 +60,8 @@ def export_provider(
         others, groups are claimed, if there are kernels for data whose channels lie last.
     data_formats
         Kernels for these alone are taken; None: for all that a provider calls.
-    network
-        What a model is computed by as a whole; None: by parts.
-    graph
-        The identity of the graph that `network` computes, as the provider told it (`tvmconv.onnxruntime.racing`); None: it is taken
-        for any that has its inputs and outputs, which is for who measures it, and knows.
+    networks
+        What models are computed by as wholes, by the identities of their graphs: one for each target.
 
     Returns
     -------
@@ -81,44 +82,92 @@ def export_provider(
     path = as_path("path", path).absolute()
     if path.is_dir():
         raise InputError(f"path is {path}, a folder; give the file of the library to write, such as provider.so")
-    source = read_bundle(bundle)
-    planned = plan(source, _NAME, targets, layers=False)
+    by_graph = {graph: sorted(parts, key=_fitness) for graph, parts in (networks or {}).items()}
+    planned = with_targets(
+        _planned(bundle, targets, data_formats),
+        {
+            each.description["target"]: tuple(each.description["features"])
+            for parts in by_graph.values()
+            for each in parts
+        },
+    )
     check_tools(planned.isa)
-    served = [each for each in planned.functions if is_served(each.problem)]
-    taken = (each for each in served if data_formats is None or each.problem.data_format in data_formats)
-    planned = replace(planned, functions=tuple(taken))
-    if not planned.functions:
-        raise BundleError(
-            f"{source.path} has no kernel for filters in ONNX's layout, OIX: build it of an ONNX model, without --filter-format"
-        )
     path.parent.mkdir(parents=True, exist_ok=True)
     with tempfile.TemporaryDirectory(dir=path.parent, prefix=f".{path.name}-") as folder:
         work = Path(folder)
-        (work / f"{_NAME}.h").write_text(header(planned, False, "none"))
-        build_library(planned, Blobs(planned, False), Options(), work, work)
-        (work / "tables.c").write_text(named(planned, tables_source(planned, decisions or {}, network, graph)))
-        write_sources(planned, (*PROVIDER.iterdir(), *RAISED, PARALLEL), work)
-        (work / _LEVELS).write_text((planned.isa.native / _LEVELS).read_text())
-        (work / "provider.map").write_text(_EXPORTS)
-        files = ["tables.c", "raised.c", *sorted(each.name for each in PROVIDER.glob("*.c") if each.name != _BETWEEN)]
-        for level, machine in planned.isa.levels.items():
-            chosen = (*LEVEL_FLAGS, *machine, f"-DLEVEL={level}")
-            run_compiler((*FLAGS, *planned.isa.c_flags, *chosen, "-c", _BETWEEN, "-o", f"{level}.o"), work, planned.isa)
-            files.append(f"{level}.o")
-        if network is not None:
-            (work / "network.o").write_bytes(network.object)
-            files.append("network.o")
-        flags = (
-            *ffi_includes(),
-            "-D_GNU_SOURCE",
-            *defines(planned, __version__),
-            "-shared",
-            "-Wl,-Bsymbolic",
-            "-Wl,--build-id=none",
-        )
-        link = ("-Wl,-z,defs", "-Wl,-s", "-Wl,--version-script=provider.map", "-o", "provider.so")
-        run_compiler((*FLAGS, *planned.isa.c_flags, *flags, *files, f"lib{_NAME}.a", "-lm", *link), work, planned.isa)
-        if network is not None:
-            append(work / "provider.so", network.weights, dict(network.description), network.identity)
+        (work / "tables.c").write_text(named(planned, tables_source(planned, decisions or {}, by_graph)))
+        parts = [each for found in by_graph.values() for each in found]
+        _link(planned, work, [_network_object(planned, each, number, work) for number, each in enumerate(parts)])
+        for each in parts:
+            append(work / "provider.so", each.weights, dict(each.description), each.identity)
         os.replace(work / "provider.so", path)
     return path
+
+
+def _fitness(part: NetworkPart) -> int:
+    """Return what networks for one graph are ordered by, the best first: as variants of kernels, by how much their CPUs have."""
+    return -len(part.description["features"])
+
+
+def _planned(
+    bundle: str | os.PathLike[str] | None, targets: Sequence[str] | None, data_formats: Collection[str] | None
+) -> Plan:
+    if bundle is None:
+        return empty_plan(_NAME)
+    source = read_bundle(bundle)
+    planned = plan(source, _NAME, targets, layers=False)
+    served = [each for each in planned.functions if is_served(each.problem)]
+    if not served:
+        raise BundleError(
+            f"{source.path} has no kernel for filters in ONNX's layout, OIX: build it of an ONNX model, without --filter-format"
+        )
+    taken = (each for each in served if data_formats is None or each.problem.data_format in data_formats)
+    return replace(planned, functions=tuple(taken))
+
+
+def _network_object(plan: Plan, part: NetworkPart, number: int, work: Path) -> str:
+    """Write a network's object into the folder `work`, its functions by names that no other has; return its name."""
+    name = f"network{number}.o"
+    (work / name).write_bytes(part.object)
+    renamed = (f"--redefine-sym={old}={new}" for old, new in network_symbols(number).items())
+    run_tool("objcopy", (*renamed, name), work, plan.isa)
+    return name
+
+
+def _link(plan: Plan, work: Path, objects: Sequence[str]) -> None:
+    """Write ``provider.so`` into the folder `work`, which has the tables, of kernels and these objects."""
+    _write_sources(plan, work)
+    build_library(plan, Blobs(plan, False), Options(), work, work)
+    (work / "provider.map").write_text(_EXPORTS)
+    for name, content in _compiled(plan.isa).items():
+        (work / name).write_bytes(content)
+    flags = (*_flags(plan.isa), *defines(plan, __version__), "-shared", "-Wl,-Bsymbolic", "-Wl,--build-id=none")
+    link = ("-Wl,-z,defs", "-Wl,-s", "-Wl,--version-script=provider.map", "-o", "provider.so")
+    files = (*_OWN, *_compiled(plan.isa), *objects, f"lib{_NAME}.a")
+    run_compiler((*flags, *files, "-lm", *link), work, plan.isa)
+
+
+def _write_sources(plan: Plan, work: Path) -> None:
+    (work / f"{_NAME}.h").write_text(header(plan, False, "none"))
+    write_sources(plan, (*PROVIDER.iterdir(), *RAISED, PARALLEL), work)
+    (work / _LEVELS).write_text((plan.isa.native / _LEVELS).read_text())
+
+
+def _flags(isa: Isa) -> tuple[str, ...]:
+    return (*FLAGS, *isa.c_flags, *ffi_includes(), "-D_GNU_SOURCE")
+
+
+@cache
+def _compiled(isa: Isa) -> Mapping[str, bytes]:
+    """Return the objects that all providers for an instruction set have, by name: an export makes several."""
+    plan = replace(empty_plan(_NAME), isa=isa)
+    with tempfile.TemporaryDirectory(prefix="tvmconv-") as folder:
+        work = Path(folder)
+        _write_sources(plan, work)
+        sources = [RAISED[0].name, *sorted({each.name for each in PROVIDER.glob("*.c")} - {*_OWN, _BETWEEN})]
+        made = {f"{Path(each).stem}.o": (*_flags(isa), each) for each in sources}
+        for level, machine in isa.levels.items():
+            made[f"{level}.o"] = (*_flags(isa), *LEVEL_FLAGS, *machine, f"-DLEVEL={level}", _BETWEEN)
+        for name, command in made.items():
+            run_compiler((*command, "-c", "-o", name), work, isa)
+        return {name: (work / name).read_bytes() for name in made}

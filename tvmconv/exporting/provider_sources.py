@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from math import inf
 from typing import TYPE_CHECKING
 
@@ -11,6 +11,7 @@ import numpy as np
 from ..epilogue import STEPS
 from ..problem import Problem
 from .header import listed, quoted
+from .network_part import ENTRIES, PREFIX
 
 if TYPE_CHECKING:
     from .network_part import NetworkPart
@@ -40,7 +41,7 @@ def is_served(problem: Problem) -> bool:
 
 
 def tables_source(
-    plan: Plan, decisions: Mapping[int, str], network: NetworkPart | None = None, graph: int | None = None
+    plan: Plan, decisions: Mapping[int, str], networks: Mapping[int, Sequence[NetworkPart]] | None = None
 ) -> str:
     """Return the C file of the tables.
 
@@ -50,10 +51,8 @@ def tables_source(
         The library's, of problems that `is_served` holds of.
     decisions
         What the provider claims of a graph, one of `CLAIMS`, by the graph's hash.
-    network
-        What the library has for a model as a whole; None: nothing.
-    graph
-        The identity of the network's graph; None: it may be asked for any.
+    networks
+        By the identities of their graphs, each for a target of the plan's; their objects have names of `network_symbols`.
     """
     problems = [_problem(each.problem) for each in plan.functions]
     decided = [f"{{{graph}u, {CLAIMS.index(claims)}}}" for graph, claims in sorted(decisions.items())] or ["{0, 0}"]
@@ -67,24 +66,33 @@ const struct problem NAME_rt_problems[] = {{
 const struct decision NAME_rt_decisions[] = {{
     {listed(decided)}}};
 const int NAME_rt_decision_count = {len(decisions)};
-{_network(network, graph)}"""
+{_networks(plan, networks or {})}"""
 
 
-def _network(network: NetworkPart | None, graph: int | None) -> str:
-    if network is None:
-        return "const struct network NAME_rt_network = {0};\n"
-    inputs, outputs = network.description["inputs"], network.description["outputs"]
-    dims, rows = [], []
-    for number, each in enumerate((*inputs, *outputs)):
-        dims.append(f"static const int64_t dims{number}[] = {{{', '.join(map(str, each['shape'])) or 0}}};\n")
-        type_ = _TENSOR_TYPES[each["dtype"]]
-        rows.append(f"{{{quoted(each['name'])}, {type_}, {len(each['shape'])}, dims{number}}}")
-    facts = f"1, {int(graph is None)}, {graph or 0}u, {len(inputs)}, {len(outputs)}"
-    return f"""\
-{"".join(dims)}static const struct tensor tensors[] = {{
-    {listed(rows or ["{0}"])}}};
-const struct network NAME_rt_network = {{{facts}, tensors}};
-"""
+def network_symbols(number: int) -> dict[str, str]:
+    """Return what the functions of a network are called in the library, by what its object calls them."""
+    return {name: f"tvmconv_network{number}{name.removeprefix(PREFIX)}" for name in ENTRIES}
+
+
+def _networks(plan: Plan, networks: Mapping[int, Sequence[NetworkPart]]) -> str:
+    lines, rows = [], []
+    for number, (graph, part) in enumerate((graph, each) for graph, parts in networks.items() for each in parts):
+        tensors = []
+        for at, each in enumerate((*part.description["inputs"], *part.description["outputs"])):
+            dims = ", ".join(map(str, each["shape"])) or 0
+            lines.append(f"static const int64_t dims{number}_{at}[] = {{{dims}}};")
+            tensors.append(
+                f"{{{quoted(each['name'])}, {_TENSOR_TYPES[each['dtype']]}, {len(each['shape'])}, dims{number}_{at}}}"
+            )
+        functions = [network_symbols(number)[f"{PREFIX}_{each}"] for each in ("open", "close", "with_threads")]
+        lines.append(f"static const struct tensor tensors{number}[] = {{\n    {listed(tensors or ['{0}'])}}};")
+        lines.append(f"network_function {', '.join(functions)};")
+        target = plan.targets.index(part.description["target"])
+        counts = f"{len(part.description['inputs'])}, {len(part.description['outputs'])}"
+        rows.append(f"{{{graph}u, {target}, {counts}, tensors{number}, {', '.join(functions)}}}")
+    lines.append(f"const struct network NAME_rt_networks[] = {{\n    {listed(rows)}}};")
+    lines.append(f"const int NAME_rt_network_count = {len(rows)};")
+    return "\n".join((*lines, ""))
 
 
 def defines(plan: Plan, version: str) -> tuple[str, ...]:

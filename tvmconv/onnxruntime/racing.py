@@ -55,6 +55,47 @@ class Race:
         return best if seconds["nothing"] >= LEAST_GAIN * seconds[best] else "nothing"
 
 
+def graph_of(
+    model: str | os.PathLike[str],
+    provider: str | os.PathLike[str],
+    *,
+    shapes: Mapping[str, Sequence[int]] | None = None,
+    dims: Mapping[str, int] | None = None,
+    batch: int | None = None,
+) -> int:
+    """Return the identity of the graph that onnxruntime makes of a model, for which a provider has networks.
+
+    Parameters
+    ----------
+    provider
+        A library that computes nothing (`tvmconv.exporting.provider_library.export_provider`); others tell no identities.
+    model, shapes, dims, batch
+        As those of :func:`tvmconv.onnxruntime.session`, and so are the errors.
+
+    Raises
+    ------
+    InputError
+        If onnxruntime does not read the model, or it has no identity.
+    """
+    import onnxruntime as ort
+
+    options = ort.SessionOptions()
+    options.log_severity_level = 4
+    _graphs(provider)
+    try:
+        session(model, provider, options=options, claims="nothing", shapes=shapes, dims=dims, batch=batch)
+    except TvmconvError:
+        raise
+    except Exception as error:  # of onnxruntime's own classes
+        raise InputError(f"onnxruntime cannot read it: {last_line(error)}") from error
+    found = _graphs(provider)
+    if len(found) != 1 or found[0][1] == 0:
+        raise InputError(
+            "onnxruntime's graph of it has graphs within nodes, or tensors whose shapes are not known before it runs"
+        )
+    return found[0][1]
+
+
 def race(
     model: str | os.PathLike[str],
     provider: str | os.PathLike[str],
@@ -132,7 +173,7 @@ def _add_network(sessions: dict[str, Any], make: Callable[[], Any], feeds: Mappi
 def _graphs(provider: str | os.PathLike[str]) -> tuple[tuple[int, int], ...]:
     """Return hash and identity of the graphs that the provider was asked for since it was asked for them last."""
     found = ((ctypes.c_uint64 * 2) * _MOST_GRAPHS)()
-    count = ctypes.CDLL(os.fspath(provider)).tvmconv_provider_graphs(found, _MOST_GRAPHS)
+    count = ctypes.CDLL(os.path.abspath(provider)).tvmconv_provider_graphs(found, _MOST_GRAPHS)
     return tuple((each[0], each[1]) for each in found[:count])
 
 

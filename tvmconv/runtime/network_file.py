@@ -1,7 +1,8 @@
 """The file of a network: a shared library, behind it the weights from the beginning of a page, a description, an end.
 
 The loader maps the library and leaves what is behind it; `native/network.c` maps the weights. So one file has all, pages of
-weights are read when first used, and processes share them.
+weights are read when first used, and processes share them. A library of several networks has the same for each, one behind the
+other; right before the weights of each stands once more the end of the one before it.
 """
 
 from __future__ import annotations
@@ -129,7 +130,7 @@ def append(library: Path, arrays: Iterable[tuple[int, np.ndarray]], description:
     Parameters
     ----------
     library
-        The file, which grows.
+        The file, which grows. If it has networks already, they stay.
     arrays
         The weights in the order of their offsets.
     description
@@ -138,8 +139,11 @@ def append(library: Path, arrays: Iterable[tuple[int, np.ndarray]], description:
         What the library's plan has, too: 32 letters.
     """
     with library.open("r+b") as file:
-        start = -(-file.seek(0, os.SEEK_END) // PAGE) * PAGE
+        before = _end_of(file)
+        start = -(-(file.seek(0, os.SEEK_END) + len(before)) // PAGE) * PAGE
         file.truncate(start)
+        file.seek(start - len(before))
+        file.write(before)
         file.seek(0)
         digest = _digest(file, start)
         size = 0
@@ -163,6 +167,14 @@ def _digest(file: BinaryIO, size: int) -> Any:
         digest.update(chunk)
         size -= len(chunk)
     return digest
+
+
+def _end_of(file: BinaryIO) -> bytes:
+    """Return the end of the network that a library has already, nothing if it has none."""
+    size = file.seek(0, os.SEEK_END)
+    file.seek(max(size - _END.size, 0))
+    end = file.read()
+    return end if end.endswith(MAGIC) and len(end) == _END.size else b""
 
 
 def _end(file: BinaryIO) -> tuple[Any, ...]:

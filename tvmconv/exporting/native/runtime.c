@@ -103,6 +103,8 @@ int tvmconv_name_supported(void) {
   return 1;
 }
 
+int tvmconv_name_rt_runs(int target) { return (int)(runs() >> target & 1); }
+
 const struct variant *tvmconv_name_rt_variant(const struct kernel *kernel) {
   uint32_t targets = runs();
   for (int i = 0; i < kernel->variants; ++i)

@@ -65,6 +65,8 @@ struct filters {
 
 enum entry { PLAIN, PACKED };
 
+/* Whether this CPU runs what is for a target. */
+int tvmconv_name_rt_runs(int target);
 /* The variant that this CPU runs, NULL if there is none. */
 const struct variant *tvmconv_name_rt_variant(const struct kernel *kernel);
 

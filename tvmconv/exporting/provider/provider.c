@@ -22,7 +22,9 @@ struct provider {
   const ort_logger *logger;
   ort_memory *memory; /* the session's, for buffers */
   int threads, warned, asked; /* asked: what a session option says to claim; -1: none does */
-  enum claims claims; /* of the graph that was asked about last, which is compiled next */
+  /* Of the graph that was asked about last, which is compiled next. */
+  enum claims claims;
+  const struct network *network;
 };
 
 struct computed {
@@ -79,7 +81,7 @@ static ort_status *compile_graph(const struct provider *provider, const ort_grap
   if (status == NULL) {
     made->base = (ort_compute){ORT_NEEDED, create_state, compute, release_state};
     made->provider = provider;
-    status = provider->claims == NETWORK ? make_whole(provider->threads, fused, &made->whole)
+    status = provider->claims == NETWORK ? make_whole(provider->network, provider->threads, fused, &made->whole)
                                          : make_plan(&read, layout_of(provider->claims), provider->threads, fused, &made->plan);
   }
   free_graph(&read);
@@ -105,17 +107,26 @@ static ort_status *compile(ort_ep *self, const ort_graph **graphs, const ort_nod
   return status;
 }
 
-static void warn(struct provider *provider, size_t missing, size_t all, const struct node *node, const char *reason) {
-  char text[768];
-  const char *name = "";
+/* Says once what onnxruntime computes itself, and what would have it computed here. */
+__attribute__((format(printf, 2, 3))) static void warn(struct provider *provider, const char *format, ...) {
+  char text[1024] = "tvmconv: onnxruntime itself computes ";
+  const size_t begin = strlen(text);
+  va_list values;
   if (provider->warned) return;
   provider->warned = 1;
-  good(ort.node_name(node->node, &name));
-  snprintf(text, sizeof text,
-           "tvmconv: onnxruntime itself computes %zu of %zu convolutions, the first of them %s: %s. For all shapes of a model: "
-           "tvmconv export-onnxruntime MODEL.onnx --shape NAME=1x3x224x224 -o provider.so",
-           missing, all, name, reason);
+  va_start(values, format);
+  vsnprintf(text + begin, sizeof text - begin, format, values);
+  va_end(values);
+  const size_t end = strlen(text);
+  snprintf(text + end, sizeof text - end,
+           ". For all shapes of a model: tvmconv export-onnxruntime MODEL.onnx --shape NAME=1x3x224x224 -o provider.so");
   good(ort.log(provider->logger, ORT_WARNING, text, "tvmconv", 0, "GetCapability"));
+}
+
+static void warn_of_convolutions(struct provider *provider, const struct graph *graph, const struct units *units, size_t missing) {
+  const char *name = "";
+  good(ort.node_name(graph->nodes[units->first_missing].node, &name));
+  warn(provider, "%zu of %zu convolutions, the first of them %.300s: %s", missing, units->convolutions, name, units->reason);
 }
 
 /* Claims the nodes of a group; units NULL: all nodes. */
@@ -132,10 +143,9 @@ static ort_status *claim(const struct graph *graph, const struct units *units, i
 }
 
 /* What was asked for, measured to be the fastest for a graph, or is expected to be: groups, if there are kernels for them. */
-static enum claims claims_of(const struct provider *provider, uint64_t graph, uint64_t identity) {
+static enum claims claims_of(const struct provider *provider, uint64_t graph) {
   if (provider->asked >= 0) return (enum claims)provider->asked;
-  const struct network *network = &tvmconv_name_rt_network;
-  if (network->there && !network->any && network->graph == identity) return NETWORK;
+  if (provider->network != NULL) return NETWORK;
   for (int i = 0; i < tvmconv_name_rt_decision_count; ++i)
     if (tvmconv_name_rt_decisions[i].graph == graph) return tvmconv_name_rt_decisions[i].claims;
   for (int i = 0; i < tvmconv_name_kernel_count; ++i)
@@ -145,22 +155,9 @@ static enum claims claims_of(const struct provider *provider, uint64_t graph, ui
 
 EXPORTED const char *tvmconv_provider_refusal(void);
 
-/* Why the last graph that this thread asked for was not claimed as a network; "": it was. onnxruntime only logs it. */
-static __thread const char *refusal = "";
-const char *tvmconv_provider_refusal(void) { return refusal; }
-
-/* Claims all of a graph. */
-static ort_status *claim_whole(const struct graph *graph, uint64_t identity, ort_support *support) {
-  const struct network *network = &tvmconv_name_rt_network;
-  refusal = "its network is of another model, or of other weights, or was exported with another onnxruntime";
-  if (!network->there)
-    refusal = "the library has no network";
-  else if (network->any || network->graph == identity)
-    refusal = unlike(graph);
-  if (refusal != NULL) return fail(ORT_INVALID_ARGUMENT, "the graph cannot be claimed as a network: %s", refusal);
-  refusal = "";
-  return claim(graph, NULL, 0, support);
-}
+/* Why the last graph that this thread asked for has no network; NULL: it has. onnxruntime only logs it. */
+static __thread const char *refusal;
+const char *tvmconv_provider_refusal(void) { return refusal != NULL ? refusal : ""; }
 
 /* The graphs that providers were asked for since the library was loaded: of each its hash, and its identity. */
 enum { MOST_GRAPHS = 256 };
@@ -200,7 +197,7 @@ static ort_status *claim_parts(struct provider *provider, struct graph *graph, o
   ort_status *status = count < 0 ? fail(ORT_FAIL, "out of memory, or onnxruntime lists nodes in no order") : NULL;
   if (status == NULL && units.missing > 0) {
     if (units.ours < units.theirs) count = 0;
-    warn(provider, count > 0 ? units.missing : units.convolutions, units.convolutions, &graph->nodes[units.first_missing], units.reason);
+    warn_of_convolutions(provider, graph, &units, count > 0 ? units.missing : units.convolutions);
   }
   for (int i = 0; i < count && status == NULL; ++i) status = claim(graph, &units, i, support);
   free_units(&units);
@@ -212,11 +209,18 @@ static ort_status *capability(ort_ep *self, const ort_graph *graph, ort_support 
   struct graph read;
   if (!read_graph(graph, &read)) return fail(ORT_EP_FAIL, "onnxruntime's graph cannot be read");
   uint64_t hash = hash_of(&read);
-  uint64_t identity = tvmconv_name_rt_network.there ? identity_of(&read) : 0; /* it takes reading all weights */
+  /* It takes reading all weights. A library that computes nothing is for who asks what graphs are. */
+  const int telling = tvmconv_name_rt_network_count > 0 || tvmconv_name_kernel_count == 0;
+  const uint64_t identity = telling ? identity_of(&read) : 0;
   note(hash, identity);
-  provider->claims = claims_of(provider, hash, identity);
+  provider->network = find_network(&read, identity, &refusal);
+  provider->claims = claims_of(provider, hash);
+  if (provider->asked < 0 && provider->network == NULL && tvmconv_name_kernel_count == 0 && tvmconv_name_rt_network_count > 0)
+    warn(provider, "a model: %s", refusal);
   ort_status *status = NULL;
-  if (provider->claims == NETWORK) status = claim_whole(&read, identity, support);
+  if (provider->claims == NETWORK)
+    status = provider->network != NULL ? claim(&read, NULL, 0, support)
+                                       : fail(ORT_INVALID_ARGUMENT, "the graph cannot be claimed as a network: %s", refusal);
   if (provider->claims == CONVOLUTIONS || provider->claims == GROUPS) status = claim_parts(provider, &read, support);
   free_graph(&read);
   return status;
@@ -329,8 +333,8 @@ ort_status *CreateEpFactories(const char *name, const ort_base *base, const ort_
   slots = ort.ep_functions();
   ORT_EP_FUNCTIONS(LOAD)
   if (most < 1) return fail(ORT_INVALID_ARGUMENT, "onnxruntime has no room for a provider");
-  if (!tvmconv_name_supported())
-    return fail(ORT_FAIL, "this CPU does not run kernels for %s: export the library again for it, with --target", TVMCONV_TARGETS);
+  if (!tvmconv_name_supported() || (tvmconv_name_kernel_count == 0 && tvmconv_name_rt_network_count > 0 && !runs_networks()))
+    return fail(ORT_FAIL, "this CPU runs nothing of what is for %s: export the library again for it, with --target", TVMCONV_TARGETS);
   struct factory *made = calloc(1, sizeof *made);
   if (made != NULL) made->name = strdup(name != NULL && name[0] != '\0' ? name : "tvmconv");
   if (made == NULL || made->name == NULL) {

@@ -1,6 +1,8 @@
-/* A model as a whole: a network that `tvmconv compile` makes is in the library, too, and computes all of a graph. */
+/* Models as wholes: networks that `tvmconv compile` makes are in the library, too, each of which computes all of a graph. */
 #ifndef TVMCONV_WHOLE_H
 #define TVMCONV_WHOLE_H
+
+#include <tvm/ffi/c_api.h>
 
 #include "tvmconv-graph.h"
 
@@ -10,21 +12,30 @@ struct tensor {
   int type, rank;
   const int64_t *dims;
 };
+/* Of a network's library (tvmconv/relax/native/network.c, tvmconv/lowering/native/launcher.c). */
+typedef int network_function(void *self, const TVMFFIAny *arguments, int32_t count, TVMFFIAny *result);
+/* A network for one graph and one of the library's targets. */
 struct network {
-  int there, any; /* any: it may be asked for any graph, by who measures it */
-  uint64_t graph; /* the identity of its own */
+  uint64_t graph; /* the identity of its graph */
+  int target;
   int input_count, output_count;
   const struct tensor *tensors; /* the inputs, then the outputs */
+  network_function *open, *close, *run;
 };
-extern const struct network tvmconv_name_rt_network;
+/* Of networks for one graph, that for the target with the most features comes first. */
+extern const struct network tvmconv_name_rt_networks[];
+extern const int tvmconv_name_rt_network_count;
 
 /* A number that only the same nodes, attributes, shapes and constants have; 0: it cannot be told. */
 uint64_t identity_of(const struct graph *graph);
-/* NULL, or why the network does not have the inputs and outputs of a graph. */
-const char *unlike(const struct graph *graph);
+/* The network of a graph, for this CPU; NULL: there is none, and why. */
+const struct network *find_network(const struct graph *graph, uint64_t identity, const char **why);
+/* Whether this CPU runs one of the networks; what is for a target (tvmconv/exporting/native/runtime.c). */
+int runs_networks(void);
+int tvmconv_name_rt_runs(int target);
 
 struct whole;
-ort_status *make_whole(int threads, const ort_node *fused, struct whole **whole);
+ort_status *make_whole(const struct network *network, int threads, const ort_node *fused, struct whole **whole);
 void free_whole(struct whole *whole);
 ort_status *run_whole(const struct whole *whole, ort_context *context);
 

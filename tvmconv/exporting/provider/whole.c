@@ -1,23 +1,14 @@
-/* Runs a whole network as one node of onnxruntime's. */
+/* Finds the network of a graph, and runs it as one node of onnxruntime's. */
+#include <stdlib.h>
+#include <string.h>
+
 #include "tvmconv-plan.h"
 #include "tvmconv-raised.h"
 #include "tvmconv-whole.h"
 
-#include <stdlib.h>
-#include <string.h>
-#include <tvm/ffi/c_api.h>
-
-/* Of a network's library (tvmconv/relax/native/network.c, tvmconv/lowering/native/launcher.c); a provider may have none. */
-typedef int network_function(void *self, const TVMFFIAny *arguments, int32_t count, TVMFFIAny *result);
-#pragma weak __tvm_ffi_tvmconv_network_open
-#pragma weak __tvm_ffi_tvmconv_network_close
-#pragma weak __tvm_ffi_tvmconv_network_with_threads
-network_function __tvm_ffi_tvmconv_network_open, __tvm_ffi_tvmconv_network_close, __tvm_ffi_tvmconv_network_with_threads;
-
-static const struct network *const own = &tvmconv_name_rt_network;
-
 struct whole {
-  int64_t network; /* its handle */
+  const struct network *network;
+  int64_t handle;
   int threads;
   size_t *places; /* of each input and output among the node's */
 };
@@ -29,20 +20,28 @@ static int is_like(const struct tensor *tensor, const ort_value_info *value) {
   return rank == tensor->rank && type == tensor->type && memcmp(dims, tensor->dims, (size_t)rank * sizeof *dims) == 0;
 }
 
-static const struct tensor *input_named(const char *name) {
+static const struct tensor *input_named(const struct network *own, const char *name) {
   for (int i = 0; i < own->input_count; ++i)
     if (strcmp(own->tensors[i].name, name) == 0) return &own->tensors[i];
   return NULL;
 }
 
-const char *unlike(const struct graph *graph) {
+/* A weight whose value callers may give, which is an input of the graph, too, in files of IR 4 and later. */
+static int is_overridable(const ort_value_info *value) {
+  const ort_value *tensor = NULL;
+  return good(ort.initializer(value, &tensor)) && tensor != NULL;
+}
+
+/* NULL, or why a network does not have the inputs and outputs of a graph. */
+static const char *unlike(const struct network *own, const struct graph *graph) {
   int outputs = 0;
   for (size_t i = 0; i < graph->count; ++i) {
     const struct node *node = &graph->nodes[i];
     for (size_t k = 0; k < node->input_count; ++k) {
       const ort_value_info *value = node->inputs[k];
       if (name_of(value)[0] == '\0' || writer_of(graph, name_of(value)) >= 0 || fixed_data(value) != NULL) continue;
-      const struct tensor *input = input_named(name_of(value));
+      if (is_overridable(value)) return "a weight of the graph is an input, too, so callers may give another; take it from the graph's inputs";
+      const struct tensor *input = input_named(own, name_of(value));
       if (input == NULL || !is_like(input, value)) return "the graph reads an input that the network has not";
     }
     for (size_t k = 0; k < node->output_count; ++k) {
@@ -64,6 +63,24 @@ const char *unlike(const struct graph *graph) {
   return outputs == own->output_count ? NULL : "the network has an output that no node of the graph computes";
 }
 
+const struct network *find_network(const struct graph *graph, uint64_t identity, const char **why) {
+  const int count = tvmconv_name_rt_network_count;
+  *why = count == 0 ? "the library has no network" : "its networks are of other models, or of other weights or shapes, or were exported with another onnxruntime";
+  for (int i = 0; i < count; ++i) {
+    const struct network *each = &tvmconv_name_rt_networks[i];
+    if (each->graph != identity) continue;
+    *why = tvmconv_name_rt_runs(each->target) ? unlike(each, graph) : "its networks are for other CPUs; export it again with --target for this one";
+    if (*why == NULL) return each;
+  }
+  return NULL;
+}
+
+int runs_networks(void) {
+  for (int i = 0; i < tvmconv_name_rt_network_count; ++i)
+    if (tvmconv_name_rt_runs(tvmconv_name_rt_networks[i].target)) return 1;
+  return 0;
+}
+
 /* Finds the places of tensors among a node's values, by name. */
 static ort_status *find_places(const struct tensor *tensors, int count, const ort_value_info **values, size_t value_count, size_t *places) {
   if (values == NULL) return fail(ORT_FAIL, "out of memory");
@@ -76,7 +93,7 @@ static ort_status *find_places(const struct tensor *tensors, int count, const or
   return NULL;
 }
 
-static ort_status *find_all_places(const ort_node *fused, size_t *places) {
+static ort_status *find_all_places(const struct network *own, const ort_node *fused, size_t *places) {
   size_t input_count = 0, output_count = 0;
   const ort_value_info **inputs = values_of(fused, ort.input_count, ort.inputs, &input_count);
   const ort_value_info **outputs = values_of(fused, ort.output_count, ort.outputs, &output_count);
@@ -88,19 +105,20 @@ static ort_status *find_all_places(const ort_node *fused, size_t *places) {
   return status;
 }
 
-ort_status *make_whole(int threads, const ort_node *fused, struct whole **result) {
+ort_status *make_whole(const struct network *own, int threads, const ort_node *fused, struct whole **result) {
   struct whole *made = calloc(1, sizeof *made);
   if (made != NULL) made->places = calloc((size_t)(own->input_count + own->output_count) + 1, sizeof *made->places);
   if (made == NULL || made->places == NULL) {
     free(made);
     return fail(ORT_FAIL, "out of memory");
   }
+  made->network = own;
   made->threads = threads;
-  ort_status *status = find_all_places(fused, made->places);
+  ort_status *status = find_all_places(own, fused, made->places);
   TVMFFIAny handle = {.type_index = kTVMFFINone};
-  if (status == NULL && __tvm_ffi_tvmconv_network_open(NULL, NULL, 0, &handle) != 0)
+  if (status == NULL && own->open(NULL, NULL, 0, &handle) != 0)
     status = fail(ORT_EP_FAIL, "%s", tvmconv_raised());
-  made->network = handle.v_int64;
+  made->handle = handle.v_int64;
   if (status == NULL) {
     *result = made;
   } else {
@@ -112,19 +130,20 @@ ort_status *make_whole(int threads, const ort_node *fused, struct whole **result
 
 void free_whole(struct whole *whole) {
   if (whole == NULL) return;
-  TVMFFIAny handle = {.type_index = kTVMFFIInt, .v_int64 = whole->network}, none = {.type_index = kTVMFFINone};
-  __tvm_ffi_tvmconv_network_close(NULL, &handle, 1, &none);
+  TVMFFIAny handle = {.type_index = kTVMFFIInt, .v_int64 = whole->handle}, none = {.type_index = kTVMFFINone};
+  whole->network->close(NULL, &handle, 1, &none);
   free(whole->places);
   free(whole);
 }
 
 ort_status *run_whole(const struct whole *whole, ort_context *context) {
+  const struct network *own = whole->network;
   const int inputs = own->input_count, all = inputs + own->output_count;
   TVMFFIAny arguments[all + 3];
   memset(arguments, 0, sizeof arguments);
   for (int i = 0; i < all + 3; ++i) arguments[i].type_index = kTVMFFIInt;
   arguments[0].v_int64 = whole->threads;
-  arguments[1].v_int64 = whole->network;
+  arguments[1].v_int64 = whole->handle;
   ort_status *status = NULL;
   for (int i = 0; i < all && status == NULL; ++i) {
     const struct tensor *tensor = &own->tensors[i];
@@ -141,7 +160,7 @@ ort_status *run_whole(const struct whole *whole, ort_context *context) {
   if (status != NULL) return status;
   TVMFFIAny result = {.type_index = kTVMFFINone};
   tvmconv_name_rt_by(context);
-  int failed = __tvm_ffi_tvmconv_network_with_threads(NULL, arguments, all + 3, &result);
+  int failed = own->run(NULL, arguments, all + 3, &result);
   tvmconv_name_rt_by(NULL);
   return failed ? fail(ORT_EP_FAIL, "%s", tvmconv_raised()) : NULL;
 }

@@ -1,7 +1,7 @@
 /* The executor of a network, linked into its library: it walks the plan with the threads of the kernels.
  *
  * The library's file goes on behind what the loader maps of it: weights, from the beginning of a page, a description, and an end
- * that says where they are (tvmconv/runtime/network_file.py). Weights are mapped read-only, so they are read when first used, and
+ * that says where they are (tvmconv/runtime/network_file.py); if it has several networks, the same for each. Weights are mapped read-only, so they are read when first used, and
  * processes share them; in huge pages, where the system has the file in such (Linux 6.18 on ext4 does).
  *
  * Calls are safe from several threads: each takes an instance, which has an arena and the arrays of all steps.
@@ -89,6 +89,13 @@ static int map_part(Network* network, int file, uint64_t offset, uint64_t bytes)
   return 0;
 }
 
+/* Reads an end that stands before a place; returns whether there is one. */
+static int read_end(int file, off_t place, End* end) {
+  return place > (off_t)sizeof *end && pread(file, end, sizeof *end, place - (off_t)sizeof *end) == (ssize_t)sizeof *end &&
+         memcmp(end->magic, MAGIC, sizeof MAGIC) == 0 && end->weights < (uint64_t)place &&
+         end->weight_bytes <= (uint64_t)place - end->weights;
+}
+
 /* Maps the weights behind the library that this function is in; returns 0, or raises. */
 static int map_weights(Network* network) {
   if (tvmconv_network_weights != NULL) {
@@ -101,11 +108,12 @@ static int map_weights(Network* network) {
   if (file < 0) return failed("RuntimeError", "the network's file is gone, and its weights with it");
   struct stat status;
   End end;
-  int whole = fstat(file, &status) == 0 && status.st_size > (off_t)sizeof end &&
-              pread(file, &end, sizeof end, status.st_size - (off_t)sizeof end) == (ssize_t)sizeof end &&
-              memcmp(end.magic, MAGIC, sizeof MAGIC) == 0 && end.weights <= (uint64_t)status.st_size &&
-              end.weight_bytes <= (uint64_t)status.st_size - end.weights;
-  if (!whole || memcmp(end.identity, tvmconv_plan.identity, IDENTITY_BYTES) != 0) {
+  off_t size = fstat(file, &status) == 0 ? status.st_size : 0;
+  int there = read_end(file, size, &end), own = 0;
+  const int whole = there;
+  while (there && !(own = memcmp(end.identity, tvmconv_plan.identity, IDENTITY_BYTES) == 0))
+    there = read_end(file, (off_t)end.weights, &end); /* of the network before */
+  if (!own) {
     close(file);
     return failed("RuntimeError", whole ? "the network's file was replaced by another since it was loaded"
                                         : "the network's file is cut off: its weights are missing");

@@ -1,0 +1,89 @@
+"""The networks of a provider: each model as a whole, at each of its shapes, for each target."""
+
+from __future__ import annotations
+
+import argparse
+import sys
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from ..errors import TvmconvError
+from .sources import by_name
+
+if TYPE_CHECKING:
+    from ..exporting.network_part import NetworkPart
+    from ..frontends.shapes import Bucket
+    from ..support.progress import Progress
+
+
+def shaped(models: Sequence[str], arguments: argparse.Namespace) -> Iterator[tuple[str, Bucket, str]]:
+    """Yield each model with each of its shapes, and what both are called."""
+    from ..frontends.shapes import make_buckets
+
+    buckets = make_buckets(by_name(arguments.shape), by_name(arguments.dim), arguments.batch)
+    for model in models:
+        for bucket in buckets:
+            yield model, bucket, f"{model} ({_shown(bucket)})" if len(buckets) > 1 else model
+
+
+def _shown(bucket: Bucket) -> str:
+    shapes = (f"--shape {name}={'x'.join(map(str, shape))}" for name, shape in bucket.shapes.items())
+    batch = () if bucket.batch is None else (f"--batch {bucket.batch}",)
+    return " ".join((*shapes, *(f"--dim {name}={size}" for name, size in bucket.dims.items()), *batch))
+
+
+def of_session(bucket: Bucket) -> dict[str, Any]:
+    """Return the shapes as `tvmconv.onnxruntime.session` takes them."""
+    return {"shapes": bucket.shapes or None, "dims": bucket.dims or None, "batch": bucket.batch}
+
+
+def networks_of(
+    models: Sequence[str], arguments: argparse.Namespace, folder: Path, progress: Progress
+) -> dict[int, list[NetworkPart]]:
+    """Return the networks by the identities of the graphs that onnxruntime makes; say which there are not, and why.
+
+    Parameters
+    ----------
+    folder
+        For a library that tells identities.
+    """
+    from ..exporting.provider_library import export_provider
+    from ..onnxruntime.racing import graph_of
+
+    found: dict[int, list[NetworkPart]] = {}
+    library = export_provider(None, folder / "graphs.so")
+    for model, bucket, name in shaped(models, arguments):
+        if Path(model).suffix.lower() != ".onnx":
+            print(f"{name}: no network: it is no ONNX file", file=sys.stderr)
+            continue
+        try:
+            graph = graph_of(model, library, **of_session(bucket))
+        except TvmconvError as error:
+            print(f"{name}: no network: {error}", file=sys.stderr)
+            continue
+        if graph not in found and (parts := _parts(model, bucket, name, arguments, progress)):
+            found[graph] = parts
+    return found
+
+
+def _parts(
+    model: str, bucket: Bucket, name: str, arguments: argparse.Namespace, progress: Progress
+) -> list[NetworkPart]:
+    """Return the networks of a model at one shape, at most one a target."""
+    from ..relax.compiling import export_part
+    from ..relax.onnx import read_onnx
+    from ..relax.rewriting import use_kernels
+    from ..tuning.records import records_of
+
+    parts: dict[str, NetworkPart] = {}
+    for target in arguments.target or ["host"]:
+        try:
+            module = read_onnx(model, bucket)
+            records = records_of(arguments.records)
+            part = export_part(use_kernels(module, target, records, math=arguments.math, progress=progress), target)
+        except TvmconvError as error:
+            print(f"{name}: no network for {target}: {error}", file=sys.stderr)
+            continue
+        parts.setdefault(part.description["target"], part)
+    return list(parts.values())
