@@ -21,6 +21,7 @@ from tvm.ir import TupleType
 from tvm.relax.expr_functor import PyExprMutator, mutator
 
 from .graph import Graph, scalar
+from .moves import RESHAPES, collapsed
 from .mutating import each_function, tidied
 from .problems import is_convolution, is_product
 from .simplify import static_shape
@@ -28,7 +29,6 @@ from .simplify import static_shape
 Array = npt.NDArray[Any]
 Shape = tuple[int, ...]
 _BINARY = {f"relax.{name}": getattr(relax.op, name) for name in ("add", "subtract", "multiply", "divide")}
-_RESHAPES = ("relax.reshape", "relax.expand_dims", "relax.squeeze", "relax.flatten")
 
 
 @dataclass(frozen=True)
@@ -54,8 +54,9 @@ def hoisted(mod: tvm.IRModule) -> tvm.IRModule:
 
     Reshapes that were around them, and follow each other now, are one, or none.
     """
-    mod = tidied(each_function(mod, lambda new, function: _Hoisting(new, Graph(function)), with_bindings=True))
-    return tidied(each_function(mod, lambda new, _: _Collapsing(new), with_bindings=True))
+    return collapsed(
+        tidied(each_function(mod, lambda new, function: _Hoisting(new, Graph(function)), with_bindings=True))
+    )
 
 
 @mutator
@@ -131,7 +132,7 @@ class _Hoisting(PyExprMutator):  # type: ignore[misc]
         shape = None if call is None else static_shape(call.ty)
         if call is None or shape is None:
             return []
-        if call.op.name in _RESHAPES:
+        if call.op.name in RESHAPES:
             return _reshaped(call.args[0], shape, axis)
         if call.op.name == "relax.permute_dims":
             axes = range(len(shape))[::-1] if call.attrs.axes is None else [int(each) for each in call.attrs.axes]
@@ -169,20 +170,6 @@ class _Hoisting(PyExprMutator):  # type: ignore[misc]
         ]
         first = relax.Tuple(made) if call.op.name == "relax.concat" else made[0]
         return relax.Call(call.op, [first, *call.args[1:]], call.attrs, call.ty_args)
-
-
-@mutator
-class _Collapsing(PyExprMutator):  # type: ignore[misc]
-    def visit_call_(self, call: relax.Call) -> relax.Expr:
-        """Return a reshape of what is reshaped as one, or as the data, whose shape it is."""
-        call = self.visit_expr_post_order(call)
-        if getattr(call.op, "name", "") != "relax.reshape" or not isinstance(call.args[0], relax.Var):
-            return call
-        before = self.lookup_binding(call.args[0])
-        if getattr(getattr(before, "op", None), "name", "") != "relax.reshape":
-            return call
-        shape = static_shape(call.ty)
-        return before.args[0] if shape == static_shape(before.args[0].ty) else relax.op.reshape(before.args[0], shape)
 
 
 def _reshaped(data: Any, shape: Shape, axis: int) -> list[tuple[Any, int, Callable[[Array], Array]]]:

@@ -30,6 +30,7 @@ from .hoisting import hoisted
 from .kernels import Kernel, build_kernels
 from .layout import LayoutError, channels_last
 from .maps import as_maps
+from .moves import moved
 from .patterns import joined
 from .problems import NotCoveredError, elements, is_convolution, is_product
 from .shifts import take_shift
@@ -153,6 +154,7 @@ class UseKernels:
             mod, rewrites = simplified(mod, known, self._small)
         if self._layout != "NCX":
             mod = self._laid_out(mod)
+        mod = moved(mod)
         chains, rows = {}, []
         for variable, function in mod.functions_items():
             if isinstance(function, relax.Function):
