@@ -12,7 +12,7 @@ import onnx
 import onnxruntime as ort
 import pytest
 from models import model, save, value
-from onnx import helper, numpy_helper
+from onnx import TensorProto, helper, numpy_helper
 from onnxruntime_sessions import feeds_of, options, providers_of
 from toys import compile_bundle
 
@@ -47,7 +47,7 @@ def linears(seed: int = 0) -> onnx.ModelProto:
     return model(nodes, [value("x", ("n", 8))], [value("y", ("n", 4))], weights)
 
 
-def convolution(ir_version: int, **shape: object) -> onnx.ModelProto:
+def convolution(ir_version: int) -> onnx.ModelProto:
     """Return a model that lists its weights among its inputs, as all files before IR 4 do."""
     nodes = [helper.make_node("Conv", ["x", "w"], ["c"], pads=[1, 1, 1, 1]), helper.make_node("Softmax", ["c"], ["y"])]
     inputs = [value("x", (1, 4, 6, 5)), value("w", (4, 4, 3, 3))]
@@ -194,6 +194,31 @@ def test_neither_convolutions_nor_a_network(tmp_path: Path, capsys: pytest.Captu
     assert "no convolution, and no network, so there is nothing to export" in said
 
 
+def test_functions_that_onnxruntime_takes_apart(asked: Path, tmp_path: Path):
+    """It asks again after that; the graph is the one of the first time."""
+    made = linears()
+    made.graph.node[1].op_type = "HardSwish"
+    path = save(made, tmp_path)
+    part = export_part(use_kernels(read_onnx(path, Bucket(batch=2)), math="strict"))
+    library = export_provider(None, tmp_path / "p.so", networks={graph_of(path, asked, batch=2): [part]})
+    session = tvmconv.onnxruntime.session(path, library, batch=2, options=options(tmp_path))
+    feeds = feeds_of(session)
+    np.testing.assert_allclose(session.run(None, feeds)[0], expected_of(path, feeds)[0], rtol=1e-5, atol=1e-5)
+    assert [each[:7] for each in providers_of(session)] == ["tvmconv"]
+
+
 def test_graphs_that_have_no_identity(asked: Path, tmp_path: Path):
+    """Of free shapes, and with graphs within, whose own are nobody's."""
     with pytest.raises(InputError, match="tensors whose shapes are not known before it runs"):
         graph_of(save(linears(), tmp_path), asked)
+    branches = {
+        f"{kind}_branch": helper.make_graph([helper.make_node(op, ["x"], [op])], op, [], [value(op, (2, 3))])
+        for kind, op in (("then", "Relu"), ("else", "Neg"))
+    }
+    nodes = [
+        helper.make_node("Cast", ["z"], ["c"], to=TensorProto.BOOL),
+        helper.make_node("If", ["c"], ["y"], **branches),
+    ]
+    choosing = model(nodes, [value("x", (2, 3)), value("z", ())], [value("y", (2, 3))])
+    with pytest.raises(InputError, match="graphs within nodes"):
+        graph_of(save(choosing, tmp_path), asked)

@@ -88,12 +88,13 @@ def graph_of(
         raise
     except Exception as error:  # of onnxruntime's own classes
         raise InputError(f"onnxruntime cannot read it: {last_line(error)}") from error
-    found = _graphs(provider)
-    if len(found) != 1 or found[0][1] == 0:
+    # It asks again once it has put functions' own operators in the place of such as HardSwish.
+    found = next((identity for _, identity in _graphs(provider) if identity), None)
+    if found is None:
         raise InputError(
             "onnxruntime's graph of it has graphs within nodes, or tensors whose shapes are not known before it runs"
         )
-    return found[0][1]
+    return found
 
 
 def race(

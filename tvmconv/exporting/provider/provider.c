@@ -209,14 +209,16 @@ static ort_status *capability(ort_ep *self, const ort_graph *graph, ort_support 
   struct graph read;
   if (!read_graph(graph, &read)) return fail(ORT_EP_FAIL, "onnxruntime's graph cannot be read");
   uint64_t hash = hash_of(&read);
-  /* It takes reading all weights. A library that computes nothing is for who asks what graphs are. */
+  /* It takes reading all weights. A library that computes nothing is for who asks what graphs are. Graphs within nodes have none. */
   const int telling = tvmconv_name_rt_network_count > 0 || tvmconv_name_kernel_count == 0;
-  const uint64_t identity = telling ? identity_of(&read) : 0;
+  const ort_node *parent = NULL;
+  const uint64_t identity = telling && good(ort.parent(graph, &parent)) && parent == NULL ? identity_of(&read) : 0;
   note(hash, identity);
   provider->network = find_network(&read, identity, &refusal);
   provider->claims = claims_of(provider, hash);
-  if (provider->asked < 0 && provider->network == NULL && tvmconv_name_kernel_count == 0 && tvmconv_name_rt_network_count > 0)
-    warn(provider, "a model: %s", refusal);
+  const int networks_alone = tvmconv_name_kernel_count == 0 && tvmconv_name_rt_network_count > 0;
+  if (networks_alone && provider->asked < 0 && provider->network == NULL) warn(provider, "a model: %s", refusal);
+  if (provider->claims == NETWORK) provider->warned = 1; /* it may be asked again, for what is left: nothing */
   ort_status *status = NULL;
   if (provider->claims == NETWORK)
     status = provider->network != NULL ? claim(&read, NULL, 0, support)

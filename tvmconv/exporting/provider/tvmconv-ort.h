@@ -73,6 +73,7 @@ typedef struct ort_fusion_options {
   F(331, 23, is_constant, ort_status *, (const ort_value_info *, bool *))                                            \
   F(344, 23, node_count, ort_status *, (const ort_graph *, size_t *))                                                \
   F(345, 23, nodes, ort_status *, (const ort_graph *, const ort_node **, size_t))                                    \
+  F(346, 23, parent, ort_status *, (const ort_graph *, const ort_node **))                                           \
   F(349, 23, node_name, ort_status *, (const ort_node *, const char **))                                             \
   F(350, 23, node_type, ort_status *, (const ort_node *, const char **))                                             \
   F(351, 23, node_domain, ort_status *, (const ort_node *, const char **))                                           \
