@@ -24,6 +24,7 @@ from tvmconv.isa import ISAS, native
 from tvmconv.problem import Problem
 from tvmconv.runtime.bundle import read_bundle
 from tvmconv.signature import format_signature, parse_signature
+from tvmconv.support import toolchain
 
 POOL = ("-static", "-pthread", "-lm")
 N1_CPU = "neoverse-n1"
@@ -151,6 +152,7 @@ def test_two_instruction_sets_are_two_libraries(tmp_path: Path) -> None:
 def test_what_an_export_lacks_is_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     foreign = next(isa for isa in ISAS if isa is not native())
     monkeypatch.setenv("PATH", str(tmp_path))
+    monkeypatch.setattr(toolchain, "find_spec", lambda name: None)
     with pytest.raises(ToolchainError, match=f"no C compiler for {foreign.name}.*apt install gcc-"):
         check_tools(foreign)
     compiler = tmp_path / foreign.cross_compilers[0]

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import random
+import shutil
 from collections.abc import Sequence
 from pathlib import Path
 
@@ -22,7 +23,8 @@ from tvmconv.algorithms import table as algorithms
 from tvmconv.building.builder import build
 from tvmconv.errors import VerificationError
 from tvmconv.lowering.common.entry_points import EntryPoints
-from tvmconv.lowering.compiler import Choice, samples, sketches_of
+from tvmconv.lowering.compiler import Choice, compile_problem, samples, sketches_of
+from tvmconv.lowering.cpu import linker
 from tvmconv.problem import Problem
 from tvmconv.runtime.bundle import EMULATED, read_bundle
 from tvmconv.runtime.emulation import EmulatedCall
@@ -114,6 +116,21 @@ def test_products_of_bf16_are_exact(tmp_path: Path) -> None:
     tried = [(each, *choice) for each in problems for choice in choices(each, target) if choice[0].algorithm in of_bf16]
     assert {choice.algorithm for _, choice, _ in tried} == of_bf16
     check_all(tried, target, tmp_path, quick=False)
+
+
+def test_zig_links_where_there_is_no_cross_compiler(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    pytest.importorskip("ziglang", reason="no ziglang: pip install ziglang")
+    target, problem, which = cpu_of(N1), small_problem(bias=True), shutil.which
+    arrays, expected = fills.exact_case(problem)
+    with monkeypatch.context() as hidden:
+        hidden.setattr(shutil, "which", lambda name: None if name in target.isa.cross_compilers else which(name))
+        linker._service_object.cache_clear()  # which are the cross compiler's
+        compile_problem(problem, target, tmp_path / "kernel.so")
+    linker._service_object.cache_clear()
+    emulator, output = emulator_of(N1), np.zeros(problem.output_shape, np.float32)
+    assert emulator is not None
+    emulator.run(tmp_path / "kernel.so", [("tvmconv_kernel", (*arrays.given().values(), output))], SECONDS)
+    np.testing.assert_array_equal(output, expected)
 
 
 def test_a_bundle_of_two_instruction_sets(tmp_path: Path) -> None:

@@ -179,3 +179,33 @@ def test_onnxruntime_runs_a_provider(both: Path, source: str, tmp_path: Path) ->
         else:
             assert answer["ours"] == [True]
             np.testing.assert_array_equal(np.asarray(answer["answer"], np.float32), expected)
+
+
+NETWORK = """
+import sys
+import numpy as np
+import tvmconv
+from tvmconv.errors import UnsupportedMachineError
+try:
+    network = tvmconv.load_network(sys.argv[1])
+except UnsupportedMachineError as error:
+    print(error)
+    raise SystemExit
+np.save(sys.argv[3], np.asarray(network(x=np.load(sys.argv[2]))["y"]))
+assert not {"tvm", "torch", "onnx"} & set(sys.modules)
+"""
+
+
+def test_a_network_is_called(source: str, tmp_path: Path) -> None:
+    data = np.random.default_rng(1).integers(-4, 5, (1, 8, 12, 12)).astype(np.float32)
+    np.save(tmp_path / "data.npy", data)
+    paths = {name: tmp_path / f"{name}.so" for name in ("x86-64-v3", N1, V1)}
+    for name, path in paths.items():
+        assert cli.main(["compile", source, "--math", "strict", "--target", name, "-o", str(path)]) == 0
+    expected = tvmconv.load_network(paths["x86-64-v3"])(x=data)["y"]
+    done = on_arm("neoverse-n1", NETWORK, paths[N1], tmp_path / "data.npy", tmp_path / "answer.npy")
+    assert done.returncode == 0, done.stderr
+    np.testing.assert_array_equal(np.load(tmp_path / "answer.npy"), np.asarray(expected))
+    done = on_arm("neoverse-n1", NETWORK, paths[V1], tmp_path / "data.npy", tmp_path / "answer.npy")
+    assert done.returncode == 0, done.stderr
+    assert "lacks bf16" in done.stdout

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import pickle
+import sys
 
 import pytest
 from tvm.target import codegen
@@ -12,6 +13,7 @@ from tvmconv.isa import ISAS, isa_of, native
 from tvmconv.isa.aarch64 import ISA as AARCH64
 from tvmconv.isa.aarch64.hwcap import decoded
 from tvmconv.isa.x86 import ISA as X86
+from tvmconv.support import toolchain
 from tvmconv.support.toolchain import find_compiler
 from tvmconv.targets.target import CpuTarget, Target, _closest, _llvm_features
 
@@ -94,8 +96,13 @@ def test_arm_features_by_linux_names() -> None:
 def test_a_missing_cross_compiler_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("PATH", "/nowhere")
     foreign = next(isa for isa in ISAS if isa is not native())
-    with pytest.raises(ToolchainError, match=f"no C compiler for {foreign.name}: .*apt install gcc-"):
+    monkeypatch.setattr(toolchain, "find_spec", lambda name: None)
+    with pytest.raises(ToolchainError, match=f"no C compiler for {foreign.name}: .*apt install gcc-.* pip install zig"):
         find_compiler(foreign)
+    monkeypatch.setattr(toolchain, "find_spec", lambda name: name == "ziglang")
+    assert find_compiler(foreign) == (sys.executable, "-m", "ziglang", "cc", "-target", f"{foreign.triple}.2.17")
+    with pytest.raises(ToolchainError, match="there is no C compiler: none of cc"):
+        find_compiler()
 
 
 def test_bits_of_auxiliary_vectors() -> None:

@@ -73,7 +73,7 @@ def _compiler() -> str:
     from ..support.toolchain import find_compiler
 
     try:
-        path = find_compiler()
+        (path,) = find_compiler()
     except ToolchainError:
         return ABSENT
     done = subprocess.run([path, "--version"], capture_output=True, text=True, check=False)

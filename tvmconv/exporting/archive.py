@@ -69,7 +69,7 @@ def check_header(name: str, isa: Isa) -> None:
     InputError
         If the system has a header of that name.
     """
-    command = (find_compiler(isa), "-E", "-x", "c", "-")
+    command = (*find_compiler(isa), "-E", "-x", "c", "-")
     if (
         subprocess.run(command, input=f"#include <{name}.h>\n", text=True, capture_output=True, check=False).returncode
         == 0

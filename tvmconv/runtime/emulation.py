@@ -158,7 +158,7 @@ def _found(isa: Isa) -> tuple[str, str, frozenset[str]] | None:
     if program is None:
         return None
     try:
-        find_compiler(isa)  # of the program that it runs, whose libraries it takes, too
+        _sysroot(isa)
     except ToolchainError:
         return None
     said = subprocess.run([program, "--version"], capture_output=True, text=True, check=False).stdout
@@ -170,9 +170,19 @@ def _found(isa: Isa) -> tuple[str, str, frozenset[str]] | None:
 
 @cache
 def _sysroot(isa: Isa) -> str:
-    """Return the folder that has the C library of the cross compiler, in ``lib``."""
-    command = [find_compiler(isa), "-print-file-name=libc.so.6"]
+    """Return the folder that has the C library of the cross compiler, in ``lib``.
+
+    Raises
+    ------
+    ToolchainError
+        If there is no compiler, or it has no C library that programs run with.
+    """
+    command = (*find_compiler(isa), "-print-file-name=libc.so.6")
     said = subprocess.run(command, capture_output=True, text=True, check=False).stdout.strip()
+    if not Path(said).is_absolute():
+        raise ToolchainError(
+            f"{command[0]} has no C library for {isa.name}; install one (Debian, Ubuntu: {isa.install})"
+        )
     return str(Path(said).resolve().parents[1])
 
 

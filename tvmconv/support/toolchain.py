@@ -4,16 +4,20 @@ from __future__ import annotations
 
 import shutil
 import subprocess
+import sys
+from importlib.util import find_spec
 from pathlib import Path
 
 from ..errors import ToolchainError
 from ..isa import Isa, unless_native
 
 _COMPILERS = ("cc", "gcc", "clang")
+# A Python package that has a C compiler for every instruction set, and the symbols of each glibc.
+ZIG, OLDEST_GLIBC = "ziglang", "2.17"
 
 
-def find_compiler(isa: Isa | None = None) -> str:
-    """Return the path of the C compiler for an instruction set; None: this machine's.
+def find_compiler(isa: Isa | None = None) -> tuple[str, ...]:
+    """Return the command of the C compiler for an instruction set; None: this machine's.
 
     Raises
     ------
@@ -25,11 +29,13 @@ def find_compiler(isa: Isa | None = None) -> str:
     for name in names:
         found = shutil.which(name)
         if found:
-            return found
+            return (found,)
+    if foreign and find_spec(ZIG) is not None:
+        return sys.executable, "-m", ZIG, "cc", "-target", f"{foreign.triple}.{OLDEST_GLIBC}"
     if foreign:
         raise ToolchainError(
-            f"there is no C compiler for {foreign.name}: {', '.join(names)} is not on the PATH; "
-            f"install it (Debian, Ubuntu: {foreign.install}), or build on such a machine"
+            f"there is no C compiler for {foreign.name}: {', '.join(names)} is not on the PATH, and there is no Python package {ZIG}; "
+            f"install one (Debian, Ubuntu: {foreign.install}; or pip install {ZIG}), or build on such a machine"
         )
     raise ToolchainError(
         f"there is no C compiler: none of {', '.join(_COMPILERS)} is on the PATH; "
@@ -64,7 +70,7 @@ def run_compiler(arguments: tuple[str, ...], folder: Path, isa: Isa | None = Non
     ToolchainError
         If there is none, or it fails.
     """
-    command = (find_compiler(isa), *arguments)
+    command = (*find_compiler(isa), *arguments)
     result = subprocess.run(command, cwd=folder, capture_output=True, text=True, check=False)
     if result.returncode:
         raise ToolchainError(
