@@ -119,7 +119,8 @@ def test_layers_have_their_filters_packed(filters: str, tmp_path: Path, recwarn:
     ]
     nodes = [
         helper.make_node("Conv", ["x", "w"], ["c"], name="first", pads=[1, 1, 1, 1]),
-        helper.make_node("Conv", ["c", "v"], ["y"], name="second"),
+        helper.make_node("Relu", ["c"], ["r"]),  # else they are joined
+        helper.make_node("Conv", ["r", "v"], ["y"], name="second"),
     ]
     source = save(model(nodes, [value("x", (1, 8, 12, 12))], [value("y", None)], weights), tmp_path)
     path = tmp_path / "net.bundle"
