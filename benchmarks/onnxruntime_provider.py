@@ -59,9 +59,15 @@ CASES = {
     "classifier": Case("rapidocr_onnxruntime", "models/ch_ppocr_mobile_v2.0_cls_infer.onnx", {"x": (1, 3, 48, 192)}),
     "basic_pitch": Case("basic_pitch", "saved_models/icassp_2022/nmp.onnx", {"": (1, 43844, 1)}),
     "silero_vad": Case("silero_vad", "data/silero_vad_16k_op15.onnx", {"input": (1, 512), "state": (2, 1, 128)}),
+    "silero_sequence": Case("silero_vad", "data/silero_vad_16k_sequence.onnx", {"input": (8, 576)}),
+    "silero_openvino": Case("silero_vad", "data/silero_vad_openvino_16k.onnx"),
+    "magika": Case("magika", "models/standard_v3_3/model.onnx", {"": (1, 2048)}),
     **{
         f"onnx_{name}": Case("onnx", _LIGHT.format(name))
-        for name in ("resnet50", "squeezenet", "shufflenet", "densenet121", "inception_v1", "inception_v2", "vgg19")
+        for name in (
+            *("resnet50", "squeezenet", "shufflenet", "densenet121", "inception_v1", "inception_v2", "vgg19"),
+            *("bvlc_alexnet", "zfnet512"),
+        )
     },
     **{name: Case("benchmarks", name) for name in NETWORKS},
     **{
@@ -224,7 +230,7 @@ def _openvino(model: bytes, feeds: dict[str, np.ndarray], threads: int) -> Calla
 def _array(value: Any, generator: np.random.Generator) -> np.ndarray:
     shape = [size if isinstance(size, int) else 1 for size in value.shape]
     if "int" in value.type:
-        return np.ones(shape, np.int64)
+        return np.ones(shape, value.type.removeprefix("tensor(").removesuffix(")"))
     return generator.standard_normal(shape).astype(np.float32)
 
 

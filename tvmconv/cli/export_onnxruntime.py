@@ -124,7 +124,7 @@ def _races(models: Sequence[str], library: Path, claims: Sequence[str], argument
         try:
             found = race(model, library, inputs=inputs, claims=claims, **of_session(bucket))
         except TvmconvError as error:  # another machine's kernels, or inputs that the model does not run on
-            print(f"{name}: not timed: {error}", file=sys.stderr)
+            print(f"{name}: not timed, so all is claimed that the library has: {error}", file=sys.stderr)
             continue
         races.append(found)
         times = ", ".join(f"{claims} claimed {1e3 * seconds:.3f} ms" for claims, seconds in found.seconds.items())

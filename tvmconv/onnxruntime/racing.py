@@ -17,7 +17,7 @@ from ..accuracy import NETWORK_ERROR, network_error
 from ..errors import InputError, TvmconvError, last_line
 from ..exporting.provider_sources import CLAIMS, NETWORK
 from ..measuring.timing import time_call
-from .sessions import session, with_shapes
+from .sessions import register, session, with_shapes
 
 _TURNS = 5
 _TURN_SECONDS = 0.12
@@ -132,6 +132,7 @@ def race(
 
     given: Any = {"shapes": shapes, "dims": dims, "batch": batch}
     refused = ""
+    register(provider)
     try:
         sessions = {"nothing": ort.InferenceSession(with_shapes(model, shapes, dims, batch), options())}
         _graphs(provider)
