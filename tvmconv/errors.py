@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Collection
+
 
 class TvmconvError(Exception):
     """Base class of every error that tvmconv raises on purpose."""
@@ -21,6 +23,20 @@ class InputError(TvmconvError, ValueError):
 
 class SourceError(TvmconvError, ValueError):
     """A model or problem file that cannot be read as convolutions."""
+
+
+class LackingOperatorsError(SourceError):
+    """A model with operators that no network has.
+
+    Attributes
+    ----------
+    names
+        Of the operators.
+    """
+
+    def __init__(self, message: str, names: Collection[str]) -> None:
+        super().__init__(message)
+        self.names = frozenset(names)
 
 
 class TargetError(TvmconvError, ValueError):

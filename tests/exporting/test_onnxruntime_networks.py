@@ -207,6 +207,30 @@ def test_functions_that_onnxruntime_takes_apart(asked: Path, tmp_path: Path):
     assert [each[:7] for each in providers_of(session)] == ["tvmconv"]
 
 
+def test_what_comes_before_an_operator_that_no_network_has(command: Callable[..., tuple[int, str]], tmp_path: Path):
+    """The network is the part before; the rest is onnxruntime's, inputs of its own included."""
+    nodes = [
+        helper.make_node("Gemm", ["x", "w"], ["g"]),
+        helper.make_node("Relu", ["g"], ["r"]),
+        helper.make_node("NonZero", ["r"], ["i"]),
+        helper.make_node("MatMul", ["r", "v"], ["y"]),
+        helper.make_node("Add", ["y", "z"], ["s"]),
+        helper.make_node("Unique", ["s"], ["u"], sorted=1),
+    ]
+    inputs = [value("x", (3, 8)), value("z", (3, 4))]
+    outputs = [value("y", (3, 4)), value("i", (2, None), TensorProto.INT64), value("u", (None,))]
+    path = save(model(nodes, inputs, outputs, [fixed("w", 8, 16), fixed("v", 16, 4)]), tmp_path)
+    code, said = command(path, "--math", "strict", "-o", tmp_path / "p.so", sides=2)
+    assert code == 0
+    assert re.search("its network ends with r, y(, s)?, and onnxruntime computes the rest", said)
+    session = tvmconv.onnxruntime.session(path, tmp_path / "p.so", options=options(tmp_path))
+    feeds = feeds_of(session)
+    list(map(np.testing.assert_array_equal, session.run(None, feeds), expected_of(path, feeds)))
+    providers = providers_of(session)
+    assert len([each for each in providers if each.startswith("tvmconv")]) == 1
+    assert "CPUExecutionProvider" in providers
+
+
 def test_graphs_that_have_no_identity(asked: Path, tmp_path: Path):
     """Of free shapes, and with graphs within, whose own are nobody's."""
     with pytest.raises(InputError, match="tensors whose shapes are not known before it runs"):

@@ -12,6 +12,8 @@ from ..errors import TvmconvError
 from .sources import by_name
 
 if TYPE_CHECKING:
+    import tvm
+
     from ..exporting.network_part import NetworkPart
     from ..frontends.shapes import Bucket
     from ..support.progress import Progress
@@ -50,6 +52,7 @@ def networks_of(
     """
     from ..exporting.provider_library import export_provider
     from ..onnxruntime.racing import graph_of
+    from ..relax.onnx import read_most
 
     found: dict[int, list[NetworkPart]] = {}
     library = export_provider(None, folder / "graphs.so")
@@ -58,30 +61,33 @@ def networks_of(
             print(f"{name}: no network: it is no ONNX file", file=sys.stderr)
             continue
         try:
-            graph = graph_of(model, library, **of_session(bucket))
+            module, outputs = read_most(model, bucket)
+            graph = graph_of(model, library, outputs=outputs, **of_session(bucket))
         except TvmconvError as error:
             print(f"{name}: no network: {error}", file=sys.stderr)
             continue
-        if graph not in found and (parts := _parts(model, bucket, name, arguments, progress)):
+        if outputs:
+            print(
+                f"{name}: its network ends with {', '.join(outputs)}, and onnxruntime computes the rest",
+                file=sys.stderr,
+            )
+        if graph not in found and (parts := _parts(module, name, arguments, progress)):
             found[graph] = parts
     return found
 
 
-def _parts(
-    model: str, bucket: Bucket, name: str, arguments: argparse.Namespace, progress: Progress
-) -> list[NetworkPart]:
-    """Return the networks of a model at one shape, at most one a target."""
+def _parts(module: tvm.IRModule, name: str, arguments: argparse.Namespace, progress: Progress) -> list[NetworkPart]:
+    """Return the networks of a module, at most one a target."""
     from ..relax.compiling import export_part
-    from ..relax.onnx import read_onnx
     from ..relax.rewriting import use_kernels
     from ..tuning.records import records_of
 
+    records = records_of(arguments.records)
     parts: dict[str, NetworkPart] = {}
     for target in arguments.target or ["host"]:
         try:
-            module = read_onnx(model, bucket)
-            records = records_of(arguments.records)
-            part = export_part(use_kernels(module, target, records, math=arguments.math, progress=progress), target)
+            ours = use_kernels(module, target, records, math=arguments.math, progress=progress)
+            part = export_part(ours, target)
         except TvmconvError as error:
             print(f"{name}: no network for {target}: {error}", file=sys.stderr)
             continue

@@ -62,6 +62,7 @@ def graph_of(
     shapes: Mapping[str, Sequence[int]] | None = None,
     dims: Mapping[str, int] | None = None,
     batch: int | None = None,
+    outputs: Sequence[str] = (),
 ) -> int:
     """Return the identity of the graph that onnxruntime makes of a model, for which a provider has networks.
 
@@ -69,6 +70,8 @@ def graph_of(
     ----------
     provider
         A library that computes nothing (`tvmconv.exporting.provider_library.export_provider`); others tell no identities.
+    outputs
+        Tensors: what these need alone is the graph; none: all of the model.
     model, shapes, dims, batch
         As those of :func:`tvmconv.onnxruntime.session`, and so are the errors.
 
@@ -81,9 +84,14 @@ def graph_of(
 
     options = ort.SessionOptions()
     options.log_severity_level = 4
+    name = register(provider)
     _graphs(provider)
+    devices = [each for each in ort.get_ep_devices() if each.ep_name == name][:1]
+    options.add_provider_for_devices(
+        devices, {"claims": "nothing", **({"outputs": "\n".join(outputs)} if outputs else {})}
+    )
     try:
-        session(model, provider, options=options, claims="nothing", shapes=shapes, dims=dims, batch=batch)
+        ort.InferenceSession(with_shapes(model, shapes, dims, batch), options)
     except TvmconvError:
         raise
     except Exception as error:  # of onnxruntime's own classes
@@ -93,6 +101,7 @@ def graph_of(
     if found is None:
         raise InputError(
             "onnxruntime's graph of it has graphs within nodes, or tensors whose shapes are not known before it runs"
+            + ("" if not outputs else f", or it does not compute {', '.join(outputs)}")
         )
     return found
 

@@ -6,14 +6,14 @@ import difflib
 import io
 import tempfile
 import warnings
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from contextlib import redirect_stdout
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 import tvm
 
-from ..errors import SourceError, last_line, missing_extra
+from ..errors import LackingOperatorsError, SourceError, last_line, missing_extra
 from ..frontends.onnx_graph import OTHER_OP_TYPES, declared_inputs, inputs_of, load, used_names_of, with_inputs
 from ..frontends.onnx_rules import OP_TYPES
 from ..frontends.onnx_session import open_session
@@ -31,6 +31,10 @@ except ImportError as error:
 
 if TYPE_CHECKING:
     from onnx import ModelProto
+
+# What a plan has not: branches, and tensors whose shapes numbers decide. And what takes the time of networks.
+_DECIDING = {"If", "Loop", "Scan", "Compress", "NonMaxSuppression", "NonZero", "Unique"}
+_WORTHWHILE = {"Conv", "ConvTranspose", "Gemm", "MatMul"}
 
 
 def read_onnx(source: str, bucket: Bucket | None = None) -> tvm.IRModule:
@@ -56,7 +60,10 @@ def read_onnx(source: str, bucket: Bucket | None = None) -> tvm.IRModule:
 
 def as_relax(model: ModelProto, source: str) -> tvm.IRModule:
     """Return what :func:`read_onnx` does, of what :func:`fixed` returned for the same file."""
-    simple = _simplified(model, source)
+    return _as_relax(_simplified(model, source), source)
+
+
+def _as_relax(simple: ModelProto, source: str) -> tvm.IRModule:
     if any(node.op_type == "Shape" for node in simple.graph.node):
         # Of an operator that it wrote as others after it had computed the constants.
         simple = _simplified(simple, source)
@@ -75,7 +82,7 @@ def as_relax(model: ModelProto, source: str) -> tvm.IRModule:
         message = f"{source}: TVM's ONNX frontend lacks {names}{''.join(reasons)}"
         if any(node.op_type in OP_TYPES for node in simple.graph.node):
             message += f"; the convolutions alone can be built: tvmconv build {source}"
-        raise SourceError(message) from None
+        raise LackingOperatorsError(message, names.split(", ")) from None
     except Exception as error:  # whatever its converters stumble over
         raise SourceError(
             f"{source}: TVM's ONNX frontend cannot read it: {last_line(error)}; the convolutions alone can be built: "
@@ -84,6 +91,53 @@ def as_relax(model: ModelProto, source: str) -> tvm.IRModule:
     # What the frontend forgets.
     module["main"] = module["main"].with_attr(OUTPUT_NAMES, [each.name for each in simple.graph.output])
     return module
+
+
+def read_most(source: str, bucket: Bucket | None = None) -> tuple[tvm.IRModule, list[str]]:
+    """Return what :func:`read_onnx` does, or of a model with operators that no plan has, all that comes before those.
+
+    Parameters and errors are those of :func:`read_onnx`; it is a SourceError, too, if there is no convolution and no product before.
+
+    Returns
+    -------
+    tuple
+        The module, and if it is not all of the model the names of its outputs, as onnxruntime's graph of the model has them.
+    """
+    model = fixed(source, bucket)
+    simple = _simplified(model, source)
+    lacking = _DECIDING.intersection(node.op_type for node in simple.graph.node)
+    if not lacking:
+        try:
+            return _as_relax(simple, source), []
+        except LackingOperatorsError as error:
+            lacking = set(error.names)
+            simple = _simplified(model, source)  # it was changed
+    outputs = _keep_before(simple, lacking, source)
+    return as_relax(simple, source), outputs
+
+
+def _keep_before(model: ModelProto, lacking: Collection[str], source: str) -> list[str]:
+    """Cut a model before some operators; return the names of the outputs."""
+    late: set[str] = set()
+    before = []
+    for node in model.graph.node:
+        if node.op_type in lacking or late.intersection(used_names_of(node)):
+            late.update(node.output)
+        else:
+            before.append(node)
+    if not any(node.op_type in _WORTHWHILE for node in before):
+        raise SourceError(
+            f"{source}: networks lack {', '.join(sorted(lacking))}, and no convolution or product comes before"
+        )
+    read = {name for node in model.graph.node if late.intersection(node.output) for name in used_names_of(node)}
+    read |= {each.name for each in model.graph.output}
+    outputs = [name for node in before for name in node.output if name in read]
+    _cut(model, outputs, source)
+    used = {name for node in model.graph.node for name in used_names_of(node)}
+    inputs = [each for each in model.graph.input if each.name in used]
+    del model.graph.input[:]
+    model.graph.input.extend(inputs)
+    return outputs
 
 
 def fixed(source: str, bucket: Bucket | None = None, cut: Sequence[str] = ()) -> ModelProto:

@@ -114,9 +114,25 @@ static int add_node(uint64_t *hash, const struct graph *graph, const struct node
   return 1;
 }
 
-uint64_t identity_of(const struct graph *graph) {
+int mark_output(const struct graph *graph, const char *name, unsigned char *part) {
+  const long writer = writer_of(graph, name);
+  if (writer < 0) return 0;
+  part[writer] = 1;
+  return 1;
+}
+
+void mark_needed(const struct graph *graph, unsigned char *part) {
+  for (size_t i = graph->count; i-- > 0;) {
+    const struct node *node = &graph->nodes[i];
+    if (!part[i]) continue;
+    for (size_t k = 0; k < node->input_count; ++k) mark_output(graph, name_of(node->inputs[k]), part);
+    for (size_t k = 0; k < node->implicit_count; ++k) mark_output(graph, name_of(node->implicit[k]), part);
+  }
+}
+
+uint64_t identity_of(const struct graph *graph, const unsigned char *part) {
   uint64_t hash = PRIME;
   for (size_t i = 0; i < graph->count; ++i)
-    if (!add_node(&hash, graph, &graph->nodes[i])) return 0;
+    if (part[i] && !add_node(&hash, graph, &graph->nodes[i])) return 0;
   return hash != 0 ? hash : 1;
 }

@@ -25,6 +25,7 @@ struct provider {
   /* Of the graph that was asked about last, which is compiled next. */
   enum claims claims;
   const struct network *network;
+  char *outputs; /* what the session option of this name says; NULL: there is none */
 };
 
 struct computed {
@@ -129,14 +130,14 @@ static void warn_of_convolutions(struct provider *provider, const struct graph *
   warn(provider, "%zu of %zu convolutions, the first of them %.300s: %s", missing, units->convolutions, name, units->reason);
 }
 
-/* Claims the nodes of a group; units NULL: all nodes. */
-static ort_status *claim(const struct graph *graph, const struct units *units, int group, ort_support *support) {
+/* Claims the nodes of a group, or if units are NULL those of a part. */
+static ort_status *claim(const struct graph *graph, const struct units *units, int group, const unsigned char *part, ort_support *support) {
   ort_fusion_options options = {ORT_NEEDED, true};
   size_t count = 0;
   const ort_node **nodes = calloc(graph->count + 1, sizeof *nodes);
   if (nodes == NULL) return fail(ORT_FAIL, "out of memory");
   for (size_t i = 0; i < graph->count; ++i)
-    if (units == NULL || units->list[units->of_node[i]].group == group) nodes[count++] = graph->nodes[i].node;
+    if (units != NULL ? units->list[units->of_node[i]].group == group : part[i]) nodes[count++] = graph->nodes[i].node;
   ort_status *status = ort.fuse(support, nodes, count, &options);
   free(nodes);
   return status;
@@ -199,31 +200,61 @@ static ort_status *claim_parts(struct provider *provider, struct graph *graph, o
     if (units.ours < units.theirs) count = 0;
     warn_of_convolutions(provider, graph, &units, count > 0 ? units.missing : units.convolutions);
   }
-  for (int i = 0; i < count && status == NULL; ++i) status = claim(graph, &units, i, support);
+  for (int i = 0; i < count && status == NULL; ++i) status = claim(graph, &units, i, NULL, support);
   free_units(&units);
   return status;
+}
+
+/* The identity of all of a graph, or of what the tensors need that the option names, each on a line. */
+static uint64_t told_identity(const struct provider *provider, const struct graph *graph, unsigned char *part) {
+  char *names = provider->outputs != NULL ? strdup(provider->outputs) : NULL, *rest = NULL;
+  int known = 1;
+  memset(part, names == NULL, graph->count);
+  for (char *name = names != NULL ? strtok_r(names, "\n", &rest) : NULL; name != NULL; name = strtok_r(NULL, "\n", &rest))
+    known = mark_output(graph, name, part) && known;
+  free(names);
+  mark_needed(graph, part);
+  return known ? identity_of(graph, part) : 0;
+}
+
+/* What is known of a graph by what a library is for. One that computes nothing is for who asks what graphs are, which takes reading
+ * all weights; graphs within nodes have no identity. */
+static uint64_t identify(struct provider *provider, const ort_graph *graph, const struct graph *read, unsigned char *part) {
+  const ort_node *parent = NULL;
+  provider->network = find_network(read, part, &refusal);
+  if (provider->network != NULL) return provider->network->graph;
+  if (tvmconv_name_rt_network_count > 0 || tvmconv_name_kernel_count > 0 || !good(ort.parent(graph, &parent)) || parent != NULL) return 0;
+  return told_identity(provider, read, part);
+}
+
+static ort_status *claim_graph(struct provider *provider, struct graph *graph, const unsigned char *part, ort_support *support) {
+  const int networks_alone = tvmconv_name_kernel_count == 0 && tvmconv_name_rt_network_count > 0;
+  switch (provider->claims) {
+    case NETWORK:
+      if (provider->network == NULL) return fail(ORT_INVALID_ARGUMENT, "the graph cannot be claimed as a network: %s", refusal);
+      provider->warned = 1; /* it may be asked again, for what is left */
+      return claim(graph, NULL, 0, part, support);
+    case CONVOLUTIONS:
+    case GROUPS:
+      if (networks_alone && provider->asked < 0) warn(provider, "a model: %s", refusal);
+      return claim_parts(provider, graph, support);
+    default: return NULL;
+  }
 }
 
 static ort_status *capability(ort_ep *self, const ort_graph *graph, ort_support *support) {
   struct provider *provider = (struct provider *)self;
   struct graph read;
   if (!read_graph(graph, &read)) return fail(ORT_EP_FAIL, "onnxruntime's graph cannot be read");
-  uint64_t hash = hash_of(&read);
-  /* It takes reading all weights. A library that computes nothing is for who asks what graphs are. Graphs within nodes have none. */
-  const int telling = tvmconv_name_rt_network_count > 0 || tvmconv_name_kernel_count == 0;
-  const ort_node *parent = NULL;
-  const uint64_t identity = telling && good(ort.parent(graph, &parent)) && parent == NULL ? identity_of(&read) : 0;
-  note(hash, identity);
-  provider->network = find_network(&read, identity, &refusal);
-  provider->claims = claims_of(provider, hash);
-  const int networks_alone = tvmconv_name_kernel_count == 0 && tvmconv_name_rt_network_count > 0;
-  if (networks_alone && provider->asked < 0 && provider->network == NULL) warn(provider, "a model: %s", refusal);
-  if (provider->claims == NETWORK) provider->warned = 1; /* it may be asked again, for what is left: nothing */
-  ort_status *status = NULL;
-  if (provider->claims == NETWORK)
-    status = provider->network != NULL ? claim(&read, NULL, 0, support)
-                                       : fail(ORT_INVALID_ARGUMENT, "the graph cannot be claimed as a network: %s", refusal);
-  if (provider->claims == CONVOLUTIONS || provider->claims == GROUPS) status = claim_parts(provider, &read, support);
+  unsigned char *part = calloc(read.count + 1, 1);
+  ort_status *status = part == NULL ? fail(ORT_FAIL, "out of memory") : NULL;
+  if (status == NULL) {
+    const uint64_t hash = hash_of(&read);
+    note(hash, identify(provider, graph, &read, part));
+    provider->claims = claims_of(provider, hash);
+    status = claim_graph(provider, &read, part, support);
+  }
+  free(part);
   free_graph(&read);
   return status;
 }
@@ -260,22 +291,34 @@ static ort_status *create_data_transfer(ort_factory *self, void **transfer) {
   return NULL;
 }
 
-/* The option `claims` that onnxruntime was given with the provider's device. */
-static ort_status *read_claims(struct provider *provider, const ort_options *options) {
-  static const char *const names[] = {"nothing", "convolutions", "groups", "network"};
-  char key[512], value[32] = "";
-  size_t size = sizeof value;
+/* Returns a session option of the provider's device, to be freed; NULL: it was not given, or not with a text. */
+static char *read_option(const struct provider *provider, const ort_options *options, const char *name) {
+  char key[512], *value = NULL;
+  size_t size = 0;
   int given = 0;
-  provider->asked = -1;
-  snprintf(key, sizeof key, "ep.%s.claims", provider->factory->name);
+  snprintf(key, sizeof key, "ep.%s.%s", provider->factory->name, name);
   for (char *c = key; *c != '\0'; ++c) *c = (char)(*c >= 'A' && *c <= 'Z' ? *c - 'A' + 'a' : *c);
-  ort_status *status = ort.has_entry(options, key, &given);
-  if (status != NULL || !given) return status;
-  if (good(ort.read_entry(options, key, value, &size)))
-    for (int i = 0; i < 4; ++i)
-      if (strcmp(value, names[i]) == 0) provider->asked = i;
-  if (provider->asked < 0) return fail(ORT_INVALID_ARGUMENT, "the option claims is '%s'; allowed: nothing, convolutions, groups, network", value);
+  if (!good(ort.has_entry(options, key, &given)) || !given || !good(ort.read_entry(options, key, NULL, &size))) return NULL;
+  value = calloc(size + 1, 1);
+  if (value == NULL || good(ort.read_entry(options, key, value, &size))) return value;
+  free(value);
   return NULL;
+}
+
+/* The options that onnxruntime was given with the provider's device. */
+static ort_status *read_options(struct provider *provider, const ort_options *options) {
+  static const char *const names[] = {"nothing", "convolutions", "groups", "network"};
+  provider->outputs = read_option(provider, options, "outputs");
+  provider->asked = -1;
+  char *claims = read_option(provider, options, "claims");
+  if (claims == NULL) return NULL;
+  for (int i = 0; i < 4; ++i)
+    if (strcmp(claims, names[i]) == 0) provider->asked = i;
+  ort_status *status = NULL;
+  if (provider->asked < 0)
+    status = fail(ORT_INVALID_ARGUMENT, "the option claims is '%.32s'; allowed: nothing, convolutions, groups, network", claims);
+  free(claims);
+  return status;
 }
 
 static ort_status *create_provider(ort_factory *self, const ort_device *const *devices, const void *const *metadata, size_t count,
@@ -294,9 +337,10 @@ static ort_status *create_provider(ort_factory *self, const ort_device *const *d
   /* A task for each core: onnxruntime gives them to as many threads as the session has. */
   made->threads = sched_getaffinity(0, sizeof cpus, &cpus) == 0 ? CPU_COUNT(&cpus) : 1;
   enum { ARENA = 1, DEFAULT_KIND = 0 };
-  ort_status *status = read_claims(made, options);
+  ort_status *status = read_options(made, options);
   if (status == NULL) status = ort.create_memory(ARENA, DEFAULT_KIND, &made->memory);
   if (status != NULL) {
+    free(made->outputs);
     free(made);
     return status;
   }
@@ -307,6 +351,7 @@ static ort_status *create_provider(ort_factory *self, const ort_device *const *d
 static void release_provider(ort_factory *self, ort_ep *provider) {
   (void)self;
   ort.release_memory(((struct provider *)provider)->memory);
+  free(((struct provider *)provider)->outputs);
   free(provider);
 }
 

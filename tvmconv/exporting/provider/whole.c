@@ -32,21 +32,37 @@ static int is_overridable(const ort_value_info *value) {
   return good(ort.initializer(value, &tensor)) && tensor != NULL;
 }
 
-/* NULL, or why a network does not have the inputs and outputs of a graph. */
-static const char *unlike(const struct network *own, const struct graph *graph) {
+/* Whether a tensor that a part computes is an output of it. */
+static int leaves(const struct graph *graph, const unsigned char *part, const ort_value_info *value) {
+  const struct use *first;
+  bool given = false;
+  if (good(ort.is_graph_output(value, &given)) && given) return 1;
+  const size_t readers = readers_of(graph, name_of(value), &first);
+  for (size_t i = 0; i < readers; ++i)
+    if (!part[first[i].node]) return 1;
+  return 0;
+}
+
+static const char *unlike_inputs(const struct network *own, const struct graph *graph, const struct node *node) {
+  for (size_t k = 0; k < node->input_count; ++k) {
+    const ort_value_info *value = node->inputs[k];
+    if (name_of(value)[0] == '\0' || writer_of(graph, name_of(value)) >= 0 || fixed_data(value) != NULL) continue;
+    if (is_overridable(value)) return "a weight of the graph is an input, too, so callers may give another; take it from the graph's inputs";
+    const struct tensor *input = input_named(own, name_of(value));
+    if (input == NULL || !is_like(input, value)) return "the graph reads an input that the network has not";
+  }
+  return NULL;
+}
+
+/* NULL, or why a network does not have the inputs and outputs of a part. */
+static const char *unlike(const struct network *own, const struct graph *graph, const unsigned char *part) {
   int outputs = 0;
   for (size_t i = 0; i < graph->count; ++i) {
     const struct node *node = &graph->nodes[i];
-    for (size_t k = 0; k < node->input_count; ++k) {
-      const ort_value_info *value = node->inputs[k];
-      if (name_of(value)[0] == '\0' || writer_of(graph, name_of(value)) >= 0 || fixed_data(value) != NULL) continue;
-      if (is_overridable(value)) return "a weight of the graph is an input, too, so callers may give another; take it from the graph's inputs";
-      const struct tensor *input = input_named(own, name_of(value));
-      if (input == NULL || !is_like(input, value)) return "the graph reads an input that the network has not";
-    }
-    for (size_t k = 0; k < node->output_count; ++k) {
-      bool given = false;
-      if (name_of(node->outputs[k])[0] == '\0' || !good(ort.is_graph_output(node->outputs[k], &given)) || !given) continue;
+    const char *why = part[i] ? unlike_inputs(own, graph, node) : NULL;
+    if (why != NULL) return why;
+    for (size_t k = 0; part[i] && k < node->output_count; ++k) {
+      if (name_of(node->outputs[k])[0] == '\0' || !leaves(graph, part, node->outputs[k])) continue;
       ++outputs;
       int known = 0;
       for (int j = 0; j < own->output_count; ++j) {
@@ -58,18 +74,38 @@ static const char *unlike(const struct network *own, const struct graph *graph) 
   }
   for (int i = 0; i < own->input_count; ++i) {
     const struct use *first;
-    if (readers_of(graph, own->tensors[i].name, &first) == 0) return "the network has an input that the graph does not read";
+    size_t readers = readers_of(graph, own->tensors[i].name, &first);
+    while (readers > 0 && !part[first[readers - 1].node]) --readers;
+    if (readers == 0) return "the network has an input that the graph does not read";
   }
   return outputs == own->output_count ? NULL : "the network has an output that no node of the graph computes";
 }
 
-const struct network *find_network(const struct graph *graph, uint64_t identity, const char **why) {
+/* Sets the part that a network's outputs need; returns its identity, 0 if there is none. */
+static uint64_t part_of(const struct network *own, const struct graph *graph, unsigned char *part) {
+  memset(part, 0, graph->count);
+  for (int i = 0; i < own->output_count; ++i)
+    if (!mark_output(graph, own->tensors[own->input_count + i].name, part)) return 0;
+  mark_needed(graph, part);
+  return identity_of(graph, part);
+}
+
+static int have_same_outputs(const struct network *a, const struct network *b) {
+  int same = a->output_count == b->output_count;
+  for (int i = 0; same && i < a->output_count; ++i)
+    same = strcmp(a->tensors[a->input_count + i].name, b->tensors[b->input_count + i].name) == 0;
+  return same;
+}
+
+const struct network *find_network(const struct graph *graph, unsigned char *part, const char **why) {
   const int count = tvmconv_name_rt_network_count;
   *why = count == 0 ? "the library has no network" : "its networks are of other models, or of other weights or shapes, or were exported with another onnxruntime";
+  uint64_t identity = 0;
   for (int i = 0; i < count; ++i) {
     const struct network *each = &tvmconv_name_rt_networks[i];
-    if (each->graph != identity) continue;
-    *why = tvmconv_name_rt_runs(each->target) ? unlike(each, graph) : "its networks are for other CPUs; export it again with --target for this one";
+    if (i == 0 || !have_same_outputs(each, each - 1)) identity = part_of(each, graph, part);
+    if (identity != each->graph) continue;
+    *why = tvmconv_name_rt_runs(each->target) ? unlike(each, graph, part) : "its networks are for other CPUs; export it again with --target for this one";
     if (*why == NULL) return each;
   }
   return NULL;
