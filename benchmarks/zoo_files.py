@@ -62,10 +62,10 @@ def prepare(task: Preparation) -> None:
         writers: dict[str, tuple[Path, Callable[[Path], None]]] = {
             ONNXRUNTIME: (folder / MODELS[ONNXRUNTIME], lambda file: _write_onnx(model, inputs, file)),
             OPENVINO: (folder / MODELS[OPENVINO], lambda file: _write_openvino(model, inputs, file)),
-            OURS: (library(folder, task.dtype), lambda file: _write_ours(model, inputs, task.dtype, file)),
+            OURS: (library(folder, task.dtype), lambda file: write_ours(model, inputs, task.dtype, file)),
             WRITTEN: (
                 library(folder, task.dtype, WRITTEN),
-                lambda file: _write_ours(model, inputs, task.dtype, file, joins=False),
+                lambda file: write_ours(model, inputs, task.dtype, file, joins=False),
             ),
         }
         for contender in task.contenders:
@@ -100,7 +100,8 @@ def _write_network(name: str, folder: Path) -> None:
     np.savez(folder / EXPECTED, *answer)
 
 
-def _write_ours(model: nn.Module, inputs: Any, dtype: str, file: Path, joins: bool = True) -> None:
+def write_ours(model: nn.Module, inputs: Any, dtype: str, file: Path, joins: bool = True) -> None:
+    """Compile a model for some inputs into a file; without `joins`, its fixed filters as they are."""
     from tvmconv.relax.compiling import build
     from tvmconv.relax.torch_export import read_torch
 
