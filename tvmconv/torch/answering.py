@@ -12,12 +12,13 @@ from torch import nn
 from torch.overrides import _get_current_function_mode_stack
 from torch.utils._device import DeviceContext
 
-from ..errors import TvmconvWarning
+from ..errors import InputError, TvmconvWarning
 from .computed import Computed
 from .flat import KINDS, flattened
 
 # The attribute of a model that has, by the paths of its modules, why their own code runs.
 REFUSED = "_tvmconv_refused"
+LET_GO = "its weights were let go (keep_weights=False); let tvmconv.torch.optimize keep them"
 _VERSION = operator.attrgetter("_version")
 _PLAIN = (torch.Tensor, nn.Parameter)
 
@@ -38,12 +39,15 @@ class Answering:
         What computes each example, by what is told of its arguments.
     refused
         Why calls were answered by the module's own code.
+    has_weights
+        Whether that can answer: weights that networks have may have been let go.
     """
 
     def __init__(self, module: nn.Module, path: str) -> None:
         self.module, self.path = module, path
         self.examples = _Examples()
         self.refused: dict[str, None] = {}
+        self.has_weights = True
         self._state: State | None = None
         self._own = vars(module).get("forward")  # as some that wrap a module's calls put there
 
@@ -59,13 +63,20 @@ class Answering:
     def answer(self, *args: Any, **kwargs: Any) -> Any:
         """Return the module's answer."""
         if torch.compiler.is_compiling() or self._state is None:
+            if not self.has_weights:
+                raise InputError(f"{self.path or 'the model'} cannot be compiled again: {LET_GO}")
             return self._by_code(*args, **kwargs)
         leaves, spec = flattened(args, kwargs)
         why = _obstacle(leaves) or self._state.changed()
         found = None if why else self.examples.get(_kind(leaves, spec))
         if found is not None:
             return found([leaf for leaf in leaves if isinstance(leaf, torch.Tensor)])
-        self._refuse(why or f"there is no network for {_described(leaves)}", warned=not why)
+        why = why or f"there is no network for {_described(leaves)}"
+        if not self.has_weights:
+            raise InputError(
+                f"{self.path or 'the model'}: {why}, and PyTorch cannot compute it: {LET_GO}, or give it an example of this call"
+            )
+        self._refuse(why, warned=why.startswith("there is"))
         return self._by_code(*args, **kwargs)
 
     def _by_code(self, *args: Any, **kwargs: Any) -> Any:

@@ -96,13 +96,14 @@ class Computed:
 
 @dataclass(frozen=True)
 class How:
-    """How networks are compiled: for which targets, tuned for how long, in which arithmetic."""
+    """How networks are compiled: for which targets, tuned for how long, in which arithmetic, with filters of which size."""
 
     targets: tuple[str, ...] = ("host",)
     trials: int = 0
     seconds: float | None = None
     math: str = "default"
     progress: Progress | None = None
+    memory: str = "default"
 
 
 class _Part(NetworkCall):
@@ -160,7 +161,7 @@ def computed(model: nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any], st
         whole = flat_graph(decomposed(program))
     except (RuntimeError, ValueError) as error:
         raise SourceError(f"torch.export cannot decompose the model: {error}") from error
-    key = key_of(whole, how.math)
+    key = key_of(whole, how.math, *([how.memory] if how.memory != "default" else []))
     for target in how.targets:
         if store.find(key, None if target == "host" else target) is None:
             store.add(_built(whole, _Few(model, args, kwargs), key, store, target, how))
@@ -221,6 +222,7 @@ def _built(whole: fx.GraphModule, few: _Few, key: str, store: Store, target: str
                     progress=how.progress,
                     trials=how.trials,
                     seconds=how.seconds,
+                    memory=how.memory,
                 )
                 files[piece.nodes] = place.name
             except UnreadError as error:

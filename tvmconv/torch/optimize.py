@@ -22,6 +22,8 @@ from .examples import DTYPES, Arguments, as_examples, cast, print_progress, run
 from .replacing import Replacing
 from .store import Store, temporary
 
+MEMORIES = ("default", "small")
+
 
 def optimize(
     model: nn.Module | ExportedProgram,
@@ -32,6 +34,8 @@ def optimize(
     seconds: float | None = None,
     dtype: Any = None,
     *,
+    memory: str = "default",
+    keep_weights: bool = True,
     progress: Progress | None = print_progress,
 ) -> nn.Module:
     """Return a copy of a model for inference whose calls are answered by compiled networks.
@@ -57,6 +61,12 @@ def optimize(
     dtype
         ``torch.bfloat16`` or ``torch.float16``: the copy computes in this type, and is called with tensors of it. None: as
         the model does.
+    memory
+        ``"small"``: no filters that a transform enlarges, as Winograd does, and no joined ones that are larger than what they
+        are of.
+    keep_weights
+        False: the copy lets go of the weights that networks have. Calls that no network answers, training and ``state_dict`` are
+        then an InputError.
     progress
         Called as ``progress(done, total, what)`` while kernels are built.
 
@@ -69,8 +79,8 @@ def optimize(
     ------
     InputError
         If the model is in training mode, is or has what torch.compile made, or was never called and has no parameters; if
-        nothing of it can be compiled; if it cannot be copied, or cannot compute in `dtype`; or if `example_inputs` or
-        `bundle` is something else.
+        nothing of it can be compiled; if it cannot be copied, or cannot compute in `dtype`; if its own code reads weights that
+        were to be let go; or if `example_inputs`, `bundle` or `memory` is something else.
     MissingExtraError
         If networks are missing, and the compiler is not installed.
     BundleError
@@ -83,14 +93,16 @@ def optimize(
     targets = (target,) if isinstance(target, str) else tuple(target)
     if not targets:
         raise InputError("target is empty; give at least one CPU, for example host")
-    how = How(targets, trials, seconds, progress=progress)
+    if memory not in MEMORIES:
+        raise InputError(f"memory is {memory!r}; allowed: {', '.join(MEMORIES)}")
+    how = How(targets, trials, seconds, progress=progress, memory=memory)
     with torch.inference_mode(False), torch.no_grad():
         examples = as_examples(example_inputs)
         fast, examples = _copy(model, examples, dtype)
         replacing = Replacing(fast, store, how)
         replacing.replace(examples)
         fast.requires_grad_(False)
-        replacing.finish()
+        replacing.finish(examples, keep_weights)
     if not replacing.networks:
         whys = "; ".join(f"{path or 'the model'}: {why}" for path, why in replacing.refused.items())
         if replacing.elsewhere:

@@ -9,11 +9,12 @@ import torch
 from torch import fx, nn
 from torch.utils import _pytree as pytree
 
-from ..errors import SourceError, UnsupportedMachineError
+from ..errors import InputError, SourceError, UnsupportedMachineError
 from .answering import REFUSED, Answering
 from .computed import Computed, How, computed
 from .examples import Arguments, copied, is_close, run
 from .flat import flattened
+from .letting_go import let_go
 from .store import Store
 from .unchanged import unchanged
 from .weights import with_fixed_weights
@@ -68,14 +69,30 @@ class Replacing:
         with torch.random.fork_rng(devices=[]):
             self._model(*args, **kwargs)
 
-    def finish(self) -> None:
-        """Let networks answer from now on."""
+    def finish(self, examples: Sequence[Arguments], keep_weights: bool) -> None:
+        """Let networks answer from now on, and let go of weights that these have, unless they are kept.
+
+        Raises
+        ------
+        InputError
+            If the model's own code reads weights that were let go.
+        """
         for each in self._answering:
             each.module.forward = each.answer
+        if not keep_weights:
+            let_go(self._model, self._answering)
         for each in self._answering:
             each.watch()
         if self._answering:
             vars(self._model)[REFUSED] = self.refused
+        for example in [] if keep_weights else examples:
+            try:
+                run(self._model, example)
+            except Exception as error:
+                raise InputError(
+                    f"the model reads weights that its networks have, too, {type(error).__name__}: {error}; keep them"
+                    " (keep_weights=True)"
+                ) from error
 
     def _replace(self, modules: Mapping[str, nn.Module], examples: Sequence[Arguments]) -> None:
         """Compile networks for modules, or for what is below them, where these are called."""

@@ -1,0 +1,124 @@
+"""Models that let go of the weights which their networks have: what still works, and what says so where it does not."""
+
+from __future__ import annotations
+
+import copy
+import io
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+torch = pytest.importorskip("torch")
+pytest.importorskip("tvm")
+from torch import nn  # noqa: E402
+from torch_models import settled  # noqa: E402
+
+import tvmconv.torch  # noqa: E402
+from tvmconv.errors import InputError  # noqa: E402
+
+
+class Part(nn.Module):
+    """Two layers with a ReLU; with a Linear, whose weight the model reads itself."""
+
+    def __init__(self, tied: bool = False) -> None:
+        super().__init__()
+        self.layers = nn.Sequential(nn.Conv2d(3, 16, 3, padding=1), nn.BatchNorm2d(16), nn.ReLU(), nn.Conv2d(16, 4, 1))
+        self.tied = tied
+
+    def forward(self, x: Any) -> Any:
+        y = self.layers(x)
+        if not self.tied:
+            return y
+        # Not readable as a whole, so that the layers alone are replaced.
+        return y + self.layers[3].bias.sum() if bool(x.sum() > -1e30) else y
+
+
+@pytest.fixture(scope="module")
+def bundle(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return tmp_path_factory.mktemp("torch") / "bundle"
+
+
+def optimized(bundle: Path, model: nn.Module, **options: Any) -> tuple[nn.Module, Any]:
+    data = torch.rand(1, 3, 8, 8)
+    return tvmconv.torch.optimize(model, data, bundle, progress=None, keep_weights=False, **options), data
+
+
+def bytes_of(model: nn.Module) -> int:
+    return sum(each.nbytes for each in (*model.parameters(), *model.buffers()) if each.device.type != "meta")
+
+
+@torch.no_grad()
+def test_networks_answer_without_the_models_weights(bundle: Path) -> None:
+    model = settled(Part())
+    fast, data = optimized(bundle, model)
+    assert bytes_of(fast) == 0 and bytes_of(model) > 0
+    torch.testing.assert_close(fast(data), model(data), rtol=1e-5, atol=1e-5)
+    assert [tuple(each.shape) for each in fast.parameters()] == [tuple(each.shape) for each in model.parameters()]
+    for again in (copy.deepcopy(fast), _saved(fast)):
+        torch.testing.assert_close(again(data), model(data), rtol=1e-5, atol=1e-5)
+        with pytest.raises(InputError, match=r"there is no network for 2x3x8x8 float32, .* let go"):
+            again(torch.rand(2, 3, 8, 8))
+
+
+def _saved(model: nn.Module) -> Any:
+    file = io.BytesIO()
+    torch.save(model, file)
+    file.seek(0)
+    return torch.load(file, weights_only=False)
+
+
+@torch.no_grad()
+def test_what_needs_the_weights_says_so(bundle: Path) -> None:
+    model = settled(Part())
+    fast, data = optimized(bundle, model)
+    with pytest.raises(InputError, match="no state_dict any more: its weights were let go"):
+        fast.state_dict()
+    with pytest.raises(InputError, match="no state_dict any more"):
+        fast.layers[0].state_dict()
+    with pytest.raises(InputError, match="no state_dict any more"):
+        fast.load_state_dict(model.state_dict())
+    with pytest.raises(InputError, match=r"between training and evaluation, .* let go"):
+        fast.train()(data)
+    with torch.enable_grad(), pytest.raises(InputError, match=r"gradients are needed, .* let go"):
+        fast.eval()(data.requires_grad_())
+
+
+@torch.no_grad()
+def test_weights_that_the_models_code_reads_are_asked_for(bundle: Path) -> None:
+    with pytest.raises(
+        InputError, match=r"reads weights that its networks have, too, .*keep them \(keep_weights=True\)"
+    ):
+        optimized(bundle, settled(Part(tied=True)))
+
+
+@torch.no_grad()
+def test_weights_that_other_modules_have_stay(bundle: Path) -> None:
+    class Tied(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.part, self.other = Part(), nn.Conv2d(3, 16, 3, padding=1)
+            self.other.weight = self.part.layers[0].weight
+
+        def forward(self, x: Any) -> Any:
+            y = self.part(x)
+            return y + self.other.weight.sum() if bool(x.sum() > -1e30) else y
+
+    model = settled(Tied())
+    fast, data = optimized(bundle, model)
+    torch.testing.assert_close(fast(data), model(data), rtol=1e-5, atol=1e-5)
+    assert fast.other.weight.device.type == "cpu"
+
+
+@torch.no_grad()
+def test_small_filters_are_no_more_than_the_models(tmp_path: Path) -> None:
+    model = settled(nn.Sequential(nn.Conv2d(64, 64, 3, padding=1), nn.ReLU()))
+    sizes = []
+    for memory in ("default", "small"):
+        data = torch.rand(1, 64, 56, 56)
+        fast = tvmconv.torch.optimize(model, data, tmp_path / "b", memory=memory, keep_weights=False, progress=None)
+        torch.testing.assert_close(fast(data), model(data), rtol=1e-4, atol=1e-4)
+        sizes.append(sum(each.file.weight_bytes for each in tvmconv.torch.networks(fast)))
+    assert sizes[1] <= 1.05 * bytes_of(model) < sizes[0]
+    with pytest.raises(InputError, match="memory is 'tiny'; allowed: default, small"):
+        tvmconv.torch.optimize(model, data, memory="tiny")

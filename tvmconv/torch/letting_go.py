@@ -1,0 +1,45 @@
+"""Weights that networks have are let go by a model: in their place are tensors of PyTorch's meta device, which have no numbers."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+from torch import nn
+
+from ..errors import InputError
+from .answering import LET_GO, Answering
+
+
+def let_go(model: nn.Module, answering: Sequence[Answering]) -> None:
+    """Let a model go of the parameters and buffers of modules that networks answer, unless other modules have them, too."""
+    inside = dict.fromkeys(module for each in answering for module in each.module.modules())
+    kept = {id(tensor) for module in model.modules() if module not in inside for _, _, tensor in _tensors(module)}
+    emptied: dict[int, tuple[Any, Any]] = {}  # with the tensors: the number of one that is gone may be another's
+    for module in inside:
+        for tensors, name, tensor in _tensors(module):
+            if id(tensor) not in kept:
+                _, tensors[name] = emptied.setdefault(id(tensor), (tensor, _emptied(tensor)))
+        module.register_state_dict_pre_hook(_refuse)
+        module.register_load_state_dict_pre_hook(_refuse)
+    for each in answering:
+        each.has_weights = False
+
+
+def _tensors(module: nn.Module) -> list[tuple[dict[str, Any], str, Any]]:
+    """Return a module's own parameters and buffers, each with the dict that has it and its name there."""
+    return [
+        (tensors, name, tensor)
+        for tensors in (module._parameters, module._buffers)
+        for name, tensor in tensors.items()
+        if tensor is not None
+    ]
+
+
+def _emptied(tensor: Any) -> Any:
+    empty = tensor.detach().to("meta")
+    return nn.Parameter(empty, requires_grad=False) if isinstance(tensor, nn.Parameter) else empty
+
+
+def _refuse(module: nn.Module, *_: Any) -> None:
+    raise InputError(f"{type(module).__name__} has no state_dict any more: {LET_GO}")
