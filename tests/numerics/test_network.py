@@ -21,7 +21,7 @@ from tvmconv.relax.compiling import build  # noqa: E402
 from tvmconv.runtime.native_library import NativeLibrary  # noqa: E402
 from tvmconv.runtime.network import Network, load_network  # noqa: E402
 from tvmconv.runtime.network_file import is_network, read_file  # noqa: E402
-from tvmconv.runtime.placing import Lifetime, place  # noqa: E402
+from tvmconv.runtime.placing import Lifetime, largest_gap, place  # noqa: E402
 
 RNG = np.random.default_rng(0)
 SHAPE = (1, 8, 9, 7)
@@ -370,6 +370,14 @@ def test_no_two_arrays_of_the_arena_meet() -> None:
             for other, begin in zip(lifetimes[:number], offsets, strict=False):
                 if one.first <= other.last and other.first <= one.last:
                     assert start + one.size <= begin or begin + other.size <= start
+        for step in range(50):
+            begin, free = largest_gap(lifetimes, offsets, size, step)
+            assert begin % 64 == 0 and free % 64 == 0 and begin + free <= size
+            alive = [
+                (at, at + one.size) for one, at in zip(lifetimes, offsets, strict=True) if one.first <= step <= one.last
+            ]
+            assert all(begin + free <= start or end <= begin for start, end in alive)
+            assert free == size or alive
 
 
 def test_networks_are_freed(library: Path) -> None:

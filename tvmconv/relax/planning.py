@@ -7,7 +7,7 @@ written where its caller wants it; all else lies in an arena, whose bytes are us
 from __future__ import annotations
 
 import hashlib
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from enum import IntEnum
 from math import prod
 from typing import Any
@@ -18,7 +18,7 @@ from tvm import relax
 from tvm.ir import GenericConst
 
 from ..errors import SourceError
-from ..runtime.placing import Lifetime, place, whole_lines
+from ..runtime.placing import Lifetime, largest_gap, place, whole_lines
 from .simplify import constant, static_shape
 
 COPY = "tvmconv_copy"
@@ -76,10 +76,17 @@ class Array:
 
 @dataclass(frozen=True)
 class Step:
-    """A call of a function of the module with these arrays, the last of which it writes."""
+    """A call of a function of the module with these arrays, the last of which it writes.
+
+    Attributes
+    ----------
+    free
+        Where bytes of the arena begin that nothing needs meanwhile, for its workspace, and how many they are.
+    """
 
     function: str
     arguments: tuple[Array, ...]
+    free: tuple[int, int] = (0, 0)
 
 
 @dataclass
@@ -225,6 +232,10 @@ class _Planner:
         offsets, self.plan.arena_bytes = place(lifetimes)
         for storage, offset in zip(written, offsets, strict=True):
             storage.offset = offset
+        self.plan.steps = [
+            replace(step, free=largest_gap(lifetimes, offsets, self.plan.arena_bytes, number))
+            for number, step in enumerate(self.plan.steps)
+        ]
 
 
 def _undecided(what: str) -> SourceError:

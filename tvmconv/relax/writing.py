@@ -138,9 +138,10 @@ def _table(plan: NetworkPlan, identity: str) -> str:
         arguments = ", ".join(_argument(each, shape_names[each.shape]) for each in step.arguments)
         lines.append(f"static const Argument arguments{number}[] = {{{arguments}}};")
     steps = ", ".join(
-        f"{{{_symbol(step)}, arguments{at}, {len(step.arguments)}}}" for at, step in enumerate(plan.steps)
+        f"{{{_symbol(step)}, arguments{at}, {len(step.arguments)}, {step.free[0]}, {step.free[1]}}}"
+        for at, step in enumerate(plan.steps)
     )
-    lines.append(f"static const Step steps[] = {{{steps or '{NULL, NULL, 0}'}}};")
+    lines.append(f"static const Step steps[] = {{{steps or '{NULL, NULL, 0, 0, 0}'}}};")
     sizes = ", ".join(str(each.size) for each in (*plan.inputs, *plan.outputs))
     lines.append(f"static const uint64_t bytes[] = {{{sizes or 0}}};")
     counts = f"{len(plan.steps)}, {len(plan.inputs)}, {len(plan.outputs)}"

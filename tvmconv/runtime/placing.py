@@ -40,6 +40,21 @@ def place(lifetimes: Sequence[Lifetime]) -> tuple[list[int], int]:
     return [first // LINE_BYTES * LINE_BYTES for first in firsts], end
 
 
+def largest_gap(lifetimes: Sequence[Lifetime], offsets: Sequence[int], end: int, step: int) -> tuple[int, int]:
+    """Return where the most bytes in a row begin that nothing needs in a step, and how many they are: whole cache lines."""
+    taken = sorted(
+        (offset, whole_lines(offset + each.size))
+        for each, offset in zip(lifetimes, offsets, strict=True)
+        if each.first <= step <= each.last
+    )
+    best, at = (0, 0), 0
+    for begin, after in (*taken, (end, end)):
+        if begin - at > best[1]:
+            best = at, begin - at
+        at = max(at, after)
+    return best
+
+
 def whole_lines(size: int) -> int:
     """Return the bytes of the cache lines, from which kernels read best, that so many bytes take."""
     return -(-size // LINE_BYTES) * LINE_BYTES

@@ -216,15 +216,18 @@ static double now(void) {
 /* Walks the plan; `seconds` takes how long each step took, NULL: nobody asks. */
 static int walk(const Instance* instance, double* seconds) {
   const TVMFFIAny* arguments = instance->arguments;
-  for (int32_t i = 0; i < tvmconv_plan.step_count; ++i) {
+  int status = 0;
+  for (int32_t i = 0; status == 0 && i < tvmconv_plan.step_count; ++i) {
     const Step* step = &tvmconv_plan.steps[i];
     TVMFFIAny result = {.type_index = kTVMFFINone};
     double begun = seconds ? now() : 0;
-    if (step->function(NULL, arguments, step->count, &result) != 0) return -1;
+    tvmconv_lend(instance->arena + step->free, step->free_bytes);
+    status = step->function(NULL, arguments, step->count, &result);
     if (seconds) seconds[i] = now() - begun;
     arguments += step->count;
   }
-  return 0;
+  tvmconv_lend(NULL, 0);
+  return status == 0 ? 0 : -1;
 }
 
 static int run(Network* network, double* seconds, const TVMFFIAny* addresses) {

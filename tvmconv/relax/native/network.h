@@ -20,6 +20,7 @@ typedef struct {
   Function function;
   const Argument* arguments;
   int32_t count;
+  uint64_t free, free_bytes; /* what of the arena nobody needs meanwhile */
 } Step;
 
 typedef struct {
@@ -31,6 +32,10 @@ typedef struct {
 } Plan;
 
 extern const Plan tvmconv_plan;
+
+/* Gives this thread's calls of functions a place for their workspaces, from a cache line on; those that it does not hold, and other
+ * threads', are allocated (launcher.c). NULL, 0: none. */
+void tvmconv_lend(unsigned char* place, uint64_t bytes);
 
 /* What a plan calls to copy an array as it is. */
 int tvmconv_copy(void* self, const TVMFFIAny* args, int32_t num_args, TVMFFIAny* result);
