@@ -102,6 +102,8 @@ def identity(channels: int, rank: int) -> LinearMap:
 def added(maps: Sequence[LinearMap]) -> LinearMap | None:
     """Return the one map that is the sum of several; None: they have not one stride, or not the same channels."""
     first = maps[0]
+    if len(maps) == 1:
+        return replace(first, passes=False)
     if any((each.strides, each.inputs, each.outputs) != (first.strides, first.inputs, first.outputs) for each in maps):
         return None
     groups = reduce(gcd, (each.groups for each in maps))
