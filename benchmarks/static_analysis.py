@@ -36,9 +36,15 @@ LAYERS = {
 
 
 def hot_loop(asm: str, isa: Isa) -> list[str]:
-    """Return the instructions of the loop that `tvmconv inspect --stage asm` calls hot."""
+    """Return the instructions of the loop that `tvmconv inspect --stage asm` calls hot, up to the jump to its begin.
+
+    Behind that lie blocks that few passes visit: where rows of padding are skipped, for example.
+    """
     found = isa.hot_loop(asm)
-    return [line for line in found.lines if line.startswith("\t")] if found else []
+    lines = list(found.lines) if found else []
+    begin = re.match(r"(\.L\w+):", lines[0]) if lines else None
+    jumps = [number for number, line in enumerate(lines) if begin and line.endswith(f"\t{begin[1]}")]
+    return [line for line in lines[: max(jumps, default=len(lines)) + 1] if line.startswith("\t")]
 
 
 def cycles(lines: list[str], target: CpuTarget, tool: str) -> float:

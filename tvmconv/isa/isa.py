@@ -61,6 +61,8 @@ class Isa:
         LLVM's names of the features that kernels may use. A CPU model's other features are not required of a machine.
     without
         LLVM's names of those that it would use here and there if a CPU's name implies them, to nobody's gain.
+    options
+        What TVM's target has beside, for LLVM.
     needed
         LLVM's names of those that every kernel needs.
     least
@@ -135,6 +137,7 @@ class Isa:
     operator_flags: tuple[tuple[str, frozenset[str]], ...] = ()
     levels: Mapping[str, tuple[str, ...]] = field(default_factory=lambda: {"base": ()})
     aliases: frozenset[str] = frozenset()
+    options: Mapping[str, bool] = field(default_factory=dict)
     matrices: Matrices | None = None
     emulators: tuple[str, ...] = ()
     emulated_cpus: tuple[tuple[str, frozenset[str]], ...] = ()

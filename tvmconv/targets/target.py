@@ -193,7 +193,7 @@ class CpuTarget(Target):
         import tvm
 
         mattr = [f"-{feature}" for feature in (*self.disabled, *self.isa.without)]
-        return tvm.target.Target({**_llvm(self.mcpu, self.isa), "mattr": mattr, "opt-level": 3})
+        return tvm.target.Target({**_llvm(self.mcpu, self.isa), **self.isa.options, "mattr": mattr, "opt-level": 3})
 
 
 @cache

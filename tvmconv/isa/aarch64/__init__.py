@@ -24,6 +24,9 @@ ISA = Isa(
     linux_names=_LINUX_NAMES,
     used=frozenset({"neon", "fullfp16", "bf16"}),
     without=_WITHOUT,
+    # Sums then begin with a product, and not with a zero, which takes the time of one: the sign of a zero may be another. Depthwise
+    # sums of nine taps by llvm-mca: 75 cycles instead of 82 on a Neoverse N1, 36.6 instead of 39.1 on a V1.
+    options={"fast-math-nsz": True},
     needed=frozenset({"neon"}),
     least="has no NEON, which every kernel needs; the least is cortex-a53",
     vectors={"asimd": (128, 32)},

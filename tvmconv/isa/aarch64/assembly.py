@@ -37,6 +37,8 @@ def _read(line: str) -> Instruction:
     written = _vector(operands[0]) if operands else None
     if written is None:
         return Instruction()
+    if mnemonic == "fmul":  # the first product of a sum
+        return Instruction(1, (Effect(written),))
     whole = mnemonic in ("mov", "fmov") and "[" not in text
     return Instruction(effects=(Effect(written, source=_vector(operands[-1]) if whole else None),))
 
