@@ -145,6 +145,46 @@ def test_what_is_joined(kind: str, source: str, tmp_path: Path) -> None:
         assert not any(each.joined for each in plain.nodes) and len(plain.nodes) == path_convolutions(path)
 
 
+@pytest.mark.parametrize("size", [7, 8])
+@pytest.mark.parametrize("source", ["onnx", "openvino", "free"])
+def test_strides_whose_pads_are_not_all_reached(source: str, size: int, tmp_path: Path) -> None:
+    net = Net()
+    net.shape = (2, CHANNELS, size, size + 1)
+    path = net.write(
+        net.add(*(net.conv("x", taps, strides=[2, 2]) for taps in (1, 3, 3))),
+        tmp_path,
+        source if source != "free" else "onnx",
+    )
+    if source == "free":
+        made = onnx.load(path)
+        for each in made.graph.input:
+            each.type.tensor_type.shape.dim[2].dim_param = "h"
+        path = save(made, tmp_path)
+    (node,) = read_model(path, dims={"h": size} if source == "free" else None, with_constants=True, join=True).nodes
+    assert node.joined.startswith("3 branches") and node.constants is not None
+    given, expected = net.answer(tmp_path) if source != "free" else (None, None)
+    if given is not None:
+        arrays = node.constants()
+        output = reference.compute(node.problem, given["x"], arrays.filter, arrays.bias, None, None, None)
+        np.testing.assert_allclose(output, expected, rtol=1e-4, atol=1e-5)
+
+
+@pytest.mark.parametrize("source", ["onnx", "openvino"])
+def test_one_after_the_other(source: str, tmp_path: Path) -> None:
+    net, last = Net(), "x"
+    for _ in range(3):
+        last = net.add(net.conv(last, 3), net.norm(net.conv(last, 1)), last)
+    nodes = read_model(net.write(last, tmp_path, source), with_constants=True, join=True).nodes
+    assert len(nodes) == 3 and all(node.joined.startswith("3 branches, one kernel") for node in nodes)
+    given, expected = net.answer(tmp_path)
+    output = given["x"]
+    for node in nodes:
+        assert node.constants is not None
+        arrays = node.constants()
+        output = reference.compute(node.problem, output, arrays.filter, arrays.bias, arrays.scale, arrays.slope, None)
+    np.testing.assert_allclose(output, expected, rtol=1e-4, atol=1e-5)
+
+
 def path_convolutions(path: str) -> int:
     return len(read_model(path, fuse=False).nodes)
 

@@ -184,7 +184,7 @@ def _joined(
     steps = [step for level in taken for step in level.steps]
     starts = [step.name for step in steps if step.convolves and step.source == source]
     products = sum(step.map.products for step in steps if not (step.map.is_diagonal or step.map.passes))
-    if merged is None or not starts or len({_missing(level.map) for level in taken}) > 1:
+    if merged is None or not starts:  # what is added has one shape, so all of these give equally many pixels
         return None
     if merged.products > products or (len(taken) == 1 and merged.products == products):
         return None
@@ -202,14 +202,6 @@ def _joined(
         frozenset(inside),
         len(taken),
         products / merged.products,
-    )
-
-
-def _missing(map_: LinearMap) -> tuple[int, ...]:
-    """Return how many pixels a map of stride 1 has fewer than it reads: of one stride, maps with the same give equally many."""
-    return tuple(
-        (taps - 1) * dilation - begin - end
-        for taps, dilation, begin, end in zip(map_.taps, map_.dilations, map_.begins, map_.ends, strict=True)
     )
 
 

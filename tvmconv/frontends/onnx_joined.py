@@ -119,26 +119,23 @@ class _Graph:
         shape, attributes = self._shape(node.input[0]), attributes_of(node)
         if shape is None or len(shape) != filter_.ndim:
             return None
-        # Pads depend on sizes only where strides round them up; elsewhere any size that the taps fit in says the same.
         spans = [
             (taps - 1) * step + 1 for taps, step in zip(filter_.shape[2:], _dilations(attributes, shape), strict=False)
         ]
-        known = all(isinstance(size, int) for size in shape[2:])
-        if (
-            not known
-            and attributes.get("auto_pad", "").startswith("SAME")
-            and {*attributes.get("strides", (1,))} != {1}
-        ):
+        known, plain = all(isinstance(size, int) for size in shape[2:]), {*attributes.get("strides", (1,))} == {1}
+        if not known and not plain and attributes.get("auto_pad", "NOTSET").startswith("SAME"):
             return None
-        sizes = shape[2:] if known else spans
         try:
-            problem = node_problem("Conv", attributes, (1, shape[1], *sizes), filter_.shape)
+            problem = node_problem("Conv", attributes, (1, shape[1], *(shape[2:] if known else spans)), filter_.shape)
         except InvalidProblemError:  # which the reader says of the node
             return None
+        pads = problem.pads_begin, problem.pads_end
+        if not known and not plain:  # a problem has those alone that its windows reach
+            given_pads = tuple(attributes.get("pads", (0,) * 2 * len(spans)))
+            pads = given_pads[: len(spans)], given_pads[len(spans) :]
         return node.input[0], LinearMap(
-            filter_, given[0] if given else None, problem.strides, problem.dilations, problem.pads_begin,
-            problem.pads_end, problem.groups,
-        )  # fmt: skip
+            filter_, given[0] if given else None, problem.strides, problem.dilations, *pads, problem.groups
+        )
 
     def _by_channel(self, node: NodeProto, channels: int, rank: int) -> tuple[str, LinearMap] | None:
         fixed = [name for name in node.input if self._tensors.is_fixed(name)]

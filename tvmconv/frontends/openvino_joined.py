@@ -16,7 +16,6 @@ from .openvino_effects import Operations, is_fixed
 
 CONVOLUTIONS = ("Convolution", "GroupConvolution")
 _DTYPES = {"f32": "f32", "f16": "f16", "bf16": "bf16"}
-_SEPARATOR = "\n"
 
 
 def join(model: Any, convolution: Callable[[Any], LinearMap | None], name: Callable[[Any], str]) -> list[Join]:
@@ -103,7 +102,7 @@ class _Graph:
 
 
 def _key(output: Any) -> str:
-    return f"{output.get_node().get_friendly_name()}{_SEPARATOR}{output.get_index()}"
+    return f"{output.get_node().get_name()} {output.get_index()}"  # of which no other operation's is the same
 
 
 def _pool(op: Any, channels: int) -> LinearMap | None:
@@ -136,3 +135,4 @@ def _write(graph: _Graph, join: Join) -> None:
         last = opset13.add(last, graph.outputs[other])
     last.set_friendly_name(output.get_node().get_friendly_name())
     output.replace(last.output(0))
+    graph.outputs[join.output] = last.output(0)  # which the next one may read
