@@ -27,7 +27,7 @@ from tvmconv.isa import ISAS, native
 from tvmconv.measuring.timing import Timing
 from tvmconv.onnxruntime.racing import graph_of
 from tvmconv.relax.compiling import export_part
-from tvmconv.relax.onnx import read_onnx
+from tvmconv.relax.onnx import read_most, read_onnx
 from tvmconv.relax.rewriting import use_kernels
 
 
@@ -229,6 +229,36 @@ def test_what_comes_before_an_operator_that_no_network_has(command: Callable[...
     providers = providers_of(session)
     assert len([each for each in providers if each.startswith("tvmconv")]) == 1
     assert "CPUExecutionProvider" in providers
+
+
+def test_a_part_that_is_asked_for(asked: Path, tmp_path: Path):
+    """That onnxruntime asks again, for what is left and for graphs within it, is no refusal."""
+    branches = {
+        f"{kind}_branch": helper.make_graph([helper.make_node(op, ["y"], [op])], op, [], [value(op, (2, 4))])
+        for kind, op in (("then", "Relu"), ("else", "Neg"))
+    }
+    made = linears()
+    made.graph.node.extend(
+        [
+            helper.make_node("Cast", ["c"], ["d"], to=TensorProto.BOOL),
+            helper.make_node("If", ["d"], ["i"], **branches),
+            helper.make_node("HardSwish", ["i"], ["o"]),
+        ]
+    )
+    made.graph.input.append(value("c", ()))
+    made.graph.output.append(value("o", ("n", 4)))
+    path = save(made, tmp_path)
+    module, outputs = read_most(path, Bucket(batch=2))
+    assert outputs == ["d", "y"]
+    part = export_part(use_kernels(module, math="strict"))
+    graph = graph_of(path, asked, batch=2, outputs=outputs)
+    library = export_provider(None, tmp_path / "p.so", networks={graph: [part]})
+    for claims in ("network", None):
+        session = tvmconv.onnxruntime.session(path, library, batch=2, claims=claims, options=options(tmp_path))
+        feeds = feeds_of(session)
+        for answer, right in zip(session.run(None, feeds), expected_of(path, feeds), strict=True):
+            np.testing.assert_allclose(answer, right, rtol=1e-6)
+        assert len([each for each in providers_of(session) if each.startswith("tvmconv")]) == 1
 
 
 def test_graphs_that_have_no_identity(asked: Path, tmp_path: Path):

@@ -1,5 +1,4 @@
 /* An execution provider for onnxruntime: it takes convolutions, with what follows them, that the library has kernels for. */
-#include <pthread.h>
 #include <sched.h>
 #include <stdarg.h>
 #include <stdio.h>
@@ -25,6 +24,7 @@ struct provider {
   /* Of the graph that was asked about last, which is compiled next. */
   enum claims claims;
   const struct network *network;
+  int claimed, is_rest; /* whether a network was; whether that graph lies within a node, or is what a network left */
   char *outputs; /* what the session option of this name says; NULL: there is none */
 };
 
@@ -160,35 +160,6 @@ EXPORTED const char *tvmconv_provider_refusal(void);
 static __thread const char *refusal;
 const char *tvmconv_provider_refusal(void) { return refusal != NULL ? refusal : ""; }
 
-/* The graphs that providers were asked for since the library was loaded: of each its hash, and its identity. */
-enum { MOST_GRAPHS = 256 };
-static uint64_t graphs_seen[MOST_GRAPHS][2];
-static int graphs_seen_count;
-static pthread_mutex_t seen_lock = PTHREAD_MUTEX_INITIALIZER;
-
-static void note(uint64_t graph, uint64_t identity) {
-  pthread_mutex_lock(&seen_lock);
-  int known = 0;
-  for (int i = 0; i < graphs_seen_count; ++i) known |= graphs_seen[i][0] == graph && graphs_seen[i][1] == identity;
-  if (!known && graphs_seen_count < MOST_GRAPHS) {
-    graphs_seen[graphs_seen_count][0] = graph;
-    graphs_seen[graphs_seen_count++][1] = identity;
-  }
-  pthread_mutex_unlock(&seen_lock);
-}
-
-EXPORTED int tvmconv_provider_graphs(uint64_t (*graphs)[2], int most);
-
-/* For who measures what is to be claimed of a graph: copies what was noted, and forgets it. */
-int tvmconv_provider_graphs(uint64_t (*graphs)[2], int most) {
-  pthread_mutex_lock(&seen_lock);
-  int count = graphs_seen_count < most ? graphs_seen_count : most;
-  memcpy(graphs, graphs_seen, (size_t)count * sizeof *graphs);
-  graphs_seen_count = 0;
-  pthread_mutex_unlock(&seen_lock);
-  return count;
-}
-
 /* Claims what the library has kernels for. Of a graph of which it has the lesser part, nothing: onnxruntime's own kernels hand on
  * blocked layouts, which each of ours would interrupt. */
 static ort_status *claim_parts(struct provider *provider, struct graph *graph, ort_support *support) {
@@ -205,38 +176,29 @@ static ort_status *claim_parts(struct provider *provider, struct graph *graph, o
   return status;
 }
 
-/* The identity of all of a graph, or of what the tensors need that the option names, each on a line. */
-static uint64_t told_identity(const struct provider *provider, const struct graph *graph, unsigned char *part) {
-  char *names = provider->outputs != NULL ? strdup(provider->outputs) : NULL, *rest = NULL;
-  int known = 1;
-  memset(part, names == NULL, graph->count);
-  for (char *name = names != NULL ? strtok_r(names, "\n", &rest) : NULL; name != NULL; name = strtok_r(NULL, "\n", &rest))
-    known = mark_output(graph, name, part) && known;
-  free(names);
-  mark_needed(graph, part);
-  return known ? identity_of(graph, part) : 0;
-}
-
 /* What is known of a graph by what a library is for. One that computes nothing is for who asks what graphs are, which takes reading
- * all weights; graphs within nodes have no identity. */
+ * all weights. Graphs within nodes have no identity, nor has what a network left, for which onnxruntime may ask again. */
 static uint64_t identify(struct provider *provider, const ort_graph *graph, const struct graph *read, unsigned char *part) {
   const ort_node *parent = NULL;
+  provider->network = NULL;
+  provider->is_rest = provider->claimed || !good(ort.parent(graph, &parent)) || parent != NULL;
+  if (provider->is_rest) return 0;
   provider->network = find_network(read, part, &refusal);
   if (provider->network != NULL) return provider->network->graph;
-  if (tvmconv_name_rt_network_count > 0 || tvmconv_name_kernel_count > 0 || !good(ort.parent(graph, &parent)) || parent != NULL) return 0;
-  return told_identity(provider, read, part);
+  return tvmconv_name_rt_network_count == 0 && tvmconv_name_kernel_count == 0 ? told_identity(read, provider->outputs, part) : 0;
 }
 
 static ort_status *claim_graph(struct provider *provider, struct graph *graph, const unsigned char *part, ort_support *support) {
   const int networks_alone = tvmconv_name_kernel_count == 0 && tvmconv_name_rt_network_count > 0;
   switch (provider->claims) {
     case NETWORK:
+      if (provider->is_rest) return NULL;
       if (provider->network == NULL) return fail(ORT_INVALID_ARGUMENT, "the graph cannot be claimed as a network: %s", refusal);
-      provider->warned = 1; /* it may be asked again, for what is left */
+      provider->claimed = 1;
       return claim(graph, NULL, 0, part, support);
     case CONVOLUTIONS:
     case GROUPS:
-      if (networks_alone && provider->asked < 0) warn(provider, "a model: %s", refusal);
+      if (networks_alone && provider->asked < 0 && !provider->is_rest) warn(provider, "a model: %s", refusal);
       return claim_parts(provider, graph, support);
     default: return NULL;
   }
@@ -250,7 +212,7 @@ static ort_status *capability(ort_ep *self, const ort_graph *graph, ort_support 
   ort_status *status = part == NULL ? fail(ORT_FAIL, "out of memory") : NULL;
   if (status == NULL) {
     const uint64_t hash = hash_of(&read);
-    note(hash, identify(provider, graph, &read, part));
+    note_graph(hash, identify(provider, graph, &read, part));
     provider->claims = claims_of(provider, hash);
     status = claim_graph(provider, &read, part, support);
   }

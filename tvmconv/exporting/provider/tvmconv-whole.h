@@ -33,6 +33,10 @@ int mark_output(const struct graph *graph, const char *name, unsigned char *part
 void mark_needed(const struct graph *graph, unsigned char *part);
 /* A number that only the same nodes, attributes, shapes and constants have; 0: it cannot be told. */
 uint64_t identity_of(const struct graph *graph, const unsigned char *part);
+/* The same of all of a graph, or of what some tensors need, whose names stand in lines; sets the part. */
+uint64_t told_identity(const struct graph *graph, const char *outputs, unsigned char *part);
+/* Keeps hash and identity of a graph for who asks for them. */
+void note_graph(uint64_t graph, uint64_t identity);
 /* The network of a graph's part, which is set, for this CPU; NULL: there is none, and why. */
 const struct network *find_network(const struct graph *graph, unsigned char *part, const char **why);
 /* Whether this CPU runs one of the networks; what is for a target (tvmconv/exporting/native/runtime.c). */

@@ -1,0 +1,46 @@
+/* What a provider tells of graphs to who measures what is to be claimed of them. */
+#include <pthread.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "tvmconv-whole.h"
+
+uint64_t told_identity(const struct graph *graph, const char *outputs, unsigned char *part) {
+  char *names = outputs != NULL ? strdup(outputs) : NULL, *rest = NULL;
+  int known = 1;
+  memset(part, names == NULL, graph->count);
+  for (char *name = names != NULL ? strtok_r(names, "\n", &rest) : NULL; name != NULL; name = strtok_r(NULL, "\n", &rest))
+    known = mark_output(graph, name, part) && known;
+  free(names);
+  mark_needed(graph, part);
+  return known ? identity_of(graph, part) : 0;
+}
+
+/* The graphs that providers were asked for since the library was loaded: of each its hash, and its identity. */
+enum { MOST_GRAPHS = 256 };
+static uint64_t graphs_seen[MOST_GRAPHS][2];
+static int graphs_seen_count;
+static pthread_mutex_t seen_lock = PTHREAD_MUTEX_INITIALIZER;
+
+void note_graph(uint64_t graph, uint64_t identity) {
+  pthread_mutex_lock(&seen_lock);
+  int known = 0;
+  for (int i = 0; i < graphs_seen_count; ++i) known |= graphs_seen[i][0] == graph && graphs_seen[i][1] == identity;
+  if (!known && graphs_seen_count < MOST_GRAPHS) {
+    graphs_seen[graphs_seen_count][0] = graph;
+    graphs_seen[graphs_seen_count++][1] = identity;
+  }
+  pthread_mutex_unlock(&seen_lock);
+}
+
+__attribute__((visibility("default"))) int tvmconv_provider_graphs(uint64_t (*graphs)[2], int most);
+
+/* For who measures what is to be claimed of a graph: copies what was noted, and forgets it. */
+int tvmconv_provider_graphs(uint64_t (*graphs)[2], int most) {
+  pthread_mutex_lock(&seen_lock);
+  int count = graphs_seen_count < most ? graphs_seen_count : most;
+  memcpy(graphs, graphs_seen, (size_t)count * sizeof *graphs);
+  graphs_seen_count = 0;
+  pthread_mutex_unlock(&seen_lock);
+  return count;
+}
