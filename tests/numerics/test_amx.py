@@ -23,10 +23,10 @@ from tvm import tirx
 
 from tvmconv.algorithms import table as algorithms
 from tvmconv.algorithms.cpu import amx
-from tvmconv.algorithms.cpu.amx import FEATURES
 from tvmconv.algorithms.cpu.amx_cost import BLOCKS, tile_window
 from tvmconv.errors import RewriteError
 from tvmconv.isa.machine import missing_features
+from tvmconv.isa.x86.amx import TILES
 from tvmconv.lowering.common.entry_points import EntryPoints
 from tvmconv.lowering.compiler import Choice, compile_problem, default_choice, samples, schedule
 from tvmconv.lowering.cpu.lowering import lower
@@ -63,7 +63,7 @@ SHAPES = [
 ]
 
 
-with_tiles = pytest.mark.isa(*FEATURES)
+with_tiles = pytest.mark.isa(*TILES.features)
 
 
 def random_decisions(signature: str, sketch: object) -> tuple[int, ...]:
@@ -114,7 +114,7 @@ def test_random_problems_are_exact(call: Call, dtype: str, seed: int, tmp_path_f
     assert_exact(problem, HOST, tmp_path_factory.mktemp("kernel"), Choice(algorithm.name, number))
 
 
-@pytest.mark.skipif(not missing_features(FEATURES), reason="this CPU has tiles")
+@pytest.mark.skipif(not missing_features(TILES.features), reason="this CPU has tiles")
 @pytest.mark.skipif(bool(missing_features(REST)), reason="this CPU lacks other instructions of those with tiles, too")
 def test_tiles_are_right_where_they_are_emulated(tmp_path: Path) -> None:
     """The tests of tiles, here and of what is promised, in a process that has them by `tiles.c`."""
@@ -146,7 +146,7 @@ def test_tiles_that_do_not_fit_end_an_emulated_process(tmp_path: Path) -> None:
     (tmp_path / "bad.c").write_text('int main(void) { __asm__(".byte 0xc4,0xe2,0x72,0x5c,0xc2"); }')
     run_compiler(("bad.c", "-o", "bad"), tmp_path)
     done = subprocess.run([str(tmp_path / "bad")], env=with_emulated_tiles(tmp_path), capture_output=True, text=True)
-    assert missing_features(FEATURES) == () or "tiles are used before they are configured" in done.stderr
+    assert missing_features(TILES.features) == () or "tiles are used before they are configured" in done.stderr
     assert done.returncode != 0
 
 

@@ -12,7 +12,7 @@ import pytest
 import tvm_ffi
 
 from tvmconv.accuracy import TRANSFORM_ERROR, relative_error
-from tvmconv.algorithms.cpu.amx import FEATURES
+from tvmconv.isa.x86.amx import TILES
 from tvmconv.lowering.compiler import Choice, compile_problem
 from tvmconv.signature import parse_signature
 from tvmconv.targets.target import Target
@@ -26,7 +26,7 @@ SCALES = (-100, -60, 0, 60, 100)
 Matrix = npt.NDArray[Any]
 Multiply = Callable[[Matrix, Matrix], Matrix]
 
-pytestmark = pytest.mark.isa(*FEATURES)
+pytestmark = pytest.mark.isa(*TILES.features)
 
 
 @pytest.fixture(scope="module")

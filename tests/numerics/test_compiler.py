@@ -17,10 +17,10 @@ from toys import entry, write_bundle
 
 from tvmconv import fills, load
 from tvmconv.algorithms import table as algorithms
-from tvmconv.algorithms.cpu.amx import FEATURES as TILE_FEATURES
 from tvmconv.algorithms.cpu.direct import define
 from tvmconv.algorithms.cpu.kn2row import reached
 from tvmconv.errors import InvalidProblemError, TvmconvError
+from tvmconv.isa.x86.amx import TILES
 from tvmconv.lowering.compiler import Choice, compile_problem, default_choice, samples, schedule
 from tvmconv.problem import Problem
 from tvmconv.signature import parse_signature
@@ -256,7 +256,7 @@ SPECIAL = [0.0, -0.0, 1.0, np.inf, -np.inf, np.nan, 3.0e38, -3.0e38, 1e-40, 6550
     [
         ("bf16", "direct"),
         pytest.param("bf16", "dot", marks=pytest.mark.isa("avx512_bf16")),
-        pytest.param("bf16", "amx", marks=pytest.mark.isa(*TILE_FEATURES)),
+        pytest.param("bf16", "amx", marks=pytest.mark.isa(*TILES.features)),
         ("f16", "direct"),
     ],
 )

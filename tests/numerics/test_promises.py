@@ -15,9 +15,9 @@ import pytest
 import tvm_ffi
 
 from tvmconv import fills, reference
-from tvmconv.algorithms.cpu.amx import FEATURES
 from tvmconv.algorithms.table import ALGORITHMS, get
 from tvmconv.epilogue import STEPS, parse_epilogue
+from tvmconv.isa.x86.amx import TILES
 from tvmconv.lowering.compiler import Choice, compile_problem
 from tvmconv.problem import DTYPES, Problem
 from tvmconv.signature import format_signature, parse_signature
@@ -42,7 +42,7 @@ Compute = Callable[[int, int, fills.Arrays], Outputs]
 
 def needed(algorithm: str) -> tuple[str, ...]:
     """Return the instructions without which it covers nothing."""
-    return FEATURES if algorithm.startswith("amx") else ("avx512_bf16",) if algorithm.endswith("dot") else ()
+    return TILES.features if algorithm.startswith("amx") else ("avx512_bf16",) if algorithm.endswith("dot") else ()
 
 
 def case(algorithm: str, dtype: str, layouts: tuple[str, str]) -> Problem | None:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from importlib import import_module
 from pathlib import Path
@@ -43,6 +43,46 @@ def named(name: str) -> Isa:
     return _NAMED[name]
 
 
+@dataclass(frozen=True)
+class Tiles:
+    """Instructions for tiles, in registers of their own: products of pairs of bf16, which are added to sums of f32.
+
+    Attributes
+    ----------
+    features
+        Linux's names of the features that a kernel by tiles needs.
+    registers
+        Tile registers.
+    rows, row_bytes
+        Rows of a register, and bytes of a row, at most.
+    configuration
+        From the rows of each register, and the bytes of one, to what `configure` reads.
+    configure, release, zero, load, store, multiply
+        LLVM's intrinsics.
+    allow
+        The C function that asks the system for tiles; other results than 0 are errors.
+    awake
+        The function that a step of a sum calls beside its products.
+    text
+        That, in LLVM IR.
+    """
+
+    features: tuple[str, ...]
+    registers: int
+    rows: int
+    row_bytes: int
+    configuration: Callable[[Sequence[tuple[int, int]]], bytes]
+    configure: str
+    release: str
+    zero: str
+    load: str
+    store: str
+    multiply: str
+    allow: str
+    awake: str
+    text: str
+
+
 @dataclass(frozen=True, eq=False)
 class Isa:
     """An instruction set that kernels are compiled for. There is one object of each, `ISA` of its folder, in `tvmconv.isa.ISAS`.
@@ -79,6 +119,8 @@ class Isa:
         Whether that takes one pair for all lanes from an element of a vector register, and not from memory.
     matrices
         An instruction that multiplies matrices of bf16 in vector registers; None: it has none.
+    tiles
+        Instructions for tiles of bf16; None: it has none.
     known_cpus
         CPUs of a maker, older ones first: what a machine is taken for whose model LLVM does not know, or that hides its number.
     detect
@@ -139,6 +181,7 @@ class Isa:
     aliases: frozenset[str] = frozenset()
     options: Mapping[str, bool] = field(default_factory=dict)
     matrices: Matrices | None = None
+    tiles: Tiles | None = None
     emulators: tuple[str, ...] = ()
     emulated_cpus: tuple[tuple[str, frozenset[str]], ...] = ()
 

@@ -40,14 +40,15 @@ from .filter import filter_element
 from .window import windows_of
 
 FEWEST_OUTPUTS = 16  # of halves: that of 2 to 1 channels at one pixel errs by 1.7e-5 of itself
-FEATURES = ("amx_bf16", "amx_tile", "avx512_bf16")  # the last rounds what is stored
 
 
 def covers(problem: Problem, target: CpuTarget, halves: int = 1) -> str | None:
     """Return None if tiles can compute `problem`, else why not."""
     if (problem.dtype == "bf16") != (halves == 1):
         return f"it multiplies {'bf16' if halves == 1 else 'f32 and f16'}, not {problem.dtype}"
-    if missing := set(FEATURES) - set(target.features):
+    if target.isa.tiles is None:
+        return f"{target.name} has no tiles of bf16"
+    if missing := set(target.isa.tiles.features) - set(target.features):
         return f"{target.name} has no {', '.join(sorted(missing))}"
     if problem.in_channels // problem.groups < 2:
         return "there are no two channels to pair"

@@ -24,6 +24,7 @@ from typing import Any
 
 from tvm import tirx
 
+from ...isa.x86.amx import TILES as AMX
 from ...problem import DTYPE_BYTES
 from ..pairs import reads_pairs
 from ..shapes import divisors
@@ -31,8 +32,7 @@ from ..subconvolution import Axis, Expr, store_index
 from .window import Window
 
 PAIR_BYTES = 4
-SIDE = 16  # rows of a tile, and pairs or f32 numbers in one
-REGISTERS = 8
+SIDE = AMX.rows  # of a tile, which are pairs or f32 numbers in one, too
 LINE_BYTES = 64  # of a cache line
 # The halves of data and filter that are multiplied, by their number, so that those of data are loaded once and again.
 PRODUCTS = {1: ((0, 0),), 2: ((0, 0), (0, 1), (1, 0))}

@@ -5,6 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 from ..isa import Isa
+from .amx import TILES
 from .cpuid import c_features
 from .flags import features
 
@@ -99,6 +100,7 @@ ISA = Isa(
     dot="avx512_bf16",
     dot_intrinsic="llvm.x86.avx512bf16.dpbf16ps.{bits}",
     dots_by_element=False,
+    tiles=TILES,
     known_cpus=_KNOWN_CPUS,
     cross_compilers=("x86_64-linux-gnu-gcc",),
     install="apt install gcc-x86-64-linux-gnu libc6-dev-amd64-cross",

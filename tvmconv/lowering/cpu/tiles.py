@@ -19,24 +19,15 @@ from tvm.ir import StringImm, TensorLoad
 from tvm_ffi.structural import structural_equal, structural_map
 
 from ...algorithms.annotations import CONFIGURE, LANES, PAIRS, ROLE, ROWS, TILES, VECTORS
-from ...algorithms.cpu.amx_window import REGISTERS, SIDE
 from ...algorithms.pairs import DOT, calls
 from ...errors import RewriteError
+from ...isa.x86.amx import TILES as AMX
 from ..common.rewrites import IMPORT, answered, element_at, mapped, replaced, rewritten, sequence
 from .packing import elements
 
-ALLOW = "tvmconv_allow_tiles"  # of lowering/native/launcher.c
-AWAKE = "tvmconv_stay_awake"
-# The CPU gates the power of its floating-point vector units where only tiles are multiplied for 650 ns, some 30 steps of a sum,
-# and what stores the tiles then waits 240 ns for them. An addition of two zeros in each step keeps them on. On one core of a
-# Granite Rapids, sums of 36 steps took 4400 cycles and take 3250.
 # The element of an array of f32 with which its first cache line begins.
 LINE_BEGIN = "tvmconv_line_begin"
-_TEXT = f"""
-define void @{AWAKE}() alwaysinline nounwind {{
-  call void asm sideeffect "vxorps %xmm15, %xmm15, %xmm15; vaddss %xmm15, %xmm15, %xmm15", "~{{xmm15}}"() nounwind
-  ret void
-}}
+_TEXT = f"""{AMX.text}
 define i32 @{LINE_BEGIN}(ptr %array) alwaysinline nounwind {{
   %address = ptrtoint ptr %array to i32
   %below = sub i32 0, %address
@@ -46,6 +37,7 @@ define i32 @{LINE_BEGIN}(ptr %array) alwaysinline nounwind {{
 }}
 """
 _BYTES = 4  # of an f32, and of a pair
+SIDE = AMX.row_bytes // _BYTES
 _LINE = 64
 
 
@@ -72,37 +64,37 @@ def _configured(loop: Any) -> Any:
     configuration = tirx.decl_buffer((16,), "uint32", "tile_shapes", scope="local")
     words = _configuration(tiles, vectors, rows, depth)
     stores = [tirx.BufferStore(configuration, tirx.const(word, "uint32"), [i]) for i, word in enumerate(words)]
-    refused = tirx.call_extern("int32", ALLOW) != 0
+    refused = tirx.call_extern("int32", AMX.allow) != 0
     task = [
         tirx.IfThenElse(refused, tirx.Evaluate(tirx.tvm_throw_last_error()), None),
         tirx.AllocBuffer(configuration),
         *stores,
-        _call("ldtilecfg", tirx.address_of(tirx.BufferLoad(configuration, [0]))),
+        _call(AMX.configure, tirx.address_of(tirx.BufferLoad(configuration, [0]))),
         body,
-        _call("tilerelease"),
+        _call(AMX.release),
     ]
     body = tirx.AttrStmt(tirx.const(0, "int32"), IMPORT, StringImm(_TEXT), tirx.SeqStmt(task))
     return answered(loop, CONFIGURE, body)
 
 
 def _configuration(tiles: int, vectors: int, rows: int, depth: int) -> list[int]:
-    """Return the 64 bytes of `ldtilecfg` (Intel's manual): palette 1; at byte 16 two of columns' bytes, at 48 one of rows."""
-    sums, lefts = tiles * vectors, _lefts(tiles, vectors)
-    columns = [_BYTES * (depth if each in lefts else SIDE) for each in range(REGISTERS)]
-    counts = [depth if each >= sums and each not in lefts else rows for each in range(REGISTERS)]
-    octets = [1, *[0] * 15, *(b for each in columns for b in (each, 0)), *[0] * 16, *counts, *[0] * 8]
-    return [int.from_bytes(bytes(octets[i : i + 4]), "little") for i in range(0, 64, 4)]
+    """Return the words that configure the registers of sums, of data and of the filter."""
+    sums, lefts, registers = tiles * vectors, _lefts(tiles, vectors), range(AMX.registers)
+    columns = [_BYTES * (depth if each in lefts else SIDE) for each in registers]
+    counts = [depth if each >= sums and each not in lefts else rows for each in registers]
+    octets = AMX.configuration(list(zip(counts, columns, strict=True)))
+    return [int.from_bytes(octets[i : i + 4], "little") for i in range(0, len(octets), 4)]
 
 
 def _lefts(tiles: int, vectors: int) -> range:
     """Return the registers for data, behind those for sums: for all tiles if they are no more than those of the filter."""
     sums = tiles * vectors
-    left = tiles if tiles <= vectors else REGISTERS - sums - vectors
+    left = tiles if tiles <= vectors else AMX.registers - sums - vectors
     return range(sums, sums + min(left, tiles))
 
 
 def _rights(tiles: int, vectors: int) -> range:
-    return range(_lefts(tiles, vectors).stop, REGISTERS)
+    return range(_lefts(tiles, vectors).stop, AMX.registers)
 
 
 def _aligned(buffer: Any, body: Any) -> Any:
@@ -139,9 +131,9 @@ def _instructions(shapes: set[Any], stored: list[Any], loop: Any) -> Any:
     if PAIRS not in loops and isinstance(body.value, TensorLoad):
         stored.append(body.buffer)
         target = _Tiles(body, loops, TILES, VECTORS, ROWS, LANES)
-        return sequence([_call("tilestored64", _number(reg), *target.at(a, v)) for a, v, reg in sums])
+        return sequence([_call(AMX.store, _number(reg), *target.at(a, v)) for a, v, reg in sums])
     if PAIRS not in loops:
-        return sequence([_call("tilezero", _number(reg)) for *_, reg in sums])
+        return sequence([_call(AMX.zero, _number(reg)) for *_, reg in sums])
     depth = int(loops[PAIRS].extent)
     shapes.add((tiles, vectors, rows, depth))
     products = _products(body.value.b) if isinstance(body.value, tirx.Add) else []
@@ -173,7 +165,7 @@ def _multiplied(tiles: int, vectors: int, products: Sequence[tuple[_Tiles, _Tile
     held: _Tiles | None = None
 
     def load(tile: _Tiles, registers: range, a: int, v: int) -> Any:
-        return _call("tileloadd64", _number(registers[(a + v) % len(registers)]), *tile.at(a, v))
+        return _call(AMX.load, _number(registers[(a + v) % len(registers)]), *tile.at(a, v))
 
     for data, weights in products:
         if few:
@@ -190,8 +182,8 @@ def _multiplied(tiles: int, vectors: int, products: Sequence[tuple[_Tiles, _Tile
             if not few and v == 0:
                 made.append(load(data, lefts, a, 0))
             numbers = (a * vectors + v, lefts[a % len(lefts)], rights[v % len(rights)])
-            made.append(_call("tdpbf16ps", *map(_number, numbers)))
-    return [*made, tirx.Evaluate(tirx.call_extern("void", AWAKE))]
+            made.append(_call(AMX.multiply, *map(_number, numbers)))
+    return [*made, tirx.Evaluate(tirx.call_extern("void", AMX.awake))]
 
 
 class _Tiles:
@@ -250,4 +242,4 @@ def _number(register: int) -> Any:
 
 
 def _call(name: str, *arguments: Any) -> Any:
-    return tirx.Evaluate(tirx.call_llvm_intrin("void", f"llvm.x86.{name}", *arguments))
+    return tirx.Evaluate(tirx.call_llvm_intrin("void", name, *arguments))
