@@ -58,6 +58,8 @@ CASES = {
     "winograd4_planes": "conv2d-n1-i16x18x32-o16x18x32-k3x3-s1x1-d1x1-p1x1_1x1-g1-NCX-OIX-f32-bias",
     "filter_by_parts": "conv2d-n1-i1024x7x7-o1280x4x4-k3x3-s2x2-d1x1-p1x1_1x1-g1-NXC-XIO-f32-bias",
     "filter_in_place_by_parts": "conv1d-n1-i4096x4-o1280x4-k1-s1-d1-p0_0-g1-NXC-XIO-f32",
+    "inner": "backprop2d-n1-i128x4x4-o64x8x8-k4x4-s2x2-d1x1-p1x1_1x1-g1-NXC-XIO-f32-bias",
+    "inner_rows": "conv2d-n1-i1024x7x7-o1280x4x4-k3x3-s2x2-d1x1-p1x1_1x1-g1-NCX-OIX-f32-bias",
     "constant": "conv2d-n1-i0x4x4-o8x4x4-k3x3-s1x1-d1x1-p1x1_1x1-g1-NXC-XIO-f32-bias",
 }
 # Where the target has AVX512-BF16.
@@ -65,6 +67,7 @@ DOT = {
     "bf16_dot": "conv2d-n1-i64x14x14-o32x14x14-k3x3-s1x1-d1x1-p1x1_1x1-g1-NXC-XIO-bf16-bias",
     "bf16_dilated": "conv2d-n1-i32x33x33-o32x33x33-k3x3-s1x1-d12x12-p12x12_12x12-g1-NXC-XIO-bf16",
     "bf16_shuffled": "conv2d-n1-i32x14x14-o32x7x7-k3x3-s2x2-d1x1-p1x1_0x0-g4-NXC-XIO-bf16",
+    "inner_dot": "conv1d-n1-i768x4-o3072x4-k1-s1-d1-p0_0-g1-NXC-OIX-bf16",
     "kn2row_dot": "conv2d-n1-i128x13x13-o64x13x13-k3x3-s1x1-d6x6-p6x6_6x6-g1-NXC-XIO-bf16",
 }
 # Where it has BFMMLA.
@@ -86,14 +89,23 @@ TILES = {
 UNACCUMULATED = ("constant", "winograd2")
 
 
-TRANSFORMS = [each.name for each in ALGORITHMS if each.kind == "cpu" and each.numerical_class == "transform"]
+# What is never the default, or not in strict math, is asked for by name: the longest that a case begins with.
+NAMED = sorted(
+    (
+        each.name
+        for each in ALGORITHMS
+        if each.kind == "cpu" and (each.numerical_class == "transform" or not each.is_default)
+    ),
+    key=len,
+    reverse=True,
+)
 
 
 def scheduled_text(name: str, target: str) -> str:
     signature = (CASES | DOT | MATRICES | TILES)[name]
     problem, cpu = parse_signature(signature), Target.parse(target)
-    transform = next((each for each in TRANSFORMS if name.startswith(each)), None)
-    choice = Choice(transform) if transform else default_choice(problem, cpu, "strict")
+    named = next((each for each in NAMED if name.startswith(each)), None)
+    choice = Choice(named) if named else default_choice(problem, cpu, "strict")
     definition, scheduled = schedule(problem, cpu, choice)
     script = lower(scheduled.mod, definition).module.script()
     # Colours are for terminals, and two buffers' attributes are the same in every allocation.

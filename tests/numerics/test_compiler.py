@@ -28,6 +28,14 @@ from tvmconv.targets.target import Target
 
 HOST = Target.parse("host")
 SPACES = [
+    # Few pixels whose plain filters are read row by row, part after part: rows of taps, in groups, of a transposed convolution.
+    "conv2d-n2-i40x5x6-o36x3x3-k3x3-s2x2-d1x1-p1x1_1x1-g1-NXC-OIX-f32-bias",
+    "conv2d-n1-i512x4x4-o48x4x4-k3x3-s1x1-d1x1-p1x1_1x1-g2-NCX-OIX-f32-bias",
+    "conv2d-n1-i128x3x5-o40x3x5-k3x3-s1x1-d1x1-p1x1_1x1-g1-NCX-OIX-bf16-bias",
+    "conv1d-n1-i1024x6-o40x6-k1-s1-d1-p0_0-g1-NXC-OIX-f32",
+    "conv1d-n2-i768x3-o20x3-k1-s1-d1-p0_0-g2-NCX-OIX-f16-bias",
+    "backprop2d-n1-i128x3x4-o20x6x8-k4x4-s2x2-d1x1-p1x1_1x1-g1-NXC-XIO-f32-bias",
+    "backprop2d-n2-i256x3x4-o24x6x7-k3x4-s2x2-d1x1-p1x1_0x2-g1-NCX-XIO-bf16",
     "conv2d-n1-i48x13x13-o80x13x13-k3x3-s1x1-d1x1-p1x1_1x1-g1-NXC-XIO-f32-bias",
     "conv2d-n1-i1024x14x14-o64x7x7-k1x1-s2x2-d1x1-p0x0_0x0-g1-NXC-XIO-f32",
     "conv1d-n2-i48x4000-o16x2000-k3-s2-d1-p1_0-g1-NXC-XIO-f32-bias",  # AVX2: data copied part by part

@@ -5,14 +5,20 @@ from __future__ import annotations
 from math import prod
 
 import pytest
+from tvm.ir import StringImm, assert_structural_equal
 
 from tvmconv.algorithms.cpu import direct, winograd
 from tvmconv.algorithms.cpu.direct import direct_windows
 from tvmconv.algorithms.cpu.kn2row import define_prepacked, tap_windows
 from tvmconv.algorithms.pairs import filter_in_pairs
+from tvmconv.algorithms.table import for_plain_filters, get
+from tvmconv.lowering.common.entry_points import EntryPoints
+from tvmconv.lowering.common.rewrites import found
 from tvmconv.lowering.compiler import Choice, lower_choice
+from tvmconv.lowering.cpu.functions import SYMBOL, functions_of
 from tvmconv.lowering.cpu.lowering import workspace_bytes
 from tvmconv.problem import Problem
+from tvmconv.runtime.packed import PACK_SYMBOL, PACKED_SYMBOL
 from tvmconv.signature import parse_signature
 from tvmconv.targets.target import CpuTarget
 
@@ -125,3 +131,58 @@ def test_rows_that_are_far_apart_are_transformed_before_all_tasks() -> None:
     assert prepacked(TILED.replace("512", "256"), "znver3") == [False]
     wide = TILED.replace("512", "2048")
     assert prepacked(wide, "znver3") == [False]  # no cache keeps it
+
+
+LINEAR = "conv1d-n1-i1024x4-o1000x4-k1-s1-d1-p0_0-g1-NXC-OIX-f32"
+
+
+@pytest.mark.parametrize(
+    ("signature", "packed", "plain"),
+    [
+        (LINEAR, "direct", "inner"),
+        (LINEAR.replace("f32", "bf16"), "dot", "inner_dot"),  # both take denormal numbers for zeros
+        (LINEAR.replace("f32", "bf16"), "direct", "inner"),
+        (LINEAR.replace("OIX", "XIO"), "direct", "direct"),  # read in place
+        (LINEAR.replace("x4", "x400"), "direct", "direct"),  # many pixels use the copy
+        (TRANSPOSED, "direct", "inner"),
+        (TRANSPOSED.replace("NXC-XIO", "NCX-OIX"), "direct", "direct"),  # nothing that is summed lies together
+        (TILED.replace("7x7", "4x4"), "winograd2", "direct"),
+        (TILED.replace("7x7", "4x4").replace("XIO", "OIX"), "winograd2", "winograd2"),
+        (TILED.replace("7x7", "28x28"), "winograd2", "winograd2"),
+    ],
+)
+def test_calls_with_plain_filters_are_by_what_packs_nothing_where_that_is_worth_it(
+    signature: str, packed: str, plain: str
+) -> None:
+    assert for_plain_filters(packed, *_asked(signature, "znver4")).name == plain
+
+
+def test_one_library_has_both() -> None:
+    problem, target = _asked(LINEAR, "znver4")
+    both, packed = (
+        lower_choice(problem, target, Choice("direct"), way) for way in (EntryPoints.BOTH, EntryPoints.PACKED)
+    )
+    assert set(functions_of(both.module)) == {SYMBOL, PACK_SYMBOL, PACKED_SYMBOL}
+    assert both.layout == packed.layout
+    alone = functions_of(lower_choice(problem, target, Choice("inner")).module)
+    assert set(alone) == {SYMBOL}
+    assert_structural_equal(functions_of(both.module)[SYMBOL], alone[SYMBOL])
+
+
+def test_a_filter_that_is_packed_within_the_call_is_not_split_off() -> None:
+    problem, target = _asked(TILED.replace("7x7", "4x4"), "znver4")
+    both = functions_of(lower_choice(problem, target, Choice("winograd2")).module)
+    assert set(both) == {SYMBOL, PACK_SYMBOL, PACKED_SYMBOL}
+    assert not any(each.value == PACK_SYMBOL for each in found(both[SYMBOL].body, StringImm))
+
+
+def test_inner_products_say_why_not() -> None:
+    for signature, reason in (
+        (TILED, "lies apart in a filter of XIO"),
+        (TILED.replace("XIO", "OIX"), "16 pixels or fewer, not 49"),
+        (LINEAR.replace("i1024", "i1022"), "no whole vectors"),
+        (LINEAR.replace("i1024", "i64"), "64 products lie together; it takes 128"),
+    ):
+        answer = get("inner").covers(*_asked(signature, "znver4"))
+        assert answer is not None and reason in answer
+    assert get("inner_dot").covers(*_asked(LINEAR, "znver4")) == "it multiplies bf16, not f32"

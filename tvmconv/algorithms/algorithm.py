@@ -21,8 +21,8 @@ if TYPE_CHECKING:
 class Algorithm:
     """A way to compute problems.
 
-    Its module in `tvmconv.algorithms.KIND` has ``covers``, ``define`` and ``estimate`` (on GPUs ``cycles``), and ``define_prepacked`` where
-    prepacked filters deserve another definition. Each takes a problem, a target of the algorithm's kind, and
+    Its module in `tvmconv.algorithms.KIND` has ``covers``, ``define`` and ``estimate`` (on GPUs ``cycles``), ``define_prepacked`` where
+    prepacked filters deserve another definition, and ``plain`` where it counts what plain filters take. Each takes a problem, a target of the algorithm's kind, and
     `options`. Modules import TVM, so they are imported when they are asked.
 
     Attributes
@@ -73,6 +73,11 @@ class Algorithm:
     def estimate(self, problem: Problem, target: CpuTarget) -> Counts:
         """Return the events of a problem that it covers, on a CPU, by the names of their coefficients."""
         return _counted(self._module(), tuple(self.options.items()), problem, target)
+
+    def plain_cycles(self, problem: Problem, target: CpuTarget) -> float | None:
+        """Return by estimate how many cycles a problem takes on a CPU whose filter comes plain; None: it does not say."""
+        plain = getattr(self._module(), "plain", None)
+        return None if plain is None else cycles(plain(problem, target, **self.options), target)
 
     def define(self, problem: Problem, target: Target) -> Definition:
         """Return the unscheduled definition."""

@@ -65,6 +65,7 @@ def assemble(
     vnni_factor: int = 1,
     asks: Sequence[str] | None = None,
     by_element: bool = False,
+    filter_rows: bool = False,
 ) -> Definition:
     """Return the definition of windows for a CPU, each expressed alike.
 
@@ -80,8 +81,12 @@ def assemble(
         What lowering is to do in the function, beside what its size alone decides; None: `requests_of`.
     by_element
         Whether dot products of pairs take the data's from an element of a register (`Isa.dots_by_element`).
+    filter_rows
+        Whether the filter is a row of all its elements for each index of the first axis, by pairs if `vnni_factor` is 2.
     """
-    arrays = _placeholders(problem, flat, vnni_factor)
+    data_in_pairs = reads_pairs(flat, vnni_factor)
+    data_in_pairs = data_in_pairs and not (filter_rows and any(not window.data_in_pairs for window in windows))
+    arrays = _placeholders(problem, flat, vnni_factor, data_in_pairs, filter_rows)
     definition = filled(problem, flat, arrays, windows, [express(window, *arrays) for window in windows])
     func = definition.func
     asks = requests_of(problem, windows) if asks is None else asks
@@ -135,14 +140,19 @@ def filled(
     return Definition(problem, te.create_prim_func([data, weights, *epilogue.inputs, *outs]), windows, store_indices)
 
 
-def _placeholders(problem: Problem, flat: Problem, vnni_factor: int) -> tuple[te.Tensor, te.Tensor, Epilogue]:
+def _placeholders(
+    problem: Problem, flat: Problem, vnni_factor: int, data_in_pairs: bool, filter_rows: bool
+) -> tuple[te.Tensor, te.Tensor, Epilogue]:
     dtype = kernel_dtype(flat.dtype)
     data = te.placeholder(flat.data_shape, dtype, name="data")
     element = ELEMENT_TYPES[vnni_factor]
-    if vnni_factor > 1 and reads_pairs(flat, vnni_factor):
+    if vnni_factor > 1 and data_in_pairs:
         data = te.placeholder((*flat.data_shape[:-1], flat.in_channels // vnni_factor), element, name="data")
     filter_shape = list(flat.filter_shape)
-    if in_pairs := vnni_factor > 1 and filter_in_pairs(flat, vnni_factor):
+    in_pairs = vnni_factor > 1 and (filter_rows or filter_in_pairs(flat, vnni_factor))
+    if filter_rows:
+        filter_shape = [filter_shape[0], prod(filter_shape[1:]) // vnni_factor]
+    elif in_pairs:
         filter_shape[filter_channels(flat)] //= vnni_factor
     weights = te.placeholder(filter_shape, element if in_pairs else dtype, name=FILTER)
     once = problem.dtype == "bf16" and calls_operators(problem)

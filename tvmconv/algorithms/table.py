@@ -4,13 +4,15 @@ from __future__ import annotations
 
 from ..errors import TvmconvError
 from ..problem import Problem
-from ..targets.target import Target
+from ..targets.target import CpuTarget, Target
 from .algorithm import Algorithm
 
 # ``strict`` allows algorithms of class ``exact`` alone, ``tf32`` all of them, ``default`` all but those of TF32.
 MATHS = ("default", "strict", "tf32")
 # Estimates err by a quarter: a transform that promises at least this much of a gain is worth a trial when a problem is tuned.
 LEAST_GAIN = 0.75
+# What another algorithm takes for plain filters, at most, of the time of that for prepacked ones.
+LEAST_PLAIN_GAIN = 0.85
 
 ALGORITHMS: tuple[Algorithm, ...] = (
     Algorithm("kn2row", 1, "exact", "kn2row"),
@@ -29,6 +31,9 @@ ALGORITHMS: tuple[Algorithm, ...] = (
     Algorithm("constant", 1, "exact", "constant"),
     Algorithm("winograd4", 1, "transform", "winograd", {"points": 6}),
     Algorithm("winograd2", 1, "transform", "winograd", {"points": 4}),
+    # For filters as they come.
+    Algorithm("inner", 1, "exact", "inner", is_default=False),
+    Algorithm("inner_dot", 1, "exact", "inner", {"vnni_factor": 2}, is_default=False),
     # For when no other compiles.
     Algorithm("plain", 1, "exact", "plain", is_default=False),
     Algorithm("tensorcore", 1, "exact", "tensorcore", kind="cuda"),
@@ -58,6 +63,29 @@ def applicable(problem: Problem, target: Target, math: str = "default") -> list[
     candidates = [each for each in ALGORITHMS if each.kind == target.kind and allowed(each, math)]
     covering = [each for each in candidates if each.covers(problem, target) is None]
     return sorted(covering, key=lambda each: (not each.is_default, each.cycles(problem, target)))
+
+
+def for_plain_filters(name: str, problem: Problem, target: Target) -> Algorithm:
+    """Return what computes calls with plain filters where the algorithm called `name` computes those with prepacked ones.
+
+    Another one, which is exact and multiplies alike, where that gains `LEAST_PLAIN_GAIN` by estimate: what is worth packing once
+    may not be worth it in each call. Of filters that are transformed, those whose vectors lie as they are multiplied: others are
+    transposed by squares, which takes less than is estimated. One thread of a Zen 4, microseconds by `winograd2` and by another,
+    512 to 512 channels at 4x4 and 256 to 256 at 5x5: XIO 859 and 691, 190 and 102, OIX 705 and 760, 166 and 183.
+    """
+    chosen = get(name)
+    if chosen.numerical_class == "transform" and (problem.op, problem.filter_format) != ("convolution", "XIO"):
+        return chosen
+    if not isinstance(target, CpuTarget) or (own := chosen.plain_cycles(problem, target)) is None:
+        return chosen
+    best, least = chosen, own * LEAST_PLAIN_GAIN
+    for each in ALGORITHMS:
+        alike = each.options.get("vnni_factor", 1) == chosen.options.get("vnni_factor", 1)
+        if each.kind != target.kind or each.numerical_class != "exact" or not alike:
+            continue
+        if each.covers(problem, target) is None and (found := each.plain_cycles(problem, target)) and found < least:
+            best, least = each, found
+    return best
 
 
 def worth_trying(problem: Problem, target: Target, math: str = "default") -> list[Algorithm]:

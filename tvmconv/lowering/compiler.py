@@ -22,6 +22,7 @@ from .common.entry_points import EntryPoints
 from .cpu.functions import SYMBOL, functions_of
 from .cpu.linker import link
 from .cpu.lowering import Lowered, lower, workspace_bytes
+from .cpu.packing import unsplit
 from .cpu.passes import ALLOCATED, PIPELINE
 from .cpu.workspaces import allocate, workspaces
 from .cuda.linker import link_cuda
@@ -179,11 +180,21 @@ def lower_choice(
     problem: Problem, target: Target, choice: Choice, entry_points: EntryPoints = EntryPoints.BOTH
 ) -> Lowered:
     """Return the functions of a CPU kernel's library before LLVM; `entry_points` as in :func:`compile_problem`."""
+    if entry_points is EntryPoints.BOTH and (other := plain_choice(problem, target, choice)) != choice:
+        definition, scheduled = schedule(problem, target, choice, EntryPoints.PACKED)
+        packed = lower(scheduled.mod, definition, EntryPoints.PACKED)
+        return packed if packed.layout is None else _joined(_in_place(problem, target, other), packed)
     definition, scheduled = schedule(problem, target, choice, _first(entry_points))
     lowered = lower(scheduled.mod, definition)
     if entry_points is EntryPoints.BOTH and lowered.layout is None:
         return _with_packed(lowered, problem, target, choice)
     return lowered
+
+
+def plain_choice(problem: Problem, target: Target, choice: Choice) -> Choice:
+    """Return the schedule of calls with plain filters: `choice`, or the default of an algorithm that gains by not packing."""
+    plain = algorithms.for_plain_filters(choice.algorithm, problem, target).name
+    return choice if plain == choice.algorithm else Choice(plain)
 
 
 def _first(entry_points: EntryPoints) -> EntryPoints:
@@ -196,11 +207,21 @@ def generate(module: tvm.IRModule, target: Target) -> Any:
     return tvm.compile(module, target.tvm(), tir_pipeline=PIPELINE)
 
 
+def _in_place(problem: Problem, target: Target, choice: Choice) -> Lowered:
+    """Return the kernel for plain filters alone, as one function."""
+    definition, scheduled = schedule(problem, target, choice)
+    return lower(tvm.IRModule({"main": unsplit(scheduled.mod["main"])}), definition)
+
+
 def _with_packed(plain: Lowered, problem: Problem, target: Target, choice: Choice) -> Lowered:
     """Return a kernel that reads its filter in place with what its algorithm has for prepacked filters, if anything."""
     prepacked = sketches_of(choice.algorithm, problem, target, EntryPoints.PACKED)
     if prepacked is sketches_of(choice.algorithm, problem, target):
         return plain
     definition, scheduled = schedule(problem, target, choice, EntryPoints.PACKED)
-    other = lower(scheduled.mod, definition)
-    return Lowered(tvm.IRModule({**functions_of(other.module), **functions_of(plain.module)}), other.layout)
+    return _joined(plain, lower(scheduled.mod, definition))
+
+
+def _joined(plain: Lowered, packed: Lowered) -> Lowered:
+    """Return the functions of both, that for plain filters of the first."""
+    return Lowered(tvm.IRModule({**functions_of(packed.module), **functions_of(plain.module)}), packed.layout)

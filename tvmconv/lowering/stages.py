@@ -163,12 +163,11 @@ def _lowered(last: str, definition: Definition, schedule: Schedule) -> str:
 
 def _passes(problem: Problem, target: Target, choice: Choice) -> str:
     """Return the list of passes, those marked by ``*`` that the kernel's schedules or definitions ask for."""
-    from .compiler import schedule
+    from .compiler import plain_choice, schedule
     from .cpu.passes import PASSES, requests
 
-    functions = (
-        schedule(problem, target, choice, each)[1].mod["main"] for each in (EntryPoints.PLAIN, EntryPoints.PACKED)
-    )
+    ways = ((plain_choice(problem, target, choice), EntryPoints.PLAIN), (choice, EntryPoints.PACKED))
+    functions = (schedule(problem, target, each, entry_points)[1].mod["main"] for each, entry_points in ways)
     asked = frozenset().union(*map(requests, functions))
     lines = []
     for each in PASSES:
@@ -182,12 +181,15 @@ def _of_definitions(
     problem: Problem, target: Target, choice: Choice, text: Callable[[Definition, Schedule], str]
 ) -> str:
     """Return the text of a problem's scheduled definition, of both where prepacked filters have one of their own."""
-    from .compiler import schedule, sketches_of
+    from .compiler import plain_choice, schedule, sketches_of
 
-    def of(entry_points: EntryPoints) -> str:
+    def of(choice: Choice, entry_points: EntryPoints) -> str:
         return text(*schedule(problem, target, choice, entry_points))
 
-    plain, packed = of(EntryPoints.PLAIN), EntryPoints.PACKED
-    if sketches_of(choice.algorithm, problem, target, packed) is sketches_of(choice.algorithm, problem, target):
+    other, packed = plain_choice(problem, target, choice), EntryPoints.PACKED
+    plain = of(other, EntryPoints.PLAIN)
+    same = sketches_of(choice.algorithm, problem, target, packed) is sketches_of(choice.algorithm, problem, target)
+    if other == choice and same:
         return plain
-    return f"# for filters as they are\n{plain}\n# for prepacked filters\n{of(packed)}"
+    by = "" if other == choice else f", by {other.algorithm}"
+    return f"# for filters as they are{by}\n{plain}\n# for prepacked filters\n{of(choice, packed)}"

@@ -15,6 +15,7 @@ from ...targets.target import CpuTarget
 from ..data_dependence import covers_data
 from ..definition import Definition, assemble
 from ..flatten import flatten
+from ..pairs import filter_in_pairs
 from ..shapes import accumulators, divisors, shuffles
 from .cost import Counts, multiply_add, total
 from .counts import copied, filter_traffic, outputs, stored, stored_lines
@@ -255,6 +256,30 @@ def _by_blocks(window: Window, target: CpuTarget) -> bool:
 def estimate(problem: Problem, target: CpuTarget, across: bool = False, vnni_factor: int = 1) -> Counts:
     """Count the events of a problem, its filter prepacked."""
     return windows_estimate(direct_windows(problem, target, across, vnni_factor, prepacked=True), target)
+
+
+def plain(problem: Problem, target: CpuTarget, across: bool = False, vnni_factor: int = 1) -> Counts:
+    """Count the events of a problem whose filter comes plain: beside those of `estimate`, the copies of the filter."""
+    windows = direct_windows(problem, target, across, vnni_factor)
+    if not across:
+        windows = [_by_parts(window, target) for window in windows]
+    return total(estimate(problem, target, across, vnni_factor), *(_packed(window) for window in windows))
+
+
+def _packed(window: Window) -> Counts:
+    """Count the copy of a window's filter, if there is one."""
+    if not window.stages_filter:
+        return {}
+    problem, elements = window.problem, float(window.groups * window.padded_outputs * window.products)
+    if window.reads_rows:
+        return {"elements.copy": elements * window.vnni_factor}
+    forward = problem.op == "convolution"
+    one_tap = all(axis.taps * axis.phases == 1 for axis in window.axes)
+    together = one_tap if forward else problem.filter_format == "XIO"
+    if window.vnni_factor == 2:
+        together = together and filter_in_pairs(problem)
+        return {"elements.transpose_pairs" if together else "elements.apart": elements * (1 if together else 2)}
+    return {"elements.transpose" if together or window.taps_are_columns else "elements.apart": elements}
 
 
 def windows_estimate(windows: Sequence[Window], target: CpuTarget) -> Counts:

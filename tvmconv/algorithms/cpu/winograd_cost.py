@@ -42,8 +42,17 @@ def covers(problem: Problem, target: CpuTarget, points: int) -> str | None:
 
 def estimate(problem: Problem, target: CpuTarget, points: int) -> Counts:
     """Count the events of a problem by tiles of so many points, its filter transformed before if a cache keeps it."""
+    return _estimate(problem, target, points, prepacked=True)
+
+
+def plain(problem: Problem, target: CpuTarget, points: int) -> Counts:
+    """Count the events of a problem whose filter is transformed in each call."""
+    return _estimate(problem, target, points, prepacked=False)
+
+
+def _estimate(problem: Problem, target: CpuTarget, points: int, prepacked: bool) -> Counts:
     tiled = tiles_of(problem, target, points)
-    kept = sum(tiles.filter_bytes for tiles in tiled) <= target.l3_share
+    kept = prepacked and sum(tiles.filter_bytes for tiles in tiled) <= target.l3_share
     counted = [_window_estimate(tiles, target, points, kept) for tiles in tiled]
     counted.append(stored_lines(problem, max((tiles.axes[-1].phases for tiles in tiled), default=1), target))
     if problem.data_format == "NCX" and tiled:

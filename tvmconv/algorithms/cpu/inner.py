@@ -1,0 +1,267 @@
+"""Windows whose lanes run along the products of a sum, which lie together in the filter: few pixels, with the filter as it comes.
+
+A plain filter is read once, where it lies, row by row. In OIX an output channel's is a row of all its channels and taps, and data is
+copied to rows of the same order; in XIO that of a transposed convolution has a row of channels for each tap. Nothing is packed. A
+tile is some pixels by some output channels, and the lanes of each sum are added when it is whole. Stages:
+
+    data_pad     data widened to f32, or by pairs of bf16, in the order of the products     (absent when they lie so)
+    acc          the sums, f32, axes (n, g, phases..., outputs..., o, lanes)
+    lane_sums    acc with lanes along the output channels
+    tile         its vectors added
+    out          bias added, rounded once to the output type
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from math import prod
+from operator import mul
+
+from tvm import te
+
+from ...problem import Problem
+from ...targets.cpus import L1_WAY_BYTES
+from ...targets.target import CpuTarget
+from ..axes import convolution_axes
+from ..data_dependence import covers_data
+from ..definition import Definition, assemble
+from ..epilogue import Epilogue
+from ..flatten import flatten
+from ..pairs import multiply_pairs
+from ..shapes import accumulators, divisors
+from ..stage_names import ACC, LANE_SUMS, OUT, TILE, stage_name
+from ..subconvolution import Expr
+from .cost import Counts, lines, multiply_add, tile_step, total
+from .counts import copied_element, stored_lines
+from .data import staged_data
+from .direct import no_dot
+from .filter import filter_element
+from .im2col import Im2colWindow
+from .reduced import ReducedWindow, reduced_lanes
+from .window import Kind, Window, windows_of
+
+# Adding the lanes of a sum takes as long as so many of its products, or longer.
+LEAST_PRODUCTS = 128
+# Rows of the filter that a tile reads at once: more streams than that are not prefetched.
+MOST_OUTPUTS = 8
+# More pixels, of one phase, use what is packed often enough. One thread of a Zen 4 beside other programs, plain OIX by `direct` and so,
+# microseconds: 1024 to 1024 channels, 5 taps, 8 samples 2003 and 999; 1024 to 1000, 16 pixels, 367 and 326; 768 to 3072 902 and 854;
+# 49 pixels of 512 to 512, 3x3, by `winograd2` 1845 and 2500.
+MOST_PIXELS = 16
+
+
+@dataclass(frozen=True)
+class InnerWindow(ReducedWindow):
+    """A window whose channels of data lie in the order of the filter's rows."""
+
+    @property
+    def stages_data(self) -> bool:
+        """Whether data is copied: also from pixels that share sets of L1 with each other, and with rows of the filter."""
+        shared = self.pixels > 1 and 4 * self.pixel % L1_WAY_BYTES == 0
+        return super().stages_data or shared
+
+    def filter_indices(self, g: Expr, phases: Sequence[Expr], taps: Sequence[Expr], c: Expr, o: Expr) -> list[Expr]:
+        """Return where in the filter, or its rows, the weight of a tap, channel `c` and output `o` of group `g` is."""
+        if self.problem.op == "convolution":
+            return [g * self.outputs + o, c]
+        return super().filter_indices(g, phases, taps, c, o)
+
+
+@dataclass(frozen=True)
+class RowWindow(Im2colWindow):
+    """A window of one axis and one tap, whose channels are those of data and all taps, in the order of an OIX filter."""
+
+    @property
+    def shifted(self) -> bool:
+        """Never: output channels are in no vectors."""
+        return False
+
+    @property
+    def data_in_pairs(self) -> bool:
+        """Never: a pair may be of two taps."""
+        return False
+
+    @property
+    def _taps_first(self) -> bool:
+        return False
+
+    def filter_indices(self, g: Expr, phases: Sequence[Expr], taps: Sequence[Expr], c: Expr, o: Expr) -> list[Expr]:
+        """Return where in the filter's rows the weight of channel `c` and output `o` of group `g` is."""
+        return [g * self.outputs + o, c]
+
+
+def covers(problem: Problem, target: CpuTarget, vnni_factor: int = 1) -> str | None:
+    """Return why lanes along the products of a sum do not compute a problem, or None if they do."""
+    flat = flatten(problem)
+    if vnni_factor == 2 and (reason := no_dot(flat, target)):
+        return reason
+    if vnni_factor == 2 and target.isa.dots_by_element:
+        return "dot products take an element of data"
+    products = _together(flat)
+    if not products:
+        return f"what is summed lies apart in a filter of {flat.filter_format}"
+    if products % vnni_factor or not reduced_lanes(products // vnni_factor, target):
+        return f"{products} products that lie together are no whole vectors"
+    if products < LEAST_PRODUCTS:
+        return f"{products} products lie together; it takes {LEAST_PRODUCTS} or more"
+    if reason := covers_data(problem, target):
+        return reason
+    pixels = max((window.pixels for window in windows_of(flat, target)), default=0)
+    return f"it is for {MOST_PIXELS} pixels or fewer, not {pixels}" if pixels > MOST_PIXELS else None
+
+
+def _together(flat: Problem) -> int:
+    """Return how many products of a sum lie together in the filter of a flattened problem; 0: none."""
+    channels = flat.in_channels // flat.groups
+    if flat.op == "convolution":
+        return channels * prod(flat.kernel) if flat.filter_format == "OIX" else 0
+    return channels if flat.filter_format == "XIO" else 0
+
+
+def _in_order(flat: Problem) -> bool:
+    """Whether data has all channels of a pixel in the order of the filter's rows: of one tap."""
+    carried = flat.in_spatial == flat.out_spatial and max(flat.strides) == 1 and prod(flat.kernel) == 1
+    return flat.op != "convolution" or (carried and len(flat.kernel) == 1)
+
+
+def define(problem: Problem, target: CpuTarget, vnni_factor: int = 1) -> Definition:
+    """Define `problem` by windows whose lanes run along the products of a sum."""
+    flat = flatten(problem)
+    windows = inner_windows(problem, target, vnni_factor)
+    return assemble(problem, flat, windows, express_inner, vnni_factor, filter_rows=flat.op == "convolution")
+
+
+def inner_windows(problem: Problem, target: CpuTarget, vnni_factor: int) -> list[Window]:
+    """Return the windows of `define`."""
+    flat = flatten(problem)
+    lanes = reduced_lanes(_together(flat) // vnni_factor, target)
+    windows = windows_of(flat, target)
+    if not _in_order(flat):
+        return [_rounded_up(_rows(window, lanes, vnni_factor), target) for window in windows]
+    inner = [window.as_kind(InnerWindow, lanes=lanes, vnni_factor=vnni_factor) for window in windows]
+    return [_rounded_up(window, target) if flat.op == "convolution" else window for window in inner]
+
+
+def _rounded_up(window: Kind, target: CpuTarget) -> Kind:
+    """Return a window of one axis with its row of pixels rounded up to whole tiles whose loads take least."""
+    outputs = window.axes[-1].outputs
+
+    def cost(width: int) -> float:
+        return -(-outputs // width) * width * (1 + _loads(window, width, target))
+
+    width = min(range(1, accumulators(target) // 2 + 1), key=cost)
+    return replace(window, row=-(-outputs // width) * width)
+
+
+def _rows(window: Window, lanes: int, vnni_factor: int) -> RowWindow:
+    """Return a window as one whose pixels are copied together, with all their taps."""
+    problem, axes = window.problem, window.axes
+    pixels = (prod(axis.outputs for axis in axes),)
+    ones, zeros = (
+        dict.fromkeys(("kernel", "strides", "dilations"), (1,)),
+        dict.fromkeys(("pads_begin", "pads_end"), (0,)),
+    )
+    channels = problem.in_channels * prod(problem.kernel)
+    row = problem.with_(in_spatial=pixels, out_spatial=pixels, in_channels=channels, **ones, **zeros)
+    return window.as_kind(
+        RowWindow,
+        problem=row,
+        axes=convolution_axes(row)[0],
+        row=pixels[0],
+        lanes=lanes,
+        vnni_factor=vnni_factor,
+        data_axes=axes,
+    )
+
+
+def express_inner(window: Window, data: te.Tensor, weights: te.Tensor, epilogue: Epilogue) -> te.Tensor:
+    """Return the window's `out`: axes (n, g, phases..., outputs..., o).
+
+    Raises
+    ------
+    InvalidProblemError
+        If a stage has more elements than 32-bit indices reach.
+    """
+    rank, number, lanes = len(window.axes), window.index, window.lanes
+    read_data, read_filter = staged_data(window, data), filter_element(window, weights)
+    taps = [te.reduce_axis((0, axis.taps), name=f"k{i}") for i, axis in enumerate(window.axes)]
+    step = te.reduce_axis((0, window.channels // lanes), name="c")
+    multiply = multiply_pairs if window.vnni_factor == 2 else mul
+
+    def product(*indices: Expr) -> Expr:
+        n, g, o, c = indices[0], indices[1], indices[-2], step * lanes + indices[-1]
+        p, y = indices[2 : 2 + rank], indices[2 + rank : -2]
+        return te.sum(multiply(read_data(n, g, p, y, taps, c, o), read_filter(g, p, taps, c, o)), axis=[*taps, step])
+
+    phases, outputs = [axis.phases for axis in window.axes], [axis.outputs for axis in window.axes]
+    tiled = (window.problem.batch, window.groups, *phases, *outputs[:-1], window.row, window.outputs, lanes)
+    acc = te.compute(tiled, product, name=stage_name(ACC, number))
+    shape = window.shape
+    turned = te.compute(
+        (*shape[:-1], lanes, window.outputs),
+        lambda *at: acc(*at[:-2], at[-1], at[-2]),
+        name=stage_name(LANE_SUMS, number),
+    )
+    lane = te.reduce_axis((0, lanes), name="lane")
+    tile = te.compute(
+        shape, lambda *at: te.sum(turned(*at[:-1], lane, at[-1]), axis=lane), name=stage_name(TILE, number)
+    )
+
+    def rounded(*indices: Expr) -> Expr:
+        channel = indices[1] * window.outputs + indices[-1]
+        return epilogue(tile(*indices), channel, window.store_index(list(indices))[0])
+
+    return te.compute(shape, rounded, name=stage_name(OUT, number))
+
+
+def estimate(problem: Problem, target: CpuTarget, vnni_factor: int = 1) -> Counts:
+    """Count the events of a problem, whose filter is read as it comes."""
+    flat = flatten(problem)
+    windows = inner_windows(problem, target, vnni_factor)
+    counted = [_window_estimate(window, target) for window in windows]
+    size = 4 // vnni_factor * prod(flat.filter_shape)
+    memory = {"lines.memory": lines(size) if size > target.l3_share else 0.0}
+    return total(*counted, memory, stored_lines(flat, 1, target))
+
+
+plain = estimate
+
+
+def _window_estimate(window: Window, target: CpuTarget) -> Counts:
+    sums = float(
+        window.problem.batch * prod(axis.outputs * axis.phases for axis in window.axes) * window.problem.out_channels
+    )
+    products = sums * prod(axis.taps for axis in window.axes) * window.channels / window.lanes
+    width = tile_widths(window, target)[0]
+    outputs = tile_outputs(window, width, target)
+    loads = width + outputs
+    step = tile_step(target.costs.tile, loads, 2 * loads, width * outputs) / (width * outputs)  # by half vectors
+    arithmetic = products * window.row / window.axes[-1].outputs * step * multiply_add(window.lanes, target)
+    if window.vnni_factor == 2:
+        arithmetic *= 2 / target.dot_rate
+    copy = {}
+    if window.stages_data:
+        elements = float(
+            window.problem.batch * prod(axis.extent for axis in window.axes) * window.pixel * window.vnni_factor
+        )
+        copy = {"elements.apart" if isinstance(window, RowWindow) else copied_element(window): elements}
+    return total({"tile.scale": arithmetic, "elements.add_lanes": sums, "start": sums / (width * outputs)}, copy)
+
+
+def tile_widths(window: Window, target: CpuTarget) -> list[int]:
+    """Return how many pixels a tile may have: those with which a multiply-add takes the fewest loads first."""
+
+    return sorted(divisors(window.row, accumulators(target) // 2), key=lambda width: _loads(window, width, target))
+
+
+def _loads(window: Window, width: int, target: CpuTarget) -> float:
+    """Return how many vectors a tile of so many pixels loads for a multiply-add."""
+    outputs = tile_outputs(window, width, target)
+    return (width + outputs) / (width * outputs)
+
+
+def tile_outputs(window: Window, width: int, target: CpuTarget) -> int:
+    """Return how many output channels a tile of so many pixels has: their vectors, or the pixels', fit the registers beside the sums."""
+    most = (accumulators(target) - min(width, MOST_OUTPUTS) + 2) // width
+    return divisors(window.outputs, max(1, min(MOST_OUTPUTS, most)))[-1]
