@@ -14,6 +14,7 @@ import numpy.typing as npt
 from tvm import relax, te
 
 from .functions import FLOATS
+from .schedules import KEPT
 from .simplify import static_shape
 
 Array = npt.NDArray[Any]
@@ -36,16 +37,16 @@ def resize2d(builder: relax.BlockBuilder, call: relax.Call) -> relax.Expr:
     attrs, shapes = call.attrs, [static_shape(each.ty) for each in (call.args[0], call)]
     method, mode, layout = str(attrs.method), str(attrs.coordinate_transformation_mode), str(attrs.layout)
     known = mode in _MODES and layout in ("NCHW", "NHWC") and method in ("linear", "nearest_neighbor")
-    data, shape = shapes
+    given, shape = shapes
     if (
         not known
-        or data is None
+        or given is None
         or shape is None
         or {str(each.ty.dtype) for each in (call, call.args[0])} - set(FLOATS)
     ):
         return call.op.get_attr("FLegalize")(builder, call)
     first = layout.index("H")
-    extents = list(zip(data[first : first + 2], shape[first : first + 2], strict=True))
+    extents = list(zip(given[first : first + 2], shape[first : first + 2], strict=True))
     tables = []
     for extent, size in extents:
         at = _coordinates(extent, size, mode)
@@ -55,24 +56,40 @@ def resize2d(builder: relax.BlockBuilder, call: relax.Call) -> relax.Expr:
         else:
             tables.append(_within(_nearest(at, extent, size, mode, str(attrs.rounding_method)), extent))
 
-    def resized(data: te.Tensor, *tables: te.Tensor) -> te.Tensor:
+    def nearest(data: te.Tensor, rows: te.Tensor, columns: te.Tensor) -> te.Tensor:
         def element(*at: Any) -> Any:
-            def read(y: Any, x: Any) -> Any:
-                return data(*at[:first], y, x, *at[first + 2 :]).astype("float32")
+            return data(*at[:first], rows(at[first]), columns(at[first + 1]), *at[first + 2 :])
 
+        return te.compute(shape, element, "resized")
+
+    def linear(data: te.Tensor, *tables: te.Tensor) -> te.Tensor:
+        top, bottom, low, left, right, more = tables
+
+        def across(*at: Any) -> Any:
             y, x = at[first : first + 2]
-            if method == "nearest_neighbor":
-                rows, columns = tables
-                return data(*at[:first], rows(y), columns(x), *at[first + 2 :])
-            top, bottom, low, left, right, more = tables
-            above, below = (_between(read(row(y), left(x)), read(row(y), right(x)), more(x)) for row in (top, bottom))
-            return _between(above, below, low(y)).astype(data.dtype)
+            one, other = (data(*at[:first], y, column(x), *at[first + 2 :]) for column in (left, right))
+            return _between(one.astype("float32"), other.astype("float32"), more(x))
 
+        def element(*at: Any) -> Any:
+            above, below = (rows(*at[:first], row(at[first]), *at[first + 1 :]) for row in (top, bottom))
+            return _between(above, below, low(at[first])).astype(data.dtype)
+
+        # Each row is resized once, if the output has as many: then it is a sum of two whole rows, whatever its channels.
+        rows: Any = across
+        if given[first] <= shape[first]:
+            resized = (*shape[:first], given[first], *shape[first + 1 :])
+            rows = te.compute(resized, across, "rows", attrs={KEPT: 1})
         return te.compute(shape, element, "resized")
 
     fusable = {"op_pattern": _OUT_FUSABLE}
     fixed = [relax.const(table, str(table.dtype)) for table in tables]
-    return builder.call_te(resized, call.args[0], *fixed, primfunc_name_hint="resize2d", primfunc_attrs=fusable)
+    return builder.call_te(
+        linear if method == "linear" else nearest,
+        call.args[0],
+        *fixed,
+        primfunc_name_hint="resize2d",
+        primfunc_attrs=fusable,
+    )
 
 
 def _between(one: Any, other: Any, share: Any) -> Any:

@@ -25,6 +25,8 @@ from .transposes import Transposes
 ROWS = "tvmconv.rows"
 # Marks the stage of products in tiles, with the rows of a tile. Its function is another once it is fused.
 TILES = "tvmconv.tiles"
+# Marks a stage that is computed before its readers, not for each of their elements.
+KEPT = "tvmconv.kept"
 # Elements in a vector: the first of these that divides a row is taken. Shorter rows are unrolled.
 _LANES = (16, 8, 4)
 # A parallel loop costs half a microsecond when its threads are awake, and four on a machine that was slow at waking them; so
@@ -163,7 +165,8 @@ class _RowByRow(dlight.ScheduleRule):  # type: ignore[misc]
         if self._across and any(each and part * _MINOR > max(work) for each, part in zip(along, work, strict=True)):
             return None
         for stage, sums_along in zip(stages, along, strict=True):
-            if not (stage.is_injective() and stage is not stages[-1] and _inlined(sch, stage)):
+            kept = stage is stages[-1] or KEPT in sch.get(stage.block_rv).annotations
+            if kept or not (stage.is_injective() and _inlined(sch, stage)):
                 _schedule(sch, stage, vectors=not sums_along)
         return sch
 
@@ -195,13 +198,39 @@ def _schedule(sch: s_tir.Schedule, stage: SBlockInfo, vectors: bool) -> None:
     summed = [each.loop_rv for each in stage.iters if each.kind == "R"]
     if not spatial:
         return
-    loops, inner = _cut(sch, spatial) if vectors else (spatial, [])
+    loops, inner = _cut(sch, _joined(sch, stage, spatial)) if vectors else (spatial, [])
     sch.reorder(*(loop for loop, _ in loops), *summed, *inner)
     if prod(extents) >= _LEAST_PARALLEL:
         outer = _fuse(sch, loops)
         sch.parallel(outer)
     if summed:
         sch.decompose_reduction(stage.block_rv, summed[0])
+
+
+def _joined(sch: s_tir.Schedule, stage: SBlockInfo, spatial: list[tuple[Any, int]]) -> list[tuple[Any, int]]:
+    """Fuse the last loops to one that vectors divide, if all that they go through lies side by side: rows of 21 channels, say."""
+    block, own = sch.get(stage.block_rv), [(each.var, each.dom) for each in stage.iters if each.kind == "S"]
+    if any(own[-1][1] % lanes == 0 for lanes in _LANES):
+        return spatial
+    for count in range(2, len(own) + 1):
+        extent = prod(size for _, size in own[-count:])
+        if extent % _LANES[-1] == 0:
+            together = all(_lies_together(region, own[-count:]) for region in (*block.reads, *block.writes))
+            fused = [(sch.fuse(*(loop for loop, _ in spatial[-count:])), extent)] if together else spatial[-count:]
+            return [*spatial[:-count], *fused]
+    return spatial
+
+
+def _lies_together(region: Any, last: list[tuple[Any, int]]) -> bool:
+    """Whether what a block reads or writes does not depend on some variables, or lies side by side along them."""
+    used = {var for each in region.region for var in tirx.analysis.undefined_vars(each.min, [])}
+    if not any(var in used for var, _ in last):
+        return True
+    ends = list(zip(region.source.shape, region.region, strict=True))[-len(last) :]
+    return len(ends) == len(last) and all(
+        part.min.same_as(var) and part.extent == 1 and size == extent
+        for (size, part), (var, extent) in zip(ends, last, strict=True)
+    )
 
 
 def _cut(sch: s_tir.Schedule, spatial: Sequence[tuple[Any, int]]) -> tuple[list[tuple[Any, int]], list[Any]]:

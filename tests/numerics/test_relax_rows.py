@@ -1,0 +1,56 @@
+"""Rows whose elements no vector divides are computed with those beside them, where all lie side by side."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+pytest.importorskip("tvm")
+import tvm
+from tvm import relax
+
+from tests.numerics.test_network import module
+from tests.numerics.test_relax_transposes import called
+from tvmconv.relax.network import scheduled
+from tvmconv.targets.target import Target
+
+op = relax.op
+SHAPE = (1, 6, 8, 21)
+
+
+def added(builder: Any, a: Any, b: Any) -> Any:
+    return builder.emit(op.multiply(builder.emit(op.add(a, b)), relax.const(2.0)))
+
+
+def by_channel(builder: Any, a: Any, b: Any) -> Any:
+    return builder.emit(op.multiply(a, relax.const(np.arange(21, dtype=np.float32))))
+
+
+def by_row(builder: Any, a: Any, b: Any) -> Any:
+    return builder.emit(op.multiply(a, relax.const(np.arange(6, dtype=np.float32).reshape(6, 1, 1))))
+
+
+def from_further_on(builder: Any, a: Any, b: Any) -> Any:
+    parts = [builder.emit(op.strided_slice(a, [2], [begin], [begin + 4])) for begin in (0, 3)]
+    return builder.emit(op.subtract(*parts))
+
+
+@pytest.mark.parametrize(
+    ("make", "vectors", "right"),
+    [
+        (added, True, lambda a, b: (a + b) * 2),
+        (by_row, True, lambda a, b: a * np.arange(6).reshape(6, 1, 1)),
+        (by_channel, False, lambda a, b: a * np.arange(21)),
+        (from_further_on, False, lambda a, b: a[:, :, :4] - a[:, :, 3:7]),
+    ],
+)
+def test_rows_of_an_odd_number(make: Any, vectors: bool, right: Any, tmp_path: Path) -> None:
+    arrays = [np.random.default_rng(seed).integers(-9, 10, SHAPE).astype(np.float32) for seed in (0, 1)]
+    functions = scheduled(module(make, [SHAPE, SHAPE]), Target.parse("x86-64-v4"), planned=True)
+    text = "".join(str(each) for each in functions.functions.values() if isinstance(each, tvm.tirx.PrimFunc))
+    assert ("T.vectorized" in text) == vectors
+    (answer,) = called(make, arrays, "host", tmp_path)
+    np.testing.assert_array_equal(answer, right(*arrays))
