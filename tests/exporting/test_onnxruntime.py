@@ -342,43 +342,6 @@ def test_nothing_is_left_behind(claims: str, files: dict[str, str], provider: Pa
     assert loaded == str(not newest)
 
 
-DROPPED = """
-import ctypes, gc, sys
-import onnxruntime as ort
-import tvmconv.onnxruntime
-model, provider, claims = sys.argv[1:]
-def kilobytes():
-    gc.collect()
-    ctypes.CDLL("libc.so.6").malloc_trim(0)
-    lines = open("/proc/self/smaps_rollup").read().splitlines()
-    return next(int(each.split()[1]) for each in lines if each.startswith("Anonymous:"))
-options = ort.SessionOptions()
-options.log_severity_level = 3
-name = tvmconv.onnxruntime.register(provider)
-options.add_provider_for_devices([each for each in ort.get_ep_devices() if each.ep_name == name][:1], {"claims": claims})
-before = kilobytes()
-session = ort.InferenceSession(model, options)
-print(kilobytes() - before)
-"""
-
-
-def test_initializers_are_dropped(tmp_path: Path):
-    """A session keeps one copy of filters, as its kernels read them."""
-    nodes = [conv(f"x{i + 1}", f"x{i}", f"w{i}") for i in range(8)]
-    filters = [fixed(f"w{i}", 192, 192, 3, 3) for i in range(8)]
-    path = save(model(nodes, [value("x0", (1, 192, 3, 3))], [value("x8", None)], filters), tmp_path)
-    problems = read_source(path)[:1]
-    problems = [*problems, *(each.with_(data_format="NXC") for each in problems)]
-    library = export_provider(
-        compile_bundle(tmp_path / "b.bundle", problems, strict=problems, quick=True), tmp_path / "b.so"
-    )
-    weights = 8 * 192 * 192 * 9 * 4 / 1024
-    for claims, least, most in (("convolutions", 0.9, 1.5), ("groups", 0.9, 1.5)):
-        command = [sys.executable, "-c", DROPPED, path, str(library), claims]
-        kept = int(subprocess.run(command, capture_output=True, text=True, check=True, timeout=300).stdout)
-        assert least * weights < kept < most * weights
-
-
 def test_threads_are_the_sessions(files: dict[str, str], provider: Path, tmp_path: Path):
     """Whatever their number, and nobody else starts any."""
     for threads in (1, 2, 5):

@@ -1,0 +1,54 @@
+"""What a session of a provider keeps in memory."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from pathlib import Path
+
+import numpy as np
+from models import model, save, value
+from onnx import helper, numpy_helper
+from toys import compile_bundle
+
+from tvmconv.exporting.provider_library import export_provider
+from tvmconv.frontends import read_source
+
+DROPPED = """
+import ctypes, gc, sys
+import onnxruntime as ort
+import tvmconv.onnxruntime
+model, provider, claims = sys.argv[1:]
+def kilobytes():
+    gc.collect()
+    ctypes.CDLL("libc.so.6").malloc_trim(0)
+    lines = open("/proc/self/smaps_rollup").read().splitlines()
+    return next(int(each.split()[1]) for each in lines if each.startswith("Anonymous:"))
+options = ort.SessionOptions()
+options.log_severity_level = 3
+name = tvmconv.onnxruntime.register(provider)
+options.add_provider_for_devices([each for each in ort.get_ep_devices() if each.ep_name == name][:1], {"claims": claims})
+before = kilobytes()
+session = ort.InferenceSession(model, options)
+print(kilobytes() - before)
+"""
+
+
+def test_initializers_are_dropped(tmp_path: Path):
+    """A session keeps one copy of filters, as its kernels read them."""
+    rng = np.random.default_rng(0)
+    nodes = [helper.make_node("Conv", [f"x{i}", f"w{i}"], [f"x{i + 1}"], pads=[1, 1, 1, 1]) for i in range(8)]
+    filters = [
+        numpy_helper.from_array(rng.standard_normal((192, 192, 3, 3), dtype=np.float32), f"w{i}") for i in range(8)
+    ]
+    path = save(model(nodes, [value("x0", (1, 192, 3, 3))], [value("x8", None)], filters), tmp_path)
+    problems = read_source(path)[:1]
+    problems = [*problems, *(each.with_(data_format="NXC") for each in problems)]
+    library = export_provider(
+        compile_bundle(tmp_path / "b.bundle", problems, strict=problems, quick=True), tmp_path / "b.so"
+    )
+    weights = 8 * 192 * 192 * 9 * 4 / 1024
+    for claims, least, most in (("convolutions", 0.9, 1.5), ("groups", 0.9, 1.5)):
+        command = [sys.executable, "-c", DROPPED, path, str(library), claims]
+        kept = int(subprocess.run(command, capture_output=True, text=True, check=True, timeout=300).stdout)
+        assert least * weights < kept < most * weights
