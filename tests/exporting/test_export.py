@@ -47,7 +47,8 @@ def source(tmp_path_factory: pytest.TempPathFactory) -> str:
         helper.make_node("Conv", ["x", "w", "b"], ["c"], name=NODES[0], pads=[1, 1, 1, 1]),
         helper.make_node("Relu", ["c"], ["d"]),
         helper.make_node("Conv", ["d", "v"], ["e"], name=NODES[1]),
-        helper.make_node("Conv", ["e", "u"], ["f"], name=NODES[2], pads=[1, 1, 1, 1]),
+        helper.make_node("Relu", ["e"], ["r"]),  # else this layer and the next are one
+        helper.make_node("Conv", ["r", "u"], ["f"], name=NODES[2], pads=[1, 1, 1, 1]),
         helper.make_node("Add", ["f", "d"], ["g"]),
         helper.make_node("Relu", ["g"], ["y"]),
     ]

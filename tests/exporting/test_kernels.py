@@ -31,11 +31,12 @@ def inputs(
     registry = load(spaces_bundle)
     for number, signature in enumerate(sorted(registry)):
         kernel = registry[signature]
-        arrays = fills.random_fill(kernel.problem)
+        plain = fills.random_fill(kernel.problem).given()
         with (folder / f"{number}.in").open("wb") as file:
-            for array in arrays.given().values():
+            for array in plain.values():
                 file.write(array.tobytes() + bytes(-array.nbytes % 64))
-        answers[number] = np.asarray(kernel(**arrays.given())).tobytes()
+        packed = plain | {"filter": kernel.pack(plain["filter"])}
+        answers[number] = b"".join(np.asarray(kernel(**given)).tobytes() for given in (plain, packed))
     return folder, answers
 
 

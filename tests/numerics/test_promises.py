@@ -31,6 +31,7 @@ PROBLEMS = [
     "conv2d-n2-i48x15x17-o6x15x17-k3x3-s1x1-d1x1-p1x1_1x1-g1-NXC-XIO-f32",
     "conv2d-n1-i64x21x23-o64x11x12-k3x3-s2x2-d1x1-p1x1_1x1-g16-NXC-XIO-f32-bias",
     "backprop2d-n1-i32x9x10-o8x18x40-k4x8-s2x4-d1x1-p1x2_1x2-g1-NXC-XIO-f32-bias",
+    "conv2d-n1-i128x3x5-o40x3x5-k3x3-s1x1-d1x1-p1x1_1x1-g1-NXC-OIX-f32-bias",
 ]
 LAYOUTS = (("NXC", "XIO"), ("NCX", "OIX"))
 TRANSFORMED = (("f32", LAYOUTS[0]), ("bf16", LAYOUTS[1]))
@@ -116,7 +117,8 @@ def placed(array: npt.NDArray[Any], offset: int) -> npt.NDArray[Any]:
 
 
 def test_every_algorithm_is_here() -> None:
-    assert {parameter.values[0] for parameter in CASES} == set(CPU)
+    elsewhere = {"mmla"}  # of 64-bit ARM, in test_aarch64.py
+    assert {parameter.values[0] for parameter in CASES} == set(CPU) - elsewhere
 
 
 @pytest.mark.parametrize(("algorithm", "problem"), CASES)
