@@ -190,7 +190,7 @@ def test_neither_convolutions_nor_a_network(tmp_path: Path, capsys: pytest.Captu
     lists = model([helper.make_node("Sort", ["x"], ["y"], domain="nobody")], [value("x", (2, 3))])
     assert cli.main(["export-onnxruntime", save(lists, tmp_path), "-o", str(tmp_path / "p.so")]) == 2
     said = capsys.readouterr().err
-    assert "no network: onnxruntime cannot read it" in said
+    assert re.search("no network: .*onnxruntime cannot read it", said)
     assert "no convolution, and no network, so there is nothing to export" in said
 
 

@@ -85,7 +85,8 @@ def run(arguments: argparse.Namespace) -> int:
             )
         library = export_provider(bundle, folder / "raced.so", networks=networks)
         races = _races(sources, library, CLAIMS if bundle else ("nothing", NETWORK), arguments)
-        parts = {graph: each.fastest_part for each in races for graph, _ in each.graphs}
+        # What has no convolution has no parts, and 0 for a hash of them.
+        parts = {graph: each.fastest_part for each in races for graph, _ in each.graphs if graph}
         slower = {identity for each in races if each.fastest != NETWORK for _, identity in each.graphs}
         print(
             export_provider(
