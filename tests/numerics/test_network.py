@@ -13,6 +13,7 @@ import numpy as np
 import pytest
 
 tvm = pytest.importorskip("tvm")
+from relax_modules import relax_module  # noqa: E402
 from tvm import relax  # noqa: E402
 
 from tvmconv import cli  # noqa: E402
@@ -30,13 +31,7 @@ Make = Callable[..., Any]
 
 def module(make: Make, shapes: Sequence[Any] = (SHAPE,), dtype: str = "float32") -> tvm.IRModule:
     """Return a module whose `main` gives what `make` does with inputs `x0`, `x1` and so on."""
-    given = [relax.Var(f"x{number}", relax.TensorType(shape, dtype)) for number, shape in enumerate(shapes)]
-    builder = relax.BlockBuilder()
-    with builder.function("main", given):
-        with builder.dataflow():
-            output = builder.emit_output(make(builder, *given))
-        builder.emit_func_output(output)
-    return builder.finalize()
+    return relax_module(make, shapes, dtype)
 
 
 def convolved(builder: relax.BlockBuilder, data: Any) -> Any:

@@ -8,6 +8,7 @@ from typing import Any
 import numpy as np
 import pytest
 import tvm
+from relax_modules import relax_module
 from tvm import relax
 
 import tvmconv.relax
@@ -20,13 +21,8 @@ Array = np.ndarray[Any, Any]
 
 def module(make: Callable[..., relax.Expr], *arrays: Array) -> tvm.IRModule:
     """Return a module of what `make` makes of tensors."""
-    builder = relax.BlockBuilder()
-    inputs = [relax.Var(f"x{i}", relax.TensorType(each.shape, str(each.dtype))) for i, each in enumerate(arrays)]
-    with builder.function("main", inputs):
-        with builder.dataflow():
-            output = builder.emit_output(make(builder.emit, *inputs))
-        builder.emit_func_output(output)
-    return builder.finalize()
+    shapes, dtypes = [each.shape for each in arrays], [str(each.dtype) for each in arrays]
+    return relax_module(lambda builder, *given: make(builder.emit, *given), shapes, dtypes)
 
 
 def computed(make: Callable[..., relax.Expr], *arrays: Array) -> Array:

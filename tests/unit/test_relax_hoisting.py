@@ -8,6 +8,7 @@ from typing import Any
 import numpy as np
 import pytest
 import tvm
+from relax_modules import relax_module
 from tvm import relax
 
 from tvmconv.relax.chains import follow
@@ -82,13 +83,7 @@ def of_what_is_given(emit: Any, x: Any) -> Any:
 
 def module(make: Callable[..., Any]) -> tvm.IRModule:
     """Return a module with a function of a tensor."""
-    builder = relax.BlockBuilder()
-    data = relax.Var("x", relax.TensorType((2, 4, 4, 5), "float32"))
-    with builder.function("main", [data]):
-        with builder.dataflow():
-            output = builder.emit_output(make(builder.emit, data))
-        builder.emit_func_output(output)
-    return builder.finalize()
+    return relax_module(lambda builder, data: make(builder.emit, data), [(2, 4, 4, 5)])
 
 
 def ends(mod: tvm.IRModule) -> list[str]:

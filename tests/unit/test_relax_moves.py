@@ -9,6 +9,7 @@ from typing import Any
 import numpy as np
 import pytest
 import tvm
+from relax_modules import relax_module
 from tvm import relax
 
 from tvmconv.relax.graph import Graph
@@ -21,13 +22,7 @@ SHAPE = (2, 4, 3, 5)
 
 def module(make: Callable[[Any, Any], Any]) -> tvm.IRModule:
     """Return a module with a function of a tensor."""
-    builder = relax.BlockBuilder()
-    data = relax.Var("x", relax.TensorType(SHAPE, "float32"))
-    with builder.function("main", [data]):
-        with builder.dataflow():
-            output = builder.emit_output(make(builder.emit, data))
-        builder.emit_func_output(output)
-    return builder.finalize()
+    return relax_module(lambda builder, data: make(builder.emit, data), [SHAPE])
 
 
 def operators(mod: tvm.IRModule) -> list[str]:

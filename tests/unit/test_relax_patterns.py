@@ -7,6 +7,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+from relax_modules import relax_module
 from tvm import relax
 
 from tvmconv.relax.layout import channels_last
@@ -20,13 +21,7 @@ BIAS = relax.const(np.arange(5, dtype=np.float32))
 
 def operators(make: Callable[..., relax.Expr], *shape: int) -> list[str]:
     """Return the operators of what is left of a function of a tensor."""
-    builder = relax.BlockBuilder()
-    data = relax.Var("x", relax.TensorType(shape, "float32"))
-    with builder.function("main", [data]):
-        with builder.dataflow():
-            output = builder.emit_output(make(builder.emit, data))
-        builder.emit_func_output(output)
-    function = joined(simplify(builder.finalize()))["main"]
+    function = joined(simplify(relax_module(lambda builder, data: make(builder.emit, data), [shape])))["main"]
     names: list[str] = []
 
     def visit(expr: Any) -> None:
