@@ -21,7 +21,7 @@ from tvm.ir import TupleType
 from tvm.relax.expr_functor import PyExprMutator, mutator
 
 from .graph import Graph, scalar
-from .moves import RESHAPES, collapsed
+from .moves import RESHAPES, collapsed, order_of
 from .mutating import each_function, tidied
 from .problems import is_convolution, is_product
 from .simplify import static_shape
@@ -134,8 +134,8 @@ class _Hoisting(PyExprMutator):  # type: ignore[misc]
             return []
         if call.op.name in RESHAPES:
             return _reshaped(call.args[0], shape, axis)
-        if call.op.name == "relax.permute_dims":
-            axes = range(len(shape))[::-1] if call.attrs.axes is None else [int(each) for each in call.attrs.axes]
+        axes = order_of(call)
+        if axes is not None:
             return [(call.args[0], axes[axis], lambda vector: vector)]
         if call.op.name == "relax.concat" and call.attrs.axis is not None:
             return self._concatenated(call, axis, len(shape))

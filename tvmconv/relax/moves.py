@@ -67,7 +67,7 @@ class _Merging(PyExprMutator):  # type: ignore[misc]
     def visit_call_(self, call: relax.Call) -> relax.Expr:
         """Return a transposition merged with that before it, perhaps behind reshapes and activations; any other call as it is."""
         call = self.visit_expr_post_order(call)
-        axes = _axes(call)
+        axes = order_of(call)
         made = None if axes is None else self._merged(call.args[0], axes)
         return call if made is None else made
 
@@ -81,7 +81,7 @@ class _Merging(PyExprMutator):  # type: ignore[misc]
             return relax.op.reshape(data, [shape[axis] for axis in axes])
         before: Any = self.lookup_binding(data) if isinstance(data, relax.Var) else None
         name = _name(before)
-        inner = _axes(before)
+        inner = order_of(before)
         if inner is not None:
             order = [inner[axis] for axis in axes]
             made = self._merged(before.args[0], order)
@@ -173,7 +173,7 @@ def _name(value: Any) -> str:
     return getattr(getattr(value, "op", None), "name", "")
 
 
-def _axes(value: Any) -> list[int] | None:
+def order_of(value: Any) -> list[int] | None:
     """Return the axes of a transposition; None: it is something else."""
     if _name(value) != "relax.permute_dims":
         return None
