@@ -142,10 +142,9 @@ def _add_lanes(sch: Schedule, window: Window, around: LoopRV, outputs: int) -> N
     sch.reverse_compute_at(out, vector, preserve_unit_loops=True)
     *_, column, channel = sch.get_loops(turned)
     *_, stored = sch.get_loops(out)
-    for loop in (o, channel, stored):
-        if lanes > 1:
-            sch.vectorize(loop)
     if lanes > 1:
+        for loop in (o, channel, stored):
+            sch.vectorize(loop)
         sch.annotate(column, TRANSPOSE, TO_PIXELS)
     sch.unroll(summed)
     sch.decompose_reduction(tile, summed)

@@ -101,7 +101,7 @@ def stage_filter(sch: Schedule, window: Window, part: LoopRV | None = None) -> N
         # Taps lie together in the filter: one pass over c then reads each of its cache lines once.
         vector = _by_taps(sch, window, vector, c, taps, lane)
         sch.parallel(sch.fuse(group, channels, vector))
-    elif _sums_lie_together(window):
+    elif window.sums_lie_together:
         sch.parallel(sch.fuse(group, channels, *taps))
         sch.reorder(vector, c, lane)
     elif window.large or window.vnni_factor > 1:
@@ -134,7 +134,7 @@ def _pack_part(sch: Schedule, window: Window, block: LoopRV) -> None:
     if window.problem.filter_format == "OIX":
         sch.reorder(channels, vector)
         _by_taps(sch, window, vector, c, taps, lane)
-    elif _sums_lie_together(window):
+    elif window.sums_lie_together:
         sch.reorder(channels, *taps, vector, c, lane)
     else:
         # A line of each vector at a time, for the lines that are written lie in few sets of L1: of 49 pixels, 1024
@@ -146,20 +146,12 @@ def _pack_part(sch: Schedule, window: Window, block: LoopRV) -> None:
     transpose_filter(sch, window, c)
 
 
-def _sums_lie_together(window: Window) -> bool:
-    """Whether the channels that an output sums are neighbours in the filter, and its lanes are not."""
-    forward, one_tap = window.problem.op == "convolution", all(axis.taps * axis.phases == 1 for axis in window.axes)
-    if window.problem.filter_format == "OIX":
-        return forward and one_tap and not window.shuffles and window.channels_in_filter
-    return not forward and not window.across
-
-
 def transpose_filter(sch: Schedule, window: Window, c: LoopRV) -> None:
     """Copy by squares where the channels of the loop `c`, around the lanes, lie together in the filter."""
     whole = window.channels >= PART and window.stored == window.padded_outputs
     # Squares are of elements of 32 bits.
     paired = window.vnni_factor == 1 or (window.vnni_factor == 2 and filter_in_pairs(window.problem))
-    if _sums_lie_together(window) and paired and whole:
+    if window.sums_lie_together and paired and whole:
         sch.annotate(c, TRANSPOSE, TO_PIXELS)
 
 

@@ -270,14 +270,11 @@ def _packed(window: Window) -> Counts:
     """Count the copy of a window's filter, if there is one."""
     if not window.stages_filter:
         return {}
-    problem, elements = window.problem, float(window.groups * window.padded_outputs * window.products)
+    elements, together = float(window.groups * window.padded_outputs * window.products), window.sums_lie_together
     if window.reads_rows:
         return {"elements.copy": elements * window.vnni_factor}
-    forward = problem.op == "convolution"
-    one_tap = all(axis.taps * axis.phases == 1 for axis in window.axes)
-    together = one_tap if forward else problem.filter_format == "XIO"
     if window.vnni_factor == 2:
-        together = together and filter_in_pairs(problem)
+        together = together and filter_in_pairs(window.problem)
         return {"elements.transpose_pairs" if together else "elements.apart": elements * (1 if together else 2)}
     return {"elements.transpose" if together or window.taps_are_columns else "elements.apart": elements}
 

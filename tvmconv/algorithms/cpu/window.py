@@ -302,6 +302,14 @@ class Window(SubConvolution):
         return not fastest_is_lane or left_over or self.shuffles or self.vnni_factor > 1 or copied
 
     @property
+    def sums_lie_together(self) -> bool:
+        """Whether the channels that an output sums are neighbours in the filter, and its lanes are not."""
+        forward, one_tap = self.problem.op == "convolution", all(axis.taps * axis.phases == 1 for axis in self.axes)
+        if self.problem.filter_format == "OIX":
+            return forward and one_tap and not self.shuffles and self.channels_in_filter
+        return not forward and not self.across
+
+    @property
     def taps_are_columns(self) -> bool:
         """Whether several taps of neighbouring channels lie together in the filter: a row of each lane, and squares are transposed."""
         problem, taps = self.problem, prod(self.problem.kernel)
