@@ -16,7 +16,8 @@ import sys
 
 from tvmconv.algorithms import table
 from tvmconv.isa import Isa
-from tvmconv.lowering.compiler import Choice, generate, lower_choice
+from tvmconv.lowering.compiler import Choice
+from tvmconv.lowering.cpu.kernels import generate, lower_choice
 from tvmconv.signature import parse_signature
 from tvmconv.targets.target import CpuTarget, Target
 

@@ -12,8 +12,8 @@ import pytest
 import tvm_ffi
 
 from tvmconv import fills
+from tvmconv.lowering.common.entry_points import SYMBOL
 from tvmconv.lowering.compiler import Choice, compile_problem
-from tvmconv.lowering.cpu.functions import SYMBOL
 from tvmconv.problem import Problem
 from tvmconv.targets.target import Target
 

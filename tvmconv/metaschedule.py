@@ -21,15 +21,11 @@ from tvm.s_tir.meta_schedule.search_strategy import EvolutionarySearch, SearchSt
 
 from .algorithms.annotations import SIGNATURE
 from .algorithms.table import worth_trying
-from .errors import TargetError
 from .fills import numpy_dtype, random_fill
-from .lowering.common.entry_points import EntryPoints
-from .lowering.compiler import generate, sketches_of
-from .lowering.cpu.functions import SYMBOL, functions_of
-from .lowering.cpu.lowering import lower
+from .lowering.code_generator import generator_of
+from .lowering.compiler import sketches_of
 from .problem import Problem, listed
 from .signature import format_signature, parse_signature
-from .targets.cuda import CudaTarget
 from .targets.target import Target
 from .tuning.contexts import Sketches, tune_context, workload_in, workload_of
 from .tuning.database import export_database, import_database
@@ -108,12 +104,8 @@ def build(module: tvm.IRModule, target: tvm.target.Target, params: Any = None) -
         If it is none of those of :func:`tasks`.
     """
     workload = workload_in(module)
-    if isinstance(workload.target, CudaTarget):
-        raise TargetError(f"build is for CPUs, and {workload.target.name} is a GPU; `tvmconv tune` builds for it")
     definition, _ = sketches_of(workload.algorithm, workload.problem, workload.target)
-    function = functions_of(lower(module, definition, EntryPoints.PLAIN).module)[SYMBOL]
-    renamed = tvm.IRModule({"main": function.with_attr("global_symbol", "main")})
-    return generate(renamed, workload.target).mod
+    return generator_of(workload.target).module(module, definition, workload.target)
 
 
 class Arguments:

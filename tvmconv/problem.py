@@ -252,6 +252,11 @@ class Problem:
         return sum(DTYPE_BYTES[dtype] * prod(shape) for shape, dtype in arrays)
 
     @property
+    def filter_bytes(self) -> int:
+        """Bytes of the filter."""
+        return DTYPE_BYTES[self.dtype] * prod(self.filter_shape)
+
+    @property
     def products(self) -> int:
         """The most products summed into one output element; exact fills keep as many sparse (`tvmconv.fills`)."""
         if self.op == "convolution":

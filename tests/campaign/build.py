@@ -11,9 +11,9 @@ from tvm import tirx
 from tvm.ir import StringImm
 from tvm_ffi.structural import structural_map
 
-from tvmconv.lowering.common.entry_points import EntryPoints
+from tvmconv.lowering.common.entry_points import SYMBOL, EntryPoints
 from tvmconv.lowering.compiler import Choice, schedule
-from tvmconv.lowering.cpu.functions import SYMBOL, functions_of
+from tvmconv.lowering.cpu.functions import functions_of
 from tvmconv.lowering.cpu.linker import link
 from tvmconv.lowering.cpu.lowering import Lowered, lower
 from tvmconv.lowering.cpu.passes import PIPELINE

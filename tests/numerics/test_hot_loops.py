@@ -10,7 +10,8 @@ import tvm
 
 from tvmconv.isa.hot_loop import HotLoop
 from tvmconv.lowering.common.entry_points import EntryPoints
-from tvmconv.lowering.compiler import Choice, generate, schedule
+from tvmconv.lowering.compiler import Choice, schedule
+from tvmconv.lowering.cpu.kernels import generate
 from tvmconv.lowering.cpu.lowering import lower
 from tvmconv.signature import parse_signature
 from tvmconv.targets.target import CpuTarget, Target

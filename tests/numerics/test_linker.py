@@ -18,8 +18,8 @@ from tvm.script import tirx as T
 from tvm_ffi.libinfo import find_dlpack_include_path, find_include_path
 
 from tvmconv.errors import ToolchainError
+from tvmconv.lowering.common.entry_points import SYMBOL
 from tvmconv.lowering.cpu import linker
-from tvmconv.lowering.cpu.functions import SYMBOL
 from tvmconv.support.toolchain import run_compiler
 
 TARGET = {"kind": "llvm", "mcpu": "x86-64-v3"}

@@ -90,7 +90,8 @@ HEAD = """
 import sys
 import tvmconv
 from tvmconv.building.choices import weigh
-from tvmconv.lowering.compiler import Choice, generate, lower_choice
+from tvmconv.lowering.compiler import Choice
+from tvmconv.lowering.cpu.kernels import generate, lower_choice
 from tvmconv.runtime.bundle import read_bundle
 from tvmconv.targets.target import Target
 

@@ -7,7 +7,8 @@ from tvm import tirx
 from tvm.tirx import ForKind
 
 from tvmconv.lowering.common.rewrites import found
-from tvmconv.lowering.compiler import Choice, lower_choice
+from tvmconv.lowering.compiler import Choice
+from tvmconv.lowering.cpu.kernels import lower_choice
 from tvmconv.problem import Problem
 from tvmconv.signature import parse_signature
 from tvmconv.targets.target import Target

@@ -7,7 +7,7 @@ from dataclasses import replace
 
 import pytest
 
-from tvmconv.algorithms.cpu.cost import coefficient, cycles, tile_step, total
+from tvmconv.algorithms.cpu.cost import cycles, tile_step, total
 from tvmconv.algorithms.table import ALGORITHMS
 from tvmconv.errors import TargetError
 from tvmconv.signature import parse_signature
@@ -35,7 +35,7 @@ def test_every_event_has_a_coefficient_in_every_row(name: str) -> None:
         covering = [each for each in ALGORITHMS if each.kind == "cpu" and each.covers(problem, target) is None]
         for algorithm in covering:
             counts = algorithm.estimate(problem, target)
-            assert all(count >= 0 and coefficient(event, target.costs) >= 0 for event, count in counts.items())
+            assert all(count >= 0 and target.costs.coefficient(event) >= 0 for event, count in counts.items())
             assert algorithm.cycles(problem, target) == cycles(counts, target) > 0
 
 

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from tvmconv import cli
-from tvmconv.algorithms.cpu.cost import coefficient, cycles
+from tvmconv.algorithms.cpu.cost import cycles
 from tvmconv.algorithms.cpu.fit import Sample, fit, with_coefficients
 from tvmconv.algorithms.table import ALGORITHMS
 from tvmconv.errors import TargetError
@@ -31,7 +31,7 @@ def made(row: costs.Costs, target: CpuTarget) -> list[Sample]:
         for algorithm in ALGORITHMS:
             if algorithm.kind == "cpu" and algorithm.is_default and algorithm.covers(problem, target) is None:
                 counts = algorithm.estimate(problem, target)
-                seconds = sum(count * coefficient(name, row) for name, count in counts.items()) / HERTZ
+                seconds = sum(count * row.coefficient(name) for name, count in counts.items()) / HERTZ
                 samples.append(Sample(signature, algorithm.name, seconds, counts))
     return samples
 
@@ -50,9 +50,9 @@ def test_coefficients_are_found_again(name: str) -> None:
     }
     samples = made(with_coefficients(target.costs, changed), target)
     found = fit(samples, target.costs)
-    unit = coefficient("tile.scale", found) / changed["tile.scale"]
+    unit = found.coefficient("tile.scale") / changed["tile.scale"]
     for event, value in changed.items():
-        assert coefficient(event, found) == pytest.approx(unit * value, rel=0.25), event
+        assert found.coefficient(event) == pytest.approx(unit * value, rel=0.25), event
     assert max((found.residuals or {}).values()) < 0.1
     assert replace(found, residuals=None).tile.vector == target.costs.tile.vector  # what shapes tiles stays
 

@@ -12,10 +12,11 @@ from tvmconv.algorithms.cpu.direct import direct_windows
 from tvmconv.algorithms.cpu.kn2row import define_prepacked, tap_windows
 from tvmconv.algorithms.pairs import filter_in_pairs
 from tvmconv.algorithms.table import for_plain_filters, get
-from tvmconv.lowering.common.entry_points import EntryPoints
+from tvmconv.lowering.common.entry_points import SYMBOL, EntryPoints
 from tvmconv.lowering.common.rewrites import found
-from tvmconv.lowering.compiler import Choice, lower_choice
-from tvmconv.lowering.cpu.functions import SYMBOL, functions_of
+from tvmconv.lowering.compiler import Choice
+from tvmconv.lowering.cpu.functions import functions_of
+from tvmconv.lowering.cpu.kernels import lower_choice
 from tvmconv.lowering.cpu.lowering import workspace_bytes
 from tvmconv.problem import Problem
 from tvmconv.runtime.packed import PACK_SYMBOL, PACKED_SYMBOL

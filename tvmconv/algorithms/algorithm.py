@@ -10,7 +10,7 @@ from types import ModuleType
 from typing import TYPE_CHECKING, Any
 
 from ..problem import Problem
-from ..targets.target import CpuTarget, Target
+from ..targets.target import Target
 from .cpu.cost import Counts, cycles
 
 if TYPE_CHECKING:
@@ -21,8 +21,8 @@ if TYPE_CHECKING:
 class Algorithm:
     """A way to compute problems.
 
-    Its module in `tvmconv.algorithms.KIND` has ``covers``, ``define`` and ``estimate`` (on GPUs ``cycles``), ``define_prepacked`` where
-    prepacked filters deserve another definition, and ``plain`` where it counts what plain filters take. Each takes a problem, a target of the algorithm's kind, and
+    Its module in `tvmconv.algorithms.KIND` has ``covers``, ``define`` and ``estimate``, ``define_prepacked`` where
+    prepacked filters deserve another definition, ``plain`` where it counts what plain filters take, and ``filter_bytes`` where a prepacked filter is larger than a plain one. Each takes a problem, a target of the algorithm's kind, and
     `options`. Modules import TVM, so they are imported when they are asked.
 
     Attributes
@@ -64,20 +64,21 @@ class Algorithm:
 
     def cycles(self, problem: Problem, target: Target) -> float:
         """Return by estimate how many cycles of one core, or GPU multiprocessor, a problem that it covers takes."""
-        if self.kind == "cpu":
-            assert isinstance(target, CpuTarget)
-            return cycles(self.estimate(problem, target), target)
-        estimated: float = self._module().cycles(problem, target, **self.options)
-        return estimated
+        return cycles(self.estimate(problem, target), target)
 
-    def estimate(self, problem: Problem, target: CpuTarget) -> Counts:
-        """Return the events of a problem that it covers, on a CPU, by the names of their coefficients."""
+    def estimate(self, problem: Problem, target: Target) -> Counts:
+        """Return the events of a problem that it covers, by the names of their coefficients; for a GPU its cycles."""
         return _counted(self._module(), tuple(self.options.items()), problem, target)
 
-    def plain_cycles(self, problem: Problem, target: CpuTarget) -> float | None:
-        """Return by estimate how many cycles a problem takes on a CPU whose filter comes plain; None: it does not say."""
+    def plain_cycles(self, problem: Problem, target: Target) -> float | None:
+        """Return by estimate how many cycles a problem takes whose filter comes plain; None: it does not say."""
         plain = getattr(self._module(), "plain", None)
         return None if plain is None else cycles(plain(problem, target, **self.options), target)
+
+    def filter_bytes(self, problem: Problem, target: Target) -> int:
+        """Return the bytes of the filter that a call reads, prepacked where that is possible."""
+        own = getattr(self._module(), "filter_bytes", None)
+        return problem.filter_bytes if own is None else own(problem, target, **self.options)
 
     def define(self, problem: Problem, target: Target) -> Definition:
         """Return the unscheduled definition."""
@@ -107,6 +108,6 @@ class Algorithm:
 
 
 @lru_cache(maxsize=64)  # asked for to choose, and again to say why
-def _counted(module: ModuleType, options: tuple[tuple[str, Any], ...], problem: Problem, target: CpuTarget) -> Counts:
+def _counted(module: ModuleType, options: tuple[tuple[str, Any], ...], problem: Problem, target: Target) -> Counts:
     counts: Counts = module.estimate(problem, target, **dict(options))
     return counts

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from ..errors import TvmconvError
 from ..problem import Problem
-from ..targets.target import CpuTarget, Target
+from ..targets.target import Target
 from .algorithm import Algorithm
 
 # ``strict`` allows algorithms of class ``exact`` alone, ``tf32`` all of them, ``default`` all but those of TF32.
@@ -76,7 +76,7 @@ def for_plain_filters(name: str, problem: Problem, target: Target) -> Algorithm:
     chosen = get(name)
     if chosen.numerical_class == "transform" and (problem.op, problem.filter_format) != ("convolution", "XIO"):
         return chosen
-    if not isinstance(target, CpuTarget) or (own := chosen.plain_cycles(problem, target)) is None:
+    if (own := chosen.plain_cycles(problem, target)) is None:
         return chosen
     best, least = chosen, own * LEAST_PLAIN_GAIN
     for each in ALGORITHMS:

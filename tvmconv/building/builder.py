@@ -24,7 +24,7 @@ from ..errors import (
     TvmconvWarning,
     missing_extra,
 )
-from ..lowering.cuda.nvcc import check_nvcc
+from ..lowering.code_generator import generator_of
 from ..problem import Problem, listed
 from ..runtime.bundle import MANIFEST, Bundle, Entry, check_name, read_bundle, write_manifest
 from ..runtime.emulation import find_emulator
@@ -34,8 +34,7 @@ from ..support.folders import link_or_copy, locked, move_into_place, staging
 from ..support.progress import Progress
 from ..support.sandbox import run_all
 from ..support.toolchain import find_compiler
-from ..targets.cuda import CudaTarget
-from ..targets.target import CpuTarget, Target
+from ..targets.target import Target
 from ..tuning.records import Records, records_of
 from ..tuning.transfer import donor
 from ..version import __version__
@@ -116,10 +115,7 @@ def build(
     targets = parse_targets(target)
     find_compiler()
     for each in targets:  # before time is spent on others
-        if isinstance(each, CudaTarget):
-            check_nvcc(each)
-        elif isinstance(each, CpuTarget):
-            find_compiler(each.isa)
+        generator_of(each).check_tools(each)
     records = records_of(chosen["records"], written=bool(chosen["trials"] or chosen["seconds"]))
     if chosen["trials"] or chosen["seconds"]:
         tune_for(targets, given, chosen["trials"], chosen["seconds"], records, math)

@@ -7,11 +7,10 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
 from ..algorithms.algorithm import Algorithm
-from ..algorithms.cpu.cost import coefficient
 from ..algorithms.table import ALGORITHMS, allowed, applicable
 from ..problem import Problem
 from ..signature import format_signature
-from ..targets.target import CpuTarget, Target
+from ..targets.target import Target
 from ..tuning.records import Record, Records
 
 if TYPE_CHECKING:
@@ -79,10 +78,10 @@ def weigh(problem: Problem, target: Target, math: str = "default", records: Reco
 
 
 def _terms(algorithm: Algorithm, problem: Problem, target: Target) -> dict[str, tuple[float, float]]:
-    if not isinstance(target, CpuTarget):
+    if not target.cost_source:
         return {}
     counts = {name: count for name, count in algorithm.estimate(problem, target).items() if count}
-    terms = {name: (count, count * coefficient(name, target.costs)) for name, count in counts.items()}
+    terms = {name: (count, count * target.coefficient(name)) for name, count in counts.items()}
     return dict(sorted(terms.items(), key=lambda term: -term[1][1]))
 
 

@@ -18,6 +18,7 @@ from ..runtime.bundle import Bundle, read_bundle, write_manifest
 from ..runtime.emulation import kernel_here
 from ..runtime.node_entries import FOLDER, Blob, NodeEntry, blob_file, size_of
 from ..runtime.packed import plain_layout
+from ..runtime.selection import BACKENDS
 from ..signature import format_signature, parse_signature
 from ..support.files import write_whole
 from ..support.folders import link_or_copy, locked
@@ -72,7 +73,7 @@ def add_filters(path: str | os.PathLike[str], models: Sequence[Model]) -> int:
 
 def _entry(bundle: Bundle, model: str, node: Node) -> NodeEntry | None:
     signature = format_signature(node.problem)
-    entries = [e for e in bundle.entries if e.signature == signature and bundle.targets[e.target].kind == "cpu"]
+    entries = [e for e in bundle.entries if e.signature == signature and BACKENDS[bundle.targets[e.target].kind].packs]
     if node.constants is None or not entries:
         return None
     constants = node.constants()

@@ -7,6 +7,7 @@ import sys
 from dataclasses import asdict
 from typing import TYPE_CHECKING, Any
 
+from ..runtime.selection import BACKENDS
 from ..signature import parse_signature
 from .output import print_json, print_table, progress_bar
 from .parsing import add_command, add_json, add_timing
@@ -90,7 +91,7 @@ def run(arguments: argparse.Namespace) -> int:
 
 
 def _share(row: Row, timing: Timing | None, limits: Peak | None) -> float | None:
-    if limits is None or timing is None or row.kind != "cpu":
+    if limits is None or timing is None or not BACKENDS[row.kind].has_peak:
         return None
     return row.flops / timing.median / limits.of(parse_signature(row.signature).dtype)
 

@@ -39,7 +39,6 @@ def run(arguments: argparse.Namespace) -> int:
     if arguments.remove:
         print(f"removed from {forget(target.name)}")
         return 0
-    from ..algorithms.cpu.cost import coefficient
     from ..tuning.calibrate import calibrate
     from ..tuning.evaluate import Evaluator
 
@@ -54,5 +53,5 @@ def run(arguments: argparse.Namespace) -> int:
         return 0
     table = [(name, f"{value:.2f}") for name, value in (row.residuals or {}).items()]
     print_table(("algorithm", "residual"), table)
-    print(f"multiply-adds of tiles: {coefficient('tile.scale', row):.2f} cycles; kept in {path}")
+    print(f"multiply-adds of tiles: {row.coefficient('tile.scale'):.2f} cycles; kept in {path}")
     return 0

@@ -12,7 +12,6 @@ from .output import VERIFIED, print_json, print_table
 from .parsing import add_command, add_json, add_math, add_records
 
 if TYPE_CHECKING:
-    from ..targets.target import Target
     from .parsing import Subparsers
 
 _SIGNATURE = "conv2d-n1-i64x56x56-o64x56x56-k3x3-s1x1-d1x1-p1x1_1x1-g1-NXC-XIO-f32"
@@ -100,7 +99,7 @@ def _algorithms(arguments: argparse.Namespace) -> int:
         for event, (count, cycles) in row.terms.items()
     ]
     if terms:
-        print(f"\nThe costs are sums of what is counted (docs/cost-model.md), by coefficients {_source(target)}:")
+        print(f"\nThe costs are sums of what is counted (docs/cost-model.md), by coefficients {target.cost_source}:")
         print_table(("algorithm", "event", "count", "cycles each", "cycles"), terms)
     return 0
 
@@ -120,13 +119,6 @@ def _network(path: Path, as_json: bool) -> int:
     for line in joined:
         print(f"joined: {line}")
     return 0
-
-
-def _source(target: Target) -> str:
-    from ..targets.target import CpuTarget
-
-    assert isinstance(target, CpuTarget)
-    return target.costs.source
 
 
 def _kernels(arguments: argparse.Namespace) -> int:

@@ -142,8 +142,10 @@ def peak_of(targets: Sequence[str]) -> Arithmetic | None:
     """Return how fast the CPU computes at most; None where it is unknown, or a target is no CPU."""
     from ..measuring.peak import arithmetic
     from ..runtime.processors import kernel_threads
+    from ..runtime.selection import BACKENDS
+    from ..targets.target import kind_of
 
-    if any(target.startswith("cuda") for target in targets):
+    if not all(BACKENDS[kind_of(target)].has_peak for target in targets):
         return None
     return arithmetic(kernel_threads())
 

@@ -16,7 +16,7 @@ from ..runtime.bundle import Bundle, BundleTarget, Entry
 from ..runtime.kernel_object import KernelObject, read_object
 from ..runtime.node_entries import Blob, NodeEntry
 from ..runtime.packed import plain_layout
-from ..runtime.selection import rank
+from ..runtime.selection import BACKENDS, rank
 from ..signature import parse_signature
 from ..version import __version__
 from .names import digest, kernel_name, layer_name
@@ -209,7 +209,7 @@ def with_targets(plan: Plan, features: Mapping[str, tuple[str, ...]]) -> Plan:
 def _targets(bundle: Bundle, wanted: Sequence[str] | None) -> list[str]:
     """Return the names of the targets, in the manifest's order."""
     there = {entry.target for entry in bundle.entries}
-    cpus = [name for name, each in bundle.targets.items() if each.kind == "cpu" and name in there]
+    cpus = [name for name, each in bundle.targets.items() if name in there and BACKENDS[each.kind].in_c]
     others = sorted(there - set(cpus))
     if not cpus:
         raise BundleError(

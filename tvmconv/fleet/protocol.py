@@ -20,7 +20,6 @@ from ..signature import format_signature, parse_signature
 from ..support import schema
 from ..support.sandbox import TimeoutExceededError
 from ..support.workers import WorkerDiedError
-from ..targets.cuda import CudaTarget
 from ..targets.target import CpuTarget, Target
 
 # Raised whenever what is said, or how a kernel is measured, changes. DESCRIBE keeps its name, and its answer `protocol` and
@@ -104,7 +103,7 @@ def target_from_text(text: str) -> Target | None:
     value = json.loads(text)
     if value is None:
         return None
-    return CudaTarget.parse(value) if isinstance(value, str) else _cpu_of(_CPU(value))
+    return Target.parse(value) if isinstance(value, str) else _cpu_of(_CPU(value))
 
 
 def _cpu_to_facts(target: CpuTarget) -> dict[str, Any]:

@@ -3,12 +3,10 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Callable
 from dataclasses import dataclass
 from functools import lru_cache
 from typing import Any
 
-import tvm
 from tvm.s_tir import Schedule
 from tvm.s_tir.schedule import Trace
 
@@ -16,17 +14,9 @@ from ..algorithms import table as algorithms
 from ..algorithms.definition import Definition
 from ..errors import ReplayError
 from ..problem import Problem
-from ..targets.cuda import CudaTarget
-from ..targets.target import CpuTarget, Target
-from .common.entry_points import EntryPoints
-from .cpu.functions import SYMBOL, functions_of
-from .cpu.linker import link
-from .cpu.lowering import Lowered, lower, workspace_bytes
-from .cpu.packing import unsplit
-from .cpu.passes import ALLOCATED, PIPELINE
-from .cpu.workspaces import allocate, workspaces
-from .cuda.linker import link_cuda
-from .cuda.lowering import to_source
+from ..targets.target import Target
+from .code_generator import generator_of
+from .common.entry_points import SYMBOL, EntryPoints
 
 
 @dataclass(frozen=True)
@@ -63,6 +53,12 @@ class CompiledKernel:
 def default_choice(problem: Problem, target: Target, math: str = "default") -> Choice:
     """Return the schedule used with zero trials; `math` as in `tvmconv.algorithms.table.applicable`."""
     return Choice(algorithms.applicable(problem, target, math)[0].name)
+
+
+def plain_choice(problem: Problem, target: Target, choice: Choice) -> Choice:
+    """Return the schedule of calls with plain filters: `choice`, or the default of an algorithm that gains by not packing."""
+    plain = algorithms.for_plain_filters(choice.algorithm, problem, target).name
+    return choice if plain == choice.algorithm else Choice(plain)
 
 
 def sketches_of(
@@ -146,82 +142,8 @@ def compile_problem(
         If the C compiler, or nvcc for a CUDA target, is missing, too old, or fails.
     """
     choice = choice or default_choice(problem, target)
-    packed_filter, workspace = _WRITERS[target.kind](problem, target, choice, entry_points, path)
+    packed_filter, workspace = generator_of(target).write(problem, target, choice, entry_points, path)
     algorithm = algorithms.get(choice.algorithm)
     return CompiledKernel(
         algorithm.name, algorithm.version, algorithm.numerical_class, SYMBOL, packed_filter, workspace
     )
-
-
-def _write_for_cpu(
-    problem: Problem, target: CpuTarget, choice: Choice, entry_points: EntryPoints, path: str | os.PathLike[str]
-) -> tuple[dict[str, Any] | None, int]:
-    lowered = lower_choice(problem, target, choice, entry_points)
-    allocated = allocate(lowered.module, target.tvm())
-    executable = tvm.compile(allocated, target.tvm(), tir_pipeline=ALLOCATED)
-    link(executable, path, workspaces(allocated), target.isa)
-    return lowered.layout.described() if lowered.layout else None, workspace_bytes(lowered.module)
-
-
-def _write_for_gpu(
-    problem: Problem, target: CudaTarget, choice: Choice, entry_points: EntryPoints, path: str | os.PathLike[str]
-) -> tuple[None, int]:
-    definition, scheduled = schedule(problem, target, choice, _first(entry_points))
-    kernel = to_source(scheduled.mod, definition, target)
-    link_cuda(kernel, problem, target, path)
-    return None, kernel.workspace_bytes
-
-
-# By the kind of target: what writes a kernel's library, and returns what it packs its filter to, and its workspace's bytes.
-_WRITERS: dict[str, Callable[..., tuple[dict[str, Any] | None, int]]] = {"cpu": _write_for_cpu, "cuda": _write_for_gpu}
-
-
-def lower_choice(
-    problem: Problem, target: Target, choice: Choice, entry_points: EntryPoints = EntryPoints.BOTH
-) -> Lowered:
-    """Return the functions of a CPU kernel's library before LLVM; `entry_points` as in :func:`compile_problem`."""
-    if entry_points is EntryPoints.BOTH and (other := plain_choice(problem, target, choice)) != choice:
-        definition, scheduled = schedule(problem, target, choice, EntryPoints.PACKED)
-        packed = lower(scheduled.mod, definition, EntryPoints.PACKED)
-        return packed if packed.layout is None else _joined(_in_place(problem, target, other), packed)
-    definition, scheduled = schedule(problem, target, choice, _first(entry_points))
-    lowered = lower(scheduled.mod, definition)
-    if entry_points is EntryPoints.BOTH and lowered.layout is None:
-        return _with_packed(lowered, problem, target, choice)
-    return lowered
-
-
-def plain_choice(problem: Problem, target: Target, choice: Choice) -> Choice:
-    """Return the schedule of calls with plain filters: `choice`, or the default of an algorithm that gains by not packing."""
-    plain = algorithms.for_plain_filters(choice.algorithm, problem, target).name
-    return choice if plain == choice.algorithm else Choice(plain)
-
-
-def _first(entry_points: EntryPoints) -> EntryPoints:
-    """Return the entry point whose definition is lowered first: that for plain filters may lay them out itself."""
-    return entry_points & EntryPoints.PLAIN or EntryPoints.PACKED
-
-
-def generate(module: tvm.IRModule, target: Target) -> Any:
-    """Return the ``tvm.runtime.Executable`` of a CPU kernel's lowered functions, which holds LLVM IR."""
-    return tvm.compile(module, target.tvm(), tir_pipeline=PIPELINE)
-
-
-def _in_place(problem: Problem, target: Target, choice: Choice) -> Lowered:
-    """Return the kernel for plain filters alone, as one function."""
-    definition, scheduled = schedule(problem, target, choice)
-    return lower(tvm.IRModule({"main": unsplit(scheduled.mod["main"])}), definition)
-
-
-def _with_packed(plain: Lowered, problem: Problem, target: Target, choice: Choice) -> Lowered:
-    """Return a kernel that reads its filter in place with what its algorithm has for prepacked filters, if anything."""
-    prepacked = sketches_of(choice.algorithm, problem, target, EntryPoints.PACKED)
-    if prepacked is sketches_of(choice.algorithm, problem, target):
-        return plain
-    definition, scheduled = schedule(problem, target, choice, EntryPoints.PACKED)
-    return _joined(plain, lower(scheduled.mod, definition))
-
-
-def _joined(plain: Lowered, packed: Lowered) -> Lowered:
-    """Return the functions of both, that for plain filters of the first."""
-    return Lowered(tvm.IRModule({**functions_of(packed.module), **functions_of(plain.module)}), packed.layout)

@@ -11,8 +11,8 @@ from ..algorithms import table as algorithms
 from ..errors import TvmconvError
 from ..problem import Problem
 from ..signature import format_signature
-from ..targets.cuda import CudaTarget
-from ..targets.target import CpuTarget, Target
+from ..targets.target import Target
+from .code_generator import generator_of
 from .common.entry_points import EntryPoints
 
 if TYPE_CHECKING:
@@ -34,10 +34,8 @@ STAGES = {
     "cuda": "CUDA C++ (GPUs)",
     "sass": "machine code (GPUs)",
 }
-_OF_KIND = {
-    "cpu": ("te", "schedule", "passes", "tir", "llvm", "asm"),
-    "cuda": ("te", "schedule", "tir", "cuda", "sass"),
-}
+# Those before a kind of target matters.
+SCHEDULED = ("te", "schedule")
 
 
 def show(stage: str, problem: Problem, target: Target, choice: Choice) -> str:
@@ -60,23 +58,20 @@ def show(stage: str, problem: Problem, target: Target, choice: Choice) -> str:
     """
     check_stage(stage, target)
     check_algorithm(choice.algorithm, problem, target)
-    return _SHOWN[target.kind](stage, problem, target, choice)
+    if stage in SCHEDULED:
+        return _scheduled(stage, problem, target, choice)
+    return generator_of(target).show(stage, problem, target, choice)
 
 
 def check_stage(stage: str, target: Target) -> None:
     """Raise TvmconvError if `stage` is none of those that lead to a kernel for `target`."""
-    allowed = _OF_KIND[target.kind]
-    if stage in allowed:
+    generator = generator_of(target)
+    allowed, passes = (*SCHEDULED, *generator.stages), generator.passes
+    if stage in allowed or stage in passes:
         return
-    from .cpu.passes import PASSES
-
-    passes = [each.name for each in PASSES]
-    if stage in passes and target.kind == "cpu":
-        return
+    or_passes = f", or one of the passes {', '.join(passes)}" if passes else ""
     raise TvmconvError(
-        f"stage is {stage!r}, which {target.name} does not have; allowed for it: {', '.join(allowed)}"
-        if stage in STAGES or stage in passes
-        else f"stage is {stage!r}; allowed: {', '.join(STAGES)}, or for CPUs one of the passes {', '.join(passes)}"
+        f"stage is {stage!r}, which {target.name} does not have; allowed for it: {', '.join(allowed)}{or_passes}"
     )
 
 
@@ -95,55 +90,6 @@ def check_algorithm(name: str, problem: Problem, target: Target) -> None:
         )
 
 
-def _cpu(stage: str, problem: Problem, target: Target, choice: Choice) -> str:
-    from tvm.tirx.transform import BindTarget
-
-    from .compiler import generate, lower_choice
-    from .cpu.passes import GENERATION, LOWERING, generation
-
-    if stage in ("te", "schedule"):
-        return _scheduled(stage, problem, target, choice)
-    if stage in {each.name for each in LOWERING}:
-        return _of_definitions(problem, target, choice, lambda *scheduled: _lowered(stage, *scheduled))
-    if stage == "passes":
-        return _passes(problem, target, choice)
-    module = lower_choice(problem, target, choice).module
-    if stage == "tir":
-        return str(module.script())
-    if stage in {each.name for each in GENERATION}:
-        return str(generation(stage)(BindTarget(target.tvm().with_host(target.tvm()))(module)).script())
-    executable = generate(module, target)
-    if stage == "llvm":
-        return str(executable.mod.inspect_source("ll"))
-    asm = executable.mod.inspect_source("asm")
-    assert isinstance(target, CpuTarget)
-    return target.isa.listing(asm)
-
-
-def _cuda(stage: str, problem: Problem, target: CudaTarget, choice: Choice) -> str:
-    from .compiler import schedule
-    from .cuda.lowering import lower_cuda, to_source
-    from .cuda.nvcc import compile_fatbin
-    from .cuda.sass import disassemble
-    from .cuda.wgmma import scheduled_tile
-
-    if stage in ("te", "schedule"):
-        return _scheduled(stage, problem, target, choice)
-    definition, scheduled = schedule(problem, target, choice)
-    if stage == "tir":
-        if scheduled_tile(scheduled.mod, problem, target) is not None:
-            raise TvmconvError(
-                f"{choice.algorithm} has no stage tir: its kernel is CUDA C++ of our own; see --stage cuda"
-            )
-        return str(lower_cuda(scheduled.mod, definition, target).script())
-    source = to_source(scheduled.mod, definition, target).source
-    return source if stage == "cuda" else disassemble(compile_fatbin(source, target))
-
-
-# By the kind of target.
-_SHOWN: dict[str, Callable[..., str]] = {"cpu": _cpu, "cuda": _cuda}
-
-
 def _scheduled(stage: str, problem: Problem, target: Target, choice: Choice) -> str:
     """Return the stages before lowering."""
     from .schedule_text import schedule_text
@@ -151,33 +97,10 @@ def _scheduled(stage: str, problem: Problem, target: Target, choice: Choice) -> 
     def text(definition: Definition, schedule: Schedule) -> str:
         return str(definition.func.script()) if stage == "te" else schedule_text(definition, schedule)
 
-    return _of_definitions(problem, target, choice, text)
+    return of_definitions(problem, target, choice, text)
 
 
-def _lowered(last: str, definition: Definition, schedule: Schedule) -> str:
-    """Return the functions after a pass of LOWERING."""
-    from .cpu.lowering import lower
-
-    return str(lower(schedule.mod, definition, last=last).module.script())
-
-
-def _passes(problem: Problem, target: Target, choice: Choice) -> str:
-    """Return the list of passes, those marked by ``*`` that the kernel's schedules or definitions ask for."""
-    from .compiler import plain_choice, schedule
-    from .cpu.passes import PASSES, requests
-
-    ways = ((plain_choice(problem, target, choice), EntryPoints.PLAIN), (choice, EntryPoints.PACKED))
-    functions = (schedule(problem, target, each, entry_points)[1].mod["main"] for each, entry_points in ways)
-    asked = frozenset().union(*map(requests, functions))
-    lines = []
-    for each in PASSES:
-        mark = " " if each.asked and asked.isdisjoint(each.asked) else "*"
-        lines.append(f"{mark} {each.name:<40}{', '.join(each.asked) or 'every kernel'}")
-        lines += [f"      after {before}: {why}" for before, why in each.after.items()]
-    return "\n".join(lines)
-
-
-def _of_definitions(
+def of_definitions(
     problem: Problem, target: Target, choice: Choice, text: Callable[[Definition, Schedule], str]
 ) -> str:
     """Return the text of a problem's scheduled definition, of both where prepacked filters have one of their own."""

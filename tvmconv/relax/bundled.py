@@ -97,7 +97,7 @@ def bundled_kernels(
         If all its kernels use features that the target lacks.
     """
     bundle, known = read_bundle(path), Target.parse(target)
-    cpus = {name: each for name, each in bundle.targets.items() if each.kind == "cpu"}
+    cpus = {name: each for name, each in bundle.targets.items() if each.kind == known.kind}
     usable = {name for name, each in cpus.items() if set(each.features) <= set(known.features)}
     if not usable:
         has = "; ".join(

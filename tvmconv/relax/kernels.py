@@ -18,8 +18,10 @@ from ..building.builder import build
 from ..building.cold import maths_of
 from ..building.fallbacks import Job, candidate_for, ways
 from ..errors import BuildError
-from ..lowering.compiler import Choice, lower_choice
-from ..lowering.cpu.functions import SYMBOL, functions_of
+from ..lowering.common.entry_points import SYMBOL
+from ..lowering.compiler import Choice
+from ..lowering.cpu.functions import functions_of
+from ..lowering.cpu.kernels import lower_choice
 from ..lowering.cpu.packing import Layout
 from ..lowering.cpu.passes import PIPELINE
 from ..problem import Problem

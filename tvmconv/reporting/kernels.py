@@ -8,7 +8,7 @@ from ..building.bench import Row, time_in_turn
 from ..errors import BundleError
 from ..measuring.peak import Peak
 from ..runtime.bundle import Bundle, Entry
-from ..runtime.selection import obstacle, runnable, tables
+from ..runtime.selection import BACKENDS, obstacle, runnable, tables
 from ..signature import parse_signature
 from ..support.progress import Progress
 
@@ -48,7 +48,7 @@ def roof(row: Row, limits: Peak | None) -> float | None:
 
     Bytes come from the cache: a kernel is called again and again on the same arrays, which are seldom larger.
     """
-    if limits is None or row.kind != "cpu":
+    if limits is None or not BACKENDS[row.kind].has_peak:
         return None
     return min(limits.of(parse_signature(row.signature).dtype), row.flops / row.nbytes * limits.cache_bandwidth)
 

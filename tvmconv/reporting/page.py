@@ -17,8 +17,8 @@ from ..building.bench import Row
 from ..isa.machine import model_name
 from ..measuring.peak import Peak
 from ..runtime.bundle import EMULATED, Bundle
-from ..runtime.cuda import survey
 from ..runtime.explain import joins
+from ..runtime.selection import BACKENDS
 from ..version import __version__
 from .comparison import Comparison
 from .comparison_table import draw_comparison
@@ -107,7 +107,7 @@ def _sections(report: Report) -> list[tuple[str, str, str]]:
     rows = [line.row for line in report.lines if line.row is not None and line.row.flops]
     sections = []
     if rows:
-        limits = report.limits if any(row.kind == "cpu" for row in rows) else None
+        limits = report.limits if any(BACKENDS[row.kind].has_peak for row in rows) else None
         sections.append(("roofline", "Roofline", draw_roofline(rows, limits, anchors) + _roofline_note(rows, limits)))
     sections.append(("table", "Kernels", _KERNELS_NOTE + draw_kernels(report.lines, report.limits, anchors)))
     if joined := joins(report.bundle):
@@ -133,8 +133,9 @@ _CURVES_NOTE = (
 
 
 def _roofline_note(rows: Sequence[Row], limits: Peak | None) -> str:
-    if limits is None and all(row.kind == "cuda" for row in rows):
-        return "<p class='muted'>What a GPU can do at most is not measured here.</p>"
+    unmeasured = {BACKENDS[row.kind].plural for row in rows if not BACKENDS[row.kind].has_peak}
+    if limits is None and all(BACKENDS[row.kind].plural in unmeasured for row in rows):
+        return f"<p class='muted'>What {' and '.join(sorted(unmeasured))} can do at most is not measured here.</p>"
     if limits is None:
         return "<p class='muted'>The machine's limits are unknown: no C compiler with OpenMP to measure them with.</p>"
     return (
@@ -180,8 +181,9 @@ def _machine(report: Report) -> Facts:
         ("threads", str(report.threads)),
         ("load before", f"{report.load:.1f} in the last minute"),
     ]
-    if any(line.row is not None and line.row.kind == "cuda" for line in report.lines):
-        facts.append(("GPUs", ", ".join(map(str, survey().gpus))))
+    for kind in sorted({line.row.kind for line in report.lines if line.row is not None}):
+        if None not in (devices := BACKENDS[kind].devices()):  # of the CPU, there is a line already
+            facts.append((BACKENDS[kind].plural, ", ".join(map(str, devices))))
     limits = report.limits
     if limits is None:
         return [*facts, ("peak", "unknown")]

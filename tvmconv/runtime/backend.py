@@ -40,6 +40,10 @@ class Backend:
         Makes the kernel of an entry, for so many threads, with what is to be done before its first answer.
     packs
         Whether its kernels take packed filters.
+    has_peak
+        Whether `tvmconv.measuring.peak` measures what its devices can do at most.
+    in_c
+        Whether libraries for C hold its kernels.
     """
 
     kind: str
@@ -50,4 +54,6 @@ class Backend:
     rank: Callable[[BundleTarget, Any], Any]
     fitness: Callable[[BundleTarget, Any], str]
     kernel: Callable[[Bundle, Entry, int | None, BeforeUse | None], Kernel | CudaKernel]
-    packs: bool
+    packs: bool = False
+    has_peak: bool = False
+    in_c: bool = False

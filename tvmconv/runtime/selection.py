@@ -248,6 +248,8 @@ _CPUS = Backend(
     fitness=lambda target, _: f"this machine has the {len(target.features)} CPU features it needs",
     kernel=Kernel,
     packs=True,
+    has_peak=True,
+    in_c=True,
 )
 _GPUS = Backend(
     kind="cuda",
@@ -258,7 +260,6 @@ _GPUS = Backend(
     rank=code_for,
     fitness=_gpu_fitness,
     kernel=lambda bundle, entry, _, before: CudaKernel(bundle, entry, before),
-    packs=False,
 )
 # By the kind of target; CPUs first: to ask them costs nothing.
 BACKENDS = {each.kind: each for each in (_CPUS, _GPUS)}

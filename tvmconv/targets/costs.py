@@ -343,3 +343,11 @@ class Costs:
     def core(self) -> tuple[int, int, int]:
         """Bits and number of vector registers, and multiply-adds in a cycle."""
         return self.vector_bits, self.vector_registers, self.multiply_adds
+
+    def coefficient(self, name: str) -> float:
+        """Return the cycles of an event: its coefficient is called ``group.name``, or ``name`` where it has no group."""
+        value = self
+        for part in name.split("."):
+            value = getattr(value, part)
+        assert isinstance(value, float)
+        return value

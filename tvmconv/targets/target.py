@@ -14,9 +14,9 @@ from ..isa import ISAS, Isa, native
 from ..isa.isa import Matrices
 from .cost_rows import costs_of, kept
 from .costs import Costs
-from .cpus import cpu_of
+from .cpus import LINE_BYTES, cpu_of
 
-# Classes of targets that are no CPUs, by what their names begin with.
+# Classes of targets that are no CPUs, by their kind, which their names begin with.
 _OTHERS = {"cuda": (".cuda", "CudaTarget")}
 # Before each feature in the name of a CPU that is compiled for without it.
 _MISSING = "-no-"
@@ -51,6 +51,23 @@ class Target:
         """Where a bundle and the tuning logs keep what is for this target."""
         return folder_of(self.name)
 
+    @property
+    def cost_source(self) -> str:
+        """Where its coefficients are from, in words; empty: it has none, and what algorithms count are cycles."""
+        return ""
+
+    def coefficient(self, event: str) -> float:
+        """Return the cycles of an event that algorithms count."""
+        return 1.0
+
+    def keeps(self, size: int) -> bool:
+        """Return whether caches keep so many bytes of filters from call to call, as far as is known."""
+        return True
+
+    def least_cycles(self, operations: int, size: int) -> float | None:
+        """Return the cycles of a core that so many operations on so many bytes take at the least; None: that is not known."""
+        return None
+
     def tvm(self) -> Any:
         """Return the ``tvm.target.Target``."""
         raise NotImplementedError
@@ -73,8 +90,8 @@ class Target:
         MissingExtraError
             If the compiler, which knows CPUs by name, is not installed.
         """
-        if isinstance(text, str) and text.startswith(tuple(_OTHERS)):
-            module, name = next(where for prefix, where in _OTHERS.items() if text.startswith(prefix))
+        if isinstance(text, str) and kind_of(text) in _OTHERS:
+            module, name = _OTHERS[kind_of(text)]
             other: type[Target] = getattr(import_module(module, __package__), name)
             return other.parse(text)
         if not isinstance(text, str) or not re.fullmatch(r"[A-Za-z0-9][A-Za-z0-9_.-]*", text):
@@ -165,6 +182,15 @@ class CpuTarget(Target):
         return _costs(self)
 
     @property
+    def cost_source(self) -> str:
+        """Where its row of coefficients is from."""
+        return self.costs.source
+
+    def coefficient(self, event: str) -> float:
+        """Return the cycles of an event: that of its row."""
+        return self.costs.coefficient(event)
+
+    @property
     def l2(self) -> int:
         """Bytes of L2 of a core."""
         return self.caches[0] if self.caches else cpu_of(self.mcpu).l2
@@ -188,6 +214,15 @@ class CpuTarget(Target):
         """Bytes of filters that L3 keeps from call to call: half of it."""
         return self.l3 // 2
 
+    def keeps(self, size: int) -> bool:
+        """Return whether L3 keeps so many bytes."""
+        return size <= self.l3_share
+
+    def least_cycles(self, operations: int, size: int) -> float:
+        """Return the cycles of multiply-adds of full vectors, or of bytes that come from L3."""
+        products = operations / 2 / (self.vector_bits // 32) / self.multiply_adds
+        return max(products, size / LINE_BYTES * self.costs.lines.l3)
+
     def tvm(self) -> Any:
         """Return the ``tvm.target.Target``."""
         import tvm
@@ -202,6 +237,11 @@ def _costs(target: CpuTarget) -> Costs:
     # Of this machine's CPU alone, whose caches are known: what is built for another does not depend on where.
     own = kept().get(target.name) if target.caches else None
     return costs_of(target.mcpu, core, target.l2, target.l3, target.features, own)
+
+
+def kind_of(name: str) -> str:
+    """Return the kind of targets that a target's name, or its folder's, is of."""
+    return next((kind for kind in _OTHERS if name.startswith(kind)), "cpu")
 
 
 def folder_of(name: str) -> str:

@@ -20,7 +20,6 @@ from types import TracebackType
 from typing import Any, TypeVar
 
 from ..errors import ReplayError
-from ..isa import Isa
 from ..lowering.cpu.linker import link_together
 from ..measuring.measure import Check, Measured, measure
 from ..measuring.race import Built, Race, Times
@@ -28,7 +27,7 @@ from ..problem import Problem
 from ..support.files import check_full
 from ..support.sandbox import Sandbox, TimeoutExceededError
 from ..support.workers import WorkerDiedError
-from ..targets.target import CpuTarget, Target
+from ..targets.target import Target
 from .machine import Servers
 from .search import Candidate, Space
 from .tasks import Compile, Describe, Part
@@ -225,12 +224,11 @@ class Evaluator:
         pool = ThreadPoolExecutor(len(self._builders))
         try:
             with self._spending("racing" if finalists else "building"):
-                isa = target.isa if isinstance(target, CpuTarget) else None
-                return self._linked(list(pool.map(compile_one, candidates)), isa)
+                return self._linked(list(pool.map(compile_one, candidates)))
         finally:
             pool.shutdown(cancel_futures=True)
 
-    def _linked(self, results: Sequence[Part | Result], isa: Isa | None) -> list[Result]:
+    def _linked(self, results: Sequence[Part | Result]) -> list[Result]:
         """Link what are parts, `TOGETHER` at once."""
         found: list[Result] = []
         for start in range(0, len(results), TOGETHER):
@@ -240,7 +238,7 @@ class Evaluator:
             parts = [each for each in together if isinstance(each, Part)]
             if parts:
                 objects = [*{part.pack for part in parts if part.pack}, *(part.kernel for part in parts)]
-                link_together(objects, path, isa)
+                link_together(objects, path, parts[0].isa)
             for part in parts:
                 Path(part.kernel).unlink()
             found += [replace(each.built, path=path) if isinstance(each, Part) else each for each in together]

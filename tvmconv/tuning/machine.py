@@ -8,12 +8,12 @@ from dataclasses import dataclass
 from typing import Any, Protocol
 
 from ..errors import UnsupportedMachineError
-from ..isa.machine import cpu_features, model_name
+from ..isa.machine import model_name
 from ..runtime.bundle import BundleTarget
 from ..runtime.cuda import survey
 from ..runtime.cuda_driver import version_text
 from ..runtime.processors import kernel_threads
-from ..runtime.selection import obstacle_on
+from ..runtime.selection import BACKENDS, obstacle_on
 from ..targets.target import Target
 
 
@@ -95,18 +95,12 @@ def check_tunable(target: Target) -> Target:
     UnsupportedMachineError
         If this machine cannot run its code.
     """
-    if target.kind == "cuda":
-        found = survey()
-        code = BundleTarget(target.kind, target.features)
-        why = found.obstacle or obstacle_on(code, found.gpus[0])
-        if why:
-            raise UnsupportedMachineError(
-                f"target {target.name} cannot be tuned here: {why}; tune it on a machine with such a GPU"
-            )
-        return target
-    missing = sorted(set(target.features) - cpu_features())
-    if missing:
+    code, backend = BundleTarget(target.kind, target.features), BACKENDS[target.kind]
+    devices = backend.devices()
+    # Candidates are measured on the first.
+    why = obstacle_on(code, devices[0]) if devices else backend.obstacle(code)
+    if why:
         raise UnsupportedMachineError(
-            f"target {target.name} cannot be tuned on this machine, whose CPU lacks {', '.join(missing)}; tune it on one that has them"
+            f"target {target.name} cannot be tuned here: {why}; tune it on a machine that runs it"
         )
     return target

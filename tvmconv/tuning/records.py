@@ -21,7 +21,7 @@ from ..problem import Problem
 from ..signature import format_signature, parse_signature
 from ..support import jsonlines, schema
 from ..support.user import user_folder
-from ..targets.target import Target, folder_of
+from ..targets.target import Target, folder_of, kind_of
 from .search import Candidate
 
 FILE = "records.jsonl"
@@ -150,10 +150,10 @@ class Records:
         return [record for record in found if record is not None]
 
     def elsewhere(self, problem: Problem, target: Target, math: str = "default") -> list[Record]:
-        """Return what :meth:`best` does for the same problem on each other CPU, in the order of their names."""
+        """Return what :meth:`best` does for the same problem on each other target of its kind, in the order of their names."""
         folders = (path for folder in self._folders() for path in folder.glob(f"*/{FILE}"))
-        # A GPU's folder has not quite its name; and no algorithm is for both.
-        others = {path.parent.name for path in folders if not path.parent.name.startswith("cuda")} - {target.name}
+        # A GPU's folder has not quite its name; and no algorithm is for several kinds.
+        others = {path.parent.name for path in folders if kind_of(path.parent.name) == target.kind} - {target.folder}
         found = (self._best(format_signature(problem), name, math) for name in sorted(others))
         return [record for record in found if record is not None]
 

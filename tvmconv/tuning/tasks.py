@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from ..isa import Isa
 from ..measuring.race import Built
 from ..problem import Problem
 from ..signature import format_signature
@@ -65,8 +66,11 @@ class Part:
         Path of the object that packs its filter, which other candidates may share; None if it has none.
     built
         How the kernel is called, in a library whose path is yet to come.
+    isa
+        The instruction set of the objects; None: this machine's.
     """
 
     kernel: str
     pack: str | None
     built: Built
+    isa: Isa | None

@@ -13,13 +13,15 @@ import tvm
 from tvm import tirx
 
 from ..errors import ReplayError
+from ..isa import isa_of
+from ..lowering.code_generator import generator_of
 from ..lowering.common.entry_points import EntryPoints
-from ..lowering.compiler import generate, schedule
+from ..lowering.compiler import schedule
 from ..lowering.cpu.functions import functions_of
+from ..lowering.cpu.kernels import generate
 from ..lowering.cpu.lowering import lower
 from ..measuring.race import Built
 from ..runtime.packed import PACK_SYMBOL
-from ..targets.cuda import CudaTarget
 from ..targets.target import Target
 from .replay import choice_of, compile_candidate, replaying, spaces_of
 from .search import Space
@@ -31,7 +33,7 @@ def work(task: Describe | Compile) -> list[Space] | Part | Built | ReplayError:
     if isinstance(task, Describe):
         return spaces_of(task.problem, task.target, task.math)
     try:
-        return _whole(task) if task.finalist or isinstance(task.target, CudaTarget) else _part(task)
+        return _part(task) if generator_of(task.target).in_parts and not task.finalist else _whole(task)
     except ReplayError as error:
         return error
 
@@ -54,7 +56,7 @@ def _part(task: Compile) -> Part:
         kernel = f"{task.folder}/{task.number}.o"
         _compile({symbol + ending: function for symbol, function in functions.items()}, target, kernel)
     packed = (lowered.layout.elements, lowered.layout.dtype) if lowered.layout else None
-    return Part(kernel, pack, Built("", packed, ending, packing))
+    return Part(kernel, pack, Built("", packed, ending, packing), isa_of(target.features))
 
 
 def _compile(functions: dict[str, tirx.PrimFunc], target: Target, path: str) -> None:

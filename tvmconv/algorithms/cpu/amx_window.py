@@ -26,6 +26,7 @@ from tvm import tirx
 
 from ...isa.x86.amx import TILES as AMX
 from ...problem import DTYPE_BYTES
+from ...targets.cpus import LINE_BYTES
 from ..pairs import reads_pairs
 from ..shapes import divisors
 from ..subconvolution import Axis, Expr, store_index
@@ -33,7 +34,6 @@ from .window import Window
 
 PAIR_BYTES = 4
 SIDE = AMX.rows  # of a tile, which are pairs or f32 numbers in one, too
-LINE_BYTES = 64  # of a cache line
 # The halves of data and filter that are multiplied, by their number, so that those of data are loaded once and again.
 PRODUCTS = {1: ((0, 0),), 2: ((0, 0), (0, 1), (1, 0))}
 

@@ -8,11 +8,11 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from ...targets.costs import Costs, Step
-from ...targets.target import CpuTarget
+from ...targets.costs import Step
+from ...targets.cpus import LINE_BYTES
+from ...targets.target import CpuTarget, Target
 from ..shapes import F32_BITS
 
-LINE_BYTES = 64
 THREADS = (2, 4, 8)  # thread counts over which an uneven share of tasks is averaged
 Counts = Mapping[str, float]
 
@@ -26,18 +26,9 @@ def total(*counts: Counts) -> dict[str, float]:
     return found
 
 
-def coefficient(name: str, costs: Costs) -> float:
-    """Return the cycles of an event: its coefficient is called ``group.name``, or ``name`` where it has no group."""
-    value = costs
-    for part in name.split("."):
-        value = getattr(value, part)
-    assert isinstance(value, float)
-    return value
-
-
-def cycles(counts: Counts, target: CpuTarget) -> float:
+def cycles(counts: Counts, target: Target) -> float:
     """Return what counted events take: the dot product of counts and coefficients."""
-    return sum(count * coefficient(name, target.costs) for name, count in counts.items())
+    return sum(count * target.coefficient(name) for name, count in counts.items())
 
 
 def multiply_add(lanes: int, target: CpuTarget) -> float:

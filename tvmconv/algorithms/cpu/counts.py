@@ -5,11 +5,11 @@ from __future__ import annotations
 from math import prod
 
 from ...problem import DTYPE_BYTES, Problem
-from ...targets.cpus import L1_WAY_BYTES, L1_WAYS
+from ...targets.cpus import L1_WAY_BYTES, L1_WAYS, LINE_BYTES
 from ...targets.target import CpuTarget
 from ..annotations import PART
 from ..subconvolution import Axis, SubConvolution
-from .cost import LINE_BYTES, Counts, lines
+from .cost import Counts, lines
 from .window import FEW_PIXELS, Window
 
 ACROSS_LANES = 16  # that run across the groups of two axes, by which planes are transposed at once

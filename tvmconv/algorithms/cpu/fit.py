@@ -15,7 +15,7 @@ import numpy as np
 import numpy.typing as npt
 
 from ...targets.costs import Costs
-from .cost import Counts, coefficient
+from .cost import Counts
 
 # Weights of what all algorithms of a problem have alike, and of staying where a coefficient was; from which error on (a logarithm) a
 # time counts as an outlier; and the least coefficient, whose logarithm is sought.
@@ -50,7 +50,7 @@ def fit(samples: Sequence[Sample], costs: Costs) -> Costs:
     The unit stays: the median of direct's estimates is as it was, for schedules are cut by coefficients that this leaves alone.
     """
     names = sorted({name for sample in samples for name, count in sample.counts.items() if count})
-    before = np.array([max(coefficient(name, costs), LEAST) for name in names])
+    before = np.array([max(costs.coefficient(name), LEAST) for name in names])
     events = np.array([[sample.counts.get(name, 0.0) for name in names] for sample in samples])
     seconds = np.array([sample.seconds for sample in samples])
     anchors = [i for i, sample in enumerate(samples) if sample.algorithm == "direct"] or list(range(len(samples)))

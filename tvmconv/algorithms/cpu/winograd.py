@@ -48,11 +48,11 @@ from ..types import zero_outside
 from .data import data_reader
 from .direct import FAR_APART_BYTES
 from .filter import filter_element
-from .winograd_cost import covers, estimate, plain
+from .winograd_cost import covers, estimate, filter_bytes, plain
 from .winograd_tiles import WinogradWindow, as_3d, phases_shift, tiles_of
 from .winograd_transforms import data_transform, filter_transform, output_transform, select
 
-__all__ = ["covers", "define", "define_prepacked", "estimate", "plain"]
+__all__ = ["covers", "define", "define_prepacked", "estimate", "filter_bytes", "plain"]
 
 
 def define(problem: Problem, target: CpuTarget, points: int) -> Definition:

@@ -50,6 +50,11 @@ def plain(problem: Problem, target: CpuTarget, points: int) -> Counts:
     return _estimate(problem, target, points, prepacked=False)
 
 
+def filter_bytes(problem: Problem, target: CpuTarget, points: int) -> int:
+    """Return the bytes of the transformed filter."""
+    return sum(tiles.filter_bytes for tiles in tiles_of(problem, target, points))
+
+
 def _estimate(problem: Problem, target: CpuTarget, points: int, prepacked: bool) -> Counts:
     tiled = tiles_of(problem, target, points)
     kept = prepacked and sum(tiles.filter_bytes for tiles in tiled) <= target.l3_share

@@ -4,12 +4,13 @@ from __future__ import annotations
 
 from ...problem import Problem
 from ...targets.cuda import CudaTarget
+from ..cpu.cost import Counts
 from ..data_dependence import covers_constant as covers
 from ..definition import Definition
-from .cost import LATENCY
+from .cost import CYCLES, LATENCY
 from .window import define_cuda_constant
 
-__all__ = ["covers", "cycles", "define"]
+__all__ = ["covers", "define", "estimate"]
 
 
 def define(problem: Problem, target: CudaTarget) -> Definition:
@@ -17,6 +18,6 @@ def define(problem: Problem, target: CudaTarget) -> Definition:
     return define_cuda_constant(problem)
 
 
-def cycles(problem: Problem, target: CudaTarget) -> float:
+def estimate(problem: Problem, target: CudaTarget) -> Counts:
     """Return the cycles of a launch."""
-    return float(LATENCY)
+    return {CYCLES: float(LATENCY)}

@@ -6,10 +6,13 @@ from math import prod
 
 from ...problem import DTYPE_BYTES, Problem
 from ...targets.cuda import CudaTarget
+from ..cpu.cost import Counts
 from .blocks import MULTIPROCESSORS, Extents
 from .fma_tiles import best_fma_tile
 from .tiles import best_tile
 
+# What is counted: no coefficients of GPUs are known.
+CYCLES = "cycles"
 # Loads that threads of a multiprocessor start in a cycle.
 LOADS = 32
 # Memory comes by sectors of so many bytes.
@@ -31,22 +34,22 @@ def problem_extents(problem: Problem) -> Extents:
     )
 
 
-def tensorcore_cycles(problem: Problem, target: CudaTarget) -> float:
+def estimate_tensorcore(problem: Problem, target: CudaTarget) -> Counts:
     """Cycles on tensor cores, with the best tile."""
     extents = problem_extents(problem)
-    return best_tile(extents, problem.dtype, target).cycles(extents, target) * _wasted(problem)
+    return {CYCLES: best_tile(extents, problem.dtype, target).cycles(extents, target) * _wasted(problem)}
 
 
-def fma_cycles(problem: Problem, target: CudaTarget) -> float:
+def estimate_fma(problem: Problem, target: CudaTarget) -> Counts:
     """Cycles of matrix multiplications on FMA units, with the best tile."""
     extents = problem_extents(problem)
-    return best_fma_tile(extents, problem.dtype, target).cycles(extents, target) * _wasted(problem)
+    return {CYCLES: best_fma_tile(extents, problem.dtype, target).cycles(extents, target) * _wasted(problem)}
 
 
-def direct_cycles(problem: Problem, target: CudaTarget) -> float:
+def estimate_direct(problem: Problem, target: CudaTarget) -> Counts:
     """Cycles of threads that load the data and the filter element of each of their products."""
     products = prod(problem.output_shape) * problem.products / MULTIPROCESSORS[target.architectures[0]]
-    return max(2 * products / LOADS, PRODUCT_LATENCY * problem.products) + LATENCY
+    return {CYCLES: max(2 * products / LOADS, PRODUCT_LATENCY * problem.products) + LATENCY}
 
 
 def _wasted(problem: Problem) -> float:

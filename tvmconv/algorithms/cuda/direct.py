@@ -25,10 +25,10 @@ from ..epilogue import Epilogue
 from ..stage_names import ACC, OUT, PATCH, stage_name
 from ..subconvolution import Expr, SubConvolution
 from ..types import zero_outside
-from .cost import direct_cycles as cycles
+from .cost import estimate_direct as estimate
 from .window import define_cuda
 
-__all__ = ["THREADS", "DirectWindow", "covers", "cycles", "define"]
+__all__ = ["THREADS", "DirectWindow", "covers", "define", "estimate"]
 
 WARP = 32
 # Whole blocks of so many threads at the most: eight warps, two for each of a multiprocessor's four schedulers.

@@ -6,11 +6,11 @@ from ...problem import Problem
 from ...targets.cuda import CudaTarget
 from ..data_dependence import covers_data as covers
 from ..definition import Definition
-from .cost import fma_cycles as cycles
+from .cost import estimate_fma as estimate
 from .fma_tiles import best_fma_tile
 from .gemm import define_tiled
 
-__all__ = ["covers", "cycles", "define"]
+__all__ = ["covers", "define", "estimate"]
 
 
 def define(problem: Problem, target: CudaTarget) -> Definition:

@@ -4,9 +4,10 @@ from __future__ import annotations
 
 from ...problem import Problem
 from ...targets.cuda import CudaTarget
+from ..cpu.cost import Counts
 from ..data_dependence import covers_data
 from ..definition import Definition
-from .cost import tensorcore_cycles
+from .cost import estimate_tensorcore
 from .gemm import define_gemm
 
 # Half of a fragment's columns.
@@ -29,6 +30,6 @@ def define(problem: Problem, target: CudaTarget, tf32: bool = False) -> Definiti
     return define_gemm(problem, target)
 
 
-def cycles(problem: Problem, target: CudaTarget, tf32: bool = False) -> float:
+def estimate(problem: Problem, target: CudaTarget, tf32: bool = False) -> Counts:
     """Return the cycles with the best tile."""
-    return tensorcore_cycles(problem, target)
+    return estimate_tensorcore(problem, target)

@@ -12,10 +12,10 @@ from ..stage_names import ACC, OUT, stage_name
 from ..subconvolution import Expr, SubConvolution
 from ..types import zero_outside
 from .wgmma_tiles import covers_wgmma as covers
-from .wgmma_tiles import wgmma_cycles as cycles
+from .wgmma_tiles import estimate_wgmma as estimate
 from .window import define_cuda
 
-__all__ = ["covers", "cycles", "define"]
+__all__ = ["covers", "define", "estimate"]
 
 
 def define(problem: Problem, target: CudaTarget) -> Definition:

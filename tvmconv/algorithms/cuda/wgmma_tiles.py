@@ -17,9 +17,11 @@ from math import ceil, prod
 
 from ...problem import Problem
 from ...targets.cuda import CudaTarget
+from ..cpu.cost import Counts
 from ..data_dependence import covers_data
 from ..flatten import flatten
 from .blocks import L2_RATE, MULTIPROCESSORS
+from .cost import CYCLES
 
 # Of 16-bit elements: those of the 128 bytes that a row has in shared memory, the depth of a step.
 SPAN = 64
@@ -167,6 +169,6 @@ def covers_wgmma(problem: Problem, target: CudaTarget) -> str | None:
     return covers_data(problem, target)
 
 
-def wgmma_cycles(problem: Problem, target: CudaTarget) -> float:
+def estimate_wgmma(problem: Problem, target: CudaTarget) -> Counts:
     """Cycles with the best tile."""
-    return wgmma_tiles(problem, target)[0].cycles(as_3d(problem))
+    return {CYCLES: wgmma_tiles(problem, target)[0].cycles(as_3d(problem))}

@@ -4,6 +4,9 @@ from __future__ import annotations
 
 from enum import Flag, auto
 
+# The function of a library that is called where it has no others for prepacked filters.
+SYMBOL = "tvmconv_kernel"
+
 
 class EntryPoints(Flag):
     """Which functions a library has.

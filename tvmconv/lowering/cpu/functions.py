@@ -9,10 +9,8 @@ from ...algorithms.definition import Definition
 from ...algorithms.types import KERNEL_DTYPES
 from ...runtime.packed import PACK_SYMBOL, PACKED_SYMBOL
 from ..common.arguments import bind_arguments, kernel_arguments, stored_in, view
-from ..common.entry_points import EntryPoints
+from ..common.entry_points import SYMBOL, EntryPoints
 from .packing import Split
-
-SYMBOL = "tvmconv_kernel"
 
 
 def kernel_functions(

@@ -10,8 +10,9 @@ from tvm.ir import StringImm
 
 from ...runtime.arrays import LINE_BYTES
 from ...runtime.kernel_object import Workspace
+from ..common.entry_points import SYMBOL
 from ..common.rewrites import found
-from .functions import SYMBOL, functions_of
+from .functions import functions_of
 from .packing import elements
 from .passes import LAST_OF_ALLOCATION, generation
 from .stack import ON_STACK

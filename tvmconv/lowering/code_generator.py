@@ -1,0 +1,59 @@
+"""`CodeGenerator`: what compiling asks of a kind of target: the module `generator` of its folder here, which is found because it is there."""
+
+from __future__ import annotations
+
+import os
+from importlib import import_module
+from typing import TYPE_CHECKING, Any, Protocol, cast
+
+from ..problem import Problem
+from ..targets.target import Target
+from .common.entry_points import EntryPoints
+
+if TYPE_CHECKING:
+    import tvm
+
+    from ..algorithms.definition import Definition
+
+
+class CodeGenerator(Protocol):
+    """How kernels for one kind of target are compiled.
+
+    Attributes
+    ----------
+    stages
+        Those of a kernel that it shows, in order, after its schedule.
+    passes
+        Names of passes, after each of which it shows a kernel's functions.
+    in_parts
+        Whether candidates of a search may be compiled to objects, of which many are linked together.
+    """
+
+    stages: tuple[str, ...]
+    passes: tuple[str, ...]
+    in_parts: bool
+
+    def check_tools(self, target: Any) -> None:
+        """Raise ToolchainError if a program that compiles for a target is missing or too old."""
+
+    def write(
+        self, problem: Problem, target: Any, choice: Any, entry_points: EntryPoints, path: str | os.PathLike[str]
+    ) -> tuple[dict[str, Any] | None, int]:
+        """Write a kernel's library; return what it packs its filter to, if it does, and the bytes of its workspace."""
+
+    def show(self, stage: str, problem: Problem, target: Any, choice: Any) -> str:
+        """Return one of `stages`, or the functions after one of `passes`, as text; `choice` is a `tvmconv.lowering.compiler.Choice`."""
+
+    def module(self, scheduled: tvm.IRModule, definition: Definition, target: Any) -> Any:
+        """Return the runtime module of a scheduled definition, whose function ``main`` takes the operands and the output.
+
+        Raises
+        ------
+        TargetError
+            If kernels are not called so.
+        """
+
+
+def generator_of(target: Target) -> CodeGenerator:
+    """Return the code generator of a target's kind."""
+    return cast(CodeGenerator, import_module(f"{__package__}.{target.kind}.generator"))

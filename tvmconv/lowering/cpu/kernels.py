@@ -1,0 +1,82 @@
+"""A schedule of a problem as the functions of a CPU kernel's library, and as the library."""
+
+from __future__ import annotations
+
+import os
+from typing import Any
+
+import tvm
+
+from ...algorithms.definition import Definition
+from ...problem import Problem
+from ...targets.target import CpuTarget, Target
+from ..common.entry_points import SYMBOL, EntryPoints
+from ..compiler import Choice, plain_choice, schedule, sketches_of
+from .functions import functions_of
+from .linker import link
+from .lowering import Lowered, lower, workspace_bytes
+from .packing import unsplit
+from .passes import ALLOCATED, PIPELINE
+from .workspaces import allocate, workspaces
+
+
+def write(
+    problem: Problem, target: CpuTarget, choice: Choice, entry_points: EntryPoints, path: str | os.PathLike[str]
+) -> tuple[dict[str, Any] | None, int]:
+    """Write a kernel's library."""
+    lowered = lower_choice(problem, target, choice, entry_points)
+    allocated = allocate(lowered.module, target.tvm())
+    executable = tvm.compile(allocated, target.tvm(), tir_pipeline=ALLOCATED)
+    link(executable, path, workspaces(allocated), target.isa)
+    return lowered.layout.described() if lowered.layout else None, workspace_bytes(lowered.module)
+
+
+def lower_choice(
+    problem: Problem, target: Target, choice: Choice, entry_points: EntryPoints = EntryPoints.BOTH
+) -> Lowered:
+    """Return the functions of a CPU kernel's library before LLVM; `entry_points` as in :func:`compile_problem`."""
+    if entry_points is EntryPoints.BOTH and (other := plain_choice(problem, target, choice)) != choice:
+        definition, scheduled = schedule(problem, target, choice, EntryPoints.PACKED)
+        packed = lower(scheduled.mod, definition, EntryPoints.PACKED)
+        return packed if packed.layout is None else _joined(_in_place(problem, target, other), packed)
+    definition, scheduled = schedule(problem, target, choice, _first(entry_points))
+    lowered = lower(scheduled.mod, definition)
+    if entry_points is EntryPoints.BOTH and lowered.layout is None:
+        return _with_packed(lowered, problem, target, choice)
+    return lowered
+
+
+def _first(entry_points: EntryPoints) -> EntryPoints:
+    """Return the entry point whose definition is lowered first: that for plain filters may lay them out itself."""
+    return entry_points & EntryPoints.PLAIN or EntryPoints.PACKED
+
+
+def generate(module: tvm.IRModule, target: Target) -> Any:
+    """Return the ``tvm.runtime.Executable`` of a CPU kernel's lowered functions, which holds LLVM IR."""
+    return tvm.compile(module, target.tvm(), tir_pipeline=PIPELINE)
+
+
+def module(scheduled: tvm.IRModule, definition: Definition, target: CpuTarget) -> Any:
+    """Return a runtime module, whose function ``main`` takes the operands and the output."""
+    function = functions_of(lower(scheduled, definition, EntryPoints.PLAIN).module)[SYMBOL]
+    return generate(tvm.IRModule({"main": function.with_attr("global_symbol", "main")}), target).mod
+
+
+def _in_place(problem: Problem, target: Target, choice: Choice) -> Lowered:
+    """Return the kernel for plain filters alone, as one function."""
+    definition, scheduled = schedule(problem, target, choice)
+    return lower(tvm.IRModule({"main": unsplit(scheduled.mod["main"])}), definition)
+
+
+def _with_packed(plain: Lowered, problem: Problem, target: Target, choice: Choice) -> Lowered:
+    """Return a kernel that reads its filter in place with what its algorithm has for prepacked filters, if anything."""
+    prepacked = sketches_of(choice.algorithm, problem, target, EntryPoints.PACKED)
+    if prepacked is sketches_of(choice.algorithm, problem, target):
+        return plain
+    definition, scheduled = schedule(problem, target, choice, EntryPoints.PACKED)
+    return _joined(plain, lower(scheduled.mod, definition))
+
+
+def _joined(plain: Lowered, packed: Lowered) -> Lowered:
+    """Return the functions of both, that for plain filters of the first."""
+    return Lowered(tvm.IRModule({**functions_of(packed.module), **functions_of(plain.module)}), packed.layout)
