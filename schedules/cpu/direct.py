@@ -30,7 +30,7 @@ from tvmconv.algorithms.stage_names import ACC, stage_name
 from tvmconv.schedules.cpu import steps
 from tvmconv.schedules.cpu.bf16_dot import import_bf16
 from tvmconv.schedules.cpu.direct_parts import reduce_by_parts
-from tvmconv.schedules.cpu.model import TASKS, shared_loops, task_cycles, vector_counts
+from tvmconv.schedules.cpu.model import TASKS, rows_first, shared_loops, task_cycles, vector_counts
 from tvmconv.targets.target import CpuTarget
 
 # LLVM unrolls sums of so few products, and loads all data of a tile before it goes from one block of channels to the next:
@@ -215,6 +215,8 @@ class _Tasks:
         the row, one of `parts`, of `images` images; else a tile.
     copies_parts
         Whether a task copies its part of data.
+    by_pixels
+        Whether threads share the pixels of the only row before channels.
     """
 
     chunks: tuple[list[int], int]
@@ -224,6 +226,7 @@ class _Tasks:
     parts: tuple[list[int], int]
     images: int
     copies_parts: bool
+    by_pixels: bool
 
 
 def _copied_parts(window: Window, parts: list[int], target: CpuTarget) -> int:
@@ -268,8 +271,19 @@ def _tasks(window: Window, vectors: int, tiles: list[int], target: CpuTarget) ->
     # One where there is no choice, unless LLVM would unroll the sums.
     elif not (window.large or short):
         default_parts = 1
+    by_pixels = rank == 1 and not copied and rows_first(window, target, window.row // tiles[0])
+    if by_pixels and by_blocks:
+        default_parts = gcd(*(window.row // tile for tile in tiles))
+        parts = [*parts, default_parts] if default_parts not in parts else parts
     return _Tasks(
-        (chunks, best_chunks), (rows, best_rows), by_phase, by_blocks, (parts, default_parts), images, copied > 0
+        (chunks, best_chunks),
+        (rows, best_rows),
+        by_phase,
+        by_blocks,
+        (parts, default_parts),
+        images,
+        copied > 0,
+        by_pixels,
     )
 
 
@@ -298,7 +312,8 @@ def _reduce_in_registers(sch: Schedule, window: Window, vectors: int, target: Cp
         band, row = sch.split(spatial[-2], [None, steps.choose(sch, *tasks.rows)])
         task_phases, phases = (phases[:-1], phases[-1:]) if tasks.by_phase else ([], phases)
         rows = [*task_phases, *spatial[:-2], band]
-        outer, inner = [n, g, *shared_loops(window, target, rows, chunk)], [*phases, block, row, tile]
+        bands = window.axes[-2].outputs // tasks.rows[1]
+        outer, inner = [n, g, *shared_loops(window, target, rows, chunk, bands)], [*phases, block, row, tile]
     else:
         # Plain and prepacked filters have the same choices, whether both are taken by blocks or one.
         parts = steps.choose(sch, *tasks.parts) if window.large else tasks.parts[1]
@@ -306,11 +321,12 @@ def _reduce_in_registers(sch: Schedule, window: Window, vectors: int, target: Cp
         if tasks.by_blocks:
             n, image = sch.split(n, [None, tasks.images])
             part, tile = sch.split(tile, [parts, None])
-            outer, inner = [n, g, chunk, part], [*inner, image, tile]
+            shared = [part, chunk] if tasks.by_pixels else [chunk, part]
+            outer, inner = [n, g, *shared], [*inner, image, tile]
         elif _groups_together(window, target):
             outer = [n, tile, g, chunk]
         else:
-            outer = [n, g, *shared_loops(window, target, [tile], chunk)]
+            outer = [n, g, *shared_loops(window, target, [tile], chunk, window.row // tiles[0])]
     if window.channels <= unrolls[-1]:
         # LLVM unrolls the innermost tap loop: over a row's taps, it would hold the data that neighbouring outputs share,
         # which leaves no registers for the sums.
@@ -327,7 +343,7 @@ def _reduce_in_registers(sch: Schedule, window: Window, vectors: int, target: Cp
     # A copy of planar data takes an element at a time: one for all tasks where several use the same.
     planar = window.problem.data_format == "NCX" and tasks.chunks[1] > 1
     once = (rank == 1 and not tasks.copies_parts) or window.whole_image or planar or window.copied_once
-    steps.stage_data(sch, window, None if once else task, target)
+    steps.stage_data(sch, window, None if once else task, target, tasks.by_pixels)
     steps.store(sch, window, inner[-1], vectors)
     if window.whole_image and not window.packs_parts:
         sch.annotate(unrolled, PREFETCH, steps.packed_filter(window))

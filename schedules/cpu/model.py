@@ -10,7 +10,7 @@ from math import prod
 from typing import Any
 
 from tvmconv.algorithms.cpu.cost import THREADS, lines, uneven
-from tvmconv.algorithms.cpu.counts import TASK_ROWS
+from tvmconv.algorithms.cpu.counts import TASK_ROWS, held
 from tvmconv.algorithms.cpu.tile import grouped_cycles, grouped_widths, reads_in_place, tile_cycles
 from tvmconv.algorithms.cpu.window import Window
 from tvmconv.algorithms.shapes import divisors
@@ -61,18 +61,20 @@ def task_cycles(
     return (compute + filters + copy) * uneven(tasks) + tasks * target.costs.task / THREADS[0]
 
 
-def rows_first(window: Window, target: CpuTarget) -> bool:
-    """Whether threads share rows, of all output channels, and not channels of all rows.
+def rows_first(window: Window, target: CpuTarget, passes: int = 0) -> bool:
+    """Whether threads share rows, of all output channels, and not channels of all rows; then tasks read the filter `passes` times.
 
     Where all layers of a network do so, a thread finds what the layer before wrote in its own L2, several times as
     fast as in another core's (docs/cost-model.md). But then each thread reads the whole filter, which must be less than data and outputs, and stay in L2 for the next rows.
 
     Depthwise, filters are small, but what is around such a layer in a network decides, too. Rows of planes, NCX, share lines with
-    those of other threads.
+    those of other threads; of planes that are copied to pixels before, see `_own_copies`.
     """
     problem = window.problem
     filters = prod(problem.filter_shape)
-    if problem.data_format == "NCX" or window.element_bytes * filters // window.vnni_factor > target.l2_share:
+    if problem.data_format == "NCX":
+        return passes > 0 and _own_copies(window, target, passes)
+    if window.element_bytes * filters // window.vnni_factor > target.l2_share:
         return False
     if window.across:
         filters = max(filters, problem.in_channels * problem.out_channels // EXPANSION)
@@ -80,9 +82,24 @@ def rows_first(window: Window, target: CpuTarget) -> bool:
     return filters <= data + problem.out_channels * prod(problem.out_spatial)
 
 
-def shared_loops(window: Window, target: CpuTarget, rows: Sequence[Any], chunk: Any) -> list[Any]:
+def _own_copies(window: Window, target: CpuTarget, passes: int) -> bool:
+    """Whether threads share the pixels of planes that they copied.
+
+    Where they share channels, each reads all of the copy, half of which another wrote. Where they share pixels, tasks read the
+    filter `passes` times, from L3 if L2 does not keep it. Two cores of a Zen 4, microseconds so and so: with one L3, 480 to 112
+    channels at 14x14 111 and 99, 1024 to 256 484 and 456; with an L3 each, 1024 to 256 634 and 505, 128 to 256 at 56x56 by 2x2
+    taps, stride 2, 1147 and 953.
+    """
+    if window.across or window.packs_parts or not window.stages_data:
+        return False
+    line, filters = target.costs.lines, window.element_bytes * window.groups * window.padded_outputs * window.products
+    copied = window.element_bytes * window.problem.batch * prod(map(held, window.axes)) * window.pixel
+    return filters <= target.l2_share or passes * lines(filters) * line.again <= lines(copied) * line.l3
+
+
+def shared_loops(window: Window, target: CpuTarget, rows: Sequence[Any], chunk: Any, passes: int = 0) -> list[Any]:
     """Return the loops of tasks, those over `rows` and over chunks of channels: what threads share comes first."""
-    return [*rows, chunk] if rows_first(window, target) else [chunk, *rows]
+    return [*rows, chunk] if rows_first(window, target, passes) else [chunk, *rows]
 
 
 def task_rows(window: SubConvolution, together: int = 1, most: int = TASK_ROWS) -> tuple[list[int], int]:

@@ -24,6 +24,7 @@ from tvmconv.algorithms.annotations import (
     UNREAD,
     copy_of_filter,
 )
+from tvmconv.algorithms.cpu.cost import uneven
 from tvmconv.algorithms.cpu.tile import pixel_stride
 from tvmconv.algorithms.cpu.window import Window
 from tvmconv.algorithms.definition import Definition
@@ -178,19 +179,31 @@ def taps_as_columns(sch: Schedule, window: Window, c: LoopRV, taps: Sequence[Loo
     return sch.fuse(*taps) if together else None
 
 
-def stage_data(sch: Schedule, window: Window, task: LoopRV | None, target: CpuTarget) -> None:
-    """Copy data, padded: each task its own rows, or all of it first (`task` None: one spatial axis, whose tiles overlap)."""
+def stage_data(sch: Schedule, window: Window, task: LoopRV | None, target: CpuTarget, parts: bool = False) -> None:
+    """Copy data, padded: each task its own rows, or all of it first (`task` None: one spatial axis, whose tiles overlap).
+
+    With `parts`, threads share the only row's pixels as they share those of its tiles, where it is long enough for that.
+    """
     if not window.stages_data:
         return
     block = sch.get_sblock(stage_name(DATA_PAD, window.index))
     if task is not None:
         sch.compute_at(block, task, preserve_unit_loops=True)
     spread_pixels(sch, block, window)
+    column = sch.get_loops(block)[-2]
+    count = _copied_parts(int(sch.get(column).extent)) if parts else 1
+    if count > 1:
+        sch.split(column, [count, None])
     column = by_pixels(sch, block, window, target)
     if window.skips_rows:
         sch.annotate(column, UNREAD, 1)
     if task is None:
         sch.parallel(sch.fuse(*sch.get_loops(block)[:2]))
+
+
+def _copied_parts(pixels: int) -> int:
+    """Return into how many parts of a line or more a row is cut for its copy, which threads share best."""
+    return min((count for count in divisors(pixels, pixels) if pixels // count >= LINE_FLOATS), key=uneven, default=1)
 
 
 def by_pixels(sch: Schedule, block: SBlockRV, window: Window, target: CpuTarget) -> LoopRV:
