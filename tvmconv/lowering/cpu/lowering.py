@@ -10,7 +10,7 @@ from tvm_ffi.structural import structural_map
 
 from ...algorithms.definition import Definition
 from ..common.entry_points import EntryPoints
-from .packing import Layout, elements
+from .packing import Layout, nbytes
 from .passes import LOWERING, Kernel, requests
 
 
@@ -54,7 +54,7 @@ def workspace_bytes(module: tvm.IRModule) -> int:
 
     def size(node: tirx.AllocBuffer) -> tirx.AllocBuffer:
         if node.buffer.scope() != "local":
-            sizes.append(4 * elements(node.buffer))
+            sizes.append(nbytes(node.buffer))
         return node
 
     for function in module.functions.values():

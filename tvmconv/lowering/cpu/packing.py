@@ -141,3 +141,8 @@ def elements(buffer: Any) -> int:
     """Return the elements that a buffer spans: rows may be spread out (storage_align), as the outermost stride tells."""
     shape, strides = [int(extent) for extent in buffer.shape], [int(stride) for stride in buffer.strides]
     return shape[0] * strides[0] if strides else prod(shape)
+
+
+def nbytes(buffer: Any) -> int:
+    """Return the bytes that a buffer spans, whose elements may be vectors."""
+    return elements(buffer) * buffer.dtype.bits * buffer.dtype.lanes // 8

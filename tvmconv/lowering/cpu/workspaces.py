@@ -13,7 +13,7 @@ from ...runtime.kernel_object import Workspace
 from ..common.entry_points import SYMBOL
 from ..common.rewrites import found
 from .functions import functions_of
-from .packing import elements
+from .packing import nbytes
 from .passes import LAST_OF_ALLOCATION, generation
 from .stack import ON_STACK
 
@@ -45,6 +45,4 @@ def _workspace(body: tirx.Stmt) -> Workspace:
 def _block(node: tirx.AllocBuffer) -> int:
     if ON_STACK in node.annotations:
         return 0
-    dtype = node.buffer.dtype
-    size = elements(node.buffer) * dtype.bits * dtype.lanes // 8
-    return (-(-size // LINE_BYTES) + 1) * LINE_BYTES
+    return (-(-nbytes(node.buffer) // LINE_BYTES) + 1) * LINE_BYTES
