@@ -1,4 +1,4 @@
-"""Models that let go of the weights which their networks have: what still works, and what says so where it does not."""
+"""Weights that an optimized model shares with its model, or lets go of: what still works, and what says so where it does not."""
 
 from __future__ import annotations
 
@@ -7,6 +7,7 @@ import io
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 
 torch = pytest.importorskip("torch")
@@ -16,6 +17,7 @@ from torch_models import settled  # noqa: E402
 
 import tvmconv.torch  # noqa: E402
 from tvmconv.errors import InputError  # noqa: E402
+from tvmconv.frontends.torch_memory import address  # noqa: E402
 
 
 class Part(nn.Module):
@@ -108,6 +110,43 @@ def test_weights_that_other_modules_have_stay(bundle: Path) -> None:
     fast, data = optimized(bundle, model)
     torch.testing.assert_close(fast(data), model(data), rtol=1e-5, atol=1e-5)
     assert fast.other.weight.device.type == "cpu"
+
+
+def addresses(model: nn.Module) -> list[int]:
+    return [address(each) for each in (*model.parameters(), *model.buffers())]
+
+
+@torch.no_grad()
+def test_a_copy_has_the_models_memory_until_one_is_written_to(tmp_path: Path) -> None:
+    model, data = settled(Part()), torch.rand(1, 3, 8, 8)
+    for _ in ("compiled", "kept"):
+        fast = tvmconv.torch.optimize(model, data, tmp_path / "b", progress=None)
+        torch.testing.assert_close(fast(data), model(data), rtol=1e-5, atol=1e-5)
+        assert addresses(fast) == addresses(model)
+    before = model(data)
+    model.layers[0].weight.add_(1)
+    assert address(fast.layers[0].weight) != address(model.layers[0].weight) and not torch.equal(model(data), before)
+    assert addresses(fast)[1:] == addresses(model)[1:]
+    torch.testing.assert_close(fast(data), before, rtol=1e-5, atol=1e-5)
+    torch.testing.assert_close(type(fast).forward(fast, data), before)
+    fast.layers[3].bias.add_(1)  # noticed, and PyTorch computes it
+    torch.testing.assert_close(fast(data), before + 1)
+    assert not torch.equal(fast.layers[3].bias, model.layers[3].bias)
+
+
+@torch.no_grad()
+def test_memory_that_pytorch_cannot_share_is_copied(tmp_path: Path) -> None:
+    model, data = settled(Part()), torch.rand(1, 3, 8, 8)
+    array = np.ones(16, np.float32)
+    pair = torch.rand(2, 16)
+    model.layers[0].bias = nn.Parameter(torch.from_numpy(array))
+    model.layers[1].weight, model.layers[1].bias = nn.Parameter(pair[0]), nn.Parameter(pair[1])
+    fast = tvmconv.torch.optimize(model, data, tmp_path / "b", progress=None)
+    before = model(data)
+    array[:] = 0
+    pair += 1
+    assert not torch.equal(model(data), before)
+    torch.testing.assert_close(type(fast).forward(fast, data), before)
 
 
 @torch.no_grad()

@@ -124,6 +124,13 @@ class _Importer(ExportedProgramImporter):  # type: ignore[misc]
         """Return what says that reading ended at a node, and why."""
         return UnreadError(why, self._node)
 
+    @staticmethod
+    def _convert_pytorch_tensor_to_tvm(tensor_value: torch.Tensor) -> tvm.runtime.Tensor:
+        """Return a parameter as TVM has it, whose memory stays shared, if it is."""
+        if torch._C._is_cow_tensor(tensor_value):
+            tensor_value = tensor_value.clone()
+        return ExportedProgramImporter._convert_pytorch_tensor_to_tvm(tensor_value)
+
     def _ours(self, converter: Converter) -> Callable[[Node], Any]:
         return lambda node: converter(Given(node, self))
 

@@ -13,6 +13,7 @@ from torch.overrides import _get_current_function_mode_stack
 from torch.utils._device import DeviceContext
 
 from ..errors import InputError, TvmconvWarning
+from ..frontends.torch_memory import address
 from .computed import Computed
 from .flat import KINDS, flattened
 
@@ -159,7 +160,7 @@ class State:
             return False
 
     def _now(self) -> tuple[list[int], list[int]]:
-        return [*map(_VERSION, self._counted)], [*map(torch.Tensor.data_ptr, self._tensors)]
+        return [*map(_VERSION, self._counted)], [*map(address, self._tensors)]
 
     def __getstate__(self) -> dict[str, Any]:
         """Of copies the tensors are others, and as these were if they have not changed by now."""

@@ -16,6 +16,7 @@ from torch.utils import _pytree as pytree
 
 from ..checks import as_path
 from ..errors import InputError, TvmconvWarning
+from ..frontends.torch_memory import sharing
 from ..support.progress import Progress
 from .computed import How
 from .examples import DTYPES, Arguments, as_examples, cast, print_progress, run
@@ -161,7 +162,7 @@ def _copy(model: nn.Module, examples: list[Arguments], dtype: Any) -> tuple[nn.M
     for example in examples:
         run(model, example)
     try:
-        fast = copy.deepcopy(model)
+        fast = copy.deepcopy(model, dict(sharing((*model.parameters(), *model.buffers()))))
         for example in examples:
             run(fast, example)
     except Exception as error:

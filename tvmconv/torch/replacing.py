@@ -10,6 +10,7 @@ from torch import fx, nn
 from torch.utils import _pytree as pytree
 
 from ..errors import InputError, SourceError, UnsupportedMachineError
+from ..frontends.torch_memory import storage_address
 from .answering import REFUSED, Answering
 from .computed import Computed, How, computed
 from .examples import Arguments, copied, is_close, run
@@ -209,11 +210,11 @@ def _shares(answer: Any, given: Any, module: nn.Module) -> bool:
     others = [each for each in pytree.tree_leaves(given) if isinstance(each, torch.Tensor)]
     tensors = [each for each in pytree.tree_leaves(answer) if isinstance(each, torch.Tensor)]
     tensors = [each for each in tensors if all(each is not other for other in others)]  # itself, networks return, too
-    held = {each.untyped_storage().data_ptr() for each in (*others, *module.parameters(), *module.buffers())}
-    if any(each.untyped_storage().data_ptr() in held for each in tensors):
+    held = {storage_address(each) for each in (*others, *module.parameters(), *module.buffers())}
+    if any(storage_address(each) in held for each in tensors):
         return True
     return any(
-        one.untyped_storage().data_ptr() == other.untyped_storage().data_ptr() and _overlap(one, other)
+        storage_address(one) == storage_address(other) and _overlap(one, other)
         for at, one in enumerate(tensors)
         for other in tensors[:at]
     )

@@ -14,6 +14,7 @@ import torch
 from torch import fx
 
 from ..errors import BundleError, UnsupportedMachineError
+from ..frontends.torch_memory import numbers
 from ..runtime.network import Network
 from ..support.files import write_whole
 from ..support.folders import locked
@@ -126,7 +127,7 @@ def key_of(graph: fx.GraphModule, *options: Any) -> str:
             sha.update(repr((value.shape, value.stride(), value.dtype)).encode())
     for name, tensor in sorted({**dict(graph.named_parameters()), **dict(graph.named_buffers())}.items()):
         sha.update(name.encode())
-        sha.update(tensor.detach().contiguous().flatten().view(torch.uint8).numpy())
+        sha.update(numbers(tensor.detach().contiguous().flatten().view(torch.uint8)))
     return sha.hexdigest()
 
 

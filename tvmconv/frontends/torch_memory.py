@@ -1,0 +1,59 @@
+"""Tensors that share memory until one of them is written to, as PyTorch's own copies on write do, and what leaves it shared.
+
+``Tensor.data_ptr`` and ``Tensor.numpy`` hand out memory that may be written to, so PyTorch gives the tensor memory of its own before.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterable
+from typing import Any
+
+import torch
+
+
+def address(tensor: torch.Tensor) -> int:
+    """Return where a tensor's numbers begin, to be compared alone."""
+    return int(torch._C._data_address(tensor))
+
+
+def storage_address(tensor: torch.Tensor) -> int:
+    """Return where a tensor's memory begins, which views of it have in common, to be compared alone."""
+    return address(tensor) - tensor.storage_offset() * tensor.element_size()
+
+
+def numbers(tensor: torch.Tensor) -> Any:
+    """Return a tensor's numbers as an array, to be read."""
+    tensor = tensor.detach()
+    return (tensor.clone() if torch._C._is_cow_tensor(tensor) else tensor).numpy()
+
+
+def sharing(tensors: Iterable[torch.Tensor]) -> dict[int, torch.Tensor]:
+    """Return by the ``id`` of tensors others of the same numbers, which share their memory until either is written to.
+
+    What PyTorch cannot share so is left out: memory that it did not allocate, as NumPy's, or that several tensors have; and whatever is
+    more than a tensor or a parameter.
+    """
+    plain = {id(each): each for each in tensors if _is_plain(each)}
+    owners = Counter(map(storage_address, plain.values()))
+    found = {}
+    for number, each in plain.items():
+        if owners[storage_address(each)] > 1 or not each.nbytes:
+            continue
+        try:
+            made = each.detach()._lazy_clone()
+        except RuntimeError:
+            continue
+        is_parameter = isinstance(each, torch.nn.Parameter)
+        found[number] = torch.nn.Parameter(made, each.requires_grad) if is_parameter else made
+    return found
+
+
+def _is_plain(tensor: torch.Tensor) -> bool:
+    return (
+        type(tensor) in (torch.Tensor, torch.nn.Parameter)
+        and (tensor.layout, tensor.device.type) == (torch.strided, "cpu")
+        and tensor.is_leaf
+        and not (tensor.is_quantized or tensor.is_inference() or vars(tensor))
+        and (isinstance(tensor, torch.nn.Parameter) or not tensor.requires_grad)
+    )
