@@ -147,11 +147,11 @@ def hasty_measure(task: Check | Race) -> Measured | Times:
 
 
 def tune(folder: Path, space: Any, trials: int | None, seconds: float | None = None, **others: Any) -> TuneResult:
-    """Tune `PROBLEM` over one of the spaces above; `others`: `progress`, `seed`, `problems`, `scheduler`."""
+    """Tune `PROBLEM` over one of the spaces above; `others`: `progress`, `seed`, `problems`, `scheduler`, `cold`."""
     progress, seed = others.pop("progress", None), others.pop("seed", 0)
-    problems = others.pop("problems", [PROBLEM])
-    with Evaluator(jobs=2, threads=1, work=space, measure=hasty_measure) as evaluator:
-        session = Session(evaluator, TARGET, Records(folder), MACHINE, seed)
+    problems, cold = others.pop("problems", [PROBLEM]), others.pop("cold", False)
+    with Evaluator(jobs=2, threads=1, work=space, measure=hasty_measure, cold_bytes=2**16 * cold) as evaluator:
+        session = Session(evaluator, TARGET, Records(folder), MACHINE, seed, cold=cold)
         return tune_all(session, problems, trials, seconds, progress, **others)[0]
 
 

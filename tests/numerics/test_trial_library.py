@@ -85,6 +85,7 @@ def test_every_candidate_of_a_turn_is_right(evaluator: Evaluator, filter_format:
     classes = {space.algorithm: space.numerical_class for space in spaces_of(problem, HOST)}
     for candidate, library in zip(candidates, libraries, strict=True):
         assert measure(Check(problem, classes[candidate.algorithm], library)).seconds is not None
+        assert measure(Check(problem, classes[candidate.algorithm], library, cold_bytes=2**20)).seconds is not None
     # The filters of most lie in one of few ways.
     packing = [each.pack for each in libraries if each.packed]
     assert len({*packing}) < len(packing) or math == "strict"

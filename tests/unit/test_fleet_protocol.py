@@ -29,7 +29,12 @@ CPU = CpuTarget("some-no-amx", ("avx2", "fma"), "some", ("amx-tile",), (2**20, 2
 
 @pytest.mark.parametrize(
     "task",
-    [Check(PROBLEM, "exact", BUILT), Check(PROBLEM, "transform", BUILT, 1e-3), Race(PROBLEM, (BUILT, Built("4.so")))],
+    [
+        Check(PROBLEM, "exact", BUILT),
+        Check(PROBLEM, "transform", BUILT, 1e-3, cold_bytes=2**26),
+        Race(PROBLEM, (BUILT, Built("4.so"))),
+        Race(PROBLEM, (BUILT,), cold_bytes=2**26),
+    ],
 )
 def test_tasks(task: Check | Race) -> None:
     libraries = [task.library] if isinstance(task, Check) else list(task.libraries)
@@ -38,6 +43,7 @@ def test_tasks(task: Check | Race) -> None:
     assert [each.path for each in there] == [f"/there/{each.path}" for each in libraries] and seconds == 40.0
     assert protocol.task_to_text(found, libraries, seconds) == protocol.task_to_text(task, libraries, seconds)
     assert getattr(found, "cut_off", None) == getattr(task, "cut_off", None)
+    assert found.cold_bytes == task.cold_bytes
 
 
 @pytest.mark.parametrize("answer", [Measured(1.5e-6), Measured(None, "2 outputs differ")])

@@ -22,7 +22,7 @@ SIGNATURE = format_signature(small_problem())
 RECORD = {
     "signature": SIGNATURE, "target": "a", "algorithm": "direct", "version": 1, "sketch": 0, "decisions": [1, 2],
     "seconds": 1e-3, "default_seconds": 2e-3, "trials": 3, "seed": 0, "machine": "m", "date": "2026-01-31",
-    "tools": {"tvm": "1"}, "rank": 0, "placements": 8,
+    "tools": {"tvm": "1"}, "rank": 0, "placements": 8, "cold": False,
 }  # fmt: skip
 TRIAL = {
     "algorithm": "direct", "version": 1, "sketch": 0, "decisions": [1, 2], "status": "ok", "seconds": 1e-3,
@@ -32,7 +32,7 @@ TYPES = {list: "list", dict: "table", int: "number", float: "number", bool: "tru
 MAY_BE_NULL = {
     "source_commit", "packed_filter", "measured", "error", "transferred_from", "verified", "default_seconds", "emulator",
 }  # fmt: skip
-MAY_BE_ABSENT = {"transferred_from", "verified", "skipped", "emulator", "rank", "placements"}
+MAY_BE_ABSENT = {"transferred_from", "verified", "skipped", "emulator", "rank", "placements", "cold"}
 
 
 def manifest(folder: Path) -> Any:

@@ -38,7 +38,7 @@ from ..targets.target import Target
 from ..tuning.records import Records, records_of
 from ..tuning.transfer import donor
 from ..version import __version__
-from .cold import maths_of
+from .cold import is_cold, maths_of
 from .fallbacks import Job, Outcome, attempt, bundle_target, first_right
 from .filters import carry_nodes
 from .options import BuildOptions, completed
@@ -118,7 +118,7 @@ def build(
         generator_of(each).check_tools(each)
     records = records_of(chosen["records"], written=bool(chosen["trials"] or chosen["seconds"]))
     if chosen["trials"] or chosen["seconds"]:
-        tune_for(targets, given, chosen["trials"], chosen["seconds"], records, math)
+        tune_for(targets, given, chosen["trials"], chosen["seconds"], records, math, network=chosen["network"])
     path.parent.mkdir(parents=True, exist_ok=True)
     with staging(path) as folder:
         work = []
@@ -173,8 +173,12 @@ def tune_for(
     records: Records,
     math: str = "default",
     progress: Callable[[TuneProgress], None] | None = None,
+    network: Sequence[Problem] = (),
 ) -> None:
-    """Tune `problems` for each of the targets, for an equal part of the time (see :func:`tvmconv.tuning.tuner.tune`)."""
+    """Tune `problems` for each of the targets, for an equal part of the time (see :func:`tvmconv.tuning.tuner.tune`).
+
+    Where no cache keeps the filters of the `network` that has them, they are measured with cold ones.
+    """
     from ..tuning.machine import check_tunable
     from ..tuning.tuner import check_budget, tune
 
@@ -183,7 +187,16 @@ def tune_for(
         check_tunable(target)  # all of them, before time is spent on the first
     share = seconds / len(targets) if seconds else None
     for target in targets:
-        tune(problems, target, trials=trials or None, seconds=share, math=math, records=records, progress=progress)
+        tune(
+            problems,
+            target,
+            trials=trials or None,
+            seconds=share,
+            math=math,
+            records=records,
+            progress=progress,
+            cold=is_cold(network, target),
+        )
 
 
 def _compile(work: list[Job], jobs: int | None, progress: Progress | None) -> list[Outcome]:

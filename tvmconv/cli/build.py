@@ -11,11 +11,11 @@ from ..errors import BuildError
 from ..runtime.bundle import MANIFEST
 from .output import progress_bar
 from .parsing import add_command, add_math, add_records, positive, positive_seconds, unsigned
-from .sources import add_sources, problems_of, read_models
+from .sources import add_sources, network_of, problems_of, read_models
 from .tune import peak_of, progress_line
 
 if TYPE_CHECKING:
-    from ..problem import Problem
+    from ..frontends import Model
     from .parsing import Subparsers
 
 EXAMPLE = """\
@@ -87,7 +87,7 @@ def run(arguments: argparse.Namespace) -> int:
     problems = problems_of(models)
     targets = arguments.target or ["host"]
     if arguments.trials or arguments.seconds:
-        _tune(problems, targets, arguments)
+        _tune(models, targets, arguments)
     failed: BuildError | None = None
     with progress_bar("compiling") as progress:
         try:
@@ -117,11 +117,12 @@ def run(arguments: argparse.Namespace) -> int:
     return 0
 
 
-def _tune(problems: list[Problem], targets: list[str], arguments: argparse.Namespace) -> None:
+def _tune(models: list[Model], targets: list[str], arguments: argparse.Namespace) -> None:
     from ..building.builder import parse_targets, tune_for
     from ..tuning.records import Records
 
     parsed = parse_targets(targets)
     with progress_line(peak_of(targets)) as progress:
         records = Records(arguments.records)
-        tune_for(parsed, problems, arguments.trials, arguments.seconds, records, arguments.math, progress)
+        budget = arguments.trials, arguments.seconds
+        tune_for(parsed, problems_of(models), *budget, records, arguments.math, progress, network_of(models))

@@ -166,9 +166,12 @@ def problems_of(models: Sequence[Model]) -> list[Problem]:
     return [node.problem for model in models for node in model.nodes]
 
 
-def read_sources(arguments: argparse.Namespace) -> list[Problem]:
-    """Return what :func:`problems_of` does of the arguments of :func:`add_sources`; errors as for :func:`read_models`."""
-    return problems_of(read_models(arguments))
+def network_of(models: Sequence[Model]) -> list[Problem]:
+    """Return the layers of the largest network, each as often as it stands there; none if a source is no model."""
+    if not all(model.is_model for model in models):
+        return []
+    layers = (problems_of([model]) for model in models)
+    return max(layers, key=lambda each: sum(problem.filter_bytes for problem in each))
 
 
 def reasons_of(skipped: Sequence[Skipped]) -> list[str]:

@@ -13,7 +13,7 @@ from ..errors import TuningError, missing_extra
 from ..signature import format_signature
 from .output import print_json, print_table
 from .parsing import add_command, add_json, add_math, add_records, positive, positive_seconds, unsigned
-from .sources import add_sources, read_sources
+from .sources import add_sources, network_of, problems_of, read_models
 
 if TYPE_CHECKING:
     from ..fleet.fleet import Fleet
@@ -88,16 +88,19 @@ def run(arguments: argparse.Namespace) -> int:
     """Tune; print a line for each problem. Returns 1 if no schedule of one of them works."""
     if find_spec("tvm") is None:
         raise missing_extra("compile", "tvm")
+    from ..building.cold import is_cold
+    from ..targets.target import Target
     from ..tuning.records import Records
     from ..tuning.tuner import tune
 
-    problems = read_sources(arguments)
+    models = read_models(arguments)
     fleet = _fleet(arguments)
+    cold = is_cold(network_of(models), fleet.target if fleet else Target.parse(arguments.target))
     # Measured first, while this process has the machine for itself. What servers can do at most is not known.
     peak = None if fleet else peak_of([arguments.target])
     with fleet or nullcontext(), progress_line(peak) as progress:
         results = tune(
-            problems,
+            problems_of(models),
             arguments.target,
             trials=arguments.trials,
             seconds=arguments.seconds,
@@ -107,6 +110,7 @@ def run(arguments: argparse.Namespace) -> int:
             records=Records(arguments.records),
             progress=progress,
             servers=fleet,
+            cold=cold,
         )
     if fleet:
         shares = ", ".join(f"{count} by {address}" for address, count in sorted(fleet.measured.items()))
@@ -159,6 +163,7 @@ def _facts(result: TuneResult, peak: Arithmetic | None) -> dict[str, Any]:
         "failures": len(result.failures),
         "default_seconds": record and record.default_seconds,
         "seconds": record and record.seconds,
+        "cold": record and record.cold,
         "gain": result.gain,
     }
     speed = None if record is None else result.problem.flops / record.seconds

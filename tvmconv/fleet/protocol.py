@@ -24,7 +24,7 @@ from ..targets.target import CpuTarget, Target
 
 # Raised whenever what is said, or how a kernel is measured, changes. DESCRIBE keeps its name, and its answer `protocol` and
 # `tvmconv`, in every version.
-PROTOCOL = 3
+PROTOCOL = 4
 DESCRIBE, MEASURE, WAIT = "tvmconv.describe", "tvmconv.measure", "tvmconv.wait"
 PULSE_SECONDS = 1.0
 
@@ -120,6 +120,7 @@ def task_to_text(task: Check | Race, libraries: list[Built], seconds: float) -> 
         "problem": format_signature(task.problem),
         "seconds": seconds,
         "libraries": [asdict(library) for library in libraries],
+        "cold_bytes": task.cold_bytes,
     }
     if isinstance(task, Check):
         facts |= {"numerical_class": task.numerical_class, "cut_off": task.cut_off if task.cut_off < inf else None}
@@ -135,9 +136,10 @@ def task_from_text(text: str, folder: str) -> tuple[Check | Race, float]:
         for each in facts["libraries"]
     )
     if "numerical_class" not in facts:
-        return Race(problem, libraries), facts["seconds"]
+        return Race(problem, libraries, facts["cold_bytes"]), facts["seconds"]
     cut_off = inf if facts["cut_off"] is None else facts["cut_off"]
-    return Check(problem, facts["numerical_class"], libraries[0], cut_off), facts["seconds"]
+    check = Check(problem, facts["numerical_class"], libraries[0], cut_off, facts["cold_bytes"])
+    return check, facts["seconds"]
 
 
 def answer_to_text(answer: Measured | Times | TvmconvError) -> str:

@@ -38,12 +38,15 @@ class Check:
         The library.
     cut_off
         Seconds of a call for which nobody wants to know more exactly how long it takes.
+    cold_bytes
+        As for `tvmconv.measuring.race.Race`.
     """
 
     problem: Problem
     numerical_class: str
     library: Built
     cut_off: float = inf
+    cold_bytes: int = 0
 
     def __str__(self) -> str:
         return f"measuring {format_signature(self.problem)}"
@@ -76,7 +79,7 @@ def measure(task: Check | Race) -> Measured | Times:
     if isinstance(task, Race):
         return race(task, cores())
     inputs, output, expected = arrays_of(task.problem)
-    call = task.library.call([*inputs, output])
+    call = task.library.call([*inputs, output], task.cold_bytes)
     # What a kernel fails to write stays NaN.
     output.fill(0xFFFF if output.dtype == np.uint16 else np.nan)
     call()

@@ -9,6 +9,7 @@ import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from functools import lru_cache, partial
+from itertools import cycle
 from typing import Any
 
 import numpy.typing as npt
@@ -53,16 +54,25 @@ class Built:
     ending: str = ""
     pack: str = PACK_SYMBOL
 
-    def call(self, arrays: Sequence[npt.NDArray[Any]]) -> Callable[[], object]:
-        """Return a call with these arrays (data, filter, bias if there is one, output), the filter packed before."""
+    def call(self, arrays: Sequence[npt.NDArray[Any]], cold_bytes: int = 0) -> Callable[[], object]:
+        """Return a call with these arrays (data, filter, bias if there is one, output), the filter packed before.
+
+        With `cold_bytes`, calls take copies of the filter in turn, which have so many bytes together: as many as no cache keeps.
+        """
         arguments = [tvm_ffi.from_dlpack(array) for array in arrays]
         library = tvm_ffi.load_module(self.path)
         if self.packed is None:
-            return partial(library["tvmconv_kernel" + self.ending], *arguments)
-        elements, dtype = self.packed
-        packed = tvm_ffi.from_dlpack(aligned_empty((elements,), dtype))
-        library[self.pack](arguments[1], packed)
-        return partial(library[PACKED_SYMBOL + self.ending], arguments[0], packed, *arguments[2:])
+            kernel, filter_ = library["tvmconv_kernel" + self.ending], arrays[1]
+        else:
+            elements, dtype = self.packed
+            kernel, filter_ = library[PACKED_SYMBOL + self.ending], aligned_empty((elements,), dtype)
+            library[self.pack](arguments[1], tvm_ffi.from_dlpack(filter_))
+        filters = [filter_]
+        while len(filters) * filter_.nbytes < cold_bytes:
+            filters.append(aligned_empty(filter_.shape, filter_.dtype))
+            filters[-1][...] = filter_
+        calls = [partial(kernel, arguments[0], tvm_ffi.from_dlpack(each), *arguments[2:]) for each in filters]
+        return calls[0] if len(calls) == 1 else _in_turn(calls)
 
 
 @dataclass(frozen=True)
@@ -73,10 +83,13 @@ class Race:
     ----------
     problem, libraries
         The problem and the libraries. The first is timed twice: how far the two differ is the noise.
+    cold_bytes
+        As for `Built.call`; 0: filters are hot, each call reads the one that the call before has read.
     """
 
     problem: Problem
     libraries: tuple[Built, ...]
+    cold_bytes: int = 0
 
     def __str__(self) -> str:
         return f"comparing the fastest kernels of {format_signature(self.problem)}"
@@ -115,7 +128,7 @@ def race(task: Race, cores: Cores) -> Times:
     inputs, output, _ = arrays_of(task.problem)
     given = [*inputs, output]
     libraries = (*task.libraries, task.libraries[0])
-    by_placement = [_turns(libraries, placement.copy(given), cores) for placement in PLACEMENTS]
+    by_placement = [_turns(task, libraries, placement.copy(given), cores) for placement in PLACEMENTS]
     *seconds, again = zip(*(seconds for seconds, _ in by_placement), strict=True)
     return Times(tuple(seconds), again, tuple(quiet for _, quiet in by_placement))
 
@@ -128,9 +141,16 @@ def arrays_of(problem: Problem) -> tuple[list[npt.NDArray[Any]], npt.NDArray[Any
     return inputs, output, expected
 
 
-def _turns(libraries: Sequence[Built], arrays: list[npt.NDArray[Any]], cores: Cores) -> tuple[list[float], bool]:
+def _in_turn(calls: Sequence[Callable[[], object]]) -> Callable[[], object]:
+    following = cycle(calls)
+    return lambda: next(following)()
+
+
+def _turns(
+    task: Race, libraries: Sequence[Built], arrays: list[npt.NDArray[Any]], cores: Cores
+) -> tuple[list[float], bool]:
     """Return the least seconds of each library on these arrays, undisturbed if it ever was, and whether all were."""
-    calls = [library.call(arrays) for library in libraries]
+    calls = [library.call(arrays, task.cold_bytes) for library in libraries]
     turns: list[list[Least]] = [[] for _ in calls]
     spent = 0.0
     while not turns[0] or (min(map(_quiet, turns)) < TURNS and spent < PLACEMENT_SECONDS):

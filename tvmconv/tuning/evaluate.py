@@ -66,6 +66,8 @@ class Evaluator:
         What the processes run (functions that can be imported by name, or such names).
     servers
         What measures instead of a process of this machine; this context closes it.
+    cold_bytes
+        How many bytes of filters calls go through, so that none is in a cache (`tvmconv.measuring.race`); 0: filters are hot.
 
     Attributes
     ----------
@@ -81,7 +83,9 @@ class Evaluator:
         work: Callable[[Any], Any] | str = "tvmconv.tuning.trial_library:work",
         measure: Callable[[Any], Any] = measure,
         servers: Servers | None = None,
+        cold_bytes: int = 0,
     ) -> None:
+        self._cold_bytes = cold_bytes
         self._builders: list[Sandbox[Any, Any]] = [Sandbox(work, threads=1) for _ in range(jobs)]
         self._servers = servers
         self._measurer: Sandbox[Any, Any] | Servers = servers or Sandbox(measure, threads)
@@ -147,7 +151,9 @@ class Evaluator:
                 raise built
             libraries.append(built)
         with self._spending("racing"):
-            times: Times = self._measurer.call(Race(problem, tuple(libraries)), _limit(problem) * len(libraries))
+            times: Times = self._measurer.call(
+                Race(problem, tuple(libraries), self._cold_bytes), _limit(problem) * len(libraries)
+            )
         return times
 
     @property
@@ -183,7 +189,7 @@ class Evaluator:
                 self.spent[what] += time.monotonic() - start
 
     def _measure(self, problem: Problem, space: Space, candidate: Candidate, library: Built, cut_off: float) -> Trial:
-        check = Check(problem, space.numerical_class, library, cut_off)
+        check = Check(problem, space.numerical_class, library, cut_off, self._cold_bytes)
         try:
             with self._spending("measuring"):
                 measured: Measured = self._measurer.call(check, _limit(problem))

@@ -29,6 +29,8 @@ from .trials import Trial, TrialLog
 FINALISTS = 4
 # Schedules recorded before, of other CPUs and of other problems, that the search begins with: a quarter of a turn.
 STARTS = 4
+# What trials with cold filters are marked with, besides the machine: their times do not compare with others.
+COLD = ", cold filters"
 
 
 @dataclass(frozen=True)
@@ -86,6 +88,8 @@ class Session:
         As for `tvmconv.tuning.tuner.tune`.
     machine
         What the measurements are marked with: CPU and threads.
+    cold
+        Whether filters were cold (`tvmconv.tuning.tuner.tune`).
     listed
         The candidates of a problem that alone can be measured, where they were built before; None: the search decides.
     tools
@@ -105,6 +109,7 @@ class Session:
         default_factory=lambda: {"tvmconv": __version__, "apache-tvm": version("apache-tvm")}
     )
     search: MakeSearch | None = None
+    cold: bool = False
 
 
 class ProblemTuner:
@@ -124,7 +129,8 @@ class ProblemTuner:
         self.problem = problem
         self._session = session
         self.spaces: list[Space] = session.evaluator.spaces(problem, session.target, session.math)
-        self._log = TrialLog(session.records.folder, problem, session.target, session.machine)
+        machine = session.machine + COLD * session.cold
+        self._log = TrialLog(session.records.folder, problem, session.target, machine)
         self.trials = {trial.candidate: trial for trial in self._log.read(self.spaces)}
         records, how = session.records, (session.target, session.math)
         known = filter(
@@ -203,7 +209,7 @@ class ProblemTuner:
     def _is_recent(self, record: Record) -> bool:
         """Whether there is nothing to race again: it won over these trials, undisturbed."""
         same = (record.rank, record.trials, record.machine) == (0, len(self.trials), self._session.machine)
-        return same and record.placements >= LEAST_QUIET
+        return same and record.cold == self._session.cold and record.placements >= LEAST_QUIET
 
     def _placed(self, finalists: list[Candidate], race: Times) -> list[Record]:
         """Return the records that a race gives, the winner's first."""
@@ -255,6 +261,7 @@ class ProblemTuner:
             machine=self._session.machine,
             date=datetime.now(timezone.utc).date().isoformat(),
             tools=self._session.tools,
+            cold=self._session.cold,
             **race,
         )
 

@@ -43,8 +43,9 @@ _LINE = schema.table(
         "tools": schema.map_of(schema.text),
         "rank": schema.integer,
         "placements": schema.integer,
+        "cold": schema.boolean,
     },
-    absent={"rank": 0, "placements": 0},  # the first records had neither
+    absent={"rank": 0, "placements": 0, "cold": False},  # the first records had none of them
 )
 
 
@@ -78,6 +79,8 @@ class Record:
         In how many placements of the arrays it was compared undisturbed (`tvmconv.measuring.race`).
     rank
         0: it won. Above: the best of another algorithm, for when the winner's cannot be used.
+    cold
+        Whether each call's filter came from memory, as within a network whose filters no cache keeps; else from a cache.
     """
 
     signature: str
@@ -95,6 +98,7 @@ class Record:
     tools: Mapping[str, str]
     rank: int = 0
     placements: int = 0
+    cold: bool = False
 
     @property
     def candidate(self) -> Candidate:

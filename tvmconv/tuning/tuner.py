@@ -11,7 +11,7 @@ from typing import Literal, get_args
 from ..algorithms.table import check_math
 from ..errors import TuningError, TvmconvError
 from ..problem import Problem, listed
-from ..targets.target import Target
+from ..targets.target import CpuTarget, Target
 from .evaluate import Evaluator
 from .machine import Servers, check_tunable, tuning_machine
 from .problem_tuner import Session, TuneResult
@@ -35,6 +35,7 @@ def tune(
     records: Records | str | os.PathLike[str] | None = None,
     progress: Callable[[TuneProgress], None] | None = None,
     servers: Servers | None = None,
+    cold: bool = False,
 ) -> list[TuneResult]:
     """Find fast schedules and record them.
 
@@ -67,6 +68,9 @@ def tune(
         Called after every trial.
     servers
         Who measures, instead of this machine (`tvmconv.fleet.fleet.Fleet`). They are closed in the end.
+    cold
+        Whether each call reads its filter from memory, as within a network whose filters no cache keeps; else from a cache. A GPU's
+        always do.
 
     Returns
     -------
@@ -96,16 +100,23 @@ def tune(
     jobs = len(os.sched_getaffinity(0))
     if servers is not None:
         target, label = servers.target, servers.machine
-        evaluator = Evaluator(jobs, 1, servers=servers)
+        cold_bytes = _cold_bytes(target, cold)
+        evaluator = Evaluator(jobs, 1, servers=servers, cold_bytes=cold_bytes)
     else:
         target = check_tunable(Target.parse(target) if isinstance(target, str) else target)
         machine = tuning_machine(target)
         label = machine.label
-        evaluator = Evaluator(jobs, machine.threads, measure=machine.measure)
+        cold_bytes = _cold_bytes(target, cold)
+        evaluator = Evaluator(jobs, machine.threads, measure=machine.measure, cold_bytes=cold_bytes)
     records = records_of(records, written=True)
     with evaluator:
-        session = Session(evaluator, target, records, label, seed, math)
+        session = Session(evaluator, target, records, label, seed, math, cold=cold_bytes > 0)
         return tune_all(session, [p for p in problems if not p.is_empty], trials, seconds, progress, scheduler)
+
+
+def _cold_bytes(target: Target, cold: bool) -> int:
+    """Return how many bytes of filters are as many as no cache keeps, 0 for hot ones: a part of L3 may keep what is not the least used."""
+    return 2 * target.l3 if cold and isinstance(target, CpuTarget) else 0
 
 
 def check_budget(trials: int | None, seconds: float | None) -> None:
