@@ -71,6 +71,23 @@ def test_the_same_inputs_give_the_same_bytes(tmp_path: Path, no_records: Records
     assert all(entry.origin == "default" and entry.measured is None for entry in bundle.entries)
 
 
+@pytest.mark.usefixtures("fresh_workers")
+def test_kernels_of_packed_filters_alone_are_smaller_and_take_plain_ones_too(
+    tmp_path: Path, no_records: Records
+) -> None:
+    layer = parse_signature(
+        "conv1d-n1-i512x4-o512x4-k1-s1-d1-p0_0-g1-NXC-OIX-f32"
+    )  # read in place where it comes plain
+    bundles = [
+        builder.build([layer], tmp_path / str(prepacked), records=no_records, prepacked=prepacked)
+        for prepacked in (False, True)
+    ]
+    both, alone = (read_bundle(bundle).entries[0] for bundle in bundles)
+    assert both.packed_filter == alone.packed_filter is not None and alone.verified is True
+    sizes = [(bundle / entry.file).stat().st_size for bundle, entry in zip(bundles, (both, alone), strict=True)]
+    assert sizes[1] < sizes[0]
+
+
 def test_progress_is_reported(tmp_path: Path, no_records: Records) -> None:
     seen: list[tuple[int, int, str]] = []
     builder.build([DENSE, EMPTY], tmp_path / "b", jobs=1, records=no_records, progress=lambda *args: seen.append(args))

@@ -25,6 +25,7 @@ from ..errors import (
     missing_extra,
 )
 from ..lowering.code_generator import generator_of
+from ..lowering.common.entry_points import EntryPoints
 from ..problem import Problem, listed
 from ..runtime.bundle import MANIFEST, Bundle, Entry, check_name, read_bundle, write_manifest
 from ..runtime.emulation import find_emulator
@@ -72,7 +73,7 @@ def build(
         :class:`tvmconv.Target`, or several of them for a bundle with variants.
     **options
         By purpose, in `tvmconv.building.options`: `math` and `network` say which algorithms may be taken; `trials`, `seconds`,
-        `records` and `transfer` where schedules come from; `verify` and `fallback` what is asked of kernels; `jobs` and
+        `records` and `transfer` where schedules come from; `verify` and `fallback` what is asked of kernels; `prepacked`, `jobs` and
         `progress` how the work is done.
 
     Returns
@@ -113,6 +114,7 @@ def build(
     _check_replaceable(path)
     jobs = None if chosen["jobs"] is None else integer("jobs", chosen["jobs"], 1)
     targets = parse_targets(target)
+    entry_points = EntryPoints.PACKED if chosen["prepacked"] else EntryPoints.BOTH
     find_compiler()
     for each in targets:  # before time is spent on others
         generator_of(each).check_tools(each)
@@ -130,7 +132,8 @@ def build(
             for problem in problems:
                 way = maths[problem]
                 like = records.of_sums(problem, each, way) or donor(problem, each, way, winners)
-                work.append(Job(problem, each, way, records.best(problem, each, way), str(folder), check, like))
+                record = records.best(problem, each, way)
+                work.append(Job(problem, each, way, record, str(folder), check, like, entry_points))
         outcomes = _compile(work, jobs, progress)
         if not chosen["fallback"]:
             _check_complete(outcomes, path, fallback=False)

@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any
 
 from ..algorithms.table import applicable
 from ..errors import CompilationError, ToolchainError, TvmconvError, VerificationError, last_line
+from ..lowering.common.entry_points import EntryPoints
 from ..problem import Problem
 from ..runtime.bundle import Bundle, BundleTarget, Entry
 from ..runtime.verify import REFERENCE_FLOPS, Check, check_kernel
@@ -40,7 +41,8 @@ LONGEST_REASON = 300
 class Job:
     """Compile `problem` for `target`, by `record` if there is one, into the bundle `folder`; check it if asked to.
 
-    Without a record it takes over the schedule of `like`, another problem's record, if there is one.
+    Without a record it takes over the schedule of `like`, another problem's record, if there is one. `entry_points` as in
+    `tvmconv.lowering.compiler.compile_problem`.
     """
 
     problem: Problem
@@ -50,6 +52,7 @@ class Job:
     folder: str
     check: bool
     like: Record | None = None
+    entry_points: EntryPoints = EntryPoints.BOTH
 
     def __str__(self) -> str:
         return f"{format_signature(self.problem)} for {self.target.name}"
@@ -217,9 +220,9 @@ def _compile(job: Job, way: Way, path: Path) -> CompiledKernel | None:
     problem, target = job.problem, job.target
     if way.record is not None:
         candidate = candidate_for(job, way)
-        return None if candidate is None else compile_candidate(problem, target, candidate, path)
+        return None if candidate is None else compile_candidate(problem, target, candidate, path, job.entry_points)
     try:
-        return compile_problem(problem, target, path, choice=Choice(way.algorithm))
+        return compile_problem(problem, target, path, choice=Choice(way.algorithm), entry_points=job.entry_points)
     except TVM_ERRORS as error:
         if isinstance(error, TvmconvError):
             raise

@@ -71,12 +71,16 @@ class WorkOptions(TypedDict, total=False):
 
     Attributes
     ----------
+    prepacked
+        Whether filters come packed, as networks have them: calls with plain ones then pack, and have no code of their own, which
+        takes time to compile.
     jobs
         Number of processes that compile; absent: one for each core this process may use.
     progress
         Called as ``progress(done, total, what)`` while compiling.
     """
 
+    prepacked: bool
     jobs: int | None
     progress: Progress | None
 
@@ -94,6 +98,7 @@ _DEFAULTS = BuildOptions(
     transfer=False,
     verify=True,
     fallback=True,
+    prepacked=False,
     jobs=None,
     progress=None,
 )

@@ -18,7 +18,7 @@ from ..building.builder import build
 from ..building.cold import maths_of
 from ..building.fallbacks import Job, candidate_for, ways
 from ..errors import BuildError
-from ..lowering.common.entry_points import SYMBOL
+from ..lowering.common.entry_points import SYMBOL, EntryPoints
 from ..lowering.compiler import Choice
 from ..lowering.cpu.functions import functions_of
 from ..lowering.cpu.kernels import lower_choice
@@ -107,6 +107,7 @@ def build_kernels(
                 records=records,
                 math=math,
                 network=network,
+                prepacked=True,
                 progress=progress,
                 trials=trials,
                 seconds=seconds,
@@ -129,7 +130,7 @@ def _lowered(problem: Problem, target: Target, entry: Entry, records: Records, m
     way = next(each for each in ways(job) if (each.origin, each.algorithm) == (entry.origin, entry.algorithm))
     candidate = candidate_for(job, way) if way.record else None
     choice = Choice(entry.algorithm) if candidate is None else choice_of(problem, target, candidate)
-    lowered = lower_choice(problem, target, choice)
+    lowered = lower_choice(problem, target, choice, EntryPoints.PACKED)
     functions = functions_of(lowered.module)
     function = functions[PACKED_SYMBOL if lowered.layout else SYMBOL].without_attr("global_symbol")
     function = function.with_attrs({LOWERED: 1, "op_pattern": _OPAQUE, "tirx.is_scheduled": 1})
