@@ -20,6 +20,7 @@ from ..targets.target import CpuTarget
 from ..tuning.records import Records
 from .library import MAIN
 from .network import check_target, described, scheduled, tvm_errors
+from .next_filters import prefetch_next
 from .planning import COPY, NetworkPlan, plan
 from .rewriting import Row, report, use_kernels
 from .writing import part, write
@@ -74,6 +75,7 @@ def _planned(
         planned = plan(lowered[MAIN])
         functions = {name: lowered[name] for name in {step.function for step in planned.steps} - {COPY}}
         _check(functions)
+        planned.steps, functions = prefetch_next(planned, functions, known)
         return planned, functions, described(module, known), known
 
 

@@ -82,11 +82,24 @@ class Step:
     ----------
     free
         Where bytes of the arena begin that nothing needs meanwhile, for its workspace, and how many they are.
+    following
+        Of a later step's weights, what it prefetches (`next_filters.py`).
     """
 
     function: str
     arguments: tuple[Array, ...]
     free: tuple[int, int] = (0, 0)
+    following: Array | None = None
+
+    @property
+    def symbol(self) -> str:
+        """The function that is called: one that prefetches has another name."""
+        return self.function if self.following is None else f"{self.function}_next"
+
+    @property
+    def given(self) -> tuple[Array, ...]:
+        """What the function is called with."""
+        return self.arguments if self.following is None else (*self.arguments[:-1], self.following, self.arguments[-1])
 
 
 @dataclass

@@ -128,17 +128,17 @@ def _measures(plan: NetworkPlan) -> dict[str, Any]:
 
 def _table(plan: NetworkPlan, identity: str) -> str:
     """Return the plan in C."""
-    called = sorted({step.function for step in plan.steps} - {COPY})
-    shapes = sorted({array.shape for step in plan.steps for array in step.arguments if array.shape})
+    called = sorted({step.symbol for step in plan.steps} - {COPY})
+    shapes = sorted({array.shape for step in plan.steps for array in step.given if array.shape})
     shape_names = {shape: f"shape{number}" for number, shape in enumerate(shapes)} | {(): "NULL"}
     lines = ['#include "network.h"', "#include <stddef.h>"]
     lines += [f"int __tvm_ffi_{name}(void*, const TVMFFIAny*, int32_t, TVMFFIAny*);" for name in called]
     lines += [f"static const int64_t {shape_names[shape]}[] = {{{', '.join(map(str, shape))}}};" for shape in shapes]
     for number, step in enumerate(plan.steps):
-        arguments = ", ".join(_argument(each, shape_names[each.shape]) for each in step.arguments)
+        arguments = ", ".join(_argument(each, shape_names[each.shape]) for each in step.given)
         lines.append(f"static const Argument arguments{number}[] = {{{arguments}}};")
     steps = ", ".join(
-        f"{{{_symbol(step)}, arguments{at}, {len(step.arguments)}, {step.free[0]}, {step.free[1]}}}"
+        f"{{{_symbol(step)}, arguments{at}, {len(step.given)}, {step.free[0]}, {step.free[1]}}}"
         for at, step in enumerate(plan.steps)
     )
     lines.append(f"static const Step steps[] = {{{steps or '{NULL, NULL, 0, 0, 0}'}}};")
@@ -150,7 +150,7 @@ def _table(plan: NetworkPlan, identity: str) -> str:
 
 
 def _symbol(step: Step) -> str:
-    return COPY if step.function == COPY else f"__tvm_ffi_{step.function}"
+    return COPY if step.function == COPY else f"__tvm_ffi_{step.symbol}"
 
 
 def _argument(array: Array, shape: str) -> str:
