@@ -157,6 +157,14 @@ def _row_parts(window: Window, tiles: list[int]) -> tuple[list[int], int]:
     return few, max((count for count in few if window.row // count >= FEW_PIXELS), default=1)
 
 
+def _pixel_parts(window: Window, tiles: list[int], target: CpuTarget) -> int:
+    """Return into how many parts of whole tiles, whatever their width, threads share the only row of planes; 1: they share channels."""
+    if len(window.axes) > 1 or window.problem.data_format == "NXC":
+        return 1
+    counts = divisors(gcd(*(window.row // tile for tile in tiles)), window.row)
+    return max((count for count in counts if rows_first(window, target, count)), default=1)
+
+
 def _reduce_tap_by_tap(sch: Schedule, window: Window, vectors: int, target: CpuTarget) -> None:
     """A task is some of the output channels: for a few of them at a time, all rows of one tap, then of the next."""
     i, lanes, rank = window.index, window.lanes, len(window.axes)
@@ -215,8 +223,8 @@ class _Tasks:
         the row, one of `parts`, of `images` images; else a tile.
     copies_parts
         Whether a task copies its part of data.
-    by_pixels
-        Whether threads share the pixels of the only row before channels.
+    pixel_parts
+        Into how many parts threads share the only row, of planes, before channels; 1: they share channels.
     """
 
     chunks: tuple[list[int], int]
@@ -226,7 +234,7 @@ class _Tasks:
     parts: tuple[list[int], int]
     images: int
     copies_parts: bool
-    by_pixels: bool
+    pixel_parts: int
 
 
 def _copied_parts(window: Window, parts: list[int], target: CpuTarget) -> int:
@@ -271,9 +279,9 @@ def _tasks(window: Window, vectors: int, tiles: list[int], target: CpuTarget) ->
     # One where there is no choice, unless LLVM would unroll the sums.
     elif not (window.large or short):
         default_parts = 1
-    by_pixels = rank == 1 and not copied and rows_first(window, target, window.row // tiles[0])
-    if by_pixels and by_blocks:
-        default_parts = gcd(*(window.row // tile for tile in tiles))
+    pixel_parts = 1 if copied else _pixel_parts(window, tiles, target)
+    if pixel_parts > 1 and by_blocks:
+        default_parts = pixel_parts
         parts = [*parts, default_parts] if default_parts not in parts else parts
     return _Tasks(
         (chunks, best_chunks),
@@ -283,7 +291,7 @@ def _tasks(window: Window, vectors: int, tiles: list[int], target: CpuTarget) ->
         (parts, default_parts),
         images,
         copied > 0,
-        by_pixels,
+        pixel_parts,
     )
 
 
@@ -321,12 +329,15 @@ def _reduce_in_registers(sch: Schedule, window: Window, vectors: int, target: Cp
         if tasks.by_blocks:
             n, image = sch.split(n, [None, tasks.images])
             part, tile = sch.split(tile, [parts, None])
-            shared = [part, chunk] if tasks.by_pixels else [chunk, part]
+            shared = [part, chunk] if tasks.pixel_parts > 1 else [chunk, part]
             outer, inner = [n, g, *shared], [*inner, image, tile]
         elif _groups_together(window, target):
             outer = [n, tile, g, chunk]
+        elif tasks.pixel_parts > 1:
+            part, tile = sch.split(tile, [tasks.pixel_parts, None])
+            outer = [n, g, part, chunk, tile]
         else:
-            outer = [n, g, *shared_loops(window, target, [tile], chunk, window.row // tiles[0])]
+            outer = [n, g, *shared_loops(window, target, [tile], chunk)]
     if window.channels <= unrolls[-1]:
         # LLVM unrolls the innermost tap loop: over a row's taps, it would hold the data that neighbouring outputs share,
         # which leaves no registers for the sums.
@@ -343,7 +354,7 @@ def _reduce_in_registers(sch: Schedule, window: Window, vectors: int, target: Cp
     # A copy of planar data takes an element at a time: one for all tasks where several use the same.
     planar = window.problem.data_format == "NCX" and tasks.chunks[1] > 1
     once = (rank == 1 and not tasks.copies_parts) or window.whole_image or planar or window.copied_once
-    steps.stage_data(sch, window, None if once else task, target, tasks.by_pixels)
+    steps.stage_data(sch, window, None if once else task, target, tasks.pixel_parts > 1)
     steps.store(sch, window, inner[-1], vectors)
     if window.whole_image and not window.packs_parts:
         sch.annotate(unrolled, PREFETCH, steps.packed_filter(window))
