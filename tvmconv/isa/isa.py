@@ -142,7 +142,7 @@ class Isa:
     cpu_flag
         The C compiler's flag that a CPU's name follows.
     operator_flags
-        The C compiler's flags for `lowering/native/pools.c`: each beside the Linux features that a target must have.
+        The C compiler's flags for `lowering/native/pools.c` and `attention.c`: each beside the Linux features that a target must have.
     levels
         For which vectors a provider's operations are compiled, and the C compiler's flags for each; its ``levels.h`` takes one.
     aliases

@@ -26,6 +26,7 @@ from ..support.toolchain import find_compiler
 from ..targets.target import CpuTarget, Target
 from ..tuning.records import Records
 from ..version import __version__
+from .attention import with_attention
 from .elementary import ELEMENTARY
 from .extremes import EXTREMES
 from .functions import FUNCTIONS
@@ -123,6 +124,7 @@ def scheduled(mod: tvm.IRModule, target: CpuTarget, planned: bool) -> tvm.IRModu
             f"relax.nn.{name}_pool{rank}d": partial(each, planned)
             for name, each in (("max", max_pool), ("avg", mean_pool))
         }
+    mod = with_attention(mod) if planned else mod
     with target.tvm():
         return tvm.transform.Sequential(
             [

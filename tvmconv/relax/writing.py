@@ -13,19 +13,22 @@ from typing import Any
 import numpy as np
 import tvm
 from tvm import tirx
+from tvm.ir import Call
 
 from ..errors import SourceError
 from ..exporting.network_part import ENTRIES, NetworkPart
 from ..isa import Isa
+from ..lowering.common.rewrites import found
 from ..lowering.cpu.linker import (
     compile_runtime,
     link_objects,
     link_relocatable,
-    pools_object,
+    operator_object,
     runtime_objects,
 )
 from ..runtime.network_file import append
 from ..targets.target import CpuTarget
+from .attention import FUNCTION as ATTENTION
 from .pipeline import NETWORK_PIPELINE
 from .planning import COPY, Array, NetworkPlan, Step, item_bytes
 
@@ -90,7 +93,9 @@ def _objects(
     plan: NetworkPlan, functions: Mapping[str, tirx.PrimFunc], target: CpuTarget, identity: str, work: Path
 ) -> list[str]:
     """Write all but the run-time services as object files into the folder `work`; return their names."""
-    objects = ["network.o", "plan.o", "sorting.o", pools_object(work, target)]
+    objects = ["network.o", "plan.o", "sorting.o", operator_object(work, "pools", target)]
+    if any(_calls(function, ATTENTION) for function in functions.values()):  # it is compiled for a second
+        objects.append(operator_object(work, "attention", target))
     (work / "network.o").write_bytes(_executor(target.isa))
     (work / "sorting.o").write_bytes(_sorting(target.isa))
     (work / "plan.c").write_text(_table(plan, identity))
@@ -101,6 +106,11 @@ def _objects(
         executable.mod.write_to_file(str(work / "functions.o"))
         objects.append("functions.o")
     return objects
+
+
+def _calls(function: tirx.PrimFunc, name: str) -> bool:
+    calls = found(function.body, Call)
+    return any(getattr(each.op, "name", "") == "tirx.call_extern" and str(each.args[0].value) == name for each in calls)
 
 
 def _weights(plan: NetworkPlan) -> Iterator[tuple[int, np.ndarray]]:

@@ -128,16 +128,16 @@ def _keep_object(work: Path, workspaces: Mapping[str, Workspace], isa: Isa | Non
     )
 
 
-def pools_object(work: Path, target: CpuTarget) -> str:
-    """Write a network's pools, for a CPU, as an object file into the folder `work`; return its name."""
-    (work / "pools.o").write_bytes(_pools_object(target.isa.flags(target.features), target.isa))
-    return "pools.o"
+def operator_object(work: Path, name: str, target: CpuTarget) -> str:
+    """Write a C file of a network's operators, for a CPU, as an object file into the folder `work`; return its name."""
+    (work / f"{name}.o").write_bytes(_operator_object(name, target.isa.flags(target.features), target.isa))
+    return f"{name}.o"
 
 
 @cache
-def _pools_object(flags: tuple[str, ...], isa: Isa) -> bytes:
-    """Return pools as an object file; vectors of 64 bytes stay within it, whatever their ABI."""
-    return compile_runtime(NATIVE / "pools.c", "-Wno-psabi", *flags, isa=isa)
+def _operator_object(name: str, flags: tuple[str, ...], isa: Isa) -> bytes:
+    """Return operators as an object file; vectors of 64 bytes stay within it, whatever their ABI."""
+    return compile_runtime(NATIVE / f"{name}.c", "-Wno-psabi", *flags, isa=isa)
 
 
 def runtime_objects(work: Path, isa: Isa | None = None, services: Iterable[str] = _SERVICES) -> tuple[str, ...]:

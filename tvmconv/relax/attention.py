@@ -1,0 +1,480 @@
+"""Attention of a plan: products of queries and keys, softmax, and products with values, as one call of a C function
+(`tvmconv/lowering/native/attention.c`) that keeps no scores in memory.
+
+What frontends spell out is found by what it computes, from the last product back: the axes of heads may be anywhere, and queries,
+keys, values and what is returned are read and written where they lie, so that what moves them goes. A factor of queries or keys, and
+one of all scores, is the function's; masks are added, or say which scores stay.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from math import isfinite
+from typing import Any
+
+import numpy as np
+import tvm
+from tvm import relax, te, tirx
+from tvm.relax.expr_functor import PyExprMutator, mutator
+
+from .graph import Graph, scalar
+from .moves import RESHAPES
+from .mutating import tidied
+from .simplify import constant, static_shape
+from .views import (
+    FLOATS,
+    Axis,
+    Factor,
+    Row,
+    View,
+    aligned,
+    dense,
+    factor_of,
+    joined_rows,
+    merged,
+    moved_by,
+    sources,
+    whole,
+)
+
+FUNCTION = "tvmconv_network_attention"
+# As the C function numbers them.
+_TYPES = {"float32": 0, "bfloat16": 1, "bool": 2}
+_ADDED, _KEPT_WHERE, _KEPT_WHERE_NOT = 1, 2, 3
+_BATCH_AXES = 4
+_MASKS = 2
+_OPERANDS = 4 + _MASKS  # queries, keys, values and the scale
+_MATMUL = "relax.matmul"
+_MOVES = {*RESHAPES, "relax.permute_dims", "relax.astype"}
+# Names of what has strides; the scores' are those of the first product, the product's those of the last.
+_SCORES, _PRODUCT, _BESIDE = "scores", "product", "beside"
+_QUERIES, _KEYS, _VALUES, _OUTPUT, _SCALE = "queries", "keys", "values", "output", "scale"
+
+
+@dataclass(frozen=True)
+class _Mask:
+    """What is added to scores, or says which stay; the others become `fill`. `rows` are its strides beside the scores'."""
+
+    kind: int
+    view: View
+    rows: list[Row]
+    fill: float = 0.0
+
+
+@dataclass(frozen=True)
+class _Scores:
+    """Scores, or their shares: a view of the first product.
+
+    Attributes
+    ----------
+    product
+        The call of the first product.
+    view
+        Its elements; their base is of no use.
+    factor
+        A number that all are multiplied by.
+    scale
+        What has another for an index of the batch, and its strides.
+    masks
+        In their order.
+    keys
+        Of shares: the axis that they sum to 1 along.
+    empty_is_zero
+        Whether shares of scores that are all minus infinity are 0.
+    """
+
+    product: relax.Call
+    view: View
+    factor: float = 1.0
+    scale: tuple[View, list[Row]] | None = None
+    masks: tuple[_Mask, ...] = ()
+    keys: Factor = (1, 0)
+    empty_is_zero: bool = False
+
+
+@dataclass(frozen=True)
+class _Found:
+    """An attention: what the C function is called with, and the variable whose value it computes."""
+
+    output: relax.Var
+    operands: tuple[Any, ...]
+    numbers: tuple[int, ...]
+
+
+def with_attention(mod: tvm.IRModule) -> tvm.IRModule:
+    """Return a module in which attention of f32 or bf16 is a call of the C function."""
+    attending = _Attending(mod)
+    for variable, function in mod.functions_items():
+        if isinstance(function, relax.Function) and isinstance(function.body, relax.SeqExpr):
+            attending.rewrite(variable, function)
+    return tidied(attending.builder_.finalize())
+
+
+@mutator
+class _Attending(PyExprMutator):  # type: ignore[misc]
+    def __init__(self, mod: tvm.IRModule) -> None:
+        super().__init__(mod)
+        self._found: dict[relax.Var, _Found] = {}
+
+    def rewrite(self, variable: Any, function: relax.Function) -> None:
+        """Rewrite one function of the module, which gets those that it calls."""
+        graph = Graph(function)
+        found = (_find(each, graph) for each in graph.values)
+        self._found = {each.output: each for each in found if each is not None}
+        self.builder_.update_func(variable, self.visit_expr(function))
+
+    def visit_var_binding_(self, binding: relax.VarBinding) -> None:
+        """Bind the output of an attention to the call; visit every other binding."""
+        found = self._found.get(binding.var)
+        if found is None:
+            super().visit_var_binding_(binding)
+            return
+        self.builder_.emit_normalized(relax.VarBinding(binding.var, self.builder_.normalize(self._call(found))))
+
+    def _call(self, found: _Found) -> relax.Expr:
+        arrays = [self._bits(self.visit_expr(each)) for each in found.operands]
+        arrays += arrays[:1] * (_OPERANDS - len(arrays))
+        shape, dtype = list(static_shape(found.output.ty) or ()), str(found.output.ty.dtype)
+        kept = "uint16" if dtype == "bfloat16" else dtype
+        numbers = relax.const(np.array(found.numbers, np.int64), "int64")
+        made = self.builder_.call_te(_called, numbers, *arrays, shape, kept, primfunc_name_hint="attention")
+        return made if kept == dtype else relax.op.memory.view(self.builder_.emit(made), shape, dtype)
+
+    def _bits(self, expr: relax.Expr) -> relax.Expr:
+        """Return a tensor as the function takes it: bf16 as its bits."""
+        if str(expr.ty.dtype) != "bfloat16":
+            return expr
+        array = constant(expr)
+        if array is not None:
+            return relax.const(array.view(np.uint16))
+        return self.builder_.emit(relax.op.memory.view(expr, static_shape(expr.ty), "uint16"))
+
+
+def _called(*given: Any) -> te.Tensor:
+    *arrays, shape, dtype = given
+
+    def body(read: Any, written: Any) -> Any:
+        failed = tirx.call_extern("int32", FUNCTION, *(each.data for each in (*read, *written))) != 0
+        return tirx.IfThenElse(failed, tirx.Evaluate(tirx.tvm_throw_last_error()), None)
+
+    return te.extern([shape], arrays, body, dtype=dtype, name="attention")
+
+
+def _find(variable: relax.Var, graph: Graph) -> _Found | None:
+    """Return the attention whose last product a variable is."""
+    call = graph.call(variable, _MATMUL)
+    if call is None or str(call.ty.dtype) not in FLOATS or not static_shape(call.ty):
+        return None
+    for place in (0, 1):
+        shares = _shares(call.args[place], graph)
+        if shares is not None:
+            for output, view in _destinations(variable, graph):
+                found = _attention(call, place, shares, output, view, graph)
+                if found is not None:
+                    return found
+    return None
+
+
+def _scores(expr: Any, graph: Graph) -> _Scores | None:
+    """Return scores, or shares, as a view of a product of two tensors, and what happened to them."""
+    call = graph.call(expr) if isinstance(expr, relax.Var) else None
+    shape = None if call is None else static_shape(call.ty)
+    if call is None or shape is None or 0 in shape:
+        return None
+    name = call.op.name
+    if name == _MATMUL:
+        plain = str(call.ty.dtype) in FLOATS and all(static_shape(arg.ty) and arg.ty.ndim > 1 for arg in call.args)
+        return _Scores(call, View(None, 0, dense(shape))) if plain else None
+    if name in _MOVES:
+        before = _scores(call.args[0], graph)
+        view = None if before is None else moved_by(call, before.view, graph)
+        return None if before is None or view is None else replace(before, view=view)
+    if name in ("relax.multiply", "relax.divide"):
+        return _scaled(call, graph)
+    if name in ("relax.add", "relax.subtract"):
+        return _added(call, graph)
+    return _chosen(call, graph) if name == "relax.where" else None
+
+
+def _shares(expr: Any, graph: Graph) -> _Scores | None:
+    """Return shares of a softmax that nothing else reads."""
+    call = graph.call(expr) if isinstance(expr, relax.Var) else None
+    if call is None or len(graph.readers(expr)) != 1:
+        return None
+    name = call.op.name
+    if name == "relax.nn.softmax":
+        scores = _scores(call.args[0], graph)
+        axis = () if scores is None else scores.view.axes[int(call.attrs.axis) % call.ty.ndim]
+        if scores is None or len(axis) > 1:
+            return None
+        # Of one key all shares are 1, whichever of the axes is that of the keys.
+        return replace(scores, keys=axis[0]) if axis else None
+    if name in _MOVES:
+        before = _shares(call.args[0], graph)
+        view = None if before is None else moved_by(call, before.view, graph)
+        return None if before is None or view is None else replace(before, view=view)
+    if name != "relax.where" or scalar(graph.array(call.args[1])) != 0:
+        return None
+    shares = _shares(call.args[2], graph)
+    masked = graph.call(call.args[0], "relax.equal")
+    greatest = None if masked is None else graph.call(masked.args[0], "relax.max")
+    softmax = _behind_conversions(call.args[2], graph)
+    if shares is None or masked is None or greatest is None or softmax is None:
+        return None
+    axes = [int(axis) % softmax.ty.ndim for axis in greatest.attrs.axis or ()]
+    of_these = _unconverted(greatest.args[0], graph).same_as(_unconverted(softmax.args[0], graph))
+    along = axes == [int(softmax.attrs.axis) % softmax.ty.ndim] and bool(greatest.attrs.keepdims)
+    if scalar(graph.array(masked.args[1])) != -np.inf or not of_these or not along:
+        return None
+    return replace(shares, empty_is_zero=True)
+
+
+def _unconverted(expr: Any, graph: Graph) -> Any:
+    call = graph.call(expr, "relax.astype") if isinstance(expr, relax.Var) else None
+    return expr if call is None else _unconverted(call.args[0], graph)
+
+
+def _behind_conversions(expr: Any, graph: Graph) -> relax.Call | None:
+    return graph.call(_unconverted(expr, graph), "relax.nn.softmax")
+
+
+def _scaled(call: relax.Call, graph: Graph) -> _Scores | None:
+    """Return scores that are multiplied by a number, or by one for each index of the batch."""
+    for place in (0, 1) if call.op.name == "relax.multiply" else (0,):
+        before, by = _scores(call.args[place], graph), call.args[1 - place]
+        if before is None or before.masks or _extents(call) != _extents(call.args[place]):
+            continue
+        number = factor_of(call, place, graph)
+        if number is not None:
+            factor = before.factor * number
+            return replace(before, factor=factor) if isfinite(factor) else None
+        beside = _beside(by, before.view, graph) if call.op.name == "relax.multiply" else None
+        if beside is not None and before.scale is None:
+            return replace(before, scale=beside)
+    return None
+
+
+def _added(call: relax.Call, graph: Graph) -> _Scores | None:
+    """Return scores to which a mask is added."""
+    for place in (0, 1):
+        before, mask = _scores(call.args[place], graph), call.args[1 - place]
+        if before is None or len(before.masks) == _MASKS or _extents(call) != _extents(call.args[place]):
+            continue
+        if call.op.name == "relax.subtract":
+            array = graph.array(mask)
+            if place or array is None:
+                continue
+            mask = relax.const(-array, str(mask.ty.dtype))
+        beside = _beside(mask, before.view, graph)
+        if beside is not None:
+            return replace(before, masks=(*before.masks, _Mask(_ADDED, *beside)))
+    return None
+
+
+def _chosen(call: relax.Call, graph: Graph) -> _Scores | None:
+    """Return scores of which a mask says which stay."""
+    for place, kind in ((1, _KEPT_WHERE), (2, _KEPT_WHERE_NOT)):
+        before, fill = _scores(call.args[place], graph), scalar(graph.array(call.args[3 - place]))
+        if before is None or fill is None or len(before.masks) == _MASKS:
+            continue
+        beside = _beside(call.args[0], before.view, graph)
+        if _extents(call) == _extents(call.args[place]) and beside is not None:
+            return replace(before, masks=(*before.masks, _Mask(kind, *beside, fill)))
+    return None
+
+
+def _extents(expr: Any) -> tuple[int, ...] | None:
+    return static_shape(expr.ty)
+
+
+def _beside(expr: Any, scores: View, graph: Graph) -> tuple[View, list[Row]] | None:
+    """Return a tensor that is broadcast to scores as a view, and its strides beside theirs."""
+    for view in sources(expr, graph):
+        if str(view.base.ty.dtype) not in _TYPES:
+            continue
+        axes = ((),) * (len(scores.axes) - len(view.axes)) + view.axes
+        rows: list[Row] | None = []
+        for axis, given in zip(scores.axes, axes, strict=True):
+            more = aligned({_SCORES: axis, _BESIDE: given})
+            rows = None if rows is None or more is None else [*rows, *more]
+        if rows is not None:
+            return view, rows
+    return None
+
+
+def _destinations(variable: relax.Var, graph: Graph) -> list[tuple[relax.Var, View]]:
+    """Return variables that are a product moved, as views of it, the last first; then itself."""
+    view, chain = whole(variable), []
+    while view is not None:
+        chain.append((variable, view))
+        readers = graph.readers(variable)
+        if len(readers) != 1 or readers[0] is None:
+            break
+        variable, call = readers[0], graph.call(readers[0])
+        view = moved_by(call, view, graph) if call is not None and call.op.name in _MOVES else None
+    return chain[::-1]
+
+
+def _attention(
+    product: relax.Call, place: int, shares: _Scores, output: relax.Var, made: View, graph: Graph
+) -> _Found | None:
+    """Return the attention of a product, whose shares are its first argument or its second, written as `output` has it."""
+    first, view, shape = shares.product, shares.view, _extents(product) or ()
+    *_, rows, columns = _extents(first) or ()
+    keys_second = columns > 1 and shares.keys[1] == 1  # they are the columns of the first product
+    query_axis, key_axis = _axis(rows, columns), _axis(columns, 1)
+    if not keys_second:
+        query_axis, key_axis = key_axis, query_axis
+    ends = (query_axis, key_axis) if place == 0 else (key_axis, query_axis)
+    if (shares.keys,) != key_axis or view.axes[-2:] != ends or view.shape[:-2] != shape[:-2]:
+        return None
+    queries = _operand(_QUERIES, first, int(not keys_second), query_axis, graph)
+    keys = _operand(_KEYS, first, int(keys_second), key_axis, graph)
+    values = _operand(_VALUES, product, 1 - place, key_axis, graph, view.axes)
+    if queries is None or keys is None or values is None:
+        return None
+    written = _written(shape, place, view, query_axis, output, made)
+    if written is None:
+        return None
+    relations = [queries.rows, keys.rows, values.rows, written[0]]
+    relations += [_named(mask.rows, f"mask{number}") for number, mask in enumerate(shares.masks)]
+    relations += [_named(shares.scale[1], _SCALE)] if shares.scale is not None else []
+    joined = joined_rows(relations, _SCORES)
+    if joined is None:
+        return None
+    spans = [_span(query_axis), _span(key_axis)]
+    of_queries, of_keys = ([row for row in joined if row[1][_SCORES] in span] for span in spans)
+    batch = merged(row for row in joined if row not in of_queries and row not in of_keys)
+    of_queries, of_keys = merged(of_queries), merged(of_keys)
+    if len(of_queries) > 1 or len(of_keys) > 1 or len(batch) > _BATCH_AXES:
+        return None
+    (query_count, query), (key_count, key) = ([*rows, (1, {})][0] for rows in (of_queries, of_keys))
+    if query.get(_SCALE) or key.get(_SCALE):
+        return None
+
+    def place_of(name: str, operand: View, row: int, column: int) -> list[int]:
+        strides = [strides.get(name, 0) for _, strides in batch]
+        padded = [*[0] * (_BATCH_AXES - len(batch)), *strides]
+        return [operand.offset, *padded, row, column, _TYPES[str(operand.base.ty.dtype)]]
+
+    numbers = [*[1] * (_BATCH_AXES - len(batch)), *(extent for extent, _ in batch)]
+    numbers += [query_count, key_count, queries.size, values.size]
+    numbers += place_of(_QUERIES, queries.view, query.get(_QUERIES, 0), queries.column)
+    numbers += place_of(_KEYS, keys.view, key.get(_KEYS, 0), keys.column)
+    numbers += place_of(_VALUES, values.view, key.get(_VALUES, 0), values.column)
+    numbers += place_of(_OUTPUT, View(output, 0, ()), query.get(_OUTPUT, 0), written[1])
+    factor = shares.factor * queries.view.factor * keys.view.factor
+    scale = View(relax.const(np.ones(1, np.float32)), 0, ()) if shares.scale is None else shares.scale[0]
+    numbers += [*place_of(_SCALE, scale, 0, 0), _bits(factor)]
+    masks = []
+    for number in range(_MASKS):
+        if number == len(shares.masks):
+            numbers += [0] * (10 * (_MASKS - number))
+            break
+        mask, name = shares.masks[number], f"mask{number}"
+        mask_view, strides = _by_queries(mask.view, name, [*batch, (key_count, key), (query_count, query)])
+        masks.append(mask_view.base)
+        *of_batch, row_of_keys, row_of_queries = strides
+        padded = [*[0] * (_BATCH_AXES - len(batch)), *of_batch]
+        numbers += [mask_view.offset, *padded, row_of_queries, row_of_keys, _TYPES[str(mask_view.base.ty.dtype)]]
+        numbers += [mask.kind, _bits(mask.fill)]
+    numbers.append(int(shares.empty_is_zero))
+    operands = (queries.view.base, keys.view.base, values.view.base, scale.base, *masks)
+    return _Found(output, operands, tuple(numbers))
+
+
+@dataclass(frozen=True)
+class _Operand:
+    """What a product reads of queries, keys or values: its strides beside the scores'; those of the axis that is not theirs."""
+
+    view: View
+    rows: list[Row]
+    size: int
+    column: int
+
+
+def _operand(
+    name: str, product: relax.Call, place: int, axis: Axis, graph: Graph, scores: tuple[Axis, ...] | None = None
+) -> _Operand | None:
+    """Return an operand of a product.
+
+    Parameters
+    ----------
+    place
+        Which argument it is.
+    axis
+        That of its queries or keys, in the scores' strides.
+    scores
+        Those of the axes of the product; absent: it is the scores.
+    """
+    shape = _extents(product) or ()
+    batch = (dense(shape) if scores is None else scores)[:-2]
+    # The depth of scores lies within, as the columns of the first operand and the rows of the second do; of values it is the keys.
+    own = -2 if (place == 0) == (scores is None) else -1
+    for view in sources(product.args[place], graph, scaled=scores is None):
+        given = ((),) * (len(shape) - len(view.axes)) + view.axes
+        if len(given[own]) > 1 or len(given[-3 - own]) > 1 or str(view.base.ty.dtype) not in FLOATS:
+            continue
+        pairs = [*zip(batch, given[:-2], strict=True), (axis, given[own])]
+        rows = [aligned({_SCORES: score, name: strides}) for score, strides in pairs]
+        other = given[-3 - own]
+        if all(row is not None for row in rows):
+            flat = [row for each in rows for row in each or ()]
+            return _Operand(view, flat, other[0][0] if other else 1, other[0][1] if other else 1)
+    return None
+
+
+def _written(
+    shape: Sequence[int], place: int, scores: View, query_axis: Axis, output: relax.Var, made: View
+) -> tuple[list[Row], int] | None:
+    """Return the strides of an output beside the scores', and that of its width."""
+    axes = dense(shape)
+    of_queries, of_width = (axes[-2], axes[-1]) if place == 0 else (axes[-1], axes[-2])
+    pairs = [*zip(axes[:-2], scores.axes[:-2], strict=True), (of_queries, query_axis)]
+    rows = [aligned({_PRODUCT: axis, _SCORES: score}) for axis, score in pairs]
+    rows.append([(extent, {_PRODUCT: stride}) for extent, stride in of_width])
+    there = zip(made.axes, dense(_extents(output) or ()), strict=True)
+    moved = [aligned({_PRODUCT: axis, _OUTPUT: own}) for axis, own in there]
+    if any(each is None for each in (*rows, *moved)):
+        return None
+    joined = joined_rows([[row for each in part for row in each or ()] for part in (rows, moved)], _PRODUCT)
+    if joined is None:
+        return None
+    width = merged((extent, {_OUTPUT: row[_OUTPUT]}) for extent, row in joined if _SCORES not in row)
+    if len(width) > 1:
+        return None
+    rest = [(extent, {_SCORES: row[_SCORES], _OUTPUT: row[_OUTPUT]}) for extent, row in joined if _SCORES in row]
+    return rest, width[0][1][_OUTPUT] if width else 1
+
+
+def _named(rows: Sequence[Row], name: str) -> list[Row]:
+    """Return the rows of what is beside scores, under a name."""
+    return [(extent, {_SCORES: strides[_SCORES], name: strides[_BESIDE]}) for extent, strides in rows]
+
+
+def _by_queries(mask: View, name: str, rows: Sequence[Row]) -> tuple[View, list[int]]:
+    """Return a mask, a fixed one with queries innermost, as the function reads it fastest; and its stride of each row."""
+    strides, array = [row.get(name, 0) for _, row in rows], constant(mask.base)
+    if array is None or not strides[-1] or not strides[-2]:
+        return mask, strides
+    array = np.ascontiguousarray(array if array.dtype == bool else array.astype(np.float32)).reshape(-1)[mask.offset :]
+    kept = [(extent, stride) for (extent, _), stride in zip(rows, strides, strict=True) if stride]
+    steps = [stride * array.itemsize for _, stride in kept]
+    made = np.lib.stride_tricks.as_strided(array, [extent for extent, _ in kept], steps).copy()
+    own = iter(each // made.itemsize for each in made.strides)
+    dtype = "bool" if made.dtype == bool else "float32"
+    return View(relax.const(made, dtype), 0, ()), [next(own) if stride else 0 for stride in strides]
+
+
+def _bits(number: float) -> int:
+    return int(np.float32(number).view(np.int32))
+
+
+def _axis(extent: int, stride: int) -> Axis:
+    return ((extent, stride),) if extent > 1 else ()
+
+
+def _span(axis: Axis) -> range:
+    """Return the strides that are within an axis."""
+    return range(axis[0][1], axis[0][0] * axis[0][1]) if axis else range(0)
