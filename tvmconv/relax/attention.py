@@ -9,8 +9,7 @@ one of all scores, is the function's; masks are added, or say which scores stay.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
-from math import isfinite
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -18,79 +17,18 @@ import tvm
 from tvm import relax, te, tirx
 from tvm.relax.expr_functor import PyExprMutator, mutator
 
-from .graph import Graph, scalar
-from .moves import RESHAPES
+from .attention_scores import BESIDE, MASKS, MATMUL, MOVES, SCORES, TYPES, Scores, extents, shares_of
+from .graph import Graph
 from .mutating import tidied
 from .simplify import constant, static_shape
-from .views import (
-    FLOATS,
-    Axis,
-    Factor,
-    Row,
-    View,
-    aligned,
-    dense,
-    factor_of,
-    joined_rows,
-    merged,
-    moved_by,
-    sources,
-    whole,
-)
+from .views import FLOATS, Axis, Row, View, aligned, dense, joined_rows, merged, moved_by, sources, whole
 
 FUNCTION = "tvmconv_network_attention"
-# As the C function numbers them.
-_TYPES = {"float32": 0, "bfloat16": 1, "bool": 2}
-_ADDED, _KEPT_WHERE, _KEPT_WHERE_NOT = 1, 2, 3
 _BATCH_AXES = 4
-_MASKS = 2
-_OPERANDS = 4 + _MASKS  # queries, keys, values and the scale
-_MATMUL = "relax.matmul"
-_MOVES = {*RESHAPES, "relax.permute_dims", "relax.astype"}
-# Names of what has strides; the scores' are those of the first product, the product's those of the last.
-_SCORES, _PRODUCT, _BESIDE = "scores", "product", "beside"
+_OPERANDS = 4 + MASKS  # queries, keys, values and the scale
+# Names of what has strides; the product is the last.
+_PRODUCT = "product"
 _QUERIES, _KEYS, _VALUES, _OUTPUT, _SCALE = "queries", "keys", "values", "output", "scale"
-
-
-@dataclass(frozen=True)
-class _Mask:
-    """What is added to scores, or says which stay; the others become `fill`. `rows` are its strides beside the scores'."""
-
-    kind: int
-    view: View
-    rows: list[Row]
-    fill: float = 0.0
-
-
-@dataclass(frozen=True)
-class _Scores:
-    """Scores, or their shares: a view of the first product.
-
-    Attributes
-    ----------
-    product
-        The call of the first product.
-    view
-        Its elements; their base is of no use.
-    factor
-        A number that all are multiplied by.
-    scale
-        What has another for an index of the batch, and its strides.
-    masks
-        In their order.
-    keys
-        Of shares: the axis that they sum to 1 along.
-    empty_is_zero
-        Whether shares of scores that are all minus infinity are 0.
-    """
-
-    product: relax.Call
-    view: View
-    factor: float = 1.0
-    scale: tuple[View, list[Row]] | None = None
-    masks: tuple[_Mask, ...] = ()
-    keys: Factor = (1, 0)
-    empty_is_zero: bool = False
 
 
 @dataclass(frozen=True)
@@ -104,6 +42,7 @@ class _Found:
 
 def with_attention(mod: tvm.IRModule) -> tvm.IRModule:
     """Return a module in which attention of f32 or bf16 is a call of the C function."""
+    mod = tidied(mod)
     attending = _Attending(mod)
     for variable, function in mod.functions_items():
         if isinstance(function, relax.Function) and isinstance(function.body, relax.SeqExpr):
@@ -147,7 +86,7 @@ class _Attending(PyExprMutator):  # type: ignore[misc]
             return expr
         array = constant(expr)
         if array is not None:
-            return relax.const(array.view(np.uint16))
+            return relax.const(array.view(np.uint16), "uint16")
         return self.builder_.emit(relax.op.memory.view(expr, static_shape(expr.ty), "uint16"))
 
 
@@ -163,143 +102,16 @@ def _called(*given: Any) -> te.Tensor:
 
 def _find(variable: relax.Var, graph: Graph) -> _Found | None:
     """Return the attention whose last product a variable is."""
-    call = graph.call(variable, _MATMUL)
+    call = graph.call(variable, MATMUL)
     if call is None or str(call.ty.dtype) not in FLOATS or not static_shape(call.ty):
         return None
     for place in (0, 1):
-        shares = _shares(call.args[place], graph)
+        shares = shares_of(call.args[place], graph)
         if shares is not None:
             for output, view in _destinations(variable, graph):
                 found = _attention(call, place, shares, output, view, graph)
                 if found is not None:
                     return found
-    return None
-
-
-def _scores(expr: Any, graph: Graph) -> _Scores | None:
-    """Return scores, or shares, as a view of a product of two tensors, and what happened to them."""
-    call = graph.call(expr) if isinstance(expr, relax.Var) else None
-    shape = None if call is None else static_shape(call.ty)
-    if call is None or shape is None or 0 in shape:
-        return None
-    name = call.op.name
-    if name == _MATMUL:
-        plain = str(call.ty.dtype) in FLOATS and all(static_shape(arg.ty) and arg.ty.ndim > 1 for arg in call.args)
-        return _Scores(call, View(None, 0, dense(shape))) if plain else None
-    if name in _MOVES:
-        before = _scores(call.args[0], graph)
-        view = None if before is None else moved_by(call, before.view, graph)
-        return None if before is None or view is None else replace(before, view=view)
-    if name in ("relax.multiply", "relax.divide"):
-        return _scaled(call, graph)
-    if name in ("relax.add", "relax.subtract"):
-        return _added(call, graph)
-    return _chosen(call, graph) if name == "relax.where" else None
-
-
-def _shares(expr: Any, graph: Graph) -> _Scores | None:
-    """Return shares of a softmax that nothing else reads."""
-    call = graph.call(expr) if isinstance(expr, relax.Var) else None
-    if call is None or len(graph.readers(expr)) != 1:
-        return None
-    name = call.op.name
-    if name == "relax.nn.softmax":
-        scores = _scores(call.args[0], graph)
-        axis = () if scores is None else scores.view.axes[int(call.attrs.axis) % call.ty.ndim]
-        if scores is None or len(axis) > 1:
-            return None
-        # Of one key all shares are 1, whichever of the axes is that of the keys.
-        return replace(scores, keys=axis[0]) if axis else None
-    if name in _MOVES:
-        before = _shares(call.args[0], graph)
-        view = None if before is None else moved_by(call, before.view, graph)
-        return None if before is None or view is None else replace(before, view=view)
-    if name != "relax.where" or scalar(graph.array(call.args[1])) != 0:
-        return None
-    shares = _shares(call.args[2], graph)
-    masked = graph.call(call.args[0], "relax.equal")
-    greatest = None if masked is None else graph.call(masked.args[0], "relax.max")
-    softmax = _behind_conversions(call.args[2], graph)
-    if shares is None or masked is None or greatest is None or softmax is None:
-        return None
-    axes = [int(axis) % softmax.ty.ndim for axis in greatest.attrs.axis or ()]
-    of_these = _unconverted(greatest.args[0], graph).same_as(_unconverted(softmax.args[0], graph))
-    along = axes == [int(softmax.attrs.axis) % softmax.ty.ndim] and bool(greatest.attrs.keepdims)
-    if scalar(graph.array(masked.args[1])) != -np.inf or not of_these or not along:
-        return None
-    return replace(shares, empty_is_zero=True)
-
-
-def _unconverted(expr: Any, graph: Graph) -> Any:
-    call = graph.call(expr, "relax.astype") if isinstance(expr, relax.Var) else None
-    return expr if call is None else _unconverted(call.args[0], graph)
-
-
-def _behind_conversions(expr: Any, graph: Graph) -> relax.Call | None:
-    return graph.call(_unconverted(expr, graph), "relax.nn.softmax")
-
-
-def _scaled(call: relax.Call, graph: Graph) -> _Scores | None:
-    """Return scores that are multiplied by a number, or by one for each index of the batch."""
-    for place in (0, 1) if call.op.name == "relax.multiply" else (0,):
-        before, by = _scores(call.args[place], graph), call.args[1 - place]
-        if before is None or before.masks or _extents(call) != _extents(call.args[place]):
-            continue
-        number = factor_of(call, place, graph)
-        if number is not None:
-            factor = before.factor * number
-            return replace(before, factor=factor) if isfinite(factor) else None
-        beside = _beside(by, before.view, graph) if call.op.name == "relax.multiply" else None
-        if beside is not None and before.scale is None:
-            return replace(before, scale=beside)
-    return None
-
-
-def _added(call: relax.Call, graph: Graph) -> _Scores | None:
-    """Return scores to which a mask is added."""
-    for place in (0, 1):
-        before, mask = _scores(call.args[place], graph), call.args[1 - place]
-        if before is None or len(before.masks) == _MASKS or _extents(call) != _extents(call.args[place]):
-            continue
-        if call.op.name == "relax.subtract":
-            array = graph.array(mask)
-            if place or array is None:
-                continue
-            mask = relax.const(-array, str(mask.ty.dtype))
-        beside = _beside(mask, before.view, graph)
-        if beside is not None:
-            return replace(before, masks=(*before.masks, _Mask(_ADDED, *beside)))
-    return None
-
-
-def _chosen(call: relax.Call, graph: Graph) -> _Scores | None:
-    """Return scores of which a mask says which stay."""
-    for place, kind in ((1, _KEPT_WHERE), (2, _KEPT_WHERE_NOT)):
-        before, fill = _scores(call.args[place], graph), scalar(graph.array(call.args[3 - place]))
-        if before is None or fill is None or len(before.masks) == _MASKS:
-            continue
-        beside = _beside(call.args[0], before.view, graph)
-        if _extents(call) == _extents(call.args[place]) and beside is not None:
-            return replace(before, masks=(*before.masks, _Mask(kind, *beside, fill)))
-    return None
-
-
-def _extents(expr: Any) -> tuple[int, ...] | None:
-    return static_shape(expr.ty)
-
-
-def _beside(expr: Any, scores: View, graph: Graph) -> tuple[View, list[Row]] | None:
-    """Return a tensor that is broadcast to scores as a view, and its strides beside theirs."""
-    for view in sources(expr, graph):
-        if str(view.base.ty.dtype) not in _TYPES:
-            continue
-        axes = ((),) * (len(scores.axes) - len(view.axes)) + view.axes
-        rows: list[Row] | None = []
-        for axis, given in zip(scores.axes, axes, strict=True):
-            more = aligned({_SCORES: axis, _BESIDE: given})
-            rows = None if rows is None or more is None else [*rows, *more]
-        if rows is not None:
-            return view, rows
     return None
 
 
@@ -312,16 +124,16 @@ def _destinations(variable: relax.Var, graph: Graph) -> list[tuple[relax.Var, Vi
         if len(readers) != 1 or readers[0] is None:
             break
         variable, call = readers[0], graph.call(readers[0])
-        view = moved_by(call, view, graph) if call is not None and call.op.name in _MOVES else None
+        view = moved_by(call, view, graph) if call is not None and call.op.name in MOVES else None
     return chain[::-1]
 
 
 def _attention(
-    product: relax.Call, place: int, shares: _Scores, output: relax.Var, made: View, graph: Graph
+    product: relax.Call, place: int, shares: Scores, output: relax.Var, made: View, graph: Graph
 ) -> _Found | None:
     """Return the attention of a product, whose shares are its first argument or its second, written as `output` has it."""
-    first, view, shape = shares.product, shares.view, _extents(product) or ()
-    *_, rows, columns = _extents(first) or ()
+    first, view, shape = shares.product, shares.view, extents(product) or ()
+    *_, rows, columns = extents(first) or ()
     keys_second = columns > 1 and shares.keys[1] == 1  # they are the columns of the first product
     query_axis, key_axis = _axis(rows, columns), _axis(columns, 1)
     if not keys_second:
@@ -340,11 +152,11 @@ def _attention(
     relations = [queries.rows, keys.rows, values.rows, written[0]]
     relations += [_named(mask.rows, f"mask{number}") for number, mask in enumerate(shares.masks)]
     relations += [_named(shares.scale[1], _SCALE)] if shares.scale is not None else []
-    joined = joined_rows(relations, _SCORES)
+    joined = joined_rows(relations, SCORES)
     if joined is None:
         return None
     spans = [_span(query_axis), _span(key_axis)]
-    of_queries, of_keys = ([row for row in joined if row[1][_SCORES] in span] for span in spans)
+    of_queries, of_keys = ([row for row in joined if row[1][SCORES] in span] for span in spans)
     batch = merged(row for row in joined if row not in of_queries and row not in of_keys)
     of_queries, of_keys = merged(of_queries), merged(of_keys)
     if len(of_queries) > 1 or len(of_keys) > 1 or len(batch) > _BATCH_AXES:
@@ -356,7 +168,7 @@ def _attention(
     def place_of(name: str, operand: View, row: int, column: int) -> list[int]:
         strides = [strides.get(name, 0) for _, strides in batch]
         padded = [*[0] * (_BATCH_AXES - len(batch)), *strides]
-        return [operand.offset, *padded, row, column, _TYPES[str(operand.base.ty.dtype)]]
+        return [operand.offset, *padded, row, column, TYPES[str(operand.base.ty.dtype)]]
 
     numbers = [*[1] * (_BATCH_AXES - len(batch)), *(extent for extent, _ in batch)]
     numbers += [query_count, key_count, queries.size, values.size]
@@ -368,16 +180,16 @@ def _attention(
     scale = View(relax.const(np.ones(1, np.float32)), 0, ()) if shares.scale is None else shares.scale[0]
     numbers += [*place_of(_SCALE, scale, 0, 0), _bits(factor)]
     masks = []
-    for number in range(_MASKS):
+    for number in range(MASKS):
         if number == len(shares.masks):
-            numbers += [0] * (10 * (_MASKS - number))
+            numbers += [0] * (10 * (MASKS - number))
             break
         mask, name = shares.masks[number], f"mask{number}"
         mask_view, strides = _by_queries(mask.view, name, [*batch, (key_count, key), (query_count, query)])
         masks.append(mask_view.base)
         *of_batch, row_of_keys, row_of_queries = strides
         padded = [*[0] * (_BATCH_AXES - len(batch)), *of_batch]
-        numbers += [mask_view.offset, *padded, row_of_queries, row_of_keys, _TYPES[str(mask_view.base.ty.dtype)]]
+        numbers += [mask_view.offset, *padded, row_of_queries, row_of_keys, TYPES[str(mask_view.base.ty.dtype)]]
         numbers += [mask.kind, _bits(mask.fill)]
     numbers.append(int(shares.empty_is_zero))
     operands = (queries.view.base, keys.view.base, values.view.base, scale.base, *masks)
@@ -408,7 +220,7 @@ def _operand(
     scores
         Those of the axes of the product; absent: it is the scores.
     """
-    shape = _extents(product) or ()
+    shape = extents(product) or ()
     batch = (dense(shape) if scores is None else scores)[:-2]
     # The depth of scores lies within, as the columns of the first operand and the rows of the second do; of values it is the keys.
     own = -2 if (place == 0) == (scores is None) else -1
@@ -417,7 +229,7 @@ def _operand(
         if len(given[own]) > 1 or len(given[-3 - own]) > 1 or str(view.base.ty.dtype) not in FLOATS:
             continue
         pairs = [*zip(batch, given[:-2], strict=True), (axis, given[own])]
-        rows = [aligned({_SCORES: score, name: strides}) for score, strides in pairs]
+        rows = [aligned({SCORES: score, name: strides}) for score, strides in pairs]
         other = given[-3 - own]
         if all(row is not None for row in rows):
             flat = [row for each in rows for row in each or ()]
@@ -432,25 +244,27 @@ def _written(
     axes = dense(shape)
     of_queries, of_width = (axes[-2], axes[-1]) if place == 0 else (axes[-1], axes[-2])
     pairs = [*zip(axes[:-2], scores.axes[:-2], strict=True), (of_queries, query_axis)]
-    rows = [aligned({_PRODUCT: axis, _SCORES: score}) for axis, score in pairs]
+    rows = [aligned({_PRODUCT: axis, SCORES: score}) for axis, score in pairs]
     rows.append([(extent, {_PRODUCT: stride}) for extent, stride in of_width])
-    there = zip(made.axes, dense(_extents(output) or ()), strict=True)
+    there = zip(made.axes, dense(extents(output) or ()), strict=True)
     moved = [aligned({_PRODUCT: axis, _OUTPUT: own}) for axis, own in there]
     if any(each is None for each in (*rows, *moved)):
         return None
     joined = joined_rows([[row for each in part for row in each or ()] for part in (rows, moved)], _PRODUCT)
     if joined is None:
         return None
-    width = merged((extent, {_OUTPUT: row[_OUTPUT]}) for extent, row in joined if _SCORES not in row)
+    width = merged((extent, {_OUTPUT: row[_OUTPUT]}) for extent, row in joined if SCORES not in row)
     if len(width) > 1:
         return None
-    rest = [(extent, {_SCORES: row[_SCORES], _OUTPUT: row[_OUTPUT]}) for extent, row in joined if _SCORES in row]
+    rest: list[Row] = [
+        (extent, {SCORES: row[SCORES], _OUTPUT: row[_OUTPUT]}) for extent, row in joined if SCORES in row
+    ]
     return rest, width[0][1][_OUTPUT] if width else 1
 
 
 def _named(rows: Sequence[Row], name: str) -> list[Row]:
     """Return the rows of what is beside scores, under a name."""
-    return [(extent, {_SCORES: strides[_SCORES], name: strides[_BESIDE]}) for extent, strides in rows]
+    return [(extent, {SCORES: strides[SCORES], name: strides[BESIDE]}) for extent, strides in rows]
 
 
 def _by_queries(mask: View, name: str, rows: Sequence[Row]) -> tuple[View, list[int]]:

@@ -75,8 +75,6 @@ def sources(expr: Any, graph: Graph, scaled: bool = False) -> list[View]:
         call = graph.call(value.tuple_value, "relax.split")
         if call is not None:
             moved = [_part(call, value.index, view) for view in sources(call.args[0], graph, scaled)]
-    elif isinstance(value, relax.Var):
-        moved = [*sources(value, graph, scaled)]
     else:
         call = graph.call(expr) if isinstance(expr, relax.Var) else None
         if call is not None and call.op.name in {*RESHAPES, *_MOVED}:
@@ -96,9 +94,21 @@ def _multiplied(call: relax.Call, graph: Graph) -> Iterator[View]:
                     yield replace(view, factor=factor)
 
 
+def unconverted(expr: Any, graph: Graph) -> Any:
+    """Return what is converted between f32 and bf16."""
+    call = graph.call(expr, "relax.astype") if isinstance(expr, relax.Var) else None
+    types = () if call is None else (str(call.ty.dtype), str(call.args[0].ty.dtype))
+    return expr if call is None or not {*types} <= {*FLOATS} else unconverted(call.args[0], graph)
+
+
+def fixed(expr: Any, graph: Graph) -> float | None:
+    """Return the fixed number that is all of a tensor; None: it has others."""
+    return scalar(graph.array(unconverted(expr, graph)))
+
+
 def factor_of(call: relax.Call, place: int, graph: Graph) -> float | None:
     """Return the number by which a product or quotient multiplies one of its arguments; None: it is no fixed one."""
-    number = scalar(graph.array(call.args[1 - place]))
+    number = fixed(call.args[1 - place], graph)
     if number is None or call.op.name == "relax.multiply":
         return number
     return 1 / number if number else None
@@ -176,7 +186,7 @@ def _sliced(view: View, axis: int, start: int, count: int, step: int) -> View | 
     factors = view.axes[axis]
     if count == view.shape[axis]:
         return view
-    (extent, stride), rest = factors[0], factors[1:]
+    (_, stride), rest = factors[0], factors[1:]
     inner = prod(size for size, _ in rest)
     if inner > 1 and (step != 1 or start % inner or count % inner):
         return None
@@ -250,7 +260,7 @@ def aligned(axes: Mapping[str, Axis]) -> list[Row] | None:
         if not all(left.values()):
             return None
         size = min(factors[0][0] for factors in left.values())
-        strides = {name: 0 for name in axes}
+        strides = dict.fromkeys(axes, 0)
         for name, factors in left.items():
             extent, stride = factors.pop(0)
             if extent % size:
