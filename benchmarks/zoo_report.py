@@ -24,6 +24,7 @@ CLASSES_HEADER = ("what lies between kernels", "networks", "ms", "of all our tim
 CONDITIONS = ("type, CPU", "measured on", "threads", "rounds, seconds", "from", "to", "load at most", "versions")
 # Of what lies between kernels, by words of TVM's names of functions; the first that is found decides.
 CLASSES = {
+    "attention": "attention",
     "softmax": "softmax",
     "matmul|batch_matmul|dense|einsum": "products of two data tensors",
     "conv": "convolutions without a kernel",

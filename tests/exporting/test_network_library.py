@@ -157,6 +157,15 @@ NODES: dict[str, list[onnx.NodeProto]] = {
         helper.make_node("Flatten", ["r"], ["f"]),
         helper.make_node("TopK", ["f", "k"], ["y", "i"]),
     ],
+    "attended": [
+        helper.make_node("Conv", ["x", "w"], ["c"]),
+        helper.make_node("Reshape", ["c", "heads"], ["h"]),
+        helper.make_node("Transpose", ["h"], ["q"], perm=[0, 1, 3, 2]),
+        helper.make_node("MatMul", ["q", "h"], ["scores"]),
+        helper.make_node("Softmax", ["scores"], ["shares"]),
+        helper.make_node("MatMul", ["shares", "q"], ["a"]),
+        helper.make_node("Transpose", ["a"], ["y"], perm=[0, 2, 1, 3]),
+    ],
 }
 
 
@@ -170,6 +179,7 @@ def test_64_bit_arm(name: str, file: str, tmp_path: Path):
             onnx.numpy_helper.from_array(rng.standard_normal(8).astype(np.float32), "s"),
             onnx.numpy_helper.from_array(np.array([1, 1, 2, 2], np.float32), "scales"),
             onnx.numpy_helper.from_array(np.array([5], np.int64), "k"),
+            onnx.numpy_helper.from_array(np.array([1, 2, 4, -1], np.int64), "heads"),
         ]
         read = {each for node in NODES[name] for each in node.input}
         outputs = [value(each, None, onnx.TensorProto.INT64 if each == "i" else 1) for each in NODES[name][-1].output]

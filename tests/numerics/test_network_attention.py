@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import platform
 from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
@@ -37,11 +38,11 @@ class Several(nn.Module):
         return tuple(made)
 
 
-def answers(cases: Mapping[str, Case], folder: Path) -> tuple[dict[str, Any], list[str]]:
+def answers(cases: Mapping[str, Case], folder: Path, target: str = "host") -> tuple[dict[str, Any], list[str]]:
     """Return what a network gives for each case, and the functions that it calls."""
     given = tuple(each for _, inputs in cases.values() for each in inputs)
     program = torch.export.export(Several(cases).eval(), given, strict=False)
-    build(read_torch(program), folder / "network.so")
+    build(read_torch(program), folder / "network.so", target)
     network = load_network(folder / "network.so")
     names = [each["name"] for each in network.description["inputs"]]
     bits = [each.view(torch.int16).numpy() if each.dtype == torch.bfloat16 else each.numpy() for each in given]
@@ -54,9 +55,9 @@ def answers(cases: Mapping[str, Case], folder: Path) -> tuple[dict[str, Any], li
     return dict(zip(cases, made, strict=True)), functions
 
 
-def check(cases: Mapping[str, Case], folder: Path, allowed: float = 3e-6) -> list[str]:
+def check(cases: Mapping[str, Case], folder: Path, allowed: float = 3e-6, target: str = "host") -> list[str]:
     """Compare each case with PyTorch in f64, relative to the greatest number; return the functions that are called."""
-    made, functions = answers(cases, folder)
+    made, functions = answers(cases, folder, target)
     for name, (compute, inputs) in cases.items():
         right = compute(*(each.double() if each.is_floating_point() else each for each in inputs)).numpy()
         got = np.asarray(made[name], np.float64)
@@ -207,6 +208,17 @@ def test_what_is_not_finite_follows_the_formula(tmp_path: Path) -> None:
     np.testing.assert_array_equal(made["one"], numbers[:50])
     np.testing.assert_array_equal(made["all"], numbers.mean(0).broadcast_to(50, 20))
     assert functions.count("attention") == len(cases)
+
+
+@pytest.mark.skipif(platform.machine() != "x86_64", reason="of x86-64's vectors")
+def test_narrower_vectors(tmp_path: Path) -> None:
+    """Of AVX2, by which a tile has half the rows."""
+    torch.manual_seed(6)
+    cases: dict[str, Case] = {
+        f"{queries}x{keys}x{width}": (spelled(0.3), (r(2, queries, width), r(2, keys, width), r(2, keys, width)))
+        for queries, keys, width in ((49, 49, 32), (8, 200, 20), (9, 13, 3), (17, 97, 65), (3, 1000, 8))
+    }
+    assert check(cases, tmp_path, target="x86-64-v3").count("attention") == len(cases)
 
 
 def test_random_problems(tmp_path: Path) -> None:
