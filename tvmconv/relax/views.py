@@ -222,7 +222,7 @@ _MOVED = {
 
 def _regrouped(factors: Sequence[Factor], shape: Sequence[int]) -> tuple[Axis, ...] | None:
     """Return factors as the axes of a shape; None: a factor is not cut evenly."""
-    left, axes = list(factors), []
+    left, axes = list(_merged(factors)), []
     for size in shape:
         axis: list[Factor] = []
         wanted = size
