@@ -169,6 +169,7 @@ def _chosen(call: relax.Call, graph: Graph) -> Scores | None:
 
 
 def extents(expr: Any) -> tuple[int, ...] | None:
+    """Return the shape of a value; None: it is not fixed."""
     return static_shape(expr.ty)
 
 
