@@ -4,7 +4,7 @@ import pytest
 
 from tvmconv.algorithms.cpu.direct import direct_windows
 from tvmconv.algorithms.cpu.tile import widths
-from tvmconv.schedules.cpu.direct import _tasks
+from tvmconv.schedules.cpu.direct_plan import plan_of
 from tvmconv.schedules.cpu.model import vector_counts
 from tvmconv.signature import parse_signature
 from tvmconv.targets.target import CpuTarget, Target
@@ -15,13 +15,14 @@ def _copies_parts(signature: str, name: str = "znver3") -> bool:
     assert isinstance(target, CpuTarget)
     (window,) = direct_windows(parse_signature(signature), target, prepacked=True)
     vectors = vector_counts(window, target, widths)[0]
-    tasks = _tasks(window, vectors, widths(window, vectors, target)[:4], target)
-    if tasks.copies_parts:
-        chunks, parts = tasks.chunks[1], tasks.parts[1]
+    plan = plan_of(window, vectors, target)
+    copies = len(window.axes) == 1 and not plan.data_at_once
+    if copies:
+        chunks, parts = plan.chunks[1], plan.parts[1]
         # Nothing is copied twice, and a part stays in half of the cache.
         assert chunks == 1
         assert 4 * window.axes[-1].extent * window.pixel // parts <= target.l2 // 2
-    return tasks.copies_parts
+    return copies
 
 
 LONG = "conv1d-n1-i384x8000-o24x4000-k3-s2-d1-p1_0-g1-NXC-XIO-f32"

@@ -82,6 +82,11 @@ class Tiles:
     awake: str
     text: str
 
+    @property
+    def side(self) -> int:
+        """Numbers of f32, or pairs, in a row: as many as rows."""
+        return self.row_bytes // 4
+
 
 @dataclass(frozen=True, eq=False)
 class Isa:

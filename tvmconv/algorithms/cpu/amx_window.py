@@ -33,7 +33,7 @@ from ..subconvolution import Axis, Expr, store_index
 from .window import Window
 
 PAIR_BYTES = 4
-SIDE = AMX.rows  # of a tile, which are pairs or f32 numbers in one, too
+SIDE = AMX.side
 # The halves of data and filter that are multiplied, by their number, so that those of data are loaded once and again.
 PRODUCTS = {1: ((0, 0),), 2: ((0, 0), (0, 1), (1, 0))}
 

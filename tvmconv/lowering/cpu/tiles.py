@@ -37,7 +37,6 @@ define i32 @{LINE_BEGIN}(ptr %array) alwaysinline nounwind {{
 }}
 """
 _BYTES = 4  # of an f32, and of a pair
-SIDE = AMX.row_bytes // _BYTES
 _LINE = 64
 
 
@@ -80,7 +79,7 @@ def _configured(loop: Any) -> Any:
 def _configuration(tiles: int, vectors: int, rows: int, depth: int) -> list[int]:
     """Return the words that configure the registers of sums, of data and of the filter."""
     sums, lefts, registers = tiles * vectors, _lefts(tiles, vectors), range(AMX.registers)
-    columns = [_BYTES * (depth if each in lefts else SIDE) for each in registers]
+    columns = [_BYTES * (depth if each in lefts else AMX.side) for each in registers]
     counts = [depth if each >= sums and each not in lefts else rows for each in registers]
     octets = AMX.configuration(list(zip(counts, columns, strict=True)))
     return [int.from_bytes(octets[i : i + 4], "little") for i in range(0, len(octets), 4)]
@@ -125,8 +124,8 @@ def _instructions(shapes: set[Any], stored: list[Any], loop: Any) -> Any:
     if not isinstance(body, tirx.BufferStore):
         raise RewriteError(f"a nest of tiles must hold one store, not {body}")
     tiles, rows, vectors, lanes = (int(loops[role].extent) for role in (TILES, ROWS, VECTORS, LANES))
-    if lanes != SIDE:
-        raise RewriteError(f"a tile has {SIDE} lanes, not {lanes}")
+    if lanes != AMX.side:
+        raise RewriteError(f"a tile has {AMX.side} lanes, not {lanes}")
     sums = [(a, v, a * vectors + v) for a in range(tiles) for v in range(vectors)]
     if PAIRS not in loops and isinstance(body.value, TensorLoad):
         stored.append(body.buffer)

@@ -1,0 +1,195 @@
+"""How direct's loops are cut: what may be chosen, the default, which costs least, and the order of tasks, all decided here, once."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from itertools import product
+from math import gcd, prod
+
+from tvmconv.algorithms.cpu.cost import uneven
+from tvmconv.algorithms.cpu.tile import widths
+from tvmconv.algorithms.cpu.window import FEW_PIXELS, Window
+from tvmconv.algorithms.shapes import divisors
+from tvmconv.schedules.cpu.model import TASKS, rows_first, task_cycles
+from tvmconv.targets.target import CpuTarget
+
+# LLVM unrolls sums of so few products, and loads all data of a tile before it goes from one block of channels to the next:
+# into memory, for there are no such registers. 1 to 512 channels with 10 taps took 94 loads of them for 120 multiply-adds,
+# and 778 us on one core of a Zen 3; block by block, 505. With 3 products that is 1.5 times slower: all are stores.
+SHORT_SUMS = range(4, 13)
+# Longer ones of one channel it unrolls by two taps or more. 12 sums beside the data that these share do not fit 16 registers:
+# 1 to 64 channels with 25, 64 and 101 taps took 265, 507 and 1170 us on one core of a Zen 3, and take 147, 347 and 619
+# where data is read again. 10 sums fit: 16 taps took 89, and would take 102.
+MOST_SHARED_SUMS = 10
+# Products of an element of data up to which tasks copy their own parts. One core of a Zen 3, milliseconds with one copy and by
+# parts: 384 to 24 channels, 3 taps with stride 2, 8000 pixels (36 products) 4.3 and 3.0, with plain filters 4.3 and 3.4; 192 to
+# 96, 5 taps with stride 2, 4000 pixels (240) 4.8 and 4.7, and 4.4 and 4.6; 80 to 384, 3 taps, 3000 pixels (1152) 6.5 and 6.2, and
+# 6.3 and 6.6.
+MOST_COPIED_PRODUCTS = 128
+# Of output channels. 25 blocks of 1000 classes in 5 chunks leave one of two threads three: 1024 to 1000 channels, 16 pixels, took
+# two cores of a Zen 4 176 us, and take 153 in 25; four pixels 49.3 and 43.7.
+MOST_CHUNKS = 32
+
+
+@dataclass(frozen=True)
+class Plan:
+    """How a window is cut into tasks and tiles.
+
+    Attributes
+    ----------
+    vectors, tiles, unrolls
+        Vectors of channels of a tile; its pixels, and the channels of a step, that may be chosen, the first and the last the default.
+    chunks, rows
+        Parts of the output channels; rows of a task, 1 where there is one axis.
+    by_phase
+        Whether a task has one phase: the filter of all of them leaves L2 before the next rows use it.
+    by_blocks
+        Whether a task takes all its tiles of a block of channels before the next block. Of one axis it has then a part of
+        the row, one of `parts`, of `images` images; else a tile.
+    pixel_parts
+        Into how many parts threads share the only row, of planes, before channels; 1: they share channels.
+    groups_together
+        Whether tasks take all groups of a few pixels before the next.
+    filter_at_once
+        Whether a task copies its part of the filter as one, not block by block.
+    data_at_once
+        Whether data is copied before all tasks.
+    reloads
+        Whether taps read data again that others read.
+    """
+
+    vectors: int
+    tiles: list[int]
+    unrolls: list[int]
+    chunks: tuple[list[int], int]
+    rows: tuple[list[int], int]
+    by_phase: bool
+    by_blocks: bool
+    parts: tuple[list[int], int]
+    images: int
+    pixel_parts: int
+    groups_together: bool
+    filter_at_once: bool
+    data_at_once: bool
+    reloads: bool
+
+
+def plan_of(window: Window, vectors: int, target: CpuTarget) -> Plan:
+    """Return the plan of a window, of tiles of so many `vectors` of channels."""
+    tiles = widths(window, vectors, target)[:4]
+    rank, block = len(window.axes), vectors * window.lanes
+    chunks = divisors(window.padded_outputs // block, MOST_CHUNKS)
+    rows = divisors(window.axes[-2].outputs, 64) if rank > 1 else [1]
+    if window.whole_image:
+        rows = rows[-1:]
+    short = rank == 1 and window.products in SHORT_SUMS and window.padded_outputs > block
+    parts, default_parts = _row_parts(window, tiles)
+    copied = _copied_parts(window, parts, target)
+    by_blocks = window.by_blocks or window.packs_parts or short or copied > 0
+    width, images = (window.row // default_parts, _images(window)) if by_blocks else (tiles[0], 1)
+    best_chunks, best_rows, by_phase = min(
+        product(chunks, rows, (False,) if window.whole_image else (False, True)),
+        key=lambda way: task_cycles(window, way[0], way[1], width, target, way[2], images),
+    )
+    if copied:
+        default_parts, best_chunks = copied, 1
+    elif window.packs_parts and window.reads_rows and "filter_parts" in target.costs.pays:
+        size = 4 * window.products * window.padded_outputs
+        fitting = (count for count in chunks if count >= best_chunks and size // count <= _copied_at_once(target))
+        best_chunks = next(fitting, best_chunks)
+    # One where there is no choice, unless LLVM would unroll the sums.
+    elif not (window.large or short):
+        default_parts = 1
+    pixel_parts = 1 if copied else _pixel_parts(window, tiles, target)
+    if pixel_parts > 1 and by_blocks:
+        default_parts = pixel_parts
+        parts = [*parts, default_parts] if default_parts not in parts else parts
+    filter_bytes = 4 * window.products * window.padded_outputs // best_chunks
+    # A copy of planar data takes an element at a time: one for all tasks where several use the same.
+    planar = window.problem.data_format == "NCX" and best_chunks > 1
+    return Plan(
+        vectors=vectors,
+        tiles=tiles,
+        # Up to 4 channels a step: 112 multiply-adds of a full tile, and four uses of a data cache line before the next.
+        unrolls=divisors(window.channels, 4),
+        chunks=(chunks, best_chunks),
+        rows=(rows, best_rows),
+        by_phase=by_phase,
+        by_blocks=by_blocks,
+        parts=(parts, default_parts),
+        images=images,
+        pixel_parts=pixel_parts,
+        groups_together=rank == 1 and not by_blocks and _groups_together(window, target),
+        filter_at_once=window.reads_rows and filter_bytes <= _copied_at_once(target),
+        data_at_once=(rank == 1 and not copied) or window.whole_image or planar or window.copied_once,
+        reloads=_reloads(window, tiles[0] * vectors, target),
+    )
+
+
+def _copied_parts(window: Window, parts: list[int], target: CpuTarget) -> int:
+    """Return into which of the numbers of `parts` a row is cut where tasks copy their parts of data; 0: it is copied before.
+
+    Where no L2 keeps the copy of all of it, and few products use an element: but half of a cache keeps a part,
+    and threads find a share. Not of pixels copied together, which are read once, nor with AVX-512: four layers took 0.99 to 1.01 of
+    the time on one core of a Zen 4. Of tiles that are shifted, TVM finds no part's extent.
+    """
+    axis, problem = window.axes[-1], window.problem
+    measured = "data_parts" in target.costs.pays and problem.data_format == "NXC" and problem.groups == axis.phases == 1
+    one_row = len(window.axes) == 1 and axis.taps > 1 and window.stages_data and not window.tile
+    few = window.padded_outputs * axis.taps <= MOST_COPIED_PRODUCTS * axis.stride
+    size = 4 * axis.extent * window.pixel
+    if not (measured and one_row and few and size > target.l2):
+        return 0
+    return min((count for count in parts if count >= TASKS and size // count <= target.l2 // 2), key=uneven, default=0)
+
+
+def _reloads(window: Window, sums: int, target: CpuTarget) -> bool:
+    """Whether taps are to read their data again: LLVM would keep what they share of it beside too many sums.
+
+    Where a sum is a long loop over taps alone, each of which reads for an output what another one read for its neighbour.
+    """
+    axis = window.axes[-1]
+    alone = len(window.axes) == 1 and window.channels == 1 and axis.phases == 1
+    shares = alone and axis.taps >= SHORT_SUMS.stop and axis.dilation % axis.stride == 0
+    return shares and sums > MOST_SHARED_SUMS and "reread_data" in target.costs.pays
+
+
+def _groups_together(window: Window, target: CpuTarget) -> bool:
+    """Whether tasks take all groups of a few pixels before the next: their channels share cache lines, and pass by once.
+
+    Where L2 keeps all groups' filters. One core of a Zen 3: 128 to 640 channels in 8 groups, three taps, 8000
+    outputs 9763 us group after group and 6384 together, 256 to 256 in 4 at 112x112 7463 and 5746, in 8 at 56x56 647 and 607.
+    """
+    filters = 4 * prod(window.problem.filter_shape)
+    return window.groups > 1 and window.problem.data_format == "NXC" and filters <= target.l2_share // 2
+
+
+def _copied_at_once(target: CpuTarget) -> int:
+    """Return up to how many bytes of the filter a task copies as one part, so that pieces of its rows are long.
+
+    What L2 keeps; with 16 registers more, for which L3 is hardly slower (tile.FROM_L3). One core of a
+    Zen 3, 49 pixels, 1024 to 4096 channels, microseconds by pieces of 64 bytes and of 1 KiB: 7246 and 6272; 4096 to 1024: 7560
+    and 5493. With AVX-512 that is not measured.
+    """
+    return 2 * target.l2 if "large_filter_parts" in target.costs.pays else target.l2_share
+
+
+def _images(window: Window) -> int:
+    """Return of how many images a task has the row, until it has more than a few pixels."""
+    counts = divisors(window.problem.batch, window.problem.batch)
+    return next((count for count in counts if count * window.row >= FEW_PIXELS), max(counts, default=1))
+
+
+def _row_parts(window: Window, tiles: list[int]) -> tuple[list[int], int]:
+    """Return into how many parts of whole tiles, whatever their width, a row may be cut for tasks, and the default."""
+    counts = divisors(gcd(*(window.row // tile for tile in tiles)), window.row)
+    few = [count for count in counts if window.row // count >= FEW_PIXELS // 4] or [1]
+    return few, max((count for count in few if window.row // count >= FEW_PIXELS), default=1)
+
+
+def _pixel_parts(window: Window, tiles: list[int], target: CpuTarget) -> int:
+    """Return into how many parts of whole tiles, whatever their width, threads share the only row of planes; 1: they share channels."""
+    if len(window.axes) > 1 or window.problem.data_format == "NXC":
+        return 1
+    counts = divisors(gcd(*(window.row // tile for tile in tiles)), window.row)
+    return max((count for count in counts if rows_first(window, target, count)), default=1)
