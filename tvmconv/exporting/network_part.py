@@ -26,7 +26,8 @@ class NetworkPart:
     ----------
     object
         A relocatable object, which defines `ENTRIES`, and lacks threads and errors: `tvmconv_parallel_for`,
-        `tvmconv_parallel_for_openmp` and `tvmconv_threads` of ``parallel.h``, and tvm-ffi's functions of raised errors.
+        `tvmconv_parallel_for_openmp`, `tvmconv_by_team` and `tvmconv_threads` of ``parallel.h``, and tvm-ffi's functions of
+        raised errors.
     weights
         Arrays, each with its offset: appended to the library's file (`tvmconv.runtime.network_file.append`), or the array
         ``tvmconv_network_weights`` in the program.

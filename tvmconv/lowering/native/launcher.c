@@ -148,15 +148,16 @@ static int call_with_threads(Function function, int openmp, void* self, const TV
 
 /* Each function of a library; and the same with the number of threads as first argument, for this one call, which are those of
  * the pool, or OpenMP's where this process has it. */
-#define WITH(name, ending, openmp)                                                               \
+#define WITH(name, ending, openmp, function)                                                     \
   __attribute__((visibility("default"))) int name##ending(                                       \
       void* self, const TVMFFIAny* args, int32_t num_args, TVMFFIAny* result) {                  \
-    return call_with_threads(name, openmp, self, args, num_args, result);                        \
+    return call_with_threads(function, openmp, self, args, num_args, result);                    \
   }
+#define DECLARE(name) int name(void* self, const TVMFFIAny* args, int32_t num_args, TVMFFIAny* result);
 #define WITH_THREADS(name)                                                                       \
-  int name(void* self, const TVMFFIAny* args, int32_t num_args, TVMFFIAny* result);              \
-  WITH(name, _with_threads, 0)                                                                   \
-  WITH(name, _with_openmp, 1)
+  DECLARE(name)                                                                                  \
+  WITH(name, _with_threads, 0, name)                                                             \
+  WITH(name, _with_openmp, 1, name)
 /* Two are the parts of a kernel that packs its filter, and the tuner's libraries have names of their own: what a
  * library is without, nobody asks it for. */
 #pragma weak __tvm_ffi_tvmconv_kernel
@@ -166,4 +167,24 @@ static int call_with_threads(Function function, int openmp, void* self, const TV
 WITH_THREADS(__tvm_ffi_tvmconv_kernel)
 WITH_THREADS(__tvm_ffi_tvmconv_pack)
 WITH_THREADS(__tvm_ffi_tvmconv_packed)
-WITH_THREADS(__tvm_ffi_tvmconv_network)
+DECLARE(__tvm_ffi_tvmconv_network)
+
+typedef struct {
+  void* self;
+  const TVMFFIAny* args;
+  int32_t num_args;
+  TVMFFIAny* result;
+} Call;
+
+static int call_network(void* data) {
+  const Call* call = data;
+  return __tvm_ffi_tvmconv_network(call->self, call->args, call->num_args, call->result);
+}
+
+/* A network has many short loops: OpenMP's threads come once for all of them. */
+static int network_by_team(void* self, const TVMFFIAny* args, int32_t num_args, TVMFFIAny* result) {
+  Call call = {self, args, num_args, result};
+  return tvmconv_by_team(current_threads(), call_network, &call);
+}
+WITH(__tvm_ffi_tvmconv_network, _with_threads, 0, __tvm_ffi_tvmconv_network)
+WITH(__tvm_ffi_tvmconv_network, _with_openmp, 1, network_by_team)

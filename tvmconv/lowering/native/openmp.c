@@ -26,11 +26,44 @@ static void run_thread(void* argument) {
     if (region->body(region->data, index) != 0) __atomic_store_n(&region->failed, 1, __ATOMIC_RELAXED);
 }
 
+/* In which this thread's loops are. */
+static __thread void* team;
+
 int tvmconv_parallel_for_openmp(int threads, int64_t count, Body body, void* data) {
+  if (team != NULL) return tvmconv_pool_for(team, threads, count, body, data);
   if (GOMP_parallel == NULL) return tvmconv_parallel_for(threads, count, body, data);
   Region region = {count, body, data, 0};
   GOMP_parallel(run_thread, &region, threads < count ? threads : count, 0);
   return region.failed;
+}
+
+typedef struct {
+  void* team;
+  int (*call)(void* data);
+  void* data;
+  int status;
+} Member;
+
+static void run_member(void* argument) {
+  Member* region = argument;
+  if (omp_get_thread_num() > 0) {
+    tvmconv_join_team(region->team, omp_get_thread_num() - 1);
+    return;
+  }
+  void* outer = team;
+  team = region->team;
+  tvmconv_begin_team(team, omp_get_num_threads());
+  region->status = region->call(region->data);
+  tvmconv_end_team(team);
+  team = outer;
+}
+
+int tvmconv_by_team(int threads, int (*call)(void* data), void* data) {
+  Member region = {NULL, call, data, 0};
+  if (GOMP_parallel == NULL || threads < 2 || (region.team = tvmconv_new_team(threads)) == NULL) return call(data);
+  GOMP_parallel(run_member, &region, threads, 0);
+  tvmconv_free_team(region.team);
+  return region.status;
 }
 
 /* Its threads do not exist in a forked child, but its record of them does, and the child's first parallel region would wait for

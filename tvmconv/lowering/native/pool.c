@@ -60,9 +60,10 @@ struct Loop {
 };
 #define CALLER_SLEEPS (1u << 31)
 
-/* What is offered to a worker, other than a share: nothing, for it is idle; nothing, for it works. */
+/* What is offered to a worker, other than a share: nothing, for it is idle; nothing, for it works; to leave a team. */
 #define IDLE ((Share*)0)
 #define BUSY ((Share*)1)
+#define LEAVE ((Share*)2)
 
 /* Who starts a loop and the worker that waits for one pass a line between their caches, and each further one would take as long. */
 typedef struct {
@@ -74,6 +75,7 @@ typedef struct {
   pthread_mutex_t growing;
   atomic_int alive;
   int usual; /* how many there may be, whoever asks for how few */
+  int is_team; /* it starts no threads */
   Worker* workers[MOST_WORKERS];
 } Pool;
 
@@ -126,9 +128,8 @@ static void run_shares(Loop* loop, Share* own) {
 
 static int offered(Worker* self) { return atomic_load_explicit(&self->offer, memory_order_relaxed) > BUSY; }
 
-static void* work(void* argument) {
-  Worker* self = argument;
-  prctl(PR_SET_NAME, "tvmconv");
+/* Runs what is offered, until that is to leave. */
+static void serve(Worker* self) {
   for (;;) {
     SPIN_UNTIL(offered(self), SPIN_NANOSECONDS)
     YIELD_UNTIL(offered(self))
@@ -138,6 +139,7 @@ static void* work(void* argument) {
       atomic_store(&self->asleep, 0);
     }
     Share* own = atomic_load(&self->offer);
+    if (own == LEAVE) return;
     if (own <= BUSY || !atomic_compare_exchange_strong(&self->offer, &own, BUSY)) continue; /* taken back */
     Loop* loop = own->loop;
     run_shares(loop, own);
@@ -145,6 +147,11 @@ static void* work(void* argument) {
     atomic_store(&self->offer, IDLE);
     if (atomic_fetch_sub(&loop->running, 1) == (CALLER_SLEEPS | 1)) futex_wake(&loop->running);
   }
+}
+
+static void* work(void* argument) {
+  prctl(PR_SET_NAME, "tvmconv");
+  serve(argument);
   return NULL;
 }
 
@@ -181,6 +188,10 @@ static int grow(Pool* pool, Share* shares, int count, int most, Worker** hired) 
   return started;
 }
 
+static void wake(Worker* worker) {
+  if (atomic_load(&worker->asleep) && atomic_exchange(&worker->asleep, 0)) futex_wake(&worker->asleep);
+}
+
 /* Offers `count` shares to idle workers, and to new ones; returns how many, which are in `hired`. The same come first in every
  * loop: their caches have its data. */
 static int hire(Pool* pool, Share* shares, int count, Worker** hired) {
@@ -192,9 +203,9 @@ static int hire(Pool* pool, Share* shares, int count, Worker** hired) {
         !atomic_compare_exchange_strong(&worker->offer, &idle, &shares[number]))
       continue;
     hired[number++] = worker;
-    if (atomic_load(&worker->asleep) && atomic_exchange(&worker->asleep, 0)) futex_wake(&worker->asleep);
+    wake(worker);
   }
-  if (number == count) return number;
+  if (number == count || pool->is_team) return number;
   return number + grow(pool, &shares[number], count - number, count < pool->usual ? pool->usual : count, hired + number);
 }
 
@@ -243,6 +254,46 @@ void* tvmconv_new_pool(int threads) {
   pthread_mutex_init(&pool->growing, NULL);
   pool->usual = threads - 1;
   return pool;
+}
+
+/* A worker is idle before its thread has come: a loop takes back what it offered to one that does not. */
+void* tvmconv_new_team(int threads) {
+  Pool* team = tvmconv_new_pool(threads);
+  if (team == NULL) return NULL;
+  team->is_team = 1;
+  for (int each = 0; each < threads - 1 && each < MOST_WORKERS; each++) {
+    Worker** place = &team->workers[each];
+    if (posix_memalign((void**)place, sizeof **place, sizeof **place) != 0) break;
+    atomic_init(&(*place)->offer, IDLE);
+    atomic_init(&(*place)->asleep, 0);
+  }
+  return team;
+}
+
+void tvmconv_begin_team(void* pool, int threads) {
+  Pool* team = pool;
+  int alive = 0;
+  while (alive < threads - 1 && alive < MOST_WORKERS && team->workers[alive] != NULL) alive++;
+  atomic_store(&team->alive, alive);
+}
+
+void tvmconv_join_team(void* pool, int number) {
+  Worker* worker = number < MOST_WORKERS ? ((Pool*)pool)->workers[number] : NULL;
+  if (worker != NULL) serve(worker);
+}
+
+void tvmconv_end_team(void* pool) {
+  Pool* team = pool;
+  for (int each = 0; each < MOST_WORKERS && team->workers[each] != NULL; each++) {
+    atomic_store(&team->workers[each]->offer, LEAVE);
+    wake(team->workers[each]);
+  }
+}
+
+void tvmconv_free_team(void* pool) {
+  Pool* team = pool;
+  for (int each = 0; each < MOST_WORKERS && team->workers[each] != NULL; each++) free(team->workers[each]);
+  free(team);
 }
 
 static Pool* of_process;
