@@ -18,6 +18,7 @@ from torch_models import settled  # noqa: E402
 import tvmconv.torch  # noqa: E402
 from tvmconv.errors import InputError  # noqa: E402
 from tvmconv.frontends.torch_memory import address  # noqa: E402
+from tvmconv.torch.answering import answering_of  # noqa: E402
 
 
 class Part(nn.Module):
@@ -132,6 +133,23 @@ def test_a_copy_has_the_models_memory_until_one_is_written_to(tmp_path: Path) ->
     fast.layers[3].bias.add_(1)  # noticed, and PyTorch computes it
     torch.testing.assert_close(fast(data), before + 1)
     assert not torch.equal(fast.layers[3].bias, model.layers[3].bias)
+
+
+@torch.no_grad()
+def test_a_look_at_shared_weights_changes_nothing_and_other_weights_do(tmp_path: Path) -> None:
+    model, data = settled(Part()), torch.rand(1, 3, 8, 8)
+    fast = tvmconv.torch.optimize(model, data, tmp_path / "b", progress=None)
+    answering, right = answering_of(fast), model(data)
+    assert answering is not None
+    weight, bias = fast.layers[0].weight, fast.layers[3].bias
+    weight.numpy(), fast.layers[1].running_mean.data_ptr(), copy.deepcopy(fast), _saved(fast)
+    assert address(weight) != address(model.layers[0].weight)
+    torch.testing.assert_close(fast(data), right, rtol=1e-5, atol=1e-5)
+    assert not answering.refused
+    for _ in range(2):  # the second may lie where the first was
+        bias.data = bias.data + 1
+    torch.testing.assert_close(fast(data), right + 2)
+    assert answering.refused
 
 
 @torch.no_grad()

@@ -10,6 +10,31 @@ from collections.abc import Iterable
 from typing import Any
 
 import torch
+from torch.multiprocessing.reductions import StorageWeakRef
+
+
+class Shared:
+    """A tensor that may leave memory that it shares, its numbers as they are.
+
+    Parameters
+    ----------
+    tensor
+        The tensor.
+    """
+
+    def __init__(self, tensor: torch.Tensor) -> None:
+        self._tensor, self._is_shared = tensor, bool(torch._C._is_cow_tensor(tensor))
+        # While this refers to it, no other storage takes its place.
+        self._storage, self._offset = StorageWeakRef(tensor.untyped_storage()), tensor.storage_offset()
+
+    def has_own(self) -> bool:
+        """Return whether the tensor shared memory when this was made, and has got memory of its own: it is no other since."""
+        return (
+            self._is_shared
+            and not torch._C._is_cow_tensor(self._tensor)
+            and StorageWeakRef(self._tensor.untyped_storage()) == self._storage
+            and self._tensor.storage_offset() == self._offset
+        )
 
 
 def address(tensor: torch.Tensor) -> int:

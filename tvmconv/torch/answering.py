@@ -13,7 +13,7 @@ from torch.overrides import _get_current_function_mode_stack
 from torch.utils._device import DeviceContext
 
 from ..errors import InputError, TvmconvWarning
-from ..frontends.torch_memory import address
+from ..frontends.torch_memory import Shared, address
 from .computed import Computed
 from .flat import KINDS, flattened
 
@@ -142,6 +142,7 @@ class State:
         ]
         self._counted = [each for each in self._tensors if not each.is_inference()]
         self._then: Any = self._now()
+        self._shared = [Shared(each) for each in self._tensors]
 
     def changed(self) -> str:
         """Return what has changed since, or nothing."""
@@ -155,20 +156,32 @@ class State:
 
     def _is_same(self) -> bool:
         try:
-            return self._live == self._kept and self._now() == self._then
+            if self._live != self._kept:
+                return False
+            now = self._now()
+            if now != self._then and self._then and self._have_own(now):
+                self._then = now
+            return bool(now == self._then)
         except (RuntimeError, ValueError, TypeError):  # tensors that are others have no truth
             return False
+
+    def _have_own(self, now: tuple[list[int], list[int]]) -> bool:
+        """Whether all that changed is that tensors left memory that they shared, as for a copy or a look at it."""
+        (versions, places), (versions_then, places_then) = now, self._then
+        moved = (each for each, at, then in zip(self._shared, places, places_then, strict=True) if at != then)
+        return bool(versions == versions_then) and all(each.has_own() for each in moved)
 
     def _now(self) -> tuple[list[int], list[int]]:
         return [*map(_VERSION, self._counted)], [*map(address, self._tensors)]
 
     def __getstate__(self) -> dict[str, Any]:
         """Of copies the tensors are others, and as these were if they have not changed by now."""
-        return {**self.__dict__, "_then": self._is_same()}
+        return {**self.__dict__, "_then": self._is_same(), "_shared": None}
 
     def __setstate__(self, state: Mapping[str, Any]) -> None:
         self.__dict__.update(state)
         self._then = self._now() if self._then else None
+        self._shared = [Shared(each) for each in self._tensors]
 
 
 def _obstacle(leaves: list[Any]) -> str:
