@@ -20,6 +20,7 @@ from ..frontends.onnx_session import open_session
 from ..frontends.shapes import Bucket, bind, left_free
 from .network import OUTPUT_NAMES
 from .onnx_folded import folded
+from .onnx_functions import drop_empty, expanded
 from .onnx_mended import mended
 from .onnx_padding import join_pads
 
@@ -64,9 +65,12 @@ def as_relax(model: ModelProto, source: str) -> tvm.IRModule:
 
 
 def _as_relax(simple: ModelProto, source: str) -> tvm.IRModule:
-    if any(node.op_type == "Shape" for node in simple.graph.node):
-        # Of an operator that it wrote as others after it had computed the constants.
-        simple = _simplified(simple, source)
+    by_others = expanded(simple)
+    if by_others is not None or any(node.op_type == "Shape" for node in simple.graph.node):
+        # Of an operator that is written as others after onnxruntime has computed the constants.
+        simple = _simplified(by_others or simple, source)
+    if by_others is not None:
+        drop_empty(simple)
     join_pads(simple)
     simple = mended(simple, source)
     from tvm.relax.frontend.onnx import from_onnx
