@@ -104,7 +104,7 @@ def test_verify_and_bench(machine: Any, tmp_path: Path) -> None:
         == 0
     )
     page = (tmp_path / "r.html").read_text()
-    assert "Fake 0" in page and "What a GPU can do at most is not measured here" in page and "over 1 kernels" in page
+    assert "Fake 0" in page and "What GPUs can do at most is not measured here" in page and "over 1 kernels" in page
 
 
 def test_verify_tells_a_wrong_kernel(machine: Any, tmp_path: Path) -> None:

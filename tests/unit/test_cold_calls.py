@@ -16,7 +16,6 @@ from tvmconv.measuring.placements import PLACEMENTS
 from tvmconv.measuring.race import Built
 from tvmconv.signature import parse_signature
 from tvmconv.targets.target import Target
-from tvmconv.tuning.tuner import _cold_bytes
 
 LAYER = parse_signature("conv2d-n1-i64x7x7-o64x7x7-k3x3-s1x1-d1x1-p1x1_1x1-g1-NXC-XIO-f32")
 
@@ -55,8 +54,8 @@ def test_records_say_whether_filters_were_cold(tmp_path: Path, monkeypatch: pyte
 
 def test_what_no_cache_keeps() -> None:
     target = Target.parse("znver4")
-    assert _cold_bytes(target, True) == 2 * 2**25 and _cold_bytes(target, False) == 0
-    assert _cold_bytes(Target.parse("cuda:sm_80"), True) == 0
+    assert target.evicting == 2 * 2**25
+    assert Target.parse("cuda:sm_80").evicting == 0
 
 
 def test_a_network_is_a_model() -> None:

@@ -113,12 +113,12 @@ def test_a_race_counts_no_turns_of_moved_threads(
     monkeypatch: pytest.MonkeyPatch, moves: int, rounds: int | None, quiet: bool
 ) -> None:
     class Library:
-        def call(self, arrays: object) -> object:
+        def call(self, arrays: object, cold_bytes: int) -> object:
             return lambda: time.sleep(1e-4)
 
     monkeypatch.setattr(race, "PLACEMENT_SECONDS", 30.0 if quiet else 0.05)
     moved = Moved(moves)
-    seconds, undisturbed = race._turns([Library(), Library()], [np.zeros(1)], moved)  # type: ignore[list-item]
+    seconds, undisturbed = race._turns(SimpleNamespace(cold_bytes=0), [Library(), Library()], [np.zeros(1)], moved)  # type: ignore[arg-type, list-item]
     assert len(seconds) == 2 and undisturbed == quiet
     assert rounds is None or moved.looks >= rounds
 

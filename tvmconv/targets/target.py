@@ -64,6 +64,11 @@ class Target:
         """Return whether caches keep so many bytes of filters from call to call, as far as is known."""
         return True
 
+    @property
+    def evicting(self) -> int:
+        """Bytes of filters of which no cache keeps any from call to call; 0: that is not known."""
+        return 0
+
     def least_cycles(self, operations: int, size: int) -> float | None:
         """Return the cycles of a core that so many operations on so many bytes take at the least; None: that is not known."""
         return None
@@ -217,6 +222,11 @@ class CpuTarget(Target):
     def keeps(self, size: int) -> bool:
         """Return whether L3 keeps so many bytes."""
         return size <= self.l3_share
+
+    @property
+    def evicting(self) -> int:
+        """Twice L3: it may keep some of what is not the least used."""
+        return 2 * self.l3
 
     def least_cycles(self, operations: int, size: int) -> float:
         """Return the cycles of multiply-adds of full vectors, or of bytes that come from L3."""

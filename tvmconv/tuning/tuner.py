@@ -11,7 +11,7 @@ from typing import Literal, get_args
 from ..algorithms.table import check_math
 from ..errors import TuningError, TvmconvError
 from ..problem import Problem, listed
-from ..targets.target import CpuTarget, Target
+from ..targets.target import Target
 from .evaluate import Evaluator
 from .machine import Servers, check_tunable, tuning_machine
 from .problem_tuner import Session, TuneResult
@@ -100,23 +100,18 @@ def tune(
     jobs = len(os.sched_getaffinity(0))
     if servers is not None:
         target, label = servers.target, servers.machine
-        cold_bytes = _cold_bytes(target, cold)
+        cold_bytes = target.evicting if cold else 0
         evaluator = Evaluator(jobs, 1, servers=servers, cold_bytes=cold_bytes)
     else:
         target = check_tunable(Target.parse(target) if isinstance(target, str) else target)
         machine = tuning_machine(target)
         label = machine.label
-        cold_bytes = _cold_bytes(target, cold)
+        cold_bytes = target.evicting if cold else 0
         evaluator = Evaluator(jobs, machine.threads, measure=machine.measure, cold_bytes=cold_bytes)
     records = records_of(records, written=True)
     with evaluator:
         session = Session(evaluator, target, records, label, seed, math, cold=cold_bytes > 0)
         return tune_all(session, [p for p in problems if not p.is_empty], trials, seconds, progress, scheduler)
-
-
-def _cold_bytes(target: Target, cold: bool) -> int:
-    """Return how many bytes of filters are as many as no cache keeps, 0 for hot ones: a part of L3 may keep what is not the least used."""
-    return 2 * target.l3 if cold and isinstance(target, CpuTarget) else 0
 
 
 def check_budget(trials: int | None, seconds: float | None) -> None:

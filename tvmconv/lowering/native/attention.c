@@ -8,11 +8,9 @@
 #include <stddef.h>
 #include <stdint.h>
 #include <string.h>
-#ifdef __x86_64__
-#include <immintrin.h>
-#endif
 
 #include "parallel.h"
+#include "vectors.h"
 
 #define INLINE static inline __attribute__((always_inline))
 
@@ -96,13 +94,17 @@ INLINE float number(int64_t type, const char* from) {
 #define NAME(x) x##_of_16
 #define EACH(m, s) EACH16(m, s)
 #define MOST_TWO 12
-#define GREATER(a, b) _mm512_max_ps((__m512)(a), (__m512)(b))
+#ifdef GREATER_OF_16
+#define GREATER GREATER_OF_16
+#endif
 #include "attention_block.h"
 #define NARROW 8 /* of queries that are left */
 #define LANES 8
 #define NAME(x) x##_of_8
 #define EACH(m, s) EACH8(m, s)
-#define GREATER(a, b) _mm256_max_ps((__m256)(a), (__m256)(b))
+#ifdef GREATER_OF_8
+#define GREATER GREATER_OF_8
+#endif
 #define MOST_TWO 12
 #include "attention_block.h"
 #define OF_WIDE(x) x##_of_16
@@ -112,7 +114,9 @@ INLINE float number(int64_t type, const char* from) {
 #define LANES 8
 #define NAME(x) x##_of_8
 #define EACH(m, s) EACH8(m, s)
-#define GREATER(a, b) _mm256_max_ps((__m256)(a), (__m256)(b))
+#ifdef GREATER_OF_8
+#define GREATER GREATER_OF_8
+#endif
 #define MOST_TWO 6
 #include "attention_block.h"
 #define OF_WIDE(x) x##_of_8
