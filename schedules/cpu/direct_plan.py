@@ -180,16 +180,21 @@ def _images(window: Window) -> int:
     return next((count for count in counts if count * window.row >= FEW_PIXELS), max(counts, default=1))
 
 
+def _counts_of_parts(window: Window, tiles: list[int]) -> list[int]:
+    """Return into how many parts of whole tiles, whatever their width, a row may be cut."""
+    return divisors(gcd(*(window.row // tile for tile in tiles)), window.row)
+
+
 def _row_parts(window: Window, tiles: list[int]) -> tuple[list[int], int]:
-    """Return into how many parts of whole tiles, whatever their width, a row may be cut for tasks, and the default."""
-    counts = divisors(gcd(*(window.row // tile for tile in tiles)), window.row)
+    """Return into how many parts a row may be cut for tasks, and the default."""
+    counts = _counts_of_parts(window, tiles)
     few = [count for count in counts if window.row // count >= FEW_PIXELS // 4] or [1]
     return few, max((count for count in few if window.row // count >= FEW_PIXELS), default=1)
 
 
 def _pixel_parts(window: Window, tiles: list[int], target: CpuTarget) -> int:
-    """Return into how many parts of whole tiles, whatever their width, threads share the only row of planes; 1: they share channels."""
+    """Return into how many parts threads share the only row of planes; 1: they share channels."""
     if len(window.axes) > 1 or window.problem.data_format == "NXC":
         return 1
-    counts = divisors(gcd(*(window.row // tile for tile in tiles)), window.row)
+    counts = _counts_of_parts(window, tiles)
     return max((count for count in counts if rows_first(window, target, count)), default=1)

@@ -191,7 +191,7 @@ def stage_data(sch: Schedule, window: Window, task: LoopRV | None, target: CpuTa
         sch.compute_at(block, task, preserve_unit_loops=True)
     spread_pixels(sch, block, window)
     column = sch.get_loops(block)[-2]
-    count = _copied_parts(int(sch.get(column).extent)) if parts else 1
+    count = _parts_of_copy(int(sch.get(column).extent)) if parts else 1
     if count > 1:
         sch.split(column, [count, None])
     column = by_pixels(sch, block, window, target)
@@ -201,7 +201,7 @@ def stage_data(sch: Schedule, window: Window, task: LoopRV | None, target: CpuTa
         sch.parallel(sch.fuse(*sch.get_loops(block)[:2]))
 
 
-def _copied_parts(pixels: int) -> int:
+def _parts_of_copy(pixels: int) -> int:
     """Return into how many parts of a line or more a row is cut for its copy, which threads share best."""
     return min((count for count in divisors(pixels, pixels) if pixels // count >= LINE_FLOATS), key=uneven, default=1)
 

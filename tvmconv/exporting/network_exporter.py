@@ -23,7 +23,7 @@ from .archive import NATIVE as RUNTIME
 from .elf import make_visible
 from .exporter import DESCRIPTION, check_replaceable, replacing
 from .names import check_name, library_name
-from .network_part import NATIVE, PARALLEL, RAISED, NetworkPart
+from .network_part import LACKING, NATIVE, PARALLEL, SHARED, NetworkPart
 from .packaging import network_packaging
 
 _POOL = ("pool.c", "processors.c")
@@ -124,7 +124,7 @@ def _write(part: NetworkPart, isa: Isa, model: str, name: str, examples: Any, fo
 
 def _build(part: NetworkPart, isa: Isa, name: str, work: Path, folder: Path) -> None:
     """Write the archive and the shared library, of one object that defines the header's names alone."""
-    sources = [NATIVE / "api.c", *RAISED, RUNTIME / "tvmconv-runtime.h", RUNTIME / f"{isa.c_file}.c", PARALLEL]
+    sources = [NATIVE / "api.c", *SHARED, RUNTIME / "tvmconv-runtime.h", RUNTIME / f"{isa.c_file}.c"]
     sources += [PARALLEL.parent / each for each in _POOL]
     for source in sources:
         (work / source.name).write_text(_named(source.read_text(), name))
@@ -136,7 +136,7 @@ def _build(part: NetworkPart, isa: Isa, name: str, work: Path, folder: Path) -> 
             file.seek(offset)
             file.write(array.tobytes())
     (work / "weights.s").write_text(_ASSEMBLY.format(bytes=network_header.weight_bytes(part)))
-    files = ["api.c", "tables.c", "raised.c", f"{isa.c_file}.c", *_POOL]
+    files = ["api.c", "tables.c", *LACKING, f"{isa.c_file}.c", *_POOL]
     flags = (
         *FLAGS,
         "-Wno-sign-compare",

@@ -19,7 +19,7 @@ from ..version import __version__
 from .archive import FLAGS, Options, build_library, check_tools, named, write_sources
 from .filters import Blobs
 from .header import header
-from .network_part import PARALLEL, RAISED, NetworkPart
+from .network_part import LACKING, SHARED, NetworkPart
 from .plan import Plan, empty_plan, plan, with_targets
 from .provider_sources import LEVEL_FLAGS, defines, is_served, network_symbols, tables_source
 
@@ -149,7 +149,7 @@ def _link(plan: Plan, work: Path, objects: Sequence[str]) -> None:
 
 def _write_sources(plan: Plan, work: Path) -> None:
     (work / f"{_NAME}.h").write_text(header(plan, False, "none"))
-    write_sources(plan, (*PROVIDER.iterdir(), *RAISED, PARALLEL), work)
+    write_sources(plan, (*PROVIDER.iterdir(), *SHARED), work)
     (work / _LEVELS).write_text((plan.isa.native / _LEVELS).read_text())
 
 
@@ -164,7 +164,7 @@ def _compiled(isa: Isa) -> Mapping[str, bytes]:
     with tempfile.TemporaryDirectory(prefix="tvmconv-") as folder:
         work = Path(folder)
         _write_sources(plan, work)
-        sources = [RAISED[0].name, *sorted({each.name for each in PROVIDER.glob("*.c")} - {*_OWN, _BETWEEN})]
+        sources = [*LACKING, *sorted({each.name for each in PROVIDER.glob("*.c")} - {*_OWN, _BETWEEN})]
         made = {f"{Path(each).stem}.o": (*_flags(isa), each) for each in sources}
         for level, machine in isa.levels.items():
             made[f"{level}.o"] = (*_flags(isa), *LEVEL_FLAGS, *machine, f"-DLEVEL={level}", _BETWEEN)

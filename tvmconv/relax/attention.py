@@ -17,7 +17,7 @@ import tvm
 from tvm import relax, te, tirx
 from tvm.relax.expr_functor import PyExprMutator, mutator
 
-from .attention_scores import BESIDE, MASKS, MATMUL, MOVES, SCORES, TYPES, Scores, extents, shares_of
+from .attention_scores import BESIDE, MASKS, MATMUL, MOVES, SCORES, TYPES, Scores, shares_of
 from .graph import Graph
 from .mutating import tidied
 from .simplify import constant, static_shape
@@ -132,8 +132,8 @@ def _attention(
     product: relax.Call, place: int, shares: Scores, output: relax.Var, made: View, graph: Graph
 ) -> _Found | None:
     """Return the attention of a product, whose shares are its first argument or its second, written as `output` has it."""
-    first, view, shape = shares.product, shares.view, extents(product) or ()
-    *_, rows, columns = extents(first) or ()
+    first, view, shape = shares.product, shares.view, static_shape(product.ty) or ()
+    *_, rows, columns = static_shape(first.ty) or ()
     keys_second = columns > 1 and shares.keys[1] == 1  # they are the columns of the first product
     query_axis, key_axis = _axis(rows, columns), _axis(columns, 1)
     if not keys_second:
@@ -220,7 +220,7 @@ def _operand(
     scores
         Those of the axes of the product; absent: it is the scores.
     """
-    shape = extents(product) or ()
+    shape = static_shape(product.ty) or ()
     batch = (dense(shape) if scores is None else scores)[:-2]
     # The depth of scores lies within, as the columns of the first operand and the rows of the second do; of values it is the keys.
     own = -2 if (place == 0) == (scores is None) else -1
@@ -246,7 +246,7 @@ def _written(
     pairs = [*zip(axes[:-2], scores.axes[:-2], strict=True), (of_queries, query_axis)]
     rows = [aligned({_PRODUCT: axis, SCORES: score}) for axis, score in pairs]
     rows.append([(extent, {_PRODUCT: stride}) for extent, stride in of_width])
-    there = zip(made.axes, dense(extents(output) or ()), strict=True)
+    there = zip(made.axes, dense(static_shape(output.ty) or ()), strict=True)
     moved = [aligned({_PRODUCT: axis, _OUTPUT: own}) for axis, own in there]
     if any(each is None for each in (*rows, *moved)):
         return None

@@ -108,7 +108,7 @@ def shares_of(expr: Any, graph: Graph) -> Scores | None:
     shares = shares_of(call.args[2], graph)
     masked = graph.call(call.args[0], "relax.equal")
     greatest = None if masked is None else graph.call(masked.args[0], "relax.max")
-    softmax = _behind_conversions(call.args[2], graph)
+    softmax = graph.call(unconverted(call.args[2], graph), "relax.nn.softmax")
     if shares is None or masked is None or greatest is None or softmax is None:
         return None
     axes = [int(axis) % softmax.ty.ndim for axis in greatest.attrs.axis or ()]
@@ -119,15 +119,11 @@ def shares_of(expr: Any, graph: Graph) -> Scores | None:
     return replace(shares, empty_is_zero=True)
 
 
-def _behind_conversions(expr: Any, graph: Graph) -> relax.Call | None:
-    return graph.call(unconverted(expr, graph), "relax.nn.softmax")
-
-
 def _scaled(call: relax.Call, graph: Graph) -> Scores | None:
     """Return scores that are multiplied by a number, or by one for each index of the batch."""
     for place in (0, 1) if call.op.name == "relax.multiply" else (0,):
         before, by = _scores(call.args[place], graph), call.args[1 - place]
-        if before is None or before.masks or extents(call) != extents(call.args[place]):
+        if before is None or before.masks or static_shape(call.ty) != static_shape(call.args[place].ty):
             continue
         number = factor_of(call, place, graph)
         if number is not None:
@@ -143,7 +139,7 @@ def _added(call: relax.Call, graph: Graph) -> Scores | None:
     """Return scores to which a mask is added."""
     for place in (0, 1):
         before, mask = _scores(call.args[place], graph), call.args[1 - place]
-        if before is None or len(before.masks) == MASKS or extents(call) != extents(call.args[place]):
+        if before is None or len(before.masks) == MASKS or static_shape(call.ty) != static_shape(call.args[place].ty):
             continue
         if call.op.name == "relax.subtract":
             array = graph.array(unconverted(mask, graph))
@@ -163,14 +159,9 @@ def _chosen(call: relax.Call, graph: Graph) -> Scores | None:
         if before is None or fill is None or len(before.masks) == MASKS:
             continue
         beside = _beside(call.args[0], before.view, graph)
-        if extents(call) == extents(call.args[place]) and beside is not None:
+        if static_shape(call.ty) == static_shape(call.args[place].ty) and beside is not None:
             return replace(before, masks=(*before.masks, Mask(kind, *beside, fill)))
     return None
-
-
-def extents(expr: Any) -> tuple[int, ...] | None:
-    """Return the shape of a value; None: it is not fixed."""
-    return static_shape(expr.ty)
 
 
 def _beside(expr: Any, scores: View, graph: Graph) -> tuple[View, list[Row]] | None:

@@ -18,11 +18,11 @@ from tvm.ir import TensorLoad
 
 from ..lowering.common.rewrites import found, mapped
 from ..lowering.cpu.prefetching import L2, loops_down_to, prefetch
+from ..targets.cpus import LINE_BYTES
 from ..targets.target import CpuTarget
 from .kernels import LOWERED
 from .planning import Array, NetworkPlan, Region, Step
 
-LINE_BYTES = 64
 # Smaller filters are not prefetched: what that spares is no more than what it takes.
 LEAST_BYTES = 100_000
 # Of L3, the largest part of a filter that is prefetched. Two threads of a Zen 4, wide_resnet50_2, ms: nothing 79.2, an eighth 77.6,
@@ -42,9 +42,7 @@ def prefetch_next(
         return steps, called
     coming: Array | None = None
     for number, step in reversed(list(enumerate(plan.steps))):
-        if coming is not None and LOWERED in (
-            functions[step.function].attrs or {} if step.function in functions else {}
-        ):
+        if coming is not None and _is_kernel(functions.get(step.function)):
             lines = min(coming.size, target.l3 // SHARE_OF_L3) // LINE_BYTES
             steps[number] = replace(step, following=Array(coming.storage, coming.offset, (lines, LINE_BYTES), "uint8"))
             coming = None
@@ -65,6 +63,10 @@ def prefetch_next(
             called[step.symbol] = function
     used = {step.symbol for step in steps}
     return steps, {name: each for name, each in called.items() if name in used}
+
+
+def _is_kernel(function: tirx.PrimFunc | None) -> bool:
+    return function is not None and LOWERED in (function.attrs or {})
 
 
 def with_next(function: tirx.PrimFunc, most_lines: int) -> tirx.PrimFunc | None:

@@ -16,6 +16,7 @@ if TYPE_CHECKING:
 
 # The frontend's is Microsoft's operator of this name.
 _MISTAKEN = {"Attention"}
+_ONNX = ("", "ai.onnx")
 _DOMAIN = "tvmconv.expanded"
 
 
@@ -24,10 +25,10 @@ def expanded(model: ModelProto) -> ModelProto | None:
 
     What shapes decide in it is to be computed after.
     """
-    version = next(each.version for each in model.opset_import if each.domain in ("", "ai.onnx"))
-    found = [node for node in model.graph.node if node.domain in ("", "ai.onnx") and _is_lacking(node.op_type)]
+    found = [node for node in model.graph.node if node.domain in _ONNX and _is_lacking(node.op_type)]
     if not found:
         return None
+    version = next(each.version for each in model.opset_import if each.domain in _ONNX)
     types = types_of(model)
     functions = [_definition(node, version, types) for node in found]
     for number, (node, function) in enumerate(zip(found, functions, strict=True)):

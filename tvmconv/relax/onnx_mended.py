@@ -13,6 +13,7 @@ from ..frontends.onnx_graph import attributes_of, used_names
 from ..frontends.onnx_rules import node_problem
 from .onnx_computed import add_constant, computed
 from .onnx_explicit_pads import POOLS, give_longer_output, give_pool_pads, padded, set_attributes
+from .onnx_functions import types_of
 from .onnx_recurrent import unrolled
 from .onnx_resize import FLOATS, resized
 from .onnx_special import infinite, log_sum_exp, thresholded
@@ -185,15 +186,9 @@ def _drop_unread(model: ModelProto) -> None:
 
 def _inferred(model: ModelProto) -> tuple[Shapes, dict[str, int]]:
     """Return the shapes and ONNX's numbers of the types of a model's tensors."""
-    inferred = onnx.shape_inference.infer_shapes(model).graph
-    values = [*inferred.input, *inferred.value_info, *inferred.output]
-    shapes = {each.name: tuple(axis.dim_value for axis in each.type.tensor_type.shape.dim) for each in values}
-    types = {each.name: each.type.tensor_type.elem_type for each in values}
-    constants = inferred.initializer
-    return (
-        shapes | {each.name: tuple(each.dims) for each in constants},
-        types | {each.name: each.data_type for each in constants},
-    )
+    tensors = {name: each.tensor_type for name, each in types_of(model).items()}
+    shapes = {name: tuple(axis.dim_value for axis in each.shape.dim) for name, each in tensors.items()}
+    return shapes, {name: each.elem_type for name, each in tensors.items()}
 
 
 def _check_span(node: NodeProto, shapes: Shapes, source: str) -> None:

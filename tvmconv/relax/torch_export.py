@@ -11,6 +11,7 @@ from tvm.relax.frontend.torch.exported_program_translator import ExportedProgram
 
 from ..errors import SourceError, last_line
 from ..frontends.torch_decomposed import decomposed
+from ..frontends.torch_memory import readable
 from ..support.lines import line_of
 from .torch_arithmetic import ARITHMETIC
 from .torch_fixed import constants, fixed_values
@@ -127,9 +128,7 @@ class _Importer(ExportedProgramImporter):  # type: ignore[misc]
     @staticmethod
     def _convert_pytorch_tensor_to_tvm(tensor_value: torch.Tensor) -> tvm.runtime.Tensor:
         """Return a parameter as TVM has it, whose memory stays shared, if it is."""
-        if torch._C._is_cow_tensor(tensor_value):
-            tensor_value = tensor_value.clone()
-        return ExportedProgramImporter._convert_pytorch_tensor_to_tvm(tensor_value)
+        return ExportedProgramImporter._convert_pytorch_tensor_to_tvm(readable(tensor_value))
 
     def _ours(self, converter: Converter) -> Callable[[Node], Any]:
         return lambda node: converter(Given(node, self))

@@ -69,15 +69,6 @@ int tvmconv_parallel_for(int threads, int64_t count, Body body, void *data) {
   return loop.failed;
 }
 
-int tvmconv_parallel_for_openmp(int threads, int64_t count, Body body, void *data) {
-  return tvmconv_parallel_for(threads, count, body, data);
-}
-
-int tvmconv_by_team(int threads, int (*call)(void *data), void *data) {
-  (void)threads;
-  return call(data);
-}
-
 int tvmconv_name_rt_allow_tiles(void) { return tvmconv_allow_tiles != NULL ? tvmconv_allow_tiles() : -1; }
 
 int tvmconv_name_supported(void) { return tvmconv_name_rt_detect() & 1; }

@@ -37,14 +37,5 @@ int tvmconv_parallel_for(int threads, int64_t count, Body body, void *data) {
   return loop.failed;
 }
 
-int tvmconv_parallel_for_openmp(int threads, int64_t count, Body body, void *data) {
-  return tvmconv_parallel_for(threads, count, body, data);
-}
-
-int tvmconv_by_team(int threads, int (*call)(void *data), void *data) {
-  (void)threads;
-  return call(data);
-}
-
 /* Calls say how many threads there are. */
 int tvmconv_threads(void) { return 1; }

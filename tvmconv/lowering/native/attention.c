@@ -90,44 +90,41 @@ INLINE float number(int64_t type, const char* from) {
 
 #if __BIGGEST_ALIGNMENT__ >= 64
 #define WIDE 16
-#define LANES 16
-#define NAME(x) x##_of_16
-#define EACH(m, s) EACH16(m, s)
-#define MOST_TWO 12
-#ifdef GREATER_OF_16
-#define GREATER GREATER_OF_16
-#endif
-#include "attention_block.h"
 #define NARROW 8 /* of queries that are left */
-#define LANES 8
-#define NAME(x) x##_of_8
-#define EACH(m, s) EACH8(m, s)
-#ifdef GREATER_OF_8
-#define GREATER GREATER_OF_8
-#endif
-#define MOST_TWO 12
-#include "attention_block.h"
 #define OF_WIDE(x) x##_of_16
 #define OF_NARROW(x) x##_of_8
 #elif __BIGGEST_ALIGNMENT__ >= 32
 #define WIDE 8
+#define OF_WIDE(x) x##_of_8
+#else
+#define WIDE 4
+#define OF_WIDE(x) x##_of_4
+#endif
+/* Rows of a tile of two vectors: 12 where there are 32 registers, 6 of 16. */
+#define MOST_TWO (WIDE == 8 ? 6 : 12)
+
+#if WIDE == 16
+#define LANES 16
+#define NAME(x) x##_of_16
+#define EACH(m, s) EACH16(m, s)
+#ifdef GREATER_OF_16
+#define GREATER GREATER_OF_16
+#endif
+#include "attention_block.h"
+#endif
+#if WIDE >= 8
 #define LANES 8
 #define NAME(x) x##_of_8
 #define EACH(m, s) EACH8(m, s)
 #ifdef GREATER_OF_8
 #define GREATER GREATER_OF_8
 #endif
-#define MOST_TWO 6
 #include "attention_block.h"
-#define OF_WIDE(x) x##_of_8
 #else
-#define WIDE 4
 #define LANES 4
 #define NAME(x) x##_of_4
 #define EACH(m, s) EACH4(m, s)
-#define MOST_TWO 12
 #include "attention_block.h"
-#define OF_WIDE(x) x##_of_4
 #endif
 
 /* Blocks of queries: as many of two wide vectors as there are, and of what is left one of two, or of one and perhaps a narrow one. */

@@ -74,22 +74,16 @@ INLINE void NAME(product)(int vectors, const float* a, int64_t row, int64_t step
   }
 }
 
-static __attribute__((noinline)) void NAME(two_by_step)(const float* a, int64_t row, const float* b, int64_t steps, int64_t rows,
-                                                        const V* factor, float* to) {
-  NAME(product)(2, a, row, 1, b, steps, rows, factor, to);
-}
-static __attribute__((noinline)) void NAME(two_by_row)(const float* a, int64_t step, const float* b, int64_t steps, int64_t rows,
-                                                       const V* factor, float* to) {
-  NAME(product)(2, a, 1, step, b, steps, rows, factor, to);
-}
-static __attribute__((noinline)) void NAME(one_by_step)(const float* a, int64_t row, const float* b, int64_t steps, int64_t rows,
-                                                        const V* factor, float* to) {
-  NAME(product)(1, a, row, 1, b, steps, rows, factor, to);
-}
-static __attribute__((noinline)) void NAME(one_by_row)(const float* a, int64_t step, const float* b, int64_t steps, int64_t rows,
-                                                       const V* factor, float* to) {
-  NAME(product)(1, a, 1, step, b, steps, rows, factor, to);
-}
+#define PRODUCT(name, vectors, row, step)                                                                                     \
+  static __attribute__((noinline)) void NAME(name)(const float* a, int64_t far, const float* b, int64_t steps, int64_t rows, \
+                                                   const V* factor, float* to) {                                            \
+    NAME(product)(vectors, a, row, step, b, steps, rows, factor, to);                                                       \
+  }
+PRODUCT(two_by_step, 2, far, 1)
+PRODUCT(two_by_row, 2, 1, far)
+PRODUCT(one_by_step, 1, far, 1)
+PRODUCT(one_by_row, 1, 1, far)
+#undef PRODUCT
 
 /* Of rows whose numbers, or which themselves, lie one after the other. */
 INLINE void NAME(multiply)(int vectors, const float* a, int64_t row, int64_t step, const float* b, int64_t steps, int64_t rows,
@@ -332,4 +326,3 @@ INLINE void NAME(end)(const Task* task, int vectors, int64_t first, int64_t coun
 #undef LANES
 #undef NAME
 #undef EACH
-#undef MOST_TWO
