@@ -61,8 +61,10 @@ def task_cycles(
     return (compute + filters + copy) * uneven(tasks) + tasks * target.costs.task / THREADS[0]
 
 
-def rows_first(window: Window, target: CpuTarget, passes: int = 0) -> bool:
-    """Whether threads share rows, of all output channels, and not channels of all rows; then tasks read the filter `passes` times.
+def rows_first(window: Window, target: CpuTarget, passes: int | None = None) -> bool:
+    """Whether threads share rows, of all output channels, and not channels of all rows.
+
+    Tasks would then read the filter `passes` times; None: it is not known how often, and planes are shared by channels.
 
     Where all layers of a network do so, a thread finds what the layer before wrote in its own L2, several times as
     fast as in another core's (docs/cost-model.md). But then each thread reads the whole filter, which must be less than data and outputs, and stay in L2 for the next rows.
@@ -73,7 +75,7 @@ def rows_first(window: Window, target: CpuTarget, passes: int = 0) -> bool:
     problem = window.problem
     filters = prod(problem.filter_shape)
     if problem.data_format == "NCX":
-        return passes > 0 and _own_copies(window, target, passes)
+        return passes is not None and _own_copies(window, target, passes)
     if window.element_bytes * filters // window.vnni_factor > target.l2_share:
         return False
     if window.across:
@@ -95,7 +97,9 @@ def _own_copies(window: Window, target: CpuTarget, passes: int) -> bool:
     return filters <= target.l2_share or passes * lines(filters) * line.again <= lines(copied) * line.l3
 
 
-def shared_loops(window: Window, target: CpuTarget, rows: Sequence[Any], chunk: Any, passes: int = 0) -> list[Any]:
+def shared_loops(
+    window: Window, target: CpuTarget, rows: Sequence[Any], chunk: Any, passes: int | None = None
+) -> list[Any]:
     """Return the loops of tasks, those over `rows` and over chunks of channels: what threads share comes first."""
     return [*rows, chunk] if rows_first(window, target, passes) else [chunk, *rows]
 

@@ -240,13 +240,9 @@ def _regrouped(factors: Sequence[Factor], shape: Sequence[int]) -> tuple[Axis, .
 
 
 def _merged(axis: Iterable[Factor]) -> Axis:
-    made: list[Factor] = []
-    for extent, stride in axis:
-        if made and made[-1][1] == extent * stride:  # as two of 0, too
-            made[-1] = (made[-1][0] * extent, stride)
-        else:
-            made.append((extent, stride))
-    return tuple(made)
+    """Return an axis of as few factors as it takes: the rows of one tensor."""
+    rows = merged((extent, {"": stride}) for extent, stride in axis)
+    return tuple((extent, strides[""]) for extent, strides in rows)
 
 
 def aligned(axes: Mapping[str, Axis]) -> list[Row] | None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 from collections import Counter
 from collections.abc import Callable, Sequence
+from functools import partial
 from numbers import Integral, Real
 from typing import Literal, get_args
 
@@ -100,16 +101,15 @@ def tune(
     jobs = len(os.sched_getaffinity(0))
     if servers is not None:
         target, label = servers.target, servers.machine
-        cold_bytes = target.evicting if cold else 0
-        evaluator = Evaluator(jobs, 1, servers=servers, cold_bytes=cold_bytes)
+        evaluating = partial(Evaluator, jobs, 1, servers=servers)
     else:
         target = check_tunable(Target.parse(target) if isinstance(target, str) else target)
         machine = tuning_machine(target)
         label = machine.label
-        cold_bytes = target.evicting if cold else 0
-        evaluator = Evaluator(jobs, machine.threads, measure=machine.measure, cold_bytes=cold_bytes)
+        evaluating = partial(Evaluator, jobs, machine.threads, measure=machine.measure)
     records = records_of(records, written=True)
-    with evaluator:
+    cold_bytes = target.evicting if cold else 0
+    with evaluating(cold_bytes=cold_bytes) as evaluator:
         session = Session(evaluator, target, records, label, seed, math, cold=cold_bytes > 0)
         return tune_all(session, [p for p in problems if not p.is_empty], trials, seconds, progress, scheduler)
 
