@@ -4,8 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
+from typing import Any
 
 import pytest
+import tvm
 from campaign import check
 from campaign.check import Batch, Case, Outcome
 from toys import compile_bundle, small_problem
@@ -13,9 +15,27 @@ from toys import compile_bundle, small_problem
 from tvmconv import ops
 from tvmconv.signature import format_signature
 from tvmconv.support.sandbox import Sandbox
+from tvmconv.targets.target import CpuTarget
 
 # Of a batch, on a machine that does much else.
 BATCH_SECONDS = 600.0
+
+
+@pytest.fixture(scope="module", autouse=True)
+def graphs_are_not_optimized_by_llvm(request: pytest.FixtureRequest) -> Iterator[None]:
+    """Where a test is of what a graph becomes: a third of its time, and nothing that this project does.
+
+    Networks of `tests/conformance` are compiled as they ship.
+    """
+    with pytest.MonkeyPatch.context() as patch:
+        if request.module.__name__.startswith("test_relax"):
+            full = CpuTarget.tvm
+            patch.setattr(CpuTarget, "tvm", lambda target: _unoptimized(full(target)))
+        yield
+
+
+def _unoptimized(target: Any) -> Any:
+    return tvm.target.Target({**target.export(), "opt-level": 0})
 
 
 @pytest.fixture(scope="session")

@@ -100,7 +100,10 @@ def check_all(tried: Sequence[tuple[Problem, Choice, bool]], target: CpuTarget, 
         assert not wrong, f"{format_signature(problem)} by {choice}: {wrong}"
 
 
-@pytest.mark.parametrize("first", range(0, len(SPACES), BATCH))
+@pytest.mark.parametrize(
+    "first",
+    [pytest.param(n, marks=[pytest.mark.slow] if n % (3 * BATCH) else []) for n in range(0, len(SPACES), BATCH)],
+)
 def test_every_algorithm_is_exact(first: int, tmp_path: Path) -> None:
     problems = map(parse_signature, SPACES[first : first + BATCH])
     target = cpu_of(N1)

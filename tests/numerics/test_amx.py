@@ -114,6 +114,7 @@ def test_random_problems_are_exact(call: Call, dtype: str, seed: int, tmp_path_f
     assert_exact(problem, HOST, tmp_path_factory.mktemp("kernel"), Choice(algorithm.name, number))
 
 
+@pytest.mark.slow
 @pytest.mark.skipif(not missing_features(TILES.features), reason="this CPU has tiles")
 @pytest.mark.skipif(bool(missing_features(REST)), reason="this CPU lacks other instructions of those with tiles, too")
 def test_tiles_are_right_where_they_are_emulated(tmp_path: Path) -> None:
