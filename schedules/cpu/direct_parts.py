@@ -7,6 +7,7 @@ meanwhile.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import replace
 from math import lcm
 
@@ -14,32 +15,28 @@ from tvm.s_tir import Schedule
 from tvm.s_tir.schedule import LoopRV, SBlockRV
 
 from tvmconv.algorithms.annotations import PREFETCH_PART, ROUND_STORES
+from tvmconv.algorithms.cpu.plan import Options, Plan
+from tvmconv.algorithms.cpu.tasks import vector_counts
 from tvmconv.algorithms.cpu.tile import widths
 from tvmconv.algorithms.cpu.window import Window
 from tvmconv.algorithms.shapes import divisors
 from tvmconv.algorithms.stage_names import ACC, FILTER, FILTER_PACK, OUT, TILE, stage_name
 from tvmconv.schedules.cpu import steps
 from tvmconv.schedules.cpu.bf16_dot import import_bf16
-from tvmconv.schedules.cpu.model import vector_counts
 from tvmconv.targets.cpus import L1_BYTES, L1_WAY_BYTES
 from tvmconv.targets.target import CpuTarget
 
-_Options = tuple[list[int], int]  # what may be chosen, and the default
 
+def reduce_by_parts(sch: Schedule, window: Window, plan: Plan, target: CpuTarget) -> None:
+    """Schedule a window by tasks of all pixels and a part of the output channels.
 
-def reduce_by_parts(
-    sch: Schedule, window: Window, vectors: int, chunks: _Options, pixels: _Options | None, target: CpuTarget
-) -> None:
-    """Schedule a window by tasks of one of `chunks` parts of the output channels.
-
-    One choice is made for prepacked filters alone, so that both have the same: the `pixels` of a task, which here has all. None:
-    theirs has all, too.
+    One choice is made for prepacked filters alone, so that both have the same: the pixels of a task, unless theirs has all, too.
     """
     i, lanes, rank = window.index, window.lanes, len(window.axes)
-    tiles = widths(window, vectors, target)[:4]
+    chunks, vectors, (tiles, width), (unrolls, most) = plan.chunks, plan.vectors, plan.tiles, plan.unrolls
     if window.whole_image:
         chunks, vectors, tiles = _tiles_of_rows(window, chunks, tiles, target)
-    unrolls = divisors(window.channels, 4)
+        width = tiles[0]
 
     acc = sch.get_sblock(stage_name(ACC, i))
     *taps, c = sch.get_loops(acc)[3 + 2 * rank :]
@@ -51,10 +48,10 @@ def reduce_by_parts(
     n, g, *loops, o, part = sch.get_loops(acc)
     phases, spatial = loops[:rank], loops[rank:]
     chunk, block, vector, lane = sch.split(o, [steps.choose(sch, *chunks), None, vectors, lanes])
-    tile, x = sch.split(spatial[-1], [None, steps.choose(sch, tiles, tiles[0])])
-    unroll = steps.choose(sch, unrolls, unrolls[-1])
-    if pixels is not None:
-        steps.choose(sch, *pixels)
+    tile, x = sch.split(spatial[-1], [None, steps.choose(sch, tiles, width)])
+    unroll = steps.choose(sch, unrolls, most)
+    if not (plan.tap_by_tap or window.whole_image):
+        steps.choose(sch, *(plan.rows if rank > 1 else plan.parts))
     sch.reorder(n, g, chunk, *phases, part, block, *spatial[:-1], tile, x, vector, lane)
     task = sch.fuse(n, g, chunk)
     sch.parallel(task)
@@ -63,7 +60,7 @@ def reduce_by_parts(
     sx, so, sc, *taps = _inner_loops(sch, sum_of_part, window)
     step, unrolled = sch.split(sc, [None, unroll])
     part_vector, part_lane = sch.split(so, [vectors, lanes])
-    sch.reorder(*taps, step, unrolled, *steps.held_first(sx, part_vector, tiles[0] < vectors), part_lane)
+    sch.reorder(*taps, step, unrolled, *steps.held_first(sx, part_vector, width < vectors), part_lane)
     steps.stage_filter(sch, window, part)
     _spread_blocks(sch, window, channels)
     steps.stage_data(sch, window, None, target)
@@ -81,8 +78,8 @@ def reduce_by_parts(
 
 
 def _tiles_of_rows(
-    window: Window, chunks: _Options, tiles: list[int], target: CpuTarget
-) -> tuple[_Options, int, list[int]]:
+    window: Window, chunks: Options, tiles: Sequence[int], target: CpuTarget
+) -> tuple[Options, int, list[int]]:
     """Return chunks, vectors and widths of tiles of a row, where prepacked filters have tiles of the whole image, of one vector.
 
     There are as many to choose from, each the most that fits of what is chosen there.
@@ -92,7 +89,7 @@ def _tiles_of_rows(
     parts = divisors(window.padded_outputs // window.lanes // vectors, chunks[0][-1])
     fitting = widths(by_rows, vectors, target)
 
-    def most(options: list[int], value: int) -> int:
+    def most(options: Sequence[int], value: int) -> int:
         return max((each for each in options if each <= value), default=min(options))
 
     options = [most(parts, chunk) for chunk in chunks[0]]
@@ -104,7 +101,7 @@ def _taps_together(window: Window) -> bool:
     return window.problem.filter_format == "OIX"
 
 
-def _channels(window: Window, vectors: int, unrolls: list[int]) -> int:
+def _channels(window: Window, vectors: int, unrolls: Sequence[int]) -> int:
     """Return how many channels a part has: L1 keeps it of a tile's vectors beside their data; any of `unrolls` divides it."""
     taps = window.summed_taps if _taps_together(window) else 1
     fits = L1_BYTES * 3 // 4 // (4 * vectors * window.lanes * taps)

@@ -28,6 +28,7 @@ from tvm.s_tir import Schedule
 from tvm.s_tir.schedule import LoopRV
 
 from tvmconv.algorithms.annotations import SHUFFLE, SKIP, TAPS
+from tvmconv.algorithms.cpu.tasks import rows_first, task_cycles, vector_counts
 from tvmconv.algorithms.cpu.tile import grouped_widths, reads_in_place
 from tvmconv.algorithms.cpu.window import Window
 from tvmconv.algorithms.definition import Definition
@@ -35,7 +36,6 @@ from tvmconv.algorithms.shapes import divisors
 from tvmconv.algorithms.stage_names import ACC, DATA_PAD, stage_name
 from tvmconv.schedules.cpu import steps
 from tvmconv.schedules.cpu.bf16_dot import import_bf16
-from tvmconv.schedules.cpu.model import rows_first, shared_loops, task_cycles, vector_counts
 from tvmconv.targets.cpus import L1_WAY_BYTES
 from tvmconv.targets.target import CpuTarget
 
@@ -109,7 +109,8 @@ def _schedule(sch: Schedule, window: Window, vectors: int, target: CpuTarget) ->
     tiles = _tiles(window, vectors, target)
     chunks = _chunks(window, vectors)
     height = window.axes[-2].outputs if rank > 1 else 1
-    rows, bands = divisors(height, 64), LEAST_BANDS if rows_first(window, target) else 1
+    share_rows = rows_first(window, target)
+    rows, bands = divisors(height, 64), LEAST_BANDS if share_rows else 1
     likely_rows = [count for count in rows if height // count >= bands] or rows[:1]
     likely = chunks[-1:] if _fewest_channels(window, target) else chunks
     best = min(product(likely, likely_rows), key=lambda cr: task_cycles(window, cr[0], cr[1], tiles[0], target))
@@ -133,7 +134,7 @@ def _schedule(sch: Schedule, window: Window, vectors: int, target: CpuTarget) ->
         shared, within = [*spatial[:-2], band], [row, tile]
     else:
         shared, within = [tile], []
-    outer = [n, g, *shared_loops(window, target, shared, chunk)]
+    outer = [n, g, *steps.task_loops(shared, chunk, share_rows)]
     if window.shuffles:
         # A block's filter, of several channels, stays in L1 for all rows.
         inner, reduction = [*phases, block, *within], _shuffled(window, target, [*taps[:-1], step], c)

@@ -17,6 +17,7 @@ from tvm.s_tir.schedule import LoopRV
 
 from tvmconv.algorithms.annotations import MATRICES, UNREAD
 from tvmconv.algorithms.cpu.mmla import MatrixWindow, tile_cycles, widths
+from tvmconv.algorithms.cpu.tasks import rows_first, task_cycles
 from tvmconv.algorithms.cpu.window import FEW_PIXELS
 from tvmconv.algorithms.definition import Definition
 from tvmconv.algorithms.pairs import MATRIX
@@ -24,7 +25,6 @@ from tvmconv.algorithms.shapes import divisors
 from tvmconv.algorithms.stage_names import ACC, DATA_PAD, stage_name
 from tvmconv.schedules.cpu import steps
 from tvmconv.schedules.cpu.bf16_dot import import_round
-from tvmconv.schedules.cpu.model import shared_loops, task_cycles
 from tvmconv.targets.target import CpuTarget
 
 MOST_CHUNKS = 16
@@ -77,7 +77,7 @@ def _schedule(sch: Schedule, window: MatrixWindow, vectors: int, target: CpuTarg
     else:
         run, tile = sch.split(tile, [steps.choose(sch, *bands), None])
         around, inner = [run], [*phases, block, tile]
-    outer = [n, g, *shared_loops(window, target, around, chunk)]
+    outer = [n, g, *steps.task_loops(around, chunk, rows_first(window, target))]
     held = [x, vector, part] if pixels[0] > vectors * parts else [vector, part, x]
     sch.reorder(*outer, *inner, *taps, step, unrolled, *held, pixel, column)
     lane = sch.fuse(pixel, column)

@@ -25,11 +25,11 @@ from tvmconv.algorithms.cpu.cost import uneven
 from tvmconv.algorithms.cpu.counts import TASK_ROWS
 from tvmconv.algorithms.cpu.row_tile import MAX_UNROLLED, shared_rows, task_chunks, tile_cycles, tiles
 from tvmconv.algorithms.cpu.row_window import PlanarWindow
+from tvmconv.algorithms.cpu.tasks import TASKS, task_rows
 from tvmconv.algorithms.definition import Definition
 from tvmconv.algorithms.shapes import divisors
 from tvmconv.algorithms.stage_names import ACC, DATA_PAD, DATA_PHASES, FILTER_PACK, OUT, TILE, stage_name
 from tvmconv.schedules.cpu import steps
-from tvmconv.schedules.cpu.model import TASKS, task_rows
 from tvmconv.targets.cpus import L1_BYTES
 from tvmconv.targets.target import CpuTarget
 

@@ -18,12 +18,12 @@ from tvm.s_tir import Schedule
 
 from tvmconv.algorithms.annotations import PACK
 from tvmconv.algorithms.cpu.reduced import packs_filter
+from tvmconv.algorithms.cpu.tasks import task_rows
 from tvmconv.algorithms.cpu.window import Window
 from tvmconv.algorithms.definition import Definition
 from tvmconv.algorithms.shapes import divisors
 from tvmconv.algorithms.stage_names import ACC, FILTER_PACK, LANE_SUMS, OUT, TILE, stage_name
 from tvmconv.schedules.cpu import steps
-from tvmconv.schedules.cpu.model import task_rows
 from tvmconv.targets.target import CpuTarget
 
 # Sums of 3 outputs by 4 pixels, and from how many vectors of channels on. GFLOP/s on one core of a Zen 3 at 32x32, 2 pixels and 4:

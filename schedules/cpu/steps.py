@@ -79,6 +79,11 @@ def vectorize_last(sch: Schedule, loop: LoopRV, lanes: int) -> None:
         sch.vectorize(sch.split(loop, [None, width])[1])
 
 
+def task_loops(rows: Sequence[LoopRV], chunk: LoopRV, rows_first: bool) -> list[LoopRV]:
+    """Return the loops of tasks, those over `rows` and over chunks of channels: what threads share comes first."""
+    return [*rows, chunk] if rows_first else [chunk, *rows]
+
+
 def fill(sch: Schedule) -> None:
     """Fill the output with the bias, in parallel, where the definition does."""
     if not has_block(sch, FILL):

@@ -3,9 +3,7 @@
 import pytest
 
 from tvmconv.algorithms.cpu.direct import direct_windows
-from tvmconv.algorithms.cpu.tile import widths
-from tvmconv.schedules.cpu.direct_plan import plan_of
-from tvmconv.schedules.cpu.model import vector_counts
+from tvmconv.algorithms.cpu.direct_plan import planned
 from tvmconv.signature import parse_signature
 from tvmconv.targets.target import CpuTarget, Target
 
@@ -13,9 +11,8 @@ from tvmconv.targets.target import CpuTarget, Target
 def _copies_parts(signature: str, name: str = "znver3") -> bool:
     target = Target.parse(name)
     assert isinstance(target, CpuTarget)
-    (window,) = direct_windows(parse_signature(signature), target, prepacked=True)
-    vectors = vector_counts(window, target, widths)[0]
-    plan = plan_of(window, vectors, target)
+    (window,) = planned(direct_windows(parse_signature(signature), target, prepacked=True), target)
+    plan = window.plans[0]
     copies = len(window.axes) == 1 and not plan.data_at_once
     if copies:
         chunks, parts = plan.chunks[1], plan.parts[1]

@@ -19,7 +19,7 @@ DECIDES = (
     "winograd_cost",
     "winograd_model",
     "winograd_structures",
-    "model",
+    "tasks",
 )
 CPU = r"\bZen \d|Rapids|\bSkylake|\bHaswell|Graviton|Neoverse|znver\d"
 # How wide vectors and how many registers there are is asked for to fill them, never to tell one CPU from another.

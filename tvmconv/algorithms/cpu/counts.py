@@ -110,7 +110,10 @@ def _planar_is_slow(window: Window) -> bool:
 
 
 def filter_traffic(window: Window, target: CpuTarget) -> Counts:
-    """Count the lines of a filter that L2 does not keep, which are read once more for each task's rows, and once from memory."""
+    """Count the lines of a filter that L2 does not keep, which are read once more for each TASK_ROWS rows, and once from memory.
+
+    Not by the rows of direct's plan: the next task of a thread finds some of it (docs/cost-model.md, `lines.again`).
+    """
     size = window.element_bytes * window.groups * window.padded_outputs * window.products
     if size <= target.l2_share:
         return {}  # counted in the tile, which loads its vectors from there

@@ -19,6 +19,7 @@ from ..pairs import filter_in_pairs
 from ..shapes import accumulators, divisors, shuffles
 from .cost import Counts, multiply_add, total
 from .counts import copied, filter_traffic, outputs, stored, stored_lines
+from .direct_plan import planned
 from .express import express
 from .im2col import im2col
 from .paired_taps import by_row_taps, pairs_taps
@@ -96,6 +97,8 @@ def define(
     windows = direct_windows(problem, target, across, vnni_factor, prepacked)
     if not (prepacked or across):
         windows = [_by_parts(window, target) for window in windows]
+    if not across:
+        windows = planned(windows, target)
     by_element = vnni_factor == 2 and target.isa.dots_by_element
     return assemble(problem, flatten(problem), windows, express, vnni_factor, by_element=by_element)
 
@@ -255,7 +258,8 @@ def _by_blocks(window: Window, target: CpuTarget) -> bool:
 
 def estimate(problem: Problem, target: CpuTarget, across: bool = False, vnni_factor: int = 1) -> Counts:
     """Count the events of a problem, its filter prepacked."""
-    return windows_estimate(direct_windows(problem, target, across, vnni_factor, prepacked=True), target)
+    windows = direct_windows(problem, target, across, vnni_factor, prepacked=True)
+    return windows_estimate(windows if across else planned(windows, target), target)
 
 
 def plain(problem: Problem, target: CpuTarget, across: bool = False, vnni_factor: int = 1) -> Counts:
@@ -289,18 +293,20 @@ def windows_estimate(windows: Sequence[Window], target: CpuTarget) -> Counts:
 
 
 def _window_estimate(window: Window, target: CpuTarget) -> Counts:
-    row, inside = window.axes[-1], 1.0
+    row, inside, once = window.axes[-1], 1.0, False
     if window.across:
         counts = divisors(window.padded_outputs // window.lanes, 8)
         tiles = [(t, v) for v in counts for t in grouped_widths(window, v, target)]
-        sums, width, vectors = min(
+        sums, pixels, vectors = min(
             ((grouped_cycles(window, t, v, target), t, v) for t, v in tiles), default=(_UNTILED, 1, 1)
         )
         if window.skips_columns or reads_in_place(window):
             inside = prod(axis.met for axis in window.axes)
     else:
-        width, vectors = best_tile(window, target)
-        sums = tile_cycles(window, width, vectors, target, alone=True)
+        plan = window.plans[0]
+        (_, width), vectors, once = plan.tiles, plan.vectors, plan.data_at_once
+        pixels = width * (window.axes[-2].outputs if window.whole_image else 1)
+        sums = tile_cycles(window, pixels, vectors, target, alone=True)
         if window.problem.op == "convolution" or max(window.problem.strides) == 1:
             inside *= prod(axis.met for axis in window.axes[:-1]) if window.skips_rows else 1.0
             inside *= row.visited(width) if window.skips_columns else 1.0
@@ -312,8 +318,8 @@ def _window_estimate(window: Window, target: CpuTarget) -> Counts:
     copies = window.stages_data and not (window.across and reads_in_place(window))
     return total(
         {"lanes.scale" if window.across else "tile.scale": arithmetic},
-        {"start": vectors_of_outputs * window.row / row.outputs / (width * vectors)},
-        copied(window, target, window.copied_once) if copies else {},
+        {"start": vectors_of_outputs * window.row / row.outputs / (pixels * vectors)},
+        copied(window, target, once) if copies else {},
         stored(window, target),
         filter_traffic(window, target),
     )

@@ -25,6 +25,7 @@ from ..flatten import flatten
 from ..subconvolution import Expr
 from . import direct
 from .cost import Counts
+from .direct_plan import planned
 from .express import express
 from .window import Window
 
@@ -43,7 +44,7 @@ def covers(problem: Problem, target: CpuTarget, vnni_factor: int = 1) -> str | N
 
 def define(problem: Problem, target: CpuTarget, vnni_factor: int = 1, prepacked: bool = False) -> Definition:
     """Define a transposed convolution by windows whose output channels are those of all phases of a row."""
-    windows = phased_windows(problem, target, vnni_factor, prepacked)
+    windows = planned(phased_windows(problem, target, vnni_factor, prepacked), target)
     by_element = vnni_factor == 2 and target.isa.dots_by_element
     return assemble(problem, flatten(problem), windows, express, vnni_factor, by_element=by_element)
 
@@ -55,7 +56,8 @@ def define_prepacked(problem: Problem, target: CpuTarget, vnni_factor: int = 1) 
 
 def estimate(problem: Problem, target: CpuTarget, vnni_factor: int = 1) -> Counts:
     """Count the events of a problem, its filter prepacked."""
-    return direct.windows_estimate(phased_windows(problem, target, vnni_factor, True), target)
+    windows = planned(phased_windows(problem, target, vnni_factor, prepacked=True), target)
+    return direct.windows_estimate(windows, target)
 
 
 def phased_windows(problem: Problem, target: CpuTarget, vnni_factor: int, prepacked: bool) -> list[PhasedWindow]:

@@ -20,6 +20,7 @@ from ..axes import axes_of
 from ..pairs import ELEMENT_TYPES, reads_pairs
 from ..shapes import LEAST_SKIPPED, lane_count, rotated
 from ..subconvolution import Expr, SubConvolution, store_index
+from .plan import Plan
 
 TOGETHER = 4  # vectors of the filter: more than most tiles have
 # An element of a filter of fewer pixels takes long to read: a core multiplies 12 in the time of 4 bytes from L3 at 30 GB/s.
@@ -75,6 +76,8 @@ class Window(SubConvolution):
         Whether lanes run across groups of bf16, whose sums are short, and the CPU has an instruction that rounds them. One core of a Zen 4, 3x3 taps of 144 channels at 56x56: 137 us by integer arithmetic, 115 so.
     order
         Which of the problem's axes each of the window's is, where the row is another than the last. Empty: they are in order.
+    plans
+        How direct convolution may cut it into tasks and tiles, the best first; empty: that is not decided (direct_plan.py).
     """
 
     lanes: int
@@ -93,6 +96,7 @@ class Window(SubConvolution):
     rounds_groups: bool = False
     order: tuple[int, ...] = ()
     by_parts: bool = False
+    plans: tuple[Plan, ...] = ()
 
     def as_kind(self, kind: type[Kind], **changes: Any) -> Kind:
         """Return the window as one of a kind that computes it in another way, with changes and what that kind adds."""

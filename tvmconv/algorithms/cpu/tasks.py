@@ -1,21 +1,20 @@
-"""What a tile and a task cost on a CPU, roughly: the default decisions, and which choices are worth a try.
+"""What tasks cost on a CPU, roughly, and what threads share: the default decisions, and which choices are worth a try.
 
-Counted in cycles of one core that starts one full-vector multiply-add each (algorithms/cpu/tile.py).
+Counted in cycles of one core that starts one full-vector multiply-add each (tile.py).
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from math import prod
-from typing import Any
 
-from tvmconv.algorithms.cpu.cost import THREADS, lines, uneven
-from tvmconv.algorithms.cpu.counts import TASK_ROWS, held
-from tvmconv.algorithms.cpu.tile import grouped_cycles, grouped_widths, reads_in_place, tile_cycles
-from tvmconv.algorithms.cpu.window import Window
-from tvmconv.algorithms.shapes import divisors
-from tvmconv.algorithms.subconvolution import SubConvolution
-from tvmconv.targets.target import CpuTarget
+from ...targets.target import CpuTarget
+from ..shapes import divisors
+from ..subconvolution import SubConvolution
+from .cost import THREADS, lines, uneven
+from .counts import TASK_ROWS, held
+from .tile import grouped_cycles, grouped_widths, reads_in_place, tile_cycles
+from .window import Window
 
 EXPANSION = 6  # of channels before a depthwise layer, of which the layer behind leaves so few again: MobileNets
 TASKS = 8  # at least, where there are as many: two threads to eight find a share
@@ -95,13 +94,6 @@ def _own_copies(window: Window, target: CpuTarget, passes: int) -> bool:
     line, filters = target.costs.lines, window.element_bytes * window.groups * window.padded_outputs * window.products
     copied = window.element_bytes * window.problem.batch * prod(map(held, window.axes)) * window.pixel
     return filters <= target.l2_share or passes * lines(filters) * line.again <= lines(copied) * line.l3
-
-
-def shared_loops(
-    window: Window, target: CpuTarget, rows: Sequence[Any], chunk: Any, passes: int | None = None
-) -> list[Any]:
-    """Return the loops of tasks, those over `rows` and over chunks of channels: what threads share comes first."""
-    return [*rows, chunk] if rows_first(window, target, passes) else [chunk, *rows]
 
 
 def task_rows(window: SubConvolution, together: int = 1, most: int = TASK_ROWS) -> tuple[list[int], int]:

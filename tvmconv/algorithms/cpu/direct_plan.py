@@ -2,16 +2,21 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from collections.abc import Sequence
+from dataclasses import replace
 from itertools import product
 from math import gcd, prod
+from typing import TypeVar
 
-from tvmconv.algorithms.cpu.cost import uneven
-from tvmconv.algorithms.cpu.tile import widths
-from tvmconv.algorithms.cpu.window import FEW_PIXELS, Window
-from tvmconv.algorithms.shapes import divisors
-from tvmconv.schedules.cpu.model import TASKS, rows_first, task_cycles
-from tvmconv.targets.target import CpuTarget
+from ...targets.target import CpuTarget
+from ..shapes import divisors
+from .cost import uneven
+from .plan import Options, Plan
+from .tasks import TASKS, rows_first, task_cycles, vector_counts
+from .tile import LEAST_GAIN, tile_cycles, widths
+from .window import FEW_PIXELS, Window
+
+W = TypeVar("W", bound=Window)
 
 # LLVM unrolls sums of so few products, and loads all data of a tile before it goes from one block of channels to the next:
 # into memory, for there are no such registers. 1 to 512 channels with 10 taps took 94 loads of them for 120 multiply-adds,
@@ -31,53 +36,46 @@ MOST_COPIED_PRODUCTS = 128
 MOST_CHUNKS = 32
 
 
-@dataclass(frozen=True)
-class Plan:
-    """How a window is cut into tasks and tiles.
+def planned(windows: Sequence[W], target: CpuTarget) -> list[W]:
+    """Return the windows with their plans, the best first: tiles of all windows have as many vectors of channels."""
+    if not windows:
+        return []
+    parts = [window.padded_outputs // window.lanes for window in windows]
+    counts = [count for count in _vectors(windows[0], target) if all(part % count == 0 for part in parts)] or [1]
+    return [replace(window, plans=tuple(plan_of(window, count, target) for count in counts)) for window in windows]
 
-    Attributes
-    ----------
-    vectors, tiles, unrolls
-        Vectors of channels of a tile; its pixels, and the channels of a step, that may be chosen, the first and the last the default.
-    chunks, rows
-        Parts of the output channels; rows of a task, 1 where there is one axis.
-    by_phase
-        Whether a task has one phase: the filter of all of them leaves L2 before the next rows use it.
-    by_blocks
-        Whether a task takes all its tiles of a block of channels before the next block. Of one axis it has then a part of
-        the row, one of `parts`, of `images` images; else a tile.
-    pixel_parts
-        Into how many parts threads share the only row, of planes, before channels; 1: they share channels.
-    groups_together
-        Whether tasks take all groups of a few pixels before the next.
-    filter_at_once
-        Whether a task copies its part of the filter as one, not block by block.
-    data_at_once
-        Whether data is copied before all tasks.
-    reloads
-        Whether taps read data again that others read.
+
+def _vectors(window: Window, target: CpuTarget) -> list[int]:
+    """Return how many vectors of channels a tile may have, the best first."""
+    if window.whole_image:
+        return [1]
+    counts = vector_counts(window, target, widths)[:3]
+    one_row = window.problem.batch * prod(axis.outputs * axis.phases for axis in window.axes[:-1]) == 1
+    one_tile = one_row and all(window.row in widths(window, count, target) for count in counts)
+    blocks = window.groups * window.padded_outputs // window.lanes
+    if not one_tile or not counts or blocks // counts[0] >= TASKS:
+        return counts
+    # All pixels are one tile: threads share its vectors of channels alone, and of the best there are few.
+    cycles = {count: _shared_cycles(window, count, target) for count in counts}
+    least = min(cycles.values())
+    best = next(count for count in counts if cycles[count] * (1 - LEAST_GAIN) <= least)
+    return sorted(counts, key=lambda count: count != best)
+
+
+def _shared_cycles(window: Window, vectors: int, target: CpuTarget) -> float:
+    """Return the cycles of a tile of the whole row by so many vectors, times how much longer the busiest thread works.
+
+    Two cores of a Zen 4, 50176 to 64 channels, one pixel: by 4 vectors, one task, 164 us, by 2 73, by 1 113.
     """
-
-    vectors: int
-    tiles: list[int]
-    unrolls: list[int]
-    chunks: tuple[list[int], int]
-    rows: tuple[list[int], int]
-    by_phase: bool
-    by_blocks: bool
-    parts: tuple[list[int], int]
-    images: int
-    pixel_parts: int
-    groups_together: bool
-    filter_at_once: bool
-    data_at_once: bool
-    reloads: bool
+    chunks = divisors(window.padded_outputs // window.lanes // vectors, MOST_CHUNKS)
+    return tile_cycles(window, window.row, vectors, target) * min(map(uneven, (c * window.groups for c in chunks)))
 
 
 def plan_of(window: Window, vectors: int, target: CpuTarget) -> Plan:
     """Return the plan of a window, of tiles of so many `vectors` of channels."""
     tiles = widths(window, vectors, target)[:4]
     rank, block = len(window.axes), vectors * window.lanes
+    tap_by_tap = _is_deep(window, vectors, target) and not window.whole_image
     chunks = divisors(window.padded_outputs // block, MOST_CHUNKS)
     rows = divisors(window.axes[-2].outputs, 64) if rank > 1 else [1]
     if window.whole_image:
@@ -93,6 +91,8 @@ def plan_of(window: Window, vectors: int, target: CpuTarget) -> Plan:
     )
     if copied:
         default_parts, best_chunks = copied, 1
+    elif tap_by_tap and not window.by_parts:
+        best_chunks = max(count for count in chunks if count <= 16)
     elif window.packs_parts and window.reads_rows and "filter_parts" in target.costs.pays:
         size = 4 * window.products * window.padded_outputs
         fitting = (count for count in chunks if count >= best_chunks and size // count <= _copied_at_once(target))
@@ -107,13 +107,16 @@ def plan_of(window: Window, vectors: int, target: CpuTarget) -> Plan:
     filter_bytes = 4 * window.products * window.padded_outputs // best_chunks
     # A copy of planar data takes an element at a time: one for all tasks where several use the same.
     planar = window.problem.data_format == "NCX" and best_chunks > 1
+    # Up to 4 channels a step: 112 multiply-adds of a full tile, and four uses of a data cache line before the next.
+    unrolls = divisors(window.channels, 4)
     return Plan(
         vectors=vectors,
-        tiles=tiles,
-        # Up to 4 channels a step: 112 multiply-adds of a full tile, and four uses of a data cache line before the next.
-        unrolls=divisors(window.channels, 4),
+        tiles=(tiles, tiles[0]),
+        unrolls=(unrolls, unrolls[-1]),
         chunks=(chunks, best_chunks),
         rows=(rows, best_rows),
+        tap_by_tap=tap_by_tap,
+        rows_first=rows_first(window, target, window.axes[-2].outputs // best_rows if rank > 1 else None),
         by_phase=by_phase,
         by_blocks=by_blocks,
         parts=(parts, default_parts),
@@ -121,12 +124,29 @@ def plan_of(window: Window, vectors: int, target: CpuTarget) -> Plan:
         pixel_parts=pixel_parts,
         groups_together=rank == 1 and not by_blocks and _groups_together(window, target),
         filter_at_once=window.reads_rows and filter_bytes <= _copied_at_once(target),
-        data_at_once=(rank == 1 and not copied) or window.whole_image or planar or window.copied_once,
+        data_at_once=(rank == 1 and not copied)
+        or tap_by_tap
+        or window.by_parts
+        or window.whole_image
+        or planar
+        or window.copied_once,
         reloads=_reloads(window, tiles[0] * vectors, target),
     )
 
 
-def _copied_parts(window: Window, parts: list[int], target: CpuTarget) -> int:
+def _is_deep(window: Window, vectors: int, target: CpuTarget) -> bool:
+    """Whether the filter of a tile's channels leaves L2 before the next tile uses it.
+
+    One tap's stays. Sums in memory are worth it where 8 rows or more use the filter.
+    """
+    one_tap = 4 * window.channels * vectors * window.lanes
+    taps = prod(axis.taps for axis in window.axes)
+    rows = prod(axis.outputs for axis in window.axes[:-1])
+    simple = len(window.axes) > 1 and all(axis.phases == 1 for axis in window.axes)
+    return simple and one_tap <= target.l2_share < one_tap * taps / 2 and rows >= 8
+
+
+def _copied_parts(window: Window, parts: Sequence[int], target: CpuTarget) -> int:
     """Return into which of the numbers of `parts` a row is cut where tasks copy their parts of data; 0: it is copied before.
 
     Where no L2 keeps the copy of all of it, and few products use an element: but half of a cache keeps a part,
@@ -185,7 +205,7 @@ def _counts_of_parts(window: Window, tiles: list[int]) -> list[int]:
     return divisors(gcd(*(window.row // tile for tile in tiles)), window.row)
 
 
-def _row_parts(window: Window, tiles: list[int]) -> tuple[list[int], int]:
+def _row_parts(window: Window, tiles: list[int]) -> Options:
     """Return into how many parts a row may be cut for tasks, and the default."""
     counts = _counts_of_parts(window, tiles)
     few = [count for count in counts if window.row // count >= FEW_PIXELS // 4] or [1]

@@ -1,0 +1,63 @@
+"""The plan of direct's windows is decided once: the schedule does, and the estimate counts, what it says."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import pytest
+
+from tvmconv.algorithms import table as algorithms
+from tvmconv.algorithms.cpu.cost import cycles
+from tvmconv.algorithms.cpu.direct import direct_windows, windows_estimate
+from tvmconv.algorithms.cpu.direct_plan import planned
+from tvmconv.algorithms.cpu.window import Window
+from tvmconv.lowering.compiler import samples
+from tvmconv.signature import parse_signature
+from tvmconv.targets.target import CpuTarget, Target
+
+ROWS = "conv2d-n1-i64x56x56-o64x56x56-k3x3-s1x1-d1x1-p1x1_1x1-g1-NXC-XIO-f32"
+ONE_ROW = "conv1d-n1-i64x400-o128x400-k1-s1-d1-p0_0-g1-NXC-XIO-f32"
+DEEP = "conv2d-n1-i1024x21x21-o256x21x21-k3x3-s1x1-d2x2-p2x2_2x2-g1-NXC-XIO-f32"
+PARTS = "conv2d-n1-i1024x7x7-o1280x4x4-k3x3-s2x2-d1x1-p1x1_1x1-g1-NXC-XIO-f32"
+CLASSES = "backprop2d-n1-i32x14x14-o16x28x28-k3x3-s2x2-d1x1-p1x1_0x0-g1-NXC-XIO-f32"
+PHASED = "backprop1d-n1-i66x40-o1x1376-k128-s32-d1-p0_0-g1-NXC-XIO-f32"
+
+
+CASES = [*(("direct", each) for each in (ROWS, ONE_ROW, DEEP, PARTS, CLASSES)), ("phased", PHASED)]
+
+
+def _with_tile(window: Window, width: int) -> Window:
+    """Return the window with its first plan alone, with tiles of so many pixels."""
+    return replace(window, plans=(replace(window.plans[0], tiles=([width], width)),))
+
+
+@pytest.mark.parametrize(("algorithm", "signature"), CASES)
+def test_the_schedule_does_what_the_plan_says(algorithm: str, signature: str) -> None:
+    target, found = Target.parse("x86-64-v4"), algorithms.get(algorithm)
+    definition = found.define(parse_signature(signature), target)
+    assert len(definition.windows[0].plans) == len(found.sketches(definition, target))
+    # The worst tile of each window, and no other.
+    windows = [_with_tile(window, window.plans[0].tiles[0][-1]) for window in definition.windows]
+    (sketch,) = found.sketches(replace(definition, windows=windows), target)
+    chosen = [[int(each) for each in sample.attrs[0]] for sample in samples(sketch)]
+    assert all(window.plans[0].tiles[0] in chosen for window in windows)
+    assert all(
+        window.plans[0].tiles[0] not in chosen for window in definition.windows if len(window.plans[0].tiles[0]) > 1
+    )
+
+
+@pytest.mark.parametrize("signature", [ROWS, ONE_ROW, CLASSES])
+def test_the_estimate_counts_what_the_plan_says(signature: str) -> None:
+    target = Target.parse("x86-64-v4")
+    assert isinstance(target, CpuTarget)
+    windows = planned(direct_windows(parse_signature(signature), target, prepacked=True), target)
+    best = cycles(windows_estimate(windows, target), target)
+    assert best == algorithms.get("direct").cycles(parse_signature(signature), target)
+    assert cycles(windows_estimate([_with_tile(window, 1) for window in windows], target), target) > best
+
+
+def test_windows_of_a_transposed_convolution_have_tiles_of_as_many_vectors() -> None:
+    target = Target.parse("x86-64-v4")
+    first, *rest = algorithms.get("direct").define(parse_signature(CLASSES), target).windows
+    assert rest
+    assert all([plan.vectors for plan in each.plans] == [plan.vectors for plan in first.plans] for each in rest)

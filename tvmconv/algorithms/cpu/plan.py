@@ -1,0 +1,61 @@
+"""A plan: how a window of direct convolution is cut into tasks and tiles, and in which order they are taken.
+
+The cost model decides it once (direct_plan.py). The estimate counts the events of the first plan of a window; the schedule does
+what each says; a tuned record is a plan whose choices are made.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+Options = tuple[Sequence[int], int]  # what may be chosen, and the default
+
+
+@dataclass(frozen=True)
+class Plan:
+    """How a window is cut into tasks and tiles.
+
+    Attributes
+    ----------
+    vectors, tiles, unrolls
+        Vectors of channels of a tile; its pixels, and the channels of a step, that may be chosen.
+    chunks, rows
+        Parts of the output channels; rows of a task, 1 where there is one axis.
+    tap_by_tap
+        Whether a task takes all its rows of one tap before the next, and its sums wait in memory.
+    rows_first
+        Whether threads share rows, of all output channels, before channels.
+    by_phase
+        Whether a task has one phase: the filter of all of them leaves L2 before the next rows use it.
+    by_blocks
+        Whether a task takes all its tiles of a block of channels before the next block. Of one axis it has then a part of
+        the row, one of `parts`, of `images` images; else a tile.
+    pixel_parts
+        Into how many parts threads share the only row, of planes, before channels; 1: they share channels.
+    groups_together
+        Whether tasks take all groups of a few pixels before the next.
+    filter_at_once
+        Whether a task copies its part of the filter as one, not block by block.
+    data_at_once
+        Whether data is copied before all tasks.
+    reloads
+        Whether taps read data again that others read.
+    """
+
+    vectors: int
+    tiles: Options
+    unrolls: Options
+    chunks: Options
+    rows: Options
+    tap_by_tap: bool
+    rows_first: bool
+    by_phase: bool
+    by_blocks: bool
+    parts: Options
+    images: int
+    pixel_parts: int
+    groups_together: bool
+    filter_at_once: bool
+    data_at_once: bool
+    reloads: bool
