@@ -48,8 +48,6 @@ MAX_UNROLLED_ROW = 256
 # on two cores of a Zen 4 in steps of 7, and take 2954 in steps of 3.
 LEAST_STEPS = 8
 
-# L1 of CPUs with two multiply-adds of 512 bits, but the first of them: 12 ways.
-FIRST_LEVEL = 12 * L1_WAY_BYTES
 
 LEAST_BANDS = 4  # of rows, where threads share them
 
@@ -68,7 +66,7 @@ def _vectors(window: Window, target: CpuTarget) -> list[int]:
     """
     counts = vector_counts(window, target, grouped_widths)
     if _loads_bound(window, target):
-        counts.sort(key=lambda v: _tile_bytes(window, v, target) > FIRST_LEVEL)
+        counts.sort(key=lambda v: _tile_bytes(window, v, target) > target.costs.l1)
     if _is_long(window, counts[0], target):
         counts.sort(key=lambda v: (not _whole_row(window, v, target), -v * max(_tiles(window, v, target)), abs(v - 2)))
     return counts[:3]
@@ -203,7 +201,7 @@ def _fewest_channels(window: Window, target: CpuTarget) -> bool:
     """
     if _loads_bound(window, target):
         return len(window.axes) > 1
-    adjacent = all(axis.dilation == 1 for axis in window.axes) and 4 * window.pixel % 1024 != 0
+    adjacent = all(axis.dilation == 1 for axis in window.axes) and 4 * window.pixel % (L1_WAY_BYTES // 4) != 0
     return "small_chunks" in target.costs.pays and not window.shuffles and adjacent
 
 

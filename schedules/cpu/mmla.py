@@ -25,10 +25,11 @@ from tvmconv.algorithms.shapes import divisors
 from tvmconv.algorithms.stage_names import ACC, DATA_PAD, stage_name
 from tvmconv.schedules.cpu import steps
 from tvmconv.schedules.cpu.bf16_dot import import_round
+from tvmconv.targets.cpus import L1_WAY_BYTES, LINE_BYTES
 from tvmconv.targets.target import CpuTarget
 
 MOST_CHUNKS = 16
-LINE, FAR_APART = 64, 1024
+FAR_APART = L1_WAY_BYTES // 4  # a quarter of the sets of L1, where rows of a copy lie
 _FUNCTION = """
 declare <{lanes} x float> @{intrinsic}(<{lanes} x float>, <{data} x bfloat>, <{filters} x bfloat>)
 define <{lanes} x float> @{matrix}(<{lanes} x float> %sums, <{rows} x i64> %a, <{columns} x i64> %b) alwaysinline nounwind {{
@@ -148,7 +149,7 @@ def _lay_out(sch: Schedule, window: MatrixWindow) -> None:
     held = window.element_bytes * -(-window.row_extent // window.axes[-1].gap)
     if held % FAR_APART == 0:
         # Of a pixel, quads would share a set of L1.
-        line = [nbytes // window.element_bytes for nbytes in (FAR_APART, LINE)]
+        line = [nbytes // window.element_bytes for nbytes in (FAR_APART, LINE_BYTES)]
         sch.storage_align(data, 0, -2 if residues == 1 else -3, *line)
 
 

@@ -135,7 +135,7 @@ def _schedule(sch: Schedule, window: PlanarWindow, channels: int, target: CpuTar
         outer, inner = [n, g, *spatial[:-1], band], [*phases, *order]
         tile_loops.insert(0, tile_row)
     else:
-        chunks, even = task_chunks(window, channels, vectors[0])
+        chunks, even = task_chunks(window, channels, vectors[0], target)
         tiles_in_row = window.row // lanes // vectors[0]
         chunk, block = sch.split(block, [steps.choose(sch, chunks, even), None])
         outer, inner = [n, g, tile, chunk], [*phases, block]

@@ -7,9 +7,9 @@ from itertools import product
 from typing import NamedTuple
 
 from tvmconv.algorithms.cpu.cost import lines, tile_step, uneven
-from tvmconv.algorithms.cpu.tile import SINGLE_VECTOR_PIXELS
+from tvmconv.algorithms.cpu.tile import spills_alone
 from tvmconv.algorithms.cpu.winograd_tiles import WinogradWindow
-from tvmconv.algorithms.shapes import accumulators, divisors
+from tvmconv.algorithms.shapes import F32_BITS, accumulators, divisors
 from tvmconv.schedules.cpu import winograd_structures
 from tvmconv.targets.target import CpuTarget
 
@@ -27,7 +27,7 @@ class Shape(NamedTuple):
     def cycles(self, target: CpuTarget) -> float:
         """Return what a multiply-add of whole vectors takes, in the time of one: it, and part of the loads (cost.tile_step)."""
         tiles, step = self.rows * self.columns, target.costs.products
-        single = tiles if self.vectors == 1 and tiles > SINGLE_VECTOR_PIXELS else 0
+        single = tiles if spills_alone(self.vectors, tiles, target) else 0
         sums = self.vectors * tiles
         return tile_step(step, self.vectors, tiles, sums, stream=step.from_l2, single=single) / sums
 
@@ -105,7 +105,7 @@ def cycles_of_part(tiles: WinogradWindow, shape: Shape, part: Part, target: CpuT
     if data_bytes > target.l2_share:
         cycles += lines(data_bytes) * (tiles.padded_outputs // (tiles.lanes * shape.vectors)) * line.l3
     if first.taps > 1:
-        cycles += target.costs.points.data_again * data_bytes * 8 / target.vector_bits
+        cycles += target.costs.points.data_again * data_bytes / 4 * F32_BITS / target.vector_bits
     return tasks * ((cycles + target.costs.task) * uneven(tasks))
 
 

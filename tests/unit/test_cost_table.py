@@ -1,8 +1,10 @@
-"""No number about a CPU, and no question for one, stands outside the rows of costs."""
+"""No number about a CPU, and no question for one, stands outside the rows of costs (and `targets/cpus.py`, of caches)."""
 
 from __future__ import annotations
 
+import ast
 import re
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -21,11 +23,44 @@ DECIDES = (
     "winograd_structures",
     "tasks",
 )
+# Others whose functions have no number without a name, beside measurements that explain them.
+ALSO = ("direct_plan", "planar", "inner", "kn2row", "mmla", "phased", "grouped")
 CPU = r"\bZen \d|Rapids|\bSkylake|\bHaswell|Graviton|Neoverse|znver\d"
 # How wide vectors and how many registers there are is asked for to fill them, never to tell one CPU from another.
 ASKED = r"two_of_512|\.mcpu\b|(vector_registers|vector_bits|multiply_adds)\s*(==|!=|<|>)|\bcpu_of\("
 # A constant of a module that is a rate, or in cycles.
 RATE = r"^[A-Z0-9_, ]*(CYCLES|LATENCY|PER_CYCLE|SPILL|RATE)\b[A-Z0-9_, ]* = "
+
+
+# Factors: what is read and written, bytes of an f32, quarters of a cache. A larger number in an estimate is a constant with a name.
+FACTORS = (0, 0.5, 1, 2, 3, 4)
+# Calls whose numbers say how many ways are tried.
+TRIED = ("divisors", "range")
+# Why a constant is not about a CPU, which would have it in its row.
+REASONS = {
+    "the problem: how often what is read, copied or transformed once is used, or how much of a vector is empty": """
+        direct.LEAST_PER_GROUP direct.LEAST_PACKED_PIXELS direct.LEAST_STREAMED_PRODUCTS direct.MOST_TASK_PIXELS
+        direct.LEAST_CHANNELS_OF_PARTS direct_plan.MOST_COPIED_PRODUCTS direct_plan.LEAST_ROWS inner.LEAST_PRODUCTS
+        inner.MOST_PIXELS mmla.LEAST_CHANNELS paired_taps.LEAST_USED plain.LEAST_TAPS plain.LEAST_PRODUCTS
+        row_tile.LEAST_SHARING tasks.EXPANSION window.FEW_PIXELS window.STREAMED_PIXELS winograd.MOST_PREFETCHED
+        winograd_cost.LEAST_PER_GROUP winograd_cost.MOST_PIECES amx.FEWEST_OUTPUTS""",
+    "the code: what is unrolled, and what LLVM makes of it": """
+        direct_plan.SHORT_SUMS direct_plan.SHARED_DATA grouped.MAX_UNROLLED grouped.MAX_UNROLLED_ROW grouped.LEAST_STEPS
+        inner.MOST_OUTPUTS kn2row.MAX_GATHERED plain.MOST_PIXELS plain.MOST_CHANNELS plain.COLUMNS planar.ENOUGH_REGISTERS
+        reduced.TWELVE reduced.LEAST_STEPS reduced.LONG_SUM row_tile.MAX_UNROLLED row_tile.MAX_SHARED row_tile.SHARED
+        row_window.MOST_CHANNELS row_window.MOST_ROW_BYTES winograd.TRANSPOSED winograd_model.UNROLL steps.ROWS
+        winograd_cost.BLOCK_VECTORS winograd_cost.MOST_HELD_TAPS window.TOGETHER amx_cost.BLOCKS""",
+    "tasks: how many, so that two threads to eight find a share, and how large": """
+        cost.THREADS counts.TASK_ROWS direct_plan.MOST_CHUNKS grouped.LEAST_BANDS grouped.LEAST_CHUNK inner.MOST_CHUNKS
+        mmla.MOST_CHUNKS tasks.TASKS tile.LONG_ROW winograd_model.STRIP_TILES""",
+    "what an estimate must gain, for it is no more exact": "direct.LEAST_TURNED tile.LEAST_GAIN",
+    "how many ways are tried": "tile.MORE_VECTORS",
+    "part of a cache, whose size is the CPU's": "amx_cost.L1_KEPT direct.FAR_APART_BYTES direct.FEW_ROWS mmla.FAR_APART",
+    "a format, a transform or an instruction": """
+        amx_window.PAIR_BYTES amx_window.PRODUCTS counts.ACROSS_LANES steps.LINE_FLOATS winograd.LINE winograd.TWO_LINES
+        winograd_transforms.PAIRS""",
+    "the fit of rows itself": "fit.ALIKE fit.STAY fit.OUTLIER fit.LEAST fit.NEAR fit.ROUNDS",
+}
 
 
 def found(pattern: str, text: str) -> list[str]:
@@ -38,6 +73,50 @@ def test_no_number_about_a_cpu(path: Path) -> None:
     assert found(ASKED, text) == found(RATE, text) == []
     if path.stem in DECIDES:
         assert found(CPU, text) == []
+
+
+def numbers(node: ast.AST) -> Iterator[ast.Constant]:
+    for each in ast.walk(node):
+        if isinstance(each, ast.Constant) and isinstance(each.value, (int, float)) and not isinstance(each.value, bool):
+            yield each
+
+
+def constants(text: str) -> Iterator[str]:
+    """Yield the constants of a module whose values have numbers but 0 and 1."""
+    for each in ast.parse(text).body:
+        if isinstance(each, (ast.Assign, ast.AnnAssign)) and each.value is not None:
+            targets = each.targets if isinstance(each, ast.Assign) else [each.target]
+            if any(number.value not in (0, 1) for number in numbers(each.value)):
+                yield from (name.id for target in targets for name in ast.walk(target) if isinstance(name, ast.Name))
+
+
+def thresholds(text: str) -> list[float]:
+    """Return the numbers in a module's functions that are neither factors nor say how many ways are tried."""
+    tree = ast.parse(text)
+    tried: set[ast.Constant] = set()
+    for node in ast.walk(tree):
+        called = node.func.id if isinstance(node, ast.Call) and isinstance(node.func, ast.Name) else ""
+        if called in TRIED or isinstance(node, ast.Slice):
+            tried.update(numbers(node))
+    functions = [each for each in tree.body if isinstance(each, (ast.FunctionDef, ast.ClassDef))]
+    every = (number for each in functions for number in numbers(each) if number not in tried)
+    return [number.value for number in every if number.value not in FACTORS]
+
+
+def test_every_constant_says_why_it_is_not_a_coefficient() -> None:
+    there = {f"{path.stem}.{name}" for path in FILES for name in constants(path.read_text())}
+    reasons = [name for names in REASONS.values() for name in names.split()]
+    assert sorted(reasons) == sorted(there)
+
+
+@pytest.mark.parametrize("path", [path for path in FILES if path.stem in (*DECIDES, *ALSO)], ids=lambda path: path.stem)
+def test_estimates_have_no_threshold_without_a_name(path: Path) -> None:
+    assert thresholds(path.read_text()) == []
+
+
+def test_thresholds_and_constants_are_found() -> None:
+    text = "A, B = 1, 16\nC: int = 2 * KIB\nD = 1\ndef f(x):\n    return x[:5] if x > 40 * 1024 else divisors(x, 16)\n"
+    assert (thresholds(text), sorted(constants(text))) == ([40, 1024], ["A", "B", "C"])
 
 
 def test_what_is_looked_for_is_found() -> None:

@@ -12,6 +12,8 @@ from dataclasses import dataclass
 from math import inf
 from typing import TypeVar
 
+from .cpus import L1_BYTES
+
 T = TypeVar("T")
 
 
@@ -281,6 +283,8 @@ class Costs:
     ----------
     vector_bits, vector_registers, multiply_adds, l2, l3
         Of the CPU that they were measured on: by these, the nearest row is found.
+    l1
+        Bytes of its L1.
     source
         How they were found, and on which machine.
     tile, rows, shared_rows, taps, products
@@ -338,6 +342,7 @@ class Costs:
     structures: Structures | None = None
     amx: Amx | None = None
     residuals: Mapping[str, float] | None = None
+    l1: int = L1_BYTES
 
     @property
     def core(self) -> tuple[int, int, int]:

@@ -33,6 +33,7 @@ KIB, MIB = 1024, 1024 * 1024
 L1_WAY_BYTES, L1_WAYS = 4 * KIB, 8
 L1_BYTES = L1_WAYS * L1_WAY_BYTES
 LINE_BYTES = 64
+TLB_PAGES = 64  # of L1's data TLB, at least
 
 
 @dataclass(frozen=True)

@@ -19,7 +19,7 @@ from .window import Window
 
 # (tiles of pixels, tiles of outputs) whose sums and operands fit the registers, the best first.
 BLOCKS = ((2, 2), (1, 4), (4, 1), (1, 3), (3, 1), (1, 2), (2, 1), (1, 1))
-L1_KEPT = 40 * 1024  # of 48 KiB, what is still there when it is used again
+L1_KEPT = 5 / 6  # of L1, what is still there when it is used again
 
 
 def tile_window(window: Window, target: CpuTarget, halves: int = 1) -> AmxWindow:
@@ -68,7 +68,7 @@ def cycles(window: AmxWindow, chunks: int, pixels_first: bool, target: CpuTarget
     blocks = phases * prod(each.outputs for each in window.outer) * window.tile_blocks * window.output_blocks
     products = prod(window.taps) * window.steps
     multiplied = max(tiles * vectors * costs.multiply, costs.latency) * len(window.multiplied)
-    step = max(multiplied, _loads(window, pixels_first, costs) / products)
+    step = max(multiplied, _loads(window, pixels_first, target) / products)
     if window.stores_planes:
         store = costs.store_planes
     elif problem.data_format == "NCX":
@@ -103,13 +103,13 @@ def _shared(window: AmxWindow, chunks: int) -> float:
     return outputs(window) * window.groups * chunks
 
 
-def _loads(window: AmxWindow, pixels_first: bool, costs: Amx) -> float:
+def _loads(window: AmxWindow, pixels_first: bool, target: CpuTarget) -> float:
     """Return the cycles of the lines of a block's sums that come from L2."""
-    (tiles, vectors), last = window.block, window.copy_axes[-1]
+    costs, (tiles, vectors), last = _costs(target), window.block, window.copy_axes[-1]
     pixels = tiles * window.tile_rows * last.advance + window.axes[-1].taps - 1
     data = prod(window.taps[:-1]) * pixels * window.pixel * window.halves * PAIR_BYTES
     weights = prod(window.taps) * window.pairs * vectors * SIDE * window.halves * PAIR_BYTES
-    kept = data + weights <= L1_KEPT
+    kept = data + weights <= target.costs.l1 * L1_KEPT
     from_l2 = lines(0 if kept and not pixels_first else data) * costs.data_line
     return from_l2 + lines(0 if kept and pixels_first else weights) * costs.filter_line
 

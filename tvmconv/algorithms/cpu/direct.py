@@ -11,6 +11,7 @@ from dataclasses import replace
 from math import prod
 
 from ...problem import DTYPE_BYTES, Problem
+from ...targets.cpus import L1_WAY_BYTES, L1_WAYS
 from ...targets.target import CpuTarget
 from ..data_dependence import covers_data
 from ..definition import Definition, assemble
@@ -41,8 +42,8 @@ from .window import FEW_PIXELS, TOGETHER, Window, windows_of
 # An SSE register of outputs; two multiply-adds of it start in a cycle, half the rate of full vectors. With fewer
 # channels per group, lanes across groups are faster even where data is copied for each of them.
 LEAST_PER_GROUP = 4
-# Rows of a filter so far apart are on a page each, or two, and lie in two sets of L1, which keep 16 lines.
-FAR_APART_BYTES, FEW_ROWS = 2048, 16
+# Rows of a filter so far apart are on a page each, or two, and lie in two sets of L1, which keep so many lines.
+FAR_APART_BYTES, FEW_ROWS = L1_WAY_BYTES // 2, 2 * L1_WAYS
 # Fewer pixels use a copy in the call too little.
 LEAST_PACKED_PIXELS = 64
 # Products of a sum from which only the vectors of a tile lie together: see `_most_together`.
@@ -53,8 +54,6 @@ MOST_TASK_PIXELS = FEW_PIXELS // 4
 LEAST_TURNED = 1 / 6
 # Of fewer channels there are no several parts with a loop over channels each.
 LEAST_CHANNELS_OF_PARTS = 32
-# A tile without accumulators that fit: each sum waits for itself.
-_UNTILED = 4.0
 
 
 def covers(problem: Problem, target: CpuTarget, across: bool = False, vnni_factor: int = 1) -> str | None:
@@ -298,7 +297,7 @@ def _window_estimate(window: Window, target: CpuTarget) -> Counts:
         counts = divisors(window.padded_outputs // window.lanes, 8)
         tiles = [(t, v) for v in counts for t in grouped_widths(window, v, target)]
         sums, pixels, vectors = min(
-            ((grouped_cycles(window, t, v, target), t, v) for t, v in tiles), default=(_UNTILED, 1, 1)
+            ((grouped_cycles(window, t, v, target), t, v) for t, v in tiles), default=(target.costs.latency, 1, 1)
         )
         if window.skips_columns or reads_in_place(window):
             inside = prod(axis.met for axis in window.axes)

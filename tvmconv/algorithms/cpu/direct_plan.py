@@ -24,8 +24,8 @@ W = TypeVar("W", bound=Window)
 SHORT_SUMS = range(4, 13)
 # Longer ones of one channel it unrolls by two taps or more. 12 sums beside the data that these share do not fit 16 registers:
 # 1 to 64 channels with 25, 64 and 101 taps took 265, 507 and 1170 us on one core of a Zen 3, and take 147, 347 and 619
-# where data is read again. 10 sums fit: 16 taps took 89, and would take 102.
-MOST_SHARED_SUMS = 10
+# where data is read again. 10 sums fit: 16 taps took 89, and would take 102. So many registers hold the data.
+SHARED_DATA = 6
 # Products of an element of data up to which tasks copy their own parts. One core of a Zen 3, milliseconds with one copy and by
 # parts: 384 to 24 channels, 3 taps with stride 2, 8000 pixels (36 products) 4.3 and 3.0, with plain filters 4.3 and 3.4; 192 to
 # 96, 5 taps with stride 2, 4000 pixels (240) 4.8 and 4.7, and 4.4 and 4.6; 80 to 384, 3 taps, 3000 pixels (1152) 6.5 and 6.2, and
@@ -34,6 +34,7 @@ MOST_COPIED_PRODUCTS = 128
 # Of output channels. 25 blocks of 1000 classes in 5 chunks leave one of two threads three: 1024 to 1000 channels, 16 pixels, took
 # two cores of a Zen 4 176 us, and take 153 in 25; four pixels 49.3 and 43.7.
 MOST_CHUNKS = 32
+LEAST_ROWS = 8  # that use a filter which is taken tap by tap
 
 
 def planned(windows: Sequence[W], target: CpuTarget) -> list[W]:
@@ -92,7 +93,7 @@ def plan_of(window: Window, vectors: int, target: CpuTarget) -> Plan:
     if copied:
         default_parts, best_chunks = copied, 1
     elif tap_by_tap and not window.by_parts:
-        best_chunks = max(count for count in chunks if count <= 16)
+        best_chunks = max(count for count in chunks if count <= MOST_CHUNKS // 2)
     elif window.packs_parts and window.reads_rows and "filter_parts" in target.costs.pays:
         size = 4 * window.products * window.padded_outputs
         fitting = (count for count in chunks if count >= best_chunks and size // count <= _copied_at_once(target))
@@ -137,13 +138,13 @@ def plan_of(window: Window, vectors: int, target: CpuTarget) -> Plan:
 def _is_deep(window: Window, vectors: int, target: CpuTarget) -> bool:
     """Whether the filter of a tile's channels leaves L2 before the next tile uses it.
 
-    One tap's stays. Sums in memory are worth it where 8 rows or more use the filter.
+    One tap's stays. Sums in memory are worth it where some rows use the filter.
     """
     one_tap = 4 * window.channels * vectors * window.lanes
     taps = prod(axis.taps for axis in window.axes)
     rows = prod(axis.outputs for axis in window.axes[:-1])
     simple = len(window.axes) > 1 and all(axis.phases == 1 for axis in window.axes)
-    return simple and one_tap <= target.l2_share < one_tap * taps / 2 and rows >= 8
+    return simple and one_tap <= target.l2_share < one_tap * taps / 2 and rows >= LEAST_ROWS
 
 
 def _copied_parts(window: Window, parts: Sequence[int], target: CpuTarget) -> int:
@@ -171,7 +172,7 @@ def _reloads(window: Window, sums: int, target: CpuTarget) -> bool:
     axis = window.axes[-1]
     alone = len(window.axes) == 1 and window.channels == 1 and axis.phases == 1
     shares = alone and axis.taps >= SHORT_SUMS.stop and axis.dilation % axis.stride == 0
-    return shares and sums > MOST_SHARED_SUMS and "reread_data" in target.costs.pays
+    return shares and sums > target.vector_registers - SHARED_DATA and "reread_data" in target.costs.pays
 
 
 def _groups_together(window: Window, target: CpuTarget) -> bool:

@@ -93,7 +93,7 @@ def _window_estimate(window: PlanarWindow, target: CpuTarget) -> Counts:
         counted.append({"lines.beside": lines(4 * products / best[1])})
         counted.append({"lines.memory": lines(size) if size > target.l3_share else 0.0})
     if window.panels:
-        pieces = batch * window.problem.in_channels * window.row * task_chunks(window, *best)[1]
+        pieces = batch * window.problem.in_channels * window.row * task_chunks(window, *best, target)[1]
         counted.append({"elements.panel": pieces})
     elif window.stages_data:
         elements = float(batch) * prod(held(axis) for axis in axes[:-1]) * axes[-1].extent * window.problem.in_channels

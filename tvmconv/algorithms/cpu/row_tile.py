@@ -5,21 +5,17 @@ from __future__ import annotations
 from dataclasses import replace
 from math import prod
 
-from ...targets.cpus import L1_BYTES
+from ...targets.cpus import L1_BYTES, TLB_PAGES
 from ...targets.target import CpuTarget
 from ..shapes import F32_BITS, SSE_LANES, divisors, lane_count
-from .cost import tile_step, uneven
+from .cost import multiply_add, tile_step, uneven
 from .row_window import MOST_CHANNELS, PlanarWindow
 
 MAX_UNROLLED = 128  # multiply-adds in a loop body; more only grows the code
 MAX_SHARED = 512  # of rows that share loads
 SHARED = 3  # registers for data that the rows of a tile share
-# Beyond so many channels, data lies on more pages than the L1 TLB holds, and a tile's pieces of it are parts of cache lines. As
-# many outputs pay for a copy.
-LEAST_PANEL = 64
-# Outputs of a task that copies for itself what others copy, too: a copied element takes about a cycle, its products with 64 outputs
-# 4, with 128 8.
-LEAST_SHARING = 128
+# Cycles of the products of an element that a task copies for itself, as others do, too: copying it takes about one.
+LEAST_SHARING = 8
 
 
 def rounded_up(window: PlanarWindow, target: CpuTarget) -> PlanarWindow:
@@ -42,11 +38,14 @@ def rounded_up(window: PlanarWindow, target: CpuTarget) -> PlanarWindow:
 
 
 def _wants_panels(window: PlanarWindow, target: CpuTarget) -> bool:
-    """Whether a copy of each tile's data pays: of one tap and many channels, which are read again for many outputs."""
+    """Whether a copy of each tile's data pays: of one tap and many channels, which are read again for as many outputs.
+
+    Each channel lies on a page of its own, and a tile's pieces of it are parts of cache lines.
+    """
     axis, problem = window.axes[-1], window.problem
     single = len(window.axes) == 1 and axis.taps * axis.phases * axis.stride == 1 and not axis.padded
     in_place = single and problem.dtype == "f32" and problem.data_format == "NCX"
-    return in_place and "panels" in target.costs.pays and min(window.channels, window.outputs) >= LEAST_PANEL
+    return in_place and "panels" in target.costs.pays and min(window.channels, window.outputs) >= TLB_PAGES
 
 
 def packed_together(window: PlanarWindow, target: CpuTarget) -> PlanarWindow:
@@ -60,14 +59,15 @@ def packed_together(window: PlanarWindow, target: CpuTarget) -> PlanarWindow:
     return replace(window, together=together)
 
 
-def task_chunks(window: PlanarWindow, channels: int, vectors: int) -> tuple[list[int], int]:
+def task_chunks(window: PlanarWindow, channels: int, vectors: int, target: CpuTarget) -> tuple[list[int], int]:
     """Return into how many parts tasks may cut the channels of a window of one axis, in tiles of so many, and the default.
 
     Few tiles are cut by channels too, so that threads find equal shares, but not so that copies are more than that gains.
     """
     tasks = window.problem.batch * window.groups * window.row // window.lanes // vectors
     chunks = divisors(window.outputs // channels, 16)
-    fitting = [chunk for chunk in chunks if chunk == 1 or not window.panels or chunk * LEAST_SHARING <= window.outputs]
+    products = window.outputs / window.lanes * multiply_add(window.lanes, target)
+    fitting = [chunk for chunk in chunks if chunk == 1 or not window.panels or chunk * LEAST_SHARING <= products]
     return chunks, min(fitting, key=lambda chunk: (round(uneven(tasks * chunk), 1), chunk))
 
 

@@ -56,7 +56,7 @@ def task_cycles(
         strip = (rows - 1) * outer[-1].stride + outer[-1].span
         copied = strip * axes[-1].extent * window.channels * (window.padded_outputs if window.expands else 1)
         depth = prod(axis.span for axis in outer[:-1])
-        copy = tasks * depth * lines(copied * 8) * line.copy
+        copy = tasks * depth * lines(2 * 4 * copied) * line.copy
     return (compute + filters + copy) * uneven(tasks) + tasks * target.costs.task / THREADS[0]
 
 

@@ -17,8 +17,10 @@ from .window import FEW_PIXELS, Window
 
 # Of tiles that overlap, and of pixels copied together: estimates of tiles differ by as much from times.
 LEAST_GAIN = 1 / 16
-# Tiles of one vector and more pixels than this spill where a sum is of one tap, as LLVM orders their broadcasts.
-SINGLE_VECTOR_PIXELS = 8
+# A row this many times as long as few pixels is rounded up to parts: a tile in 42 is computed twice at most.
+LONG_ROW = 8
+# Vectors of output channels more that are tried: to an even number of them, or also to a multiple of 4.
+MORE_VECTORS = (0, 1, 3)
 
 
 def rounded_up(window: Window, target: CpuTarget) -> Window:
@@ -54,9 +56,9 @@ def longest_row(window: Window) -> Window:
 def in_row_parts(window: Window, target: CpuTarget) -> Window:
     """Return the window, which tasks take block by block, with a long row rounded up to parts of as many tiles.
 
-    A part's data stays in the caches for all blocks. A tile in 42 is computed twice at most.
+    A part's data stays in the caches for all blocks.
     """
-    if window.row < 8 * FEW_PIXELS or len(window.axes) > 1 or not window.stores_vectors:
+    if window.row < LONG_ROW * FEW_PIXELS or len(window.axes) > 1 or not window.stores_vectors:
         return window
     tile, _ = best_tile(window, target)
     tiles, parts = -(-window.row // tile), window.row // FEW_PIXELS
@@ -72,8 +74,7 @@ def wider(window: Window, target: CpuTarget) -> Window:
     """
     vectors = window.padded_outputs // window.lanes
     copied = window.stages_filter and window.problem.data_format == "NXC" and window.outputs >= window.lanes
-    # To an even number of them, or also to a multiple of 4.
-    ways = (0, 1, 3) if copied and vectors % 2 and not window.across else (0,)
+    ways = MORE_VECTORS if copied and vectors % 2 and not window.across else MORE_VECTORS[:1]
     rounded = [rounded_up(replace(window, extra_vectors=extra), target) for extra in ways]
     cycles = [pixel_cycles(each, target) * (vectors + each.extra_vectors) for each in rounded]
     best = cycles.index(min(cycles))
@@ -149,7 +150,7 @@ def tile_costs(window: Window, target: CpuTarget, alone: bool = False) -> Callab
 
     def cycles(width: int, vectors: int) -> float:
         passed = weights * (outputs if len(window.axes) == 1 else vectors * lanes)
-        single = width if taps == vectors == 1 and width > SINGLE_VECTOR_PIXELS else 0
+        single = width if taps == 1 and spills_alone(vectors, width, target) else 0
         return tile_step(
             step,
             vectors,
@@ -172,6 +173,11 @@ def spilled(width: int, vectors: int, target: CpuTarget) -> int:
     Either the filter's vectors stay in registers and broadcasts pass through one, or the other way round.
     """
     return max(0, width * vectors + min(width, vectors) + 1 - target.vector_registers)
+
+
+def spills_alone(vectors: int, pixels: int, target: CpuTarget) -> bool:
+    """Whether a tile of one vector spills where a sum is of one tap, as LLVM orders the broadcasts of so many pixels."""
+    return vectors == 1 and pixels > target.vector_registers // 2
 
 
 def pixel_stride(window: Window) -> int:
