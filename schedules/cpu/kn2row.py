@@ -6,20 +6,16 @@ L2, multiplies all pixels that it meets; then the next tap's. The results are ad
 
 from __future__ import annotations
 
-from math import gcd
-
 from tvm.s_tir import Schedule
 
 from tvmconv.algorithms.annotations import SKIP, SKIP_TILE, SOME_INSIDE
-from tvmconv.algorithms.cpu.kn2row import multiply_cycles
-from tvmconv.algorithms.cpu.tile import pixel_stride
+from tvmconv.algorithms.cpu.kn2row import vector_counts, widths
 from tvmconv.algorithms.cpu.window import Window
 from tvmconv.algorithms.definition import Definition
-from tvmconv.algorithms.shapes import accumulators, divisors, tile_widths
+from tvmconv.algorithms.shapes import divisors
 from tvmconv.algorithms.stage_names import ACC, PARTIAL, SUM, stage_name
 from tvmconv.schedules.cpu import steps
 from tvmconv.schedules.cpu.bf16_dot import import_bf16
-from tvmconv.targets.cpus import L1_WAY_BYTES, L1_WAYS
 from tvmconv.targets.target import CpuTarget
 
 MAX_GATHERED = 32  # outputs of a row whose sums are together on the stack: 8 KiB of 4 vectors
@@ -27,30 +23,12 @@ MAX_GATHERED = 32  # outputs of a row whose sums are together on the stack: 8 Ki
 
 def space(sch: Schedule, definition: Definition, target: CpuTarget) -> list[Schedule]:
     """Return one schedule for each number of vectors of channels in a tile, the default first."""
-    return steps.sketches(sch, definition, target, lambda window: _vectors(window, target)[:3], _schedule)
-
-
-def _vectors(window: Window, target: CpuTarget) -> list[int]:
-    """Return how many vectors of channels a tile may have, the best first."""
-    fitting = divisors(window.padded_outputs // window.lanes, min(8, accumulators(target)))
-    return sorted(fitting, key=lambda v: multiply_cycles(window, _widths(window, v, target)[0], v, target))
-
-
-def _widths(window: Window, vectors: int, target: CpuTarget) -> list[int]:
-    """Return how many pixels a tile may have, the best first.
-
-    Those read in place may all lie in one set of L1, and leave a way of it to the filter.
-    """
-    in_a_set = 0.0 if window.stages_data else gcd(pixel_stride(window), L1_WAY_BYTES) / L1_WAY_BYTES
-    fitting = [t for t in tile_widths(window.row, target) if t * vectors <= accumulators(target)]
-    return sorted(
-        (t for t in fitting if t * in_a_set < L1_WAYS), key=lambda t: multiply_cycles(window, t, vectors, target)
-    )
+    return steps.sketches(sch, definition, target, lambda window: vector_counts(window, target)[:3], _schedule)
 
 
 def _schedule(sch: Schedule, window: Window, vectors: int, target: CpuTarget) -> None:
     i, lanes, rank = window.index, window.lanes, len(window.axes)
-    tiles = _widths(window, vectors, target)[:4]
+    tiles = widths(window, vectors, target)[:4]
     chunks = divisors(window.padded_outputs // (lanes * vectors), 16)
     unrolls = divisors(window.channels, 4)
 

@@ -23,7 +23,7 @@ from tvm.s_tir.schedule import LoopRV
 from tvmconv.algorithms.annotations import INTERLEAVE, PACK, PART, STRIDED, TRANSPOSE
 from tvmconv.algorithms.cpu.cost import uneven
 from tvmconv.algorithms.cpu.counts import TASK_ROWS
-from tvmconv.algorithms.cpu.row_tile import MAX_UNROLLED, shared_rows, task_chunks, tile_cycles, tiles
+from tvmconv.algorithms.cpu.row_tile import MAX_UNROLLED, channel_counts, shared_rows, task_chunks, vector_counts
 from tvmconv.algorithms.cpu.row_window import PlanarWindow
 from tvmconv.algorithms.cpu.tasks import TASKS, task_rows
 from tvmconv.algorithms.definition import Definition
@@ -33,8 +33,6 @@ from tvmconv.schedules.cpu import steps
 from tvmconv.targets.cpus import L1_BYTES
 from tvmconv.targets.target import CpuTarget
 
-ENOUGH_REGISTERS = 32  # for any tile of rows
-
 
 def space(sch: Schedule, definition: Definition, target: CpuTarget) -> list[Schedule]:
     """Return one schedule for each number of channels in a tile, the default first."""
@@ -42,30 +40,13 @@ def space(sch: Schedule, definition: Definition, target: CpuTarget) -> list[Sche
     def counts(first: PlanarWindow) -> list[int]:
         """Return what the first window likes best, of what leaves every window registers for a vector."""
         every = definition.windows
-        return [count for count in _channels(first, target) if all(_vectors(each, count, target) for each in every)][:3]
+        return [
+            count
+            for count in channel_counts(first, target)
+            if all(vector_counts(each, count, target) for each in every)
+        ][:3]
 
     return steps.sketches(sch, definition, target, counts, _schedule)
-
-
-def _channels(window: PlanarWindow, target: CpuTarget) -> list[int]:
-    """Return how many channels a tile may have, the best first."""
-    fitting = sorted(tiles(window, target), key=lambda tile: tile_cycles(window, tile[0], tile[1], target))
-    return list(dict.fromkeys(channels for channels, _ in fitting))
-
-
-def _vectors(window: PlanarWindow, channels: int, target: CpuTarget) -> list[int]:
-    """Return how many vectors of a row a tile of so many channels may have, the best first.
-
-    Those last for which registers are missing: 7 vectors by 2 rows of a 3x3 depthwise convolution spilled 75 times in 126
-    multiply-adds with 16 registers, and 1 by 4 took 0.77 of the time (one Zen 3 core, 56x56).
-    """
-
-    def narrow(vectors: int) -> bool:
-        rows = shared_rows(window, vectors, target)
-        return rows == 1 < shared_rows(window, vectors, target, ENOUGH_REGISTERS)
-
-    fitting = [vectors for each, vectors in tiles(window, target) if each == channels]
-    return sorted(fitting, key=lambda vectors: (narrow(vectors), tile_cycles(window, channels, vectors, target)))
 
 
 def _row_bytes(window: PlanarWindow) -> int:
@@ -111,7 +92,7 @@ def _task_tiles(window: PlanarWindow, width: int, tiles: int, tasks: int, target
 
 def _schedule(sch: Schedule, window: PlanarWindow, channels: int, target: CpuTarget) -> None:
     i, lanes, rank = window.index, window.lanes, len(window.axes)
-    vectors = _vectors(window, channels, target)[:4]
+    vectors = vector_counts(window, channels, target)[:4]
     shared = shared_rows(window, vectors[0], target)
     # More rows than usual a task where L1 holds their copies.
     rows, most = task_rows(window, shared, max(TASK_ROWS, L1_BYTES // 2 // _row_bytes(window)) if rank > 1 else 1)

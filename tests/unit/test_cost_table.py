@@ -46,7 +46,7 @@ REASONS = {
         winograd_cost.LEAST_PER_GROUP winograd_cost.MOST_PIECES amx.FEWEST_OUTPUTS""",
     "the code: what is unrolled, and what LLVM makes of it": """
         direct_plan.SHORT_SUMS direct_plan.SHARED_DATA grouped.MAX_UNROLLED grouped.MAX_UNROLLED_ROW grouped.LEAST_STEPS
-        inner.MOST_OUTPUTS kn2row.MAX_GATHERED plain.MOST_PIXELS plain.MOST_CHANNELS plain.COLUMNS planar.ENOUGH_REGISTERS
+        inner.MOST_OUTPUTS kn2row.MAX_GATHERED plain.MOST_PIXELS plain.MOST_CHANNELS plain.COLUMNS row_tile.ENOUGH_REGISTERS
         reduced.TWELVE reduced.LEAST_STEPS reduced.LONG_SUM row_tile.MAX_UNROLLED row_tile.MAX_SHARED row_tile.SHARED
         row_window.MOST_CHANNELS row_window.MOST_ROW_BYTES winograd.TRANSPOSED winograd_model.UNROLL steps.ROWS
         winograd_cost.BLOCK_VECTORS winograd_cost.MOST_HELD_TAPS window.TOGETHER amx_cost.BLOCKS""",

@@ -16,14 +16,14 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
-from math import prod
+from math import gcd, prod
 from operator import mul
 
 from tvm import te, tirx
 
 from ...checks import within_reach
 from ...problem import Problem
-from ...targets.cpus import L1_BYTES
+from ...targets.cpus import L1_BYTES, L1_WAY_BYTES, L1_WAYS
 from ...targets.target import CpuTarget
 from ..axes import axes_of
 from ..definition import Definition, assemble
@@ -39,7 +39,7 @@ from .cost import Counts, lines, multiply_add, tile_step, total
 from .counts import copied_element, filter_traffic, outputs, stored, stored_lines
 from .express import finished
 from .filter import staged_filter
-from .tile import spilled, tile_cycles
+from .tile import pixel_stride, spilled, tile_cycles
 from .window import Window, windows_of
 
 
@@ -87,7 +87,8 @@ def tap_windows(problem: Problem, target: CpuTarget, vnni_factor: int, prepacked
 def estimate(problem: Problem, target: CpuTarget, vnni_factor: int = 1) -> Counts:
     """Count the events of a problem, its filter prepacked."""
     (window,) = tap_windows(problem, target, vnni_factor, prepacked=True)
-    width, count = _best_tile(window, target)
+    count = vector_counts(window, target)[0]
+    width = widths(window, count, target)[0]
     tile = multiply_cycles(window, width, count, target) * (2 / target.dot_rate if vnni_factor == 2 else 1)
     vectors = outputs(window) * window.groups * window.padded_outputs / window.lanes
     visits = vectors * prod(axis.taps * axis.met for axis in window.axes)
@@ -104,12 +105,22 @@ def estimate(problem: Problem, target: CpuTarget, vnni_factor: int = 1) -> Count
     )
 
 
-def _best_tile(window: Window, target: CpuTarget) -> tuple[int, int]:
-    """Return the pixels and vectors of channels of the tile that costs least by `multiply_cycles`."""
-    counts = divisors(window.padded_outputs // window.lanes, 8)
-    most = accumulators(target)
-    tiles = [(t, v) for v in counts for t in tile_widths(window.row, target) if t * v <= most]
-    return min(tiles, key=lambda tile: multiply_cycles(window, tile[0], tile[1], target))
+def vector_counts(window: Window, target: CpuTarget) -> list[int]:
+    """Return how many vectors of channels a tile may have, the best first."""
+    fitting = divisors(window.padded_outputs // window.lanes, min(8, accumulators(target)))
+    return sorted(fitting, key=lambda v: multiply_cycles(window, widths(window, v, target)[0], v, target))
+
+
+def widths(window: Window, vectors: int, target: CpuTarget) -> list[int]:
+    """Return how many pixels a tile may have, the best first.
+
+    Those read in place may all lie in one set of L1, and leave a way of it to the filter.
+    """
+    in_a_set = 0.0 if window.stages_data else gcd(pixel_stride(window), L1_WAY_BYTES) / L1_WAY_BYTES
+    fitting = [t for t in tile_widths(window.row, target) if t * vectors <= accumulators(target)]
+    return sorted(
+        (t for t in fitting if t * in_a_set < L1_WAYS), key=lambda t: multiply_cycles(window, t, vectors, target)
+    )
 
 
 def multiply_cycles(window: Window, width: int, vectors: int, target: CpuTarget) -> float:

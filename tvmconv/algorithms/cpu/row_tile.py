@@ -13,6 +13,7 @@ from .row_window import MOST_CHANNELS, PlanarWindow
 
 MAX_UNROLLED = 128  # multiply-adds in a loop body; more only grows the code
 MAX_SHARED = 512  # of rows that share loads
+ENOUGH_REGISTERS = 32  # for any tile of rows
 SHARED = 3  # registers for data that the rows of a tile share
 # Cycles of the products of an element that a task copies for itself, as others do, too: copying it takes about one.
 LEAST_SHARING = 8
@@ -82,6 +83,32 @@ def tiles(window: PlanarWindow, target: CpuTarget) -> list[tuple[int, int]]:
         most = max(1, (registers - 1) // (channels * phases + 1))
         fitting += [(channels, vectors) for vectors in divisors(window.row // window.lanes, most)]
     return fitting
+
+
+def best_tile(window: PlanarWindow, target: CpuTarget) -> tuple[int, int]:
+    """Return the channels and vectors of the tile that the default schedule has."""
+    channels = channel_counts(window, target)[0]
+    return channels, vector_counts(window, channels, target)[0]
+
+
+def channel_counts(window: PlanarWindow, target: CpuTarget) -> list[int]:
+    """Return how many channels a tile may have, the best first."""
+    fitting = sorted(tiles(window, target), key=lambda tile: tile_cycles(window, tile[0], tile[1], target))
+    return list(dict.fromkeys(channels for channels, _ in fitting))
+
+
+def vector_counts(window: PlanarWindow, channels: int, target: CpuTarget) -> list[int]:
+    """Return how many vectors of a row a tile of so many channels may have, the best first.
+
+    Those last for which registers are missing (docs/cost-model.md, `shared_rows`).
+    """
+
+    def narrow(vectors: int) -> bool:
+        rows = shared_rows(window, vectors, target)
+        return rows == 1 < shared_rows(window, vectors, target, ENOUGH_REGISTERS)
+
+    fitting = [vectors for each, vectors in tiles(window, target) if each == channels]
+    return sorted(fitting, key=lambda vectors: (narrow(vectors), tile_cycles(window, channels, vectors, target)))
 
 
 def tile_cycles(window: PlanarWindow, channels: int, vectors: int, target: CpuTarget) -> float:

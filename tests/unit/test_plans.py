@@ -1,4 +1,4 @@
-"""The plan of direct's windows is decided once: the schedule does, and the estimate counts, what it says."""
+"""Tiles and tasks are decided once: the schedule does, and the estimate counts, what a plan says."""
 
 from __future__ import annotations
 
@@ -10,6 +10,9 @@ from tvmconv.algorithms import table as algorithms
 from tvmconv.algorithms.cpu.cost import cycles
 from tvmconv.algorithms.cpu.direct import direct_windows, windows_estimate
 from tvmconv.algorithms.cpu.direct_plan import planned
+from tvmconv.algorithms.cpu.kn2row import tap_windows, vector_counts, widths
+from tvmconv.algorithms.cpu.planar import planar_windows
+from tvmconv.algorithms.cpu.row_tile import best_tile
 from tvmconv.algorithms.cpu.window import Window
 from tvmconv.lowering.compiler import samples
 from tvmconv.signature import parse_signature
@@ -61,3 +64,31 @@ def test_windows_of_a_transposed_convolution_have_tiles_of_as_many_vectors() -> 
     first, *rest = algorithms.get("direct").define(parse_signature(CLASSES), target).windows
     assert rest
     assert all([plan.vectors for plan in each.plans] == [plan.vectors for plan in first.plans] for each in rest)
+
+
+def _defaults(algorithm: str, signature: str, target: Target) -> list[int]:
+    """Return what the default schedule chooses."""
+    found = algorithms.get(algorithm)
+    sketch = found.sketches(found.define(parse_signature(signature), target), target)[0]
+    return [int(sample.attrs[0][int(sketch.trace.decisions[sample])]) for sample in samples(sketch)]
+
+
+@pytest.mark.parametrize("name", ["x86-64-v3", "x86-64-v4"])
+def test_tiles_of_rows_are_those_that_the_schedule_has(name: str) -> None:
+    """Depthwise, where tiles of rows that share loads cost otherwise than the schedule's order of them says."""
+    signature = "conv2d-n1-i64x56x56-o64x56x56-k3x3-s1x1-d1x1-p1x1_1x1-g64-NCX-OIX-f32"
+    target = Target.parse(name)
+    assert isinstance(target, CpuTarget)
+    (window,) = planar_windows(parse_signature(signature), target, prepacked=False)
+    assert tuple(_defaults("planar", signature, target)[:2]) == best_tile(window, target)
+
+
+@pytest.mark.parametrize("name", ["x86-64-v3", "x86-64-v4", "neoverse-v1"])
+def test_tiles_of_taps_are_those_that_the_schedule_has(name: str) -> None:
+    signature = "conv2d-n1-i2048x21x21-o256x21x21-k3x3-s1x1-d12x12-p12x12_12x12-g1-NXC-XIO-f32"
+    target = Target.parse(name)
+    assert isinstance(target, CpuTarget)
+    (window,) = tap_windows(parse_signature(signature), target, 1, prepacked=False)
+    vectors = vector_counts(window, target)[0]
+    count, _, width, *_ = _defaults("kn2row", signature, target)
+    assert (count, width) == (vectors, widths(window, vectors, target)[0])
