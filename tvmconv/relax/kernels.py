@@ -26,6 +26,7 @@ from ..lowering.cpu.packing import Layout
 from ..lowering.cpu.passes import PIPELINE
 from ..problem import Problem
 from ..runtime.bundle import MANIFEST, Entry, read_bundle
+from ..runtime.kernel_object import read_object
 from ..runtime.packed import PACK_SYMBOL, PACKED_SYMBOL
 from ..signature import format_signature
 from ..support.progress import Progress
@@ -37,6 +38,8 @@ from .problems import plain_filter
 Array = npt.NDArray[Any]
 # Marks the functions that our passes lower (see `tvmconv.relax.pipeline`).
 LOWERED = "tvmconv"
+# The object file that such a function was compiled to, and what it is called there.
+CODE, SYMBOL_OF_CODE = "tvmconv_code", "tvmconv_code_symbol"
 # FuseOps leaves alone what has this pattern.
 _OPAQUE = 8
 
@@ -115,15 +118,16 @@ def build_kernels(
         except BuildError:
             if not (path / MANIFEST).is_file():
                 return {}
-        entries = {entry.signature: entry for entry in read_bundle(path).entries}
+        bundle = read_bundle(path)
+        entries = {entry.signature: (entry, read_object(bundle, entry).content) for entry in bundle.entries}
     known = Target.parse(target)
     maths = maths_of(problems, known, math, network)
     found = ((problem, entries.get(format_signature(problem))) for problem in problems)
-    return {problem: _lowered(problem, known, entry, records, maths[problem]) for problem, entry in found if entry}
+    return {problem: _lowered(problem, known, *built, records, maths[problem]) for problem, built in found if built}
 
 
-def _lowered(problem: Problem, target: Target, entry: Entry, records: Records, math: str) -> Kernel:
-    """Return the kernel that a bundle's entry was compiled from."""
+def _lowered(problem: Problem, target: Target, entry: Entry, code: bytes, records: Records, math: str) -> Kernel:
+    """Return the kernel that a bundle's entry was compiled from, as `code`."""
     job = Job(
         problem, target, math, records.best(problem, target, math), "", False, records.of_sums(problem, target, math)
     )
@@ -132,6 +136,8 @@ def _lowered(problem: Problem, target: Target, entry: Entry, records: Records, m
     choice = Choice(entry.algorithm) if candidate is None else choice_of(problem, target, candidate)
     lowered = lower_choice(problem, target, choice, EntryPoints.PACKED)
     functions = functions_of(lowered.module)
-    function = functions[PACKED_SYMBOL if lowered.layout else SYMBOL].without_attr("global_symbol")
-    function = function.with_attrs({LOWERED: 1, "op_pattern": _OPAQUE, "tirx.is_scheduled": 1})
+    function = functions[PACKED_SYMBOL if lowered.layout else SYMBOL]
+    kept = {CODE: tvm.runtime.tensor(np.frombuffer(code, np.uint8)), SYMBOL_OF_CODE: function.attrs["global_symbol"]}
+    function = function.without_attr("global_symbol")
+    function = function.with_attrs({LOWERED: 1, "op_pattern": _OPAQUE, "tirx.is_scheduled": 1, **kept})
     return Kernel(problem, entry.algorithm, entry.origin, function, functions.get(PACK_SYMBOL), lowered.layout)

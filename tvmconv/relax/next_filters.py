@@ -20,7 +20,7 @@ from ..lowering.common.rewrites import found, mapped
 from ..lowering.cpu.prefetching import L2, loops_down_to, prefetch
 from ..targets.cpus import LINE_BYTES
 from ..targets.target import CpuTarget
-from .kernels import LOWERED
+from .kernels import CODE, LOWERED
 from .planning import Array, NetworkPlan, Region, Step
 
 # Smaller filters are not prefetched: what that spares is no more than what it takes.
@@ -97,7 +97,8 @@ def with_next(function: tirx.PrimFunc, most_lines: int) -> tirx.PrimFunc | None:
         return tirx.For(loop.loop_var, loop.min, loop.extent, loop.kind, body, annotations=loop.annotations)
 
     params = [*function.params[:-1], following, function.params[-1]]
-    return tirx.PrimFunc(params, mapped(function.body, tirx.For, prefetching), function.ret_type, function.attrs)
+    attrs = function.without_attr(CODE).attrs  # which does not prefetch
+    return tirx.PrimFunc(params, mapped(function.body, tirx.For, prefetching), function.ret_type, attrs)
 
 
 def _steps(function: tirx.PrimFunc) -> list[list[Any]]:

@@ -27,8 +27,10 @@ from ..lowering.cpu.linker import (
     runtime_objects,
 )
 from ..runtime.network_file import append
+from ..support.toolchain import run_tool
 from ..targets.target import CpuTarget
 from .attention import FUNCTION as ATTENTION
+from .kernels import CODE, SYMBOL_OF_CODE
 from .pipeline import NETWORK_PIPELINE
 from .planning import COPY, Array, NetworkPlan, Step, item_bytes
 
@@ -100,12 +102,24 @@ def _objects(
     (work / "sorting.o").write_bytes(_sorting(target.isa))
     (work / "plan.c").write_text(_table(plan, identity))
     (work / "plan.o").write_bytes(compile_runtime(work / "plan.c", _INCLUDE, isa=target.isa))
-    if functions:
-        module = tvm.IRModule({name: each.with_attr("global_symbol", name) for name, each in functions.items()})
+    built = [name for name, each in functions.items() if CODE in (each.attrs or {})]
+    objects += [_built(functions[name], name, target.isa, work) for name in built]
+    if others := {name: each for name, each in functions.items() if name not in built}:
+        module = tvm.IRModule({name: each.with_attr("global_symbol", name) for name, each in others.items()})
         executable = tvm.compile(module, target.tvm(), tir_pipeline=NETWORK_PIPELINE)
         executable.mod.write_to_file(str(work / "functions.o"))
         objects.append("functions.o")
     return objects
+
+
+def _built(function: tirx.PrimFunc, name: str, isa: Isa, work: Path) -> str:
+    """Write the code that a kernel was built to, and checked by, under another name; return that of the file."""
+    file, symbol = f"{name}.o", f"__tvm_ffi_{name}"
+    (work / file).write_bytes(function.attrs[CODE].numpy().tobytes())
+    renamed = f"--redefine-sym=__tvm_ffi_{function.attrs[SYMBOL_OF_CODE]}={symbol}"
+    visible = (f"--keep-global-symbol={symbol}", "--keep-global-symbol=__TVMBackend*")  # the slots of launcher.c
+    run_tool("objcopy", ("--wildcard", renamed, *visible, file), work, isa)
+    return file
 
 
 def _calls(function: tirx.PrimFunc, name: str) -> bool:
