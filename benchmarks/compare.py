@@ -54,7 +54,7 @@ FILTER_FORMATS = {"nxc": "XIO", "ncx": "OIX"}
 class NoRecords(Records):
     """As if nothing had ever been tuned."""
 
-    def best(self, problem: Problem, target: Target, math: str = "default") -> None:
+    def best(self, problem: Problem, target: Target, math: str = "default", among: Sequence[str] | None = None) -> None:
         """Return None."""
 
 

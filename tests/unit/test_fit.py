@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 
 from tvmconv import cli
+from tvmconv.algorithms.cpu.cold import COLD, WAIT, cold_lines
 from tvmconv.algorithms.cpu.cost import cycles
 from tvmconv.algorithms.cpu.fit import Sample, fit, with_coefficients
 from tvmconv.algorithms.table import ALGORITHMS
@@ -18,7 +19,7 @@ from tvmconv.targets import cost_rows as costs
 from tvmconv.targets import target as targets
 from tvmconv.targets.cost_rows import all_rows, forget, keep, kept
 from tvmconv.targets.target import CpuTarget, Target
-from tvmconv.tuning.calibrate import PROBLEMS, row_of
+from tvmconv.tuning.calibrate import COLD_PROBLEMS, PROBLEMS, cold_row, row_of
 
 HERTZ = 3e9
 
@@ -55,6 +56,30 @@ def test_coefficients_are_found_again(name: str) -> None:
         assert found.coefficient(event) == pytest.approx(unit * value, rel=0.25), event
     assert max((found.residuals or {}).values()) < 0.1
     assert replace(found, residuals=None).tile.vector == target.costs.tile.vector  # what shapes tiles stays
+
+
+@pytest.mark.parametrize(("cold", "wait"), [(1.5, 9.0), (4.0, 0.0), (0.0, 20.0)])
+def test_what_cold_filters_take_is_found_again(cold: float, wait: float) -> None:
+    """Also where a kernel takes far longer than they explain; without times it stays."""
+    target = Target.parse("znver4")
+    assert isinstance(target, CpuTarget)
+    row, pairs = with_coefficients(target.costs, {COLD: cold, WAIT: wait}), []
+    for signature in COLD_PROBLEMS:
+        problem = parse_signature(signature)
+        for algorithm in ALGORITHMS:
+            if algorithm.kind == "cpu" and algorithm.is_default and algorithm.covers(problem, target) is None:
+                hot, counts = (
+                    algorithm.estimate(problem, target),
+                    cold_lines(problem, algorithm.filter_bytes(problem, target)),
+                )
+                times = [sum(count * row.coefficient(name) for name, count in each.items()) for each in (hot, counts)]
+                slow = 2 if (signature, algorithm.name) == (COLD_PROBLEMS[-1], "winograd4") else 1
+                pairs.append(
+                    tuple(Sample(signature, algorithm.name, each, hot) for each in (times[0], slow * sum(times)))
+                )
+    found = cold_row(target.costs, pairs, target)
+    assert (found.coefficient(COLD), found.coefficient(WAIT)) == pytest.approx((cold, wait), rel=0.1, abs=0.2)
+    assert cold_row(row, [], target) == row
 
 
 def test_a_coefficient_without_times_stays() -> None:

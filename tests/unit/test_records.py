@@ -68,6 +68,9 @@ def test_the_fastest_algorithm_is_the_best(tmp_path: Path) -> None:
     ours = Records(tmp_path)
     ours.put([RECORD, faster])
     assert ours.best(PROBLEM, TARGET) == faster
+    assert ours.best(PROBLEM, TARGET, among=(DIRECT.name, "grouped")) == faster
+    assert ours.best(PROBLEM, TARGET, among=(DIRECT.name, "planar")) == RECORD
+    assert ours.best(PROBLEM, TARGET, among=("planar", DIRECT.name)) is None  # it won over no planar schedule
 
 
 def test_putting_replaces_the_same_algorithm_and_keeps_the_file_sorted(tmp_path: Path) -> None:

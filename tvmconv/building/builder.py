@@ -39,7 +39,7 @@ from ..targets.target import Target
 from ..tuning.records import Records, records_of
 from ..tuning.transfer import donor
 from ..version import __version__
-from .cold import is_cold, maths_of
+from .cold import algorithms_of, is_cold
 from .fallbacks import Job, Outcome, attempt, bundle_target, first_right
 from .filters import carry_nodes
 from .options import BuildOptions, completed
@@ -125,15 +125,16 @@ def build(
     with staging(path) as folder:
         work = []
         for each in targets:
-            maths = maths_of(problems, each, math, chosen["network"])
+            ranked = algorithms_of(problems, each, math, chosen["network"], chosen["room"], records)
             winners = records.winners(each, math) if chosen["transfer"] else []
             described = bundle_target(each)
             check = chosen["verify"] and (obstacle(described) is None or find_emulator(described) is not None)
             for problem in problems:
-                way = maths[problem]
-                like = records.of_sums(problem, each, way) or donor(problem, each, way, winners)
-                record = records.best(problem, each, way)
-                work.append(Job(problem, each, way, record, str(folder), check, like, entry_points))
+                names = ranked[problem]
+                alike = [winner for winner in winners if winner.algorithm in names]
+                like = records.of_sums(problem, each, math, names) or donor(problem, each, math, alike)
+                record = records.best(problem, each, math, names)
+                work.append(Job(problem, each, math, names, record, str(folder), check, like, entry_points))
         outcomes = _compile(work, jobs, progress)
         if not chosen["fallback"]:
             _check_complete(outcomes, path, fallback=False)

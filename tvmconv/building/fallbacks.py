@@ -12,7 +12,6 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from ..algorithms.table import applicable
 from ..errors import CompilationError, ToolchainError, TvmconvError, VerificationError, last_line
 from ..lowering.common.entry_points import EntryPoints
 from ..problem import Problem
@@ -41,13 +40,14 @@ LONGEST_REASON = 300
 class Job:
     """Compile `problem` for `target`, by `record` if there is one, into the bundle `folder`; check it if asked to.
 
-    Without a record it takes over the schedule of `like`, another problem's record, if there is one. `entry_points` as in
-    `tvmconv.lowering.compiler.compile_problem`.
+    Without a record it takes over the schedule of `like`, another problem's record, if there is one; then it tries `algorithms`, the
+    best first. `entry_points` as in `tvmconv.lowering.compiler.compile_problem`.
     """
 
     problem: Problem
     target: Target
     math: str
+    algorithms: tuple[str, ...]
     record: Record | None
     folder: str
     check: bool
@@ -110,7 +110,7 @@ def ways(job: Job) -> list[Way]:
     """Return the ways to compile a job's problem, the best first."""
     tuned = [Way("tuned", job.record.algorithm, job.record)] if job.record else []
     alike = [Way("transferred", job.like.algorithm, job.like)] if job.like else []
-    return [*tuned, *alike, *(Way("default", each.name) for each in applicable(job.problem, job.target, job.math))]
+    return [*tuned, *alike, *(Way("default", name) for name in job.algorithms)]
 
 
 def first_right(call: Call[Attempt, Entry | None], job: Job) -> Outcome:
@@ -210,7 +210,8 @@ def candidate_for(job: Job, way: Way) -> Candidate | None:
         return way.record.candidate
     spaces = spaces_of(job.problem, job.target, job.math)
     candidate = adapt(way.record.candidate, spaces)
-    return None if candidate == spaces[0].defaults[0] else candidate
+    first = next((each for each in spaces if each.algorithm == job.algorithms[0]), None)
+    return None if first is not None and candidate == first.defaults[0] else candidate
 
 
 def _compile(job: Job, way: Way, path: Path) -> CompiledKernel | None:

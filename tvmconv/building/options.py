@@ -10,6 +10,7 @@ from ..errors import InputError
 from ..problem import Problem
 from ..support.progress import Progress
 from ..tuning.records import Records
+from .cold import Room
 
 
 class AlgorithmOptions(TypedDict, total=False):
@@ -24,10 +25,14 @@ class AlgorithmOptions(TypedDict, total=False):
     network
         The layers of a network that calls these kernels in sequence, each as often as it occurs. If no cache keeps their filters
         from call to call, a transform (Winograd), which enlarges them, is chosen only if it saves that much more time.
+    room
+        What all filters of `network` may take. Where transforms enlarge them beyond that, those are left that save the most time for
+        each byte.
     """
 
     math: str
     network: Sequence[Problem]
+    room: Room | None
 
 
 class ScheduleOptions(TypedDict, total=False):
@@ -92,6 +97,7 @@ class BuildOptions(AlgorithmOptions, ScheduleOptions, CheckOptions, WorkOptions,
 _DEFAULTS = BuildOptions(
     math="default",
     network=(),
+    room=None,
     trials=0,
     seconds=None,
     records=None,

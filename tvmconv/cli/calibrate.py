@@ -42,11 +42,13 @@ def run(arguments: argparse.Namespace) -> int:
     from ..tuning.calibrate import calibrate
     from ..tuning.evaluate import Evaluator
 
+    jobs = len(os.sched_getaffinity(0))
     with (
-        Evaluator(jobs=len(os.sched_getaffinity(0)), threads=1) as evaluator,
+        Evaluator(jobs, threads=1) as evaluator,
+        Evaluator(jobs, threads=1, cold_bytes=target.evicting) as cold,
         progress_bar("calibrating") as progress,
     ):
-        row = calibrate(target, evaluator, progress=progress)
+        row = calibrate(target, evaluator, cold, progress=progress)
     path = keep(target.name, row)
     if arguments.json:
         print_json({"target": target.name, "file": str(path), "residuals": row.residuals})

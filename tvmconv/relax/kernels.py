@@ -15,7 +15,7 @@ import tvm
 from tvm import tirx
 
 from ..building.builder import build
-from ..building.cold import maths_of
+from ..building.cold import Room, algorithms_of
 from ..building.fallbacks import Job, candidate_for, ways
 from ..errors import BuildError
 from ..lowering.common.entry_points import SYMBOL, EntryPoints
@@ -89,11 +89,12 @@ def build_kernels(
     progress: Progress | None,
     trials: int = 0,
     seconds: float | None = None,
+    room: Room | None = None,
 ) -> dict[Problem, Kernel]:
     """Return the kernels of a network's problems; those that no algorithm gives a right kernel for are left out.
 
-    Problems are listed as often as they occur: whether caches keep their filters from call to call decides algorithms. Each is compiled by the first way that holds (`tvmconv.building.fallbacks`), and checked if this machine can
-    run it.
+    Problems are listed as often as they occur: whether caches keep their filters from call to call decides algorithms, and what `room`
+    there is for them. Each is compiled by the first way that holds (`tvmconv.building.fallbacks`), and checked if this machine can run it.
     """
     network = list(problems)
     problems = list(dict.fromkeys(network))
@@ -110,6 +111,7 @@ def build_kernels(
                 records=records,
                 math=math,
                 network=network,
+                room=room,
                 prepacked=True,
                 progress=progress,
                 trials=trials,
@@ -121,16 +123,19 @@ def build_kernels(
         bundle = read_bundle(path)
         entries = {entry.signature: (entry, read_object(bundle, entry).content) for entry in bundle.entries}
     known = Target.parse(target)
-    maths = maths_of(problems, known, math, network)
+    ranked = algorithms_of(problems, known, math, network, room, records)
     found = ((problem, entries.get(format_signature(problem))) for problem in problems)
-    return {problem: _lowered(problem, known, *built, records, maths[problem]) for problem, built in found if built}
+    return {
+        problem: _lowered(problem, known, *built, records, math, ranked[problem]) for problem, built in found if built
+    }
 
 
-def _lowered(problem: Problem, target: Target, entry: Entry, code: bytes, records: Records, math: str) -> Kernel:
+def _lowered(
+    problem: Problem, target: Target, entry: Entry, code: bytes, records: Records, math: str, names: tuple[str, ...]
+) -> Kernel:
     """Return the kernel that a bundle's entry was compiled from, as `code`."""
-    job = Job(
-        problem, target, math, records.best(problem, target, math), "", False, records.of_sums(problem, target, math)
-    )
+    best, like = (find(problem, target, math, names) for find in (records.best, records.of_sums))
+    job = Job(problem, target, math, names, best, "", False, like)
     way = next(each for each in ways(job) if (each.origin, each.algorithm) == (entry.origin, entry.algorithm))
     candidate = candidate_for(job, way) if way.record else None
     choice = Choice(entry.algorithm) if candidate is None else choice_of(problem, target, candidate)

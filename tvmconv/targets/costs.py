@@ -142,8 +142,9 @@ class Lines:
         Of a filter that L2 does not keep, for each time that tasks read it.
     memory
         Of a filter that L3 does not keep from call to call.
-    cold
-        Of a filter that other layers of a network drive out of L3, more than from a cache.
+    cold, cold_wait
+        Of a filter that other layers of a network drive out of L3, more than from a cache: of all of it, and of what is read before
+        anything could fetch it ahead.
     streamed
         Of a filter that is prefetched from L3.
     stored
@@ -169,6 +170,7 @@ class Lines:
     copy: float
     part: float
     beside: float
+    cold_wait: float = 0.0
 
 
 @dataclass(frozen=True)

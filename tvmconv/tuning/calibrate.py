@@ -10,6 +10,7 @@ from dataclasses import replace
 from math import inf
 
 from ..algorithms import table
+from ..algorithms.cpu.cold import ColdSample, cold_lines, fit_cold
 from ..algorithms.cpu.fit import Sample, fit
 from ..errors import TvmconvError
 from ..isa.machine import model_name
@@ -60,15 +61,27 @@ PROBLEMS = (
     "conv2d-n1-i128x28x28-o128x28x28-k3x3-s1x1-d1x1-p1x1_1x1-g1-NXC-XIO-bf16",
     "conv2d-n1-i64x56x56-o64x56x56-k3x3-s1x1-d1x1-p1x1_1x1-g1-NCX-OIX-bf16",
 )
+# Filters from memory: of many groups, of a few rows of tiles, that L2 keeps, that only L3 keeps.
+COLD_PROBLEMS = (
+    "conv2d-n1-i512x14x14-o512x14x14-k3x3-s1x1-d1x1-p1x1_1x1-g32-NXC-XIO-f32",
+    "conv2d-n1-i64x56x56-o64x56x56-k3x3-s1x1-d1x1-p1x1_1x1-g1-NXC-XIO-f32",
+    "conv2d-n1-i96x14x14-o96x14x14-k3x3-s1x1-d1x1-p1x1_1x1-g1-NXC-XIO-f32",
+    "conv2d-n1-i432x14x14-o448x14x14-k1x1-s1x1-d1x1-p0x0_0x0-g1-NXC-XIO-f32",
+    "conv2d-n1-i256x14x14-o256x14x14-k3x3-s1x1-d1x1-p1x1_1x1-g1-NXC-XIO-f32",
+    "conv2d-n1-i512x7x7-o512x7x7-k3x3-s1x1-d1x1-p1x1_1x1-g1-NXC-XIO-f32",
+)
 
 
 def calibrate(
     target: CpuTarget,
     evaluator: Evaluator,
+    cold: Evaluator,
     signatures: Iterable[str] = PROBLEMS,
     progress: Callable[[int, int, str], None] = lambda *_: None,
 ) -> Costs:
     """Return the row of the machine's CPU, by default schedules that `evaluator` times; it should use one thread.
+
+    `cold` does the same with filters from memory.
 
     Raises
     ------
@@ -84,14 +97,40 @@ def calibrate(
         raise TvmconvError(
             f"only {len(samples)} kernels of {len(listed)} problems could be timed for {target.name}; see tvmconv build for one of them: {listed[0]}"
         )
-    return row_of(samples, target)
+    pairs = list(cold_pairs(target, evaluator, cold, progress))
+    return row_of(samples, target, pairs)
 
 
-def row_of(samples: Iterable[Sample], target: CpuTarget) -> Costs:
-    """Return the row that samples of a CPU give: what they do not tell is that of the nearest."""
+def row_of(samples: Iterable[Sample], target: CpuTarget, pairs: Iterable[tuple[Sample, Sample]] = ()) -> Costs:
+    """Return the row that samples of a CPU give, and pairs with hot and cold filters: what they do not tell is that of the nearest."""
     taken = list(samples)
     source = f"tvmconv calibrate: {len(taken)} kernels on one core of {model_name()}"
-    return replace(fit(taken, target.costs), l2=target.l2, l3=target.l3, source=source)
+    row = replace(fit(taken, target.costs), l2=target.l2, l3=target.l3, source=source)
+    return cold_row(row, pairs, target)
+
+
+def cold_row(row: Costs, pairs: Iterable[tuple[Sample, Sample]], target: CpuTarget) -> Costs:
+    """Return a row with the coefficients of cold filters that pairs of samples give, with hot and with cold ones."""
+    samples = []
+    for hot, cold in pairs:
+        problem = parse_signature(hot.signature)
+        counts = cold_lines(problem, table.get(hot.algorithm).filter_bytes(problem, target))
+        took = sum(count * row.coefficient(name) for name, count in hot.counts.items())
+        samples.append(ColdSample(cold.seconds / hot.seconds, took, counts))
+    return fit_cold(samples, row)
+
+
+def cold_pairs(
+    target: CpuTarget, hot: Evaluator, cold: Evaluator, progress: Callable[[int, int, str], None] = lambda *_: None
+) -> Iterator[tuple[Sample, Sample]]:
+    """Yield what default schedules of `COLD_PROBLEMS` take with filters from caches and from memory, as two evaluators time them."""
+    for number, signature in enumerate(COLD_PROBLEMS):
+        progress(number, len(COLD_PROBLEMS), signature)
+        problem = parse_signature(signature)
+        times = {sample.algorithm: sample for sample in samples_of(problem, target, hot)}
+        for sample in samples_of(problem, target, cold):
+            if sample.algorithm in times:
+                yield times[sample.algorithm], sample
 
 
 def samples_of(problem: Problem, target: CpuTarget, evaluator: Evaluator) -> Iterator[Sample]:

@@ -8,7 +8,7 @@ problem (`tvmconv.tuning.trials`).
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Collection, Iterable, Mapping
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from importlib.resources import files
 from pathlib import Path
@@ -129,22 +129,27 @@ class Records:
         self._shipped = shipped
         self._tables: dict[tuple[Path, str], dict[str, list[Record]]] = {}
 
-    def best(self, problem: Problem, target: Target, math: str = "default") -> Record | None:
+    def best(
+        self, problem: Problem, target: Target, math: str = "default", among: Sequence[str] | None = None
+    ) -> Record | None:
         """Return the best usable record of `problem` on `target`; the user's before the shipped.
 
         Records of another version of an algorithm's definition are not usable, nor those of algorithms that `math`
-        excludes (see `tvmconv.algorithms.table.applicable`). Malformed lines are left out with a
-        warning that names file and line.
+        excludes (see `tvmconv.algorithms.table.applicable`). Where the best is of none `among` the algorithms named, the best of the
+        first of these is returned: what won over none of the others says nothing of them. Malformed lines are left out with
+        a warning that names file and line.
         """
-        return self._best(format_signature(problem), target.name, math)
+        return self._best(format_signature(problem), target.name, math, among)
 
-    def of_sums(self, problem: Problem, target: Target, math: str = "default") -> Record | None:
+    def of_sums(
+        self, problem: Problem, target: Target, math: str = "default", among: Sequence[str] | None = None
+    ) -> Record | None:
         """Return what :meth:`best` does for the first problem with the same sums, but another bias or epilogue.
 
         An epilogue takes little of the time: the schedule that won for one is as good for the other.
         """
         others = (problem.with_(epilogue=(), bias=bias) for bias in (problem.bias, not problem.bias))
-        found = (self.best(other, target, math) for other in others if other != problem)
+        found = (self.best(other, target, math, among) for other in others if other != problem)
         return next((record for record in found if record is not None), None)
 
     def winners(self, target: Target, math: str = "default") -> list[Record]:
@@ -161,12 +166,15 @@ class Records:
         found = (self._best(format_signature(problem), name, math) for name in sorted(others))
         return [record for record in found if record is not None]
 
-    def _best(self, signature: str, target: str, math: str) -> Record | None:
+    def _best(self, signature: str, target: str, math: str, among: Sequence[str] | None = None) -> Record | None:
         for folder in self._folders():
             records = self._table(folder, target).get(signature, [])
             usable = [record for record in records if record.version == _version(record.algorithm, math)]
+            usable.sort(key=lambda record: (record.rank, record.seconds))
+            if among is not None and usable and usable[0].algorithm not in among:
+                usable = [record for record in usable if record.algorithm == among[0]]
             if usable:
-                return min(usable, key=lambda record: (record.rank, record.seconds))
+                return usable[0]
         return None
 
     def put(self, records: Iterable[Record], beaten: Collection[Key] = ()) -> None:

@@ -51,8 +51,9 @@ def plain(problem: Problem, target: CpuTarget, points: int) -> Counts:
 
 
 def filter_bytes(problem: Problem, target: CpuTarget, points: int) -> int:
-    """Return the bytes of the transformed filter."""
-    return sum(tiles.filter_bytes for tiles in tiles_of(problem, target, points))
+    """Return the bytes of the transformed filter; where no cache keeps it, of the plain one, which calls transform."""
+    size = sum(tiles.filter_bytes for tiles in tiles_of(problem, target, points))
+    return size if size <= target.l3_share else problem.filter_bytes
 
 
 def _estimate(problem: Problem, target: CpuTarget, points: int, prepacked: bool) -> Counts:
