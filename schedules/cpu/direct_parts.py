@@ -1,7 +1,7 @@
 """Steps of the direct windows that take a plain filter part after part, in the order of memory.
 
 A task has all pixels of some output channels, whose sums wait in L1 or L2. It copies a part of the filter, some channels of a tap
-(of all taps, where these lie together), sums its products for all pixels, and goes on to the next part, which was prefetched
+(of all taps and phases, where these lie together), sums its products for all pixels, and goes on to the next part, which was prefetched
 meanwhile.
 """
 
@@ -9,18 +9,20 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import replace
-from math import lcm
+from math import lcm, prod
 
 from tvm.s_tir import Schedule
 from tvm.s_tir.schedule import LoopRV, SBlockRV
 
 from tvmconv.algorithms.annotations import PREFETCH_PART, ROUND_STORES
+from tvmconv.algorithms.cpu.counts import rows_kept
 from tvmconv.algorithms.cpu.plan import Options, Plan
 from tvmconv.algorithms.cpu.tasks import vector_counts
 from tvmconv.algorithms.cpu.tile import widths
 from tvmconv.algorithms.cpu.window import Window
 from tvmconv.algorithms.shapes import divisors
 from tvmconv.algorithms.stage_names import ACC, FILTER, FILTER_PACK, OUT, TILE, stage_name
+from tvmconv.problem import DTYPE_BYTES
 from tvmconv.schedules.cpu import steps
 from tvmconv.schedules.cpu.bf16_dot import import_bf16
 from tvmconv.targets.cpus import L1_BYTES, L1_WAY_BYTES
@@ -32,15 +34,31 @@ def reduce_by_parts(sch: Schedule, window: Window, plan: Plan, target: CpuTarget
 
     One choice is made for prepacked filters alone, so that both have the same: the pixels of a task, unless theirs has all, too.
     """
-    i, lanes, rank = window.index, window.lanes, len(window.axes)
-    chunks, vectors, (tiles, width), (unrolls, most) = plan.chunks, plan.vectors, plan.tiles, plan.unrolls
+    chunks, vectors, tiles = plan.chunks, plan.vectors, plan.tiles
     if window.whole_image:
-        chunks, vectors, tiles = _tiles_of_rows(window, chunks, tiles, target)
-        width = tiles[0]
+        chunks, vectors, widest = _tiles_of_rows(window, chunks, tiles[0], target)
+        tiles = widest, widest[0]
+    pixels = None if plan.tap_by_tap or window.whole_image else plan.rows if len(window.axes) > 1 else plan.parts
+    _store(sch, window, sum_by_parts(sch, window, vectors, (chunks, tiles, plan.unrolls, pixels), target))
+
+
+def sum_by_parts(
+    sch: Schedule,
+    window: Window,
+    vectors: int,
+    choices: tuple[Options, Options, Options, Options | None],
+    target: CpuTarget,
+) -> LoopRV:
+    """Schedule a window's sums, and return the loop within a task around all of its sums.
+
+    `choices` are the chunks, tiles, unrolls and pixels of a task, as in Plan.
+    """
+    i, lanes, rank = window.index, window.lanes, len(window.axes)
+    chunks, (tiles, width), (unrolls, most), pixels = choices
 
     acc = sch.get_sblock(stage_name(ACC, i))
     *taps, c = sch.get_loops(acc)[3 + 2 * rank :]
-    channels = _channels(window, vectors, unrolls)
+    channels = _channels(window, vectors, unrolls, chunks[1], target)
     few, c = sch.split(c, [None, channels])
     part = few if _taps_together(window) else sch.fuse(*taps, few)
     sum_of_part = sch.rfactor(part, 0)
@@ -50,9 +68,10 @@ def reduce_by_parts(sch: Schedule, window: Window, plan: Plan, target: CpuTarget
     chunk, block, vector, lane = sch.split(o, [steps.choose(sch, *chunks), None, vectors, lanes])
     tile, x = sch.split(spatial[-1], [None, steps.choose(sch, tiles, width)])
     unroll = steps.choose(sch, unrolls, most)
-    if not (plan.tap_by_tap or window.whole_image):
-        steps.choose(sch, *(plan.rows if rank > 1 else plan.parts))
-    sch.reorder(n, g, chunk, *phases, part, block, *spatial[:-1], tile, x, vector, lane)
+    if pixels is not None:
+        steps.choose(sch, *pixels)
+    outer = [part, *phases] if _taps_together(window) else [*phases, part]
+    sch.reorder(n, g, chunk, *outer, block, *spatial[:-1], tile, x, vector, lane)
     task = sch.fuse(n, g, chunk)
     sch.parallel(task)
 
@@ -64,7 +83,6 @@ def reduce_by_parts(sch: Schedule, window: Window, plan: Plan, target: CpuTarget
     steps.stage_filter(sch, window, part)
     _spread_blocks(sch, window, channels)
     steps.stage_data(sch, window, None, target)
-    _store(sch, window, phases[-1])
     sch.annotate(part, PREFETCH_PART, stage_name(FILTER_PACK, i) if window.stages_filter else FILTER)
     for loop in (unrolled, sx, part_vector, x, vector):
         sch.unroll(loop)
@@ -75,6 +93,7 @@ def reduce_by_parts(sch: Schedule, window: Window, plan: Plan, target: CpuTarget
     steps.skip_padding(sch, window, sx, part_lane)
     if window.vnni_factor == 2:
         import_bf16(sch, task, lanes, target)
+    return task if _taps_together(window) else phases[-1]
 
 
 def _tiles_of_rows(
@@ -97,14 +116,27 @@ def _tiles_of_rows(
 
 
 def _taps_together(window: Window) -> bool:
-    """Whether all taps of a channel lie together in the filter, so that a part has them all."""
+    """Whether all taps of a channel lie together in the filter, so that a part has them all, those of all phases."""
     return window.problem.filter_format == "OIX"
 
 
-def _channels(window: Window, vectors: int, unrolls: Sequence[int]) -> int:
-    """Return how many channels a part has: L1 keeps it of a tile's vectors beside their data; any of `unrolls` divides it."""
-    taps = window.summed_taps if _taps_together(window) else 1
+def _taps_of_part(window: Window) -> int:
+    """Return how many taps of a channel a part has."""
+    return prod(axis.taps * axis.phases for axis in window.axes) if _taps_together(window) else 1
+
+
+def _channels(window: Window, vectors: int, unrolls: Sequence[int], chunks: int, target: CpuTarget) -> int:
+    """Return how many channels a part has: L1 keeps it of a tile's vectors beside their data; any of `unrolls` divides it.
+
+    Of rows of all output channels, of which a task has one of `chunks` parts, L2 keeps those that are multiplied and those that are
+    prefetched meanwhile. Two cores of a Zen 4, microseconds, where L1 alone decided and so: 1024 to 1024, 3x3 taps, stride 2, at 4x4
+    1361 and 996; 4096 to 4096, one pixel, 1865 and 1685; `col2im`, 1024 to 512, 5x5 taps, 16 pixels, 3327 and 2509.
+    """
+    taps = _taps_of_part(window)
     fits = L1_BYTES * 3 // 4 // (4 * vectors * window.lanes * taps)
+    if window.reads_rows:
+        run = DTYPE_BYTES[window.problem.dtype] * window.vnni_factor * window.padded_outputs // chunks
+        fits = min(fits, rows_kept(window, run, target))
     counts = [count for count in divisors(window.channels, window.channels) if count % lcm(*unrolls) == 0]
     return max((count for count in counts if count <= fits), default=counts[0])
 
@@ -122,7 +154,7 @@ def _inner_loops(sch: Schedule, sum_of_part: SBlockRV, window: Window) -> list[L
 
 def _spread_blocks(sch: Schedule, window: Window, channels: int) -> None:
     """Put a line between blocks of a part's copy where a row of the filter is copied to one set of L1 alone."""
-    taps = window.summed_taps if _taps_together(window) else 1
+    taps = _taps_of_part(window)
     if window.stages_filter and 4 * taps * channels * window.lanes % L1_WAY_BYTES == 0:
         pack = sch.get_sblock(stage_name(FILTER_PACK, window.index))
         sch.storage_align(pack, 0, axis=1, factor=L1_WAY_BYTES // 4, offset=steps.LINE_FLOATS)

@@ -16,6 +16,7 @@ from tvmconv.algorithms.annotations import (
     ROUND_STORES,
     SKIP,
     SOME_INSIDE,
+    TAP_COLUMNS,
     TO_PIXELS,
     TO_PIXELS_IF_WHOLE,
     TO_PLANES_IF_WIDE,
@@ -165,6 +166,8 @@ def _by_taps(sch: Schedule, window: Window, vector: LoopRV, c: LoopRV, taps: Seq
     """Copy a vector of output channels whose taps lie together in the filter; return the loop around parts of that."""
     if not window.taps_are_columns:
         sch.reorder(vector, c, *taps, lane)
+        if window.taps_lie_together:
+            sch.annotate(sch.fuse(*taps), TAP_COLUMNS, 1)
         return vector
     few, c = sch.split(c, [None, divisors(int(sch.get(c).extent), LINE_FLOATS)[-1]])
     sch.reorder(vector, few, c, *taps, lane)

@@ -59,6 +59,8 @@ CASES = {
     "filter_by_parts": "conv2d-n1-i1024x7x7-o1280x4x4-k3x3-s2x2-d1x1-p1x1_1x1-g1-NXC-XIO-f32-bias",
     "filter_in_place_by_parts": "conv1d-n1-i4096x4-o1280x4-k1-s1-d1-p0_0-g1-NXC-XIO-f32",
     "inner": "backprop2d-n1-i128x4x4-o64x8x8-k4x4-s2x2-d1x1-p1x1_1x1-g1-NXC-XIO-f32-bias",
+    "col2im": "backprop2d-n1-i256x4x4-o64x8x8-k5x5-s2x2-d1x1-p2x2_1x1-g1-NCX-OIX-f32-bias",
+    "taps_by_squares": "backprop2d-n1-i512x4x4-o256x8x8-k4x4-s2x2-d1x1-p1x1_1x1-g1-NCX-OIX-f32",
     "inner_rows": "conv2d-n1-i1024x7x7-o1280x4x4-k3x3-s2x2-d1x1-p1x1_1x1-g1-NCX-OIX-f32-bias",
     "constant": "conv2d-n1-i0x4x4-o8x4x4-k3x3-s1x1-d1x1-p1x1_1x1-g1-NXC-XIO-f32-bias",
 }

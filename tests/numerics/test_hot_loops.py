@@ -36,6 +36,7 @@ TAPS = "conv1d-n1-i1x4000-o80x3750-k251-s1-d1-p0_0-g1-NXC-XIO-f32"
 DOT = "conv2d-n1-i64x14x14-o32x14x14-k3x3-s1x1-d1x1-p1x1_1x1-g1-NXC-XIO-bf16"
 SHUFFLED_DOT = "conv2d-n1-i32x14x14-o32x7x7-k3x3-s2x2-d1x1-p1x1_0x0-g4-NXC-XIO-bf16"
 DILATED_DOT = "conv2d-n1-i128x13x13-o64x13x13-k3x3-s1x1-d6x6-p6x6_6x6-g1-NXC-XIO-bf16"
+ROWS_OF_TAPS = "backprop2d-n1-i1024x4x4-o512x8x8-k5x5-s2x2-d1x1-p2x2_1x1-g1-NCX-OIX-f32"
 TOKENS = "conv1d-n1-i768x16-o3072x16-k1-s1-d1-p0_0-g1-NXC-OIX-bf16"
 DEEP_DOT = "conv2d-n1-i1024x14x14-o64x14x14-k1x1-s1x1-d1x1-p0x0_0x0-g1-NXC-XIO-bf16"
 
@@ -82,6 +83,7 @@ def hot(algorithm: str, target: str, signature: str) -> HotLoop:
         ("reduced", "x86-64-v3", FEW_OUTPUTS, (2, 3), 4 * 3),  # 3 taps of a row
         ("reduced", "x86-64-v3", FEW_TRANSPOSED, (4, 3), 4 * 2),  # LLVM makes two steps one pass
         ("inner_dot", "znver4", TOKENS, (4, 6), 4),
+        ("col2im", "znver4", ROWS_OF_TAPS, (16, 1), 4),
         # Vectors of a row by output channels, or by rows.
         ("planar", "x86-64-v3", PLANES, (3, 4), 1),
         ("planar", "x86-64-v3", DEPTHWISE, (2, 2), 9),

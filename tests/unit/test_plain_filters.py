@@ -8,6 +8,7 @@ import pytest
 from tvm.ir import StringImm, assert_structural_equal
 
 from tvmconv.algorithms.cpu import direct, winograd
+from tvmconv.algorithms.cpu.counts import rows_kept
 from tvmconv.algorithms.cpu.direct import direct_windows
 from tvmconv.algorithms.cpu.kn2row import define_prepacked, tap_windows
 from tvmconv.algorithms.pairs import filter_in_pairs
@@ -134,6 +135,7 @@ def test_rows_that_are_far_apart_are_transformed_before_all_tasks() -> None:
     assert prepacked(wide, "znver3") == [False]  # no cache keeps it
 
 
+WINDOWS = "backprop2d-n1-i1024x4x4-o512x8x8-k5x5-s2x2-d1x1-p2x2_1x1-g1-NCX-OIX-f32"
 LINEAR = "conv1d-n1-i1024x4-o1000x4-k1-s1-d1-p0_0-g1-NXC-OIX-f32"
 
 
@@ -147,6 +149,8 @@ LINEAR = "conv1d-n1-i1024x4-o1000x4-k1-s1-d1-p0_0-g1-NXC-OIX-f32"
         (LINEAR.replace("x4", "x400"), "direct", "direct"),  # many pixels use the copy
         (TRANSPOSED, "direct", "inner"),
         (TRANSPOSED.replace("NXC-XIO", "NCX-OIX"), "direct", "direct"),  # nothing that is summed lies together
+        (WINDOWS, "direct", "col2im"),  # four windows would read the filter, each for its taps
+        (WINDOWS.replace("f32", "bf16"), "phased_dot", "col2im_dot"),
         (TILED.replace("7x7", "4x4"), "winograd2", "direct"),
         (TILED.replace("7x7", "4x4").replace("XIO", "OIX"), "winograd2", "winograd2"),
         (TILED.replace("7x7", "28x28"), "winograd2", "winograd2"),
@@ -189,3 +193,24 @@ def test_inner_products_say_why_not() -> None:
         answer = get("inner").covers(*_asked(signature, "znver4"))
         assert answer is not None and reason in answer
     assert get("inner_dot").covers(*_asked(LINEAR, "znver4")) == "it multiplies bf16, not f32"
+
+
+def test_products_with_rows_of_taps_say_why_not() -> None:
+    for signature, reason in (
+        (LINEAR, "for transposed convolutions of several taps"),
+        (WINDOWS.replace("OIX", "XIO"), "lie apart in a filter of XIO"),
+        (WINDOWS.replace("4x4-o512x8x8", "9x9-o512x18x18"), "64 pixels or fewer, not 81"),
+        (WINDOWS.replace("i1024", "i16"), "32 channels or more, not 16"),
+        (WINDOWS.replace("o512", "o511"), "12775 outputs of all taps are no whole vectors"),
+    ):
+        answer = get("col2im").covers(*_asked(signature, "znver4"))
+        assert answer is not None and reason in answer
+    assert get("col2im_dot").covers(*_asked(WINDOWS, "znver4")) == "it multiplies bf16, not f32"
+
+
+def test_parts_of_rows_a_power_of_two_apart_are_small() -> None:
+    """L2 keeps what is multiplied and what is prefetched: 4096 channels are 16 KiB, of which a way of it holds eight."""
+    (window,) = direct_windows(*_asked("conv1d-n1-i4096x1-o4096x1-k1-s1-d1-p0_0-g1-NXC-XIO-f32", "znver4"))
+    assert rows_kept(window, 512, _asked(LINEAR, "znver4")[1]) == 16
+    (window,) = direct_windows(*_asked("conv1d-n1-i4096x1-o4112x1-k1-s1-d1-p0_0-g1-NXC-XIO-f32", "znver4"))
+    assert rows_kept(window, 512, _asked(LINEAR, "znver4")[1]) == 512

@@ -4,6 +4,7 @@ The annotations of loops, and what answers them:
 
     ==============  ======================================================  =====================
     TRANSPOSE       TO_PIXELS, TO_PLANES (also _IF_..) or INTERLEAVE        tvmconv/lowering/cpu/transposing.py
+    TAP_COLUMNS     taps of a channel that lie together in the filter      tvmconv/lowering/cpu/tap_columns.py
     STRIDED         columns a stride apart, where a phase has PART of them  tvmconv/lowering/cpu/striding.py
     SKIP            products with padding                                   tvmconv/lowering/cpu/padding.py
     SKIP_TILE       tiles of which nothing is stored                        tvmconv/lowering/cpu/padding.py
@@ -47,6 +48,7 @@ IDENTITY = (SIGNATURE, TARGET, ALGORITHM, VERSION)
 TRANSPOSE, TO_PIXELS, TO_PLANES, INTERLEAVE = f"{PREFIX}transpose", "to_pixels", "to_planes", "interleave"
 # The same, of loops whose extents are decisions: element by element where one leaves fewer than PART columns, or cuts a part.
 TO_PIXELS_IF_WHOLE, TO_PLANES_IF_WIDE = "to_pixels_if_whole", "to_planes_if_wide"
+TAP_COLUMNS = f"{PREFIX}tap_columns"
 STRIDED = f"{PREFIX}strided"
 SKIP = f"{PREFIX}skip"
 SKIP_TILE = f"{PREFIX}skip_tile"

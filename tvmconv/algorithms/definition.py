@@ -82,7 +82,8 @@ def assemble(
     by_element
         Whether dot products of pairs take the data's from an element of a register (`Isa.dots_by_element`).
     filter_rows
-        Whether the filter is a row of all its elements for each index of the first axis, by pairs if `vnni_factor` is 2.
+        Whether the filter is a row of all its elements for each index of the first axis: of a convolution, whose rows are summed, by
+        pairs if `vnni_factor` is 2.
     """
     data_in_pairs = reads_pairs(flat, vnni_factor)
     data_in_pairs = data_in_pairs and not (filter_rows and any(not window.data_in_pairs for window in windows))
@@ -149,9 +150,10 @@ def _placeholders(
     if vnni_factor > 1 and data_in_pairs:
         data = te.placeholder((*flat.data_shape[:-1], flat.in_channels // vnni_factor), element, name="data")
     filter_shape = list(flat.filter_shape)
-    in_pairs = vnni_factor > 1 and (filter_rows or filter_in_pairs(flat, vnni_factor))
+    rows_in_pairs = filter_rows and flat.op == "convolution"
+    in_pairs = vnni_factor > 1 and (rows_in_pairs or filter_in_pairs(flat, vnni_factor))
     if filter_rows:
-        filter_shape = [filter_shape[0], prod(filter_shape[1:]) // vnni_factor]
+        filter_shape = [filter_shape[0], prod(filter_shape[1:]) // (vnni_factor if rows_in_pairs else 1)]
     elif in_pairs:
         filter_shape[filter_channels(flat)] //= vnni_factor
     weights = te.placeholder(filter_shape, element if in_pairs else dtype, name=FILTER)

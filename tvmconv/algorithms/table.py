@@ -34,6 +34,8 @@ ALGORITHMS: tuple[Algorithm, ...] = (
     # For filters as they come.
     Algorithm("inner", 1, "exact", "inner", is_default=False),
     Algorithm("inner_dot", 1, "exact", "inner", {"vnni_factor": 2}, is_default=False),
+    Algorithm("col2im", 1, "exact", "col2im", is_default=False),
+    Algorithm("col2im_dot", 1, "exact", "col2im", {"vnni_factor": 2}, is_default=False),
     # For when no other compiles.
     Algorithm("plain", 1, "exact", "plain", is_default=False),
     Algorithm("tensorcore", 1, "exact", "tensorcore", kind="cuda"),

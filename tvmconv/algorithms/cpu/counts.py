@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from math import prod
+from math import gcd, prod
 
 from ...problem import DTYPE_BYTES, Problem
-from ...targets.cpus import L1_WAY_BYTES, L1_WAYS, LINE_BYTES
+from ...targets.cpus import L1_WAY_BYTES, L1_WAYS, L2_WAYS, LINE_BYTES
 from ...targets.target import CpuTarget
 from ..annotations import PART
 from ..subconvolution import Axis, SubConvolution
@@ -46,6 +46,15 @@ def far(problem: Problem, elements: float, target: CpuTarget, scattered: bool = 
     if problem.data_format == "NXC" or size <= target.l2_share:
         return {}
     return {"lines.planes": lines(size), "elements.scattered": elements * scattered}
+
+
+def rows_kept(window: Window, run: int, target: CpuTarget) -> int:
+    """Return of how many rows of the filter L2 keeps `run` bytes, with as many of the next rows, beside data and sums.
+
+    Rows are of all output channels. Those a power of two apart lie in few of its sets.
+    """
+    apart = DTYPE_BYTES[window.problem.dtype] * window.vnni_factor * window.problem.out_channels
+    return target.l2 // 2 // (2 * max(run, gcd(apart, target.l2 // L2_WAYS)))
 
 
 def stored_lines(problem: Problem, phases: int, target: CpuTarget) -> Counts:

@@ -75,7 +75,7 @@ def data_reader(window: Window, data: te.Tensor) -> Callable[..., Expr]:
     if not window.stages_data:
 
         def in_place(n: Expr, *at: Expr) -> Expr:
-            x, c = window.in_order(at[:-1]), at[-1]
+            x, c = window.in_data(list(at[:-1]), at[-1])
             return data(n, *x, c) if problem.data_format == "NXC" else data(n, c, *x)
 
         return in_place

@@ -18,7 +18,7 @@ from ..definition import Definition, assemble
 from ..flatten import flatten
 from ..pairs import filter_in_pairs
 from ..shapes import accumulators, divisors, shuffles
-from .cost import Counts, multiply_add, total
+from .cost import Counts, lines, multiply_add, total
 from .counts import copied, filter_traffic, outputs, stored, stored_lines
 from .direct_plan import planned
 from .express import express
@@ -211,10 +211,13 @@ def _by_parts(window: Window, target: CpuTarget) -> Window:
     size = (4 // window.vnni_factor if copied else DTYPE_BYTES[window.problem.dtype]) * weights
     if window.pixels > MOST_TASK_PIXELS or window.channels < LEAST_CHANNELS_OF_PARTS or size <= kept:
         return window
-    # One tile of pixels uses each vector of a part once, from where it lies if it lies as it is multiplied.
+    return replace(window, by_parts=True, packs_parts=copied or not reads_once(window, target))
+
+
+def reads_once(window: Window, target: CpuTarget) -> bool:
+    """Whether all pixels are one tile, which uses each vector of the filter once: from where it lies, if it lies as it is multiplied."""
     rows = window.problem.batch * prod(axis.outputs for axis in window.axes[:-1])
-    one_tile = rows == 1 and window.row <= best_tile(window, target)[0]
-    return replace(window, by_parts=True, packs_parts=copied or not one_tile)
+    return rows == 1 and window.row <= best_tile(window, target)[0]
 
 
 def is_large(window: Window, target: CpuTarget) -> bool:
@@ -266,20 +269,29 @@ def plain(problem: Problem, target: CpuTarget, across: bool = False, vnni_factor
     windows = direct_windows(problem, target, across, vnni_factor)
     if not across:
         windows = [_by_parts(window, target) for window in windows]
-    return total(estimate(problem, target, across, vnni_factor), *(_packed(window) for window in windows))
+    return total(estimate(problem, target, across, vnni_factor), *(packed(window, target) for window in windows))
 
 
-def _packed(window: Window) -> Counts:
+def packed(window: Window, target: CpuTarget) -> Counts:
     """Count the copy of a window's filter, if there is one."""
     if not window.stages_filter:
         return {}
     elements, together = float(window.groups * window.padded_outputs * window.products), window.sums_lie_together
+    size = window.element_bytes * elements
+    # A copy of all of it that no cache keeps goes to memory and back.
+    passed = {"lines.cold": 2 * lines(size)} if size > target.l3_share and not window.packs_parts else {}
     if window.reads_rows:
-        return {"elements.copy": elements * window.vnni_factor}
+        return {"elements.copy": elements * window.vnni_factor, **passed}
+    if window.problem.op != "convolution" and window.problem.filter_format == "OIX":
+        # Whole lines pass by, whichever of their taps are the window's.
+        elements *= prod(window.problem.kernel) / prod(axis.taps * axis.phases for axis in window.axes)
     if window.vnni_factor == 2:
-        together = together and filter_in_pairs(window.problem)
-        return {"elements.transpose_pairs" if together else "elements.apart": elements * (1 if together else 2)}
-    return {"elements.transpose" if together or window.taps_are_columns else "elements.apart": elements}
+        together = (together and filter_in_pairs(window.problem)) or window.taps_lie_together
+        copied = {"elements.transpose_pairs" if together else "elements.apart": elements * (1 if together else 2)}
+    else:
+        squares = together or window.taps_are_columns or window.taps_lie_together
+        copied = {"elements.transpose" if squares else "elements.apart": elements}
+    return {**copied, **passed}
 
 
 def windows_estimate(windows: Sequence[Window], target: CpuTarget) -> Counts:

@@ -62,16 +62,16 @@ class Im2colWindow(Window):
         if prod(taps) == 1:
             return [0 for _ in taps], c
         if self._taps_first:
-            *found, c = _unravel(c, [*taps, per_tap])
+            *found, c = unravel(c, [*taps, per_tap])
         else:
-            c, *found = _unravel(c, [per_tap, *taps])
+            c, *found = unravel(c, [per_tap, *taps])
         return found, c
 
     def in_data(self, x: list[Expr], c: Expr) -> tuple[list[Expr], Expr]:
         """Return where in data channel `c`, or pair of data in pairs, of the pixel `x` lies."""
         pairs = self.vnni_factor == 2 and self.data_in_pairs
         taps, c = self._tap(c, self._per_tap // (2 if pairs else 1))
-        outputs = _unravel(x[0], [axis.outputs for axis in self.data_axes])
+        outputs = unravel(x[0], [axis.outputs for axis in self.data_axes])
         each = zip(self.data_axes, outputs, taps, strict=True)
         return [axis.offset(0) + y * axis.stride + k * axis.dilation for axis, y, k in each], c
 
@@ -135,7 +135,7 @@ def _overlap(window: Window, target: CpuTarget) -> bool:
     return vectors and prod(axis.outputs for axis in window.axes) <= FEW_PIXELS and strided
 
 
-def _unravel(index: Expr, extents: Sequence[int]) -> list[Expr]:
+def unravel(index: Expr, extents: Sequence[int]) -> list[Expr]:
     """Return the indices along axes of such extents of an element of an array, counted in its order."""
     found: list[Expr] = []
     for extent in reversed(extents[1:]):

@@ -24,7 +24,7 @@ from ..definition import Definition, assemble
 from ..flatten import flatten
 from ..subconvolution import Expr
 from . import direct
-from .cost import Counts
+from .cost import Counts, total
 from .direct_plan import planned
 from .express import express
 from .window import Window
@@ -58,6 +58,12 @@ def estimate(problem: Problem, target: CpuTarget, vnni_factor: int = 1) -> Count
     """Count the events of a problem, its filter prepacked."""
     windows = planned(phased_windows(problem, target, vnni_factor, prepacked=True), target)
     return direct.windows_estimate(windows, target)
+
+
+def plain(problem: Problem, target: CpuTarget, vnni_factor: int = 1) -> Counts:
+    """Count the events of a problem whose filter comes plain: beside those of `estimate`, the copies of the filter."""
+    windows = phased_windows(problem, target, vnni_factor, False)
+    return total(estimate(problem, target, vnni_factor), *(direct.packed(window, target) for window in windows))
 
 
 def phased_windows(problem: Problem, target: CpuTarget, vnni_factor: int, prepacked: bool) -> list[PhasedWindow]:
@@ -139,6 +145,11 @@ class PhasedWindow(Window):
     def stages_filter(self) -> bool:
         """Always: the filter has other taps."""
         return True
+
+    @property
+    def taps_lie_together(self) -> bool:
+        """Never: a lane's phase decides which taps it reads."""
+        return False
 
     @property
     def channels_in_filter(self) -> bool:

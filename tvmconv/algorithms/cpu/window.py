@@ -323,6 +323,12 @@ class Window(SubConvolution):
         return in_order and whole and by_channel and taps > 1 and self.channels * taps >= PART
 
     @property
+    def taps_lie_together(self) -> bool:
+        """Whether several taps of an output channel lie together in the filter, and the channels that it sums apart: transposed OIX."""
+        transposed = self.problem.op != "convolution" and self.problem.filter_format == "OIX"
+        return transposed and prod(self.problem.kernel) > 1 and not (self.across or self.shuffles)
+
+    @property
     def reads_rows(self) -> bool:
         """Whether vectors of output channels lie in the filter as they are multiplied, in rows of all of them."""
         return self.problem.filter_format == "XIO" and self.problem.op == "convolution"

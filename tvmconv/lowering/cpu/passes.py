@@ -40,6 +40,7 @@ from .stack import keep_on_stack
 from .staging import stage_sums
 from .streaming import prefetch_parts
 from .striding import deinterleave
+from .tap_columns import lay_taps_apart
 from .taps import take_taps_together
 from .threads import in_one_thread
 from .tiles import by_tiles
@@ -184,6 +185,7 @@ LOWERING: tuple[Pass, ...] = (
     ours("matrices", by_matrices, ask.MATRICES, after={"padding": "products with padding are under conditions"}),
     ours("instructions", by_instructions, DOT, ROUND, ask.ROUND_STORES, after={"shuffles": "orders of lanes are known", "elements": "it takes what dot products that leaves", "matrices": "it takes those, too"}),
     ours("transpose", transpose, ask.TRANSPOSE, after={"bind": "columns lie together in the output, not in a stage"}),
+    ours("tap-columns", lay_taps_apart, ask.TAP_COLUMNS, after=_LOOPS),
     ours("stride", deinterleave, ask.STRIDED, after=_LOOPS),
     ours("stage-sums", stage_sums, after={"transpose": "it asks for orders of stores", "instructions": "it takes sums of dot products"}),
     ours("reload", reload_data, ask.RELOAD, after={"shuffles": "what all lanes read is a load outside of vectors"}),

@@ -116,7 +116,7 @@ def _to_pixels(loop: Any) -> Any:
         )
     read = tirx.BufferStore(rows, element, [row * width + x])
     vectors = [
-        _joined([_vector(rows, (part + j) * width, width) for part in range(0, count, width)]) for j in range(width)
+        joined([_vector(rows, (part + j) * width, width) for part in range(0, count, width)]) for j in range(width)
     ]
     block_body = [
         tirx.AllocBuffer(rows),
@@ -211,7 +211,7 @@ def _interleaved(loop: Any) -> Any:
     together = [
         tirx.BufferStore(
             row,
-            _shuffled(vectors, [x % phases * count + x // phases for x in range(start, start + count)]),
+            shuffled(vectors, [x % phases * count + x // phases for x in range(start, start + count)]),
             [tirx.Ramp(start, 1, count)],
         )
         for start in range(0, extent, count)
@@ -251,7 +251,7 @@ def _transposed_within_parts(vectors: Sequence[Any], lanes: int) -> list[Any]:
     firsts, seconds = (0, 1, lanes, lanes + 1), (2, 3, lanes + 2, lanes + 3)
 
     def each_part(one: Any, other: Any, order: tuple[int, ...]) -> Any:
-        return _shuffled([one, other], [part + lane for part in range(0, lanes, PART) for lane in order])
+        return shuffled([one, other], [part + lane for part in range(0, lanes, PART) for lane in order])
 
     return [
         each_part(each_part(a, b, ends), each_part(c, d, ends), halves)
@@ -264,7 +264,7 @@ def _transposed_parts(vectors: list[Any]) -> list[Any]:
     """Return the vectors of all first parts, all second ones, and so on: vshuff32x4 takes two parts of each of two."""
 
     def parts(one: Any, other: Any, *order: int) -> Any:
-        return _shuffled([one, other], [part * PART + lane for part in order for lane in range(PART)])
+        return shuffled([one, other], [part * PART + lane for part in order for lane in range(PART)])
 
     if len(vectors) == 2:
         return [parts(*vectors, 0, 2), parts(*vectors, 1, 3)]
@@ -273,17 +273,19 @@ def _transposed_parts(vectors: list[Any]) -> list[Any]:
     return [parts(*half, *order) for half in halves for order in ((0, 2, 4, 6), (1, 3, 5, 7))]
 
 
-def _joined(vectors: list[Any]) -> Any:
+def joined(vectors: list[Any]) -> Any:
+    """Return quarters of a vector, of 128 bits each, as one."""
     if len(vectors) == 1:
         return vectors[0]
-    return _shuffled(vectors, list(range(len(vectors) * PART)))
+    return shuffled(vectors, list(range(len(vectors) * PART)))
 
 
 def _part(vector: Any, part: int, lanes: int) -> Any:
-    return _shuffled([vector], list(range(part, part + lanes)))
+    return shuffled([vector], list(range(part, part + lanes)))
 
 
-def _shuffled(vectors: list[Any], lanes: list[int]) -> Any:
+def shuffled(vectors: list[Any], lanes: list[int]) -> Any:
+    """Return a vector of some lanes of vectors, which are counted through."""
     return tirx.Shuffle(vectors, [tirx.const(lane, "int32") for lane in lanes])
 
 

@@ -1,0 +1,69 @@
+"""Search space of transposed convolutions as products with whole rows of the filter, on CPUs.
+
+A task is all pixels by some outputs of all taps, part after part of the filter (direct_parts.py). Then tasks of output channels add up
+what taps gave them, some channels at a time, whose products L1 keeps meanwhile.
+"""
+
+from __future__ import annotations
+
+from math import prod
+
+from tvm.s_tir import Schedule
+
+from tvmconv.algorithms.cpu.col2im import ColumnsWindow, whole_tiles
+from tvmconv.algorithms.cpu.cost import uneven
+from tvmconv.algorithms.cpu.direct_plan import MOST_CHUNKS
+from tvmconv.algorithms.cpu.tasks import vector_counts
+from tvmconv.algorithms.cpu.tile import widths
+from tvmconv.algorithms.definition import Definition
+from tvmconv.algorithms.shapes import divisors
+from tvmconv.algorithms.stage_names import OUT, SUM, stage_name
+from tvmconv.schedules.cpu import steps
+from tvmconv.schedules.cpu.direct_parts import sum_by_parts
+from tvmconv.targets.cpus import L1_BYTES
+from tvmconv.targets.target import CpuTarget
+
+
+def space(sch: Schedule, definition: Definition, target: CpuTarget) -> list[Schedule]:
+    """Return one schedule for each number of vectors of outputs in a tile, the default first."""
+    return steps.sketches(sch, definition, target, lambda window: _vectors(window, target)[:3], _schedule)
+
+
+def _vectors(window: ColumnsWindow, target: CpuTarget) -> list[int]:
+    """Return how many vectors of outputs a tile may have, the best first: in place, beside all pixels."""
+    return vector_counts(window, target, widths) if window.stages_filter else whole_tiles(window, target)
+
+
+def _schedule(sch: Schedule, window: ColumnsWindow, vectors: int, target: CpuTarget) -> None:
+    tiles = widths(window, vectors, target)[:4] if window.stages_filter else [window.row]
+    unrolls = divisors(window.channels, 4)
+    parts = divisors(window.padded_outputs // window.lanes // vectors, MOST_CHUNKS)
+    best = min(parts, key=lambda count: (uneven(count * window.groups), -count))
+    sum_by_parts(sch, window, vectors, ((parts, best), (tiles, tiles[0]), (unrolls, unrolls[-1]), None), target)
+    _add_taps(sch, window)
+
+
+def _add_taps(sch: Schedule, window: ColumnsWindow) -> None:
+    """Add the products of an output's taps, and store it."""
+    out, sums = sch.get_sblock(stage_name(OUT, window.index)), sch.get_sblock(stage_name(SUM, window.index))
+    channels = window.outputs_of_group
+    # All taps' products of all pixels of so many channels stay in L1.
+    fits = max(1, L1_BYTES * 3 // 4 // (4 * prod(window.transposed.in_spatial) * window.taps))
+    few = max(count for count in divisors(channels, steps.LINE_FLOATS) if count <= fits)
+    chunks = divisors(channels // few, MOST_CHUNKS)
+    best = min(chunks, key=lambda count: (uneven(count * window.groups), -count))
+    n, g, *places, o = sch.get_loops(out)
+    chunk, block, channel = sch.split(o, [steps.choose(sch, chunks, best), None, few])
+    sch.reorder(n, g, chunk, block, *places, channel)
+    task = sch.fuse(n, g, chunk)
+    sch.parallel(task)
+    sch.compute_at(sums, places[-1], preserve_unit_loops=True)
+    sch.set_scope(sums, 0, "local")
+    rank = len(places) // 2
+    *_, lane = sch.get_loops(sums)[:-rank]
+    taps = sch.get_loops(sums)[-rank:]
+    sch.reorder(*taps, lane)
+    sch.vectorize(lane)
+    if window.problem.data_format == "NXC":
+        steps.vectorize_last(sch, channel, few)
+    sch.decompose_reduction(sums, taps[0])

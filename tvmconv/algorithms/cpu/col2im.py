@@ -1,0 +1,275 @@
+"""Transposed convolutions of few pixels whose OIX filter is read as it comes: a product of matrices, then col2im.
+
+An input channel's outputs for all taps are a row of the filter. So the products of all pixels with whole rows are a convolution of one
+tap whose filter is read once, in place, whatever the strides; each output then adds what its taps gave it. By windows of phases,
+each window reads whole lines for its own taps, and transposes them. Stages:
+
+    data_pad, filter_pack    as in window.py
+    acc          the products, f32, axes (n, g, 1, pixel, outputs of all taps)
+    sum          those that meet an output added
+    out          bias added, rounded once to the output type
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from math import gcd, prod
+from operator import mul
+
+from tvm import te, tirx
+
+from ...checks import within_reach
+from ...problem import Problem
+from ...targets.target import CpuTarget
+from ..data_dependence import covers_data
+from ..definition import Definition, assemble
+from ..epilogue import Epilogue
+from ..flatten import flatten
+from ..pairs import multiply_pairs
+from ..shapes import divisors, row_extent
+from ..stage_names import ACC, OUT, SUM, stage_name
+from ..subconvolution import Expr
+from .cost import Counts, lines, multiply_add, total
+from .counts import copied, rows_kept, stored_lines
+from .data import staged_data
+from .direct import LEAST_CHANNELS_OF_PARTS, MOST_TASK_PIXELS, no_dot
+from .filter import staged_filter
+from .im2col import unravel
+from .tile import best_tile, tile_cycles, widths
+from .window import Window, windows_of
+
+
+def covers(problem: Problem, target: CpuTarget, vnni_factor: int = 1) -> str | None:
+    """Return None if the algorithm computes the problem on the target, else why not."""
+    flat = flatten(problem)
+    if flat.op == "convolution" or prod(flat.kernel) == 1:
+        return "it is for transposed convolutions of several taps"
+    if flat.filter_format != "OIX":
+        return f"the outputs of a channel lie apart in a filter of {flat.filter_format}"
+    if vnni_factor == 2 and (reason := no_dot(flat, target)):
+        return reason
+    if reason := covers_data(problem, target):
+        return reason
+    window = _window(flat, target, vnni_factor)
+    if window.pixels > MOST_TASK_PIXELS:
+        return f"it is for {MOST_TASK_PIXELS} pixels or fewer, not {window.pixels}"
+    if window.channels < LEAST_CHANNELS_OF_PARTS:
+        return f"it sums {LEAST_CHANNELS_OF_PARTS} channels or more, not {window.channels}"
+    if window.padded_outputs != window.outputs:
+        return f"{window.outputs} outputs of all taps are no whole vectors"
+    return None
+
+
+def define(problem: Problem, target: CpuTarget, vnni_factor: int = 1) -> Definition:
+    """Define `problem` by the products of all pixels with the filter's rows."""
+    flat = flatten(problem)
+    window = _window(flat, target, vnni_factor)
+    by_element = vnni_factor == 2 and target.isa.dots_by_element
+    return assemble(problem, flat, [window], express_col2im, vnni_factor, by_element=by_element, filter_rows=True)
+
+
+@dataclass(frozen=True, kw_only=True)
+class ColumnsWindow(Window):
+    """A window of one axis and one tap, of all pixels of data, whose output channels are those of all taps.
+
+    Attributes
+    ----------
+    transposed
+        The problem whose data, filter and outputs they are.
+    """
+
+    transposed: Problem
+
+    @property
+    def stores_vectors(self) -> bool:
+        """Never: outputs are sums of several."""
+        return False
+
+    @property
+    def taps(self) -> int:
+        """Taps of the problem's filter."""
+        return prod(self.transposed.kernel)
+
+    @property
+    def outputs_of_group(self) -> int:
+        """Output channels of a group of the problem."""
+        return self.outputs // self.taps
+
+    def in_data(self, x: list[Expr], c: Expr) -> tuple[list[Expr], Expr]:
+        """Return where in data pixel `x` lies, and its channel."""
+        return unravel(x[0], self.transposed.in_spatial), c
+
+    def filter_indices(self, g: Expr, phases: Sequence[Expr], taps: Sequence[Expr], c: Expr, o: Expr) -> list[Expr]:
+        """Return where in the filter, of rows or as it is, the weight of channel `c` and output `o` of group `g` is."""
+        return [g * (self.problem.in_channels // self.problem.groups) + c, o]
+
+    def store_index(self, indices: list[Expr]) -> tuple[Expr, Expr | None]:
+        """Return the flat output offset of `out` at (n, g, residues..., strides..., o), and where it is inside the output."""
+        (n, g, *between, o), flat = indices, self.transposed
+        channel = (g * self.outputs_of_group + o, flat.out_channels)
+        counts = [min(s, extent) for s, extent in zip(flat.strides, flat.out_spatial, strict=True)]
+        axes = zip(between[flat.rank :], counts, between[: flat.rank], strict=True)
+        places = list(zip((q * count + r for q, count, r in axes), flat.out_spatial, strict=True))
+        inside = [at < extent for (at, extent), count in zip(places, counts, strict=True) if extent % count]
+        offset: Expr = n
+        for at, extent in [*places, channel] if flat.data_format == "NXC" else [channel, *places]:
+            offset = offset * extent + at
+        return offset, tirx.all(*inside) if inside else None
+
+
+def _window(flat: Problem, target: CpuTarget, vnni_factor: int) -> ColumnsWindow:
+    """Return the window of `define`: all pixels by all outputs of all taps, its filter part after part, in the order of memory."""
+    pixels, taps = (prod(flat.in_spatial),), prod(flat.kernel)
+    ones = dict.fromkeys(("kernel", "strides", "dilations"), (1,))
+    zeros = dict.fromkeys(("pads_begin", "pads_end"), (0,))
+    changes = {"in_spatial": pixels, "out_spatial": pixels, "out_channels": flat.out_channels * taps, **ones, **zeros}
+    row = flat.with_(op="convolution", filter_format="XIO", bias=False, epilogue=(), **changes)
+    (base,) = windows_of(row, target)
+    window = base.as_kind(
+        ColumnsWindow, row=row_extent(pixels[0], target), vnni_factor=vnni_factor, by_parts=True, transposed=flat
+    )
+    return replace(window, packs_parts=window.stages_filter or not _one_tile(window, target))
+
+
+def whole_tiles(window: Window, target: CpuTarget) -> list[int]:
+    """Return of how many vectors a tile of all pixels may be, the best first; none: they fit no registers."""
+    counts = divisors(window.padded_outputs // window.lanes, 8)
+    fitting = [count for count in counts if window.row in widths(window, count, target)]
+    return sorted(fitting, key=lambda count: tile_cycles(window, window.row, count, target))
+
+
+def _one_tile(window: Window, target: CpuTarget) -> bool:
+    """Whether all pixels are best one tile, which uses each vector of the filter once, where it lies, without a copy before.
+
+    Two cores of a Zen 4, 16 pixels, 1024 to 12800: 2457 us in tiles of 16 pixels by a vector, and 3283 with copies.
+    """
+    whole = whole_tiles(window, target)
+    if not whole or window.problem.batch > 1:
+        return False
+    # In multiply-adds of a vector of the filter and a channel.
+    copy = target.costs.elements.copy * window.lanes / multiply_add(window.lanes, target)
+    tiled = window.row * tile_cycles(window, *best_tile(window, target), target)
+    return window.row * tile_cycles(window, window.row, whole[0], target) < tiled + copy
+
+
+@dataclass(frozen=True)
+class _Residue:
+    """The outputs of an axis that lie so many strides apart: which taps they sum, and of which data.
+
+    Attributes
+    ----------
+    tap
+        The last tap, counted from the filter's beginning; those before are a step apart.
+    taps
+        How many there are.
+    data
+        What the last tap reads for the first output.
+    """
+
+    tap: int
+    taps: int
+    data: int
+
+
+def _residues(flat: Problem, axis: int) -> list[_Residue]:
+    """Return the outputs of an axis by their remainder by the stride, as backprop.py derives them."""
+    s, d, begin, taps = flat.strides[axis], flat.dilations[axis], flat.pads_begin[axis], flat.kernel[axis]
+    common = gcd(s, d)
+    step, found = s // common, []
+    for residue in range(min(s, flat.out_spatial[axis])):
+        t = residue + begin
+        firsts = [k for k in range(min(step, taps)) if (t - k * d) % s == 0]
+        if not firsts:
+            found.append(_Residue(0, 0, 0))
+            continue
+        count = -(-(taps - firsts[0]) // step)
+        last = firsts[0] + (count - 1) * step
+        found.append(_Residue(last, count, (t - last * d) // s))
+    return found
+
+
+def _chosen(values: Sequence[int], at: Expr) -> Expr:
+    """Return one of `values`, by constants: TVM 0.27 knows bounds of such, not of quotients that fall."""
+    value: Expr = tirx.const(values[-1], "int32")
+    for index, each in enumerate(values[:-1]):
+        if each != values[-1]:
+            value = tirx.Select(at == index, tirx.const(each, "int32"), value)
+    return value
+
+
+def express_col2im(window: ColumnsWindow, data: te.Tensor, weights: te.Tensor, epilogue: Epilogue) -> te.Tensor:
+    """Return the window's `out`: axes (n, g, residues..., strides..., o), both of the outputs of each axis.
+
+    Raises
+    ------
+    InvalidProblemError
+        If a stage has more elements than 32-bit indices reach.
+    """
+    flat, rank, number = window.transposed, window.transposed.rank, window.index
+    read_data, read_filter = staged_data(window, data), staged_filter(window, weights)
+    multiply = multiply_pairs if window.vnni_factor == 2 else mul
+    k, c = te.reduce_axis((0, 1), name="k0"), te.reduce_axis((0, window.channels), name="c")
+
+    def products(n: Expr, g: Expr, p: Expr, y: Expr, o: Expr) -> Expr:
+        return te.sum(multiply(read_data(n, g, [p], [y], [k], c, o), read_filter(g, [p], [k], c, o)), axis=[k, c])
+
+    shape = (window.problem.batch, window.groups, 1, window.row, window.padded_outputs)
+    acc = te.compute(within_reach(shape, "the products of all taps"), products, name=stage_name(ACC, number))
+
+    residues = [_residues(flat, axis) for axis in range(rank)]
+    steps = [s // gcd(s, d) for s, d in zip(flat.strides, flat.dilations, strict=True)]
+    # Taps a step apart read data so far apart.
+    between = [step * d // s for step, d, s in zip(steps, flat.dilations, flat.strides, strict=True)]
+    most = [max(each.taps for each in of_axis) for of_axis in residues]
+    j = [te.reduce_axis((0, count), name=f"j{axis}") for axis, count in enumerate(most)]
+
+    def total(n: Expr, g: Expr, *indices: Expr) -> Expr:
+        at, strides, o = indices[:rank], indices[rank:-1], indices[-1]
+        pixel: Expr = 0
+        tap: Expr = 0
+        inside = []
+        for axis, (of_axis, r, q) in enumerate(zip(residues, at, strides, strict=True)):
+            x = q + j[axis] * between[axis] + _chosen([each.data for each in of_axis], r)
+            inside += [x >= 0, x < flat.in_spatial[axis], j[axis] < _chosen([each.taps for each in of_axis], r)]
+            pixel = pixel * flat.in_spatial[axis] + x
+            tap = tap * flat.kernel[axis] + _chosen([each.tap for each in of_axis], r) - j[axis] * steps[axis]
+        product = acc(n, g, 0, pixel, o * window.taps + tap)
+        return te.sum(tirx.if_then_else(tirx.all(*inside), product, tirx.const(0, "float32")), axis=j)
+
+    counts = [len(of_axis) for of_axis in residues]
+    strides = [-(-extent // count) for extent, count in zip(flat.out_spatial, counts, strict=True)]
+    stored = (flat.batch, flat.groups, *counts, *strides, window.outputs_of_group)
+    sums = te.compute(stored, total, name=stage_name(SUM, number))
+
+    def rounded(*indices: Expr) -> Expr:
+        channel = indices[1] * window.outputs_of_group + indices[-1]
+        return epilogue(sums(*indices), channel, window.store_index(list(indices))[0])
+
+    return te.compute(stored, rounded, name=stage_name(OUT, number))
+
+
+def estimate(problem: Problem, target: CpuTarget, vnni_factor: int = 1) -> Counts:
+    """Count the events of a problem, whose filter is read as it comes."""
+    flat = flatten(problem)
+    window = _window(flat, target, vnni_factor)
+    width, vectors = best_tile(window, target) if window.packs_parts else (window.row, whole_tiles(window, target)[0])
+    vector_sums = window.problem.batch * window.groups * window.row * window.padded_outputs / window.lanes
+    arithmetic = vector_sums * window.channels * tile_cycles(window, width, vectors, target, alone=True)
+    arithmetic *= multiply_add(window.lanes, target) * (2 / target.dot_rate if vnni_factor == 2 else 1)
+    size = 4 // vnni_factor * prod(flat.filter_shape)
+    read = "lines.memory" if size > target.l3_share else "lines.streamed"
+    # Each part's products are added to those before.
+    parts = -(-window.channels // max(1, rows_kept(window, 0, target)))
+    passed = 2 * parts * vector_sums * lines(4 * window.lanes)
+    added = flat.batch * flat.out_channels * prod(flat.in_spatial) * window.taps
+    return total(
+        {"tile.scale": arithmetic, "start": vector_sums / (width * vectors), "elements.apart": float(added)},
+        copied(window, target, once=True) if window.stages_data else {},
+        {read: lines(size), "lines.l2": passed},
+        {"elements.copy": float(size // 4 * vnni_factor)} if window.packs_parts else {},
+        stored_lines(flat, 1, target),
+    )
+
+
+plain = estimate
