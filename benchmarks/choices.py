@@ -1,7 +1,7 @@
 """How good is the choice among algorithms, on CPUs that the cost model knows, and on ones that it has never seen?
 
 Judges estimates by times that are kept: what every algorithm's default schedule took (`benchmarks/results/choices`), and the tuned
-schedules of several algorithms (`tuning_logs`). Each CPU is judged by its own row of coefficients, and by the nearest of the rows of
+schedules of several algorithms (in `tuned` there, of records that ship or shipped). Each CPU is judged by its own row of coefficients, and by the nearest of the rows of
 all other CPUs that were not fitted to its times.
 """
 
@@ -23,7 +23,6 @@ from tvmconv.targets.costs import Costs
 from tvmconv.targets.target import CpuTarget, Target
 
 RESULTS = Path(__file__).parent / "results" / "choices"
-LOGS = Path(__file__).parents[1] / "tuning_logs"
 # Rows that were fitted to times of another row's CPU, too.
 SEEN = {"znver5": ("graniterapids",), "graniterapids": ("znver5",)}
 HEADER = ("times", "layers", "row", "mean", "worst", "row of another CPU", "mean", "worst")
@@ -79,16 +78,10 @@ def main() -> int:
 
 def every() -> Iterator[Known]:
     """Yield all that is known."""
-    for path in sorted(RESULTS.glob("*.json")):
-        kept = json.loads(path.read_text())
-        yield Known(path.stem, kept["target"], kept["microseconds"])
-    for path in sorted(LOGS.glob("*/records.jsonl")):
-        seconds: dict[str, dict[str, float]] = {}
-        for record in map(json.loads, path.read_text().splitlines()):
-            seconds.setdefault(record["signature"], {})[record["algorithm"]] = record["seconds"]
-        several = {signature: times for signature, times in seconds.items() if len(times) > 1}
-        if several:
-            yield Known(f"tuned, {path.parent.name}", path.parent.name, several)
+    for folder, name in ((RESULTS, "{}"), (RESULTS / "tuned", "tuned, {}")):
+        for path in sorted(folder.glob("*.json")):
+            kept = json.loads(path.read_text())
+            yield Known(name.format(path.stem), kept["target"], kept["microseconds"])
 
 
 def losses(known: Known, row: str) -> list[float]:
