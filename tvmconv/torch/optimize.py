@@ -17,6 +17,7 @@ from torch.utils import _pytree as pytree
 from ..checks import as_path
 from ..errors import InputError, TvmconvWarning
 from ..frontends.torch_memory import sharing
+from ..support.heap import give_back
 from ..support.progress import Progress
 from .computed import How
 from .examples import DTYPES, Arguments, as_examples, cast, print_progress, run
@@ -104,6 +105,7 @@ def optimize(
         replacing.replace(examples)
         fast.requires_grad_(False)
         replacing.finish(examples, keep_weights)
+    give_back()
     if not replacing.networks:
         whys = "; ".join(f"{path or 'the model'}: {why}" for path, why in replacing.refused.items())
         if replacing.elsewhere:
