@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 ROOT = Path(__file__).parents[2]
-FILES = sorted([*ROOT.glob("tvmconv/algorithms/cpu/*.py"), *ROOT.glob("schedules/cpu/*.py")])
+FILES = sorted([*ROOT.glob("tvmconv/algorithms/cpu/**/*.py"), *ROOT.glob("schedules/cpu/**/*.py")])
 # What decides by estimates: measurements are explained in docs/cost-model.md, once.
 DECIDES = (
     "cost",

@@ -1,4 +1,4 @@
-"""The kernels of a network: built and checked as those of a bundle, then lowered again to stand in a Relax module."""
+"""The kernels of a network: built and checked as those of a bundle, then lowered again to stand in a Relax module, with that code."""
 
 from __future__ import annotations
 
