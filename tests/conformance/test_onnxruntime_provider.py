@@ -20,7 +20,7 @@ from tvmconv.exporting.provider_library import export_provider
 from tvmconv.frontends.shapes import Bucket
 from tvmconv.onnxruntime.racing import graph_of
 from tvmconv.relax.compiling import export_part
-from tvmconv.relax.onnx import read_most
+from tvmconv.relax.onnx_parts import read_parts
 from tvmconv.relax.rewriting import use_kernels
 
 # Those without inputs of which the reader sees shapes that onnxruntime does not, in a graph of an If.
@@ -47,12 +47,17 @@ def test_answers(name: str, data_format: str, tmp_path: Path):
 def test_networks(name: str, tmp_path: Path):
     shipped = MODELS[name]
     given = _given(name)
-    module, outputs = read_most(shipped.path(), Bucket(given["shapes"] or {}, batch=given["batch"]))
-    part = export_part(use_kernels(module, math="strict"))
-    graph = graph_of(shipped.path(), export_provider(None, tmp_path / "graphs.so"), outputs=outputs, **given)
-    library = export_provider(None, tmp_path / "model.so", networks={graph: [part]})
+    parts = read_parts(shipped.path(), Bucket(given["shapes"] or {}, batch=given["batch"]))
+    asked = export_provider(None, tmp_path / "graphs.so")
+    networks = {
+        graph_of(shipped.path(), asked, inputs=each.inputs, outputs=each.outputs, **given): [
+            export_part(use_kernels(each.module, math="strict"))
+        ]
+        for each in parts
+    }
+    library = export_provider(None, tmp_path / "model.so", networks=networks)
     session = _answers_rightly(name, library, tmp_path)
-    assert len([each for each in nodes_of(session) if "tvmconv" in each["provider"]]) == 1
+    assert len([each for each in nodes_of(session) if "tvmconv" in each["provider"]]) == len(parts)
 
 
 def _given(name: str) -> dict[str, Any]:

@@ -13,6 +13,10 @@ from toys import compile_bundle
 
 from tvmconv.exporting.provider_library import export_provider
 from tvmconv.frontends import read_source
+from tvmconv.onnxruntime.racing import graph_of
+from tvmconv.relax.compiling import export_part
+from tvmconv.relax.onnx import read_onnx
+from tvmconv.relax.rewriting import use_kernels
 
 DROPPED = """
 import ctypes, gc, sys
@@ -52,3 +56,44 @@ def test_initializers_are_dropped(tmp_path: Path):
         command = [sys.executable, "-c", DROPPED, path, str(library), claims]
         kept = int(subprocess.run(command, capture_output=True, text=True, check=True, timeout=300).stdout)
         assert least * weights < kept < most * weights
+
+
+SHARED = """
+import sys
+import numpy as np, onnxruntime as ort
+import tvmconv.onnxruntime
+model, provider, claims, most = sys.argv[1:]
+arena = ort.OrtMemoryInfo("Cpu", ort.OrtAllocatorType.ORT_ARENA_ALLOCATOR, 0, ort.OrtMemType.DEFAULT)
+ort.create_and_register_allocator(arena, ort.OrtArenaCfg({"max_mem": int(most)}))
+options = ort.SessionOptions()
+options.log_severity_level = 4
+options.add_session_config_entry("session.use_env_allocators", "1")
+session = tvmconv.onnxruntime.session(model, provider, options=options, claims=claims)
+try:
+    session.run(None, {each.name: np.zeros(each.shape, np.float32) for each in session.get_inputs()})
+    print("ran")
+except Exception as error:
+    print(error)
+"""
+
+
+def test_activations_lie_in_the_sessions_arena(tmp_path: Path):
+    """Of one that sessions share, and whose memory is limited."""
+    nodes = [helper.make_node("Conv", ["x", "w"], ["c"]), helper.make_node("Conv", ["c", "v"], ["y"])]
+    filters = [
+        numpy_helper.from_array(np.ones(shape, np.float32), n)
+        for n, shape in (("w", (64, 1, 1, 1)), ("v", (1, 64, 1, 1)))
+    ]
+    path = save(model(nodes, [value("x", (1, 1, 96, 96))], [value("y", None)], filters), tmp_path)
+    graph = graph_of(path, export_provider(None, tmp_path / "graphs.so"))
+    problems = [each.with_(data_format="NXC") for each in read_source(path)]
+    library = export_provider(
+        compile_bundle(tmp_path / "b.bundle", problems, quick=True),
+        tmp_path / "p.so",
+        networks={graph: [export_part(use_kernels(read_onnx(path), math="strict"))]},
+    )
+    for claims in ("groups", "network"):
+        for most, said in ((1 << 20, "Available memory of"), (1 << 26, "ran")):
+            command = [sys.executable, "-c", SHARED, path, str(library), claims, str(most)]
+            done = subprocess.run(command, capture_output=True, text=True, check=True, timeout=300)
+            assert said in done.stdout

@@ -118,6 +118,32 @@ def test_it_computes_its_model_as_one_node(file: str, provider: Path, threads: i
     assert [each[:7] for each in providers_of(session)] == ["tvmconv"] * 40
 
 
+def test_bindings_and_sessions_without_an_arena(file: str, provider: Path):
+    """Several threads call two sessions by bindings, of arrays that begin at a cache line and of such that do not."""
+    sessions = []
+    for arena in (True, False):
+        chosen = options()
+        chosen.enable_cpu_mem_arena = arena
+        sessions.append(tvmconv.onnxruntime.session(file, provider, options=chosen, claims="network"))
+    feeds = feeds_of(sessions[0])
+    expected = expected_of(file, feeds)
+
+    def call(i: int) -> list[np.ndarray]:
+        binding, memory = sessions[i % 2].io_binding(), np.empty(256, np.uint8)
+        begin = -memory.ctypes.data % 64 + 16 * (i % 3)
+        answers = [memory[begin:][:40].view(np.float32).reshape(2, 5), memory[begin + 64 :][:16].view(np.int64)]
+        for name, each in feeds.items():
+            binding.bind_cpu_input(name, each)
+        for name, each in zip(("y", "i"), answers, strict=True):
+            binding.bind_output(name, "cpu", 0, each.dtype.type, each.shape, each.ctypes.data)
+        sessions[i % 2].run_with_iobinding(binding)
+        return answers
+
+    with ThreadPoolExecutor(4) as pool:
+        for answer in pool.map(call, range(60)):
+            list(map(np.testing.assert_array_equal, answer, expected))
+
+
 OTHERS = {
     "weights": network_model(seed=1),
     "attributes": network_model(dilations=[2, 2], pads=[2, 2, 2, 2]),

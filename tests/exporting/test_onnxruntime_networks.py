@@ -27,7 +27,8 @@ from tvmconv.isa import ISAS, native
 from tvmconv.measuring.timing import Timing
 from tvmconv.onnxruntime.racing import graph_of
 from tvmconv.relax.compiling import export_part
-from tvmconv.relax.onnx import read_most, read_onnx
+from tvmconv.relax.onnx import read_onnx
+from tvmconv.relax.onnx_parts import read_parts
 from tvmconv.relax.rewriting import use_kernels
 
 
@@ -208,7 +209,7 @@ def test_functions_that_onnxruntime_takes_apart(asked: Path, tmp_path: Path):
 
 
 def test_what_comes_before_an_operator_that_no_network_has(command: Callable[..., tuple[int, str]], tmp_path: Path):
-    """The network is the part before; the rest is onnxruntime's, inputs of its own included."""
+    """The network has all that does not need it; the rest is onnxruntime's."""
     nodes = [
         helper.make_node("Gemm", ["x", "w"], ["g"]),
         helper.make_node("Relu", ["g"], ["r"]),
@@ -222,7 +223,7 @@ def test_what_comes_before_an_operator_that_no_network_has(command: Callable[...
     path = save(model(nodes, inputs, outputs, [fixed("w", 8, 16), fixed("v", 16, 4)]), tmp_path)
     code, said = command(path, "--math", "strict", "-o", tmp_path / "p.so", sides=2)
     assert code == 0
-    assert re.search("its network ends with r, y(, s)?, and onnxruntime computes the rest", said)
+    assert re.search("from x(, z)? to r, y(, s)?: a network; onnxruntime computes what is between networks", said)
     session = tvmconv.onnxruntime.session(path, tmp_path / "p.so", options=options(tmp_path))
     feeds = feeds_of(session)
     list(map(np.testing.assert_array_equal, session.run(None, feeds), expected_of(path, feeds)))
@@ -248,10 +249,10 @@ def test_a_part_that_is_asked_for(asked: Path, tmp_path: Path):
     made.graph.input.append(value("c", ()))
     made.graph.output.append(value("o", ("n", 4)))
     path = save(made, tmp_path)
-    module, outputs = read_most(path, Bucket(batch=2))
-    assert outputs == ["d", "y"]
-    part = export_part(use_kernels(module, math="strict"))
-    graph = graph_of(path, asked, batch=2, outputs=outputs)
+    (found,) = read_parts(path, Bucket(batch=2))
+    assert (found.inputs, found.outputs) == (("x",), ("y",))  # a cast is not worth it
+    part = export_part(use_kernels(found.module, math="strict"))
+    graph = graph_of(path, asked, batch=2, inputs=found.inputs, outputs=found.outputs)
     library = export_provider(None, tmp_path / "p.so", networks={graph: [part]})
     for claims in ("network", None):
         session = tvmconv.onnxruntime.session(path, library, batch=2, claims=claims, options=options(tmp_path))

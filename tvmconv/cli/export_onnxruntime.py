@@ -84,10 +84,10 @@ def run(arguments: argparse.Namespace) -> int:
                 f"{', '.join(arguments.sources)}: no convolution, and no network, so there is nothing to export"
             )
         library = export_provider(bundle, folder / "raced.so", networks=networks)
-        races = _races(sources, library, CLAIMS if bundle else ("nothing", NETWORK), arguments)
+        races, slower = _races(sources, library, CLAIMS if bundle else ("nothing", NETWORK), arguments)
         # What has no convolution has no parts, and 0 for a hash of them.
         parts = {graph: each.fastest_part for each in races for graph, _ in each.graphs if graph}
-        slower = {identity for each in races if each.fastest != NETWORK for _, identity in each.graphs}
+        slower |= {identity for each in races if each.fastest != NETWORK for _, identity in each.graphs}
         print(
             export_provider(
                 bundle,
@@ -115,21 +115,32 @@ def _bundle(problems: Sequence[Problem], folder: Path, arguments: argparse.Names
     )
 
 
-def _races(models: Sequence[str], library: Path, claims: Sequence[str], arguments: argparse.Namespace) -> list[Race]:
-    """Say how fast each model is by what a provider claims of it."""
-    from ..onnxruntime.racing import LEAST_GAIN, race
+def _races(
+    models: Sequence[str], library: Path, claims: Sequence[str], arguments: argparse.Namespace
+) -> tuple[list[Race], set[int]]:
+    """Say how fast each model is by what a provider claims of it; return also which of several networks do not help."""
+    from ..onnxruntime.racing import LEAST_GAIN, race, race_parts
 
     inputs = read_inputs(arguments.inputs)
     races: list[Race] = []
+    useless: set[int] = set()
     for model, bucket, name in shaped(models, arguments):
         try:
-            found = race(model, library, inputs=inputs, claims=claims, **of_session(bucket))
+            given = {"inputs": inputs, "claims": claims, **of_session(bucket)}
+            found, parts = race_parts(model, library, race(model, library, **given), **given)
         except TvmconvError as error:  # another machine's kernels, or inputs that the model does not run on
             print(f"{name}: not timed, so all is claimed that the library has: {error}", file=sys.stderr)
             continue
         races.append(found)
-        times = ", ".join(f"{claims} claimed {1e3 * seconds:.3f} ms" for claims, seconds in found.seconds.items())
-        print(f"{name}: {times}", file=sys.stderr)
+        useless |= parts.keys() - {identity for _, identity in found.graphs}
+        for number, each in enumerate(parts.values(), 1):
+            print(f"{name}: network {number} alone: {_times(each)}", file=sys.stderr)
+        if len(parts) > (kept := sum(identity in parts for _, identity in found.graphs)):
+            print(
+                f"{name}: networks that make it slower are left out, {len(parts) - kept} of {len(parts)}",
+                file=sys.stderr,
+            )
+        print(f"{name}: {_times(found)}", file=sys.stderr)
         if found.refused:
             print(f"{name}: no network: {found.refused}", file=sys.stderr)
         if found.fastest == "nothing":
@@ -140,4 +151,8 @@ def _races(models: Sequence[str], library: Path, claims: Sequence[str], argument
                 TvmconvWarning,
                 stacklevel=2,
             )
-    return races
+    return races, useless
+
+
+def _times(found: Race) -> str:
+    return ", ".join(f"{claims} claimed {1e3 * seconds:.3f} ms" for claims, seconds in found.seconds.items())

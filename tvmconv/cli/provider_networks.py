@@ -1,4 +1,4 @@
-"""The networks of a provider: each model as a whole, at each of its shapes, for each target."""
+"""The networks of a provider: each model as a whole, or its largest parts, at each of its shapes, for each target."""
 
 from __future__ import annotations
 
@@ -10,6 +10,9 @@ from typing import TYPE_CHECKING, Any
 
 from ..errors import TvmconvError
 from .sources import by_name
+
+# Tensors of a part in a message.
+_MOST_SHOWN = 4
 
 if TYPE_CHECKING:
     import tvm
@@ -52,7 +55,7 @@ def networks_of(
     """
     from ..exporting.provider_library import export_provider
     from ..onnxruntime.racing import graph_of
-    from ..relax.onnx import read_most
+    from ..relax.onnx_parts import read_parts
 
     found: dict[int, list[NetworkPart]] = {}
     library = export_provider(None, folder / "graphs.so")
@@ -61,22 +64,31 @@ def networks_of(
             print(f"{name}: no network: it is no ONNX file", file=sys.stderr)
             continue
         try:
-            module, outputs = read_most(model, bucket)
-            graph = graph_of(model, library, outputs=outputs, **of_session(bucket))
+            parts = read_parts(model, bucket)
         except TvmconvError as error:
             print(f"{name}: no network: {error}", file=sys.stderr)
             continue
-        if outputs:
-            print(
-                f"{name}: its network ends with {', '.join(outputs)}, and onnxruntime computes the rest",
-                file=sys.stderr,
-            )
-        if graph not in found and (parts := _parts(module, name, arguments, progress)):
-            found[graph] = parts
+        for part in parts:
+            called = name
+            if part.outputs:
+                called = f"{name}, from {_listed(part.inputs)} to {_listed(part.outputs)}"
+                print(f"{called}: a network; onnxruntime computes what is between networks", file=sys.stderr)
+            try:
+                graph = graph_of(model, library, inputs=part.inputs, outputs=part.outputs, **of_session(bucket))
+            except TvmconvError as error:
+                print(f"{called}: no network: {error}", file=sys.stderr)
+                continue
+            if graph not in found and (compiled := _compiled(part.module, called, arguments, progress)):
+                found[graph] = compiled
     return found
 
 
-def _parts(module: tvm.IRModule, name: str, arguments: argparse.Namespace, progress: Progress) -> list[NetworkPart]:
+def _listed(names: Sequence[str]) -> str:
+    shown = ", ".join(names[:_MOST_SHOWN])
+    return shown if len(names) <= _MOST_SHOWN else f"{shown} and {len(names) - _MOST_SHOWN} more"
+
+
+def _compiled(module: tvm.IRModule, name: str, arguments: argparse.Namespace, progress: Progress) -> list[NetworkPart]:
     """Return the networks of a module, at most one a target."""
     from ..relax.compiling import export_part
     from ..relax.rewriting import use_kernels

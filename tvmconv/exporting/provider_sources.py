@@ -89,7 +89,8 @@ def _networks(plan: Plan, networks: Mapping[int, Sequence[NetworkPart]]) -> str:
         lines.append(f"network_function {', '.join(functions)};")
         target = plan.targets.index(part.description["target"])
         counts = f"{len(part.description['inputs'])}, {len(part.description['outputs'])}"
-        rows.append(f"{{{graph}u, {target}, {counts}, tensors{number}, {', '.join(functions)}}}")
+        arena = part.description["arena_bytes"]
+        rows.append(f"{{{graph}u, {target}, {counts}, tensors{number}, {arena}u, {', '.join(functions)}}}")
     lines.append(f"const struct network NAME_rt_networks[] = {{\n    {listed(rows)}}};")
     lines.append(f"const int NAME_rt_network_count = {len(rows)};")
     return "\n".join((*lines, ""))

@@ -76,8 +76,8 @@ class Place:
         return f"{self.node.op_type} node {self.name!r}"
 
 
-def load(content: bytes, source: str) -> ModelProto:
-    """Return a model with its own functions inlined.
+def load(content: bytes, source: str, inline: bool = True) -> ModelProto:
+    """Return a model with its own functions inlined, unless onnxruntime is to do that, by names of its own.
 
     Raises
     ------
@@ -95,7 +95,7 @@ def load(content: bytes, source: str) -> ModelProto:
             f"{source} was written by onnxruntime after its optimizations ({optimized}), for its own kernels; give the model as"
             " it was exported, or write it again without those: graph_optimization_level ORT_ENABLE_BASIC, or ORT_DISABLE_ALL"
         )
-    return onnx.inliner.inline_local_functions(model) if model.functions else model
+    return onnx.inliner.inline_local_functions(model) if inline and model.functions else model
 
 
 def _optimized(graph: GraphProto) -> Iterator[str]:
@@ -176,7 +176,7 @@ def _name(node: NodeProto) -> str:
 def _walk(
     graph: GraphProto, outer: ChainMap[str, Value], graphs: tuple[GraphProto, ...], inside: tuple[NodeProto, ...]
 ) -> Iterator[tuple[NodeProto, ChainMap[str, Value], tuple[GraphProto, ...], tuple[NodeProto, ...]]]:
-    scope, graphs = outer.new_child(_values(graph)), (*graphs, graph)
+    scope, graphs = outer.new_child(values_of(graph)), (*graphs, graph)
     for node in graph.node:
         if is_convolution(node) or is_other_convolution(node):
             yield node, scope, graphs, inside
@@ -216,7 +216,8 @@ def used_names_of(node: NodeProto) -> Iterator[str]:
         yield from (value.name for value in inner.output)
 
 
-def _values(graph: GraphProto) -> dict[str, Value]:
+def values_of(graph: GraphProto) -> dict[str, Value]:
+    """Return the types and shapes of the tensors that a graph declares."""
     values = {value.name: value_of(value.type) for value in (*graph.output, *graph.value_info, *graph.input)}
     for weight in graph.initializer:
         values[weight.name] = Value(weight.data_type, tuple(weight.dims))

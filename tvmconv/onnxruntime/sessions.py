@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import _ctypes
 import ctypes
 import hashlib
 import os
 import tempfile
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -31,6 +33,7 @@ def session(
     batch: int | None = None,
     options: Any = None,
     claims: str | None = None,
+    networks: Sequence[int] | None = None,
 ) -> Any:
     """Return onnxruntime's session of a model, in which a provider's kernels compute the convolutions that it has.
 
@@ -48,6 +51,8 @@ def session(
     claims
         What the provider computes: ``"nothing"``, ``"convolutions"``, each with what follows it, ``"groups"``, what is between
         convolutions, too, or ``"network"``, all. None: what the export found to be the fastest.
+    networks
+        Of the provider's, by the identities of their graphs, those that may be claimed; None: all.
 
     Returns
     -------
@@ -77,7 +82,10 @@ def session(
     if claims is not None and claims not in CLAIMS:
         raise InputError(f"claims is {claims!r}; allowed: {', '.join(CLAIMS)}")
     devices = [each for each in ort.get_ep_devices() if each.ep_name == name][:1]
-    options.add_provider_for_devices(devices, {} if claims is None else {"claims": claims})
+    chosen = {} if claims is None else {"claims": claims}
+    if networks is not None:
+        chosen["networks"] = ",".join(map(str, networks))
+    options.add_provider_for_devices(devices, chosen)
     given = shapes is not None or dims is not None or batch is not None
     made = ort.InferenceSession(with_shapes(path, shapes, dims, batch) if given else str(path), options)
     if claims == NETWORK and (refusal := _refusal(library)):
@@ -119,9 +127,20 @@ def _library(provider: str | os.PathLike[str]) -> Path:
 
 def _refusal(library: Path) -> str:
     """Return why the last session of this thread has no network, which onnxruntime does not tell."""
-    function = ctypes.CDLL(os.fspath(library)).tvmconv_provider_refusal
-    function.restype = ctypes.c_char_p
-    return str(function().decode())
+    with loaded(library) as opened:
+        function = opened.tvmconv_provider_refusal
+        function.restype = ctypes.c_char_p
+        return str(function().decode())
+
+
+@contextmanager
+def loaded(library: str | os.PathLike[str]) -> Iterator[ctypes.CDLL]:
+    """Give the functions of a library that onnxruntime has loaded, which is not kept from being unloaded after."""
+    opened = ctypes.CDLL(os.path.abspath(library))
+    try:
+        yield opened
+    finally:
+        _ctypes.dlclose(opened._handle)
 
 
 def _onnxruntime() -> Any:
@@ -168,7 +187,7 @@ def with_shapes(
 
     path = as_path("model", model)
     try:
-        read = onnx_graph.load(path.read_bytes(), str(path))
+        read = onnx_graph.load(path.read_bytes(), str(path), inline=False)
         onnx.load_external_data_for_model(read, str(path.parent))
     except OSError as error:
         raise InputError(f"{path} cannot be read: {error.strerror or error}") from error

@@ -6,7 +6,7 @@ import difflib
 import io
 import tempfile
 import warnings
-from collections.abc import Collection, Sequence
+from collections.abc import Sequence
 from contextlib import redirect_stdout
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -14,7 +14,15 @@ from typing import TYPE_CHECKING
 import tvm
 
 from ..errors import LackingOperatorsError, SourceError, last_line, missing_extra
-from ..frontends.onnx_graph import OTHER_OP_TYPES, declared_inputs, inputs_of, load, used_names_of, with_inputs
+from ..frontends.onnx_graph import (
+    OTHER_OP_TYPES,
+    OURS,
+    declared_inputs,
+    inputs_of,
+    load,
+    used_names_of,
+    with_inputs,
+)
 from ..frontends.onnx_rules import OP_TYPES
 from ..frontends.onnx_session import open_session
 from ..frontends.shapes import Bucket, bind, left_free
@@ -31,11 +39,10 @@ except ImportError as error:
     raise missing_extra("onnx", str(error.name)) from None
 
 if TYPE_CHECKING:
-    from onnx import ModelProto
+    from onnx import ModelProto, NodeProto
 
-# What a plan has not: branches, and tensors whose shapes numbers decide. And what takes the time of networks.
-_DECIDING = {"If", "Loop", "Scan", "Compress", "NonMaxSuppression", "NonZero", "Unique"}
-_WORTHWHILE = {"Conv", "ConvTranspose", "Gemm", "MatMul"}
+# Microsoft's operators that the frontend reads as such. It looks at names alone.
+MICROSOFT = {"Attention", "BiasGelu", "EmbedLayerNormalization", "FastGelu", "Gelu", "SkipLayerNormalization"}
 
 
 def read_onnx(source: str, bucket: Bucket | None = None) -> tvm.IRModule:
@@ -61,14 +68,13 @@ def read_onnx(source: str, bucket: Bucket | None = None) -> tvm.IRModule:
 
 def as_relax(model: ModelProto, source: str) -> tvm.IRModule:
     """Return what :func:`read_onnx` does, of what :func:`fixed` returned for the same file."""
-    return _as_relax(_simplified(model, source), source)
-
-
-def _as_relax(simple: ModelProto, source: str) -> tvm.IRModule:
+    simple = simplified(model, source)
+    if foreign := sorted({f"{node.domain}.{node.op_type}" for node in simple.graph.node if is_foreign(node)}):
+        raise LackingOperatorsError(f"{source}: networks lack {', '.join(foreign)}", foreign)
     by_others = expanded(simple)
     if by_others is not None or any(node.op_type == "Shape" for node in simple.graph.node):
         # Of an operator that is written as others after onnxruntime has computed the constants.
-        simple = _simplified(by_others or simple, source)
+        simple = simplified(by_others or simple, source)
     if by_others is not None:
         drop_empty(simple)
     join_pads(simple)
@@ -97,54 +103,12 @@ def _as_relax(simple: ModelProto, source: str) -> tvm.IRModule:
     return module
 
 
-def read_most(source: str, bucket: Bucket | None = None) -> tuple[tvm.IRModule, list[str]]:
-    """Return what :func:`read_onnx` does, or of a model with operators that no plan has, all that comes before those.
-
-    Parameters and errors are those of :func:`read_onnx`; it is a SourceError, too, if there is no convolution and no product before.
-
-    Returns
-    -------
-    tuple
-        The module, and if it is not all of the model the names of its outputs, as onnxruntime's graph of the model has them.
-    """
-    model = fixed(source, bucket)
-    simple = _simplified(model, source)
-    lacking = _DECIDING.intersection(node.op_type for node in simple.graph.node)
-    if not lacking:
-        try:
-            return _as_relax(simple, source), []
-        except LackingOperatorsError as error:
-            lacking = set(error.names)
-            simple = _simplified(model, source)  # it was changed
-    outputs = _keep_before(simple, lacking, source)
-    return as_relax(simple, source), outputs
+def is_foreign(node: NodeProto) -> bool:
+    """Whether a node is another's operator, not ONNX's, of which the frontend would not know, or take it for ONNX's of the name."""
+    return node.domain not in OURS and not (node.domain == "com.microsoft" and node.op_type in MICROSOFT)
 
 
-def _keep_before(model: ModelProto, lacking: Collection[str], source: str) -> list[str]:
-    """Cut a model before some operators; return the names of the outputs."""
-    late: set[str] = set()
-    before = []
-    for node in model.graph.node:
-        if node.op_type in lacking or late.intersection(used_names_of(node)):
-            late.update(node.output)
-        else:
-            before.append(node)
-    if not any(node.op_type in _WORTHWHILE for node in before):
-        raise SourceError(
-            f"{source}: networks lack {', '.join(sorted(lacking))}, and no convolution or product comes before"
-        )
-    read = {name for node in model.graph.node if late.intersection(node.output) for name in used_names_of(node)}
-    read |= {each.name for each in model.graph.output}
-    outputs = [name for node in before for name in node.output if name in read]
-    _cut(model, outputs, source)
-    used = {name for node in model.graph.node for name in used_names_of(node)}
-    inputs = [each for each in model.graph.input if each.name in used]
-    del model.graph.input[:]
-    model.graph.input.extend(inputs)
-    return outputs
-
-
-def fixed(source: str, bucket: Bucket | None = None, cut: Sequence[str] = ()) -> ModelProto:
+def fixed(source: str, bucket: Bucket | None = None, cut: Sequence[str] = (), inline: bool = True) -> ModelProto:
     """Return an ONNX model with the shapes of its inputs fixed, its weights within.
 
     An input that has a default, an initializer of its name, is that constant and no input: files of IR 3 list all of their weights
@@ -156,6 +120,8 @@ def fixed(source: str, bucket: Bucket | None = None, cut: Sequence[str] = ()) ->
         As for :func:`read_onnx`.
     cut
         Tensors that are the outputs in place of the model's; what only the model's own outputs need is left out.
+    inline
+        Whether the model's own functions are inlined here, or by onnxruntime, which gives tensors within other names.
 
     Raises
     ------
@@ -167,7 +133,7 @@ def fixed(source: str, bucket: Bucket | None = None, cut: Sequence[str] = ()) ->
         content = path.read_bytes()
     except OSError as error:
         raise SourceError(f"{source} cannot be read: {error.strerror or error}") from None
-    model = load(content, source)
+    model = load(content, source, inline)
     bound = bind(declared_inputs(model.graph), bucket or Bucket(), source)
     if free := left_free(bound):
         raise SourceError(f"{source}: {free}")
@@ -217,7 +183,7 @@ def _cut(model: ModelProto, names: Sequence[str], source: str) -> None:
     model.graph.node.extend(reversed(nodes))
 
 
-def _simplified(model: ModelProto, source: str) -> ModelProto:
+def simplified(model: ModelProto, source: str) -> ModelProto:
     """Return a model with its constants computed by onnxruntime, in ONNX's own operators."""
     with tempfile.TemporaryDirectory(prefix="tvmconv-") as folder:
         optimized = str(Path(folder) / "model.onnx")

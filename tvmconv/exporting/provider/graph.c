@@ -140,12 +140,16 @@ int shape_of(const ort_value_info *value, int *type, int64_t *dims, int most) {
   return rank == 0 || good(ort.dims(shape, dims, rank)) ? (int)rank : -1;
 }
 
-const void *fixed_data(const ort_value_info *value) {
+int is_constant_tensor(const ort_value_info *value) {
   bool constant = false;
+  return value != NULL && good(ort.is_constant(value, &constant)) && constant;
+}
+
+const void *fixed_data(const ort_value_info *value) {
   const ort_value *tensor = NULL;
   void *data = NULL;
-  if (value == NULL || !good(ort.is_constant(value, &constant)) || !constant || !good(ort.initializer(value, &tensor)) ||
-      tensor == NULL || !good(ort.tensor_data((ort_value *)(uintptr_t)tensor, &data)))
+  if (!is_constant_tensor(value) || !good(ort.initializer(value, &tensor)) || tensor == NULL ||
+      !good(ort.tensor_data((ort_value *)(uintptr_t)tensor, &data)))
     return NULL;
   return data;
 }

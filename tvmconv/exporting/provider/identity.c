@@ -48,8 +48,8 @@ static int add_tensor(uint64_t *hash, const ort_value_info *value, size_t *bytes
   return 1;
 }
 
-/* An input is a constant, with what it is; or computed by a node before, or given to the graph under a name. */
-static int add_input(uint64_t *hash, const struct graph *graph, const ort_value_info *value) {
+/* An input is a constant, with what it is; or computed by a node of the part, or given to the part under a name. */
+static int add_input(uint64_t *hash, const struct graph *graph, const int64_t *places, const ort_value_info *value) {
   const char *name = name_of(value);
   if (name[0] == '\0') {
     *hash = add_number(*hash, -1);
@@ -57,8 +57,9 @@ static int add_input(uint64_t *hash, const struct graph *graph, const ort_value_
   }
   long writer = writer_of(graph, name);
   size_t bytes = 0;
-  *hash = add_number(*hash, writer);
-  if (writer >= 0) {
+  const int64_t place = writer >= 0 ? places[writer] : -1;
+  *hash = add_number(*hash, place);
+  if (place >= 0) {
     const struct node *node = &graph->nodes[writer];
     size_t output = 0;
     while (output < node->output_count && strcmp(name_of(node->outputs[output]), name) != 0) ++output;
@@ -95,7 +96,7 @@ static int add_attributes(uint64_t *hash, const ort_node *node) {
   return fine;
 }
 
-static int add_node(uint64_t *hash, const struct graph *graph, const struct node *node) {
+static int add_node(uint64_t *hash, const struct graph *graph, const int64_t *places, const struct node *node) {
   const char *type = NULL, *domain = NULL;
   int since = 0;
   size_t bytes = 0;
@@ -104,7 +105,7 @@ static int add_node(uint64_t *hash, const struct graph *graph, const struct node
     return 0;
   *hash = add_number(add_text(add_text(*hash, type), domain), since);
   for (size_t i = 0; i < node->input_count; ++i)
-    if (!add_input(hash, graph, node->inputs[i])) return 0;
+    if (!add_input(hash, graph, places, node->inputs[i])) return 0;
   for (size_t i = 0; i < node->output_count; ++i) {
     bool given = false;
     if (name_of(node->outputs[i])[0] == '\0') continue;
@@ -114,25 +115,13 @@ static int add_node(uint64_t *hash, const struct graph *graph, const struct node
   return 1;
 }
 
-int mark_output(const struct graph *graph, const char *name, unsigned char *part) {
-  const long writer = writer_of(graph, name);
-  if (writer < 0) return 0;
-  part[writer] = 1;
-  return 1;
-}
-
-void mark_needed(const struct graph *graph, unsigned char *part) {
-  for (size_t i = graph->count; i-- > 0;) {
-    const struct node *node = &graph->nodes[i];
-    if (!part[i]) continue;
-    for (size_t k = 0; k < node->input_count; ++k) mark_output(graph, name_of(node->inputs[k]), part);
-    for (size_t k = 0; k < node->implicit_count; ++k) mark_output(graph, name_of(node->implicit[k]), part);
-  }
-}
-
 uint64_t identity_of(const struct graph *graph, const unsigned char *part) {
+  int64_t *places = calloc(graph->count + 1, sizeof *places), count = 0; /* of the part's nodes among each other; -1: of others */
+  if (places == NULL) return 0;
+  for (size_t i = 0; i < graph->count; ++i) places[i] = part[i] ? count++ : -1;
   uint64_t hash = PRIME;
-  for (size_t i = 0; i < graph->count; ++i)
-    if (part[i] && !add_node(&hash, graph, &graph->nodes[i])) return 0;
-  return hash != 0 ? hash : 1;
+  int fine = 1;
+  for (size_t i = 0; fine && i < graph->count; ++i) fine = !part[i] || add_node(&hash, graph, places, &graph->nodes[i]);
+  free(places);
+  return !fine ? 0 : hash != 0 ? hash : 1;
 }

@@ -23,9 +23,10 @@ struct provider {
   int threads, warned, asked; /* asked: what a session option says to claim; -1: none does */
   /* Of the graph that was asked about last, which is compiled next. */
   enum claims claims;
-  const struct network *network;
-  int claimed, is_rest; /* whether a network was; whether that graph lies within a node, or is what a network left */
-  char *outputs; /* what the session option of this name says; NULL: there is none */
+  const struct network **networks; /* of its parts */
+  int network_count;
+  int claimed, is_rest; /* whether networks were; whether that graph lies within a node, or is what networks left */
+  char *list, *inputs, *outputs; /* what session options say; NULL: nothing */
 };
 
 struct computed {
@@ -82,7 +83,7 @@ static ort_status *compile_graph(const struct provider *provider, const ort_grap
   if (status == NULL) {
     made->base = (ort_compute){ORT_NEEDED, create_state, compute, release_state};
     made->provider = provider;
-    status = provider->claims == NETWORK ? make_whole(provider->network, provider->threads, fused, &made->whole)
+    status = provider->claims == NETWORK ? make_whole(provider->networks, provider->network_count, provider->threads, provider->memory, fused, &made->whole)
                                          : make_plan(&read, layout_of(provider->claims), provider->threads, fused, &made->plan);
   }
   free_graph(&read);
@@ -130,14 +131,14 @@ static void warn_of_convolutions(struct provider *provider, const struct graph *
   warn(provider, "%zu of %zu convolutions, the first of them %.300s: %s", missing, units->convolutions, name, units->reason);
 }
 
-/* Claims the nodes of a group, or if units are NULL those of a part. */
-static ort_status *claim(const struct graph *graph, const struct units *units, int group, const unsigned char *part, ort_support *support) {
+/* Claims the nodes of a group, or if units are NULL those that have a number. */
+static ort_status *claim(const struct graph *graph, const struct units *units, const int *owners, int number, ort_support *support) {
   ort_fusion_options options = {ORT_NEEDED, true};
   size_t count = 0;
   const ort_node **nodes = calloc(graph->count + 1, sizeof *nodes);
   if (nodes == NULL) return fail(ORT_FAIL, "out of memory");
   for (size_t i = 0; i < graph->count; ++i)
-    if (units != NULL ? units->list[units->of_node[i]].group == group : part[i]) nodes[count++] = graph->nodes[i].node;
+    if (number == (units != NULL ? units->list[units->of_node[i]].group : owners[i])) nodes[count++] = graph->nodes[i].node;
   ort_status *status = ort.fuse(support, nodes, count, &options);
   free(nodes);
   return status;
@@ -146,7 +147,7 @@ static ort_status *claim(const struct graph *graph, const struct units *units, i
 /* What was asked for, measured to be the fastest for a graph, or is expected to be: groups, if there are kernels for them. */
 static enum claims claims_of(const struct provider *provider, uint64_t graph) {
   if (provider->asked >= 0) return (enum claims)provider->asked;
-  if (provider->network != NULL) return NETWORK;
+  if (provider->network_count > 0) return NETWORK;
   for (int i = 0; i < tvmconv_name_rt_decision_count; ++i)
     if (tvmconv_name_rt_decisions[i].graph == graph) return tvmconv_name_rt_decisions[i].claims;
   for (int i = 0; i < tvmconv_name_kernel_count; ++i)
@@ -156,7 +157,7 @@ static enum claims claims_of(const struct provider *provider, uint64_t graph) {
 
 EXPORTED const char *tvmconv_provider_refusal(void);
 
-/* Why the last graph that this thread asked for has no network; NULL: it has. onnxruntime only logs it. */
+/* Why no part of the last graph that this thread asked for has a network; NULL: one has. onnxruntime only logs it. */
 static __thread const char *refusal;
 const char *tvmconv_provider_refusal(void) { return refusal != NULL ? refusal : ""; }
 
@@ -171,31 +172,50 @@ static ort_status *claim_parts(struct provider *provider, struct graph *graph, o
     if (units.ours < units.theirs) count = 0;
     warn_of_convolutions(provider, graph, &units, count > 0 ? units.missing : units.convolutions);
   }
-  for (int i = 0; i < count && status == NULL; ++i) status = claim(graph, &units, i, NULL, support);
+  for (int i = 0; i < count && status == NULL; ++i) status = claim(graph, &units, NULL, i, support);
   free_units(&units);
   return status;
 }
 
-/* What is known of a graph by what a library is for. One that computes nothing is for who asks what graphs are, which takes reading
- * all weights. Graphs within nodes have no identity, nor has what a network left, for which onnxruntime may ask again. */
-static uint64_t identify(struct provider *provider, const ort_graph *graph, const struct graph *read, unsigned char *part) {
+/* Finds the networks of a graph, and notes it. A library that computes nothing is for who asks what graphs are, which takes reading all
+ * weights. Graphs within nodes have no identity, nor has what networks left, for which onnxruntime may ask again. */
+static ort_status *identify(struct provider *provider, const ort_graph *graph, const struct graph *read, uint64_t hash, int *owners) {
   const ort_node *parent = NULL;
-  provider->network = NULL;
-  provider->is_rest = provider->claimed || !good(ort.parent(graph, &parent)) || parent != NULL;
-  if (provider->is_rest) return 0;
-  provider->network = find_network(read, part, &refusal);
-  if (provider->network != NULL) return provider->network->graph;
-  return tvmconv_name_rt_network_count == 0 && tvmconv_name_kernel_count == 0 ? told_identity(read, provider->outputs, part) : 0;
+  uint64_t identity = 0;
+  const char *why = NULL;
+  provider->network_count = 0;
+  provider->is_rest = !good(ort.parent(graph, &parent)) || parent != NULL;
+  if (!provider->is_rest) provider->network_count = find_networks(read, provider->list, provider->networks, owners, &why);
+  provider->is_rest |= provider->claimed && provider->network_count == 0;
+  if (!provider->is_rest) refusal = why;
+  for (int i = 0; i < provider->network_count; ++i) note_graph(hash, provider->networks[i]->graph);
+  if (!provider->is_rest && tvmconv_name_rt_network_count == 0 && tvmconv_name_kernel_count == 0) {
+    unsigned char *part = calloc(read->count + 1, 1);
+    if (part == NULL) return fail(ORT_FAIL, "out of memory");
+    identity = told_identity(read, provider->inputs, provider->outputs, part);
+    free(part);
+  }
+  if (provider->network_count == 0) note_graph(hash, identity);
+  return NULL;
 }
 
-static ort_status *claim_graph(struct provider *provider, struct graph *graph, const unsigned char *part, ort_support *support) {
+static ort_status *claim_networks(struct provider *provider, const struct graph *graph, const int *owners, ort_support *support) {
+  ort_status *status = NULL;
+  if (provider->is_rest) return NULL;
+  if (provider->network_count == 0) return fail(ORT_INVALID_ARGUMENT, "the graph cannot be claimed as a network: %s", refusal);
+  provider->claimed = 1;
+  const struct network *missing = missing_part(graph, provider->list, owners);
+  if (missing != NULL)
+    warn(provider, "the part of a model that ends with %.300s: its network is of another part, or of other weights or shapes",
+         missing->tensors[missing->input_count].name);
+  for (int i = 0; i < provider->network_count && status == NULL; ++i) status = claim(graph, NULL, owners, i + 1, support);
+  return status;
+}
+
+static ort_status *claim_graph(struct provider *provider, struct graph *graph, const int *owners, ort_support *support) {
   const int networks_alone = tvmconv_name_kernel_count == 0 && tvmconv_name_rt_network_count > 0;
   switch (provider->claims) {
-    case NETWORK:
-      if (provider->is_rest) return NULL;
-      if (provider->network == NULL) return fail(ORT_INVALID_ARGUMENT, "the graph cannot be claimed as a network: %s", refusal);
-      provider->claimed = 1;
-      return claim(graph, NULL, 0, part, support);
+    case NETWORK: return claim_networks(provider, graph, owners, support);
     case CONVOLUTIONS:
     case GROUPS:
       if (networks_alone && provider->asked < 0 && !provider->is_rest) warn(provider, "a model: %s", refusal);
@@ -208,15 +228,14 @@ static ort_status *capability(ort_ep *self, const ort_graph *graph, ort_support 
   struct provider *provider = (struct provider *)self;
   struct graph read;
   if (!read_graph(graph, &read)) return fail(ORT_EP_FAIL, "onnxruntime's graph cannot be read");
-  unsigned char *part = calloc(read.count + 1, 1);
-  ort_status *status = part == NULL ? fail(ORT_FAIL, "out of memory") : NULL;
+  int *owners = calloc(read.count + 1, sizeof *owners);
+  const uint64_t hash = hash_of(&read);
+  ort_status *status = owners != NULL ? identify(provider, graph, &read, hash, owners) : fail(ORT_FAIL, "out of memory");
   if (status == NULL) {
-    const uint64_t hash = hash_of(&read);
-    note_graph(hash, identify(provider, graph, &read, part));
     provider->claims = claims_of(provider, hash);
-    status = claim_graph(provider, &read, part, support);
+    status = claim_graph(provider, &read, owners, support);
   }
-  free(part);
+  free(owners);
   free_graph(&read);
   return status;
 }
@@ -270,7 +289,9 @@ static char *read_option(const struct provider *provider, const ort_options *opt
 /* The options that onnxruntime was given with the provider's device. */
 static ort_status *read_options(struct provider *provider, const ort_options *options) {
   static const char *const names[] = {"nothing", "convolutions", "groups", "network"};
+  provider->inputs = read_option(provider, options, "inputs");
   provider->outputs = read_option(provider, options, "outputs");
+  provider->list = read_option(provider, options, "networks");
   provider->asked = -1;
   char *claims = read_option(provider, options, "claims");
   if (claims == NULL) return NULL;
@@ -281,6 +302,15 @@ static ort_status *read_options(struct provider *provider, const ort_options *op
     status = fail(ORT_INVALID_ARGUMENT, "the option claims is '%.32s'; allowed: nothing, convolutions, groups, network", claims);
   free(claims);
   return status;
+}
+
+static void free_provider(struct provider *provider) {
+  if (provider->memory != NULL) ort.release_memory(provider->memory);
+  free(provider->networks);
+  free(provider->list);
+  free(provider->inputs);
+  free(provider->outputs);
+  free(provider);
 }
 
 static ort_status *create_provider(ort_factory *self, const ort_device *const *devices, const void *const *metadata, size_t count,
@@ -298,12 +328,12 @@ static ort_status *create_provider(ort_factory *self, const ort_device *const *d
   made->logger = logger;
   /* A task for each core: onnxruntime gives them to as many threads as the session has. */
   made->threads = sched_getaffinity(0, sizeof cpus, &cpus) == 0 ? CPU_COUNT(&cpus) : 1;
+  made->networks = calloc((size_t)tvmconv_name_rt_network_count + 1, sizeof *made->networks);
   enum { ARENA = 1, DEFAULT_KIND = 0 };
-  ort_status *status = read_options(made, options);
+  ort_status *status = made->networks != NULL ? read_options(made, options) : fail(ORT_FAIL, "out of memory");
   if (status == NULL) status = ort.create_memory(ARENA, DEFAULT_KIND, &made->memory);
   if (status != NULL) {
-    free(made->outputs);
-    free(made);
+    free_provider(made);
     return status;
   }
   *provider = &made->base;
@@ -312,9 +342,7 @@ static ort_status *create_provider(ort_factory *self, const ort_device *const *d
 
 static void release_provider(ort_factory *self, ort_ep *provider) {
   (void)self;
-  ort.release_memory(((struct provider *)provider)->memory);
-  free(((struct provider *)provider)->outputs);
-  free(provider);
+  free_provider((struct provider *)provider);
 }
 
 EXPORTED ort_status *CreateEpFactories(const char *name, const ort_base *base, const ort_logger *logger, ort_factory **factories,

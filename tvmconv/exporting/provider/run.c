@@ -110,24 +110,30 @@ static ort_status *run_ops(const struct plan *plan, ort_context *context, char *
   return status;
 }
 
+ort_status *take_block(ort_context *context, const ort_memory *memory, size_t bytes, struct block *block) {
+  const uintptr_t alignment = tvmconv_name_ALIGNMENT;
+  *block = (struct block){0};
+  ort_status *status = ort.context_allocator(context, memory, &block->allocator);
+  if (status == NULL) status = ort.allocate(block->allocator, bytes + alignment, &block->taken);
+  if (status == NULL) block->begin = (char *)(((uintptr_t)block->taken + alignment - 1) / alignment * alignment);
+  return status;
+}
+
+ort_status *give_block(struct block *block, ort_status *status) {
+  ort_status *after = block->taken != NULL ? ort.release(block->allocator, block->taken) : NULL;
+  if (block->allocator != NULL) ort.release_allocator(block->allocator);
+  if (status == NULL) return after;
+  good(after);
+  return status;
+}
+
 ort_status *run_plan(const struct plan *plan, const ort_memory *memory, ort_context *context) {
   const size_t bytes = plan->buffer + plan->workspace;
-  ort_allocator *allocator = NULL;
-  void *block = NULL;
-  char *arrays[plan->value_count + 1], *buffer = NULL;
-  ort_status *status = bytes > 0 ? ort.context_allocator(context, memory, &allocator) : NULL;
-  if (status == NULL && bytes > 0) status = ort.allocate(allocator, bytes + tvmconv_name_ALIGNMENT, &block);
-  if (status == NULL && bytes > 0) buffer = (char *)(((uintptr_t)block + tvmconv_name_ALIGNMENT - 1) / tvmconv_name_ALIGNMENT * tvmconv_name_ALIGNMENT);
-  if (status == NULL) status = find_arrays(plan, context, buffer, arrays);
-  tvmconv_name_call call = {parallel_for, context, plan->threads, plan->workspace > 0 ? buffer + plan->buffer : NULL, plan->workspace};
+  struct block block = {0};
+  char *arrays[plan->value_count + 1];
+  ort_status *status = bytes > 0 ? take_block(context, memory, bytes, &block) : NULL;
+  if (status == NULL) status = find_arrays(plan, context, block.begin, arrays);
+  tvmconv_name_call call = {parallel_for, context, plan->threads, plan->workspace > 0 ? block.begin + plan->buffer : NULL, plan->workspace};
   if (status == NULL) status = run_ops(plan, context, arrays, &call);
-  if (block != NULL) {
-    ort_status *after = ort.release(allocator, block);
-    if (status == NULL)
-      status = after;
-    else
-      good(after);
-  }
-  if (allocator != NULL) ort.release_allocator(allocator);
-  return status;
+  return give_block(&block, status);
 }

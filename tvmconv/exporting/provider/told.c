@@ -5,15 +5,33 @@
 
 #include "tvmconv-whole.h"
 
-uint64_t told_identity(const struct graph *graph, const char *outputs, unsigned char *part) {
-  char *names = outputs != NULL ? strdup(outputs) : NULL, *rest = NULL;
-  int known = 1;
-  memset(part, names == NULL, graph->count);
-  for (char *name = names != NULL ? strtok_r(names, "\n", &rest) : NULL; name != NULL; name = strtok_r(NULL, "\n", &rest))
-    known = mark_output(graph, name, part) && known;
-  free(names);
-  mark_needed(graph, part);
-  return known ? identity_of(graph, part) : 0;
+/* Adds the names in the lines of a text to the tensors of a network; returns the number. The text is cut into them. */
+static int add_names(char *lines, struct tensor *tensors) {
+  char *rest = NULL;
+  int count = 0;
+  for (char *name = lines != NULL ? strtok_r(lines, "\n", &rest) : NULL; name != NULL; name = strtok_r(NULL, "\n", &rest))
+    tensors[count++].name = name;
+  return count;
+}
+
+uint64_t told_identity(const struct graph *graph, const char *inputs, const char *outputs, unsigned char *part) {
+  if (outputs == NULL) {
+    memset(part, 1, graph->count);
+    return identity_of(graph, part);
+  }
+  char *given = inputs != NULL ? strdup(inputs) : NULL, *computed = strdup(outputs);
+  struct tensor *tensors = calloc(strlen(outputs) + (inputs != NULL ? strlen(inputs) : 0) + 2, sizeof *tensors);
+  struct network ends = {.tensors = tensors};
+  uint64_t identity = 0;
+  if (tensors != NULL && computed != NULL && (given != NULL || inputs == NULL)) {
+    ends.input_count = add_names(given, tensors);
+    ends.output_count = add_names(computed, tensors + ends.input_count);
+    identity = part_of(&ends, graph, part);
+  }
+  free(tensors);
+  free(computed);
+  free(given);
+  return identity;
 }
 
 /* The graphs that providers were asked for since the library was loaded: of each its hash, and its identity. */

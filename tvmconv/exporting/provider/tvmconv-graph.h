@@ -117,7 +117,9 @@ int is_kept(const struct graph *graph, const ort_value_info *value);
 int shape_of(const ort_value_info *value, int *type, int64_t *dims, int most);
 /* The elements of a fixed tensor of numbers, as f32, NULL if it is none or there are more than `most`; to be freed. */
 float *fixed_numbers(const ort_value_info *value, size_t most, size_t *count);
+/* What a tensor that callers cannot change has; NULL: it is none, or has no elements. */
 const void *fixed_data(const ort_value_info *value);
+int is_constant_tensor(const ort_value_info *value);
 /* The elements of a fixed tensor of int64; returns the count, -1 if it is none or there are more than `most`. */
 int fixed_integers(const ort_value_info *value, int64_t *numbers, int most);
 int64_t integer_attribute(const struct node *node, const char *name, int64_t none);

@@ -62,6 +62,15 @@ struct plan;
 ort_status *make_plan(struct graph *graph, enum layout layout, int threads, const ort_node *fused, struct plan **plan);
 void free_plan(struct plan *plan);
 ort_status *run_plan(const struct plan *plan, const ort_memory *memory, ort_context *context);
+/* Bytes of the session's arena for one call, from a cache line on; they are to be given back, whatever became of them. */
+struct block {
+  ort_allocator *allocator;
+  void *taken;
+  char *begin;
+};
+ort_status *take_block(ort_context *context, const ort_memory *memory, size_t bytes, struct block *block);
+/* Returns the status that is given, or what giving back the block says. */
+ort_status *give_block(struct block *block, ort_status *status);
 /* The data of a fused node's input. A model may declare shapes that its tensors have not, and what is compiled is for its shapes
  * alone: an error if those of `what` are others. rank -1: any. */
 ort_status *read_input(ort_context *context, size_t number, int rank, const int64_t *dims, const char *what, void **data);

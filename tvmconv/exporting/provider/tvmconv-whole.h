@@ -1,5 +1,5 @@
-/* Models as wholes: networks that `tvmconv compile` makes are in the library, too, each of which computes all of a graph, or all that some
- * of its tensors need. */
+/* Models as wholes, or their largest parts: networks that `tvmconv compile` makes are in the library, too, each of which computes some
+ * tensors of a graph of others. */
 #ifndef TVMCONV_WHOLE_H
 #define TVMCONV_WHOLE_H
 
@@ -21,30 +21,35 @@ struct network {
   int target;
   int input_count, output_count;
   const struct tensor *tensors; /* the inputs, then the outputs */
+  size_t arena;                 /* bytes that a call needs */
   network_function *open, *close, *run;
 };
 /* Of networks for one graph, that for the target with the most features comes first. */
 extern const struct network tvmconv_name_rt_networks[];
 extern const int tvmconv_name_rt_network_count;
 
-/* A part of a graph: a byte for each node, not 0 if it is of the part. These add the node that computes a tensor, and return whether there
- * is one; and all that nodes of the part need. */
-int mark_output(const struct graph *graph, const char *name, unsigned char *part);
-void mark_needed(const struct graph *graph, unsigned char *part);
-/* A number that only the same nodes, attributes, shapes and constants have; 0: it cannot be told. */
+/* A part of a graph is a byte for each node, not 0 if it is of the part. A number that only the same nodes, attributes, shapes and
+ * constants have; 0: it cannot be told. */
 uint64_t identity_of(const struct graph *graph, const unsigned char *part);
-/* The same of all of a graph, or of what some tensors need, whose names stand in lines; sets the part. */
-uint64_t told_identity(const struct graph *graph, const char *outputs, unsigned char *part);
+/* Sets the part that computes a network's outputs of its inputs, of which the names count alone; returns its identity. */
+uint64_t part_of(const struct network *ends, const struct graph *graph, unsigned char *part);
+/* The same of all of a graph, or of a part whose inputs and outputs stand in lines; NULL: there are none. */
+uint64_t told_identity(const struct graph *graph, const char *inputs, const char *outputs, unsigned char *part);
 /* Keeps hash and identity of a graph for who asks for them. */
 void note_graph(uint64_t graph, uint64_t identity);
-/* The network of a graph's part, which is set, for this CPU; NULL: there is none, and why. */
-const struct network *find_network(const struct graph *graph, unsigned char *part, const char **why);
+/* The networks of a graph's parts for this CPU, which have no nodes in common, and the number of each node's, from 1; returns how
+ * many there are. If there are none: why. Those in a list alone count, numbers between commas; NULL: all. */
+int find_networks(const struct graph *graph, const char *list, const struct network **found, int *owners, const char **why);
+/* A network for a part that is in the graph by its names, and not by what it computes; NULL: there is none. */
+const struct network *missing_part(const struct graph *graph, const char *list, const int *owners);
 /* Whether this CPU runs one of the networks; what is for a target (tvmconv/exporting/native/runtime.c). */
 int runs_networks(void);
 int tvmconv_name_rt_runs(int target);
 
 struct whole;
-ort_status *make_whole(const struct network *network, int threads, const ort_node *fused, struct whole **whole);
+/* Makes what runs a fused node, of the network that has its outputs. */
+ort_status *make_whole(const struct network *const *networks, int count, int threads, const ort_memory *memory, const ort_node *fused,
+                       struct whole **whole);
 void free_whole(struct whole *whole);
 ort_status *run_whole(const struct whole *whole, ort_context *context);
 

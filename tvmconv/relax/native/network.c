@@ -32,7 +32,8 @@ typedef struct { /* the last bytes of the file */
 
 typedef struct Instance {
   struct Instance* next;
-  unsigned char* arena;
+  unsigned char* arena; /* of its own, NULL: callers give theirs */
+  unsigned char* base;  /* where the arena of this call is */
   unsigned char** staged; /* of each input and output that did not begin at a cache line, memory that does */
   unsigned char** places; /* of each input and output in this call */
   DLTensor* tensors;
@@ -135,29 +136,25 @@ static void free_instance(Instance* instance) {
   free(instance);
 }
 
-/* Returns an instance whose arrays have their addresses but for the network's inputs and outputs. */
+/* Returns an instance in which the weights' arrays have their addresses. */
 static Instance* new_instance(const Network* network) {
   Instance* instance = calloc(1, sizeof *instance);
   if (instance == NULL) return NULL;
-  const size_t bytes = (tvmconv_plan.arena_bytes / HUGE_PAGE_BYTES + 1) * HUGE_PAGE_BYTES;
-  instance->arena = aligned_alloc(HUGE_PAGE_BYTES, bytes);
   const size_t ends = (size_t)(tvmconv_plan.input_count + tvmconv_plan.output_count) + 1;
   instance->staged = calloc(ends, sizeof *instance->staged);
   instance->places = calloc(ends, sizeof *instance->places);
   instance->tensors = calloc((size_t)network->argument_count + 1, sizeof *instance->tensors);
   instance->arguments = calloc((size_t)network->argument_count + 1, sizeof *instance->arguments);
-  if (!instance->arena || !instance->staged || !instance->places || !instance->tensors || !instance->arguments) {
+  if (!instance->staged || !instance->places || !instance->tensors || !instance->arguments) {
     free_instance(instance);
     return NULL;
   }
-  madvise(instance->arena, bytes, MADV_HUGEPAGE);
   int32_t at = 0;
   for (int32_t i = 0; i < tvmconv_plan.step_count; ++i)
     for (int32_t j = 0; j < tvmconv_plan.steps[i].count; ++j, ++at) {
       const Argument* argument = &tvmconv_plan.steps[i].arguments[j];
       DLTensor* tensor = &instance->tensors[at];
       if (argument->region == WEIGHTS) tensor->data = (void*)(network->weights + argument->offset);
-      if (argument->region == ARENA) tensor->data = instance->arena + argument->offset;
       tensor->device.device_type = kDLCPU;
       tensor->ndim = argument->rank;
       tensor->dtype = argument->dtype;
@@ -166,6 +163,13 @@ static Instance* new_instance(const Network* network) {
       instance->arguments[at].v_ptr = tensor;
     }
   return instance;
+}
+
+/* Where an instance has an arena of its own; NULL: there is no memory. */
+static unsigned char* own_arena(Instance* instance) {
+  const size_t bytes = (tvmconv_plan.arena_bytes / HUGE_PAGE_BYTES + 1) * HUGE_PAGE_BYTES;
+  if (instance->arena == NULL && (instance->arena = aligned_alloc(HUGE_PAGE_BYTES, bytes)) != NULL) madvise(instance->arena, bytes, MADV_HUGEPAGE);
+  return instance->arena;
 }
 
 static Instance* take(Network* network) {
@@ -183,8 +187,8 @@ static void give(Network* network, Instance* instance) {
   unlock();
 }
 
-/* Gives the steps' arrays the addresses of the inputs and outputs, by way of memory that begins at a cache line. */
-static int bind(Instance* instance, const TVMFFIAny* addresses) {
+/* Gives the steps' arrays the addresses of the arena, and of the inputs and outputs, by way of memory that begins at a cache line. */
+static int bind(Instance* instance, const TVMFFIAny* addresses, unsigned char* base) {
   int32_t inputs = tvmconv_plan.input_count, all = inputs + tvmconv_plan.output_count;
   unsigned char** places = instance->places;
   for (int32_t i = 0; i < all; ++i) {
@@ -196,10 +200,12 @@ static int bind(Instance* instance, const TVMFFIAny* addresses) {
     if (i < inputs) memcpy(instance->staged[i], places[i], bytes);
     places[i] = instance->staged[i];
   }
+  instance->base = base;
   int32_t at = 0;
   for (int32_t i = 0; i < tvmconv_plan.step_count; ++i)
     for (int32_t j = 0; j < tvmconv_plan.steps[i].count; ++j, ++at) {
       const Argument* argument = &tvmconv_plan.steps[i].arguments[j];
+      if (argument->region == ARENA) instance->tensors[at].data = base + argument->offset;
       if (argument->region > OUTPUT) continue;
       int32_t place = (int32_t)argument->number + (argument->region == OUTPUT ? inputs : 0);
       instance->tensors[at].data = places[place] + argument->offset;
@@ -221,7 +227,7 @@ static int walk(const Instance* instance, double* seconds) {
     const Step* step = &tvmconv_plan.steps[i];
     TVMFFIAny result = {.type_index = kTVMFFINone};
     double begun = seconds ? now() : 0;
-    tvmconv_lend(instance->arena + step->free, step->free_bytes);
+    tvmconv_lend(instance->base + step->free, step->free_bytes);
     status = step->function(NULL, arguments, step->count, &result);
     if (seconds) seconds[i] = now() - begun;
     arguments += step->count;
@@ -230,10 +236,12 @@ static int walk(const Instance* instance, double* seconds) {
   return status == 0 ? 0 : -1;
 }
 
-static int run(Network* network, double* seconds, const TVMFFIAny* addresses) {
+/* `arena`: what the caller gives, from a cache line on; NULL: nothing. */
+static int run(Network* network, double* seconds, const TVMFFIAny* addresses, unsigned char* arena) {
   Instance* instance = take(network);
   if (instance == NULL) return no_memory();
-  int status = bind(instance, addresses);
+  if (arena == NULL) arena = own_arena(instance);
+  int status = arena != NULL ? bind(instance, addresses, arena) : no_memory();
   if (status == 0) status = walk(instance, seconds);
   int32_t inputs = tvmconv_plan.input_count;
   for (int32_t i = 0; status == 0 && i < tvmconv_plan.output_count; ++i) {
@@ -273,10 +281,13 @@ EXPORT int __tvm_ffi_tvmconv_network_close(void* self, const TVMFFIAny* args, in
   return 0;
 }
 
-/* handle, address of as many doubles as there are steps or 0, address of each input, of each output. */
+/* handle, address of as many doubles as there are steps or 0, address of each input, of each output; and of an arena, if the caller has
+ * one for this call. */
 EXPORT int __tvm_ffi_tvmconv_network(void* self, const TVMFFIAny* args, int32_t num_args, TVMFFIAny* result) {
   (void)self, (void)result;
-  if (num_args != 2 + tvmconv_plan.input_count + tvmconv_plan.output_count)
+  const int32_t count = 2 + tvmconv_plan.input_count + tvmconv_plan.output_count;
+  if (num_args != count && num_args != count + 1)
     return failed("ValueError", "the network was given another number of inputs and outputs than it has");
-  return run((Network*)(uintptr_t)args[0].v_int64, (double*)(uintptr_t)args[1].v_int64, args + 2);
+  unsigned char* arena = num_args > count ? (unsigned char*)(uintptr_t)args[count].v_int64 : NULL;
+  return run((Network*)(uintptr_t)args[0].v_int64, (double*)(uintptr_t)args[1].v_int64, args + 2, arena);
 }

@@ -1,0 +1,194 @@
+/* Finds the parts of a graph that the library has networks for. */
+#include <stdlib.h>
+#include <string.h>
+
+#include "tvmconv-whole.h"
+
+/* Whether a value has a tensor's type and shape. */
+static int is_like(const struct tensor *tensor, const ort_value_info *value) {
+  int64_t dims[tensor->rank + 1];
+  int type = 0, rank = shape_of(value, &type, dims, tensor->rank);
+  return rank == tensor->rank && type == tensor->type && memcmp(dims, tensor->dims, (size_t)rank * sizeof *dims) == 0;
+}
+
+static const struct tensor *input_named(const struct network *own, const char *name) {
+  for (int i = 0; i < own->input_count; ++i)
+    if (strcmp(own->tensors[i].name, name) == 0) return &own->tensors[i];
+  return NULL;
+}
+
+static const struct tensor *output_at(const struct network *own, int number) { return &own->tensors[own->input_count + number]; }
+
+/* A weight whose value callers may give, which is an input of the graph, too, in files of IR 4 and later. */
+static int is_overridable(const ort_value_info *value) {
+  const ort_value *tensor = NULL;
+  return good(ort.initializer(value, &tensor)) && tensor != NULL;
+}
+
+static int is_within(const struct graph *graph, const unsigned char *part, const ort_value_info *value) {
+  const long writer = writer_of(graph, name_of(value));
+  return writer >= 0 && part[writer];
+}
+
+/* Whether a tensor that a part computes is an output of it. */
+static int leaves(const struct graph *graph, const unsigned char *part, const ort_value_info *value) {
+  const struct use *first;
+  bool given = false;
+  if (good(ort.is_graph_output(value, &given)) && given) return 1;
+  const size_t readers = readers_of(graph, name_of(value), &first);
+  for (size_t i = 0; i < readers; ++i)
+    if (!part[first[i].node]) return 1;
+  return 0;
+}
+
+static const char *unlike_inputs(const struct network *own, const struct graph *graph, const unsigned char *part, const struct node *node) {
+  for (size_t k = 0; k < node->input_count; ++k) {
+    const ort_value_info *value = node->inputs[k];
+    if (name_of(value)[0] == '\0' || is_within(graph, part, value) || is_constant_tensor(value)) continue;
+    if (is_overridable(value)) return "a weight of the graph is an input, too, so callers may give another; take it from the graph's inputs";
+    const struct tensor *input = input_named(own, name_of(value));
+    if (input == NULL || !is_like(input, value)) return "the graph reads an input that the network has not";
+  }
+  return NULL;
+}
+
+/* NULL, or why a network does not have the inputs and outputs of a part. */
+static const char *unlike(const struct network *own, const struct graph *graph, const unsigned char *part) {
+  int outputs = 0;
+  for (size_t i = 0; i < graph->count; ++i) {
+    const struct node *node = &graph->nodes[i];
+    const char *why = part[i] ? unlike_inputs(own, graph, part, node) : NULL;
+    if (why != NULL) return why;
+    for (size_t k = 0; part[i] && k < node->output_count; ++k) {
+      if (name_of(node->outputs[k])[0] == '\0' || !leaves(graph, part, node->outputs[k])) continue;
+      ++outputs;
+      int known = 0;
+      for (int j = 0; j < own->output_count; ++j)
+        known |= strcmp(output_at(own, j)->name, name_of(node->outputs[k])) == 0 && is_like(output_at(own, j), node->outputs[k]);
+      if (!known) return "the graph has an output that the network has not";
+    }
+  }
+  for (int i = 0; i < own->input_count; ++i) {
+    const struct use *first;
+    size_t readers = readers_of(graph, own->tensors[i].name, &first);
+    while (readers > 0 && !part[first[readers - 1].node]) --readers;
+    if (readers == 0) return "the network has an input that the graph does not read";
+  }
+  return outputs == own->output_count ? NULL : "the network has an output that no node of the graph computes";
+}
+
+static int mark(const struct network *ends, const struct graph *graph, const char *name, unsigned char *part) {
+  const long writer = input_named(ends, name) == NULL ? writer_of(graph, name) : -1;
+  if (writer >= 0) part[writer] = 1;
+  return writer >= 0;
+}
+
+uint64_t part_of(const struct network *ends, const struct graph *graph, unsigned char *part) {
+  memset(part, 0, graph->count);
+  for (int i = 0; i < ends->output_count; ++i)
+    if (!mark(ends, graph, output_at(ends, i)->name, part)) return 0;
+  for (size_t i = graph->count; i-- > 0;) {
+    const struct node *node = &graph->nodes[i];
+    for (size_t k = 0; part[i] && k < node->input_count; ++k) mark(ends, graph, name_of(node->inputs[k]), part);
+    for (size_t k = 0; part[i] && k < node->implicit_count; ++k) mark(ends, graph, name_of(node->implicit[k]), part);
+  }
+  return identity_of(graph, part);
+}
+
+static int have_same_ends(const struct network *a, const struct network *b) {
+  int same = a->input_count == b->input_count && a->output_count == b->output_count;
+  for (int i = 0; same && i < a->input_count + a->output_count; ++i) same = strcmp(a->tensors[i].name, b->tensors[i].name) == 0;
+  return same;
+}
+
+/* Whether a node reads what one of the marked ones computes. */
+static int reads(const struct graph *graph, const struct node *node, const unsigned char *marked) {
+  for (size_t k = 0; k < node->input_count; ++k)
+    if (is_within(graph, marked, node->inputs[k])) return 1;
+  for (size_t k = 0; k < node->implicit_count; ++k)
+    if (is_within(graph, marked, node->implicit[k])) return 1;
+  return 0;
+}
+
+/* Whether what a part needs is computed before all of it, where each part that was found before is one node. */
+static int is_closed(const struct graph *graph, const unsigned char *part, const int *owners, int count) {
+  unsigned char *after = calloc(graph->count + (size_t)count + 2, 1), *group_after = after != NULL ? after + graph->count : NULL;
+  int closed = after != NULL;
+  for (int changed = closed; changed;) {
+    changed = 0;
+    for (size_t i = 0; i < graph->count; ++i) {
+      if (part[i] || after[i]) continue;
+      const int group = owners[i];
+      after[i] = (group > 0 && group_after[group]) || reads(graph, &graph->nodes[i], part) || reads(graph, &graph->nodes[i], after);
+      changed |= after[i];
+      if (group > 0) group_after[group] |= after[i];
+    }
+  }
+  for (size_t i = 0; closed && i < graph->count; ++i) closed = !part[i] || !reads(graph, &graph->nodes[i], after);
+  free(after);
+  return closed;
+}
+
+/* Whether the list of networks that count, numbers between commas, has one. */
+static int is_listed(const char *list, uint64_t identity) {
+  while (list != NULL && *list != '\0') {
+    char *end;
+    if (strtoull(list, &end, 10) == identity) return 1;
+    list = *end == ',' ? end + 1 : "";
+  }
+  return list == NULL;
+}
+
+static const char *unfit(const struct network *own, const struct graph *graph, const unsigned char *part, const int *owners, int count) {
+  if (!tvmconv_name_rt_runs(own->target)) return "its networks are for other CPUs; export it again with --target for this one";
+  for (size_t i = 0; i < graph->count; ++i)
+    if (part[i] && owners[i] > 0) return "another network has nodes of it";
+  return is_closed(graph, part, owners, count) ? unlike(own, graph, part) : "what it reads depends on what it computes";
+}
+
+int find_networks(const struct graph *graph, const char *list, const struct network **found, int *owners, const char **why) {
+  const int count = tvmconv_name_rt_network_count;
+  unsigned char *part = calloc(graph->count + 1, 1);
+  int number = 0;
+  memset(owners, 0, graph->count * sizeof *owners);
+  *why = count == 0 ? "the library has no network" : "its networks are of other models, or of other weights or shapes, or were exported with another onnxruntime";
+  uint64_t identity = 0;
+  for (int i = 0; part != NULL && i < count; ++i) {
+    const struct network *each = &tvmconv_name_rt_networks[i];
+    if (!is_listed(list, each->graph)) continue;
+    if (i == 0 || !have_same_ends(each, each - 1) || !is_listed(list, each[-1].graph)) identity = part_of(each, graph, part);
+    if (identity != each->graph) continue;
+    const char *unlike_it = unfit(each, graph, part, owners, number);
+    if (number == 0) *why = unlike_it;
+    if (unlike_it != NULL) continue;
+    found[number++] = each;
+    for (size_t k = 0; k < graph->count; ++k)
+      if (part[k]) owners[k] = number;
+    identity = 0; /* others for the same part are for lesser CPUs */
+  }
+  free(part);
+  return number;
+}
+
+const struct network *missing_part(const struct graph *graph, const char *list, const int *owners) {
+  for (int i = 0; i < tvmconv_name_rt_network_count; ++i) {
+    const struct network *each = &tvmconv_name_rt_networks[i];
+    int there = is_listed(list, each->graph) && each->output_count > 0;
+    for (int k = 0; there && k < each->input_count; ++k) {
+      const struct use *first;
+      there = readers_of(graph, each->tensors[k].name, &first) > 0;
+    }
+    for (int k = 0; there && k < each->output_count; ++k) {
+      const long writer = writer_of(graph, output_at(each, k)->name);
+      there = writer >= 0 && owners[writer] == 0;
+    }
+    if (there) return each;
+  }
+  return NULL;
+}
+
+int runs_networks(void) {
+  for (int i = 0; i < tvmconv_name_rt_network_count; ++i)
+    if (tvmconv_name_rt_runs(tvmconv_name_rt_networks[i].target)) return 1;
+  return 0;
+}
