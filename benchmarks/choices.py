@@ -25,7 +25,10 @@ from tvmconv.targets.target import CpuTarget, Target
 RESULTS = Path(__file__).parent / "results" / "choices"
 # Rows that were fitted to times of another row's CPU, too.
 SEEN = {"znver5": ("graniterapids",), "graniterapids": ("znver5",)}
-HEADER = ("times", "layers", "row", "mean", "worst", "row of another CPU", "mean", "worst")
+# What no choice is to exceed.
+MOST = 1.25
+_JUDGED = ("mean", "worst", f"over {MOST}")
+HEADER = ("times", "layers", "row", *_JUDGED, "row of another CPU", *_JUDGED)
 
 
 @dataclass(frozen=True)
@@ -113,7 +116,7 @@ def _row(known: Known) -> list[str]:
     cells = [known.name, str(len(known.seconds))]
     for name in (own, other):
         lost = losses(known, name)
-        cells += [name, f"{geometric_mean(lost):.3f}", f"{max(lost):.2f}"]
+        cells += [name, f"{geometric_mean(lost):.3f}", f"{max(lost):.2f}", str(sum(each > MOST for each in lost))]
     return cells
 
 
