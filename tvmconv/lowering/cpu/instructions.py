@@ -239,8 +239,10 @@ def _rounded(loop: Any) -> Any:
 def _vector(indices: Any, loop: Any) -> list[Any] | None:
     """Return `indices` of all lanes at once; None if lanes do not lie together along the last axis."""
     lane, analyzer = loop.loop_var, sym.Analyzer()
-    firsts = [analyzer.simplify(replaced(index, {lane: 0})) for index in indices]
+    # Compared as they are: simplified, one of both has quotients in another form, which TVM does not know for the same.
+    firsts = [replaced(index, {lane: 0}) for index in indices]
     beyond = [*[0] * (len(firsts) - 1), lane]
     if not all(analyzer.can_prove_equal(i, f + b) for i, f, b in zip(indices, firsts, beyond, strict=True)):
         return None
+    firsts = list(map(analyzer.simplify, firsts))
     return [*firsts[:-1], tirx.Ramp(firsts[-1], 1, int(loop.extent))]
