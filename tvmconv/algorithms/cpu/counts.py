@@ -85,12 +85,17 @@ def stored(window: Window, target: CpuTarget) -> Counts:
 
 
 def _evict(window: Window) -> bool:
-    """Whether parts of rows that are stored to more planes than a set of L1 has lines all lie in one set.
+    """Whether parts of rows that are stored find the lines of the parts before evicted: not of one axis."""
+    return len(window.axes) > 1 and planes_evict(window.problem, window.outputs)
 
-    Planes then are a multiple of 4 KiB, and the second part of a line finds it evicted. Not of one axis.
+
+def planes_evict(problem: Problem, planes: int) -> bool:
+    """Whether the same places of so many planes of the output are more lines than the sets of L1 have in which they lie.
+
+    Planes that are a multiple of a way of L1 lie all in one set, an odd multiple of half of it in two.
     """
-    plane = DTYPE_BYTES[window.problem.dtype] * prod(window.problem.out_spatial)
-    return len(window.axes) > 1 and window.outputs > L1_WAYS and plane % L1_WAY_BYTES == 0
+    plane = DTYPE_BYTES[problem.dtype] * prod(problem.out_spatial)
+    return planes * gcd(plane, L1_WAY_BYTES) > L1_WAYS * L1_WAY_BYTES
 
 
 def copied_element(window: Window) -> str:

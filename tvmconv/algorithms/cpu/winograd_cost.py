@@ -10,7 +10,7 @@ from ..annotations import PART
 from ..data_dependence import covers_data
 from ..shapes import F32_BITS
 from .cost import Counts, lines, multiply_add, total
-from .counts import far, stored_lines
+from .counts import far, planes_evict, stored_lines
 from .winograd_tiles import WinogradWindow, phases_shift, tiles_of, windows_3d
 
 # Vectors of output channels of a task, whose blocks read all data again.
@@ -70,6 +70,10 @@ def _estimate(problem: Problem, target: CpuTarget, points: int, prepacked: bool)
         for by_squares, elements, scattered in moved:
             name = "points.transpose" if by_squares else "elements.apart"
             counted += [{name: elements}, far(problem, elements, target, scattered)]
+        together = min(tiled[0].outputs, BLOCK_VECTORS * tiled[0].lanes)
+        if not rows and planes_evict(problem, together):
+            # Each element that is stored brings its line to L1, and drives another out.
+            counted.append({"lines.l2": 2 * prod(problem.output_shape)})
     elif any(tiles.stages_data for tiles in tiled):
         counted.append({"elements.copy": prod(problem.data_shape)})
     return total(*counted)
