@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import tvm
@@ -40,13 +40,13 @@ def only_block(sch: s_tir.Schedule) -> Any:
     return block
 
 
-def with_loops(sch: s_tir.Schedule, loops: Any) -> s_tir.Schedule:
-    """Return a schedule of the function with these loops in the place of its own."""
+def with_loops(sch: s_tir.Schedule, loops: Any, buffers: Sequence[Any] = ()) -> s_tir.Schedule:
+    """Return a schedule of the function with these loops in the place of its own, and buffers that they need beside them."""
     root = sch.mod["main"].body
     block = root.block
     made = s_tir.SBlock(
-        block.iter_vars, block.reads, block.writes, block.name_hint, loops, block.init, block.alloc_buffers,
-        block.match_buffers, block.annotations,
+        block.iter_vars, block.reads, block.writes, block.name_hint, loops, block.init,
+        [*block.alloc_buffers, *buffers],         block.match_buffers, block.annotations,
     )  # fmt: skip
     return s_tir.Schedule(sch.mod["main"].with_body(s_tir.SBlockRealize([], root.predicate, made)))
 

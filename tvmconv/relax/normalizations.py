@@ -128,23 +128,31 @@ def _of_groups(value: Value, shape: Sequence[Any], spatial: Sequence[int], size:
     count = size * _count(shape, spatial)
     if size == 1:
         return _mean(value, shape, spatial, count, name)
-    parts = _mean(value, shape, spatial, count, f"{name}_part")
-    n, channels = (int(extent) for extent in parts.shape)
+    along = len(shape) - 1 in spatial
+    parts = (_parts_of_rows if along else _across_rows)(value, shape, spatial, name)
+    n, channels, *lanes = (int(extent) for extent in parts.shape)
     among = te.reduce_axis((0, size), "c")
     total = te.compute(
-        (n, channels // size), lambda n, g: te.sum(parts(n, g * size + among), axis=among), f"{name}_group"
+        (n, channels // size, *lanes),
+        lambda n, g, *lane: te.sum(parts(n, g * size + among, *lane), axis=among),
+        f"{name}_group",
     )
-    return te.compute((n, channels), lambda n, c: total(n, c // size), name)
+    if along:
+        total = _added_parts(total, name)
+    by = tirx.const(1 / count, "float32")
+    return te.compute((n, channels), lambda n, c: total(n, c // size) * by, name)
 
 
 def _mean(value: Value, shape: Sequence[Any], axes: Sequence[int], count: int, name: str) -> te.Tensor:
     """Return the sum over axes of `value`, a function of all indices, by `count`."""
-    summed = _along_rows if len(shape) - 1 in axes else _across_rows
-    total = summed(value, shape, axes, name)
+    if len(shape) - 1 in axes:
+        total = _added_parts(_parts_of_rows(value, shape, axes, name), name)
+    else:
+        total = _across_rows(value, shape, axes, name)
     return te.compute(total.shape, lambda *at: total(*at) * tirx.const(1 / count, "float32"), name)
 
 
-def _along_rows(value: Value, shape: Sequence[Any], axes: Sequence[int], name: str) -> te.Tensor:
+def _parts_of_rows(value: Value, shape: Sequence[Any], axes: Sequence[int], name: str) -> te.Tensor:
     """Return sums over the last axis, and others, each in as many parts as divide a row."""
     lanes = next(each for each in _LANES if int(shape[-1]) % each == 0)
     over = {axis: te.reduce_axis((0, shape[axis]), f"r{axis}") for axis in axes[:-1]}
@@ -155,10 +163,12 @@ def _along_rows(value: Value, shape: Sequence[Any], axes: Sequence[int], name: s
         indices = [over[axis] if axis in over else next(left) for axis in range(len(shape) - 1)]
         return te.sum(value(*indices, step * lanes + at[-1]), axis=[*over.values(), step])
 
-    parts = te.compute((*_without(shape, axes), lanes), part, f"{name}_parts")
-    return te.compute(
-        parts.shape[:-1], lambda *at: _added([parts(*at, each) for each in range(lanes)]), f"{name}_total"
-    )
+    return te.compute((*_without(shape, axes), lanes), part, f"{name}_parts")
+
+
+def _added_parts(parts: te.Tensor, name: str) -> te.Tensor:
+    *shape, lanes = parts.shape
+    return te.compute(shape, lambda *at: _added([parts(*at, each) for each in range(int(lanes))]), f"{name}_total")
 
 
 def _across_rows(value: Value, shape: Sequence[Any], axes: Sequence[int], name: str) -> te.Tensor:

@@ -14,8 +14,8 @@ import numpy.typing as npt
 from tvm import relax, te
 
 from .functions import FLOATS
-from .schedules import KEPT
 from .simplify import static_shape
+from .stages import KEPT
 
 Array = npt.NDArray[Any]
 # TVM's number for operators that what follows element by element is fused with.

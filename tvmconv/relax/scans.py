@@ -11,6 +11,7 @@ from typing import Any
 from tvm import relax, te, tirx
 
 from .functions import Legalize
+from .stages import KEPT
 
 
 def _scanned(combine: Callable[[Any, Any], Any], neutral: int, name: str) -> Legalize:
@@ -37,7 +38,10 @@ def _scanned(combine: Callable[[Any, Any], Any], neutral: int, name: str) -> Leg
         return total
 
     def _round(total: te.Tensor, step: int, before: Callable[..., Any]) -> te.Tensor:
-        return te.compute(total.shape, lambda *at: combine(total(*at), before(total, at, step)), "scan")
+        """Return a round, which is computed whole before the next: else each would compute the one before twice."""
+        return te.compute(
+            total.shape, lambda *at: combine(total(*at), before(total, at, step)), "scan", attrs={KEPT: 1}
+        )
 
     return legalize
 

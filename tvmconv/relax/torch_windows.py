@@ -16,6 +16,12 @@ from tvm import relax
 from .operators import AVERAGE_POOLS, MAX_POOLS, Operators
 from .torch_given import Converter, Converters, Given
 
+# PyTorch's operators for two dimensions alone, by their kind of weights: those of `aa` are wider where sizes shrink.
+_OF_PLANES = {
+    "cubic": "upsample_bicubic2d",
+    "linear_aa": "_upsample_bilinear2d_aa",
+    "cubic_aa": "_upsample_bicubic2d_aa",
+}
 # Of weights, which are of the order of 1 and in f32.
 _ZERO = 1e-7
 _LAYOUTS = {1: "NCW", 2: "NCHW", 3: "NCDHW"}
@@ -63,12 +69,13 @@ def _sizes(given: Any, rank: int) -> list[Any]:
 
 
 def _resized(rank: int, mode: str, fast: str | None) -> Converter:
-    """Return how to convert ``upsample_*.vec``; by TVM's resize of the mode `fast`, where that is the same."""
+    """Return how to convert ``upsample_*``; by TVM's resize of the mode `fast`, where that is the same."""
 
     def convert(given: Given) -> relax.Expr:
-        data, shape = given["input"], given.fixed_shape("input")
+        name = "input" if "input" in given.nodes else "self"
+        data, shape = given[name], given.fixed_shape(name)
         sizes = [int(size) for size in given.node.meta["val"].shape[2:]]
-        scales = given.get("scale_factors") or [None] * rank
+        scales = given.get("scale_factors") or [given.get(f"scales_{axis}") for axis in "dhw"[-rank:]]
         corners = given.get("align_corners")
         ratios = [size / extent for size, extent in zip(sizes, shape[2:], strict=True)]
         as_sizes = all(scale in (None, ratio) for scale, ratio in zip(scales, ratios, strict=True))
@@ -89,8 +96,8 @@ def _resized(rank: int, mode: str, fast: str | None) -> Converter:
 def _rows(extent: int, size: int, scale: float | None, mode: str, corners: Any) -> Any:
     """Return the weights of `extent` elements in each of the `size` that they are resized to."""
     identity = torch.eye(extent)[None]
-    if mode == "cubic":  # PyTorch has it of two dimensions alone
-        made = torch.ops.aten.upsample_bicubic2d(
+    if mode in _OF_PLANES:  # PyTorch has them of two dimensions alone
+        made = getattr(torch.ops.aten, _OF_PLANES[mode])(
             identity[:, :, None], [1, size], bool(corners), None if scale is None else 1.0, scale
         )[0, :, 0]
     elif mode == "linear":
@@ -141,5 +148,10 @@ WINDOWS: Converters = {
     "upsample_bilinear2d.vec": _resized(2, "linear", "linear"),
     "upsample_trilinear3d.vec": _resized(3, "linear", "linear"),
     "upsample_bicubic2d.vec": _resized(2, "cubic", None),
+    **{
+        f"{_OF_PLANES[mode]}.{overload}": _resized(2, mode, None)
+        for mode in ("linear_aa", "cubic_aa")
+        for overload in ("default", "vec")
+    },
     "unfold.default": _windows,
 }
