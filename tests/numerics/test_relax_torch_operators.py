@@ -232,6 +232,9 @@ def tables() -> dict[str, dict[str, tuple[Callable[..., Any], tuple[Any, ...]]]]
             "masked": (lambda a: a.masked_fill(a > 0, -1), (x,)),
             "repeat": (lambda a: a.repeat(1, 2, 1, 3), (x,)),
             "expand": (lambda a: a[:, :1].expand(-1, 3, -1, -1), (x,)),
+            "from the end": (lambda a: a[:, -1] + a.select(1, -2) * 2, (x,)),
+            "one of rows": (lambda a: a[..., -3, :], (x,)),
+            "variance and mean": (lambda a: torch.var_mean(a, (1, 3), keepdim=True), (x,)),
             "cumulative sum": (lambda a: a.cumsum(1), (x,)),
             "cumulative sum of integers": (lambda a: a.cumsum(-1), (i,)),
             "cumulative product": (lambda a: a.cumprod(0), (p,)),
@@ -245,7 +248,19 @@ def tables() -> dict[str, dict[str, tuple[Callable[..., Any], tuple[Any, ...]]]]
             "many parts": (lambda a: torch.cat([a[:, :1]] * 9 + [a], 1).relu(), (x.repeat(1, 1, 9, 9),)),
             "concatenation of truths": (lambda a: torch.cat([a > 0, a > 1], 0), (p,)),
             "mean pool": (lambda a: F.avg_pool2d(a, 3, 2, 1, ceil_mode=True, count_include_pad=False), (x,)),
+            "antialiased": (lambda a: F.interpolate(a, size=(3, 20), mode="bilinear", antialias=True), (x,)),
+            "antialiased cubes": (lambda a: F.interpolate(a, scale_factor=0.4, mode="bicubic", antialias=True), (x,)),
+            "mean pool by a divisor": (lambda a: F.avg_pool2d(a, 3, 2, 1, ceil_mode=True, divisor_override=5), (x,)),
+            "mean pool of rows": (lambda a: F.avg_pool1d(a[0], 3, 2, 1, ceil_mode=True), (x1,)),
             "max pool": (lambda a: F.max_pool2d(a, 3, 2, 1, ceil_mode=True), (x,)),
+            **{
+                f"samples {mode} {pad} {corners}": (
+                    lambda a, g, mode=mode, pad=pad, corners=corners: F.grid_sample(a, g, mode, pad, corners),
+                    (x, torch.rand(2, 5, 3, 2) * 2.6 - 1.3),
+                )
+                for mode, pad in (("bilinear", "zeros"), ("nearest", "border"), ("bicubic", "reflection"))
+                for corners in (False, True)
+            },
         },
     }
 

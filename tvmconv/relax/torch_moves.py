@@ -50,6 +50,19 @@ def _selected(given: Given) -> relax.Expr:
     return given.emit(relax.op.take(given["self"], given["index"], axis, mode="clip"))
 
 
+def _chosen(given: Given) -> relax.Expr:
+    """Return ``select.int``: one element of an axis, which is then none; an index that numbers decide may be of either end, too."""
+    (axis,), index = given.axes(), given["index"]
+    extent = given.fixed_shape("self")[axis]
+    if isinstance(index, relax.Expr):
+        at = _from_start(given, index, extent)
+    elif isinstance(index, int):
+        at = relax.const(index % extent, "int64")
+    else:
+        raise ValueError(f"the index {index} is not fixed")
+    return given.emit(relax.op.take(given["self"], at, axis, mode="clip"))
+
+
 def _embedded(given: Given) -> relax.Expr:
     return given.emit(relax.op.take(given["weight"], given["indices"], 0, mode="clip"))
 
@@ -80,6 +93,7 @@ def _range(given: Given) -> relax.Expr:
 MOVES: Converters = {
     "index.Tensor": _indexed,
     "index_select.default": _selected,
+    "select.int": _chosen,
     "embedding.default": _embedded,
     "cat.default": _concatenated,
     "stack.default": _stacked,

@@ -75,6 +75,11 @@ def _variance(given: Given) -> relax.Expr:
     return given.emit(relax.op.multiply(variance, relax.const(number / left if left else float("nan"), given.dtype)))
 
 
+def _variance_and_mean(given: Given) -> relax.Expr:
+    mean = given.emit(relax.op.mean(given["self"], given.axes(), keepdims=_kept(given)))
+    return relax.Tuple([_variance(given), mean])
+
+
 def _deviation(given: Given) -> relax.Expr:
     return given.emit(relax.op.sqrt(_variance(given)))
 
@@ -112,5 +117,6 @@ REDUCTIONS: Converters = {
     **{f"all.{of}": _quantified(relax.op.min) for of in ("dim", "dims", "default")},
     "var.correction": _variance,
     "std.correction": _deviation,
+    "var_mean.correction": _variance_and_mean,
     "linalg_vector_norm.default": _vector_norm,
 }

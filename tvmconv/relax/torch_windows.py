@@ -7,6 +7,7 @@ of sizes. Which elements and weights an output has, PyTorch says: it resizes the
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from math import prod
 from typing import Any
 
 import numpy as np
@@ -24,6 +25,7 @@ _OF_PLANES = {
 }
 # Of weights, which are of the order of 1 and in f32.
 _ZERO = 1e-7
+_METHODS, _OUTSIDE = ("bilinear", "nearest", "bicubic"), ("zeros", "border", "reflection")
 _LAYOUTS = {1: "NCW", 2: "NCHW", 3: "NCDHW"}
 
 
@@ -60,6 +62,44 @@ def _by_windows(given: Given, data: Any, axis: int, extent: int, size: int, redu
         part = given.emit(relax.op.strided_slice(data, [axis], [begin], [end]))
         parts.append(given.emit(reduce(part, axis, keepdims=True)))
     return given.emit(relax.op.concat(parts, axis))
+
+
+def _average(rank: int) -> Converter:
+    """Return how to convert ``avg_pool*`` with a divisor of its own, which TVM (0.27) leaves out, and without."""
+
+    def convert(given: Given) -> relax.Expr:
+        shape, taps, pads = (
+            given.fixed_shape("self"),
+            *(_sizes(given[name], rank) for name in ("kernel_size", "padding")),
+        )
+        strides, divisor = _sizes(given["stride"] or taps, rank), given.get("divisor_override")
+        data = given["self"] if len(shape) == rank + 2 else given.emit(relax.op.expand_dims(given["self"], 0))
+        ends, options = list(pads), {"ceil_mode": given["ceil_mode"], "count_include_pad": given["count_include_pad"]}
+        if divisor:  # of whole windows, with zeros where they go beyond the data
+            sizes = given.node.meta["val"].shape[-rank:]
+            whole = zip(sizes, shape[-rank:], taps, pads, strides, strict=True)
+            ends = [max((size - 1) * step + tap - extent - pad, 0) for size, extent, tap, pad, step in whole]
+            around = [0] * 4 + [each for pair in zip(pads, ends, strict=True) for each in pair]
+            data, pads, ends, options = given.emit(relax.op.nn.pad(data, around)), [0] * rank, [0] * rank, {}
+        pooled = given.emit(AVERAGE_POOLS[rank](data, taps, strides, [*pads, *ends], layout=_LAYOUTS[rank], **options))
+        if divisor:
+            pooled = given.emit(relax.op.multiply(pooled, relax.const(prod(taps) / divisor, given.dtype)))
+        return pooled if len(shape) == rank + 2 else given.emit(relax.op.squeeze(pooled, [0]))
+
+    return convert
+
+
+def _sampled(given: Given) -> relax.Expr:
+    """Return ``grid_sampler_2d``, whose coordinates lie last; those of TVM's operator lie first (0.27's reader does not know)."""
+    grid = given.emit(relax.op.permute_dims(given["grid"], [0, 3, 1, 2]))
+    method, outside = (
+        names[given[name]] for names, name in ((_METHODS, "interpolation_mode"), (_OUTSIDE, "padding_mode"))
+    )
+    return given.emit(
+        relax.op.image.grid_sample(
+            given["input"], grid, method=method, padding_mode=outside, align_corners=given["align_corners"]
+        )
+    )
 
 
 def _sizes(given: Any, rank: int) -> list[Any]:
@@ -142,6 +182,8 @@ WINDOWS: Converters = {
         for rank in (1, 2, 3)
         for prefix in ("", "_")
     },
+    **{f"avg_pool{rank}d.default": _average(rank) for rank in (1, 2, 3)},
+    "grid_sampler_2d.default": _sampled,
     **{f"upsample_nearest{rank}d.vec": _resized(rank, "nearest", "nearest_neighbor") for rank in (1, 2, 3)},
     **{f"_upsample_nearest_exact{rank}d.vec": _resized(rank, "exact", None) for rank in (1, 2, 3)},
     "upsample_linear1d.vec": _resized(1, "linear", "linear"),
