@@ -259,14 +259,17 @@ def estimate(problem: Problem, target: CpuTarget, vnni_factor: int = 1) -> Count
     arithmetic *= multiply_add(window.lanes, target) * (2 / target.dot_rate if vnni_factor == 2 else 1)
     size = 4 // vnni_factor * prod(flat.filter_shape)
     read = "lines.memory" if size > target.l3_share else "lines.streamed"
-    # Each part's products are added to those before.
-    parts = -(-window.channels // max(1, rows_kept(window, 0, target)))
-    passed = 2 * parts * vector_sums * lines(4 * window.lanes)
+    # Each part's sums are added to those before, which pass by.
+    visits = -(-window.channels // max(1, rows_kept(window, 0, target))) * vector_sums
+    passed = {
+        "add_tap_far": visits * multiply_add(window.lanes, target),
+        "lines.l2": 2 * visits * lines(4 * window.lanes),
+    }
     added = flat.batch * flat.out_channels * prod(flat.in_spatial) * window.taps
     return total(
         {"tile.scale": arithmetic, "start": vector_sums / (width * vectors), "elements.apart": float(added)},
         copied(window, target, once=True) if window.stages_data else {},
-        {read: lines(size), "lines.l2": passed},
+        {read: lines(size), **passed},
         {"elements.copy": float(size // 4 * vnni_factor)} if window.packs_parts else {},
         stored_lines(flat, 1, target),
     )
