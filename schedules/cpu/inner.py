@@ -15,9 +15,10 @@ from tvm.s_tir.schedule import LoopRV, SBlockRV
 from tvmconv.algorithms.annotations import PREFETCH_PART, TO_PIXELS, TRANSPOSE, TRANSPOSED_LANES
 from tvmconv.algorithms.cpu.cost import uneven
 from tvmconv.algorithms.cpu.inner import RowWindow, tile_outputs, tile_widths
+from tvmconv.algorithms.cpu.tasks import TASKS
 from tvmconv.algorithms.cpu.window import Window
 from tvmconv.algorithms.definition import Definition
-from tvmconv.algorithms.shapes import divisors
+from tvmconv.algorithms.shapes import divisors, part_counts
 from tvmconv.algorithms.stage_names import ACC, DATA_PAD, FILTER, LANE_SUMS, OUT, TILE, stage_name
 from tvmconv.schedules.cpu import steps
 from tvmconv.schedules.cpu.bf16_dot import import_bf16
@@ -41,7 +42,7 @@ def _schedule(sch: Schedule, window: Window, width: int, target: CpuTarget) -> N
     # The next part is prefetched by the steps of one.
     prefetches = parts > 1 and steps_of_part > 1
     unrolls = [count for count in divisors(steps_of_part, 4) if count < steps_of_part or not prefetches]
-    chunks = divisors(window.outputs // outputs, MOST_CHUNKS)
+    chunks = part_counts(window.outputs // outputs, MOST_CHUNKS, TASKS)
     most = max(_turned(window.outputs // count) for count in chunks)
     chunks = [count for count in chunks if _turned(window.outputs // count) == most]
     best = min(chunks, key=lambda count: (uneven(count * window.groups) - 1, -count))

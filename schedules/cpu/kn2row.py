@@ -10,14 +10,16 @@ from tvm.s_tir import Schedule
 
 from tvmconv.algorithms.annotations import SKIP, SKIP_TILE, SOME_INSIDE
 from tvmconv.algorithms.cpu.kn2row import vector_counts, widths
+from tvmconv.algorithms.cpu.tasks import TASKS
 from tvmconv.algorithms.cpu.window import Window
 from tvmconv.algorithms.definition import Definition
-from tvmconv.algorithms.shapes import divisors
+from tvmconv.algorithms.shapes import divisors, part_counts
 from tvmconv.algorithms.stage_names import ACC, PARTIAL, SUM, stage_name
 from tvmconv.schedules.cpu import steps
 from tvmconv.schedules.cpu.bf16_dot import import_bf16
 from tvmconv.targets.target import CpuTarget
 
+MOST_CHUNKS = 16  # of output channels
 MAX_GATHERED = 32  # outputs of a row whose sums are together on the stack: 8 KiB of 4 vectors
 
 
@@ -29,7 +31,7 @@ def space(sch: Schedule, definition: Definition, target: CpuTarget) -> list[Sche
 def _schedule(sch: Schedule, window: Window, vectors: int, target: CpuTarget) -> None:
     i, lanes, rank = window.index, window.lanes, len(window.axes)
     tiles = widths(window, vectors, target)[:4]
-    chunks = divisors(window.padded_outputs // (lanes * vectors), 16)
+    chunks = part_counts(window.padded_outputs // (lanes * vectors), MOST_CHUNKS, TASKS)
     unrolls = divisors(window.channels, 4)
 
     # What an output gets from the taps.

@@ -17,11 +17,11 @@ from tvm.s_tir.schedule import LoopRV
 
 from tvmconv.algorithms.annotations import MATRICES, UNREAD
 from tvmconv.algorithms.cpu.mmla import MatrixWindow, tile_cycles, widths
-from tvmconv.algorithms.cpu.tasks import rows_first, task_cycles
+from tvmconv.algorithms.cpu.tasks import TASKS, rows_first, task_cycles
 from tvmconv.algorithms.cpu.window import FEW_PIXELS
 from tvmconv.algorithms.definition import Definition
 from tvmconv.algorithms.pairs import MATRIX
-from tvmconv.algorithms.shapes import divisors
+from tvmconv.algorithms.shapes import divisors, part_counts
 from tvmconv.algorithms.stage_names import ACC, DATA_PAD, stage_name
 from tvmconv.schedules.cpu import steps
 from tvmconv.schedules.cpu.bf16_dot import import_round
@@ -102,7 +102,7 @@ def _tasks(
     window: MatrixWindow, vectors: int, width: int, target: CpuTarget
 ) -> tuple[tuple[list[int], int], tuple[list[int], int]]:
     """Return parts of the output channels, and rows of a task, or parts of the only one: what may be chosen, and the default."""
-    chunks = divisors(window.padded_outputs // (vectors * window.lanes), MOST_CHUNKS)
+    chunks = part_counts(window.padded_outputs // (vectors * window.lanes), MOST_CHUNKS, TASKS)
     if len(window.axes) > 1:
         bands = divisors(window.axes[-2].outputs, 64)
         ways = product(chunks, bands)

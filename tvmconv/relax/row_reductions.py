@@ -57,12 +57,13 @@ class RowReductions(dlight.ScheduleRule):  # type: ignore[misc]
 
 @dataclass(frozen=True)
 class _Axis:
-    """An axis of what is read: the variables that it stands for, several of which lie together, and its elements."""
+    """An axis of what is read: the variables that it stands for, several of which lie together."""
 
     variables: tuple[tuple[Any, int], ...]
 
     @property
     def extent(self) -> int:
+        """Its elements."""
         return prod(extent for _, extent in self.variables)
 
     def places(self, index: Any) -> dict[Any, Any]:

@@ -9,7 +9,7 @@ from math import gcd, prod
 from typing import TypeVar
 
 from ...targets.target import CpuTarget
-from ..shapes import divisors
+from ..shapes import divisors, part_counts
 from .cost import uneven
 from .plan import Options, Plan
 from .tasks import TASKS, rows_first, task_cycles, vector_counts
@@ -68,7 +68,7 @@ def _shared_cycles(window: Window, vectors: int, target: CpuTarget) -> float:
 
     Two cores of a Zen 4, 50176 to 64 channels, one pixel: by 4 vectors, one task, 164 us, by 2 73, by 1 113.
     """
-    chunks = divisors(window.padded_outputs // window.lanes // vectors, MOST_CHUNKS)
+    chunks = part_counts(window.padded_outputs // window.lanes // vectors, MOST_CHUNKS, TASKS)
     return tile_cycles(window, window.row, vectors, target) * min(map(uneven, (c * window.groups for c in chunks)))
 
 
@@ -77,7 +77,7 @@ def plan_of(window: Window, vectors: int, target: CpuTarget) -> Plan:
     tiles = widths(window, vectors, target)[:4]
     rank, block = len(window.axes), vectors * window.lanes
     tap_by_tap = _is_deep(window, vectors, target) and not window.whole_image
-    chunks = divisors(window.padded_outputs // block, MOST_CHUNKS)
+    chunks = part_counts(window.padded_outputs // block, MOST_CHUNKS, TASKS)
     rows = divisors(window.axes[-2].outputs, 64) if rank > 1 else [1]
     if window.whole_image:
         rows = rows[-1:]

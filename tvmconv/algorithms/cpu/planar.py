@@ -33,7 +33,7 @@ from ..subconvolution import Expr
 from ..types import widen, zero_outside
 from .cost import Counts, lines, multiply_add, total
 from .counts import copied_again, far, held, outputs, stored_lines
-from .row_tile import best_tile, packed_together, rounded_up, shared_cycles, shared_rows, task_chunks
+from .row_tile import packed_together, rounded_up, shared_cycles, shared_rows, task_chunks, tiles
 from .row_window import PlanarWindow
 
 
@@ -79,7 +79,8 @@ def _window_estimate(window: PlanarWindow, target: CpuTarget) -> Counts:
     axes, batch = window.axes, window.problem.batch
     rows = batch * window.groups * window.outputs * prod(axis.phases for axis in axes)
     vectors = rows * prod(axis.outputs for axis in axes[:-1]) * window.row / window.lanes
-    best = best_tile(window, target)
+    # Wider tiles, which the default schedule has where rows share loads too, take as long (docs/cost-model.md).
+    best = min(tiles(window, target), key=lambda each: shared_cycles(window, each[0], each[1], target))
     products = vectors * window.channels * prod(axis.taps for axis in axes)
     sums = products * shared_cycles(window, best[0], best[1], target) * multiply_add(window.lanes, target)
     together = shared_rows(window, best[1], target)

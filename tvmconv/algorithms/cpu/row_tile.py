@@ -85,12 +85,6 @@ def tiles(window: PlanarWindow, target: CpuTarget) -> list[tuple[int, int]]:
     return fitting
 
 
-def best_tile(window: PlanarWindow, target: CpuTarget) -> tuple[int, int]:
-    """Return the channels and vectors of the tile that the default schedule has."""
-    channels = channel_counts(window, target)[0]
-    return channels, vector_counts(window, channels, target)[0]
-
-
 def channel_counts(window: PlanarWindow, target: CpuTarget) -> list[int]:
     """Return how many channels a tile may have, the best first."""
     fitting = sorted(tiles(window, target), key=lambda tile: tile_cycles(window, tile[0], tile[1], target))
