@@ -37,6 +37,7 @@ SPACES = [
     "backprop2d-n1-i128x3x4-o20x6x8-k4x4-s2x2-d1x1-p1x1_1x1-g1-NXC-XIO-f32-bias",
     # Plain OIX of a transposed convolution: whole rows of taps, and taps of a channel by squares; in groups, of windows, of few taps.
     "backprop2d-n1-i64x4x4-o32x8x8-k5x5-s2x2-d1x1-p2x2_1x1-g1-NCX-OIX-f32-bias",
+    "backprop2d-n1-i64x4x4-o32x8x8-k5x5-s2x2-d1x1-p2x2_1x1-g1-NCX-OIX-bf16-bias",
     "backprop1d-n2-i64x9-o24x35-k8-s4-d1-p2_3-g2-NXC-OIX-bf16",
     "backprop2d-n1-i128x3x4-o36x5x11-k3x4-s2x3-d2x1-p2x0_2x2-g1-NXC-OIX-f16-bias",
     "backprop1d-n1-i32x40-o21x81-k3-s2-d1-p0_0-g1-NCX-OIX-f32",
@@ -150,6 +151,7 @@ SMOKE = [
     "conv2d-n2-i32x9x13-o32x9x13-k3x3-s1x1-d1x1-p1x1_1x1-g8-NXC-XIO-bf16-bias",
     "backprop2d-n1-i48x5x9-o12x10x36-k4x8-s2x4-d1x1-p1x2_1x2-g2-NXC-OIX-bf16-bias",
     "conv2d-n1-i128x3x5-o40x3x5-k3x3-s1x1-d1x1-p1x1_1x1-g1-NCX-OIX-bf16-bias",
+    "backprop2d-n1-i64x4x4-o32x8x8-k5x5-s2x2-d1x1-p2x2_1x1-g1-NCX-OIX-bf16-bias",
 ]
 
 
