@@ -10,11 +10,9 @@ from math import prod
 
 from tvm.s_tir import Schedule
 
-from tvmconv.algorithms.cpu.col2im import ColumnsWindow, whole_tiles
-from tvmconv.algorithms.cpu.cost import uneven
+from tvmconv.algorithms.cpu.col2im import ColumnsWindow, choices_of, tile_vectors
+from tvmconv.algorithms.cpu.cost import most_even
 from tvmconv.algorithms.cpu.direct_plan import MOST_CHUNKS
-from tvmconv.algorithms.cpu.tasks import vector_counts
-from tvmconv.algorithms.cpu.tile import widths
 from tvmconv.algorithms.definition import Definition
 from tvmconv.algorithms.shapes import divisors
 from tvmconv.algorithms.stage_names import OUT, SUM, stage_name
@@ -26,20 +24,11 @@ from tvmconv.targets.target import CpuTarget
 
 def space(sch: Schedule, definition: Definition, target: CpuTarget) -> list[Schedule]:
     """Return one schedule for each number of vectors of outputs in a tile, the default first."""
-    return steps.sketches(sch, definition, target, lambda window: _vectors(window, target)[:3], _schedule)
-
-
-def _vectors(window: ColumnsWindow, target: CpuTarget) -> list[int]:
-    """Return how many vectors of outputs a tile may have, the best first: in place, beside all pixels."""
-    return vector_counts(window, target, widths) if window.stages_filter else whole_tiles(window, target)
+    return steps.sketches(sch, definition, target, lambda window: tile_vectors(window, target)[:3], _schedule)
 
 
 def _schedule(sch: Schedule, window: ColumnsWindow, vectors: int, target: CpuTarget) -> None:
-    tiles = widths(window, vectors, target)[:4] if window.stages_filter else [window.row]
-    unrolls = divisors(window.channels, 4)
-    parts = divisors(window.padded_outputs // window.lanes // vectors, MOST_CHUNKS)
-    best = min(parts, key=lambda count: (uneven(count * window.groups), -count))
-    sum_by_parts(sch, window, vectors, ((parts, best), (tiles, tiles[0]), (unrolls, unrolls[-1]), None), target)
+    sum_by_parts(sch, window, vectors, (*choices_of(window, vectors, target), None), target)
     _add_taps(sch, window)
 
 
@@ -51,7 +40,7 @@ def _add_taps(sch: Schedule, window: ColumnsWindow) -> None:
     fits = max(1, L1_BYTES * 3 // 4 // (4 * prod(window.transposed.in_spatial) * window.taps))
     few = max(count for count in divisors(channels, steps.LINE_FLOATS) if count <= fits)
     chunks = divisors(channels // few, MOST_CHUNKS)
-    best = min(chunks, key=lambda count: (uneven(count * window.groups), -count))
+    best = most_even(chunks, window.groups)
     n, g, *places, o = sch.get_loops(out)
     chunk, block, channel = sch.split(o, [steps.choose(sch, chunks, best), None, few])
     sch.reorder(n, g, chunk, block, *places, channel)

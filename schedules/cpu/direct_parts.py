@@ -9,23 +9,21 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import replace
-from math import lcm, prod
 
 from tvm.s_tir import Schedule
 from tvm.s_tir.schedule import LoopRV, SBlockRV
 
 from tvmconv.algorithms.annotations import PREFETCH_PART, ROUND_STORES
-from tvmconv.algorithms.cpu.counts import rows_kept
+from tvmconv.algorithms.cpu.filter_parts import channels_of_part, taps_of_part, taps_together
 from tvmconv.algorithms.cpu.plan import Options, Plan
 from tvmconv.algorithms.cpu.tasks import vector_counts
 from tvmconv.algorithms.cpu.tile import widths
 from tvmconv.algorithms.cpu.window import Window
 from tvmconv.algorithms.shapes import divisors
 from tvmconv.algorithms.stage_names import ACC, FILTER, FILTER_PACK, OUT, TILE, stage_name
-from tvmconv.problem import DTYPE_BYTES
 from tvmconv.schedules.cpu import steps
 from tvmconv.schedules.cpu.bf16_dot import import_bf16
-from tvmconv.targets.cpus import L1_BYTES, L1_WAY_BYTES
+from tvmconv.targets.cpus import L1_WAY_BYTES
 from tvmconv.targets.target import CpuTarget
 
 
@@ -58,9 +56,9 @@ def sum_by_parts(
 
     acc = sch.get_sblock(stage_name(ACC, i))
     *taps, c = sch.get_loops(acc)[3 + 2 * rank :]
-    channels = _channels(window, vectors, unrolls, chunks[1], target)
+    channels = channels_of_part(window, vectors, unrolls, chunks[1], target)
     few, c = sch.split(c, [None, channels])
-    part = few if _taps_together(window) else sch.fuse(*taps, few)
+    part = few if taps_together(window) else sch.fuse(*taps, few)
     sum_of_part = sch.rfactor(part, 0)
     sch.set_scope(sum_of_part, 0, "local")
     n, g, *loops, o, part = sch.get_loops(acc)
@@ -70,7 +68,7 @@ def sum_by_parts(
     unroll = steps.choose(sch, unrolls, most)
     if pixels is not None:
         steps.choose(sch, *pixels)
-    outer = [part, *phases] if _taps_together(window) else [*phases, part]
+    outer = [part, *phases] if taps_together(window) else [*phases, part]
     sch.reorder(n, g, chunk, *outer, block, *spatial[:-1], tile, x, vector, lane)
     task = sch.fuse(n, g, chunk)
     sch.parallel(task)
@@ -93,7 +91,7 @@ def sum_by_parts(
     steps.skip_padding(sch, window, sx, part_lane)
     if window.vnni_factor == 2:
         import_bf16(sch, task, lanes, target)
-    return task if _taps_together(window) else phases[-1]
+    return task if taps_together(window) else phases[-1]
 
 
 def _tiles_of_rows(
@@ -115,46 +113,20 @@ def _tiles_of_rows(
     return (options, most(parts, chunks[1])), vectors, [most(fitting, tile) for tile in tiles]
 
 
-def _taps_together(window: Window) -> bool:
-    """Whether all taps of a channel lie together in the filter, so that a part has them all, those of all phases."""
-    return window.problem.filter_format == "OIX"
-
-
-def _taps_of_part(window: Window) -> int:
-    """Return how many taps of a channel a part has."""
-    return prod(axis.taps * axis.phases for axis in window.axes) if _taps_together(window) else 1
-
-
-def _channels(window: Window, vectors: int, unrolls: Sequence[int], chunks: int, target: CpuTarget) -> int:
-    """Return how many channels a part has: L1 keeps it of a tile's vectors beside their data; any of `unrolls` divides it.
-
-    Of rows of all output channels, of which a task has one of `chunks` parts, L2 keeps those that are multiplied and those that are
-    prefetched meanwhile. Two cores of a Zen 4, microseconds, where L1 alone decided and so: 1024 to 1024, 3x3 taps, stride 2, at 4x4
-    1361 and 996; 4096 to 4096, one pixel, 1865 and 1685; `col2im`, 1024 to 512, 5x5 taps, 16 pixels, 3327 and 2509.
-    """
-    taps = _taps_of_part(window)
-    fits = L1_BYTES * 3 // 4 // (4 * vectors * window.lanes * taps)
-    if window.reads_rows:
-        run = DTYPE_BYTES[window.problem.dtype] * window.vnni_factor * window.padded_outputs // chunks
-        fits = min(fits, rows_kept(window, run, target))
-    counts = [count for count in divisors(window.channels, window.channels) if count % lcm(*unrolls) == 0]
-    return max((count for count in counts if count <= fits), default=counts[0])
-
-
 def _inner_loops(sch: Schedule, sum_of_part: SBlockRV, window: Window) -> list[LoopRV]:
     """Return the loops of a part's sums within a tile: pixels, output channels, channels, and then those over taps.
 
     Taps that were fused have loops only where there is one, for it left no trace.
     """
     single = sum(axis.taps == 1 for axis in window.axes)
-    taps = len(window.axes) if _taps_together(window) else single
+    taps = len(window.axes) if taps_together(window) else single
     x, o, *taps_loops, c = sch.get_loops(sum_of_part)[-3 - taps :]
     return [x, o, c, *taps_loops]
 
 
 def _spread_blocks(sch: Schedule, window: Window, channels: int) -> None:
     """Put a line between blocks of a part's copy where a row of the filter is copied to one set of L1 alone."""
-    taps = _taps_of_part(window)
+    taps = taps_of_part(window)
     if window.stages_filter and 4 * taps * channels * window.lanes % L1_WAY_BYTES == 0:
         pack = sch.get_sblock(stage_name(FILTER_PACK, window.index))
         sch.storage_align(pack, 0, axis=1, factor=L1_WAY_BYTES // 4, offset=steps.LINE_FLOATS)

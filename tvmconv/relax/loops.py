@@ -46,7 +46,7 @@ def with_loops(sch: s_tir.Schedule, loops: Any, buffers: Sequence[Any] = ()) -> 
     block = root.block
     made = s_tir.SBlock(
         block.iter_vars, block.reads, block.writes, block.name_hint, loops, block.init,
-        [*block.alloc_buffers, *buffers],         block.match_buffers, block.annotations,
+        [*block.alloc_buffers, *buffers], block.match_buffers, block.annotations,
     )  # fmt: skip
     return s_tir.Schedule(sch.mod["main"].with_body(s_tir.SBlockRealize([], root.predicate, made)))
 

@@ -30,12 +30,16 @@ from ..pairs import multiply_pairs
 from ..shapes import divisors, row_extent
 from ..stage_names import ACC, OUT, SUM, stage_name
 from ..subconvolution import Expr
-from .cost import Counts, lines, multiply_add, total
-from .counts import copied, rows_kept, stored_lines
+from .cost import Counts, lines, most_even, multiply_add, total
+from .counts import copied, stored_lines
 from .data import staged_data
 from .direct import LEAST_CHANNELS_OF_PARTS, MOST_TASK_PIXELS, no_dot
+from .direct_plan import MOST_CHUNKS
 from .filter import staged_filter
+from .filter_parts import channels_of_part
 from .im2col import unravel
+from .plan import Options
+from .tasks import vector_counts
 from .tile import best_tile, tile_cycles, widths
 from .window import Window, windows_of
 
@@ -137,6 +141,21 @@ def whole_tiles(window: Window, target: CpuTarget) -> list[int]:
     counts = divisors(window.padded_outputs // window.lanes, 8)
     fitting = [count for count in counts if window.row in widths(window, count, target)]
     return sorted(fitting, key=lambda count: tile_cycles(window, window.row, count, target))
+
+
+def tile_vectors(window: ColumnsWindow, target: CpuTarget) -> list[int]:
+    """Return of how many vectors of outputs a tile may be, the best first: in place, beside all pixels."""
+    return vector_counts(window, target, widths) if window.stages_filter else whole_tiles(window, target)
+
+
+def choices_of(window: ColumnsWindow, vectors: int, target: CpuTarget) -> tuple[Options, Options, Options]:
+    """Return the chunks, widths of tiles and unrolls of tiles of so many `vectors`, as in Plan."""
+    tiles = widths(window, vectors, target)[:4] if window.stages_filter else [window.row]
+    chunks, unrolls = (
+        divisors(window.padded_outputs // window.lanes // vectors, MOST_CHUNKS),
+        divisors(window.channels, 4),
+    )
+    return (chunks, most_even(chunks, window.groups)), (tiles, tiles[0]), (unrolls, unrolls[-1])
 
 
 def _one_tile(window: Window, target: CpuTarget) -> bool:
@@ -253,14 +272,15 @@ def estimate(problem: Problem, target: CpuTarget, vnni_factor: int = 1) -> Count
     """Count the events of a problem, whose filter is read as it comes."""
     flat = flatten(problem)
     window = _window(flat, target, vnni_factor)
-    width, vectors = best_tile(window, target) if window.packs_parts else (window.row, whole_tiles(window, target)[0])
+    vectors = tile_vectors(window, target)[0]
+    (_, chunks), (_, width), (unrolls, _) = choices_of(window, vectors, target)
     vector_sums = window.problem.batch * window.groups * window.row * window.padded_outputs / window.lanes
     arithmetic = vector_sums * window.channels * tile_cycles(window, width, vectors, target, alone=True)
     arithmetic *= multiply_add(window.lanes, target) * (2 / target.dot_rate if vnni_factor == 2 else 1)
     size = 4 // vnni_factor * prod(flat.filter_shape)
     read = "lines.memory" if size > target.l3_share else "lines.streamed"
     # Each part's sums are added to those before, which pass by.
-    visits = -(-window.channels // max(1, rows_kept(window, 0, target))) * vector_sums
+    visits = window.channels // channels_of_part(window, vectors, unrolls, chunks, target) * vector_sums
     passed = {
         "add_tap_far": visits * multiply_add(window.lanes, target),
         "lines.l2": 2 * visits * lines(4 * window.lanes),

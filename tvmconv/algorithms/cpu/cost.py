@@ -6,7 +6,7 @@ coefficients (tvmconv/targets/costs.py). What bounds a step of a tile is not lin
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 
 from ...targets.costs import Step
 from ...targets.cpus import LINE_BYTES
@@ -79,6 +79,11 @@ def tile_step(
     beside = step.step + step.beside_vector * times * vectors + step.beside_part * parts
     beside += (step.beside_broadcast + step.crowded * crowded) * broadcasts
     return bound + beside + step.spill * spilled + step.single * single
+
+
+def most_even(counts: Sequence[int], each: int) -> int:
+    """Return which of `counts` threads share best, of so many tasks for `each`; of those that are alike the largest."""
+    return min(counts, key=lambda count: (uneven(count * each), -count))
 
 
 def uneven(tasks: int) -> float:
