@@ -2,8 +2,8 @@
 
     python -m benchmarks.ship_records records/znver5
 
-writes `tuning_logs/TARGET/records.jsonl`, of the records that gain 2 % or more on the default, by their own times, and are not today's
-default; and `benchmarks/results/choices/tuned/TARGET.json`, the best time of every algorithm of problems that several were tuned for.
+leaves out records of older versions of their algorithms, says how many, and writes `tuning_logs/TARGET/records.jsonl`, of those that gain
+2 % or more on the default, by their own times, and are not today's default; and `benchmarks/results/choices/tuned/TARGET.json`, the best time of every algorithm of problems that several were tuned for.
 """
 
 from __future__ import annotations
@@ -31,7 +31,11 @@ def main() -> int:
     parser = argparse.ArgumentParser(prog="python -m benchmarks.ship_records", description=__doc__)
     parser.add_argument("folder", type=Path, help="a folder of records of one target, as tvmconv tune writes it")
     given = parser.parse_args()
-    records = read(given.folder / FILE)
+    found = read(given.folder / FILE)
+    records = [record for record in found if is_current(record)]
+    print(
+        f"{len(found) - len(records)} of {len(found)} records are of other versions of their algorithms, and left out"
+    )
     name = given.folder.name
     target = Target.parse(name)
     shipped = [record for each in by_signature(records).values() for record in worth_shipping(each, target)]
@@ -52,6 +56,11 @@ def main() -> int:
 def read(path: Path) -> list[Record]:
     """Return the records of a file."""
     return [parse_record(json.loads(line), path.parent.name) for line in path.read_text().splitlines()]
+
+
+def is_current(record: Record) -> bool:
+    """Whether a record is of its algorithm as it is today."""
+    return (record.algorithm, record.version) in {(each.name, each.version) for each in algorithms.ALGORITHMS}
 
 
 def by_signature(records: Iterable[Record]) -> dict[str, list[Record]]:

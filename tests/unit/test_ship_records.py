@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pytest
 
 pytest.importorskip("tvm")
 
-from benchmarks.ship_records import by_signature, several, worth_shipping
+from benchmarks.ship_records import by_signature, is_current, several, worth_shipping
+from tvmconv.algorithms import table
 from tvmconv.lowering.compiler import default_choice, samples, sketches_of
 from tvmconv.signature import parse_signature
 from tvmconv.targets.target import Target
@@ -47,3 +50,10 @@ def test_an_exact_one_for_strict_ships_beside_the_best_and_never_alone() -> None
     assert _shipped(exact, best) == [best, exact]
     assert _shipped(default, best) == []
     assert several([exact, best]) == {SIGNATURE: {name: 990000.0, "direct": 1200000.0}}
+
+
+def test_records_of_older_versions_are_left_out() -> None:
+    record = _record("direct", 0.9, 1)
+    current = replace(record, version=table.get("direct").version)
+    older, gone = replace(current, version=current.version - 1), replace(current, algorithm="gone")
+    assert [is_current(each) for each in (current, older, gone)] == [True, False, False]
