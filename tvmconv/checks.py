@@ -12,6 +12,8 @@ from .errors import InputError, InvalidProblemError
 
 # Kernels index with 32-bit integers; a larger array or extent would wrap around.
 LARGEST = 2**31 - 1
+# What callers may ask of a network's memory.
+MEMORIES = ("default", "small")
 
 
 def integer(name: str, value: object, least: int) -> int:
@@ -104,3 +106,9 @@ def within_reach(shape: tuple[int, ...], name: str) -> tuple[int, ...]:
             f"{name} would have {prod(shape)} elements; at most {LARGEST} are supported: split the batch"
         )
     return shape
+
+
+def check_memory(memory: str) -> None:
+    """Raise InputError if `memory` is not one of MEMORIES."""
+    if memory not in MEMORIES:
+        raise InputError(f"memory is {memory!r}; allowed: {', '.join(MEMORIES)}")

@@ -39,7 +39,7 @@ from ..targets.target import Target
 from ..tuning.records import Records, records_of
 from ..tuning.transfer import donor
 from ..version import __version__
-from .cold import algorithms_of, is_cold
+from .choosing import algorithms_of, is_cold
 from .fallbacks import Job, Outcome, attempt, bundle_target, first_right
 from .filters import carry_nodes
 from .options import BuildOptions, completed

@@ -10,7 +10,7 @@ from ..errors import InputError
 from ..problem import Problem
 from ..support.progress import Progress
 from ..tuning.records import Records
-from .cold import Room
+from .choosing import Room
 
 
 class AlgorithmOptions(TypedDict, total=False):
@@ -24,7 +24,8 @@ class AlgorithmOptions(TypedDict, total=False):
         GPUs also f32 by tensor cores, which round factors to TF32.
     network
         The layers of a network that calls these kernels in sequence, each as often as it occurs. If no cache keeps their filters
-        from call to call, a transform (Winograd), which enlarges them, is chosen only if it saves that much more time.
+        from call to call, algorithms are compared with the time that filters take from memory, and none has a larger filter than
+        the best one's (`tvmconv.building.choosing`).
     room
         What all filters of `network` may take. Where transforms enlarge them beyond that, those are left that save the most time for
         each byte.

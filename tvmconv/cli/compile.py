@@ -8,6 +8,7 @@ from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from ..checks import MEMORIES
 from ..errors import InputError, SourceError, UnsupportedMachineError, VerificationError, missing_extra
 from .output import check_output, print_json, progress_bar
 from .parsing import add_command, add_json, add_math, add_records, unsigned
@@ -92,10 +93,10 @@ def add_parser(subparsers: Subparsers) -> None:
     )
     parser.add_argument(
         "--memory",
-        choices=("default", "small"),
+        choices=MEMORIES,
         default="default",
-        help="small: no filters that a transform enlarges, as Winograd does, and no joined ones that are larger than what"
-        " they are of (default: %(default)s)",
+        help="small: no transforms, as with --math strict, and no joined filters that are larger than what they are of"
+        " (default: %(default)s)",
     )
     add_math(parser)
     add_records(parser)

@@ -46,6 +46,8 @@ class Chain:
         What ``add`` adds.
     output
         The variable that the last operator is bound to.
+    constant
+        The filter as the module has it.
     """
 
     name: str
@@ -53,6 +55,7 @@ class Chain:
     problem: Problem
     filter: Vector
     output: relax.Var
+    constant: npt.NDArray[Any]
     vectors: dict[str, Vector] = field(default_factory=dict)
     residual: Any = None
 
@@ -76,7 +79,7 @@ def follow(variable: relax.Var, graph: Graph, sums: set[relax.Var]) -> Chain:
     problem = problem_of(call)
     if array is None:
         raise NotCoveredError("its filter is not fixed: it cannot be prepacked")
-    walk = _Walk(Chain(variable.name, call.args[0], problem, filter_of(call, array), variable), graph, sums)
+    walk = _Walk(Chain(variable.name, call.args[0], problem, filter_of(call, array), variable, array), graph, sums)
     # Activations first: some begin with an operator that could be folded.
     while walk.activation() or walk.normalization() or walk.by_channel() or walk.slope() or walk.sum():
         pass

@@ -15,9 +15,9 @@ import tvm
 from tvm import tirx
 
 from ..building.builder import build
-from ..building.cold import Room, algorithms_of
+from ..building.choosing import Room, algorithms_of
 from ..building.fallbacks import Job, candidate_for, ways
-from ..errors import BuildError
+from ..errors import BuildError, CompilationError
 from ..lowering.common.entry_points import SYMBOL, EntryPoints
 from ..lowering.compiler import Choice
 from ..lowering.cpu.functions import functions_of
@@ -133,13 +133,25 @@ def build_kernels(
 def _lowered(
     problem: Problem, target: Target, entry: Entry, code: bytes, records: Records, math: str, names: tuple[str, ...]
 ) -> Kernel:
-    """Return the kernel that a bundle's entry was compiled from, as `code`."""
+    """Return the kernel that a bundle's entry was compiled from, as `code`.
+
+    Raises
+    ------
+    CompilationError
+        If it packs its filter otherwise than the entry does: `code` would read another.
+    """
     best, like = (find(problem, target, math, names) for find in (records.best, records.of_sums))
     job = Job(problem, target, math, names, best, "", False, like)
     way = next(each for each in ways(job) if (each.origin, each.algorithm) == (entry.origin, entry.algorithm))
     candidate = candidate_for(job, way) if way.record else None
     choice = Choice(entry.algorithm) if candidate is None else choice_of(problem, target, candidate)
     lowered = lower_choice(problem, target, choice, EntryPoints.PACKED)
+    layout = None if lowered.layout is None else lowered.layout.described()
+    if layout != entry.packed_filter:
+        raise CompilationError(
+            f"{entry.signature} by {entry.algorithm} was built for filters packed as {entry.packed_filter}, and is now lowered for"
+            f" {layout}; were tuning records changed meanwhile? Compile again"
+        )
     functions = functions_of(lowered.module)
     function = functions[PACKED_SYMBOL if lowered.layout else SYMBOL]
     kept = {CODE: tvm.runtime.tensor(np.frombuffer(code, np.uint8)), SYMBOL_OF_CODE: function.attrs["global_symbol"]}

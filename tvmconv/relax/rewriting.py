@@ -5,9 +5,8 @@ from __future__ import annotations
 import json
 import os
 import warnings
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import asdict, dataclass
-from math import inf
 from typing import Any
 
 import tvm
@@ -15,7 +14,7 @@ from tvm import relax
 from tvm.relax.expr_functor import PyExprMutator, mutator
 
 from ..algorithms.table import check_math
-from ..building.cold import Room
+from ..checks import check_memory
 from ..errors import InputError, TargetError, TvmconvError, TvmconvWarning
 from ..problem import Problem
 from ..runtime.arrays import KERNEL_TYPES
@@ -35,6 +34,7 @@ from .maps import as_maps
 from .moves import moved
 from .patterns import joined
 from .problems import NotCoveredError, elements, is_convolution, is_product
+from .room import room_for
 from .shifts import take_shift
 from .shuffles import marked, written
 from .simplify import constant_bytes, simplify, static_shape
@@ -42,8 +42,6 @@ from .stacks import unstacked
 from .widening import widened
 
 LAYOUTS = ("NXC", "NCX")
-# How many times the model's weights filters may take, and the part of the kernels' time that may be lost for that.
-MEMORIES = {"default": (1.3, 0.02), "small": (1.0, inf)}
 REPORT = "tvmconv_report"
 
 
@@ -101,8 +99,8 @@ class UseKernels:
     memory
         ``"default"``: where transforms (Winograd) enlarge the weights to more than 1.3 times the model's, they are left to the filters
         that they save the most time with for each byte, as long as that costs at most 2 % of the kernels' time by estimate.
-        ``"small"``: no kernel whose filters a transform enlarges, and no joined filters that have more numbers than those that
-        they are of. Filters are as many bytes as the model's, but for whole register tiles.
+        ``"small"``: no transforms, as with ``math="strict"``, and no joined filters that have more numbers than those that they
+        are of. Filters are as many bytes as the model's, but for whole register tiles.
     trials, seconds
         As for :func:`tvmconv.building.builder.build`: kernels are tuned first.
 
@@ -133,13 +131,11 @@ class UseKernels:
         if layout not in (None, *LAYOUTS):
             raise TvmconvError(f"layout is {layout!r}; allowed: {', '.join(LAYOUTS)}")
         check_math(math)
-        if memory not in MEMORIES:
-            raise TvmconvError(f"memory is {memory!r}; allowed: {', '.join(MEMORIES)}")
+        check_memory(memory)
         if Target.parse(target).kind != "cpu":
             raise TargetError(f"target is {target!r}; tvmconv.relax builds networks for CPUs alone")
         self._target, self._records, self._layout, self._math = target, records, layout, math
         self._progress, self._bundle, self._small = progress, bundle, memory == "small"
-        self._memory = MEMORIES[memory]
         self._trials, self._seconds = trials, seconds
 
     def transform_module(self, mod: tvm.IRModule, context: tvm.transform.PassContext) -> tvm.IRModule:
@@ -166,22 +162,22 @@ class UseKernels:
             if isinstance(function, relax.Function):
                 chains[variable], refused = _chains(variable.name_hint, function)
                 rows += refused
-        problems = [chain.problem for found in chains.values() for chain in found.values()]
+        every = [chain for found in chains.values() for chain in found.values()]
+        # Transforms are what enlarges filters.
+        math = "strict" if self._small else self._math
         kernels: dict[Problem, Kernel | BundledKernel] = {}
         if self._bundle is not None:
-            # Of transforms, which are what enlarges filters, none is taken then.
-            math = "strict" if self._small else self._math
-            kernels |= bundled_kernels(problems, self._bundle, self._target, math)
-        lacking = [problem for problem in problems if problem not in kernels]
+            kernels |= bundled_kernels([chain.problem for chain in every], self._bundle, self._target, math)
+        lacking = [chain for chain in every if chain.problem not in kernels]
         kernels |= build_kernels(
-            lacking,
+            [chain.problem for chain in lacking],
             self._target,
             self._records,
-            self._math,
+            math,
             self._progress,
             self._trials,
             self._seconds,
-            self._room(lacking, given),
+            None if self._small else room_for(lacking, mod, given),
         )
         replacing = _Replacing(mod, kernels)
         for variable, found in chains.items():
@@ -192,12 +188,6 @@ class UseKernels:
         # Not the bare list: TVM 0.27 gives no attribute back whose text has at most 7 bytes, such as "[]".
         noted = {"convolutions": [asdict(row) for row in rows], "rewrites": rewrites, "weights": given}
         return mod.with_attr(REPORT, json.dumps(noted))
-
-    def _room(self, problems: Sequence[Problem], given: int) -> Room:
-        """Return what filters may take of a model that has so many bytes of weights."""
-        times, loss = self._memory
-        others = max(given - sum(each.filter_bytes for each in problems), 0)
-        return Room(times * given - others, loss)
 
     def _laid_out(self, mod: tvm.IRModule) -> tvm.IRModule:
         """Return the module channels last; if that cannot be, and nobody asked for it, as it is."""

@@ -81,18 +81,27 @@ def constant(expr: Any) -> Array | None:
 
 def constant_bytes(mod: tvm.IRModule) -> int:
     """Return how many bytes the constants of a module's functions have, each array once."""
+    return sum(constant_sizes(mod).values())
+
+
+def constant_sizes(mod: tvm.IRModule) -> dict[bytes, int]:
+    """Return the bytes of each constant of a module's functions, by what :func:`content` returns of it."""
     sizes: dict[bytes, int] = {}
 
     def note(expr: Any) -> None:
         array = constant(expr)
         if array is not None:
-            content = np.ascontiguousarray(array).reshape(-1).view(np.uint8)
-            sizes[hashlib.sha256(content.data).digest()] = array.nbytes
+            sizes[content(array)] = array.nbytes
 
     for _, function in mod.functions_items():
         if isinstance(function, relax.Function):
             relax.analysis.post_order_visit(function, note)
-    return sum(sizes.values())
+    return sizes
+
+
+def content(array: Array) -> bytes:
+    """Return a digest of an array's bytes."""
+    return hashlib.sha256(np.ascontiguousarray(array).reshape(-1).view(np.uint8).data).digest()
 
 
 def static_shape(type_: Any) -> tuple[int, ...] | None:

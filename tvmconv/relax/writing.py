@@ -27,7 +27,7 @@ from ..lowering.cpu.linker import (
     runtime_objects,
 )
 from ..runtime.network_file import append
-from ..support.toolchain import run_tool
+from ..support.toolchain import has_tool, run_tool
 from ..targets.target import CpuTarget
 from .attention import FUNCTION as ATTENTION
 from .kernels import CODE, SYMBOL_OF_CODE
@@ -102,9 +102,11 @@ def _objects(
     (work / "sorting.o").write_bytes(_sorting(target.isa))
     (work / "plan.c").write_text(_table(plan, identity))
     (work / "plan.o").write_bytes(compile_runtime(work / "plan.c", _INCLUDE, isa=target.isa))
-    built = [name for name, each in functions.items() if CODE in (each.attrs or {})]
+    # Without objcopy, which gives the code of kernels other names, they are compiled a second time.
+    renames = has_tool("objcopy", target.isa)
+    built = [name for name, each in functions.items() if renames and CODE in (each.attrs or {})]
     objects += [_built(functions[name], name, target.isa, work) for name in built]
-    if others := {name: each for name, each in functions.items() if name not in built}:
+    if others := {name: each.without_attr(CODE) for name, each in functions.items() if name not in built}:
         module = tvm.IRModule({name: each.with_attr("global_symbol", name) for name, each in others.items()})
         executable = tvm.compile(module, target.tvm(), tir_pipeline=NETWORK_PIPELINE)
         executable.mod.write_to_file(str(work / "functions.o"))

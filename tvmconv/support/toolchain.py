@@ -62,6 +62,15 @@ def find_tool(name: str, isa: Isa | None = None) -> str:
     return found
 
 
+def has_tool(name: str, isa: Isa | None = None) -> bool:
+    """Whether there is a tool of binutils for an instruction set; None: this machine's."""
+    try:
+        find_tool(name, isa)
+    except ToolchainError:
+        return False
+    return True
+
+
 def run_compiler(arguments: tuple[str, ...], folder: Path, isa: Isa | None = None) -> None:
     """Run the C compiler for an instruction set, None: this machine's, in `folder`.
 

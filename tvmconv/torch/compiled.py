@@ -55,8 +55,7 @@ def compile(
     math
         As for :func:`tvmconv.build`.
     memory
-        ``"small"``: no filters that a transform enlarges, as Winograd does, and no joined ones that are larger than what they
-        are of.
+        ``"small"``: no transforms, as with ``math="strict"``, and no joined filters that are larger than what they are of.
     progress
         Called as ``progress(done, total, what)`` while kernels are built.
 

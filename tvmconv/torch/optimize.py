@@ -14,7 +14,7 @@ from torch.export import ExportedProgram
 from torch.nn.parameter import is_lazy
 from torch.utils import _pytree as pytree
 
-from ..checks import as_path
+from ..checks import as_path, check_memory
 from ..errors import InputError, TvmconvWarning
 from ..frontends.torch_memory import sharing
 from ..support.heap import give_back
@@ -23,8 +23,6 @@ from .computed import How
 from .examples import DTYPES, Arguments, as_examples, cast, print_progress, run
 from .replacing import Replacing
 from .store import Store, temporary
-
-MEMORIES = ("default", "small")
 
 
 def optimize(
@@ -64,8 +62,7 @@ def optimize(
         ``torch.bfloat16`` or ``torch.float16``: the copy computes in this type, and is called with tensors of it. None: as
         the model does.
     memory
-        ``"small"``: no filters that a transform enlarges, as Winograd does, and no joined ones that are larger than what they
-        are of.
+        ``"small"``: no transforms, as with ``math="strict"``, and no joined filters that are larger than what they are of.
     keep_weights
         False: the copy lets go of the weights that networks have. Calls that no network answers, training and ``state_dict`` are
         then an InputError.
@@ -95,8 +92,7 @@ def optimize(
     targets = (target,) if isinstance(target, str) else tuple(target)
     if not targets:
         raise InputError("target is empty; give at least one CPU, for example host")
-    if memory not in MEMORIES:
-        raise InputError(f"memory is {memory!r}; allowed: {', '.join(MEMORIES)}")
+    check_memory(memory)
     how = How(targets, trials, seconds, progress=progress, memory=memory)
     with torch.inference_mode(False), torch.no_grad():
         examples = as_examples(example_inputs)

@@ -11,7 +11,7 @@ from tests.unit.test_records import RECORD
 from tvmconv.algorithms import table
 from tvmconv.algorithms.cpu.cold import cold_lines
 from tvmconv.building.builder import build
-from tvmconv.building.cold import Room, Way, algorithms_of, is_cold, within
+from tvmconv.building.choosing import Option, Room, algorithms_of, is_cold, within
 from tvmconv.problem import Problem
 from tvmconv.runtime.bundle import read_bundle
 from tvmconv.signature import format_signature, parse_signature
@@ -72,10 +72,10 @@ def test_a_record_decides_if_filters_were_cold(tmp_path: Path) -> None:
         assert (records.best(problem, target, "default", names) == record) == cold
 
 
-FAST, SMALL = Way("fast", 10, 400, True), Way("small", 20, 100, True)
+FAST, SMALL = Option("fast", 10, 400, True), Option("small", 20, 100, True)
 ONE, TWO = (parse_signature(layer(channels, 14)) for channels in (16, 32))
-WAYS = {
-    ONE: [FAST, Way("between", 12, 200, True), SMALL, Way("least", 90, 50, False)],
+OPTIONS = {
+    ONE: [FAST, Option("between", 12, 200, True), SMALL, Option("least", 90, 50, False)],
     TWO: [FAST, replace(SMALL, cycles=40)],
 }
 
@@ -96,8 +96,18 @@ WAYS = {
     ],
 )
 def test_what_saves_the_least_time_for_its_bytes_is_given_up(room: Room | None, one: str, two: str) -> None:
-    taken = within(WAYS, {ONE: 2, TWO: 1}, room)
+    taken = within(OPTIONS, {ONE: 2, TWO: 1}, room)
     assert (taken[ONE].algorithm, taken[TWO].algorithm) == (one, two)
+
+
+def test_filters_that_layers_share_are_counted_once() -> None:
+    shared = {ONE: 1}
+    taken = within(OPTIONS, {ONE: 2, TWO: 1}, Room(800, filters=shared))
+    assert taken[ONE] == taken[TWO] == FAST
+    taken = within(
+        OPTIONS, {ONE: 2, TWO: 1}, Room(799, filters=shared)
+    )  # 4 cycles of two calls for 200 bytes of one filter
+    assert (taken[ONE].algorithm, taken[TWO].algorithm) == ("between", "fast")
 
 
 def test_room_holds_for_the_filters_of_a_network() -> None:

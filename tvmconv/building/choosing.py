@@ -1,4 +1,4 @@
-"""Which algorithms the layers of a network may have, by what their filters take: time to come from memory, and bytes.
+"""Choose which algorithms the layers of a network may have, by what their filters take: time to come from memory, and bytes.
 
 A network reads each filter once for each answer, so no cache keeps those of a large one. Winograd's transformed filters are up to four
 times as large as the model's at 3x3 taps.
@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from math import inf
 
 from ..algorithms.algorithm import Algorithm
@@ -30,14 +30,17 @@ class Room:
         All of them.
     most_loss
         Of the kernels' time by estimate, the part that may be lost for that: with more, filters stay larger.
+    filters
+        How many filters the layers of a problem have; of one that is not there, each layer its own.
     """
 
     most_bytes: float
     most_loss: float = inf
+    filters: Mapping[Problem, int] = field(default_factory=dict)
 
 
 @dataclass(frozen=True)
-class Way:
+class Option:
     """An algorithm that may compute a problem, the cycles that it takes, and the bytes of its filter."""
 
     algorithm: str
@@ -67,10 +70,10 @@ def algorithms_of(
     """
     cold = is_cold(network, target)
     counts = Counter(network)
-    ways = {each: _ways(each, target, math, cold, records) for each in dict.fromkeys((*network, *problems))}
-    taken = within({each: ways[each] for each in counts}, counts, room)
+    options = {each: _options(each, target, math, cold, records) for each in dict.fromkeys((*network, *problems))}
+    taken = within({each: options[each] for each in counts}, counts, room)
     found = {}
-    for problem, listed in ways.items():
+    for problem, listed in options.items():
         most = taken[problem].size if problem in taken and (cold or room is not None) else None
         found[problem] = tuple(each.algorithm for each in listed if most is None or each.size <= most)
     return {each: found[each] for each in problems}
@@ -82,35 +85,40 @@ def is_cold(network: Sequence[Problem], target: Target) -> bool:
 
 
 def within(
-    ways: Mapping[Problem, Sequence[Way]], counts: Mapping[Problem, int], room: Room | None
-) -> dict[Problem, Way]:
-    """Return the fastest way of each problem, whose filters find room together, or take as little as they can.
+    options: Mapping[Problem, Sequence[Option]], counts: Mapping[Problem, int], room: Room | None
+) -> dict[Problem, Option]:
+    """Return the fastest option of each problem, whose filters find room together, or take as little as they can.
 
     What loses the least time for each byte that is spared is given up first.
     """
-    taken = {problem: listed[0] for problem, listed in ways.items()}
-    if room is None or not ways:
+    taken = {problem: listed[0] for problem, listed in options.items()}
+    if room is None or not options:
         return taken
-    spent = sum(each.size * counts[problem] for problem, each in taken.items())
+    filters = {problem: room.filters.get(problem, count) for problem, count in counts.items()}
+    spent = sum(each.size * filters[problem] for problem, each in taken.items())
     left = room.most_loss * sum(each.cycles * counts[problem] for problem, each in taken.items())
     while spent > room.most_bytes:
         smaller = [
-            ((other.cycles - each.cycles) / (each.size - other.size), problem, other)
+            (
+                (other.cycles - each.cycles) * counts[problem],
+                (each.size - other.size) * filters[problem],
+                problem,
+                other,
+            )
             for problem, each in taken.items()
-            for other in ways[problem]
+            for other in options[problem]
             if other.is_default and other.size < each.size and (other.cycles - each.cycles) * counts[problem] <= left
         ]
         if not smaller:
             break
-        lost, problem, other = min(smaller, key=lambda step: step[0])
-        spared = (taken[problem].size - other.size) * counts[problem]
-        spent, left, taken[problem] = spent - spared, left - lost * spared, other
+        lost, spared, problem, other = min(smaller, key=lambda step: step[0] / step[1])
+        spent, left, taken[problem] = spent - spared, left - lost, other
     return taken
 
 
-def _ways(problem: Problem, target: Target, math: str, cold: bool, records: Records | None) -> list[Way]:
-    """Return the ways to compute a problem, the fastest first."""
-    listed = [_way(each, problem, target, cold) for each in applicable(problem, target, math)]
+def _options(problem: Problem, target: Target, math: str, cold: bool, records: Records | None) -> list[Option]:
+    """Return the options to compute a problem, the fastest first."""
+    listed = [_option(each, problem, target, cold) for each in applicable(problem, target, math)]
     record = records.best(problem, target, math) if records is not None and cold else None
     if record is not None and record.cold:  # by measurement
         least = min(each.cycles for each in listed)
@@ -119,7 +127,7 @@ def _ways(problem: Problem, target: Target, math: str, cold: bool, records: Reco
     return sorted(listed, key=lambda each: (not each.is_default, each.cycles))
 
 
-def _way(algorithm: Algorithm, problem: Problem, target: Target, cold: bool) -> Way:
+def _option(algorithm: Algorithm, problem: Problem, target: Target, cold: bool) -> Option:
     size = algorithm.filter_bytes(problem, target)
     took = algorithm.cycles(problem, target) + (cycles(cold_lines(problem, size), target) if cold else 0.0)
-    return Way(algorithm.name, took, size, algorithm.is_default)
+    return Option(algorithm.name, took, size, algorithm.is_default)
