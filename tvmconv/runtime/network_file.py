@@ -25,8 +25,8 @@ MAGIC = b"tvmconv network\0"
 # Where the weights begin and how many bytes they have, the same of the description, the identity, and MAGIC.
 _END = struct.Struct("<4Q 32s 16s")
 _CHUNK = 1 << 20
-# Weights are written in pieces that end at multiples of this in the file, whole huge pages: Linux 6.18 on ext4 then has 286 MiB of
-# wide_resnet50_2's 288 in such pages, and 108 where each array is written by itself. A call took 75.8 and 76.4 ms on a Zen 4.
+# Weights are written in pieces that end at multiples of this in the file, whole huge pages: Linux 6.18 on ext4 then keeps them in such
+# pages, and most of them in small ones where each array is written by itself.
 _WRITTEN = 4 << 20
 _DIGEST = "sha256"  # in the description, of all that stands before it and of the rest of it
 

@@ -9,7 +9,7 @@ import gc
 def give_back() -> None:
     """Free what only cycles refer to, and give the system the heap's free pages, where the C library can (glibc's does).
 
-    Of what reading ResNet-50 by torch.export leaves behind 17 MiB lie between blocks that are still used, and stay the process's.
+    What lies between blocks that are still used stays the process's.
     """
     gc.collect()
     trim = getattr(ctypes.CDLL(None), "malloc_trim", None)
