@@ -1,8 +1,9 @@
 """Search space of the direct windows on CPUs.
 
 A task is some rows of one part of the output channels; threads share the rows, or the parts. A plan says how large these are,
-and tiles (tvmconv/algorithms/cpu/direct_plan.py). A task copies its rows of data, padded, then walks over vectors of channels and tiles of a row; a tile's accumulators are all the vector
-registers but a few, and each step of the reduction multiplies every pixel of the tile, broadcast, with every filter vector.
+and tiles (tvmconv/algorithms/cpu/direct_plan.py). A task copies its rows of data, padded, then walks over vectors of channels and
+tiles of a row; a tile's accumulators are all the vector registers but a few, and each step of the reduction multiplies every pixel
+of the tile, broadcast, with every filter vector.
 
 Measured on one Zen 5 core, percent of its peak (275 GFLOP/s), by
 

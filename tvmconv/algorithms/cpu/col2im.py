@@ -151,10 +151,8 @@ def tile_vectors(window: ColumnsWindow, target: CpuTarget) -> list[int]:
 def choices_of(window: ColumnsWindow, vectors: int, target: CpuTarget) -> tuple[Options, Options, Options]:
     """Return the chunks, widths of tiles and unrolls of tiles of so many `vectors`, as in Plan."""
     tiles = widths(window, vectors, target)[:4] if window.stages_filter else [window.row]
-    chunks, unrolls = (
-        divisors(window.padded_outputs // window.lanes // vectors, MOST_CHUNKS),
-        divisors(window.channels, 4),
-    )
+    chunks = divisors(window.padded_outputs // window.lanes // vectors, MOST_CHUNKS)
+    unrolls = divisors(window.channels, 4)
     return (chunks, most_even(chunks, window.groups)), (tiles, tiles[0]), (unrolls, unrolls[-1])
 
 
