@@ -26,6 +26,7 @@ from tvmconv.frontends.shapes import Bucket
 from tvmconv.isa import ISAS, native
 from tvmconv.measuring.timing import Timing
 from tvmconv.onnxruntime.racing import graph_of
+from tvmconv.onnxruntime.sessions import register
 from tvmconv.relax.compiling import export_part
 from tvmconv.relax.onnx import read_onnx
 from tvmconv.relax.onnx_parts import read_parts
@@ -260,6 +261,24 @@ def test_a_part_that_is_asked_for(asked: Path, tmp_path: Path):
         for answer, right in zip(session.run(None, feeds), expected_of(path, feeds), strict=True):
             np.testing.assert_allclose(answer, right, rtol=1e-6)
         assert len([each for each in providers_of(session) if each.startswith("tvmconv")]) == 1
+
+
+@pytest.mark.filterwarnings("ignore:Specified 'providers'")
+def test_identities_that_are_none(asked: Path, tmp_path: Path, capfd: pytest.CaptureFixture[str]):
+    """onnxruntime's class for Python prints the provider's error, and goes on with the CPU provider."""
+    path = save(linears(), tmp_path)
+    for wrong in ("1", -1, 2**64):
+        with pytest.raises(InputError, match="give the identities of graphs, integers from 0 of 64 bits"):
+            tvmconv.onnxruntime.session(path, asked, networks=[wrong])  # type: ignore[list-item]
+    devices = [each for each in ort.get_ep_devices() if each.ep_name == register(asked)][:1]
+    for text in ("1,", ",1", "one", "1 2", "1,2x", "-1", str(2**64)):
+        made = options()
+        made.add_provider_for_devices(devices, {"networks": text})
+        ort.InferenceSession(path, made)
+        said = f"INVALID_ARGUMENT : tvmconv: the option networks is '{text}'; allowed: identities of graphs, numbers"
+        assert said in capfd.readouterr().out
+    tvmconv.onnxruntime.session(path, asked, networks=[2**64 - 1, 0], options=options())
+    assert "INVALID_ARGUMENT" not in capfd.readouterr().out
 
 
 def test_graphs_that_have_no_identity(asked: Path, tmp_path: Path):

@@ -81,6 +81,8 @@ def session(
         raise InputError(f"options is {options!r:.80}; it must be an onnxruntime.SessionOptions")
     if claims is not None and claims not in CLAIMS:
         raise InputError(f"claims is {claims!r}; allowed: {', '.join(CLAIMS)}")
+    if networks is not None and not all(isinstance(each, int) and 0 <= each < 1 << 64 for each in networks):
+        raise InputError(f"networks is {networks!r:.80}; give the identities of graphs, integers from 0 of 64 bits")
     devices = [each for each in ort.get_ep_devices() if each.ep_name == name][:1]
     chosen = {} if claims is None else {"claims": claims}
     if networks is not None:

@@ -72,13 +72,14 @@ static int add_input(uint64_t *hash, const struct graph *graph, const int64_t *p
   return 1;
 }
 
+/* Returns 0 if they cannot be told, -1 if there is no memory, as the next does, too. */
 static int add_attributes(uint64_t *hash, const ort_node *node) {
   size_t count = 0;
   if (!good(ort.attribute_count(node, &count))) return 0;
   const ort_attribute **list = calloc(count + 1, sizeof *list);
-  int fine = list != NULL && (count == 0 || good(ort.attributes(node, list, count)));
+  int fine = list == NULL ? -1 : count == 0 || good(ort.attributes(node, list, count));
   uint64_t sum = 0; /* of each alone: their order does not count */
-  for (size_t i = 0; fine && i < count; ++i) {
+  for (size_t i = 0; fine > 0 && i < count; ++i) {
     const char *name = NULL;
     int type = 0;
     fine = good(ort.attribute_name(list[i], &name)) && good(ort.attribute_type(list[i], &type)) && type >= ORT_ATTRIBUTE_INT &&
@@ -87,8 +88,8 @@ static int add_attributes(uint64_t *hash, const ort_node *node) {
     size_t size = 0, read = 0;
     good(ort.read_attribute(list[i], type, NULL, 0, &size));
     char *values = malloc(size + 1);
-    fine = values != NULL && (size == 0 || good(ort.read_attribute(list[i], type, values, size, &read)));
-    if (fine) sum += add_bytes(add_number(add_text(PRIME, name), type), values, read);
+    fine = values == NULL ? -1 : size == 0 || good(ort.read_attribute(list[i], type, values, size, &read));
+    if (fine > 0) sum += add_bytes(add_number(add_text(PRIME, name), type), values, read);
     free(values);
   }
   free(list);
@@ -101,8 +102,10 @@ static int add_node(uint64_t *hash, const struct graph *graph, const int64_t *pl
   int since = 0;
   size_t bytes = 0;
   if (node->implicit_count > 0 || !good(ort.node_type(node->node, &type)) || !good(ort.node_domain(node->node, &domain)) ||
-      !good(ort.node_since(node->node, &since)) || !add_attributes(hash, node->node))
+      !good(ort.node_since(node->node, &since)))
     return 0;
+  const int fine = add_attributes(hash, node->node);
+  if (fine <= 0) return fine;
   *hash = add_number(add_text(add_text(*hash, type), domain), since);
   for (size_t i = 0; i < node->input_count; ++i)
     if (!add_input(hash, graph, places, node->inputs[i])) return 0;
@@ -115,13 +118,14 @@ static int add_node(uint64_t *hash, const struct graph *graph, const int64_t *pl
   return 1;
 }
 
-uint64_t identity_of(const struct graph *graph, const unsigned char *part) {
+ort_status *identity_of(const struct graph *graph, const unsigned char *part, uint64_t *identity) {
   int64_t *places = calloc(graph->count + 1, sizeof *places), count = 0; /* of the part's nodes among each other; -1: of others */
-  if (places == NULL) return 0;
+  if (places == NULL) return fail(ORT_FAIL, "out of memory");
   for (size_t i = 0; i < graph->count; ++i) places[i] = part[i] ? count++ : -1;
   uint64_t hash = PRIME;
   int fine = 1;
-  for (size_t i = 0; fine && i < graph->count; ++i) fine = !part[i] || add_node(&hash, graph, places, &graph->nodes[i]);
+  for (size_t i = 0; fine > 0 && i < graph->count; ++i) fine = part[i] ? add_node(&hash, graph, places, &graph->nodes[i]) : 1;
   free(places);
-  return !fine ? 0 : hash != 0 ? hash : 1;
+  *identity = fine <= 0 ? 0 : hash != 0 ? hash : 1;
+  return fine < 0 ? fail(ORT_FAIL, "out of memory") : NULL;
 }

@@ -1,4 +1,5 @@
 /* Finds the parts of a graph that the library has networks for. */
+#include <errno.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -83,16 +84,17 @@ static int mark(const struct network *ends, const struct graph *graph, const cha
   return writer >= 0;
 }
 
-uint64_t part_of(const struct network *ends, const struct graph *graph, unsigned char *part) {
+ort_status *part_of(const struct network *ends, const struct graph *graph, unsigned char *part, uint64_t *identity) {
   memset(part, 0, graph->count);
+  *identity = 0;
   for (int i = 0; i < ends->output_count; ++i)
-    if (!mark(ends, graph, output_at(ends, i)->name, part)) return 0;
+    if (!mark(ends, graph, output_at(ends, i)->name, part)) return NULL;
   for (size_t i = graph->count; i-- > 0;) {
     const struct node *node = &graph->nodes[i];
     for (size_t k = 0; part[i] && k < node->input_count; ++k) mark(ends, graph, name_of(node->inputs[k]), part);
     for (size_t k = 0; part[i] && k < node->implicit_count; ++k) mark(ends, graph, name_of(node->implicit[k]), part);
   }
-  return identity_of(graph, part);
+  return identity_of(graph, part, identity);
 }
 
 static int have_same_ends(const struct network *a, const struct network *b) {
@@ -110,11 +112,14 @@ static int reads(const struct graph *graph, const struct node *node, const unsig
   return 0;
 }
 
-/* Whether what a part needs is computed before all of it, where each part that was found before is one node. */
-static int is_closed(const struct graph *graph, const unsigned char *part, const int *owners, int count) {
-  unsigned char *after = calloc(graph->count + (size_t)count + 2, 1), *group_after = after != NULL ? after + graph->count : NULL;
-  int closed = after != NULL;
-  for (int changed = closed; changed;) {
+static const char NO_MEMORY[] = "out of memory";
+
+/* NULL if what a part needs is computed before all of it, where each part that was found before is one node; or why it is not. */
+static const char *unclosed(const struct graph *graph, const unsigned char *part, const int *owners, int count) {
+  unsigned char *after = calloc(graph->count + (size_t)count + 2, 1);
+  if (after == NULL) return NO_MEMORY;
+  unsigned char *group_after = after + graph->count;
+  for (int changed = 1; changed;) {
     changed = 0;
     for (size_t i = 0; i < graph->count; ++i) {
       if (part[i] || after[i]) continue;
@@ -124,9 +129,23 @@ static int is_closed(const struct graph *graph, const unsigned char *part, const
       if (group > 0) group_after[group] |= after[i];
     }
   }
+  int closed = 1;
   for (size_t i = 0; closed && i < graph->count; ++i) closed = !part[i] || !reads(graph, &graph->nodes[i], after);
   free(after);
-  return closed;
+  return closed ? NULL : "what it reads depends on what it computes";
+}
+
+int is_list(const char *text) {
+  const char *at = text;
+  while (*at >= '0' && *at <= '9') {
+    char *end;
+    errno = 0;
+    strtoull(at, &end, 10);
+    if (errno != 0) return 0; /* more than 64 bits */
+    if (*end == '\0') return 1;
+    at = *end == ',' ? end + 1 : "?";
+  }
+  return *text == '\0';
 }
 
 /* Whether the list of networks that count, numbers between commas, has one. */
@@ -143,35 +162,41 @@ static const char *unfit(const struct network *own, const struct graph *graph, c
   if (!tvmconv_name_rt_runs(own->target)) return "its networks are for other CPUs; export it again with --target for this one";
   for (size_t i = 0; i < graph->count; ++i)
     if (part[i] && owners[i] > 0) return "another network has nodes of it";
-  return is_closed(graph, part, owners, count) ? unlike(own, graph, part) : "what it reads depends on what it computes";
+  const char *why = unclosed(graph, part, owners, count);
+  return why != NULL ? why : unlike(own, graph, part);
 }
 
-int find_networks(const struct graph *graph, const char *list, const struct network **found, int *owners, const char **why) {
+ort_status *find_networks(const struct graph *graph, const char *list, struct parts *found, int *owners) {
   const int count = tvmconv_name_rt_network_count;
   unsigned char *part = calloc(graph->count + 1, 1);
-  int number = 0;
+  ort_status *status = part != NULL ? NULL : fail(ORT_FAIL, NO_MEMORY);
   memset(owners, 0, graph->count * sizeof *owners);
-  *why = count == 0 ? "the library has no network" : "its networks are of other models, or of other weights or shapes, or were exported with another onnxruntime";
+  memset(found->reasons, 0, (size_t)count * sizeof *found->reasons);
+  found->count = 0;
+  found->why = count == 0 ? "the library has no network" : "its networks are of other models, or of other weights or shapes, or were exported with another onnxruntime";
   uint64_t identity = 0;
-  for (int i = 0; part != NULL && i < count; ++i) {
+  for (int i = 0; status == NULL && i < count; ++i) {
     const struct network *each = &tvmconv_name_rt_networks[i];
     if (!is_listed(list, each->graph)) continue;
-    if (i == 0 || !have_same_ends(each, each - 1) || !is_listed(list, each[-1].graph)) identity = part_of(each, graph, part);
-    if (identity != each->graph) continue;
-    const char *unlike_it = unfit(each, graph, part, owners, number);
-    if (number == 0) *why = unlike_it;
-    if (unlike_it != NULL) continue;
-    found[number++] = each;
+    if (i == 0 || !have_same_ends(each, each - 1) || !is_listed(list, each[-1].graph)) status = part_of(each, graph, part, &identity);
+    if (status != NULL || identity != each->graph) continue;
+    const char *why = found->reasons[i] = unfit(each, graph, part, owners, found->count);
+    if (why == NO_MEMORY) status = fail(ORT_FAIL, NO_MEMORY);
+    if (found->count == 0) found->why = why;
+    if (why != NULL) continue;
+    found->networks[found->count++] = each;
     for (size_t k = 0; k < graph->count; ++k)
-      if (part[k]) owners[k] = number;
+      if (part[k]) owners[k] = found->count;
     identity = 0; /* others for the same part are for lesser CPUs */
   }
   free(part);
-  return number;
+  return status;
 }
 
-const struct network *missing_part(const struct graph *graph, const char *list, const int *owners) {
-  for (int i = 0; i < tvmconv_name_rt_network_count; ++i) {
+const struct network *missing_part(const struct graph *graph, const char *list, const struct parts *found, const int *owners, const char **why) {
+  const struct network *missing = NULL;
+  *why = NULL;
+  for (int i = 0; i < tvmconv_name_rt_network_count && *why == NULL; ++i) {
     const struct network *each = &tvmconv_name_rt_networks[i];
     int there = is_listed(list, each->graph) && each->output_count > 0;
     for (int k = 0; there && k < each->input_count; ++k) {
@@ -182,9 +207,12 @@ const struct network *missing_part(const struct graph *graph, const char *list, 
       const long writer = writer_of(graph, output_at(each, k)->name);
       there = writer >= 0 && owners[writer] == 0;
     }
-    if (there) return each;
+    if (!there || (missing != NULL && found->reasons[i] == NULL)) continue;
+    missing = each;
+    *why = found->reasons[i];
   }
-  return NULL;
+  if (*why == NULL) *why = "its network is of another part, or of other weights or shapes";
+  return missing;
 }
 
 int runs_networks(void) {

@@ -23,8 +23,7 @@ struct provider {
   int threads, warned, asked; /* asked: what a session option says to claim; -1: none does */
   /* Of the graph that was asked about last, which is compiled next. */
   enum claims claims;
-  const struct network **networks; /* of its parts */
-  int network_count;
+  struct parts parts;
   int claimed, is_rest; /* whether networks were; whether that graph lies within a node, or is what networks left */
   char *list, *inputs, *outputs; /* what session options say; NULL: nothing */
 };
@@ -83,7 +82,7 @@ static ort_status *compile_graph(const struct provider *provider, const ort_grap
   if (status == NULL) {
     made->base = (ort_compute){ORT_NEEDED, create_state, compute, release_state};
     made->provider = provider;
-    status = provider->claims == NETWORK ? make_whole(provider->networks, provider->network_count, provider->threads, provider->memory, fused, &made->whole)
+    status = provider->claims == NETWORK ? make_whole(provider->parts.networks, provider->parts.count, provider->threads, provider->memory, fused, &made->whole)
                                          : make_plan(&read, layout_of(provider->claims), provider->threads, fused, &made->plan);
   }
   free_graph(&read);
@@ -147,7 +146,7 @@ static ort_status *claim(const struct graph *graph, const struct units *units, c
 /* What was asked for, measured to be the fastest for a graph, or is expected to be: groups, if there are kernels for them. */
 static enum claims claims_of(const struct provider *provider, uint64_t graph) {
   if (provider->asked >= 0) return (enum claims)provider->asked;
-  if (provider->network_count > 0) return NETWORK;
+  if (provider->parts.count > 0) return NETWORK;
   for (int i = 0; i < tvmconv_name_rt_decision_count; ++i)
     if (tvmconv_name_rt_decisions[i].graph == graph) return tvmconv_name_rt_decisions[i].claims;
   for (int i = 0; i < tvmconv_name_kernel_count; ++i)
@@ -163,7 +162,7 @@ const char *tvmconv_provider_refusal(void) { return refusal != NULL ? refusal : 
 
 /* Claims what the library has kernels for. Of a graph of which it has the lesser part, nothing: onnxruntime's own kernels hand on
  * blocked layouts, which each of ours would interrupt. */
-static ort_status *claim_parts(struct provider *provider, struct graph *graph, ort_support *support) {
+static ort_status *claim_kernels(struct provider *provider, struct graph *graph, ort_support *support) {
   struct units units = {0};
   const enum layout layout = layout_of(provider->claims);
   int count = read_units(graph, layout, &units) ? find_groups(graph, layout, &units) : -1;
@@ -181,34 +180,34 @@ static ort_status *claim_parts(struct provider *provider, struct graph *graph, o
  * weights. Graphs within nodes have no identity, nor has what networks left, for which onnxruntime may ask again. */
 static ort_status *identify(struct provider *provider, const ort_graph *graph, const struct graph *read, uint64_t hash, int *owners) {
   const ort_node *parent = NULL;
+  struct parts *parts = &provider->parts;
   uint64_t identity = 0;
-  const char *why = NULL;
-  provider->network_count = 0;
+  ort_status *status = NULL;
+  parts->count = 0;
   provider->is_rest = !good(ort.parent(graph, &parent)) || parent != NULL;
-  if (!provider->is_rest) provider->network_count = find_networks(read, provider->list, provider->networks, owners, &why);
-  provider->is_rest |= provider->claimed && provider->network_count == 0;
-  if (!provider->is_rest) refusal = why;
-  for (int i = 0; i < provider->network_count; ++i) note_graph(hash, provider->networks[i]->graph);
-  if (!provider->is_rest && tvmconv_name_rt_network_count == 0 && tvmconv_name_kernel_count == 0) {
-    unsigned char *part = calloc(read->count + 1, 1);
-    if (part == NULL) return fail(ORT_FAIL, "out of memory");
-    identity = told_identity(read, provider->inputs, provider->outputs, part);
-    free(part);
+  if (!provider->is_rest) status = find_networks(read, provider->list, parts, owners);
+  if (status != NULL) {
+    refusal = "out of memory";
+    return status;
   }
-  if (provider->network_count == 0) note_graph(hash, identity);
-  return NULL;
+  provider->is_rest |= provider->claimed && parts->count == 0;
+  if (!provider->is_rest) refusal = parts->count == 0 ? parts->why : NULL;
+  for (int i = 0; i < parts->count; ++i) note_graph(hash, parts->networks[i]->graph);
+  if (!provider->is_rest && tvmconv_name_rt_network_count == 0 && tvmconv_name_kernel_count == 0)
+    status = told_identity(read, provider->inputs, provider->outputs, &identity);
+  if (status == NULL && parts->count == 0) note_graph(hash, identity);
+  return status;
 }
 
 static ort_status *claim_networks(struct provider *provider, const struct graph *graph, const int *owners, ort_support *support) {
   ort_status *status = NULL;
   if (provider->is_rest) return NULL;
-  if (provider->network_count == 0) return fail(ORT_INVALID_ARGUMENT, "the graph cannot be claimed as a network: %s", refusal);
+  if (provider->parts.count == 0) return fail(ORT_INVALID_ARGUMENT, "the graph cannot be claimed as a network: %s", refusal);
   provider->claimed = 1;
-  const struct network *missing = missing_part(graph, provider->list, owners);
-  if (missing != NULL)
-    warn(provider, "the part of a model that ends with %.300s: its network is of another part, or of other weights or shapes",
-         missing->tensors[missing->input_count].name);
-  for (int i = 0; i < provider->network_count && status == NULL; ++i) status = claim(graph, NULL, owners, i + 1, support);
+  const char *why;
+  const struct network *missing = missing_part(graph, provider->list, &provider->parts, owners, &why);
+  if (missing != NULL) warn(provider, "the part of a model that ends with %.300s: %s", missing->tensors[missing->input_count].name, why);
+  for (int i = 0; i < provider->parts.count && status == NULL; ++i) status = claim(graph, NULL, owners, i + 1, support);
   return status;
 }
 
@@ -219,7 +218,7 @@ static ort_status *claim_graph(struct provider *provider, struct graph *graph, c
     case CONVOLUTIONS:
     case GROUPS:
       if (networks_alone && provider->asked < 0 && !provider->is_rest) warn(provider, "a model: %s", refusal);
-      return claim_parts(provider, graph, support);
+      return claim_kernels(provider, graph, support);
     default: return NULL;
   }
 }
@@ -272,33 +271,32 @@ static ort_status *create_data_transfer(ort_factory *self, void **transfer) {
   return NULL;
 }
 
-/* Returns a session option of the provider's device, to be freed; NULL: it was not given, or not with a text. */
-static char *read_option(const struct provider *provider, const ort_options *options, const char *name) {
-  char key[512], *value = NULL;
+/* Reads a session option of the provider's device, to be freed; NULL: it was not given. */
+static ort_status *read_option(const struct provider *provider, const ort_options *options, const char *name, char **value) {
+  char key[512];
   size_t size = 0;
   int given = 0;
   snprintf(key, sizeof key, "ep.%s.%s", provider->factory->name, name);
   for (char *c = key; *c != '\0'; ++c) *c = (char)(*c >= 'A' && *c <= 'Z' ? *c - 'A' + 'a' : *c);
   if (!good(ort.has_entry(options, key, &given)) || !given || !good(ort.read_entry(options, key, NULL, &size))) return NULL;
-  value = calloc(size + 1, 1);
-  if (value == NULL || good(ort.read_entry(options, key, value, &size))) return value;
-  free(value);
-  return NULL;
+  *value = calloc(size + 1, 1);
+  return *value != NULL ? ort.read_entry(options, key, *value, &size) : fail(ORT_FAIL, "out of memory");
 }
 
 /* The options that onnxruntime was given with the provider's device. */
 static ort_status *read_options(struct provider *provider, const ort_options *options) {
   static const char *const names[] = {"nothing", "convolutions", "groups", "network"};
-  provider->inputs = read_option(provider, options, "inputs");
-  provider->outputs = read_option(provider, options, "outputs");
-  provider->list = read_option(provider, options, "networks");
+  char *claims = NULL;
+  ort_status *status = read_option(provider, options, "inputs", &provider->inputs);
+  if (status == NULL) status = read_option(provider, options, "outputs", &provider->outputs);
+  if (status == NULL) status = read_option(provider, options, "networks", &provider->list);
+  if (status == NULL) status = read_option(provider, options, "claims", &claims);
   provider->asked = -1;
-  char *claims = read_option(provider, options, "claims");
-  if (claims == NULL) return NULL;
-  for (int i = 0; i < 4; ++i)
+  for (int i = 0; claims != NULL && i < 4; ++i)
     if (strcmp(claims, names[i]) == 0) provider->asked = i;
-  ort_status *status = NULL;
-  if (provider->asked < 0)
+  if (status == NULL && provider->list != NULL && !is_list(provider->list))
+    status = fail(ORT_INVALID_ARGUMENT, "the option networks is '%.64s'; allowed: identities of graphs, numbers between commas", provider->list);
+  if (status == NULL && claims != NULL && provider->asked < 0)
     status = fail(ORT_INVALID_ARGUMENT, "the option claims is '%.32s'; allowed: nothing, convolutions, groups, network", claims);
   free(claims);
   return status;
@@ -306,7 +304,8 @@ static ort_status *read_options(struct provider *provider, const ort_options *op
 
 static void free_provider(struct provider *provider) {
   if (provider->memory != NULL) ort.release_memory(provider->memory);
-  free(provider->networks);
+  free(provider->parts.networks);
+  free(provider->parts.reasons);
   free(provider->list);
   free(provider->inputs);
   free(provider->outputs);
@@ -328,9 +327,11 @@ static ort_status *create_provider(ort_factory *self, const ort_device *const *d
   made->logger = logger;
   /* A task for each core: onnxruntime gives them to as many threads as the session has. */
   made->threads = sched_getaffinity(0, sizeof cpus, &cpus) == 0 ? CPU_COUNT(&cpus) : 1;
-  made->networks = calloc((size_t)tvmconv_name_rt_network_count + 1, sizeof *made->networks);
+  made->parts.networks = calloc((size_t)tvmconv_name_rt_network_count + 1, sizeof *made->parts.networks);
+  made->parts.reasons = calloc((size_t)tvmconv_name_rt_network_count + 1, sizeof *made->parts.reasons);
   enum { ARENA = 1, DEFAULT_KIND = 0 };
-  ort_status *status = made->networks != NULL ? read_options(made, options) : fail(ORT_FAIL, "out of memory");
+  const int has_room = made->parts.networks != NULL && made->parts.reasons != NULL;
+  ort_status *status = has_room ? read_options(made, options) : fail(ORT_FAIL, "out of memory");
   if (status == NULL) status = ort.create_memory(ARENA, DEFAULT_KIND, &made->memory);
   if (status != NULL) {
     free_provider(made);

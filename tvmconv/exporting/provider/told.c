@@ -14,24 +14,31 @@ static int add_names(char *lines, struct tensor *tensors) {
   return count;
 }
 
-uint64_t told_identity(const struct graph *graph, const char *inputs, const char *outputs, unsigned char *part) {
-  if (outputs == NULL) {
-    memset(part, 1, graph->count);
-    return identity_of(graph, part);
-  }
+static ort_status *told_part(const struct graph *graph, const char *inputs, const char *outputs, unsigned char *part, uint64_t *identity) {
   char *given = inputs != NULL ? strdup(inputs) : NULL, *computed = strdup(outputs);
   struct tensor *tensors = calloc(strlen(outputs) + (inputs != NULL ? strlen(inputs) : 0) + 2, sizeof *tensors);
   struct network ends = {.tensors = tensors};
-  uint64_t identity = 0;
+  ort_status *status = NULL;
   if (tensors != NULL && computed != NULL && (given != NULL || inputs == NULL)) {
     ends.input_count = add_names(given, tensors);
     ends.output_count = add_names(computed, tensors + ends.input_count);
-    identity = part_of(&ends, graph, part);
+    status = part_of(&ends, graph, part, identity);
+  } else {
+    status = fail(ORT_FAIL, "out of memory");
   }
   free(tensors);
   free(computed);
   free(given);
-  return identity;
+  return status;
+}
+
+ort_status *told_identity(const struct graph *graph, const char *inputs, const char *outputs, uint64_t *identity) {
+  unsigned char *part = calloc(graph->count + 1, 1);
+  if (part == NULL) return fail(ORT_FAIL, "out of memory");
+  memset(part, 1, graph->count);
+  ort_status *status = outputs != NULL ? told_part(graph, inputs, outputs, part, identity) : identity_of(graph, part, identity);
+  free(part);
+  return status;
 }
 
 /* The graphs that providers were asked for since the library was loaded: of each its hash, and its identity. */

@@ -97,6 +97,8 @@ static inline void load(float *restrict to, const void *from, int64_t count, int
 
 /* Whether a call of onnxruntime's did what it should. */
 int good(ort_status *status);
+/* A status whose text says whose it is. */
+__attribute__((format(printf, 2, 3))) ort_status *fail(int code, const char *format, ...);
 
 /* The inputs or outputs of a node, to be freed; NULL: there is no memory. */
 const ort_value_info **values_of(const ort_node *node, ort_status *(*counting)(const ort_node *, size_t *),

@@ -74,8 +74,6 @@ ort_status *give_block(struct block *block, ort_status *status);
 /* The data of a fused node's input. A model may declare shapes that its tensors have not, and what is compiled is for its shapes
  * alone: an error if those of `what` are others. rank -1: any. */
 ort_status *read_input(ort_context *context, size_t number, int rank, const int64_t *dims, const char *what, void **data);
-/* A status whose text says whose it is. */
-__attribute__((format(printf, 2, 3))) ort_status *fail(int code, const char *format, ...);
 
 /* A tensor of a plan. */
 enum home { IN_BUFFER, IN_INPUT, IN_OUTPUT };

@@ -28,20 +28,31 @@ struct network {
 extern const struct network tvmconv_name_rt_networks[];
 extern const int tvmconv_name_rt_network_count;
 
+/* The networks of a graph's parts, and for each of the library's why it is not among them; NULL: it is, or no part is like its own.
+ * Both have room for all of the library's. */
+struct parts {
+  const struct network **networks;
+  int count;
+  const char **reasons;
+  const char *why; /* there are none */
+};
+
 /* A part of a graph is a byte for each node, not 0 if it is of the part. A number that only the same nodes, attributes, shapes and
  * constants have; 0: it cannot be told. */
-uint64_t identity_of(const struct graph *graph, const unsigned char *part);
-/* Sets the part that computes a network's outputs of its inputs, of which the names count alone; returns its identity. */
-uint64_t part_of(const struct network *ends, const struct graph *graph, unsigned char *part);
+ort_status *identity_of(const struct graph *graph, const unsigned char *part, uint64_t *identity);
+/* Sets the part that computes a network's outputs of its inputs, of which the names count alone, and its identity. */
+ort_status *part_of(const struct network *ends, const struct graph *graph, unsigned char *part, uint64_t *identity);
 /* The same of all of a graph, or of a part whose inputs and outputs stand in lines; NULL: there are none. */
-uint64_t told_identity(const struct graph *graph, const char *inputs, const char *outputs, unsigned char *part);
+ort_status *told_identity(const struct graph *graph, const char *inputs, const char *outputs, uint64_t *identity);
 /* Keeps hash and identity of a graph for who asks for them. */
 void note_graph(uint64_t graph, uint64_t identity);
-/* The networks of a graph's parts for this CPU, which have no nodes in common, and the number of each node's, from 1; returns how
- * many there are. If there are none: why. Those in a list alone count, numbers between commas; NULL: all. */
-int find_networks(const struct graph *graph, const char *list, const struct network **found, int *owners, const char **why);
-/* A network for a part that is in the graph by its names, and not by what it computes; NULL: there is none. */
-const struct network *missing_part(const struct graph *graph, const char *list, const int *owners);
+/* Finds the networks of a graph's parts for this CPU, which have no nodes in common, and the number of each node's, from 1. Those in
+ * a list alone count, numbers between commas; NULL: all. */
+ort_status *find_networks(const struct graph *graph, const char *list, struct parts *found, int *owners);
+/* Whether a text is such a list. */
+int is_list(const char *text);
+/* A network for a part that is in the graph by its names and is not claimed, and why; NULL: there is none. */
+const struct network *missing_part(const struct graph *graph, const char *list, const struct parts *found, const int *owners, const char **why);
 /* Whether this CPU runs one of the networks; what is for a target (tvmconv/exporting/native/runtime.c). */
 int runs_networks(void);
 int tvmconv_name_rt_runs(int target);

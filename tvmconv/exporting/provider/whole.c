@@ -38,23 +38,32 @@ static ort_status *find_all_places(const struct network *own, const ort_node *fu
   return status;
 }
 
-/* Whether a node gives what a network gives. */
-static int is_of(const struct network *own, const ort_node *fused) {
-  size_t count = 0;
-  const ort_value_info **outputs = values_of(fused, ort.output_count, ort.outputs, &count);
-  size_t found = 0;
-  for (size_t i = 0; outputs != NULL && i < count; ++i)
-    for (int k = 0; k < own->output_count; ++k) found += strcmp(name_of(outputs[i]), own->tensors[own->input_count + k].name) == 0;
+/* Whether a network gives one of a node's outputs. */
+static int gives(const struct network *own, const ort_value_info *const *outputs, size_t count) {
+  for (size_t i = 0; i < count; ++i)
+    for (int k = 0; k < own->output_count; ++k)
+      if (strcmp(name_of(outputs[i]), own->tensors[own->input_count + k].name) == 0) return 1;
+  return 0;
+}
+
+/* Finds the network that gives a node's outputs. */
+static ort_status *find_network(const struct network *const *networks, int count, const ort_node *fused, const struct network **own) {
+  size_t output_count = 0;
+  const ort_value_info **outputs = values_of(fused, ort.output_count, ort.outputs, &output_count);
+  if (outputs == NULL) return fail(ORT_FAIL, "out of memory");
+  int number = 0;
+  while (number < count && !gives(networks[number], outputs, output_count)) ++number;
   free(outputs);
-  return found > 0;
+  if (number == count) return fail(ORT_EP_FAIL, "onnxruntime has made a node of no network");
+  *own = networks[number];
+  return NULL;
 }
 
 ort_status *make_whole(const struct network *const *networks, int count, int threads, const ort_memory *memory, const ort_node *fused,
                        struct whole **result) {
-  int number = 0;
-  while (number < count && !is_of(networks[number], fused)) ++number;
-  if (number == count) return fail(ORT_EP_FAIL, "onnxruntime has made a node of no network");
-  const struct network *own = networks[number];
+  const struct network *own = NULL;
+  ort_status *status = find_network(networks, count, fused, &own);
+  if (status != NULL) return status;
   struct whole *made = calloc(1, sizeof *made);
   if (made != NULL) made->places = calloc((size_t)(own->input_count + own->output_count) + 1, sizeof *made->places);
   if (made == NULL || made->places == NULL) {
@@ -64,7 +73,7 @@ ort_status *make_whole(const struct network *const *networks, int count, int thr
   made->network = own;
   made->threads = threads;
   made->memory = memory;
-  ort_status *status = find_all_places(own, fused, made->places);
+  status = find_all_places(own, fused, made->places);
   TVMFFIAny handle = {.type_index = kTVMFFINone};
   if (status == NULL && own->open(NULL, NULL, 0, &handle) != 0)
     status = fail(ORT_EP_FAIL, "%s", tvmconv_raised());
