@@ -19,10 +19,11 @@ from onnxruntime_sessions import feeds_of, options, providers_of
 
 import tvmconv.onnxruntime
 from tvmconv import cli
-from tvmconv.errors import InputError, SourceError
+from tvmconv.errors import InputError, LackingOperatorsError, SourceError
 from tvmconv.exporting.network_part import NetworkPart
 from tvmconv.exporting.provider_library import export_provider
 from tvmconv.frontends.shapes import Bucket
+from tvmconv.isa import native
 from tvmconv.measuring.timing import Timing
 from tvmconv.onnxruntime.racing import graph_of, race
 from tvmconv.relax.compiling import export_part
@@ -287,6 +288,20 @@ def test_parts_that_are_another_models(chosen: Chosen, tmp_path: Path, capfd: py
     assert [each[:7] for each in providers_of(session)].count("tvmconv") == 1
 
 
+def test_a_part_for_another_cpu(chosen: Chosen, tmp_path: Path, capfd: pytest.CaptureFixture[str]):
+    path, networks = chosen
+    (first, ours), (second, (other,)) = networks.items()
+    lacking = next(f for f in native().c_features if f not in other.description["features"])  # type: ignore[union-attr]
+    more = {"target": "other", "features": [*other.description["features"], lacking]}
+    other = replace(other, description={**other.description, **more})
+    library = export_provider(None, tmp_path / "p.so", networks={first: ours, second: [other]})
+    noted = options()
+    noted.log_severity_level = 2
+    capfd.readouterr()
+    check(path, tvmconv.onnxruntime.session(path, library, options=noted))
+    assert "the part of a model that ends with y: its networks are for other CPUs" in capfd.readouterr().err
+
+
 def test_networks_that_may_be_claimed(chosen: Chosen, tmp_path: Path):
     path, networks = chosen
     library = export_provider(None, tmp_path / "p.so", networks=networks)
@@ -322,8 +337,8 @@ def test_the_command_keeps_parts_that_help(
     assert cli.main(["export-onnxruntime", path, "--math", "strict", "-o", str(tmp_path / "p.so")]) == 0
     said = capfd.readouterr().err
     assert re.search("from x to g, a, z: a network; onnxruntime computes what is between networks", said)
-    assert "network 1 alone: nothing claimed 2000.000 ms, network claimed 3000.000 ms" in said
-    assert "networks that make it slower are left out, 1 of 2" in said
+    assert "the network from x to g, a, z alone: nothing claimed 2000.000 ms, network claimed 3000.000 ms" in said
+    assert "networks that make it slower, or answer wrong, are left out, 1 of 2" in said
     assert next(turns, None) is None
     session = tvmconv.onnxruntime.session(path, tmp_path / "p.so", options=options(tmp_path))
     check(path, session)
@@ -337,15 +352,18 @@ def test_nothing_is_worth_a_network(tmp_path: Path):
         read_parts(path)
 
 
-def test_what_the_frontend_cannot_read_is_left_out(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
-    """It names no operator: the node is found by itself."""
+@pytest.mark.parametrize(
+    "error", [SourceError("unreadable"), LackingOperatorsError("mine.Part is lacking", ["mine.Part"])]
+)
+def test_what_the_frontend_cannot_read_is_left_out(error: SourceError, tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+    """It names no operator of the model: the node is found by itself."""
     nodes = [node("Gemm", ["x", "w"], ["g"]), node("Tanh", ["g"], ["t"]), node("MatMul", ["t", "v"], ["y"])]
     path = save(model(nodes, [value("x", ("n", 8))], [value("y", ("n", 4))], [W, V]), tmp_path)
     from tvmconv.relax import onnx_parts
 
     def as_relax(made: onnx.ModelProto, source: str) -> Any:
         if any(each.op_type == "Tanh" for each in made.graph.node):
-            raise SourceError("TVM's ONNX frontend cannot read it")
+            raise error
         return object()
 
     monkeypatch.setattr(onnx_parts, "as_relax", as_relax)

@@ -99,11 +99,11 @@ class _Cut:
                     continue
                 try:
                     read[nodes] = self._part(nodes)
-                except LackingOperatorsError as error:
-                    self._lacking |= {n for n, node in enumerate(self._nodes) if node.op_type in error.names}
-                    break
-                except SourceError:
-                    self._lacking |= set(self._unreadable(nodes)) or set(nodes)
+                except SourceError as error:
+                    # It may name what the frontend, or ONNX's definitions, write a node as, and no node of the model.
+                    names = error.names if isinstance(error, LackingOperatorsError) else ()
+                    named = {number for number, node in enumerate(self._nodes) if node.op_type in names}
+                    self._lacking |= (named - self._lacking) or set(self._unreadable(nodes)) or set(nodes)
                     break
             else:
                 return [read[nodes] for nodes in groups]
