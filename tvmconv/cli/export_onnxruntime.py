@@ -14,12 +14,13 @@ from ..exporting.provider_sources import CLAIMS, NETWORK
 from ..runtime.bundle import MANIFEST
 from .output import progress_bar
 from .parsing import add_command, add_math, add_records, positive
-from .provider_networks import networks_of, of_session, shaped
+from .provider_networks import from_to, networks_of, of_session, shaped
 from .sources import add_sources, problems_of, read_inputs, read_models
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Mapping, Sequence
 
+    from ..exporting.network_part import NetworkPart
     from ..onnxruntime.racing import Race
     from ..problem import Problem
     from ..support.progress import Progress
@@ -27,6 +28,7 @@ if TYPE_CHECKING:
 
 # How data lie in what a provider claims.
 _DATA_FORMATS = {"convolutions": "NCX", "groups": "NXC"}
+_UNCHECKED = "numbers decide the shapes of all outputs, or the outputs were empty"
 EXAMPLE = """\
   tvmconv export-onnxruntime resnet50.onnx --output provider.so
   tvmconv export-onnxruntime detector.onnx --shape images=1x3x320x320 --target x86-64-v3 --target x86-64-v4 --output detector.so
@@ -84,16 +86,17 @@ def run(arguments: argparse.Namespace) -> int:
                 f"{', '.join(arguments.sources)}: no convolution, and no network, so there is nothing to export"
             )
         library = export_provider(bundle, folder / "raced.so", networks=networks)
-        races, slower = _races(sources, library, CLAIMS if bundle else ("nothing", NETWORK), arguments)
-        # What has no convolution has no parts, and 0 for a hash of them.
-        parts = {graph: each.fastest_part for each in races for graph, _ in each.graphs if graph}
+        claims = CLAIMS if bundle else ("nothing", NETWORK)
+        races, slower = _races(sources, library, claims, networks, arguments)
+        # The hash of what has no convolution is 0.
+        decisions = {graph: each.fastest_without_network for each in races for graph, _ in each.graphs if graph}
         slower |= {identity for each in races if each.fastest != NETWORK for _, identity in each.graphs}
         print(
             export_provider(
                 bundle,
                 arguments.output,
-                decisions=parts,
-                data_formats={_DATA_FORMATS[each] for each in parts.values() if each != "nothing"} or None,
+                decisions=decisions,
+                data_formats={_DATA_FORMATS[each] for each in decisions.values() if each != "nothing"} or None,
                 networks={graph: found for graph, found in networks.items() if graph not in slower},
             )
         )
@@ -116,9 +119,13 @@ def _bundle(problems: Sequence[Problem], folder: Path, arguments: argparse.Names
 
 
 def _races(
-    models: Sequence[str], library: Path, claims: Sequence[str], arguments: argparse.Namespace
+    models: Sequence[str],
+    library: Path,
+    claims: Sequence[str],
+    networks: Mapping[int, Sequence[NetworkPart]],
+    arguments: argparse.Namespace,
 ) -> tuple[list[Race], set[int]]:
-    """Say how fast each model is by what a provider claims of it; return also which of several networks do not help."""
+    """Say how fast each model is by what a provider claims of it; return also which networks of parts are left out."""
     from ..onnxruntime.racing import LEAST_GAIN, race, race_parts
 
     inputs = read_inputs(arguments.inputs)
@@ -127,22 +134,27 @@ def _races(
     for model, bucket, name in shaped(models, arguments):
         try:
             given = {"inputs": inputs, "claims": claims, **of_session(bucket)}
-            found, parts = race_parts(model, library, race(model, library, **given), **given)
+            found, alone = race_parts(model, library, race(model, library, **given), **given)
         except TvmconvError as error:  # another machine's kernels, or inputs that the model does not run on
             print(f"{name}: not timed, so all is claimed that the library has: {error}", file=sys.stderr)
             continue
         races.append(found)
-        useless |= parts.keys() - {identity for _, identity in found.graphs}
-        for number, each in enumerate(parts.values(), 1):
-            print(f"{name}: network {number} alone: {_times(each)}", file=sys.stderr)
-        if len(parts) > (kept := sum(identity in parts for _, identity in found.graphs)):
+        left_out = alone.keys() - {identity for _, identity in found.graphs}
+        useless |= left_out
+        for identity, each in alone.items():
+            ends = ([end["name"] for end in networks[identity][0].description[kind]] for kind in ("inputs", "outputs"))
+            why = f"; no network: {each.refused}" if each.refused else ""
+            print(f"{name}: the network {from_to(*ends)} alone: {_times(each)}{why}", file=sys.stderr)
+        if left_out:
             print(
-                f"{name}: networks that make it slower are left out, {len(parts) - kept} of {len(parts)}",
+                f"{name}: networks that make it slower, or answer wrong, are left out, {len(left_out)} of {len(alone)}",
                 file=sys.stderr,
             )
         print(f"{name}: {_times(found)}", file=sys.stderr)
         if found.refused:
             print(f"{name}: no network: {found.refused}", file=sys.stderr)
+        if found.unchecked:
+            print(f"{name}: its network's answers were not compared with onnxruntime's: {_UNCHECKED}", file=sys.stderr)
         if found.fastest == "nothing":
             more = "; a session option changes that: tvmconv.onnxruntime.session(..., claims='groups')"
             warnings.warn(

@@ -71,7 +71,7 @@ def networks_of(
         for part in parts:
             called = name
             if part.outputs:
-                called = f"{name}, from {_listed(part.inputs)} to {_listed(part.outputs)}"
+                called = f"{name}, {from_to(part.inputs, part.outputs)}"
                 print(f"{called}: a network; onnxruntime computes what is between networks", file=sys.stderr)
             try:
                 graph = graph_of(model, library, inputs=part.inputs, outputs=part.outputs, **of_session(bucket))
@@ -81,6 +81,11 @@ def networks_of(
             if graph not in found and (compiled := _compiled(part.module, called, arguments, progress)):
                 found[graph] = compiled
     return found
+
+
+def from_to(inputs: Sequence[str], outputs: Sequence[str]) -> str:
+    """Return what a part is called, by its first inputs and outputs."""
+    return f"from {_listed(inputs)} to {_listed(outputs)}"
 
 
 def _listed(names: Sequence[str]) -> str:
@@ -95,13 +100,13 @@ def _compiled(module: tvm.IRModule, name: str, arguments: argparse.Namespace, pr
     from ..tuning.records import records_of
 
     records = records_of(arguments.records)
-    parts: dict[str, NetworkPart] = {}
+    networks: dict[str, NetworkPart] = {}
     for target in arguments.target or ["host"]:
         try:
             ours = use_kernels(module, target, records, math=arguments.math, progress=progress)
-            part = export_part(ours, target)
+            network = export_part(ours, target)
         except TvmconvError as error:
             print(f"{name}: no network for {target}: {error}", file=sys.stderr)
             continue
-        parts.setdefault(part.description["target"], part)
-    return list(parts.values())
+        networks.setdefault(network.description["target"], network)
+    return list(networks.values())

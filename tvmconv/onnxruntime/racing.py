@@ -5,7 +5,7 @@ from __future__ import annotations
 import ctypes
 import os
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
 from math import inf
@@ -34,12 +34,14 @@ _MOST_GRAPHS = 256
 class Race:
     """A model's seconds by what a provider claims of it, of `CLAIMS`; its graphs, each its hash and its identity.
 
-    `refused` says why the provider's network is not among them; ``""``: it is, or there is none.
+    `refused` says why the provider's network is not among them; ``""``: it is, or there is none. `unchecked`: it is, and no output
+    of the model could be compared with onnxruntime's.
     """
 
     seconds: Mapping[str, float]
     graphs: tuple[tuple[int, int], ...]
     refused: str = ""
+    unchecked: bool = False
 
     @property
     def fastest(self) -> str:
@@ -47,7 +49,7 @@ class Race:
         return self._fastest(self.seconds)
 
     @property
-    def fastest_part(self) -> str:
+    def fastest_without_network(self) -> str:
         """What is to be claimed if the network is not."""
         return self._fastest({claims: each for claims, each in self.seconds.items() if claims != NETWORK})
 
@@ -143,7 +145,7 @@ def race(
 
     fixed_shapes: Any = {"shapes": shapes, "dims": dims, "batch": batch}
     given = {**fixed_shapes, "networks": networks}
-    refused = ""
+    refused, unchecked = "", False
     register(provider)
     try:
         sessions = {"nothing": ort.InferenceSession(with_shapes(model, **fixed_shapes), options())}
@@ -155,7 +157,7 @@ def race(
         feeds = {each.name: _array(each, fixed.get(each.name), generator) for each in sessions["nothing"].get_inputs()}
         if NETWORK in claims:
             with_network = partial(session, model, provider, options=options(), claims=NETWORK, **given)
-            refused = _add_network(sessions, with_network, feeds)
+            refused, unchecked = _add_network(sessions, with_network, feeds)
         graphs = _graphs(provider)
         times: dict[str, list[float]] = {each: [] for each in sessions}
         for _ in range(_TURNS):
@@ -166,56 +168,85 @@ def race(
         raise
     except Exception as error:  # of onnxruntime's own classes
         raise InputError(f"onnxruntime cannot run it: {last_line(error)}") from error
-    return Race({name: median(found) for name, found in times.items()}, graphs, refused)
+    return Race({name: median(found) for name, found in times.items()}, graphs, refused, unchecked)
 
 
 def race_parts(
     model: str | os.PathLike[str], provider: str | os.PathLike[str], found: Race, **given: Any
 ) -> tuple[Race, dict[int, Race]]:
-    """Return the race with those of a model's networks alone that make it faster each by itself, and their own races.
+    """Return the race with those of the networks of a model's parts that do not make it slower, and the race of each alone.
+
+    A part stays unless the model takes `LEAST_GAIN` times as long or more with it alone as with nothing, or its answers are wrong;
+    a lesser loss is within what timings vary by.
 
     Parameters
     ----------
     found
-        The race with all networks; it is returned if there are not several, all or none of them help.
+        The race with all networks; it is returned if there are not several, or all or none of them stay.
     model, provider, given
         As those of :func:`race`, and so are the errors.
     """
-    parts = list(dict.fromkeys(identity for _, identity in found.graphs if identity))
-    if NETWORK not in given.get("claims", CLAIMS) or len(parts) < 2:
+    identities = list(dict.fromkeys(identity for _, identity in found.graphs if identity))
+    if NETWORK not in given.get("claims", CLAIMS) or len(identities) < 2:
         return found, {}
     alone = {
-        each: race(model, provider, **{**given, "claims": ("nothing", NETWORK), "networks": [each]}) for each in parts
+        each: race(model, provider, **{**given, "claims": ("nothing", NETWORK), "networks": [each]})
+        for each in identities
     }
-    kept = [part for part, each in alone.items() if each.seconds.get(NETWORK, inf) < each.seconds["nothing"]]
-    if 0 < len(kept) < len(parts):
+    kept = [
+        identity
+        for identity, each in alone.items()
+        if each.seconds.get(NETWORK, inf) < LEAST_GAIN * each.seconds["nothing"]
+    ]
+    if 0 < len(kept) < len(identities):
         found = race(model, provider, **{**given, "networks": kept})
     return found, alone
 
 
-def _add_network(sessions: dict[str, Any], make: Callable[[], Any], feeds: Mapping[str, np.ndarray]) -> str:
-    """Add the session that runs the provider's network; return why not."""
+def _add_network(
+    sessions: dict[str, Any], make: Callable[[], Any], feeds: Mapping[str, np.ndarray]
+) -> tuple[str, bool]:
+    """Add the session that runs the provider's network; return why not, and whether no answer of it could be compared."""
     try:
         made = make()
     except Exception as error:  # noqa: BLE001 (of onnxruntime's own classes)
-        return last_line(error)
+        return last_line(error), False
     answers, expected = made.run(None, feeds), sessions["nothing"].run(None, feeds)
-    known = (all(isinstance(size, int) for size in each.shape) for each in made.get_outputs())
-    worst = max((_error(*each) for each in zip(answers, expected, known, strict=True)), default=0.0)
-    if worst > NETWORK_ERROR:
-        return f"its answers are off by {worst:.2g}"
+    known = (
+        each.type.startswith("tensor(") and all(isinstance(size, int) for size in each.shape)
+        for each in made.get_outputs()
+    )
+    worst = _worst(zip(answers, expected, known, strict=True))
+    if worst is not None and worst > NETWORK_ERROR:
+        return f"its answers are off by {worst:.2g}", False
     sessions[NETWORK] = made
-    return ""
+    return "", worst is None
 
 
-def _error(got: Any, expected: Any, is_known: bool) -> float:
-    """Return how far an output is from onnxruntime's; 0 of one that a rounding may make another: whose shape numbers decide."""
-    if not isinstance(expected, np.ndarray):  # a sequence or a map
-        return 0.0
-    if expected.dtype.kind == "O":
-        return float(np.mean(got != expected)) if expected.size else 0.0
-    decided = not is_known and (got.shape != expected.shape or expected.dtype.kind in "biu")
-    return 0.0 if decided else network_error(got, expected)
+def _worst(answers: Iterable[tuple[Any, Any, bool]]) -> float | None:
+    """Return how far the farthest of outputs is from onnxruntime's; None: none of them could be compared."""
+    return max((error for each in answers if (error := _error(*each)) is not None), default=None)
+
+
+def _error(got: Any, expected: Any, is_known: bool) -> float | None:
+    """Return how far an output is from onnxruntime's, of a sequence or a map the farthest within; None: there is nothing to compare.
+
+    So it is of shapes, lengths and keys that numbers decide, and of integers in such: a rounding may make them others.
+    """
+    if isinstance(expected, Mapping):
+        if got.keys() != expected.keys():
+            return None
+        got, expected = list(got.values()), [expected[key] for key in got]
+    if isinstance(expected, list):  # a sequence, whose length no type tells
+        if len(got) != len(expected):
+            return None
+        return _worst((*each, is_known) for each in zip(got, expected, strict=True))
+    answer, right = np.asarray(got), np.asarray(expected)
+    if answer.shape != right.shape:
+        return inf if is_known else None
+    if not right.size or (not is_known and right.dtype.kind in "biu"):
+        return None
+    return float(np.mean(answer != right)) if right.dtype.kind in "OU" else network_error(answer, right)
 
 
 def _graphs(provider: str | os.PathLike[str]) -> tuple[tuple[int, int], ...]:
