@@ -160,6 +160,11 @@ EXPORTED const char *tvmconv_provider_refusal(void);
 static __thread const char *refusal;
 const char *tvmconv_provider_refusal(void) { return refusal != NULL ? refusal : ""; }
 
+static ort_status *refuse(const struct provider *provider, const char *why) {
+  if (!provider->claimed) refusal = why;
+  return fail(ORT_FAIL, "%s", why);
+}
+
 /* Claims what the library has kernels for. Of a graph of which it has the lesser part, nothing: onnxruntime's own kernels hand on
  * blocked layouts, which each of ours would interrupt. */
 static ort_status *claim_kernels(struct provider *provider, struct graph *graph, ort_support *support) {
@@ -226,10 +231,10 @@ static ort_status *claim_graph(struct provider *provider, struct graph *graph, c
 static ort_status *capability(ort_ep *self, const ort_graph *graph, ort_support *support) {
   struct provider *provider = (struct provider *)self;
   struct graph read;
-  if (!read_graph(graph, &read)) return fail(ORT_EP_FAIL, "onnxruntime's graph cannot be read");
+  if (!read_graph(graph, &read)) return refuse(provider, "onnxruntime's graph cannot be read, or there is no memory");
   int *owners = calloc(read.count + 1, sizeof *owners);
   const uint64_t hash = hash_of(&read);
-  ort_status *status = owners != NULL ? identify(provider, graph, &read, hash, owners) : fail(ORT_FAIL, "out of memory");
+  ort_status *status = owners != NULL ? identify(provider, graph, &read, hash, owners) : refuse(provider, "out of memory");
   if (status == NULL) {
     provider->claims = claims_of(provider, hash);
     status = claim_graph(provider, &read, owners, support);
@@ -334,6 +339,7 @@ static ort_status *create_provider(ort_factory *self, const ort_device *const *d
   ort_status *status = has_room ? read_options(made, options) : fail(ORT_FAIL, "out of memory");
   if (status == NULL) status = ort.create_memory(ARENA, DEFAULT_KIND, &made->memory);
   if (status != NULL) {
+    refusal = "the provider cannot be made, for a wrong option or want of memory";
     free_provider(made);
     return status;
   }
