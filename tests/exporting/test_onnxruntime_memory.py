@@ -1,7 +1,8 @@
-"""What a session of a provider keeps in memory."""
+"""What a session of a provider keeps in memory, and where there is none."""
 
 from __future__ import annotations
 
+import os
 import subprocess
 import sys
 from pathlib import Path
@@ -97,3 +98,54 @@ def test_activations_lie_in_the_sessions_arena(tmp_path: Path):
             command = [sys.executable, "-c", SHARED, path, str(library), claims, str(most)]
             done = subprocess.run(command, capture_output=True, text=True, check=True, timeout=300)
             assert said in done.stdout
+
+
+SCARCE = """
+import ctypes, sys
+import numpy as np, onnxruntime as ort
+import tvmconv.onnxruntime
+model, provider, scarce = sys.argv[1:]
+shim = ctypes.CDLL(scarce)
+ort.set_default_logger_severity(4)
+def asked():
+    options = ort.SessionOptions()
+    options.log_severity_level = 4
+    return tvmconv.onnxruntime.session(model, provider, options=options, claims="network")
+feeds = {"x": np.ones((2, 8), np.float32)}
+right = asked().run(None, feeds)[0]
+number, refusals = 0, 0
+while True:
+    shim.fail_at(number)
+    try:
+        session = asked()
+    except Exception as error:
+        session = None
+        assert "memory" in str(error), (number, error)
+    failed = shim.has_failed()
+    shim.fail_at(-1)
+    if session is not None:
+        np.testing.assert_array_equal(session.run(None, feeds)[0], right)
+    if not failed:
+        break
+    number, refusals = number + 1, refusals + (session is None)
+print(number, refusals)
+"""
+
+
+def test_each_allocation_of_a_session_may_fail(tmp_path: Path):
+    """It says that there is no memory; once the network is claimed, onnxruntime only logs what fails of the rest."""
+    weights = [numpy_helper.from_array(np.ones((8, 8), np.float32), n) for n in "wv"]
+    nodes = [helper.make_node("MatMul", ["x", "w"], ["m"]), helper.make_node("Gemm", ["m", "v"], ["y"], alpha=2.0)]
+    path = save(model(nodes, [value("x", (2, 8))], [value("y", (2, 8))], weights), tmp_path)
+    graph = graph_of(path, export_provider(None, tmp_path / "graphs.so"))
+    network = export_part(use_kernels(read_onnx(path), math="strict"))
+    library = export_provider(None, tmp_path / "scarce-provider.so", networks={graph: [network]})
+    scarce = tmp_path / "scarce.so"
+    source = Path(__file__).parent / "scarce.c"
+    subprocess.run(["gcc", "-shared", "-fPIC", "-O1", source, "-o", scarce, "-ldl"], check=True)
+    command = [sys.executable, "-c", SCARCE, path, str(library), str(scarce)]
+    environment = {**os.environ, "LD_PRELOAD": str(scarce)}
+    done = subprocess.run(command, capture_output=True, text=True, timeout=300, env=environment)
+    assert done.returncode == 0, done.stderr
+    number, refusals = map(int, done.stdout.splitlines()[-1].split())
+    assert refusals > number / 2 > 5

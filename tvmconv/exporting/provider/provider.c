@@ -76,7 +76,7 @@ static enum layout layout_of(enum claims claims) { return claims == GROUPS ? CHA
 
 static ort_status *compile_graph(const struct provider *provider, const ort_graph *graph, const ort_node *fused, ort_compute **result) {
   struct graph read;
-  if (!read_graph(graph, &read)) return fail(ORT_EP_FAIL, "a graph that was claimed cannot be read");
+  if (!read_graph(graph, &read)) return fail(ORT_EP_FAIL, "a graph that was claimed cannot be read, or there is no memory");
   struct computed *made = calloc(1, sizeof *made);
   ort_status *status = made == NULL ? fail(ORT_FAIL, "out of memory") : NULL;
   if (status == NULL) {
