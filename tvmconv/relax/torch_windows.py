@@ -91,6 +91,8 @@ def _average(rank: int) -> Converter:
 
 def _sampled(given: Given) -> relax.Expr:
     """Return ``grid_sampler_2d``, whose coordinates lie last; those of TVM's operator lie first (0.27's reader does not know)."""
+    if given["padding_mode"] == _OUTSIDE.index("reflection") and 1 in given.fixed_shape("input")[2:]:
+        raise ValueError("TVM divides by the distance between the edges of planes, which is 0 of one pixel")
     grid = given.emit(relax.op.permute_dims(given["grid"], [0, 3, 1, 2]))
     method, outside = (
         names[given[name]] for names, name in ((_METHODS, "interpolation_mode"), (_OUTSIDE, "padding_mode"))

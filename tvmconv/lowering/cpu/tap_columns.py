@@ -48,10 +48,10 @@ def _laid_apart(loop: Any) -> Any:
     if of_block is not None or not places or (of_lanes is not None and uses(of_lanes, tap)):
         return answered(loop, TAP_COLUMNS)
     taps = prod(int(extent) for extent in loads[0].source.shape[_CHANNEL_AXES:])
-    first = [of_lane[0] for of_lane in places]
+    first = places[0]
 
     def element(row: Any, offset: Any) -> Any:
-        """What lies so many taps behind the one that a lane reads first."""
+        """What lies so many taps behind the one that is read first."""
 
         def at(load: Any) -> Any:
             *before, last = [replaced(index, {tap: 0, lane: row}) for index in load.indices]
@@ -66,14 +66,14 @@ def _laid_apart(loop: Any) -> Any:
         *before, last = [replaced(index, {tap: t, lane: 0}) for index in store.indices]
         return tirx.BufferStore(store.buffer, vector, [*before, tirx.Ramp(last, 1, count)])
 
-    # How far behind a lane's first tap each lies.
-    behind = {places[0][t] - first[0]: t for t in range(int(loop.extent))}
+    # How far behind the first tap each lies.
+    behind = {place - first: t for t, place in enumerate(places)}
     if taps <= PART and of_lanes is None and _together(loads, tap, lane, count, taps):
-        return _shuffled_taps(taps, first[0], count, store.buffer.dtype, behind, element, stored)
+        return _shuffled_taps(taps, first, count, store.buffer.dtype, behind, element, stored)
     if taps < PART:
         return answered(loop, TAP_COLUMNS)
     width = count if taps >= count and 2 * len(behind) > count else PART
-    last = taps - max(first) - width  # where the last square begins, at most
+    last = taps - first - width  # where the last square begins, at most
     return _squares(last, width, count, store.buffer.dtype, behind, element, stored)
 
 
@@ -111,9 +111,10 @@ def _squares(
     return tirx.SeqStmt([tirx.AllocBuffer(rows), *steps])
 
 
-def _places(loads: list[Any], tap: Any, taps: int, lane: Any, lanes: int) -> list[list[int]]:
-    """Return which of the filter's taps each lane reads for each iteration; none if that is not known, or lanes differ in order."""
-    analyzer, places = sym.Analyzer(), []
+def _places(loads: list[Any], tap: Any, taps: int, lane: Any, lanes: int) -> list[int]:
+    """Return which of the filter's taps every lane reads for each iteration; none if that is not known, or lanes differ."""
+    analyzer = sym.Analyzer()
+    places: list[list[int]] = []
     for row in range(lanes):
         of_lane = []
         for t in range(taps):
@@ -123,8 +124,7 @@ def _places(loads: list[Any], tap: Any, taps: int, lane: Any, lanes: int) -> lis
                 return []
             of_lane.append(place)
         places.append(of_lane)
-    orders = {tuple(place - of_lane[0] for place in of_lane) for of_lane in places}
-    return places if len(orders) == 1 else []
+    return places[0] if all(of_lane == places[0] for of_lane in places) else []
 
 
 def _tap(load: Any, at: dict[Any, int], analyzer: Any) -> int | None:
