@@ -32,6 +32,7 @@ PROBLEMS = [
     "conv2d-n1-i64x21x23-o64x11x12-k3x3-s2x2-d1x1-p1x1_1x1-g16-NXC-XIO-f32-bias",
     "backprop2d-n1-i32x9x10-o8x18x40-k4x8-s2x4-d1x1-p1x2_1x2-g1-NXC-XIO-f32-bias",
     "conv2d-n1-i128x3x5-o40x3x5-k3x3-s1x1-d1x1-p1x1_1x1-g1-NXC-OIX-f32-bias",
+    "backprop2d-n1-i64x4x4-o32x8x8-k5x5-s2x2-d1x1-p2x2_1x1-g1-NCX-OIX-f32-bias",
 ]
 LAYOUTS = (("NXC", "XIO"), ("NCX", "OIX"))
 TRANSFORMED = (("f32", LAYOUTS[0]), ("bf16", LAYOUTS[1]))
