@@ -50,7 +50,12 @@ def bf16_bundle(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """Return a bundle of a kernel in bf16 and one in f32, for an N1 and a V1, and for AVX2."""
     problems = [small_problem("bf16", True, in_channels=64, out_channels=64), parse_signature(SMALL)]
     folder = tmp_path_factory.mktemp("both") / "both.bundle"
-    return build(problems, folder, [N1, V1, "x86-64-v3"], jobs=1)
+    bundle = build(problems, folder, [N1, V1, "x86-64-v3"], jobs=1)
+    # What is packed in pairs of 64 bits, too, runs as the manifest describes it.
+    assert [
+        each.algorithm for each in read_bundle(bundle).entries if each.target == V1 and "bf16" in each.signature
+    ] == ["mmla"]
+    return bundle
 
 
 @needs_emulator

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from math import prod
 
+import numpy as np
+
 from ..problem import DTYPE_BYTES
 from ..runtime.kernel_object import Workspace
 from ..runtime.packed import PACK_SYMBOL, PACKED_SYMBOL
@@ -13,7 +15,7 @@ from .plan import Function, Layer, Plan, Variant
 
 # DLPack's codes of types; bf16 travels as bits.
 _CODES = {"f32": (2, 32), "f16": (2, 16), "bf16": (1, 16)}
-_PACKED_CODES = {"float32": (2, 32), "uint32": (1, 32)}
+_PACKED_CODES = {"float32": (2, 32), "uint32": (1, 32), "uint64": (1, 64)}
 PLAIN = "tvmconv_kernel"
 # What the kernels' objects call by pointers of these names.
 _SLOTS = """\
@@ -115,8 +117,9 @@ def _initializer(*values: object) -> str:
 
 
 def _packed_elements(variant: Variant) -> int:
-    assert variant.entry.packed_filter is not None
-    return int(variant.entry.packed_filter["bytes"]) // 4
+    layout = variant.entry.packed_filter
+    assert layout is not None
+    return int(layout["bytes"]) // np.dtype(layout["dtype"]).itemsize
 
 
 def _variant(number: int, variant: Variant) -> str:

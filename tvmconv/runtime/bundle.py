@@ -50,7 +50,7 @@ FORMAT_VERSION = 1
 MANIFEST = "manifest.json"
 NUMERICAL_CLASSES = ("exact", "tf32", "transform")
 # The elements of packed filters: numbers in the type that is computed with, or pairs of bf16.
-PACKED_TYPES = ("float32", "uint32")
+PACKED_TYPES = ("float32", "uint32", "uint64")
 # What is not as it was built is not added to, either.
 _AGAIN = "remove {} and build the bundle again"
 # Of an entry's `verified`.

@@ -9,6 +9,7 @@ from __future__ import annotations
 import os
 from hashlib import sha256
 
+import numpy as np
 import tvm
 from tvm import tirx
 
@@ -73,4 +74,4 @@ def _whole(task: Compile) -> Built:
     """Compile a candidate into a library of its own."""
     path = task.library
     packed = compile_candidate(task.problem, task.target, task.candidate, path, EntryPoints.PACKED).packed_filter
-    return Built(path, (packed["bytes"] // 4, packed["dtype"]) if packed else None)
+    return Built(path, (packed["bytes"] // np.dtype(packed["dtype"]).itemsize, packed["dtype"]) if packed else None)

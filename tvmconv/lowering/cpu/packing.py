@@ -16,6 +16,7 @@ from functools import cached_property
 from math import prod
 from typing import Any
 
+import numpy as np
 from tvm import tirx
 
 from ...algorithms.annotations import PACK
@@ -43,7 +44,7 @@ class Layout:
 
     def described(self) -> dict[str, Any]:
         """Return what a manifest says of it."""
-        return {"layout": self.name, "dtype": self.dtype, "bytes": 4 * self.elements}
+        return {"layout": self.name, "dtype": self.dtype, "bytes": np.dtype(self.dtype).itemsize * self.elements}
 
 
 @dataclass(frozen=True)
