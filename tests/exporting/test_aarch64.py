@@ -64,7 +64,7 @@ def test_every_kernel_gives_the_right_bits(tmp_path: Path) -> None:
 
     But for transforms: without LLVM's optimizations they differ in what becomes a fused multiply-add.
     """
-    bundle = compile_spaces(tmp_path / "spaces.bundle", N1, "strict", step=6)
+    bundle = compile_spaces(tmp_path / "spaces.bundle", N1, "strict", step=5)
     library = export_c(bundle, tmp_path / "tested", "tested")
     expected: dict[int, tuple[Problem, np.ndarray]] = {}
     for number, signature in enumerate(sorted(each.signature for each in read_bundle(bundle).entries)):
