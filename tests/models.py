@@ -6,8 +6,9 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import onnx
-from onnx import TensorProto, helper
+from onnx import TensorProto, helper, numpy_helper
 
 LIGHT = Path(onnx.__file__).parent / "backend/test/data/light"
 FLOAT = TensorProto.FLOAT
@@ -23,6 +24,11 @@ def weight(name: str, shape: Sequence[int], elem_type: int = FLOAT) -> onnx.Tens
     tensor = TensorProto(name=name, dims=shape, data_type=elem_type, data_location=TensorProto.EXTERNAL)
     tensor.external_data.add(key="location", value="weights.bin")
     return tensor
+
+
+def fixed(name: str, *shape: int, seed: int = 0) -> onnx.TensorProto:
+    """Return small integers, with which sums are exact."""
+    return numpy_helper.from_array(np.random.default_rng(seed).integers(-2, 3, shape).astype(np.float32), name)
 
 
 def model(

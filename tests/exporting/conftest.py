@@ -14,6 +14,7 @@ from numerics.test_compiler import SPACES
 from toys import compile_bundle, small_problem
 
 from tvmconv.algorithms import table as algorithms
+from tvmconv.exporting.provider_library import export_provider
 from tvmconv.problem import Problem
 from tvmconv.signature import parse_signature
 from tvmconv.targets.target import Target
@@ -42,6 +43,20 @@ def choices_of(problems: Iterable[Problem], target: Target, math: str = "default
         chosen[problem] = min(covering[problem], key=lambda name: taken[name])
         taken[chosen[problem]] += 1
     return chosen
+
+
+@pytest.fixture
+def warnings_are_said() -> None:
+    """Other tests of the same process silence onnxruntime."""
+    import onnxruntime
+
+    onnxruntime.set_default_logger_severity(2)
+
+
+@pytest.fixture(scope="module")
+def asked(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Return a provider that computes nothing, and tells what graphs are."""
+    return export_provider(None, tmp_path_factory.mktemp("asked") / "graphs.so")
 
 
 @pytest.fixture(scope="session")

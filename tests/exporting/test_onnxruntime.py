@@ -29,6 +29,7 @@ from tvmconv.frontends import read_source
 from tvmconv.measuring.timing import Timing
 from tvmconv.onnxruntime.racing import race
 
+pytestmark = pytest.mark.usefixtures("warnings_are_said")
 RNG = np.random.default_rng(0)
 Node = onnx.NodeProto
 
@@ -131,12 +132,6 @@ def provider(bundle: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 def alone(path: str | bytes) -> Any:
     return ort.InferenceSession(path, providers=["CPUExecutionProvider"])
-
-
-@pytest.fixture(autouse=True)
-def warnings_are_said() -> None:
-    """Other tests of the same process silence onnxruntime."""
-    ort.set_default_logger_severity(2)
 
 
 @pytest.mark.parametrize("name", GRAPHS)

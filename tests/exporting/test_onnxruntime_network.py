@@ -15,8 +15,8 @@ import numpy as np
 import onnx
 import onnxruntime as ort
 import pytest
-from models import model, save, value
-from onnx import TensorProto, helper, numpy_helper
+from models import fixed, model, save, value
+from onnx import TensorProto, helper
 from onnxruntime_sessions import feeds_of, options, providers_of
 from toys import compile_bundle
 
@@ -33,11 +33,6 @@ from tvmconv.relax.onnx import read_onnx
 from tvmconv.relax.rewriting import use_kernels
 
 from .test_onnxruntime import FLAT
-
-
-def fixed(name: str, *shape: int, seed: int = 0) -> onnx.TensorProto:
-    """Return small integers, with which sums are exact."""
-    return numpy_helper.from_array(np.random.default_rng(seed).integers(-2, 3, shape).astype(np.float32), name)
 
 
 def network_model(
@@ -76,12 +71,6 @@ def part(file: str) -> NetworkPart:
 @pytest.fixture(scope="module")
 def found(file: str, provider: Path) -> Race:
     return race(file, provider)
-
-
-@pytest.fixture(scope="module")
-def asked(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """Return a library that computes nothing, and tells what graphs are."""
-    return export_provider(None, tmp_path_factory.mktemp("asked") / "graphs.so")
 
 
 @pytest.fixture(scope="module")

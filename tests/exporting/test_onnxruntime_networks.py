@@ -11,8 +11,8 @@ import numpy as np
 import onnx
 import onnxruntime as ort
 import pytest
-from models import model, save, value
-from onnx import TensorProto, helper, numpy_helper
+from models import fixed, model, save, value
+from onnx import TensorProto, helper
 from onnxruntime_sessions import feeds_of, options, providers_of
 from toys import compile_bundle
 
@@ -32,10 +32,7 @@ from tvmconv.relax.onnx import read_onnx
 from tvmconv.relax.onnx_parts import read_parts
 from tvmconv.relax.rewriting import use_kernels
 
-
-def fixed(name: str, *shape: int, seed: int = 0) -> onnx.TensorProto:
-    """Return small integers, with which sums are exact."""
-    return numpy_helper.from_array(np.random.default_rng(seed).integers(-2, 3, shape).astype(np.float32), name)
+pytestmark = pytest.mark.usefixtures("warnings_are_said")
 
 
 def linears(seed: int = 0) -> onnx.ModelProto:
@@ -61,18 +58,6 @@ def convolution(ir_version: int) -> onnx.ModelProto:
 def expected_of(path: str, feeds: dict[str, np.ndarray]) -> list[np.ndarray]:
     answers: list[np.ndarray] = ort.InferenceSession(path, providers=["CPUExecutionProvider"]).run(None, feeds)
     return answers
-
-
-@pytest.fixture(autouse=True)
-def warnings_are_said() -> None:
-    """Other tests of the same process silence onnxruntime."""
-    ort.set_default_logger_severity(2)
-
-
-@pytest.fixture(scope="module")
-def asked(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """Return a library that computes nothing, and tells what graphs are."""
-    return export_provider(None, tmp_path_factory.mktemp("asked") / "graphs.so")
 
 
 @pytest.fixture

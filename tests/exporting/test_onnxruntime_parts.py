@@ -13,7 +13,7 @@ import numpy as np
 import onnx
 import onnxruntime as ort
 import pytest
-from models import model, save, value
+from models import fixed, model, save, value
 from onnx import TensorProto, helper, numpy_helper
 from onnxruntime_sessions import feeds_of, options, providers_of
 
@@ -30,13 +30,9 @@ from tvmconv.relax.compiling import export_part
 from tvmconv.relax.onnx_parts import Part, read_parts
 from tvmconv.relax.rewriting import use_kernels
 
+pytestmark = pytest.mark.usefixtures("warnings_are_said")
 X, Y = value("x", (3, 8)), value("y", (3, 4))
 node = helper.make_node
-
-
-def fixed(name: str, *shape: int, seed: int = 0) -> onnx.TensorProto:
-    """Return small integers, with which sums are exact."""
-    return numpy_helper.from_array(np.random.default_rng(seed).integers(-2, 3, shape).astype(np.float32), name)
 
 
 Chosen = tuple[str, dict[int, list[NetworkPart]]]
@@ -194,18 +190,6 @@ KINDS: dict[str, tuple[Callable[[], onnx.ModelProto], list[tuple[str, str]]]] = 
     "functions": (functions, [("x", "_inlfunc_Twice_t"), ("h", "y")]),
     "detector": (detector, [("x", "scores bt")]),
 }
-
-
-@pytest.fixture(autouse=True)
-def warnings_are_said() -> None:
-    """Other tests of the same process silence onnxruntime."""
-    ort.set_default_logger_severity(2)
-
-
-@pytest.fixture(scope="module")
-def asked(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """Return a library that computes nothing, and tells what graphs are."""
-    return export_provider(None, tmp_path_factory.mktemp("asked") / "graphs.so")
 
 
 def compiled(path: str, parts: Sequence[Part], asked: Path, **given: Any) -> dict[int, list[NetworkPart]]:

@@ -183,29 +183,28 @@ def test_a_filter_that_is_packed_within_the_call_is_not_split_off() -> None:
     assert not any(each.value == PACK_SYMBOL for each in found(both[SYMBOL].body, StringImm))
 
 
-def test_inner_products_say_why_not() -> None:
-    for signature, reason in (
-        (TILED, "lies apart in a filter of XIO"),
-        (TILED.replace("XIO", "OIX"), "16 pixels or fewer, not 49"),
-        (LINEAR.replace("i1024", "i1022"), "no whole vectors"),
-        (LINEAR.replace("i1024", "i64"), "64 products lie together; it takes 128"),
-    ):
-        answer = get("inner").covers(*_asked(signature, "znver4"))
-        assert answer is not None and reason in answer
-    assert get("inner_dot").covers(*_asked(LINEAR, "znver4")) == "it multiplies bf16, not f32"
+@pytest.mark.parametrize(
+    ("algorithm", "signature", "reason"),
+    [
+        ("inner", TILED, "lies apart in a filter of XIO"),
+        ("inner", TILED.replace("XIO", "OIX"), "16 pixels or fewer, not 49"),
+        ("inner", LINEAR.replace("i1024", "i1022"), "no whole vectors"),
+        ("inner", LINEAR.replace("i1024", "i64"), "64 products lie together; it takes 128"),
+        ("col2im", LINEAR, "for transposed convolutions of several taps"),
+        ("col2im", WINDOWS.replace("OIX", "XIO"), "lie apart in a filter of XIO"),
+        ("col2im", WINDOWS.replace("4x4-o512x8x8", "9x9-o512x18x18"), "64 pixels or fewer, not 81"),
+        ("col2im", WINDOWS.replace("i1024", "i16"), "32 channels or more, not 16"),
+        ("col2im", WINDOWS.replace("o512", "o511"), "12775 outputs of all taps are no whole vectors"),
+    ],
+)
+def test_algorithms_for_plain_filters_say_why_not(algorithm: str, signature: str, reason: str) -> None:
+    answer = get(algorithm).covers(*_asked(signature, "znver4"))
+    assert answer is not None and reason in answer
 
 
-def test_products_with_rows_of_taps_say_why_not() -> None:
-    for signature, reason in (
-        (LINEAR, "for transposed convolutions of several taps"),
-        (WINDOWS.replace("OIX", "XIO"), "lie apart in a filter of XIO"),
-        (WINDOWS.replace("4x4-o512x8x8", "9x9-o512x18x18"), "64 pixels or fewer, not 81"),
-        (WINDOWS.replace("i1024", "i16"), "32 channels or more, not 16"),
-        (WINDOWS.replace("o512", "o511"), "12775 outputs of all taps are no whole vectors"),
-    ):
-        answer = get("col2im").covers(*_asked(signature, "znver4"))
-        assert answer is not None and reason in answer
-    assert get("col2im_dot").covers(*_asked(WINDOWS, "znver4")) == "it multiplies bf16, not f32"
+@pytest.mark.parametrize(("algorithm", "signature"), [("inner_dot", LINEAR), ("col2im_dot", WINDOWS)])
+def test_pairs_for_plain_filters_are_of_bf16(algorithm: str, signature: str) -> None:
+    assert get(algorithm).covers(*_asked(signature, "znver4")) == "it multiplies bf16, not f32"
 
 
 def test_parts_of_rows_a_power_of_two_apart_are_small() -> None:
