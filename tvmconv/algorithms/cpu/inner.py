@@ -30,12 +30,13 @@ from ..epilogue import Epilogue
 from ..flatten import flatten
 from ..pairs import multiply_pairs
 from ..shapes import accumulators, divisors
-from ..stage_names import ACC, LANE_SUMS, OUT, TILE, stage_name
+from ..stage_names import ACC, LANE_SUMS, TILE, stage_name
 from ..subconvolution import Expr
 from .cost import Counts, lines, multiply_add, tile_step, total
 from .counts import copied_element, stored_lines
 from .data import staged_data
 from .direct import no_dot
+from .express import rounded_sums
 from .filter import filter_element
 from .im2col import Im2colWindow
 from .reduced import ReducedWindow, reduced_lanes
@@ -207,12 +208,7 @@ def express_inner(window: Window, data: te.Tensor, weights: te.Tensor, epilogue:
     tile = te.compute(
         shape, lambda *at: te.sum(turned(*at[:-1], lane, at[-1]), axis=lane), name=stage_name(TILE, number)
     )
-
-    def rounded(*indices: Expr) -> Expr:
-        channel = indices[1] * window.outputs + indices[-1]
-        return epilogue(tile(*indices), channel, window.store_index(list(indices))[0])
-
-    return te.compute(shape, rounded, name=stage_name(OUT, number))
+    return rounded_sums(window, tile, window.outputs, epilogue)
 
 
 def estimate(problem: Problem, target: CpuTarget, vnni_factor: int = 1) -> Counts:

@@ -79,7 +79,7 @@ def _window_estimate(window: PlanarWindow, target: CpuTarget) -> Counts:
     axes, batch = window.axes, window.problem.batch
     rows = batch * window.groups * window.outputs * prod(axis.phases for axis in axes)
     vectors = rows * prod(axis.outputs for axis in axes[:-1]) * window.row / window.lanes
-    # Wider tiles, which the default schedule has where rows share loads too, take as long (docs/cost-model.md).
+    # The best of all, also where the default schedule has another: by its own, estimates are too high (docs/cost-model.md).
     best = min(tiles(window, target), key=lambda each: shared_cycles(window, each[0], each[1], target))
     products = vectors * window.channels * prod(axis.taps for axis in axes)
     sums = products * shared_cycles(window, best[0], best[1], target) * multiply_add(window.lanes, target)

@@ -27,11 +27,12 @@ from ..definition import Definition, assemble
 from ..epilogue import Epilogue
 from ..flatten import flatten
 from ..shapes import FEW_OUTPUTS
-from ..stage_names import ACC, FILTER_PACK, LANE_SUMS, OUT, TILE, stage_name
+from ..stage_names import ACC, FILTER_PACK, LANE_SUMS, TILE, stage_name
 from ..subconvolution import Expr
 from .cost import Counts, multiply_add
 from .counts import stored_lines
 from .data import staged_data
+from .express import rounded_sums
 from .filter import filter_element
 from .window import Window, windows_of
 
@@ -123,12 +124,7 @@ def express_reduced(window: Window, data: te.Tensor, weights: te.Tensor, epilogu
     )
     four = te.reduce_axis((0, 4), name="four")
     tile = te.compute(shape, lambda *at: te.sum(partial(*at, four), axis=four), name=stage_name(TILE, number))
-
-    def rounded(*indices: Expr) -> Expr:
-        channel = indices[1] * window.outputs + indices[-1]
-        return epilogue(tile(*indices), channel, window.store_index(list(indices))[0])
-
-    return te.compute(shape, rounded, name=stage_name(OUT, number))
+    return rounded_sums(window, tile, window.outputs, epilogue)
 
 
 def _filter(window: Window, weights: te.Tensor) -> Callable[..., Expr]:
