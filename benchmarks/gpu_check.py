@@ -11,7 +11,9 @@ import json
 import os
 import sys
 from collections import Counter
+from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 from tvmconv.measuring.cuda_measure import measure
 from tvmconv.measuring.measure import Check, Measured
@@ -21,8 +23,10 @@ from tvmconv.signature import parse_signature
 from tvmconv.support.sandbox import Sandbox, TimeoutExceededError
 from tvmconv.support.workers import WorkerDiedError
 
-# A call takes microseconds; the first of a process waits for the driver.
-SECONDS = 60.0
+# A call takes microseconds; a process waits for the driver first.
+SECONDS = 15.0
+# What waits on barriers in memory, and so may wait forever, comes last.
+LAST = "wgmma"
 
 
 def main() -> int:
@@ -36,41 +40,40 @@ def main() -> int:
     arguments = parser.parse_args()
     if obstacle := survey().obstacle:
         parser.exit(3, f"{parser.prog}: {obstacle}\n")
-    verdicts = check(arguments.folder)
-    if arguments.output:
-        arguments.output.write_text(json.dumps(verdicts, indent=1) + "\n")
+    verdicts = []
     expected = "wrong" if arguments.dry else "right"
-    for each in verdicts:
+    for each in check(arguments.folder):
+        verdicts.append(each)
         if each["status"] != expected:
-            print(f"{each['status']}: {each['algorithm']} of {each['signature']}: {each['detail']}")
+            print(f"{each['status']}: {each['algorithm']} of {each['signature']}: {each['detail']}", flush=True)
+        if arguments.output:  # again with each: the run may be ended
+            arguments.output.write_text(json.dumps(verdicts, indent=1) + "\n")
     print(", ".join(f"{count} {status}" for status, count in Counter(each["status"] for each in verdicts).items()))
     return int(not verdicts or any(each["status"] != expected for each in verdicts))
 
 
-def check(folder: Path) -> list[dict[str, str]]:
-    """Return what came of each kernel: ``"right"``, ``"wrong"``, ``"crashed"`` or ``"timeout"``, and in what it differs."""
+def check(folder: Path) -> Iterator[dict[str, Any]]:
+    """Yield what came of each kernel: ``"right"``, ``"wrong"``, ``"crashed"`` or ``"timeout"``, in what it differs, its time."""
     sandbox: Sandbox[Check, Measured] = Sandbox(measure, len(os.sched_getaffinity(0)))  # type: ignore[arg-type]
-    verdicts = []
-    for made in json.loads((folder / "kernels.json").read_text()):
+    kernels = json.loads((folder / "kernels.json").read_text())
+    for made in sorted(kernels, key=lambda made: made["algorithm"] == LAST):
         problem = parse_signature(made["signature"])
         if problem.is_empty:
             continue
-        status, detail = "crashed", ""
+        status, detail, seconds = "crashed", "", None
         try:
             # Slower than nothing: it is not timed for long.
             answer = sandbox.call(
                 Check(problem, made["numerical_class"], Built(str(folder / made["file"])), 0.0), SECONDS
             )
-            status, detail = "wrong" if answer.wrong else "right", answer.wrong
+            status, detail, seconds = "wrong" if answer.wrong else "right", answer.wrong, answer.seconds
         except TimeoutExceededError as error:
             status, detail = "timeout", str(error)
         except WorkerDiedError as error:
             detail = str(error)
-        verdicts.append(
-            {"signature": made["signature"], "algorithm": made["algorithm"], "status": status, "detail": detail}
-        )
+        what = {"signature": made["signature"], "algorithm": made["algorithm"]}
+        yield {**what, "status": status, "detail": detail, "seconds": seconds}
     sandbox.close()
-    return verdicts
 
 
 if __name__ == "__main__":

@@ -107,7 +107,7 @@ def test_a_kernel_that_crashes_ends_no_other(tmp_path: Path, monkeypatch: pytest
     made = [Made(SIGNATURE, name, "cuda:sm_90", f"{name}.so", "tvmconv_kernel", 0, "exact") for name in kinds]
     (tmp_path / "kernels.json").write_text(json.dumps([asdict(each) for each in made]))
     with machine_with(path):
-        verdicts = gpu_check.check(tmp_path)
+        verdicts = list(gpu_check.check(tmp_path))
     assert [verdict["status"] for verdict in verdicts] == list(kinds)
     assert "outputs differ" in verdicts[0]["detail"] and not verdicts[2]["detail"]
 
