@@ -17,6 +17,7 @@ import subprocess
 import sys
 from contextlib import suppress
 from functools import lru_cache
+from importlib.util import find_spec
 from types import SimpleNamespace
 from typing import Any
 
@@ -26,6 +27,7 @@ LARGEST = 1 << 17  # bytes of an environment
 NUMBER = struct.Struct("q")
 # The loader reads it when a process starts: one that is to find other libraries, such as a fake driver, is no fork.
 LIBRARY_PATH = os.environ.get("LD_LIBRARY_PATH", "")
+HAS_TVM = find_spec("tvm") is not None
 
 
 class Forked:
@@ -67,7 +69,7 @@ class Forked:
 def start(command: list[str], *, stderr: Any, env: dict[str, str], **others: Any) -> Any:
     """Stand in for `subprocess.Popen` in `tvmconv.support.workers`."""
     _python, _option, code = command
-    if "torch=True" in code or env.get("LD_LIBRARY_PATH", "") != LIBRARY_PATH:
+    if not HAS_TVM or "torch=True" in code or env.get("LD_LIBRARY_PATH", "") != LIBRARY_PATH:
         return subprocess.Popen(command, stderr=stderr, env=env, **others)
     return Forked(code, stderr, env)
 

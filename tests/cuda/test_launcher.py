@@ -191,6 +191,22 @@ for thread in threads: thread.join()
     assert first_words.count("launch") == 16
 
 
+def test_steps_of_nothing(folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """PyTorch gives an empty array steps that are those of no array."""
+    problem = ops.convolution((1, 4, 4, 0), (3, 3, 0, 16), strides=(1, 1), dilations=(1, 1), auto_pad="valid")
+    kernel = CudaSource("", (Launch("convolve", (1, 1, 1), (64, 1, 1), 0, (Argument("output"),)),), 0)
+    monkeypatch.setattr(cuda_linker, "compile_fatbin", lambda source, target: FATBIN)
+    cuda_linker.link_cuda(kernel, problem, CudaTarget.parse("cuda:sm_80"), tmp_path / "kernel.so")
+    compile_driver(tmp_path, "75,75")
+    filters = "filter={'shape': (3, 3, 0, 16), 'strides': (0, 0, 0, 0)}"
+    _run(
+        f"x, w, _, out = arrays(data={{'shape': (1, 4, 4, 0)}}, {filters}); call(7, 0, x, w, out)",
+        tmp_path,
+        tmp_path / "log",
+    )
+    assert "launch convolve" in (tmp_path / "log").read_text()
+
+
 def test_wrong_arguments(folder: Path, tmp_path: Path) -> None:
     cases = {
         "*arrays(data={'device': (HOST, 0)})": "ValueError: data is not in a CUDA device's memory",

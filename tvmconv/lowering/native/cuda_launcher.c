@@ -240,14 +240,17 @@ static int read_array(const TVMFFIAny* value, const struct tvmconv_array* expect
   if (given->ndim != expected->ndim)
     return fail("ValueError", "%s has %d axes, not %d", name, (int)given->ndim, (int)expected->ndim);
   int64_t elements = 1;
+  for (int axis = 0; axis < expected->ndim; ++axis) elements *= expected->shape[axis];
+  int64_t step = 1;
   for (int axis = expected->ndim - 1; axis >= 0; --axis) {
     const int64_t extent = expected->shape[axis];
     if (given->shape[axis] != extent)
       return fail("ValueError", "%s has %lld elements along axis %d, not %lld", name, (long long)given->shape[axis], axis,
                   (long long)extent);
-    if (given->strides != NULL && extent > 1 && elements != 0 && given->strides[axis] != elements)
+    /* Where there are no elements, PyTorch's steps may be any. */
+    if (given->strides != NULL && extent > 1 && elements != 0 && given->strides[axis] != step)
       return fail("ValueError", "%s is not C-contiguous", name);
-    elements *= extent;
+    step *= extent;
   }
   *memory = (char*)given->data + given->byte_offset;
   if (elements != 0 && ((uintptr_t)*memory % ALIGNMENT != 0 || given->data == NULL))
