@@ -124,7 +124,7 @@ def _program(source: CudaSource, problem: Problem, sizes: dict[str, int]) -> str
 
 
 def _map(each: TensorMap, element_bytes: int) -> str:
-    lists = (each.extents, each.box, each.steps)
+    lists = (each.extents, each.element_distances, each.box, each.steps)
     return ", ".join(
-        [f"{each.name}.at(0)", str(element_bytes), *("{" + ", ".join(map(str, one)) + "}" for one in lists)]
+        [f"{each.name}.at({each.offset})", str(element_bytes), *("{" + ", ".join(map(str, one)) + "}" for one in lists)]
     )

@@ -110,21 +110,22 @@ inline unsigned char* swizzled(uint64_t address) {
 struct Map {
   char* array;
   size_t element_bytes;
-  std::vector<int64_t> extents, box, steps;
+  std::vector<int64_t> extents, distances, box, steps;  // distances in elements, of the axes after the first
 
-  Map(Pointer pointer, size_t element_bytes, std::vector<int64_t> extents, std::vector<int64_t> box,
-      std::vector<int64_t> steps)
-      : array(pointer.address), element_bytes(element_bytes), extents(extents), box(box), steps(steps) {
-    size_t rank = extents.size(), distance = element_bytes;
-    if (rank < 1 || rank > 5 || box.size() != rank || steps.size() != rank) fail("a map has 1 to 5 axes");
+  Map(Pointer pointer, size_t element_bytes, std::vector<int64_t> extents, std::vector<int64_t> distances,
+      std::vector<int64_t> box, std::vector<int64_t> steps)
+      : array(pointer.address), element_bytes(element_bytes), extents(extents), distances(distances), box(box), steps(steps) {
+    size_t rank = extents.size();
+    if (rank < 1 || rank > 5 || distances.size() != rank - 1 || box.size() != rank || steps.size() != rank)
+      fail("a map has 1 to 5 axes");
     if (reinterpret_cast<uintptr_t>(array) % 16) fail("a map's array is not aligned to 16 bytes");
     for (size_t axis = 0; axis < rank; ++axis) {
       if (extents[axis] < 1 || extents[axis] > 1ll << 32) fail("a map's extent is not from 1 to 2^32");
       if (box[axis] < 1 || box[axis] > 256) fail("a box spans 1 to 256 elements");
       if (steps[axis] < 1 || steps[axis] > 8) fail("a step is of 1 to 8 elements");
-      distance *= extents[axis];
-      if (axis + 1 < rank && (distance % 16 || distance >= 1ull << 40)) fail("a distance is not a multiple of 16 bytes");
     }
+    for (size_t distance : distances)
+      if (distance * element_bytes % 16 || distance * element_bytes >= 1ull << 40) fail("a distance is not a multiple of 16 bytes");
     if (steps[0] != 1) fail("the first axis has no steps");
     if (box[0] * element_bytes % 16 || box[0] * element_bytes > 128) fail("the first axis of a box has 16 to 128 bytes");
   }
@@ -159,14 +160,13 @@ struct Map {
     if (start.size() != box.size()) fail("a box has another number of coordinates than its map");
     int64_t elements = bytes() / element_bytes;
     for (int64_t number = 0; number < elements; ++number) {
-      int64_t rest = number, offset = 0, distance = 1;
+      int64_t rest = number, offset = 0;
       bool inside = true;
       for (size_t axis = 0; axis < box.size(); ++axis) {
         int64_t at = start[axis] + rest % count(axis) * steps[axis];
         rest /= count(axis);
         inside &= at >= 0 && at < extents[axis];
-        offset += at * distance;
-        distance *= extents[axis];
+        offset += at * (axis ? distances[axis - 1] : 1);
       }
       use(inside ? array + offset * element_bytes : nullptr, number);
     }

@@ -20,6 +20,7 @@ PROBLEM = ops.convolution(
     (1, 4, 4, 8), (3, 3, 8, 16), strides=(1, 1), dilations=(1, 1), auto_pad="valid", bias_shape=(16,)
 )
 BOXES = TensorMap("filter", (16, 8, 3, 3), (8, 8, 2, 1), (1, 1, 2, 1))
+OVERLAPPING = TensorMap("workspace", (12, 7, 3), (12, 4, 1), (1, 1, 1), (4, 64), 512)
 KERNEL = CudaSource(
     "",
     (
@@ -29,7 +30,7 @@ KERNEL = CudaSource(
             (5, 6, 7),
             (64, 2, 1),
             100_000,
-            (Argument("data"), Argument("workspace", 512), Argument("output")),
+            (Argument("data"), OVERLAPPING, Argument("output")),
         ),
     ),
     1024,
@@ -109,9 +110,11 @@ def test_maps_are_of_the_arrays_of_each_call(folder: Path, tmp_path: Path) -> No
     _run(script, folder, tmp_path / "log")
     lines = (tmp_path / "log").read_text().splitlines()
     # f32, no interleaving, 128-byte swizzle, L2 promotion of 128 bytes, zeros outside; extent, bytes, box, step of an axis.
-    described = "type 7 modes 0 3 2 0 axes 16/0/8/1 8/64/8/1 3/512/2/2 3/1536/1/1"
+    modes = "type 7 modes 0 3 2 0"
+    whole, overlapping = "16/0/8/1 8/64/8/1 3/512/2/2 3/1536/1/1", "12/0/12/1 7/16/4/1 3/256/1/1"
+    described = [(at, axes) for data in ("0x2000", "0x9000") for at, axes in ((data, whole), ("0x8200", overlapping))]
     assert [line for line in lines if line.startswith("map")] == [
-        f"map {at} {described}" for at in ("0x2000", "0x9000")
+        f"map {at} {modes} axes {axes}" for at, axes in described
     ]
     launches = [line for line in lines if line.startswith("launch pack")]
     assert [line.split()[-2] for line in launches] == ["0x2000", "0x9000"]

@@ -10,7 +10,6 @@ import os
 import tempfile
 from collections.abc import Iterable
 from functools import cache
-from math import prod
 from pathlib import Path
 
 from ...problem import DTYPE_BYTES, Problem
@@ -84,9 +83,8 @@ def _table(kernel: CudaSource, problem: Problem, target: CudaTarget) -> str:
 
 def _launch(launch: Launch, arrays: list[str], dtype: str) -> str:
     def argument(each: Argument | TensorMap) -> str:
-        if isinstance(each, TensorMap):
-            return _braces((arrays.index(each.name), 0, _tensor_map(each, dtype)))
-        return _braces((-1 if each.name == WORKSPACE else arrays.index(each.name), each.offset, 0))
+        described = _tensor_map(each, dtype) if isinstance(each, TensorMap) else 0
+        return _braces((-1 if each.name == WORKSPACE else arrays.index(each.name), each.offset, described))
 
     arguments = _braces(map(argument, launch.arguments))
     grid, block = _braces(launch.grid), _braces(launch.block)
@@ -95,7 +93,7 @@ def _launch(launch: Launch, arrays: list[str], dtype: str) -> str:
 
 def _tensor_map(each: TensorMap, dtype: str) -> str:
     """Return the address of a map's description, a C expression."""
-    distances = [DTYPE_BYTES[dtype] * prod(each.extents[: axis + 1]) for axis in range(len(each.extents) - 1)]
+    distances = [DTYPE_BYTES[dtype] * distance for distance in each.element_distances]
     lists = map(_braces, (each.extents, distances, each.box, each.steps))
     return "&(const struct tvmconv_tensor_map)" + _braces((_MAP_TYPES[dtype], len(each.extents), *lists))
 

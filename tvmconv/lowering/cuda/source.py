@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from itertools import accumulate
+from operator import mul
 
 WORKSPACE = "workspace"
 
@@ -24,17 +26,29 @@ class TensorMap:
     name
         Of the array, as in `Argument`.
     extents
-        Of the array, densely packed; the axis whose elements lie together is the first, as in all of these.
+        Of the array; the axis whose elements lie together is the first, as in all of these.
     box
         Elements that a box spans along each axis.
     steps
         Every so many of them are copied.
+    distances
+        From one element to the next along each axis but the first, in elements; they may overlap. Empty: the array is
+        densely packed.
+    offset
+        Bytes before the first element.
     """
 
     name: str
     extents: tuple[int, ...]
     box: tuple[int, ...]
     steps: tuple[int, ...]
+    distances: tuple[int, ...] = ()
+    offset: int = 0
+
+    @property
+    def element_distances(self) -> tuple[int, ...]:
+        """The distances, of a densely packed array too."""
+        return self.distances or tuple(accumulate(self.extents[:-1], mul))
 
 
 @dataclass(frozen=True)
