@@ -18,7 +18,6 @@ from tvmconv.algorithms.shapes import divisors
 from tvmconv.algorithms.stage_names import OUT, SUM, stage_name
 from tvmconv.schedules.cpu import steps
 from tvmconv.schedules.cpu.direct_parts import sum_by_parts
-from tvmconv.targets.cpus import L1_BYTES
 from tvmconv.targets.target import CpuTarget
 
 
@@ -29,15 +28,15 @@ def space(sch: Schedule, definition: Definition, target: CpuTarget) -> list[Sche
 
 def _schedule(sch: Schedule, window: ColumnsWindow, vectors: int, target: CpuTarget) -> None:
     sum_by_parts(sch, window, vectors, (*choices_of(window, vectors, target), None), target)
-    _add_taps(sch, window)
+    _add_taps(sch, window, target)
 
 
-def _add_taps(sch: Schedule, window: ColumnsWindow) -> None:
+def _add_taps(sch: Schedule, window: ColumnsWindow, target: CpuTarget) -> None:
     """Add the products of an output's taps, and store it."""
     out, sums = sch.get_sblock(stage_name(OUT, window.index)), sch.get_sblock(stage_name(SUM, window.index))
     channels = window.outputs_of_group
     # All taps' products of all pixels of so many channels stay in L1.
-    fits = max(1, L1_BYTES * 3 // 4 // (4 * prod(window.transposed.in_spatial) * window.taps))
+    fits = max(1, target.l1_share * 3 // 4 // (4 * prod(window.transposed.in_spatial) * window.taps))
     few = max(count for count in divisors(channels, steps.LINE_FLOATS) if count <= fits)
     chunks = divisors(channels // few, MOST_CHUNKS)
     best = most_even(chunks, window.groups)

@@ -22,7 +22,7 @@ from tvmconv.algorithms.shapes import divisors, part_counts
 from tvmconv.algorithms.stage_names import ACC, DATA_PAD, FILTER, LANE_SUMS, OUT, TILE, stage_name
 from tvmconv.schedules.cpu import steps
 from tvmconv.schedules.cpu.bf16_dot import import_bf16
-from tvmconv.targets.cpus import L1_BYTES, L1_WAY_BYTES
+from tvmconv.targets.cpus import L1_WAY_BYTES
 from tvmconv.targets.target import CpuTarget
 
 # Of output channels. A thread's part of the filter is so many runs of rows.
@@ -37,7 +37,7 @@ def space(sch: Schedule, definition: Definition, target: CpuTarget) -> list[Sche
 def _schedule(sch: Schedule, window: Window, width: int, target: CpuTarget) -> None:
     i, rank = window.index, len(window.axes)
     outputs = tile_outputs(window, width, target)
-    steps_of_part = _part(window, width + outputs)
+    steps_of_part = _part(window, width + outputs, target)
     parts = prod(axis.taps for axis in window.axes) * window.channels // window.lanes // steps_of_part
     # The next part is prefetched by the steps of one.
     prefetches = parts > 1 and steps_of_part > 1
@@ -80,10 +80,10 @@ def _schedule(sch: Schedule, window: Window, width: int, target: CpuTarget) -> N
         import_bf16(sch, task, window.lanes, target)
 
 
-def _part(window: Window, rows: int) -> int:
+def _part(window: Window, rows: int, target: CpuTarget) -> int:
     """Return how many vectors of a sum's products a part has: L1 keeps them of so many rows of data and filter."""
     count = window.channels // window.lanes
-    fits = L1_BYTES * 3 // 4 // (4 * window.lanes * rows)
+    fits = target.l1_share * 3 // 4 // (4 * window.lanes * rows)
     return max(each for each in divisors(count, count) if each <= max(fits, 1))
 
 

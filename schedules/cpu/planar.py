@@ -30,7 +30,6 @@ from tvmconv.algorithms.definition import Definition
 from tvmconv.algorithms.shapes import divisors
 from tvmconv.algorithms.stage_names import ACC, DATA_PAD, DATA_PHASES, FILTER_PACK, OUT, TILE, stage_name
 from tvmconv.schedules.cpu import steps
-from tvmconv.targets.cpus import L1_BYTES
 from tvmconv.targets.target import CpuTarget
 
 
@@ -64,10 +63,10 @@ def _writes_rows(window: PlanarWindow, target: CpuTarget) -> bool:
     axes, problem = window.axes, window.problem
     held = 4 * window.channels * prod(axis.span for axis in axes[:-1]) * axes[-1].extent
     image = 4 * prod(problem.output_shape) // max(problem.batch, 1)
-    return "planes_by_rows" in target.costs.pays and held <= L1_BYTES and image > 2 * target.l2_share
+    return "planes_by_rows" in target.costs.pays and held <= target.l1_share and image > 2 * target.l2_share
 
 
-def _by_blocks(window: PlanarWindow, rows: int) -> bool:
+def _by_blocks(window: PlanarWindow, rows: int, target: CpuTarget) -> bool:
     """Whether a task of so many rows takes them all for a block of channels before the next, of few channels of data.
 
     Each plane of the output then gets all rows in one piece, and L1 keeps the data for the next block. One
@@ -77,7 +76,7 @@ def _by_blocks(window: PlanarWindow, rows: int) -> bool:
     axis = window.axes[-2]
     planes = prod(each.span for each in window.axes[:-2])
     held = ((rows - 1) * axis.stride + axis.span) * planes * window.axes[-1].extent
-    return 4 * window.channels * held <= L1_BYTES
+    return 4 * window.channels * held <= target.l1_share
 
 
 def _task_tiles(window: PlanarWindow, width: int, tiles: int, tasks: int, target: CpuTarget) -> tuple[list[int], int]:
@@ -95,7 +94,9 @@ def _schedule(sch: Schedule, window: PlanarWindow, channels: int, target: CpuTar
     vectors = vector_counts(window, channels, target)[:4]
     shared = shared_rows(window, vectors[0], target)
     # More rows than usual a task where L1 holds their copies.
-    rows, most = task_rows(window, shared, max(TASK_ROWS, L1_BYTES // 2 // _row_bytes(window)) if rank > 1 else 1)
+    rows, most = task_rows(
+        window, shared, max(TASK_ROWS, target.l1_share // 2 // _row_bytes(window)) if rank > 1 else 1
+    )
     body = channels * vectors[0] * window.tile_phases
     taps_unrolled = divisors(window.axes[-1].taps, max(1, MAX_UNROLLED // body))[-1]
 
@@ -111,7 +112,7 @@ def _schedule(sch: Schedule, window: PlanarWindow, channels: int, target: CpuTar
     if rank > 1:
         band, row, tile_row = sch.split(spatial[-1], [None, steps.choose(sch, rows, most), shared])
         order = [row, block, tile] if _writes_rows(window, target) else [row, tile, block]
-        if _by_blocks(window, most * shared):
+        if _by_blocks(window, most * shared, target):
             order = [block, row, tile]
         outer, inner = [n, g, *spatial[:-1], band], [*phases, *order]
         tile_loops.insert(0, tile_row)

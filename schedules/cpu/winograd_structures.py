@@ -10,7 +10,6 @@ from math import prod
 from tvmconv.algorithms.cpu.cost import lines, tile_step, uneven
 from tvmconv.algorithms.cpu.winograd_tiles import WinogradWindow, phases_shift
 from tvmconv.targets.costs import Structures
-from tvmconv.targets.cpus import L1_BYTES
 from tvmconv.targets.target import CpuTarget
 
 
@@ -68,7 +67,7 @@ def _costs(target: CpuTarget) -> Structures:
 def _products(tiles: WinogradWindow, vectors: int, pixels: int, taps: int, target: CpuTarget) -> float:
     """Cycles of the products, by the slowest of multiply-adds, loads, and vectors of the filter, `taps` of which a tile sums."""
     part, costs = 4 * taps * tiles.channels * vectors * tiles.lanes, _costs(target)
-    stream = costs.step.from_l2 if part > L1_BYTES else 0.0
+    stream = costs.step.from_l2 if part > target.l1_share else 0.0
     step = tile_step(costs.step, vectors, pixels, vectors * pixels, stream=stream) / target.multiply_adds
     steps = _sums(tiles) * tiles.depth / (vectors * pixels)
     return steps * (tiles.channels * step + costs.tile / taps)

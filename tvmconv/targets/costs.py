@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from math import inf
 from typing import TypeVar
 
-from .cpus import L1_BYTES
+from .cpus import L1_WAY_BYTES, L1_WAYS
 
 T = TypeVar("T")
 
@@ -344,7 +344,7 @@ class Costs:
     structures: Structures | None = None
     amx: Amx | None = None
     residuals: Mapping[str, float] | None = None
-    l1: int = L1_BYTES
+    l1: int = L1_WAYS * L1_WAY_BYTES
 
     @property
     def core(self) -> tuple[int, int, int]:

@@ -14,7 +14,7 @@ from ..isa import ISAS, Isa, native
 from ..isa.isa import Matrices
 from .cost_rows import costs_of, kept
 from .costs import Costs
-from .cpus import LINE_BYTES, cpu_of
+from .cpus import L1_WAY_BYTES, L1_WAYS, LINE_BYTES, cpu_of
 
 # Classes of targets that are no CPUs, by their kind, which their names begin with.
 _OTHERS = {"cuda": (".cuda", "CudaTarget")}
@@ -194,6 +194,11 @@ class CpuTarget(Target):
     def coefficient(self, event: str) -> float:
         """Return the cycles of an event: that of its row."""
         return self.costs.coefficient(event)
+
+    @cached_property
+    def l1_share(self) -> int:
+        """Bytes of L1 that tiles and tasks count on: no more than `L1_WAYS`, with which they were measured, where it has more."""
+        return min(self.costs.l1, L1_WAYS * L1_WAY_BYTES)
 
     @property
     def l2(self) -> int:

@@ -9,7 +9,7 @@ import numpy as np
 
 from ...problem import Problem
 from ...targets.costs import Costs
-from ...targets.cpus import L1_BYTES
+from ...targets.cpus import L1_WAY_BYTES, L1_WAYS
 from .cost import Counts, lines
 from .fit import ROUNDS, with_coefficients
 
@@ -41,9 +41,9 @@ def cold_lines(problem: Problem, size: float) -> Counts:
     """Count the events of a filter of so many bytes that comes from memory, beside those of one that a cache keeps.
 
     All of it takes a share of the memory's bandwidth. A core waits for the first lines of each group: kernels and the hardware fetch
-    ahead within one, about as much as L1 has. So a small filter waits for memory, and a large one takes bandwidth.
+    ahead within one, about as much as an L1 has. So a small filter waits for memory, and a large one takes bandwidth.
     """
-    return {COLD: lines(size), WAIT: problem.groups * lines(min(size / problem.groups, L1_BYTES))}
+    return {COLD: lines(size), WAIT: problem.groups * lines(min(size / problem.groups, L1_WAYS * L1_WAY_BYTES))}
 
 
 def fit_cold(samples: Sequence[ColdSample], costs: Costs) -> Costs:

@@ -6,7 +6,6 @@ from collections.abc import Sequence
 from math import lcm, prod
 
 from ...problem import DTYPE_BYTES
-from ...targets.cpus import L1_BYTES
 from ...targets.target import CpuTarget
 from ..shapes import divisors
 from .counts import rows_kept
@@ -31,7 +30,7 @@ def channels_of_part(window: Window, vectors: int, unrolls: Sequence[int], chunk
     1361 and 996; 4096 to 4096, one pixel, 1865 and 1685; `col2im`, 1024 to 512, 5x5 taps, 16 pixels, 3327 and 2509.
     """
     taps = taps_of_part(window)
-    fits = L1_BYTES * 3 // 4 // (4 * vectors * window.lanes * taps)
+    fits = target.l1_share * 3 // 4 // (4 * vectors * window.lanes * taps)
     if window.reads_rows:
         run = DTYPE_BYTES[window.problem.dtype] * window.vnni_factor * window.padded_outputs // chunks
         fits = min(fits, rows_kept(window, run, target))

@@ -23,7 +23,7 @@ from tvm import te, tirx
 
 from ...checks import within_reach
 from ...problem import Problem
-from ...targets.cpus import L1_BYTES, L1_WAY_BYTES, L1_WAYS
+from ...targets.cpus import L1_WAY_BYTES, L1_WAYS
 from ...targets.target import CpuTarget
 from ..axes import axes_of
 from ..definition import Definition, assemble
@@ -95,7 +95,7 @@ def estimate(problem: Problem, target: CpuTarget, vnni_factor: int = 1) -> Count
     passing, slots = 4 * window.row * count * window.lanes, visits * multiply_add(window.lanes, target)
     return total(
         {"taps.scale": slots * window.channels * tile},
-        {"add_tap_far" if passing > L1_BYTES // 2 else "add_tap": slots},
+        {"add_tap_far" if passing > target.l1_share // 2 else "add_tap": slots},
         # All pixels' sums of a tile's channels pass by for each tap.
         {"add_passes": visits * lines(4 * window.lanes) if passing > target.l2_share // 2 else 0.0},
         {copied_element(window): prod(problem.data_shape) if window.stages_data else 0.0},

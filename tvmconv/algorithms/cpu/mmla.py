@@ -13,7 +13,6 @@ from dataclasses import dataclass, replace
 from math import prod
 
 from ...problem import Problem
-from ...targets.cpus import L1_BYTES
 from ...targets.target import CpuTarget
 from ..data_dependence import covers_data
 from ..definition import Definition, assemble
@@ -121,7 +120,7 @@ def tile_cycles(window: MatrixWindow, width: int, vectors: int, target: CpuTarge
     filters = vectors * window.lanes // window.columns
     weights = window.element_bytes * window.channels * window.summed_taps * vectors * window.lanes
     sums = width * vectors * window.lanes // (window.rows * window.columns)
-    stream = step.from_l2 if weights > L1_BYTES else 0.0
+    stream = step.from_l2 if weights > target.l1_share else 0.0
     return tile_step(step, filters, width // window.rows, sums, parts=filters, stream=stream) / sums
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 from math import prod
 
-from ...targets.cpus import L1_BYTES, TLB_PAGES
+from ...targets.cpus import TLB_PAGES
 from ...targets.target import CpuTarget
 from ..shapes import F32_BITS, SSE_LANES, divisors, lane_count
 from .cost import multiply_add, tile_step, uneven
@@ -112,7 +112,7 @@ def tile_cycles(window: PlanarWindow, channels: int, vectors: int, target: CpuTa
     broadcast shares the load ports.
     """
     step, sums = target.costs.rows, channels * window.tile_phases
-    far = 4 * window.lanes * vectors * window.channels > L1_BYTES // 2
+    far = 4 * window.lanes * vectors * window.channels > target.l1_share // 2
     if far and window.panels:
         step, far = replace(step, vector=step.from_l2), False
     return tile_step(step, vectors, sums, sums * vectors, far=far) / (sums * vectors)

@@ -9,7 +9,7 @@ from collections.abc import Callable
 from dataclasses import replace
 from math import gcd, prod
 
-from ...targets.cpus import L1_BYTES, L1_WAY_BYTES, L1_WAYS
+from ...targets.cpus import L1_WAY_BYTES, L1_WAYS
 from ...targets.target import CpuTarget
 from ..shapes import F32_BITS, accumulators, divisors, row_extent, tile_widths
 from .cost import tile_step
@@ -157,7 +157,7 @@ def tile_costs(window: Window, target: CpuTarget, alone: bool = False) -> Callab
             width,
             width * vectors,
             parts=vectors * vector_parts,
-            stream=beyond if passed > L1_BYTES else 0.0,
+            stream=beyond if passed > target.l1_share else 0.0,
             # Pixels in a set of L1, and the passing filter, evict each other.
             crowded=sets > 0 and width * sets + vectors > L1_WAYS + 1,
             spilled=spilled(width, vectors, target),
