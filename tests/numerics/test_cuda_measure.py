@@ -18,6 +18,7 @@ from tvmconv import cli, fills
 from tvmconv.building.bench import bench
 from tvmconv.errors import ReplayError, UnsupportedMachineError
 from tvmconv.measuring.cuda_measure import measure
+from tvmconv.measuring.cuda_timing import Graph, array_sets, launches, new_stream
 from tvmconv.measuring.race import Built
 from tvmconv.runtime.cuda_memory import DeviceArray
 from tvmconv.runtime.verify import verify
@@ -111,6 +112,19 @@ def test_verify_tells_a_wrong_kernel(machine: Any, tmp_path: Path) -> None:
     bundle = write_cuda_bundle(tmp_path / "bundle", "cuda:sm_90", macros=("-DWRONG=1",))
     (verdict,) = verify(bundle)
     assert verdict.status == "wrong" and "outputs differ" in verdict.detail
+
+
+def test_a_graph_keeps_workspaces(machine: Any, tmp_path: Path) -> None:
+    compile_kernel(tmp_path / "kernel.so")
+    with new_stream(0) as stream:
+        calls = launches(tmp_path / "kernel.so", array_sets(PROBLEM, fills.random_fill(PROBLEM), 0), stream)
+        gone = weakref.ref(calls[0])
+        graph = Graph(calls, stream)
+        del calls
+        assert gone() is not None and graph.sample() > 0
+        graph.close()
+        del graph
+    assert gone() is None
 
 
 @pytest.mark.parametrize("dtype", ["f32", "f16", "bf16"])

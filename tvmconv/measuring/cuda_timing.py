@@ -89,7 +89,9 @@ class Graph:
 
     def __init__(self, calls: Sequence[Callable[[], object]], stream: int) -> None:
         self._driver: Driver = driver()
-        self._stream, self._count = c_void_p(stream), len(calls)
+        # The graph has only the addresses of their workspaces, which live as long as they do.
+        self._calls = calls
+        self._stream = c_void_p(stream)
         self._driver.call("cuStreamBeginCapture_v2", self._stream, _THREAD_LOCAL)
         try:
             for call in calls:
@@ -115,7 +117,7 @@ class Graph:
 
     def sample(self) -> float:
         """Return the seconds of one call, measured over at least `SAMPLE_SECONDS`."""
-        return self.run(self._times) / self._times / self._count
+        return self.run(self._times) / self._times / len(self._calls)
 
     def close(self) -> None:
         """Release what belongs to it."""
