@@ -60,6 +60,9 @@ SHAPES = [
     "backprop2d-n1-i24x6x6-o24x13x13-k4x4-s2x2-d1x1-p0x0_1x1-g24-NXC-XIO-{}",
     "backprop2d-n1-i8x6x6-o4x25x25-k1x1-s5x5-d1x1-p0x0_1x1-g1-NXC-XIO-{}",
     "backprop1d-n1-i64x50-o32x400-k16-s8-d1-p4_4-g1-NXC-XIO-{}",
+    "backprop2d-n16-i72x28x28-o136x56x56-k5x5-s2x2-d1x1-p2x2_1x1-g1-NXC-XIO-{}-bias",  # several tiles of wgmma a block
+    "backprop2d-n1-i8x6x6-o8x18x20-k1x2-s3x3-d1x1-p0x0_0x0-g1-NXC-XIO-{}-bias-add-relu",  # phases without taps
+    "backprop2d-n32-i104x1x1-o16x4x4-k4x4-s1x1-d1x1-p0x0_0x0-g1-NXC-XIO-{}-bias",
     "backprop3d-n1-i16x3x4x5-o8x6x8x10-k2x2x2-s2x2x2-d1x1x1-p0x0x0_0x0x0-g1-NXC-XIO-{}",
     # Every step of an epilogue; and one for outputs that no tap meets.
     "conv2d-n2-i48x13x13-o80x13x13-k3x3-s1x1-d1x1-p1x1_1x1-g1-NXC-XIO-{}-bias-scale-silu-add-relu",

@@ -111,9 +111,10 @@ def _program(source: CudaSource, problem: Problem, sizes: dict[str, int]) -> str
     for number, launch in enumerate(source.launches):
         passed = []
         for index, each in enumerate(launch.arguments):
-            if isinstance(each, TensorMap):
-                passed.append(f"map{number}_{index}")
-                lines.append(f"  static Map {passed[-1]}({_map(each, DTYPE_BYTES[problem.dtype])});")
+            if maps := each if isinstance(each, tuple) else (each,) if isinstance(each, TensorMap) else ():
+                passed.append(f"maps{number}_{index}")
+                described = ", ".join(f"{{{_map(one, DTYPE_BYTES[problem.dtype])}}}" for one in maps)
+                lines.append(f"  static Maps {passed[-1]}{{{{{described}}}}};")
             else:
                 passed.append(f"{each.name}.at({each.offset})")
         grid, block = (", ".join(map(str, each)) for each in (launch.grid, launch.block))

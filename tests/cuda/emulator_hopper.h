@@ -130,15 +130,6 @@ struct Map {
     if (box[0] * element_bytes % 16 || box[0] * element_bytes > 128) fail("the first axis of a box has 16 to 128 bytes");
   }
 
-  // As a kernel's parameter of 128 bytes.
-  template <typename T>
-  operator T() const {
-    T parameter{};
-    const Map* self = this;
-    memcpy(&parameter, &self, sizeof(self));
-    return parameter;
-  }
-
   static const Map& of(const void* parameter) {
     if (reinterpret_cast<uintptr_t>(parameter) % 64) fail("a map is not aligned to 64 bytes");
     const Map* self;
@@ -175,6 +166,22 @@ struct Map {
   // An element of a box in shared memory: rows of the first axis, each of 128 bytes.
   unsigned char* shared(uint64_t start, int64_t number) const {
     return swizzled(start + number / box[0] * 128 + number % box[0] * element_bytes);
+  }
+};
+
+// As a kernel's parameter of 128 bytes each.
+struct Maps {
+  std::vector<Map> all;
+
+  template <typename T>
+  operator T() const {
+    T parameter{};
+    if (sizeof(T) != all.size() * 128) fail("a parameter has another number of maps than it is given");
+    for (size_t i = 0; i < all.size(); ++i) {
+      const Map* one = &all[i];
+      memcpy(reinterpret_cast<char*>(&parameter) + i * 128, &one, sizeof(one));
+    }
+    return parameter;
   }
 };
 

@@ -120,6 +120,22 @@ def test_maps_are_of_the_arrays_of_each_call(folder: Path, tmp_path: Path) -> No
     assert [line.split()[-2] for line in launches] == ["0x2000", "0x9000"]
 
 
+def test_several_maps_are_one_parameter(folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    # Every second pixel of a row, from the first and from the second on.
+    phases = tuple(TensorMap("output", (16, 1, 2), (8, 1, 2), (1, 1, 1), (32, 32), offset) for offset in (0, 64))
+    launch = Launch("convolve", (1, 1, 1), (32, 1, 1), 0, (phases, BOXES))
+    monkeypatch.setattr(cuda_linker, "compile_fatbin", lambda source, target: FATBIN)
+    cuda_linker.link_cuda(CudaSource("", (launch,), 0), PROBLEM, CudaTarget.parse("cuda:sm_80"), tmp_path / "kernel.so")
+    _run("call(7, 0, *arrays())", tmp_path, tmp_path / "log", LD_LIBRARY_PATH=str(folder))
+    lines = (tmp_path / "log").read_text().splitlines()
+    described = "type 7 modes 0 3 2 0 axes 16/0/8/1 1/128/1/1 2/128/2/1"
+    maps = [line for line in lines if line.startswith("map")]
+    assert maps[:2] == [f"map {at} {described}" for at in ("0x4000", "0x4040")] and len(maps) == 3
+    # Each parameter is where its first map is.
+    (launched,) = (line for line in lines if line.startswith("launch"))
+    assert launched.split()[-2:] == ["0x4000", "0x2000"]
+
+
 def test_each_operand_has_its_own_type(folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     problem = PROBLEM.with_(dtype="bf16", epilogue=parse_epilogue("scale-prelu-add"))
     names = [*problem.operands, "output"]
@@ -206,6 +222,7 @@ def test_steps_of_nothing(folder: Path, tmp_path: Path, monkeypatch: pytest.Monk
         f"x, w, _, out = arrays(data={{'shape': (1, 4, 4, 0)}}, {filters}); call(7, 0, x, w, out)",
         tmp_path,
         tmp_path / "log",
+        FAKE_CUDA_PARAMETERS="1",
     )
     assert "launch convolve" in (tmp_path / "log").read_text()
 

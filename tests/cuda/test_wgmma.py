@@ -18,7 +18,8 @@ from test_spaces import frames, operations
 import tvmconv
 from tvmconv import fills
 from tvmconv.algorithms import table as algorithms
-from tvmconv.algorithms.cuda.wgmma_tiles import as_3d, stages_of, wgmma_tiles
+from tvmconv.algorithms.cuda.wgmma_phases import phases_of
+from tvmconv.algorithms.cuda.wgmma_tiles import as_3d, busiest, stages_of, wgmma_tiles
 from tvmconv.errors import TargetError
 from tvmconv.lowering.compiler import Choice, default_choice, samples, schedule, sketches_of
 from tvmconv.lowering.cuda.lowering import to_source
@@ -39,11 +40,24 @@ PROBLEMS = {
     "causal": ("conv3d-n1-i24x3x9x7-o40x3x9x7-k3x1x3-s1x1x1-d1x1x1-p2x0x1_0x0x1-g1-NXC-XIO-bf16-bias", 128, 64),
     "one_axis": ("conv1d-n2-i40x300-o24x150-k5-s2-d3-p6_5-g1-NXC-XIO-f16-bias", 128, 64),
     "pointwise": ("conv2d-n1-i264x12x14-o320x12x14-k1x1-s1x1-d1x1-p0x0_0x0-g1-NXC-XIO-bf16", 128, 256),
+    "transposed": ("backprop2d-n2-i24x7x6-o72x14x11-k5x5-s2x2-d1x1-p2x2_1x2-g1-NXC-XIO-f16-bias-add", 128, 64),
+    "upsampled": ("backprop2d-n1-i72x8x8-o264x16x16-k4x4-s2x2-d1x1-p1x1_1x1-g1-NXC-XIO-bf16", 128, 256),
+    # Outputs that no tap meets: of phases, in rows and columns; and where the stride and the dilation have a divisor.
+    "few_taps": ("backprop2d-n1-i8x6x6-o8x18x20-k1x2-s3x3-d1x1-p0x0_0x0-g1-NXC-XIO-f16-bias-relu-add", 256, 64),
+    "dilated_phases": ("backprop2d-n2-i24x7x6-o40x18x13-k3x3-s2x2-d3x2-p1x0_0x2-g1-NXC-XIO-bf16-bias", 128, 64),
+    "eight_phases": ("backprop1d-n2-i72x50-o136x396-k16-s8-d1-p4_8-g1-NXC-XIO-f16-bias", 128, 128),
+    "volume": ("backprop3d-n2-i16x3x4x5-o8x7x8x10-k3x2x2-s2x2x2-d1x1x1-p0x0x0_0x0x0-g1-NXC-XIO-f16-bias-add", 128, 64),
+    # A product of matrices, of whose columns several have a channel's bias.
+    "one_pixel": ("backprop2d-n32-i104x1x1-o16x4x4-k4x4-s1x1-d1x1-p0x0_0x0-g1-NXC-XIO-f16-bias", 128, 64),
+    "one_pixel_first": ("backprop2d-n32-i72x1x1-o8x2x3-k2x3-s1x1-d1x1-p0x0_0x0-g1-NCX-OIX-f16-bias-scale", 128, 64),
+    "one_tap": ("conv2d-n2-i72x9x9-o136x9x9-k1x1-s1x1-d1x1-p0x0_0x0-g1-NXC-OIX-bf16-bias", 128, 128),
     "tall": ("conv2d-n2-i200x12x14-o72x12x14-k1x1-s1x1-d1x1-p0x0_0x0-g1-NXC-XIO-f16-bias", 256, 128),
 }
-QUICK = ("strided", "causal", "pointwise", "tall")
+QUICK = ("strided", "causal", "pointwise", "tall", "transposed", "few_taps", "one_pixel_first")
 # In 3 stages, of two tiles by one block: 5 steps each.
 RING = ("conv1d-n1-i320x256-o128x256-k1-s1-d1-p0_0-g1-NXC-XIO-f16-bias", 256, 64, 3)
+# What makes "padded" one.
+TRANSPOSED = {"op": "convolution_backprop_data"}
 HGMMA, UTMALDG = 0x9F0, 0x5B4  # the low 12 bits of machine instructions, as in test_spaces.py
 
 
@@ -88,8 +102,14 @@ def random_case(seed: int) -> tuple[str, int, int, int, int]:
     axes = zip(inputs, begin, end, spans, strides, strict=True)
     outputs = tuple((x + b + e - span) // s + 1 for x, b, e, span, s in axes)
     data_channels, out_channels = 8 * draw.randint(1, 12), 8 * draw.randint(1, 18)
+    op = "convolution"
+    if draw.random() < 0.5:
+        op = "convolution_backprop_data"
+        begin, end = (tuple(min(pad, span - 1) for pad, span in zip(pads, spans, strict=True)) for pads in (begin, end))
+        axes = zip(inputs, begin, end, spans, strides, strict=True)
+        outputs = tuple(max((x - 1) * s + span - b - e, 1) for x, b, e, span, s in axes)
     problem = Problem(
-        "convolution", draw.randint(1, 3), data_channels, inputs, out_channels, outputs, kernel, strides, dilations,
+        op, draw.randint(1, 3), data_channels, inputs, out_channels, outputs, kernel, strides, dilations,
         begin, end, dtype=draw.choice(["f16", "bf16"]), bias=draw.random() < 0.5,
     )  # fmt: skip
     tile = draw.choice(wgmma_tiles(problem, SM_90A))
@@ -146,13 +166,15 @@ def test_faults_show(fault: str) -> None:
 def test_machine_code() -> None:
     """All sizes of tiles: sums stay in registers, and the code is of sm_90a alone."""
     signature = "conv3d-n1-i64x6x30x30-o256x6x30x30-k3x3x3-s1x1x1-d1x1x1-p2x1x1_0x1x1-g1-NXC-XIO-{}-bias"
+    transposed = "backprop3d-n1-i64x6x30x30-o256x12x60x60-k2x4x5-s2x2x2-d1x1x1-p0x1x2_0x1x1-g1-NXC-XIO-{}-bias-add"
     instructions, texts = (Path(tvmconv.__file__).parent / "lowering/native/hopper.cuh").read_text(), []
     for number, tile in enumerate(wgmma_tiles(parse_signature(signature.format("f16")), SM_90A)):
-        source = tiled_source(signature.format(("f16", "bf16")[number % 2]), tile.rows, tile.columns)
-        assert source.launches[0].shared_bytes <= SM_90A.shared_bytes
-        # In one file, as most of the compiler's time goes into the headers.
-        kernel = source.source.removeprefix(instructions).replace("tvmconv_kernel", f"kernel{number}")
-        texts.append(f"namespace number{number} {{\n{kernel}\n}}\n")
+        for kind in (signature, transposed):
+            source = tiled_source(kind.format(("f16", "bf16")[number % 2]), tile.rows, tile.columns)
+            assert source.launches[0].shared_bytes <= SM_90A.shared_bytes
+            # In one file, as most of the compiler's time goes into the headers.
+            kernel = source.source.removeprefix(instructions).replace("tvmconv_kernel", f"kernel{len(texts)}")
+            texts.append(f"namespace number{len(texts)} {{\n{kernel}\n}}\n")
     ((kind, architecture, cubin),) = images_of(compile_fatbin(instructions + "".join(texts), SM_90A))
     assert (kind, architecture) == (ELF, 90)
     assert frames(cubin) == [0] * len(texts)
@@ -166,6 +188,8 @@ def test_machine_code() -> None:
         (SM_90A, {"dtype": "f32"}, "f16 and bf16"),
         (SM_90A, {"data_format": "NCX"}, "NXC and XIO"),
         (SM_90A, {"filter_format": "OIX"}, "NXC and XIO"),
+        (SM_90A, TRANSPOSED | {"filter_format": "OIX"}, "NXC and XIO"),
+        (SM_90A, TRANSPOSED | {"strides": (3, 6), "out_spatial": (25, 49)}, "each of 18 stride phases"),
         (SM_90A, {"groups": 8}, "one group"),
         (SM_90A, {"in_channels": 68}, "multiples of 8"),
         (SM_90A, {"out_channels": 4}, "multiples of 8"),
@@ -217,3 +241,27 @@ def test_boxes_fill_the_rows(signature: str, rows: int, share: float) -> None:
     assert np.prod(tile.box) <= rows
     assert pixels / (boxes * rows) >= share
     assert all(b * s <= 256 for b, s in zip(tile.box[1:], problem.strides, strict=True))
+
+
+@pytest.mark.parametrize("tiles", [1, 64, 131, 132, 200, 1000])
+def test_the_model_deals_out_tiles_as_the_kernel(tiles: int) -> None:
+    taps = [9.0, 6.0, 6.0, 4.0]
+    cycles = [each for each in taps for _ in range(tiles)]
+    loads = np.zeros(132)
+    for start in range(0, len(cycles), 132):
+        dealt = np.pad(cycles[start : start + 132], (0, max(start + 132 - len(cycles), 0)))
+        loads += dealt if start // 132 % 2 == 0 else dealt[::-1]
+    assert busiest(taps, tiles) == loads.max()
+
+
+def test_phases() -> None:
+    """Those of the windows of other algorithms, and what these leave out; each output is of one."""
+    flat = as_3d(parse_signature(PROBLEMS["few_taps"][0]))
+    phases = phases_of(flat).phases
+    assert len(phases) == 9 and [np.prod(phase.taps) for phase in phases] == [1, 1] + [0] * 7
+    outputs = np.zeros(flat.out_spatial, int)
+    for phase in phases:
+        part = outputs[tuple(slice(first, None, step) for first, step in zip(phase.first, (1, 3, 3), strict=True))]
+        assert part.shape == phase.outputs
+        part += 1
+    assert (outputs == 1).all()

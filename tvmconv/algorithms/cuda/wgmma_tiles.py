@@ -22,6 +22,7 @@ from ..data_dependence import covers_data
 from ..flatten import flatten
 from .blocks import L2_RATE, MULTIPROCESSORS
 from .cost import CYCLES
+from .wgmma_phases import count_phases, phases_of
 
 # Of 16-bit elements: those of the 128 bytes that a row has in shared memory, the depth of a step.
 SPAN = 64
@@ -44,6 +45,8 @@ _ALIGNMENT = 1024
 _MOST_TRAVERSED = 256
 _MOST_STRIDE = 8
 _ELEMENTS_OF_16_BYTES = 8
+# Maps of the output that a launch takes (lowering/native/cuda_launcher.h).
+MOST_PHASES = 16
 
 
 @dataclass(frozen=True)
@@ -81,17 +84,33 @@ class WgmmaTile:
     def tiles(self, problem: Problem) -> int:
         """How many there are of a problem."""
         boxes = prod(ceil(extent / b) for extent, b in zip(pixels(problem), self.box, strict=True))
-        return boxes * ceil(problem.out_channels / self.columns)
+        return boxes * ceil(problem.out_channels / self.columns) * count_phases(problem)
 
     def cycles(self, problem: Problem) -> float:
         """Cycles of the busiest multiprocessor."""
-        steps = prod(problem.kernel) * ceil(problem.in_channels / SPAN)
+        phases = phases_of(problem).phases
         multiplying = self.rows * self.columns * SPAN / _RATE
         copying = self.stage_bytes / L2_RATE
         # Written once; every 64 rows are multiplied with all columns.
         shared = (self.stage_bytes + self.rows // 64 * (64 + self.columns) * ROW_BYTES) / _SHARED_RATE
-        rounds = ceil(self.tiles(problem) / MULTIPROCESSORS[90])
-        return rounds * (steps * max(multiplying, copying, shared) + _STORE_CYCLES) + _LATENCY
+        step = ceil(problem.in_channels / SPAN) * max(multiplying, copying, shared)
+        each = self.tiles(problem) // len(phases)
+        return busiest([prod(phase.taps) * step + _STORE_CYCLES for phase in phases], each) + _LATENCY
+
+
+def busiest(cycles: list[float], tiles: int) -> float:
+    """Return the cycles of the block that has the most, where each phase has so many tiles, as wgmma.cuh deals them out."""
+    blocks = MULTIPROCESSORS[90]
+
+    def dealt(tiles: int, block: int) -> int:
+        rounds, rest = divmod(tiles, blocks)
+        return rounds + (block < rest if rounds % 2 == 0 else block >= blocks - rest)
+
+    def load(block: int) -> float:
+        counts = [dealt(number * tiles, block) for number in range(len(cycles) + 1)]
+        return sum(each * (after - before) for each, before, after in zip(cycles, counts, counts[1:], strict=False))
+
+    return max(map(load, range(blocks)))
 
 
 def as_3d(problem: Problem) -> Problem:
@@ -111,8 +130,8 @@ def as_3d(problem: Problem) -> Problem:
 
 
 def pixels(problem: Problem) -> tuple[int, ...]:
-    """Return the extents of the output of a problem of three axes, without its channels."""
-    return (problem.batch, *problem.out_spatial)
+    """Return the extents of a phase's outputs of a problem of three axes, without channels."""
+    return (problem.batch, *phases_of(problem).outputs)
 
 
 @lru_cache(maxsize=64)
@@ -135,7 +154,7 @@ def stages_of(tile: WgmmaTile, target: CudaTarget) -> list[int]:
 
 def _box(problem: Problem, rows: int) -> tuple[int, int, int, int]:
     """Return the box of at most `rows` pixels by which the fewest boxes cover the output; of equals, the longest rows."""
-    strides = (1, *problem.strides)
+    strides = (1, *phases_of(problem).strides)
     extents = pixels(problem)
     # Of boxes that cover an axis by as many, the smallest.
     options = [
@@ -158,15 +177,28 @@ def covers_wgmma(problem: Problem, target: CudaTarget) -> str | None:
         return "its instructions are those of sm_90a"
     if problem.dtype not in ("f16", "bf16"):
         return f"it multiplies f16 and bf16, not {problem.dtype}"
-    if problem.op != "convolution" or problem.groups > 1:
+    if problem.groups > 1:
         return "copies of boxes are for convolutions of one group"
-    if (problem.data_format, problem.filter_format) != ("NXC", "XIO"):
+    if why := covers_data(problem, target):
+        return why
+    flat = flatten(problem)
+    if flat.data_format != "NXC" or filter_by_depth(flat) is None:
         return f"it reads NXC and XIO, not {problem.data_format} and {problem.filter_format}"
-    if problem.in_channels % _ELEMENTS_OF_16_BYTES or problem.out_channels % _ELEMENTS_OF_16_BYTES:
+    if flat.in_channels % _ELEMENTS_OF_16_BYTES or flat.out_channels % _ELEMENTS_OF_16_BYTES:
         return f"channels are not multiples of {_ELEMENTS_OF_16_BYTES}, which copies of boxes take"
-    if max(problem.strides) > _MOST_STRIDE:
+    if flat.op == "convolution" and max(flat.strides) > _MOST_STRIDE:
         return f"boxes leave out at most {_MOST_STRIDE - 1} of {_MOST_STRIDE} pixels"
-    return covers_data(problem, target)
+    if count_phases(flat) > MOST_PHASES:
+        return f"each of {count_phases(flat)} stride phases needs a map of the output, and a launch has {MOST_PHASES}"
+    return None
+
+
+def filter_by_depth(flat: Problem) -> bool | None:
+    """Whether a filter's input channels lie together, not its output channels; None if neither do, but taps."""
+    if flat.filter_format != "XIO" and prod(flat.kernel) > 1:
+        return None
+    # Without more taps than one, OIX is XIO with the other channels last.
+    return (flat.filter_format == "XIO") == (flat.op != "convolution")
 
 
 def estimate_wgmma(problem: Problem, target: CudaTarget) -> Counts:

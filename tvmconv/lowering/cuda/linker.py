@@ -67,11 +67,13 @@ def _table(kernel: CudaSource, problem: Problem, target: CudaTarget) -> str:
         for name, (shape, dtype) in arrays.items()
     ]
     launches = [_launch(launch, list(arrays), problem.dtype) for launch in kernel.launches]
+    most_maps = max((sum(map(len, map(_maps, launch.arguments))) for launch in kernel.launches), default=0)
     return "\n".join(
         [
             '#include "cuda_launcher.h"',
             f"const int32_t tvmconv_num_arrays = {len(rows)}, tvmconv_num_launches = {len(launches)};",
             f'_Static_assert({len(launches)} <= TVMCONV_MAX_LAUNCHES, "too many launches");',
+            f'_Static_assert({most_maps} <= TVMCONV_MAX_MAPS, "too many maps");',
             f"const uint64_t tvmconv_workspace_bytes = {kernel.workspace_bytes};",
             f'const char tvmconv_architectures[] = "{", ".join(target.features)} {"alone" if target.specific else "and later"}";',
             f"const struct tvmconv_array tvmconv_arrays[] = {_braces(rows)};",
@@ -82,20 +84,31 @@ def _table(kernel: CudaSource, problem: Problem, target: CudaTarget) -> str:
 
 
 def _launch(launch: Launch, arrays: list[str], dtype: str) -> str:
-    def argument(each: Argument | TensorMap) -> str:
-        described = _tensor_map(each, dtype) if isinstance(each, TensorMap) else 0
-        return _braces((-1 if each.name == WORKSPACE else arrays.index(each.name), each.offset, described))
+    def number(name: str) -> int:
+        return -1 if name == WORKSPACE else arrays.index(name)
+
+    def argument(each: Argument | TensorMap | tuple[TensorMap, ...]) -> str:
+        if maps := _maps(each):
+            described = f"(const struct tvmconv_tensor_map[]){_braces(_tensor_map(each, dtype) for each in maps)}"
+            return _braces((number(maps[0].name), 0, len(maps), described))
+        assert isinstance(each, Argument)
+        return _braces((number(each.name), each.offset, 0, 0))
 
     arguments = _braces(map(argument, launch.arguments))
     grid, block = _braces(launch.grid), _braces(launch.block)
     return f'{{"{launch.function}", {grid}, {block}, {launch.shared_bytes}, {len(launch.arguments)}, {arguments}}}'
 
 
+def _maps(each: Argument | TensorMap | tuple[TensorMap, ...]) -> tuple[TensorMap, ...]:
+    """Return the maps of a parameter, none if it is a pointer."""
+    return each if isinstance(each, tuple) else (each,) if isinstance(each, TensorMap) else ()
+
+
 def _tensor_map(each: TensorMap, dtype: str) -> str:
-    """Return the address of a map's description, a C expression."""
+    """Return a map's description, a C initializer."""
     distances = [DTYPE_BYTES[dtype] * distance for distance in each.element_distances]
     lists = map(_braces, (each.extents, distances, each.box, each.steps))
-    return "&(const struct tvmconv_tensor_map)" + _braces((_MAP_TYPES[dtype], len(each.extents), *lists))
+    return _braces((each.offset, _MAP_TYPES[dtype], len(each.extents), *lists))
 
 
 def _braces(items: Iterable[object]) -> str:

@@ -19,7 +19,7 @@ class Argument:
 
 @dataclass(frozen=True)
 class TensorMap:
-    """A parameter by which a device function copies boxes of an array, swizzled (CUDA Driver API, cuTensorMapEncodeTiled).
+    """By what a device function copies boxes of an array, swizzled (CUDA Driver API, cuTensorMapEncodeTiled).
 
     Attributes
     ----------
@@ -64,14 +64,14 @@ class Launch:
     shared_bytes
         Dynamic shared memory of a block.
     arguments
-        Its parameters, in order.
+        Its parameters, in order; several maps may be one.
     """
 
     function: str
     grid: tuple[int, int, int]
     block: tuple[int, int, int]
     shared_bytes: int
-    arguments: tuple[Argument | TensorMap, ...]
+    arguments: tuple[Argument | TensorMap | tuple[TensorMap, ...], ...]
 
 
 @dataclass(frozen=True)

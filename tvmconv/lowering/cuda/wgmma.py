@@ -12,8 +12,9 @@ from tvm_ffi.structural import structural_map
 
 from ...algorithms.cuda.annotations import WGMMA_COLUMNS, WGMMA_ROWS, WGMMA_STAGES
 from ...algorithms.cuda.blocks import MULTIPROCESSORS
-from ...algorithms.cuda.wgmma_tiles import SPAN, WgmmaTile, as_3d, wgmma_tiles
-from ...problem import Problem
+from ...algorithms.cuda.wgmma_phases import Phases, phases_of
+from ...algorithms.cuda.wgmma_tiles import SPAN, WgmmaTile, as_3d, filter_by_depth, wgmma_tiles
+from ...problem import DTYPE_BYTES, Problem
 from ...targets.cuda import CudaTarget
 from ..cpu.linker import NATIVE
 from .epilogue_steps import finish, steps_header
@@ -33,6 +34,13 @@ struct tvmconv_operands {
 };
 struct Channel {
   float bias, scale, slope;
+};
+// Outputs that sum equally many taps; the first one's data, where its first tap is in the filter, and its place.
+struct Phase {
+  int taps_d, taps_h, taps_w, data_d, data_h, data_w, first_tap, out_d, out_h, out_w;
+};
+struct tvmconv_output_maps {
+  tvmconv_tensor_map phases[kPhases];
 };
 """
 
@@ -61,16 +69,19 @@ def scheduled_tile(mod: tvm.IRModule, problem: Problem, target: CudaTarget) -> W
 def wgmma_source(problem: Problem, tile: WgmmaTile) -> CudaSource:
     """Return the CUDA C++ of a convolution by tiles."""
     flat = as_3d(problem)
+    phases, by_depth = phases_of(flat), bool(filter_by_depth(flat))
     parts = [
         (NATIVE / "hopper.cuh").read_text(),
-        _constants(flat, tile),
-        _multiply(tile.columns, problem.dtype),
+        _constants(flat, tile, phases, by_depth),
+        _phases(phases),
+        _original(problem, flat),
+        _multiply(tile.columns, problem.dtype, by_depth),
         steps_header(problem),
         finish(problem),
         (NATIVE / "wgmma.cuh").read_text(),
     ]
     n, d, h, w = tile.box
-    steps = (1, *reversed(flat.strides), 1)
+    steps = (1, *reversed(phases.strides), 1)
     data = TensorMap(
         "data",
         (flat.in_channels, *reversed(flat.in_spatial), flat.batch),
@@ -78,20 +89,34 @@ def wgmma_source(problem: Problem, tile: WgmmaTile) -> CudaSource:
         tuple(b * step for b, step in zip((SPAN, w, h, d, n), steps, strict=True)),
         steps,
     )
-    weights = TensorMap("filter", (flat.out_channels, flat.in_channels, prod(flat.kernel)), (SPAN, SPAN, 1), (1, 1, 1))
-    output = TensorMap(
-        "output", (flat.out_channels, *reversed(flat.out_spatial), flat.batch), (SPAN, w, h, d, n), (1, 1, 1, 1, 1)
+    channels, box = (flat.out_channels, flat.in_channels), (SPAN, SPAN)
+    if by_depth:
+        channels, box = (flat.in_channels, flat.out_channels), (SPAN, tile.columns)
+    weights = TensorMap("filter", (*channels, prod(flat.kernel)), (*box, 1), (1, 1, 1))
+    # From an output pixel to the next along each axis, and to the next image.
+    apart = [flat.out_channels * prod(flat.out_spatial[axis + 1 :]) for axis in range(3)]
+    image = flat.out_channels * prod(flat.out_spatial)
+    outputs = tuple(
+        TensorMap(
+            "output",
+            (flat.out_channels, *reversed(phase.outputs), flat.batch),
+            (SPAN, w, h, d, n),
+            (1, 1, 1, 1, 1),
+            (*reversed([step * each for step, each in zip(phases.steps, apart, strict=True)]), image),
+            DTYPE_BYTES[flat.dtype] * sum(first * each for first, each in zip(phase.first, apart, strict=True)),
+        )
+        for phase in phases.phases
     )
     # Of an operand that the problem has not, the kernel reads nothing.
     operands = [Argument(name if name in problem.operands else "output") for name in _OPERANDS]
     blocks = min(tile.tiles(flat), MULTIPROCESSORS[90])
     launch = Launch(
-        "tvmconv_kernel", (blocks, 1, 1), (_THREADS, 1, 1), tile.shared_bytes, (data, weights, *operands, output)
+        "tvmconv_kernel", (blocks, 1, 1), (_THREADS, 1, 1), tile.shared_bytes, (data, weights, *operands, outputs)
     )
     return CudaSource("\n".join(parts), (launch,), 0)
 
 
-def _constants(flat: Problem, tile: WgmmaTile) -> str:
+def _constants(flat: Problem, tile: WgmmaTile, phases: Phases, by_depth: bool) -> str:
     def axes(name: str, values: tuple[int, ...]) -> dict[str, int]:
         return {f"k{name}{axis}": value for axis, value in zip("DHW", values, strict=True)}
 
@@ -105,20 +130,42 @@ def _constants(flat: Problem, tile: WgmmaTile) -> str:
         "kBoxN": tile.box[0],
         **axes("Box", tile.box[1:]),
         **axes("Out", flat.out_spatial),
-        **axes("Kernel", flat.kernel),
-        **axes("Stride", flat.strides),
-        **axes("Dilation", flat.dilations),
-        **axes("Pad", flat.pads_begin),
+        "kPhases": len(phases.phases),
+        **axes("Phase", phases.outputs),
+        **axes("Step", phases.steps),
+        **axes("Stride", phases.strides),
+        **axes("Dilation", phases.dilations),
+        **axes("TapStep", phases.tap_steps),
     }
+    facts = {f"k{name.capitalize()}": name in flat.operands for name in _OPERANDS}
+    facts |= {"kFilterByDepth": by_depth, "kOutputsWithoutTaps": not all(prod(p.taps) for p in phases.phases)}
     lines = [f"constexpr int {name} = {value};" for name, value in numbers.items()]
-    lines += [f"constexpr bool k{name.capitalize()} = {str(name in flat.operands).lower()};" for name in _OPERANDS]
+    lines += [f"constexpr bool {name} = {str(fact).lower()};" for name, fact in facts.items()]
     return "\n".join(["", *lines, f"using Element = {_ELEMENTS[flat.dtype]};", _TYPES])
 
 
-def _multiply(columns: int, dtype: str) -> str:
+def _phases(phases: Phases) -> str:
+    rows = ([*each.taps, *each.offset, each.first_tap, *each.first] for each in phases.phases)
+    braces = ", ".join("{" + ", ".join(map(str, row)) + "}" for row in rows)
+    return f"""
+__device__ __forceinline__ Phase tvmconv_phase(int number) {{
+  static constexpr Phase phases[kPhases] = {{{braces}}};
+  return phases[kPhases == 1 ? 0 : number];
+}}
+"""
+
+
+def _original(problem: Problem, flat: Problem) -> str:
+    """Return the function from an output channel of a flattened problem to that of the problem, whose operands are read."""
+    each = flat.out_channels // problem.out_channels
+    expression = "o" if each == 1 else f"o / {each}" if problem.data_format == "NCX" else f"o % {problem.out_channels}"
+    return f"__device__ __forceinline__ int tvmconv_original(int o) {{ return {expression}; }}\n"
+
+
+def _multiply(columns: int, dtype: str, by_depth: bool) -> str:
     """Return the function that adds to 64 x `columns` sums (or, without `adds`, sets them to) the products of 16 of depth.
 
-    The left matrix lies with depth as the faster index; the right one, as the filter does, with columns.
+    The left matrix lies with depth as the faster index; the right one as the filter does, with depth or with columns.
     """
     count = columns // 2
     registers = ", ".join(f"%{i}" for i in range(count))
@@ -129,7 +176,7 @@ __device__ __forceinline__ void tvmconv_multiply(float *sums, uint64_t left, uin
       "{{\\n\\t"
       ".reg .pred adds;\\n\\t"
       "setp.ne.b32 adds, %{count + 2}, 0;\\n\\t"
-      "wgmma.mma_async.sync.aligned.m64n{columns}k16.f32.{dtype}.{dtype} {{{registers}}}, %{count}, %{count + 1}, adds, 1, 1, 0, 1;\\n\\t"
+      "wgmma.mma_async.sync.aligned.m64n{columns}k16.f32.{dtype}.{dtype} {{{registers}}}, %{count}, %{count + 1}, adds, 1, 1, 0, {int(not by_depth)};\\n\\t"
       "}}"
       : {outputs}
       : "l"(left), "l"(right), "r"(adds));

@@ -194,20 +194,21 @@ static int launch_all(int id, CUstream stream, char* const* arrays, char* worksp
   for (int i = 0; i < tvmconv_num_launches; ++i) {
     const struct tvmconv_launch* launch = &tvmconv_launches[i];
     void *pointers[TVMCONV_MAX_ARGUMENTS], *parameters[TVMCONV_MAX_ARGUMENTS];
-    CUtensorMap maps[TVMCONV_MAX_ARGUMENTS];
+    CUtensorMap maps[TVMCONV_MAX_MAPS], *next = maps;
     for (int j = 0; j < launch->num_arguments; ++j) {
       const struct tvmconv_argument* argument = &launch->arguments[j];
-      const struct tvmconv_tensor_map* map = argument->map;
-      pointers[j] = (argument->array < 0 ? workspace : arrays[argument->array]) + argument->offset;
-      parameters[j] = &pointers[j];
-      if (map == NULL) continue;
-      /* Arithmetic on the CPU alone, for the arrays of this call. */
-      CUresult result = cuTensorMapEncodeTiled(&maps[j], map->type, map->rank, pointers[j], map->extents, map->distances,
-                                               map->box, map->steps, CU_TENSOR_MAP_INTERLEAVE_NONE,
-                                               CU_TENSOR_MAP_SWIZZLE_128B, CU_TENSOR_MAP_L2_PROMOTION_L2_128B,
-                                               CU_TENSOR_MAP_FLOAT_OOB_FILL_NONE);
-      if (check(result, "describing an array to ", launch->function, devices[id].device) != 0) return -1;
-      parameters[j] = &maps[j];
+      char* const array = (argument->array < 0 ? workspace : arrays[argument->array]) + argument->offset;
+      pointers[j] = array;
+      parameters[j] = argument->num_maps > 0 ? (void*)next : &pointers[j];
+      for (int k = 0; k < argument->num_maps; ++k) {
+        const struct tvmconv_tensor_map* map = &argument->maps[k];
+        /* Arithmetic on the CPU alone, for the arrays of this call. */
+        CUresult result = cuTensorMapEncodeTiled(next++, map->type, map->rank, array + map->offset, map->extents,
+                                                 map->distances, map->box, map->steps, CU_TENSOR_MAP_INTERLEAVE_NONE,
+                                                 CU_TENSOR_MAP_SWIZZLE_128B, CU_TENSOR_MAP_L2_PROMOTION_L2_128B,
+                                                 CU_TENSOR_MAP_FLOAT_OOB_FILL_NONE);
+        if (check(result, "describing an array to ", launch->function, devices[id].device) != 0) return -1;
+      }
     }
     const uint32_t *grid = launch->grid, *block = launch->block;
     CUresult result = cuLaunchKernel((CUfunction)kernels[i], grid[0], grid[1], grid[2], block[0], block[1], block[2],

@@ -5,8 +5,9 @@
 #include <stdint.h>
 
 /* A 3-D transposed convolution has up to eight windows, each of a few launches, and a fill. The arrays are data, filter,
- * bias, scale, slope, residual and output; a launch takes them and pieces of the workspace. */
-enum { TVMCONV_MAX_LAUNCHES = 64, TVMCONV_MAX_ARRAYS = 7, TVMCONV_MAX_ARGUMENTS = 12 };
+ * bias, scale, slope, residual and output; a launch takes them and pieces of the workspace. Maps: of data, filter, and each
+ * of 16 phases of the output. */
+enum { TVMCONV_MAX_LAUNCHES = 64, TVMCONV_MAX_ARRAYS = 7, TVMCONV_MAX_ARGUMENTS = 12, TVMCONV_MAX_MAPS = 18 };
 
 /* An array that the kernel takes, in the order of its arguments. */
 struct tvmconv_array {
@@ -16,21 +17,23 @@ struct tvmconv_array {
   int64_t shape[5];
 };
 
-/* What cuTensorMapEncodeTiled makes of an array: a parameter by which kernels copy boxes of it. The axis whose elements
- * lie together is the first; `distances` are in bytes, of the axes after it. */
+/* What cuTensorMapEncodeTiled makes of an array, `offset` bytes after its beginning: by what kernels copy boxes of it. The
+ * axis whose elements lie together is the first; `distances` are in bytes, of the axes after it. */
 struct tvmconv_tensor_map {
+  uint64_t offset;
   int32_t type; /* CUtensorMapDataType */
   uint32_t rank;
   uint64_t extents[5], distances[4];
   uint32_t box[5], steps[5];
 };
 
-/* A parameter of a device function: the array of this number, or if -1 the workspace, and an offset in bytes; or if `map`
- * is not NULL, that map of the array. */
+/* A parameter of a device function: the array of this number, or if -1 the workspace, and an offset in bytes; or if there
+ * are maps, these of the array, one after another. */
 struct tvmconv_argument {
   int32_t array;
   uint64_t offset;
-  const struct tvmconv_tensor_map* map;
+  int32_t num_maps;
+  const struct tvmconv_tensor_map* maps;
 };
 
 struct tvmconv_launch {

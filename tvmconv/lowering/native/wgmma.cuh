@@ -1,7 +1,9 @@
-// Convolution as an implicit matrix multiplication for Hopper. tvmconv/lowering/cuda/wgmma.py writes the constants of a problem, the
-// instruction `tvmconv_multiply` and its epilogue `tvmconv_finish` before this.
+// Convolution as an implicit matrix multiplication for Hopper. tvmconv/lowering/cuda/wgmma.py writes the constants of a problem, its
+// phases, the instruction `tvmconv_multiply` and its epilogue `tvmconv_finish` before this.
 //
-// A tile of the output is a box of pixels, a row each, times kColumns channels. Its depth goes by steps: a tap, and 64
+// The outputs of a transposed convolution are of phases, which sum other taps (wgmma_phases.py); a convolution has one. Each
+// has a map of its own, whose neighbours are outputs of the phase.
+// A tile of the output is a box of pixels of a phase, a row each, times kColumns channels. Its depth goes by steps: a tap, and 64
 // channels of data. One thread, the producer, fills a ring of stages: for each step a box of data, which is the output's
 // box moved by the tap (what lies outside of data arrives as zeros: padding, and channels beyond the last), and 64 x
 // kColumns of the filter. Two groups of 128 threads, the consumers, multiply: each has half of the rows. A stage has a
@@ -19,17 +21,22 @@ constexpr int kFilterBox = kSpan * 128;        // 64 channels of data times 64 o
 constexpr int kOutBox = kRows * 128;
 constexpr int kLoadedBytes = kBoxW * kBoxH * kBoxD * kBoxN * 128 + kFilterBytes;
 constexpr int kChannelSteps = (kChannels + kSpan - 1) / kSpan;
-constexpr int kTaps = kKernelD * kKernelH * kKernelW;
-constexpr int kSteps = kTaps * kChannelSteps;
 constexpr int kTilesO = (kOutputs + kColumns - 1) / kColumns;
-constexpr int kTilesW = (kOutW + kBoxW - 1) / kBoxW, kTilesH = (kOutH + kBoxH - 1) / kBoxH;
-constexpr int kTilesD = (kOutD + kBoxD - 1) / kBoxD, kTilesN = (kBatch + kBoxN - 1) / kBoxN;
-constexpr int kTiles = kTilesO * kTilesW * kTilesH * kTilesD * kTilesN;
+// As many in each phase, by the largest.
+constexpr int kTilesW = (kPhaseW + kBoxW - 1) / kBoxW, kTilesH = (kPhaseH + kBoxH - 1) / kBoxH;
+constexpr int kTilesD = (kPhaseD + kBoxD - 1) / kBoxD, kTilesN = (kBatch + kBoxN - 1) / kBoxN;
+constexpr int kTiles = kPhases * kTilesO * kTilesW * kTilesH * kTilesD * kTilesN;
 
-// Where a tile begins in the output. Neighbours in time share their pixels.
+// Where a tile begins among the outputs of its phase. Neighbours in time share their pixels.
 struct TileStart {
-  int o, w, h, d, n;
+  int o, w, h, d, n, phase;
 };
+
+// The tile that a block computes in a round, if there are so many. The first ones have the most taps: blocks take turns
+// forwards and backwards, so that who had more than others gets less.
+__device__ __forceinline__ int tvmconv_number(int round) {
+  return round * gridDim.x + (round % 2 ? gridDim.x - 1 - blockIdx.x : blockIdx.x);
+}
 
 __device__ __forceinline__ TileStart tvmconv_tile(int number) {
   TileStart tile;
@@ -40,7 +47,9 @@ __device__ __forceinline__ TileStart tvmconv_tile(int number) {
   tile.h = number % kTilesH * kBoxH;
   number /= kTilesH;
   tile.d = number % kTilesD * kBoxD;
-  tile.n = number / kTilesD * kBoxN;
+  number /= kTilesD;
+  tile.n = number % kTilesN * kBoxN;
+  tile.phase = number / kTilesN;
   return tile;
 }
 
@@ -55,23 +64,30 @@ struct Ring {
 __device__ __forceinline__ void tvmconv_produce(unsigned char *stages, uint64_t *full, uint64_t *empty,
                                                 const tvmconv_tensor_map *data, const tvmconv_tensor_map *filter) {
   Ring ring;
-  for (int number = blockIdx.x; number < kTiles; number += gridDim.x) {
+  for (int round = 0, number; (number = tvmconv_number(round)) < kTiles; ++round) {
     const TileStart tile = tvmconv_tile(number);
-    for (int tap = 0; tap < kTaps; ++tap) {
-      const int w = tile.w * kStrideW + tap % kKernelW * kDilationW - kPadW;
-      const int h = tile.h * kStrideH + tap / kKernelW % kKernelH * kDilationH - kPadH;
-      const int d = tile.d * kStrideD + tap / (kKernelW * kKernelH) * kDilationD - kPadD;
-      for (int c = 0; c < kChannels; c += kSpan) {
-        unsigned char *at = stages + ring.stage * kStageBytes;
-        uint64_t *arrived = full + ring.stage;
-        tvmconv_wait(empty + ring.stage, ring.parity ^ 1);
-        tvmconv_arrive_expecting(arrived, kLoadedBytes);
-        tvmconv_load_box(at, data, arrived, c, w, h, d, tile.n);
-        for (int o = 0; o < kColumns; o += kSpan)
-          tvmconv_load_box(at + kDataBytes + o / kSpan * kFilterBox, filter, arrived, tile.o + o, c, tap);
-        ring.next();
-      }
-    }
+    const Phase phase = tvmconv_phase(tile.phase);
+    for (int tap_d = 0; tap_d < phase.taps_d; ++tap_d)
+      for (int tap_h = 0; tap_h < phase.taps_h; ++tap_h)
+        for (int tap_w = 0; tap_w < phase.taps_w; ++tap_w) {
+          const int w = tile.w * kStrideW + tap_w * kDilationW + phase.data_w;
+          const int h = tile.h * kStrideH + tap_h * kDilationH + phase.data_h;
+          const int d = tile.d * kStrideD + tap_d * kDilationD + phase.data_d;
+          const int tap = phase.first_tap + tap_d * kTapStepD + tap_h * kTapStepH + tap_w * kTapStepW;
+          for (int c = 0; c < kChannels; c += kSpan) {
+            unsigned char *at = stages + ring.stage * kStageBytes;
+            uint64_t *arrived = full + ring.stage;
+            tvmconv_wait(empty + ring.stage, ring.parity ^ 1);
+            tvmconv_arrive_expecting(arrived, kLoadedBytes);
+            tvmconv_load_box(at, data, arrived, c, w, h, d, tile.n);
+            if (kFilterByDepth)
+              tvmconv_load_box(at + kDataBytes, filter, arrived, c, tile.o, tap);
+            else
+              for (int o = 0; o < kColumns; o += kSpan)
+                tvmconv_load_box(at + kDataBytes + o / kSpan * kFilterBox, filter, arrived, tile.o + o, c, tap);
+            ring.next();
+          }
+        }
   }
 }
 
@@ -86,30 +102,35 @@ __device__ __forceinline__ uint64_t tvmconv_matrix(const void *start, int leadin
 __device__ __forceinline__ Channel tvmconv_channel(const tvmconv_operands &operands, int o) {
   Channel channel{0.0f, 1.0f, 1.0f};
   if (o >= kOutputs) return channel;
-  if (kBias) channel.bias = static_cast<float>(operands.bias[o]);
-  if (kScale) channel.scale = operands.scale[o];
-  if (kSlope) channel.slope = operands.slope[o];
+  const int original = tvmconv_original(o);
+  if (kBias) channel.bias = static_cast<float>(operands.bias[original]);
+  if (kScale) channel.scale = operands.scale[original];
+  if (kSlope) channel.slope = operands.slope[original];
   return channel;
 }
 
 // The pixel of a tile's row, a number among all of the output; -1 if the output has none there.
 __device__ __forceinline__ int64_t tvmconv_pixel(const TileStart &tile, int row) {
-  const int w = tile.w + row % kBoxW, h = tile.h + row / kBoxW % kBoxH;
-  const int d = tile.d + row / (kBoxW * kBoxH) % kBoxD, box_n = row / (kBoxW * kBoxH * kBoxD), n = tile.n + box_n;
+  const Phase phase = tvmconv_phase(tile.phase);
+  const int w = (tile.w + row % kBoxW) * kStepW + phase.out_w, h = (tile.h + row / kBoxW % kBoxH) * kStepH + phase.out_h;
+  const int d = (tile.d + row / (kBoxW * kBoxH) % kBoxD) * kStepD + phase.out_d;
+  const int box_n = row / (kBoxW * kBoxH * kBoxD), n = tile.n + box_n;
   const bool inside = w < kOutW && h < kOutH && d < kOutD && box_n < kBoxN && n < kBatch;
   return inside ? ((static_cast<int64_t>(n) * kOutD + d) * kOutH + h) * kOutW + w : -1;
 }
 
 __device__ __forceinline__ void tvmconv_consume(int group, const unsigned char *stages, unsigned char *out, uint64_t *full,
-                                                uint64_t *empty, const tvmconv_operands &operands, const tvmconv_tensor_map *output) {
+                                                uint64_t *empty, const tvmconv_operands &operands, const tvmconv_tensor_map *outputs) {
   const int thread = threadIdx.x % kGroup, warp = thread / 32, lane = thread % 32;
   const int first_row = group * kFragments * 64;
   Ring ring;
-  for (int number = blockIdx.x; number < kTiles; number += gridDim.x) {
+  for (int round = 0, number; (number = tvmconv_number(round)) < kTiles; ++round) {
     const TileStart tile = tvmconv_tile(number);
+    const Phase phase = tvmconv_phase(tile.phase);
+    const int steps = phase.taps_d * phase.taps_h * phase.taps_w * kChannelSteps;
     float sums[kFragments][kColumns / 2];
     uint64_t *last = nullptr;
-    for (int step = 0; step < kSteps; ++step) {
+    for (int step = 0; step < steps; ++step) {
       const unsigned char *data = stages + ring.stage * kStageBytes, *filter = data + kDataBytes;
       tvmconv_wait(full + ring.stage, ring.parity);
       tvmconv_multiplies_begin();
@@ -118,7 +139,9 @@ __device__ __forceinline__ void tvmconv_consume(int group, const unsigned char *
 #pragma unroll
         for (int f = 0; f < kFragments; ++f)
           tvmconv_multiply(sums[f], tvmconv_matrix(data + (first_row + f * 64) * 128 + k * 32, 16, 1024),
-                           tvmconv_matrix(filter + k * 2048, kFilterBox, 1024), step + k > 0);
+                           kFilterByDepth ? tvmconv_matrix(filter + k * 32, 16, 1024)
+                                          : tvmconv_matrix(filter + k * 2048, kFilterBox, 1024),
+                           step + k > 0);
       tvmconv_multiplies_commit();
       // One step stays under way; that before it is done with its stage.
       tvmconv_multiplies_wait<1>();
@@ -129,7 +152,10 @@ __device__ __forceinline__ void tvmconv_consume(int group, const unsigned char *
     tvmconv_multiplies_wait<0>();
 #pragma unroll
     for (int f = 0; f < kFragments; ++f) tvmconv_settle(sums[f]);
-    if (lane == 0) tvmconv_arrive(last);
+    if (last != nullptr && lane == 0) tvmconv_arrive(last);
+    if (kOutputsWithoutTaps && steps == 0)
+#pragma unroll
+      for (int i = 0; i < kFragments * kColumns / 2; ++i) sums[i / (kColumns / 2)][i % (kColumns / 2)] = 0.0f;
 
     // The stores of the tile before have read what is overwritten now.
     if (threadIdx.x == 0) tvmconv_stores_read();
@@ -169,7 +195,7 @@ __device__ __forceinline__ void tvmconv_consume(int group, const unsigned char *
     tvmconv_consumers_meet();
     if (threadIdx.x == 0) {
       for (int o = 0; o < kColumns && tile.o + o < kOutputs; o += kSpan)
-        tvmconv_store_box(output, out + o / kSpan * kOutBox, tile.o + o, tile.w, tile.h, tile.d, tile.n);
+        tvmconv_store_box(outputs + tile.phase, out + o / kSpan * kOutBox, tile.o + o, tile.w, tile.h, tile.d, tile.n);
       tvmconv_stores_commit();
     }
   }
@@ -179,7 +205,7 @@ __device__ __forceinline__ void tvmconv_consume(int group, const unsigned char *
 extern "C" __global__ void __launch_bounds__(3 * kGroup, 1)
     tvmconv_kernel(const __grid_constant__ tvmconv_tensor_map data, const __grid_constant__ tvmconv_tensor_map filter,
                    const Element *__restrict__ bias, const float *__restrict__ scale, const float *__restrict__ slope,
-                   const Element *__restrict__ residual, const __grid_constant__ tvmconv_tensor_map output) {
+                   const Element *__restrict__ residual, const __grid_constant__ tvmconv_output_maps output) {
   extern __shared__ unsigned char tvmconv_shared[];
   unsigned char *stages = tvmconv_shared + (-tvmconv_shared_address(tvmconv_shared) & 1023);
   unsigned char *out = stages + kStages * kStageBytes;
@@ -199,6 +225,6 @@ extern "C" __global__ void __launch_bounds__(3 * kGroup, 1)
     if (threadIdx.x == 2 * kGroup) tvmconv_produce(stages, full, empty, &data, &filter);
   } else {
     tvmconv_take_registers<232>();
-    tvmconv_consume(group, stages, out, full, empty, {bias, scale, slope, residual}, &output);
+    tvmconv_consume(group, stages, out, full, empty, {bias, scale, slope, residual}, output.phases);
   }
 }
