@@ -30,11 +30,10 @@ from tvmconv.targets.target import CpuTarget
 
 def space(sch: Schedule, definition: Definition, target: CpuTarget) -> list[Schedule]:
     """Return one schedule for each plan of the windows, the default first."""
-    return steps.sketches(sch, definition, target, lambda first: [plan.vectors for plan in first.plans], _schedule)
+    return steps.planned(sch, definition, target, _schedule)
 
 
-def _schedule(sch: Schedule, window: Window, vectors: int, target: CpuTarget) -> None:
-    (plan,) = (plan for plan in window.plans if plan.vectors == vectors)
+def _schedule(sch: Schedule, window: Window, plan: Plan, target: CpuTarget) -> None:
     if window.by_parts:
         reduce_by_parts(sch, window, plan, target)
     elif plan.tap_by_tap:

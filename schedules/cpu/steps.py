@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from math import gcd, prod
-from typing import TypeVar
+from typing import Any, TypeVar
 
 from tvm.s_tir import Schedule
 from tvm.s_tir.schedule import LoopRV, SBlockRV
@@ -35,8 +35,9 @@ from tvmconv.algorithms.stage_names import DATA_PAD, FILL, FILTER_PACK, OUT, TIL
 from tvmconv.targets.cpus import L1_WAY_BYTES
 from tvmconv.targets.target import CpuTarget
 
-# Of one algorithm's windows.
+# Of one algorithm's windows, and their plans.
 W = TypeVar("W")
+P = TypeVar("P")
 LINE_FLOATS = 16  # a cache line
 # Of a filter that is read by whole rows, or of pairs of them: lines of 8 that lie a multiple of 4 KiB apart fit an L1.
 ROWS = 4
@@ -65,6 +66,21 @@ def sketches(
             schedule(sketch, window, count, target)
         made.append(sketch)
     return made
+
+
+def planned(
+    sch: Schedule,
+    definition: Definition,
+    target: CpuTarget,
+    schedule: Callable[[Schedule, W, P, CpuTarget], None],
+) -> list[Schedule]:
+    """Return `schedule`'s schedules of all windows, one for each of their plans, the default first."""
+    plans = {plan.vectors: number for number, plan in enumerate(definition.windows[0].plans)}
+
+    def by_plan(sketch: Schedule, window: Any, vectors: int, target: CpuTarget) -> None:
+        schedule(sketch, window, window.plans[plans[vectors]], target)
+
+    return sketches(sch, definition, target, lambda first: list(plans), by_plan)
 
 
 def has_block(sch: Schedule, name: str) -> bool:

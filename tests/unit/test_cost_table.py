@@ -24,7 +24,7 @@ DECIDES = (
     "tasks",
 )
 # Others whose functions have no number without a name, beside measurements that explain them.
-ALSO = ("direct_plan", "planar", "inner", "kn2row", "mmla", "phased", "grouped")
+ALSO = ("direct_plan", "planar", "inner", "kn2row", "mmla", "phased", "grouped_plan")
 CPU = r"\bZen \d|Rapids|\bSkylake|\bHaswell|Graviton|Neoverse|znver\d"
 # How wide vectors and how many registers there are is asked for to fill them, never to tell one CPU from another.
 ASKED = r"two_of_512|\.mcpu\b|(vector_registers|vector_bits|multiply_adds)\s*(==|!=|<|>)|\bcpu_of\("
@@ -45,15 +45,14 @@ REASONS = {
         row_tile.LEAST_SHARING tasks.EXPANSION window.FEW_PIXELS window.STREAMED_PIXELS winograd.MOST_PREFETCHED
         winograd_cost.LEAST_PER_GROUP winograd_cost.MOST_PIECES amx.FEWEST_OUTPUTS""",
     "the code: what is unrolled, and what LLVM makes of it": """
-        direct_plan.SHORT_SUMS direct_plan.SHARED_DATA grouped.MAX_UNROLLED grouped.MAX_UNROLLED_ROW grouped.LEAST_STEPS
-        inner.MOST_OUTPUTS kn2row.MAX_GATHERED plain.MOST_PIXELS plain.MOST_CHANNELS plain.COLUMNS row_tile.ENOUGH_REGISTERS
+        direct_plan.SHORT_SUMS direct_plan.SHARED_DATA grouped_plan.MAX_UNROLLED grouped_plan.MAX_UNROLLED_ROW
+        grouped_plan.LEAST_STEPS inner.MOST_OUTPUTS kn2row.MAX_GATHERED plain.MOST_PIXELS plain.MOST_CHANNELS plain.COLUMNS row_tile.ENOUGH_REGISTERS
         reduced.TWELVE reduced.LEAST_STEPS reduced.LONG_SUM row_tile.MAX_UNROLLED row_tile.MAX_SHARED row_tile.SHARED
         row_window.MOST_CHANNELS row_window.MOST_ROW_BYTES winograd.TRANSPOSED winograd_model.UNROLL steps.ROWS
         winograd_cost.BLOCK_VECTORS winograd_cost.MOST_HELD_TAPS window.TOGETHER amx_cost.BLOCKS""",
     "tasks: how many, so that two threads to eight find a share, and how large": """
-        cost.THREADS counts.TASK_ROWS direct_plan.MOST_CHUNKS grouped.LEAST_BANDS grouped.LEAST_CHUNK inner.MOST_CHUNKS
-        kn2row.MOST_CHUNKS
-        mmla.MOST_CHUNKS tasks.TASKS tile.LONG_ROW winograd_model.STRIP_TILES""",
+        cost.THREADS counts.TASK_ROWS direct_plan.MOST_CHUNKS grouped_plan.LEAST_BANDS grouped_plan.LEAST_CHUNK inner.MOST_CHUNKS
+        kn2row.MOST_CHUNKS mmla.MOST_CHUNKS tasks.TASKS tile.LONG_ROW winograd_model.STRIP_TILES""",
     "what an estimate must gain, for it is no more exact": "direct.LEAST_TURNED tile.LEAST_GAIN",
     "how many ways are tried": "tile.MORE_VECTORS",
     "part of a cache, whose size is the CPU's": "amx_cost.L1_KEPT direct.FAR_APART_BYTES direct.FEW_ROWS mmla.FAR_APART",

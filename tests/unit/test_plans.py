@@ -23,9 +23,15 @@ DEEP = "conv2d-n1-i1024x21x21-o256x21x21-k3x3-s1x1-d2x2-p2x2_2x2-g1-NXC-XIO-f32"
 PARTS = "conv2d-n1-i1024x7x7-o1280x4x4-k3x3-s2x2-d1x1-p1x1_1x1-g1-NXC-XIO-f32"
 CLASSES = "backprop2d-n1-i32x14x14-o16x28x28-k3x3-s2x2-d1x1-p1x1_0x0-g1-NXC-XIO-f32"
 PHASED = "backprop1d-n1-i66x40-o1x1376-k128-s32-d1-p0_0-g1-NXC-XIO-f32"
+DEPTHWISE = "conv2d-n1-i64x56x56-o64x56x56-k3x3-s1x1-d1x1-p1x1_1x1-g64-NXC-XIO-f32"
+LONG = "conv2d-n1-i64x56x56-o64x56x56-k31x31-s1x1-d1x1-p15x15_15x15-g64-NXC-XIO-f32"
+SHUFFLED = "conv2d-n1-i64x56x56-o64x28x28-k3x3-s2x2-d1x1-p1x1_1x1-g8-NXC-XIO-f32"
 
-
-CASES = [*(("direct", each) for each in (ROWS, ONE_ROW, DEEP, PARTS, CLASSES)), ("phased", PHASED)]
+CASES = [
+    *(("direct", each) for each in (ROWS, ONE_ROW, DEEP, PARTS, CLASSES)),
+    *(("grouped", each) for each in (DEPTHWISE, LONG, SHUFFLED)),
+    ("phased", PHASED),
+]
 
 
 def _with_tile(window: Window, width: int) -> Window:
@@ -48,13 +54,13 @@ def test_the_schedule_does_what_the_plan_says(algorithm: str, signature: str) ->
     )
 
 
-@pytest.mark.parametrize("signature", [ROWS, ONE_ROW, CLASSES])
+@pytest.mark.parametrize("signature", [ROWS, ONE_ROW, CLASSES, DEPTHWISE, LONG, SHUFFLED])
 def test_the_estimate_counts_what_the_plan_says(signature: str) -> None:
-    target = Target.parse("x86-64-v4")
+    target, problem = Target.parse("x86-64-v4"), parse_signature(signature)
     assert isinstance(target, CpuTarget)
-    windows = planned(direct_windows(parse_signature(signature), target, prepacked=True), target)
+    windows = planned(direct_windows(problem, target, problem.groups > 1, prepacked=True), target)
     best = cycles(windows_estimate(windows, target), target)
-    assert best == algorithms.get("direct").cycles(parse_signature(signature), target)
+    assert best == algorithms.get("grouped" if problem.groups > 1 else "direct").cycles(problem, target)
     assert cycles(windows_estimate([_with_tile(window, 1) for window in windows], target), target) > best
 
 

@@ -24,10 +24,10 @@ from .direct_plan import planned
 from .express import express
 from .im2col import im2col
 from .paired_taps import by_row_taps, pairs_taps
+from .plan import GroupedPlan
 from .tile import (
     best_tile,
     grouped_cycles,
-    grouped_widths,
     in_row_parts,
     longest_row,
     pixel_cycles,
@@ -96,10 +96,8 @@ def define(
     windows = direct_windows(problem, target, across, vnni_factor, prepacked)
     if not (prepacked or across):
         windows = [_by_parts(window, target) for window in windows]
-    if not across:
-        windows = planned(windows, target)
     by_element = vnni_factor == 2 and target.isa.dots_by_element
-    return assemble(problem, flatten(problem), windows, express, vnni_factor, by_element=by_element)
+    return assemble(problem, flatten(problem), planned(windows, target), express, vnni_factor, by_element=by_element)
 
 
 def define_prepacked(
@@ -261,7 +259,7 @@ def _by_blocks(window: Window, target: CpuTarget) -> bool:
 def estimate(problem: Problem, target: CpuTarget, across: bool = False, vnni_factor: int = 1) -> Counts:
     """Count the events of a problem, its filter prepacked."""
     windows = direct_windows(problem, target, across, vnni_factor, prepacked=True)
-    return windows_estimate(windows if across else planned(windows, target), target)
+    return windows_estimate(planned(windows, target), target)
 
 
 def plain(problem: Problem, target: CpuTarget, across: bool = False, vnni_factor: int = 1) -> Counts:
@@ -304,19 +302,14 @@ def windows_estimate(windows: Sequence[Window], target: CpuTarget) -> Counts:
 
 
 def _window_estimate(window: Window, target: CpuTarget) -> Counts:
-    row, inside, once = window.axes[-1], 1.0, False
-    if window.across:
-        counts = divisors(window.padded_outputs // window.lanes, 8)
-        tiles = [(t, v) for v in counts for t in grouped_widths(window, v, target)]
-        sums, pixels, vectors = min(
-            ((grouped_cycles(window, t, v, target), t, v) for t, v in tiles), default=(target.costs.latency, 1, 1)
-        )
+    row, inside, once, plan = window.axes[-1], 1.0, False, window.plans[0]
+    (_, width), vectors = plan.tiles, plan.vectors
+    if isinstance(plan, GroupedPlan):
+        pixels, sums = width, grouped_cycles(window, width, vectors, target, plan.taps_together or plan.taps_unrolled)
         if window.skips_columns or reads_in_place(window):
             inside = prod(axis.met for axis in window.axes)
     else:
-        plan = window.plans[0]
-        (_, width), vectors, once = plan.tiles, plan.vectors, plan.data_at_once
-        pixels = width * (window.axes[-2].outputs if window.whole_image else 1)
+        once, pixels = plan.data_at_once, width * (window.axes[-2].outputs if window.whole_image else 1)
         sums = tile_cycles(window, pixels, vectors, target, alone=True)
         if window.problem.op == "convolution" or max(window.problem.strides) == 1:
             inside *= prod(axis.met for axis in window.axes[:-1]) if window.skips_rows else 1.0

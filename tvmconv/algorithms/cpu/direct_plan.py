@@ -11,6 +11,7 @@ from typing import TypeVar
 from ...targets.target import CpuTarget
 from ..shapes import divisors, part_counts
 from .cost import uneven
+from .grouped_plan import grouped_plan, grouped_vectors
 from .plan import Options, Plan
 from .tasks import TASKS, rows_first, task_cycles, vector_counts
 from .tile import LEAST_GAIN, tile_cycles, widths
@@ -42,8 +43,9 @@ def planned(windows: Sequence[W], target: CpuTarget) -> list[W]:
     if not windows:
         return []
     parts = [window.padded_outputs // window.lanes for window in windows]
-    counts = [count for count in _vectors(windows[0], target) if all(part % count == 0 for part in parts)] or [1]
-    return [replace(window, plans=tuple(plan_of(window, count, target) for count in counts)) for window in windows]
+    vectors, plan = (grouped_vectors, grouped_plan) if windows[0].across else (_vectors, plan_of)
+    counts = [count for count in vectors(windows[0], target) if all(part % count == 0 for part in parts)] or [1]
+    return [replace(window, plans=tuple(plan(window, count, target) for count in counts)) for window in windows]
 
 
 def _vectors(window: Window, target: CpuTarget) -> list[int]:

@@ -1,6 +1,6 @@
-"""A plan: how a window of direct convolution is cut into tasks and tiles, and in which order they are taken.
+"""A plan: how a window is cut into tasks and tiles, and in which order they are taken.
 
-The cost model decides it once (direct_plan.py). The estimate counts the events of the first plan of a window; the schedule does
+The cost model decides it once (direct_plan.py, grouped_plan.py). The estimate counts the events of the first plan of a window; the schedule does
 what each says; a tuned record is a plan whose choices are made.
 """
 
@@ -14,7 +14,7 @@ Options = tuple[Sequence[int], int]  # what may be chosen, and the default
 
 @dataclass(frozen=True)
 class Plan:
-    """How a window is cut into tasks and tiles.
+    """How a window whose lanes run within a group is cut into tasks and tiles.
 
     Attributes
     ----------
@@ -59,3 +59,27 @@ class Plan:
     filter_at_once: bool
     data_at_once: bool
     reloads: bool
+
+
+@dataclass(frozen=True)
+class GroupedPlan:
+    """How a window whose lanes run across groups is cut into tasks and tiles.
+
+    Attributes
+    ----------
+    vectors, tiles, chunks, rows, rows_first
+        As of `Plan`.
+    taps_unrolled, taps_together
+        Taps along the row in a loop's body, and how many of others lowering takes together: 0 where it takes them one by one.
+    channels_first
+        Whether shuffled sums take channels before taps.
+    """
+
+    vectors: int
+    tiles: Options
+    chunks: Options
+    rows: Options
+    rows_first: bool
+    taps_unrolled: int
+    taps_together: int
+    channels_first: bool

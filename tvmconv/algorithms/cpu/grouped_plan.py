@@ -1,0 +1,145 @@
+"""How loops are cut whose lanes run across groups: what may be chosen, the default, and the order of tasks, all decided here, once."""
+
+from __future__ import annotations
+
+from itertools import product
+from math import prod
+
+from ...targets.cpus import L1_WAY_BYTES
+from ...targets.target import CpuTarget
+from ..shapes import divisors
+from .plan import GroupedPlan
+from .tasks import rows_first, task_cycles, vector_counts
+from .tile import grouped_widths, reads_in_place
+from .window import Window
+
+MAX_UNROLLED = 128  # multiply-adds in a loop body: 3x3 taps of 14 vectors; more only grows the code
+# Of a whole row, of which it is known which taps meet padding: 27 taps of 14 pixels are 196. On two cores of a Zen 4, 512 channels at
+# 14x14, 27x27 taps, took 469 us in tiles of 2 by 4 that ask, and take 267 whole.
+MAX_UNROLLED_ROW = 256
+# Steps of the taps that are taken together: fewer leave more taps to be taken one by one. 31x31 taps of 128 channels at 56x56 took 3570 us
+# on two cores of a Zen 4 in steps of 7, and take 2954 in steps of 3.
+LEAST_STEPS = 8
+LEAST_BANDS = 4  # of rows, where threads share them
+LEAST_CHUNK = 64  # channels: four cache lines that lie together; fewer, and prefetching fetches what others use
+
+
+def grouped_vectors(window: Window, target: CpuTarget) -> list[int]:
+    """Return how many vectors of channels a tile may have, the best first: those whose chunks L1 keeps.
+
+    240 channels, 5x5 taps, are 3 chunks of single vectors, but one of 3 or 5: 34 and 82 us on one core of a Zen 5.
+    """
+    counts = vector_counts(window, target, grouped_widths)
+    if _loads_bound(window, target):
+        counts.sort(key=lambda v: _tile_bytes(window, v, target) > target.costs.l1)
+    if _is_long(window, counts[0], target):
+        counts.sort(key=lambda v: (not _whole_row(window, v, target), -v * max(_tiles(window, v, target)), abs(v - 2)))
+    return counts[:3]
+
+
+def _is_long(window: Window, vectors: int, target: CpuTarget) -> bool:
+    """Whether the taps of a row are too many to be unrolled in the tile that is best by the model, of so many vectors."""
+    return not window.shuffles and not _unrolls(window, grouped_widths(window, vectors, target)[0], vectors)
+
+
+def _tiles(window: Window, vectors: int, target: CpuTarget) -> list[int]:
+    """Return how many pixels a tile of so many vectors may have, the best first."""
+    tiles = grouped_widths(window, vectors, target)
+    if not _is_long(window, vectors, target):
+        return tiles[:4]
+    if _whole_row(window, vectors, target):
+        return [window.axes[-1].outputs]
+    return sorted(tiles, reverse=True)[:4]
+
+
+def _whole_row(window: Window, vectors: int, target: CpuTarget) -> bool:
+    """Whether a tile may have a row, with all its taps unrolled."""
+    outputs = window.axes[-1].outputs
+    return outputs in grouped_widths(window, vectors, target) and _unrolls(window, outputs, vectors)
+
+
+def _unrolls(window: Window, width: int, vectors: int) -> bool:
+    """Whether all taps of a row are unrolled in tiles of so many pixels and vectors."""
+    axis = window.axes[-1]
+    if axis.taps * width * vectors <= MAX_UNROLLED:
+        return True
+    whole = width == axis.outputs and axis.phases == 1 and (reads_in_place(window) or window.skips_columns)
+    return whole and vectors * sum(len(axis.meets(0, tap)) for tap in range(axis.taps)) <= MAX_UNROLLED_ROW
+
+
+def grouped_plan(window: Window, vectors: int, target: CpuTarget) -> GroupedPlan:
+    """Return the plan of a window, of tiles of so many `vectors` of channels."""
+    tiles, chunks, rank = _tiles(window, vectors, target), _chunks(window, vectors), len(window.axes)
+    height = window.axes[-2].outputs if rank > 1 else 1
+    share_rows = rows_first(window, target)
+    rows, bands = divisors(height, 64), LEAST_BANDS if share_rows else 1
+    likely_rows = [count for count in rows if height // count >= bands] or rows[:1]
+    likely = chunks[-1:] if _fewest_channels(window, target) else chunks
+    best = min(product(likely, likely_rows), key=lambda cr: task_cycles(window, cr[0], cr[1], tiles[0], target))
+    # The taps along the row, whole if they fit, else one by one: lowering takes some of them together.
+    taps, unrolls = window.axes[-1].taps, _unrolls(window, tiles[0], vectors)
+    together = 0 if unrolls or window.shuffles else _taps_together(window, tiles[0], vectors)
+    most = 1 if together else max(1, MAX_UNROLLED // (tiles[0] * vectors))
+    return GroupedPlan(
+        vectors=vectors,
+        tiles=(tiles, tiles[0]),
+        chunks=(chunks, best[0]),
+        rows=(rows, best[1]),
+        rows_first=share_rows,
+        taps_unrolled=taps if unrolls else divisors(taps, most)[-1],
+        taps_together=together,
+        channels_first=_channels_first(window, target),
+    )
+
+
+def _taps_together(window: Window, width: int, vectors: int) -> int:
+    """Return how many taps of a row are taken together: as many as are unrolled, but few beside all, for the rest is taken one by one."""
+    return max(1, min(MAX_UNROLLED // (width * vectors), window.axes[-1].taps // LEAST_STEPS))
+
+
+def _chunks(window: Window, vectors: int) -> list[int]:
+    """Return into how many chunks tasks may cut the channels."""
+    return divisors(window.padded_outputs // (window.lanes * vectors), max(1, window.padded_outputs // LEAST_CHUNK))
+
+
+def _loads_bound(window: Window, target: CpuTarget) -> bool:
+    """Whether a core that multiplies fast waits for data and filter, which it reads where they lie."""
+    return "chunks_in_l1" in target.costs.pays and not window.shuffles and reads_in_place(window)
+
+
+def _tile_bytes(window: Window, vectors: int, target: CpuTarget) -> int:
+    """Bytes of data and filter that a tile reads, of all channels of the smallest chunk: a task takes them before the next tile."""
+    axis, width = window.axes[-1], grouped_widths(window, vectors, target)[0]
+    columns = (width - 1) * axis.stride + axis.span
+    taps = prod(each.taps for each in window.axes)
+    channels = window.padded_outputs // _chunks(window, vectors)[-1]
+    return 4 * channels * (taps + taps // axis.taps * columns)
+
+
+def _fewest_channels(window: Window, target: CpuTarget) -> bool:
+    """Whether tasks have the fewest channels, whose rows stay in an L1 of 32 KiB from tap to tap.
+
+    One core of a Zen 3, microseconds by the estimate's tasks and by the smallest: 480 channels at 14x14, 3x3 taps, 25 and 21; 240
+    at 28x28, 5x5, 168 and 118; 1632 at 12x12, 5x5, 220 and 156. Not where pixels are 1 KiB or more apart by a power of two, so
+    that few channels lie in few sets: 256 at 28x28, 3x3, 57 in one part, 66 in 4; nor of dilated rows: 960 at 33x33, 498 in 12, 532
+    in 15. One core of a Zen 5, of 12 ways, whatever lies between pixels and rows, in one part, some, and the smallest: 512 at 14x14,
+    3x3, 4 parts 10.2, 8 parts 7.7; 256 at 28x28 28.5, 26.1 and 21.2; 576 at 28x28, 5x5, 105, 113 and 80; 960 at 33x33, dilation 2,
+    174, 166 and 126.
+    """
+    if _loads_bound(window, target):
+        return len(window.axes) > 1
+    adjacent = all(axis.dilation == 1 for axis in window.axes) and 4 * window.pixel % (L1_WAY_BYTES // 4) != 0
+    return "small_chunks" in target.costs.pays and not window.shuffles and adjacent
+
+
+def _channels_first(window: Window, target: CpuTarget) -> bool:
+    """Whether shuffled sums take channels before taps.
+
+    Channels together, LLVM loads data once for all of them. With a stride that is more data than registers hold, and
+    loops between the channels keep LLVM from it. Measured on one Zen 5 core, microseconds for 256 channels in 32 groups,
+    f32, together and apart: with stride 1 to 28x28, 123 and 151; with stride 2, 214 and 179. Where one load starts in a cycle,
+    loads are what such sums wait for, two each where data begins beside a cache line: one core of a Zen 4, stride 2, 329 and
+    414, and 382 and 671 so. Of data that is copied, or pairs, neither order is faster.
+    """
+    loads_bound = "shuffled_taps_first" in target.costs.pays and window.problem.dtype == "f32"
+    return window.axes[-1].stride > 1 and not loads_bound
