@@ -47,6 +47,11 @@ PROBLEMS = {
     "dilated_phases": ("backprop2d-n2-i24x7x6-o40x18x13-k3x3-s2x2-d3x2-p1x0_0x2-g1-NXC-XIO-bf16-bias", 128, 64),
     "eight_phases": ("backprop1d-n2-i72x50-o136x396-k16-s8-d1-p4_8-g1-NXC-XIO-f16-bias", 128, 128),
     "volume": ("backprop3d-n2-i16x3x4x5-o8x7x8x10-k3x2x2-s2x2x2-d1x1x1-p0x0x0_0x0x0-g1-NXC-XIO-f16-bias-add", 128, 64),
+    "most_phases": (
+        "backprop3d-n1-i8x2x3x2-o16x6x9x8-k3x4x5-s3x3x3-d1x1x1-p0x0x0_0x1x0-g1-NXC-XIO-f16-bias-add",
+        128,
+        64,
+    ),
     # A product of matrices, of whose columns several have a channel's bias.
     "one_pixel": ("backprop2d-n32-i104x1x1-o16x4x4-k4x4-s1x1-d1x1-p0x0_0x0-g1-NXC-XIO-f16-bias", 128, 64),
     "one_pixel_first": ("backprop2d-n32-i72x1x1-o8x2x3-k2x3-s1x1-d1x1-p0x0_0x0-g1-NCX-OIX-f16-bias-scale", 128, 64),
@@ -189,7 +194,7 @@ def test_machine_code() -> None:
         (SM_90A, {"data_format": "NCX"}, "NXC and XIO"),
         (SM_90A, {"filter_format": "OIX"}, "NXC and XIO"),
         (SM_90A, TRANSPOSED | {"filter_format": "OIX"}, "NXC and XIO"),
-        (SM_90A, TRANSPOSED | {"strides": (3, 6), "out_spatial": (25, 49)}, "each of 18 stride phases"),
+        (SM_90A, TRANSPOSED | {"strides": (4, 8), "out_spatial": (33, 65)}, "each of 32 stride phases"),
         (SM_90A, {"groups": 8}, "one group"),
         (SM_90A, {"in_channels": 68}, "multiples of 8"),
         (SM_90A, {"out_channels": 4}, "multiples of 8"),

@@ -6,8 +6,8 @@
 
 /* A 3-D transposed convolution has up to eight windows, each of a few launches, and a fill. The arrays are data, filter,
  * bias, scale, slope, residual and output; a launch takes them and pieces of the workspace. Maps: of data, filter, and each
- * of 16 phases of the output. */
-enum { TVMCONV_MAX_LAUNCHES = 64, TVMCONV_MAX_ARRAYS = 7, TVMCONV_MAX_ARGUMENTS = 12, TVMCONV_MAX_MAPS = 18 };
+ * of 27 phases of the output. */
+enum { TVMCONV_MAX_LAUNCHES = 64, TVMCONV_MAX_ARRAYS = 7, TVMCONV_MAX_ARGUMENTS = 12, TVMCONV_MAX_MAPS = 29 };
 
 /* An array that the kernel takes, in the order of its arguments. */
 struct tvmconv_array {
