@@ -145,14 +145,11 @@ def _constants(flat: Problem, tile: WgmmaTile, phases: Phases, by_depth: bool) -
 
 
 def _phases(phases: Phases) -> str:
-    rows = ([*each.taps, *each.offset, each.first_tap, *each.first] for each in phases.phases)
-    braces = ", ".join("{" + ", ".join(map(str, row)) + "}" for row in rows)
-    return f"""
-__device__ __forceinline__ Phase tvmconv_phase(int number) {{
-  static constexpr Phase phases[kPhases] = {{{braces}}};
-  return phases[kPhases == 1 ? 0 : number];
-}}
-"""
+    """Return the function from a phase's number to it: selected among constants, as a table would wait for memory."""
+    numbers = [(*each.taps, *each.offset, each.first_tap, *each.first) for each in phases.phases]
+    first, *others = (f"Phase{{{', '.join(map(str, each))}}}" for each in numbers)
+    choice = "".join(f"number == {i} ? {each} : " for i, each in enumerate(others, 1))
+    return f"\n__device__ __forceinline__ Phase tvmconv_phase(int number) {{ return {choice}{first}; }}\n"
 
 
 def _original(problem: Problem, flat: Problem) -> str:
