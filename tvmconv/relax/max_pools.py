@@ -1,24 +1,29 @@
 """Maximum pools that keep what is not a number, and give minus infinity of nothing but that.
 
-TVM's (0.27) drop the former, and pad with the least finite number. Of a plan, channels last, they are calls of a C
-function (`tvmconv/lowering/native/pools.c`), whose vectors are of channels whatever their number; else tensor expressions.
+TVM's (0.27) drop the former, and pad with the least finite number. Of a plan, in f32 or bf16, they are calls of C functions: channels
+last of one whose vectors are of channels whatever their number (`tvmconv/lowering/native/pools.c`), channels first of `windows.c`; else
+tensor expressions.
 """
 
 from __future__ import annotations
 
 from collections.abc import Sequence
+from functools import partial
 from math import inf, prod
 from typing import Any
 
-from tvm import relax, te, tirx
+from tvm import relax, te, tirx, topi
 
 from .extremes import TYPES, greatest
+from .functions import Legalize
 from .simplify import static_shape
+from .windows import TYPES as FUNCTION_TYPES
+from .windows import Axis, Kind, Windows, made
 
 _FUNCTION = "tvmconv_network_max_pool"
+HALF = "bfloat16"
 # Taps whose addresses a thread has on its stack.
 MOST_TAPS = 1024
-Axis = tuple[int, int, int, int, int, int]
 
 
 def max_pool(planned: bool, builder: relax.BlockBuilder, call: relax.Call) -> relax.Expr:
@@ -26,31 +31,51 @@ def max_pool(planned: bool, builder: relax.BlockBuilder, call: relax.Call) -> re
     attrs, shape = call.attrs, static_shape(call.ty)
     fixed = shape is not None and static_shape(call.args[0].ty) is not None and 0 not in shape
     plain = str(attrs.layout).isalpha() and attrs.layout == attrs.out_layout
-    if str(call.ty.dtype) not in TYPES or not fixed or not plain:
-        return call.op.get_attr("FLegalize")(builder, call)
     first = str(attrs.layout).index("C") == 1
     if planned and (axes := axes_for_function(call)):
-        return builder.call_te(by_function, call.args[0], shape, axes, _FUNCTION, primfunc_name_hint="max_pool")
+        return by_function(builder, call, axes, _FUNCTION, "max_pool")
+    if planned and fixed and plain and first and str(call.ty.dtype) in FUNCTION_TYPES:
+        windows = list(map(Windows.of_pool, axes_of(call, 2)))
+        pooled = made(builder, call.args[0], shape or (), windows, Kind.GREATEST, "max_pool")
+        if pooled is not None:
+            return pooled
+    if str(call.ty.dtype) == HALF:
+        return in_f32(partial(max_pool, planned), builder, call)
+    if str(call.ty.dtype) not in TYPES or not fixed or not plain:
+        return call.op.get_attr("FLegalize")(builder, call)
     return builder.call_te(
         _pooled, call.args[0], shape, 2 if first else 1, *map(_numbers, (attrs.pool_size, attrs.strides)),
         _numbers(attrs.dilation), _numbers(attrs.padding), primfunc_name_hint="max_pool",
     )  # fmt: skip
 
 
+def in_f32(legalize: Legalize, builder: relax.BlockBuilder, call: relax.Call) -> relax.Expr:
+    """Return an operator on one tensor of bf16 as one on f32, between conversions."""
+    wide = builder.emit(builder.call_te(topi.cast, call.args[0], "float32"))
+    pooled = builder.emit(legalize(builder, builder.normalize(relax.Call(call.op, [wide], call.attrs))))
+    return builder.call_te(topi.cast, pooled, HALF)
+
+
 def axes_for_function(call: relax.Call) -> list[Axis]:
     """Return of each axis its inputs, outputs, taps, stride, pad and dilation, if a function in C has the pool; else none."""
     attrs = call.attrs
     plain = str(attrs.layout).isalpha() and attrs.layout == attrs.out_layout and str(attrs.layout)[-1] == "C"
-    if not plain or str(call.ty.dtype) != "float32" or not static_shape(call.ty) or not static_shape(call.args[0].ty):
+    fixed = static_shape(call.ty) and static_shape(call.args[0].ty)
+    if not plain or str(call.ty.dtype) not in FUNCTION_TYPES or not fixed:
         return []
-    inputs, outputs = (static_shape(each.ty) or () for each in (call.args[0], call))
+    axes = axes_of(call, 1)
+    return axes if all_meet(axes) and prod(axis[2] for axis in axes) <= MOST_TAPS else []
+
+
+def axes_of(call: relax.Call, first: int) -> list[Axis]:
+    """Return the same of each axis of a pool, the first of which is given."""
+    attrs, shapes = call.attrs, [static_shape(each.ty) or () for each in (call.args[0], call)]
+    inputs, outputs = (shape[first : first + len(attrs.pool_size)] for shape in shapes)
     sizes, strides, dilations, pads = map(_numbers, (attrs.pool_size, attrs.strides, attrs.dilation, attrs.padding))
-    # Beside the channels, and the pads at the ends.
-    axes = list(zip(inputs[1:], outputs[1:], sizes, strides, pads, dilations, strict=False))
-    return axes if _all_meet(axes) and prod(axis[2] for axis in axes) <= MOST_TAPS else []
+    return list(zip(inputs, outputs, sizes, strides, pads[: len(sizes)], dilations, strict=True))
 
 
-def _all_meet(axes: Sequence[Axis]) -> bool:
+def all_meet(axes: Sequence[Axis]) -> bool:
     """Whether each output meets an input, as the function needs it."""
     return all(
         any(0 <= output * stride - pad + tap * dilation < inputs for tap in range(taps))
@@ -59,16 +84,22 @@ def _all_meet(axes: Sequence[Axis]) -> bool:
     )
 
 
-def by_function(data: te.Tensor, shape: Sequence[int], axes: Sequence[Axis], function: str, *given: int) -> te.Tensor:
-    """Return the pool by a function in C, whose first numbers are `given`."""
+def by_function(
+    builder: relax.BlockBuilder, call: relax.Call, axes: Sequence[Axis], function: str, name: str, *given: int
+) -> relax.Expr:
+    """Return the pool by a function in C, channels last, whose first numbers are `given`."""
+    data, shape = call.args[0], static_shape(call.ty) or ()
     numbers = [*[(1, 1, 1, 1, 0, 1)] * (3 - len(axes)), *axes]
     sizes = [_integer(number) for number in (shape[0], shape[-1], *(each for axis in numbers for each in axis))]
+    first = [*map(_integer, given), _integer(FUNCTION_TYPES.index(str(data.ty.dtype)))]
 
     def body(read: Any, written: Any) -> Any:
-        arguments = (*map(_integer, given), read[0].data, written[0].data, *sizes)
-        return tirx.Evaluate(tirx.call_extern("void", function, *arguments))
+        return tirx.Evaluate(tirx.call_extern("void", function, *first, read[0].data, written[0].data, *sizes))
 
-    return te.extern([shape], [data], body, dtype=str(data.dtype), name="pool")
+    def called(data: te.Tensor) -> te.Tensor:
+        return te.extern([shape], [data], body, dtype=str(data.dtype), name="pool")
+
+    return builder.call_te(called, data, primfunc_name_hint=name)
 
 
 def _pooled(

@@ -1,4 +1,4 @@
-"""Average pools of a plan, channels last, as calls of a C function (`tvmconv/lowering/native/pools.c`).
+"""Average pools of a plan, as calls of C functions (`tvmconv/lowering/native/pools.c` of channels last, `windows.c` of channels first).
 
 TVM's (0.27) asks of each tap of each element whether it is inside: of 3x3 over 224 channels of 14x14 90 us, where this takes 10
 (two threads of a Zen 4).
@@ -10,25 +10,50 @@ from math import prod
 
 from tvm import relax
 
-from .max_pools import Axis, axes_for_function, by_function
+from .max_pools import HALF, all_meet, axes_for_function, axes_of, by_function, in_f32
 from .simplify import static_shape
+from .windows import TYPES, Axis, Kind, Windows, made
 
 _FUNCTION = "tvmconv_network_mean_pool"
 
 
 def mean_pool(planned: bool, builder: relax.BlockBuilder, call: relax.Call) -> relax.Expr:
-    """Return an average pool of a plan in f32; else TVM's."""
-    axes = axes_for_function(call) if planned else []
+    """Return an average pool of a plan in f32 or bf16; else TVM's."""
+    for by_function_of in (_channels_last, _channels_first) if planned else ():
+        pooled = by_function_of(builder, call)
+        if pooled is not None:
+            return pooled
+    legalize = call.op.get_attr("FLegalize")
+    return in_f32(legalize, builder, call) if str(call.ty.dtype) == HALF else legalize(builder, call)
+
+
+def _channels_last(builder: relax.BlockBuilder, call: relax.Call) -> relax.Expr | None:
+    """Return an average pool, channels last; None: it is none that the function has."""
+    axes, divisor = axes_for_function(call), 0
     if not axes:
-        return call.op.get_attr("FLegalize")(builder, call)
-    divisor = 0
+        return None
     if call.attrs.count_include_pad:
         ends = [int(pad) for pad in call.attrs.padding][len(axes) :]
         if any(map(_goes_beyond, axes, ends)):  # of which it is asked what counts: TVM says
-            return call.op.get_attr("FLegalize")(builder, call)
+            return None
         divisor = prod(axis[2] for axis in axes)
-    shape = static_shape(call.ty)
-    return builder.call_te(by_function, call.args[0], shape, axes, _FUNCTION, divisor, primfunc_name_hint="mean_pool")
+    return by_function(builder, call, axes, _FUNCTION, "mean_pool", divisor)
+
+
+def _channels_first(builder: relax.BlockBuilder, call: relax.Call) -> relax.Expr | None:
+    """Return an average pool, channels first; None: it is none, or not of fixed shapes."""
+    attrs, shape = call.attrs, static_shape(call.ty)
+    plain = str(attrs.layout).isalpha() and attrs.layout == attrs.out_layout and str(attrs.layout)[1] == "C"
+    if not plain or str(call.ty.dtype) not in TYPES or not shape or 0 in shape or not static_shape(call.args[0].ty):
+        return None
+    axes = axes_of(call, 2)
+    if not all_meet(axes):
+        return None
+    ends = [int(pad) for pad in attrs.padding][len(axes) :]
+    windows = [
+        Windows.of_pool(axis, end if attrs.count_include_pad else None) for axis, end in zip(axes, ends, strict=True)
+    ]
+    return made(builder, call.args[0], shape, windows, Kind.MEAN, "mean_pool")
 
 
 def _goes_beyond(axis: Axis, end: int) -> bool:

@@ -33,6 +33,7 @@ from .attention import FUNCTION as ATTENTION
 from .kernels import CODE, SYMBOL_OF_CODE
 from .pipeline import NETWORK_PIPELINE
 from .planning import COPY, Array, NetworkPlan, Step, item_bytes
+from .windows import FUNCTION as WINDOWS
 
 _NATIVE = Path(__file__).parent / "native"
 _INCLUDE = f"-I{_NATIVE}"
@@ -96,8 +97,9 @@ def _objects(
 ) -> list[str]:
     """Write all but the run-time services as object files into the folder `work`; return their names."""
     objects = ["network.o", "plan.o", "sorting.o", operator_object(work, "pools", target)]
-    if any(_calls(function, ATTENTION) for function in functions.values()):  # it is compiled for a second
-        objects.append(operator_object(work, "attention", target))
+    for name, file in ((ATTENTION, "attention"), (WINDOWS, "windows")):  # which are compiled for a second
+        if any(_calls(function, name) for function in functions.values()):
+            objects.append(operator_object(work, file, target))
     (work / "network.o").write_bytes(_executor(target.isa))
     (work / "sorting.o").write_bytes(_sorting(target.isa))
     (work / "plan.c").write_text(_table(plan, identity))

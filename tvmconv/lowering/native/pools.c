@@ -1,39 +1,27 @@
-/* Pools of a network's plan, by its call's threads: data are f32, their channels last. Compiled for the widest vectors of the CPU
- * that the network is for.
+/* Pools of a network's plan, by its call's threads: data are f32 or bf16, their channels last. Compiled for the widest vectors of the
+ * CPU that the network is for.
  */
 #include <stddef.h>
-#include <stdint.h>
-#include <string.h>
 
+#include "elements.h"
 #include "parallel.h"
-
-#define INLINE static inline __attribute__((always_inline))
-#define BYTES __BIGGEST_ALIGNMENT__ /* of a vector */
-typedef float F32 __attribute__((vector_size(BYTES), aligned(4), may_alias));
-typedef int32_t I32 __attribute__((vector_size(BYTES), aligned(4), may_alias));
 
 /* One axis of a pooling: output i has the inputs i * stride - pad + k * dilation that there are. */
 typedef struct {
   int64_t inputs, outputs, taps, stride, pad, dilation;
 } Axis;
 
-/* NaN is greater than any number, as for PyTorch. */
-static void greatest(const char* const* taps, int64_t count, int64_t from, char* to) {
-  F32 most = *(const F32*)(taps[0] + from);
-  for (int64_t tap = 1; tap < count; tap++) {
-    F32 value = *(const F32*)(taps[tap] + from);
-    I32 takes = (value > most) | (value != value);
-    most = (F32)(((I32)value & takes) | ((I32)most & ~takes));
-  }
-  memcpy(to, &most, sizeof most);
+static void greatest(const char* const* taps, int64_t count, int64_t from, char* to, int type) {
+  F32 most = load(taps[0] + from, type);
+  for (int64_t tap = 1; tap < count; tap++) most = greater(most, load(taps[tap] + from, type));
+  store(to, most, type);
 }
 
 /* The sum by the number of taps, or by another that is not 0. */
-static void mean(const char* const* taps, int64_t count, int64_t divisor, int64_t from, char* to) {
-  F32 sum = *(const F32*)(taps[0] + from);
-  for (int64_t tap = 1; tap < count; tap++) sum += *(const F32*)(taps[tap] + from);
-  sum /= (float)(divisor ? divisor : count);
-  memcpy(to, &sum, sizeof sum);
+static void mean(const char* const* taps, int64_t count, int64_t divisor, int64_t from, char* to, int type) {
+  F32 sum = load(taps[0] + from, type);
+  for (int64_t tap = 1; tap < count; tap++) sum += load(taps[tap] + from, type);
+  store(to, sum / (float)(divisor ? divisor : count), type);
 }
 
 /* The taps of an output that meet an input: the first, and the one after the last. */
@@ -47,7 +35,7 @@ static void meet(const Axis* axis, int64_t output, int64_t* first, int64_t* last
 enum { MAX, MEAN };
 
 typedef struct {
-  int kind;
+  int kind, type;
   const char* data;
   char* output;
   int64_t channels;
@@ -55,18 +43,17 @@ typedef struct {
   int64_t divisor; /* of means; 0: the taps that meet an input */
 } Pooling;
 
-INLINE void pool(const Pooling* pooling, const char* const* taps, int64_t count, int64_t from, char* to) {
+INLINE void pool(const Pooling* pooling, const char* const* taps, int64_t count, int64_t from, char* to, int type) {
   if (pooling->kind == MAX)
-    greatest(taps, count, from, to);
+    greatest(taps, count, from, to, type);
   else
-    mean(taps, count, pooling->divisor, from, to);
+    mean(taps, count, pooling->divisor, from, to, type);
 }
 
-static int pool_row(void* context, int64_t task) {
-  const Pooling* pooling = context;
+INLINE void pool_row(const Pooling* pooling, int64_t task, int type) {
   const Axis* axes = pooling->axes;
   const int64_t rows = axes[1].outputs, columns = axes[2].outputs;
-  const int64_t pixel = pooling->channels * (int64_t)sizeof(float);
+  const int64_t pixel = pooling->channels * SIZE(type), vector = LANES * SIZE(type);
   const int64_t image = axes[0].inputs * axes[1].inputs * axes[2].inputs * pixel;
   const char* taps[axes[0].taps * axes[1].taps * axes[2].taps];
   const int64_t at[2] = {task / rows % axes[0].outputs, task % rows};
@@ -92,21 +79,30 @@ static int pool_row(void* context, int64_t task) {
         }
     char* to = pooling->output + (task * columns + column) * pixel;
     /* The last vector ends with the channels. */
-    for (int64_t from = 0; from < pixel && pixel >= BYTES; from += BYTES) {
-      int64_t begin = from + BYTES <= pixel ? from : pixel - BYTES;
-      pool(pooling, taps, count, begin, to + begin);
+    for (int64_t from = 0; from < pixel && pixel >= vector; from += vector) {
+      int64_t begin = from + vector <= pixel ? from : pixel - vector;
+      pool(pooling, taps, count, begin, to + begin, type);
     }
-    if (pixel < BYTES) {
-      char room[count][BYTES], most[BYTES];
+    if (pixel < vector) {
+      char room[count][BYTES], made[BYTES];
       const char* copies[count];
       for (int64_t tap = 0; tap < count; tap++) {
         memset(room[tap], 0, BYTES);
         copies[tap] = memcpy(room[tap], taps[tap], pixel);
       }
-      pool(pooling, copies, count, 0, most);
-      memcpy(to, most, pixel);
+      pool(pooling, copies, count, 0, made, type);
+      memcpy(to, made, pixel);
     }
   }
+}
+
+static int row_of_whole(void* pooling, int64_t task) {
+  pool_row(pooling, task, WHOLE);
+  return 0;
+}
+
+static int row_of_half(void* pooling, int64_t task) {
+  pool_row(pooling, task, HALF);
   return 0;
 }
 
@@ -119,22 +115,23 @@ static int pool_row(void* context, int64_t task) {
 static void share_pool(Pooling* pooling, int64_t batch) {
   const Axis* axes = pooling->axes;
   const int64_t rows = batch * axes[0].outputs * axes[1].outputs, taps = axes[0].taps * axes[1].taps * axes[2].taps;
+  const Body body = pooling->type == HALF ? row_of_half : row_of_whole;
   if (rows * axes[2].outputs * pooling->channels * taps >= FEW)
-    tvmconv_share(rows, pool_row, pooling);
+    tvmconv_share(rows, body, pooling);
   else
-    for (int64_t row = 0; row < rows; row++) pool_row(pooling, row);
+    for (int64_t row = 0; row < rows; row++) body(pooling, row);
 }
 
-void tvmconv_network_max_pool(const void* data, void* output, int64_t batch, int64_t channels, NUMBERS(z), NUMBERS(y),
-                              NUMBERS(x)) {
+void tvmconv_network_max_pool(int64_t type, const void* data, void* output, int64_t batch, int64_t channels, NUMBERS(z),
+                              NUMBERS(y), NUMBERS(x)) {
   const Axis axes[] = {AXIS(z), AXIS(y), AXIS(x)};
-  Pooling pooling = {MAX, data, output, channels, axes, 0};
+  Pooling pooling = {MAX, (int)type, data, output, channels, axes, 0};
   share_pool(&pooling, batch);
 }
 
-void tvmconv_network_mean_pool(int64_t divisor, const void* data, void* output, int64_t batch, int64_t channels, NUMBERS(z),
-                               NUMBERS(y), NUMBERS(x)) {
+void tvmconv_network_mean_pool(int64_t divisor, int64_t type, const void* data, void* output, int64_t batch, int64_t channels,
+                               NUMBERS(z), NUMBERS(y), NUMBERS(x)) {
   const Axis axes[] = {AXIS(z), AXIS(y), AXIS(x)};
-  Pooling pooling = {MEAN, data, output, channels, axes, divisor};
+  Pooling pooling = {MEAN, (int)type, data, output, channels, axes, divisor};
   share_pool(&pooling, batch);
 }

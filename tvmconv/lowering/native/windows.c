@@ -1,0 +1,288 @@
+/* Windows along the axes of a network's plan that lie last, by its call's threads: pools and resizes of f32 or bf16, channels first.
+ *
+ * What several axes' windows make is made axis by axis: each row of outputs first of the rows that its windows meet, which are whole
+ * vectors, and then of their columns. Compiled for the widest vectors of the CPU that the network is for.
+ */
+#include <math.h>
+#include <stddef.h>
+
+#include "parallel.h"
+#include "elements.h"
+
+/* What is made of a window: its greatest, its sum by a number, its sum by weights. */
+enum { GREATEST, MEAN, WEIGHTED };
+/* How the columns of a tap lie for neighbours: side by side, further apart; or a table has them. */
+enum { NEXT, APART, TABLE };
+/* Rows that are made together, and the most columns that these are made of at a time, which a thread has on its stack. */
+#define ROWS 4
+/* Columns up to so many pairs of vectors apart are picked by shuffles. */
+#define MOST_PAIRS 8
+#define MOST_COLUMNS 4096
+#define SLACK 64 /* behind them, which whole vectors read */
+/* So few elements take about 10 us: the caller's thread alone. */
+#define FEW 65536
+
+/* One axis: output i has `taps` inputs. */
+typedef struct {
+  int64_t inputs, outputs, taps;
+  const int32_t* places; /* input of each tap and output; -1: outside */
+  const float* factors;  /* weight of each tap and output; of a mean the divisor of each output */
+} Axis;
+
+typedef struct {
+  const char *data, *end;
+  char* output;
+  Axis axes[3];
+  int64_t pad, stride, dilation; /* of columns, but of a table */
+  int64_t rows, columns;         /* outputs of a task */
+  int kind, type, how;
+} Windows;
+
+/* What is made of no element. */
+#define OUTSIDE(kind) ((kind) == GREATEST ? -INFINITY : 0)
+#define NOTHING(kind) ((F32){} + (float)OUTSIDE(kind))
+/* What is made of one more, by a weight that is a number or a vector. */
+#define COMBINED(so_far, value, weight, kind) \
+  ((kind) == GREATEST ? (U32)greater(so_far, value) : (kind) == MEAN ? (U32)((so_far) + (value)) : (U32)((so_far) + (value) * (weight)))
+
+/* Columns from the first to before the last of what rows make; what lies behind the last, up to a vector's end, is anything. */
+INLINE void down(const char* const* rows, const float* weights, int64_t taps, int64_t columns, const char* end, float* to,
+                 int kind, int type) {
+  const char* last = rows[0];
+  for (int64_t tap = 1; tap < taps; tap++)
+    if (rows[tap] > last) last = rows[tap];
+  int64_t column = 0;
+  for (; column + 2 * LANES < columns && last + (column + 4 * LANES) * SIZE(type) <= end; column += 4 * LANES) {
+    F32 made[4];
+#pragma GCC unroll 4
+    for (int each = 0; each < 4; each++) made[each] = NOTHING(kind);
+    for (int64_t tap = 0; tap < taps; tap++) {
+      const char* from = rows[tap] + column * SIZE(type);
+#pragma GCC unroll 4
+      for (int each = 0; each < 4; each++)
+        made[each] = (F32)COMBINED(made[each], load(from + each * LANES * SIZE(type), type), weights[tap], kind);
+    }
+#pragma GCC unroll 4
+    for (int each = 0; each < 4; each++) ((F32*)(to + column))[each] = made[each];
+  }
+  for (; column < columns; column += LANES) {
+    const int64_t left = columns - column < LANES ? columns - column : LANES;
+    const int whole = last + (column + LANES) * SIZE(type) <= end;
+    F32 made = NOTHING(kind);
+    for (int64_t tap = 0; tap < taps; tap++) {
+      const char* from = rows[tap] + column * SIZE(type);
+      const F32 value = whole ? load(from, type) : load_some(from, left, type);
+      made = (F32)COMBINED(made, value, weights[tap], kind);
+    }
+    *(F32*)(to + column) = made;
+  }
+}
+
+/* The elements behind `from` with some numbers, all of which are less than `beyond`, of one vector, a pair or some pairs of these. */
+INLINE F32 picked(const float* from, I32 numbers, int64_t beyond) {
+  F32 made;
+#ifndef __clang__ /* has no such shuffle */
+  const F32* vectors = (const F32*)from;
+  if (beyond <= LANES) return __builtin_shuffle(vectors[0], numbers);
+  if (beyond <= MOST_PAIRS * 2 * LANES) {
+    made = __builtin_shuffle(vectors[0], vectors[1], numbers);
+    for (int64_t begin = 2 * LANES; begin < beyond; begin += 2 * LANES) {
+      vectors += 2;
+      made = SELECT(numbers >= (int32_t)begin, __builtin_shuffle(vectors[0], vectors[1], numbers), made);
+    }
+    return made;
+  }
+#endif
+  for (int lane = 0; lane < LANES; lane++) made[lane] = from[numbers[lane]];
+  return made;
+}
+
+INLINE void picked_of_rows(const float* from, int64_t width, I32 numbers, int64_t beyond, int rows, F32* values) {
+#pragma GCC unroll 4
+  for (int each = 0; each < rows; each++) values[each] = picked(from + each * width, numbers, beyond);
+}
+
+/* Outputs `from` to `beyond` of some rows, whose columns from `base` on are at `columns`, each row `width` from the one before. */
+INLINE void across(const Windows* windows, const float* columns, int64_t width, int64_t base, int64_t from, int64_t beyond,
+                   const float* divisors, float* to, int64_t row, int rows, int kind, int how) {
+  const Axis* axis = &windows->axes[2];
+  const int64_t padded = axis->outputs + SLACK, stride = how == NEXT ? 1 : windows->stride;
+  I32 lanes;
+  for (int lane = 0; lane < LANES; lane++) lanes[lane] = lane;
+  for (int64_t x = from; x < beyond; x += LANES) {
+    int64_t count = beyond - x;
+    if (count < LANES && beyond - from >= LANES) x = beyond - LANES;
+    count = count < LANES && beyond - from < LANES ? count : LANES;
+    F32 made[ROWS];
+#pragma GCC unroll 4
+    for (int each = 0; each < ROWS; each++) made[each] = NOTHING(kind);
+    for (int64_t tap = 0; tap < axis->taps; tap++) {
+      const float* first = columns + (how == TABLE ? 0 : x * stride - windows->pad - base + tap * windows->dilation);
+      F32 values[ROWS] = {}, weights = {};
+      I32 places = lanes * (int32_t)stride;
+      int64_t last = (count - 1) * stride;
+      if (how == TABLE) {
+        const int32_t* at = axis->places + tap * padded + x;
+        first += *at - base;
+        places = *(const I32*)at - *at;
+        last = at[count - 1] - *at;
+        if (kind == WEIGHTED) weights = *(const F32*)(axis->factors + tap * padded + x);
+      }
+      if (count < LANES) places = (I32)SELECT(places > (int32_t)last, (I32){} + (int32_t)last, places);
+      if (how == NEXT) {
+#pragma GCC unroll 4
+        for (int each = 0; each < rows; each++) values[each] = *(const F32*)(first + each * width);
+      } else if (last < LANES) {
+        picked_of_rows(first, width, places, LANES, rows, values);
+      } else if (last < 2 * LANES) {
+        picked_of_rows(first, width, places, 2 * LANES, rows, values);
+      } else {
+        picked_of_rows(first, width, places, last + 1, rows, values);
+      }
+#pragma GCC unroll 4
+      for (int each = 0; each < rows; each++)
+        made[each] = (F32)COMBINED(made[each], values[each], weights, kind);
+    }
+#pragma GCC unroll 4
+    for (int each = 0; each < rows; each++) {
+      if (kind == MEAN) made[each] /= divisors[each] * *(const F32*)(axis->factors + x);
+      char* at = (char*)(to + each * row + x - from);
+      if (count == LANES)
+        store(at, made[each], WHOLE);
+      else
+        store_some(at, made[each], count, WHOLE);
+    }
+  }
+}
+
+/* The first of the columns that some outputs are made of; `count` becomes their number. */
+static int64_t columns_of(const Windows* windows, int64_t from, int64_t beyond, int64_t* count) {
+  const Axis* axis = &windows->axes[2];
+  if (windows->how != TABLE) {
+    *count = (beyond - 1 - from) * windows->stride + (axis->taps - 1) * windows->dilation + 1;
+    return from * windows->stride - windows->pad;
+  }
+  int32_t first = INT32_MAX, last = 0;
+  for (int64_t tap = 0; tap < axis->taps; tap++) { /* places grow with outputs */
+    const int32_t* places = axis->places + tap * (axis->outputs + SLACK);
+    if (places[from] < first) first = places[from];
+    if (places[beyond - 1] > last) last = places[beyond - 1];
+  }
+  *count = last - first + 1;
+  return first;
+}
+
+typedef void Down(const char* const* rows, const float* weights, int64_t taps, int64_t columns, const char* end, float* to);
+typedef void Across(const Windows* windows, const float* columns, int64_t width, int64_t base, int64_t from, int64_t beyond,
+                    const float* divisors, float* to, int64_t row);
+
+/* Functions for what is known when a network is compiled. */
+#define DOWN(kind, type)                                                                                                \
+  static void down_##kind##_##type(const char* const* rows, const float* weights, int64_t taps, int64_t columns,        \
+                                   const char* end, float* to) {                                                        \
+    down(rows, weights, taps, columns, end, to, kind, type);                                                            \
+  }
+#define ACROSS(kind, how, rows)                                                                                         \
+  static void across_##kind##_##how##_##rows(const Windows* windows, const float* columns, int64_t width, int64_t base, \
+                                             int64_t from, int64_t beyond, const float* divisors, float* to, int64_t row) { \
+    across(windows, columns, width, base, from, beyond, divisors, to, row, rows, kind, how);                            \
+  }
+#define EACH_DOWN(kind) DOWN(kind, WHOLE) DOWN(kind, HALF)
+#define EACH_ACROSS(kind, how) ACROSS(kind, how, 1) ACROSS(kind, how, 4)
+#define ROWS_OF(kind, how) {across_##kind##_##how##_1, across_##kind##_##how##_4}
+EACH_DOWN(GREATEST) EACH_DOWN(MEAN) EACH_DOWN(WEIGHTED)
+EACH_ACROSS(GREATEST, NEXT) EACH_ACROSS(GREATEST, APART) EACH_ACROSS(GREATEST, TABLE)
+EACH_ACROSS(MEAN, NEXT) EACH_ACROSS(MEAN, APART) EACH_ACROSS(WEIGHTED, TABLE)
+
+static int task_of(void* context, int64_t task) {
+  const Windows* windows = context;
+  static Down* const downs[3][2] = {{down_GREATEST_WHOLE, down_GREATEST_HALF}, {down_MEAN_WHOLE, down_MEAN_HALF},
+                                    {down_WEIGHTED_WHOLE, down_WEIGHTED_HALF}};
+  static Across* const acrosses[3][3][2] = {
+      {ROWS_OF(GREATEST, NEXT), ROWS_OF(GREATEST, APART), ROWS_OF(GREATEST, TABLE)},
+      {ROWS_OF(MEAN, NEXT), ROWS_OF(MEAN, APART)},
+      {[TABLE] = ROWS_OF(WEIGHTED, TABLE)},
+  };
+  const int kind = windows->kind, type = windows->type;
+  const Axis *planes = &windows->axes[0], *lines = &windows->axes[1], *axis = &windows->axes[2];
+  const int64_t across_blocks = (axis->outputs + windows->columns - 1) / windows->columns;
+  const int64_t down_blocks = (lines->outputs + windows->rows - 1) / windows->rows;
+  const int64_t from = task % across_blocks * windows->columns, top = task / across_blocks % down_blocks * windows->rows;
+  const int64_t plane = task / across_blocks / down_blocks, z = plane % planes->outputs;
+  const int64_t beyond = from + windows->columns < axis->outputs ? from + windows->columns : axis->outputs;
+  const int64_t bottom = top + windows->rows < lines->outputs ? top + windows->rows : lines->outputs;
+  const char* data = windows->data + plane / planes->outputs * planes->inputs * lines->inputs * axis->inputs * SIZE(type);
+  int64_t count;
+  const int64_t base = columns_of(windows, from, beyond, &count), width = count + SLACK;
+  const int64_t first = base > 0 ? base : 0, last = base + count < axis->inputs ? base + count : axis->inputs;
+  const float outside = kind == GREATEST ? -INFINITY : 0;
+  float columns[ROWS * width] __attribute__((aligned(BYTES))), made[type == HALF ? ROWS * (beyond - from) : 1];
+  const char* rows[planes->taps * lines->taps];
+  float weights[planes->taps * lines->taps], divisors[ROWS] = {};
+  for (int64_t y = top; y < bottom; y += ROWS) {
+    const int64_t together = bottom - y < ROWS ? bottom - y : ROWS;
+    for (int64_t each = 0; each < together; each++) {
+      int64_t taps = 0;
+      for (int64_t above = 0; above < planes->taps; above++) {
+        const int64_t at = above * planes->outputs + z, depth = planes->places[at];
+        for (int64_t tap = 0; tap < lines->taps && depth >= 0; tap++) {
+          const int64_t to = tap * lines->outputs + y + each, line = lines->places[to];
+          if (line < 0) continue;
+          weights[taps] = kind == WEIGHTED ? planes->factors[at] * lines->factors[to] : 1;
+          rows[taps++] = data + ((depth * lines->inputs + line) * axis->inputs + first) * SIZE(type);
+        }
+      }
+      float* to = columns + each * width;
+      if (taps)
+        downs[kind][type](rows, weights, taps, last - first, windows->end, to + first - base);
+      else
+        for (int64_t column = first; column < last; column++) to[column - base] = outside;
+      for (int64_t column = base; column < first; column++) to[column - base] = outside;
+      for (int64_t column = last; column < base + count; column++) to[column - base] = outside;
+      if (kind == MEAN) divisors[each] = planes->factors[z] * lines->factors[y + each];
+    }
+    char* output = windows->output + ((plane * lines->outputs + y) * axis->outputs + from) * SIZE(type);
+    float* to = type == HALF ? made : (float*)output;
+    const int64_t row = type == HALF ? beyond - from : axis->outputs;
+    Across* const* by = acrosses[kind][windows->how];
+    if (together == ROWS)
+      by[1](windows, columns, width, base, from, beyond, divisors, to, row);
+    else
+      for (int64_t each = 0; each < together; each++)
+        by[0](windows, columns + each * width, width, base, from, beyond, divisors + each, to + each * row, row);
+    for (int64_t each = 0; each < together && type == HALF; each++)
+      narrow_row(made + each * row, row, output + each * axis->outputs * SIZE(type));
+  }
+  return 0;
+}
+
+/* `places` and `factors` have those of each axis one after the other, first those of a tap; of columns SLACK more, and factors of
+ * means for one tap alone. `stride` is 0 of columns that have a table. */
+void tvmconv_network_windows(const int32_t* places, const float* factors, const void* data, void* output, int64_t kind,
+                             int64_t type, int64_t images, int64_t z_in, int64_t z_out, int64_t z_taps, int64_t y_in,
+                             int64_t y_out, int64_t y_taps, int64_t x_in, int64_t x_out, int64_t x_taps, int64_t pad,
+                             int64_t stride, int64_t dilation, int64_t rows, int64_t columns) {
+  const int64_t weighted = kind == WEIGHTED;
+  const int64_t z_factors = z_out * (weighted ? z_taps : 1), y_factors = y_out * (weighted ? y_taps : 1);
+  Windows windows = {
+      .data = data,
+      .end = (const char*)data + images * z_in * y_in * x_in * SIZE(type),
+      .output = output,
+      .axes = {{z_in, z_out, z_taps, places, factors},
+               {y_in, y_out, y_taps, places + z_out * z_taps, factors + z_factors},
+               {x_in, x_out, x_taps, places + z_out * z_taps + y_out * y_taps, factors + z_factors + y_factors}},
+      .pad = pad,
+      .stride = stride,
+      .dilation = dilation,
+      .rows = rows,
+      .columns = columns,
+      .kind = (int)kind,
+      .type = (int)type,
+      .how = stride > 1 ? APART : stride ? NEXT : TABLE,
+  };
+  const int64_t tasks = images * z_out * ((y_out + rows - 1) / rows) * ((x_out + columns - 1) / columns);
+  if (images * z_out * y_out * x_out * (z_taps * y_taps + x_taps) >= FEW)
+    tvmconv_share(tasks, task_of, &windows);
+  else
+    for (int64_t task = 0; task < tasks; task++) task_of(&windows, task);
+}
