@@ -20,6 +20,7 @@ from tvmconv import fills
 from tvmconv.algorithms import table as algorithms
 from tvmconv.algorithms.cuda.wgmma_phases import phases_of
 from tvmconv.algorithms.cuda.wgmma_tiles import as_3d, busiest, stages_of, wgmma_tiles
+from tvmconv.epilogue import parse_epilogue
 from tvmconv.errors import TargetError
 from tvmconv.lowering.compiler import Choice, default_choice, samples, schedule, sketches_of
 from tvmconv.lowering.cuda.lowering import to_source
@@ -75,8 +76,8 @@ def tiled_source(signature: str, rows: int, columns: int, stages: int | None = N
     decisions = None if stages is None else ([int(value) for value in sample.attrs[0]].index(stages),)
     definition, scheduled = schedule(problem, SM_90A, Choice("wgmma", number, decisions))
     source = to_source(scheduled.mod, definition, SM_90A)
-    (launch,) = source.launches
-    return replace(source, launches=(replace(launch, grid=(min(blocks, launch.grid[0]), 1, 1)),))
+    *before, launch = source.launches
+    return replace(source, launches=(*before, replace(launch, grid=(min(blocks, launch.grid[0]), 1, 1))))
 
 
 def is_exact(source: CudaSource, problem: Problem) -> bool:
@@ -101,12 +102,19 @@ def random_case(seed: int) -> tuple[str, int, int, int, int]:
     def each(least: int, most: int) -> tuple[int, ...]:
         return tuple(draw.randint(least, most) for _ in range(rank))
 
-    kernel, strides, dilations, begin, end = each(1, 3), each(1, 3), each(1, 2), each(0, 3), each(0, 3)
+    kernel, strides, dilations, begin, end = (
+        each(1, 4),
+        each(1, 3),
+        each(1, draw.choice([1, 2])),
+        each(0, 3),
+        each(0, 3),
+    )
     spans = [(k - 1) * d + 1 for k, d in zip(kernel, dilations, strict=True)]
     inputs = tuple(draw.randint(span, span + 200 // 6**rank) for span in spans)
     axes = zip(inputs, begin, end, spans, strides, strict=True)
     outputs = tuple((x + b + e - span) // s + 1 for x, b, e, span, s in axes)
-    data_channels, out_channels = 8 * draw.randint(1, 12), 8 * draw.randint(1, 18)
+    aligned = draw.choice([1, 8])
+    data_channels, out_channels = (aligned * draw.randint(1, draw.choice([3, 144 // aligned])) for _ in range(2))
     op = "convolution"
     if draw.random() < 0.5:
         op = "convolution_backprop_data"
@@ -115,7 +123,8 @@ def random_case(seed: int) -> tuple[str, int, int, int, int]:
         outputs = tuple(max((x - 1) * s + span - b - e, 1) for x, b, e, span, s in axes)
     problem = Problem(
         op, draw.randint(1, 3), data_channels, inputs, out_channels, outputs, kernel, strides, dilations,
-        begin, end, dtype=draw.choice(["f16", "bf16"]), bias=draw.random() < 0.5,
+        begin, end, data_format=draw.choice(["NXC", "NCX"]), filter_format=draw.choice(["XIO", "OIX"]),
+        dtype=draw.choice(["f16", "bf16"]), bias=draw.random() < 0.5, epilogue=parse_epilogue(draw.choice([None, "scale-add-prelu"])),
     )  # fmt: skip
     tile = draw.choice(wgmma_tiles(problem, SM_90A))
     return format_signature(problem), tile.rows, tile.columns, draw.choice(stages_of(tile, SM_90A)), draw.randint(1, 3)
@@ -142,7 +151,7 @@ FAULTS = {
     "does not fence registers": ("tvmconv_multiplies_begin();\n#pragma", "\n#pragma", "without a fence"),
     "reads the filter's rows elsewhere": ("filter + k * 2048", "filter + k * 1024", None),
     "reads the filter as transposed": ("adds, 1, 1, 0, 1;", "adds, 1, 1, 0, 0;", None),
-    "takes rows for swizzled otherwise": ("inside ^ row % 8 * 16", "inside", None),
+    "takes rows for swizzled otherwise": ("column % kSpan * 2 ^ row % 8 * 16", "column % kSpan * 2", None),
     "is not aligned": (" + (-tvmconv_shared_address(tvmconv_shared) & 1023)", "", "multiple of 128|not aligned"),
     "swaps a copy's coordinates": ("{%3, %4, %5, %6, %7}", "{%4, %3, %5, %6, %7}", None),
 }
@@ -191,13 +200,9 @@ def test_machine_code() -> None:
     [
         (SM_90, {}, "sm_90a"),
         (SM_90A, {"dtype": "f32"}, "f16 and bf16"),
-        (SM_90A, {"data_format": "NCX"}, "NXC and XIO"),
-        (SM_90A, {"filter_format": "OIX"}, "NXC and XIO"),
-        (SM_90A, TRANSPOSED | {"filter_format": "OIX"}, "NXC and XIO"),
+        (SM_90A, {"strides": (9, 1), "in_spatial": (18, 9), "out_spatial": (2, 9)}, "at most 7 of 8"),
         (SM_90A, TRANSPOSED | {"strides": (4, 8), "out_spatial": (33, 65)}, "each of 32 stride phases"),
         (SM_90A, {"groups": 8}, "one group"),
-        (SM_90A, {"in_channels": 68}, "multiples of 8"),
-        (SM_90A, {"out_channels": 4}, "multiples of 8"),
         (SM_90A, {"batch": 0}, "does not depend on data"),
     ],
 )

@@ -26,7 +26,7 @@ L2_RATE = 40
 # A block's first tiles come from memory (about 800 cycles), its last leave by shared memory and stores (about as many).
 _BLOCK_LATENCY = 1600
 # From the end of one kernel to the first results of the next: about 2 microseconds.
-_LAUNCH = 3000
+LAUNCH = 3000
 # A split must leave so many steps that the first tiles' latency does not outweigh them.
 _LEAST_STEPS = 8
 # Blocks of one multiprocessor hide each other's waiting; this many warps keep its four schedulers busy.
@@ -130,7 +130,7 @@ class BlockTile(ABC):
         if self.splits == 1:
             return 0.0
         transferred = 2 * 4 * self.splits * extents.batch * extents.rows * extents.columns
-        return _LAUNCH + transferred / (self.PARTS_RATE * multiprocessors)
+        return LAUNCH + transferred / (self.PARTS_RATE * multiprocessors)
 
     def _resident(self, target: CudaTarget) -> int:
         """Blocks that one multiprocessor has at a time."""

@@ -13,15 +13,16 @@ from __future__ import annotations
 from dataclasses import dataclass
 from functools import lru_cache
 from itertools import product
-from math import ceil, prod
+from math import ceil, gcd, prod
 
 from ...problem import Problem
 from ...targets.cuda import CudaTarget
 from ..cpu.cost import Counts
 from ..data_dependence import covers_data
 from ..flatten import flatten
-from .blocks import L2_RATE, MULTIPROCESSORS
+from .blocks import L2_RATE, MULTIPROCESSORS, WARP
 from .cost import CYCLES
+from .wgmma_packing import ALIGNED, MOST_STRIDE, Packing, packings
 from .wgmma_phases import count_phases, phases_of
 
 # Of 16-bit elements: those of the 128 bytes that a row has in shared memory, the depth of a step.
@@ -40,11 +41,10 @@ _SIZES = ((128, 64), (128, 128), (128, 256), (256, 64), (256, 128))
 _STAGES = (8, 6, 4, 3)
 _BARRIER_BYTES = 16
 _ALIGNMENT = 1024
-# CUDA Driver API, cuTensorMapEncodeTiled: elements that a box traverses along an axis, steps between them, and what
-# distances in memory are a multiple of.
+# CUDA Driver API, cuTensorMapEncodeTiled: elements that a box traverses along an axis.
 _MOST_TRAVERSED = 256
-_MOST_STRIDE = 8
-_ELEMENTS_OF_16_BYTES = 8
+# Where threads store elements, not copies: loads from shared memory and stores of a warp in a cycle (about).
+_STORES = 0.25
 # Maps of the output that a launch takes beside two others, of 128 bytes each: its parameters have at most 4096 bytes.
 MOST_PHASES = 27
 
@@ -94,8 +94,16 @@ class WgmmaTile:
         # Written once; every 64 rows are multiplied with all columns.
         shared = (self.stage_bytes + self.rows // 64 * (64 + self.columns) * ROW_BYTES) / _SHARED_RATE
         step = ceil(problem.in_channels / SPAN) * max(multiplying, copying, shared)
-        each = self.tiles(problem) // len(phases)
-        return busiest([prod(phase.taps) * step + _STORE_CYCLES for phase in phases], each) + _LATENCY
+        each, vector = self.tiles(problem) // len(phases), self.store_vector(problem)
+        stored = _STORE_CYCLES + (self.rows * self.columns / (vector * WARP * _STORES) if vector else 0)
+        return busiest([prod(phase.taps) * step + stored for phase in phases], each) + _LATENCY
+
+    def store_vector(self, problem: Problem) -> int | None:
+        """Return how many elements of a tile a thread stores together; None if copies of boxes store them."""
+        if problem.data_format == "NXC":
+            return None if problem.out_channels % ALIGNED == 0 else gcd(problem.out_channels, ALIGNED)
+        # Rows of the output, and of boxes, are of whole vectors.
+        return gcd(problem.out_spatial[-1], self.box[-1], ALIGNED) if phases_of(problem).steps[-1] == 1 else 1
 
 
 def busiest(cycles: list[float], tiles: int) -> float:
@@ -135,9 +143,29 @@ def pixels(problem: Problem) -> tuple[int, ...]:
 
 
 @lru_cache(maxsize=64)
+def _best_packing(problem: Problem, target: CudaTarget) -> Packing | None:
+    """Return the best way by the model to read a problem's arrays; None if there is none."""
+
+    def cycles(packing: Packing) -> float:
+        return packing.cycles + _tiles(packing.problem, target)[0].cycles(packing.problem)
+
+    return min(packings(as_3d(problem)), key=cycles, default=None)
+
+
+def packing_of(problem: Problem, target: CudaTarget) -> Packing:
+    """Return the best way by the model to read a covered problem's arrays."""
+    packing = _best_packing(problem, target)
+    assert packing is not None
+    return packing
+
+
 def wgmma_tiles(problem: Problem, target: CudaTarget) -> tuple[WgmmaTile, ...]:
     """Return a tile of each size, with the most stages that fit, the best by the model first."""
-    flat = as_3d(problem)
+    return _tiles(packing_of(problem, target).problem, target)
+
+
+@lru_cache(maxsize=64)
+def _tiles(flat: Problem, target: CudaTarget) -> tuple[WgmmaTile, ...]:
     made = []
     for rows, columns in _SIZES:
         box = _box(flat, rows)
@@ -181,26 +209,16 @@ def covers_wgmma(problem: Problem, target: CudaTarget) -> str | None:
         return "copies of boxes are for convolutions of one group"
     if why := covers_data(problem, target):
         return why
-    flat = flatten(problem)
-    if flat.data_format != "NXC" or filter_by_depth(flat) is None:
-        return f"it reads NXC and XIO, not {problem.data_format} and {problem.filter_format}"
-    if flat.in_channels % _ELEMENTS_OF_16_BYTES or flat.out_channels % _ELEMENTS_OF_16_BYTES:
-        return f"channels are not multiples of {_ELEMENTS_OF_16_BYTES}, which copies of boxes take"
-    if flat.op == "convolution" and max(flat.strides) > _MOST_STRIDE:
-        return f"boxes leave out at most {_MOST_STRIDE - 1} of {_MOST_STRIDE} pixels"
-    if count_phases(flat) > MOST_PHASES:
-        return f"each of {count_phases(flat)} stride phases needs a map of the output, and a launch has {MOST_PHASES}"
+    if (phases := count_phases(flatten(problem))) > MOST_PHASES:
+        return f"each of {phases} stride phases needs a map of the output, and a launch has {MOST_PHASES}"
+    if _best_packing(problem, target) is None:
+        return (
+            f"boxes leave out at most {MOST_STRIDE - 1} of {MOST_STRIDE} pixels, or data with zeros added are too large"
+        )
     return None
 
 
-def filter_by_depth(flat: Problem) -> bool | None:
-    """Whether a filter's input channels lie together, not its output channels; None if neither do, but taps."""
-    if flat.filter_format != "XIO" and prod(flat.kernel) > 1:
-        return None
-    # Without more taps than one, OIX is XIO with the other channels last.
-    return (flat.filter_format == "XIO") == (flat.op != "convolution")
-
-
 def estimate_wgmma(problem: Problem, target: CudaTarget) -> Counts:
-    """Cycles with the best tile."""
-    return {CYCLES: wgmma_tiles(problem, target)[0].cycles(as_3d(problem))}
+    """Cycles with the best tile, and of what is copied before."""
+    packing = packing_of(problem, target)
+    return {CYCLES: packing.cycles + wgmma_tiles(problem, target)[0].cycles(packing.problem)}

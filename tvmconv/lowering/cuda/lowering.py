@@ -49,7 +49,7 @@ def to_source(mod: tvm.IRModule, definition: Definition, target: CudaTarget) -> 
     if definition.problem.is_empty:
         return CudaSource("", (), 0)
     if (tile := scheduled_tile(mod, definition.problem, target)) is not None:
-        return wgmma_source(definition.problem, tile)
+        return wgmma_source(definition.problem, tile, target)
     lowered = lower_cuda(mod, definition, target)
     device = {name: func for name, func in lowered.functions.items() if _is_device_function(func)}
     (host,) = (func for name, func in lowered.functions.items() if name not in device)

@@ -12,15 +12,19 @@ from tvm_ffi.structural import structural_map
 
 from ...algorithms.cuda.annotations import WGMMA_COLUMNS, WGMMA_ROWS, WGMMA_STAGES
 from ...algorithms.cuda.blocks import MULTIPROCESSORS
+from ...algorithms.cuda.wgmma_packing import Packing
 from ...algorithms.cuda.wgmma_phases import Phases, phases_of
-from ...algorithms.cuda.wgmma_tiles import SPAN, WgmmaTile, as_3d, filter_by_depth, wgmma_tiles
+from ...algorithms.cuda.wgmma_tiles import SPAN, WgmmaTile, packing_of, wgmma_tiles
 from ...problem import DTYPE_BYTES, Problem
 from ...targets.cuda import CudaTarget
 from ..cpu.linker import NATIVE
 from .epilogue_steps import finish, steps_header
+from .packing import packed
 from .source import Argument, CudaSource, Launch, TensorMap
 
 _ELEMENTS = {"f16": "__half", "bf16": "__nv_bfloat16"}
+# Of so many elements.
+_VECTORS = {1: "unsigned short", 2: "unsigned", 4: "uint2", 8: "uint4"}
 _THREADS = 384
 _OPERANDS = ("bias", "scale", "slope", "residual")
 _TYPES = """\
@@ -66,16 +70,18 @@ def scheduled_tile(mod: tvm.IRModule, problem: Problem, target: CudaTarget) -> W
     return replace(sizes[found[WGMMA_ROWS], found[WGMMA_COLUMNS]], stages=found[WGMMA_STAGES])
 
 
-def wgmma_source(problem: Problem, tile: WgmmaTile) -> CudaSource:
-    """Return the CUDA C++ of a convolution by tiles."""
-    flat = as_3d(problem)
-    phases, by_depth = phases_of(flat), bool(filter_by_depth(flat))
+def wgmma_source(problem: Problem, tile: WgmmaTile, target: CudaTarget) -> CudaSource:
+    """Return the CUDA C++ of a convolution by tiles, and of the copies that it reads."""
+    packing = packing_of(problem, target)
+    flat, copies = packing.problem, packed(packing)
+    phases = phases_of(flat)
     parts = [
         (NATIVE / "hopper.cuh").read_text(),
-        _constants(flat, tile, phases, by_depth),
+        copies.source,
+        _constants(packing, tile, phases),
         _phases(phases),
         _original(problem, flat),
-        _multiply(tile.columns, problem.dtype, by_depth),
+        _multiply(tile.columns, problem.dtype, packing.filter_by_depth),
         steps_header(problem),
         finish(problem),
         (NATIVE / "wgmma.cuh").read_text(),
@@ -83,20 +89,37 @@ def wgmma_source(problem: Problem, tile: WgmmaTile) -> CudaSource:
     n, d, h, w = tile.box
     steps = (1, *reversed(phases.strides), 1)
     data = TensorMap(
-        "data",
+        copies.data.name,
         (flat.in_channels, *reversed(flat.in_spatial), flat.batch),
         # What is traversed, of which copies take every so many.
         tuple(b * step for b, step in zip((SPAN, w, h, d, n), steps, strict=True)),
         steps,
+        packing.distances,
+        copies.data.offset,
     )
-    channels, box = (flat.out_channels, flat.in_channels), (SPAN, SPAN)
-    if by_depth:
-        channels, box = (flat.in_channels, flat.out_channels), (SPAN, tile.columns)
-    weights = TensorMap("filter", (*channels, prod(flat.kernel)), (*box, 1), (1, 1, 1))
+    channels, box = (packing.outputs, packing.filter_channels), (SPAN, SPAN)
+    if packing.filter_by_depth:
+        channels, box = (packing.filter_channels, packing.outputs), (SPAN, tile.columns)
+    weights = TensorMap(
+        copies.filter.name, (*channels, prod(flat.kernel)), (*box, 1), (1, 1, 1), offset=copies.filter.offset
+    )
+    output = _output_maps(flat, tile, phases) if tile.store_vector(flat) is None else Argument("output")
+    # Of an operand that the problem has not, the kernel reads nothing.
+    operands = [Argument(name if name in problem.operands else "output") for name in _OPERANDS]
+    blocks = min(tile.tiles(flat), MULTIPROCESSORS[90])
+    launch = Launch(
+        "tvmconv_kernel", (blocks, 1, 1), (_THREADS, 1, 1), tile.shared_bytes, (data, weights, *operands, output)
+    )
+    return CudaSource("\n".join(parts), (*copies.launches, launch), copies.workspace_bytes)
+
+
+def _output_maps(flat: Problem, tile: WgmmaTile, phases: Phases) -> tuple[TensorMap, ...]:
+    """Return the maps of the output, one for each phase."""
+    n, d, h, w = tile.box
     # From an output pixel to the next along each axis, and to the next image.
     apart = [flat.out_channels * prod(flat.out_spatial[axis + 1 :]) for axis in range(3)]
     image = flat.out_channels * prod(flat.out_spatial)
-    outputs = tuple(
+    return tuple(
         TensorMap(
             "output",
             (flat.out_channels, *reversed(phase.outputs), flat.batch),
@@ -107,16 +130,12 @@ def wgmma_source(problem: Problem, tile: WgmmaTile) -> CudaSource:
         )
         for phase in phases.phases
     )
-    # Of an operand that the problem has not, the kernel reads nothing.
-    operands = [Argument(name if name in problem.operands else "output") for name in _OPERANDS]
-    blocks = min(tile.tiles(flat), MULTIPROCESSORS[90])
-    launch = Launch(
-        "tvmconv_kernel", (blocks, 1, 1), (_THREADS, 1, 1), tile.shared_bytes, (data, weights, *operands, outputs)
-    )
-    return CudaSource("\n".join(parts), (launch,), 0)
 
 
-def _constants(flat: Problem, tile: WgmmaTile, phases: Phases, by_depth: bool) -> str:
+def _constants(packing: Packing, tile: WgmmaTile, phases: Phases) -> str:
+    flat = packing.problem
+    vector = tile.store_vector(flat)
+
     def axes(name: str, values: tuple[int, ...]) -> dict[str, int]:
         return {f"k{name}{axis}": value for axis, value in zip("DHW", values, strict=True)}
 
@@ -138,10 +157,15 @@ def _constants(flat: Problem, tile: WgmmaTile, phases: Phases, by_depth: bool) -
         **axes("TapStep", phases.tap_steps),
     }
     facts = {f"k{name.capitalize()}": name in flat.operands for name in _OPERANDS}
-    facts |= {"kFilterByDepth": by_depth, "kOutputsWithoutTaps": not all(prod(p.taps) for p in phases.phases)}
+    facts |= {
+        "kFilterByDepth": packing.filter_by_depth,
+        "kOutputsWithoutTaps": not all(prod(p.taps) for p in phases.phases),
+        "kPlanes": flat.data_format == "NCX",
+    }
     lines = [f"constexpr int {name} = {value};" for name, value in numbers.items()]
     lines += [f"constexpr bool {name} = {str(fact).lower()};" for name, fact in facts.items()]
-    return "\n".join(["", *lines, f"using Element = {_ELEMENTS[flat.dtype]};", _TYPES])
+    lines += [f"using Element = {_ELEMENTS[flat.dtype]};", f"using Vector = {_VECTORS[vector or 1]};", _TYPES]
+    return "\n".join(["", *lines, f"using Output = {'Element *' if vector else 'tvmconv_output_maps'};", ""])
 
 
 def _phases(phases: Phases) -> str:

@@ -8,7 +8,8 @@
 // box moved by the tap (what lies outside of data arrives as zeros: padding, and channels beyond the last), and 64 x
 // kColumns of the filter. Two groups of 128 threads, the consumers, multiply: each has half of the rows. A stage has a
 // barrier `full`, at which its bytes arrive, and a barrier `empty`, at which the consumers' warps do.
-// A block computes tile after tile, and the ring runs on while the consumers store.
+// A block computes tile after tile, and the ring runs on while the consumers store: boxes by copies, or, of outputs that these
+// cannot write, vectors by threads.
 //
 // Rows of 128 bytes lie swizzled, as copies and multiplications agree: of their address, bits 4-6 are exclusive-ored with
 // bits 7-9. So every tile begins at a multiple of 1024 bytes.
@@ -109,18 +110,56 @@ __device__ __forceinline__ Channel tvmconv_channel(const tvmconv_operands &opera
   return channel;
 }
 
-// The pixel of a tile's row, a number among all of the output; -1 if the output has none there.
+constexpr int64_t kPixels = static_cast<int64_t>(kOutD) * kOutH * kOutW;  // of an image
+constexpr int64_t kPixelStep = kPlanes ? 1 : kOutputs, kChannelStep = kPlanes ? kPixels : 1;
+
+// Where the first channel of a tile's row is in the output; -1 if the output has no pixel there.
 __device__ __forceinline__ int64_t tvmconv_pixel(const TileStart &tile, int row) {
   const Phase phase = tvmconv_phase(tile.phase);
   const int w = (tile.w + row % kBoxW) * kStepW + phase.out_w, h = (tile.h + row / kBoxW % kBoxH) * kStepH + phase.out_h;
   const int d = (tile.d + row / (kBoxW * kBoxH) % kBoxD) * kStepD + phase.out_d;
   const int box_n = row / (kBoxW * kBoxH * kBoxD), n = tile.n + box_n;
   const bool inside = w < kOutW && h < kOutH && d < kOutD && box_n < kBoxN && n < kBatch;
-  return inside ? ((static_cast<int64_t>(n) * kOutD + d) * kOutH + h) * kOutW + w : -1;
+  return inside ? n * kPixels * kOutputs + (static_cast<int64_t>(d * kOutH + h) * kOutW + w) * kPixelStep : -1;
+}
+
+// Of two channels from o on, which is even.
+__device__ __forceinline__ Pair tvmconv_residual(const Element *residual, int64_t pixel, int o) {
+  const Element *at = residual + pixel + o * kChannelStep;
+  if (!kPlanes && kOutputs % 2 == 0) return *reinterpret_cast<const Pair *>(at);
+  return Pair{at[0], o + 1 < kOutputs ? at[kChannelStep] : at[0]};
+}
+
+// Where a tile's element is in shared memory: as a copy of boxes reads it, or by channels, of which 16 bytes are exclusive-ored
+// so that a warp's elements lie in different banks.
+__device__ __forceinline__ int tvmconv_place(int row, int column) {
+  if (kPlanes) return column * kRows * 2 + (row / 8 ^ column / 2 % 8) * 16 + row % 8 * 2;
+  return column / kSpan * kOutBox + row * 128 + (column % kSpan * 2 ^ row % 8 * 16);
+}
+
+__device__ __forceinline__ void tvmconv_store(const tvmconv_output_maps &output, const unsigned char *out, const TileStart &tile) {
+  if (threadIdx.x != 0) return;
+  for (int o = 0; o < kColumns && tile.o + o < kOutputs; o += kSpan)
+    tvmconv_store_box(output.phases + tile.phase, out + o / kSpan * kOutBox, tile.o + o, tile.w, tile.h, tile.d, tile.n);
+  tvmconv_stores_commit();
+}
+
+// Vectors that lie together are neighbouring threads'.
+__device__ __forceinline__ void tvmconv_store(Element *output, const unsigned char *out, const TileStart &tile) {
+  constexpr int kElements = sizeof(Vector) / sizeof(Element);
+  constexpr int kTogether = (kPlanes ? kRows : kColumns) / kElements, kApart = kPlanes ? kColumns : kRows;
+  const int along = threadIdx.x % kTogether * kElements;
+  for (int across = threadIdx.x / kTogether; across < kApart; across += 2 * kGroup / kTogether) {
+    const int row = kPlanes ? along : across, column = kPlanes ? across : along;
+    const int64_t pixel = tvmconv_pixel(tile, row);
+    if (pixel >= 0 && tile.o + column < kOutputs)
+      *reinterpret_cast<Vector *>(output + pixel + (tile.o + column) * kChannelStep) =
+          *reinterpret_cast<const Vector *>(out + tvmconv_place(row, column));
+  }
 }
 
 __device__ __forceinline__ void tvmconv_consume(int group, const unsigned char *stages, unsigned char *out, uint64_t *full,
-                                                uint64_t *empty, const tvmconv_operands &operands, const tvmconv_tensor_map *outputs) {
+                                                uint64_t *empty, const tvmconv_operands &operands, const Output &output) {
   const int thread = threadIdx.x % kGroup, warp = thread / 32, lane = thread % 32;
   const int first_row = group * kFragments * 64;
   Ring ring;
@@ -168,7 +207,7 @@ __device__ __forceinline__ void tvmconv_consume(int group, const unsigned char *
         pixels[f][half] = kResidual ? tvmconv_pixel(tile, first_row + f * 64 + warp * 16 + half * 8 + lane / 4) : -1;
 #pragma unroll
     for (int j = 0; j < kColumns / 8; ++j) {
-      const int column = j * 8 + lane % 4 * 2, inside = column % kSpan * 2;
+      const int column = j * 8 + lane % 4 * 2;
       const int o = tile.o + column;
       const Channel channels[2] = {tvmconv_channel(operands, o), tvmconv_channel(operands, o + 1)};
       Pair residuals[kFragments][2] = {};  // all are under way before the first is waited for
@@ -177,27 +216,28 @@ __device__ __forceinline__ void tvmconv_consume(int group, const unsigned char *
 #pragma unroll
         for (int half = 0; half < 2; ++half)
           if (kResidual && pixels[f][half] >= 0 && o < kOutputs)
-            residuals[f][half] = *reinterpret_cast<const Pair *>(operands.residual + pixels[f][half] * kOutputs + o);
+            residuals[f][half] = tvmconv_residual(operands.residual, pixels[f][half], o);
 #pragma unroll
       for (int f = 0; f < kFragments; ++f)
 #pragma unroll
         for (int half = 0; half < 2; ++half) {
           const int row = first_row + f * 64 + warp * 16 + half * 8 + lane / 4;
           const float *sum = sums[f] + j * 4 + half * 2;
-          unsigned char *at = out + column / kSpan * kOutBox + row * 128 + (inside ^ row % 8 * 16);
           const Pair residual = residuals[f][half];
-          *reinterpret_cast<Pair *>(at) =
-              Pair{static_cast<Element>(tvmconv_finish(sum[0], channels[0], static_cast<float>(residual.x))),
-                   static_cast<Element>(tvmconv_finish(sum[1], channels[1], static_cast<float>(residual.y)))};
+          const Pair pair{static_cast<Element>(tvmconv_finish(sum[0], channels[0], static_cast<float>(residual.x))),
+                          static_cast<Element>(tvmconv_finish(sum[1], channels[1], static_cast<float>(residual.y)))};
+          unsigned char *at = out + tvmconv_place(row, column);
+          if (kPlanes) {
+            *reinterpret_cast<Element *>(at) = pair.x;
+            *reinterpret_cast<Element *>(at + kRows * 2) = pair.y;
+          } else {
+            *reinterpret_cast<Pair *>(at) = pair;
+          }
         }
     }
     tvmconv_publish();
     tvmconv_consumers_meet();
-    if (threadIdx.x == 0) {
-      for (int o = 0; o < kColumns && tile.o + o < kOutputs; o += kSpan)
-        tvmconv_store_box(outputs + tile.phase, out + o / kSpan * kOutBox, tile.o + o, tile.w, tile.h, tile.d, tile.n);
-      tvmconv_stores_commit();
-    }
+    tvmconv_store(output, out, tile);
   }
   if (threadIdx.x == 0) tvmconv_stores_done();
 }
@@ -205,7 +245,7 @@ __device__ __forceinline__ void tvmconv_consume(int group, const unsigned char *
 extern "C" __global__ void __launch_bounds__(3 * kGroup, 1)
     tvmconv_kernel(const __grid_constant__ tvmconv_tensor_map data, const __grid_constant__ tvmconv_tensor_map filter,
                    const Element *__restrict__ bias, const float *__restrict__ scale, const float *__restrict__ slope,
-                   const Element *__restrict__ residual, const __grid_constant__ tvmconv_output_maps output) {
+                   const Element *__restrict__ residual, const __grid_constant__ Output output) {
   extern __shared__ unsigned char tvmconv_shared[];
   unsigned char *stages = tvmconv_shared + (-tvmconv_shared_address(tvmconv_shared) & 1023);
   unsigned char *out = stages + kStages * kStageBytes;
@@ -225,6 +265,6 @@ extern "C" __global__ void __launch_bounds__(3 * kGroup, 1)
     if (threadIdx.x == 2 * kGroup) tvmconv_produce(stages, full, empty, &data, &filter);
   } else {
     tvmconv_take_registers<232>();
-    tvmconv_consume(group, stages, out, full, empty, {bias, scale, slope, residual}, output.phases);
+    tvmconv_consume(group, stages, out, full, empty, {bias, scale, slope, residual}, output);
   }
 }

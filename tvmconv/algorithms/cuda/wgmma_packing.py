@@ -1,0 +1,177 @@
+"""What wgmma multiplies: arrays that copies of boxes can read, which those of a problem are, or are copied to in each call.
+
+Copies of boxes need distances of a multiple of 16 bytes, and channels that lie together. Data of other channels, or with
+channels first, are copied with channels last and zeros added; a filter whose output channels are not the fastest likewise.
+
+Of few channels, steps of 64 would be zeros mostly. There a step takes a row of taps: the pixels that lie under them are
+neighbours, so that `kernel` * `channels` elements of data lie together, and those of the next output begin `stride` pixels
+after. Such a row is the channels of a convolution of one tap along it; what padding adds to it has to be there.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from math import gcd, prod
+from typing import Any
+
+from ...checks import LARGEST
+from ...problem import DTYPE_BYTES, Problem
+from .blocks import LAUNCH, MULTIPROCESSORS
+
+# Elements of 16 bytes, of which distances are a multiple.
+ALIGNED = 8
+# CUDA Driver API, cuTensorMapEncodeTiled: copies take one of at most so many elements along an axis.
+MOST_STRIDE = 8
+# Bytes a cycle that each multiprocessor gets from memory: 4.2 TB/s of an H200 at 1.98 GHz.
+_MEMORY_RATE = 16
+
+
+@dataclass(frozen=True)
+class Packing:
+    """How wgmma reads the arrays of a problem.
+
+    Attributes
+    ----------
+    source
+        The problem, with three spatial axes.
+    problem
+        What is computed, of data with channels last; its data format is that of the output.
+    channels
+        Of a pixel that is read, zeros included.
+    width, left
+        Pixels of a row that is read, zeros included, and how many of these are before the others.
+    distances
+        Elements from one element of data to the next along the axes of `problem`, the last first, and from image to image.
+    copies_data, copies_filter
+        Whether they are copied.
+    filter_by_depth
+        Whether the filter that is read has input channels, not output channels, as the fastest index.
+    """
+
+    source: Problem
+    problem: Problem
+    channels: int
+    width: int
+    left: int
+    distances: tuple[int, int, int, int]
+    copies_data: bool
+    copies_filter: bool
+    filter_by_depth: bool
+
+    @property
+    def outputs(self) -> int:
+        """Output channels of the filter that is read, zeros included."""
+        return _rounded_up(self.source.out_channels, ALIGNED) if self.copies_filter else self.source.out_channels
+
+    @property
+    def filter_channels(self) -> int:
+        """Input channels of a step's taps in the filter that is read: zeros that only data have are beyond its end."""
+        channels = self.channels if self.copies_filter else self.source.in_channels
+        return self.problem.in_channels // self.channels * channels
+
+    @property
+    def data_elements(self) -> int:
+        """Elements of the data that are read."""
+        return self.source.batch * prod(self.source.in_spatial[:2]) * self.width * self.channels
+
+    @property
+    def filter_elements(self) -> int:
+        """Elements of the filter that is read."""
+        return prod(self.source.kernel) * self.channels * self.outputs
+
+    @property
+    def cycles(self) -> float:
+        """Cycles of copying."""
+        moved = 0
+        if self.copies_data:
+            moved += self.data_elements + prod(self.source.data_shape)
+        if self.copies_filter:
+            moved += self.filter_elements + prod(self.source.filter_shape)
+        return LAUNCH + moved * DTYPE_BYTES[self.source.dtype] / (_MEMORY_RATE * MULTIPROCESSORS[90]) if moved else 0.0
+
+
+def packings(source: Problem) -> Iterator[Packing]:
+    """Yield the ways to read the arrays of a problem of one group with three spatial axes; maybe none.
+
+    Data that can be read as they are, are not copied.
+    """
+    by_taps, by_rows = _by_taps(source), _by_rows(source)
+    if by_taps is not None:
+        yield by_taps
+    if by_rows is not None and (by_taps is None or by_taps.copies_data or not by_rows.copies_data):
+        yield by_rows
+
+
+def _by_taps(source: Problem) -> Packing | None:
+    """Return the way by which a step takes channels of one tap."""
+    channels = _rounded_up(source.in_channels, ALIGNED)
+    if source.op == "convolution" and max(source.strides) > MOST_STRIDE:
+        return None
+    if source.batch * prod(source.in_spatial) * channels > LARGEST:
+        return None
+    problem = source.with_(in_channels=channels)
+    distances = _distances(channels, source.in_spatial[::-1])
+    copies = source.data_format == "NCX" or channels != source.in_channels
+    by_depth = _filter_by_depth(source)
+    copies_filter = by_depth is None
+    return Packing(
+        source, problem, channels, source.in_spatial[-1], 0, distances, copies, copies_filter, bool(by_depth)
+    )
+
+
+def _by_rows(source: Problem) -> Packing | None:
+    """Return the way by which a step takes all taps along the last axis."""
+    depth, height, pixels = source.in_spatial
+    (_, stride_h, stride), (_, dilation_h, dilation) = source.strides, source.dilations
+    (_, taps_h, taps), outputs = source.kernel, source.out_spatial[-1]
+    if source.op != "convolution" or taps == 1 or dilation > 1 or source.strides[0] > MOST_STRIDE:
+        return None
+    channels = _rounded_up(source.in_channels, ALIGNED // gcd(stride, ALIGNED))
+    reached = (outputs - 1) * stride + taps
+    in_place = source.data_format == "NXC" and channels == source.in_channels and source.pads_begin[-1] == 0
+    in_place = in_place and reached <= pixels and pixels * channels % ALIGNED == 0
+    width = pixels if in_place else _rounded_up(reached, stride)
+    changes: dict[str, Any] = {
+        name: (*getattr(source, name)[:2], last)
+        for name, last in (("kernel", 1), ("strides", 1), ("pads_begin", 0), ("pads_end", 0), ("in_spatial", outputs))
+    }
+    _, row, plane, image = _distances(channels, (width, height, depth))
+    distances = (stride * channels, row, plane, image)
+    if stride_h > MOST_STRIDE:
+        # Without padding, rows of taps and rows of outputs can be axes of their own.
+        span = (taps_h - 1) * dilation_h + 1
+        if depth > 1 or source.pads_begin[1] or (source.out_spatial[1] - 1) * stride_h + span > height:
+            return None
+        rows = source.out_spatial[1]
+        changes = {"kernel": (1, taps_h, 1), "in_spatial": (rows, taps_h, outputs), "out_spatial": (rows, 1, outputs)}
+        changes |= dict.fromkeys(("strides", "dilations"), (1, 1, 1))
+        changes |= dict.fromkeys(("pads_begin", "pads_end"), (0, 0, 0))
+        distances = (stride * channels, dilation_h * row, stride_h * row, image)
+    elements = source.batch * depth * height * max(width * channels, outputs * taps * channels)
+    if elements > LARGEST:
+        return None
+    problem = source.with_(in_channels=taps * channels, **changes)
+    copies_filter = channels != source.in_channels or _filter_by_depth(source) is not False
+    left = source.pads_begin[-1]
+    return Packing(source, problem, channels, width, left, distances, not in_place, copies_filter, False)
+
+
+def _distances(channels: int, extents: tuple[int, ...]) -> tuple[int, int, int, int]:
+    """Return those of a densely packed array with channels last, of the last axis first."""
+    w, h, d = extents
+    return channels, w * channels, h * w * channels, d * h * w * channels
+
+
+def _filter_by_depth(source: Problem) -> bool | None:
+    """Whether copies can read a filter, with input channels (else output channels) as the fastest index; None if they cannot."""
+    if source.filter_format != "XIO" and prod(source.kernel) > 1:
+        return None
+    # Without more taps than one, OIX is XIO with the other channels last.
+    by_depth = (source.filter_format == "XIO") == (source.op != "convolution")
+    fastest = source.in_channels if by_depth else source.out_channels
+    return by_depth if fastest % ALIGNED == 0 else None
+
+
+def _rounded_up(extent: int, multiple: int) -> int:
+    return -(-extent // multiple) * multiple

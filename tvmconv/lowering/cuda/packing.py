@@ -1,0 +1,170 @@
+"""The launch that copies data and filter as wgmma reads them: `lowering/native/packing.cuh` with the constants of each copy."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, fields
+from math import prod
+
+from ...algorithms.cuda.wgmma_packing import ALIGNED, Packing
+from ...problem import DTYPE_BYTES
+from ..cpu.linker import NATIVE
+from .source import WORKSPACE, Argument, Launch
+
+# As in packing.cuh.
+_THREADS = 256
+_TILE_ELEMENTS = 4096
+# The least and the most x of a tile: shorter rows leave threads idle, longer ones take more loads that do not lie together.
+_TILES_X = (8, 16, 32, 64)
+# cudaMalloc aligns to this, and a workspace is.
+_ALIGNMENT = 256
+
+
+@dataclass(frozen=True)
+class _Copy:
+    """Constants of a copy, as packing.cuh names them."""
+
+    batch: int
+    outer: int
+    inner: int
+    x: int
+    padded_outer: int
+    padded_inner: int
+    padded_x: int
+    left: int
+    from_batch: int
+    from_outer: int
+    from_inner: int
+    from_x: int
+    to_outer: int
+    to_inner: int
+    transposes: bool
+
+    @property
+    def elements(self) -> int:
+        return self.batch * self.padded_outer * self.padded_inner * self.padded_x
+
+    @property
+    def tile_x(self) -> int:
+        return next((x for x in _TILES_X if x >= self.padded_x), _TILES_X[-1])
+
+    @property
+    def blocks(self) -> int:
+        if not self.transposes:
+            return -(-self.elements // (ALIGNED * _THREADS))
+        tiles_y = -(-self.padded_outer * self.padded_inner // (_TILE_ELEMENTS // self.tile_x))
+        return self.batch * tiles_y * -(-self.padded_x // self.tile_x)
+
+    @property
+    def shared_bytes(self) -> int:
+        """Of a block: a tile, and a word more a row."""
+        return (_TILE_ELEMENTS // self.tile_x) * (self.tile_x + 2) * 2 if self.transposes else 0
+
+    def declared(self, name: str) -> str:
+        """Return the C++ of the constants."""
+        lines = []
+        for field in fields(self):
+            value, wide = getattr(self, field.name), field.name.startswith("from_")
+            kind = "bool" if isinstance(value, bool) else "int64_t" if wide else "int"
+            lines.append(_constant(kind, field.name, str(value).lower()))
+        lines += [_constant("int", "tile_x", self.tile_x), _constant("unsigned", "blocks", self.blocks)]
+        return "\n".join([f"struct {name} {{", *lines, "};", ""])
+
+
+def _constant(kind: str, name: str, value: object) -> str:
+    return f"  static constexpr {kind} k{name.title().replace('_', '')} = {value};"
+
+
+@dataclass(frozen=True)
+class Packed:
+    """The C++ of the copies, their launch, if there are any, where they are, and the bytes of the workspace."""
+
+    source: str
+    launches: tuple[Launch, ...]
+    data: Argument
+    filter: Argument
+    workspace_bytes: int
+
+
+def packed(packing: Packing) -> Packed:
+    """Return the copies of a problem's arrays, in the workspace, or the arrays themselves."""
+    size = DTYPE_BYTES[packing.source.dtype]
+    found: dict[str, Argument] = {"data": Argument("data"), "filter": Argument("filter")}
+    copies: list[tuple[_Copy, str]] = []
+    workspace = 0
+    for name, copied, make in (
+        ("data", packing.copies_data, _data_copy),
+        ("filter", packing.copies_filter, _filter_copy),
+    ):
+        if copied:
+            copy = make(packing)
+            found[name] = Argument(WORKSPACE, workspace)
+            workspace += -(-copy.elements * size // _ALIGNMENT) * _ALIGNMENT
+            copies.append((copy, name))
+    if not copies:
+        return Packed("", (), found["data"], found["filter"], 0)
+    # Of one array, the other one has no blocks.
+    (first, name), (second, other) = copies[0], copies[-1]
+    blocks = sum(copy.blocks for copy, _ in copies)
+    shared = max(copy.shared_bytes for copy, _ in copies)
+    arguments = (Argument(name), found[name], Argument(other), found[other])
+    launch = Launch("tvmconv_pack", (blocks, 1, 1), (_THREADS, 1, 1), shared, arguments)
+    text = first.declared("First") + second.declared("Second") + (NATIVE / "packing.cuh").read_text()
+    return Packed(text, (launch,), found["data"], found["filter"], workspace)
+
+
+def _data_copy(packing: Packing) -> _Copy:
+    """Return the copy of data: rows of pixels, with their padding where steps take rows of taps."""
+    source = packing.source
+    channels, (depth, height, width) = source.in_channels, source.in_spatial
+    last = source.data_format == "NXC"
+    pixels = prod(source.in_spatial)
+    return _Copy(
+        batch=source.batch,
+        outer=depth * height,
+        inner=width,
+        x=channels,
+        padded_outer=depth * height,
+        padded_inner=packing.width,
+        padded_x=packing.channels,
+        left=packing.left,
+        from_batch=pixels * channels,
+        from_outer=width * (channels if last else 1),
+        from_inner=channels if last else 1,
+        from_x=1 if last else pixels,
+        to_outer=packing.width,
+        to_inner=1,
+        # Of few channels, or others than whole vectors, neighbouring threads read neighbouring pixels of a plane as they are.
+        transposes=not last and packing.channels > ALIGNED and packing.channels % ALIGNED == 0,
+    )
+
+
+def _filter_copy(packing: Packing) -> _Copy:
+    """Return the copy of a filter: by taps, input channels, of which each tap has as many as a pixel of data, and outputs."""
+    source = packing.source
+    taps, channels, outputs = prod(source.kernel), source.in_channels, source.out_channels
+    backprop, by_taps = source.op != "convolution", source.filter_format == "XIO"
+    # Distances between taps, input channels and output channels.
+    apart = (1, outputs * taps, taps) if backprop else (1, taps, channels * taps)
+    if by_taps:
+        apart = (channels * outputs, 1, channels) if backprop else (channels * outputs, outputs, 1)
+    to = (packing.channels, 1)
+    # The faster index is the inner one.
+    order = (0, 1) if by_taps else (1, 0)
+    extents, padded = (taps, channels), (taps, packing.channels)
+    return _Copy(
+        batch=1,
+        outer=extents[order[0]],
+        inner=extents[order[1]],
+        x=outputs,
+        padded_outer=padded[order[0]],
+        padded_inner=padded[order[1]],
+        padded_x=packing.outputs,
+        left=0,
+        from_batch=0,
+        from_outer=apart[order[0]],
+        from_inner=apart[order[1]],
+        from_x=apart[2],
+        to_outer=to[order[0]],
+        to_inner=to[order[1]],
+        transposes=apart[2] > 1,
+    )
