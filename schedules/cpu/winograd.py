@@ -8,7 +8,7 @@ all tiles. The product's tile of registers is that of the direct algorithm: some
 vectors of channels.
 
 Where two multiply-adds of 512 bits start in a cycle, products take no longer than what passes the caches beside them: there the
-default is the structure of least cycles (winograd_two_ports.py).
+default is the structure of least cycles (tvmconv/algorithms/cpu/winograd_structures.py).
 
 Measured on one Zen 5 core, percent of its peak (275 GFLOP/s) by the operations of the formula, by
 
@@ -20,8 +20,6 @@ the filter is most of it, and its 36 MiB are not kept (CpuTarget.l3_share).
 """
 
 from __future__ import annotations
-
-from collections.abc import Callable
 
 from tvm.s_tir import Schedule
 from tvm.s_tir.schedule import LoopRV, SBlockRV
@@ -36,6 +34,7 @@ from tvmconv.algorithms.annotations import (
     TRANSPOSE,
     copy_of_filter,
 )
+from tvmconv.algorithms.cpu.plan import Shape, WinogradPlan
 from tvmconv.algorithms.cpu.winograd_tiles import WinogradWindow
 from tvmconv.algorithms.definition import Definition
 from tvmconv.algorithms.shapes import divisors
@@ -53,77 +52,39 @@ from tvmconv.algorithms.stage_names import (
     stage_name,
 )
 from tvmconv.schedules.cpu import steps
-from tvmconv.schedules.cpu.winograd_model import (
-    UNROLL,
-    Shape,
-    best_part,
-    best_structure,
-    column_strips,
-    cycles_by_channels,
-    cycles_by_rows,
-    filter_parts,
-    image_counts,
-    register_tiles,
-    row_bands,
-)
 from tvmconv.targets.target import CpuTarget
 
 # Values of all points of one tile lie a stride apart: an odd number of cache lines puts them into different sets.
 TWO_LINES, LINE = 32, 16  # floats
 TRANSPOSED = 64  # input channels that are transposed at a time
-# With more tiles, products hide the filter of the next block by themselves, and prefetches take what two multiply-adds of 512 bits
-# load. One core of a Zen 5, 3x3 taps, with and without, microseconds: 512 channels at 21x21, dilation 4 (144 tiles) 7224, 5090; 192
-# to 384 at 40x40 (100) 2857, 2496; 256 at 19x19 (25) 556, 614.
-MOST_PREFETCHED = 40
-Structure = Callable[[Schedule, WinogradWindow, Shape, CpuTarget], None]
 
 
 def space(sch: Schedule, definition: Definition, target: CpuTarget) -> list[Schedule]:
-    """Return both structures for a few tiles of registers, the default first."""
-    kinds = [_kinds(tiles, target) for tiles in definition.windows if isinstance(tiles, WinogradWindow)]
+    """Return one schedule for each plan of the windows, the default first."""
     sketches = []
-    for number in range(len(kinds[0])):
+    for number in range(len(definition.windows[0].plans)):
         sketch = sch.copy()
-        for tiles, of_window in zip(definition.windows, kinds, strict=True):
-            structure, shape = of_window[min(number, len(of_window) - 1)]
-            for value in shape:
+        for tiles in definition.windows:
+            plan = tiles.plans[min(number, len(tiles.plans) - 1)]
+            for value in plan.shape:
                 steps.choose(sketch, [value], value)  # no choice, but records then tell which sketch they are of
-            structure(sketch, tiles, shape, target)
+            (_by_rows if plan.by_rows else _by_channels)(sketch, tiles, plan, target)
         steps.fill(sketch)
         sketches.append(sketch)
     return sketches
 
 
-def _kinds(tiles: WinogradWindow, target: CpuTarget) -> list[tuple[Structure, Shape]]:
-    """Return structures and tiles of registers of a window, the best first."""
-    shapes = register_tiles(tiles, target)
-    by_rows = [(_by_rows, shape) for shape in sorted(shapes, key=lambda shape: cycles_by_rows(tiles, shape, target))]
-    by_channels = [
-        (_by_channels, shape) for shape in sorted(shapes, key=lambda shape: cycles_by_channels(tiles, shape, target))
-    ]
-    more_data = tiles.count * tiles.pieces > tiles.outputs * tiles.depth
-    first, second = (by_rows, by_channels) if more_data else (by_channels, by_rows)
-    tried: list[tuple[Structure, Shape]] = [*first[:3], *second[:2]]
-    if target.costs.structures is None:
-        return tried
-    # One of `tried` too, mostly. Of several windows, each one's may stand at another place there, so it stays.
-    rows, shape = best_structure(tiles, target)
-    return [(_by_rows if rows else _by_channels, shape), *tried]
-
-
-def _by_rows(sch: Schedule, tiles: WinogradWindow, shape: Shape, target: CpuTarget) -> None:
-    i = tiles.index
-    best = best_part(tiles, shape, target)
-    bands, strips, images = row_bands(tiles, shape), column_strips(tiles, shape, target), image_counts(tiles)
+def _by_rows(sch: Schedule, tiles: WinogradWindow, plan: WinogradPlan, target: CpuTarget) -> None:
+    i, shape = tiles.index, plan.shape
     n, g, *phases, z, rows, columns, y, x, o = sch.get_loops(sch.get_sblock(stage_name(OUT, i)))
-    band, block_row, row = sch.split(rows, [None, steps.choose(sch, bands, best.band), shape.rows])
+    band, block_row, row = sch.split(rows, [None, steps.choose(sch, *plan.bands), shape.rows])
     cut, whole = [], tiles.columns
-    if len(strips) > 1:
-        strip, columns = sch.split(columns, [None, steps.choose(sch, strips, best.columns)])
+    if len(plan.strips[0]) > 1:
+        strip, columns = sch.split(columns, [None, steps.choose(sch, *plan.strips)])
         cut, whole = [strip], shape.columns
     image = []
-    if len(images) > 1:
-        z, *image = sch.split(z, [None, steps.choose(sch, images, best.images)])
+    if len(plan.images[0]) > 1:
+        z, *image = sch.split(z, [None, steps.choose(sch, *plan.images)])
     block, vector, lane = _vectors(sch, o, tiles, shape)
     columns, *own = _own(sch, tiles, columns, y, x, lane, whole)
     sch.reorder(n, g, z, band, *cut, *phases, block, *image, block_row, row, columns, vector, *own)
@@ -142,8 +103,7 @@ def _by_rows(sch: Schedule, tiles: WinogradWindow, shape: Shape, target: CpuTarg
     _spread(sch, sums)
     sch.compute_at(acc, tile[-1], preserve_unit_loops=True)
     *_, rows, columns, o, kz, c = sch.get_loops(acc)
-    unrolls = divisors(tiles.channels, UNROLL)
-    step, unrolled = sch.split(c, [None, steps.choose(sch, unrolls, unrolls[-1])])
+    step, unrolled = sch.split(c, [None, steps.choose(sch, *plan.unrolls)])
     _, inner = _tile(sch, rows, columns, o, shape, tiles)
     sch.reorder(kz, step, unrolled, *inner)
     _in_registers(sch, [unrolled, *inner])
@@ -153,10 +113,8 @@ def _by_rows(sch: Schedule, tiles: WinogradWindow, shape: Shape, target: CpuTarg
     _filter(sch, tiles)
 
 
-def _by_channels(sch: Schedule, tiles: WinogradWindow, shape: Shape, target: CpuTarget) -> None:
-    i = tiles.index
-    unroll = divisors(tiles.channels, UNROLL)[-1]
-    parts = divisors(tiles.channels // unroll, 64)
+def _by_channels(sch: Schedule, tiles: WinogradWindow, plan: WinogradPlan, target: CpuTarget) -> None:
+    i, shape = tiles.index, plan.shape
     n, g, *around, columns, y, x, o = sch.get_loops(sch.get_sblock(stage_name(OUT, i)))
     block, vector, lane = _vectors(sch, o, tiles, shape)
     columns, *own = _own(sch, tiles, columns, y, x, lane, tiles.columns)
@@ -168,7 +126,7 @@ def _by_channels(sch: Schedule, tiles: WinogradWindow, shape: Shape, target: Cpu
     acc = sch.get_sblock(stage_name(ACC, i))
     sch.compute_at(acc, task, preserve_unit_loops=True)
     a, b, n, g, *phases, z, rows, columns, o, kz, c = sch.get_loops(acc)[1:]
-    part, step, unrolled = sch.split(c, [steps.choose(sch, parts, filter_parts(tiles, shape, target)), None, unroll])
+    part, step, unrolled = sch.split(c, [steps.choose(sch, *plan.filter_parts), None, plan.unrolls[1]])
     tile, inner = _tile(sch, rows, columns, o, shape, tiles)
     sch.reorder(g, *phases, kz, part, a, b, n, z, *tile, step, unrolled, *inner)
     _in_registers(sch, [unrolled, *inner])
@@ -178,8 +136,7 @@ def _by_channels(sch: Schedule, tiles: WinogradWindow, shape: Shape, target: Cpu
     else:
         _filter_part(sch, tiles, part)
     sch.decompose_reduction(acc, kz)
-    few = tiles.count <= MOST_PREFETCHED or "few_prefetches" not in target.costs.pays
-    if tiles.prepacked and few:
+    if plan.prefetches:
         sch.annotate(b, PREFETCH_NEXT, copy_of_filter(stage_name(FILTER_TILES, i), 2))
 
     _data(sch, tiles, None, target)

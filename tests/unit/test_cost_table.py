@@ -19,7 +19,7 @@ DECIDES = (
     "row_tile",
     "amx_cost",
     "winograd_cost",
-    "winograd_model",
+    "winograd_plan",
     "winograd_structures",
     "tasks",
 )
@@ -42,19 +42,19 @@ REASONS = {
         direct.LEAST_PER_GROUP direct.LEAST_PACKED_PIXELS direct.LEAST_STREAMED_PRODUCTS direct.MOST_TASK_PIXELS
         direct.LEAST_CHANNELS_OF_PARTS direct_plan.MOST_COPIED_PRODUCTS direct_plan.LEAST_ROWS inner.LEAST_PRODUCTS
         inner.MOST_PIXELS mmla.LEAST_CHANNELS paired_taps.LEAST_USED plain.LEAST_TAPS plain.LEAST_PRODUCTS
-        row_tile.LEAST_SHARING tasks.EXPANSION window.FEW_PIXELS window.STREAMED_PIXELS winograd.MOST_PREFETCHED
+        row_tile.LEAST_SHARING tasks.EXPANSION window.FEW_PIXELS window.STREAMED_PIXELS winograd_plan.MOST_PREFETCHED
         winograd_cost.LEAST_PER_GROUP winograd_cost.MOST_PIECES amx.FEWEST_OUTPUTS""",
     "the code: what is unrolled, and what LLVM makes of it": """
         direct_plan.SHORT_SUMS direct_plan.SHARED_DATA grouped_plan.MAX_UNROLLED grouped_plan.MAX_UNROLLED_ROW
         grouped_plan.LEAST_STEPS inner.MOST_OUTPUTS kn2row.MAX_GATHERED plain.MOST_PIXELS plain.MOST_CHANNELS plain.COLUMNS row_tile.ENOUGH_REGISTERS
         reduced.TWELVE reduced.LEAST_STEPS reduced.LONG_SUM row_tile.MAX_UNROLLED row_tile.MAX_SHARED row_tile.SHARED
-        row_window.MOST_CHANNELS row_window.MOST_ROW_BYTES winograd.TRANSPOSED winograd_model.UNROLL steps.ROWS
-        winograd_cost.BLOCK_VECTORS winograd_cost.MOST_HELD_TAPS window.TOGETHER amx_cost.BLOCKS""",
+        row_window.MOST_CHANNELS row_window.MOST_ROW_BYTES winograd.TRANSPOSED winograd_plan.UNROLL steps.ROWS
+        winograd_cost.MOST_HELD_TAPS window.TOGETHER amx_cost.BLOCKS""",
     "tasks: how many, so that two threads to eight find a share, and how large": """
         cost.THREADS counts.TASK_ROWS direct_plan.MOST_CHUNKS grouped_plan.LEAST_BANDS grouped_plan.LEAST_CHUNK inner.MOST_CHUNKS
-        kn2row.MOST_CHUNKS mmla.MOST_CHUNKS tasks.TASKS tile.LONG_ROW winograd_model.STRIP_TILES""",
+        kn2row.MOST_CHUNKS mmla.MOST_CHUNKS tasks.TASKS tile.LONG_ROW winograd_plan.STRIP_TILES""",
     "what an estimate must gain, for it is no more exact": "direct.LEAST_TURNED tile.LEAST_GAIN",
-    "how many ways are tried": "tile.MORE_VECTORS",
+    "how many ways are tried": "tile.MORE_VECTORS winograd_plan.MOST_PLANS",
     "part of a cache, whose size is the CPU's": "amx_cost.L1_KEPT direct.FAR_APART_BYTES direct.FEW_ROWS mmla.FAR_APART",
     "a format, a transform or an instruction": """
         amx_window.PAIR_BYTES amx_window.PRODUCTS counts.ACROSS_LANES steps.LINE_FLOATS winograd.LINE winograd.TWO_LINES

@@ -12,6 +12,8 @@ from tvmconv.algorithms.cpu.direct import direct_windows, windows_estimate
 from tvmconv.algorithms.cpu.direct_plan import planned
 from tvmconv.algorithms.cpu.kn2row import tap_windows, vector_counts, widths
 from tvmconv.algorithms.cpu.window import Window
+from tvmconv.algorithms.cpu.winograd_cost import windows_estimate as winograd_estimate
+from tvmconv.algorithms.cpu.winograd_plan import planned_windows
 from tvmconv.algorithms.shapes import part_counts
 from tvmconv.lowering.compiler import samples
 from tvmconv.signature import parse_signature
@@ -62,6 +64,22 @@ def test_the_estimate_counts_what_the_plan_says(signature: str) -> None:
     best = cycles(windows_estimate(windows, target), target)
     assert best == algorithms.get("grouped" if problem.groups > 1 else "direct").cycles(problem, target)
     assert cycles(windows_estimate([_with_tile(window, 1) for window in windows], target), target) > best
+
+
+def test_winograd_is_scheduled_and_counted_by_its_plans() -> None:
+    target, algorithm = Target.parse("x86-64-v4"), algorithms.get("winograd4")
+    assert isinstance(target, CpuTarget)
+    problem = parse_signature("conv2d-n1-i512x40x40-o512x40x40-k3x3-s1x1-d1x1-p1x1_1x1-g1-NXC-XIO-f32")
+    definition = algorithm.define(problem, target)
+    sketches = algorithm.sketches(definition, target)
+    for plan, sketch in zip(definition.windows[0].plans, sketches, strict=True):
+        assert tuple(int(sample.attrs[0][0]) for sample in samples(sketch)[:3]) == plan.shape
+    # By channels each block reads all of the transformed data, which L2 does not keep.
+    windows = planned_windows(problem, target, points=6, prepacked=True)
+    assert {plan.by_rows for plan in windows[0].plans} == {False, True} and not windows[0].plans[0].by_rows
+    other = [replace(windows[0], plans=(replace(windows[0].plans[0], by_rows=True),))]
+    own, by_rows = (cycles(winograd_estimate(problem, each, target, 6, True), target) for each in (windows, other))
+    assert algorithm.cycles(problem, target) == own > by_rows
 
 
 def test_windows_of_a_transposed_convolution_have_tiles_of_as_many_vectors() -> None:

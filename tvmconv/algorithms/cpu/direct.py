@@ -24,7 +24,7 @@ from .direct_plan import planned
 from .express import express
 from .im2col import im2col
 from .paired_taps import by_row_taps, pairs_taps
-from .plan import GroupedPlan
+from .plan import GroupedPlan, Plan
 from .tile import (
     best_tile,
     grouped_cycles,
@@ -303,6 +303,7 @@ def windows_estimate(windows: Sequence[Window], target: CpuTarget) -> Counts:
 
 def _window_estimate(window: Window, target: CpuTarget) -> Counts:
     row, inside, once, plan = window.axes[-1], 1.0, False, window.plans[0]
+    assert isinstance(plan, (Plan, GroupedPlan))
     (_, width), vectors = plan.tiles, plan.vectors
     if isinstance(plan, GroupedPlan):
         pixels, sums = width, grouped_cycles(window, width, vectors, target, plan.taps_together or plan.taps_unrolled)

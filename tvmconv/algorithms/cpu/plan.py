@@ -1,6 +1,6 @@
 """A plan: how a window is cut into tasks and tiles, and in which order they are taken.
 
-The cost model decides it once (direct_plan.py, grouped_plan.py). The estimate counts the events of the first plan of a window; the schedule does
+The cost model decides it once (direct_plan.py, grouped_plan.py, winograd_plan.py). The estimate counts the events of the first plan of a window; the schedule does
 what each says; a tuned record is a plan whose choices are made.
 """
 
@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import NamedTuple
 
 Options = tuple[Sequence[int], int]  # what may be chosen, and the default
 
@@ -83,3 +84,40 @@ class GroupedPlan:
     taps_unrolled: int
     taps_together: int
     channels_first: bool
+
+
+class Shape(NamedTuple):
+    """A tile of registers of Winograd's products: `vectors` of output channels for `rows` x `columns` tiles."""
+
+    vectors: int
+    rows: int
+    columns: int
+
+
+@dataclass(frozen=True)
+class WinogradPlan:
+    """How the products of a window that is cut into Winograd's tiles are taken.
+
+    Attributes
+    ----------
+    by_rows
+        Whether a task is some rows of tiles, and takes all output channels, or some output channels, and takes all tiles.
+    shape
+        The tile of registers.
+    images, bands, strips, unrolls
+        By rows: outputs of the first axis that a task has, how many times a tile of registers' rows, and columns of tiles; channels
+        of a step.
+    filter_parts
+        By channels: into how many parts of input channels a task's filters are cut.
+    prefetches
+        By channels: whether a block's products prefetch the filter of the next.
+    """
+
+    by_rows: bool
+    shape: Shape
+    images: Options
+    bands: Options
+    strips: Options
+    unrolls: Options
+    filter_parts: Options
+    prefetches: bool

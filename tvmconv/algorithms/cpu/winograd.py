@@ -18,7 +18,7 @@ The names end in the window's number.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from dataclasses import replace
 from typing import Any
 
@@ -46,10 +46,10 @@ from ..stage_names import (
 from ..subconvolution import Expr
 from ..types import zero_outside
 from .data import data_reader
-from .direct import FAR_APART_BYTES
 from .filter import filter_element
 from .winograd_cost import covers, estimate, filter_bytes, plain
-from .winograd_tiles import WinogradWindow, as_3d, phases_shift, tiles_of
+from .winograd_plan import planned_windows
+from .winograd_tiles import WinogradWindow, as_3d, phases_shift
 from .winograd_transforms import data_transform, filter_transform, output_transform, select
 
 __all__ = ["covers", "define", "define_prepacked", "estimate", "filter_bytes", "plain"]
@@ -57,9 +57,7 @@ __all__ = ["covers", "define", "define_prepacked", "estimate", "filter_bytes", "
 
 def define(problem: Problem, target: CpuTarget, points: int) -> Definition:
     """Define `problem` by windows cut into tiles of `points` points along an axis."""
-    windows = tiles_of(problem, target, points)
-    if "filter_transformed_whole" in target.costs.pays and any(_far_apart(tiles) for tiles in windows):
-        windows = _kept(windows, target) or windows
+    windows = planned_windows(problem, target, points)
     asks = [*requests_of(problem, windows), CHOOSE_ONCE]
     return assemble(problem, as_3d(flatten(problem)), windows, express_winograd, asks=asks)
 
@@ -67,23 +65,8 @@ def define(problem: Problem, target: CpuTarget, points: int) -> Definition:
 def define_prepacked(problem: Problem, target: CpuTarget, points: int) -> Definition | None:
     """Return the definition that keeps the transformed filter, if a cache does; None: it is made as it is used."""
     definition = define(problem, target, points)
-    kept = _kept(definition.windows, target)
-    return None if kept is None or kept == definition.windows else replace(definition, windows=kept)
-
-
-def _kept(windows: Sequence[WinogradWindow], target: CpuTarget) -> list[WinogradWindow] | None:
-    """Return the windows with the transformed filter kept, if a cache does."""
-    kept = [replace(window, prepacked=True) for window in windows]
-    return kept if sum(tiles.filter_bytes for tiles in kept) <= target.l3_share else None
-
-
-def _far_apart(tiles: WinogradWindow) -> bool:
-    """Whether a task's part of the filter is a line or two of each of its rows, which are far apart.
-
-    Then all of it is transformed before: 512 to 512 channels at 7x7 take 2.6 ms on one core of a Zen 3, and by parts 2.9. With
-    AVX-512 that is not measured.
-    """
-    return tiles.reads_rows and tiles.groups == 1 and 4 * tiles.outputs >= FAR_APART_BYTES
+    kept = planned_windows(problem, target, points, prepacked=True)
+    return None if kept == definition.windows else replace(definition, windows=kept)
 
 
 def _lanes_apart(tiles: WinogradWindow) -> bool:

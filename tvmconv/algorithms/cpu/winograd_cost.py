@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from math import prod
 
 from ...problem import Problem
@@ -11,10 +12,9 @@ from ..data_dependence import covers_data
 from ..shapes import F32_BITS
 from .cost import Counts, lines, multiply_add, total
 from .counts import far, planes_evict, stored_lines
+from .winograd_plan import planned_windows
 from .winograd_tiles import WinogradWindow, phases_shift, tiles_of, windows_3d
 
-# Vectors of output channels of a task, whose blocks read all data again.
-BLOCK_VECTORS = 2
 MOST_HELD_TAPS = 16  # of a vector of the filter, which its transform holds in registers
 # Fewer output channels leave most lanes empty.
 LEAST_PER_GROUP = 4
@@ -42,12 +42,12 @@ def covers(problem: Problem, target: CpuTarget, points: int) -> str | None:
 
 def estimate(problem: Problem, target: CpuTarget, points: int) -> Counts:
     """Count the events of a problem by tiles of so many points, its filter transformed before if a cache keeps it."""
-    return _estimate(problem, target, points, prepacked=True)
+    return windows_estimate(problem, planned_windows(problem, target, points, True, most=1), target, points, True)
 
 
 def plain(problem: Problem, target: CpuTarget, points: int) -> Counts:
     """Count the events of a problem whose filter is transformed in each call."""
-    return _estimate(problem, target, points, prepacked=False)
+    return windows_estimate(problem, planned_windows(problem, target, points, most=1), target, points, False)
 
 
 def filter_bytes(problem: Problem, target: CpuTarget, points: int) -> int:
@@ -56,10 +56,11 @@ def filter_bytes(problem: Problem, target: CpuTarget, points: int) -> int:
     return size if size <= target.l3_share else problem.filter_bytes
 
 
-def _estimate(problem: Problem, target: CpuTarget, points: int, prepacked: bool) -> Counts:
-    tiled = tiles_of(problem, target, points)
-    kept = prepacked and sum(tiles.filter_bytes for tiles in tiled) <= target.l3_share
-    counted = [_window_estimate(tiles, target, points, kept) for tiles in tiled]
+def windows_estimate(
+    problem: Problem, tiled: Sequence[WinogradWindow], target: CpuTarget, points: int, prepacked: bool
+) -> Counts:
+    """Count the events of a problem's windows by their first plans."""
+    counted = [_window_estimate(tiles, target, points, prepacked and tiles.prepacked) for tiles in tiled]
     counted.append(stored_lines(problem, max((tiles.axes[-1].phases for tiles in tiled), default=1), target))
     if problem.data_format == "NCX" and tiled:
         squares = all(tiles.channels % PART == 0 and tiles.axes[-1].extent > 1 for tiles in tiled)
@@ -70,7 +71,7 @@ def _estimate(problem: Problem, target: CpuTarget, points: int, prepacked: bool)
         for by_squares, elements, scattered in moved:
             name = "points.transpose" if by_squares else "elements.apart"
             counted += [{name: elements}, far(problem, elements, target, scattered)]
-        together = min(tiled[0].outputs, BLOCK_VECTORS * tiled[0].lanes)
+        together = min(tiled[0].outputs, tiled[0].plans[0].shape.vectors * tiled[0].lanes)
         if not rows and planes_evict(problem, together):
             # Each element that is stored brings its line to L1, and drives another out.
             counted.append({"lines.l2": 2 * prod(problem.output_shape)})
@@ -122,12 +123,12 @@ def _transformed(tiles: WinogradWindow) -> int:
 def _passes(tiles: WinogradWindow, target: CpuTarget) -> Counts:
     """Count the lines of transformed data that L2 does not keep: written once, and read for each block and tap of the first axis.
 
-    Where tasks are blocks of output channels (schedules/cpu/winograd.py); else they pass beside the products.
+    Where tasks are blocks of output channels; else they pass beside the products.
     """
-    size, taps = 4 * _transformed(tiles), tiles.axes[0].taps
-    by_channels = tiles.count * tiles.pieces <= tiles.outputs * tiles.depth
-    sums = 4 * tiles.points * tiles.count * BLOCK_VECTORS * tiles.lanes
-    if size <= target.l2 or not by_channels or (taps == 1 and sums <= target.l2_share // 2):
+    size, taps, plan = 4 * _transformed(tiles), tiles.axes[0].taps, tiles.plans[0]
+    block = plan.shape.vectors * tiles.lanes
+    sums = 4 * tiles.points * tiles.count * block
+    if size <= target.l2 or plan.by_rows or (taps == 1 and sums <= target.l2_share // 2):
         return {}
-    passes = 1 + -(-tiles.padded_outputs // (BLOCK_VECTORS * tiles.lanes)) * taps
+    passes = 1 + tiles.padded_outputs // block * taps
     return {"points.data_line": passes * lines(size)}

@@ -9,6 +9,7 @@ further on; their products are summed before these are transformed back.
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
+from functools import cached_property
 from math import prod
 
 from ...problem import Problem
@@ -16,6 +17,7 @@ from ...targets.target import CpuTarget
 from ..flatten import flatten
 from ..shapes import row_extent
 from ..subconvolution import Axis, Expr
+from .plan import WinogradPlan
 from .window import Window, windows_of
 
 
@@ -66,6 +68,7 @@ class WinogradWindow(Window):
     """
 
     tilings: tuple[AxisTiling, ...] = ()
+    plans: tuple[WinogradPlan, ...] = ()
 
     @property
     def rows(self) -> int:
@@ -77,23 +80,23 @@ class WinogradWindow(Window):
         """Tiles along the last axis."""
         return self.tilings[1].tiles
 
-    @property
+    @cached_property  # asked for each part that is compared
     def points(self) -> int:
         """Products for each tile, channel, output channel and tap of the first axis."""
         return prod(tiling.points for tiling in self.tilings)
 
-    @property
+    @cached_property
     def filter_bytes(self) -> int:
         """Size of the transformed filter."""
         phases = prod(axis.phases for axis in self.axes)
         return 4 * self.points * phases * self.depth * self.groups * self.channels * self.padded_outputs
 
-    @property
+    @cached_property
     def pieces(self) -> int:
         """Pieces of the filter that are transformed each by itself."""
         return prod(tiling.pieces for tiling in self.tilings)
 
-    @property
+    @cached_property
     def depth(self) -> int:
         """Taps of the first axis of all pieces: what is summed directly."""
         return self.axes[0].taps * self.pieces
@@ -108,12 +111,12 @@ class WinogradWindow(Window):
         (y, x), piece = self.tilings, index % self.pieces
         return index // self.pieces, piece // x.pieces * y.axis.taps, piece % x.pieces * x.axis.taps
 
-    @property
+    @cached_property
     def phases(self) -> int:
         """Filters that meet the same tiles."""
         return prod(axis.phases for axis in self.axes)
 
-    @property
+    @cached_property
     def count(self) -> int:
         """Number of tiles that one filter meets."""
         return self.problem.batch * self.axes[0].outputs * self.rows * self.columns

@@ -1,35 +1,27 @@
-"""What a tile of registers and a task cost in a Winograd convolution on CPUs: the default decisions, and what is worth a try."""
+"""How Winograd's products are cut: tiles of registers, tasks, and which of the two structures they are of, all decided here, once."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator
-from itertools import product
+from dataclasses import replace
+from itertools import islice, product
 from typing import NamedTuple
 
-from tvmconv.algorithms.cpu.cost import lines, tile_step, uneven
-from tvmconv.algorithms.cpu.tile import spills_alone
-from tvmconv.algorithms.cpu.winograd_tiles import WinogradWindow
-from tvmconv.algorithms.shapes import F32_BITS, accumulators, divisors
-from tvmconv.schedules.cpu import winograd_structures
-from tvmconv.targets.target import CpuTarget
+from ...problem import Problem
+from ...targets.target import CpuTarget
+from ..shapes import F32_BITS, accumulators, divisors
+from . import winograd_structures
+from .cost import lines, tile_step, uneven
+from .direct import FAR_APART_BYTES
+from .plan import Options, Shape, WinogradPlan
+from .tile import spills_alone
+from .winograd_tiles import WinogradWindow, tiles_of
 
 UNROLL = 4  # channels a step, as in direct.py
 STRIP_TILES = 64  # of registers, a task's at most along a row that is cut
-
-
-class Shape(NamedTuple):
-    """A tile of registers: `vectors` of output channels for `rows` x `columns` tiles."""
-
-    vectors: int
-    rows: int
-    columns: int
-
-    def cycles(self, target: CpuTarget) -> float:
-        """Return what a multiply-add of whole vectors takes, in the time of one: it, and part of the loads (cost.tile_step)."""
-        tiles, step = self.rows * self.columns, target.costs.products
-        single = tiles if spills_alone(self.vectors, tiles, target) else 0
-        sums = self.vectors * tiles
-        return tile_step(step, self.vectors, tiles, sums, stream=step.from_l2, single=single) / sums
+# With more tiles, products hide the filter of the next block by themselves (docs/cost-model.md, `few_prefetches`).
+MOST_PREFETCHED = 40
+MOST_PLANS = 6
 
 
 class Part(NamedTuple):
@@ -38,6 +30,67 @@ class Part(NamedTuple):
     images: int
     band: int
     columns: int
+
+
+def planned_windows(
+    problem: Problem, target: CpuTarget, points: int, prepacked: bool = False, most: int = MOST_PLANS
+) -> list[WinogradWindow]:
+    """Return a problem's windows with plans, `most` of them, the best first: both structures for a few tiles of registers.
+
+    If `prepacked`, their transformed filter is, where a cache keeps it.
+    """
+    windows = tiles_of(problem, target, points)
+    whole = "filter_transformed_whole" in target.costs.pays and any(_far_apart(tiles) for tiles in windows)
+    if (prepacked or whole) and sum(tiles.filter_bytes for tiles in windows) <= target.l3_share:
+        windows = [replace(tiles, prepacked=True) for tiles in windows]
+    return [
+        replace(tiles, plans=tuple(_plan(tiles, *kind, target) for kind in islice(_kinds(tiles, target), most)))
+        for tiles in windows
+    ]
+
+
+def _far_apart(tiles: WinogradWindow) -> bool:
+    """Whether a task's part of the filter is a line or two of each of its rows, which are far apart.
+
+    Then all of it is transformed before, where that pays (docs/cost-model.md, `filter_transformed_whole`).
+    """
+    return tiles.reads_rows and tiles.groups == 1 and 4 * tiles.outputs >= FAR_APART_BYTES
+
+
+def _kinds(tiles: WinogradWindow, target: CpuTarget) -> Iterator[tuple[bool, Shape]]:
+    """Yield whether tasks are rows of tiles, and the tile of registers, the best first."""
+    if target.costs.structures is not None:
+        # One of the others too, mostly. Of several windows, each one's may stand at another place there, so it stays.
+        yield best_structure(tiles, target)
+    shapes, more_data = register_tiles(tiles, target), tiles.count * tiles.pieces > tiles.outputs * tiles.depth
+    for by_rows, tried in ((more_data, 3), (not more_data, 2)):
+        cycles = cycles_by_rows if by_rows else cycles_by_channels
+        best = sorted(shapes, key=lambda shape: cycles(tiles, shape, target))
+        yield from ((by_rows, shape) for shape in best[:tried])
+
+
+def _plan(tiles: WinogradWindow, by_rows: bool, shape: Shape, target: CpuTarget) -> WinogradPlan:
+    part = best_part(tiles, shape, target)
+    unrolls = divisors(tiles.channels, UNROLL)
+    few = tiles.count <= MOST_PREFETCHED or "few_prefetches" not in target.costs.pays
+    return WinogradPlan(
+        by_rows=by_rows,
+        shape=shape,
+        images=(image_counts(tiles), part.images),
+        bands=(row_bands(tiles, shape), part.band),
+        strips=(column_strips(tiles, shape, target), part.columns),
+        unrolls=(unrolls, unrolls[-1]),
+        filter_parts=filter_parts(tiles, shape, target),
+        prefetches=tiles.prepacked and few,
+    )
+
+
+def shape_cycles(shape: Shape, target: CpuTarget) -> float:
+    """Return what a multiply-add of whole vectors takes, in the time of one: it, and part of the loads (cost.tile_step)."""
+    tiles, step = shape.rows * shape.columns, target.costs.products
+    single = tiles if spills_alone(shape.vectors, tiles, target) else 0
+    sums = shape.vectors * tiles
+    return tile_step(step, shape.vectors, tiles, sums, stream=step.from_l2, single=single) / sums
 
 
 def register_tiles(tiles: WinogradWindow, target: CpuTarget) -> list[Shape]:
@@ -101,7 +154,7 @@ def cycles_of_part(tiles: WinogradWindow, shape: Shape, part: Part, target: CpuT
     data_bytes = _data_bytes(tiles, part.images, rows, part.columns)
     line = target.costs.lines
     near = filter_bytes + data_bytes <= target.l2_share
-    cycles = per_task * count * shape.cycles(target) + lines(filter_bytes) * (line.l2 if near else line.l3)
+    cycles = per_task * count * shape_cycles(shape, target) + lines(filter_bytes) * (line.l2 if near else line.l3)
     if data_bytes > target.l2_share:
         cycles += lines(data_bytes) * (tiles.padded_outputs // (tiles.lanes * shape.vectors)) * line.l3
     if first.taps > 1:
@@ -112,15 +165,13 @@ def cycles_of_part(tiles: WinogradWindow, shape: Shape, part: Part, target: CpuT
 def best_structure(tiles: WinogradWindow, target: CpuTarget) -> tuple[bool, Shape]:
     """Return whether tasks are rows of tiles, and the tile of registers, of least cycles by `winograd_structures`."""
     shapes = register_tiles(tiles, target)
-    by_rows = {
+    cycles = {
         (True, shape): min(_cycles_of_structure(tiles, shape, part, target) for part in _parts(tiles, shape, target))
         for shape in shapes
-    }
-    by_channels = {
+    } | {
         (False, shape): winograd_structures.cycles_by_channels(tiles, shape.vectors, shape.rows * shape.columns, target)
         for shape in shapes
     }
-    cycles = by_rows | by_channels
     return min(cycles, key=lambda kind: cycles[kind])
 
 
@@ -136,19 +187,16 @@ def _data_bytes(tiles: WinogradWindow, images: int, rows: int, columns: int) -> 
     return 4 * tiles.points * tiles.pieces * held * rows * columns * tiles.channels
 
 
-def filter_parts(tiles: WinogradWindow, shape: Shape, target: CpuTarget) -> int:
-    """Into how many parts of input channels a task's filters are cut, to stay in L2."""
-    if tiles.prepacked:
-        return 1
-    channels = tiles.channels
-    size = 4 * tiles.points * shape.vectors * tiles.lanes * channels
-    parts = divisors(channels // divisors(channels, UNROLL)[-1], 64)
-    return next((part for part in parts if size / part <= target.l2_share), parts[-1])
+def filter_parts(tiles: WinogradWindow, shape: Shape, target: CpuTarget) -> Options:
+    """Return into how many parts of input channels a task's filters may be cut, and in how many they stay in L2."""
+    parts = divisors(tiles.channels // divisors(tiles.channels, UNROLL)[-1], 64)
+    size = 4 * tiles.points * shape.vectors * tiles.lanes * tiles.channels
+    return parts, next((part for part in parts if tiles.prepacked or size / part <= target.l2_share), parts[-1])
 
 
 def cycles_by_channels(tiles: WinogradWindow, shape: Shape, target: CpuTarget) -> float:
     """Cycles per multiply-add, the sums' way to the cache and back for each part of the channels included."""
     tasks = tiles.groups * tiles.padded_outputs // (tiles.lanes * shape.vectors)
     # A load and a store of each vector, half of them hidden.
-    sums = lines(4 * tiles.lanes) * target.costs.lines.l2 * filter_parts(tiles, shape, target) / tiles.channels
-    return (shape.cycles(target) + sums) * uneven(tasks)
+    sums = lines(4 * tiles.lanes) * target.costs.lines.l2 * filter_parts(tiles, shape, target)[1] / tiles.channels
+    return (shape_cycles(shape, target) + sums) * uneven(tasks)

@@ -7,10 +7,10 @@ from __future__ import annotations
 
 from math import prod
 
-from tvmconv.algorithms.cpu.cost import lines, tile_step, uneven
-from tvmconv.algorithms.cpu.winograd_tiles import WinogradWindow, phases_shift
-from tvmconv.targets.costs import Structures
-from tvmconv.targets.target import CpuTarget
+from ...targets.costs import Structures
+from ...targets.target import CpuTarget
+from .cost import lines, tile_step, uneven
+from .winograd_tiles import WinogradWindow, phases_shift
 
 
 def cycles_by_rows(

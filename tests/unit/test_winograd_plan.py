@@ -2,9 +2,8 @@
 
 import pytest
 
-from tvmconv.algorithms.cpu.winograd_tiles import tiles_of
-from tvmconv.schedules.cpu.winograd_model import (
-    Shape,
+from tvmconv.algorithms.cpu.plan import Shape
+from tvmconv.algorithms.cpu.winograd_plan import (
     best_part,
     best_structure,
     cycles_by_channels,
@@ -12,7 +11,8 @@ from tvmconv.schedules.cpu.winograd_model import (
     image_counts,
     register_tiles,
 )
-from tvmconv.schedules.cpu.winograd_structures import copied_rows
+from tvmconv.algorithms.cpu.winograd_structures import copied_rows
+from tvmconv.algorithms.cpu.winograd_tiles import tiles_of
 from tvmconv.signature import parse_signature
 from tvmconv.targets.target import CpuTarget, Target
 
