@@ -10,6 +10,7 @@ from emulator import EmulationError
 from test_spaces import frames
 from test_wgmma import SM_90A, is_exact, tiled_source
 
+from tvmconv.algorithms import table as algorithms
 from tvmconv.algorithms.cuda.wgmma_tiles import packing_of, wgmma_tiles
 from tvmconv.lowering.cuda.nvcc import compile_fatbin
 from tvmconv.signature import parse_signature
@@ -84,6 +85,21 @@ def test_what_can_be_read_is_not_copied() -> None:
     unpadded = problem.with_(pads_begin=(0, 0), pads_end=(0, 0), out_spatial=(54, 54))
     packing = packing_of(unpadded, SM_90A)
     assert packing.problem.kernel == (1, 3, 1) and not packing.copies_data and not packing.copies_filter
+
+
+@pytest.mark.parametrize("layout", ["NXC-XIO", "NCX-OIX"])
+def test_estimates_count_what_is_copied(layout: str) -> None:
+    """Other algorithms move the stem's elements one by one."""
+    stem = parse_signature(f"conv2d-n32-i3x224x224-o64x112x112-k7x7-s2x2-d1x1-p3x3_2x2-g1-{layout}-f16")
+    wgmma, tensorcore = algorithms.get("wgmma"), algorithms.get("tensorcore")
+    assert wgmma.cycles(stem, SM_90A) < 0.2 * tensorcore.cycles(stem, SM_90A)
+    wider = stem.with_(in_channels=8)
+    assert tensorcore.cycles(wider.with_(data_format="NXC", filter_format="XIO"), SM_90A) < tensorcore.cycles(
+        stem, SM_90A
+    )
+    # Of one tap, pixels lie together.
+    tap = parse_signature("conv2d-n32-i256x14x14-o64x14x14-k1x1-s1x1-d1x1-p0x0_0x0-g1-NCX-OIX-f16")
+    assert wgmma.cycles(tap, SM_90A) > tensorcore.cycles(tap, SM_90A)
 
 
 # Of "planes" but 69 channels: the text that makes it wrong.
