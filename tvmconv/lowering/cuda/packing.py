@@ -63,8 +63,8 @@ class _Copy:
         """Return the C++ of the constants."""
         lines = []
         for field in fields(self):
-            value, wide = getattr(self, field.name), field.name.startswith("from_")
-            kind = "bool" if isinstance(value, bool) else "int64_t" if wide else "int"
+            value = getattr(self, field.name)
+            kind = "bool" if isinstance(value, bool) else "int"
             lines.append(_constant(kind, field.name, str(value).lower()))
         lines += [_constant("int", "tile_x", self.tile_x), _constant("unsigned", "blocks", self.blocks)]
         return "\n".join([f"struct {name} {{", *lines, "};", ""])

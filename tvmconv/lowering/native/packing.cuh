@@ -8,9 +8,9 @@ constexpr int kPackThreads = 256;
 constexpr int kTileElements = 4096;  // of a block that transposes
 using Bits = unsigned short;         // an element, of whichever type
 
-// Where an element of the copy is in the array; -1 if it is a zero.
+// Where an element of the copy is in the array, which 32 bits reach (tvmconv/checks.py); -1 if it is a zero.
 template <class Array>
-__device__ __forceinline__ int64_t tvmconv_source(int batch, int outer, int inner, int x) {
+__device__ __forceinline__ int tvmconv_source(int batch, int outer, int inner, int x) {
   inner -= Array::kLeft;
   const bool inside = outer < Array::kOuter && inner >= 0 && inner < Array::kInner && x < Array::kX;
   return inside ? batch * Array::kFromBatch + outer * Array::kFromOuter + inner * Array::kFromInner + x * Array::kFromX : -1;
@@ -29,7 +29,7 @@ __device__ __forceinline__ void tvmconv_gather(const Bits *from, Bits *to, unsig
     // Most often all are of the same pixel.
     const unsigned pixel = Array::kPaddedX % 8 ? (first + i) / Array::kPaddedX : first / Array::kPaddedX;
     const unsigned x = first + i - pixel * Array::kPaddedX, row = pixel / Array::kPaddedInner;
-    const int64_t source = tvmconv_source<Array>(row / Array::kPaddedOuter, row % Array::kPaddedOuter, pixel % Array::kPaddedInner, x);
+    const int source = tvmconv_source<Array>(row / Array::kPaddedOuter, row % Array::kPaddedOuter, pixel % Array::kPaddedInner, x);
     elements[i] = source < 0 || first + i >= kAll ? 0 : from[source];
   }
   *reinterpret_cast<uint4 *>(to + first) = *reinterpret_cast<uint4 *>(elements);
@@ -47,7 +47,7 @@ __device__ __forceinline__ void tvmconv_transpose(const Bits *from, Bits *to, un
 #pragma unroll
   for (int i = threadIdx.x; i < kTileElements; i += kPackThreads) {
     const int x = i / kTileY, y = first_y + i % kTileY;
-    const int64_t source = tvmconv_source<Array>(batch, y / Array::kPaddedInner, y % Array::kPaddedInner, first_x + x);
+    const int source = tvmconv_source<Array>(batch, y / Array::kPaddedInner, y % Array::kPaddedInner, first_x + x);
     tile[i % kTileY * kPitch + x] = source < 0 ? 0 : from[source];
   }
   __syncthreads();
@@ -57,7 +57,7 @@ __device__ __forceinline__ void tvmconv_transpose(const Bits *from, Bits *to, un
     const int row = first_y + y, outer = row / Array::kPaddedInner, inner = row % Array::kPaddedInner;
     if (row >= kRows || first_x + x >= Array::kPaddedX) continue;
     const unsigned *words = shared + (y * kPitch + x) / 2;
-    const int64_t pixel = static_cast<int64_t>(batch) * kRows + outer * Array::kToOuter + inner * Array::kToInner;
+    const int pixel = batch * kRows + outer * Array::kToOuter + inner * Array::kToInner;
     *reinterpret_cast<uint4 *>(to + pixel * Array::kPaddedX + first_x + x) = make_uint4(words[0], words[1], words[2], words[3]);
   }
 }
