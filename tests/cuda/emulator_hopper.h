@@ -102,9 +102,10 @@ inline void bar_sync(int number, int threads) {
 
 // ---- Boxes ----
 
-// Of an address in shared memory that bytes would have if they lay in order: bits 4-6 exclusive-or bits 7-9.
-inline unsigned char* swizzled(uint64_t address) {
-  return shared_at(address ^ (address >> 7 & 7) << 4);
+// Of an address in shared memory that bytes would have if they lay in order in rows of 128, 64 or 32 bytes: of bits 4-6,
+// 4-5 or 4 the exclusive-or with as many from bit 7 on.
+inline unsigned char* swizzled(uint64_t address, int row_bytes) {
+  return shared_at(address ^ (address >> 7 & (row_bytes / 16 - 1)) << 4);
 }
 
 struct Map {
@@ -163,10 +164,8 @@ struct Map {
     }
   }
 
-  // An element of a box in shared memory: rows of the first axis, each of 128 bytes.
-  unsigned char* shared(uint64_t start, int64_t number) const {
-    return swizzled(start + number / box[0] * 128 + number % box[0] * element_bytes);
-  }
+  // An element of a box in shared memory.
+  unsigned char* shared(uint64_t start, int64_t number) const { return swizzled(start + number * element_bytes, box[0] * element_bytes); }
 };
 
 // As a kernel's parameter of 128 bytes each.
@@ -198,7 +197,8 @@ inline bool uncommitted[kMostThreads];
 
 inline void load(Box box) {
   if (box.shared % 128) fail("a box does not begin at a multiple of 128 bytes");
-  if (box.map->box[0] * box.map->element_bytes != 128) fail("rows of another length than 128 bytes are not emulated");
+  int64_t row = box.map->box[0] * box.map->element_bytes;
+  if (row != 128 && row != 64 && row != 32) fail("rows of another length than 128, 64 or 32 bytes are not emulated");
   barrier_at(box.barrier);
   box.map->each(box.start, [&](char*, int64_t number) { memset(box.map->shared(box.shared, number), 0xFF, box.map->element_bytes); });
   arriving.push_back(box);
@@ -269,15 +269,16 @@ struct Multiplier {
 inline Multiplier multipliers[kMostThreads];
 
 // Where an element of a matrix is that a descriptor tells of; `along` counts rows of the left or columns of the right one.
-// "Canonical Layouts", in 16-bit elements, T = 8: by depth ((8,m),(T,2k)):((8T,SBO),(1,T)), else
-// ((T,8,m),(8,k)):((1,T,LBO),(8T,SBO)).
+// "Canonical Layouts", in 16-bit elements, T = 8, of rows of 128 bytes: by depth ((8,m),(T,2k)):((8T,SBO),(1,T)), else
+// ((T,8,m),(8,k)):((1,T,LBO),(8T,SBO)). A matrix may start at any row: an H200 swizzles by the whole address then.
 inline const void* matrix_element(uint64_t descriptor, bool transposed, int along, int k) {
   auto field = [&](int bit) { return (descriptor >> bit & 0x3FFF) << 4; };
-  if (descriptor >> 62 != 1 || (descriptor >> 49 & 7)) fail("another swizzle than of 128 bytes is not emulated");
+  if (descriptor >> 62 == 0 || (descriptor >> 49 & 7)) fail("rows that are not swizzled, or by a base offset, are not emulated");
+  int row = 256 >> (descriptor >> 62);  // bytes: modes 1, 2 and 3 are of 128, 64 and 32
   uint64_t start = field(0), leading = field(16), stride = field(32);
-  uint64_t offset = transposed ? along % 8 * 2 + along / 8 % 8 * 16 + along / 64 * leading + k % 8 * 128 + k / 8 * stride
-                               : along % 8 * 128 + along / 8 * stride + k * 2;
-  return swizzled(start + offset);
+  uint64_t offset = transposed ? along % (row / 2) * 2 + along / (row / 2) * leading + k % 8 * row + k / 8 * stride
+                               : along % 8 * row + along / 8 * stride + k * 2;
+  return swizzled(start + offset, row);
 }
 
 // wgmma.m64nNk16: the sums of a thread, "Register Fragments and Shared Memory Matrix Layouts".

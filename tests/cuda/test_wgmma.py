@@ -60,6 +60,14 @@ PROBLEMS = {
     "tall": ("conv2d-n2-i200x12x14-o72x12x14-k1x1-s1x1-d1x1-p0x0_0x0-g1-NXC-XIO-f16-bias", 256, 128),
 }
 QUICK = ("strided", "causal", "pointwise", "tall", "transposed", "few_taps", "one_pixel_first")
+# By boxes of data for all taps.
+HALOS = {
+    "padded": (128, 64),
+    "dilated": (256, 32),
+    "causal": (128, 32),
+    "transposed": (128, 64),
+    "dilated_phases": (128, 128),
+}
 # In 3 stages, of two tiles by one block: 5 steps each.
 RING = ("conv1d-n1-i320x256-o128x256-k1-s1-d1-p0_0-g1-NXC-XIO-f16-bias", 256, 64, 3)
 # What makes "padded" one.
@@ -67,11 +75,13 @@ TRANSPOSED = {"op": "convolution_backprop_data"}
 HGMMA, UTMALDG = 0x9F0, 0x5B4  # the low 12 bits of machine instructions, as in test_spaces.py
 
 
-def tiled_source(signature: str, rows: int, columns: int, stages: int | None = None, blocks: int = 1) -> CudaSource:
+def tiled_source(
+    signature: str, rows: int, columns: int, stages: int | None = None, blocks: int = 1, halo: bool = False
+) -> CudaSource:
     """Return the source of a problem by tiles of one size, with at most so many blocks."""
     problem = parse_signature(signature)
-    sizes = [(tile.rows, tile.columns) for tile in wgmma_tiles(problem, SM_90A)]
-    number = sizes.index((rows, columns))
+    sizes = [(tile.rows, tile.columns, tile.has_halo) for tile in wgmma_tiles(problem, SM_90A)]
+    number = sizes.index((rows, columns, halo))
     (sample,) = samples(sketches_of("wgmma", problem, SM_90A)[1][number])
     decisions = None if stages is None else ([int(value) for value in sample.attrs[0]].index(stages),)
     definition, scheduled = schedule(problem, SM_90A, Choice("wgmma", number, decisions))
@@ -94,8 +104,16 @@ def test_is_exact(name: str) -> None:
     assert is_exact(source, parse_signature(signature))
 
 
-def random_case(seed: int) -> tuple[str, int, int, int, int]:
-    """Return a problem that it covers, and the rows, columns, stages and blocks to compute it by."""
+@pytest.mark.parametrize(
+    "name", [each if each == "dilated" else pytest.param(each, marks=pytest.mark.slow) for each in HALOS]
+)
+def test_one_box_of_data_for_all_taps(name: str) -> None:
+    signature = PROBLEMS[name][0]
+    assert is_exact(tiled_source(signature, *HALOS[name], halo=True), parse_signature(signature))
+
+
+def random_case(seed: int) -> tuple[str, int, int, int, int, bool]:
+    """Return a problem that it covers, and the rows, columns, stages, blocks and halo to compute it by."""
     draw = random.Random(seed)
     rank = draw.randint(1, 3)
 
@@ -127,7 +145,8 @@ def random_case(seed: int) -> tuple[str, int, int, int, int]:
         dtype=draw.choice(["f16", "bf16"]), bias=draw.random() < 0.5, epilogue=parse_epilogue(draw.choice([None, "scale-add-prelu"])),
     )  # fmt: skip
     tile = draw.choice(wgmma_tiles(problem, SM_90A))
-    return format_signature(problem), tile.rows, tile.columns, draw.choice(stages_of(tile, SM_90A)), draw.randint(1, 3)
+    how = tile.rows, tile.columns, draw.choice(stages_of(tile, SM_90A)), draw.randint(1, 3), tile.has_halo
+    return format_signature(problem), *how
 
 
 @pytest.mark.slow
@@ -139,19 +158,28 @@ def test_random_problems_are_exact(seed: int) -> None:
 
 # What is wrong, the text that makes it so, and what shows it; None: the output does.
 FAULTS = {
-    "multiplies before data come": ("tvmconv_wait(full + ring.stage, ring.parity);", "", "more threads arrive"),
-    "overwrites what is multiplied": ("tvmconv_wait(empty + ring.stage, ring.parity ^ 1);", "", "more threads arrive"),
+    "multiplies before data come": ("tvmconv_wait(data_ring.arrived(), data_ring.parity);", "", "more threads arrive"),
+    "multiplies before the filter comes": (
+        "tvmconv_wait(filter_ring.arrived(), filter_ring.parity);",
+        "",
+        "more threads arrive",
+    ),
+    "overwrites what is multiplied": (
+        "tvmconv_wait(data_ring.empty(), data_ring.parity ^ 1);",
+        "",
+        "more threads arrive",
+    ),
     "releases a stage too early": ("tvmconv_multiplies_wait<1>();", "tvmconv_multiplies_wait<2>();", None),
-    "never releases a stage": ("if (last != nullptr && lane == 0) tvmconv_arrive(last);", "", "never comes"),
-    "waits for more bytes": ("kBoxN * 128 +", "kBoxN * 256 +", "never comes"),
-    "waits for the wrong phase": ("ring.parity ^ 1", "ring.parity", "never comes"),
+    "never releases a stage": ("if (last_data != nullptr && lane == 0) tvmconv_arrive(last_data);", "", "never comes"),
+    "waits for more bytes": ("kBoxN * kRowBytes;", "kBoxN * 2 * kRowBytes;", "never comes"),
+    "waits for the wrong phase": ("data_ring.parity ^ 1", "data_ring.parity", "never comes"),
     "keeps what it wrote to itself": ("    tvmconv_publish();\n", "", "not made known"),
     "overwrites what is stored": ("if (threadIdx.x == 0) tvmconv_stores_read();", "", None),
     "leaves before it has stored": ("if (threadIdx.x == 0) tvmconv_stores_done();", "", "under way"),
     "does not fence registers": ("tvmconv_multiplies_begin();\n#pragma", "\n#pragma", "without a fence"),
-    "reads the filter's rows elsewhere": ("filter + k * 2048", "filter + k * 1024", None),
+    "reads the filter's rows elsewhere": ("k * 16 * kOutRowBytes", "k * 8 * kOutRowBytes", None),
     "reads the filter as transposed": ("adds, 1, 1, 0, 1;", "adds, 1, 1, 0, 0;", None),
-    "takes rows for swizzled otherwise": ("column % kSpan * 2 ^ row % 8 * 16", "column % kSpan * 2", None),
+    "takes rows for swizzled otherwise": ("(offset ^ (offset >> 7 & (kOutRowBytes / 16 - 1)) << 4)", "offset", None),
     "is not aligned": (" + (-tvmconv_shared_address(tvmconv_shared) & 1023)", "", "multiple of 128|not aligned"),
     "swaps a copy's coordinates": ("{%3, %4, %5, %6, %7}", "{%4, %3, %5, %6, %7}", None),
 }
@@ -184,7 +212,8 @@ def test_machine_code() -> None:
     instructions, texts = (Path(tvmconv.__file__).parent / "lowering/native/hopper.cuh").read_text(), []
     for number, tile in enumerate(wgmma_tiles(parse_signature(signature.format("f16")), SM_90A)):
         for kind in (signature, transposed):
-            source = tiled_source(kind.format(("f16", "bf16")[number % 2]), tile.rows, tile.columns)
+            how = tile.rows, tile.columns, None, 1, tile.has_halo and kind == signature
+            source = tiled_source(kind.format(("f16", "bf16")[number % 2]), *how)
             assert source.launches[0].shared_bytes <= SM_90A.shared_bytes
             # In one file, as most of the compiler's time goes into the headers.
             kernel = source.source.removeprefix(instructions).replace("tvmconv_kernel", f"kernel{len(texts)}")
@@ -214,11 +243,11 @@ def test_what_it_is_not_for(target: CudaTarget, change: dict, why: str) -> None:
     assert algorithms.applicable(problem.with_(**change), target), "another algorithm computes it"
 
 
-def test_it_is_chosen_only_by_a_record() -> None:
+def test_it_is_chosen() -> None:
     problem = parse_signature(PROBLEMS["padded"][0])
-    assert default_choice(problem, SM_90A).algorithm == "tensorcore"
+    assert default_choice(problem, SM_90A).algorithm == "wgmma"
     assert "wgmma" in [each.name for each in algorithms.applicable(problem, SM_90A, "strict")]
-    assert "wgmma" not in cuda_source(PROBLEMS["padded"][0], SM_90A).source
+    assert "wgmma.mma_async" in cuda_source(PROBLEMS["padded"][0], SM_90A).source
     (space,) = (each for each in spaces_of(problem, SM_90A) if each.algorithm == "wgmma")
     for number, sketch in enumerate(space.sketches):
         recorded = choice_of(problem, SM_90A, Candidate("wgmma", number, sketch.default))
@@ -245,7 +274,8 @@ def test_sm_90a_stands_alone() -> None:
 )
 def test_boxes_fill_the_rows(signature: str, rows: int, share: float) -> None:
     problem = as_3d(parse_signature(signature))
-    (tile,) = (t for t in wgmma_tiles(parse_signature(signature), SM_90A) if (t.rows, t.columns) == (rows, 128))
+    tiles = wgmma_tiles(parse_signature(signature), SM_90A)
+    (tile,) = (t for t in tiles if (t.rows, t.columns, t.has_halo) == (rows, 128, False))
     pixels = problem.batch * np.prod(problem.out_spatial)
     boxes = tile.tiles(problem) / -(-problem.out_channels // 128)
     assert np.prod(tile.box) <= rows

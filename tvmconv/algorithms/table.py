@@ -40,8 +40,7 @@ ALGORITHMS: tuple[Algorithm, ...] = (
     Algorithm("plain", 1, "exact", "plain", is_default=False),
     Algorithm("tensorcore", 1, "exact", "tensorcore", kind="cuda"),
     Algorithm("tensorcore_tf32", 1, "tf32", "tensorcore", {"tf32": True}, kind="cuda"),
-    # No kernel by wgmma has run on a GPU yet. Tuning, which checks its candidates, may choose it.
-    Algorithm("wgmma", 1, "exact", "wgmma", kind="cuda", is_default=False),
+    Algorithm("wgmma", 2, "exact", "wgmma", kind="cuda"),
     Algorithm("cuda_fma", 1, "exact", "fma", kind="cuda"),
     Algorithm("cuda_direct", 1, "exact", "direct", kind="cuda"),
     Algorithm("cuda_constant", 1, "exact", "constant", kind="cuda"),

@@ -6,5 +6,5 @@ from __future__ import annotations
 STAGES = "tvmconv_stages"
 # The smallest asynchronous copy, in bytes; 8 and 16 are the others.
 LEAST_ASYNCHRONOUS = 4
-# Of wgmma's block.
-WGMMA_ROWS, WGMMA_COLUMNS, WGMMA_STAGES = "tvmconv.wgmma_rows", "tvmconv.wgmma_columns", "tvmconv.wgmma_stages"
+# Of wgmma's block: the number of its tile, and the stages.
+WGMMA_TILE, WGMMA_STAGES = "tvmconv.wgmma_tile", "tvmconv.wgmma_stages"

@@ -3,14 +3,14 @@
 A tile is a box of output pixels times channels, because copies take boxes. Of 128 rows that are multiplied, one image of
 14 x 14 pixels fills 98 by 7 x 14 of them; 32 images fill all by 2 x 2 of each.
 
-Counted in cycles of one multiprocessor, as in `blocks.py`. For example 128 rows x 256 channels in f16: a step of 64
-multiplies for 128 * 256 * 64 / 2048 = 1024 cycles, keeps shared memory busy for as many, and copies (128 + 256) * 128 bytes
-from the L2 cache in 1229.
+Counted in cycles of one multiprocessor. For example 128 rows x 256 channels in f16: a step of 64 multiplies for
+128 * 256 * 64 / 2048 = 1024 cycles and copies (128 + 256) * 128 bytes from L2 in 910. With few output channels L2 limits: 256
+rows x 64 channels multiply for 512 and copy for 760; where all nine taps of a 3x3 window read one box of data, for some 250.
 """
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import lru_cache
 from itertools import product
 from math import ceil, gcd, prod
@@ -20,27 +20,39 @@ from ...targets.cuda import CudaTarget
 from ..cpu.cost import Counts
 from ..data_dependence import covers_data
 from ..flatten import flatten
-from .blocks import L2_RATE, MULTIPROCESSORS, WARP
-from .cost import CYCLES
+from .blocks import MULTIPROCESSORS, WARP
+from .cost import CYCLES, MEMORY_RATE
 from .wgmma_packing import ALIGNED, MOST_STRIDE, Packing, packings
 from .wgmma_phases import count_phases, phases_of
 
-# Of 16-bit elements: those of the 128 bytes that a row has in shared memory, the depth of a step.
-SPAN = 64
-ROW_BYTES = 128
-# 16-bit multiply-adds of a multiprocessor in a cycle.
+# Elements of depth that a row has in shared memory: 128, 64 or 32 bytes.
+_SPANS = (64, 32, 16)
+# A step has several taps, where rows are short, until it has so many elements of depth: barriers cost as much for few.
+_STEP_DEPTH = 96
+# Cycles are those in which a multiprocessor multiplies so often (an H200 reaches 755 TFLOP/s, which are 1.4 GHz, the clock of
+# all else 1.9 GHz). The other rates were fitted to the times of 157 kernels on an H200, by which the model errs by 14 %
+# (standard deviation; benchmarks/results/gpu has them).
 _RATE = 2048
-# Bytes that shared memory gives or takes in a cycle.
-_SHARED_RATE = 128
-# From the last multiplication to the next tile's first: two barriers, conversion, and shared memory written (about).
-_STORE_CYCLES = 1000
+# Bytes that shared memory gives or takes in a cycle: 128 of its own clock.
+_SHARED_RATE = 164
+# Bytes from L2 in a cycle when all multiprocessors copy, and at most when few do.
+_L2_RATE, _MOST_L2_RATE = 54, 95
+# From the start of a copy to its end; of the stages one is multiplied, and one released a step later.
+_COPY_CYCLES, _STAGES_KEPT = 1030, 2
+# From the last multiplication to the next tile's first: two barriers; and of each output, converted and stored.
+_STORE_CYCLES, _STORE_CYCLES_OF_EACH = 620, 0.097
 # A launch's first copies and last stores.
-_LATENCY = 1600
+_LATENCY = 2700
 # Rows x columns; the sums of 256 x 256 would take all registers of two groups.
-_SIZES = ((128, 64), (128, 128), (128, 256), (256, 64), (256, 128))
-_STAGES = (8, 6, 4, 3)
+_SIZES = ((128, 32), (128, 64), (128, 128), (128, 256), (256, 32), (256, 64), (256, 128))
+# Steps of the filter, and where each has a box of data of its own, of these.
+_STAGES = (12, 8, 6, 4, 3)
+# Boxes of data that have what all taps read: one is multiplied, one on its way.
+_HALO_STAGES = 2
 _BARRIER_BYTES = 16
 _ALIGNMENT = 1024
+# Output channels of a box.
+_MOST_TOGETHER = 64
 # CUDA Driver API, cuTensorMapEncodeTiled: elements that a box traverses along an axis.
 _MOST_TRAVERSED = 256
 # Where threads store elements, not copies: loads from shared memory and stores of a warp in a cycle (about).
@@ -56,30 +68,73 @@ class WgmmaTile:
     Attributes
     ----------
     rows
-        Pixels that are multiplied, 128 or 256; the box has at most so many.
+        Of the product, 128 or 256.
     columns
-        Output channels: 64, 128 or 256.
+        Output channels: 32, 64, 128 or 256.
     stages
         Steps of depth in shared memory: those that are multiplied, and those on their way.
     box
         Output pixels: images, then spatial axes (three, the first of which may be of one pixel).
+    span
+        Elements of depth of a row: 64, 32 or 16.
+    halo
+        Pixels beyond the box along the last two axes, of a box of data that has what all taps along these read; zeros where
+        each tap has a box of its own. Rows of the product are pixels of that box, some of the halo.
+    together
+        Taps of a step.
     """
 
     rows: int
     columns: int
     stages: int
     box: tuple[int, int, int, int]
+    span: int
+    halo: tuple[int, int] = (0, 0)
+    together: int = 1
 
     @property
-    def stage_bytes(self) -> int:
-        """Shared memory of a stage."""
-        return (self.rows + self.columns) * ROW_BYTES
+    def has_halo(self) -> bool:
+        """Whether all taps read one box of data."""
+        return any(self.halo)
+
+    @property
+    def data_stages(self) -> int:
+        """Boxes of data in shared memory."""
+        return _HALO_STAGES if self.has_halo else self.stages
+
+    @property
+    def data_rows(self) -> int:
+        """Rows of shared memory that a box of data has: those that the last tap multiplies, too, of which some are of no box."""
+        h, w = self.halo
+        return self.rows + h * (self.box[3] + w) + w
+
+    @property
+    def data_bytes(self) -> int:
+        """Shared memory of a box of data."""
+        return ceil(self.data_rows * self.row_bytes / _ALIGNMENT) * _ALIGNMENT
+
+    @property
+    def filter_bytes(self) -> int:
+        """Shared memory of a step of the filter."""
+        return self.together * self.columns * self.row_bytes
+
+    @property
+    def row_bytes(self) -> int:
+        """Of a row of depth."""
+        return 2 * self.span
+
+    @property
+    def columns_together(self) -> int:
+        """Output channels of a box of the filter or the output."""
+        return min(self.columns, _MOST_TOGETHER)
 
     @property
     def shared_bytes(self) -> int:
         """Shared memory of a block: stages, a tile of the output, barriers, and what alignment may take."""
-        out = self.rows * self.columns * 2
-        return self.stages * (self.stage_bytes + _BARRIER_BYTES) + out + _ALIGNMENT
+        stages = self.data_stages * (self.data_bytes + _BARRIER_BYTES) + self.stages * (
+            self.filter_bytes + _BARRIER_BYTES
+        )
+        return stages + self.rows * self.columns * 2 + _ALIGNMENT
 
     def tiles(self, problem: Problem) -> int:
         """How many there are of a problem."""
@@ -89,14 +144,28 @@ class WgmmaTile:
     def cycles(self, problem: Problem) -> float:
         """Cycles of the busiest multiprocessor."""
         phases = phases_of(problem).phases
-        multiplying = self.rows * self.columns * SPAN / _RATE
-        copying = self.stage_bytes / L2_RATE
-        # Written once; every 64 rows are multiplied with all columns.
-        shared = (self.stage_bytes + self.rows // 64 * (64 + self.columns) * ROW_BYTES) / _SHARED_RATE
-        step = ceil(problem.in_channels / SPAN) * max(multiplying, copying, shared)
-        each, vector = self.tiles(problem) // len(phases), self.store_vector(problem)
-        stored = _STORE_CYCLES + (self.rows * self.columns / (vector * WARP * _STORES) if vector else 0)
-        return busiest([prod(phase.taps) * step + stored for phase in phases], each) + _LATENCY
+        tiles = self.tiles(problem)
+        blocks = min(tiles, MULTIPROCESSORS[90])
+        l2_rate = min(_MOST_L2_RATE, _L2_RATE * MULTIPROCESSORS[90] / blocks)
+        vector = self.store_vector(problem)
+        storing = _STORE_CYCLES + _STORE_CYCLES_OF_EACH * self.rows * self.columns
+        storing += self.rows * self.columns / (vector * WARP * _STORES) if vector else 0
+        cycles = [self._phase_cycles(problem, phase.taps, l2_rate) + storing for phase in phases]
+        memory = problem.nbytes / MULTIPROCESSORS[90] / MEMORY_RATE
+        return max(busiest(cycles, tiles // len(phases)) + _LATENCY, memory)
+
+    def _phase_cycles(self, problem: Problem, taps: tuple[int, ...], l2_rate: float) -> float:
+        """Cycles of one tile of outputs that sum so many taps along each axis: of what is busiest, or waits for copies."""
+        chunks, steps = ceil(problem.in_channels / self.span), prod(taps) / self.together
+        boxes = taps[0] if self.has_halo else prod(taps)
+        written = boxes * self.data_bytes + steps * self.filter_bytes
+        multiplying = prod(taps) * self.rows * self.columns * self.span / _RATE
+        # Every 64 rows are multiplied with all columns.
+        read = prod(taps) * self.rows // 64 * (64 + self.columns) * self.row_bytes
+        waiting = steps * _COPY_CYCLES / (self.stages - _STAGES_KEPT)
+        if self.has_halo:
+            waiting = max(waiting, boxes * _COPY_CYCLES / (self.data_stages - 1))
+        return chunks * max(multiplying, written / l2_rate, (written + read) / _SHARED_RATE, waiting)
 
     def store_vector(self, problem: Problem) -> int | None:
         """Return how many elements of a tile a thread stores together; None if copies of boxes store them."""
@@ -160,7 +229,7 @@ def packing_of(problem: Problem, target: CudaTarget) -> Packing:
 
 
 def wgmma_tiles(problem: Problem, target: CudaTarget) -> tuple[WgmmaTile, ...]:
-    """Return a tile of each size, with the most stages that fit, the best by the model first."""
+    """Return tiles of each size, without and with a halo, the best by the model first."""
     return _tiles(packing_of(problem, target).problem, target)
 
 
@@ -168,35 +237,75 @@ def wgmma_tiles(problem: Problem, target: CudaTarget) -> tuple[WgmmaTile, ...]:
 def _tiles(flat: Problem, target: CudaTarget) -> tuple[WgmmaTile, ...]:
     made = []
     for rows, columns in _SIZES:
-        box = _box(flat, rows)
-        stages = stages_of(WgmmaTile(rows, columns, 1, box), target)
-        made.append(WgmmaTile(rows, columns, stages[0], box))
+        for halo in dict.fromkeys(((0, 0), _halo(flat))):
+            tiles = [_tile(flat, target, rows, columns, halo, span) for span in _SPANS]
+            fitting = [tile for tile in tiles if tile is not None]
+            made += [min(fitting, key=lambda tile: tile.cycles(flat))] if fitting else []
     return tuple(sorted(made, key=lambda tile: tile.cycles(flat)))
+
+
+def _halo(flat: Problem) -> tuple[int, int]:
+    """Return what taps read beyond a box along the last two axes; zeros where data of neighbours are no neighbours."""
+    phases = phases_of(flat)
+    if phases.strides[1:] != (1, 1):
+        return 0, 0
+    h, w = (max((phase.taps[axis] - 1) * phases.dilations[axis] for phase in phases.phases) for axis in (1, 2))
+    return max(h, 0), max(w, 0)
+
+
+def _tile(
+    flat: Problem, target: CudaTarget, rows: int, columns: int, halo: tuple[int, int], span: int
+) -> WgmmaTile | None:
+    """Return the tile with the most stages; None if there is no box, or no room."""
+    box = _box(flat, rows, halo)
+    if box is None:
+        return None
+    tile = WgmmaTile(rows, columns, 1, box, span, halo, _together(flat, span) if any(halo) else 1)
+    stages = stages_of(tile, target)
+    return replace(tile, stages=stages[0]) if stages else None
+
+
+def _together(flat: Problem, span: int) -> int:
+    """Return the taps of a step: all steps have as many, which follow one another, so those of transposed windows one."""
+    if flat.op != "convolution":
+        return 1
+    taps = prod(flat.kernel[1:])
+    return max(each for each in range(1, taps + 1) if taps % each == 0 and each * span <= max(span, _STEP_DEPTH))
 
 
 def stages_of(tile: WgmmaTile, target: CudaTarget) -> list[int]:
     """Return how many stages a tile may have, the most first."""
-    sizes = ((stages, WgmmaTile(tile.rows, tile.columns, stages, tile.box).shared_bytes) for stages in _STAGES)
-    return [stages for stages, size in sizes if size <= target.shared_bytes]
+    return [each for each in _STAGES if replace(tile, stages=each).shared_bytes <= target.shared_bytes]
 
 
-def _box(problem: Problem, rows: int) -> tuple[int, int, int, int]:
+def _box(problem: Problem, rows: int, halo: tuple[int, int]) -> tuple[int, int, int, int] | None:
     """Return the box of at most `rows` pixels by which the fewest boxes cover the output; of equals, the longest rows."""
     strides = (1, *phases_of(problem).strides)
     extents = pixels(problem)
+    beyond = (0, 0, *halo)
     # Of boxes that cover an axis by as many, the smallest.
     options = [
-        [b for b in range(1, min(extent, rows, _MOST_TRAVERSED // s) + 1) if ceil(extent / ceil(extent / b)) == b]
-        for extent, s in zip(extents, strides, strict=True)
+        [
+            b
+            for b in range(1, min(extent, rows, _MOST_TRAVERSED // s - more) + 1)
+            if ceil(extent / ceil(extent / b)) == b
+        ]
+        for extent, s, more in zip(extents, strides, beyond, strict=True)
     ]
-    boxes = (box for box in product(*options) if prod(box) <= rows)
+    if any(halo):  # an image and a slice
+        options[:2] = [1], [1]
+
+    def product_rows(box: tuple[int, ...]) -> int:
+        return box[0] * box[1] * ((box[2] - 1) * (box[3] + halo[1]) + box[3])
+
+    boxes = (box for box in product(*options) if product_rows(box) <= rows)
 
     def cost(box: tuple[int, ...]) -> tuple[int, tuple[int, ...]]:
         count = prod(ceil(extent / b) for extent, b in zip(extents, box, strict=True))
         return count, tuple(-b for b in reversed(box))
 
-    n, d, h, w = min(boxes, key=cost)
-    return n, d, h, w
+    best = min(boxes, key=cost, default=None)
+    return None if best is None else (best[0], best[1], best[2], best[3])
 
 
 def covers_wgmma(problem: Problem, target: CudaTarget) -> str | None:

@@ -22,6 +22,8 @@ from .source import WORKSPACE, Argument, CudaSource, Launch, TensorMap
 _TYPE_CODES = {"f32": 2, "f16": 2, "bf16": 4}
 # Of CUtensorMapDataType.
 _MAP_TYPES = {"f32": 7, "f16": 6, "bf16": 9}
+# Of CUtensorMapSwizzle, by the bytes of a box's row.
+_SWIZZLES = {32: 1, 64: 2, 128: 3}
 # The assembler includes the bytes as they are; C would take seconds for a megabyte.
 _FATBIN = r"""
 __asm__(
@@ -108,7 +110,8 @@ def _tensor_map(each: TensorMap, dtype: str) -> str:
     """Return a map's description, a C initializer."""
     distances = [DTYPE_BYTES[dtype] * distance for distance in each.element_distances]
     lists = map(_braces, (each.extents, distances, each.box, each.steps))
-    return _braces((each.offset, _MAP_TYPES[dtype], len(each.extents), *lists))
+    swizzle = _SWIZZLES[DTYPE_BYTES[dtype] * each.box[0]]
+    return _braces((each.offset, _MAP_TYPES[dtype], swizzle, len(each.extents), *lists))
 
 
 def _braces(items: Iterable[object]) -> str:

@@ -28,7 +28,7 @@ class TensorMap:
     extents
         Of the array; the axis whose elements lie together is the first, as in all of these.
     box
-        Elements that a box spans along each axis.
+        Elements that a box spans along each axis: along the first, rows of 32, 64 or 128 bytes.
     steps
         Every so many of them are copied.
     distances

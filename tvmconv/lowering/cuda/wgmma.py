@@ -10,11 +10,11 @@ import tvm
 from tvm.s_tir import SBlock
 from tvm_ffi.structural import structural_map
 
-from ...algorithms.cuda.annotations import WGMMA_COLUMNS, WGMMA_ROWS, WGMMA_STAGES
+from ...algorithms.cuda.annotations import WGMMA_STAGES, WGMMA_TILE
 from ...algorithms.cuda.blocks import MULTIPROCESSORS
 from ...algorithms.cuda.wgmma_packing import Packing
 from ...algorithms.cuda.wgmma_phases import Phases, phases_of
-from ...algorithms.cuda.wgmma_tiles import SPAN, WgmmaTile, packing_of, wgmma_tiles
+from ...algorithms.cuda.wgmma_tiles import WgmmaTile, packing_of, wgmma_tiles
 from ...problem import DTYPE_BYTES, Problem
 from ...targets.cuda import CudaTarget
 from ..cpu.linker import NATIVE
@@ -55,19 +55,14 @@ def scheduled_tile(mod: tvm.IRModule, problem: Problem, target: CudaTarget) -> W
 
     def visit(block: SBlock) -> SBlock:
         found.update(
-            {
-                str(key): int(value)
-                for key, value in block.annotations.items()
-                if str(key) in (WGMMA_ROWS, WGMMA_COLUMNS, WGMMA_STAGES)
-            }
+            {str(key): int(value) for key, value in block.annotations.items() if str(key) in (WGMMA_TILE, WGMMA_STAGES)}
         )
         return block
 
     structural_map(mod["main"].body, (SBlock, visit))
     if not found:
         return None
-    sizes = {(tile.rows, tile.columns): tile for tile in wgmma_tiles(problem, target)}
-    return replace(sizes[found[WGMMA_ROWS], found[WGMMA_COLUMNS]], stages=found[WGMMA_STAGES])
+    return replace(wgmma_tiles(problem, target)[found[WGMMA_TILE]], stages=found[WGMMA_STAGES])
 
 
 def wgmma_source(problem: Problem, tile: WgmmaTile, target: CudaTarget) -> CudaSource:
@@ -92,16 +87,20 @@ def wgmma_source(problem: Problem, tile: WgmmaTile, target: CudaTarget) -> CudaS
         copies.data.name,
         (flat.in_channels, *reversed(flat.in_spatial), flat.batch),
         # What is traversed, of which copies take every so many.
-        tuple(b * step for b, step in zip((SPAN, w, h, d, n), steps, strict=True)),
+        tuple(b * step for b, step in zip((tile.span, w + tile.halo[1], h + tile.halo[0], d, n), steps, strict=True)),
         steps,
         packing.distances,
         copies.data.offset,
     )
-    channels, box = (packing.outputs, packing.filter_channels), (SPAN, SPAN)
+    channels, box = (packing.outputs, packing.filter_channels), (tile.columns_together, tile.span)
     if packing.filter_by_depth:
-        channels, box = (packing.filter_channels, packing.outputs), (SPAN, tile.columns)
+        channels, box = (packing.filter_channels, packing.outputs), (tile.span, tile.columns)
     weights = TensorMap(
-        copies.filter.name, (*channels, prod(flat.kernel)), (*box, 1), (1, 1, 1), offset=copies.filter.offset
+        copies.filter.name,
+        (*channels, prod(flat.kernel)),
+        (*box, tile.together),
+        (1, 1, 1),
+        offset=copies.filter.offset,
     )
     output = _output_maps(flat, tile, phases) if tile.store_vector(flat) is None else Argument("output")
     # Of an operand that the problem has not, the kernel reads nothing.
@@ -123,7 +122,7 @@ def _output_maps(flat: Problem, tile: WgmmaTile, phases: Phases) -> tuple[Tensor
         TensorMap(
             "output",
             (flat.out_channels, *reversed(phase.outputs), flat.batch),
-            (SPAN, w, h, d, n),
+            (tile.columns_together, w, h, d, n),
             (1, 1, 1, 1, 1),
             (*reversed([step * each for step, each in zip(phases.steps, apart, strict=True)]), image),
             DTYPE_BYTES[flat.dtype] * sum(first * each for first, each in zip(phase.first, apart, strict=True)),
@@ -142,12 +141,18 @@ def _constants(packing: Packing, tile: WgmmaTile, phases: Phases) -> str:
     numbers: dict[str, Any] = {
         "kRows": tile.rows,
         "kColumns": tile.columns,
+        "kSpan": tile.span,
+        "kTogether": tile.together,
         "kStages": tile.stages,
+        "kDataStages": tile.data_stages,
+        "kDataRows": tile.data_rows,
         "kBatch": flat.batch,
         "kChannels": flat.in_channels,
         "kOutputs": flat.out_channels,
         "kBoxN": tile.box[0],
         **axes("Box", tile.box[1:]),
+        "kHaloH": tile.halo[0],
+        "kHaloW": tile.halo[1],
         **axes("Out", flat.out_spatial),
         "kPhases": len(phases.phases),
         **axes("Phase", phases.outputs),
@@ -158,6 +163,7 @@ def _constants(packing: Packing, tile: WgmmaTile, phases: Phases) -> str:
     }
     facts = {f"k{name.capitalize()}": name in flat.operands for name in _OPERANDS}
     facts |= {
+        "kHalo": tile.has_halo,
         "kFilterByDepth": packing.filter_by_depth,
         "kOutputsWithoutTaps": not all(prod(p.taps) for p in phases.phases),
         "kPlanes": flat.data_format == "NCX",

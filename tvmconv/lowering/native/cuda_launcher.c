@@ -33,7 +33,6 @@ enum {
   CU_DEVICE_ATTRIBUTE_COMPUTE_CAPABILITY_MINOR = 76,
   CU_STREAM_CAPTURE_MODE_RELAXED = 2,
   CU_TENSOR_MAP_INTERLEAVE_NONE = 0,
-  CU_TENSOR_MAP_SWIZZLE_128B = 3,
   CU_TENSOR_MAP_L2_PROMOTION_L2_128B = 2,
   CU_TENSOR_MAP_FLOAT_OOB_FILL_NONE = 0, /* zeros */
 };
@@ -205,7 +204,7 @@ static int launch_all(int id, CUstream stream, char* const* arrays, char* worksp
         /* Arithmetic on the CPU alone, for the arrays of this call. */
         CUresult result = cuTensorMapEncodeTiled(next++, map->type, map->rank, array + map->offset, map->extents,
                                                  map->distances, map->box, map->steps, CU_TENSOR_MAP_INTERLEAVE_NONE,
-                                                 CU_TENSOR_MAP_SWIZZLE_128B, CU_TENSOR_MAP_L2_PROMOTION_L2_128B,
+                                                 map->swizzle, CU_TENSOR_MAP_L2_PROMOTION_L2_128B,
                                                  CU_TENSOR_MAP_FLOAT_OOB_FILL_NONE);
         if (check(result, "describing an array to ", launch->function, devices[id].device) != 0) return -1;
       }

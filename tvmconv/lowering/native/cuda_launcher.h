@@ -21,7 +21,7 @@ struct tvmconv_array {
  * axis whose elements lie together is the first; `distances` are in bytes, of the axes after it. */
 struct tvmconv_tensor_map {
   uint64_t offset;
-  int32_t type; /* CUtensorMapDataType */
+  int32_t type, swizzle; /* CUtensorMapDataType, CUtensorMapSwizzle */
   uint32_t rank;
   uint64_t extents[5], distances[4];
   uint32_t box[5], steps[5];

@@ -3,24 +3,30 @@
 //
 // The outputs of a transposed convolution are of phases, which sum other taps (wgmma_phases.py); a convolution has one. Each
 // has a map of its own, whose neighbours are outputs of the phase.
-// A tile of the output is a box of pixels of a phase, a row each, times kColumns channels. Its depth goes by steps: a tap, and 64
-// channels of data. One thread, the producer, fills a ring of stages: for each step a box of data, which is the output's
-// box moved by the tap (what lies outside of data arrives as zeros: padding, and channels beyond the last), and 64 x
-// kColumns of the filter. Two groups of 128 threads, the consumers, multiply: each has half of the rows. A stage has a
-// barrier `full`, at which its bytes arrive, and a barrier `empty`, at which the consumers' warps do.
-// A block computes tile after tile, and the ring runs on while the consumers store: boxes by copies, or, of outputs that these
+// A tile of the output is a box of pixels of a phase, a row each, times kColumns channels. Its depth goes by steps: kSpan
+// channels of data and a tap, or kTogether taps that follow one another. One thread, the producer, fills two rings of stages:
+// one with boxes of data (what lies outside of data arrives as zeros: padding, and channels beyond the last), one with kSpan x
+// kColumns of the filter for each tap. Two groups of 128 threads, the consumers, multiply: each has half of the rows. A stage
+// has a barrier `full`, at which its bytes arrive, and a barrier `empty`, at which the consumers' warps do. A block computes
+// tile after tile, and the rings run on while the consumers store: boxes by copies, or, of outputs that these
 // cannot write, vectors by threads.
 //
-// Rows of 128 bytes lie swizzled, as copies and multiplications agree: of their address, bits 4-6 are exclusive-ored with
-// bits 7-9. So every tile begins at a multiple of 1024 bytes.
+// The box of data is the output's box moved by the tap; or, with kHalo, it has what all taps of the last two axes read. Rows
+// of the product are then the pixels of that box from the tap's first one on, so some are no pixels of the output.
+//
+// Rows of 128, 64 or 32 bytes lie swizzled, as copies and multiplications agree: of their address, bits 4-6, 4-5 or 4 are
+// exclusive-ored with as many from bit 7 on. So every stage begins at a multiple of 1024 bytes.
 
-constexpr int kGroup = 128;                    // threads that multiply together
-constexpr int kSpan = 64;                      // elements of 128 bytes
-constexpr int kFragments = kRows / kGroup;     // of a consumer, 64 rows each
-constexpr int kDataBytes = kRows * 128, kFilterBytes = kColumns * 128, kStageBytes = kDataBytes + kFilterBytes;
-constexpr int kFilterBox = kSpan * 128;        // 64 channels of data times 64 of the output
-constexpr int kOutBox = kRows * 128;
-constexpr int kLoadedBytes = kBoxW * kBoxH * kBoxD * kBoxN * 128 + kFilterBytes;
+constexpr int kGroup = 128;                 // threads that multiply together
+constexpr int kFragments = kRows / kGroup;  // of a consumer, 64 rows each
+constexpr int kRowBytes = kSpan * 2;
+constexpr int kDataBytes = (kDataRows * kRowBytes + 1023) / 1024 * 1024;
+constexpr int kBoxO = kColumns < 64 ? kColumns : 64;  // output channels of a box of the filter or the output
+constexpr int kOutRowBytes = kBoxO * 2, kOutBox = kRows * kOutRowBytes;
+constexpr int kTapBox = kSpan * kBoxO * 2, kFilterBox = kTogether * kTapBox;
+constexpr int kFilterBytes = kTogether * kSpan * kColumns * 2;
+constexpr int kDataW = kBoxW + kHaloW, kDataH = kBoxH + kHaloH;
+constexpr int kLoadedBytes = kDataW * kDataH * kBoxD * kBoxN * kRowBytes;
 constexpr int kChannelSteps = (kChannels + kSpan - 1) / kSpan;
 constexpr int kTilesO = (kOutputs + kColumns - 1) / kColumns;
 // As many in each phase, by the largest.
@@ -54,50 +60,74 @@ __device__ __forceinline__ TileStart tvmconv_tile(int number) {
   return tile;
 }
 
-// The stage of a step, and the parity of the phase of its barriers that the step is.
+// The stage that is next, and the parity of the phase of its barriers that this is.
+template <int kCount>
 struct Ring {
+  uint64_t *full;
   int stage = 0, parity = 0;
+  __device__ __forceinline__ uint64_t *empty() const { return full + kCount + stage; }
+  __device__ __forceinline__ uint64_t *arrived() const { return full + stage; }
   __device__ __forceinline__ void next() {
-    if (++stage == kStages) stage = 0, parity ^= 1;
+    if (++stage == kCount) stage = 0, parity ^= 1;
   }
 };
+using DataRing = Ring<kDataStages>;
+using FilterRing = Ring<kStages>;
 
-__device__ __forceinline__ void tvmconv_produce(unsigned char *stages, uint64_t *full, uint64_t *empty,
-                                                const tvmconv_tensor_map *data, const tvmconv_tensor_map *filter) {
-  Ring ring;
+// Of a phase: boxes of data along each axis, and steps of each.
+struct Depth {
+  int boxes_d, boxes_h, boxes_w, taps;
+};
+
+__device__ __forceinline__ Depth tvmconv_depth(const Phase &phase) {
+  if (kHalo) return {phase.taps_d, phase.taps_h > 0, phase.taps_w > 0, phase.taps_h * phase.taps_w};
+  return {phase.taps_d, phase.taps_h, phase.taps_w, 1};
+}
+
+__device__ __forceinline__ void tvmconv_produce(unsigned char *data_stages, unsigned char *filter_stages, DataRing data_ring,
+                                                FilterRing filter_ring, const tvmconv_tensor_map *data,
+                                                const tvmconv_tensor_map *filter) {
   for (int round = 0, number; (number = tvmconv_number(round)) < kTiles; ++round) {
     const TileStart tile = tvmconv_tile(number);
     const Phase phase = tvmconv_phase(tile.phase);
-    for (int tap_d = 0; tap_d < phase.taps_d; ++tap_d)
-      for (int tap_h = 0; tap_h < phase.taps_h; ++tap_h)
-        for (int tap_w = 0; tap_w < phase.taps_w; ++tap_w) {
+    const Depth depth = tvmconv_depth(phase);
+    for (int tap_d = 0; tap_d < depth.boxes_d; ++tap_d)
+      for (int tap_h = 0; tap_h < depth.boxes_h; ++tap_h)
+        for (int tap_w = 0; tap_w < depth.boxes_w; ++tap_w) {
           const int w = tile.w * kStrideW + tap_w * kDilationW + phase.data_w;
           const int h = tile.h * kStrideH + tap_h * kDilationH + phase.data_h;
           const int d = tile.d * kStrideD + tap_d * kDilationD + phase.data_d;
-          const int tap = phase.first_tap + tap_d * kTapStepD + tap_h * kTapStepH + tap_w * kTapStepW;
+          const int first = phase.first_tap + tap_d * kTapStepD + tap_h * kTapStepH + tap_w * kTapStepW;
           for (int c = 0; c < kChannels; c += kSpan) {
-            unsigned char *at = stages + ring.stage * kStageBytes;
-            uint64_t *arrived = full + ring.stage;
-            tvmconv_wait(empty + ring.stage, ring.parity ^ 1);
-            tvmconv_arrive_expecting(arrived, kLoadedBytes);
-            tvmconv_load_box(at, data, arrived, c, w, h, d, tile.n);
-            if (kFilterByDepth)
-              tvmconv_load_box(at + kDataBytes, filter, arrived, c, tile.o, tap);
-            else
-              for (int o = 0; o < kColumns; o += kSpan)
-                tvmconv_load_box(at + kDataBytes + o / kSpan * kFilterBox, filter, arrived, tile.o + o, c, tap);
-            ring.next();
+            tvmconv_wait(data_ring.empty(), data_ring.parity ^ 1);
+            tvmconv_arrive_expecting(data_ring.arrived(), kLoadedBytes);
+            tvmconv_load_box(data_stages + data_ring.stage * kDataBytes, data, data_ring.arrived(), c, w, h, d, tile.n);
+            data_ring.next();
+            for (int t = 0; t < depth.taps; t += kTogether) {
+              const int tap = first + (kHalo ? t / phase.taps_w * kTapStepH + t % phase.taps_w * kTapStepW : 0);
+              unsigned char *at = filter_stages + filter_ring.stage * kFilterBytes;
+              tvmconv_wait(filter_ring.empty(), filter_ring.parity ^ 1);
+              tvmconv_arrive_expecting(filter_ring.arrived(), kFilterBytes);
+              if (kFilterByDepth)
+                tvmconv_load_box(at, filter, filter_ring.arrived(), c, tile.o, tap);
+              else
+                for (int o = 0; o < kColumns; o += kBoxO)
+                  tvmconv_load_box(at + o / kBoxO * kFilterBox, filter, filter_ring.arrived(), tile.o + o, c, tap);
+              filter_ring.next();
+            }
           }
         }
   }
 }
 
-// A matrix in shared memory, in rows of 128 swizzled bytes. Every 8 rows lie `stride` bytes after those before; where the
-// rows are of depth and more than 64 elements wide, every further 64 elements lie `leading` bytes after those before.
-__device__ __forceinline__ uint64_t tvmconv_matrix(const void *start, int leading, int stride) {
-  const uint64_t address = tvmconv_shared_address(start), swizzle_128 = 1;
-  return (address & 0x3FFFF) >> 4 | static_cast<uint64_t>(leading >> 4) << 16 | static_cast<uint64_t>(stride >> 4) << 32 |
-         swizzle_128 << 62;
+// A matrix in shared memory, in swizzled rows of so many bytes. Every 8 rows follow those before; where the rows are of columns
+// and a row has not all of them, the next ones lie `leading` bytes after those before.
+template <int kBytes>
+__device__ __forceinline__ uint64_t tvmconv_matrix(const void *start, int leading) {
+  constexpr uint64_t swizzle = kBytes == 128 ? 1 : kBytes == 64 ? 2 : 3;
+  const uint64_t address = tvmconv_shared_address(start);
+  return (address & 0x3FFFF) >> 4 | static_cast<uint64_t>(leading >> 4) << 16 | static_cast<uint64_t>(8 * kBytes >> 4) << 32 |
+         swizzle << 62;
 }
 
 __device__ __forceinline__ Channel tvmconv_channel(const tvmconv_operands &operands, int o) {
@@ -113,8 +143,16 @@ __device__ __forceinline__ Channel tvmconv_channel(const tvmconv_operands &opera
 constexpr int64_t kPixels = static_cast<int64_t>(kOutD) * kOutH * kOutW;  // of an image
 constexpr int64_t kPixelStep = kPlanes ? 1 : kOutputs, kChannelStep = kPlanes ? kPixels : 1;
 
-// Where the first channel of a tile's row is in the output; -1 if the output has no pixel there.
+// The pixel of the box that a row of the product is, a number in the box; -1 if it is of the halo.
+__device__ __forceinline__ int tvmconv_row(int row) {
+  if (!kHalo) return row;
+  const int w = row % kDataW, h = row / kDataW;
+  return w < kBoxW && h < kBoxH ? h * kBoxW + w : -1;
+}
+
+// Where the first channel of a pixel of a tile's box is in the output; -1 if the output has no pixel there.
 __device__ __forceinline__ int64_t tvmconv_pixel(const TileStart &tile, int row) {
+  if (kHalo && row < 0) return -1;
   const Phase phase = tvmconv_phase(tile.phase);
   const int w = (tile.w + row % kBoxW) * kStepW + phase.out_w, h = (tile.h + row / kBoxW % kBoxH) * kStepH + phase.out_h;
   const int d = (tile.d + row / (kBoxW * kBoxH) % kBoxD) * kStepD + phase.out_d;
@@ -134,22 +172,23 @@ __device__ __forceinline__ Pair tvmconv_residual(const Element *residual, int64_
 // so that a warp's elements lie in different banks.
 __device__ __forceinline__ int tvmconv_place(int row, int column) {
   if (kPlanes) return column * kRows * 2 + (row / 8 ^ column / 2 % 8) * 16 + row % 8 * 2;
-  return column / kSpan * kOutBox + row * 128 + (column % kSpan * 2 ^ row % 8 * 16);
+  const int offset = row * kOutRowBytes + column % kBoxO * 2;
+  return column / kBoxO * kOutBox + (offset ^ (offset >> 7 & (kOutRowBytes / 16 - 1)) << 4);
 }
 
 __device__ __forceinline__ void tvmconv_store(const tvmconv_output_maps &output, const unsigned char *out, const TileStart &tile) {
   if (threadIdx.x != 0) return;
-  for (int o = 0; o < kColumns && tile.o + o < kOutputs; o += kSpan)
-    tvmconv_store_box(output.phases + tile.phase, out + o / kSpan * kOutBox, tile.o + o, tile.w, tile.h, tile.d, tile.n);
+  for (int o = 0; o < kColumns && tile.o + o < kOutputs; o += kBoxO)
+    tvmconv_store_box(output.phases + tile.phase, out + o / kBoxO * kOutBox, tile.o + o, tile.w, tile.h, tile.d, tile.n);
   tvmconv_stores_commit();
 }
 
 // Vectors that lie together are neighbouring threads'.
 __device__ __forceinline__ void tvmconv_store(Element *output, const unsigned char *out, const TileStart &tile) {
   constexpr int kElements = sizeof(Vector) / sizeof(Element);
-  constexpr int kTogether = (kPlanes ? kRows : kColumns) / kElements, kApart = kPlanes ? kColumns : kRows;
-  const int along = threadIdx.x % kTogether * kElements;
-  for (int across = threadIdx.x / kTogether; across < kApart; across += 2 * kGroup / kTogether) {
+  constexpr int kVectors = (kPlanes ? kRows : kColumns) / kElements, kApart = kPlanes ? kColumns : kRows;
+  const int along = threadIdx.x % kVectors * kElements;
+  for (int across = threadIdx.x / kVectors; across < kApart; across += 2 * kGroup / kVectors) {
     const int row = kPlanes ? along : across, column = kPlanes ? across : along;
     const int64_t pixel = tvmconv_pixel(tile, row);
     if (pixel >= 0 && tile.o + column < kOutputs)
@@ -158,53 +197,71 @@ __device__ __forceinline__ void tvmconv_store(Element *output, const unsigned ch
   }
 }
 
-__device__ __forceinline__ void tvmconv_consume(int group, const unsigned char *stages, unsigned char *out, uint64_t *full,
-                                                uint64_t *empty, const tvmconv_operands &operands, const Output &output) {
+__device__ __forceinline__ void tvmconv_consume(int group, const unsigned char *data_stages, const unsigned char *filter_stages,
+                                                unsigned char *out, DataRing data_ring, FilterRing filter_ring,
+                                                const tvmconv_operands &operands, const Output &output) {
   const int thread = threadIdx.x % kGroup, warp = thread / 32, lane = thread % 32;
   const int first_row = group * kFragments * 64;
-  Ring ring;
   for (int round = 0, number; (number = tvmconv_number(round)) < kTiles; ++round) {
     const TileStart tile = tvmconv_tile(number);
     const Phase phase = tvmconv_phase(tile.phase);
-    const int steps = phase.taps_d * phase.taps_h * phase.taps_w * kChannelSteps;
+    const Depth depth = tvmconv_depth(phase);
+    const int boxes = depth.boxes_d * depth.boxes_h * depth.boxes_w * kChannelSteps;
     float sums[kFragments][kColumns / 2];
-    uint64_t *last = nullptr;
-    for (int step = 0; step < steps; ++step) {
-      const unsigned char *data = stages + ring.stage * kStageBytes, *filter = data + kDataBytes;
-      tvmconv_wait(full + ring.stage, ring.parity);
-      tvmconv_multiplies_begin();
+    uint64_t *last_filter = nullptr, *last_data = nullptr;
+    for (int box = 0; box < boxes; ++box) {
+      const unsigned char *data = data_stages + data_ring.stage * kDataBytes + first_row * kRowBytes;
+      tvmconv_wait(data_ring.arrived(), data_ring.parity);
+      for (int t = 0; t < depth.taps; t += kTogether) {
+        const unsigned char *filter = filter_stages + filter_ring.stage * kFilterBytes;
+        tvmconv_wait(filter_ring.arrived(), filter_ring.parity);
+        tvmconv_multiplies_begin();
 #pragma unroll
-      for (int k = 0; k < kSpan / 16; ++k)
+        for (int i = 0; i < kTogether; ++i) {
+          const int tap = t + i;
+          const unsigned char *moved = data;
+          if (kHalo) moved += (tap / phase.taps_w * kDilationH * kDataW + tap % phase.taps_w * kDilationW) * kRowBytes;
 #pragma unroll
-        for (int f = 0; f < kFragments; ++f)
-          tvmconv_multiply(sums[f], tvmconv_matrix(data + (first_row + f * 64) * 128 + k * 32, 16, 1024),
-                           kFilterByDepth ? tvmconv_matrix(filter + k * 32, 16, 1024)
-                                          : tvmconv_matrix(filter + k * 2048, kFilterBox, 1024),
-                           step + k > 0);
-      tvmconv_multiplies_commit();
-      // One step stays under way; that before it is done with its stage.
-      tvmconv_multiplies_wait<1>();
-      if (last != nullptr && lane == 0) tvmconv_arrive(last);
-      last = empty + ring.stage;
-      ring.next();
+          for (int k = 0; k < kSpan / 16; ++k)
+#pragma unroll
+            for (int f = 0; f < kFragments; ++f)
+              tvmconv_multiply(sums[f], tvmconv_matrix<kRowBytes>(moved + f * 64 * kRowBytes + k * 32, 16),
+                               kFilterByDepth ? tvmconv_matrix<kRowBytes>(filter + i * kSpan * kColumns * 2 + k * 32, 16)
+                                              : tvmconv_matrix<kOutRowBytes>(filter + i * kTapBox + k * 16 * kOutRowBytes, kFilterBox),
+                               box + tap + k > 0);
+        }
+        tvmconv_multiplies_commit();
+        // One step stays under way; that before it is done with its stages.
+        tvmconv_multiplies_wait<1>();
+        if (last_filter != nullptr && lane == 0) tvmconv_arrive(last_filter);
+        if (last_data != nullptr && lane == 0) tvmconv_arrive(last_data);
+        last_filter = filter_ring.empty();
+        last_data = nullptr;
+        filter_ring.next();
+      }
+      last_data = data_ring.empty();
+      data_ring.next();
     }
     tvmconv_multiplies_wait<0>();
 #pragma unroll
     for (int f = 0; f < kFragments; ++f) tvmconv_settle(sums[f]);
-    if (last != nullptr && lane == 0) tvmconv_arrive(last);
-    if (kOutputsWithoutTaps && steps == 0)
+    if (boxes > 0 && lane == 0) tvmconv_arrive(last_filter), tvmconv_arrive(last_data);
+    if (kOutputsWithoutTaps && boxes == 0)
 #pragma unroll
       for (int i = 0; i < kFragments * kColumns / 2; ++i) sums[i / (kColumns / 2)][i % (kColumns / 2)] = 0.0f;
 
     // The stores of the tile before have read what is overwritten now.
     if (threadIdx.x == 0) tvmconv_stores_read();
     tvmconv_consumers_meet();
+    int rows[kFragments][2];
     int64_t pixels[kFragments][2];
 #pragma unroll
     for (int f = 0; f < kFragments; ++f)
 #pragma unroll
-      for (int half = 0; half < 2; ++half)
-        pixels[f][half] = kResidual ? tvmconv_pixel(tile, first_row + f * 64 + warp * 16 + half * 8 + lane / 4) : -1;
+      for (int half = 0; half < 2; ++half) {
+        rows[f][half] = tvmconv_row(first_row + f * 64 + warp * 16 + half * 8 + lane / 4);
+        pixels[f][half] = kResidual ? tvmconv_pixel(tile, rows[f][half]) : -1;
+      }
 #pragma unroll
     for (int j = 0; j < kColumns / 8; ++j) {
       const int column = j * 8 + lane % 4 * 2;
@@ -221,12 +278,12 @@ __device__ __forceinline__ void tvmconv_consume(int group, const unsigned char *
       for (int f = 0; f < kFragments; ++f)
 #pragma unroll
         for (int half = 0; half < 2; ++half) {
-          const int row = first_row + f * 64 + warp * 16 + half * 8 + lane / 4;
+          if (kHalo && rows[f][half] < 0) continue;
           const float *sum = sums[f] + j * 4 + half * 2;
           const Pair residual = residuals[f][half];
           const Pair pair{static_cast<Element>(tvmconv_finish(sum[0], channels[0], static_cast<float>(residual.x))),
                           static_cast<Element>(tvmconv_finish(sum[1], channels[1], static_cast<float>(residual.y)))};
-          unsigned char *at = out + tvmconv_place(row, column);
+          unsigned char *at = out + tvmconv_place(rows[f][half], column);
           if (kPlanes) {
             *reinterpret_cast<Element *>(at) = pair.x;
             *reinterpret_cast<Element *>(at + kRows * 2) = pair.y;
@@ -247,13 +304,17 @@ extern "C" __global__ void __launch_bounds__(3 * kGroup, 1)
                    const Element *__restrict__ bias, const float *__restrict__ scale, const float *__restrict__ slope,
                    const Element *__restrict__ residual, const __grid_constant__ Output output) {
   extern __shared__ unsigned char tvmconv_shared[];
-  unsigned char *stages = tvmconv_shared + (-tvmconv_shared_address(tvmconv_shared) & 1023);
-  unsigned char *out = stages + kStages * kStageBytes;
-  uint64_t *full = reinterpret_cast<uint64_t *>(out + kColumns / kSpan * kOutBox), *empty = full + kStages;
+  unsigned char *data_stages = tvmconv_shared + (-tvmconv_shared_address(tvmconv_shared) & 1023);
+  unsigned char *filter_stages = data_stages + kDataStages * kDataBytes;
+  unsigned char *out = filter_stages + kStages * kFilterBytes;
+  uint64_t *barriers = reinterpret_cast<uint64_t *>(out + kColumns / kBoxO * kOutBox);
+  const DataRing data_ring{barriers};
+  const FilterRing filter_ring{barriers + 2 * kDataStages};
   if (threadIdx.x == 0) {
-    for (int stage = 0; stage < kStages; ++stage) {
-      tvmconv_barrier_init(full + stage, 1);
-      tvmconv_barrier_init(empty + stage, 2 * kGroup / 32);
+    for (int i = 0; i < kDataStages + kStages; ++i) {
+      uint64_t *full = i < kDataStages ? data_ring.full + i : filter_ring.full + i - kDataStages;
+      tvmconv_barrier_init(full, 1);
+      tvmconv_barrier_init(full + (i < kDataStages ? kDataStages : kStages), 2 * kGroup / 32);
     }
     tvmconv_barriers_ready();
   }
@@ -262,9 +323,9 @@ extern "C" __global__ void __launch_bounds__(3 * kGroup, 1)
   const int group = threadIdx.x / kGroup;
   if (group == 2) {
     tvmconv_keep_registers<40>();
-    if (threadIdx.x == 2 * kGroup) tvmconv_produce(stages, full, empty, &data, &filter);
+    if (threadIdx.x == 2 * kGroup) tvmconv_produce(data_stages, filter_stages, data_ring, filter_ring, &data, &filter);
   } else {
     tvmconv_take_registers<232>();
-    tvmconv_consume(group, stages, out, full, empty, {bias, scale, slope, residual}, output);
+    tvmconv_consume(group, data_stages, filter_stages, out, data_ring, filter_ring, {bias, scale, slope, residual}, output);
   }
 }
