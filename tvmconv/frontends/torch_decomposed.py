@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 import warnings
-from typing import TYPE_CHECKING
+from collections.abc import Callable
+from functools import partial
+from typing import TYPE_CHECKING, Any
 
 from ..errors import missing_extra
 
 try:
+    import torch
     from torch.export import default_decompositions
 except ImportError:
     raise missing_extra("torch", "torch") from None
@@ -24,11 +27,24 @@ WHOLE = {
 }  # fmt: skip
 
 
+def _padded(default: Callable[..., Any], data: Any, pad: Any, mode: str = "constant", value: Any = None) -> Any:
+    """Return a padding; a circular one by indices, where PyTorch would write parts over parts of what it has written."""
+    axes = range(data.ndim - 1, data.ndim - 1 - len(pad) // 2, -1)
+    if mode != "circular" or not all(isinstance(each, int) for each in (*data.shape, *pad)) or min(pad, default=-1) < 0:
+        return default(data, pad, mode, value)
+    for axis, begin, end in zip(axes, pad[::2], pad[1::2], strict=True):
+        extent = data.shape[axis]
+        data = data.index_select(axis, torch.arange(-begin, extent + end, device=data.device) % extent)
+    return data
+
+
 def decomposed(program: ExportedProgram) -> ExportedProgram:
     """Return what ``torch.export.export`` gave in fewer kinds of operators, none of which works in place."""
     table = default_decompositions()
     for operator in [each for each in table if each.namespace == "aten" and each.__name__ in WHOLE]:
         table.pop(operator)
+    pad = torch.ops.aten.pad.default
+    table[pad] = partial(_padded, table[pad])
     with warnings.catch_warnings():  # of PyTorch's about itself
         warnings.simplefilter("ignore", FutureWarning)
         return program.run_decompositions(table)

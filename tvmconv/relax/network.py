@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import Any
 
 import tvm
-from tvm import relax, topi
+from tvm import relax
 from tvm.ir import StringImm, TupleType
 
 from ..checks import as_path
@@ -30,12 +30,14 @@ from .attention import with_attention
 from .elementary import ELEMENTARY
 from .extremes import EXTREMES
 from .functions import FUNCTIONS
+from .gathers import take
 from .library import DESCRIBE, MAIN
 from .max_pools import max_pool
 from .mean_pools import mean_pool
 from .normalizations import group_norm, instance_norm, layer_norm, rms_norm
 from .pipeline import NETWORK_PIPELINE
 from .products import matmul_of
+from .resamplings import resampled
 from .resizes import resize2d
 from .rewriting import model_bytes, report, rewrites, use_kernels
 from .scans import SCANS
@@ -47,9 +49,6 @@ from .sorting import sorting
 # Slots that TVM's runtime fills with functions that operators call, such as top-k's, which would else be null pointers. Those
 # that the launcher fills are hidden in its object, and so stay the launcher's: parallel loops run by its threads.
 _EXPORTS = ("__tvm_ffi_*", "__TVM*")
-# TVM's number for operators that compute each element of few others, which FuseOps fuses. It finds it by itself where no index
-# is read from memory. Of a Resize by gathers, 64 channels of 51x51 to 76x76, it made 0.08 ms of 1.3 on a Zen 3.
-_INJECTIVE = 2
 # Attribute of a module's function `main`: what its outputs are called. Without it they have numbers.
 OUTPUT_NAMES = "tvmconv.output_names"
 
@@ -118,13 +117,13 @@ def scheduled(mod: tvm.IRModule, target: CpuTarget, planned: bool) -> tvm.IRModu
 
     For a plan, whose library has C functions that these call, or for TVM's virtual machine.
     """
-    table = sorting(planned)
+    table = sorting(planned) | {"relax.image.resize2d": partial(resize2d, planned)}
     for rank in (1, 2, 3):
         table |= {
             f"relax.nn.{name}_pool{rank}d": partial(each, planned)
             for name, each in (("max", max_pool), ("avg", mean_pool))
         }
-    mod = with_attention(mod) if planned else mod
+    mod = resampled(with_attention(mod)) if planned else mod
     with target.tvm():
         return tvm.transform.Sequential(
             [
@@ -148,34 +147,18 @@ def _compiled(mod: tvm.IRModule, target: CpuTarget) -> relax.VMExecutable:
         )
 
 
-def _take(builder: relax.BlockBuilder, call: relax.Call) -> relax.Expr:
-    """Return a gather that stays within its data whatever the indices are.
-
-    Frontends leave the mode `fast`, which reads anywhere, and TVM warns of it for each operator.
-    """
-    return builder.call_te(
-        topi.take,
-        *call.args,
-        call.attrs.axis,
-        mode="clip" if call.attrs.mode == "fast" else call.attrs.mode,
-        primfunc_name_hint="take",
-        primfunc_attrs={"op_pattern": _INJECTIVE},
-    )
-
-
 _LEGALIZATIONS = (
     FUNCTIONS
     | ELEMENTARY
     | EXTREMES
     | SCANS
     | {
-        "relax.image.resize2d": resize2d,
         "relax.nn.group_norm": group_norm,
         "relax.nn.instance_norm": instance_norm,
         "relax.nn.layer_norm": layer_norm,
         "relax.nn.rms_norm": rms_norm,
         "relax.nn.softmax": softmax,
-        "relax.take": _take,
+        "relax.take": take,
     }
 )
 

@@ -6,7 +6,7 @@ that is read: smp's FPN took 12.6 ms of 40 so. Here what comes before is done, a
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -16,6 +16,7 @@ from tvm import relax, te
 from .functions import FLOATS
 from .simplify import static_shape
 from .stages import KEPT
+from .windows import TYPES, Kind, Windows, made
 
 Array = npt.NDArray[Any]
 # TVM's number for operators that what follows element by element is fused with.
@@ -32,8 +33,11 @@ _ROUNDINGS: Mapping[str, Callable[[Array], Array]] = {
 _MODES = ("half_pixel", "pytorch_half_pixel", "align_corners", "asymmetric")
 
 
-def resize2d(builder: relax.BlockBuilder, call: relax.Call) -> relax.Expr:
-    """Return a resize to the nearest elements or by linear weights; TVM's of other kinds."""
+def resize2d(planned: bool, builder: relax.BlockBuilder, call: relax.Call) -> relax.Expr:
+    """Return a resize to the nearest elements or by linear weights; TVM's of other kinds.
+
+    Of a plan, channels first, it is a call of the C function of `windows.py`.
+    """
     attrs, shapes = call.attrs, [static_shape(each.ty) for each in (call.args[0], call)]
     method, mode, layout = str(attrs.method), str(attrs.coordinate_transformation_mode), str(attrs.layout)
     known = mode in _MODES and layout in ("NCHW", "NHWC") and method in ("linear", "nearest_neighbor")
@@ -55,6 +59,11 @@ def resize2d(builder: relax.BlockBuilder, call: relax.Call) -> relax.Expr:
             tables += [_within(whole, extent), _within(whole + 1, extent), (at - whole).astype(np.float32)]
         else:
             tables.append(_within(_nearest(at, extent, size, mode, str(attrs.rounding_method)), extent))
+
+    if planned and first == 2 and str(call.ty.dtype) in TYPES:
+        resized = made(builder, call.args[0], shape, _windows(given[first:], tables), _kind(tables), "resize2d")
+        if resized is not None:
+            return resized
 
     def nearest(data: te.Tensor, rows: te.Tensor, columns: te.Tensor) -> te.Tensor:
         def element(*at: Any) -> Any:
@@ -90,6 +99,21 @@ def resize2d(builder: relax.BlockBuilder, call: relax.Call) -> relax.Expr:
         primfunc_name_hint="resize2d",
         primfunc_attrs=fusable,
     )
+
+
+def _kind(tables: Sequence[Array]) -> Kind:
+    return Kind.WEIGHTED if len(tables) > 2 else Kind.GREATEST
+
+
+def _windows(extents: Sequence[int], tables: Sequence[Array]) -> list[Windows]:
+    """Return the windows of each axis by its tables: places, or two of places and the share of the second."""
+    found = []
+    each = len(tables) // len(extents)
+    for number, extent in enumerate(extents):
+        *places, last = tables[each * number : each * (number + 1)]
+        factors = np.stack([1 - last, last], 1) if places else np.ones((len(last), 1), np.float32)
+        found.append(Windows(extent, np.stack(places or [last], 1), factors))
+    return found
 
 
 def _between(one: Any, other: Any, share: Any) -> Any:

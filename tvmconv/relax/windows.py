@@ -20,7 +20,7 @@ from tvm import relax, te, tirx
 FUNCTION = "tvmconv_network_windows"
 TYPES = ("float32", "bfloat16")
 # Of windows.c: columns that a thread has on its stack, what tables of columns have behind them, and rows made together.
-_MOST_COLUMNS, _SLACK, _ROWS = 4096, 64, 4
+_MOST_COLUMNS, _SLACK, _ROWS = 4096, 64, 8
 # Of rows and planes together, whose places a thread has on its stack.
 _MOST_TAPS = 1024
 # Inputs, outputs, taps, stride, pad and dilation of an axis.

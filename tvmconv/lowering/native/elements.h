@@ -2,6 +2,8 @@
 #include <stdint.h>
 #include <string.h>
 
+#include "vectors.h"
+
 #define INLINE static inline __attribute__((always_inline))
 #define BYTES __BIGGEST_ALIGNMENT__ /* of a vector */
 #define LANES (BYTES / (int64_t)sizeof(float))
@@ -66,6 +68,17 @@ INLINE void narrow_row(const float* from, int64_t count, char* to) {
 }
 
 #define SELECT(takes, a, b) ((F32)(((I32)(a) & (takes)) | ((I32)(b) & ~(takes))))
+
+/* The greater; what there was before, where either is NaN. */
+INLINE F32 greater_number(F32 most, F32 value) {
+#if defined GREATER_OF_16 && __BIGGEST_ALIGNMENT__ == 64
+  return (F32)GREATER_OF_16(value, most);
+#elif defined GREATER_OF_8 && __BIGGEST_ALIGNMENT__ == 32
+  return (F32)GREATER_OF_8(value, most);
+#else
+  return SELECT(value > most, value, most);
+#endif
+}
 
 /* NaN is greater than any number, as for PyTorch. */
 INLINE F32 greater(F32 most, F32 value) {

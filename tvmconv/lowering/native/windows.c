@@ -9,12 +9,14 @@
 #include "parallel.h"
 #include "elements.h"
 
-/* What is made of a window: its greatest, its sum by a number, its sum by weights. */
-enum { GREATEST, MEAN, WEIGHTED };
+/* What is made of a window: its greatest, its sum by a number, its sum by weights; its greatest where some may be no numbers. */
+enum { GREATEST, MEAN, WEIGHTED, KEEPING };
 /* How the columns of a tap lie for neighbours: side by side, further apart; or a table has them. */
 enum { NEXT, APART, TABLE };
 /* Rows that are made together, and the most columns that these are made of at a time, which a thread has on its stack. */
-#define ROWS 4
+#define ROWS 8
+/* So few are made one by one. */
+#define FEW_ROWS 2
 /* Columns up to so many pairs of vectors apart are picked by shuffles. */
 #define MOST_PAIRS 8
 #define MOST_COLUMNS 4096
@@ -39,31 +41,38 @@ typedef struct {
 } Windows;
 
 /* What is made of no element. */
-#define OUTSIDE(kind) ((kind) == GREATEST ? -INFINITY : 0)
+#define OUTSIDE(kind) ((kind) == GREATEST || (kind) == KEEPING ? -INFINITY : 0)
 #define NOTHING(kind) ((F32){} + (float)OUTSIDE(kind))
 /* What is made of one more, by a weight that is a number or a vector. */
-#define COMBINED(so_far, value, weight, kind) \
-  ((kind) == GREATEST ? (U32)greater(so_far, value) : (kind) == MEAN ? (U32)((so_far) + (value)) : (U32)((so_far) + (value) * (weight)))
+#define COMBINED(so_far, value, weight, kind)                                                                              \
+  ((kind) == GREATEST ? (U32)greater_number(so_far, value)                                                                 \
+   : (kind) == KEEPING ? (U32)greater(so_far, value)                                                                       \
+   : (kind) == MEAN ? (U32)((so_far) + (value)) : (U32)((so_far) + (value) * (weight)))
 
-/* Columns from the first to before the last of what rows make; what lies behind the last, up to a vector's end, is anything. */
-INLINE void down(const char* const* rows, const float* weights, int64_t taps, int64_t columns, const char* end, float* to,
-                 int kind, int type) {
+/* Columns from the first to before the last of what rows make; what lies behind the last, up to a vector's end, is anything. Of the
+ * greatest, `poison` becomes NaN where an element is NaN or infinite. */
+INLINE void down(const char* const* rows, const float* weights, int64_t taps, int64_t columns, const char* end, F32* poison,
+                 float* to, int kind, int type) {
   const char* last = rows[0];
   for (int64_t tap = 1; tap < taps; tap++)
     if (rows[tap] > last) last = rows[tap];
   int64_t column = 0;
   for (; column + 2 * LANES < columns && last + (column + 4 * LANES) * SIZE(type) <= end; column += 4 * LANES) {
-    F32 made[4];
+    F32 made[4], found[4];
 #pragma GCC unroll 4
-    for (int each = 0; each < 4; each++) made[each] = NOTHING(kind);
+    for (int each = 0; each < 4; each++) made[each] = NOTHING(kind), found[each] = *poison;
     for (int64_t tap = 0; tap < taps; tap++) {
       const char* from = rows[tap] + column * SIZE(type);
 #pragma GCC unroll 4
-      for (int each = 0; each < 4; each++)
-        made[each] = (F32)COMBINED(made[each], load(from + each * LANES * SIZE(type), type), weights[tap], kind);
+      for (int each = 0; each < 4; each++) {
+        const F32 value = load(from + each * LANES * SIZE(type), type);
+        made[each] = (F32)COMBINED(made[each], value, weights[tap], kind);
+        if (kind == GREATEST) found[each] += value * 0;
+      }
     }
 #pragma GCC unroll 4
     for (int each = 0; each < 4; each++) ((F32*)(to + column))[each] = made[each];
+    if (kind == GREATEST) *poison = (found[0] + found[1]) + (found[2] + found[3]);
   }
   for (; column < columns; column += LANES) {
     const int64_t left = columns - column < LANES ? columns - column : LANES;
@@ -73,6 +82,7 @@ INLINE void down(const char* const* rows, const float* weights, int64_t taps, in
       const char* from = rows[tap] + column * SIZE(type);
       const F32 value = whole ? load(from, type) : load_some(from, left, type);
       made = (F32)COMBINED(made, value, weights[tap], kind);
+      if (kind == GREATEST) *poison += value * 0;
     }
     *(F32*)(to + column) = made;
   }
@@ -97,14 +107,18 @@ INLINE F32 picked(const float* from, I32 numbers, int64_t beyond) {
   return made;
 }
 
-INLINE void picked_of_rows(const float* from, int64_t width, I32 numbers, int64_t beyond, int rows, F32* values) {
-#pragma GCC unroll 4
-  for (int each = 0; each < rows; each++) values[each] = picked(from + each * width, numbers, beyond);
+/* Brings to what is made of each row what `picked` gives of it. */
+INLINE void bring(F32* made, const float* from, int64_t width, I32 numbers, int64_t beyond, F32 weights, int rows, int kind) {
+#pragma GCC unroll 8
+  for (int each = 0; each < rows; each++) {
+    const F32 value = picked(from + each * width, numbers, beyond);
+    made[each] = (F32)COMBINED(made[each], value, weights, kind);
+  }
 }
 
 /* Outputs `from` to `beyond` of some rows, whose columns from `base` on are at `columns`, each row `width` from the one before. */
 INLINE void across(const Windows* windows, const float* columns, int64_t width, int64_t base, int64_t from, int64_t beyond,
-                   const float* divisors, float* to, int64_t row, int rows, int kind, int how) {
+                   const float* divisors, float* to, int64_t row, int64_t stored, int rows, int kind, int how) {
   const Axis* axis = &windows->axes[2];
   const int64_t padded = axis->outputs + SLACK, stride = how == NEXT ? 1 : windows->stride;
   I32 lanes;
@@ -114,11 +128,11 @@ INLINE void across(const Windows* windows, const float* columns, int64_t width, 
     if (count < LANES && beyond - from >= LANES) x = beyond - LANES;
     count = count < LANES && beyond - from < LANES ? count : LANES;
     F32 made[ROWS];
-#pragma GCC unroll 4
-    for (int each = 0; each < ROWS; each++) made[each] = NOTHING(kind);
+#pragma GCC unroll 8
+    for (int each = 0; each < rows; each++) made[each] = NOTHING(kind);
     for (int64_t tap = 0; tap < axis->taps; tap++) {
       const float* first = columns + (how == TABLE ? 0 : x * stride - windows->pad - base + tap * windows->dilation);
-      F32 values[ROWS] = {}, weights = {};
+      F32 weights = {};
       I32 places = lanes * (int32_t)stride;
       int64_t last = (count - 1) * stride;
       if (how == TABLE) {
@@ -130,21 +144,20 @@ INLINE void across(const Windows* windows, const float* columns, int64_t width, 
       }
       if (count < LANES) places = (I32)SELECT(places > (int32_t)last, (I32){} + (int32_t)last, places);
       if (how == NEXT) {
-#pragma GCC unroll 4
-        for (int each = 0; each < rows; each++) values[each] = *(const F32*)(first + each * width);
+#pragma GCC unroll 8
+        for (int each = 0; each < rows; each++)
+          made[each] = (F32)COMBINED(made[each], *(const F32*)(first + each * width), weights, kind);
       } else if (last < LANES) {
-        picked_of_rows(first, width, places, LANES, rows, values);
+        bring(made, first, width, places, LANES, weights, rows, kind);
       } else if (last < 2 * LANES) {
-        picked_of_rows(first, width, places, 2 * LANES, rows, values);
+        bring(made, first, width, places, 2 * LANES, weights, rows, kind);
       } else {
-        picked_of_rows(first, width, places, last + 1, rows, values);
+        bring(made, first, width, places, last + 1, weights, rows, kind);
       }
-#pragma GCC unroll 4
-      for (int each = 0; each < rows; each++)
-        made[each] = (F32)COMBINED(made[each], values[each], weights, kind);
     }
-#pragma GCC unroll 4
+#pragma GCC unroll 8
     for (int each = 0; each < rows; each++) {
+      if (each == stored) break;
       if (kind == MEAN) made[each] /= divisors[each] * *(const F32*)(axis->factors + x);
       char* at = (char*)(to + each * row + x - from);
       if (count == LANES)
@@ -172,84 +185,114 @@ static int64_t columns_of(const Windows* windows, int64_t from, int64_t beyond, 
   return first;
 }
 
-typedef void Down(const char* const* rows, const float* weights, int64_t taps, int64_t columns, const char* end, float* to);
+typedef void Down(const char* const* rows, const float* weights, int64_t taps, int64_t columns, const char* end, F32* poison,
+                  float* to);
 typedef void Across(const Windows* windows, const float* columns, int64_t width, int64_t base, int64_t from, int64_t beyond,
-                    const float* divisors, float* to, int64_t row);
+                    const float* divisors, float* to, int64_t row, int64_t stored);
 
 /* Functions for what is known when a network is compiled. */
 #define DOWN(kind, type)                                                                                                \
   static void down_##kind##_##type(const char* const* rows, const float* weights, int64_t taps, int64_t columns,        \
-                                   const char* end, float* to) {                                                        \
-    down(rows, weights, taps, columns, end, to, kind, type);                                                            \
+                                   const char* end, F32* poison, float* to) {                                           \
+    down(rows, weights, taps, columns, end, poison, to, kind, type);                                                    \
   }
 #define ACROSS(kind, how, rows)                                                                                         \
   static void across_##kind##_##how##_##rows(const Windows* windows, const float* columns, int64_t width, int64_t base, \
-                                             int64_t from, int64_t beyond, const float* divisors, float* to, int64_t row) { \
-    across(windows, columns, width, base, from, beyond, divisors, to, row, rows, kind, how);                            \
+                                             int64_t from, int64_t beyond, const float* divisors, float* to, int64_t row,    \
+                                             int64_t stored) {                                                          \
+    across(windows, columns, width, base, from, beyond, divisors, to, row, stored, rows, kind, how);                            \
   }
 #define EACH_DOWN(kind) DOWN(kind, WHOLE) DOWN(kind, HALF)
-#define EACH_ACROSS(kind, how) ACROSS(kind, how, 1) ACROSS(kind, how, 4)
-#define ROWS_OF(kind, how) {across_##kind##_##how##_1, across_##kind##_##how##_4}
-EACH_DOWN(GREATEST) EACH_DOWN(MEAN) EACH_DOWN(WEIGHTED)
+#define EACH_ACROSS(kind, how) ACROSS(kind, how, 1) ACROSS(kind, how, 8)
+#define ROWS_OF(kind, how) {across_##kind##_##how##_1, across_##kind##_##how##_8}
+EACH_DOWN(GREATEST) EACH_DOWN(KEEPING) EACH_DOWN(MEAN) EACH_DOWN(WEIGHTED)
 EACH_ACROSS(GREATEST, NEXT) EACH_ACROSS(GREATEST, APART) EACH_ACROSS(GREATEST, TABLE)
+EACH_ACROSS(KEEPING, NEXT) EACH_ACROSS(KEEPING, APART) EACH_ACROSS(KEEPING, TABLE)
 EACH_ACROSS(MEAN, NEXT) EACH_ACROSS(MEAN, APART) EACH_ACROSS(WEIGHTED, TABLE)
+
+static Down* const downs[][2] = {
+    [GREATEST] = {down_GREATEST_WHOLE, down_GREATEST_HALF},
+    [KEEPING] = {down_KEEPING_WHOLE, down_KEEPING_HALF},
+    [MEAN] = {down_MEAN_WHOLE, down_MEAN_HALF},
+    [WEIGHTED] = {down_WEIGHTED_WHOLE, down_WEIGHTED_HALF},
+};
+static Across* const acrosses[][3][2] = {
+    [GREATEST] = {ROWS_OF(GREATEST, NEXT), ROWS_OF(GREATEST, APART), ROWS_OF(GREATEST, TABLE)},
+    [KEEPING] = {ROWS_OF(KEEPING, NEXT), ROWS_OF(KEEPING, APART), ROWS_OF(KEEPING, TABLE)},
+    [MEAN] = {ROWS_OF(MEAN, NEXT), ROWS_OF(MEAN, APART)},
+    [WEIGHTED] = {[TABLE] = ROWS_OF(WEIGHTED, TABLE)},
+};
+
+/* The part of a task that is made together: columns from `base` on, of which the data have those from `first` to before `last`. */
+typedef struct {
+  const char* data; /* of the image */
+  int64_t z, from, beyond, base, width, first, last;
+} Part;
+
+/* Writes what the rows of some outputs make to `columns`; of the greatest, whether all are finite numbers is returned. */
+static int rows_down(const Windows* windows, const Part* part, int64_t y, int64_t together, int kind, float* columns) {
+  const Axis *planes = &windows->axes[0], *lines = &windows->axes[1];
+  const int64_t pixels = windows->axes[2].inputs, size = SIZE(windows->type);
+  const char* rows[planes->taps * lines->taps];
+  float weights[planes->taps * lines->taps];
+  F32 poison = {};
+  for (int64_t each = 0; each < together; each++) {
+    float* to = columns + each * part->width - part->base;
+    int64_t taps = 0;
+    for (int64_t above = 0; above < planes->taps; above++) {
+      const int64_t plane = above * planes->outputs + part->z, depth = planes->places[plane];
+      for (int64_t tap = 0; tap < lines->taps && depth >= 0; tap++) {
+        const int64_t place = tap * lines->outputs + y + each, line = lines->places[place];
+        if (line < 0) continue;
+        weights[taps] = kind == WEIGHTED ? planes->factors[plane] * lines->factors[place] : 1;
+        rows[taps++] = part->data + ((depth * lines->inputs + line) * pixels + part->first) * size;
+      }
+    }
+    if (taps)
+      downs[kind][windows->type](rows, weights, taps, part->last - part->first, windows->end, &poison, to + part->first);
+    else
+      for (int64_t column = part->first; column < part->last; column++) to[column] = OUTSIDE(kind);
+    for (int64_t column = part->base; column < part->first; column++) to[column] = OUTSIDE(kind);
+    for (int64_t column = part->last; column < part->base + part->width - SLACK; column++) to[column] = OUTSIDE(kind);
+  }
+  const I32 none = poison != poison;
+  int32_t any = 0;
+  for (int lane = 0; lane < LANES; lane++) any |= none[lane];
+  return !any;
+}
 
 static int task_of(void* context, int64_t task) {
   const Windows* windows = context;
-  static Down* const downs[3][2] = {{down_GREATEST_WHOLE, down_GREATEST_HALF}, {down_MEAN_WHOLE, down_MEAN_HALF},
-                                    {down_WEIGHTED_WHOLE, down_WEIGHTED_HALF}};
-  static Across* const acrosses[3][3][2] = {
-      {ROWS_OF(GREATEST, NEXT), ROWS_OF(GREATEST, APART), ROWS_OF(GREATEST, TABLE)},
-      {ROWS_OF(MEAN, NEXT), ROWS_OF(MEAN, APART)},
-      {[TABLE] = ROWS_OF(WEIGHTED, TABLE)},
-  };
-  const int kind = windows->kind, type = windows->type;
+  const int type = windows->type;
   const Axis *planes = &windows->axes[0], *lines = &windows->axes[1], *axis = &windows->axes[2];
-  const int64_t across_blocks = (axis->outputs + windows->columns - 1) / windows->columns;
-  const int64_t down_blocks = (lines->outputs + windows->rows - 1) / windows->rows;
-  const int64_t from = task % across_blocks * windows->columns, top = task / across_blocks % down_blocks * windows->rows;
-  const int64_t plane = task / across_blocks / down_blocks, z = plane % planes->outputs;
-  const int64_t beyond = from + windows->columns < axis->outputs ? from + windows->columns : axis->outputs;
+  const int64_t blocks = (axis->outputs + windows->columns - 1) / windows->columns;
+  const int64_t heights = (lines->outputs + windows->rows - 1) / windows->rows;
+  const int64_t from = task % blocks * windows->columns, top = task / blocks % heights * windows->rows;
+  const int64_t plane = task / blocks / heights, image = planes->inputs * lines->inputs * axis->inputs * SIZE(type);
   const int64_t bottom = top + windows->rows < lines->outputs ? top + windows->rows : lines->outputs;
-  const char* data = windows->data + plane / planes->outputs * planes->inputs * lines->inputs * axis->inputs * SIZE(type);
+  const int64_t beyond = from + windows->columns < axis->outputs ? from + windows->columns : axis->outputs;
   int64_t count;
-  const int64_t base = columns_of(windows, from, beyond, &count), width = count + SLACK;
-  const int64_t first = base > 0 ? base : 0, last = base + count < axis->inputs ? base + count : axis->inputs;
-  const float outside = kind == GREATEST ? -INFINITY : 0;
-  float columns[ROWS * width] __attribute__((aligned(BYTES))), made[type == HALF ? ROWS * (beyond - from) : 1];
-  const char* rows[planes->taps * lines->taps];
-  float weights[planes->taps * lines->taps], divisors[ROWS] = {};
+  const int64_t base = columns_of(windows, from, beyond, &count), end = base + count;
+  const Part part = {windows->data + plane / planes->outputs * image, plane % planes->outputs, from, beyond, base, count + SLACK,
+                     base > 0 ? base : 0, end < axis->inputs ? end : axis->inputs};
+  float columns[ROWS * part.width] __attribute__((aligned(BYTES))), made[type == HALF ? ROWS * (beyond - from) : 1];
   for (int64_t y = top; y < bottom; y += ROWS) {
     const int64_t together = bottom - y < ROWS ? bottom - y : ROWS;
-    for (int64_t each = 0; each < together; each++) {
-      int64_t taps = 0;
-      for (int64_t above = 0; above < planes->taps; above++) {
-        const int64_t at = above * planes->outputs + z, depth = planes->places[at];
-        for (int64_t tap = 0; tap < lines->taps && depth >= 0; tap++) {
-          const int64_t to = tap * lines->outputs + y + each, line = lines->places[to];
-          if (line < 0) continue;
-          weights[taps] = kind == WEIGHTED ? planes->factors[at] * lines->factors[to] : 1;
-          rows[taps++] = data + ((depth * lines->inputs + line) * axis->inputs + first) * SIZE(type);
-        }
-      }
-      float* to = columns + each * width;
-      if (taps)
-        downs[kind][type](rows, weights, taps, last - first, windows->end, to + first - base);
-      else
-        for (int64_t column = first; column < last; column++) to[column - base] = outside;
-      for (int64_t column = base; column < first; column++) to[column - base] = outside;
-      for (int64_t column = last; column < base + count; column++) to[column - base] = outside;
-      if (kind == MEAN) divisors[each] = planes->factors[z] * lines->factors[y + each];
-    }
+    int kind = windows->kind;
+    if (!rows_down(windows, &part, y, together, kind, columns) && kind == GREATEST)
+      rows_down(windows, &part, y, together, kind = KEEPING, columns);
+    float divisors[ROWS] = {};
+    for (int64_t each = 0; each < together && kind == MEAN; each++)
+      divisors[each] = planes->factors[part.z] * lines->factors[y + each];
     char* output = windows->output + ((plane * lines->outputs + y) * axis->outputs + from) * SIZE(type);
     float* to = type == HALF ? made : (float*)output;
     const int64_t row = type == HALF ? beyond - from : axis->outputs;
     Across* const* by = acrosses[kind][windows->how];
-    if (together == ROWS)
-      by[1](windows, columns, width, base, from, beyond, divisors, to, row);
+    if (together > FEW_ROWS)
+      by[1](windows, columns, part.width, base, from, beyond, divisors, to, row, together);
     else
       for (int64_t each = 0; each < together; each++)
-        by[0](windows, columns + each * width, width, base, from, beyond, divisors + each, to + each * row, row);
+        by[0](windows, columns + each * part.width, part.width, base, from, beyond, divisors + each, to + each * row, row, 1);
     for (int64_t each = 0; each < together && type == HALF; each++)
       narrow_row(made + each * row, row, output + each * axis->outputs * SIZE(type));
   }

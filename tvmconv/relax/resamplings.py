@@ -1,0 +1,164 @@
+"""Resizes of a plan that are spelled as sums of gathers along an axis by fixed weights, as frontends do of cubic, antialiased, linear
+ones of one or three dimensions, and of others that TVM lacks: calls of the C function of `windows.py`, all axes in one.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+import tvm
+from tvm import relax
+from tvm.relax.expr_functor import PyExprMutator, mutator
+
+from .gathers import parts_of
+from .graph import Graph
+from .mutating import tidied
+from .simplify import static_shape
+from .windows import Kind, Windows, made
+
+_TYPE = "float32"
+_AXES = 3
+
+
+@dataclass(frozen=True)
+class _Along:
+    """Sums of weighted elements along an axis of data, and the variables that compute them."""
+
+    data: Any
+    axis: int
+    windows: Windows
+    variables: frozenset[Any]
+
+
+def resampled(mod: tvm.IRModule) -> tvm.IRModule:
+    """Return a module in which resizes of f32 whose last axis is that of the data are calls of the C function."""
+    mod = tidied(mod)
+    resampling = _Resampling(mod)
+    for variable, function in mod.functions_items():
+        if isinstance(function, relax.Function) and isinstance(function.body, relax.SeqExpr):
+            resampling.rewrite(variable, function)
+    return tidied(resampling.builder_.finalize())
+
+
+@mutator
+class _Resampling(PyExprMutator):  # type: ignore[misc]
+    def __init__(self, mod: tvm.IRModule) -> None:
+        super().__init__(mod)
+        self._found: dict[Any, list[_Along]] = {}
+
+    def rewrite(self, variable: Any, function: relax.Function) -> None:
+        """Rewrite one function of the module, which gets those that it calls."""
+        graph, within = Graph(function), set[Any]()
+        self._found = {}
+        for each in reversed(graph.values):
+            axes = [] if each in within else _axes_of(each, graph)
+            if axes:
+                self._found[each] = axes
+                within |= {inner for along in axes for inner in along.variables}
+        self.builder_.update_func(variable, self.visit_expr(function))
+
+    def visit_var_binding_(self, binding: relax.VarBinding) -> None:
+        """Bind what a resize gives to the call; visit every other binding."""
+        made_here = self._made(binding.var) if binding.var in self._found else None
+        if made_here is None:
+            super().visit_var_binding_(binding)
+            return
+        self.builder_.emit_normalized(relax.VarBinding(binding.var, self.builder_.normalize(made_here)))
+
+    def _made(self, variable: Any) -> relax.Expr | None:
+        axes = {each.axis: each.windows for each in self._found[variable]}
+        data, shape = self._found[variable][-1].data, static_shape(variable.ty) or ()
+        kind = (
+            Kind.GREATEST
+            if all((each.factors == 1).all() and each.taps == 1 for each in axes.values())
+            else Kind.WEIGHTED
+        )
+        every = [axes.get(axis, Windows.whole(shape[axis], kind)) for axis in range(min(axes), len(shape))]
+        return made(self.builder_, self.visit_expr(data), shape, every, kind, "resize")
+
+
+def _axes_of(variable: Any, graph: Graph) -> list[_Along]:
+    """Return the sums along axes of which a variable is the last, the last axis among them, from it on; else none."""
+    found: list[_Along] = []
+    at, rank = variable, variable.ty.ndim if isinstance(variable.ty, relax.TensorType) else 0
+    while along := _along(at, graph):
+        if along.axis < rank - _AXES or any(each.axis == along.axis for each in found):
+            break
+        # What something else reads, too, is computed by itself.
+        if found and not set(graph.readers(at)) <= found[-1].variables:
+            break
+        found.append(along)
+        at = along.data
+    # What lies side by side is copied as such.
+    last = next((each.windows for each in found if each.axis == rank - 1), None)
+    return [] if last is None or (last.taps == 1 and parts_of(last.places[:, 0])) else found
+
+
+def _along(variable: Any, graph: Graph) -> _Along | None:
+    """Return the sum of weighted gathers that a variable is; None: it is something else."""
+    shape = static_shape(variable.ty) if isinstance(variable, relax.Var) else None
+    if not shape or 0 in shape or str(variable.ty.dtype) != _TYPE:
+        return None
+    terms = _terms(variable, variable, graph)
+    if not terms:
+        return None
+    takes, weights, variables = zip(*terms, strict=True)
+    data, axis = takes[0].args[0], _axis(takes[0])
+    given = static_shape(data.ty)
+    if given is None or any(not each.args[0].same_as(data) or _axis(each) != axis for each in takes):
+        return None
+    places = [graph.array(each.args[1]) for each in takes]
+    if any(each is None or each.ndim != 1 for each in places):
+        return None
+    table = np.clip(np.stack([np.asarray(each) for each in places], 1), 0, given[axis] - 1).astype(np.int32)
+    factors = [_weights(each, shape, axis) for each in weights]
+    if any(each is None for each in factors):
+        return None
+    windows = Windows(given[axis], table, np.stack([np.asarray(each) for each in factors], 1).astype(np.float32))
+    return _Along(data, axis, windows, frozenset(each for part in variables for each in part))
+
+
+def _terms(variable: Any, root: Any, graph: Graph) -> list[tuple[relax.Call, Any, tuple[Any, ...]]]:
+    """Return the gathers that a variable is the sum of, each with its weights and variables; else none.
+
+    Nothing but the sum reads what they are made of.
+    """
+    call = graph.call(variable)
+    if call is None or (not variable.same_as(root) and len(graph.readers(variable)) != 1):
+        return []
+    if call.op.name == "relax.add":
+        parts = [_terms(each, root, graph) for each in call.args]
+        if not all(parts):
+            return []
+        (first, *rest), *others = parts
+        return [(*first[:2], (*first[2], variable)), *rest, *(each for part in others for each in part)]
+    if call.op.name == "relax.multiply":
+        for taken, factor in (call.args, call.args[::-1]):
+            gather, weights = graph.call(taken) if isinstance(taken, relax.Var) else None, graph.array(factor)
+            if gather is not None and weights is not None and _is_gather(gather) and len(graph.readers(taken)) == 1:
+                return [(gather, weights, (variable, taken))]
+        return []
+    return [(call, None, (variable,))] if _is_gather(call) else []
+
+
+def _is_gather(call: relax.Call) -> bool:
+    """Whether a call takes elements along an axis and stays within the data."""
+    return call.op.name == "relax.take" and call.attrs.axis is not None and str(call.attrs.mode) in ("clip", "fast")
+
+
+def _axis(call: relax.Call) -> int:
+    return int(call.attrs.axis) % int(call.args[0].ty.ndim)
+
+
+def _weights(array: npt.NDArray[Any] | None, shape: Sequence[int], axis: int) -> npt.NDArray[Any] | None:
+    """Return the weights of each place along an axis, of an array that is broadcast to a shape; None: they are others."""
+    if array is None:
+        return np.ones(shape[axis])
+    full = (1,) * (len(shape) - array.ndim) + array.shape
+    if any(size != 1 for each, size in enumerate(full) if each != axis):
+        return None
+    return np.broadcast_to(array.reshape(-1), (shape[axis],))
