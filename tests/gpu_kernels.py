@@ -50,6 +50,9 @@ SHAPES = [
     "conv2d-n1-i32x13x20-o32x11x20-k5x3-s1x1-d1x1-p1x1_1x1-g32-NXC-XIO-{}",
     "conv2d-n1-i32x13x13-o32x7x7-k3x3-s2x2-d1x1-p1x1_1x1-g32-NCX-OIX-{}-bias",
     "conv2d-n1-i128x14x14-o128x14x14-k3x3-s1x1-d1x1-p1x1_1x1-g32-NXC-XIO-{}",
+    "conv2d-n16-i256x28x28-o256x28x28-k3x3-s1x1-d1x1-p1x1_1x1-g32-NXC-XIO-{}-bias-relu",  # several groups a tile of wgmma
+    "conv2d-n2-i120x28x28-o240x14x14-k3x3-s2x2-d1x1-p1x1_1x1-g5-NXC-XIO-{}-bias-add",
+    "conv2d-n2-i96x14x14-o96x14x14-k3x3-s1x1-d1x1-p1x1_1x1-g3-NXC-XIO-{}-bias",
     "conv2d-n1-i32x7x7-o21x7x7-k1x1-s1x1-d1x1-p0x0_0x0-g1-NCX-XIO-{}-bias",
     "conv1d-n2-i16x60-o32x60-k5-s1-d3-p6_6-g1-NXC-XIO-{}",
     "conv1d-n1-i64x1000-o1x334-k9-s3-d1-p4_4-g1-NCX-OIX-{}-bias",

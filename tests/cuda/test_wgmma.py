@@ -82,9 +82,10 @@ def tiled_source(
     problem = parse_signature(signature)
     sizes = [(tile.rows, tile.columns, tile.has_halo) for tile in wgmma_tiles(problem, SM_90A)]
     number = sizes.index((rows, columns, halo))
-    (sample,) = samples(sketches_of("wgmma", problem, SM_90A)[1][number])
+    name = next(each for each in ("wgmma", "wgmma_groups") if algorithms.get(each).covers(problem, SM_90A) is None)
+    (sample,) = samples(sketches_of(name, problem, SM_90A)[1][number])
     decisions = None if stages is None else ([int(value) for value in sample.attrs[0]].index(stages),)
-    definition, scheduled = schedule(problem, SM_90A, Choice("wgmma", number, decisions))
+    definition, scheduled = schedule(problem, SM_90A, Choice(name, number, decisions))
     source = to_source(scheduled.mod, definition, SM_90A)
     *before, launch = source.launches
     return replace(source, launches=(*before, replace(launch, grid=(min(blocks, launch.grid[0]), 1, 1))))
@@ -231,7 +232,7 @@ def test_machine_code() -> None:
         (SM_90A, {"dtype": "f32"}, "f16 and bf16"),
         (SM_90A, {"strides": (9, 1), "in_spatial": (18, 9), "out_spatial": (2, 9)}, "at most 7 of 8"),
         (SM_90A, TRANSPOSED | {"strides": (4, 8), "out_spatial": (33, 65)}, "each of 32 stride phases"),
-        (SM_90A, {"groups": 8}, "one group"),
+        (SM_90A, {"groups": 8}, "multiples of 16 input and 32 output channels a group"),
         (SM_90A, {"batch": 0}, "does not depend on data"),
     ],
 )

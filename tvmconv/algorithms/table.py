@@ -41,6 +41,7 @@ ALGORITHMS: tuple[Algorithm, ...] = (
     Algorithm("tensorcore", 1, "exact", "tensorcore", kind="cuda"),
     Algorithm("tensorcore_tf32", 1, "tf32", "tensorcore", {"tf32": True}, kind="cuda"),
     Algorithm("wgmma", 2, "exact", "wgmma", kind="cuda"),
+    Algorithm("wgmma_groups", 1, "transform", "wgmma", {"mixed": True}, kind="cuda"),
     Algorithm("cuda_fma", 1, "exact", "fma", kind="cuda"),
     Algorithm("cuda_direct", 1, "exact", "direct", kind="cuda"),
     Algorithm("cuda_constant", 1, "exact", "constant", kind="cuda"),

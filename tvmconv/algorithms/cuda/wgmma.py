@@ -6,19 +6,29 @@ from tvm import te
 
 from ...problem import Problem
 from ...targets.cuda import CudaTarget
+from ..cpu.cost import Counts
 from ..definition import Definition
 from ..epilogue import Epilogue
 from ..stage_names import ACC, OUT, stage_name
 from ..subconvolution import Expr, SubConvolution
 from ..types import zero_outside
-from .wgmma_tiles import covers_wgmma as covers
-from .wgmma_tiles import estimate_wgmma as estimate
+from .wgmma_tiles import covers_wgmma, estimate_wgmma
 from .window import define_cuda
 
 __all__ = ["covers", "define", "estimate"]
 
 
-def define(problem: Problem, target: CudaTarget) -> Definition:
+def covers(problem: Problem, target: CudaTarget, mixed: bool = False) -> str | None:
+    """Return None if it computes the problem, by tiles of one group, or `mixed`, of several; else why not."""
+    return covers_wgmma(problem, target, mixed)
+
+
+def estimate(problem: Problem, target: CudaTarget, mixed: bool = False) -> Counts:
+    """Cycles with the best tile, and of what is copied before."""
+    return estimate_wgmma(problem, target)
+
+
+def define(problem: Problem, target: CudaTarget, mixed: bool = False) -> Definition:
     """Define a convolution by its formula: stages ``acc0``, the sum, and ``out0``, bias added and rounded."""
     return define_cuda(problem, _express)
 

@@ -6,13 +6,16 @@ channels first, are copied with channels last and zeros added; a filter whose ou
 Of few channels, steps of 64 would be zeros mostly. There a step takes a row of taps: the pixels that lie under them are
 neighbours, so that `kernel` * `channels` elements of data lie together, and those of the next output begin `stride` pixels
 after. Such a row is the channels of a convolution of one tap along it; what padding adds to it has to be there.
+
+Of several groups, the outputs of a tile are multiplied with the channels of all groups that they are of. Where these are
+more than one, the filter is copied: of each output it has the channels of its tile, zeros but for those of its group.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass
-from math import gcd, prod
+from dataclasses import dataclass, replace
+from math import ceil, gcd, prod
 from typing import Any
 
 from ...checks import LARGEST
@@ -21,6 +24,9 @@ from .blocks import LAUNCH, MULTIPROCESSORS
 
 # Elements of 16 bytes, of which distances are a multiple.
 ALIGNED = 8
+# Elements of depth that a row has in shared memory, of 128, 64 or 32 bytes; and output channels of a tile.
+SPANS = (64, 32, 16)
+COLUMNS = (32, 64, 128, 256)
 # CUDA Driver API, cuTensorMapEncodeTiled: copies take one of at most so many elements along an axis.
 MOST_STRIDE = 8
 # Bytes a cycle that each multiprocessor gets from memory: 4.2 TB/s of an H200 at 1.98 GHz.
@@ -47,6 +53,8 @@ class Packing:
         Whether they are copied.
     filter_by_depth
         Whether the filter that is read has input channels, not output channels, as the fastest index.
+    columns
+        Output channels of all tiles, those that are multiplied with the same input channels; 0 in one group: any.
     """
 
     source: Problem
@@ -58,6 +66,7 @@ class Packing:
     copies_data: bool
     copies_filter: bool
     filter_by_depth: bool
+    columns: int = 0
 
     @property
     def outputs(self) -> int:
@@ -67,6 +76,8 @@ class Packing:
     @property
     def filter_channels(self) -> int:
         """Input channels of a step's taps in the filter that is read: zeros that only data have are beyond its end."""
+        if self.columns:
+            return depth_of(self.problem, self.columns)
         channels = self.channels if self.copies_filter else self.source.in_channels
         return self.problem.in_channels // self.channels * channels
 
@@ -78,7 +89,8 @@ class Packing:
     @property
     def filter_elements(self) -> int:
         """Elements of the filter that is read."""
-        return prod(self.source.kernel) * self.channels * self.outputs
+        channels = self.filter_channels if self.columns else self.channels
+        return prod(self.source.kernel) * channels * self.outputs
 
     @property
     def cycles(self) -> float:
@@ -91,11 +103,32 @@ class Packing:
         return LAUNCH + moved * DTYPE_BYTES[self.source.dtype] / (_MEMORY_RATE * MULTIPROCESSORS[90]) if moved else 0.0
 
 
+def depth_of(problem: Problem, columns: int) -> int:
+    """Return how many input channels a tile of so many output channels is multiplied with: those of its groups, at most."""
+    each = problem.out_channels // problem.groups
+    groups = max(
+        ceil(min(first + columns, problem.out_channels) / each) - first // each
+        for first in range(0, problem.out_channels, columns)
+    )
+    return groups * (problem.in_channels // problem.groups)
+
+
+def mixes_groups(problem: Problem) -> bool:
+    """Whether outputs of one group are multiplied with channels of another, whose filter is zero."""
+    if problem.groups == 1:
+        return False
+    channels, outputs = problem.in_channels // problem.groups, problem.out_channels // problem.groups
+    return channels % min(SPANS) > 0 or outputs % min(COLUMNS) > 0
+
+
 def packings(source: Problem) -> Iterator[Packing]:
-    """Yield the ways to read the arrays of a problem of one group with three spatial axes; maybe none.
+    """Yield the ways to read the arrays of a problem with three spatial axes; maybe none.
 
     Data that can be read as they are, are not copied.
     """
+    if source.groups > 1:
+        yield from filter(None, (_by_groups(source, columns) for columns in COLUMNS))
+        return
     by_taps, by_rows = _by_taps(source), _by_rows(source)
     if by_taps is not None:
         yield by_taps
@@ -110,7 +143,7 @@ def _by_taps(source: Problem) -> Packing | None:
         return None
     if source.batch * prod(source.in_spatial) * channels > LARGEST:
         return None
-    problem = source.with_(in_channels=channels)
+    problem = source if source.groups > 1 else source.with_(in_channels=channels)
     distances = _distances(channels, source.in_spatial[::-1])
     copies = source.data_format == "NCX" or channels != source.in_channels
     by_depth = _filter_by_depth(source)
@@ -118,6 +151,17 @@ def _by_taps(source: Problem) -> Packing | None:
     return Packing(
         source, problem, channels, source.in_spatial[-1], 0, distances, copies, copies_filter, bool(by_depth)
     )
+
+
+def _by_groups(source: Problem, columns: int) -> Packing | None:
+    """Return the way by which a step takes channels of one tap, of all groups that so many output channels are of."""
+    mixed, found = mixes_groups(source), _by_taps(source)
+    if found is None or (source.out_channels // source.groups % columns and not mixed):
+        return None
+    # Only so are filters of groups, input channels, rows of an array.
+    as_read = source.op == "convolution" and source.filter_format == "XIO" and source.out_channels % ALIGNED == 0
+    packing = replace(found, columns=columns, copies_filter=mixed or not as_read, filter_by_depth=False)
+    return packing if packing.filter_elements <= LARGEST else None
 
 
 def _by_rows(source: Problem) -> Packing | None:

@@ -22,11 +22,9 @@ from ..data_dependence import covers_data
 from ..flatten import flatten
 from .blocks import MULTIPROCESSORS, WARP
 from .cost import CYCLES, MEMORY_RATE
-from .wgmma_packing import ALIGNED, MOST_STRIDE, Packing, packings
+from .wgmma_packing import ALIGNED, COLUMNS, MOST_STRIDE, SPANS, Packing, depth_of, mixes_groups, packings
 from .wgmma_phases import count_phases, phases_of
 
-# Elements of depth that a row has in shared memory: 128, 64 or 32 bytes.
-_SPANS = (64, 32, 16)
 # A step has several taps, where rows are short, until it has so many elements of depth: barriers cost as much for few.
 _STEP_DEPTH = 96
 # Cycles are those in which a multiprocessor multiplies so often (an H200 reaches 755 TFLOP/s, which are 1.4 GHz, the clock of
@@ -44,7 +42,7 @@ _STORE_CYCLES, _STORE_CYCLES_OF_EACH = 620, 0.097
 # A launch's first copies and last stores.
 _LATENCY = 2700
 # Rows x columns; the sums of 256 x 256 would take all registers of two groups.
-_SIZES = ((128, 32), (128, 64), (128, 128), (128, 256), (256, 32), (256, 64), (256, 128))
+_SIZES = tuple((rows, columns) for rows in (128, 256) for columns in COLUMNS if rows * columns < 65536)
 # Steps of the filter, and where each has a box of data of its own, of these.
 _STAGES = (12, 8, 6, 4, 3)
 # Boxes of data that have what all taps read: one is multiplied, one on its way.
@@ -156,7 +154,7 @@ class WgmmaTile:
 
     def _phase_cycles(self, problem: Problem, taps: tuple[int, ...], l2_rate: float) -> float:
         """Cycles of one tile of outputs that sum so many taps along each axis: of what is busiest, or waits for copies."""
-        chunks, steps = ceil(problem.in_channels / self.span), prod(taps) / self.together
+        chunks, steps = ceil(depth_of(problem, self.columns) / self.span), prod(taps) / self.together
         boxes = taps[0] if self.has_halo else prod(taps)
         written = boxes * self.data_bytes + steps * self.filter_bytes
         multiplying = prod(taps) * self.rows * self.columns * self.span / _RATE
@@ -216,7 +214,7 @@ def _best_packing(problem: Problem, target: CudaTarget) -> Packing | None:
     """Return the best way by the model to read a problem's arrays; None if there is none."""
 
     def cycles(packing: Packing) -> float:
-        return packing.cycles + _tiles(packing.problem, target)[0].cycles(packing.problem)
+        return packing.cycles + _tiles(packing, target)[0].cycles(packing.problem)
 
     return min(packings(as_3d(problem)), key=cycles, default=None)
 
@@ -230,15 +228,20 @@ def packing_of(problem: Problem, target: CudaTarget) -> Packing:
 
 def wgmma_tiles(problem: Problem, target: CudaTarget) -> tuple[WgmmaTile, ...]:
     """Return tiles of each size, without and with a halo, the best by the model first."""
-    return _tiles(packing_of(problem, target).problem, target)
+    return _tiles(packing_of(problem, target), target)
 
 
 @lru_cache(maxsize=64)
-def _tiles(flat: Problem, target: CudaTarget) -> tuple[WgmmaTile, ...]:
-    made = []
+def _tiles(packing: Packing, target: CudaTarget) -> tuple[WgmmaTile, ...]:
+    flat, made = packing.problem, []
+    # Rows of a group alone have no channels of another.
+    alone = flat.groups > 1 and not mixes_groups(flat)
+    spans = [span for span in SPANS if not alone or flat.in_channels // flat.groups % span == 0]
     for rows, columns in _SIZES:
+        if packing.columns not in (0, columns):
+            continue
         for halo in dict.fromkeys(((0, 0), _halo(flat))):
-            tiles = [_tile(flat, target, rows, columns, halo, span) for span in _SPANS]
+            tiles = [_tile(flat, target, rows, columns, halo, span) for span in spans]
             fitting = [tile for tile in tiles if tile is not None]
             made += [min(fitting, key=lambda tile: tile.cycles(flat))] if fitting else []
     return tuple(sorted(made, key=lambda tile: tile.cycles(flat)))
@@ -308,14 +311,15 @@ def _box(problem: Problem, rows: int, halo: tuple[int, int]) -> tuple[int, int, 
     return None if best is None else (best[0], best[1], best[2], best[3])
 
 
-def covers_wgmma(problem: Problem, target: CudaTarget) -> str | None:
-    """Return None if wgmma computes the problem on the target, else why not."""
+def covers_wgmma(problem: Problem, target: CudaTarget, mixed: bool) -> str | None:
+    """Return None if wgmma computes the problem on the target, `mixed`: by tiles of several groups; else why not."""
     if not target.specific:
         return "its instructions are those of sm_90a"
     if problem.dtype not in ("f16", "bf16"):
         return f"it multiplies f16 and bf16, not {problem.dtype}"
-    if problem.groups > 1:
-        return "copies of boxes are for convolutions of one group"
+    if mixes_groups(problem) != mixed:
+        wanted = f"multiples of {min(SPANS)} input and {min(COLUMNS)} output channels a group are multiplied alone"
+        return wanted if problem.groups > 1 else "there is one group"
     if why := covers_data(problem, target):
         return why
     if (phases := count_phases(flatten(problem))) > MOST_PHASES:

@@ -38,6 +38,11 @@ class _Copy:
     to_outer: int
     to_inner: int
     transposes: bool
+    group: int
+    together: int
+    group_channels: int
+    from_group: int
+    inner_channels: bool
 
     @property
     def elements(self) -> int:
@@ -135,22 +140,34 @@ def _data_copy(packing: Packing) -> _Copy:
         to_inner=1,
         # Of few channels, or others than whole vectors, neighbouring threads read neighbouring pixels of a plane as they are.
         transposes=not last and packing.channels > ALIGNED and packing.channels % ALIGNED == 0,
+        group=1,
+        together=1,
+        group_channels=0,
+        from_group=0,
+        inner_channels=False,
     )
 
 
 def _filter_copy(packing: Packing) -> _Copy:
-    """Return the copy of a filter: by taps, input channels, of which each tap has as many as a pixel of data, and outputs."""
+    """Return the copy of a filter: by taps, input channels, of which each tap has as many as a step of data, and outputs."""
     source = packing.source
-    taps, channels, outputs = prod(source.kernel), source.in_channels, source.out_channels
+    taps, inputs, outputs = prod(source.kernel), source.in_channels, source.out_channels
+    channels, columns = inputs // source.groups, outputs // source.groups
     backprop, by_taps = source.op != "convolution", source.filter_format == "XIO"
-    # Distances between taps, input channels and output channels.
-    apart = (1, outputs * taps, taps) if backprop else (1, taps, channels * taps)
+    # Distances between taps, input channels, output channels and groups.
+    apart = (
+        (1, columns * taps, taps, channels * columns * taps)
+        if backprop
+        else (1, taps, channels * taps, columns * channels * taps)
+    )
     if by_taps:
-        apart = (channels * outputs, 1, channels) if backprop else (channels * outputs, outputs, 1)
-    to = (packing.channels, 1)
+        apart = (inputs * columns, 1, inputs, channels) if backprop else (channels * outputs, outputs, 1, columns)
+    # One tap's, of all steps.
+    depth = packing.filter_channels if packing.columns else packing.channels
+    to = (depth, 1)
     # The faster index is the inner one.
     order = (0, 1) if by_taps else (1, 0)
-    extents, padded = (taps, channels), (taps, packing.channels)
+    extents, padded = (taps, channels), (taps, depth)
     return _Copy(
         batch=1,
         outer=extents[order[0]],
@@ -167,4 +184,9 @@ def _filter_copy(packing: Packing) -> _Copy:
         to_outer=to[order[0]],
         to_inner=to[order[1]],
         transposes=apart[2] > 1,
+        group=columns,
+        together=packing.columns or 1,
+        group_channels=channels,
+        from_group=apart[3] if packing.columns else 0,
+        inner_channels=by_taps,
     )

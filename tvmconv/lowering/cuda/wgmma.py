@@ -12,7 +12,7 @@ from tvm_ffi.structural import structural_map
 
 from ...algorithms.cuda.annotations import WGMMA_STAGES, WGMMA_TILE
 from ...algorithms.cuda.blocks import MULTIPROCESSORS
-from ...algorithms.cuda.wgmma_packing import Packing
+from ...algorithms.cuda.wgmma_packing import Packing, depth_of
 from ...algorithms.cuda.wgmma_phases import Phases, phases_of
 from ...algorithms.cuda.wgmma_tiles import WgmmaTile, packing_of, wgmma_tiles
 from ...problem import DTYPE_BYTES, Problem
@@ -147,7 +147,9 @@ def _constants(packing: Packing, tile: WgmmaTile, phases: Phases) -> str:
         "kDataStages": tile.data_stages,
         "kDataRows": tile.data_rows,
         "kBatch": flat.batch,
-        "kChannels": flat.in_channels,
+        "kDepth": depth_of(flat, tile.columns),
+        "kGroupChannels": flat.in_channels // flat.groups,
+        "kGroupOutputs": flat.out_channels // flat.groups,
         "kOutputs": flat.out_channels,
         "kBoxN": tile.box[0],
         **axes("Box", tile.box[1:]),

@@ -8,12 +8,17 @@ constexpr int kPackThreads = 256;
 constexpr int kTileElements = 4096;  // of a block that transposes
 using Bits = unsigned short;         // an element, of whichever type
 
-// Where an element of the copy is in the array, which 32 bits reach (tvmconv/checks.py); -1 if it is a zero.
+// Where an element of the copy is in the array, which 32 bits reach (tvmconv/checks.py); -1 if it is a zero. Every kGroup of x
+// are of a group; every kTogether of x have the channels of their groups, kGroupChannels each, those of the first one first.
 template <class Array>
 __device__ __forceinline__ int tvmconv_source(int batch, int outer, int inner, int x) {
+  const int group = Array::kFromGroup ? x / Array::kGroup : 0;
+  const int first = Array::kFromGroup ? x / Array::kTogether * Array::kTogether / Array::kGroup : 0;
+  (Array::kInnerChannels ? inner : outer) -= (group - first) * Array::kGroupChannels;
   inner -= Array::kLeft;
-  const bool inside = outer < Array::kOuter && inner >= 0 && inner < Array::kInner && x < Array::kX;
-  return inside ? batch * Array::kFromBatch + outer * Array::kFromOuter + inner * Array::kFromInner + x * Array::kFromX : -1;
+  const bool inside = outer >= 0 && outer < Array::kOuter && inner >= 0 && inner < Array::kInner && x < Array::kX;
+  const int element = batch * Array::kFromBatch + outer * Array::kFromOuter + inner * Array::kFromInner;
+  return inside ? element + group * Array::kFromGroup + (x - group * Array::kGroup) * Array::kFromX : -1;
 }
 
 // For arrays that lie as the copy does, or have so few x that those of other pixels, which lie together, are neighbours' too:

@@ -14,6 +14,9 @@
 // The box of data is the output's box moved by the tap; or, with kHalo, it has what all taps of the last two axes read. Rows
 // of the product are then the pixels of that box from the tap's first one on, so some are no pixels of the output.
 //
+// Of several groups, a tile's data are the channels of those that its outputs are of, of which there are as many in all tiles;
+// the filter has zeros where an output's group has no channel.
+//
 // Rows of 128, 64 or 32 bytes lie swizzled, as copies and multiplications agree: of their address, bits 4-6, 4-5 or 4 are
 // exclusive-ored with as many from bit 7 on. So every stage begins at a multiple of 1024 bytes.
 
@@ -27,7 +30,7 @@ constexpr int kTapBox = kSpan * kBoxO * 2, kFilterBox = kTogether * kTapBox;
 constexpr int kFilterBytes = kTogether * kSpan * kColumns * 2;
 constexpr int kDataW = kBoxW + kHaloW, kDataH = kBoxH + kHaloH;
 constexpr int kLoadedBytes = kDataW * kDataH * kBoxD * kBoxN * kRowBytes;
-constexpr int kChannelSteps = (kChannels + kSpan - 1) / kSpan;
+constexpr int kChannelSteps = (kDepth + kSpan - 1) / kSpan;
 constexpr int kTilesO = (kOutputs + kColumns - 1) / kColumns;
 // As many in each phase, by the largest.
 constexpr int kTilesW = (kPhaseW + kBoxW - 1) / kBoxW, kTilesH = (kPhaseH + kBoxH - 1) / kBoxH;
@@ -91,6 +94,7 @@ __device__ __forceinline__ void tvmconv_produce(unsigned char *data_stages, unsi
     const TileStart tile = tvmconv_tile(number);
     const Phase phase = tvmconv_phase(tile.phase);
     const Depth depth = tvmconv_depth(phase);
+    const int channel = tile.o / kGroupOutputs * kGroupChannels;
     for (int tap_d = 0; tap_d < depth.boxes_d; ++tap_d)
       for (int tap_h = 0; tap_h < depth.boxes_h; ++tap_h)
         for (int tap_w = 0; tap_w < depth.boxes_w; ++tap_w) {
@@ -98,10 +102,10 @@ __device__ __forceinline__ void tvmconv_produce(unsigned char *data_stages, unsi
           const int h = tile.h * kStrideH + tap_h * kDilationH + phase.data_h;
           const int d = tile.d * kStrideD + tap_d * kDilationD + phase.data_d;
           const int first = phase.first_tap + tap_d * kTapStepD + tap_h * kTapStepH + tap_w * kTapStepW;
-          for (int c = 0; c < kChannels; c += kSpan) {
+          for (int c = 0; c < kDepth; c += kSpan) {
             tvmconv_wait(data_ring.empty(), data_ring.parity ^ 1);
             tvmconv_arrive_expecting(data_ring.arrived(), kLoadedBytes);
-            tvmconv_load_box(data_stages + data_ring.stage * kDataBytes, data, data_ring.arrived(), c, w, h, d, tile.n);
+            tvmconv_load_box(data_stages + data_ring.stage * kDataBytes, data, data_ring.arrived(), channel + c, w, h, d, tile.n);
             data_ring.next();
             for (int t = 0; t < depth.taps; t += kTogether) {
               const int tap = first + (kHalo ? t / phase.taps_w * kTapStepH + t % phase.taps_w * kTapStepW : 0);
