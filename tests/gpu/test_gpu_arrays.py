@@ -17,6 +17,7 @@ from tvmconv.errors import InputError
 from tvmconv.problem import DTYPES
 from tvmconv.runtime.cuda_kernel import CudaKernel
 from tvmconv.runtime.kernel import Kernel
+from tvmconv.runtime.split_kernel import CudaSplitKernel
 from tvmconv.signature import parse_signature
 
 ATTRIBUTES: dict[str, Any] = {"strides": (1, 1), "dilations": (1, 1), "pads_begin": (1, 1), "pads_end": (1, 1)}
@@ -43,6 +44,16 @@ def test_registry_goes_where_the_arrays_are(registry: tvmconv.Registry, dtype: s
         np.testing.assert_array_equal(to_numpy(output, dtype), expected)
     with pytest.raises(InputError, match=r"different devices|in the CPU's memory and data on cuda:0"):
         registry.convolution(**{**tensors, "filter": arrays.filter}, **ATTRIBUTES)
+
+
+@pytest.mark.parametrize("dtype", DTYPES)
+def test_batches_of_other_kernels(both: Path, dtype: str) -> None:
+    """Six images are three calls of the kernel for two, on one stream."""
+    problem = parse_signature(SOME.format(dtype)).with_(batch=6)
+    kernel = tvmconv.load(both, split_batch=True).lookup(problem, "cuda")
+    assert isinstance(kernel, CudaSplitKernel) and str(kernel.split) == "2 + 2 + 2"
+    tensors, expected = case(problem)
+    np.testing.assert_array_equal(to_numpy(kernel(**tensors), dtype), expected)
 
 
 def test_views_of_torch_tensors(kernels: Kernels) -> None:
