@@ -33,9 +33,9 @@ LATENCY = 1600
 _ALONE = 2
 # Bytes from memory in a cycle of a multiprocessor.
 MEMORY_RATE = 22
-# What kernels took on an H200: times what the tiles' model says, or times what memory allows (fitted to 206 and 108 times of
-# benchmarks/results/gpu; then the estimates err by 21 and 11 %, standard deviation).
-_TENSORCORE, _FMA = (1.36, 2.1), (1.22, 1.9)
+# What kernels took on an H200: times what the model says, or times what memory allows (fitted to 206, 108 and 52 times of
+# benchmarks/results/gpu; then the estimates err by 21, 11 and 16 %, standard deviation).
+_TENSORCORE, _FMA, _DIRECT = (1.36, 2.1), (1.22, 1.9), (0.7, 1.5)
 
 
 def multiplications(problem: Problem) -> list[Extents]:
@@ -71,7 +71,8 @@ def estimate_direct(problem: Problem, target: CudaTarget) -> Counts:
     # Where a warp's threads are of several pixels whose channels lie apart, a load is of as many sectors, four of a line.
     pixels = WARP // min(WARP, problem.out_channels) if problem.data_format == "NXC" else 1
     loads = 1 + max(1.0, pixels / (LINE_BYTES // SECTOR_BYTES))
-    return {CYCLES: max(loads * products / LOADS, PRODUCT_LATENCY * problem.products) + LATENCY}
+    cycles = max(loads * products / LOADS, PRODUCT_LATENCY * problem.products) + LATENCY
+    return {CYCLES: max(_DIRECT[0] * cycles, _DIRECT[1] * _memory(problem, target))}
 
 
 def _estimate_gemm(
@@ -82,8 +83,12 @@ def _estimate_gemm(
     for tile, extents, window in zip(tiles, multiplications(problem), cuda_windows(problem), strict=True):
         cycles += tile.cycles(extents, target)
         alone += _ALONE * _alone(window, tile, extents) / multiprocessors
-    memory = problem.nbytes / multiprocessors / MEMORY_RATE
-    return {CYCLES: max(times[0] * cycles * _wasted(problem) + alone, times[1] * memory)}
+    return {CYCLES: max(times[0] * cycles * _wasted(problem) + alone, times[1] * _memory(problem, target))}
+
+
+def _memory(problem: Problem, target: CudaTarget) -> float:
+    """Cycles in which memory gives and takes the arrays."""
+    return problem.nbytes / MULTIPROCESSORS[target.architectures[0]] / MEMORY_RATE
 
 
 def _alone(window: SubConvolution, tile: BlockTile, extents: Extents) -> int:
