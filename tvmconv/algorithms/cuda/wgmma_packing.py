@@ -55,6 +55,9 @@ class Packing:
         Whether the filter that is read has input channels, not output channels, as the fastest index.
     columns
         Output channels of all tiles, those that are multiplied with the same input channels; 0 in one group: any.
+    planes
+        Whether data are read with channels first, by rows of pixels; the distances are then of pixels, rows, planes, channels
+        and images, less the first.
     """
 
     source: Problem
@@ -67,6 +70,7 @@ class Packing:
     copies_filter: bool
     filter_by_depth: bool
     columns: int = 0
+    planes: bool = False
 
     @property
     def outputs(self) -> int:
@@ -91,6 +95,12 @@ class Packing:
         """Elements of the filter that is read."""
         channels = self.filter_channels if self.columns else self.channels
         return prod(self.source.kernel) * channels * self.outputs
+
+    @property
+    def nbytes(self) -> int:
+        """Bytes that are read and written at the least, but for copies."""
+        added = self.data_elements - prod(self.source.data_shape)
+        return self.source.nbytes + DTYPE_BYTES[self.source.dtype] * added
 
     @property
     def cycles(self) -> float:
@@ -124,12 +134,14 @@ def mixes_groups(problem: Problem) -> bool:
 def packings(source: Problem) -> Iterator[Packing]:
     """Yield the ways to read the arrays of a problem with three spatial axes; maybe none.
 
-    Data that can be read as they are, are not copied.
+    Data with channels last that can be read as they are, are not copied.
     """
     if source.groups > 1:
         yield from filter(None, (_by_groups(source, columns) for columns in COLUMNS))
         return
-    by_taps, by_rows = _by_taps(source), _by_rows(source)
+    by_taps, by_rows, by_planes = _by_taps(source), _by_rows(source), _by_planes(source)
+    if by_planes is not None:
+        yield by_planes
     if by_taps is not None:
         yield by_taps
     if by_rows is not None and (by_taps is None or by_taps.copies_data or not by_rows.copies_data):
@@ -199,6 +211,18 @@ def _by_rows(source: Problem) -> Packing | None:
     copies_filter = channels != source.in_channels or _filter_by_depth(source) is not False
     left = source.pads_begin[-1]
     return Packing(source, problem, channels, width, left, distances, not in_place, copies_filter, False)
+
+
+def _by_planes(source: Problem) -> Packing | None:
+    """Return the way by which data with channels first are read as they are: pixels of a row are neighbours in the output's."""
+    d, h, w = source.in_spatial
+    moves = source.strides[-1] if source.op == "convolution" else 1
+    if source.data_format != "NCX" or moves > 1 or w % ALIGNED:
+        return None
+    distances = (w, h * w, d * h * w, source.in_channels * d * h * w)
+    by_depth = _filter_by_depth(source)
+    channels = source.in_channels
+    return Packing(source, source, channels, w, 0, distances, False, by_depth is None, bool(by_depth), planes=True)
 
 
 def _distances(channels: int, extents: tuple[int, ...]) -> tuple[int, int, int, int]:

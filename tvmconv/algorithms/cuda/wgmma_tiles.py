@@ -51,6 +51,8 @@ _BARRIER_BYTES = 16
 _ALIGNMENT = 1024
 # Output channels of a box.
 _MOST_TOGETHER = 64
+# Pixels of a box of data with channels first, 128 bytes.
+PLANE_PIXELS = 64
 # CUDA Driver API, cuTensorMapEncodeTiled: elements that a box traverses along an axis.
 _MOST_TRAVERSED = 256
 # Where threads store elements, not copies: loads from shared memory and stores of a warp in a cycle (about).
@@ -139,8 +141,9 @@ class WgmmaTile:
         boxes = prod(ceil(extent / b) for extent, b in zip(pixels(problem), self.box, strict=True))
         return boxes * ceil(problem.out_channels / self.columns) * count_phases(problem)
 
-    def cycles(self, problem: Problem) -> float:
-        """Cycles of the busiest multiprocessor."""
+    def cycles(self, packing: Packing) -> float:
+        """Cycles of the busiest multiprocessor, but for copies."""
+        problem = packing.problem
         phases = phases_of(problem).phases
         tiles = self.tiles(problem)
         blocks = min(tiles, MULTIPROCESSORS[90])
@@ -149,7 +152,7 @@ class WgmmaTile:
         storing = _STORE_CYCLES + _STORE_CYCLES_OF_EACH * self.rows * self.columns
         storing += self.rows * self.columns / (vector * WARP * _STORES) if vector else 0
         cycles = [self._phase_cycles(problem, phase.taps, l2_rate) + storing for phase in phases]
-        memory = problem.nbytes / MULTIPROCESSORS[90] / MEMORY_RATE
+        memory = packing.nbytes / MULTIPROCESSORS[90] / MEMORY_RATE
         return max(busiest(cycles, tiles // len(phases)) + _LATENCY, memory)
 
     def _phase_cycles(self, problem: Problem, taps: tuple[int, ...], l2_rate: float) -> float:
@@ -214,7 +217,7 @@ def _best_packing(problem: Problem, target: CudaTarget) -> Packing | None:
     """Return the best way by the model to read a problem's arrays; None if there is none."""
 
     def cycles(packing: Packing) -> float:
-        return packing.cycles + _tiles(packing, target)[0].cycles(packing.problem)
+        return packing.cycles + _tiles(packing, target)[0].cycles(packing)
 
     return min(packings(as_3d(problem)), key=cycles, default=None)
 
@@ -240,27 +243,29 @@ def _tiles(packing: Packing, target: CudaTarget) -> tuple[WgmmaTile, ...]:
     for rows, columns in _SIZES:
         if packing.columns not in (0, columns):
             continue
-        for halo in dict.fromkeys(((0, 0), _halo(flat))):
-            tiles = [_tile(flat, target, rows, columns, halo, span) for span in spans]
+        for halo in dict.fromkeys(((0, 0), _halo(packing))):
+            tiles = [_tile(packing, target, rows, columns, halo, span) for span in spans]
             fitting = [tile for tile in tiles if tile is not None]
-            made += [min(fitting, key=lambda tile: tile.cycles(flat))] if fitting else []
-    return tuple(sorted(made, key=lambda tile: tile.cycles(flat)))
+            made += [min(fitting, key=lambda tile: tile.cycles(packing))] if fitting else []
+    return tuple(sorted(made, key=lambda tile: tile.cycles(packing)))
 
 
-def _halo(flat: Problem) -> tuple[int, int]:
+def _halo(packing: Packing) -> tuple[int, int]:
     """Return what taps read beyond a box along the last two axes; zeros where data of neighbours are no neighbours."""
-    phases = phases_of(flat)
-    if phases.strides[1:] != (1, 1):
+    phases = phases_of(packing.problem)
+    # A matrix with pixels as the faster index begins at every eighth.
+    if packing.planes or phases.strides[1:] != (1, 1):
         return 0, 0
     h, w = (max((phase.taps[axis] - 1) * phases.dilations[axis] for phase in phases.phases) for axis in (1, 2))
     return max(h, 0), max(w, 0)
 
 
 def _tile(
-    flat: Problem, target: CudaTarget, rows: int, columns: int, halo: tuple[int, int], span: int
+    packing: Packing, target: CudaTarget, rows: int, columns: int, halo: tuple[int, int], span: int
 ) -> WgmmaTile | None:
     """Return the tile with the most stages; None if there is no box, or no room."""
-    box = _box(flat, rows, halo)
+    flat = packing.problem
+    box = _box(flat, rows, halo, packing.planes)
     if box is None:
         return None
     tile = WgmmaTile(rows, columns, 1, box, span, halo, _together(flat, span) if any(halo) else 1)
@@ -281,7 +286,7 @@ def stages_of(tile: WgmmaTile, target: CudaTarget) -> list[int]:
     return [each for each in _STAGES if replace(tile, stages=each).shared_bytes <= target.shared_bytes]
 
 
-def _box(problem: Problem, rows: int, halo: tuple[int, int]) -> tuple[int, int, int, int] | None:
+def _box(problem: Problem, rows: int, halo: tuple[int, int], planes: bool) -> tuple[int, int, int, int] | None:
     """Return the box of at most `rows` pixels by which the fewest boxes cover the output; of equals, the longest rows."""
     strides = (1, *phases_of(problem).strides)
     extents = pixels(problem)
@@ -297,6 +302,8 @@ def _box(problem: Problem, rows: int, halo: tuple[int, int]) -> tuple[int, int, 
     ]
     if any(halo):  # an image and a slice
         options[:2] = [1], [1]
+    if planes:
+        options[3] = [b for b in range(PLANE_PIXELS, rows + 1, PLANE_PIXELS) if b < extents[3] + PLANE_PIXELS]
 
     def product_rows(box: tuple[int, ...]) -> int:
         return box[0] * box[1] * ((box[2] - 1) * (box[3] + halo[1]) + box[3])
@@ -334,4 +341,4 @@ def covers_wgmma(problem: Problem, target: CudaTarget, mixed: bool) -> str | Non
 def estimate_wgmma(problem: Problem, target: CudaTarget) -> Counts:
     """Cycles with the best tile, and of what is copied before."""
     packing = packing_of(problem, target)
-    return {CYCLES: packing.cycles + wgmma_tiles(problem, target)[0].cycles(packing.problem)}
+    return {CYCLES: packing.cycles + wgmma_tiles(problem, target)[0].cycles(packing)}

@@ -14,7 +14,7 @@ from ...algorithms.cuda.annotations import WGMMA_STAGES, WGMMA_TILE
 from ...algorithms.cuda.blocks import MULTIPROCESSORS
 from ...algorithms.cuda.wgmma_packing import Packing, depth_of
 from ...algorithms.cuda.wgmma_phases import Phases, phases_of
-from ...algorithms.cuda.wgmma_tiles import WgmmaTile, packing_of, wgmma_tiles
+from ...algorithms.cuda.wgmma_tiles import PLANE_PIXELS, WgmmaTile, packing_of, wgmma_tiles
 from ...problem import DTYPE_BYTES, Problem
 from ...targets.cuda import CudaTarget
 from ..cpu.linker import NATIVE
@@ -76,22 +76,12 @@ def wgmma_source(problem: Problem, tile: WgmmaTile, target: CudaTarget) -> CudaS
         _constants(packing, tile, phases),
         _phases(phases),
         _original(problem, flat),
-        _multiply(tile.columns, problem.dtype, packing.filter_by_depth),
+        _multiply(tile.columns, problem.dtype, packing.planes, packing.filter_by_depth),
         steps_header(problem),
         finish(problem),
         (NATIVE / "wgmma.cuh").read_text(),
     ]
-    n, d, h, w = tile.box
-    steps = (1, *reversed(phases.strides), 1)
-    data = TensorMap(
-        copies.data.name,
-        (flat.in_channels, *reversed(flat.in_spatial), flat.batch),
-        # What is traversed, of which copies take every so many.
-        tuple(b * step for b, step in zip((tile.span, w + tile.halo[1], h + tile.halo[0], d, n), steps, strict=True)),
-        steps,
-        packing.distances,
-        copies.data.offset,
-    )
+    data = _data_map(packing, tile, phases, copies.data)
     channels, box = (packing.outputs, packing.filter_channels), (tile.columns_together, tile.span)
     if packing.filter_by_depth:
         channels, box = (packing.filter_channels, packing.outputs), (tile.span, tile.columns)
@@ -110,6 +100,20 @@ def wgmma_source(problem: Problem, tile: WgmmaTile, target: CudaTarget) -> CudaS
         "tvmconv_kernel", (blocks, 1, 1), (_THREADS, 1, 1), tile.shared_bytes, (data, weights, *operands, output)
     )
     return CudaSource("\n".join(parts), (*copies.launches, launch), copies.workspace_bytes)
+
+
+def _data_map(packing: Packing, tile: WgmmaTile, phases: Phases, data: Argument) -> TensorMap:
+    """Return the map of data, by which a box of output pixels is read, or pixels of a row."""
+    flat, (n, d, h, w) = packing.problem, tile.box
+    pixels = tuple(reversed(flat.in_spatial))
+    if packing.planes:
+        extents = (*pixels, flat.in_channels, flat.batch)
+        return TensorMap(data.name, extents, (PLANE_PIXELS, 1, 1, tile.span, 1), (1,) * 5, packing.distances)
+    steps = (1, *reversed(phases.strides), 1)
+    # What is traversed, of which copies take every so many.
+    spans = (tile.span, w + tile.halo[1], h + tile.halo[0], d, n)
+    box = tuple(b * step for b, step in zip(spans, steps, strict=True))
+    return TensorMap(data.name, (flat.in_channels, *pixels, flat.batch), box, steps, packing.distances, data.offset)
 
 
 def _output_maps(flat: Problem, tile: WgmmaTile, phases: Phases) -> tuple[TensorMap, ...]:
@@ -169,6 +173,7 @@ def _constants(packing: Packing, tile: WgmmaTile, phases: Phases) -> str:
         "kFilterByDepth": packing.filter_by_depth,
         "kOutputsWithoutTaps": not all(prod(p.taps) for p in phases.phases),
         "kPlanes": flat.data_format == "NCX",
+        "kDataPlanes": packing.planes,
     }
     lines = [f"constexpr int {name} = {value};" for name, value in numbers.items()]
     lines += [f"constexpr bool {name} = {str(fact).lower()};" for name, fact in facts.items()]
@@ -191,10 +196,11 @@ def _original(problem: Problem, flat: Problem) -> str:
     return f"__device__ __forceinline__ int tvmconv_original(int o) {{ return {expression}; }}\n"
 
 
-def _multiply(columns: int, dtype: str, by_depth: bool) -> str:
+def _multiply(columns: int, dtype: str, planes: bool, by_depth: bool) -> str:
     """Return the function that adds to 64 x `columns` sums (or, without `adds`, sets them to) the products of 16 of depth.
 
-    The left matrix lies with depth as the faster index; the right one as the filter does, with depth or with columns.
+    The left matrix lies with depth as the faster index, or as planes do with pixels; the right one as the filter does, with
+    depth or with columns.
     """
     count = columns // 2
     registers = ", ".join(f"%{i}" for i in range(count))
@@ -205,7 +211,7 @@ __device__ __forceinline__ void tvmconv_multiply(float *sums, uint64_t left, uin
       "{{\\n\\t"
       ".reg .pred adds;\\n\\t"
       "setp.ne.b32 adds, %{count + 2}, 0;\\n\\t"
-      "wgmma.mma_async.sync.aligned.m64n{columns}k16.f32.{dtype}.{dtype} {{{registers}}}, %{count}, %{count + 1}, adds, 1, 1, 0, {int(not by_depth)};\\n\\t"
+      "wgmma.mma_async.sync.aligned.m64n{columns}k16.f32.{dtype}.{dtype} {{{registers}}}, %{count}, %{count + 1}, adds, 1, 1, {int(planes)}, {int(not by_depth)};\\n\\t"
       "}}"
       : {outputs}
       : "l"(left), "l"(right), "r"(adds));

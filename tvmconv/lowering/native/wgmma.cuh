@@ -11,6 +11,9 @@
 // tile after tile, and the rings run on while the consumers store: boxes by copies, or, of outputs that these
 // cannot write, vectors by threads.
 //
+// Data with channels first are read where rows of pixels can be: then boxes are of 64 pixels of a row times kSpan channels, and
+// pixels, not channels, lie together in shared memory.
+//
 // The box of data is the output's box moved by the tap; or, with kHalo, it has what all taps of the last two axes read. Rows
 // of the product are then the pixels of that box from the tap's first one on, so some are no pixels of the output.
 //
@@ -87,6 +90,15 @@ __device__ __forceinline__ Depth tvmconv_depth(const Phase &phase) {
   return {phase.taps_d, phase.taps_h, phase.taps_w, 1};
 }
 
+// What a step multiplies: a box of data; or of planes a box for each 64 pixels, in rows of pixels.
+__device__ __forceinline__ void tvmconv_load_data(unsigned char *to, const tvmconv_tensor_map *data, uint64_t *arrived, int c,
+                                                  int w, int h, int d, int n) {
+  if (!kDataPlanes) return tvmconv_load_box(to, data, arrived, c, w, h, d, n);
+  for (int row = 0; row < kBoxW * kBoxH * kBoxD * kBoxN; row += 64)
+    tvmconv_load_box(to + row * kRowBytes, data, arrived, w + row % kBoxW, h + row / kBoxW % kBoxH * kStrideH,
+                     d + row / (kBoxW * kBoxH) % kBoxD * kStrideD, c, n + row / (kBoxW * kBoxH * kBoxD));
+}
+
 __device__ __forceinline__ void tvmconv_produce(unsigned char *data_stages, unsigned char *filter_stages, DataRing data_ring,
                                                 FilterRing filter_ring, const tvmconv_tensor_map *data,
                                                 const tvmconv_tensor_map *filter) {
@@ -105,7 +117,7 @@ __device__ __forceinline__ void tvmconv_produce(unsigned char *data_stages, unsi
           for (int c = 0; c < kDepth; c += kSpan) {
             tvmconv_wait(data_ring.empty(), data_ring.parity ^ 1);
             tvmconv_arrive_expecting(data_ring.arrived(), kLoadedBytes);
-            tvmconv_load_box(data_stages + data_ring.stage * kDataBytes, data, data_ring.arrived(), channel + c, w, h, d, tile.n);
+            tvmconv_load_data(data_stages + data_ring.stage * kDataBytes, data, data_ring.arrived(), channel + c, w, h, d, tile.n);
             data_ring.next();
             for (int t = 0; t < depth.taps; t += kTogether) {
               const int tap = first + (kHalo ? t / phase.taps_w * kTapStepH + t % phase.taps_w * kTapStepW : 0);
@@ -229,7 +241,9 @@ __device__ __forceinline__ void tvmconv_consume(int group, const unsigned char *
           for (int k = 0; k < kSpan / 16; ++k)
 #pragma unroll
             for (int f = 0; f < kFragments; ++f)
-              tvmconv_multiply(sums[f], tvmconv_matrix<kRowBytes>(moved + f * 64 * kRowBytes + k * 32, 16),
+              tvmconv_multiply(sums[f],
+                               kDataPlanes ? tvmconv_matrix<128>(moved + f * 64 * kRowBytes + k * 16 * 128, 16)
+                                           : tvmconv_matrix<kRowBytes>(moved + f * 64 * kRowBytes + k * 32, 16),
                                kFilterByDepth ? tvmconv_matrix<kRowBytes>(filter + i * kSpan * kColumns * 2 + k * 32, 16)
                                               : tvmconv_matrix<kOutRowBytes>(filter + i * kTapBox + k * 16 * kOutRowBytes, kFilterBox),
                                box + tap + k > 0);
