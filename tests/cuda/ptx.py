@@ -17,7 +17,7 @@ _INSTRUCTIONS = {
     rf"again: mbarrier\.try_wait\.parity\.shared::cta\.b64 ended, {_ADDRESS}, (%\d+); @!ended bra again": (
         "mbarrier_wait_parity({0}, {1})"
     ),
-    r"bar\.sync (\d+), (\d+)": "bar_sync({0}, {1})",
+    r"bar\.sync (%\d+), (%\d+)": "bar_sync({0}, {1})",
     r"cp\.async\.bulk\.tensor\.(\d)d\.shared::cluster\.global\.mbarrier::complete_tx::bytes "
     rf"{_ADDRESS}, {_BOX}, {_ADDRESS}": "tensor_load({0}, {1}, {2}, {{{3}}}, {4})",
     rf"cp\.async\.bulk\.tensor\.(\d)d\.global\.shared::cta\.bulk_group {_BOX}, {_ADDRESS}": (

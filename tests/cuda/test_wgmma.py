@@ -57,6 +57,7 @@ PROBLEMS = {
     "one_pixel": ("backprop2d-n32-i104x1x1-o16x4x4-k4x4-s1x1-d1x1-p0x0_0x0-g1-NXC-XIO-f16-bias", 128, 64),
     "one_pixel_first": ("backprop2d-n32-i72x1x1-o8x2x3-k2x3-s1x1-d1x1-p0x0_0x0-g1-NCX-OIX-f16-bias-scale", 128, 64),
     "one_tap": ("conv2d-n2-i72x9x9-o136x9x9-k1x1-s1x1-d1x1-p0x0_0x0-g1-NXC-OIX-bf16-bias", 128, 128),
+    "planes": ("conv2d-n9-i16x9x9-o24x9x9-k3x3-s1x1-d1x1-p1x1_1x1-g1-NCX-OIX-f16-bias-add", 256, 32),
     "tall": ("conv2d-n2-i200x12x14-o72x12x14-k1x1-s1x1-d1x1-p0x0_0x0-g1-NXC-XIO-f16-bias", 256, 128),
 }
 QUICK = ("strided", "causal", "pointwise", "tall", "transposed", "few_taps", "one_pixel_first")
@@ -76,12 +77,18 @@ HGMMA, UTMALDG = 0x9F0, 0x5B4  # the low 12 bits of machine instructions, as in 
 
 
 def tiled_source(
-    signature: str, rows: int, columns: int, stages: int | None = None, blocks: int = 1, halo: bool = False
+    signature: str,
+    rows: int,
+    columns: int,
+    stages: int | None = None,
+    blocks: int = 1,
+    halo: bool = False,
+    alternate: bool = False,
 ) -> CudaSource:
     """Return the source of a problem by tiles of one size, with at most so many blocks."""
     problem = parse_signature(signature)
-    sizes = [(tile.rows, tile.columns, tile.has_halo) for tile in wgmma_tiles(problem, SM_90A)]
-    number = sizes.index((rows, columns, halo))
+    sizes = [(tile.rows, tile.columns, tile.has_halo, tile.alternate) for tile in wgmma_tiles(problem, SM_90A)]
+    number = sizes.index((rows, columns, halo, alternate))
     name = next(each for each in ("wgmma", "wgmma_groups") if algorithms.get(each).covers(problem, SM_90A) is None)
     (sample,) = samples(sketches_of(name, problem, SM_90A)[1][number])
     decisions = None if stages is None else ([int(value) for value in sample.attrs[0]].index(stages),)
@@ -113,8 +120,29 @@ def test_one_box_of_data_for_all_taps(name: str) -> None:
     assert is_exact(tiled_source(signature, *HALOS[name], halo=True), parse_signature(signature))
 
 
-def random_case(seed: int) -> tuple[str, int, int, int, int, bool]:
-    """Return a problem that it covers, and the rows, columns, stages, blocks and halo to compute it by."""
+# By turns, and with a halo.
+ALTERNATES = {
+    "padded": (128, 64, 3, 1, True),
+    "strided": (128, 128, 4, 1, False),
+    "transposed": (128, 64, 3, 2, False),
+    "few_taps": (256, 64, 3, 1, False),
+    "eight_phases": (128, 32, 8, 1, False),
+    "tall": (256, 64, 4, 2, False),
+    "planes": (256, 32, 4, 1, False),
+}
+
+
+@pytest.mark.parametrize(
+    "name",
+    [each if each in ("strided", "few_taps") else pytest.param(each, marks=pytest.mark.slow) for each in ALTERNATES],
+)
+def test_one_multiplies_while_the_other_stores(name: str) -> None:
+    signature = PROBLEMS[name][0]
+    assert is_exact(tiled_source(signature, *ALTERNATES[name], alternate=True), parse_signature(signature))
+
+
+def random_case(seed: int) -> tuple[str, int, int, int, int, bool, bool]:
+    """Return a problem that it covers, and the arguments of `tiled_source` to compute it by."""
     draw = random.Random(seed)
     rank = draw.randint(1, 3)
 
@@ -146,7 +174,14 @@ def random_case(seed: int) -> tuple[str, int, int, int, int, bool]:
         dtype=draw.choice(["f16", "bf16"]), bias=draw.random() < 0.5, epilogue=parse_epilogue(draw.choice([None, "scale-add-prelu"])),
     )  # fmt: skip
     tile = draw.choice(wgmma_tiles(problem, SM_90A))
-    how = tile.rows, tile.columns, draw.choice(stages_of(tile, SM_90A)), draw.randint(1, 3), tile.has_halo
+    how = (
+        tile.rows,
+        tile.columns,
+        draw.choice(stages_of(tile, SM_90A)),
+        draw.randint(1, 3),
+        tile.has_halo,
+        tile.alternate,
+    )
     return format_signature(problem), *how
 
 
@@ -175,14 +210,21 @@ FAULTS = {
     "waits for more bytes": ("kBoxN * kRowBytes;", "kBoxN * 2 * kRowBytes;", "never comes"),
     "waits for the wrong phase": ("data_ring.parity ^ 1", "data_ring.parity", "never comes"),
     "keeps what it wrote to itself": ("    tvmconv_publish();\n", "", "not made known"),
-    "overwrites what is stored": ("if (threadIdx.x == 0) tvmconv_stores_read();", "", None),
-    "leaves before it has stored": ("if (threadIdx.x == 0) tvmconv_stores_done();", "", "under way"),
+    "overwrites what is stored": ("if (leads) tvmconv_stores_read();", "", None),
+    "leaves before it has stored": ("if (leads) tvmconv_stores_done();", "", "under way"),
     "does not fence registers": ("tvmconv_multiplies_begin();\n#pragma", "\n#pragma", "without a fence"),
     "reads the filter's rows elsewhere": ("k * 16 * kOutRowBytes", "k * 8 * kOutRowBytes", None),
     "reads the filter as transposed": ("adds, 1, 1, 0, 1;", "adds, 1, 1, 0, 0;", None),
     "takes rows for swizzled otherwise": ("(offset ^ (offset >> 7 & (kOutRowBytes / 16 - 1)) << 4)", "offset", None),
     "is not aligned": (" + (-tvmconv_shared_address(tvmconv_shared) & 1023)", "", "multiple of 128|not aligned"),
     "swaps a copy's coordinates": ("{%3, %4, %5, %6, %7}", "{%4, %3, %5, %6, %7}", None),
+}
+# Of "tall" by turns.
+ALTERNATE_FAULTS = {
+    "multiplies out of turn": ("if (kAlternate) tvmconv_wait(turns + group, (round / 2 + 1 - group) % 2);", ""),
+    "never gives the turn": ("if (lane == 0) tvmconv_arrive(turns + 1 - group);", ""),
+    "does not skip the other's stages": ("data_ring.skip(boxes), filter_ring.skip", "filter_ring.skip"),
+    "stores from the other's tile": ("if (kAlternate) out += group * kOutBytes;", ""),
 }
 QUICK_FAULTS = ("overwrites what is multiplied", "releases a stage too early", "keeps what it wrote to itself")
 
@@ -205,6 +247,20 @@ def test_faults_show(fault: str) -> None:
             is_exact(broken, parse_signature(RING[0]))
 
 
+@pytest.mark.slow
+@pytest.mark.parametrize("fault", ALTERNATE_FAULTS)
+def test_faults_of_turns_show(fault: str) -> None:
+    text, instead = ALTERNATE_FAULTS[fault]
+    signature = PROBLEMS["tall"][0].replace("n2", "n6")
+    source = tiled_source(signature, 128, 32, 3, 1, alternate=True)
+    assert text in source.source
+    try:
+        shows = not is_exact(replace(source, source=source.source.replace(text, instead)), parse_signature(signature))
+    except EmulationError:
+        shows = True
+    assert shows
+
+
 @needs_nvcc
 def test_machine_code() -> None:
     """All sizes of tiles: sums stay in registers, and the code is of sm_90a alone."""
@@ -213,7 +269,7 @@ def test_machine_code() -> None:
     instructions, texts = (Path(tvmconv.__file__).parent / "lowering/native/hopper.cuh").read_text(), []
     for number, tile in enumerate(wgmma_tiles(parse_signature(signature.format("f16")), SM_90A)):
         for kind in (signature, transposed):
-            how = tile.rows, tile.columns, None, 1, tile.has_halo and kind == signature
+            how = tile.rows, tile.columns, None, 1, tile.has_halo and kind == signature, tile.alternate
             source = tiled_source(kind.format(("f16", "bf16")[number % 2]), *how)
             assert source.launches[0].shared_bytes <= SM_90A.shared_bytes
             # In one file, as most of the compiler's time goes into the headers.
@@ -276,7 +332,7 @@ def test_sm_90a_stands_alone() -> None:
 def test_boxes_fill_the_rows(signature: str, rows: int, share: float) -> None:
     problem = as_3d(parse_signature(signature))
     tiles = wgmma_tiles(parse_signature(signature), SM_90A)
-    (tile,) = (t for t in tiles if (t.rows, t.columns, t.has_halo) == (rows, 128, False))
+    (tile,) = (t for t in tiles if (t.rows, t.columns, t.has_halo, t.alternate) == (rows, 128, False, False))
     pixels = problem.batch * np.prod(problem.out_spatial)
     boxes = tile.tiles(problem) / -(-problem.out_channels // 128)
     assert np.prod(tile.box) <= rows

@@ -53,7 +53,7 @@ def test_is_exact(name: str) -> None:
     signature, mixed = PROBLEMS[name]
     problem = parse_signature(signature)
     tile = wgmma_tiles(problem, SM_90A)[0]
-    source = tiled_source(signature, tile.rows, tile.columns, blocks=2, halo=tile.has_halo)
+    source = tiled_source(signature, tile.rows, tile.columns, blocks=2, halo=tile.has_halo, alternate=tile.alternate)
     assert is_exact(source, problem)
     assert source.source.count("tvmconv_kernel(") == 1
     assert mixed or problem.filter_format == "OIX" or problem.op != "convolution" or len(source.launches) == 1
@@ -92,7 +92,9 @@ def test_random_problems_are_exact(seed: int) -> None:
     problem, number = random_case(seed)
     tile = wgmma_tiles(problem, SM_90A)[number]
     signature, stages = format_signature(problem), stages_of(tile, SM_90A)[-1]
-    assert is_exact(tiled_source(signature, tile.rows, tile.columns, stages, 2, tile.has_halo), problem), signature
+    assert is_exact(
+        tiled_source(signature, tile.rows, tile.columns, stages, 2, tile.has_halo, tile.alternate), problem
+    ), signature
 
 
 @pytest.mark.parametrize("name", PROBLEMS)
@@ -115,7 +117,7 @@ def test_machine_code() -> None:
     """Neither copies of filters nor multiplications keep values in memory."""
     for name in ("of_8", "transposed_planes"):
         tile = wgmma_tiles(parse_signature(PROBLEMS[name][0]), SM_90A)[0]
-        source = tiled_source(PROBLEMS[name][0], tile.rows, tile.columns, halo=tile.has_halo)
+        source = tiled_source(PROBLEMS[name][0], tile.rows, tile.columns, halo=tile.has_halo, alternate=tile.alternate)
         ((_, _, cubin),) = images_of(compile_fatbin(source.source, SM_90A))
         assert frames(cubin) == [0, 0]
 
@@ -127,7 +129,11 @@ def test_groups_alone_keep_what_is_not_a_number(name: str) -> None:
     channels, outputs = problem.in_channels // problem.groups, problem.out_channels // problem.groups
     arrays.data[..., channels : 2 * channels] = np.nan
     tile = wgmma_tiles(problem, SM_90A)[0]
-    got = run(tiled_source(PROBLEMS[name][0], tile.rows, tile.columns, halo=tile.has_halo), problem, arrays)
+    got = run(
+        tiled_source(PROBLEMS[name][0], tile.rows, tile.columns, halo=tile.has_halo, alternate=tile.alternate),
+        problem,
+        arrays,
+    )
     is_theirs = np.isnan(got.astype(np.float32)).any((0, 1, 2))
     assert is_theirs.tolist() == [o // outputs == 1 for o in range(problem.out_channels)]
     assert np.array_equal(got[..., ~is_theirs].astype(np.float64), expected[..., ~is_theirs].astype(np.float64))

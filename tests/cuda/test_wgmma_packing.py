@@ -67,7 +67,9 @@ def cases(quick: tuple[str, ...]) -> list:
 def test_is_exact(name: str) -> None:
     problem = parse_signature(PROBLEMS[name][0])
     tile = wgmma_tiles(problem, SM_90A)[0]
-    source = tiled_source(PROBLEMS[name][0], tile.rows, tile.columns, blocks=2, halo=tile.has_halo)
+    source = tiled_source(
+        PROBLEMS[name][0], tile.rows, tile.columns, blocks=2, halo=tile.has_halo, alternate=tile.alternate
+    )
     assert is_exact(source, problem)
 
 
@@ -78,7 +80,7 @@ def test_what_is_copied(name: str) -> None:
     assert (packing.copies_data, packing.copies_filter) == (data, weights)
     assert (packing.channels, packing.problem.in_channels) == (channels, together)
     tile = wgmma_tiles(parse_signature(signature), SM_90A)[0]
-    source = tiled_source(signature, tile.rows, tile.columns)
+    source = tiled_source(signature, tile.rows, tile.columns, halo=tile.has_halo, alternate=tile.alternate)
     assert len(source.launches) == 1 + (data or weights) and (source.workspace_bytes > 0) == (data or weights)
     assert (packing.cycles > 0) == (data or weights)
 

@@ -43,6 +43,8 @@ _STORE_CYCLES, _STORE_CYCLES_OF_EACH = 620, 0.097
 _LATENCY = 2700
 # Rows x columns; the sums of 256 x 256 would take all registers of two groups.
 _SIZES = tuple((rows, columns) for rows in (128, 256) for columns in COLUMNS if rows * columns < 65536)
+# Rows times columns, at most, of a tile whose sums one group has.
+_MOST_ALTERNATE = 16384
 # Steps of the filter, and where each has a box of data of its own, of these.
 _STAGES = (12, 8, 6, 4, 3)
 # Boxes of data that have what all taps read: one is multiplied, one on its way.
@@ -82,6 +84,8 @@ class WgmmaTile:
         each tap has a box of its own. Rows of the product are pixels of that box, some of the halo.
     together
         Taps of a step.
+    alternate
+        Whether each group of threads computes every other tile, and stores while the other one multiplies.
     """
 
     rows: int
@@ -91,6 +95,7 @@ class WgmmaTile:
     span: int
     halo: tuple[int, int] = (0, 0)
     together: int = 1
+    alternate: bool = False
 
     @property
     def has_halo(self) -> bool:
@@ -130,11 +135,11 @@ class WgmmaTile:
 
     @property
     def shared_bytes(self) -> int:
-        """Shared memory of a block: stages, a tile of the output, barriers, and what alignment may take."""
+        """Shared memory of a block: stages, a tile of the output or two, barriers, and what alignment may take."""
         stages = self.data_stages * (self.data_bytes + _BARRIER_BYTES) + self.stages * (
             self.filter_bytes + _BARRIER_BYTES
         )
-        return stages + self.rows * self.columns * 2 + _ALIGNMENT
+        return stages + (1 + self.alternate) * self.rows * self.columns * 2 + _BARRIER_BYTES + _ALIGNMENT
 
     def tiles(self, problem: Problem) -> int:
         """How many there are of a problem."""
@@ -151,9 +156,14 @@ class WgmmaTile:
         vector = self.store_vector(problem)
         storing = _STORE_CYCLES + _STORE_CYCLES_OF_EACH * self.rows * self.columns
         storing += self.rows * self.columns / (vector * WARP * _STORES) if vector else 0
-        cycles = [self._phase_cycles(problem, phase.taps, l2_rate) + storing for phase in phases]
+        multiplying = [self._phase_cycles(problem, phase.taps, l2_rate) for phase in phases]
+        cycles, last = [each + storing for each in multiplying], 0.0
+        if self.alternate:
+            # Half as many threads store, while others multiply; the last tile's are stored after all.
+            last = 2 * storing
+            cycles = [max(each, (each + last) / 2) for each in multiplying]
         memory = packing.nbytes / MULTIPROCESSORS[90] / MEMORY_RATE
-        return max(busiest(cycles, tiles // len(phases)) + _LATENCY, memory)
+        return max(busiest(cycles, tiles // len(phases)) + last + _LATENCY, memory)
 
     def _phase_cycles(self, problem: Problem, taps: tuple[int, ...], l2_rate: float) -> float:
         """Cycles of one tile of outputs that sum so many taps along each axis: of what is busiest, or waits for copies."""
@@ -230,7 +240,7 @@ def packing_of(problem: Problem, target: CudaTarget) -> Packing:
 
 
 def wgmma_tiles(problem: Problem, target: CudaTarget) -> tuple[WgmmaTile, ...]:
-    """Return tiles of each size, without and with a halo, the best by the model first."""
+    """Return tiles of each size, without and with a halo, together and by turns, the best by the model first."""
     return _tiles(packing_of(problem, target), target)
 
 
@@ -243,8 +253,9 @@ def _tiles(packing: Packing, target: CudaTarget) -> tuple[WgmmaTile, ...]:
     for rows, columns in _SIZES:
         if packing.columns not in (0, columns):
             continue
-        for halo in dict.fromkeys(((0, 0), _halo(packing))):
-            tiles = [_tile(packing, target, rows, columns, halo, span) for span in spans]
+        turns = (False, True) if rows * columns <= _MOST_ALTERNATE else (False,)
+        for halo, alternate in product(dict.fromkeys(((0, 0), _halo(packing))), turns):
+            tiles = [_tile(packing, target, rows, columns, halo, span, alternate) for span in spans]
             fitting = [tile for tile in tiles if tile is not None]
             made += [min(fitting, key=lambda tile: tile.cycles(packing))] if fitting else []
     return tuple(sorted(made, key=lambda tile: tile.cycles(packing)))
@@ -261,14 +272,15 @@ def _halo(packing: Packing) -> tuple[int, int]:
 
 
 def _tile(
-    packing: Packing, target: CudaTarget, rows: int, columns: int, halo: tuple[int, int], span: int
+    packing: Packing, target: CudaTarget, rows: int, columns: int, halo: tuple[int, int], span: int, alternate: bool
 ) -> WgmmaTile | None:
     """Return the tile with the most stages; None if there is no box, or no room."""
     flat = packing.problem
     box = _box(flat, rows, halo, packing.planes)
     if box is None:
         return None
-    tile = WgmmaTile(rows, columns, 1, box, span, halo, _together(flat, span) if any(halo) else 1)
+    together = _together(flat, span) if any(halo) else 1
+    tile = WgmmaTile(rows, columns, 1, box, span, halo, together, alternate)
     stages = stages_of(tile, target)
     return replace(tile, stages=stages[0]) if stages else None
 

@@ -170,6 +170,7 @@ def _constants(packing: Packing, tile: WgmmaTile, phases: Phases) -> str:
     facts = {f"k{name.capitalize()}": name in flat.operands for name in _OPERANDS}
     facts |= {
         "kHalo": tile.has_halo,
+        "kAlternate": tile.alternate,
         "kFilterByDepth": packing.filter_by_depth,
         "kOutputsWithoutTaps": not all(prod(p.taps) for p in phases.phases),
         "kPlanes": flat.data_format == "NCX",

@@ -49,8 +49,10 @@ __device__ __forceinline__ void tvmconv_wait(uint64_t *barrier, int parity) {
       : "memory");
 }
 
-// All threads of both consumers: barrier 0 is that of the block.
-__device__ __forceinline__ void tvmconv_consumers_meet() { asm volatile("bar.sync 1, 256;" ::: "memory"); }
+// So many threads at a barrier of the block's, of which 0 is that of all.
+__device__ __forceinline__ void tvmconv_meet(int barrier, int threads) {
+  asm volatile("bar.sync %0, %1;" ::"r"(barrier), "r"(threads) : "memory");
+}
 
 // ---- Copies of boxes, by one thread; coordinates begin with the axis whose elements lie together ----
 

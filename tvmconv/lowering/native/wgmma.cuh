@@ -14,6 +14,9 @@
 // Data with channels first are read where rows of pixels can be: then boxes are of 64 pixels of a row times kSpan channels, and
 // pixels, not channels, lie together in shared memory.
 //
+// With kAlternate, each consumer has all rows of every other tile: one multiplies while the other stores. They multiply in
+// turns, since who waits for a stage to be full must not be a whole ring ahead of those who fill it.
+//
 // The box of data is the output's box moved by the tap; or, with kHalo, it has what all taps of the last two axes read. Rows
 // of the product are then the pixels of that box from the tap's first one on, so some are no pixels of the output.
 //
@@ -23,12 +26,14 @@
 // Rows of 128, 64 or 32 bytes lie swizzled, as copies and multiplications agree: of their address, bits 4-6, 4-5 or 4 are
 // exclusive-ored with as many from bit 7 on. So every stage begins at a multiple of 1024 bytes.
 
-constexpr int kGroup = 128;                 // threads that multiply together
-constexpr int kFragments = kRows / kGroup;  // of a consumer, 64 rows each
+constexpr int kGroup = 128;                                 // threads that multiply together
+constexpr int kStorers = kAlternate ? kGroup : 2 * kGroup;  // threads of a tile
+constexpr int kFragments = kRows * kGroup / kStorers / 64;  // of a consumer, 64 rows each
 constexpr int kRowBytes = kSpan * 2;
 constexpr int kDataBytes = (kDataRows * kRowBytes + 1023) / 1024 * 1024;
 constexpr int kBoxO = kColumns < 64 ? kColumns : 64;  // output channels of a box of the filter or the output
 constexpr int kOutRowBytes = kBoxO * 2, kOutBox = kRows * kOutRowBytes;
+constexpr int kOutBytes = kColumns / kBoxO * kOutBox;
 constexpr int kTapBox = kSpan * kBoxO * 2, kFilterBox = kTogether * kTapBox;
 constexpr int kFilterBytes = kTogether * kSpan * kColumns * 2;
 constexpr int kDataW = kBoxW + kHaloW, kDataH = kBoxH + kHaloH;
@@ -75,6 +80,10 @@ struct Ring {
   __device__ __forceinline__ uint64_t *arrived() const { return full + stage; }
   __device__ __forceinline__ void next() {
     if (++stage == kCount) stage = 0, parity ^= 1;
+  }
+  __device__ __forceinline__ void skip(int count) {
+    parity ^= (stage + count) / kCount % 2;
+    stage = (stage + count) % kCount;
   }
 };
 using DataRing = Ring<kDataStages>;
@@ -193,7 +202,7 @@ __device__ __forceinline__ int tvmconv_place(int row, int column) {
 }
 
 __device__ __forceinline__ void tvmconv_store(const tvmconv_output_maps &output, const unsigned char *out, const TileStart &tile) {
-  if (threadIdx.x != 0) return;
+  if (threadIdx.x % kStorers != 0) return;
   for (int o = 0; o < kColumns && tile.o + o < kOutputs; o += kBoxO)
     tvmconv_store_box(output.phases + tile.phase, out + o / kBoxO * kOutBox, tile.o + o, tile.w, tile.h, tile.d, tile.n);
   tvmconv_stores_commit();
@@ -203,26 +212,35 @@ __device__ __forceinline__ void tvmconv_store(const tvmconv_output_maps &output,
 __device__ __forceinline__ void tvmconv_store(Element *output, const unsigned char *out, const TileStart &tile) {
   constexpr int kElements = sizeof(Vector) / sizeof(Element);
   constexpr int kVectors = (kPlanes ? kRows : kColumns) / kElements, kApart = kPlanes ? kColumns : kRows;
-  const int along = threadIdx.x % kVectors * kElements;
-  for (int across = threadIdx.x / kVectors; across < kApart; across += 2 * kGroup / kVectors) {
-    const int row = kPlanes ? along : across, column = kPlanes ? across : along;
-    const int64_t pixel = tvmconv_pixel(tile, row);
-    if (pixel >= 0 && tile.o + column < kOutputs)
-      *reinterpret_cast<Vector *>(output + pixel + (tile.o + column) * kChannelStep) =
-          *reinterpret_cast<const Vector *>(out + tvmconv_place(row, column));
-  }
+  constexpr int kRowsTogether = kStorers > kVectors ? kStorers / kVectors : 1;
+  const int thread = threadIdx.x % kStorers;
+  for (int along = thread % kVectors; along < kVectors; along += kStorers)
+    for (int across = thread / kVectors; across < kApart; across += kRowsTogether) {
+      const int row = kPlanes ? along * kElements : across, column = kPlanes ? across : along * kElements;
+      const int64_t pixel = tvmconv_pixel(tile, row);
+      if (pixel >= 0 && tile.o + column < kOutputs)
+        *reinterpret_cast<Vector *>(output + pixel + (tile.o + column) * kChannelStep) =
+            *reinterpret_cast<const Vector *>(out + tvmconv_place(row, column));
+    }
 }
 
 __device__ __forceinline__ void tvmconv_consume(int group, const unsigned char *data_stages, const unsigned char *filter_stages,
-                                                unsigned char *out, DataRing data_ring, FilterRing filter_ring,
+                                                unsigned char *out, DataRing data_ring, FilterRing filter_ring, uint64_t *turns,
                                                 const tvmconv_operands &operands, const Output &output) {
   const int thread = threadIdx.x % kGroup, warp = thread / 32, lane = thread % 32;
-  const int first_row = group * kFragments * 64;
+  const int first_row = kAlternate ? 0 : group * kFragments * 64, barrier = kAlternate ? 1 + group : 1;
+  const bool leads = threadIdx.x % kStorers == 0;
+  if (kAlternate) out += group * kOutBytes;
   for (int round = 0, number; (number = tvmconv_number(round)) < kTiles; ++round) {
     const TileStart tile = tvmconv_tile(number);
     const Phase phase = tvmconv_phase(tile.phase);
     const Depth depth = tvmconv_depth(phase);
     const int boxes = depth.boxes_d * depth.boxes_h * depth.boxes_w * kChannelSteps;
+    if (kAlternate && round % 2 != group) {
+      data_ring.skip(boxes), filter_ring.skip(boxes * (depth.taps / kTogether));
+      continue;
+    }
+    if (kAlternate) tvmconv_wait(turns + group, (round / 2 + 1 - group) % 2);
     float sums[kFragments][kColumns / 2];
     uint64_t *last_filter = nullptr, *last_data = nullptr;
     for (int box = 0; box < boxes; ++box) {
@@ -260,6 +278,10 @@ __device__ __forceinline__ void tvmconv_consume(int group, const unsigned char *
       last_data = data_ring.empty();
       data_ring.next();
     }
+    if (kAlternate) {
+      __syncwarp();  // all have seen their turn
+      if (lane == 0) tvmconv_arrive(turns + 1 - group);
+    }
     tvmconv_multiplies_wait<0>();
 #pragma unroll
     for (int f = 0; f < kFragments; ++f) tvmconv_settle(sums[f]);
@@ -269,8 +291,8 @@ __device__ __forceinline__ void tvmconv_consume(int group, const unsigned char *
       for (int i = 0; i < kFragments * kColumns / 2; ++i) sums[i / (kColumns / 2)][i % (kColumns / 2)] = 0.0f;
 
     // The stores of the tile before have read what is overwritten now.
-    if (threadIdx.x == 0) tvmconv_stores_read();
-    tvmconv_consumers_meet();
+    if (leads) tvmconv_stores_read();
+    tvmconv_meet(barrier, kStorers);
     int rows[kFragments][2];
     int64_t pixels[kFragments][2];
 #pragma unroll
@@ -311,10 +333,10 @@ __device__ __forceinline__ void tvmconv_consume(int group, const unsigned char *
         }
     }
     tvmconv_publish();
-    tvmconv_consumers_meet();
+    tvmconv_meet(barrier, kStorers);
     tvmconv_store(output, out, tile);
   }
-  if (threadIdx.x == 0) tvmconv_stores_done();
+  if (leads) tvmconv_stores_done();
 }
 
 extern "C" __global__ void __launch_bounds__(3 * kGroup, 1)
@@ -325,15 +347,17 @@ extern "C" __global__ void __launch_bounds__(3 * kGroup, 1)
   unsigned char *data_stages = tvmconv_shared + (-tvmconv_shared_address(tvmconv_shared) & 1023);
   unsigned char *filter_stages = data_stages + kDataStages * kDataBytes;
   unsigned char *out = filter_stages + kStages * kFilterBytes;
-  uint64_t *barriers = reinterpret_cast<uint64_t *>(out + kColumns / kBoxO * kOutBox);
+  uint64_t *barriers = reinterpret_cast<uint64_t *>(out + (kAlternate ? 2 : 1) * kOutBytes);
   const DataRing data_ring{barriers};
   const FilterRing filter_ring{barriers + 2 * kDataStages};
+  uint64_t *turns = barriers + 2 * (kDataStages + kStages);  // of each consumer, which the other one gives
   if (threadIdx.x == 0) {
     for (int i = 0; i < kDataStages + kStages; ++i) {
       uint64_t *full = i < kDataStages ? data_ring.full + i : filter_ring.full + i - kDataStages;
       tvmconv_barrier_init(full, 1);
-      tvmconv_barrier_init(full + (i < kDataStages ? kDataStages : kStages), 2 * kGroup / 32);
+      tvmconv_barrier_init(full + (i < kDataStages ? kDataStages : kStages), kStorers / 32);
     }
+    for (int i = 0; i < 2; ++i) tvmconv_barrier_init(turns + i, kGroup / 32);
     tvmconv_barriers_ready();
   }
   __syncthreads();
@@ -344,6 +368,6 @@ extern "C" __global__ void __launch_bounds__(3 * kGroup, 1)
     if (threadIdx.x == 2 * kGroup) tvmconv_produce(data_stages, filter_stages, data_ring, filter_ring, &data, &filter);
   } else {
     tvmconv_take_registers<232>();
-    tvmconv_consume(group, data_stages, filter_stages, out, data_ring, filter_ring, {bias, scale, slope, residual}, output);
+    tvmconv_consume(group, data_stages, filter_stages, out, data_ring, filter_ring, turns, {bias, scale, slope, residual}, output);
   }
 }
