@@ -44,6 +44,7 @@ SHAPES = [
     "conv2d-n3-i3x31x29-o16x16x15-k7x7-s2x2-d1x1-p3x3_3x3-g1-NXC-XIO-{}-bias",
     "conv2d-n1-i3x20x20-o32x18x18-k3x3-s1x1-d1x1-p0x0_0x0-g1-NCX-OIX-{}",
     "conv2d-n4-i48x56x56-o72x56x56-k3x3-s1x1-d1x1-p1x1_1x1-g1-NCX-OIX-{}-bias",
+    "conv2d-n5-i72x28x28-o80x28x28-k1x1-s1x1-d1x1-p0x0_0x0-g1-NCX-OIX-{}-bias-add",
     "conv2d-n2-i3x64x64-o24x4x4-k16x16-s16x16-d1x1-p0x0_0x0-g1-NXC-XIO-{}-bias",
     "conv2d-n1-i32x17x17-o32x17x17-k3x3-s1x1-d6x6-p6x6_6x6-g1-NXC-OIX-{}",
     "conv2d-n1-i30x9x9-o32x8x8-k3x3-s2x2-d1x1-p4x4_5x5-g2-NXC-XIO-{}",
