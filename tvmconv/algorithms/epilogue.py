@@ -19,13 +19,13 @@ from .flatten import original_channel
 from .types import widen, zero_outside
 
 
-def _operator(name: str) -> Op:
+def register_operator(name: str) -> Op:
     """Register an operator without effects, each lane of which is computed by itself."""
     from tvm.ir import _ffi_api
 
     name = f"tvmconv.{name}"
     if name not in Op.list_op_names():
-        _ffi_api.RegisterOp(name, "a step of an epilogue")
+        _ffi_api.RegisterOp(name, "a function of each lane")
         operator = Op.get(name)
         operator.set_attr("TCallEffectKind", Op.get("tirx.exp").get_attr("TCallEffectKind"))
         operator.set_attr("TVectorizable", True)
@@ -34,11 +34,11 @@ def _operator(name: str) -> Op:
 
 
 # Of the f32 value, the step's numbers, and for prelu and scale what they take of an array.
-_STEPS = {name: _operator(name) for name in STEPS if name != "add"}
+_STEPS = {name: register_operator(name) for name in STEPS if name != "add"}
 # Where the value is rounded to 16 bits at once.
-_SHORT = {name: _operator(f"{name}_short") for name in SHORT}
+_SHORT = {name: register_operator(f"{name}_short") for name in SHORT}
 _NAMES = {operator.name: name for steps in (_STEPS, _SHORT) for name, operator in steps.items()}
-_NARROW = _operator("narrow")
+_NARROW = register_operator("narrow")
 
 
 class Epilogue:

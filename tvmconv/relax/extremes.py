@@ -120,14 +120,14 @@ def _of_two(choose: Callable[[Any, Any], Any], name: str) -> Legalize:
 
     def of_tensors(left: te.Tensor, right: te.Tensor, shape: Sequence[int]) -> te.Tensor:
         def element(*at: Any) -> Any:
-            return choose(_element(left, at), _element(right, at))
+            return choose(broadcast(left, at), broadcast(right, at))
 
         return te.compute(shape, element, name, tag=topi.tag.BROADCAST)
 
     return _of_floats(make)
 
 
-def _element(tensor: te.Tensor, at: Sequence[Any]) -> Any:
+def broadcast(tensor: te.Tensor, at: Sequence[Any]) -> Any:
     """Return the element of a tensor that is broadcast to the shape that an index is of."""
     own = at[len(at) - len(tensor.shape) :]
     return tensor(*(0 if int(size) == 1 else each for size, each in zip(tensor.shape, own, strict=True)))

@@ -59,14 +59,15 @@ def schedule(sch: s_tir.Schedule, stage: SBlockInfo, vectors: bool) -> None:
 def _joined(sch: s_tir.Schedule, stage: SBlockInfo, spatial: list[tuple[Any, int]]) -> list[tuple[Any, int]]:
     """Fuse the last loops to one that vectors divide, if all that they go through lies side by side: rows of 21 channels, say."""
     block, own = sch.get(stage.block_rv), [(each.var, each.dom) for each in stage.iters if each.kind == "S"]
-    if any(own[-1][1] % lanes == 0 for lanes in _LANES):
-        return spatial
-    for count in range(2, len(own) + 1):
-        extent = prod(size for _, size in own[-count:])
-        if extent % _LANES[-1] == 0:
-            together = all(_lies_together(region, own[-count:]) for region in (*block.reads, *block.writes))
-            fused = [(sch.fuse(*(loop for loop, _ in spatial[-count:])), extent)] if together else spatial[-count:]
-            return [*spatial[:-count], *fused]
+    for lanes in _LANES:
+        for count in range(1, len(own) + 1):
+            extent = prod(size for _, size in own[-count:])
+            if extent % lanes == 0:
+                if count == 1:
+                    return spatial
+                if all(_lies_together(region, own[-count:]) for region in (*block.reads, *block.writes)):
+                    return [*spatial[:-count], (sch.fuse(*(loop for loop, _ in spatial[-count:])), extent)]
+                break
     return spatial
 
 

@@ -7,6 +7,7 @@ rounds, and leaves out ``alpha``.
 from __future__ import annotations
 
 from collections.abc import Callable
+from math import inf
 from typing import Any
 
 from tvm import relax
@@ -103,7 +104,8 @@ def _log1p(given: Given) -> relax.Expr:
     """Return log(1 + x) without losing small x (Kahan): the error of 1 + x is that of the factor beside it."""
     data, dtype = given.of_type(given["self"], given.dtype), given.dtype
     one = relax.const(1, dtype)
-    total = given.emit(relax.op.add(data, one))
+    # The bound is none; without it TVM's simplifier takes (x + 1) - 1 for x.
+    total = given.emit(relax.op.maximum(given.emit(relax.op.add(data, one)), relax.const(-inf, dtype)))
     factor = given.emit(relax.op.divide(data, relax.op.subtract(total, one)))
     logarithm = given.emit(relax.op.log(total))
     # Where the sum is 1 there is nothing to divide by, and infinity is no factor.

@@ -1,7 +1,7 @@
-"""The steps of epilogues that are more than one operation get their arithmetic.
+"""The steps of epilogues that are more than one operation, and elementary functions, get their arithmetic.
 
 Definitions call operators of the steps' names (algorithms/epilogue.py), which schedules and TVM's passes take for one
-operation on one value; once loops are vectors, arithmetic (step_arithmetic.py) takes the operators' place.
+operation on one value; once loops are vectors, arithmetic (step_arithmetic.py, elementary_arithmetic.py) takes the operators' place.
 """
 
 from __future__ import annotations
@@ -11,10 +11,12 @@ from typing import Any
 import tvm
 from tvm import tirx
 from tvm.ir import Call
+from tvm_ffi.structural import structural_equal
 
 from ...algorithms.epilogue import is_short, narrowed, step_of
 from ...algorithms.types import narrow
 from ...errors import RewriteError
+from .elementary_arithmetic import computed, is_elementary
 from .rewrites import IF_THEN_ELSE, found, mapped, sequence
 from .short_arithmetic import ShortVector
 from .step_arithmetic import Vector
@@ -45,18 +47,29 @@ def expanded(body: Any) -> Any:
 
 
 def _operators(body: Any) -> list[Call]:
-    """Return the calls of epilogues' operators."""
-    return [call for call in found(body, Call) if step_of(call) or narrowed(call) is not None]
+    """Return the calls of epilogues' operators, and of elementary functions."""
+    return [call for call in found(body, Call) if _is_ours(call)]
+
+
+def _is_ours(call: Call) -> bool:
+    return bool(step_of(call)) or narrowed(call) is not None or is_elementary(call)
 
 
 def _expanded(store: Any) -> Any:
     statements: list[Any] = []
+    known: list[tuple[Call, Any]] = []  # what several operators read is fused into each
 
     def answer(call: Any) -> Any:
         value, step = narrowed(call), step_of(call)
         if value is not None:
             vector = Vector(value, statements)
             return narrow(vector.x, "bf16")
+        if is_elementary(call):
+            made = next((made for other, made in known if structural_equal(other, call)), None)
+            if made is None:
+                made = computed(call, statements)
+                known.append((call, made))
+            return made
         if step is None:
             return call
         vector_of = ShortVector if is_short(call) else Vector
@@ -77,12 +90,17 @@ def _guarded(call: Any) -> Any:
 
     def guarded(value: Any, chosen: bool) -> Any:
         def guard(operator: Any) -> Any:
-            if step_of(operator) is None and narrowed(operator) is None:
+            if not _is_ours(operator):
                 return operator
-            taken, *rest = operator.args
-            zero = tirx.const(0, taken.ty.dtype)
-            taken = tirx.if_then_else(condition, *((taken, zero) if chosen else (zero, taken)))
-            return Call(operator.op, [taken, *rest], ret_ty=operator.ty)
+
+            def within(taken: Any) -> Any:
+                zero = tirx.const(0, taken.ty.dtype)
+                return tirx.if_then_else(condition, *((taken, zero) if chosen else (zero, taken)))
+
+            first, *rest = operator.args
+            # Of steps the rest are numbers.
+            args = map(within, operator.args) if is_elementary(operator) else (within(first), *rest)
+            return Call(operator.op, list(args), ret_ty=operator.ty)
 
         return mapped(value, Call, guard)
 

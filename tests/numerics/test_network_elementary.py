@@ -1,0 +1,127 @@
+"""Elementary functions of a network beside NumPy's of doubles: zeros, infinities, what is not a number, and everywhere between."""
+
+from __future__ import annotations
+
+from math import erf
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+pytest.importorskip("tvm")
+from tvm import relax
+
+from tests.numerics.test_network import module
+from tvmconv.relax.compiling import build
+from tvmconv.runtime.network import load_network
+
+Array = np.ndarray[Any, Any]
+# Relative to the answer, wherever that is a normal number; else to the least that is one.
+ALLOWED, LEAST = 3e-7, 2.0**-126
+SPECIAL = np.array(
+    [0, 1, 0.5, np.inf, np.nan, 2, 3, 1e-45, 3e-45, 1e-38, 3.4e38, 1e-10, 89.3, 88.7, 104, 2.5, 0.25, 1.5, 0.99999994, 1.0000001,
+     1e10, 2**24 + 2, 3.9, 4.1, 0.41421357, 2.4142137, 10, 9.999999, 1e4],
+    np.float32,
+)  # fmt: skip
+SIGNED = np.concatenate([SPECIAL, -SPECIAL])
+# Of sines of more the neighbours are far.
+NEAR = SIGNED[~(np.abs(SIGNED) > 2.0**30)]
+FUNCTIONS: dict[str, tuple[Any, Array, float, float]] = {
+    "acos": (np.arccos, SIGNED, -1, 1),
+    "acosh": (np.arccosh, SIGNED, 1, 50),
+    "asin": (np.arcsin, SIGNED, -1, 1),
+    "asinh": (np.arcsinh, SIGNED, -50, 50),
+    "atan": (np.arctan, SIGNED, -5, 5),
+    "atanh": (np.arctanh, SIGNED, -1, 1),
+    "cos": (np.cos, NEAR, -30, 30),
+    "cosh": (np.cosh, SIGNED, -89.4, 89.4),
+    "erf": (np.vectorize(erf, otypes=[float]), SIGNED, -5, 5),
+    "exp": (np.exp, SIGNED, -104, 88.7),
+    "log": (np.log, SIGNED, 0, 3),
+    "round": (np.round, SIGNED, -9, 9),
+    "sin": (np.sin, NEAR, -30, 30),
+    "sinh": (np.sinh, SIGNED, -89.4, 89.4),
+    "tan": (np.tan, NEAR, -30, 30),
+}
+
+
+def spread(rng: Any, count: int = 5000) -> Array:
+    """Return numbers of both signs and all sizes."""
+    return (np.exp(rng.uniform(-80, 80, count)) * rng.choice([-1, 1], count)).astype(np.float32)
+
+
+def check(name: str, answer: Array, right: Array) -> None:
+    with np.errstate(all="ignore"):
+        rounded = right.astype(np.float32)
+        same = (answer == rounded) & (np.signbit(answer) == np.signbit(rounded)) | (
+            np.isnan(answer) & np.isnan(rounded)
+        )
+        error = np.abs(answer.astype(np.float64) - right) / np.maximum(np.abs(right), LEAST)
+    assert not np.any(~same & ~(error <= ALLOWED)), (name, error[~same & ~(error <= ALLOWED)])
+
+
+def test_functions_of_one_number(tmp_path: Path) -> None:
+    rng = np.random.default_rng(0)
+    given = {}
+    for name, (_, special, low, high) in FUNCTIONS.items():
+        sizes = spread(rng)
+        sizes = sizes[np.abs(sizes) < 2.0**30] if special is NEAR else sizes
+        given[name] = np.concatenate([special, rng.uniform(low, high, 5000).astype(np.float32), sizes])
+
+    def make(builder: Any, *data: Any) -> Any:
+        return builder.emit(
+            relax.Tuple([builder.emit(getattr(relax.op, name)(x)) for name, x in zip(given, data, strict=True)])
+        )
+
+    build(module(make, [each.shape for each in given.values()]), tmp_path / "network.so")
+    answers = load_network(tmp_path / "network.so")(**{f"x{at}": each for at, each in enumerate(given.values())})
+    for (name, array), answer in zip(given.items(), answers.values(), strict=True):
+        with np.errstate(all="ignore"):
+            check(name, answer, FUNCTIONS[name][0](array.astype(np.float64)))
+
+
+def test_functions_of_two_numbers(tmp_path: Path) -> None:
+    rng = np.random.default_rng(0)
+    pairs = [np.meshgrid(SIGNED, SIGNED), (spread(rng), spread(rng)), (spread(rng), rng.uniform(-3, 3, 5000)),
+             (rng.uniform(0.9, 1.1, 5000), rng.uniform(-800, 800, 5000)),
+             (rng.uniform(-9, 9, 5000), rng.integers(-9, 10, 5000))]  # fmt: skip
+    left, right = (
+        np.concatenate([np.ravel(each) for each in side]).astype(np.float32) for side in zip(*pairs, strict=True)
+    )
+
+    def make(builder: Any, x: Any, y: Any) -> Any:
+        power = builder.emit(relax.op.power(x, y))
+        return builder.emit(relax.Tuple([power, builder.emit(relax.op.atan2(x, y))]))
+
+    build(module(make, [left.shape, right.shape]), tmp_path / "network.so")
+    answers = load_network(tmp_path / "network.so")(x0=left, x1=right).values()
+    for (name, function), answer in zip({"power": np.power, "atan2": np.arctan2}.items(), answers, strict=True):
+        with np.errstate(all="ignore"):
+            check(name, answer, function(left.astype(np.float64), right.astype(np.float64)))
+
+
+def test_functions_of_functions_are_joined(tmp_path: Path) -> None:
+    """Also behind a pad, where what lies outside is not read, and of tensors that are broadcast."""
+    rng = np.random.default_rng(0)
+    array, exponent = (
+        rng.uniform(0.1, 3, (2, 5, 21)).astype(np.float32),
+        np.array([[0.3], [1.7], [2], [-1.1], [0]], np.float32),
+    )
+
+    def make(builder: Any, data: Any) -> Any:
+        value = builder.emit(relax.op.power(data, relax.const(exponent)))
+        for operator in (relax.op.sin, relax.op.exp, relax.op.log, relax.op.erf, relax.op.tan, relax.op.atan):
+            value = builder.emit(operator(value))
+        padded = builder.emit(relax.op.nn.pad(value, [0, 0, 0, 0, 3, 4], pad_value=0.5))
+        return builder.emit(relax.op.exp(padded))
+
+    build(module(make, [array.shape]), tmp_path / "network.so")
+    network = load_network(tmp_path / "network.so")
+    right = np.power(array.astype(np.float64), exponent)
+    for function in (np.sin, np.exp, np.log, np.vectorize(erf, otypes=[float]), np.tan, np.arctan):
+        right = function(right)
+    right = np.exp(np.pad(right, ((0, 0), (0, 0), (3, 4)), constant_values=0.5))
+    (answer,) = network(x0=array).values()
+    np.testing.assert_allclose(answer, right, rtol=2e-6)
+    assert len(network.operators({"x0": array}, 0.001)) == 1
