@@ -298,6 +298,7 @@ def stages_of(tile: WgmmaTile, target: CudaTarget) -> list[int]:
     return [each for each in _STAGES if replace(tile, stages=each).shared_bytes <= target.shared_bytes]
 
 
+@lru_cache(maxsize=64)
 def _box(problem: Problem, rows: int, halo: tuple[int, int], planes: bool) -> tuple[int, int, int, int] | None:
     """Return the box of at most `rows` pixels by which the fewest boxes cover the output; of equals, the longest rows."""
     strides = (1, *phases_of(problem).strides)
