@@ -52,6 +52,7 @@ PROBLEMS = {
         "conv3d-n1-i24x3x9x7-o40x3x9x7-k3x1x3-s1x1x1-d1x1x1-p2x0x1_0x0x1-g1-NXC-XIO-bf16-bias",
         "conv1d-n2-i8x150-o24x150-k1-s1-d1-p0_0-g1-NXC-XIO-f16",
     ],
+    "wgmma_groups": ["conv2d-n2-i48x9x9-o96x9x9-k3x3-s1x1-d1x1-p1x1_1x1-g6-NXC-XIO-f16-bias"],
     "cuda_constant": ["conv2d-n1-i0x4x4-o8x4x4-k3x3-s1x1-d1x1-p1x1_1x1-g1-NCX-XIO-f16-bias"],
 }
 EPILOGUES = [
@@ -68,7 +69,7 @@ CASES = [(name, signature) for name, signatures in PROBLEMS.items() for signatur
 
 
 def target_of(algorithm: str) -> CudaTarget:
-    return SM_90A if algorithm == "wgmma" else SM_90
+    return SM_90A if algorithm.startswith("wgmma") else SM_90
 
 
 def check(problem: Problem, choice: Choice) -> None:

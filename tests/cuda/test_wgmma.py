@@ -18,6 +18,7 @@ from test_spaces import frames, operations
 import tvmconv
 from tvmconv import fills
 from tvmconv.algorithms import table as algorithms
+from tvmconv.algorithms.cuda.wgmma_packing import mixes_groups
 from tvmconv.algorithms.cuda.wgmma_phases import phases_of
 from tvmconv.algorithms.cuda.wgmma_tiles import as_3d, busiest, stages_of, wgmma_tiles
 from tvmconv.epilogue import parse_epilogue
@@ -89,7 +90,7 @@ def tiled_source(
     problem = parse_signature(signature)
     sizes = [(tile.rows, tile.columns, tile.has_halo, tile.alternate) for tile in wgmma_tiles(problem, SM_90A)]
     number = sizes.index((rows, columns, halo, alternate))
-    name = next(each for each in ("wgmma", "wgmma_groups") if algorithms.get(each).covers(problem, SM_90A) is None)
+    name = "wgmma_groups" if mixes_groups(problem) else "wgmma"
     (sample,) = samples(sketches_of(name, problem, SM_90A)[1][number])
     decisions = None if stages is None else ([int(value) for value in sample.attrs[0]].index(stages),)
     definition, scheduled = schedule(problem, SM_90A, Choice(name, number, decisions))
