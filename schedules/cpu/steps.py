@@ -73,12 +73,13 @@ def planned(
     definition: Definition,
     target: CpuTarget,
     schedule: Callable[[Schedule, W, P, CpuTarget], None],
+    by: str = "vectors",
 ) -> list[Schedule]:
-    """Return `schedule`'s schedules of all windows, one for each of their plans, the default first."""
-    plans = {plan.vectors: number for number, plan in enumerate(definition.windows[0].plans)}
+    """Return `schedule`'s schedules of all windows, one for each of their plans, the default first; records know them `by` a number."""
+    plans = {getattr(plan, by): number for number, plan in enumerate(definition.windows[0].plans)}
 
-    def by_plan(sketch: Schedule, window: Any, vectors: int, target: CpuTarget) -> None:
-        schedule(sketch, window, window.plans[plans[vectors]], target)
+    def by_plan(sketch: Schedule, window: Any, count: int, target: CpuTarget) -> None:
+        schedule(sketch, window, window.plans[plans[count]], target)
 
     return sketches(sch, definition, target, lambda first: list(plans), by_plan)
 

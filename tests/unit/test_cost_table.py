@@ -24,7 +24,7 @@ DECIDES = (
     "tasks",
 )
 # Others whose functions have no number without a name, beside measurements that explain them.
-ALSO = ("direct_plan", "planar", "inner", "kn2row", "mmla", "phased", "grouped_plan")
+ALSO = ("direct_plan", "planar_plan", "inner", "kn2row", "mmla", "phased", "grouped_plan")
 CPU = r"\bZen \d|Rapids|\bSkylake|\bHaswell|Graviton|Neoverse|znver\d"
 # How wide vectors and how many registers there are is asked for to fill them, never to tell one CPU from another.
 ASKED = r"two_of_512|\.mcpu\b|(vector_registers|vector_bits|multiply_adds)\s*(==|!=|<|>)|\bcpu_of\("
@@ -42,7 +42,7 @@ REASONS = {
         direct.LEAST_PER_GROUP direct.LEAST_PACKED_PIXELS direct.LEAST_STREAMED_PRODUCTS direct.MOST_TASK_PIXELS
         direct.LEAST_CHANNELS_OF_PARTS direct_plan.MOST_COPIED_PRODUCTS direct_plan.LEAST_ROWS inner.LEAST_PRODUCTS
         inner.MOST_PIXELS mmla.LEAST_CHANNELS paired_taps.LEAST_USED plain.LEAST_TAPS plain.LEAST_PRODUCTS
-        row_tile.LEAST_SHARING tasks.EXPANSION window.FEW_PIXELS window.STREAMED_PIXELS winograd_plan.MOST_PREFETCHED
+        planar_plan.LEAST_SHARING tasks.EXPANSION window.FEW_PIXELS window.STREAMED_PIXELS winograd_plan.MOST_PREFETCHED
         winograd_cost.LEAST_PER_GROUP winograd_cost.MOST_PIECES amx.FEWEST_OUTPUTS""",
     "the code: what is unrolled, and what LLVM makes of it": """
         direct_plan.SHORT_SUMS direct_plan.SHARED_DATA grouped_plan.MAX_UNROLLED grouped_plan.MAX_UNROLLED_ROW

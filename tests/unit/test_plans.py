@@ -7,10 +7,13 @@ from dataclasses import replace
 import pytest
 
 from tvmconv.algorithms import table as algorithms
+from tvmconv.algorithms.cpu import planar
 from tvmconv.algorithms.cpu.cost import cycles
 from tvmconv.algorithms.cpu.direct import direct_windows, windows_estimate
 from tvmconv.algorithms.cpu.direct_plan import planned
 from tvmconv.algorithms.cpu.kn2row import tap_windows, vector_counts, widths
+from tvmconv.algorithms.cpu.plan import Options
+from tvmconv.algorithms.cpu.row_window import PlanarWindow
 from tvmconv.algorithms.cpu.window import Window
 from tvmconv.algorithms.cpu.winograd_cost import windows_estimate as winograd_estimate
 from tvmconv.algorithms.cpu.winograd_plan import planned_windows
@@ -28,6 +31,9 @@ PHASED = "backprop1d-n1-i66x40-o1x1376-k128-s32-d1-p0_0-g1-NXC-XIO-f32"
 DEPTHWISE = "conv2d-n1-i64x56x56-o64x56x56-k3x3-s1x1-d1x1-p1x1_1x1-g64-NXC-XIO-f32"
 LONG = "conv2d-n1-i64x56x56-o64x56x56-k31x31-s1x1-d1x1-p15x15_15x15-g64-NXC-XIO-f32"
 SHUFFLED = "conv2d-n1-i64x56x56-o64x28x28-k3x3-s2x2-d1x1-p1x1_1x1-g8-NXC-XIO-f32"
+PLANES = "conv2d-n1-i16x56x56-o32x56x56-k3x3-s1x1-d1x1-p1x1_1x1-g1-NCX-OIX-f32"
+DEPTHWISE_PLANES = "conv2d-n1-i64x112x112-o64x112x112-k3x3-s1x1-d1x1-p1x1_1x1-g64-NCX-OIX-f32"
+ROW_OF_PLANES = "conv1d-n1-i64x8000-o32x8000-k3-s1-d1-p1_1-g1-NCX-OIX-f32"
 
 CASES = [
     *(("direct", each) for each in (ROWS, ONE_ROW, DEEP, PARTS, CLASSES)),
@@ -64,6 +70,27 @@ def test_the_estimate_counts_what_the_plan_says(signature: str) -> None:
     best = cycles(windows_estimate(windows, target), target)
     assert best == algorithms.get("grouped" if problem.groups > 1 else "direct").cycles(problem, target)
     assert cycles(windows_estimate([_with_tile(window, 1) for window in windows], target), target) > best
+
+
+@pytest.mark.parametrize("signature", [PLANES, DEPTHWISE_PLANES, ROW_OF_PLANES])
+def test_planar_is_scheduled_and_counted_by_its_plans(signature: str) -> None:
+    target, algorithm, problem = Target.parse("x86-64-v4"), algorithms.get("planar"), parse_signature(signature)
+    assert isinstance(target, CpuTarget)
+    definition, windows = algorithm.define(problem, target), planar.planar_windows(problem, target, prepacked=True)
+    best = cycles(planar.windows_estimate(windows, target), target)
+    for vectors in (definition.windows[0].plans[0].vectors, ([1], 1)):
+        definition, windows = (
+            replace(definition, windows=[_with_vectors(each, vectors) for each in definition.windows]),
+            [_with_vectors(each, vectors) for each in windows],
+        )
+        (sketch,) = algorithm.sketches(definition, target)
+        assert [int(each) for each in samples(sketch)[1].attrs[0]] == list(vectors[0])
+    assert best == algorithm.cycles(problem, target) < cycles(planar.windows_estimate(windows, target), target)
+
+
+def _with_vectors(window: PlanarWindow, vectors: Options) -> PlanarWindow:
+    """Return the window with its first plan alone, with tiles of so many vectors of a row."""
+    return replace(window, plans=(replace(window.plans[0], vectors=vectors),))
 
 
 def test_winograd_is_scheduled_and_counted_by_its_plans() -> None:

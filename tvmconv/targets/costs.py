@@ -305,8 +305,8 @@ class Costs:
         Adding a vector of what a tap gave an output, in multiply-adds; the same where these leave half of L1.
     add_passes
         A line of these that L2 does not keep, to and from L3.
-    start, task
-        Starting and ending a tile; starting a task.
+    start, task, plane
+        Starting and ending a tile; starting a task; a task's planes of another channel, which it copies and reads at once.
     pays
         What schedules do on this CPU, because it was measured to pay: the names are in docs/cost-model.md.
     pieces, pages
@@ -345,6 +345,7 @@ class Costs:
     amx: Amx | None = None
     residuals: Mapping[str, float] | None = None
     l1: int = L1_WAYS * L1_WAY_BYTES
+    plane: float = 0.0
 
     @property
     def core(self) -> tuple[int, int, int]:

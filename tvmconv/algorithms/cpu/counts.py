@@ -109,18 +109,15 @@ def copied_element(window: Window) -> str:
 
 
 def _transposed(window: Window) -> str:
-    """Return the event of an element that goes from planes to channels in lanes, or back, by squares."""
-    if window.across and window.lanes == ACROSS_LANES and len(window.axes) == 2 and _planar_is_slow(window):
+    """Return the event of an element that goes from planes to channels in lanes, or back, by squares.
+
+    Those of short rows, of whole vectors, take less where lanes run across groups, and those that are widened.
+    """
+    short = window.lanes >= ACROSS_LANES // 2 and 2 * window.axes[-1].outputs <= ACROSS_LANES
+    widened = window.lanes == ACROSS_LANES and window.problem.dtype != "f32"
+    if window.across and len(window.axes) == 2 and (short or widened):
         return "elements.transpose_across"
     return "elements.transpose_pairs" if window.vnni_factor == 2 else "elements.transpose"
-
-
-def _planar_is_slow(window: Window) -> bool:
-    """Whether planes are slow to sum as they lie: they are widened first, or their rows are half a vector or less.
-
-    Else planar is estimated too high as well.
-    """
-    return window.problem.dtype != "f32" or 2 * window.axes[-1].outputs <= ACROSS_LANES
 
 
 def filter_traffic(window: Window, target: CpuTarget) -> Counts:

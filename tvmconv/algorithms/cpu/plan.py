@@ -1,6 +1,6 @@
 """A plan: how a window is cut into tasks and tiles, and in which order they are taken.
 
-The cost model decides it once (direct_plan.py, grouped_plan.py, winograd_plan.py). The estimate counts the events of the first plan of a window; the schedule does
+The cost model decides it once (direct_plan.py, grouped_plan.py, planar_plan.py, winograd_plan.py). The estimate counts the events of the first plan of a window; the schedule does
 what each says; a tuned record is a plan whose choices are made.
 """
 
@@ -121,3 +121,37 @@ class WinogradPlan:
     unrolls: Options
     filter_parts: Options
     prefetches: bool
+
+
+@dataclass(frozen=True)
+class PlanarPlan:
+    """How a window whose lanes run along a row is cut into tasks and tiles.
+
+    Attributes
+    ----------
+    channels, vectors, tile_rows
+        Output channels of a tile; its vectors of a row, that may be chosen; its rows, which share loads.
+    rows, chunks
+        Of several axes how many times `tile_rows` a task has; of one, into how many parts tasks cut the channels.
+    tiles
+        How many tiles of the only row a task has, whose data it copies once; None: one.
+    taps_unrolled
+        Taps along the row in a loop's body.
+    blocks_first
+        Whether a task takes all rows of a block of channels before the next block.
+    planes_by_rows
+        Whether it takes all tiles of a row of a block before the next block, else all blocks of a tile before the next tile.
+    data_at_once
+        Whether data is copied before all tasks.
+    """
+
+    channels: int
+    vectors: Options
+    tile_rows: int
+    rows: Options
+    chunks: Options
+    tiles: Options | None
+    taps_unrolled: int
+    blocks_first: bool
+    planes_by_rows: bool
+    data_at_once: bool

@@ -12,7 +12,7 @@ A vector holds neighbouring outputs of a row, and each filter element is broadca
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from math import prod
 from typing import Any
 
@@ -33,7 +33,8 @@ from ..subconvolution import Expr
 from ..types import widen, zero_outside
 from .cost import Counts, lines, multiply_add, total
 from .counts import copied_again, far, held, outputs, stored_lines
-from .row_tile import packed_together, rounded_up, shared_cycles, shared_rows, task_chunks, tiles
+from .planar_plan import planned
+from .row_tile import packed_together, rounded_up, short_cycles, short_sums, tile_cycles
 from .row_window import PlanarWindow
 
 
@@ -61,40 +62,46 @@ def planar_windows(problem: Problem, target: CpuTarget, prepacked: bool) -> list
     """Return the windows of `define`."""
     flat = flatten(problem)
     made = convolution_axes(flat) if flat.op == "convolution" else interleaved_axes(flat)
-    return [
-        packed_together(rounded_up(PlanarWindow(flat, number, axes, 1, axes[-1].outputs, prepacked), target), target)
-        for number, axes in enumerate(made)
-    ]
+    windows = [PlanarWindow(flat, number, axes, 1, axes[-1].outputs, prepacked) for number, axes in enumerate(made)]
+    return planned([packed_together(rounded_up(window, target), target) for window in windows], target)
 
 
 def estimate(problem: Problem, target: CpuTarget) -> Counts:
     """Count the events of a problem, its filter prepacked."""
-    windows = planar_windows(problem, target, True)
+    return windows_estimate(planar_windows(problem, target, True), target)
+
+
+def windows_estimate(windows: Sequence[PlanarWindow], target: CpuTarget) -> Counts:
+    """Count the events of windows by their first plans."""
     counted = [_window_estimate(window, target) for window in windows]
-    apart = max((1 if window.contiguous else window.axes[-1].phases for window in windows), default=1)
-    return total(*counted, stored_lines(problem, apart, target))
+    if windows:
+        apart = max(1 if window.contiguous else window.axes[-1].phases for window in windows)
+        counted.append(stored_lines(windows[0].problem, apart, target))
+    return total(*counted)
 
 
 def _window_estimate(window: PlanarWindow, target: CpuTarget) -> Counts:
     axes, batch = window.axes, window.problem.batch
     rows = batch * window.groups * window.outputs * prod(axis.phases for axis in axes)
     vectors = rows * prod(axis.outputs for axis in axes[:-1]) * window.row / window.lanes
-    # The best of all, also where the default schedule has another: by its own, estimates are too high (docs/cost-model.md).
-    best = min(tiles(window, target), key=lambda each: shared_cycles(window, each[0], each[1], target))
+    plan = window.plans[0]
+    channels, together, width = plan.channels, plan.tile_rows, plan.vectors[1]
     products = vectors * window.channels * prod(axis.taps for axis in axes)
-    sums = products * shared_cycles(window, best[0], best[1], target) * multiply_add(window.lanes, target)
-    together = shared_rows(window, best[1], target)
+    slots = products * multiply_add(window.lanes, target)
     scale = "rows_depthwise_scale" if window.outputs == 1 else "rows.scale"
-    counted: list[Counts] = [
-        {"start": vectors / (best[0] * best[1] * window.tile_phases * together)},
-        {"shared_rows.scale" if together > 1 else scale: sums},
-    ]
+    if short_sums(window, together):
+        bands = prod(axis.outputs for axis in axes[:-1]) / (plan.rows[1] * together)
+        sums = slots * short_cycles(window, width, together, target)
+        counted: list[Counts] = [{"shared_rows.scale": sums, "plane": batch * window.groups * bands}]
+    else:
+        sums = slots * tile_cycles(window, channels, width, target)
+        counted = [{"start": vectors / (channels * width * window.tile_phases), scale: sums}]
     size = 4 * prod(window.problem.filter_shape)
     if size > target.l2_share:
-        counted.append({"lines.beside": lines(4 * products / best[1])})
+        counted.append({"lines.beside": lines(4 * products / width)})
         counted.append({"lines.memory": lines(size) if size > target.l3_share else 0.0})
     if window.panels:
-        pieces = batch * window.problem.in_channels * window.row * task_chunks(window, *best, target)[1]
+        pieces = batch * window.problem.in_channels * window.row * plan.chunks[1]
         counted.append({"elements.panel": pieces})
     elif window.stages_data:
         elements = float(batch) * prod(held(axis) for axis in axes[:-1]) * axes[-1].extent * window.problem.in_channels

@@ -8,15 +8,13 @@ from math import prod
 from ...targets.cpus import TLB_PAGES
 from ...targets.target import CpuTarget
 from ..shapes import F32_BITS, SSE_LANES, divisors, lane_count
-from .cost import multiply_add, tile_step, uneven
+from .cost import tile_step
 from .row_window import MOST_CHANNELS, PlanarWindow
 
 MAX_UNROLLED = 128  # multiply-adds in a loop body; more only grows the code
 MAX_SHARED = 512  # of rows that share loads
 ENOUGH_REGISTERS = 32  # for any tile of rows
 SHARED = 3  # registers for data that the rows of a tile share
-# Cycles of the products of an element that a task copies for itself, as others do, too: copying it takes about one.
-LEAST_SHARING = 8
 
 
 def rounded_up(window: PlanarWindow, target: CpuTarget) -> PlanarWindow:
@@ -58,18 +56,6 @@ def packed_together(window: PlanarWindow, target: CpuTarget) -> PlanarWindow:
     if "rows_packed_by_tile" in target.costs.pays:
         together = min(tiles(window, target), key=lambda tile: tile_cycles(window, tile[0], tile[1], target))[0]
     return replace(window, together=together)
-
-
-def task_chunks(window: PlanarWindow, channels: int, vectors: int, target: CpuTarget) -> tuple[list[int], int]:
-    """Return into how many parts tasks may cut the channels of a window of one axis, in tiles of so many, and the default.
-
-    Few tiles are cut by channels too, so that threads find equal shares, but not so that copies are more than that gains.
-    """
-    tasks = window.problem.batch * window.groups * window.row // window.lanes // vectors
-    chunks = divisors(window.outputs // channels, 16)
-    products = window.outputs / window.lanes * multiply_add(window.lanes, target)
-    fitting = [chunk for chunk in chunks if chunk == 1 or not window.panels or chunk * LEAST_SHARING <= products]
-    return chunks, min(fitting, key=lambda chunk: (round(uneven(tasks * chunk), 1), chunk))
 
 
 def tiles(window: PlanarWindow, target: CpuTarget) -> list[tuple[int, int]]:
@@ -118,16 +104,22 @@ def tile_cycles(window: PlanarWindow, channels: int, vectors: int, target: CpuTa
     return tile_step(step, vectors, sums, sums * vectors, far=far) / (sums * vectors)
 
 
-def shared_cycles(window: PlanarWindow, channels: int, vectors: int, target: CpuTarget) -> float:
-    """Cycles per multiply-add of a tile, as `tile_cycles`, where rows share the loads of their data and one broadcast."""
-    rows = shared_rows(window, vectors, target)
-    if rows == 1:
-        return tile_cycles(window, channels, vectors, target)
-    axis, sums, taps = window.axes[-2], rows * vectors * window.tile_phases, _held_taps(window)
-    loads = vectors * ((rows - 1) * axis.stride / axis.taps + 1)
+def short_cycles(window: PlanarWindow, vectors: int, rows: int, target: CpuTarget) -> float:
+    """Cycles per multiply-add of a tile of `short_sums`, as `tile_cycles`: rows share the loads of their data and one broadcast."""
+    sums, taps, loads = rows * vectors * window.tile_phases, _held_taps(window), float(vectors)
+    if rows > 1:
+        loads *= (rows - 1) * window.axes[-2].stride / window.axes[-2].taps + 1
     # Of the filter, what finds no register is loaded again for each tile.
     spilled = max(0, sums + taps + SHARED - target.vector_registers) / taps
     return tile_step(target.costs.shared_rows, loads, window.tile_phases, sums, spilled=spilled) / sums
+
+
+def short_sums(window: PlanarWindow, rows: int) -> bool:
+    """Whether the sums of tiles of so many rows are short, of the taps of one channel: a core works on several tiles at once.
+
+    Neither the latency of a sum nor the start of a tile counts then.
+    """
+    return rows > 1 or window.outputs == window.channels == 1
 
 
 def shared_rows(window: PlanarWindow, vectors: int, target: CpuTarget, registers: int = 0) -> int:

@@ -14,6 +14,7 @@ from tvm import tirx
 from ...targets.cpus import L1_WAY_BYTES, L1_WAYS
 from ..shapes import F32_BITS
 from ..subconvolution import Expr, SubConvolution
+from .plan import PlanarPlan
 
 # Room that a task may have for copies of rows. Beyond what the launcher keeps for a thread (31 MiB), each task asks the
 # system for it: 32 to 3 channels of f16 in rows of 262143 took 0.6 s, and take 0.005.
@@ -37,6 +38,8 @@ class PlanarWindow(SubConvolution):
         Channels that lie together in a packed filter.
     panels
         Whether each tile's data is copied, so that it lies in the order of the sum.
+    plans
+        How it may be cut into tasks and tiles, the best first; empty: that is not decided (planar_plan.py).
     """
 
     lanes: int
@@ -44,6 +47,7 @@ class PlanarWindow(SubConvolution):
     prepacked: bool
     together: int = 1
     panels: bool = False
+    plans: tuple[PlanarPlan, ...] = ()
 
     @property
     def interleaves(self) -> bool:

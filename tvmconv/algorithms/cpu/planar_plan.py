@@ -1,0 +1,112 @@
+"""How planar's loops are cut: what may be chosen, the default, and the order of tasks, all decided here, once."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import replace
+from math import prod
+
+from ...targets.target import CpuTarget
+from ..shapes import divisors
+from .cost import multiply_add, uneven
+from .counts import TASK_ROWS
+from .plan import Options, PlanarPlan
+from .row_tile import MAX_UNROLLED, channel_counts, shared_rows, vector_counts
+from .row_window import PlanarWindow
+from .tasks import TASKS, task_rows
+
+# Cycles of the products of an element that a task copies for itself, as others do, too: copying it takes about one.
+LEAST_SHARING = 8
+
+
+def planned(windows: Sequence[PlanarWindow], target: CpuTarget) -> list[PlanarWindow]:
+    """Return the windows with their plans, the best first: what the first one likes best, of what leaves all registers for a vector."""
+    counts = (
+        [
+            count
+            for count in channel_counts(windows[0], target)
+            if all(vector_counts(each, count, target) for each in windows)
+        ][:3]
+        if windows
+        else []
+    )
+    return [replace(window, plans=tuple(_plan(window, count, target) for count in counts)) for window in windows]
+
+
+def _plan(window: PlanarWindow, channels: int, target: CpuTarget) -> PlanarPlan:
+    several, vectors = len(window.axes) > 1, vector_counts(window, channels, target)[:4]
+    shared = shared_rows(window, vectors[0], target)
+    # More rows than usual a task where L1 holds their copies.
+    rows, most = task_rows(window, shared, max(TASK_ROWS, target.l1_share // 2 // _row_bytes(window)) if several else 1)
+    chunks, even = ([1], 1) if several else _task_chunks(window, channels, vectors[0], target)
+    copies = window.stages_data and not window.panels
+    return PlanarPlan(
+        channels=channels,
+        vectors=(vectors, vectors[0]),
+        tile_rows=shared,
+        rows=(rows, most),
+        chunks=(chunks, even),
+        tiles=_task_tiles(window, vectors[0], target) if copies and not several and even == 1 else None,
+        taps_unrolled=divisors(
+            window.axes[-1].taps, max(1, MAX_UNROLLED // (channels * vectors[0] * window.tile_phases))
+        )[-1],
+        blocks_first=several and _blocks_first(window, most * shared, target),
+        planes_by_rows=several and _planes_by_rows(window, target),
+        # A task copies what it reads, unless others with other channels read the same: cores then share no cache line.
+        data_at_once=even > 1,
+    )
+
+
+def _task_chunks(window: PlanarWindow, channels: int, vectors: int, target: CpuTarget) -> Options:
+    """Return into how many parts tasks may cut the channels of a window of one axis, in tiles of so many, and the default.
+
+    Few tiles are cut by channels too, so that threads find equal shares, but not so that copies are more than that gains.
+    """
+    tasks = window.problem.batch * window.groups * window.row // window.lanes // vectors
+    chunks = divisors(window.outputs // channels, 16)
+    products = window.outputs / window.lanes * multiply_add(window.lanes, target)
+    fitting = [chunk for chunk in chunks if chunk == 1 or not window.panels or chunk * LEAST_SHARING <= products]
+    return chunks, min(fitting, key=lambda chunk: (round(uneven(tasks * chunk), 1), chunk))
+
+
+def _row_bytes(window: PlanarWindow) -> int:
+    """Return the bytes of the copies of data that a row of outputs adds."""
+    return 4 * window.channels * window.axes[-2].stride * window.axes[-1].extent
+
+
+def _planes_by_rows(window: PlanarWindow, target: CpuTarget) -> bool:
+    """Whether a block's tiles, which write a plane's row in one piece, follow each other, instead of a tile's blocks.
+
+    Where outputs leave L2 and L1 keeps the row's data for the next block. One core of a Zen 3:
+    3 to 32 channels at 640x640 with stride 2 took 3.8 ms, and take 3.0; 3 to 64 at 224x224 2.9, and 2.3; 16 to 32 at 112x112
+    with stride 2, whose outputs stay, would take 0.44 instead of 0.42. Not measured with AVX-512.
+    """
+    axes, problem = window.axes, window.problem
+    held = 4 * window.channels * prod(axis.span for axis in axes[:-1]) * axes[-1].extent
+    image = 4 * prod(problem.output_shape) // max(problem.batch, 1)
+    return "planes_by_rows" in target.costs.pays and held <= target.l1_share and image > 2 * target.l2_share
+
+
+def _blocks_first(window: PlanarWindow, rows: int, target: CpuTarget) -> bool:
+    """Whether a task of so many rows takes them all for a block of channels before the next, of few channels of data.
+
+    Each plane of the output then gets all rows in one piece, and L1 keeps the data for the next block. One
+    core of a Zen 4: 2 to 336 channels at 30x30, batch 8, took 2209 us, and take 1012, by AVX2 1735 and 908; 3 to 64 at 112x112 403
+    and 396, by AVX2 402 and 407.
+    """
+    axis = window.axes[-2]
+    planes = prod(each.span for each in window.axes[:-2])
+    held = ((rows - 1) * axis.stride + axis.span) * planes * window.axes[-1].extent
+    return 4 * window.channels * held <= target.l1_share
+
+
+def _task_tiles(window: PlanarWindow, vectors: int, target: CpuTarget) -> Options:
+    """Return how many of a row's tiles of so many vectors a task may have, and the default.
+
+    Their data fills half of L2 at most, and TASKS are left.
+    """
+    tiles = window.row // window.lanes // vectors
+    tasks = window.problem.batch * window.groups * tiles
+    counts, tile_bytes = divisors(tiles, 64), 4 * window.channels * window.axes[-1].stride * window.lanes * vectors
+    fitting = [n for n in counts if n == 1 or (n * tile_bytes <= target.l2_share // 2 and tasks // n >= TASKS)]
+    return counts, min(fitting, key=lambda n: (round(uneven(tasks // n), 1), -n))
