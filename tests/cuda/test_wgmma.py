@@ -174,6 +174,8 @@ def random_case(seed: int) -> tuple[str, int, int, int, int, bool, bool]:
         begin, end, data_format=draw.choice(["NXC", "NCX"]), filter_format=draw.choice(["XIO", "OIX"]),
         dtype=draw.choice(["f16", "bf16"]), bias=draw.random() < 0.5, epilogue=parse_epilogue(draw.choice([None, "scale-add-prelu"])),
     )  # fmt: skip
+    if problem.is_constant:
+        return random_case(seed + 1000)
     tile = draw.choice(wgmma_tiles(problem, SM_90A))
     how = (
         tile.rows,
