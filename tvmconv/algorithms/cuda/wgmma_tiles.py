@@ -59,6 +59,8 @@ PLANE_PIXELS = 64
 _MOST_TRAVERSED = 256
 # Where threads store elements, not copies: loads from shared memory and stores of a warp in a cycle (about).
 _STORES = 0.25
+# Elements of the 32 bytes that L2 takes at a time, and how many of these it takes in a cycle of a multiprocessor (about).
+_SECTOR, _SECTORS = 16, 1.7
 # Maps of the output that a launch takes beside two others, of 128 bytes each: its parameters have at most 4096 bytes.
 MOST_PHASES = 27
 
@@ -155,7 +157,10 @@ class WgmmaTile:
         l2_rate = min(_MOST_L2_RATE, _L2_RATE * MULTIPROCESSORS[90] / blocks)
         vector = self.store_vector(problem)
         storing = _STORE_CYCLES + _STORE_CYCLES_OF_EACH * self.rows * self.columns
-        storing += self.rows * self.columns / (vector * WARP * _STORES) if vector else 0
+        if vector:
+            run = run_of(problem, self.box) if problem.data_format == "NCX" else self.columns
+            sectors = self.rows * self.columns / min(run, _SECTOR)
+            storing += max(self.rows * self.columns / (vector * WARP * _STORES), sectors / _SECTORS)
         multiplying = [self._phase_cycles(problem, phase.taps, l2_rate) for phase in phases]
         cycles, last = [each + storing for each in multiplying], 0.0
         if self.alternate:
@@ -182,8 +187,17 @@ class WgmmaTile:
         """Return how many elements of a tile a thread stores together; None if copies of boxes store them."""
         if problem.data_format == "NXC":
             return None if problem.out_channels % ALIGNED == 0 else gcd(problem.out_channels, ALIGNED)
-        # Rows of the output, and of boxes, are of whole vectors.
-        return gcd(problem.out_spatial[-1], self.box[-1], ALIGNED) if phases_of(problem).steps[-1] == 1 else 1
+        # What lies together in boxes, and planes or rows of the output, are of whole vectors.
+        whole_rows = self.box[-1] == problem.out_spatial[-1]
+        extent = prod(problem.out_spatial) if whole_rows else problem.out_spatial[-1]
+        return gcd(extent, run_of(problem, self.box), ALIGNED)
+
+
+def run_of(problem: Problem, box: tuple[int, ...]) -> int:
+    """Return how many pixels of a box lie together in a plane of the output."""
+    if phases_of(problem).steps[-1] > 1:
+        return 1
+    return box[3] * box[2] if box[3] == problem.out_spatial[-1] else box[3]
 
 
 def busiest(cycles: list[float], tiles: int) -> float:
@@ -300,7 +314,10 @@ def stages_of(tile: WgmmaTile, target: CudaTarget) -> list[int]:
 
 @lru_cache(maxsize=64)
 def _box(problem: Problem, rows: int, halo: tuple[int, int], planes: bool) -> tuple[int, int, int, int] | None:
-    """Return the box of at most `rows` pixels by which the fewest boxes cover the output; of equals, the longest rows."""
+    """Return the box of at most `rows` pixels by which the fewest boxes cover the output; of equals, the longest rows.
+
+    Planes of the output prefer longer rows to somewhat fewer boxes.
+    """
     strides = (1, *phases_of(problem).strides)
     extents = pixels(problem)
     beyond = (0, 0, *halo)
@@ -323,8 +340,11 @@ def _box(problem: Problem, rows: int, halo: tuple[int, int], planes: bool) -> tu
 
     boxes = (box for box in product(*options) if product_rows(box) <= rows)
 
-    def cost(box: tuple[int, ...]) -> tuple[int, tuple[int, ...]]:
-        count = prod(ceil(extent / b) for extent, b in zip(extents, box, strict=True))
+    def cost(box: tuple[int, ...]) -> tuple[float, tuple[int, ...]]:
+        count = float(prod(ceil(extent / b) for extent, b in zip(extents, box, strict=True)))
+        if problem.data_format == "NCX":
+            # Outputs of which few lie together are stored by more transactions (a tenth of a tile's time, about).
+            count *= 0.9 + 0.1 * _SECTOR / min(run_of(problem, box), _SECTOR)
         return count, tuple(-b for b in reversed(box))
 
     best = min(boxes, key=cost, default=None)
