@@ -76,12 +76,11 @@ def planned(
     by: str = "vectors",
 ) -> list[Schedule]:
     """Return `schedule`'s schedules of all windows, one for each of their plans, the default first; records know them `by` a number."""
-    plans = {getattr(plan, by): number for number, plan in enumerate(definition.windows[0].plans)}
 
     def by_plan(sketch: Schedule, window: Any, count: int, target: CpuTarget) -> None:
-        schedule(sketch, window, window.plans[plans[count]], target)
+        schedule(sketch, window, next(plan for plan in window.plans if getattr(plan, by) == count), target)
 
-    return sketches(sch, definition, target, lambda first: list(plans), by_plan)
+    return sketches(sch, definition, target, lambda first: [getattr(plan, by) for plan in first.plans], by_plan)
 
 
 def has_block(sch: Schedule, name: str) -> bool:

@@ -85,7 +85,7 @@ def _by_rows(sch: Schedule, tiles: WinogradWindow, plan: WinogradPlan, target: C
     image = []
     if len(plan.images[0]) > 1:
         z, *image = sch.split(z, [None, steps.choose(sch, *plan.images)])
-    block, vector, lane = _vectors(sch, o, tiles, shape)
+    block, vector, lane = sch.split(o, [None, shape.vectors, tiles.lanes])
     columns, *own = _own(sch, tiles, columns, y, x, lane, whole)
     sch.reorder(n, g, z, band, *cut, *phases, block, *image, block_row, row, columns, vector, *own)
     task = sch.fuse(n, g, z, band, *cut)
@@ -116,7 +116,7 @@ def _by_rows(sch: Schedule, tiles: WinogradWindow, plan: WinogradPlan, target: C
 def _by_channels(sch: Schedule, tiles: WinogradWindow, plan: WinogradPlan, target: CpuTarget) -> None:
     i, shape = tiles.index, plan.shape
     n, g, *around, columns, y, x, o = sch.get_loops(sch.get_sblock(stage_name(OUT, i)))
-    block, vector, lane = _vectors(sch, o, tiles, shape)
+    block, vector, lane = sch.split(o, [None, shape.vectors, tiles.lanes])
     columns, *own = _own(sch, tiles, columns, y, x, lane, tiles.columns)
     sch.reorder(g, block, n, *around, columns, vector, *own)
     task = sch.fuse(g, block)
@@ -134,17 +134,14 @@ def _by_channels(sch: Schedule, tiles: WinogradWindow, plan: WinogradPlan, targe
     if tiles.prepacked:
         _filter(sch, tiles)
     else:
-        _filter_part(sch, tiles, part)
+        block = sch.get_sblock(stage_name(FILTER_TILES, i))
+        sch.compute_at(block, part, preserve_unit_loops=True)
+        _by_vectors(sch, tiles, block)
     sch.decompose_reduction(acc, kz)
     if plan.prefetches:
         sch.annotate(b, PREFETCH_NEXT, copy_of_filter(stage_name(FILTER_TILES, i), 2))
 
     _data(sch, tiles, None, target)
-
-
-def _vectors(sch: Schedule, o: LoopRV, tiles: WinogradWindow, shape: Shape) -> list[LoopRV]:
-    """Split output channels into blocks of a tile of registers, its vectors, and their lanes."""
-    return list(sch.split(o, [None, shape.vectors, tiles.lanes]))
 
 
 def _tile(
@@ -239,13 +236,6 @@ def _by_vectors(sch: Schedule, tiles: WinogradWindow, block: SBlockRV) -> tuple[
             # How many channels a part has is a decision, and these are of the default.
             sch.annotate(columns, TRANSPOSE, TO_PIXELS if tiles.prepacked else TO_PIXELS_IF_WHOLE)
     return outer, lane
-
-
-def _filter_part(sch: Schedule, tiles: WinogradWindow, part: LoopRV) -> None:
-    """Transform a task's part of the filter, in the order of `_filter`."""
-    block = sch.get_sblock(stage_name(FILTER_TILES, tiles.index))
-    sch.compute_at(block, part, preserve_unit_loops=True)
-    _by_vectors(sch, tiles, block)
 
 
 def _data(sch: Schedule, tiles: WinogradWindow, task: LoopRV | None, target: CpuTarget) -> None:

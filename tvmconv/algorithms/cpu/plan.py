@@ -93,6 +93,19 @@ class Shape(NamedTuple):
     rows: int
     columns: int
 
+    @property
+    def tiles(self) -> int:
+        """How many tiles."""
+        return self.rows * self.columns
+
+
+class Part(NamedTuple):
+    """What a task of rows computes: `images`, `band` times a tile of registers' rows, and `columns` of tiles."""
+
+    images: int
+    band: int
+    columns: int
+
 
 @dataclass(frozen=True)
 class WinogradPlan:

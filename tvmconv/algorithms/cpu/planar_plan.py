@@ -21,15 +21,8 @@ LEAST_SHARING = 8
 
 def planned(windows: Sequence[PlanarWindow], target: CpuTarget) -> list[PlanarWindow]:
     """Return the windows with their plans, the best first: what the first one likes best, of what leaves all registers for a vector."""
-    counts = (
-        [
-            count
-            for count in channel_counts(windows[0], target)
-            if all(vector_counts(each, count, target) for each in windows)
-        ][:3]
-        if windows
-        else []
-    )
+    liked = channel_counts(windows[0], target) if windows else []
+    counts = [count for count in liked if all(vector_counts(each, count, target) for each in windows)][:3]
     return [replace(window, plans=tuple(_plan(window, count, target) for count in counts)) for window in windows]
 
 
@@ -37,9 +30,10 @@ def _plan(window: PlanarWindow, channels: int, target: CpuTarget) -> PlanarPlan:
     several, vectors = len(window.axes) > 1, vector_counts(window, channels, target)[:4]
     shared = shared_rows(window, vectors[0], target)
     # More rows than usual a task where L1 holds their copies.
-    rows, most = task_rows(window, shared, max(TASK_ROWS, target.l1_share // 2 // _row_bytes(window)) if several else 1)
+    row_bytes = 4 * window.channels * window.axes[-2].stride * window.axes[-1].extent if several else 1
+    rows, most = task_rows(window, shared, max(TASK_ROWS, target.l1_share // 2 // row_bytes))
     chunks, even = ([1], 1) if several else _task_chunks(window, channels, vectors[0], target)
-    copies = window.stages_data and not window.panels
+    copies, body = window.stages_data and not window.panels, channels * vectors[0] * window.tile_phases
     return PlanarPlan(
         channels=channels,
         vectors=(vectors, vectors[0]),
@@ -47,9 +41,7 @@ def _plan(window: PlanarWindow, channels: int, target: CpuTarget) -> PlanarPlan:
         rows=(rows, most),
         chunks=(chunks, even),
         tiles=_task_tiles(window, vectors[0], target) if copies and not several and even == 1 else None,
-        taps_unrolled=divisors(
-            window.axes[-1].taps, max(1, MAX_UNROLLED // (channels * vectors[0] * window.tile_phases))
-        )[-1],
+        taps_unrolled=divisors(window.axes[-1].taps, max(1, MAX_UNROLLED // body))[-1],
         blocks_first=several and _blocks_first(window, most * shared, target),
         planes_by_rows=several and _planes_by_rows(window, target),
         # A task copies what it reads, unless others with other channels read the same: cores then share no cache line.
@@ -67,11 +59,6 @@ def _task_chunks(window: PlanarWindow, channels: int, vectors: int, target: CpuT
     products = window.outputs / window.lanes * multiply_add(window.lanes, target)
     fitting = [chunk for chunk in chunks if chunk == 1 or not window.panels or chunk * LEAST_SHARING <= products]
     return chunks, min(fitting, key=lambda chunk: (round(uneven(tasks * chunk), 1), chunk))
-
-
-def _row_bytes(window: PlanarWindow) -> int:
-    """Return the bytes of the copies of data that a row of outputs adds."""
-    return 4 * window.channels * window.axes[-2].stride * window.axes[-1].extent
 
 
 def _planes_by_rows(window: PlanarWindow, target: CpuTarget) -> bool:

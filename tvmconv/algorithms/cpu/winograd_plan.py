@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import replace
 from itertools import islice, product
-from typing import NamedTuple
 
 from ...problem import Problem
 from ...targets.target import CpuTarget
@@ -13,7 +12,7 @@ from ..shapes import F32_BITS, accumulators, divisors
 from . import winograd_structures
 from .cost import lines, tile_step, uneven
 from .direct import FAR_APART_BYTES
-from .plan import Options, Shape, WinogradPlan
+from .plan import Options, Part, Shape, WinogradPlan
 from .tile import spills_alone
 from .winograd_tiles import WinogradWindow, tiles_of
 
@@ -22,14 +21,6 @@ STRIP_TILES = 64  # of registers, a task's at most along a row that is cut
 # With more tiles, products hide the filter of the next block by themselves (docs/cost-model.md, `few_prefetches`).
 MOST_PREFETCHED = 40
 MOST_PLANS = 6
-
-
-class Part(NamedTuple):
-    """What a task of rows computes: `images`, `band` times a tile of registers' rows, and `columns` of tiles."""
-
-    images: int
-    band: int
-    columns: int
 
 
 def planned_windows(
@@ -87,9 +78,8 @@ def _plan(tiles: WinogradWindow, by_rows: bool, shape: Shape, target: CpuTarget)
 
 def shape_cycles(shape: Shape, target: CpuTarget) -> float:
     """Return what a multiply-add of whole vectors takes, in the time of one: it, and part of the loads (cost.tile_step)."""
-    tiles, step = shape.rows * shape.columns, target.costs.products
+    tiles, sums, step = shape.tiles, shape.vectors * shape.tiles, target.costs.products
     single = tiles if spills_alone(shape.vectors, tiles, target) else 0
-    sums = shape.vectors * tiles
     return tile_step(step, shape.vectors, tiles, sums, stream=step.from_l2, single=single) / sums
 
 
@@ -130,7 +120,7 @@ def column_strips(tiles: WinogradWindow, shape: Shape, target: CpuTarget) -> lis
 
 def best_part(tiles: WinogradWindow, shape: Shape, target: CpuTarget) -> Part:
     """Return the part of least cycles that a task may have."""
-    cycles = _cycles_of_structure if target.costs.structures else cycles_of_part
+    cycles = winograd_structures.cycles_by_rows if target.costs.structures else cycles_of_part
     return min(_parts(tiles, shape, target), key=lambda part: cycles(tiles, shape, part, target))
 
 
@@ -164,20 +154,14 @@ def cycles_of_part(tiles: WinogradWindow, shape: Shape, part: Part, target: CpuT
 
 def best_structure(tiles: WinogradWindow, target: CpuTarget) -> tuple[bool, Shape]:
     """Return whether tasks are rows of tiles, and the tile of registers, of least cycles by `winograd_structures`."""
-    shapes = register_tiles(tiles, target)
-    cycles = {
-        (True, shape): min(_cycles_of_structure(tiles, shape, part, target) for part in _parts(tiles, shape, target))
-        for shape in shapes
-    } | {
-        (False, shape): winograd_structures.cycles_by_channels(tiles, shape.vectors, shape.rows * shape.columns, target)
-        for shape in shapes
-    }
-    return min(cycles, key=lambda kind: cycles[kind])
 
+    def cycles(kind: tuple[bool, Shape]) -> float:
+        by_rows, shape = kind
+        if not by_rows:
+            return winograd_structures.cycles_by_channels(tiles, shape, target)
+        return winograd_structures.cycles_by_rows(tiles, shape, best_part(tiles, shape, target), target)
 
-def _cycles_of_structure(tiles: WinogradWindow, shape: Shape, part: Part, target: CpuTarget) -> float:
-    tile, rows = (shape.vectors, shape.rows * shape.columns), part.band * shape.rows
-    return winograd_structures.cycles_by_rows(tiles, *tile, part.images, rows, part.columns, target)
+    return min(product((True, False), register_tiles(tiles, target)), key=cycles)
 
 
 def _data_bytes(tiles: WinogradWindow, images: int, rows: int, columns: int) -> int:

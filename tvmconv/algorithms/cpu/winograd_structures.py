@@ -10,20 +10,20 @@ from math import prod
 from ...targets.costs import Structures
 from ...targets.target import CpuTarget
 from .cost import lines, tile_step, uneven
+from .plan import Part, Shape
 from .winograd_tiles import WinogradWindow, phases_shift
 
 
-def cycles_by_rows(
-    tiles: WinogradWindow, vectors: int, pixels: int, images: int, rows: int, columns: int, target: CpuTarget
-) -> float:
-    """Cycles of all tasks, each `images` by `rows` by `columns` tiles, with `pixels` tiles by `vectors` in registers."""
+def cycles_by_rows(tiles: WinogradWindow, shape: Shape, part: Part, target: CpuTarget) -> float:
+    """Cycles of all tasks, each a `part` of the tiles, with those of a `shape` in registers."""
     first, channels, groups = tiles.axes[0], tiles.channels, tiles.groups
+    images, rows, columns = part.images, part.band * shape.rows, part.columns
     tasks = tiles.count * groups // (images * rows * columns)
     held = (images - 1) * first.stride + first.span
     data = 4 * tiles.points * tiles.pieces * held * rows * columns * channels * _shifted(tiles)
-    sums = 4 * tiles.points * images * rows * columns * vectors * tiles.lanes
+    sums = 4 * tiles.points * images * rows * columns * shape.vectors * tiles.lanes
     filters = tiles.filter_bytes // groups
-    costs, cycles = _costs(target), _products(tiles, vectors, pixels, tiles.depth, target)
+    costs, cycles = _costs(target), _products(tiles, shape, tiles.depth, target)
     if tiles.filter_bytes > target.l3_share:
         cycles += tasks * lines(filters) * costs.filter_line_memory
     elif filters + data > target.l2_share:
@@ -38,15 +38,15 @@ def cycles_by_rows(
     return (cycles + tasks * target.costs.task) * uneven(tasks)
 
 
-def cycles_by_channels(tiles: WinogradWindow, vectors: int, pixels: int, target: CpuTarget) -> float:
-    """Cycles of all tasks, each `vectors` of output channels, with `pixels` tiles by `vectors` in registers."""
-    first = tiles.axes[0]
+def cycles_by_channels(tiles: WinogradWindow, shape: Shape, target: CpuTarget) -> float:
+    """Cycles of all tasks, each the output channels of a `shape` in registers."""
+    first, vectors = tiles.axes[0], shape.vectors
     images = tiles.problem.batch * (first.extent if first.taps > 1 else first.outputs)
     blocks = tiles.padded_outputs // (tiles.lanes * vectors)
     tasks = tiles.groups * blocks
     group = 4 * tiles.points * tiles.pieces * images * tiles.rows * tiles.columns * tiles.channels * _shifted(tiles)
     sums = 4 * tiles.points * tiles.count * tiles.phases * vectors * tiles.lanes
-    costs, cycles = _costs(target), _products(tiles, vectors, pixels, 1, target)
+    costs, cycles = _costs(target), _products(tiles, shape, 1, target)
     if group + sums > target.l2 * 3 // 4:
         cycles += lines(group * tasks * first.taps) * costs.data_line
     if group * tiles.groups > target.l2_share:
@@ -64,9 +64,10 @@ def _costs(target: CpuTarget) -> Structures:
     return target.costs.structures
 
 
-def _products(tiles: WinogradWindow, vectors: int, pixels: int, taps: int, target: CpuTarget) -> float:
+def _products(tiles: WinogradWindow, shape: Shape, taps: int, target: CpuTarget) -> float:
     """Cycles of the products, by the slowest of multiply-adds, loads, and vectors of the filter, `taps` of which a tile sums."""
-    part, costs = 4 * taps * tiles.channels * vectors * tiles.lanes, _costs(target)
+    vectors, pixels, costs = shape.vectors, shape.tiles, _costs(target)
+    part = 4 * taps * tiles.channels * vectors * tiles.lanes
     stream = costs.step.from_l2 if part > target.l1_share else 0.0
     step = tile_step(costs.step, vectors, pixels, vectors * pixels, stream=stream) / target.multiply_adds
     steps = _sums(tiles) * tiles.depth / (vectors * pixels)
