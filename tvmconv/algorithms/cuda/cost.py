@@ -24,18 +24,17 @@ CYCLES = "cycles"
 LOADS = 32
 # Memory comes by sectors of so many bytes.
 SECTOR_BYTES, LINE_BYTES = 32, 128
-# A thread has loads of some 32 products under way, which take some 600 cycles.
-PRODUCT_LATENCY = 20
-# A launch's first loads and last stores.
-LATENCY = 1600
+# Of a thread that waits for its loads, and a launch's first loads and last stores; fitted as below.
+PRODUCT_LATENCY = 100
+LATENCY = 2000
 # Cycles in which a multiprocessor moves an element to shared memory that is no part of an asynchronous copy. Six stems in f16
 # took 1.2 to 3.0 on an H200.
 _ALONE = 2
 # Bytes from memory in a cycle of a multiprocessor.
 MEMORY_RATE = 22
 # What kernels took on an H200: times what the model says, or times what memory allows (fitted to 206, 108 and 52 times of
-# benchmarks/results/gpu; then the estimates err by 21, 11 and 16 %, standard deviation).
-_TENSORCORE, _FMA, _DIRECT = (1.36, 2.1), (1.22, 1.9), (0.7, 1.5)
+# benchmarks/results/gpu; then the estimates err by 21, 11 and 13 %, standard deviation).
+_TENSORCORE, _FMA, _DIRECT = (1.36, 2.1), (1.22, 1.9), (0.6, 1.3)
 
 
 def multiplications(problem: Problem) -> list[Extents]:
@@ -71,8 +70,8 @@ def estimate_direct(problem: Problem, target: CudaTarget) -> Counts:
     # Where a warp's threads are of several pixels whose channels lie apart, a load is of as many sectors, four of a line.
     pixels = WARP // min(WARP, problem.out_channels) if problem.data_format == "NXC" else 1
     loads = 1 + max(1.0, pixels / (LINE_BYTES // SECTOR_BYTES))
-    cycles = max(loads * products / LOADS, PRODUCT_LATENCY * problem.products) + LATENCY
-    return {CYCLES: max(_DIRECT[0] * cycles, _DIRECT[1] * _memory(problem, target))}
+    busy = max(_DIRECT[0] * loads * products / LOADS, _DIRECT[1] * _memory(problem, target))
+    return {CYCLES: busy + PRODUCT_LATENCY * problem.products + LATENCY}
 
 
 def _estimate_gemm(
