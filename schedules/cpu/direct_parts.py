@@ -102,7 +102,7 @@ def _tiles_of_rows(
     There are as many to choose from, each the most that fits of what is chosen there.
     """
     by_rows = replace(window, whole_image=False)
-    vectors = vector_counts(by_rows, target, widths)[0]
+    vectors = vector_counts(by_rows, target)[0]
     parts = divisors(window.padded_outputs // window.lanes // vectors, chunks[0][-1])
     fitting = widths(by_rows, vectors, target)
 

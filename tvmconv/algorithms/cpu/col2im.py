@@ -146,7 +146,7 @@ def whole_tiles(window: Window, target: CpuTarget) -> list[int]:
 
 def tile_vectors(window: ColumnsWindow, target: CpuTarget) -> list[int]:
     """Return of how many vectors of outputs a tile may be, the best first: in place, beside all pixels."""
-    return vector_counts(window, target, widths) if window.stages_filter else whole_tiles(window, target)
+    return vector_counts(window, target) if window.stages_filter else whole_tiles(window, target)
 
 
 def choices_of(window: ColumnsWindow, vectors: int, target: CpuTarget) -> tuple[Options, Options, Options]:

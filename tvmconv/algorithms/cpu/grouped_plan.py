@@ -7,10 +7,10 @@ from math import prod
 
 from ...targets.cpus import L1_WAY_BYTES
 from ...targets.target import CpuTarget
-from ..shapes import divisors
+from ..shapes import divisors, tile_widths
 from .plan import GroupedPlan
-from .tasks import rows_first, task_cycles, vector_counts
-from .tile import grouped_widths, reads_in_place
+from .tasks import rows_first, task_cycles
+from .tile import reads_in_place
 from .window import Window
 
 MAX_UNROLLED = 128  # multiply-adds in a loop body: 3x3 taps of 14 vectors; more only grows the code
@@ -29,7 +29,8 @@ def grouped_vectors(window: Window, target: CpuTarget) -> list[int]:
 
     240 channels, 5x5 taps, are 3 chunks of single vectors, but one of 3 or 5: 34 and 82 us on one core of a Zen 5.
     """
-    counts = vector_counts(window, target, grouped_widths)
+    counts = divisors(window.padded_outputs // window.lanes, 8)
+    counts.sort(key=lambda v: grouped_cycles(window, _widths(window, v, target)[0], v, target))
     if _loads_bound(window, target):
         counts.sort(key=lambda v: _tile_bytes(window, v, target) > target.costs.l1)
     if _is_long(window, counts[0], target):
@@ -39,12 +40,12 @@ def grouped_vectors(window: Window, target: CpuTarget) -> list[int]:
 
 def _is_long(window: Window, vectors: int, target: CpuTarget) -> bool:
     """Whether the taps of a row are too many to be unrolled in the tile that is best by the model, of so many vectors."""
-    return not window.shuffles and not _unrolls(window, grouped_widths(window, vectors, target)[0], vectors)
+    return not window.shuffles and not _unrolls(window, _widths(window, vectors, target)[0], vectors)
 
 
 def _tiles(window: Window, vectors: int, target: CpuTarget) -> list[int]:
     """Return how many pixels a tile of so many vectors may have, the best first."""
-    tiles = grouped_widths(window, vectors, target)
+    tiles = _widths(window, vectors, target)
     if not _is_long(window, vectors, target):
         return tiles[:4]
     if _whole_row(window, vectors, target):
@@ -55,7 +56,7 @@ def _tiles(window: Window, vectors: int, target: CpuTarget) -> list[int]:
 def _whole_row(window: Window, vectors: int, target: CpuTarget) -> bool:
     """Whether a tile may have a row, with all its taps unrolled."""
     outputs = window.axes[-1].outputs
-    return outputs in grouped_widths(window, vectors, target) and _unrolls(window, outputs, vectors)
+    return outputs in _widths(window, vectors, target) and _unrolls(window, outputs, vectors)
 
 
 def _unrolls(window: Window, width: int, vectors: int) -> bool:
@@ -109,7 +110,7 @@ def _loads_bound(window: Window, target: CpuTarget) -> bool:
 
 def _tile_bytes(window: Window, vectors: int, target: CpuTarget) -> int:
     """Bytes of data and filter that a tile reads, of all channels of the smallest chunk: a task takes them before the next tile."""
-    axis, width = window.axes[-1], grouped_widths(window, vectors, target)[0]
+    axis, width = window.axes[-1], _widths(window, vectors, target)[0]
     columns = (width - 1) * axis.stride + axis.span
     taps = prod(each.taps for each in window.axes)
     channels = window.padded_outputs // _chunks(window, vectors)[-1]
@@ -143,3 +144,36 @@ def _channels_first(window: Window, target: CpuTarget) -> bool:
     """
     loads_bound = "shuffled_taps_first" in target.costs.pays and window.problem.dtype == "f32"
     return window.axes[-1].stride > 1 and not loads_bound
+
+
+def _widths(window: Window, vectors: int, target: CpuTarget) -> list[int]:
+    """Return the tile widths whose accumulators fit half of the registers, the best by the model first.
+
+    The other half holds the data that the unrolled taps of neighbouring outputs share; with more accumulators
+    the compiler spills.
+    """
+    fitting = [t for t in tile_widths(window.row, target) if t * vectors <= target.vector_registers // 2]
+    return sorted(fitting, key=lambda t: grouped_cycles(window, t, vectors, target))
+
+
+def grouped_cycles(window: Window, width: int, vectors: int, target: CpuTarget, taps: int = 0) -> float:
+    """Multiply-adds per output vector and tap of a tile whose lanes have data of their own.
+
+    Long tiles wait for the cache: a core looks a few hundred instructions ahead, which is several short tiles but not two long
+    ones. Shuffled data is in several multiply-adds a tap: none of its tiles wait. The unrolled taps' data stays in registers, where
+    there are as many. Those are all of a row, of data without an end, or so many `taps` of data as it is: as a plan has them.
+    """
+    costs, axis, outputs = target.costs.lanes, window.axes[-1], width * vectors
+    data = (width - 1) * axis.stride + ((taps or axis.taps) - 1) * axis.dilation + 1
+    if taps and (window.skips_columns or reads_in_place(window)):
+        data = min(data, axis.inputs)
+    wait, reloads = costs.single / vectors, 0.0
+    if not window.shuffles:
+        wait += outputs * (costs.long_in_place if reads_in_place(window) else costs.long)
+        problem = window.problem
+        image = 4 * prod(problem.data_shape) // max(problem.batch, 1)
+        reload = costs.reload if image <= target.l2_share else costs.reload_beyond
+        reloads = reload * max(0, outputs + vectors * data - target.vector_registers)
+    return (
+        max(outputs, costs.chain) + vectors * (data / (taps or axis.taps) + 1) * costs.load + reloads
+    ) / outputs + wait

@@ -5,7 +5,6 @@ Counted in cycles of one core that starts one full-vector multiply-add each (til
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from math import prod
 
 from ...targets.target import CpuTarget
@@ -13,21 +12,17 @@ from ..shapes import divisors
 from ..subconvolution import SubConvolution
 from .cost import THREADS, lines, uneven
 from .counts import TASK_ROWS, held
-from .tile import grouped_cycles, grouped_widths, reads_in_place, tile_cycles
+from .tile import reads_in_place, tile_cycles, widths
 from .window import Window
 
 EXPANSION = 6  # of channels before a depthwise layer, of which the layer behind leaves so few again: MobileNets
 TASKS = 8  # at least, where there are as many: two threads to eight find a share
 
 
-def vector_counts(window: Window, target: CpuTarget, fits: Callable[[Window, int, CpuTarget], list[int]]) -> list[int]:
-    """Return how many vectors of channels a tile may have, the best by the model first.
-
-    `fits` is `widths` or `grouped_widths`.
-    """
-    cycles = grouped_cycles if fits is grouped_widths else tile_cycles
-    counts = [v for v in divisors(window.padded_outputs // window.lanes, 8) if fits(window, v, target)]
-    return sorted(counts, key=lambda v: min(cycles(window, t, v, target) for t in fits(window, v, target)))
+def vector_counts(window: Window, target: CpuTarget) -> list[int]:
+    """Return how many vectors of channels a tile may have, the best by the model first."""
+    counts = [v for v in divisors(window.padded_outputs // window.lanes, 8) if widths(window, v, target)]
+    return sorted(counts, key=lambda v: tile_cycles(window, widths(window, v, target)[0], v, target))
 
 
 def task_cycles(

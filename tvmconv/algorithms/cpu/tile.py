@@ -186,39 +186,6 @@ def pixel_stride(window: Window) -> int:
     return 4 * window.pixel * window.axes[-1].stride * (1 if copied else window.apart)
 
 
-def grouped_widths(window: Window, vectors: int, target: CpuTarget) -> list[int]:
-    """Return the tile widths whose accumulators fit half of the registers, the best by the model first.
-
-    The other half holds the data that the unrolled taps of neighbouring outputs share; with more accumulators
-    the compiler spills.
-    """
-    fitting = [t for t in tile_widths(window.row, target) if t * vectors <= target.vector_registers // 2]
-    return sorted(fitting, key=lambda t: grouped_cycles(window, t, vectors, target))
-
-
-def grouped_cycles(window: Window, width: int, vectors: int, target: CpuTarget, taps: int = 0) -> float:
-    """Multiply-adds per output vector and tap of a tile whose lanes have data of their own.
-
-    Long tiles wait for the cache: a core looks a few hundred instructions ahead, which is several short tiles but not two long
-    ones. Shuffled data is in several multiply-adds a tap: none of its tiles wait. The unrolled taps' data stays in registers, where
-    there are as many. Those are all of a row, of data without an end, or so many `taps` of data as it is: as a plan has them.
-    """
-    costs, axis, outputs = target.costs.lanes, window.axes[-1], width * vectors
-    data = (width - 1) * axis.stride + ((taps or axis.taps) - 1) * axis.dilation + 1
-    if taps and (window.skips_columns or reads_in_place(window)):
-        data = min(data, axis.inputs)
-    wait, reloads = costs.single / vectors, 0.0
-    if not window.shuffles:
-        wait += outputs * (costs.long_in_place if reads_in_place(window) else costs.long)
-        problem = window.problem
-        image = 4 * prod(problem.data_shape) // max(problem.batch, 1)
-        reload = costs.reload if image <= target.l2_share else costs.reload_beyond
-        reloads = reload * max(0, outputs + vectors * data - target.vector_registers)
-    return (
-        max(outputs, costs.chain) + vectors * (data / (taps or axis.taps) + 1) * costs.load + reloads
-    ) / outputs + wait
-
-
 def reads_in_place(window: Window) -> bool:
     """Whether each lane's data can be read where it lies, so that only padding asks for a copy.
 
