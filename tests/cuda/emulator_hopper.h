@@ -150,6 +150,8 @@ struct Map {
   template <typename Use>
   void each(const std::vector<int>& start, Use use) const {
     if (start.size() != box.size()) fail("a box has another number of coordinates than its map");
+    // An H200 calls it an illegal instruction.
+    if (start[0] * static_cast<int64_t>(element_bytes) % 16) fail("a box does not begin at a multiple of 16 bytes");
     int64_t elements = bytes() / element_bytes;
     for (int64_t number = 0; number < elements; ++number) {
       int64_t rest = number, offset = 0;

@@ -26,7 +26,7 @@ PROBLEMS = {
         40,
     ),
     # Rows of pixels are read as they are.
-    "rows": ("conv2d-n2-i36x9x24-o72x5x24-k3x3-s2x1-d1x2-p1x2_1x2-g1-NCX-XIO-f16-bias-add", False, False, 36, 36),
+    "rows": ("conv2d-n2-i36x9x24-o72x5x24-k3x3-s2x1-d1x8-p1x8_1x8-g1-NCX-XIO-f16-bias-add", False, False, 36, 36),
     "one_tap": ("conv2d-n2-i64x5x8-o21x5x8-k1x1-s1x1-d1x1-p0x0_0x0-g1-NCX-OIX-f16-bias", False, False, 64, 64),
     "volume": ("conv3d-n2-i72x4x3x8-o24x4x3x8-k3x1x1-s1x1x1-d1x1x1-p2x0x0_0x0x0-g1-NCX-OIX-bf16", False, True, 72, 72),
     "wide": ("backprop2d-n1-i64x3x16-o24x6x32-k2x2-s2x2-d1x1-p0x0_0x0-g1-NCX-XIO-f16-bias", False, False, 64, 64),

@@ -21,6 +21,7 @@ from typing import Any
 from ...checks import LARGEST
 from ...problem import DTYPE_BYTES, Problem
 from .blocks import LAUNCH, MULTIPROCESSORS
+from .wgmma_phases import phases_of
 
 # Elements of 16 bytes, of which distances are a multiple.
 ALIGNED = 8
@@ -217,12 +218,22 @@ def _by_planes(source: Problem) -> Packing | None:
     """Return the way by which data with channels first are read as they are: pixels of a row are neighbours in the output's."""
     d, h, w = source.in_spatial
     moves = source.strides[-1] if source.op == "convolution" else 1
-    if source.data_format != "NCX" or moves > 1 or w % ALIGNED:
+    if source.data_format != "NCX" or moves > 1 or w % ALIGNED or not _begins_aligned(source):
         return None
     distances = (w, h * w, d * h * w, source.in_channels * d * h * w)
     by_depth = _filter_by_depth(source)
     channels = source.in_channels
     return Packing(source, source, channels, w, 0, distances, False, by_depth is None, bool(by_depth), planes=True)
+
+
+def _begins_aligned(source: Problem) -> bool:
+    """Whether along the last axis all boxes of pixels begin at a multiple of 16 bytes, as copies must: taps do not move them."""
+    phases = phases_of(source)
+    return all(
+        (phase.offset[-1] + tap * phases.dilations[-1]) % ALIGNED == 0
+        for phase in phases.phases
+        for tap in range(phase.taps[-1])
+    )
 
 
 def _distances(channels: int, extents: tuple[int, ...]) -> tuple[int, int, int, int]:
