@@ -94,6 +94,19 @@ def test_what_can_be_read_is_not_copied() -> None:
     assert packing.problem.kernel == (1, 3, 1) and not packing.copies_data and not packing.copies_filter
 
 
+@pytest.mark.parametrize(
+    "signature",
+    [
+        "conv2d-n40-i3x4000x4000-o8x2000x2000-k3x3-s2x2-d1x1-p1x1_0x0-g1-NXC-XIO-f16",
+        # Rows of patches, each as often as it is read.
+        "conv2d-n1-i3x20000x20000-o8x1991x19901-k100x100-s10x1-d1x1-p0x0_0x0-g1-NXC-XIO-f16",
+    ],
+)
+def test_copies_are_not_too_large_for_indices(signature: str) -> None:
+    why = algorithms.get("wgmma").covers(parse_signature(signature), SM_90A)
+    assert why is not None and "data with zeros added are too large" in why
+
+
 @pytest.mark.parametrize("layout", ["NXC-XIO", "NCX-OIX"])
 def test_estimates_count_what_is_copied(layout: str) -> None:
     """Other algorithms move the stem's elements one by one."""

@@ -205,7 +205,8 @@ def _by_rows(source: Problem) -> Packing | None:
         changes |= dict.fromkeys(("strides", "dilations"), (1, 1, 1))
         changes |= dict.fromkeys(("pads_begin", "pads_end"), (0, 0, 0))
         distances = (stride * channels, dilation_h * row, stride_h * row, image)
-    elements = source.batch * depth * height * max(width * channels, outputs * taps * channels)
+    # Of what is copied, and, each as often as it is read, of what is multiplied.
+    elements = max(depth * height * width, taps * prod(changes["in_spatial"])) * source.batch * channels
     if elements > LARGEST:
         return None
     problem = source.with_(in_channels=taps * channels, **changes)
