@@ -46,14 +46,17 @@ class _Copy:
 
     @property
     def elements(self) -> int:
+        """Of the copy, zeros included."""
         return self.batch * self.padded_outer * self.padded_inner * self.padded_x
 
     @property
     def tile_x(self) -> int:
+        """Of a tile of a copy that transposes."""
         return next((x for x in _TILES_X if x >= self.padded_x), _TILES_X[-1])
 
     @property
     def blocks(self) -> int:
+        """Of the launch, for this copy."""
         if not self.transposes:
             return -(-self.elements // (ALIGNED * _THREADS))
         tiles_y = -(-self.padded_outer * self.padded_inner // (_TILE_ELEMENTS // self.tile_x))
