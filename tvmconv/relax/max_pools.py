@@ -20,7 +20,7 @@ from .simplify import static_shape
 from .windows import TYPES as FUNCTION_TYPES
 from .windows import Axis, Kind, Windows, made
 
-_FUNCTION = "tvmconv_network_max_pool"
+FUNCTION = "tvmconv_network_max_pool"
 HALF = "bfloat16"
 # Taps whose addresses a thread has on its stack.
 MOST_TAPS = 1024
@@ -33,7 +33,7 @@ def max_pool(planned: bool, builder: relax.BlockBuilder, call: relax.Call) -> re
     plain = str(attrs.layout).isalpha() and attrs.layout == attrs.out_layout
     first = str(attrs.layout).index("C") == 1
     if planned and (axes := axes_for_function(call)):
-        return by_function(builder, call, axes, _FUNCTION, "max_pool")
+        return by_function(builder, call, axes, FUNCTION, "max_pool")
     if planned and fixed and plain and first and str(call.ty.dtype) in FUNCTION_TYPES:
         windows = list(map(Windows.of_pool, axes_of(call, 2)))
         pooled = made(builder, call.args[0], shape or (), windows, Kind.GREATEST, "max_pool")

@@ -14,7 +14,7 @@ from .max_pools import HALF, all_meet, axes_for_function, axes_of, by_function, 
 from .simplify import static_shape
 from .windows import TYPES, Axis, Kind, Windows, made
 
-_FUNCTION = "tvmconv_network_mean_pool"
+FUNCTION = "tvmconv_network_mean_pool"
 
 
 def mean_pool(planned: bool, builder: relax.BlockBuilder, call: relax.Call) -> relax.Expr:
@@ -37,7 +37,7 @@ def _channels_last(builder: relax.BlockBuilder, call: relax.Call) -> relax.Expr 
         if any(map(_goes_beyond, axes, ends)):  # of which it is asked what counts: TVM says
             return None
         divisor = prod(axis[2] for axis in axes)
-    return by_function(builder, call, axes, _FUNCTION, "mean_pool", divisor)
+    return by_function(builder, call, axes, FUNCTION, "mean_pool", divisor)
 
 
 def _channels_first(builder: relax.BlockBuilder, call: relax.Call) -> relax.Expr | None:

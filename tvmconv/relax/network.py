@@ -34,7 +34,7 @@ from .gathers import take
 from .library import DESCRIBE, MAIN
 from .max_pools import max_pool
 from .mean_pools import mean_pool
-from .normalizations import group_norm, instance_norm, layer_norm, rms_norm
+from .normalizations import group_norm, instance_norm, layer_norm, narrow_groups, rms_norm
 from .pipeline import NETWORK_PIPELINE
 from .products import matmul_of
 from .resamplings import resampled
@@ -123,7 +123,7 @@ def scheduled(mod: tvm.IRModule, target: CpuTarget, planned: bool) -> tvm.IRModu
             f"relax.nn.{name}_pool{rank}d": partial(each, planned)
             for name, each in (("max", max_pool), ("avg", mean_pool))
         }
-    mod = resampled(with_attention(mod)) if planned else mod
+    mod = narrow_groups(resampled(with_attention(mod)) if planned else mod)
     with target.tvm():
         return tvm.transform.Sequential(
             [

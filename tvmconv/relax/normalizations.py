@@ -12,14 +12,18 @@ from collections.abc import Callable, Sequence
 from math import prod
 from typing import Any
 
+import tvm
 from tvm import relax, te, tirx, topi
+from tvm.relax.expr_functor import PyExprMutator, mutator
 
+from .mutating import tidied
 from .schedules import ROWS
 
 # Parts of a row's sum, the first of these that divides it: 16 are two vectors of AVX2, or one of AVX-512.
 _LANES = (16, 8, 4, 2, 1)
 # TVM's number for operators that FuseOps leaves alone.
 _OPAQUE = 8
+_HALF = "bfloat16"
 Value = Callable[..., Any]
 
 
@@ -59,8 +63,10 @@ def _normalized_rows(
     rows = axes == [rank - 1]
     taken = [vector for vector, use in zip(vectors, used, strict=True) if use]
 
-    def normalized(data: te.Tensor, *arrays: te.Tensor) -> te.Tensor:
-        given = iter(arrays)
+    def normalized(given_data: te.Tensor, *arrays: te.Tensor) -> te.Tensor:
+        given, data = iter(arrays), given_data
+        if rows and str(data.dtype) == _HALF:  # each row once
+            data = te.compute(data.shape, lambda *at: given_data(*at).astype("float32"), "wide")
         scale, shift = (next(given) if use else None for use in (*used, False)[:2])
         count = _count(data.shape, axes)
 
@@ -80,7 +86,7 @@ def _normalized_rows(
                 value = value * scale(*inner).astype("float32")
             if shift is not None:
                 value = value + shift(*inner).astype("float32")
-            return value.astype(data.dtype)
+            return value.astype(given_data.dtype)
 
         return te.compute(data.shape, element, "normalized")
 
@@ -88,9 +94,41 @@ def _normalized_rows(
     return builder.call_te(normalized, call.args[0], *taken, primfunc_name_hint=name, primfunc_attrs=attrs)
 
 
-def _normalized_groups(builder: relax.BlockBuilder, call: relax.Call, groups: int) -> relax.Expr:
-    """Return the normalization of groups by two passes for their numbers, and one that others may be fused with."""
+def narrow_groups(mod: tvm.IRModule) -> tvm.IRModule:
+    """Return a module whose normalizations of groups read bf16 where TVM's operator, which takes none, has it in f32 first.
+
+    What is in f32 by itself is read three times.
+    """
+    mod = tidied(mod)
+    reading = _Reading(mod)
+    for variable, function in mod.functions_items():
+        if isinstance(function, relax.Function) and isinstance(function.body, relax.SeqExpr):
+            reading.builder_.update_func(variable, reading.visit_expr(function))
+    return tidied(reading.builder_.finalize())
+
+
+@mutator
+class _Reading(PyExprMutator):  # type: ignore[misc]
+    def visit_call_(self, call: relax.Call) -> relax.Expr:
+        """Return a normalization of what bf16 is in f32 as functions of the bf16; any other call as it is."""
+        call = self.visit_expr_post_order(call)
+        if getattr(call.op, "name", "") != "relax.nn.group_norm" or not isinstance(call.args[0], relax.Var):
+            return call
+        before = self.lookup_binding(call.args[0])
+        if getattr(getattr(before, "op", None), "name", "") != "relax.astype" or str(before.args[0].ty.dtype) != _HALF:
+            return call
+        return _normalized_groups(self.builder_, call, int(call.attrs.num_groups), before.args[0])
+
+
+def _normalized_groups(
+    builder: relax.BlockBuilder, call: relax.Call, groups: int, given: relax.Expr | None = None
+) -> relax.Expr:
+    """Return the normalization of groups by two passes for their numbers, and one that others may be fused with.
+
+    `given` is the data in another type, if there is one.
+    """
     data, scale, shift = call.args
+    data, dtype = data if given is None else given, str(call.ty.dtype)
     rank, channel = call.ty.ndim, int(call.attrs.channel_axis) % call.ty.ndim
     spatial = [axis for axis in range(1, rank) if axis != channel]
     size = int(call.ty.shape[channel]) // groups
@@ -111,7 +149,7 @@ def _normalized_groups(builder: relax.BlockBuilder, call: relax.Call, groups: in
         def element(*at: Any) -> Any:
             n, c = at[0], at[channel]
             value = (data(*at).astype("float32") - mean(n, c)) * factor(n, c) + shift(c).astype("float32")
-            return value.astype(data.dtype)
+            return value.astype(dtype)
 
         return te.compute(data.shape, element, "normalized", tag=topi.tag.BROADCAST)
 

@@ -2,8 +2,8 @@
 
 TVM 0.27 rewrites bf16 to f32 and 16 bits when it lowers a function, and stumbles over constants there: maximum pools and batch
 normalizations do not compile (``dtype mismatch on BufferStore``), ``relax.max``, ``topk`` and ``sort`` give wrong answers, and
-normalizations of layers want f32 or f16. So every operator that computes, but pools, gets f32, rounded after it, which the
-fused loop does for nothing.
+normalizations of layers want f32 or f16. So every operator that computes gets f32, rounded after it, which the fused loop
+does for nothing; pools and normalizations, which are no part of such a loop, are ours and do so themselves.
 """
 
 from __future__ import annotations
@@ -26,8 +26,9 @@ _MOVES = {
         "repeat", "reshape", "split", "squeeze", "stack", "strided_slice", "take", "tile",
     )
 }  # fmt: skip
-# These compute in f32 by themselves, read and write bf16 (`max_pools`, `mean_pools`).
-_POOLS = {f"relax.nn.{kind}_pool{rank}d" for kind in ("max", "avg") for rank in (1, 2, 3)}
+# These compute in f32 by themselves, read and write bf16 (`max_pools`, `mean_pools`, `normalizations`).
+_OURS = {f"relax.nn.{kind}_pool{rank}d" for kind in ("max", "avg") for rank in (1, 2, 3)}
+_OURS |= {f"relax.nn.{of}_norm" for of in ("group", "instance", "layer", "rms")}
 # These call functions that are given.
 _CALLS = {f"relax.{name}" for name in ("call_tir", "call_dps_packed", "call_pure_packed", "call_tir_with_grad")}
 
@@ -43,7 +44,7 @@ class _Widening(PyExprMutator):  # type: ignore[misc]
         """Return an operator on f32 between conversions, if it computes with bf16."""
         call = self.visit_expr_post_order(call)
         name = getattr(call.op, "name", "")
-        if name in _MOVES | _POOLS | _CALLS or not name.startswith("relax.") or not any(map(_is_narrow, call.args)):
+        if name in _MOVES | _OURS | _CALLS or not name.startswith("relax.") or not any(map(_is_narrow, call.args)):
             return call
         args = [self.builder_.emit(relax.op.astype(arg, _WIDE)) if _is_narrow(arg) else arg for arg in call.args]
         made = self.builder_.emit(relax.Call(call.op, args, call.attrs, call.ty_args))

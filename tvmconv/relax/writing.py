@@ -31,6 +31,8 @@ from ..support.toolchain import has_tool, run_tool
 from ..targets.target import CpuTarget
 from .attention import FUNCTION as ATTENTION
 from .kernels import CODE, SYMBOL_OF_CODE
+from .max_pools import FUNCTION as MAX_POOL
+from .mean_pools import FUNCTION as MEAN_POOL
 from .pipeline import NETWORK_PIPELINE
 from .planning import COPY, Array, NetworkPlan, Step, item_bytes
 from .windows import FUNCTION as WINDOWS
@@ -38,6 +40,8 @@ from .windows import FUNCTION as WINDOWS
 _NATIVE = Path(__file__).parent / "native"
 _INCLUDE = f"-I{_NATIVE}"
 _EXPORTS = ("__tvm_ffi_tvmconv_network*",)
+# Each C file of operators, which is compiled for a second, and its functions.
+_OPERATORS = {"attention": (ATTENTION,), "pools": (MAX_POOL, MEAN_POOL), "windows": (WINDOWS,)}
 _CODES = {"int": 0, "uint": 1, "float": 2, "bfloat": 4, "bool": 6}  # of DLPack
 
 
@@ -96,9 +100,9 @@ def _objects(
     plan: NetworkPlan, functions: Mapping[str, tirx.PrimFunc], target: CpuTarget, identity: str, work: Path
 ) -> list[str]:
     """Write all but the run-time services as object files into the folder `work`; return their names."""
-    objects = ["network.o", "plan.o", "sorting.o", operator_object(work, "pools", target)]
-    for name, file in ((ATTENTION, "attention"), (WINDOWS, "windows")):  # which are compiled for a second
-        if any(_calls(function, name) for function in functions.values()):
+    objects = ["network.o", "plan.o", "sorting.o"]
+    for file, names in _OPERATORS.items():
+        if any(_calls(function, name) for function in functions.values() for name in names):
             objects.append(operator_object(work, file, target))
     (work / "network.o").write_bytes(_executor(target.isa))
     (work / "sorting.o").write_bytes(_sorting(target.isa))

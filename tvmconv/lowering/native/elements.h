@@ -85,3 +85,11 @@ INLINE F32 greater(F32 most, F32 value) {
   const I32 takes = (value > most) | (value != value);
   return SELECT(takes, value, most);
 }
+
+/* Whether no element is NaN. */
+INLINE int is_finite(F32 poison) {
+  const I32 none = poison != poison;
+  int32_t any = 0;
+  for (int lane = 0; lane < LANES; lane++) any |= none[lane];
+  return !any;
+}

@@ -60,7 +60,7 @@ INLINE void down(const char* const* rows, const float* weights, int64_t taps, in
   for (; column + 2 * LANES < columns && last + (column + 4 * LANES) * SIZE(type) <= end; column += 4 * LANES) {
     F32 made[4], found[4];
 #pragma GCC unroll 4
-    for (int each = 0; each < 4; each++) made[each] = NOTHING(kind), found[each] = *poison;
+    for (int each = 0; each < 4; each++) made[each] = NOTHING(kind), found[each] = (F32){};
     for (int64_t tap = 0; tap < taps; tap++) {
       const char* from = rows[tap] + column * SIZE(type);
 #pragma GCC unroll 4
@@ -72,7 +72,7 @@ INLINE void down(const char* const* rows, const float* weights, int64_t taps, in
     }
 #pragma GCC unroll 4
     for (int each = 0; each < 4; each++) ((F32*)(to + column))[each] = made[each];
-    if (kind == GREATEST) *poison = (found[0] + found[1]) + (found[2] + found[3]);
+    if (kind == GREATEST) *poison += (found[0] + found[1]) + (found[2] + found[3]);
   }
   for (; column < columns; column += LANES) {
     const int64_t left = columns - column < LANES ? columns - column : LANES;
@@ -255,10 +255,7 @@ static int rows_down(const Windows* windows, const Part* part, int64_t y, int64_
     for (int64_t column = part->base; column < part->first; column++) to[column] = OUTSIDE(kind);
     for (int64_t column = part->last; column < part->base + part->width - SLACK; column++) to[column] = OUTSIDE(kind);
   }
-  const I32 none = poison != poison;
-  int32_t any = 0;
-  for (int lane = 0; lane < LANES; lane++) any |= none[lane];
-  return !any;
+  return is_finite(poison);
 }
 
 static int task_of(void* context, int64_t task) {
