@@ -1,7 +1,8 @@
 """What wgmma multiplies: arrays that copies of boxes can read, which those of a problem are, or are copied to in each call.
 
-Copies of boxes need distances of a multiple of 16 bytes, and channels that lie together. Data of other channels, or with
-channels first, are copied with channels last and zeros added; a filter whose output channels are not the fastest likewise.
+Copies of boxes need distances of a multiple of 16 bytes, and channels that lie together; or, with channels first, rows of
+pixels that no tap moves, as boxes begin at a multiple of 16 bytes. Other data are copied with channels last and zeros added; a
+filter with several taps and OIX, or channels of another number, likewise.
 
 Of few channels, steps of 64 would be zeros mostly. There a step takes a row of taps: the pixels that lie under them are
 neighbours, so that `kernel` * `channels` elements of data lie together, and those of the next output begin `stride` pixels
@@ -21,6 +22,7 @@ from typing import Any
 from ...checks import LARGEST
 from ...problem import DTYPE_BYTES, Problem
 from .blocks import LAUNCH, MULTIPROCESSORS
+from .cost import MEMORY_RATE
 from .wgmma_phases import phases_of
 
 # Elements of 16 bytes, of which distances are a multiple.
@@ -30,8 +32,6 @@ SPANS = (64, 32, 16)
 COLUMNS = (32, 64, 128, 256)
 # CUDA Driver API, cuTensorMapEncodeTiled: copies take one of at most so many elements along an axis.
 MOST_STRIDE = 8
-# Bytes a cycle that each multiprocessor gets from memory: 4.2 TB/s of an H200 at 1.98 GHz.
-_MEMORY_RATE = 16
 
 
 @dataclass(frozen=True)
@@ -111,7 +111,7 @@ class Packing:
             moved += self.data_elements + prod(self.source.data_shape)
         if self.copies_filter:
             moved += self.filter_elements + prod(self.source.filter_shape)
-        return LAUNCH + moved * DTYPE_BYTES[self.source.dtype] / (_MEMORY_RATE * MULTIPROCESSORS[90]) if moved else 0.0
+        return LAUNCH + moved * DTYPE_BYTES[self.source.dtype] / (MEMORY_RATE * MULTIPROCESSORS[90]) if moved else 0.0
 
 
 def depth_of(problem: Problem, columns: int) -> int:
