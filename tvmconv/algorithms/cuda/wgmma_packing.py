@@ -115,13 +115,17 @@ class Packing:
 
 
 def depth_of(problem: Problem, columns: int) -> int:
-    """Return how many input channels a tile of so many output channels is multiplied with: those of its groups, at most."""
-    each = problem.out_channels // problem.groups
-    groups = max(
-        ceil(min(first + columns, problem.out_channels) / each) - first // each
-        for first in range(0, problem.out_channels, columns)
-    )
-    return groups * (problem.in_channels // problem.groups)
+    """Return how many input channels a tile of so many output channels is multiplied with, at most.
+
+    They are those of its groups, and some before, so that a box begins at a multiple of 16 bytes.
+    """
+    inputs, outputs = problem.in_channels // problem.groups, problem.out_channels // problem.groups
+
+    def read(first: int) -> int:
+        end = ceil(min(first + columns, problem.out_channels) / outputs) * inputs
+        return end - first // outputs * inputs // ALIGNED * ALIGNED
+
+    return max(map(read, range(0, problem.out_channels, columns)))
 
 
 def mixes_groups(problem: Problem) -> bool:

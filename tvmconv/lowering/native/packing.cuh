@@ -9,12 +9,12 @@ constexpr int kTileElements = 4096;  // of a block that transposes
 using Bits = unsigned short;         // an element, of whichever type
 
 // Where an element of the copy is in the array, which 32 bits reach (tvmconv/checks.py); -1 if it is a zero. Every kGroup of x
-// are of a group; every kTogether of x have the channels of their groups, kGroupChannels each, those of the first one first.
+// are of a group; every kTogether of x have the channels of their groups, kGroupChannels each, from a multiple of 8 channels on.
 template <class Array>
 __device__ __forceinline__ int tvmconv_source(int batch, int outer, int inner, int x) {
   const int group = Array::kFromGroup ? x / Array::kGroup : 0;
   const int first = Array::kFromGroup ? x / Array::kTogether * Array::kTogether / Array::kGroup : 0;
-  (Array::kInnerChannels ? inner : outer) -= (group - first) * Array::kGroupChannels;
+  (Array::kInnerChannels ? inner : outer) -= group * Array::kGroupChannels - first * Array::kGroupChannels / 8 * 8;
   inner -= Array::kLeft;
   const bool inside = outer >= 0 && outer < Array::kOuter && inner >= 0 && inner < Array::kInner && x < Array::kX;
   const int element = batch * Array::kFromBatch + outer * Array::kFromOuter + inner * Array::kFromInner;

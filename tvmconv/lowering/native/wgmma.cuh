@@ -115,7 +115,7 @@ __device__ __forceinline__ void tvmconv_produce(unsigned char *data_stages, unsi
     const TileStart tile = tvmconv_tile(number);
     const Phase phase = tvmconv_phase(tile.phase);
     const Depth depth = tvmconv_depth(phase);
-    const int channel = tile.o / kGroupOutputs * kGroupChannels;
+    const int channel = tile.o / kGroupOutputs * kGroupChannels / 8 * 8;  // boxes begin at multiples of 16 bytes
     for (int tap_d = 0; tap_d < depth.boxes_d; ++tap_d)
       for (int tap_h = 0; tap_h < depth.boxes_h; ++tap_h)
         for (int tap_w = 0; tap_w < depth.boxes_w; ++tap_w) {
