@@ -114,6 +114,8 @@ else
     exit 3
   fi
   kind=gpu target=cuda:sm_$arch choice=
+  # With the instructions that these GPUs alone have.
+  if [ "$arch" = 90 ]; then target=cuda:sm_90a; fi
 fi
 
 # Where kernels that are checked and tested are: of the FOLDER, or compiled now, once for both.

@@ -30,6 +30,7 @@ from tvmconv.errors import KernelNotFoundError
 from tvmconv.problem import DTYPES as TYPES
 from tvmconv.problem import Problem
 from tvmconv.signature import format_signature, parse_signature
+from tvmconv.targets.cuda import SPECIFIC
 from tvmconv.tuning.records import Records
 
 from . import gpu_cudnn
@@ -274,7 +275,7 @@ def _arguments() -> argparse.Namespace:
     parser.add_argument(
         "sources", nargs="*", metavar="SOURCE", help="TOML suites, ONNX files or signatures; default: all of --bundle"
     )
-    parser.add_argument("--target", default="cuda:sm_90", help="default: %(default)s; with --dry a CPU")
+    parser.add_argument("--target", default=f"cuda:{SPECIFIC}", help="default: %(default)s; with --dry a CPU")
     parser.add_argument("--batch", type=int, action="append", help="may be repeated; default 1 and 32")
     parser.add_argument("--dtype", choices=TYPES, action="append", help="may be repeated; default: all")
     parser.add_argument("--math", choices=MATHS, default="default", help="tf32 allows cuDNN TF32 too")

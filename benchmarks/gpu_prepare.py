@@ -21,6 +21,7 @@ from tvmconv.building.builder import build
 from tvmconv.errors import TvmconvError
 from tvmconv.problem import DTYPES, Problem
 from tvmconv.signature import parse_signature
+from tvmconv.targets.cuda import SPECIFIC
 from tvmconv.targets.target import Target
 from tvmconv.tuning.records import Records
 
@@ -106,7 +107,8 @@ def _tests(work: Path, target: Target, shapes: list[str] | None) -> None:
     sys.path.insert(0, str(ROOT / "tests"))  # as pytest has it, and so have the workers
     from gpu_kernels import SHAPES, write_kernels  # type: ignore[import-not-found]
 
-    write_kernels(work, target, shapes or SHAPES, CPU)
+    # Of an architecture's own target the tests take what the general one lacks.
+    write_kernels(work, Target.parse(target.name.removesuffix("a")), shapes or SHAPES, CPU)
 
 
 def _problems(arguments: argparse.Namespace) -> tuple[list[Problem], list[Problem]]:
@@ -151,7 +153,9 @@ def _arguments() -> argparse.Namespace:
     parser = argparse.ArgumentParser(prog="python -m benchmarks.gpu_prepare", description=__doc__)
     parser.add_argument("folder", type=Path, help="where the parts go")
     parser.add_argument("--part", choices=PARTS, action="append", help="may be repeated; default: all")
-    parser.add_argument("--target", default="cuda:sm_90", help="default: %(default)s")
+    parser.add_argument(
+        "--target", default=f"cuda:{SPECIFIC}", help="of what is compared and tuned; default: %(default)s"
+    )
     parser.add_argument("--python", default="3.12", help="the version of Python there; default: %(default)s")
     parser.add_argument(
         "--source", dest="sources", action="append", help="a suite or signature; default: all that gpu.sh compares"

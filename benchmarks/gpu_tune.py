@@ -17,6 +17,7 @@ from tvmconv.measuring.measure import measure
 from tvmconv.problem import DTYPES
 from tvmconv.runtime.processors import kernel_threads
 from tvmconv.signature import format_signature
+from tvmconv.targets.cuda import SPECIFIC
 from tvmconv.tuning.evaluate import Evaluator
 from tvmconv.tuning.machine import TuningMachine, check_tunable, tuning_machine
 from tvmconv.tuning.problem_tuner import TuneResult
@@ -35,7 +36,7 @@ def main() -> int:
     parser.add_argument(
         "--candidates", type=Path, metavar="FOLDER", help="measure what was built before, and no sources"
     )
-    parser.add_argument("--target", default="cuda:sm_90", help="default: %(default)s")
+    parser.add_argument("--target", default=f"cuda:{SPECIFIC}", help="default: %(default)s")
     parser.add_argument("--batch", type=int, action="append", help="may be repeated; default 1 and 32")
     parser.add_argument("--dtype", choices=DTYPES, action="append", help="may be repeated; default: all")
     parser.add_argument("--math", choices=MATHS, default="default")
