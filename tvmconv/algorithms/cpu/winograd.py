@@ -66,7 +66,9 @@ def define_prepacked(problem: Problem, target: CpuTarget, points: int) -> Defini
     """Return the definition that keeps the transformed filter, if a cache does; None: it is made as it is used."""
     definition = define(problem, target, points)
     kept = planned_windows(problem, target, points, prepacked=True)
-    return None if kept == definition.windows else replace(definition, windows=kept)
+    if [window.prepacked for window in kept] == [window.prepacked for window in definition.windows]:
+        return None
+    return replace(definition, windows=kept)
 
 
 def _lanes_apart(tiles: WinogradWindow) -> bool:
