@@ -104,7 +104,7 @@ class SplitKernel(Kernel):
 class CudaSplitKernel(CudaKernel):
     """A convolution of a batch on a GPU, by calls of kernels for other batches, one after the other on one stream.
 
-    Parameters and attributes are those of :class:`SplitKernel`. It was never run on a GPU.
+    Parameters and attributes are those of :class:`SplitKernel`.
     """
 
     def __init__(self, problem: Problem, split: Split, kernels: Sequence[CudaKernel]) -> None:
