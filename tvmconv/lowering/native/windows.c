@@ -49,43 +49,47 @@ typedef struct {
    : (kind) == KEEPING ? (U32)greater(so_far, value)                                                                       \
    : (kind) == MEAN ? (U32)((so_far) + (value)) : (U32)((so_far) + (value) * (weight)))
 
-/* Columns from the first to before the last of what rows make; what lies behind the last, up to a vector's end, is anything. Of the
- * greatest, `poison` becomes NaN where an element is NaN or infinite. */
+/* Some vectors of what rows make from a column on, or one of which some elements are left; of the greatest, `poison` becomes NaN where an
+ * element is NaN or infinite. */
+INLINE void down_vectors(const char* const* rows, const float* weights, int64_t taps, int64_t column, F32* poison, float* to,
+                         int many, int64_t left, int kind, int type) {
+  F32 made[4], found[4];
+#pragma GCC unroll 4
+  for (int each = 0; each < many; each++) made[each] = NOTHING(kind), found[each] = (F32){};
+  for (int64_t tap = 0; tap < taps; tap++) {
+    const char* from = rows[tap] + column * SIZE(type);
+#pragma GCC unroll 4
+    for (int each = 0; each < many; each++) {
+      const F32 value = left < LANES ? load_some(from, left, type) : load(from + each * LANES * SIZE(type), type);
+      made[each] = (F32)COMBINED(made[each], value, weights[tap], kind);
+      if (kind == GREATEST) found[each] += value * 0;
+    }
+  }
+#pragma GCC unroll 4
+  for (int each = 0; each < many; each++) ((F32*)(to + column))[each] = made[each];
+  if (kind == GREATEST && many == 4) *poison += (found[0] + found[1]) + (found[2] + found[3]);
+  if (kind == GREATEST && many == 2) *poison += found[0] + found[1];
+  if (kind == GREATEST && many == 1) *poison += found[0];
+}
+
+/* Columns from the first to before the last of what rows make; what lies behind the last, up to a vector's end, is anything. */
 INLINE void down(const char* const* rows, const float* weights, int64_t taps, int64_t columns, const char* end, F32* poison,
                  float* to, int kind, int type) {
   const char* last = rows[0];
   for (int64_t tap = 1; tap < taps; tap++)
     if (rows[tap] > last) last = rows[tap];
+  const int64_t readable = (end - last) / SIZE(type);
   int64_t column = 0;
-  for (; column + 2 * LANES < columns && last + (column + 4 * LANES) * SIZE(type) <= end; column += 4 * LANES) {
-    F32 made[4], found[4];
-#pragma GCC unroll 4
-    for (int each = 0; each < 4; each++) made[each] = NOTHING(kind), found[each] = (F32){};
-    for (int64_t tap = 0; tap < taps; tap++) {
-      const char* from = rows[tap] + column * SIZE(type);
-#pragma GCC unroll 4
-      for (int each = 0; each < 4; each++) {
-        const F32 value = load(from + each * LANES * SIZE(type), type);
-        made[each] = (F32)COMBINED(made[each], value, weights[tap], kind);
-        if (kind == GREATEST) found[each] += value * 0;
-      }
-    }
-#pragma GCC unroll 4
-    for (int each = 0; each < 4; each++) ((F32*)(to + column))[each] = made[each];
-    if (kind == GREATEST) *poison += (found[0] + found[1]) + (found[2] + found[3]);
-  }
-  for (; column < columns; column += LANES) {
-    const int64_t left = columns - column < LANES ? columns - column : LANES;
-    const int whole = last + (column + LANES) * SIZE(type) <= end;
-    F32 made = NOTHING(kind);
-    for (int64_t tap = 0; tap < taps; tap++) {
-      const char* from = rows[tap] + column * SIZE(type);
-      const F32 value = whole ? load(from, type) : load_some(from, left, type);
-      made = (F32)COMBINED(made, value, weights[tap], kind);
-      if (kind == GREATEST) *poison += value * 0;
-    }
-    *(F32*)(to + column) = made;
-  }
+  F32 found = *poison;
+  for (; column + 2 * LANES < columns && column + 4 * LANES <= readable; column += 4 * LANES)
+    down_vectors(rows, weights, taps, column, &found, to, 4, LANES, kind, type);
+  for (; column + LANES < columns && column + 2 * LANES <= readable; column += 2 * LANES)
+    down_vectors(rows, weights, taps, column, &found, to, 2, LANES, kind, type);
+  for (; column < columns && column + LANES <= readable; column += LANES)
+    down_vectors(rows, weights, taps, column, &found, to, 1, LANES, kind, type);
+  if (column < columns)
+    down_vectors(rows, weights, taps, column, &found, to, 1, columns - column, kind, type);
+  *poison = found;
 }
 
 /* The elements behind `from` with some numbers, all of which are less than `beyond`, of one vector, a pair or some pairs of these. */
