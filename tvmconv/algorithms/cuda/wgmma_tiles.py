@@ -28,19 +28,24 @@ from .wgmma_phases import count_phases, phases_of
 # A step has several taps, where rows are short, until it has so many elements of depth: barriers cost as much for few.
 _STEP_DEPTH = 96
 # Cycles are those in which a multiprocessor multiplies so often (an H200 reaches 755 TFLOP/s, which are 1.4 GHz, the clock of
-# all else 1.9 GHz). The other rates were fitted to the times of 157 kernels on an H200, by which the model errs by 14 %
-# (standard deviation; benchmarks/results/gpu has them).
+# all else 1.9 GHz). The other rates were fitted to the times of 411 kernels on an H200, by which the model errs by 16 %
+# (standard deviation; benchmarks/results/gpu has most of them).
 _RATE = 2048
 # Bytes that shared memory gives or takes in a cycle: 128 of its own clock.
 _SHARED_RATE = 164
-# Bytes from L2 in a cycle when all multiprocessors copy, and at most when few do.
-_L2_RATE, _MOST_L2_RATE = 54, 95
+# Bytes from L2 in a cycle when all multiprocessors copy, and at most when few do; of rows of a span copies take a share.
+_L2_RATE, _MOST_L2_RATE = 56, 95
+_SHARE_OF_SPAN = {64: 1.0, 32: 0.75, 16: 0.39}
+# What multiplying takes more where matrices begin at any row of a box of data (why is not known).
+_HALO = 1.39
 # From the start of a copy to its end; of the stages one is multiplied, and one released a step later.
 _COPY_CYCLES, _STAGES_KEPT = 1030, 2
 # From the last multiplication to the next tile's first: two barriers; and of each output, converted and stored.
-_STORE_CYCLES, _STORE_CYCLES_OF_EACH = 620, 0.097
+_STORE_CYCLES, _STORE_CYCLES_OF_EACH = 640, 0.082
+# What half as many threads take for it, while others multiply.
+_ALTERNATE = 2.35
 # A launch's first copies and last stores.
-_LATENCY = 2700
+_LATENCY = 3200
 # Rows x columns; the sums of 256 x 256 would take all registers of two groups.
 _SIZES = tuple((rows, columns) for rows in (128, 256) for columns in COLUMNS if rows * columns < 65536)
 # Rows times columns, at most, of a tile whose sums one group has.
@@ -154,7 +159,7 @@ class WgmmaTile:
         phases = phases_of(problem).phases
         tiles = self.tiles(problem)
         blocks = min(tiles, MULTIPROCESSORS[90])
-        l2_rate = min(_MOST_L2_RATE, _L2_RATE * MULTIPROCESSORS[90] / blocks)
+        l2_rate = min(_MOST_L2_RATE, _L2_RATE * MULTIPROCESSORS[90] / blocks) * _SHARE_OF_SPAN[self.span]
         vector = self.store_vector(problem)
         storing = _STORE_CYCLES + _STORE_CYCLES_OF_EACH * self.rows * self.columns
         if vector:
@@ -164,8 +169,8 @@ class WgmmaTile:
         multiplying = [self._phase_cycles(problem, phase.taps, l2_rate) for phase in phases]
         cycles, last = [each + storing for each in multiplying], 0.0
         if self.alternate:
-            # Half as many threads store, while others multiply; the last tile's are stored after all.
-            last = 2 * storing
+            # The last tile's are stored after all.
+            last = _ALTERNATE * storing
             cycles = [max(each, (each + last) / 2) for each in multiplying]
         memory = packing.nbytes / MULTIPROCESSORS[90] / MEMORY_RATE
         return max(busiest(cycles, tiles // len(phases)) + last + _LATENCY, memory)
@@ -180,8 +185,9 @@ class WgmmaTile:
         read = prod(taps) * self.rows // 64 * (64 + self.columns) * self.row_bytes
         waiting = steps * _COPY_CYCLES / (self.stages - _STAGES_KEPT)
         if self.has_halo:
-            waiting = max(waiting, boxes * _COPY_CYCLES / (self.data_stages - 1))
-        return chunks * max(multiplying, written / l2_rate, (written + read) / _SHARED_RATE, waiting)
+            waiting = max(waiting, boxes * (_COPY_CYCLES + self.data_bytes / l2_rate) / (self.data_stages - 1))
+        busy = max(multiplying, written / l2_rate, (written + read) / _SHARED_RATE, waiting)
+        return chunks * busy * (_HALO if self.has_halo else 1)
 
     def store_vector(self, problem: Problem) -> int | None:
         """Return how many elements of a tile a thread stores together; None if copies of boxes store them."""
