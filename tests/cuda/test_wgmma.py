@@ -304,10 +304,12 @@ def test_what_it_is_not_for(target: CudaTarget, change: dict, why: str) -> None:
 
 
 def test_it_is_chosen() -> None:
-    problem = parse_signature(PROBLEMS["padded"][0])
+    signature = "conv2d-n32-i64x28x28-o128x28x28-k3x3-s1x1-d1x1-p1x1_1x1-g1-NXC-XIO-f16"
+    problem = parse_signature(signature)
     assert default_choice(problem, SM_90A).algorithm == "wgmma"
     assert "wgmma" in [each.name for each in algorithms.applicable(problem, SM_90A, "strict")]
-    assert "wgmma.mma_async" in cuda_source(PROBLEMS["padded"][0], SM_90A).source
+    assert "wgmma.mma_async" in cuda_source(signature, SM_90A).source
+    problem = parse_signature(PROBLEMS["padded"][0])
     (space,) = (each for each in spaces_of(problem, SM_90A) if each.algorithm == "wgmma")
     for number, sketch in enumerate(space.sketches):
         recorded = choice_of(problem, SM_90A, Candidate("wgmma", number, sketch.default))
