@@ -20,7 +20,7 @@ from functools import partial
 from typing import Any
 
 from tvm import sym, tirx
-from tvm.ir import Call, StringImm, TensorLoad
+from tvm.ir import Call, Range, StringImm, TensorLoad
 
 from ...algorithms.annotations import ROUND_STORES
 from ...algorithms.epilogue import narrow_once, step_of
@@ -236,9 +236,21 @@ def _rounded(loop: Any) -> Any:
     return tirx.SeqStmt([tirx.AllocBuffer(values), answered(loop, ROUND_STORES, keep), stored])
 
 
+def _variables(indices: Any) -> list[Any]:
+    seen: dict[Any, None] = {}
+    for index in indices:
+        mapped(index, tirx.Var, lambda variable: seen.setdefault(variable, None) or variable)
+    return list(seen)
+
+
 def _vector(indices: Any, loop: Any) -> list[Any] | None:
     """Return `indices` of all lanes at once; None if lanes do not lie together along the last axis."""
     lane, analyzer = loop.loop_var, sym.Analyzer()
+    analyzer.bind(lane, Range(0, loop.extent))
+    # Variables of loops around it count from 0, to a number that is not known here.
+    for other in _variables(indices):
+        if not other.same_as(lane):
+            analyzer.bind(other, Range(0, 2**30))
     # Compared as they are: simplified, one of both has quotients in another form, which TVM does not know for the same.
     firsts = [replaced(index, {lane: 0}) for index in indices]
     beyond = [*[0] * (len(firsts) - 1), lane]
