@@ -19,7 +19,9 @@ FOLDERS = sorted(file.parent for file in shipped_folder().glob("*/records.jsonl"
 def test_records_that_ship_replay(folder: Path) -> None:
     lost = []
     for line in (folder / "records.jsonl").read_text().splitlines():
-        record = parse_record(json.loads(line), folder.name)
+        described = json.loads(line)
+        record = parse_record(described, described["target"])
+        assert Target.parse(record.target).folder == folder.name
         try:
             choice_of(parse_signature(record.signature), Target.parse(record.target), record.candidate)
         except ReplayError as error:
