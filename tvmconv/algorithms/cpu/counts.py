@@ -85,8 +85,11 @@ def stored(window: Window, target: CpuTarget) -> Counts:
 
 
 def _evict(window: Window) -> bool:
-    """Whether parts of rows that are stored find the lines of the parts before evicted: not of one axis."""
-    return len(window.axes) > 1 and planes_evict(window.problem, window.outputs)
+    """Whether parts of rows that are stored find the lines of the parts before evicted: not of one axis.
+
+    A tile of all its outputs stores a part of each plane; of one whose lanes run across groups, a plane for each lane.
+    """
+    return len(window.axes) > 1 and planes_evict(window.problem, window.lanes if window.across else window.outputs)
 
 
 def planes_evict(problem: Problem, planes: int) -> bool:
