@@ -149,3 +149,8 @@ def best(tiles: Iterable[AnyTile], extents: Extents, target: CudaTarget) -> AnyT
         if splits == 1 or extents.depth >= splits * _LEAST_STEPS * tile.depth
     ]
     return min(candidates, key=lambda tile: tile.cycles(extents, target))
+
+
+def rounded_up(extent: int, multiple: int) -> int:
+    """Return the least multiple that is not below an extent."""
+    return -(-extent // multiple) * multiple

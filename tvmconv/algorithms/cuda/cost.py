@@ -2,19 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable
 from math import ceil, prod
 
 from ...problem import DTYPE_BYTES, Problem
 from ...targets.cuda import CudaTarget
-from ..axes import axes_of
 from ..cpu.cost import Counts
-from ..flatten import flatten
 from ..subconvolution import SubConvolution
 from .annotations import LEAST_ASYNCHRONOUS
 from .blocks import MULTIPROCESSORS, WARP, BlockTile, Extents
 from .fma_tiles import best_fma_tile
-from .gemm import Gemm
+from .gemm import Gemm, extents
 from .tiles import best_tile
 from .window import cuda_windows
 
@@ -37,31 +35,14 @@ MEMORY_RATE = 22
 _TENSORCORE, _FMA, _DIRECT = (1.36, 2.1), (1.22, 1.9), (0.6, 1.3)
 
 
-def multiplications(problem: Problem) -> list[Extents]:
-    """Return the batch of matrix multiplications of each launch: of a transposed convolution one for each kind of phases."""
-    flat = flatten(problem)
-    channels, outputs = flat.in_channels // flat.groups, flat.out_channels // flat.groups
-    return [
-        Extents(
-            batch=flat.groups * prod(axis.phases for axis in axes),
-            rows=flat.batch * prod(axis.outputs for axis in axes),
-            columns=outputs,
-            depth=max(1, channels * prod(axis.taps for axis in axes)),
-        )
-        for axes in axes_of(flat)
-    ]
-
-
 def estimate_tensorcore(problem: Problem, target: CudaTarget) -> Counts:
     """Cycles on tensor cores, with the best tile of each launch."""
-    tiles = [best_tile(each, problem.dtype, target) for each in multiplications(problem)]
-    return _estimate_gemm(problem, tiles, target, _TENSORCORE)
+    return _estimate_gemm(problem, best_tile, target, _TENSORCORE)
 
 
 def estimate_fma(problem: Problem, target: CudaTarget) -> Counts:
     """Cycles of matrix multiplications on FMA units, with the best tile of each launch."""
-    tiles = [best_fma_tile(each, problem.dtype, target) for each in multiplications(problem)]
-    return _estimate_gemm(problem, tiles, target, _FMA)
+    return _estimate_gemm(problem, best_fma_tile, target, _FMA)
 
 
 def estimate_direct(problem: Problem, target: CudaTarget) -> Counts:
@@ -75,13 +56,18 @@ def estimate_direct(problem: Problem, target: CudaTarget) -> Counts:
 
 
 def _estimate_gemm(
-    problem: Problem, tiles: Sequence[BlockTile], target: CudaTarget, times: tuple[float, float]
+    problem: Problem,
+    best: Callable[[Extents, str, CudaTarget], BlockTile],
+    target: CudaTarget,
+    times: tuple[float, float],
 ) -> Counts:
     multiprocessors = MULTIPROCESSORS[target.architectures[0]]
     cycles = alone = 0.0
-    for tile, extents, window in zip(tiles, multiplications(problem), cuda_windows(problem), strict=True):
-        cycles += tile.cycles(extents, target)
-        alone += _ALONE * _alone(window, tile, extents) / multiprocessors
+    for window in cuda_windows(problem):
+        each = extents(window)
+        tile = best(each, problem.dtype, target)
+        cycles += tile.cycles(each, target)
+        alone += _ALONE * _alone(window, tile) / multiprocessors
     return {CYCLES: max(times[0] * cycles * _wasted(problem) + alone, times[1] * _memory(problem, target))}
 
 
@@ -90,13 +76,14 @@ def _memory(problem: Problem, target: CudaTarget) -> float:
     return problem.nbytes / MULTIPROCESSORS[target.architectures[0]] / MEMORY_RATE
 
 
-def _alone(window: SubConvolution, tile: BlockTile, extents: Extents) -> int:
+def _alone(window: SubConvolution, tile: BlockTile) -> int:
     """How many elements are moved to shared memory one by one."""
     gemm, size = Gemm(window.problem, window.index, window.axes, tile), DTYPE_BYTES[window.problem.dtype]
     moved = tile.rows if gemm.data_vector * size < LEAST_ASYNCHRONOUS else 0
     moved += tile.columns if gemm.filter_vector * size < LEAST_ASYNCHRONOUS else 0
-    blocks = extents.batch * ceil(extents.rows / tile.rows) * ceil(extents.columns / tile.columns)
-    return moved * blocks * ceil(extents.depth / tile.depth) * tile.depth
+    each = gemm.extents
+    blocks = each.batch * ceil(each.rows / tile.rows) * ceil(each.columns / tile.columns)
+    return moved * blocks * ceil(each.depth / tile.depth) * tile.depth
 
 
 def _wasted(problem: Problem) -> float:

@@ -32,7 +32,7 @@ from ..stage_names import ACC, DATA_TILE, FILTER_TILE, OUT, PARTIAL, TILE, stage
 from ..subconvolution import Expr, SubConvolution
 from ..types import zero_outside
 from .annotations import LEAST_ASYNCHRONOUS
-from .blocks import BlockTile, Extents
+from .blocks import BlockTile, Extents, rounded_up
 from .tiles import MOST_SUMS, MOST_SUMS_BY_ELEMENTS, Tile, best_tile
 from .window import cuda_windows, define_cuda
 
@@ -53,17 +53,17 @@ class Gemm(SubConvolution):
     @property
     def rows(self) -> int:
         """M, rounded up to whole tiles."""
-        return _rounded_up(self.extents.rows, self.tile.rows)
+        return rounded_up(self.extents.rows, self.tile.rows)
 
     @property
     def columns(self) -> int:
         """N, likewise."""
-        return _rounded_up(self.extents.columns, self.tile.columns)
+        return rounded_up(self.extents.columns, self.tile.columns)
 
     @property
     def depth(self) -> int:
         """K of one part of the depth, likewise."""
-        return _rounded_up(self.extents.depth, self.tile.depth * self.tile.splits) // self.tile.splits
+        return rounded_up(self.extents.depth, self.tile.depth * self.tile.splits) // self.tile.splits
 
     @property
     def taps(self) -> int:
@@ -292,7 +292,3 @@ def _filter_tile(gemm: Gemm, weights: te.Tensor, batch: int) -> Callable[[Expr, 
 def _below(index: Expr, extent: int, rounded_up: int, vector: int) -> list[Expr]:
     """Return the condition, of whole vectors, under which an index is of the problem, not of a tile's rest."""
     return [index // vector < extent // vector] if extent != rounded_up else []
-
-
-def _rounded_up(extent: int, multiple: int) -> int:
-    return -(-extent // multiple) * multiple

@@ -21,7 +21,7 @@ from typing import Any
 
 from ...checks import LARGEST
 from ...problem import DTYPE_BYTES, Problem
-from .blocks import LAUNCH, MULTIPROCESSORS
+from .blocks import LAUNCH, MULTIPROCESSORS, rounded_up
 from .cost import MEMORY_RATE
 from .wgmma_phases import phases_of
 
@@ -76,7 +76,7 @@ class Packing:
     @property
     def outputs(self) -> int:
         """Output channels of the filter that is read, zeros included."""
-        return _rounded_up(self.source.out_channels, ALIGNED) if self.copies_filter else self.source.out_channels
+        return rounded_up(self.source.out_channels, ALIGNED) if self.copies_filter else self.source.out_channels
 
     @property
     def filter_channels(self) -> int:
@@ -155,7 +155,7 @@ def packings(source: Problem) -> Iterator[Packing]:
 
 def _by_taps(source: Problem) -> Packing | None:
     """Return the way by which a step takes channels of one tap."""
-    channels = _rounded_up(source.in_channels, ALIGNED)
+    channels = rounded_up(source.in_channels, ALIGNED)
     if source.op == "convolution" and max(source.strides) > MOST_STRIDE:
         return None
     if source.batch * prod(source.in_spatial) * channels > LARGEST:
@@ -188,11 +188,11 @@ def _by_rows(source: Problem) -> Packing | None:
     (_, taps_h, taps), outputs = source.kernel, source.out_spatial[-1]
     if source.op != "convolution" or taps == 1 or dilation > 1 or source.strides[0] > MOST_STRIDE:
         return None
-    channels = _rounded_up(source.in_channels, ALIGNED // gcd(stride, ALIGNED))
+    channels = rounded_up(source.in_channels, ALIGNED // gcd(stride, ALIGNED))
     reached = (outputs - 1) * stride + taps
     in_place = source.data_format == "NXC" and channels == source.in_channels and source.pads_begin[-1] == 0
     in_place = in_place and reached <= pixels and pixels * channels % ALIGNED == 0
-    width = pixels if in_place else _rounded_up(reached, stride)
+    width = pixels if in_place else rounded_up(reached, stride)
     changes: dict[str, Any] = {
         name: (*getattr(source, name)[:2], last)
         for name, last in (("kernel", 1), ("strides", 1), ("pads_begin", 0), ("pads_end", 0), ("in_spatial", outputs))
@@ -255,7 +255,3 @@ def _filter_by_depth(source: Problem) -> bool | None:
     by_depth = (source.filter_format == "XIO") == (source.op != "convolution")
     fastest = source.in_channels if by_depth else source.out_channels
     return by_depth if fastest % ALIGNED == 0 else None
-
-
-def _rounded_up(extent: int, multiple: int) -> int:
-    return -(-extent // multiple) * multiple

@@ -236,19 +236,12 @@ def _rounded(loop: Any) -> Any:
     return tirx.SeqStmt([tirx.AllocBuffer(values), answered(loop, ROUND_STORES, keep), stored])
 
 
-def _variables(indices: Any) -> list[Any]:
-    seen: dict[Any, None] = {}
-    for index in indices:
-        mapped(index, tirx.Var, lambda variable: seen.setdefault(variable, None) or variable)
-    return list(seen)
-
-
 def _vector(indices: Any, loop: Any) -> list[Any] | None:
     """Return `indices` of all lanes at once; None if lanes do not lie together along the last axis."""
     lane, analyzer = loop.loop_var, sym.Analyzer()
     analyzer.bind(lane, Range(0, loop.extent))
     # Variables of loops around it count from 0, to a number that is not known here.
-    for other in _variables(indices):
+    for other in {each for index in indices for each in tirx.analysis.undefined_vars(index, [])}:
         if not other.same_as(lane):
             analyzer.bind(other, Range(0, 2**30))
     # Compared as they are: simplified, one of both has quotients in another form, which TVM does not know for the same.
