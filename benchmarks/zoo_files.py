@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 import warnings
 from collections.abc import Callable
 from contextlib import nullcontext
@@ -106,7 +107,9 @@ def write_ours(model: nn.Module, inputs: Any, dtype: str, file: Path, joins: boo
     from tvmconv.relax.torch_export import read_torch
 
     inputs = tuple(each.to(getattr(torch, DTYPES[dtype])) for each in inputs)
-    program = torch.export.export(model.to(getattr(torch, DTYPES[dtype])), inputs, strict=False)
+    # Others export the model after us, in f32.
+    model = copy.deepcopy(model).to(getattr(torch, DTYPES[dtype]))
+    program = torch.export.export(model, inputs, strict=False)
     with nullcontext() if joins else mock.patch("tvmconv.relax.rewriting.simplified", lambda mod, *_: (mod, [])):
         build(read_torch(program), file)
 
