@@ -224,10 +224,6 @@ def test_objects_hooks_and_modules_in_several_places() -> None:
     assert called == [1, 1] and report.calls == {}
     hooked = "a hook looks at {}, which a network would not call"
     assert report.refused == {"": hooked.format("blocks.0"), "blocks.0": hooked.format("it")}
-    with pytest.raises(
-        SourceError, match="the model takes or gives a Answer; allowed: tensors, numbers, text and None"
-    ):
-        exported(Flat(Answering().eval(), (data,), {}))
     assert {row.layer for row in report} == {"blocks.0.0", "twice.0", "twice.1"}
 
 

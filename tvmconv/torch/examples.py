@@ -12,6 +12,7 @@ from torch import nn
 from torch.utils import _pytree as pytree
 
 from ..errors import InputError
+from .objects import opened
 from .unchanged import unchanged
 
 DTYPES = (torch.float32, torch.float16, torch.bfloat16)
@@ -73,8 +74,8 @@ def copied(values: Any) -> Any:
 
 def is_close(given: Any, expected: Any) -> bool:
     """Whether an answer is another within what folding and transforms change."""
-    given, form = pytree.tree_flatten(given)
-    expected, expected_form = pytree.tree_flatten(expected)
+    given, form = pytree.tree_flatten(opened(given))
+    expected, expected_form = pytree.tree_flatten(opened(expected))
     return form == expected_form and all(map(_is_close_leaf, given, expected))
 
 

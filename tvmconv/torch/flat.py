@@ -10,9 +10,7 @@ from torch import nn
 from torch.utils import _pytree as pytree
 
 from ..errors import SourceError, last_line
-
-# What an argument may be that is no tensor.
-KINDS = (bool, int, float, str, type(None))
+from .objects import KINDS, closed, opened
 
 
 class Flat(nn.Module):  # type: ignore[misc]
@@ -57,7 +55,7 @@ class Flat(nn.Module):  # type: ignore[misc]
         leaves = [next(found) if constant is None else constant[0] for constant in self._given]
         args, kwargs = pytree.tree_unflatten(leaves, self._in_spec)
         answers = self._answers
-        returned, answers.spec = pytree.tree_flatten(self.model(*args, **kwargs))
+        returned, answers.spec = pytree.tree_flatten(opened(self.model(*args, **kwargs)))
         answers.returned = [_answer(each, given) for each in returned]
         made = [each for each, what in zip(returned, answers.returned, strict=True) if what is None]
         answers.orders = [order_of(each) for each in made]
@@ -141,7 +139,7 @@ class Structure:
         leaves = [
             next(found) if each is None else given[each] if isinstance(each, int) else each[0] for each in self.returned
         ]
-        return pytree.tree_unflatten(leaves, self.out_spec)
+        return closed(pytree.tree_unflatten(leaves, self.out_spec))
 
 
 def flattened(args: tuple[Any, ...], kwargs: dict[str, Any]) -> tuple[list[Any], Any]:

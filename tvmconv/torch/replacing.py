@@ -16,6 +16,7 @@ from .computed import Computed, How, computed
 from .examples import Arguments, copied, is_close, run
 from .flat import flattened
 from .letting_go import let_go
+from .objects import opened
 from .store import Store
 from .unchanged import unchanged
 from .weights import with_fixed_weights
@@ -208,7 +209,7 @@ def _kinds(example: Arguments) -> Any:
 def _shares(answer: Any, given: Any, module: nn.Module) -> bool:
     """Whether what works in place on an answer would change what a module was given, its weights, or another answer."""
     others = [each for each in pytree.tree_leaves(given) if isinstance(each, torch.Tensor)]
-    tensors = [each for each in pytree.tree_leaves(answer) if isinstance(each, torch.Tensor)]
+    tensors = [each for each in pytree.tree_leaves(opened(answer)) if isinstance(each, torch.Tensor)]
     tensors = [each for each in tensors if all(each is not other for other in others)]  # itself, networks return, too
     held = {storage_address(each) for each in (*others, *module.parameters(), *module.buffers())}
     if any(storage_address(each) in held for each in tensors):
