@@ -74,6 +74,12 @@ def difference(answer: Any, right: Any, allowed: float) -> str | None:
     return None if error <= allowed * np.linalg.norm(numbers[finite]) else f"error {error}"
 
 
+def put(data: Any, at: Any, values: Any) -> Any:
+    """Return a tensor with what is written at positions, or where truth values say so."""
+    data[at] = values
+    return data
+
+
 def tables() -> dict[str, dict[str, tuple[Callable[..., Any], tuple[Any, ...]]]]:
     """Return functions and what they take, by name, in groups that are compiled together."""
     torch.manual_seed(0)
@@ -218,6 +224,26 @@ def tables() -> dict[str, dict[str, tuple[Callable[..., Any], tuple[Any, ...]]]]
             ),
             "einsum": (lambda a, c: torch.einsum("bhij,bkj->bhik", a, c), (r(2, 3, 4, 5), r(2, 6, 5))),
             "einsum of three": (lambda a, c: torch.einsum("nkctv,kvw->nctw", a, c), (r(2, 3, 4, 5, 6), r(3, 6, 7))),
+        },
+        "writes": {
+            "writes where": (lambda a, c: put(a, c, 1.5), (p, b)),
+            "writes rows where": (lambda a, c: put(a, c[:, 0], torch.arange(4.0)), (s, b)),
+            "writes inner axes where": (lambda a, c: put(a, (slice(None), c), -1), (r(2, 3, 4, 2), b)),
+            "writes numbers of another type where": (lambda a, c: put(a, c, 2), (i, b)),
+            "writes rows at": (lambda a, j, v: put(a, j, v), (r(6, 4), torch.tensor([3, -1, 0]), r(3, 4))),
+            "writes known rows": (lambda a, v: put(a, torch.tensor([3, -1, 3]), v), (r(6, 4), r(3, 4))),
+            "writes inner axes": (
+                lambda a, v: put(a, (slice(None), torch.tensor([1, 0]), slice(None), 2), v),
+                (x, r(2, 2, 7)),
+            ),
+            "writes neighbours": (
+                lambda a, j, v: put(a, (slice(None), slice(None), j, j + 1), v),
+                (x, torch.tensor([[1, 0, -2]]), r(1, 3)),
+            ),
+            "adds at": (
+                lambda a, j, v: torch.ops.aten.index_put(a, [None, j], v, True),
+                (x, torch.tensor([1, 3, 1]), r(2, 3, 7, 9)),
+            ),
         },
         "moves": {
             "roll": (lambda a: a.roll((1, -2), (2, 3)), (x,)),

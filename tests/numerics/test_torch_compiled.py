@@ -124,6 +124,23 @@ def test_constants_are_of_the_same_type(tmp_path: Path) -> None:
     assert fast(data, float("nan")).isnan().all()
 
 
+def test_code_may_decide_by_buffers_that_are_numbers(tmp_path: Path) -> None:
+    class Padded(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.register_buffer("stride", torch.tensor(2), persistent=False)
+            self.register_buffer("size", torch.tensor([5]))
+
+        def forward(self, data: Any) -> Any:
+            frames = torch.ceil((data.shape[-1] - self.size) / self.stride + 1).to(torch.int64)
+            more = (frames - 1) * self.stride + self.size - data.shape[-1]
+            return functional.pad(data, (0, int(more))) if more > 0 else data
+
+    network, data = Padded().eval(), torch.rand(2, 8)
+    fast = tvmconv.torch.compile(network, data, tmp_path / "model.so", progress=None)
+    assert fast(data).shape == (2, 9) and torch.equal(fast(data), network(data))
+
+
 def test_named_arguments_in_any_order_and_copies(tmp_path: Path) -> None:
     class Difference(nn.Module):
         def forward(self, one: Any, other: Any) -> Any:

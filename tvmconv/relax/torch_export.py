@@ -21,12 +21,13 @@ from .torch_normalizations import NORMALIZATIONS
 from .torch_products import PRODUCTS
 from .torch_reductions import REDUCTIONS
 from .torch_windows import WINDOWS
+from .torch_writes import WRITES
 
 if TYPE_CHECKING:
     from torch.export import ExportedProgram
     from torch.fx import Node
 
-_CONVERTERS = {**ARITHMETIC, **MOVES, **NORMALIZATIONS, **PRODUCTS, **REDUCTIONS, **WINDOWS}
+_CONVERTERS = {**ARITHMETIC, **MOVES, **NORMALIZATIONS, **PRODUCTS, **REDUCTIONS, **WINDOWS, **WRITES}
 
 
 class UnreadError(SourceError):

@@ -70,9 +70,14 @@ class Given:
         ValueError
             If it is not fixed.
         """
-        shape = static_shape(self[name].ty)
+        return self.shape_of(self[name], name)
+
+    @staticmethod
+    def shape_of(value: relax.Expr, name: str = "a tensor") -> tuple[int, ...]:
+        """Return the shape of a value; errors are those of :meth:`fixed_shape`."""
+        shape = static_shape(value.ty)
         if shape is None:
-            raise ValueError(f"the shape {self[name].ty.shape} of {name} is not fixed")
+            raise ValueError(f"the shape {value.ty.shape} of {name} is not fixed")
         return shape
 
     def axes(self, name: str = "dim", of: str = "self") -> list[int]:

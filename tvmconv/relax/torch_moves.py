@@ -6,6 +6,7 @@ positions are known is computed here, so that gathers have fixed indices.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from math import prod
 from typing import Any
 
@@ -19,7 +20,6 @@ def _indexed(given: Given) -> relax.Expr:
     """Return ``index.Tensor``: some axes give way to those of the indices, at the place of the first if they are neighbours."""
     data, shape = given["self"], given.fixed_shape("self")
     axes = [axis for axis, index in enumerate(given["indices"]) if index is not None]
-    indices = [_from_start(given, given["indices"][axis], shape[axis]) for axis in axes]
     begin, neighbours = axes[0], axes == list(range(axes[0], axes[-1] + 1))
     if not neighbours:
         begin = 0
@@ -27,16 +27,23 @@ def _indexed(given: Given) -> relax.Expr:
         data = given.emit(relax.op.permute_dims(data, [*axes, *others]))
         shape = tuple(shape[axis] for axis in (*axes, *others))
     extents = shape[begin : begin + len(axes)]
-    place = indices[0]
-    for index, extent in zip(indices[1:], extents[1:], strict=True):
-        place = given.emit(relax.op.multiply(place, relax.const(extent, "int64")))
-        place = given.emit(relax.op.add(place, index))
+    place = linear(given, [given["indices"][axis] for axis in axes], extents)
     if len(axes) > 1:
         data = given.emit(relax.op.reshape(data, (*shape[:begin], prod(extents), *shape[begin + len(axes) :])))
     return given.emit(relax.op.take(data, place, begin, mode="clip"))
 
 
-def _from_start(given: Given, index: Any, extent: int) -> Any:
+def linear(given: Given, indices: Sequence[Any], extents: Sequence[int]) -> Any:
+    """Return the positions that indices of neighbouring axes have where these are one."""
+    found = [from_start(given, index, extent) for index, extent in zip(indices, extents, strict=True)]
+    place = found[0]
+    for index, extent in zip(found[1:], extents[1:], strict=True):
+        place = given.emit(relax.op.multiply(place, relax.const(extent, "int64")))
+        place = given.emit(relax.op.add(place, index))
+    return place
+
+
+def from_start(given: Given, index: Any, extent: int) -> Any:
     """Return indices that may count from the end as those from the start."""
     if str(index.ty.dtype) == "bool":
         raise ValueError("it is indexed by truth values: how many are chosen is not fixed")
@@ -55,7 +62,7 @@ def _chosen(given: Given) -> relax.Expr:
     (axis,), index = given.axes(), given["index"]
     extent = given.fixed_shape("self")[axis]
     if isinstance(index, relax.Expr):
-        at = _from_start(given, index, extent)
+        at = from_start(given, index, extent)
     elif isinstance(index, int):
         at = relax.const(index % extent, "int64")
     else:

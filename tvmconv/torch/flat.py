@@ -7,6 +7,7 @@ from typing import Any
 
 import torch
 from torch import nn
+from torch._subclasses.fake_tensor import FakeTensor
 from torch.utils import _pytree as pytree
 
 from ..errors import SourceError, last_line
@@ -47,9 +48,12 @@ class Flat(nn.Module):  # type: ignore[misc]
             permuted(each.detach(), order).contiguous() for each, order in zip(found, self._orders, strict=True)
         )
         self._answers = _Answers()
+        # In a list, where torch.export does not take them for constants of the program.
+        self._numbers = [{name: each.clone() for name, each in model.named_buffers() if _is_number(each)}]
 
     def forward(self, *tensors: Any) -> tuple[Any, ...]:
         """Return the tensors of the model's answer."""
+        self._tell_numbers()
         given = [permuted(each, inverse(order)) for each, order in zip(tensors, self._orders, strict=True)]
         found = iter(given)
         leaves = [next(found) if constant is None else constant[0] for constant in self._given]
@@ -60,6 +64,12 @@ class Flat(nn.Module):  # type: ignore[misc]
         made = [each for each, what in zip(returned, answers.returned, strict=True) if what is None]
         answers.orders = [order_of(each) for each in made]
         return tuple(permuted(each, order) for each, order in zip(made, answers.orders, strict=True))
+
+    def _tell_numbers(self) -> None:
+        """Tell tensors that stand for buffers in an export what the numbers are by which code decides: strides, of some models."""
+        for name, buffer in self.model.named_buffers():
+            if isinstance(buffer, FakeTensor) and name in self._numbers[0]:
+                buffer.constant = self._numbers[0][name]
 
     def structure(self) -> Structure:
         """Return what arguments and answers are like, after a call."""
@@ -171,6 +181,10 @@ def permuted(tensor: Any, order: Sequence[int]) -> Any:
 def inverse(order: Sequence[int]) -> list[int]:
     """Return the order that brings axes back."""
     return sorted(range(len(order)), key=order.__getitem__)
+
+
+def _is_number(buffer: Any) -> bool:
+    return buffer.numel() == 1 and not (buffer.is_floating_point() or buffer.is_complex() or buffer.is_meta)
 
 
 def _constant(leaf: Any) -> list[Any] | None:
