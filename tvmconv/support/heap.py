@@ -12,6 +12,11 @@ def give_back() -> None:
     What lies between blocks that are still used stays the process's.
     """
     gc.collect()
-    trim = getattr(ctypes.CDLL(None), "malloc_trim", None)
-    if trim is not None:
-        trim(ctypes.c_size_t(0))
+    trim()
+
+
+def trim() -> None:
+    """Give the system the heap's free pages, where the C library can."""
+    malloc_trim = getattr(ctypes.CDLL(None), "malloc_trim", None)
+    if malloc_trim is not None:
+        malloc_trim(ctypes.c_size_t(0))

@@ -4,24 +4,26 @@ from __future__ import annotations
 
 import copy
 import warnings
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
 import torch
 from torch import fx, nn
 
-from ..errors import BuildError, BundleError, SourceError, TvmconvWarning, UnsupportedMachineError
+from ..errors import BuildError, SourceError, TvmconvWarning, UnsupportedMachineError
 from ..frontends.torch_decomposed import decomposed
 from ..runtime.network import Network
 from ..support.lines import line_of
 from ..support.progress import Progress
 from .calling import NetworkCall
+from .chain import Chain, Lost, part, wiring
 from .exporting import exported
 from .flat import Flat, Structure, inverse, permuted
 from .pieces import Piece, flat_graph, split
 from .slices import Head, first_images, head_of
 from .store import Kept, Store, key_of
+from .watched import watched
 
 _ALONE = "it stands alone between operators of PyTorch"
 
@@ -58,14 +60,14 @@ class Computed:
     Attributes
     ----------
     graph
-        Takes and gives tensors alone.
+        Takes and gives tensors alone: a chain, or what has operators of PyTorch, too.
     structure
         What arguments and answers are like.
     rows
         What it has of operators, and who computes them.
     """
 
-    graph: fx.GraphModule
+    graph: nn.Module
     structure: Structure
     rows: Sequence[Row]
 
@@ -82,7 +84,7 @@ class Computed:
     @property
     def lost(self) -> str:
         """Why a network of it, which is a copy in another process, cannot be loaded; empty if all can."""
-        return next((each.why for each in self.graph.modules() if isinstance(each, _Lost)), "")
+        return next((each.why for each in self.graph.modules() if isinstance(each, Lost)), "")
 
     def __deepcopy__(self, memo: dict[int, Any]) -> Computed:
         """Nothing of it changes, so it is its own copy."""
@@ -106,43 +108,6 @@ class How:
     memory: str = "default"
 
 
-class _Part(NetworkCall):
-    """A network within a graph: one answer is no list."""
-
-    def forward(self, *tensors: Any) -> Any:
-        """Return what the network computes."""
-        answers = super().forward(*tensors)
-        return answers[0] if len(answers) == 1 else answers
-
-    def __reduce__(self) -> Any:
-        """Copies in other processes load the file."""
-        return _part, (type(self), str(self.path.absolute()), *self.orders)
-
-
-class _Sliced(_Part):
-    """A network for a few images, called with those of a batch one slice after the other."""
-
-    def forward(self, *tensors: Any) -> Any:
-        """Return what the network computes of all images."""
-        answers = self.sliced(tensors)
-        return answers[0] if len(answers) == 1 else answers
-
-
-class _Lost(nn.Module):  # type: ignore[misc]
-    """Stands for a network that is not there."""
-
-    def __init__(self, why: str) -> None:
-        super().__init__()
-        self.why = why
-
-
-def _part(kind: type[_Part], path: str, *orders: Any) -> nn.Module:
-    try:
-        return kind(path, *orders)
-    except (BundleError, UnsupportedMachineError) as error:
-        return _Lost(str(error))
-
-
 def computed(model: nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any], store: Store, how: How) -> Computed:
     """Return what computes a model for an example; what the store lacks is compiled.
 
@@ -156,15 +121,23 @@ def computed(model: nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any], st
         If it is compiled for other machines alone.
     """
     flat = Flat(model, args, kwargs)
+    options = (how.math, *([how.memory] if how.memory != "default" else []))
+    seen = watched(flat, *options)
+    if seen and all(store.find(seen, None if target == "host" else target) for target in how.targets):
+        known = store.find(seen, None)
+        if known is not None and known.chain:
+            return _chained(known.chain, store, flat.structure())
     program = exported(flat)
     try:
         whole = flat_graph(decomposed(program))
     except (RuntimeError, ValueError) as error:
         raise SourceError(f"torch.export cannot decompose the model: {error}") from error
-    key = key_of(whole, how.math, *([how.memory] if how.memory != "default" else []))
+    key = key_of(whole, *options)
     for target in how.targets:
         if store.find(key, None if target == "host" else target) is None:
-            store.add(_built(whole, _Few(model, args, kwargs), key, store, target, how))
+            built = _built(whole, _Few(model, args, kwargs), key, store, target, how)
+            chain = _chain(whole, built, flat.structure())
+            store.add(replace(built, seen=seen, chain=chain) if seen and chain else built)
     kept = store.find(key, None)
     if kept is None:
         raise UnsupportedMachineError(f"it was compiled for other machines alone: {', '.join(how.targets)}")
@@ -241,12 +214,37 @@ def _again(whole: fx.GraphModule) -> fx.GraphModule:
     return fx.GraphModule(whole, copy.deepcopy(whole.graph))
 
 
+def _chain(whole: fx.GraphModule, kept: Kept, structure: Structure) -> dict[str, Any]:
+    """Return what is known of a program whose networks need no operator of PyTorch, to be written; empty: they do need one."""
+    graph = _again(whole)
+    pieces = split(graph, kept.foreign, kept.head)
+    found = wiring(graph.graph, _parts(pieces, kept)) if pieces else None
+    rows = [list(vars(row).values()) for row in _rows(whole, pieces, kept)]
+    return {**found, "out_orders": structure.out_orders, "rows": rows} if found else {}
+
+
+def _chained(chain: Mapping[str, Any], store: Store, structure: Structure) -> Computed:
+    structure.out_orders = chain[
+        "out_orders"
+    ]  # of the program: of the model's call, operators may let others lie otherwise
+    return Computed(Chain(store.path, chain), structure, [Row(*row) for row in chain["rows"]])
+
+
+def _parts(pieces: Sequence[Piece], kept: Kept) -> dict[str, tuple[Any, ...]]:
+    """Return what pieces' networks are made by, by the names of their modules."""
+    return {
+        piece.name: (file, bool(kept.head) and number == 0, piece.in_orders, piece.out_orders)
+        for number, (piece, file) in enumerate(zip(pieces, kept.files, strict=True))
+    }
+
+
 def _assembled(whole: fx.GraphModule, kept: Kept, store: Store, structure: Structure) -> Computed:
+    if chain := _chain(whole, kept, structure):
+        return _chained(chain, store, structure)
     graph: Any = _again(whole)
     pieces = split(graph, kept.foreign, kept.head)
-    for number, (piece, file) in enumerate(zip(pieces, kept.files, strict=True)):
-        kind = _Sliced if kept.head and number == 0 else _Part
-        setattr(graph, piece.name, kind(store.path / file, piece.in_orders, piece.out_orders))
+    for name, made_by in _parts(pieces, kept).items():
+        setattr(graph, name, part(store.path, *made_by))
     graph = fx.GraphModule(graph, graph.graph)  # without weights that networks have
     for parent in graph.modules():
         for weights in (parent._parameters, parent._buffers):  # copies: networks have them as they were, too

@@ -5,6 +5,7 @@ from __future__ import annotations
 import copy
 import os
 import warnings
+import weakref
 from collections.abc import Sequence
 from typing import Any
 
@@ -17,7 +18,7 @@ from torch.utils import _pytree as pytree
 from ..checks import as_path, check_memory
 from ..errors import InputError, TvmconvWarning
 from ..frontends.torch_memory import sharing
-from ..support.heap import give_back
+from ..support.heap import give_back, trim
 from ..support.progress import Progress
 from .computed import How
 from .examples import DTYPES, Arguments, as_examples, cast, print_progress, run
@@ -108,6 +109,11 @@ def optimize(
             warnings.warn(f"{whys}; until then PyTorch computes the model here", TvmconvWarning, stacklevel=2)
         else:
             raise InputError(f"nothing of the model can be compiled: {whys}")
+    if not keep_weights:
+        for weight in [*model.parameters()][
+            -1:
+        ]:  # the last one that goes with the model: the heap keeps what small ones leave
+            weakref.finalize(weight, trim).atexit = False
     return fast
 
 

@@ -6,7 +6,7 @@ import hashlib
 import json
 import tempfile
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any
 
@@ -40,6 +40,10 @@ class Kept:
         The libraries of its pieces, in their order.
     head, images
         How many of its operators are a piece that is computed for so many images at a time; 0: there is none.
+    seen
+        Names the model's call that it was read from (`watched`); empty: nothing does, or PyTorch computes a part of it.
+    chain
+        What is then needed of it.
     """
 
     key: str
@@ -48,6 +52,8 @@ class Kept:
     files: Sequence[str]
     head: int = 0
     images: int = 0
+    seen: str = ""
+    chain: Mapping[str, Any] = field(default_factory=dict)
 
 
 class Store:
@@ -73,8 +79,8 @@ class Store:
         self._read()  # before time is spent
 
     def find(self, key: str, target: str | None) -> Kept | None:
-        """Return what became of a program for a target; for None, the best that this machine runs."""
-        found = [each for each in self._read() if each.key == key and target in (None, each.target)]
+        """Return what became of a program for a target; for None, the best that this machine runs. Its call names it, too."""
+        found = [each for each in self._read() if key in (each.key, each.seen) and target in (None, each.target)]
         if target is not None:
             return found[0] if found else None
         usable = [(features, each) for each in found if (features := self._features(each)) is not None]

@@ -1,0 +1,113 @@
+"""`Chain`: the networks of a model that need no operator of PyTorch between them, each called with answers of those before."""
+
+from __future__ import annotations
+
+import operator
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from torch import fx, nn
+
+from ..errors import BundleError, UnsupportedMachineError
+from .calling import NetworkCall
+
+
+class Part(NetworkCall):
+    """A network within a graph: one answer is no list."""
+
+    def forward(self, *tensors: Any) -> Any:
+        """Return what the network computes."""
+        answers = super().forward(*tensors)
+        return answers[0] if len(answers) == 1 else answers
+
+    def __reduce__(self) -> Any:
+        """Copies in other processes load the file."""
+        return _part, (type(self), str(self.path.absolute()), *self.orders)
+
+
+class Sliced(Part):
+    """A network for a few images, called with those of a batch one slice after the other."""
+
+    def forward(self, *tensors: Any) -> Any:
+        """Return what the network computes of all images."""
+        answers = self.sliced(tensors)
+        return answers[0] if len(answers) == 1 else answers
+
+
+class Lost(nn.Module):  # type: ignore[misc]
+    """Stands for a network that is not there."""
+
+    def __init__(self, why: str) -> None:
+        super().__init__()
+        self.why = why
+
+
+def _part(kind: type[Part], path: str, *orders: Any) -> nn.Module:
+    try:
+        return kind(path, *orders)
+    except (BundleError, UnsupportedMachineError) as error:
+        return Lost(str(error))
+
+
+class Chain(nn.Module):  # type: ignore[misc]
+    """Networks, called one after the other.
+
+    Parameters
+    ----------
+    folder
+        Where their files are.
+    wiring
+        As :func:`wiring` returns it.
+    """
+
+    def __init__(self, folder: Path, wiring: Mapping[str, Any]) -> None:
+        super().__init__()
+        self.parts = nn.ModuleList(part(folder, *each["part"]) for each in wiring["calls"])
+        self._reads, self._gives = [each["reads"] for each in wiring["calls"]], wiring["gives"]
+
+    def forward(self, *tensors: Any) -> list[Any]:
+        """Return what the networks compute."""
+        values = list(tensors)
+        for part, reads in zip(self.parts, self._reads, strict=True):
+            made = part(*(values[each] for each in reads))
+            values += made if isinstance(made, list) else [made]
+        return [values[each] for each in self._gives]
+
+
+def part(folder: Path, file: str, is_sliced: bool, *orders: Sequence[Sequence[int]]) -> Part:
+    """Return a network of a folder."""
+    return (Sliced if is_sliced else Part)(folder / file, *orders)
+
+
+def wiring(graph: fx.Graph, parts: Mapping[str, Sequence[Any]]) -> dict[str, Any] | None:
+    """Return how a graph calls networks, as lists and numbers: of the graph's inputs and what networks gave. None: it does more.
+
+    Parameters
+    ----------
+    graph
+        The graph.
+    parts
+        By the names of its modules what :func:`part` takes behind the folder.
+    """
+    numbers: dict[Any, int] = {}
+    calls, gives, count = [], [], 0
+    for node in graph.nodes:
+        if node.op == "call_function" and node.target is operator.getitem:
+            numbers[node] = numbers[node.args[0]] + node.args[1]
+            continue
+        reads = node.args[0] if node.op == "output" else node.args
+        if node.op not in ("placeholder", "call_module", "output") or not all(
+            isinstance(each, fx.Node) and each in numbers for each in reads
+        ):
+            return None
+        read = [numbers[each] for each in reads]
+        numbers[node] = count
+        if node.op == "output":
+            gives = read
+        elif node.op == "placeholder":
+            count += 1
+        else:
+            calls.append({"part": parts[node.target], "reads": read})
+            count += len(parts[node.target][-1])
+    return {"calls": calls, "gives": gives}

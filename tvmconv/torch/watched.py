@@ -1,0 +1,163 @@
+"""`watched`: a key of what a model computes for an example, from the operators that one call runs; torch.export need not read it.
+
+To read a model takes torch.export and what it imports, of which a process keeps up to 100 MiB, and seconds. PyTorch runs one operator
+of ATen after the other, whatever a model's code is like: what is equal in these, in what each is given, and in the numbers of all
+weights, computes the same. The call is one as torch.export's, whose flags models ask for (``torch.compiler.is_exporting``).
+
+There is no key where code may decide, or compute, by what no operator shows: where it looks at a tensor's numbers or its memory, reads
+a tensor that no operator made and that is neither an argument nor the model's, or fills memory that was not set.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Any
+
+import torch
+from torch import nn
+from torch.overrides import TorchFunctionMode
+from torch.utils import _pytree as pytree
+from torch.utils._python_dispatch import TorchDispatchMode
+from torch.utils.weak import WeakTensorKeyDictionary
+
+from ..frontends.torch_memory import numbers
+from ..version import __version__
+from .flat import Flat
+from .unchanged import unchanged
+
+# What code may ask of a tensor, by its name: none of it is one of the tensor's numbers, or its memory.
+_ASKED = {
+    "dim", "ndim", "ndimension", "shape", "size", "__len__", "stride", "storage_offset", "numel", "nelement", "element_size", "itemsize",
+    "nbytes", "dtype", "type", "is_floating_point", "is_complex", "is_signed", "device", "get_device", "is_cpu", "is_cuda", "is_mps",
+    "is_xpu", "is_meta", "layout", "is_sparse", "is_mkldnn", "is_quantized", "is_contiguous", "is_nested", "requires_grad", "is_leaf",
+    "is_inference", "is_conj", "is_neg", "grad", "grad_fn", "__iter__", "__setitem__", "_assert", "_set_grad_enabled",
+}  # fmt: skip
+
+
+class _Log:
+    """What was seen; a tensor is an argument, a weight, or the answer of an operator, by its number."""
+
+    def __init__(self, flat: Flat, *told: Any) -> None:
+        self.sha = hashlib.sha256(repr((__version__, torch.__version__, *told)).encode())
+        self.is_whole = True
+        self._names = WeakTensorKeyDictionary()
+        self._weights = WeakTensorKeyDictionary()
+        self._count = 0
+        for tensor in flat.tensors:
+            self.sha.update(self._shaped(tensor).encode())
+            self.made(tensor)
+        for path, module in flat.named_modules():
+            for kind in (vars(module), module._parameters, module._buffers):
+                for name, each in kind.items():
+                    if isinstance(each, torch.Tensor):
+                        self._weights[each] = f"{path}.{name}"
+
+    def made(self, tensor: torch.Tensor) -> None:
+        """Note that a tensor is there: a new one, unless an operator that works in place gave back what it was given."""
+        if tensor not in self._names:
+            self._names[tensor] = self._count
+            self._count += 1
+
+    def name(self, tensor: torch.Tensor, is_literal: bool = False) -> str:
+        """Return what a tensor is; a weight's name has its numbers."""
+        if tensor not in self._names and (is_literal or tensor in self._weights):
+            if (
+                type(tensor) not in (torch.Tensor, nn.Parameter)
+                or tensor.layout != torch.strided
+                or tensor.is_quantized
+            ):
+                self.is_whole = False
+                return ""
+            digest = hashlib.sha256(numbers(tensor.detach().contiguous().flatten().view(torch.uint8))).hexdigest()
+            self._names[tensor] = f"{self._weights.get(tensor)} {self._shaped(tensor)} {digest}"
+        self.is_whole &= tensor in self._names
+        return f"<{self._names.get(tensor)}>"
+
+    @staticmethod
+    def _shaped(tensor: torch.Tensor) -> str:
+        return repr((tuple(tensor.shape), tensor.stride(), tensor.dtype, tensor.device, tensor.requires_grad))
+
+
+class _Operators(TorchDispatchMode):  # type: ignore[misc]
+    """Sees all operators of ATen."""
+
+    def __init__(self, log: _Log) -> None:
+        super().__init__()
+        self._log = log
+
+    @classmethod
+    def _should_skip_dynamo(cls) -> bool:
+        """Dynamo sees no such call, and is not imported to be told so."""
+        return False
+
+    def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        log, name, kwargs = self._log, str(func), kwargs or {}
+        with torch._C.DisableTorchFunction():
+            is_literal = name == "aten.lift_fresh.default"  # of numbers in the code
+            given = pytree.tree_map_only(torch.Tensor, lambda each: log.name(each, is_literal), (args, kwargs))
+            log.sha.update(repr((name, given)).encode())
+            answer = func(*args, **kwargs)
+            leaves = [each for each in pytree.tree_leaves(answer) if each is not None]
+            log.is_whole &= name.startswith("aten.") and all(isinstance(each, torch.Tensor) for each in leaves)
+            # Of memory that was not set, something else than an operator may make a tensor: generated code, for example.
+            is_unset = name.startswith(("aten.empty", "aten.new_empty")) and leaves[0].numel() > 0
+            log.is_whole &= not is_unset
+            for each in leaves:
+                if isinstance(each, torch.Tensor):
+                    log.made(each)
+        return answer
+
+
+class _Looks(TorchFunctionMode):  # type: ignore[misc]
+    """Sees what code asks of tensors by other ways than operators."""
+
+    def __init__(self, log: _Log) -> None:
+        super().__init__()
+        self._log = log
+
+    def __torch_function__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        answer = func(*args, **(kwargs or {}))
+        name = getattr(func, "__name__", "")
+        name = getattr(getattr(func, "__self__", None), "__name__", "") if name == "__get__" else name
+        if name not in _ASKED:
+            leaves = pytree.tree_leaves(answer)
+            are_tensors = all(each is None or isinstance(each, torch.Tensor) for each in leaves)
+            self._log.is_whole &= are_tensors and answer is not None
+        return answer
+
+
+def watched(flat: Flat, *options: Any) -> str:
+    """Return a key of what a model computes for an example, and how it is compiled; empty: there is none.
+
+    It leaves in `flat` what its answers are like.
+    """
+    if any(isinstance(each, torch.jit.ScriptModule) for each in flat.modules()):
+        return ""
+    log = _Log(flat, options, str(flat.structure().in_spec), flat.structure().given)
+    with torch.no_grad(), torch.random.fork_rng(devices=[]), unchanged(flat):
+        try:
+            with _exporting(), _Operators(log), _Looks(log):
+                answers = flat(*flat.tensors)
+        except Exception:  # noqa: BLE001 (of many classes: the model's code may see that it is exported; torch.export says why)
+            return ""
+    structure = flat.structure()
+    answers = [log.name(each) for each in answers]
+    log.sha.update(repr((answers, structure.returned, str(structure.out_spec), structure.out_orders)).encode())
+    return log.sha.hexdigest() if log.is_whole else ""
+
+
+@contextmanager
+def _exporting() -> Iterator[None]:
+    """Let code be told that torch.export reads it."""
+    flags = {
+        name: value
+        for name, value in vars(torch.compiler).items()
+        if name in ("_is_compiling_flag", "_is_exporting_flag")
+    }
+    try:
+        vars(torch.compiler).update(dict.fromkeys(flags, True))
+        yield
+    finally:
+        vars(torch.compiler).update(flags)
