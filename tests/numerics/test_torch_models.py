@@ -277,3 +277,31 @@ def test_the_line_that_ended_an_export() -> None:
         SourceError, match=r"test_torch_models\.py\", line \d+, in forward, return data if data\.sum\(\) > 0"
     ):
         exported(Flat(Deciding().eval(), (torch.rand(2),), {}))
+
+
+class Cancelling(nn.Module):
+    """Two layers that almost cancel: of bf16 little is left, in f32."""
+
+    def __init__(self, wide: bool) -> None:
+        super().__init__()
+        self.one, self.other = nn.Linear(32, 32), nn.Linear(32, 32)
+        self.other.weight.data, self.other.bias.data = self.one.weight.data * 1.02, self.one.bias.data
+        self.wide = wide
+
+    def forward(self, x: Any) -> Any:
+        if self.wide:
+            return self.one(x).tanh().float()
+        return self.one(x) - self.other(x)
+
+
+@pytest.mark.parametrize("wide", [False, True])
+def test_what_bf16_rounds_is_judged_by_what_pytorch_loses(wide: bool) -> None:
+    torch.manual_seed(0)
+    model, data = Cancelling(wide).eval(), torch.randn(4, 32)
+    fast = tvmconv.torch.optimize(model, data, dtype=torch.bfloat16, progress=None)
+    report = tvmconv.torch.report(fast)
+    assert not report.refused and not report.calls
+    theirs = copy.deepcopy(model).bfloat16()(data.bfloat16())
+    answer, right = fast(data.bfloat16()), model(data)
+    assert answer.dtype == theirs.dtype
+    assert (answer - right).norm() < 2 * (theirs - right).norm() + 0.05 * right.norm()

@@ -22,7 +22,13 @@ class Layer:
     """Keys and values, and what they are like."""
 
     def __init__(self, keys: Any, values: Any) -> None:
-        self.keys, self.values, self.dtype, self.device, self.length = keys, values, keys.dtype, keys.device, keys.shape[1]
+        self.keys, self.values, self.dtype, self.device, self.length = (
+            keys,
+            values,
+            keys.dtype,
+            keys.device,
+            keys.shape[1],
+        )
 
 
 class Cache:
@@ -108,5 +114,5 @@ class Slotted:
 
 @pytest.mark.parametrize("made", [Ring, Slotted, lambda data: {data}, lambda data: lambda: data])
 def test_answers_that_are_no_such_objects_are_refused(made: Any) -> None:
-    with pytest.raises(SourceError, match="takes or gives a .*; allowed: tensors, numbers, text and None"):
+    with pytest.raises(SourceError, match=r"takes or gives a .*; allowed: tensors, numbers, text and None"):
         exported(Flat(Numbers(made).eval(), (torch.randn(2),), {}))

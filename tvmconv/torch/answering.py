@@ -15,7 +15,8 @@ from torch.utils._device import DeviceContext
 from ..errors import InputError, TvmconvWarning
 from ..frontends.torch_memory import Shared, address
 from .computed import Computed
-from .flat import KINDS, flattened
+from .flat import flattened
+from .objects import KINDS
 
 # The attribute of a model that has, by the paths of its modules, why their own code runs.
 REFUSED = "_tvmconv_refused"

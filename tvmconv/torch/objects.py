@@ -81,7 +81,9 @@ def _made(held: Held) -> Any:
 def _is_plain(value: Any) -> bool:
     """Whether an object is its attributes alone, and its class can be found by its name."""
     kind = type(value)
-    if isinstance(value, _OTHERS) or not hasattr(value, "__dict__") or kind.__new__ is not object.__new__:
+    if isinstance(value, _OTHERS) or not hasattr(value, "__dict__"):
+        return False
+    if any("__new__" in vars(base) for base in kind.__mro__[:-1]):
         return False
     slots: Iterable[str] = (name for base in kind.__mro__ for name in vars(base).get("__slots__", ()))
     if set(slots) - {"__dict__", "__weakref__"}:
