@@ -18,6 +18,7 @@ from ..support.progress import Progress
 from ..support.toolchain import find_compiler
 from ..targets.target import CpuTarget
 from ..tuning.records import Records
+from .kernels import WORKSPACE
 from .library import MAIN
 from .network import check_target, described, scheduled, tvm_errors
 from .next_filters import prefetch_next
@@ -72,7 +73,8 @@ def _planned(
     report(module)  # or say that there is none
     with tvm_errors():
         lowered = scheduled(module, known, planned=True)
-        planned = plan(lowered[MAIN])
+        kernels = {each.name_hint: lowered[each].attrs for each in lowered.get_global_vars() if each.name_hint != MAIN}
+        planned = plan(lowered[MAIN], {name: int(attrs.get(WORKSPACE, 0)) for name, attrs in kernels.items() if attrs})
         functions = {name: lowered[name] for name in {step.function for step in planned.steps} - {COPY}}
         _check(functions)
         planned.steps, functions = prefetch_next(planned, functions, known)

@@ -26,7 +26,7 @@ from ..lowering.cpu.packing import Layout
 from ..lowering.cpu.passes import PIPELINE
 from ..problem import Problem
 from ..runtime.bundle import MANIFEST, Entry, read_bundle
-from ..runtime.kernel_object import read_object
+from ..runtime.kernel_object import KernelObject, read_object
 from ..runtime.packed import PACK_SYMBOL, PACKED_SYMBOL
 from ..signature import format_signature
 from ..support.progress import Progress
@@ -40,6 +40,8 @@ Array = npt.NDArray[Any]
 LOWERED = "tvmconv"
 # The object file that such a function was compiled to, and what it is called there.
 CODE, SYMBOL_OF_CODE = "tvmconv_code", "tvmconv_code_symbol"
+# The bytes that it allocates for a call, at most.
+WORKSPACE = "tvmconv_workspace"
 # FuseOps leaves alone what has this pattern.
 _OPAQUE = 8
 
@@ -121,7 +123,7 @@ def build_kernels(
             if not (path / MANIFEST).is_file():
                 return {}
         bundle = read_bundle(path)
-        entries = {entry.signature: (entry, read_object(bundle, entry).content) for entry in bundle.entries}
+        entries = {entry.signature: (entry, read_object(bundle, entry)) for entry in bundle.entries}
     known = Target.parse(target)
     ranked = algorithms_of(problems, known, math, network, room, records)
     found = ((problem, entries.get(format_signature(problem))) for problem in problems)
@@ -131,7 +133,13 @@ def build_kernels(
 
 
 def _lowered(
-    problem: Problem, target: Target, entry: Entry, code: bytes, records: Records, math: str, names: tuple[str, ...]
+    problem: Problem,
+    target: Target,
+    entry: Entry,
+    code: KernelObject,
+    records: Records,
+    math: str,
+    names: tuple[str, ...],
 ) -> Kernel:
     """Return the kernel that a bundle's entry was compiled from, as `code`.
 
@@ -154,7 +162,8 @@ def _lowered(
         )
     functions = functions_of(lowered.module)
     function = functions[PACKED_SYMBOL if lowered.layout else SYMBOL]
-    kept = {CODE: tvm.runtime.tensor(np.frombuffer(code, np.uint8)), SYMBOL_OF_CODE: function.attrs["global_symbol"]}
+    symbol, content = str(function.attrs["global_symbol"]), np.frombuffer(code.content, np.uint8)
+    kept = {CODE: tvm.runtime.tensor(content), SYMBOL_OF_CODE: symbol, WORKSPACE: code.workspaces[symbol].shared}
     function = function.without_attr("global_symbol")
     function = function.with_attrs({LOWERED: 1, "op_pattern": _OPAQUE, "tirx.is_scheduled": 1, **kept})
     return Kernel(problem, entry.algorithm, entry.origin, function, functions.get(PACK_SYMBOL), lowered.layout)

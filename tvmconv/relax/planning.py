@@ -7,6 +7,7 @@ written where its caller wants it; all else lies in an arena, whose bytes are us
 from __future__ import annotations
 
 import hashlib
+from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from enum import IntEnum
 from math import prod
@@ -130,8 +131,8 @@ def item_bytes(dtype: str) -> int:
     return (_BITS.get(dtype) or int(tvm.DataType(dtype).bits)) // 8
 
 
-def plan(function: relax.Function) -> NetworkPlan:
-    """Return the plan of a function whose calls are of functions of its module.
+def plan(function: relax.Function, workspaces: Mapping[str, int]) -> NetworkPlan:
+    """Return the plan of a function whose calls are of functions of its module, with the bytes that some of these allocate.
 
     Raises
     ------
@@ -142,7 +143,7 @@ def plan(function: relax.Function) -> NetworkPlan:
     planner.walk()
     planner.place_outputs()
     planner.place_weights()
-    planner.place_arena()
+    planner.place_arena(workspaces)
     return planner.plan
 
 
@@ -236,13 +237,14 @@ class _Planner:
             storage.offset, offset = offset, whole_lines(offset + storage.size)
             self.plan.weights.append(storage)
 
-    def place_arena(self) -> None:
+    def place_arena(self, workspaces: Mapping[str, int]) -> None:
         """Give what steps write their places in the arena."""
         written = dict.fromkeys(
             each.storage for step in self.plan.steps for each in step.arguments if each.storage.region is Region.ARENA
         )
         lifetimes = [Lifetime(each.size, each.first, each.last) for each in written]
-        offsets, self.plan.arena_bytes = place(lifetimes)
+        needs = {number: workspaces.get(step.function, 0) for number, step in enumerate(self.plan.steps)}
+        offsets, self.plan.arena_bytes = place(lifetimes, {step: need for step, need in needs.items() if need})
         for storage, offset in zip(written, offsets, strict=True):
             storage.offset = offset
         self.plan.steps = [
