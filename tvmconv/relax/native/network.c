@@ -168,7 +168,8 @@ static Instance* new_instance(const Network* network) {
 /* Where an instance has an arena of its own; NULL: there is no memory. */
 static unsigned char* own_arena(Instance* instance) {
   const size_t bytes = (tvmconv_plan.arena_bytes / HUGE_PAGE_BYTES + 1) * HUGE_PAGE_BYTES;
-  if (instance->arena == NULL && (instance->arena = aligned_alloc(HUGE_PAGE_BYTES, bytes)) != NULL) madvise(instance->arena, bytes, MADV_HUGEPAGE);
+  if (instance->arena == NULL && (instance->arena = aligned_alloc(HUGE_PAGE_BYTES, bytes)) != NULL)
+    madvise(instance->arena, tvmconv_plan.arena_bytes / HUGE_PAGE_BYTES * HUGE_PAGE_BYTES, MADV_HUGEPAGE); /* not the rest of a page */
   return instance->arena;
 }
 
