@@ -283,6 +283,7 @@ def tables() -> dict[str, dict[str, tuple[Callable[..., Any], tuple[Any, ...]]]]
             "cumulative sum": (lambda a: a.cumsum(1), (x,)),
             "cumulative sum of integers": (lambda a: a.cumsum(-1), (i,)),
             "cumulative product": (lambda a: a.cumprod(0), (p,)),
+            "cumulative sum of long rows": (lambda a: a.flip(-1).cumsum(-1).flip(-1) * 2, (r(2, 1000),)),
             "shuffle": (lambda a: F.pixel_shuffle(a, 2), (x,)),
             "stack": (lambda a: torch.stack([a, a * 2], -1), (x,)),
             "gated": (lambda a: F.glu(a, 1), (x,)),

@@ -11,6 +11,7 @@ from tvm.ir import Call
 from tvm.s_tir.dlight.analysis import normalize_prim_func
 
 from ..lowering.common.rewrites import found
+from .stages import KEPT
 
 _CHOICE = "prim.if_then_else"
 
@@ -18,13 +19,15 @@ _CHOICE = "prim.if_then_else"
 def one_stage(func: tirx.PrimFunc) -> s_tir.Schedule | None:
     """Return the schedule of a function whose stages are all part of the last, which sums nothing; None of another function.
 
-    Extents are fixed.
+    Extents are fixed. A stage that is to be KEPT is no part of others: of a scan, each would compute all before it again.
     """
     sch = s_tir.Schedule(func)
     stages = normalize_prim_func(sch)
     if not stages or any(kind != "S" for stage in stages for kind in stage.dom_kind()):
         return None
     if not all(isinstance(extent, int) for stage in stages for extent in stage.dom()):
+        return None
+    if any(KEPT in sch.get(stage.block_rv).annotations for stage in stages[:-1]):
         return None
     try:
         for stage in stages[:-1]:
