@@ -49,7 +49,8 @@ def _schedule(sch: Schedule, window: PlanarWindow, plan: PlanarPlan, target: Cpu
         order = [row, block, tile] if plan.planes_by_rows else [row, tile, block]
         if plan.blocks_first:
             order = [block, row, tile]
-        outer, inner = [n, g, *spatial[:-1], band], [*phases, *order]
+        g, plane = sch.split(g, [None, plan.planes])
+        outer, inner = [n, g, *spatial[:-1], band], [plane, *phases, *order]
         tile_loops.insert(0, tile_row)
     else:
         chunk, block = sch.split(block, [steps.choose(sch, *plan.chunks), None])
@@ -57,7 +58,9 @@ def _schedule(sch: Schedule, window: PlanarWindow, plan: PlanarPlan, target: Cpu
         if plan.tiles:
             outer[2], tile = sch.split(tile, [None, steps.choose(sch, *plan.tiles)])
             inner.insert(-1, tile)
-    sch.reorder(*outer, *inner, c, *taps[:-1], step, unrolled, *tile_loops, channel, vector, lane)
+    # Of shared rows, a tap along the row at a time, whose data registers hold for all taps across rows.
+    reduction = [*taps[:-2], step, unrolled, taps[-2]] if plan.tile_rows > 1 else [*taps[:-1], step, unrolled]
+    sch.reorder(*outer, *inner, c, *reduction, *tile_loops, channel, vector, lane)
     task = sch.fuse(*outer)
     sch.parallel(task)
 
@@ -71,7 +74,7 @@ def _schedule(sch: Schedule, window: PlanarWindow, plan: PlanarPlan, target: Cpu
         _stage(sch, window, None if plan.data_at_once else task)
     _store(sch, window, inner[-1], lanes)
     sch.vectorize(lane)
-    for loop in (*(taps[:-1] if plan.tile_rows > 1 else []), unrolled, *tile_loops, channel, vector):
+    for loop in (*(taps[-2:-1] if plan.tile_rows > 1 else []), unrolled, *tile_loops, channel, vector):
         sch.unroll(loop)
     sch.decompose_reduction(acc, c)
 

@@ -144,6 +144,8 @@ class PlanarPlan:
     ----------
     channels, vectors, tile_rows
         Output channels of a tile; its vectors of a row, that may be chosen; its rows, which share loads.
+    planes
+        Of several axes, how many groups' data a task copies before it multiplies.
     rows, chunks
         Of several axes how many times `tile_rows` a task has; of one, into how many parts tasks cut the channels.
     tiles
@@ -161,6 +163,7 @@ class PlanarPlan:
     channels: int
     vectors: Options
     tile_rows: int
+    planes: int
     rows: Options
     chunks: Options
     tiles: Options | None

@@ -8,13 +8,10 @@ from math import prod
 from ...targets.cpus import TLB_PAGES
 from ...targets.target import CpuTarget
 from ..shapes import F32_BITS, SSE_LANES, divisors, lane_count
-from .cost import tile_step
+from .cost import multiply_add, tile_step
 from .row_window import MOST_CHANNELS, PlanarWindow
 
 MAX_UNROLLED = 128  # multiply-adds in a loop body; more only grows the code
-MAX_SHARED = 512  # of rows that share loads
-ENOUGH_REGISTERS = 32  # for any tile of rows
-SHARED = 3  # registers for data that the rows of a tile share
 
 
 def rounded_up(window: PlanarWindow, target: CpuTarget) -> PlanarWindow:
@@ -22,9 +19,12 @@ def rounded_up(window: PlanarWindow, target: CpuTarget) -> PlanarWindow:
     outputs, full = window.axes[-1].outputs, target.vector_bits // F32_BITS
     if outputs < full or not window.contiguous:
         lanes = lane_count(outputs, target)
-        if window.outputs == 1 and lanes > max(SSE_LANES, outputs) and window.contiguous:
-            lanes //= 2  # depthwise: two vectors that overlap rather than one whose lanes are left over
-        return replace(window, lanes=lanes, row=-(-outputs // lanes) * lanes)
+        # Depthwise: two vectors that overlap, or one whose lanes are left over, of data that is copied longer.
+        halves = window.outputs == 1 and lanes > max(SSE_LANES, outputs) and window.contiguous
+        ways = [
+            replace(window, lanes=each, row=-(-outputs // each) * each) for each in (lanes, lanes // 2)[: 1 + halves]
+        ]
+        return min(ways, key=lambda each: _row_cycles(each, target))
     window = replace(window, panels=_wants_panels(window, target))
     # Some vectors more, which repeat others, where they divide into better tiles.
     least = -(-outputs // full)
@@ -34,6 +34,13 @@ def rounded_up(window: PlanarWindow, target: CpuTarget) -> PlanarWindow:
         rows,
         key=lambda each: each.row * min(tile_cycles(each, tile[0], tile[1], target) for tile in tiles(each, target)),
     )
+
+
+def _row_cycles(window: PlanarWindow, target: CpuTarget) -> float:
+    """Cycles of a depthwise row: its multiply-adds, and the copy of its data."""
+    taps, axis = prod(axis.taps for axis in window.axes), window.axes[-1]
+    products = taps * window.row / window.lanes * multiply_add(window.lanes, target)
+    return products + target.costs.elements.copy * (axis.extent + window.excess * axis.stride)
 
 
 def _wants_panels(window: PlanarWindow, target: CpuTarget) -> bool:
@@ -78,17 +85,14 @@ def channel_counts(window: PlanarWindow, target: CpuTarget) -> list[int]:
 
 
 def vector_counts(window: PlanarWindow, channels: int, target: CpuTarget) -> list[int]:
-    """Return how many vectors of a row a tile of so many channels may have, the best first.
+    """Return how many vectors of a row a tile of so many channels may have, the best first."""
 
-    Those last for which registers are missing (docs/cost-model.md, `shared_rows`).
-    """
+    def cycles(vectors: int) -> float:
+        if _shares_rows(window):
+            return short_cycles(window, vectors, shared_rows(window, vectors, target), target)
+        return tile_cycles(window, channels, vectors, target)
 
-    def narrow(vectors: int) -> bool:
-        rows = shared_rows(window, vectors, target)
-        return rows == 1 < shared_rows(window, vectors, target, ENOUGH_REGISTERS)
-
-    fitting = [vectors for each, vectors in tiles(window, target) if each == channels]
-    return sorted(fitting, key=lambda vectors: (narrow(vectors), tile_cycles(window, channels, vectors, target)))
+    return sorted((vectors for each, vectors in tiles(window, target) if each == channels), key=cycles)
 
 
 def tile_cycles(window: PlanarWindow, channels: int, vectors: int, target: CpuTarget) -> float:
@@ -106,12 +110,9 @@ def tile_cycles(window: PlanarWindow, channels: int, vectors: int, target: CpuTa
 
 def short_cycles(window: PlanarWindow, vectors: int, rows: int, target: CpuTarget) -> float:
     """Cycles per multiply-add of a tile of `short_sums`, as `tile_cycles`: rows share the loads of their data and one broadcast."""
-    sums, taps, loads = rows * vectors * window.tile_phases, _held_taps(window), float(vectors)
-    if rows > 1:
-        loads *= (rows - 1) * window.axes[-2].stride / window.axes[-2].taps + 1
-    # Of the filter, what finds no register is loaded again for each tile.
-    spilled = max(0, sums + taps + SHARED - target.vector_registers) / taps
-    return tile_step(target.costs.shared_rows, loads, window.tile_phases, sums, spilled=spilled) / sums
+    sums = rows * vectors * window.tile_phases
+    loads = vectors * (_data_rows(window, rows) / window.axes[-2].taps if rows > 1 else 1)
+    return tile_step(target.costs.shared_rows, loads, window.tile_phases, sums) / sums
 
 
 def short_sums(window: PlanarWindow, rows: int) -> bool:
@@ -122,24 +123,25 @@ def short_sums(window: PlanarWindow, rows: int) -> bool:
     return rows > 1 or window.outputs == window.channels == 1
 
 
-def shared_rows(window: PlanarWindow, vectors: int, target: CpuTarget, registers: int = 0) -> int:
+def shared_rows(window: PlanarWindow, vectors: int, target: CpuTarget) -> int:
     """Return how many rows a tile of a depthwise convolution has: their taps share loads, each of which crosses cache lines.
 
-    Its sums take half of the registers, or what the filter, where registers can hold it, and the shared data leave. Where that
-    is one row, sharing may pay more than a filter in registers. `registers`: those of the target.
+    Registers hold the sums and, for each tap along the row in turn, the data of all rows and an element of the filter.
     """
-    if len(window.axes) == 1 or window.outputs > 1 or window.axes[-2].taps == 1:
+    if not _shares_rows(window):
         return 1
-    registers = registers or target.vector_registers
-    sums = vectors * window.tile_phases
-    taps = _held_taps(window)
-    beside = registers - taps - SHARED
-    most = min(registers // 2, beside if beside > 0 else registers, MAX_UNROLLED // taps)
-    if most < 2 * sums and "rows_beside_filters" in target.costs.pays:
-        most = min(registers // 2, MAX_SHARED // taps)
-    return divisors(window.axes[-2].outputs, max(1, most // sums))[-1]
+    sums, registers = vectors * window.tile_phases, target.vector_registers
+    counts = divisors(window.axes[-2].outputs, registers // 2)
+    fitting = [rows for rows in counts if rows * sums + vectors * _data_rows(window, rows) + 1 <= registers]
+    return max(fitting, default=1)
 
 
-def _held_taps(window: PlanarWindow) -> int:
-    """Return how many elements of the filter a tile of a depthwise convolution multiplies with."""
-    return prod(axis.taps for axis in window.axes) * window.channels
+def _shares_rows(window: PlanarWindow) -> bool:
+    """Whether rows of a depthwise convolution read the same rows of data."""
+    return len(window.axes) > 1 and window.outputs == 1 < window.axes[-2].taps
+
+
+def _data_rows(window: PlanarWindow, rows: int) -> int:
+    """Return how many rows of data a tile of so many rows reads."""
+    axis = window.axes[-2]
+    return len({row * axis.stride + tap * axis.dilation for row in range(rows) for tap in range(axis.taps)})
