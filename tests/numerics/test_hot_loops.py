@@ -28,7 +28,7 @@ FEW_OUTPUTS = "conv2d-n1-i32x32x32-o3x32x32-k3x3-s1x1-d1x1-p1x1_1x1-g1-NXC-XIO-f
 FEW_TRANSPOSED = "backprop2d-n1-i64x32x32-o3x64x64-k4x4-s2x2-d1x1-p1x1_1x1-g1-NXC-XIO-f32"
 PLANES = "conv2d-n1-i64x28x28-o32x28x28-k1x1-s1x1-d1x1-p0x0_0x0-g1-NCX-OIX-f32"
 DEPTHWISE = "conv2d-n1-i64x112x112-o64x112x112-k3x3-s1x1-d1x1-p1x1_1x1-g64-NCX-OIX-f32"
-MANY_TAPS = "conv2d-n1-i64x52x52-o64x52x52-k5x5-s1x1-d1x1-p2x2_2x2-g64-NCX-OIX-f32"
+MANY_TAPS = "conv2d-n1-i64x112x112-o64x112x112-k5x5-s1x1-d1x1-p2x2_2x2-g64-NCX-OIX-f32"
 DEPTHWISE_LAST = "conv2d-n1-i128x56x56-o128x56x56-k3x3-s1x1-d1x1-p1x1_1x1-g128-NXC-XIO-f32"
 SMALL_GROUPS = "conv2d-n1-i48x14x14-o48x14x14-k3x3-s1x1-d1x1-p1x1_1x1-g16-NXC-XIO-f16"
 SHUFFLED = "conv2d-n1-i32x14x14-o32x14x14-k3x3-s1x1-d1x1-p1x1_1x1-g8-NXC-XIO-f32"
@@ -86,7 +86,7 @@ def hot(algorithm: str, target: str, signature: str) -> HotLoop:
         ("col2im", "znver4", ROWS_OF_TAPS, (16, 1), 4),
         # Vectors of a row by output channels, or by rows.
         ("planar", "x86-64-v3", PLANES, (3, 4), 1),
-        ("planar", "x86-64-v3", DEPTHWISE, (2, 2), 9),
+        ("planar", "x86-64-v3", DEPTHWISE, (1, 4), 9),
         # With 32 registers of 128 bits.
         ("direct", "neoverse-n1", DENSE, (8, 2), 4),
         ("grouped", "neoverse-v2", DEPTHWISE_LAST, (7, 2), 3 * 3),
@@ -107,7 +107,7 @@ SPILLING = [
     ("winograd4", "x86-64-v4", DENSE, 28, "LLVM loads the filter of four steps before the first of them"),
     ("grouped", "x86-64-v3", SHUFFLED, 8, "LLVM keeps data that neighbouring outputs share"),
     ("grouped_dot", "znver4", SHUFFLED_DOT, 14, "LLVM loads the filter of all taps before the loop"),
-    ("planar", "znver4", MANY_TAPS, 16, "rows share data beside a filter for which no registers are left"),
+    ("planar", "znver4", MANY_TAPS, 8, "LLVM loads the filter of all taps before the loop over a row's tiles"),
     ("kn2row_dot", "znver4", DILATED_DOT, 28, "14 pixels of several rows have an address each"),
 ]
 

@@ -52,7 +52,7 @@ REASONS = {
         winograd_cost.MOST_HELD_TAPS window.TOGETHER amx_cost.BLOCKS""",
     "tasks: how many, so that two threads to eight find a share, and how large": """
         cost.THREADS counts.TASK_ROWS direct_plan.MOST_CHUNKS grouped_plan.LEAST_BANDS grouped_plan.LEAST_CHUNK inner.MOST_CHUNKS
-        kn2row.MOST_CHUNKS mmla.MOST_CHUNKS tasks.TASKS tile.LONG_ROW winograd_plan.STRIP_TILES""",
+        kn2row.MOST_CHUNKS mmla.MOST_CHUNKS planar_plan.COPIED_PLANES tasks.TASKS tile.LONG_ROW winograd_plan.STRIP_TILES""",
     "what an estimate must gain, for it is no more exact": "direct.LEAST_TURNED tile.LEAST_GAIN",
     "how many ways are tried": "tile.MORE_VECTORS winograd_plan.MOST_PLANS",
     "part of a cache, whose size is the CPU's": "amx_cost.L1_KEPT direct.FAR_APART_BYTES direct.FEW_ROWS mmla.FAR_APART",

@@ -92,7 +92,7 @@ def _window_estimate(window: PlanarWindow, target: CpuTarget) -> Counts:
     if short_sums(window, together):
         bands = prod(axis.outputs for axis in axes[:-1]) / (plan.rows[1] * together)
         sums = slots * short_cycles(window, width, together, target)
-        counted: list[Counts] = [{"shared_rows.scale": sums, "plane": batch * window.groups * bands / plan.planes}]
+        counted: list[Counts] = [{"shared_rows.scale": sums, "plane": batch * window.groups * bands}]
     else:
         sums = slots * tile_cycles(window, channels, width, target)
         counted = [{"start": vectors / (channels * width * window.tile_phases), scale: sums}]

@@ -17,7 +17,7 @@ from .tasks import TASKS, task_rows
 
 # Cycles of the products of an element that a task copies for itself, as others do, too: copying it takes about one.
 LEAST_SHARING = 8
-COPIED_PLANES = 8  # at most, whose copies the store queue does not hold at once
+COPIED_PLANES = 8  # of one task, at most: stores are done when what they wrote is read
 
 
 def planned(windows: Sequence[PlanarWindow], target: CpuTarget) -> list[PlanarWindow]:
