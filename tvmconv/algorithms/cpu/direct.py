@@ -23,9 +23,11 @@ from .counts import copied, filter_traffic, outputs, stored, stored_lines
 from .direct_plan import planned
 from .express import express
 from .grouped_plan import grouped_cycles
+from .filter_parts import has_parts
 from .im2col import im2col
 from .paired_taps import by_row_taps, pairs_taps
 from .plan import GroupedPlan, Plan
+from .tasks import vector_counts
 from .tile import (
     best_tile,
     in_row_parts,
@@ -208,6 +210,8 @@ def _by_parts(window: Window, target: CpuTarget) -> Window:
     kept = target.l2_share if copied else target.l3_share
     size = (4 // window.vnni_factor if copied else DTYPE_BYTES[window.problem.dtype]) * weights
     if window.pixels > MOST_TASK_PIXELS or window.channels < LEAST_CHANNELS_OF_PARTS or size <= kept:
+        return window
+    if not all(has_parts(window, vectors, target) for vectors in vector_counts(window, target)[:3]):
         return window
     return replace(window, by_parts=True, packs_parts=copied or not reads_once(window, target))
 

@@ -7,6 +7,7 @@ from math import lcm, prod
 
 from ...problem import DTYPE_BYTES
 from ...targets.target import CpuTarget
+from ..annotations import PART
 from ..shapes import divisors
 from .counts import rows_kept
 from .window import Window
@@ -20,6 +21,14 @@ def taps_together(window: Window) -> bool:
 def taps_of_part(window: Window) -> int:
     """Return how many taps of a channel a part has."""
     return prod(axis.taps * axis.phases for axis in window.axes) if taps_together(window) else 1
+
+
+def has_parts(window: Window, vectors: int, target: CpuTarget) -> bool:
+    """Whether a part, for tiles of so many vectors, has a loop over channels, and squares that its copy transposes.
+
+    Of 226 channels, twice a prime, parts have two.
+    """
+    return channels_of_part(window, vectors, divisors(window.channels, 4), 1, target) * taps_of_part(window) >= 2 * PART
 
 
 def channels_of_part(window: Window, vectors: int, unrolls: Sequence[int], chunks: int, target: CpuTarget) -> int:
