@@ -291,6 +291,8 @@ def tables() -> dict[str, dict[str, tuple[Callable[..., Any], tuple[Any, ...]]]]
             "concatenation of types": (lambda a, c: torch.cat([a, c], 1), (i, p)),
             "concatenation of rows": (lambda a, c: torch.cat([a, c, a * 2]), (p, p)),
             "concatenation of columns": (lambda a, c: torch.cat([a, c[..., :1], a], -1), (x, x)),
+            "nothing beside": (lambda a: torch.cat([a[:, :0] * 2, a, a[:, 4:].relu()], 1), (x,)),
+            "nothing": (lambda a: (a[:0].exp(), a + 1), (x,)),
             "many parts": (lambda a: torch.cat([a[:, :1]] * 9 + [a], 1).relu(), (x.repeat(1, 1, 9, 9),)),
             "concatenation of truths": (lambda a: torch.cat([a > 0, a > 1], 0), (p,)),
             "mean pool": (lambda a: F.avg_pool2d(a, 3, 2, 1, ceil_mode=True, count_include_pad=False), (x,)),

@@ -14,7 +14,7 @@ from ..frontends.torch_decomposed import decomposed
 from ..frontends.torch_memory import readable
 from ..support.lines import line_of
 from .torch_arithmetic import ARITHMETIC
-from .torch_fixed import constants, fixed_values
+from .torch_fixed import TYPES, constants, fixed_values
 from .torch_given import Converter, Given
 from .torch_moves import MOVES
 from .torch_normalizations import NORMALIZATIONS
@@ -139,6 +139,10 @@ class _Importer(ExportedProgramImporter):  # type: ignore[misc]
         def watched(node: Node) -> Any:
             self._node = node
             if node not in self._fixed:
+                value = node.meta.get("val")
+                if isinstance(value, torch.Tensor) and value.dtype in TYPES and 0 in value.shape:
+                    # There is nothing to compute, and TVM (0.27) fails at loops over nothing.
+                    return constants(torch.zeros(value.shape, dtype=value.dtype))
                 assert convert is not None
                 return convert(node)
             # For others that are fixed it is known already.

@@ -20,8 +20,8 @@ if TYPE_CHECKING:
     from torch.export import ExportedProgram
     from torch.fx import Node
 
-_TYPES = {torch.bool, torch.uint8, torch.int8, torch.int16, torch.int32, torch.int64}
-_TYPES |= {torch.float16, torch.bfloat16, torch.float32, torch.float64}
+TYPES = {torch.bool, torch.uint8, torch.int8, torch.int16, torch.int32, torch.int64}
+TYPES |= {torch.float16, torch.bfloat16, torch.float32, torch.float64}
 
 
 def fixed_values(program: ExportedProgram) -> dict[Node, Any]:
@@ -45,7 +45,7 @@ def fixed_values(program: ExportedProgram) -> dict[Node, Any]:
                     continue
                 made = node.target(*map_arg(node.args, values.get), **map_arg(node.kwargs, values.get))
                 leaves = pytree.tree_leaves(made)
-                if leaves and all(isinstance(each, torch.Tensor) and each.dtype in _TYPES for each in leaves):
+                if leaves and all(isinstance(each, torch.Tensor) and each.dtype in TYPES for each in leaves):
                     values[node] = made
     return values
 

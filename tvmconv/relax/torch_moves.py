@@ -13,6 +13,7 @@ from typing import Any
 import torch
 from tvm import relax
 
+from .simplify import static_shape
 from .torch_given import Converters, Given
 
 
@@ -75,8 +76,8 @@ def _embedded(given: Given) -> relax.Expr:
 
 
 def _concatenated(given: Given) -> relax.Expr:
-    """Return ``cat.default``, whose parts may be of several types; one of the shape (0,) is nothing, whatever the others' rank."""
-    parts = [each for each in given["tensors"] if each.ty.ndim != 1 or int(each.ty.shape[0]) != 0]
+    """Return ``cat.default``, whose parts may be of several types; one of no elements is nothing, whatever the others' rank."""
+    parts = [each for each in given["tensors"] if 0 not in (static_shape(each.ty) or ())]
     if not parts:
         return given["tensors"][0]
     typed = [given.of_type(each, given.dtype) for each in parts]

@@ -22,8 +22,8 @@ from .cost import Counts, lines, multiply_add, total
 from .counts import copied, filter_traffic, outputs, stored, stored_lines
 from .direct_plan import planned
 from .express import express
-from .grouped_plan import grouped_cycles
 from .filter_parts import has_parts
+from .grouped_plan import grouped_cycles
 from .im2col import im2col
 from .paired_taps import by_row_taps, pairs_taps
 from .plan import GroupedPlan, Plan
