@@ -115,6 +115,8 @@ class _Importer(ExportedProgramImporter):  # type: ignore[misc]
         name = node.target.__name__
         if name not in self.convert_map:
             return "there is no conversion of it"
+        if any(map(_is_complex, (node, *node.all_input_nodes))):
+            return "it takes or gives complex numbers"
         # Of which the frontend makes constants. Ours say so themselves: attention is random with a dropout alone.
         if name not in _CONVERTERS and torch.Tag.nondeterministic_seeded in getattr(node.target, "tags", ()):
             return "it draws random numbers"
@@ -149,3 +151,9 @@ class _Importer(ExportedProgramImporter):  # type: ignore[misc]
             return None if all(user in self._fixed for user in node.users) else constants(self._fixed[node])
 
         return watched
+
+
+def _is_complex(node: Node) -> bool:
+    value = node.meta.get("val")
+    first = value[0] if isinstance(value, (tuple, list)) and value else value
+    return isinstance(first, torch.Tensor) and first.is_complex()
