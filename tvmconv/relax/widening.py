@@ -16,6 +16,7 @@ from tvm.ir import TupleType
 from tvm.relax.expr_functor import PyExprMutator, mutator
 
 from .mutating import each_function
+from .simplify import constant
 
 _NARROW, _WIDE = "bfloat16", "float32"
 # These move numbers, and compute none.
@@ -46,12 +47,19 @@ class _Widening(PyExprMutator):  # type: ignore[misc]
         name = getattr(call.op, "name", "")
         if name in _MOVES | _OURS | _CALLS or not name.startswith("relax.") or not any(map(_is_narrow, call.args)):
             return call
-        args = [self.builder_.emit(relax.op.astype(arg, _WIDE)) if _is_narrow(arg) else arg for arg in call.args]
+        args = [self._widened(arg) if _is_narrow(arg) else arg for arg in call.args]
         made = self.builder_.emit(relax.Call(call.op, args, call.attrs, call.ty_args))
         if not isinstance(made.ty, TupleType):
             return self._narrowed(made, call.ty)
         parts = (self.builder_.emit(relax.TupleGetItem(made, index)) for index in range(len(made.ty.fields)))
         return relax.Tuple([self._narrowed(part, type_) for part, type_ in zip(parts, call.ty.fields, strict=True)])
+
+    def _widened(self, arg: relax.Expr) -> relax.Expr:
+        array = constant(arg)
+        # A number stays one: what legalizes a power reads its exponent, and x**3 is two products, not pow.
+        if array is not None and array.size == 1:
+            return relax.const(array.astype(_WIDE))
+        return self.builder_.emit(relax.op.astype(arg, _WIDE))
 
     def _narrowed(self, tensor: relax.Var, type_: Any) -> relax.Expr:
         if str(tensor.ty.dtype) == str(type_.dtype):
