@@ -18,7 +18,7 @@ from __future__ import annotations
 from tvm.s_tir import Schedule
 from tvm.s_tir.schedule import LoopRV
 
-from tvmconv.algorithms.pairs import DOT, ROUND
+from tvmconv.algorithms.pairs import DOT, rounding_text
 from tvmconv.targets.target import CpuTarget
 
 _DOT = """
@@ -28,13 +28,6 @@ define <{lanes} x float> @{dot}_{lanes}(<{lanes} x float> %sum, <{lanes} x i32> 
   %y = bitcast <{lanes} x i32> %b to <{halves} x bfloat>
   %r = call <{lanes} x float> @{intrinsic}(<{lanes} x float> %sum, <{halves} x bfloat> %x, <{halves} x bfloat> %y)
   ret <{lanes} x float> %r
-}}
-"""
-_ROUND = """
-define <{lanes} x i16> @{round}_{lanes}(<{lanes} x float> %x) alwaysinline nounwind {{
-  %y = fptrunc <{lanes} x float> %x to <{lanes} x bfloat>
-  %r = bitcast <{lanes} x bfloat> %y to <{lanes} x i16>
-  ret <{lanes} x i16> %r
 }}
 """
 
@@ -47,4 +40,4 @@ def import_bf16(sch: Schedule, outside: LoopRV, lanes: int, target: CpuTarget) -
 
 def import_round(sch: Schedule, outside: LoopRV, lanes: int, beside: str = "") -> None:
     """Define the function that rounds so many lanes, and what is `beside` it, at the loop `outside`, within which it is called."""
-    sch.annotate(outside, "pragma_import_llvm", beside + _ROUND.format(round=ROUND, lanes=lanes))
+    sch.annotate(outside, "pragma_import_llvm", beside + rounding_text(lanes))

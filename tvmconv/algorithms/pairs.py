@@ -55,6 +55,20 @@ def pair(load: Callable[[int], Any], first: Any, channels: int, count: int = 2) 
     return value
 
 
+_ROUND_TEXT = """
+define <{lanes} x i16> @{round}_{lanes}(<{lanes} x float> %x) alwaysinline nounwind {{
+  %y = fptrunc <{lanes} x float> %x to <{lanes} x bfloat>
+  %r = bitcast <{lanes} x bfloat> %y to <{lanes} x i16>
+  ret <{lanes} x i16> %r
+}}
+"""
+
+
+def rounding_text(lanes: int) -> str:
+    """Return the LLVM IR of a function that rounds so many f32 to bf16, by the instruction of AVX512-BF16 or of ARM."""
+    return _ROUND_TEXT.format(round=ROUND, lanes=lanes)
+
+
 def multiply_pairs(a: Any, b: Any) -> Any:
     """Return the f32 sum of the products of all channels of two pairs or quads, as a call that lowering makes an instruction."""
     return tirx.call_pure_extern("float32", DOT, a, b)

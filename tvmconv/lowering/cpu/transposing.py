@@ -26,8 +26,10 @@ from ...algorithms.annotations import (
     TRANSPOSE,
     TRANSPOSED_LANES,
 )
+from ...algorithms.pairs import ROUND, calls
 from ..common.rewrites import IF_THEN_ELSE, answered, found, mapped, refuse, replaced, rewritten, sequence
 from .padding import conjuncts, uses
+from .rounding import rounding
 
 # Squares whose columns are of several axes: which element of each, is then known before. 25 taps of 16 channels are 25.
 MOST_UNROLLED = 25
@@ -45,7 +47,7 @@ def transpose(body: Any) -> Any:
             refuse(loop, TRANSPOSE, f"it is none of {', '.join(_WAYS)}")
         return way(loop)
 
-    return rewritten(body, TRANSPOSE, transposed)
+    return rounding(rewritten(body, TRANSPOSE, transposed))
 
 
 def _kept(loop: Any, condition: str, reason: str) -> Any:
@@ -175,14 +177,26 @@ def _to_planes(loop: Any) -> Any:
         value = mapped(store.value, TensorLoad, lambda load: element if load.source.same_as(tile.source) else load)
         variables = {channel: block * count + lane, x: start + each}
         at = [replaced(index, variables) for index in store.indices]
-        write = tirx.BufferStore(store.buffer, replaced(value, variables), at)
-        return [*parts, _loop(lane, count, tirx.ForKind.UNROLLED, _loop(each, side, tirx.ForKind.VECTORIZED, write))]
+        write = _written(store.buffer, replaced(value, variables), at, each, side)
+        return [*parts, _loop(lane, count, tirx.ForKind.UNROLLED, write)]
 
     starts = [*range(0, width - side, side), width - side]
     steps = [step for start in starts for step in transposed(start)]
     return _loop(
         block, int(loop.extent) // count, tirx.ForKind.UNROLLED, tirx.SeqStmt([tirx.AllocBuffer(rows), *steps])
     )
+
+
+def _written(buffer: Any, value: Any, at: Sequence[Any], x: Any, count: int) -> Any:
+    """Return what stores values of so many `x`, which lie together, at `at`; by one instruction where one rounds them."""
+    if not calls(value, ROUND):
+        return _loop(x, count, tirx.ForKind.VECTORIZED, tirx.BufferStore(buffer, value, at))
+    values = tirx.decl_buffer((count,), "float32", "rounded", scope="local")
+    keep = _loop(x, count, tirx.ForKind.VECTORIZED, tirx.BufferStore(values, value.args[1], [x]))
+    rounded = tirx.call_pure_extern(f"uint16x{count}", f"{ROUND}_{count}", _vector(values, 0, count))
+    first = [replaced(index, {x: 0}) for index in at]
+    stored = tirx.BufferStore(buffer, rounded, [*first[:-1], tirx.Ramp(first[-1], 1, count)])
+    return tirx.SeqStmt([tirx.AllocBuffer(values), keep, stored])
 
 
 def _interleaved(loop: Any) -> Any:
