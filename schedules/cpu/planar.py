@@ -108,10 +108,13 @@ def _stage(sch: Schedule, window: PlanarWindow, task: LoopRV | None) -> None:
         row = sch.get_loops(block)[-3]
         sch.compute_at(sch.get_sblock(name), row, preserve_unit_loops=True)
     # Where tasks cut a row whose last vector overlaps, how many columns a task copies is known only when it runs.
+    axis = window.axes[-1]
     known = len(window.axes) > 1 or not window.overlaps
     if stages[0].startswith(DATA_PHASES) and window.problem.data_format == "NCX" and known:
         *_, phase, column = sch.get_loops(block)
-        if _wide_phases(window, int(sch.get(phase).extent), int(sch.get(column).extent)):
+        # Nor is it known which of a part's columns are padding.
+        whole = int(sch.get(column).extent) * axis.stride >= axis.extent
+        if (whole or not axis.padded) and _wide_phases(window, int(sch.get(phase).extent), int(sch.get(column).extent)):
             sch.annotate(phase, STRIDED, 1)
 
 
