@@ -16,6 +16,7 @@ from torch.nn import functional as F  # noqa: E402
 
 from tests.numerics.test_relax_torch_operators import wrong  # noqa: E402
 from tvmconv.relax.gathers import parts_of  # noqa: E402
+from tvmconv.runtime.network import load_network  # noqa: E402
 
 Cases = dict[str, tuple[Callable[..., Any], tuple[Any, ...]]]
 SIZES = [(70, 33), (9, 130), (35, 7), (1, 40)]
@@ -74,6 +75,23 @@ def others() -> Cases:
 @pytest.mark.parametrize("cases", [planes, others])
 def test_windows_are_pytorchs(cases: Callable[[], Cases], tmp_path: Path) -> None:
     assert not wrong(cases(), torch.float32, tmp_path)
+
+
+def test_windows_of_bf16(tmp_path: Path) -> None:
+    """One function for each resize, which rounds once."""
+    torch.manual_seed(0)
+    line, plane, volume = (torch.randn(shape) for shape in ((2, 5, 77), (2, 3, 20, 57), (1, 3, 4, 9, 21)))
+    cases: Cases = {
+        "linear": (partial(F.interpolate, scale_factor=2.5, mode="linear"), (line,)),
+        "cubic": (partial(F.interpolate, size=(70, 33), mode="bicubic"), (plane,)),
+        "trilinear": (partial(F.interpolate, scale_factor=2, mode="trilinear"), (volume,)),
+        "nearest": (partial(F.interpolate, size=(35, 99), mode="nearest-exact"), (plane,)),
+    }
+    assert not wrong(cases, torch.bfloat16, tmp_path)
+    network = load_network(tmp_path / "network.so")
+    given = {each.name: np.zeros(each.shape, each.numpy) for each in network.inputs}
+    calls = [each for each in network.operators(given, 0.001) if each.name.startswith("resize")]
+    assert sum(each.calls for each in calls) == 3
 
 
 @pytest.mark.parametrize(
