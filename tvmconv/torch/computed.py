@@ -224,9 +224,8 @@ def _chain(whole: fx.GraphModule, kept: Kept, structure: Structure) -> dict[str,
 
 
 def _chained(chain: Mapping[str, Any], store: Store, structure: Structure) -> Computed:
-    structure.out_orders = chain[
-        "out_orders"
-    ]  # of the program: of the model's call, operators may let others lie otherwise
+    # Those of the program: in the model's call, operators may let others lie otherwise.
+    structure.out_orders = chain["out_orders"]
     return Computed(Chain(store.path, chain), structure, [Row(*row) for row in chain["rows"]])
 
 

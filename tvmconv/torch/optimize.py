@@ -110,9 +110,8 @@ def optimize(
         else:
             raise InputError(f"nothing of the model can be compiled: {whys}")
     if not keep_weights:
-        for weight in [*model.parameters()][
-            -1:
-        ]:  # the last one that goes with the model: the heap keeps what small ones leave
+        # The last weight that goes with the model: the heap keeps what small ones leave.
+        for weight in [*model.parameters()][-1:]:
             weakref.finalize(weight, trim).atexit = False
     return fast
 
