@@ -6,7 +6,7 @@ import tvm
 from tvm import s_tir, tirx
 
 from ..lowering.common.activations import expand_steps
-from ..lowering.cpu.halves import broadcast_bits
+from ..lowering.cpu.bf16_bits import broadcast_bits
 from ..lowering.cpu.passes import PIPELINE
 from ..lowering.cpu.squares import by_squares
 from ..lowering.cpu.stack import keep_on_stack
