@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from functools import partial
 from math import erf
 from pathlib import Path
 from typing import Any
@@ -42,6 +43,7 @@ FUNCTIONS: dict[str, tuple[Any, Array, float, float]] = {
     "round": (np.round, SIGNED, -9, 9),
     "sin": (np.sin, NEAR, -30, 30),
     "sinh": (np.sinh, SIGNED, -89.4, 89.4),
+    "softplus": (partial(np.logaddexp, 0), SIGNED, -104, 30),
     "tan": (np.tan, NEAR, -30, 30),
 }
 
@@ -49,6 +51,10 @@ FUNCTIONS: dict[str, tuple[Any, Array, float, float]] = {
 def spread(rng: Any, count: int = 5000) -> Array:
     """Return numbers of both signs and all sizes."""
     return (np.exp(rng.uniform(-80, 80, count)) * rng.choice([-1, 1], count)).astype(np.float32)
+
+
+def operator(name: str) -> Any:
+    return getattr(relax.op, name, None) or getattr(relax.op.nn, name)
 
 
 def check(name: str, answer: Array, right: Array) -> None:
@@ -70,9 +76,7 @@ def test_functions_of_one_number(tmp_path: Path) -> None:
         given[name] = np.concatenate([special, rng.uniform(low, high, 5000).astype(np.float32), sizes])
 
     def make(builder: Any, *data: Any) -> Any:
-        return builder.emit(
-            relax.Tuple([builder.emit(getattr(relax.op, name)(x)) for name, x in zip(given, data, strict=True)])
-        )
+        return builder.emit(relax.Tuple([builder.emit(operator(name)(x)) for name, x in zip(given, data, strict=True)]))
 
     build(module(make, [each.shape for each in given.values()]), tmp_path / "network.so")
     answers = load_network(tmp_path / "network.so")(**{f"x{at}": each for at, each in enumerate(given.values())})
@@ -125,3 +129,21 @@ def test_functions_of_functions_are_joined(tmp_path: Path) -> None:
     (answer,) = network(x0=array).values()
     np.testing.assert_allclose(answer, right, rtol=2e-6)
     assert len(network.operators({"x0": array}, 0.001)) == 1
+
+
+def test_softplus_and_mish(tmp_path: Path) -> None:
+    """By other factors and from other thresholds on, and its hyperbolic tangent, which is a function of its own."""
+    rng = np.random.default_rng(0)
+    array = np.concatenate([SIGNED, rng.uniform(-80, 30, 5000).astype(np.float32)])
+
+    def make(builder: Any, x: Any) -> Any:
+        steep = builder.emit(relax.op.nn.softplus(x, beta=2.5, threshold=3.0))
+        plain = builder.emit(relax.op.nn.softplus(x))
+        return builder.emit(relax.Tuple([steep, builder.emit(relax.op.tanh(plain))]))
+
+    build(module(make, [array.shape]), tmp_path / "network.so")
+    steep, gate = load_network(tmp_path / "network.so")(x0=array).values()
+    with np.errstate(all="ignore"):
+        x, scaled = array.astype(np.float64), (array * np.float32(2.5)).astype(np.float64)
+        check("softplus", steep, np.where(scaled > 3, x, np.logaddexp(0, scaled) / 2.5))
+        check("mish", gate, np.tanh(np.logaddexp(0, x)))

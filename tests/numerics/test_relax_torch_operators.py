@@ -141,6 +141,8 @@ def tables() -> dict[str, dict[str, tuple[Callable[..., Any], tuple[Any, ...]]]]
             "log1p": (torch.log1p, (small,)),
             "expm1": (torch.expm1, (small,)),
             "softplus": (F.softplus, (small,)),
+            "steep softplus": (lambda a: F.softplus(a, 2.5, 1), (s,)),
+            "log sigmoid": (F.logsigmoid, (s,)),
             "mish": (F.mish, (s,)),
         },
         "rarer": {

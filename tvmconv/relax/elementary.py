@@ -21,6 +21,8 @@ from .simplify import constant, static_shape
 
 # Powers by quarters up to this are roots and at most three products.
 _MOST_POWER = 4
+# log(1 + e**x) of more differs from x by less than half of its last bit.
+_MOST_CURVED = 17.0
 _OF_ONE = ("acos", "acosh", "asin", "asinh", "atan", "atanh", "cos", "cosh", "erf", "exp", "log", "round", "sin", "sinh", "tan")  # fmt: skip
 
 
@@ -95,12 +97,26 @@ def _power(builder: relax.BlockBuilder, call: relax.Call) -> relax.Expr:
     return _by(lambda x: power(x, number), "power")(builder, call)
 
 
+def _softplus(builder: relax.BlockBuilder, call: relax.Call) -> relax.Expr:
+    beta, threshold = float(call.attrs.beta), float(call.attrs.threshold)
+
+    def computed(x: Any) -> Any:
+        scaled = x if beta == 1 else x * _f32(beta)
+        answer = elementary("softplus", scaled)
+        answer = answer if beta == 1 else answer / _f32(beta)
+        # Of more than these it is x, rounded.
+        return answer if threshold > _MOST_CURVED else tirx.Select(scaled > _f32(threshold), x, answer)
+
+    return _by(computed, "softplus")(builder, call)
+
+
 def _of_name(name: str) -> Legalize:
     return _by(lambda x: elementary(name, x), name)
 
 
 # By the name of the operator.
 ELEMENTARY = {f"relax.{name}": _of_name(name) for name in _OF_ONE} | {
+    "relax.nn.softplus": _softplus,
     "relax.atan2": _of_two("atan2"),
     "relax.power": _power,
 }

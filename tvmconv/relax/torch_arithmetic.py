@@ -114,6 +114,16 @@ def _log1p(given: Given) -> relax.Expr:
     return given.emit(relax.op.where(relax.op.equal(total, one), data, scaled))
 
 
+def _softplus(given: Given) -> relax.Expr:
+    return given.emit(relax.op.nn.softplus(given["self"], float(given["beta"]), float(given["threshold"])))
+
+
+def _log_sigmoid(given: Given) -> relax.Expr:
+    """Return the logarithm of a sigmoid: what softplus makes of the negative, negative."""
+    negative = given.emit(relax.op.negative(given["self"]))
+    return given.emit(relax.op.negative(given.emit(relax.op.nn.softplus(negative))))
+
+
 def _expm1(given: Given) -> relax.Expr:
     """Return exp(x) - 1 without losing small x, by tanh: 2t / (1 - t) for t = tanh(x / 2); beyond 1 as it is written."""
     data, dtype = given.of_type(given["self"], given.dtype), given.dtype
@@ -182,6 +192,8 @@ ARITHMETIC: Converters = {
     "hardtanh.default": _hardtanh,
     "where.self": _where,
     "log1p.default": _log1p,
+    "softplus.default": _softplus,
+    "log_sigmoid.default": _log_sigmoid,
     "expm1.default": _expm1,
     "elu.default": _elu,
 }

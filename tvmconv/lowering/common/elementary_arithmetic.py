@@ -34,6 +34,11 @@ _SIN = tuple((-1) ** k / factorial(2 * k + 1) for k in (5, 4, 3, 2, 1, 0))
 # was least (4e-8, 1e-9).
 _ERF = (-5.6314148e-4, 4.9175494e-3, -2.6711309e-2, 1.128018e-1, -3.7612325e-1, 1.1283791)
 _TAIL = (-1.8638121e-4, 2.9476774e-3, -2.1838138e-2, 1.0310691e-1, 6.3814467e-1, 1.1270893, 3.4149949e-4)
+# log(1 + t) / t by 2*t - 1, t from 0 to 1: fitted likewise (5e-9).
+_LOG_OF_MORE = (
+    -6.3359066e-6, 2.0520914e-5, -5.2733865e-5, 1.8087733e-4, -6.4282161e-4,
+    2.2897171e-3, -8.4609624e-3, 3.3152251e-2, -1.4426356e-1, 8.1093022e-1,
+)  # fmt: skip
 # log((1 + s) / (1 - s)) / 2s by s*s, in f64: s up to 0.172, so that what is left out is 3e-12.
 _ATANH = tuple(1 / (2 * k + 1) for k in range(6, -1, -1))
 # pi and its half as the sum of two f64, or f32.
@@ -73,6 +78,18 @@ class Elementary(Vector):
     def log(self) -> Any:
         """The natural logarithm: of 0 minus infinity, of less not a number."""
         return self._logarithm(self.x)
+
+    def softplus(self) -> Any:
+        """``log(1 + e**x)``, which is what is above 0 of x, and the same of its negative magnitude: of at most 1 more than 1."""
+        t = self._named(self._power_of_e(self._clip(-self._absolute(self.x), _LEAST_EXP, 0.0)))
+        more = self._horner(self._named(t + t - self._one), _LOG_OF_MORE)
+        return fma(t, more, self._clip(self.x, 0.0, inf))
+
+    def tanh_softplus(self) -> Any:
+        """The hyperbolic tangent of that, which mish multiplies by: ``n / (n + 2)``, n = e**x * (e**x + 2); of 20 and more it is 1."""
+        power = self._named(self._power_of_e(self._clip(self.x, _LEAST_EXP, 20.0)))
+        n = self._named(power * (power + self._const(2)))
+        return n / (n + self._const(2))
 
     def sin(self) -> Any:
         """The sine."""
@@ -311,19 +328,21 @@ class Elementary(Vector):
         return tirx.Cast(self._type("int32"), x)
 
 
-NAMES = ("acos", "acosh", "asin", "asinh", "atan", "atan2", "atanh", "cos", "cosh", "erf", "exp", "log", "pow", "round", "sin", "sinh", "tan")  # fmt: skip
-_OPERATORS: Mapping[str, Op] = {name: register_operator(f"elementary_{name}") for name in NAMES}
-_KNOWN = {operator.name: name for name, operator in _OPERATORS.items()}
+NAMES = ("acos", "acosh", "asin", "asinh", "atan", "atan2", "atanh", "cos", "cosh", "erf", "exp", "log", "pow", "round", "sin", "sinh", "softplus", "tan", "tanh_softplus")  # fmt: skip
+# By the name.
+OPERATORS: Mapping[str, Op] = {name: register_operator(f"elementary_{name}") for name in NAMES}
+_KNOWN = {operator.name: name for name, operator in OPERATORS.items()}
 
 
 def elementary(name: str, *given: Any) -> Any:
     """Return a function of f32 values, of `NAMES`, as a call of its operator."""
-    return Call(_OPERATORS[name], list(given), ret_ty=PrimType("float32"))
+    return Call(OPERATORS[name], list(given), ret_ty=PrimType("float32"))
 
 
-def is_elementary(call: Call) -> bool:
-    """Whether a call is of a function of `NAMES`."""
-    return isinstance(call.op, Op) and call.op.name in _KNOWN
+def is_elementary(call: Any, name: str = "") -> bool:
+    """Whether a call is of a function of `NAMES`, of one if its name is given."""
+    known = _KNOWN.get(call.op.name) if isinstance(call, Call) and isinstance(call.op, Op) else None
+    return known is not None and name in ("", known)
 
 
 def computed(call: Call, statements: list[Any]) -> Any:
