@@ -13,8 +13,9 @@ import pytest
 pytest.importorskip("tvm")
 from tvm import relax
 
-from tests.numerics.test_network import module
+from tests.numerics.test_network import convolved, module
 from tvmconv.relax.compiling import build
+from tvmconv.relax.rewriting import use_kernels
 from tvmconv.runtime.network import load_network
 
 Array = np.ndarray[Any, Any]
@@ -147,3 +148,11 @@ def test_softplus_and_mish(tmp_path: Path) -> None:
         x, scaled = array.astype(np.float64), (array * np.float32(2.5)).astype(np.float64)
         check("softplus", steep, np.where(scaled > 3, x, np.logaddexp(0, scaled) / 2.5))
         check("mish", gate, np.tanh(np.logaddexp(0, x)))
+
+
+def test_softplus_keeps_channels_last() -> None:
+    def make(builder: Any, data: Any) -> Any:
+        return convolved(builder, builder.emit(relax.op.nn.softplus(convolved(builder, data))))
+
+    # Of the input and of the output.
+    assert str(use_kernels(module(make), layout="NXC")).count("permute_dims") == 2

@@ -25,6 +25,13 @@ _CHANNELS_LAST = {
 }
 
 
+# ConvertLayout puts transpositions around operators whose layouts TVM has not: this is one element by element.
+_LAYOUTS = "FRelaxInferLayout"
+_SOFTPLUS = tvm.ir.Op.get("relax.nn.softplus")
+if _SOFTPLUS.get_attr(_LAYOUTS) is None:
+    _SOFTPLUS.set_attr(_LAYOUTS, tvm.ir.Op.get("relax.exp").get_attr(_LAYOUTS))
+
+
 class LayoutError(TvmconvError):
     """A network cannot be brought to NXC."""
 
