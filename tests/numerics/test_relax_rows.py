@@ -54,3 +54,19 @@ def test_rows_of_an_odd_number(make: Any, vectors: bool, right: Any, tmp_path: P
     assert ("T.vectorized" in text) == vectors
     (answer,) = called(make, arrays, "host", tmp_path)
     np.testing.assert_array_equal(answer, right(*arrays))
+
+
+@pytest.mark.parametrize("extent", [16, 37, 200])
+def test_logarithms_of_softmax(extent: int, tmp_path: Path) -> None:
+    """Of rows that are some vectors, or not, of numbers whose powers are none, and of rows with what is no number."""
+    rng = np.random.default_rng(0)
+    data = (rng.standard_normal((3, 7, extent)) * 300).astype(np.float32)
+    data[0, 1, 3], data[1, 2, 5], data[2, 3, 1] = -np.inf, np.nan, np.inf
+    data[0, 0] = 5.0
+    with np.errstate(all="ignore"):
+        wide = data.astype(np.float64)
+        below = wide - wide.max(-1, keepdims=True)
+        right = below - np.log(np.exp(below).sum(-1, keepdims=True))
+    (answer,) = called(lambda builder, x: builder.emit(relax.op.nn.log_softmax(x)), [data], "host", tmp_path)
+    np.testing.assert_allclose(answer[np.isfinite(right)], right[np.isfinite(right)], rtol=1e-6, atol=2e-7)
+    assert not np.isfinite(answer[~np.isfinite(right)]).any()

@@ -43,7 +43,7 @@ from .rewriting import model_bytes, report, rewrites, use_kernels
 from .scans import SCANS
 from .schedules import schedule_others
 from .simplify import static_shape
-from .softmax import softmax
+from .softmax import log_softmax, softmax
 from .sorting import sorting
 
 # Slots that TVM's runtime fills with functions that operators call, such as top-k's, which would else be null pointers. Those
@@ -157,6 +157,7 @@ _LEGALIZATIONS = (
         "relax.nn.instance_norm": instance_norm,
         "relax.nn.layer_norm": layer_norm,
         "relax.nn.rms_norm": rms_norm,
+        "relax.nn.log_softmax": log_softmax,
         "relax.nn.softmax": softmax,
         "relax.take": take,
     }
