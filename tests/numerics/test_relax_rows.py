@@ -70,3 +70,29 @@ def test_logarithms_of_softmax(extent: int, tmp_path: Path) -> None:
     (answer,) = called(lambda builder, x: builder.emit(relax.op.nn.log_softmax(x)), [data], "host", tmp_path)
     np.testing.assert_allclose(answer[np.isfinite(right)], right[np.isfinite(right)], rtol=1e-6, atol=2e-7)
     assert not np.isfinite(answer[~np.isfinite(right)]).any()
+
+
+@pytest.mark.parametrize("exclusive", [False, True])
+@pytest.mark.parametrize("extent", [17, 64, 700])
+def test_scans_of_rows(extent: int, exclusive: bool, tmp_path: Path) -> None:
+    """By blocks of 16, that divide a row or not, of whole numbers and of others; an infinity is in no sum before it."""
+    rng = np.random.default_rng(0)
+    whole = rng.integers(-9, 10, (2, 3, extent))
+    data = whole.astype(np.float32)
+    data[0, 1, 9] = np.inf
+
+    def shifted(right: Any, neutral: int) -> Any:
+        return np.concatenate([np.full_like(right[..., :1], neutral), right[..., :-1]], -1) if exclusive else right
+
+    def total(builder: Any, x: Any) -> Any:
+        return builder.emit(op.cumsum(x, axis=2, exclusive=exclusive))
+
+    def product(builder: Any, x: Any) -> Any:
+        return builder.emit(op.cumprod(x, axis=2, exclusive=exclusive))
+
+    for array in (whole, data):
+        (answer,) = called(total, [array], "host", tmp_path)
+        np.testing.assert_array_equal(answer, shifted(array.cumsum(-1), 0))
+    factors = rng.uniform(0.9, 1.1, data.shape).astype(np.float32)
+    (answer,) = called(product, [factors], "host", tmp_path)
+    np.testing.assert_allclose(answer, shifted(factors.astype(np.float64).cumprod(-1), 1), rtol=1e-5)

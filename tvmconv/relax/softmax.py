@@ -51,7 +51,7 @@ def _of_rows(data: te.Tensor, logarithm: bool = False) -> te.Tensor:
         parts = te.compute(
             (*rows, _LANES), lambda *at: reduce(value(*at[:-1], step * _LANES + at[-1]), axis=step), f"{name}_parts"
         )
-        return te.compute(rows, lambda *at: _halved([parts(*at, lane) for lane in range(_LANES)], by), name)
+        return te.compute(rows, lambda *at: halved([parts(*at, lane) for lane in range(_LANES)], by), name)
 
     def element(*at: Any) -> Any:
         # What is beyond the row adds less than 1e-37 to its sum.
@@ -69,9 +69,9 @@ def _of_rows(data: te.Tensor, logarithm: bool = False) -> te.Tensor:
     return te.compute(data.shape, lambda *at: power(*at) * factor(*at[:-1]), "softmax")
 
 
-def _halved(terms: Sequence[Any], combine: Callable[[Any, Any], Any]) -> Any:
+def halved(terms: Sequence[Any], combine: Callable[[Any, Any], Any]) -> Any:
     """Return terms combined by halves, so that each waits for few others."""
     if len(terms) == 1:
         return terms[0]
     half = len(terms) // 2
-    return combine(_halved(terms[:half], combine), _halved(terms[half:], combine))
+    return combine(halved(terms[:half], combine), halved(terms[half:], combine))
