@@ -46,7 +46,7 @@ def _scanned(combine: Callable[[Any, Any], Any], neutral: int, name: str) -> Leg
 
     def by_blocks(data: te.Tensor, dtype: str, exclusive: bool) -> te.Tensor:
         """Return the scan along rows: of blocks, which are vectors, and of what these come to, of which there are few."""
-        *outer, extent = (int(each) for each in data.shape)
+        outer, extent = tuple(data.shape)[:-1], int(data.shape[-1])
         blocks, none = -(-extent // _BLOCK), tirx.const(neutral, dtype)
 
         def element(*at: Any) -> Any:
