@@ -47,7 +47,7 @@ REASONS = {
     "the code: what is unrolled, and what LLVM makes of it": """
         direct_plan.SHORT_SUMS direct_plan.SHARED_DATA grouped_plan.MAX_UNROLLED grouped_plan.MAX_UNROLLED_ROW
         grouped_plan.LEAST_STEPS inner.MOST_OUTPUTS kn2row.MAX_GATHERED plain.MOST_PIXELS plain.MOST_CHANNELS plain.COLUMNS
-        reduced.TWELVE reduced.LEAST_STEPS reduced.LONG_SUM row_tile.MAX_UNROLLED
+        reduced.TWELVE reduced.LEAST_STEPS reduced.LONG_SUM row_tile.MAX_UNROLLED row_tile.SHORT_TILE
         row_window.MOST_CHANNELS row_window.MOST_ROW_BYTES winograd.TRANSPOSED winograd_plan.UNROLL steps.ROWS
         winograd_cost.MOST_HELD_TAPS window.TOGETHER amx_cost.BLOCKS""",
     "tasks: how many, so that two threads to eight find a share, and how large": """

@@ -22,17 +22,26 @@ def outputs(window: SubConvolution) -> int:
     return window.problem.batch * prod(axis.outputs * axis.phases for axis in window.axes)
 
 
-def copied(window: Window, target: CpuTarget, once: bool = False) -> Counts:
-    """Count the copies of a window's data, padded, widened or transposed: each task's, or one before all."""
+def copied(window: Window, target: CpuTarget, once: bool = False, rows: int = 0) -> Counts:
+    """Count the copies of a window's data, padded, widened or transposed: each task's, of so many `rows`, or one before all."""
     pixels = window.problem.batch * prod(held(axis) for axis in window.axes)
-    again = 1.0 if once else copied_again(window)
+    again = 1.0 if once else copied_again(window, rows)
     elements = pixels * window.pixel * window.vnni_factor
     return {copied_element(window): elements * again, **far(window.problem, elements, target)}
 
 
-def copied_again(window: SubConvolution) -> float:
-    """Return how often tasks copy data: each has one output of an axis before the last two, and copies what all its taps span."""
-    return prod(axis.outputs * -(-axis.span // axis.gap) / held(axis) for axis in window.axes[:-2])
+def copied_again(window: SubConvolution, rows: int = 0) -> float:
+    """Return how often tasks copy data: each copies what all its taps span.
+
+    A task has one output of an axis before the last two, and so many `rows`; 0: all, or what it copies again is not counted.
+    """
+    again = prod(axis.outputs * -(-axis.span // axis.gap) / held(axis) for axis in window.axes[:-2])
+    if not rows or len(window.axes) == 1:
+        return again
+    axis = window.axes[-2]
+    # Of the span of dilated taps, rows of padding are not copied: what is read is counted.
+    band = min(-(-((rows - 1) * axis.stride + axis.span) // axis.gap), rows * axis.taps)
+    return again * max(1.0, axis.outputs / rows * band / held(axis))
 
 
 def held(axis: Axis) -> int:

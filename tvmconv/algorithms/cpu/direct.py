@@ -328,7 +328,7 @@ def _window_estimate(window: Window, target: CpuTarget) -> Counts:
     return total(
         {"lanes.scale" if window.across else "tile.scale": arithmetic},
         {"start": vectors_of_outputs * window.row / row.outputs / (pixels * vectors)},
-        copied(window, target, once) if copies else {},
+        copied(window, target, once, 0 if window.whole_image else plan.rows[1]) if copies else {},
         stored(window, target),
         filter_traffic(window, target),
     )

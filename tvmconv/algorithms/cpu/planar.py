@@ -105,7 +105,7 @@ def _window_estimate(window: PlanarWindow, target: CpuTarget) -> Counts:
         counted.append({"elements.panel": pieces})
     elif window.stages_data:
         elements = float(batch) * prod(held(axis) for axis in axes[:-1]) * axes[-1].extent * window.problem.in_channels
-        elements *= copied_again(window)
+        elements *= copied_again(window, plan.rows[1] * plan.tile_rows)
         counted.append({"elements.to_planes" if window.problem.data_format == "NXC" else "elements.copy": elements})
         # Columns a stride apart are copied together after that one by one, or at once.
         counted.append({"elements.store": elements * (axes[-1].stride > 1 and not window.separates)})

@@ -12,6 +12,8 @@ from .cost import multiply_add, tile_step
 from .row_window import MOST_CHANNELS, PlanarWindow
 
 MAX_UNROLLED = 128  # multiply-adds in a loop body; more only grows the code
+# Multiply-adds of a tile beside which a core works on the next: those of 31x31 taps wait for each other.
+SHORT_TILE = 512
 
 
 def rounded_up(window: PlanarWindow, target: CpuTarget) -> PlanarWindow:
@@ -112,13 +114,16 @@ def short_cycles(window: PlanarWindow, vectors: int, rows: int, target: CpuTarge
     """Cycles per multiply-add of a tile of `short_sums`, as `tile_cycles`: rows share the loads of their data and one broadcast."""
     sums = rows * vectors * window.tile_phases
     loads = vectors * (_data_rows(window, rows) / window.axes[-2].taps if rows > 1 else 1)
-    return tile_step(target.costs.shared_rows, loads, window.tile_phases, sums) / sums
+    step = target.costs.shared_rows
+    if sums * prod(axis.taps for axis in window.axes) > SHORT_TILE:
+        step = replace(step, chain=target.costs.latency * target.multiply_adds)
+    return tile_step(step, loads, window.tile_phases, sums) / sums
 
 
 def short_sums(window: PlanarWindow, rows: int) -> bool:
     """Whether the sums of tiles of so many rows are short, of the taps of one channel: a core works on several tiles at once.
 
-    Neither the latency of a sum nor the start of a tile counts then.
+    The start of a tile does not count then, nor the latency of a sum unless the tile has many taps.
     """
     return rows > 1 or window.outputs == window.channels == 1
 
