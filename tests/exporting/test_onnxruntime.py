@@ -151,9 +151,9 @@ def test_half_precision(tmp_path: Path):
     given = helper.make_tensor_value_info("x", TensorProto.FLOAT16, (1, 8, 7, 6))
     result = helper.make_tensor_value_info("y", TensorProto.FLOAT16, None)
     path = save(model(nodes, [given], [result], [fixed("w", 8, 8, 3, 3, dtype=np.float16)]), tmp_path)
-    library = export_provider(
-        compile_bundle(tmp_path / "half.bundle", read_source(path), quick=True), tmp_path / "half.so"
-    )
+    problems = read_source(path)
+    bundle = compile_bundle(tmp_path / "half.bundle", problems, strict=problems, quick=True)
+    library = export_provider(bundle, tmp_path / "half.so")
     session = tvmconv.onnxruntime.session(path, library, options=options(tmp_path))
     feeds = {"x": RNG.integers(-2, 3, (1, 8, 7, 6)).astype(np.float16)}
     np.testing.assert_array_equal(session.run(None, feeds)[0], alone(path).run(None, feeds)[0])

@@ -60,7 +60,8 @@ def file(tmp_path_factory: pytest.TempPathFactory) -> str:
 
 @pytest.fixture(scope="module")
 def bundle(file: str, tmp_path_factory: pytest.TempPathFactory) -> Path:
-    return compile_bundle(tmp_path_factory.mktemp("bundle") / "b.bundle", read_source(file), quick=True)
+    problems = read_source(file)
+    return compile_bundle(tmp_path_factory.mktemp("bundle") / "b.bundle", problems, strict=problems, quick=True)
 
 
 @pytest.fixture(scope="module")

@@ -15,6 +15,7 @@ from relax_modules import relax_module  # noqa: E402
 from tvm import relax, tirx  # noqa: E402
 from tvm.ir import Call  # noqa: E402
 
+from tvmconv.errors import ToolchainError  # noqa: E402
 from tvmconv.lowering.common.rewrites import found  # noqa: E402
 from tvmconv.relax import compiling  # noqa: E402
 from tvmconv.relax.kernels import build_kernels  # noqa: E402
@@ -22,6 +23,7 @@ from tvmconv.relax.next_filters import LINE_BYTES, prefetch_next, with_next  # n
 from tvmconv.relax.pipeline import NETWORK_PIPELINE  # noqa: E402
 from tvmconv.runtime.network import load_network  # noqa: E402
 from tvmconv.signature import parse_signature  # noqa: E402
+from tvmconv.support.toolchain import find_compiler  # noqa: E402
 from tvmconv.targets.target import Target  # noqa: E402
 
 POINTWISE = "conv2d-n1-i64x7x7-o96x7x7-k1x1-s1x1-d1x1-p0x0_0x0-g1-NXC-XIO-f32"
@@ -88,6 +90,10 @@ def test_each_line_is_prefetched_and_none_beyond(signature: str, lines: int) -> 
     [("x86-64-v3", "prefetcht1"), ("x86-64-v4", "prefetcht1"), ("neoverse-n1", "prfm\tpldl2keep")],
 )
 def test_instructions(target: str, instruction: str) -> None:
+    try:
+        find_compiler(Target.parse(target).isa)
+    except ToolchainError as error:
+        pytest.skip(str(error))
     made = with_next(kernel(POINTWISE, target), 4000)
     assert made is not None
     module = tvm.IRModule({"f": made.with_attr("global_symbol", "f")})
