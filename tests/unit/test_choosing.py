@@ -124,6 +124,13 @@ def test_room_holds_for_the_filters_of_a_network() -> None:
     assert taken(Room(plain)) == plain
 
 
+def test_filters_are_counted_as_kernels_read_them() -> None:
+    problem, target = parse_signature(layer(192, 14)), Target.parse("znver5")  # 0.7 MB, by Winograd 5.3; L3 has 32
+    assert not is_cold([problem] * 13, target)
+    for count, expected in ((2, "winograd4"), (13, "dot")):
+        assert algorithms_of([problem], target, "default", [problem] * count)[problem][0] == expected
+
+
 def test_a_network_gets_the_kernels_that_it_is_faster_with(tmp_path: Path) -> None:
     problem = parse_signature(layer(256, 14))
     networks: list[tuple[str, list[Problem], Room | None, str]] = [

@@ -62,16 +62,19 @@ def algorithms_of(
     Parameters
     ----------
     network
-        The layers of the network that has the problems, each as often as it is called. Where no cache keeps their filters, algorithms
+        The layers of the network that has the problems, each as often as it is called. Where no cache keeps their filters, as kernels read them, algorithms
         are ordered by the time with filters from memory, and one whose filter is larger than the best one's is left out; not if a
         record that was measured so says that it is better.
     room
         What the filters of the network may take: those are made smaller first that lose the least time for each byte.
     """
-    cold = is_cold(network, target)
     counts = Counter(network)
-    options = {each: _options(each, target, math, cold, records) for each in dict.fromkeys((*network, *problems))}
-    taken = within({each: options[each] for each in counts}, counts, room)
+    for cold in (False, True):
+        options = {each: _options(each, target, math, cold, records) for each in dict.fromkeys((*network, *problems))}
+        taken = within({each: options[each] for each in counts}, counts, room)
+        # Filters as kernels read them: Winograd's may be more than caches keep where the model's are not.
+        if target.keeps(sum(each.size * counts[problem] for problem, each in taken.items())):
+            break
     found = {}
     for problem, listed in options.items():
         most = taken[problem].size if problem in taken and (cold or room is not None) else None
