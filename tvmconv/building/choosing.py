@@ -11,7 +11,6 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from math import inf
 
-from ..algorithms.algorithm import Algorithm
 from ..algorithms.cpu.cold import cold_lines
 from ..algorithms.cpu.cost import cycles
 from ..algorithms.table import applicable
@@ -69,8 +68,9 @@ def algorithms_of(
         What the filters of the network may take: those are made smaller first that lose the least time for each byte.
     """
     counts = Counter(network)
+    hot = {each: _options(each, target, math) for each in dict.fromkeys((*network, *problems))}
     for cold in (False, True):
-        options = {each: _options(each, target, math, cold, records) for each in dict.fromkeys((*network, *problems))}
+        options = {each: _ordered(each, listed, target, math, cold, records) for each, listed in hot.items()}
         taken = within({each: options[each] for each in counts}, counts, room)
         # Filters as kernels read them: Winograd's may be more than caches keep where the model's are not.
         if target.keeps(sum(each.size * counts[problem] for problem, each in taken.items())):
@@ -119,18 +119,23 @@ def within(
     return taken
 
 
-def _options(problem: Problem, target: Target, math: str, cold: bool, records: Records | None) -> list[Option]:
-    """Return the options to compute a problem, the fastest first."""
-    listed = [_option(each, problem, target, cold) for each in applicable(problem, target, math)]
+def _options(problem: Problem, target: Target, math: str) -> list[Option]:
+    """Return the options to compute a problem, by their time with filters that a cache keeps."""
+    return [
+        Option(each.name, each.cycles(problem, target), each.filter_bytes(problem, target), each.is_default)
+        for each in applicable(problem, target, math)
+    ]
+
+
+def _ordered(
+    problem: Problem, listed: Sequence[Option], target: Target, math: str, cold: bool, records: Records | None
+) -> list[Option]:
+    """Return options, the fastest first; `cold`: by their time with filters from memory."""
+    if cold:
+        listed = [replace(each, cycles=each.cycles + cycles(cold_lines(problem, each.size), target)) for each in listed]
     record = records.best(problem, target, math) if records is not None and cold else None
     if record is not None and record.cold:  # by measurement
         least = min(each.cycles for each in listed)
         listed = [replace(each, cycles=least) if each.algorithm == record.algorithm else each for each in listed]
         return sorted(listed, key=lambda each: (not each.is_default, each.cycles, each.algorithm != record.algorithm))
     return sorted(listed, key=lambda each: (not each.is_default, each.cycles))
-
-
-def _option(algorithm: Algorithm, problem: Problem, target: Target, cold: bool) -> Option:
-    size = algorithm.filter_bytes(problem, target)
-    took = algorithm.cycles(problem, target) + (cycles(cold_lines(problem, size), target) if cold else 0.0)
-    return Option(algorithm.name, took, size, algorithm.is_default)
