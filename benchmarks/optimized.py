@@ -25,7 +25,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     """Measure networks."""
     parser = argparse.ArgumentParser(prog="python -m benchmarks.optimized", description=__doc__)
     parser.add_argument("networks", nargs="*", help=f"of the zoo; default: {', '.join(NETWORKS)}")
-    parser.add_argument("--memory", choices=("default", "small"), default="default", help="default: %(default)s")
+    parser.add_argument("--memory", choices=("default", "small"), help="default: optimize's")
     parser.add_argument("--let-go", action="store_true", help="of the weights, and of the model")
     parser.add_argument("--folder", help="keeps what was built for another run")
     arguments = parser.parse_args(argv)

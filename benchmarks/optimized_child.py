@@ -19,7 +19,7 @@ class Task:
 
     network: str
     folder: str
-    memory: str
+    memory: str | None
     keeps: bool
     exported: bool = False
 

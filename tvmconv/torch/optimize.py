@@ -35,7 +35,7 @@ def optimize(
     seconds: float | None = None,
     dtype: Any = None,
     *,
-    memory: str = "default",
+    memory: str | None = None,
     keep_weights: bool = True,
     progress: Progress | None = print_progress,
 ) -> nn.Module:
@@ -64,6 +64,7 @@ def optimize(
         the model does.
     memory
         ``"small"``: no transforms, as with ``math="strict"``, and no joined filters that are larger than what they are of.
+        ``"default"``: these as well, where they are faster. None: small if weights are let go, else the default.
     keep_weights
         False: the copy lets go of the weights that networks have. Calls that no network answers, training and ``state_dict`` are
         then an InputError.
@@ -93,6 +94,8 @@ def optimize(
     targets = (target,) if isinstance(target, str) else tuple(target)
     if not targets:
         raise InputError("target is empty; give at least one CPU, for example host")
+    if memory is None:
+        memory = "default" if keep_weights else "small"
     check_memory(memory)
     how = How(targets, trials, seconds, progress=progress, memory=memory)
     with torch.inference_mode(False), torch.no_grad():
