@@ -16,12 +16,12 @@ from tvmconv import load
 from tvmconv.accuracy import relative_error
 from tvmconv.errors import VerificationError, missing_extra
 from tvmconv.fills import Arrays, numpy_dtype, random_fill
-from tvmconv.measuring.timing import sample_call
 from tvmconv.problem import Problem
 from tvmconv.runtime.arrays import aligned_empty
 from tvmconv.signature import parse_signature
 
 from .peers import PEERS, Prepared, UnsupportedError, check_supported
+from .rest import take_turn
 
 OURS, OURS_PACKED = "tvmconv", "tvmconv_packed"
 # Relative L2 errors on normal data that the type and f32 sums, or Winograd in f32, give; computing in a lesser type
@@ -84,7 +84,7 @@ def measure(task: Task) -> Answer:
         call, once = _ready(task.contender, task.signature, task.bundle, task.expected, task.threads)
     except UnsupportedError as error:
         return Answer([], str(error))
-    return Answer([once]) if once > PATIENCE else Answer(sample_call(call, task.seconds))
+    return Answer([once]) if once > PATIENCE else Answer(take_turn(call, task.seconds))
 
 
 # Every round of a problem comes before the next problem.

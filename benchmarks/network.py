@@ -18,7 +18,6 @@ from torch.utils import _pytree as pytree
 import tvmconv.torch
 from tvmconv.accuracy import relative_error
 from tvmconv.errors import VerificationError
-from tvmconv.measuring.timing import sample_call
 
 from .machine import CLOCKS
 from .models.weights import settle
@@ -26,6 +25,7 @@ from .network_contenders import OURS, prepare
 from .network_parts import seconds_of
 from .network_runs import Samples
 from .peers import UnsupportedError
+from .rest import take_turn
 
 # Of the relative L2 error: in f32, what Winograd adds up to over a network, and no lesser type stays below.
 ALLOWED_ERROR = {"f32": 1e-4, "bf16": 5e-2}
@@ -102,7 +102,7 @@ def measure(task: Task) -> Answer:
             return Answer(unsupported=str(error))
         if task.part:
             return Answer(seconds_of(called, task.part, task.seconds), by_torch=by_torch)
-        return Answer(sample_call(call, task.seconds, CLOCKS[task.clock]), by_torch=by_torch)
+        return Answer(take_turn(call, task.seconds, CLOCKS[task.clock]), by_torch=by_torch)
 
 
 @lru_cache(maxsize=1)

@@ -14,9 +14,9 @@ import numpy.typing as npt
 
 from tvmconv.accuracy import relative_error
 from tvmconv.errors import VerificationError
-from tvmconv.measuring.timing import sample_call
 
 from .machine import CLOCKS
+from .rest import take_turn
 
 OURS, ONNXRUNTIME, OPENVINO = CONTENDERS = ("tvmconv", "onnxruntime", "openvino")
 # Of the relative L2 error; onnxruntime's own sigmoid is 3e-3 off where it is near zero, which is the detector's answer.
@@ -72,7 +72,7 @@ def measure(task: Task) -> Answer:
     call, operators = ready(task.contender, task.folder, task.threads)
     if task.parts:
         return Answer(operators=[(each.name, each.ours, each.seconds) for each in operators(task.seconds)])
-    return Answer(sample_call(call, task.seconds, CLOCKS[task.clock]))
+    return Answer(take_turn(call, task.seconds, CLOCKS[task.clock]))
 
 
 @lru_cache(maxsize=1)

@@ -12,10 +12,10 @@ import numpy as np
 
 from tvmconv.accuracy import relative_error
 from tvmconv.errors import TvmconvError, VerificationError
-from tvmconv.measuring.timing import sample_call
 
 from .network_runs import Samples
 from .peers import UnsupportedError
+from .rest import take_turn
 
 OURS, OPENVINO, ONNXRUNTIME = "tvmconv", "openvino", "onnxruntime"
 # Ours without the algebra of fixed filters.
@@ -98,7 +98,7 @@ def measure(task: Task) -> Answer:
         return Answer(unsupported=str(refused))
     if task.parts:
         return Answer(operators=operators(task.seconds))
-    return Answer(sample_call(call, task.seconds), error=error)
+    return Answer(take_turn(call, task.seconds), error=error)
 
 
 @lru_cache(maxsize=1)
