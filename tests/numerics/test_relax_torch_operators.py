@@ -327,6 +327,12 @@ def test_operators_of_bf16(group: str, tmp_path: Path) -> None:
     assert wrong(functions, torch.bfloat16, tmp_path) == []
 
 
+def test_slopes_beside_bf16_are_f32_as_pytorchs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(ALLOWED, torch.bfloat16, 0.0)
+    functions = {str(slope): (lambda x, slope=slope: F.leaky_relu(x, slope), (torch.randn(999),)) for slope in (0.1, 0.3, 1.7)}  # fmt: skip
+    assert wrong(functions, torch.bfloat16, tmp_path) == []
+
+
 def test_what_is_not_read_is_named_with_its_line() -> None:
     class Bessel(nn.Module):
         def forward(self, x: Any) -> Any:

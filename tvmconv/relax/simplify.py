@@ -129,8 +129,7 @@ class _Simplifier(PyExprMutator):  # type: ignore[misc]
             return self._clipped(call)
         # Not of 0, by which infinity is not a number.
         if name == "relax.nn.leakyrelu" and 0 < call.attrs.alpha <= 1:
-            scaled = relax.op.multiply(call.args[0], relax.const(call.attrs.alpha, str(call.ty.dtype)))
-            return relax.op.maximum(call.args[0], self.builder_.emit(scaled))
+            return self._sloping(call.args[0], call.attrs.alpha)
         if name == "relax.nn.layer_norm" and len(call.attrs.axes) > 1:
             return self._normalized(call)
         if name == "relax.squeeze" and call.attrs.axis is not None and static_shape(call.ty) is not None:
@@ -242,6 +241,15 @@ class _Simplifier(PyExprMutator):  # type: ignore[misc]
         if call.attrs.center:
             total = self.builder_.emit(relax.op.add(total, shift))
         return relax.op.astype(total, str(call.ty.dtype))
+
+    def _sloping(self, data: relax.Expr, slope: float) -> relax.Expr:
+        """Return a leaky ReLU as the greater of two; its slope is f32, as PyTorch and ONNX have it, whatever the data."""
+        dtype = str(data.ty.dtype)
+        narrow = dtype in ("float16", "bfloat16")
+        wide = self.builder_.emit(relax.op.astype(data, "float32")) if narrow else data
+        scaled = self.builder_.emit(relax.op.multiply(wide, relax.const(slope, str(wide.ty.dtype))))
+        greater = relax.op.maximum(wide, scaled)
+        return relax.op.astype(self.builder_.emit(greater), dtype) if narrow else greater
 
     def _sloped(self, call: relax.Call) -> relax.Call | None:
         """Return the PReLU that PyTorch's frontend writes as ``where(x > 0, x, slope * x)``; None if it is something else."""
