@@ -15,7 +15,7 @@ from torch import nn  # noqa: E402
 from torch_models import Branching, Inverted, Residual, settled  # noqa: E402
 
 import tvmconv.torch  # noqa: E402
-from tvmconv.errors import InputError  # noqa: E402
+from tvmconv.errors import BuildError, InputError, TvmconvWarning  # noqa: E402
 
 
 class Inverse(nn.Module):
@@ -94,3 +94,24 @@ def test_the_example(tmp_path: Path) -> None:
         assert done.returncode == 0, done.stderr
         printed.append(done.stdout)
     assert "-add-relu" in printed[0] and printed[1].startswith("class ")
+
+
+@torch.no_grad()
+def test_what_could_not_be_compiled_is_said_again(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A compiler that was killed may do better the next time, so a folder that noted it does not stay silent."""
+    model = settled(nn.Sequential(nn.Conv2d(3, 16, 3), nn.ReLU()))
+    data = torch.rand(1, 3, 8, 8)
+
+    def killed(*arguments: Any, **options: Any) -> None:
+        raise BuildError("the compiler was killed")
+
+    monkeypatch.setattr("tvmconv.relax.compiling.build", killed)
+    for _ in range(2):
+        with (
+            pytest.warns(
+                TvmconvWarning, match=r"could not be compiled; remove .*b to try again: 2 operators: .*killed"
+            ),
+            pytest.raises(InputError, match="nothing of the model can be compiled"),
+        ):
+            tvmconv.torch.optimize(model, data, tmp_path / "b", progress=None)
+        monkeypatch.undo()

@@ -141,6 +141,9 @@ def computed(model: nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any], st
     kept = store.find(key, None)
     if kept is None:
         raise UnsupportedMachineError(f"it was compiled for other machines alone: {', '.join(how.targets)}")
+    for why in kept.failures:
+        again = f"remove {store.path} to try again"
+        warnings.warn(f"PyTorch computes what could not be compiled; {again}: {why}", TvmconvWarning, stacklevel=2)
     if not kept.files:
         raise SourceError(f"no operator of it becomes a network: {_first(kept.foreign)}")
     return _assembled(whole, kept, store, flat.structure())
@@ -174,6 +177,7 @@ def _built(whole: fx.GraphModule, few: _Few, key: str, store: Store, target: str
     cpu = check_target(target).name
     foreign = {node.name: why for node, why in unread(whole.graph.nodes).items()}
     files: dict[tuple[str, ...], str] = {}
+    failures: list[str] = []
     head = None if foreign else head_of(whole)
     first = few.head(whole, head) if head is not None else None
     while True:
@@ -202,10 +206,11 @@ def _built(whole: fx.GraphModule, few: _Few, key: str, store: Store, target: str
                 name = error.node.name if error.node is not None else ""
                 failed |= dict.fromkeys([name] if name in piece.nodes else piece.nodes, error.why)
             except (SourceError, BuildError) as error:
-                warnings.warn(f"PyTorch computes {len(piece.nodes)} operators: {error}", TvmconvWarning, stacklevel=2)
+                failures.append(f"{len(piece.nodes)} operators: {error}")
                 failed |= dict.fromkeys(piece.nodes, str(error))
         if not failed:
-            return Kept(key, cpu, foreign, [files[piece.nodes] for piece in pieces], count, images)
+            kept = [files[piece.nodes] for piece in pieces]
+            return Kept(key, cpu, foreign, kept, count, images, failures=failures)
         foreign |= failed
 
 

@@ -44,6 +44,8 @@ class Kept:
         Names the model's call that it was read from (`watched`); empty: nothing does, or PyTorch computes a part of it.
     chain
         What is then needed of it.
+    failures
+        Why pieces were not compiled, which another try may do.
     """
 
     key: str
@@ -54,6 +56,7 @@ class Kept:
     images: int = 0
     seen: str = ""
     chain: Mapping[str, Any] = field(default_factory=dict)
+    failures: Sequence[str] = ()
 
 
 class Store:
