@@ -199,7 +199,7 @@ def tune_for(
             math=math,
             records=records,
             progress=progress,
-            cold=is_cold(network, target),
+            cold=is_cold(network, target, math),
         )
 
 

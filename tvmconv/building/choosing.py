@@ -72,8 +72,7 @@ def algorithms_of(
     for cold in (False, True):
         options = {each: _ordered(each, listed, target, math, cold, records) for each, listed in hot.items()}
         taken = within({each: options[each] for each in counts}, counts, room)
-        # Filters as kernels read them: Winograd's may be more than caches keep where the model's are not.
-        if target.keeps(sum(each.size * counts[problem] for problem, each in taken.items())):
+        if _are_kept(taken, counts, target):
             break
     found = {}
     for problem, listed in options.items():
@@ -82,9 +81,16 @@ def algorithms_of(
     return {each: found[each] for each in problems}
 
 
-def is_cold(network: Sequence[Problem], target: Target) -> bool:
+def is_cold(network: Sequence[Problem], target: Target, math: str) -> bool:
     """Whether no cache keeps the filters of a network's layers, each listed as often as it is called."""
-    return not target.keeps(sum(each.filter_bytes for each in network))
+    counts = Counter(network)
+    hot = {each: _ordered(each, _options(each, target, math), target, math, False, None) for each in counts}
+    return not _are_kept(within(hot, counts, None), counts, target)
+
+
+def _are_kept(taken: Mapping[Problem, Option], counts: Mapping[Problem, int], target: Target) -> bool:
+    """Whether a cache keeps filters as kernels read them: Winograd's may be too large where the model's are not."""
+    return target.keeps(sum(each.size * counts[problem] for problem, each in taken.items()))
 
 
 def within(

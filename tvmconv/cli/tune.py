@@ -95,7 +95,8 @@ def run(arguments: argparse.Namespace) -> int:
 
     models = read_models(arguments)
     fleet = _fleet(arguments)
-    cold = is_cold(network_of(models), fleet.target if fleet else Target.parse(arguments.target))
+    target = fleet.target if fleet else Target.parse(arguments.target)
+    cold = is_cold(network_of(models), target, arguments.math)
     # Measured first, while this process has the machine for itself. What servers can do at most is not known.
     peak = None if fleet else peak_of([arguments.target])
     with fleet or nullcontext(), progress_line(peak) as progress:
