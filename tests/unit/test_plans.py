@@ -90,6 +90,15 @@ def test_planar_is_scheduled_and_counted_by_its_plans(signature: str) -> None:
     assert best == algorithm.cycles(problem, target) != cycles(planar.windows_estimate(windows, target), target)
 
 
+@pytest.mark.parametrize("channels", [48, 64, 112, 1232])
+def test_channels_of_planar_tiles_lie_together_in_the_filter(channels: int) -> None:
+    target = Target.parse("x86-64-v4")
+    problem = parse_signature(f"conv2d-n1-i32x28x28-o{channels}x28x28-k1x1-s1x1-d1x1-p0x0_0x0-g1-NCX-OIX-f32")
+    assert isinstance(target, CpuTarget)
+    (window,) = planar.planar_windows(problem, target, prepacked=True)
+    assert window.together % window.plans[0].channels == channels % window.together == 0
+
+
 def _with_vectors(window: PlanarWindow, vectors: Options) -> PlanarWindow:
     """Return the window with its first plan alone, with tiles of so many vectors of a row."""
     return replace(window, plans=(replace(window.plans[0], vectors=vectors),))

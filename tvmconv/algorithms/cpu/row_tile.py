@@ -57,13 +57,13 @@ def _wants_panels(window: PlanarWindow, target: CpuTarget) -> bool:
 
 
 def packed_together(window: PlanarWindow, target: CpuTarget) -> PlanarWindow:
-    """Return the window with how many channels lie together in a packed filter: a tile's, so that it reads whole cache lines.
+    """Return the window with how many channels lie together in a packed filter: some tiles', so that each has one address for all its own.
 
-    Where that does not pay, as many as any tile's divide, mostly.
+    One tile's where that pays, so that it reads whole cache lines.
     """
-    together = divisors(window.outputs, MOST_CHANNELS)[-1]
-    if "rows_packed_by_tile" in target.costs.pays:
-        together = min(tiles(window, target), key=lambda tile: tile_cycles(window, tile[0], tile[1], target))[0]
+    liked = channel_counts(window, target)[0]
+    most = liked if "rows_packed_by_tile" in target.costs.pays else MOST_CHANNELS
+    together = max(count for count in divisors(window.outputs, most) if count % liked == 0)
     return replace(window, together=together)
 
 
