@@ -259,7 +259,9 @@ def skip_padding(sch: Schedule, window: Window, x: LoopRV, lane: LoopRV) -> None
 
 def spread_pixels(sch: Schedule, block: SBlockRV, window: Window) -> None:
     """Put a line between the pixels of a copy of data where they would share a set of L1."""
-    if pixel_stride(window) % L1_WAY_BYTES == 0 and not window.expands:
+    if window.spread:
+        sch.storage_align(block, 0, axis=-2, factor=2 * LINE_FLOATS, offset=LINE_FLOATS)
+    elif pixel_stride(window) % L1_WAY_BYTES == 0 and not window.expands:
         sch.storage_align(block, 0, axis=-2, factor=window.pixel, offset=LINE_FLOATS)
 
 

@@ -85,6 +85,8 @@ class Lanes:
         Of tiles of one vector, which waste half of a pair of lines.
     reload, reload_beyond
         A vector of data that left its register before its last tap, of images that L2 keeps, and of others.
+    crowded
+        A vector of data or of the filter that is not in L1, for pixels lie in few of its sets.
     """
 
     chain: float
@@ -94,6 +96,7 @@ class Lanes:
     single: float
     reload: float
     reload_beyond: float
+    crowded: float = 0.0
     scale: float = 1.0
 
 

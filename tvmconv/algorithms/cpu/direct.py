@@ -18,12 +18,12 @@ from ..definition import Definition, assemble
 from ..flatten import flatten
 from ..pairs import filter_in_pairs
 from ..shapes import accumulators, divisors, shuffles
-from .cost import Counts, lines, multiply_add, total
+from .cost import Counts, cycles, lines, multiply_add, total
 from .counts import copied, filter_traffic, outputs, stored, stored_lines
 from .direct_plan import planned
 from .express import express
 from .filter_parts import has_parts
-from .grouped_plan import grouped_cycles
+from .grouped_plan import crowded, grouped_cycles
 from .im2col import im2col
 from .paired_taps import by_row_taps, pairs_taps
 from .plan import GroupedPlan, Plan
@@ -137,6 +137,7 @@ def direct_windows(
     rounds = wider if len(windows) == 1 else rounded_up
     order = _arranged if arrange else lambda window, rounds, target: rounds(window, target)
     tiled = [tiled_by_images(order(window, rounds, target), target) for window in windows]
+    tiled = [_spread(window, target) for window in tiled]
     # Both have the same choices: those of filters in place, whose tiles may be others.
     in_place = direct_windows(problem, target, across, vnni_factor, arrange=arrange) if prepacked else []
     large = [window.large for window in in_place] or [is_large(window, target) for window in tiled]
@@ -152,6 +153,14 @@ def _arranged(window: Window, rounds: Callable[[Window, CpuTarget], Window], tar
     turned = rounds(turned, target)
     better = pixel_cycles(turned, target) < pixel_cycles(rounded, target) * (1 - LEAST_TURNED)
     return turned if better else rounded
+
+
+def _spread(window: Window, target: CpuTarget) -> Window:
+    """Return the window with its data copied, if that takes less than to read what L1 does not keep of pixels in few of its sets."""
+    if not crowded(window, window.row, target):
+        return window
+    ways = [replace(window, spread=spread) for spread in (False, True)]
+    return min(ways, key=lambda way: cycles(windows_estimate(planned([way], target), target), target))
 
 
 def _ordered(window: Window, target: CpuTarget) -> Window:
@@ -313,6 +322,8 @@ def _window_estimate(window: Window, target: CpuTarget) -> Counts:
         pixels, sums = width, grouped_cycles(window, width, vectors, target, plan.taps_together or plan.taps_unrolled)
         if window.skips_columns or reads_in_place(window):
             inside = prod(axis.met for axis in window.axes)
+        elif window.skips_rows:
+            inside = prod(axis.met for axis in window.axes[:-1])
     else:
         once, pixels = plan.data_at_once, width * (window.axes[-2].outputs if window.whole_image else 1)
         sums = tile_cycles(window, pixels, vectors, target, alone=True)

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 from itertools import product
-from math import prod
+from math import gcd, prod
 
-from ...targets.cpus import L1_WAY_BYTES
+from ...problem import DTYPE_BYTES
+from ...targets.cpus import L1_WAY_BYTES, LINE_BYTES
 from ...targets.target import CpuTarget
 from ..shapes import divisors, tile_widths
 from .plan import GroupedPlan
@@ -73,7 +74,7 @@ def grouped_plan(window: Window, vectors: int, target: CpuTarget) -> GroupedPlan
     tiles, chunks, rank = _tiles(window, vectors, target), _chunks(window, vectors), len(window.axes)
     height = window.axes[-2].outputs if rank > 1 else 1
     share_rows = rows_first(window, target)
-    rows, bands = divisors(height, 64), LEAST_BANDS if share_rows else 1
+    rows, bands = divisors(height, 64), LEAST_BANDS if share_rows and not window.spread else 1
     likely_rows = [count for count in rows if height // count >= bands] or rows[:1]
     likely = chunks[-1:] if _fewest_channels(window, target) else chunks
     best = min(product(likely, likely_rows), key=lambda cr: task_cycles(window, cr[0], cr[1], tiles[0], target))
@@ -105,7 +106,8 @@ def _chunks(window: Window, vectors: int) -> list[int]:
 
 def _loads_bound(window: Window, target: CpuTarget) -> bool:
     """Whether a core that multiplies fast waits for data and filter, which it reads where they lie."""
-    return "chunks_in_l1" in target.costs.pays and not window.shuffles and reads_in_place(window)
+    in_place = reads_in_place(window) and not window.shuffles
+    return "chunks_in_l1" in target.costs.pays and (in_place or window.spread)
 
 
 def _tile_bytes(window: Window, vectors: int, target: CpuTarget) -> int:
@@ -169,11 +171,29 @@ def grouped_cycles(window: Window, width: int, vectors: int, target: CpuTarget, 
         data = min(data, axis.inputs)
     wait, reloads = costs.single / vectors, 0.0
     if not window.shuffles:
-        wait += outputs * (costs.long_in_place if reads_in_place(window) else costs.long)
+        wait += outputs * (costs.long_in_place if window.spread or reads_in_place(window) else costs.long)
         problem = window.problem
         image = 4 * prod(problem.data_shape) // max(problem.batch, 1)
         reload = costs.reload if image <= target.l2_share else costs.reload_beyond
         reloads = reload * max(0, outputs + vectors * data - target.vector_registers)
-    return (
-        max(outputs, costs.chain) + vectors * (data / (taps or axis.taps) + 1) * costs.load + reloads
-    ) / outputs + wait
+    loads = vectors * (data / (taps or axis.taps) + 1) * (costs.load + costs.crowded * crowded(window, width, target))
+    return (max(outputs, costs.chain) + loads + reloads) / outputs + wait
+
+
+def crowded(window: Window, width: int, target: CpuTarget) -> float:
+    """Return what part of a tile's loads, of data and a filter in place, L1 does not keep, by the sets in which a vector of pixels lies.
+
+    That is of lines that a load before read, those that are more than such sets have. They wait for each other the longer, the
+    fewer the sets are.
+    """
+    if window.shuffles or not reads_in_place(window):
+        return 0.0
+    *outer, axis = window.axes
+    rows, filters = prod(each.taps for each in outer), prod(each.taps for each in window.axes)
+    columns = min((width - 1) * axis.stride + axis.span, axis.inputs)
+    loads = rows * columns + filters
+    first = min(width * axis.stride, columns) * prod(min(each.stride, each.taps) for each in outer)
+    passed = rows * min(axis.extent, axis.inputs) + filters * (not window.stages_filter)
+    sets = L1_WAY_BYTES // max(gcd(DTYPE_BYTES[window.problem.dtype] * window.pixel, L1_WAY_BYTES), LINE_BYTES)
+    evicted = max(0.0, 1 - sets * (target.costs.l1 // L1_WAY_BYTES) / passed)
+    return (1 - first / loads) * evicted / sets

@@ -192,4 +192,4 @@ def reads_in_place(window: Window) -> bool:
     To be shuffled, it must lie there as it is multiplied.
     """
     ready = not window.shuffles or window.vnni_factor == 2 or window.problem.dtype == "f32"
-    return window.across and not window.expands and ready and window.problem.data_format == "NXC"
+    return window.across and not (window.expands or window.spread) and ready and window.problem.data_format == "NXC"

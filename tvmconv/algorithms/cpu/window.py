@@ -76,6 +76,8 @@ class Window(SubConvolution):
         Whether lanes run across groups of bf16, whose sums are short, and the CPU has an instruction that rounds them. One core of a Zen 4, 3x3 taps of 144 channels at 56x56: 137 us by integer arithmetic, 115 so.
     order
         Which of the problem's axes each of the window's is, where the row is another than the last. Empty: they are in order.
+    spread
+        Whether each task copies its data and the filter is packed, for neighbouring pixels share few sets of L1 in place.
     plans
         How it may be cut into tasks and tiles, the best first; empty: that is not decided (direct_plan.py).
     """
@@ -96,6 +98,7 @@ class Window(SubConvolution):
     rounds_groups: bool = False
     order: tuple[int, ...] = ()
     by_parts: bool = False
+    spread: bool = False
     plans: tuple[Plan | GroupedPlan | WinogradPlan, ...] = ()
 
     def as_kind(self, kind: type[Kind], **changes: Any) -> Kind:
@@ -243,6 +246,7 @@ class Window(SubConvolution):
             or (not self.data_in_pairs if self.vnni_factor > 1 else self.problem.dtype != "f32")
             or (self.problem.data_format == "NCX" and self.problem.in_channels > 1)
             or self.expands
+            or self.spread
         )
 
     @property
@@ -270,7 +274,7 @@ class Window(SubConvolution):
     def _may_skip(self) -> bool:
         """Whether sums of a copy may ask what is padding: of lanes across groups, where most products are with it."""
         mostly = 2 * prod(axis.met for axis in self.axes) <= 1
-        return not self.across or (mostly and not (self.shuffles or self.expands))
+        return not self.across or self.spread or (mostly and not (self.shuffles or self.expands))
 
     @property
     def stores_apart(self) -> bool:
@@ -302,7 +306,7 @@ class Window(SubConvolution):
         fastest_is_lane = self.reads_rows or backwards
         left_over = self.padded_outputs != self.outputs
         widened = self.across and self.problem.dtype != "f32"
-        copied = self.prepacked or self.packs_parts or widened
+        copied = self.prepacked or self.packs_parts or widened or self.spread
         return not fastest_is_lane or left_over or self.shuffles or self.vnni_factor > 1 or copied
 
     @property
