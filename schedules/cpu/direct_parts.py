@@ -14,7 +14,7 @@ from tvm.s_tir import Schedule
 from tvm.s_tir.schedule import LoopRV, SBlockRV
 
 from tvmconv.algorithms.annotations import PREFETCH_PART, ROUND_STORES
-from tvmconv.algorithms.cpu.filter_parts import channels_of_part, taps_of_part, taps_together
+from tvmconv.algorithms.cpu.filter_parts import channels_of_part, taps_together
 from tvmconv.algorithms.cpu.plan import Options, Plan
 from tvmconv.algorithms.cpu.tasks import vector_counts
 from tvmconv.algorithms.cpu.tile import widths
@@ -23,7 +23,6 @@ from tvmconv.algorithms.shapes import divisors
 from tvmconv.algorithms.stage_names import ACC, FILTER, FILTER_PACK, OUT, TILE, stage_name
 from tvmconv.schedules.cpu import steps
 from tvmconv.schedules.cpu.bf16_dot import import_bf16
-from tvmconv.targets.cpus import L1_WAY_BYTES
 from tvmconv.targets.target import CpuTarget
 
 
@@ -79,7 +78,6 @@ def sum_by_parts(
     part_vector, part_lane = sch.split(so, [vectors, lanes])
     sch.reorder(*taps, step, unrolled, *steps.held_first(sx, part_vector, width < vectors), part_lane)
     steps.stage_filter(sch, window, part)
-    _spread_blocks(sch, window, channels)
     steps.stage_data(sch, window, None, target)
     sch.annotate(part, PREFETCH_PART, stage_name(FILTER_PACK, i) if window.stages_filter else FILTER)
     for loop in (unrolled, sx, part_vector, x, vector):
@@ -122,14 +120,6 @@ def _inner_loops(sch: Schedule, sum_of_part: SBlockRV, window: Window) -> list[L
     taps = len(window.axes) if taps_together(window) else single
     x, o, *taps_loops, c = sch.get_loops(sum_of_part)[-3 - taps :]
     return [x, o, c, *taps_loops]
-
-
-def _spread_blocks(sch: Schedule, window: Window, channels: int) -> None:
-    """Put a line between blocks of a part's copy where a row of the filter is copied to one set of L1 alone."""
-    taps = taps_of_part(window)
-    if window.stages_filter and 4 * taps * channels * window.lanes % L1_WAY_BYTES == 0:
-        pack = sch.get_sblock(stage_name(FILTER_PACK, window.index))
-        sch.storage_align(pack, 0, axis=1, factor=L1_WAY_BYTES // 4, offset=steps.LINE_FLOATS)
 
 
 def _store(sch: Schedule, window: Window, around: LoopRV) -> None:

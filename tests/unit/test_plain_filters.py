@@ -46,6 +46,36 @@ def test_tasks_transpose_the_parts_that_they_use_of_a_filter_for_few_pixels(sign
     assert not _packs_parts(signature, prepacked=True)
 
 
+CLASSES = "conv2d-n1-i1280x1x1-o1000x1x1-k1x1-s1x1-d1x1-p0x0_0x0-g1-NXC-XIO-f32"
+
+
+@pytest.mark.parametrize(
+    "signature",
+    [
+        CLASSES.replace("o1000", "o90"),
+        CLASSES.replace("i1280x1x1-o1000x1x1", "i64x28x28-o36x28x28"),  # small, for many pixels
+        CLASSES.replace("o1000", "o90").replace("f32", "bf16"),
+    ],
+)
+def test_vectors_of_left_over_lanes_are_shifted_inwards_in_the_filter(signature: str) -> None:
+    (window,) = direct_windows(*_asked(signature, "x86-64-v4"))
+    assert window.shifted and not window.stages_filter
+
+
+@pytest.mark.parametrize(
+    "signature",
+    [
+        CLASSES.replace("o1000", "o10"),  # less than a vector
+        CLASSES.replace("i1280x1x1-o1000x1x1", "i64x28x28-o36x28x28").replace("NXC", "NCX"),
+        CLASSES.replace("XIO", "OIX"),
+        CLASSES.replace("i1280x1x1-o1000x1x1", "i576x14x14-o136x14x14"),  # large, for many pixels
+    ],
+)
+def test_left_over_lanes_make_a_copy_where_no_shift_fills_them_or_it_is_used_often(signature: str) -> None:
+    (window,) = direct_windows(*_asked(signature, "x86-64-v4"))
+    assert window.stages_filter
+
+
 def test_the_copies_of_parts_are_smaller_than_the_filter() -> None:
     problem, target = _asked(TRANSPOSED)
     elements, lowered = 4 * 4 * 512 * 256, lower_choice(problem, target, Choice("direct"))

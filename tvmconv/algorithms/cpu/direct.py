@@ -168,6 +168,8 @@ def _ordered(window: Window, target: CpuTarget) -> Window:
     # Both have the same choices, so plain filters' rows are as prepacked ones' are best.
     if _by_blocks(replace(window, prepacked=True), target):
         window = in_row_parts(window, target)
+    left_over = window.outputs % window.lanes > 0
+    window = replace(window, copied_whole=left_over and window.large and window.pixels > accumulators(target))
     return replace(
         window,
         most_together=_most_together(window, target),

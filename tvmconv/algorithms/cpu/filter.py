@@ -40,7 +40,7 @@ def staged_filter(window: Window, weights: te.Tensor) -> Callable[..., Expr]:
     """Return what reads the filter for a product, ``(g, phases, taps, c, o)``: in place or from its copy."""
     axes, lanes, together, element = window.axes, window.lanes, window.vectors_together, filter_element(window, weights)
     if not window.stages_filter:
-        return element
+        return lambda g, p, k, c, o: element(g, p, k, c, window.output(o))
 
     def packed(g: Expr, block: Expr, *indices: Expr) -> Expr:
         p, k, (c, vector, lane) = indices[: len(axes)], indices[len(axes) : -3], indices[-3:]

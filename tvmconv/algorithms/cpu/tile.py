@@ -73,8 +73,9 @@ def wider(window: Window, target: CpuTarget) -> Window:
     filter a copy.
     """
     vectors = window.padded_outputs // window.lanes
-    copied = window.stages_filter and window.problem.data_format == "NXC" and window.outputs >= window.lanes
-    ways = MORE_VECTORS if copied and vectors % 2 and not window.across else MORE_VECTORS[:1]
+    copied = window.stages_filter or window.outputs > window.lanes
+    wide = copied and window.problem.data_format == "NXC" and window.outputs >= window.lanes
+    ways = MORE_VECTORS if wide and vectors % 2 and not window.across else MORE_VECTORS[:1]
     rounded = [rounded_up(replace(window, extra_vectors=extra), target) for extra in ways]
     cycles = [pixel_cycles(each, target) * (vectors + each.extra_vectors) for each in rounded]
     best = cycles.index(min(cycles))

@@ -62,6 +62,8 @@ class Window(SubConvolution):
         At most so many vectors of output channels lie together in the copy of the filter.
     large
         Whether the filter in place is one that takes long to read: it lies on many pages, or a tile's part of it in pieces.
+    copied_whole
+        Whether all of a filter with lanes left over is copied, for many pixels: tasks that copy their parts share them worse.
     packs_parts
         Whether each task copies the part of the filter that its next tiles use, instead of reading it in place, or all of it from
         one copy.
@@ -92,6 +94,7 @@ class Window(SubConvolution):
     whole_image: bool = False
     most_together: int = TOGETHER
     large: bool = False
+    copied_whole: bool = False
     packs_parts: bool = False
     by_blocks: bool = False
     extra_vectors: int = 0
@@ -297,14 +300,14 @@ class Window(SubConvolution):
 
     @property
     def stages_filter(self) -> bool:
-        """Whether the filter is packed: where its fastest index is not the lane, or lanes are left over.
+        """Whether the filter is packed: where its fastest index is not the lane, or lanes are left over that no shift fills.
 
         Lanes across groups share no vector of it with other pixels than a tile's, each of which would widen it again: 7x7 taps of
         128 channels at 56x56 in bf16 took 875 us on one core of a Zen 3, and take 655 with the copy.
         """
         backwards = self.problem.filter_format == "XIO" and self.across and not self.expands
         fastest_is_lane = self.reads_rows or backwards
-        left_over = self.padded_outputs != self.outputs
+        left_over = self.padded_outputs != self.outputs and (self.copied_whole or not self.shifted)
         widened = self.across and self.problem.dtype != "f32"
         copied = self.prepacked or self.packs_parts or widened or self.spread
         return not fastest_is_lane or left_over or self.shuffles or self.vnni_factor > 1 or copied
