@@ -69,6 +69,22 @@ from tvmconv.signature import format_signature, parse_signature
             "conv2d-n2-i4x9x7-o4x7x1-k3x7-s1x1-d1x1-p0x0_0x0-g2-NXC-XIO-f32",
             "conv2d-n2-i4x9x7-o4x7x1-k3x7-s1x1-d1x1-p0x0_0x0-g2-NXC-XIO-f32",
         ),
+        (  # patches: a row of each is a pixel
+            "conv2d-n2-i3x8x15-o5x4x3-k2x5-s2x5-d1x1-p0x0_0x0-g1-NXC-XIO-f32-bias",
+            "conv2d-n2-i15x8x3-o5x4x3-k2x1-s2x1-d1x1-p0x0_0x0-g1-NXC-XIO-f32-bias",
+        ),
+        (  # a row of all
+            "conv2d-n2-i3x7x15-o5x7x3-k1x5-s1x5-d1x1-p0x0_0x0-g1-NXC-XIO-f32-bias",
+            "conv1d-n1-i15x42-o5x42-k1-s1-d1-p0_0-g1-NXC-XIO-f32-bias",
+        ),
+        (  # some of the data is left over; planes lie apart
+            "conv1d-n2-i3x16-o5x3-k5-s5-d1-p0_0-g1-NXC-XIO-f32",
+            "conv1d-n2-i3x16-o5x3-k5-s5-d1-p0_0-g1-NXC-XIO-f32",
+        ),
+        (
+            "conv2d-n2-i3x8x15-o5x4x3-k2x5-s2x5-d1x1-p0x0_0x0-g1-NCX-OIX-f32",
+            "conv2d-n2-i3x8x15-o5x4x3-k2x5-s2x5-d1x1-p0x0_0x0-g1-NCX-OIX-f32",
+        ),
         (  # a transposed pixel becomes an image
             "backprop2d-n5-i6x1x1-o3x4x4-k4x4-s1x1-d1x1-p0x0_0x0-g1-NCX-OIX-f32",
             "conv1d-n1-i6x5-o48x5-k1-s1-d1-p0_0-g1-NXC-XIO-f32",

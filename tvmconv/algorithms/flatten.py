@@ -5,7 +5,8 @@ Algorithms see this one, so that all ways to write one computation get one kerne
 - Axes that are only carried along (one tap, stride 1, no padding) merge: a pointwise NXC convolution becomes one long row of
   pixels, which tiles without remainders where 7x7 would not; a (1, 3, 3) filter becomes a two-dimensional problem with a
   larger batch. Axes of one element go: a K x 1 filter over data of width 1 is a one-dimensional convolution.
-- An axis whose taps are all of its data is more channels that are summed: 3x300 taps of text, a classifier's 7x7.
+- An axis whose taps are all of its data is more channels that are summed: 3x300 taps of text, a classifier's 7x7. So are the taps of
+  a last axis that patches share among them, none reading what another reads: a row of one is one long pixel.
 - A transposed axis of one element of data is more output channels: one pixel that becomes an image is a product of matrices.
 - Without other pixels than one, channels are last; a transposed convolution of one tap is a convolution.
 """
@@ -89,7 +90,10 @@ def _without_unit_axes(problem: Problem) -> Problem:
 
 
 def _folded(problem: Problem) -> Problem:
-    """Make an axis that lies next to the channels more of them: all its data is summed, or all its outputs are of one element."""
+    """Make an axis that lies next to the channels more of them: all its data is summed, or all its outputs are of one element.
+
+    And the taps of a last axis that is cut into patches.
+    """
     together = {("NXC", "XIO"): problem.rank - 1, ("NCX", "OIX"): 0}
     axis = together.get((problem.data_format, problem.filter_format))
     if axis is None or problem.groups > 1 or problem.kernel[axis] == 1:
@@ -99,9 +103,17 @@ def _folded(problem: Problem) -> Problem:
         return problem
     if problem.op == "convolution" and x == taps:
         return _without(problem, axis, in_channels=problem.in_channels * x)
+    if problem.op == "convolution" and problem.data_format == "NXC" and problem.strides[axis] == taps and x == y * taps:
+        return _carrying(problem, y, in_channels=problem.in_channels * taps)
     if problem.op != "convolution" and x == 1 and y == taps:
         return _without(problem, axis, out_channels=problem.out_channels * y)
     return problem
+
+
+def _carrying(problem: Problem, pixels: int, **channels: int) -> Problem:
+    """Return a problem whose last axis is so many pixels that are only carried along."""
+    last = {"in_spatial": pixels, "out_spatial": pixels, "kernel": 1, "strides": 1}
+    return problem.with_(**{name: (*getattr(problem, name)[:-1], value) for name, value in last.items()}, **channels)
 
 
 def _without(problem: Problem, axis: int, **channels: int) -> Problem:
