@@ -163,7 +163,8 @@ def grouped_cycles(window: Window, width: int, vectors: int, target: CpuTarget, 
 
     Long tiles wait for the cache: a core looks a few hundred instructions ahead, which is several short tiles but not two long
     ones. Shuffled data is in several multiply-adds a tap: none of its tiles wait. The unrolled taps' data stays in registers, where
-    there are as many. Those are all of a row, of data without an end, or so many `taps` of data as it is: as a plan has them.
+    there are as many. Those are all of a row, of data without an end, or so many `taps` of data as it is: as a plan has them. What
+    L1 does not keep is counted then: all tiles wait for it.
     """
     costs, axis, outputs = target.costs.lanes, window.axes[-1], width * vectors
     data = (width - 1) * axis.stride + ((taps or axis.taps) - 1) * axis.dilation + 1
@@ -176,15 +177,16 @@ def grouped_cycles(window: Window, width: int, vectors: int, target: CpuTarget, 
         image = 4 * prod(problem.data_shape) // max(problem.batch, 1)
         reload = costs.reload if image <= target.l2_share else costs.reload_beyond
         reloads = reload * max(0, outputs + vectors * data - target.vector_registers)
-    loads = vectors * (data / (taps or axis.taps) + 1) * (costs.load + costs.crowded * crowded(window, width, target))
+    load = costs.load + costs.crowded * (crowded(window, width, target) if taps else 0.0)
+    loads = vectors * (data / (taps or axis.taps) + 1) * load
     return (max(outputs, costs.chain) + loads + reloads) / outputs + wait
 
 
 def crowded(window: Window, width: int, target: CpuTarget) -> float:
     """Return what part of a tile's loads, of data and a filter in place, L1 does not keep, by the sets in which a vector of pixels lies.
 
-    That is of lines that a load before read, those that are more than such sets have. They wait for each other the longer, the
-    fewer the sets are.
+    That is of lines that a load before read, those that are more than such sets have: of a row, whose next one reads them again, or
+    of a tile. They wait for each other the longer, the fewer the sets are.
     """
     if window.shuffles or not reads_in_place(window):
         return 0.0
@@ -193,7 +195,8 @@ def crowded(window: Window, width: int, target: CpuTarget) -> float:
     columns = min((width - 1) * axis.stride + axis.span, axis.inputs)
     loads = rows * columns + filters
     first = min(width * axis.stride, columns) * prod(min(each.stride, each.taps) for each in outer)
-    passed = rows * min(axis.extent, axis.inputs) + filters * (not window.stages_filter)
+    between = min(axis.extent, axis.inputs) if any(each.taps > each.stride for each in outer) else columns
+    passed = rows * between + filters * (not window.stages_filter)
     sets = L1_WAY_BYTES // max(gcd(DTYPE_BYTES[window.problem.dtype] * window.pixel, L1_WAY_BYTES), LINE_BYTES)
     evicted = max(0.0, 1 - sets * (target.costs.l1 // L1_WAY_BYTES) / passed)
     return (1 - first / loads) * evicted / sets
