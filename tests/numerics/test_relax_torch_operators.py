@@ -88,7 +88,7 @@ def tables() -> dict[str, dict[str, tuple[Callable[..., Any], tuple[Any, ...]]]]
     s[0, 0], s[1, 1], s[2, 2] = NAN, INF, -INF
     small = torch.tensor([1e-7, -1e-7, 0.3, -0.4, 2.0, -3.0, 20.0, 0.0, INF, -INF, NAN, -1 + 1e-6])
     x, x1, x3 = torch.randn(2, 4, 7, 9), torch.randn(2, 4, 11), torch.randn(1, 2, 4, 5, 6)
-    r = torch.randn
+    r, c, w = torch.randn, torch.randn(3, 4, 2), torch.hann_window(16)
     some = torch.tensor([[1, 0, 0, 0], [0, 0, 0, 0], [1, 1, 1, 1], [0, 1, 0, 0]]) > 0
     return {
         "arithmetic": {
@@ -261,12 +261,56 @@ def tables() -> dict[str, dict[str, tuple[Callable[..., Any], tuple[Any, ...]]]]
                 lambda a, j, v: put(a, (slice(None), slice(None), j, j + 1), v),
                 (x, torch.tensor([[1, 0, -2]]), r(1, 3)),
             ),
+            "adds at known rows": (
+                lambda a, v: torch.ops.aten.index_put(a, [torch.tensor([3, -1, 3])], v, True),
+                (r(6, 4), r(3, 4)),
+            ),
+            "windows added": (lambda a: F.fold(a, (9, 9), 3, stride=2, padding=1), (r(2, 18, 25),)),
             "adds at": (
                 lambda a, j, v: torch.ops.aten.index_put(a, [None, j], v, True),
                 (x, torch.tensor([1, 3, 1]), r(2, 3, 7, 9)),
             ),
         },
+        "complex numbers": {
+            name: (lambda a, function=function: torch.view_as_real(function(torch.view_as_complex(a))), (c,))
+            for name, function in {
+                "by a number": lambda z: z * 1j + 2 - 3j,
+                "quotients": lambda z: 1 / z + z / (1 + 2j) + z / (z.real**2 + 1),
+                "conjugates": lambda z: (z + z.conj()) * z**2 - z.real,
+                "exponential": lambda z: torch.polar(z.abs(), z.angle()) * z.exp(),
+                "matrices": lambda z: z @ z.T.conj(),
+                "moves": lambda z: torch.cat([z, z.flip(0)])[1:, None].roll(1, -1).expand(-1, 2, -1).sum(0),
+                "parts": lambda z: torch.stack(z.chunk(2, -1)).mean(0) + torch.complex(z.real[:, 1:2], z.imag[:, :1]),
+                "writes": lambda z: put(torch.zeros_like(z), (slice(1, 3), slice(None, 2)), z[1:, 1:3]),
+            }.items()
+        }
+        | {"a type": (lambda a: torch.view_as_real(a.to(torch.complex64) * 2j), (p,))},
+        "transforms": {
+            "rows": (lambda a: torch.fft.rfft(a).abs(), (r(3, 50),)),
+            "angles": (lambda a: torch.fft.rfft(a).angle(), (r(3, 10),)),
+            "long rows": (lambda a: torch.view_as_real(torch.fft.rfft(a, norm="ortho")), (r(3, 600),)),
+            "columns": (lambda a: torch.view_as_real(torch.fft.fft(a, dim=1)), (x,)),
+            "back": (lambda a: torch.fft.irfft(torch.view_as_complex(a)), (r(2, 9, 2),)),
+            "back, odd": (lambda a: torch.fft.irfft(torch.view_as_complex(a), n=17, norm="forward"), (r(2, 9, 2),)),
+            "back, long": (lambda a: torch.fft.irfft(torch.view_as_complex(a)), (r(2, 257, 2),)),
+            "complex, long": (lambda a: torch.view_as_real(torch.fft.ifft(torch.view_as_complex(a))), (r(2, 300, 2),)),
+            "planes": (lambda a: torch.fft.irfft2(torch.fft.rfft2(a) * (2 + 1j), s=(7, 9)), (x,)),
+            "the real part": (lambda a: torch.fft.fftn(a, dim=(1, 2)).real, (x[0],)),
+            "windows": (
+                lambda a: torch.stft(a, 16, 4, window=torch.hann_window(16), return_complex=True).abs(),
+                (r(2, 100),),
+            ),
+            "windows and back": (
+                lambda a: torch.istft(torch.stft(a, 16, 4, window=w, return_complex=True), 16, 4, window=w),
+                (r(2, 96),),
+            ),
+        },
         "moves": {
+            "filled": (
+                lambda a: (torch.full_like(a, 2.5) + a, torch.zeros_like(a), a.new_full((2,), 3), a.fill_(4)),
+                (s,),
+            ),
+            "strided": (lambda a: a.as_strided((3, 2, 2), (2, 1, 3), 1) * 2, (x[0, 0],)),
             "roll": (lambda a: a.roll((1, -2), (2, 3)), (x,)),
             "flip": (lambda a: a.flip(1), (x,)),
             "index": (lambda a: a[:, torch.tensor([2, 0])], (x,)),

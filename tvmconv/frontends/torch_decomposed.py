@@ -15,6 +15,8 @@ try:
 except ImportError:
     raise missing_extra("torch", "torch") from None
 
+from .torch_complex import without_complex
+
 if TYPE_CHECKING:
     from torch.export import ExportedProgram
 
@@ -48,4 +50,4 @@ def decomposed(program: ExportedProgram) -> ExportedProgram:
     table[pad] = partial(_padded, table[pad])
     with warnings.catch_warnings():  # of PyTorch's about itself
         warnings.simplefilter("ignore", FutureWarning)
-        return program.run_decompositions(table)
+        return without_complex(program.run_decompositions(table))

@@ -10,11 +10,12 @@ from collections.abc import Sequence
 from math import prod
 from typing import Any
 
+import numpy as np
 import torch
 from tvm import relax
 
 from .simplify import static_shape
-from .torch_given import Converters, Given
+from .torch_given import Converter, Converters, Given
 
 
 def _indexed(given: Given) -> relax.Expr:
@@ -98,7 +99,35 @@ def _range(given: Given) -> relax.Expr:
     return relax.const(numbers.float().numpy() if numbers.is_floating_point() else numbers.numpy(), given.dtype)
 
 
+def _filled(value: Any) -> Converter:
+    """Return how to convert what is one number everywhere: `value`, or what the call gives."""
+
+    def convert(given: Given) -> relax.Expr:
+        number = next((given[each] for each in ("fill_value", "value") if given.get(each) is not None), value)
+        shape = [int(size) for size in given.node.meta["val"].shape]
+        return given.emit(relax.op.broadcast_to(given.of_type(number, given.dtype), shape))
+
+    return convert
+
+
+def _strided(given: Given) -> relax.Expr:
+    """Return ``as_strided`` of a tensor that lies as its shape says: a gather, for parts may overlap."""
+    data = given.nodes["self"].meta["val"]
+    if not data.is_contiguous() or data.storage_offset():
+        raise ValueError(f"it takes a tensor of the strides {data.stride()} apart")
+    place: Any = np.array(given["storage_offset"] or 0)
+    for size, stride in zip(given["size"], given["stride"], strict=True):
+        place = place[..., None] + np.arange(size) * stride
+    flat = given.emit(relax.op.reshape(given["self"], [-1]))
+    return given.emit(relax.op.take(flat, relax.const(place, "int64"), 0, mode="clip"))
+
+
 MOVES: Converters = {
+    "as_strided.default": _strided,
+    **{f"{name}.default": _filled(0) for name in ("empty_like", "new_empty", "new_zeros", "zeros_like")},
+    **{f"{name}.default": _filled(1) for name in ("new_ones", "ones_like")},
+    **{f"{name}.default": _filled(None) for name in ("full_like", "new_full")},
+    **{f"fill.{of}": _filled(None) for of in ("Scalar", "Tensor")},
     "index.Tensor": _indexed,
     "index_select.default": _selected,
     "select.int": _chosen,

@@ -1,7 +1,7 @@
 """ATen's operators that write parts of a tensor: at positions, and where truth values say so.
 
 TVM's frontend (0.27) takes truth values for no positions, counts none from the end, and joins two axes that no index names.
-Where positions are known, what is written is a gather of what was there and what comes.
+Where positions are known, what is written is a gather of what was there and what comes, and what is added a sum of gathers.
 """
 
 from __future__ import annotations
@@ -15,6 +15,9 @@ from tvm import relax
 from .simplify import constant
 from .torch_given import Converters, Given
 from .torch_moves import linear
+
+# Values at one place, beyond which they are added one by one.
+_MOST_GATHERS = 64
 
 
 def _put(given: Given) -> relax.Expr:
@@ -71,7 +74,9 @@ def _put_at(given: Given, axes: list[int]) -> relax.Expr:
 def _written(given: Given, data: Any, place: Any, values: Any) -> relax.Expr:
     """Return data whose rows at places are values, or have them added."""
     fixed, count = constant(place), given.shape_of(data)[0]
-    if fixed is None or given["accumulate"]:
+    if fixed is not None and given["accumulate"]:
+        return _added(given, data, fixed, values)
+    if fixed is None:
         rows = given.emit(relax.op.expand_dims(place, [-1]))
         how = "add" if given["accumulate"] else "update"
         return given.emit(relax.op.scatter_nd(data, rows, values, how))
@@ -79,6 +84,23 @@ def _written(given: Given, data: Any, place: Any, values: Any) -> relax.Expr:
     source[fixed] = count + np.arange(len(fixed))  # of equal places the last is written
     both = given.emit(relax.op.concat([data, values], 0))
     return given.emit(relax.op.take(both, relax.const(source, "int64"), 0, mode="clip"))
+
+
+def _added(given: Given, data: Any, fixed: Any, values: Any) -> Any:
+    """Return data with values added to its rows at places that are known: of each row a sum of as many gathers as it has values."""
+    count, order = given.shape_of(data)[0], np.argsort(fixed, kind="stable")
+    places = fixed[order]
+    turn = np.arange(len(places)) - np.searchsorted(places, places)
+    if len(places) and turn.max() >= _MOST_GATHERS:
+        rows = given.emit(relax.op.expand_dims(relax.const(fixed, "int64"), [-1]))
+        return given.emit(relax.op.scatter_nd(data, rows, values, "add"))
+    nothing = relax.const(np.zeros([1, *given.shape_of(values)[1:]], "float32"), "float32")
+    both = given.emit(relax.op.concat([values, given.of_type(nothing, given.dtype)], 0))
+    for each in range(turn.max(initial=-1) + 1):
+        source = np.full(count, len(places))
+        source[places[turn == each]] = order[turn == each]
+        data = given.emit(relax.op.add(data, relax.op.take(both, relax.const(source, "int64"), 0, mode="clip")))
+    return data
 
 
 def _permuted(given: Given, data: Any, order: list[int]) -> Any:

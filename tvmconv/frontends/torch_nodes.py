@@ -1,0 +1,125 @@
+"""`Nodes`: operators put into the graph of an exported program, with what PyTorch says of their answers; `Parts` of complex ones."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any, NamedTuple
+
+import torch
+from torch import fx
+from torch.export import ExportedProgram
+from torch.export.graph_signature import InputKind, InputSpec, TensorArgument
+
+
+class Parts(NamedTuple):
+    """The real and the imaginary part of a complex tensor, or of several, or of a number; None: it has no imaginary part."""
+
+    real: Any
+    imaginary: Any
+
+
+class Nodes:
+    """Puts calls of operators into a program's graph.
+
+    Parameters
+    ----------
+    program
+        The program, decomposed. It is changed in place.
+
+    Attributes
+    ----------
+    before
+        The node before which calls are put.
+    like
+        The node whose place in the model's code they have.
+    """
+
+    def __init__(self, program: ExportedProgram) -> None:
+        self._program, self._graph = program, program.graph
+        values = (node.meta.get("val") for node in self._graph.nodes)
+        self._fake = next(value.fake_mode for value in values if isinstance(value, torch.Tensor))
+        self.before: fx.Node = next(iter(self._graph.nodes))
+        self.like = self.before
+        # Not those of whoever has the program.
+        program._constants = dict(program.constants)
+        self._known: dict[Any, fx.Node] = {}
+
+    def call(self, target: Any, *args: Any, **kwargs: Any) -> fx.Node:
+        """Return a call of an operator of ATen."""
+        with self._graph.inserting_before(self.before):
+            node = self._graph.call_function(target, args, kwargs)
+        node.meta = {key: value for key, value in self.like.meta.items() if key in ("nn_module_stack", "stack_trace")}
+        given, named = fx.map_arg((args, kwargs), lambda each: each.meta["val"])
+        with self._fake:
+            node.meta["val"] = target(*given, **named)
+        return node
+
+    def constant(self, value: torch.Tensor, key: Any = None) -> fx.Node:
+        """Return a tensor that is fixed; what has a `key` is asked for once."""
+        if key is not None and key in self._known:
+            return self._known[key]
+        name = f"tvmconv_constant_{len(self._program.constants)}"
+        first = next(node for node in self._graph.nodes if node.op == "placeholder")
+        with self._graph.inserting_before(first):
+            node = self._graph.placeholder(name)
+        node.meta["val"] = self._fake.from_tensor(value, static_shapes=True)
+        spec = InputSpec(InputKind.CONSTANT_TENSOR, TensorArgument(name=node.name), name)
+        self._program.graph_signature.input_specs.insert(0, spec)
+        self._program.constants[name] = value
+        if key is not None:
+            self._known[key] = node
+        return node
+
+    def weight(self, name: str) -> torch.Tensor:
+        """Return a parameter, buffer or constant."""
+        found = self._program.state_dict.get(name)
+        return self._program.constants[name] if found is None else found
+
+    @staticmethod
+    def shape(node: fx.Node) -> list[int]:
+        """Return the shape of what a node gives."""
+        return [int(size) for size in node.meta["val"].shape]
+
+    def broadcast(self, *values: Any) -> Sequence[int]:
+        """Return the shape that tensors and numbers have in common."""
+        return torch.broadcast_shapes(*(self.shape(each) for each in values if isinstance(each, fx.Node)))
+
+    def expanded(self, node: fx.Node, shape: Sequence[int]) -> fx.Node:
+        """Return a tensor in a shape that it is broadcast to."""
+        return node if self.shape(node) == list(shape) else self.call(torch.ops.aten.expand.default, node, list(shape))
+
+    def permuted(self, node: fx.Node, order: Sequence[int]) -> fx.Node:
+        """Return a tensor with its axes in another order."""
+        if list(order) == sorted(order):
+            return node
+        return self.call(torch.ops.aten.permute.default, node, list(order))
+
+    def viewed(self, node: fx.Node, shape: Sequence[int]) -> fx.Node:
+        """Return a tensor in another shape."""
+        if self.shape(node) == list(shape):
+            return node
+        if not node.meta["val"].is_contiguous():
+            node = self.call(torch.ops.aten.clone.default, node, memory_format=torch.contiguous_format)
+        return self.call(torch.ops.aten.view.default, node, list(shape))
+
+    def finish(self) -> None:
+        """Let the program's signature name what it returns, and its graph have what is used alone."""
+        (returned,) = self._graph.output_node().args
+        for spec, node in zip(self._program.graph_signature.output_specs, returned, strict=True):
+            if isinstance(node, fx.Node) and hasattr(spec.arg, "name"):
+                spec.arg.name = node.name
+        self._graph.eliminate_dead_code()
+        specs = self._program.graph_signature.input_specs
+        for node, spec in zip(self._graph.find_nodes(op="placeholder"), list(specs), strict=True):
+            value = node.meta.get("val")
+            if (
+                spec.kind != InputKind.USER_INPUT
+                and not node.users
+                and isinstance(value, torch.Tensor)
+                and value.is_complex()
+            ):
+                self._graph.erase_node(node)
+                specs.remove(spec)
+                self._program.constants.pop(spec.target, None)
+        self._graph.lint()
+        self._program.graph_module.recompile()
