@@ -210,21 +210,23 @@ def _packs_parts(window: Window, target: CpuTarget) -> bool:
 def _by_parts(window: Window, target: CpuTarget) -> Window:
     """Return the window as it takes a plain filter part after part, in the order of memory, where reading it is the work.
 
-    Of few pixels, whose sums a cache keeps meanwhile, with a filter that L2 does not keep, if it is copied anyway, else L3. What a
-    tile reads of the whole filter lies a row of it apart, which neither a TLB nor the CPU's own prefetching likes; copied as one,
-    it goes to memory and back. Least times of calls in turn on one core of a Zen 4 beside other programs, ms: 1024 to 1024
-    channels, 5 taps, 8 samples 13.4 and 1.3 by parts; 1024 to 1280, 3x3 taps, stride 2, at 7x7 25.3 and 14.9; 4096 to 4096, one
-    pixel, 29.5 and 3.9; from L3, 1024 to 1000, 16 pixels 0.33 and 0.44, and with OIX 768 to 3072, 16 pixels, 0.92 and 0.86.
+    Of few pixels, whose sums a cache keeps meanwhile, with a filter that L2 does not keep, if it is copied anyway, else L3; or that
+    is copied for one tile, which uses it once. What a tile reads of the whole filter lies a row of it apart, which neither a TLB nor the
+    CPU's own prefetching likes; copied as one, it goes to memory and back. Least times of calls in turn on one core of a Zen 4 beside
+    other programs, ms: 1024 to 1024 channels, 5 taps, 8 samples 13.4 and 1.3 by parts; 1024 to 1280, 3x3 taps, stride 2, at 7x7 25.3
+    and 14.9; 4096 to 4096, one pixel, 29.5 and 3.9; from L3, 1024 to 1000, 16 pixels 0.33 and 0.44, and with OIX 768 to 3072, 16 pixels,
+    0.92 and 0.86. Two cores of a Zen 5, pairs of bf16, one pixel, us: 384 to 96 channels 7.3 and 4.1, 960 to 240 11.1 and 8.3.
     """
     weights = prod(window.problem.filter_shape)
     copied = replace(window, packs_parts=False).stages_filter
-    kept = target.l2_share if copied else target.l3_share
+    once = reads_once(window, target)
+    kept = (0 if once else target.l2_share) if copied else target.l3_share
     size = (4 // window.vnni_factor if copied else DTYPE_BYTES[window.problem.dtype]) * weights
     if window.pixels > MOST_TASK_PIXELS or window.channels < LEAST_CHANNELS_OF_PARTS or size <= kept:
         return window
     if not all(has_parts(window, vectors, target) for vectors in vector_counts(window, target)[:3]):
         return window
-    return replace(window, by_parts=True, packs_parts=copied or not reads_once(window, target))
+    return replace(window, by_parts=True, packs_parts=copied or not once)
 
 
 def reads_once(window: Window, target: CpuTarget) -> bool:
