@@ -34,7 +34,7 @@ from ..types import widen, zero_outside
 from .cost import Counts, lines, multiply_add, total
 from .counts import copied_again, far, held, outputs, stored_lines
 from .planar_plan import planned
-from .row_tile import packed_together, rounded_up, short_cycles, short_sums, tile_cycles
+from .row_tile import packed_together, rounded_up, short_cycles, short_sums, tile_cycles, tiled_by_rows
 from .row_window import PlanarWindow
 
 
@@ -63,7 +63,8 @@ def planar_windows(problem: Problem, target: CpuTarget, prepacked: bool) -> list
     flat = flatten(problem)
     made = convolution_axes(flat) if flat.op == "convolution" else interleaved_axes(flat)
     windows = [PlanarWindow(flat, number, axes, 1, axes[-1].outputs, prepacked) for number, axes in enumerate(made)]
-    return planned([packed_together(rounded_up(window, target), target) for window in windows], target)
+    rounded = [tiled_by_rows(rounded_up(window, target), target) for window in windows]
+    return planned([packed_together(window, target) for window in rounded], target)
 
 
 def estimate(problem: Problem, target: CpuTarget) -> Counts:
@@ -83,14 +84,14 @@ def windows_estimate(windows: Sequence[PlanarWindow], target: CpuTarget) -> Coun
 def _window_estimate(window: PlanarWindow, target: CpuTarget) -> Counts:
     axes, batch = window.axes, window.problem.batch
     rows = batch * window.groups * window.outputs * prod(axis.phases for axis in axes)
-    vectors = rows * prod(axis.outputs for axis in axes[:-1]) * window.row / window.lanes
+    vectors = rows * prod(window.computed) * window.row / window.lanes
     plan = window.plans[0]
     channels, together, width = plan.channels, plan.tile_rows, plan.vectors[1]
     products = vectors * window.channels * prod(axis.taps for axis in axes)
     slots = products * multiply_add(window.lanes, target)
     scale = "rows_depthwise_scale" if window.outputs == 1 else "rows.scale"
     if short_sums(window, together):
-        bands = prod(axis.outputs for axis in axes[:-1]) / (plan.rows[1] * together)
+        bands = prod(window.computed) / (plan.rows[1] * together)
         sums = slots * short_cycles(window, width, together, target)
         counted: list[Counts] = [{"shared_rows.scale": sums, "plane": batch * window.groups * bands}]
     else:
@@ -136,15 +137,15 @@ def express_planar(window: PlanarWindow, data: te.Tensor, weights: te.Tensor, ep
 
     def total(*indices: Expr) -> Expr:
         n, g, o, x = indices[0], indices[1], indices[-2], indices[-1]
-        p, y = indices[2 : 2 + rank], (*indices[2 + rank : -2], x if window.panels else window.column(x))
+        p, y = indices[2 : 2 + rank], [*indices[2 + rank : -2], x if window.panels else window.column(x)]
+        y[-2:-1] = map(window.line, y[-2:-1])
         product = read_data(n, g * window.channels + c, p, y, taps) * read_filter(g, p, taps, c, o)
         # Phases of a row are unrolled, and its taps unless there are many: no condition is left.
         return te.sum(_where_tapped(window, p, taps, product), axis=[c, *taps])
 
     last = window.axes[-1]
     phases = tuple(axis.phases for axis in window.axes)
-    rows = tuple(axis.outputs for axis in window.axes[:-1])
-    shape = (window.problem.batch, window.groups, *phases, *rows, window.outputs, window.row)
+    shape = (window.problem.batch, window.groups, *phases, *window.computed, window.outputs, window.row)
     acc = te.compute(shape, total, name=stage_name(ACC, number))
     if not window.stores_rows:
         acc = te.compute(shape, lambda *indices: acc(*indices), name=stage_name(TILE, number))

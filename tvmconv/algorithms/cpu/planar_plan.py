@@ -33,6 +33,9 @@ def _plan(window: PlanarWindow, channels: int, target: CpuTarget) -> PlanarPlan:
     # More rows than usual a task where L1 holds their copies.
     row_bytes = 4 * window.channels * window.axes[-2].stride * window.axes[-1].extent if several else 1
     rows, most = task_rows(window, shared, max(TASK_ROWS, target.l1_share // 2 // row_bytes))
+    if window.row_tile:
+        # TVM bounds no part of such rows.
+        rows, most = [window.computed[-1] // shared], window.computed[-1] // shared
     chunks, even = ([1], 1) if several else _task_chunks(window, channels, vectors[0], target)
     copies, body = window.stages_data and not window.panels, channels * vectors[0] * window.tile_phases
     return PlanarPlan(

@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 from dataclasses import replace
-from math import prod
+from math import inf, prod
 
 from ...targets.cpus import TLB_PAGES
 from ...targets.target import CpuTarget
 from ..shapes import F32_BITS, SSE_LANES, divisors, lane_count
 from .cost import multiply_add, tile_step
 from .row_window import MOST_CHANNELS, PlanarWindow
+from .tasks import TASKS
+from .tile import LEAST_GAIN
 
 MAX_UNROLLED = 128  # multiply-adds in a loop body; more only grows the code
 # Multiply-adds of a tile beside which a core works on the next: those of 31x31 taps wait for each other.
@@ -94,7 +96,8 @@ def vector_counts(window: PlanarWindow, channels: int, target: CpuTarget) -> lis
             return short_cycles(window, vectors, shared_rows(window, vectors, target), target)
         return tile_cycles(window, channels, vectors, target)
 
-    return sorted((vectors for each, vectors in tiles(window, target) if each == channels), key=cycles)
+    fitting = (vectors for each, vectors in tiles(window, target) if each == channels)
+    return sorted((vectors for vectors in fitting if _fits(window, window.row_tile, vectors, target)), key=cycles)
 
 
 def tile_cycles(window: PlanarWindow, channels: int, vectors: int, target: CpuTarget) -> float:
@@ -133,12 +136,35 @@ def shared_rows(window: PlanarWindow, vectors: int, target: CpuTarget) -> int:
 
     Registers hold the sums and, for each tap along the row in turn, the data of all rows and an element of the filter.
     """
-    if not _shares_rows(window):
-        return 1
-    sums, registers = vectors * window.tile_phases, target.vector_registers
-    counts = divisors(window.axes[-2].outputs, registers // 2)
-    fitting = [rows for rows in counts if rows * sums + vectors * _data_rows(window, rows) + 1 <= registers]
-    return max(fitting, default=1)
+    if window.row_tile or not _shares_rows(window):
+        return max(window.row_tile, 1)
+    counts = divisors(window.axes[-2].outputs, target.vector_registers // 2)
+    return max((rows for rows in counts if _fits(window, rows, vectors, target)), default=1)
+
+
+def _fits(window: PlanarWindow, rows: int, vectors: int, target: CpuTarget) -> bool:
+    """Whether registers hold a tile of so many rows that share loads; 0: its rows share none."""
+    held = rows * vectors * window.tile_phases + vectors * _data_rows(window, rows) + 1 if rows else 0
+    return held <= target.vector_registers
+
+
+def tiled_by_rows(window: PlanarWindow, target: CpuTarget) -> PlanarWindow:
+    """Return a depthwise window with tiles of rows of which the last are shifted, if that is worth it: 13 or 19 rows divide into none.
+
+    Where a task has all rows, whose copy half of L1 keeps, for TVM bounds no part of such rows.
+    """
+    copied = 4 * prod(axis.span for axis in window.axes[:-2]) * prod(axis.extent for axis in window.axes[-2:])
+    tasks = window.problem.batch * window.groups * prod(axis.outputs for axis in window.axes[:-2])
+    if not _shares_rows(window) or window.problem.op != "convolution" or copied > target.l1_share // 2 or tasks < TASKS:
+        return window
+
+    def cycles(way: PlanarWindow) -> float:
+        each = [short_cycles(way, v, shared_rows(way, v, target), target) for v in vector_counts(way, 1, target)]
+        return min(each, default=inf) * way.computed[-1]
+
+    counts = range(2, min(window.axes[-2].outputs, target.vector_registers // 2))
+    best = min((replace(window, row_tile=rows) for rows in counts), key=cycles, default=window)
+    return best if cycles(best) < cycles(window) * (1 - LEAST_GAIN) else window
 
 
 def _shares_rows(window: PlanarWindow) -> bool:

@@ -38,6 +38,9 @@ class PlanarWindow(SubConvolution):
         Channels that lie together in a packed filter.
     panels
         Whether each tile's data is copied, so that it lies in the order of the sum.
+    row_tile
+        Rows of a tile where the last tile of an image's rows is shifted inwards, to end with them, as the last vector of a row by
+        `overlaps`. 0: tiles divide them.
     plans
         How it may be cut into tasks and tiles, the best first; empty: that is not decided (planar_plan.py).
     """
@@ -47,6 +50,7 @@ class PlanarWindow(SubConvolution):
     prepacked: bool
     together: int = 1
     panels: bool = False
+    row_tile: int = 0
     plans: tuple[PlanarPlan, ...] = ()
 
     @property
@@ -90,6 +94,19 @@ class PlanarWindow(SubConvolution):
             return x
         lanes, last = self.lanes, self.axes[-1].outputs - self.lanes
         return tirx.min(x // lanes * lanes, last) + x % lanes
+
+    @property
+    def computed(self) -> tuple[int, ...]:
+        """Outputs computed along all axes but the last: the image's, its rows rounded up to whole tiles."""
+        outputs = tuple(axis.outputs for axis in self.axes[:-1])
+        return (*outputs[:-1], -(-outputs[-1] // self.row_tile) * self.row_tile) if self.row_tile else outputs
+
+    def line(self, y: Expr) -> Expr:
+        """Return the row of an image that its element y computes."""
+        if not self.row_tile:
+            return y
+        tile = self.row_tile
+        return tirx.min(y // tile * tile, self.axes[-2].outputs - tile) + y % tile
 
     @property
     def stages_data(self) -> bool:
@@ -136,4 +153,6 @@ class PlanarWindow(SubConvolution):
         rank = len(self.axes)
         if self.interleaves:
             indices = [*indices[: 1 + rank], indices[-1], *indices[1 + rank : -1]]
-        return super().store_index([*indices[:-2], self.column(indices[-1]), indices[-2]])
+        rows = indices[2 + rank : -2]
+        rows[-1:] = map(self.line, rows[-1:])
+        return super().store_index([*indices[: 2 + rank], *rows, self.column(indices[-1]), indices[-2]])
