@@ -10,6 +10,7 @@ from tvm import relax
 from tvm.relax.expr_functor import PyExprMutator, mutator
 
 from ..errors import TvmconvError, last_line
+from .graph import Graph
 from .mutating import each_function
 from .problems import NotCoveredError, is_convolution, problem_of
 from .simplify import constant, static_shape
@@ -32,6 +33,10 @@ if _SOFTPLUS.get_attr(_LAYOUTS) is None:
     _SOFTPLUS.set_attr(_LAYOUTS, tvm.ir.Op.get("relax.exp").get_attr(_LAYOUTS))
 
 
+# Whose layout is that of their first argument, and whose arguments may change places.
+_COMMUTATIVE = {f"relax.{name}" for name in ("add", "multiply", "maximum", "minimum")}
+
+
 class LayoutError(TvmconvError):
     """A network cannot be brought to NXC."""
 
@@ -50,7 +55,7 @@ def channels_last(mod: tvm.IRModule) -> tvm.IRModule:
             relax.analysis.post_order_visit(function, lambda e: branches.append(e) if isinstance(e, relax.If) else None)
     if branches:  # a convolution that a branch begins and ends with crashed when it was called
         raise LayoutError("TVM's ConvertLayout changes the branches of an If to code that crashes")
-    mod = each_function(mod, lambda new, _: _Fixing(new))
+    mod = each_function(mod, lambda new, function: _Fixing(new, _exchanged(function)))
     try:
         return relax.transform.ConvertLayout({}, _layout_of)(mod)
     except Exception as error:  # TVM's checks are errors of many classes
@@ -71,15 +76,70 @@ def _layout_of(call: relax.Call) -> Mapping[str, list[str]]:
         problem_of(call)
     except NotCoveredError:
         return unchanged
+    return _asked(call)
+
+
+def _asked(call: relax.Call) -> Mapping[str, list[str]]:
     return {call.op.name: _CHANNELS_LAST[call.op.name]}
+
+
+def _exchanged(function: relax.Function) -> set[relax.Var]:
+    """Return the sums of a convolution's data and other data, on their way to a convolution, whose first argument is the other."""
+    values = Graph(function).values if isinstance(function.body, relax.SeqExpr) else {}
+    changed = {variable for variable, value in values.items() if _is_changed(value)}
+    laid_out, wanted = set(changed), {values[variable].args[0] for variable in changed}
+    for variable, value in values.items():
+        if not laid_out.isdisjoint(_followed(value)):
+            laid_out.add(variable)
+    for variable, value in reversed(values.items()):
+        if variable in wanted and variable not in changed:
+            wanted.update(_followed(value))
+    return {
+        variable
+        for variable, value in values.items()
+        if variable in wanted
+        and getattr(getattr(value, "op", None), "name", "") in _COMMUTATIVE
+        and all(static_shape(arg.ty) == static_shape(value.ty) for arg in value.args)
+        and [arg in laid_out for arg in value.args] == [False, True]
+    }
+
+
+def _is_changed(value: Any) -> bool:
+    """Whether a variable's value is a convolution that ConvertLayout brings to NXC."""
+    return isinstance(value, relax.Call) and is_convolution(value) and _layout_of(value) == _asked(value)
+
+
+def _followed(value: Any) -> list[relax.Var]:
+    """Return the variables whose layout a value has, or those whose layout is its."""
+    if isinstance(value, relax.TupleGetItem):
+        return [value.tuple_value]
+    parts = value.fields if isinstance(value, relax.Tuple) else []
+    if isinstance(value, relax.Call) and getattr(value.op, "name", "relax.permute_dims") != "relax.permute_dims":
+        known = value.op.get_attr(_LAYOUTS) is not None
+        parts = [part for arg in value.args if known for part in getattr(arg, "fields", [arg])]
+    return [part for part in parts if isinstance(part, relax.Var)]
 
 
 @mutator
 class _Fixing(PyExprMutator):  # type: ignore[misc]
-    """Puts a reshape that changes nothing before a ScatterND, whose indices are for the axes as they are.
+    """Gives operators the form that ConvertLayout brings to NXC.
 
-    ConvertLayout keeps the layout of what is reshaped; of ScatterND it changes that of the data, but not its indices.
+    It keeps the layout of what is reshaped, and gives a sum that of its first argument: a convolution's is put there. Of ScatterND
+    it changes the layout of the data, but not the indices, so a reshape that changes nothing is put before one.
     """
+
+    def __init__(self, mod: tvm.IRModule, exchanged: set[relax.Var]) -> None:
+        super().__init__(mod)
+        self._exchanged = exchanged
+
+    def visit_var_binding_(self, binding: relax.VarBinding) -> None:
+        """Bind a variable whose arguments change places to the same of these; visit every other binding."""
+        if binding.var not in self._exchanged:
+            super().visit_var_binding_(binding)
+            return
+        call = binding.value
+        made = relax.Call(call.op, [*map(self.visit_expr, reversed(call.args))], call.attrs, call.ty_args)
+        self.builder_.emit_normalized(relax.VarBinding(binding.var, self.builder_.normalize(made)))
 
     def visit_call_(self, call: relax.Call) -> relax.Expr:
         """Return a call with its layout fixed, if it is one."""
