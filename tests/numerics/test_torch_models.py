@@ -305,19 +305,3 @@ def test_what_bf16_rounds_is_judged_by_what_pytorch_loses(wide: bool) -> None:
     answer, right = fast(data.bfloat16()), model(data)
     assert answer.dtype == theirs.dtype
     assert (answer - right).norm() < 2 * (theirs - right).norm() + 0.05 * right.norm()
-
-
-def test_what_follows_complex_numbers_is_a_network() -> None:
-    class Spectrum(nn.Module):
-        def __init__(self) -> None:
-            super().__init__()
-            self.linear = nn.Linear(17, 8)
-
-        def forward(self, x: Any) -> Any:
-            return self.linear(torch.fft.rfft(x * 2).abs().square()).relu()
-
-    model, data = Spectrum().eval(), torch.randn(3, 32)
-    fast = tvmconv.torch.optimize(model, data, progress=None)
-    rows = {row.computes: row.why for row in tvmconv.torch.report(fast)}
-    assert not rows["linear.default"] and not rows["relu.default"] and "complex" in rows["abs.default"]
-    torch.testing.assert_close(fast(data), model(data))
