@@ -227,6 +227,28 @@ def test_objects_hooks_and_modules_in_several_places() -> None:
     assert {row.layer for row in report} == {"blocks.0.0", "twice.0", "twice.1"}
 
 
+def test_hooks_that_the_models_own_package_puts_there(monkeypatch: pytest.MonkeyPatch) -> None:
+    collected: list[Any] = []
+
+    class Collecting(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.conv = nn.Conv2d(3, 4, 1)
+            self.conv.register_forward_hook(lambda module, given, answer: collected.append(answer))
+
+        def forward(self, x: Any) -> Any:
+            self.conv(x)
+            return collected.pop() * 2
+
+    monkeypatch.setattr(
+        "tvmconv.torch.replacing.packages_distributions", lambda: {__name__.partition(".")[0]: ["installed"]}
+    )
+    model, data = Collecting().eval(), torch.randn(1, 3, 4, 4)
+    fast = tvmconv.torch.optimize(model, data, progress=None)
+    assert tvmconv.torch.report(fast).refused == {} and len(tvmconv.torch.networks(fast)) == 1
+    torch.testing.assert_close(fast(data), model(data))
+
+
 def test_a_model_that_cannot_be_copied() -> None:
     class Watched(nn.Module):
         def __init__(self) -> None:

@@ -122,8 +122,7 @@ class _Importer(ExportedProgramImporter):  # type: ignore[misc]
             return "it draws random numbers"
         if name == "topk.default" and node.args[1] == 0:
             return "the first 0 of a sort are, for Relax, all"
-        read = any(user.args[1:] == (1,) and user.users for user in node.users)
-        return "there are no indices of maxima" if "_with_indices" in name and read else ""
+        return ""
 
     def error(self, why: str) -> UnreadError:
         """Return what says that reading ended at a node, and why."""

@@ -3,11 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from math import prod
 from typing import Any
 
+import numpy as np
 from tvm import relax
 
+from .operators import MAX_POOLS
 from .torch_given import Converter, Converters, Given
+from .torch_windows import LAYOUTS, sizes_of
 
 Operator = Callable[..., relax.Expr]
 
@@ -100,7 +104,95 @@ def _median(given: Given) -> Any:
     return relax.Tuple([value, chosen(given.emit(relax.op.argsort(data, axis, dtype="int64")))])
 
 
+def _maxima(rank: int) -> Converter:
+    """Return how to convert a maximum pool that may be asked where in its plane each maximum is."""
+
+    def convert(given: Given) -> relax.Expr:
+        data, shape = given["self"], given.fixed_shape("self")
+        taps, pads, dilations = (sizes_of(given[name], rank) for name in ("kernel_size", "padding", "dilation"))
+        strides = sizes_of(given["stride"] or taps, rank)
+        whole = data if len(shape) == rank + 2 else given.emit(relax.op.expand_dims(data, 0))
+        attributes = {"strides": strides, "padding": [*pads, *pads], "dilation": dilations}
+        pool = MAX_POOLS[rank](whole, taps, ceil_mode=given["ceil_mode"], layout=LAYOUTS[rank], **attributes)
+        values = given.emit(pool)
+        values = values if len(shape) == rank + 2 else given.emit(relax.op.squeeze(values, [0]))
+        if not any(user.args[1] == 1 and user.users for user in given.node.users):
+            return relax.Tuple([values, values])  # nobody asks for the second
+        outputs = given.shape_of(values)
+        places: Any = np.zeros([1] * (2 * rank), np.int64)
+        inside: Any = np.ones([1] * (2 * rank), bool)
+        for axis, (tap, pad, step, gap) in enumerate(zip(taps, pads, strides, dilations, strict=True)):
+            at = np.arange(outputs[axis - rank])[:, None] * step - pad + np.arange(tap) * gap
+            extent, form = shape[axis - rank], [1] * (2 * rank)
+            form[axis], form[axis + rank] = at.shape
+            places = places * extent + at.clip(0, extent - 1).reshape(form)
+            inside = inside & ((at >= 0) & (at < extent)).reshape(form)
+        count, outer = prod(taps), list(shape[:-rank])
+        flat = given.emit(relax.op.reshape(data, [*outer, prod(shape[-rank:])]))
+        table = relax.const(places.reshape(-1, count), "int64")
+        windows = given.emit(relax.op.take(flat, table, len(outer), mode="clip"))
+        least = relax.const(float("-inf"), given.dtype)
+        windows = given.emit(relax.op.where(relax.const(inside.reshape(-1, count), "bool"), windows, least))
+        best = given.emit(relax.op.argmax(windows, -1))
+        row = relax.const(np.arange(places.size // count) * count, "int64")
+        found = given.emit(relax.op.take(relax.const(places.ravel(), "int64"), relax.op.add(best, row), 0, mode="clip"))
+        return relax.Tuple([values, given.emit(relax.op.reshape(found, outputs))])
+
+    return convert
+
+
+def _scattered(given: Given) -> relax.Expr:
+    """Return ``scatter_add`` or ``scatter_reduce``: numbers that are brought together at places along an axis."""
+    how = _TOGETHER.get(given.get("reduce") or "sum")
+    if how is None or given.get("include_self") is False:
+        raise ValueError(f"it is a scatter by {given['reduce']}, with include_self={given['include_self']}")
+    index, (axis,) = given["index"], given.axes()
+    wanted, source = given.fixed_shape("index"), given["src"]
+    for each, extent in enumerate(wanted):  # of the source only as many are read as there are places
+        if given.shape_of(source)[each] != extent:
+            source = given.emit(relax.op.strided_slice(source, [each], [0], [extent]))
+    return given.emit(relax.op.scatter_elements(given["self"], index, source, axis=axis, reduction=how))
+
+
+def _distances(given: Given) -> relax.Expr:
+    """Return ``cdist``: the distances between all of some rows and all of others."""
+    ones, others, order = given["x1"], given["x2"], given["p"]
+    apart = relax.op.subtract(relax.op.expand_dims(ones, [-2]), relax.op.expand_dims(others, [-3]))
+    apart = given.emit(apart)
+    if order == 2:
+        return given.emit(relax.op.sqrt(relax.op.sum(relax.op.multiply(apart, apart), -1)))
+    size = given.emit(relax.op.abs(apart))
+    if order == 1:
+        return given.emit(relax.op.sum(size, -1))
+    if order == float("inf"):
+        return given.emit(relax.op.max(size, -1))
+    raise ValueError(f"its distances are of the order {order}")
+
+
+def _is_below_zero(given: Given) -> relax.Expr:
+    """Return ``signbit``: of zeros the sign is that of infinity over them."""
+    data = given["self"]
+    dtype = str(data.ty.dtype)
+    zero = relax.const(0, dtype)
+    if dtype.startswith(("float", "bfloat")):
+        data = relax.op.where(relax.op.equal(data, zero), relax.op.divide(relax.const(1, dtype), data), data)
+    return given.emit(relax.op.less(given.emit(data) if data is not given["self"] else data, zero))
+
+
+def _shifted(operator: Operator) -> Converter:
+    return lambda given: given.emit(operator(*_both(given)))
+
+
+_TOGETHER = {"sum": "add", "prod": "mul", "amax": "max", "amin": "min"}
+
 RARER: Converters = {
+    **{f"max_pool{rank}d_with_indices.default": _maxima(rank) for rank in (2, 3)},
+    "scatter_add.default": _scattered,
+    "scatter_reduce.two": _scattered,
+    "_cdist_forward.default": _distances,
+    "signbit.default": _is_below_zero,
+    **{f"__lshift__.{of}": _shifted(relax.op.left_shift) for of in ("Tensor", "Scalar")},
+    **{f"__rshift__.{of}": _shifted(relax.op.right_shift) for of in ("Tensor", "Scalar")},
     "fmax.default": _known_extreme(relax.op.maximum),
     "fmin.default": _known_extreme(relax.op.minimum),
     **{f"copysign.{of}": _with_sign for of in ("Tensor", "Scalar")},

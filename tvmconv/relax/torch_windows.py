@@ -26,7 +26,7 @@ _OF_PLANES = {
 # Of weights, which are of the order of 1 and in f32.
 _ZERO = 1e-7
 _METHODS, _OUTSIDE = ("bilinear", "nearest", "bicubic"), ("zeros", "border", "reflection")
-_LAYOUTS = {1: "NCW", 2: "NCHW", 3: "NCDHW"}
+LAYOUTS = {1: "NCW", 2: "NCHW", 3: "NCDHW"}
 
 
 def _adaptive(rank: int, pools: Operators, reduce: Callable[..., Any], pair: bool) -> Converter:
@@ -36,7 +36,7 @@ def _adaptive(rank: int, pools: Operators, reduce: Callable[..., Any], pair: boo
         data, shape = given["self"], given.fixed_shape("self")
         if pair and any(user.args[1] == 1 for user in given.node.users):
             raise ValueError("its indices are asked for, which are not computed")
-        extents, wanted = shape[-rank:], _sizes(given["output_size"], rank)
+        extents, wanted = shape[-rank:], sizes_of(given["output_size"], rank)
         sizes = [extent if size is None else size for extent, size in zip(extents, wanted, strict=True)]
         if all(size == 1 for size in sizes):
             data = given.emit(reduce(data, list(range(len(shape) - rank, len(shape))), keepdims=True))
@@ -44,7 +44,7 @@ def _adaptive(rank: int, pools: Operators, reduce: Callable[..., Any], pair: boo
             size and not extent % size for extent, size in zip(extents, sizes, strict=True)
         ):
             window = [extent // size for extent, size in zip(extents, sizes, strict=True)]
-            data = given.emit(pools[rank](data, window, window, layout=_LAYOUTS[rank]))
+            data = given.emit(pools[rank](data, window, window, layout=LAYOUTS[rank]))
         else:
             for axis, size in enumerate(sizes, len(shape) - rank):
                 data = _by_windows(given, data, axis, shape[axis], size, reduce)
@@ -70,9 +70,9 @@ def _average(rank: int) -> Converter:
     def convert(given: Given) -> relax.Expr:
         shape, taps, pads = (
             given.fixed_shape("self"),
-            *(_sizes(given[name], rank) for name in ("kernel_size", "padding")),
+            *(sizes_of(given[name], rank) for name in ("kernel_size", "padding")),
         )
-        strides, divisor = _sizes(given["stride"] or taps, rank), given.get("divisor_override")
+        strides, divisor = sizes_of(given["stride"] or taps, rank), given.get("divisor_override")
         data = given["self"] if len(shape) == rank + 2 else given.emit(relax.op.expand_dims(given["self"], 0))
         ends, options = list(pads), {"ceil_mode": given["ceil_mode"], "count_include_pad": given["count_include_pad"]}
         if divisor:  # of whole windows, with zeros where they go beyond the data
@@ -81,7 +81,7 @@ def _average(rank: int) -> Converter:
             ends = [max((size - 1) * step + tap - extent - pad, 0) for size, extent, tap, pad, step in whole]
             around = [0] * 4 + [each for pair in zip(pads, ends, strict=True) for each in pair]
             data, pads, ends, options = given.emit(relax.op.nn.pad(data, around)), [0] * rank, [0] * rank, {}
-        pooled = given.emit(AVERAGE_POOLS[rank](data, taps, strides, [*pads, *ends], layout=_LAYOUTS[rank], **options))
+        pooled = given.emit(AVERAGE_POOLS[rank](data, taps, strides, [*pads, *ends], layout=LAYOUTS[rank], **options))
         if divisor:
             pooled = given.emit(relax.op.multiply(pooled, relax.const(prod(taps) / divisor, given.dtype)))
         return pooled if len(shape) == rank + 2 else given.emit(relax.op.squeeze(pooled, [0]))
@@ -104,7 +104,7 @@ def _sampled(given: Given) -> relax.Expr:
     )
 
 
-def _sizes(given: Any, rank: int) -> list[Any]:
+def sizes_of(given: Any, rank: int) -> list[Any]:
     """Return a size for each axis; of one that is given, for all."""
     sizes = list(given) if isinstance(given, (list, tuple)) else [given]
     return sizes if len(sizes) == rank else sizes * rank

@@ -5,6 +5,7 @@ from __future__ import annotations
 import copy
 from collections.abc import Mapping, Sequence
 from functools import partial
+from importlib.metadata import packages_distributions
 from typing import Any
 
 import torch
@@ -159,8 +160,11 @@ class Replacing:
             return "it is a graph of torch.fx, whose calls are its code's"
         if written := [name for name in self._written if not path or name.startswith(f"{path}.")]:
             return f"its code writes to {', '.join(written[:3])} in each call"
-        for name, each in with_fixed_weights(module).named_modules():
-            if each._forward_hooks or each._forward_pre_hooks:
+        source = with_fixed_weights(module)
+        for name, each in source.named_modules():
+            hooks = (*each._forward_hooks.values(), *each._forward_pre_hooks.values())
+            # Of a part, whoever collects may be outside it.
+            if any(path or not _is_own(hook, source) for hook in hooks):
                 return f"a hook looks at {name or 'it'}, which a network would not call"
         return ""
 
@@ -201,6 +205,20 @@ def _is_no_worse(module: nn.Module, example: Arguments, found: Any, answer: Any)
     except RuntimeError:  # of a model whose code computes in its own type alone
         return False
     return is_no_worse(found, answer, exact)
+
+
+def _is_own(hook: Any, model: nn.Module) -> bool:
+    """Whether a package that has a model's modules put a hook there, as transformers collects what layers give: it is their code.
+
+    A program has what it does to answers. One of whoever uses the package looks at what a network would not show.
+    """
+    package = _package(hook)
+    own = {_package(type(each)) for each in model.modules()} - {"torch"}
+    return package in own and package in packages_distributions()
+
+
+def _package(made: Any) -> str:
+    return str(getattr(made, "__module__", "")).partition(".")[0]
 
 
 def _has_weights(module: nn.Module) -> bool:
