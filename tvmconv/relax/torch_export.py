@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 import torch
 import tvm
+from torch.fx.experimental.symbolic_shapes import free_unbacked_symbols
 from tvm.relax.frontend.torch.exported_program_translator import ExportedProgramImporter
 
 from ..errors import SourceError, last_line
@@ -117,6 +118,8 @@ class _Importer(ExportedProgramImporter):  # type: ignore[misc]
             return "there is no conversion of it"
         if any(map(_is_complex, (node, *node.all_input_nodes))):
             return "it takes or gives complex numbers"
+        if any(free_unbacked_symbols(each.meta.get("val")) for each in (node, *node.all_input_nodes)):
+            return "its sizes depend on numbers in tensors"
         # Of which the frontend makes constants. Ours say so themselves: attention is random with a dropout alone.
         if name not in _CONVERTERS and torch.Tag.nondeterministic_seeded in getattr(node.target, "tags", ()):
             return "it draws random numbers"
