@@ -29,13 +29,15 @@ from tvmconv.targets.target import CpuTarget
 def reduce_by_parts(sch: Schedule, window: Window, plan: Plan, target: CpuTarget) -> None:
     """Schedule a window by tasks of all pixels and a part of the output channels.
 
-    One choice is made for prepacked filters alone, so that both have the same: the pixels of a task, unless theirs has all, too.
+    One choice is made for prepacked filters alone, so that both have the same: the pixels of a task, where theirs have one.
     """
     chunks, vectors, tiles = plan.chunks, plan.vectors, plan.tiles
     if window.whole_image:
         chunks, vectors, widest = _tiles_of_rows(window, chunks, tiles[0], target)
         tiles = widest, widest[0]
-    pixels = None if plan.tap_by_tap or window.whole_image else plan.rows if len(window.axes) > 1 else plan.parts
+    pixels: Options | None = plan.parts if window.large else None
+    if len(window.axes) > 1:
+        pixels = None if plan.tap_by_tap or window.whole_image else plan.rows
     _store(sch, window, sum_by_parts(sch, window, vectors, (chunks, tiles, plan.unrolls, pixels), target))
 
 

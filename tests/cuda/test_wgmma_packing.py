@@ -37,7 +37,7 @@ PROBLEMS = {
     "stem_planes": ("conv2d-n2-i3x12x13-o10x6x7-k3x3-s2x2-d1x1-p1x1_1x1-g1-NCX-OIX-bf16-bias-relu", True, True, 4, 12),
     "one": ("conv2d-n1-i1x9x8-o1x9x8-k3x3-s1x1-d1x1-p1x1_1x1-g1-NCX-XIO-f16", True, True, 8, 24),
     # Patches lie as steps take them.
-    "patches": ("conv2d-n2-i3x64x64-o24x4x4-k16x16-s16x16-d1x1-p0x0_0x0-g1-NXC-XIO-f16-bias", False, False, 3, 48),
+    "patches": ("conv2d-n2-i3x64x64-o24x4x4-k16x16-s16x16-d1x1-p0x0_0x0-g1-NXC-XIO-f16-bias", False, False, 48, 48),
     "patches_planes": ("conv2d-n2-i3x42x42-o20x3x3-k14x14-s14x14-d1x1-p0x0_0x0-g1-NCX-OIX-bf16", True, True, 4, 56),
     "wave": ("conv1d-n2-i1x200-o12x39-k10-s5-d1-p0_0-g1-NCX-OIX-f16", True, True, 8, 80),
     "causal": (

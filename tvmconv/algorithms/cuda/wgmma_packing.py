@@ -186,7 +186,9 @@ def _by_rows(source: Problem) -> Packing | None:
     depth, height, pixels = source.in_spatial
     (_, stride_h, stride), (_, dilation_h, dilation) = source.strides, source.dilations
     (_, taps_h, taps), outputs = source.kernel, source.out_spatial[-1]
-    if source.op != "convolution" or taps == 1 or dilation > 1 or source.strides[0] > MOST_STRIDE:
+    if source.op != "convolution" or dilation > 1 or source.strides[0] > MOST_STRIDE:
+        return None
+    if taps == 1 and stride_h <= MOST_STRIDE:  # as by taps
         return None
     channels = rounded_up(source.in_channels, ALIGNED // gcd(stride, ALIGNED))
     reached = (outputs - 1) * stride + taps
