@@ -93,3 +93,21 @@ def test_borders_that_are_written_over_before_a_convolution(tmp_path: Path) -> N
     network = load_network(tmp_path / "network.so")
     (answer,) = network(**{network.inputs[0].name: data.numpy()}).values()
     np.testing.assert_allclose(answer, model(data).detach().numpy(), rtol=0, atol=1e-5)
+
+
+@pytest.mark.parametrize("dtype", ["float32", "float16"])
+def test_what_is_put_together_and_transposed(dtype: str, tmp_path: Path) -> None:
+    rng = np.random.default_rng(2)
+    arrays = [rng.integers(-9, 10, (1, channels, 70)).astype(dtype) for channels in (64, 33, 5)]
+    arrays.append(rng.integers(-9, 10, (1, 70, 40)).astype(dtype))
+
+    def make(builder: Any, *data: Any) -> Any:
+        joined = builder.emit(op.astype(builder.emit(op.concat(data[:3], 1)), "float32"))
+        first = builder.emit(op.permute_dims(joined, (0, 2, 1)))
+        swapped = builder.emit(op.permute_dims(data[0], (0, 2, 1)))
+        # One part lies as it is written.
+        return builder.emit(relax.Tuple([first, builder.emit(op.concat([swapped, data[3]], 2))]))
+
+    first, mixed = called(make, arrays, "host", tmp_path)
+    np.testing.assert_array_equal(first, np.concatenate(arrays[:3], 1).transpose(0, 2, 1).astype("float32"))
+    np.testing.assert_array_equal(mixed, np.concatenate([arrays[0].transpose(0, 2, 1), arrays[3]], 2))

@@ -52,7 +52,7 @@ def _by_rows(block: Any, least_parallel: int) -> Any:
         return None
     if not store.indices[-1].same_as(variables[-1]):
         return None
-    bounds = _bounds(store.value, variables[-1], extents[-1])
+    bounds = bounds_of(store.value, variables[-1], extents[-1])
     # A part shorter than a vector gains nothing by it.
     if bounds is None or len(bounds) < 3 or prod(extents) < _LANES:
         return None
@@ -69,7 +69,7 @@ def _by_rows(block: Any, least_parallel: int) -> Any:
     return loop(row, rows, kind, tirx.SeqStmt(parts))
 
 
-def _bounds(value: Any, variable: Any, extent: int) -> list[int] | None:
+def bounds_of(value: Any, variable: Any, extent: int) -> list[int] | None:
     """Return where conditions on a variable change, with both its ends; None: a condition is more than a comparison."""
     bounds = {0, extent}
     for call in choices(value):
@@ -95,18 +95,18 @@ def _part(store: Any, variable: Any, places: dict[Any, Any], begin: int, end: in
     if whole:
         step, lane = tirx.Var("step", dtype), tirx.Var("lane", dtype)
         at = begin + step * _LANES + lane
-        inside = _stored(store, variable, places, at, {step: whole // _LANES, lane: _LANES})
+        inside = stored(store, variable, places, at, {step: whole // _LANES, lane: _LANES})
         vector = loop(lane, _LANES, tirx.ForKind.VECTORIZED, inside)
         loops.append(loop(step, whole // _LANES, tirx.ForKind.SERIAL, vector))
     if begin + whole < end:
         one = tirx.Var("one", dtype)
         rest = end - begin - whole
-        body = _stored(store, variable, places, begin + whole + one, {one: rest})
+        body = stored(store, variable, places, begin + whole + one, {one: rest})
         loops.append(loop(one, rest, tirx.ForKind.SERIAL, body))
     return loops
 
 
-def _stored(store: Any, variable: Any, places: dict[Any, Any], at: Any, extents: dict[Any, int]) -> Any:
+def stored(store: Any, variable: Any, places: dict[Any, Any], at: Any, extents: dict[Any, int]) -> Any:
     """Return the store of one element, its conditions decided."""
     analyzer = sym.Analyzer()
     for each, extent in extents.items():
