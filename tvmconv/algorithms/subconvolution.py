@@ -156,6 +156,11 @@ class SubConvolution:
         return store_index(self.problem, self.axes, self.outputs, indices)
 
 
+def shifted(index: Expr, tile: int, extent: int) -> Expr:
+    """Return the element that `index`, of whole tiles, is: the last tile is shifted to end with all, `extent`, of one tile at least."""
+    return tirx.min(index // tile * tile, extent - tile) + index % tile
+
+
 def store_index(
     problem: Problem, axes: tuple[Axis, ...], outputs: int, indices: list[Expr]
 ) -> tuple[Expr, Expr | None]:

@@ -61,9 +61,9 @@ def algorithms_of(
     Parameters
     ----------
     network
-        The layers of the network that has the problems, each as often as it is called. Where no cache keeps their filters, as kernels read them, algorithms
-        are ordered by the time with filters from memory, and one whose filter is larger than the best one's is left out; not if a
-        record that was measured so says that it is better.
+        The layers of the network that has the problems, each as often as it is called. Where no cache keeps their filters, as kernels
+        read them, algorithms are ordered by the time with filters from memory, and one whose filter is larger than the best one's is
+        left out; not if a record that was measured so says that it is better.
     room
         What the filters of the network may take: those are made smaller first that lose the least time for each byte.
     """

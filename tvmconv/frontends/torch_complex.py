@@ -74,7 +74,7 @@ class _Rewriting:
 
     def _ruled(self, node: fx.Node) -> bool:
         """Put real operators in a complex one's place; say whether there are such."""
-        name = getattr(node.target, "__name__", "")
+        name = name_of(node)
         schema = getattr(getattr(node.target, "_schema", None), "arguments", ())
         given = {each.name: each.default_value for each in schema}
         given |= dict(zip(given, node.args, strict=False)) | dict(node.kwargs)

@@ -39,7 +39,7 @@ def _multiplied(nodes: Nodes, self: Parts, other: Parts) -> Parts:
 
 
 def _by_matrices(name: str) -> Rule:
-    target: Any = getattr(aten, name).default
+    target: Any = getattr(aten, name.removesuffix(".default")).default
 
     def rule(nodes: Nodes, self: Parts, **others: Parts) -> Parts:
         (other,) = others.values()
@@ -124,6 +124,7 @@ def _viewed(nodes: Nodes, self: Parts) -> Parts:
     return Parts(*(nodes.call(aten.select.int, self.real, -1, part) for part in (0, 1)))
 
 
+_MATRICES = tuple(f"{name}.default" for name in ("mm", "bmm", "matmul", "mv", "dot"))
 RULES: Mapping[str, Rule] = {
     "mul.Tensor": _multiplied,
     "add.Tensor": _sum(1),
@@ -143,7 +144,7 @@ RULES: Mapping[str, Rule] = {
     "complex.default": lambda nodes, real, imag: Parts(real.real, imag.real),
     "view_as_real.default": _read,
     "view_as_complex.default": _viewed,
-    **{f"{name}.default": _by_matrices(name) for name in ("mm", "bmm", "matmul", "mv", "dot")},
+    **{name: _by_matrices(name) for name in _MATRICES},
     **FOURIER,
 }
 # What knows that a tensor may have no imaginary part.
@@ -155,6 +156,6 @@ OF_REAL = {
     "complex.default",
     "polar.default",
     "view_as_complex.default",
+    *_MATRICES,
     *FOURIER,
 }
-OF_REAL |= {f"{name}.default" for name in ("mm", "bmm", "matmul", "mv", "dot")}

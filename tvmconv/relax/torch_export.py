@@ -11,6 +11,7 @@ from torch.fx.experimental.symbolic_shapes import free_unbacked_symbols
 from tvm.relax.frontend.torch.exported_program_translator import ExportedProgramImporter
 
 from ..errors import SourceError, last_line
+from ..frontends.torch_complex import is_complex
 from ..frontends.torch_decomposed import decomposed
 from ..frontends.torch_memory import readable
 from ..support.lines import line_of
@@ -116,7 +117,7 @@ class _Importer(ExportedProgramImporter):  # type: ignore[misc]
         name = node.target.__name__
         if name not in self.convert_map:
             return "there is no conversion of it"
-        if any(map(_is_complex, (node, *node.all_input_nodes))):
+        if any(map(is_complex, (node, *node.all_input_nodes))):
             return "it takes or gives complex numbers"
         if any(free_unbacked_symbols(each.meta.get("val")) for each in (node, *node.all_input_nodes)):
             return "its sizes depend on numbers in tensors"
@@ -153,9 +154,3 @@ class _Importer(ExportedProgramImporter):  # type: ignore[misc]
             return None if all(user in self._fixed for user in node.users) else constants(self._fixed[node])
 
         return watched
-
-
-def _is_complex(node: Node) -> bool:
-    value = node.meta.get("val")
-    first = value[0] if isinstance(value, (tuple, list)) and value else value
-    return isinstance(first, torch.Tensor) and first.is_complex()

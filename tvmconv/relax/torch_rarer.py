@@ -175,8 +175,9 @@ def _is_below_zero(given: Given) -> relax.Expr:
     dtype = str(data.ty.dtype)
     zero = relax.const(0, dtype)
     if dtype.startswith(("float", "bfloat")):
-        data = relax.op.where(relax.op.equal(data, zero), relax.op.divide(relax.const(1, dtype), data), data)
-    return given.emit(relax.op.less(given.emit(data) if data is not given["self"] else data, zero))
+        turned = relax.op.divide(relax.const(1, dtype), data)
+        data = given.emit(relax.op.where(relax.op.equal(data, zero), turned, data))
+    return given.emit(relax.op.less(data, zero))
 
 
 def _shifted(operator: Operator) -> Converter:

@@ -161,10 +161,14 @@ class Replacing:
         if written := [name for name in self._written if not path or name.startswith(f"{path}.")]:
             return f"its code writes to {', '.join(written[:3])} in each call"
         source = with_fixed_weights(module)
-        for name, each in source.named_modules():
-            hooks = (*each._forward_hooks.values(), *each._forward_pre_hooks.values())
-            # Of a part, whoever collects may be outside it.
-            if any(path or not _is_own(hook, source) for hook in hooks):
+        hooks = {
+            name: (*each._forward_hooks.values(), *each._forward_pre_hooks.values())
+            for name, each in source.named_modules()
+        }
+        # Of a part, whoever collects may be outside it.
+        own = _packages(source) if any(hooks.values()) and not path else set()
+        for name, each in hooks.items():
+            if not own.issuperset(map(_package, each)):
                 return f"a hook looks at {name or 'it'}, which a network would not call"
         return ""
 
@@ -207,14 +211,12 @@ def _is_no_worse(module: nn.Module, example: Arguments, found: Any, answer: Any)
     return is_no_worse(found, answer, exact)
 
 
-def _is_own(hook: Any, model: nn.Module) -> bool:
-    """Whether a package that has a model's modules put a hook there, as transformers collects what layers give: it is their code.
+def _packages(model: nn.Module) -> set[str]:
+    """Return the installed packages that have a model's modules, whose hooks are their code: transformers collects so what layers give.
 
-    A program has what it does to answers. One of whoever uses the package looks at what a network would not show.
+    A program has what these do to answers. One of whoever uses the package looks at what a network would not show.
     """
-    package = _package(hook)
-    own = {_package(type(each)) for each in model.modules()} - {"torch"}
-    return package in own and package in packages_distributions()
+    return ({_package(type(each)) for each in model.modules()} - {"torch"}) & packages_distributions().keys()
 
 
 def _package(made: Any) -> str:

@@ -9,11 +9,9 @@ from __future__ import annotations
 from dataclasses import dataclass
 from math import prod
 
-from tvm import tirx
-
 from ...targets.cpus import L1_WAY_BYTES, L1_WAYS
 from ..shapes import F32_BITS
-from ..subconvolution import Expr, SubConvolution
+from ..subconvolution import Expr, SubConvolution, shifted
 from .plan import PlanarPlan
 
 # Room that a task may have for copies of rows. Beyond what the launcher keeps for a thread (31 MiB), each task asks the
@@ -90,10 +88,7 @@ class PlanarWindow(SubConvolution):
 
     def column(self, x: Expr) -> Expr:
         """Return the output of a row that its element x computes."""
-        if not self.overlaps:
-            return x
-        lanes, last = self.lanes, self.axes[-1].outputs - self.lanes
-        return tirx.min(x // lanes * lanes, last) + x % lanes
+        return shifted(x, self.lanes, self.axes[-1].outputs) if self.overlaps else x
 
     @property
     def computed(self) -> tuple[int, ...]:
@@ -103,10 +98,7 @@ class PlanarWindow(SubConvolution):
 
     def line(self, y: Expr) -> Expr:
         """Return the row of an image that its element y computes."""
-        if not self.row_tile:
-            return y
-        tile = self.row_tile
-        return tirx.min(y // tile * tile, self.axes[-2].outputs - tile) + y % tile
+        return shifted(y, self.row_tile, self.axes[-2].outputs) if self.row_tile else y
 
     @property
     def stages_data(self) -> bool:

@@ -11,15 +11,13 @@ from dataclasses import dataclass, fields
 from math import prod
 from typing import Any, TypeVar
 
-from tvm import tirx
-
 from ...problem import Problem
 from ...targets.target import CpuTarget
 from ..annotations import PART
 from ..axes import axes_of
 from ..pairs import ELEMENT_TYPES, reads_pairs
 from ..shapes import LEAST_SKIPPED, lane_count, rotated
-from ..subconvolution import Expr, SubConvolution, store_index
+from ..subconvolution import Expr, SubConvolution, shifted, store_index
 from .plan import GroupedPlan, Plan, WinogradPlan
 
 TOGETHER = 4  # vectors of the filter: more than most tiles have
@@ -180,15 +178,11 @@ class Window(SubConvolution):
 
     def column(self, y: Expr) -> Expr:
         """Return the output of a row that its element `y` computes."""
-        if not self.tile:
-            return y
-        return tirx.min(y // self.tile * self.tile, self.axes[-1].outputs - self.tile) + y % self.tile
+        return shifted(y, self.tile, self.axes[-1].outputs) if self.tile else y
 
     def output(self, o: Expr) -> Expr:
         """Return the output channel of a group that lane `o` of all its vectors computes."""
-        if not self.shifted:
-            return o
-        return tirx.min(o // self.lanes * self.lanes, self.outputs - self.lanes) + o % self.lanes
+        return shifted(o, self.lanes, self.outputs) if self.shifted else o
 
     def stored_channel(self, g: Expr, o: Expr) -> Expr:
         """Return the output channel that lane `o` of group `g` computes."""
