@@ -243,3 +243,12 @@ def test_parts_of_rows_a_power_of_two_apart_are_small() -> None:
     assert rows_kept(window, 512, _asked(LINEAR, "znver4")[1]) == 16
     (window,) = direct_windows(*_asked("conv1d-n1-i4096x1-o4112x1-k1-s1-d1-p0_0-g1-NXC-XIO-f32", "znver4"))
     assert rows_kept(window, 512, _asked(LINEAR, "znver4")[1]) == 512
+
+
+def test_prepacked_filters_are_not_taken_by_parts_with_plain_ones() -> None:
+    """A plain one is copied part after part for its one tile; a prepacked one has its own definition, without parts."""
+    problem = parse_signature("conv2d-n1-i256x1x1-o128x1x1-k1x1-s1x1-d1x1-p0x0_0x0-g1-NXC-OIX-f32")
+    target = CpuTarget.parse("znver5")
+    (plain,), prepacked = direct.define(problem, target).windows, direct.define_prepacked(problem, target)
+    assert plain.packs_parts and prepacked is not None
+    assert not any(window.packs_parts or window.by_parts for window in prepacked.windows)

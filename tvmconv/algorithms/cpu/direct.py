@@ -108,15 +108,15 @@ def define_prepacked(
     """Define `problem` as it is best where the filter is prepacked; None: no other way."""
     if across:
         return None
-    if vnni_factor == 2:
-        windows = [_by_parts(window, target) for window in direct_windows(problem, target, vnni_factor=2)]
-        parts = any(window.packs_parts for window in windows)
-        return define(problem, target, vnni_factor=2, prepacked=True) if parts else None
-    size = 4 * prod(problem.filter_shape)
-    small = problem.dtype == "f32" and size <= min(target.costs.pieces, target.costs.pages)
-    if small and not any(window.extra_vectors for window in direct_windows(problem, target, prepacked=True)):
-        return None
-    return define(problem, target, prepacked=True)
+    windows = [_by_parts(window, target) for window in direct_windows(problem, target, vnni_factor=vnni_factor)]
+    if not any(window.packs_parts for window in windows):
+        if vnni_factor == 2:
+            return None
+        size = 4 * prod(problem.filter_shape)
+        small = problem.dtype == "f32" and size <= min(target.costs.pieces, target.costs.pages)
+        if small and not any(window.extra_vectors for window in direct_windows(problem, target, prepacked=True)):
+            return None
+    return define(problem, target, vnni_factor=vnni_factor, prepacked=True)
 
 
 def direct_windows(
