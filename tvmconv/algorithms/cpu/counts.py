@@ -102,12 +102,16 @@ def _evict(window: Window) -> bool:
 
 
 def planes_evict(problem: Problem, planes: int) -> bool:
-    """Whether the same places of so many planes of the output are more lines than the sets of L1 have in which they lie.
+    """Whether the same places of so many planes of the output are more lines than the sets of L1 have in which they lie."""
+    return lines_evict(DTYPE_BYTES[problem.dtype] * prod(problem.out_spatial), planes)
 
-    Planes that are a multiple of a way of L1 lie all in one set, an odd multiple of half of it in two.
+
+def lines_evict(apart: int, count: int) -> bool:
+    """Whether so many lines, so many bytes apart, are more than the sets of L1 have in which they lie.
+
+    Those a multiple of a way of L1 apart lie all in one set, an odd multiple of half of it in two.
     """
-    plane = DTYPE_BYTES[problem.dtype] * prod(problem.out_spatial)
-    return planes * gcd(plane, L1_WAY_BYTES) > L1_WAYS * L1_WAY_BYTES
+    return count * gcd(apart, L1_WAY_BYTES) > L1_WAYS * L1_WAY_BYTES
 
 
 def copied_element(window: Window) -> str:

@@ -1,0 +1,60 @@
+"""Tiles of pixels stored to planes that share few sets of L1: parts of a line one after the other; every choice is exact."""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Callable
+
+import pytest
+from campaign.check import Case
+from kernels import isa
+from tvm.script import tirx as T
+
+from tvmconv.algorithms import table as algorithms
+from tvmconv.algorithms.cpu.counts import lines_evict
+from tvmconv.lowering.compiler import Choice, samples
+from tvmconv.lowering.cpu.transposing import transpose
+from tvmconv.signature import parse_signature
+from tvmconv.targets.target import Target
+
+# By the algorithm that transposes sums: planes of 4 KiB, with rows of 8, 10, 16 and 12 pixels a tile.
+EVICTING = {
+    "conv2d-n1-i24x32x32-o40x32x32-k1x1-s1x1-d1x1-p0x0_0x0-g1-NCX-OIX-f32-bias-relu": "direct",
+    "conv2d-n2-i5x40x20-o48x64x10-k3x3-s1x2-d1x1-p13x1_13x0-g1-NCX-OIX-f32-scale": "direct",
+    "conv1d-n1-i16x1024-o64x1024-k3-s1-d1-p1_1-g2-NCX-OIX-f32-bias": "direct",
+    "conv2d-n1-i32x64x32-o64x64x32-k3x3-s1x1-d1x1-p1x1_1x1-g1-NCX-OIX-bf16-bias": "dot",
+    "backprop2d-n1-i16x32x16-o32x64x32-k4x4-s2x2-d1x1-p1x1_1x1-g1-NCX-OIX-f32-bias": "direct",
+}
+
+
+def test_lines_evict_each_other_in_few_sets() -> None:
+    # 8 lines fit one set, 16 two, and all of others.
+    assert [lines_evict(4096, count) for count in (8, 9)] == [False, True]
+    assert [lines_evict(6144, count) for count in (16, 17)] == [False, True]
+    assert not lines_evict(4 * 28 * 28, 64)
+
+
+def test_parts_of_a_line_are_stored_together_where_planes_share_sets() -> None:
+    def loops(plane: int) -> int:
+        @T.prim_func(private=True, s_tir=True)
+        def before(output: T.Buffer((16 * plane,), "float32")) -> None:
+            tile = T.alloc_buffer((8, 16), scope="local")
+            for c in T.serial(16, annotations={"tvmconv.transpose": "to_planes"}):
+                for x in range(8):
+                    output[c * plane + x] = tile[x, c]
+
+        return str(transpose(before.body).script()).count("for lane in")
+
+    assert loops(1024) == 1  # each lane's eight pixels
+    assert loops(784) == 2
+
+
+@pytest.mark.parametrize("signature", [pytest.param(each, marks=isa("znver4")) for each in EVICTING])
+def test_stores_are_exact(signature: str, try_kernels: Callable[..., None]) -> None:
+    problem, target, algorithm = parse_signature(signature), Target.parse("znver4"), algorithms.get(EVICTING[signature])
+    draw = random.Random(signature)
+    choices = [(Choice(algorithm.name), False)]
+    for number, sketch in enumerate(algorithm.sketches(algorithm.define(problem, target), target)):
+        decisions = tuple(draw.randrange(len(sample.attrs[0])) for sample in samples(sketch))
+        choices.append((Choice(algorithm.name, number, decisions), True))
+    try_kernels([Case(problem, target, 0, tuple(choices))])
