@@ -34,7 +34,7 @@ from ..types import widen, zero_outside
 from .cost import Counts, lines, multiply_add, total
 from .counts import copied_again, far, held, outputs, stored_lines
 from .planar_plan import planned
-from .row_tile import packed_together, rounded_up, short_cycles, short_sums, tile_cycles, tiled_by_rows
+from .row_tile import packed_together, short_cycles, short_sums, tile_cycles, tiled_by_channels, tiled_by_rows
 from .row_window import PlanarWindow
 
 
@@ -63,7 +63,7 @@ def planar_windows(problem: Problem, target: CpuTarget, prepacked: bool) -> list
     flat = flatten(problem)
     made = convolution_axes(flat) if flat.op == "convolution" else interleaved_axes(flat)
     windows = [PlanarWindow(flat, number, axes, 1, axes[-1].outputs, prepacked) for number, axes in enumerate(made)]
-    rounded = [tiled_by_rows(rounded_up(window, target), target) for window in windows]
+    rounded = [tiled_by_rows(window, target) for window in tiled_by_channels(windows, target)]
     return planned([packed_together(window, target) for window in rounded], target)
 
 
@@ -83,7 +83,7 @@ def windows_estimate(windows: Sequence[PlanarWindow], target: CpuTarget) -> Coun
 
 def _window_estimate(window: PlanarWindow, target: CpuTarget) -> Counts:
     axes, batch = window.axes, window.problem.batch
-    rows = batch * window.groups * window.outputs * prod(axis.phases for axis in axes)
+    rows = batch * window.groups * window.computed_outputs * prod(axis.phases for axis in axes)
     vectors = rows * prod(window.computed) * window.row / window.lanes
     plan = window.plans[0]
     channels, together, width = plan.channels, plan.tile_rows, plan.vectors[1]
@@ -145,7 +145,7 @@ def express_planar(window: PlanarWindow, data: te.Tensor, weights: te.Tensor, ep
 
     last = window.axes[-1]
     phases = tuple(axis.phases for axis in window.axes)
-    shape = (window.problem.batch, window.groups, *phases, *window.computed, window.outputs, window.row)
+    shape = (window.problem.batch, window.groups, *phases, *window.computed, window.computed_outputs, window.row)
     acc = te.compute(shape, total, name=stage_name(ACC, number))
     if not window.stores_rows:
         acc = te.compute(shape, lambda *indices: acc(*indices), name=stage_name(TILE, number))
@@ -156,7 +156,7 @@ def express_planar(window: PlanarWindow, data: te.Tensor, weights: te.Tensor, ep
         offset = window.store_index(list(indices))[0]
         if window.interleaves:
             indices = (*indices[:before], indices[-1], *indices[before:-1])
-        return epilogue(acc(*indices), indices[1] * window.outputs + indices[-2], offset)
+        return epilogue(acc(*indices), indices[1] * window.outputs + window.output(indices[-2]), offset)
 
     shape = (*shape[:-1], window.row - window.excess)
     if window.interleaves:
@@ -228,7 +228,7 @@ def _filter(window: PlanarWindow, weights: te.Tensor) -> Callable[..., Expr]:
     problem, axes, rank = window.problem, window.axes, len(window.axes)
 
     def element(g: Expr, p: Any, k: Any, c: Expr, o: Expr) -> Expr:
-        return widen(weights(*window.filter_indices(g, p, k, c, o)), problem.dtype)
+        return widen(weights(*window.filter_indices(g, p, k, c, window.output(o))), problem.dtype)
 
     if problem.dtype == "f32" and not window.prepacked:
         return element
@@ -241,6 +241,6 @@ def _filter(window: PlanarWindow, weights: te.Tensor) -> Callable[..., Expr]:
         return _where_tapped(window, p, k, element(g, p, k, c, b * block + o))
 
     phases, taps = [axis.phases for axis in axes], [axis.taps for axis in axes]
-    shape = (window.groups, window.outputs // block, *phases[:-1], window.channels, *taps, phases[-1], block)
+    shape = (window.groups, window.computed_outputs // block, *phases[:-1], window.channels, *taps, phases[-1], block)
     pack = te.compute(within_reach(shape, "the copy of the filter"), packed, name=stage_name(FILTER_PACK, window.index))
     return lambda g, p, k, c, o: pack(g, o // block, *p[:-1], c, *k, p[-1], o % block)

@@ -79,7 +79,7 @@ def _task_chunks(window: PlanarWindow, channels: int, vectors: int, target: CpuT
     Few tiles are cut by channels too, so that threads find equal shares, but not so that copies are more than that gains.
     """
     tasks = window.problem.batch * window.groups * window.row // window.lanes // vectors
-    chunks = divisors(window.outputs // channels, 16)
+    chunks = divisors(window.computed_outputs // channels, 16)
     products = window.outputs / window.lanes * multiply_add(window.lanes, target)
     fitting = [chunk for chunk in chunks if chunk == 1 or not window.panels or chunk * LEAST_SHARING <= products]
     return chunks, min(fitting, key=lambda chunk: (round(uneven(tasks * chunk), 1), chunk))

@@ -36,6 +36,8 @@ class PlanarWindow(SubConvolution):
         Channels that lie together in a packed filter.
     panels
         Whether each tile's data is copied, so that it lies in the order of the sum.
+    channel_tile
+        Output channels of a tile where the last tile of a group's is shifted, to end with them. 0: tiles divide them.
     row_tile
         Rows of a tile where the last tile of an image's rows is shifted inwards, to end with them, as the last vector of a row by
         `overlaps`. 0: tiles divide them.
@@ -48,6 +50,7 @@ class PlanarWindow(SubConvolution):
     prepacked: bool
     together: int = 1
     panels: bool = False
+    channel_tile: int = 0
     row_tile: int = 0
     plans: tuple[PlanarPlan, ...] = ()
 
@@ -95,6 +98,15 @@ class PlanarWindow(SubConvolution):
         """Outputs computed along all axes but the last: the image's, its rows rounded up to whole tiles."""
         outputs = tuple(axis.outputs for axis in self.axes[:-1])
         return (*outputs[:-1], -(-outputs[-1] // self.row_tile) * self.row_tile) if self.row_tile else outputs
+
+    @property
+    def computed_outputs(self) -> int:
+        """Output channels computed of a group: its own, rounded up to whole tiles."""
+        return -(-self.outputs // self.channel_tile) * self.channel_tile if self.channel_tile else self.outputs
+
+    def output(self, o: Expr) -> Expr:
+        """Return the output channel of a group that element `o` of its tiles computes."""
+        return shifted(o, self.channel_tile, self.outputs) if self.channel_tile else o
 
     def line(self, y: Expr) -> Expr:
         """Return the row of an image that its element y computes."""
@@ -147,4 +159,4 @@ class PlanarWindow(SubConvolution):
             indices = [*indices[: 1 + rank], indices[-1], *indices[1 + rank : -1]]
         rows = indices[2 + rank : -2]
         rows[-1:] = map(self.line, rows[-1:])
-        return super().store_index([*indices[: 2 + rank], *rows, self.column(indices[-1]), indices[-2]])
+        return super().store_index([*indices[: 2 + rank], *rows, self.column(indices[-1]), self.output(indices[-2])])
