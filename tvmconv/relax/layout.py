@@ -125,7 +125,8 @@ class _Fixing(PyExprMutator):  # type: ignore[misc]
     """Gives operators the form that ConvertLayout brings to NXC.
 
     It keeps the layout of what is reshaped, and gives a sum that of its first argument: a convolution's is put there. Of ScatterND
-    it changes the layout of the data, but not the indices, so a reshape that changes nothing is put before one.
+    it changes the layout of the data, but not the indices, so a reshape that changes nothing is put before one. It crashes at a
+    stack along a new last axis (``Index -1 out of bounds``), which is a concatenation.
     """
 
     def __init__(self, mod: tvm.IRModule, exchanged: set[relax.Var]) -> None:
@@ -142,9 +143,18 @@ class _Fixing(PyExprMutator):  # type: ignore[misc]
         self.builder_.emit_normalized(relax.VarBinding(binding.var, self.builder_.normalize(made)))
 
     def visit_call_(self, call: relax.Call) -> relax.Expr:
-        """Return a call with its layout fixed, if it is one."""
+        """Return a call in the form that ConvertLayout takes."""
         call = self.visit_expr_post_order(call)
-        if getattr(call.op, "name", "") != "relax.scatter_nd" or static_shape(call.args[0].ty) is None:
-            return call
-        data = self.builder_.emit(relax.op.reshape(call.args[0], call.args[0].ty.shape))
-        return relax.Call(call.op, [data, *call.args[1:]], call.attrs, call.ty_args)
+        name = getattr(call.op, "name", "")
+        if name == "relax.scatter_nd" and static_shape(call.args[0].ty) is not None:
+            data = self.builder_.emit(relax.op.reshape(call.args[0], call.args[0].ty.shape))
+            return relax.Call(call.op, [data, *call.args[1:]], call.attrs, call.ty_args)
+        if name == "relax.stack" and int(call.attrs.axis) in (-1, call.ty.ndim - 1):
+            stacked = call.args[0]
+            parts = (
+                stacked.fields
+                if isinstance(stacked, relax.Tuple)
+                else [relax.TupleGetItem(stacked, index) for index in range(len(stacked.ty.fields))]
+            )
+            return relax.op.concat([self.builder_.emit(relax.op.expand_dims(part, -1)) for part in parts], -1)
+        return call
