@@ -117,6 +117,17 @@ def test_rows_that_are_replaced_keep_their_indices(tmp_path: Path) -> None:
     assert differences(exported(nodes, tmp_path, constant("i", indices), rows, filter_), tmp_path) == []
 
 
+def test_scattered_elements_that_are_fewer_than_the_data(tmp_path: Path) -> None:
+    indices = constant("i", RNG.integers(-8, 8, (1, 2, 3, 4)))
+    updates = constant("u", RNG.standard_normal((1, 2, 3, 4), np.float32))
+    nodes = [
+        node("ScatterElements", ["c", "i", "u"], ["s"], axis=1, reduction="add"),
+        node("Conv", ["s", "v"], ["y"]),
+    ]
+    filter_ = constant("v", RNG.standard_normal((4, 8, 1, 1), np.float32))
+    assert differences(exported(nodes, tmp_path, indices, updates, filter_, opset=18), tmp_path) == []
+
+
 def test_a_class_as_a_vector_has_the_type_of_its_values(tmp_path: Path) -> None:
     nodes = [
         node("ArgMax", ["c"], ["a"], axis=1, keepdims=0),

@@ -41,6 +41,7 @@ from .resamplings import resampled
 from .resizes import resize2d
 from .rewriting import model_bytes, report, rewrites, use_kernels
 from .scans import SCANS
+from .scatters import scatter_elements
 from .schedules import schedule_others
 from .simplify import static_shape
 from .softmax import log_softmax, softmax
@@ -159,6 +160,7 @@ _LEGALIZATIONS = (
         "relax.nn.rms_norm": rms_norm,
         "relax.nn.log_softmax": log_softmax,
         "relax.nn.softmax": softmax,
+        "relax.scatter_elements": scatter_elements,
         "relax.take": take,
     }
 )

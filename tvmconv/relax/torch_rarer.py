@@ -141,19 +141,6 @@ def _maxima(rank: int) -> Converter:
     return convert
 
 
-def _scattered(given: Given) -> relax.Expr:
-    """Return ``scatter_add`` or ``scatter_reduce``: numbers that are brought together at places along an axis."""
-    how = _TOGETHER.get(given.get("reduce") or "sum")
-    if how is None or given.get("include_self") is False:
-        raise ValueError(f"it is a scatter by {given['reduce']}, with include_self={given['include_self']}")
-    index, (axis,) = given["index"], given.axes()
-    wanted, source = given.fixed_shape("index"), given["src"]
-    for each, extent in enumerate(wanted):  # of the source only as many are read as there are places
-        if given.shape_of(source)[each] != extent:
-            source = given.emit(relax.op.strided_slice(source, [each], [0], [extent]))
-    return given.emit(relax.op.scatter_elements(given["self"], index, source, axis=axis, reduction=how))
-
-
 def _distances(given: Given) -> relax.Expr:
     """Return ``cdist``: the distances between all of some rows and all of others."""
     ones, others, order = given["x1"], given["x2"], given["p"]
@@ -184,12 +171,8 @@ def _shifted(operator: Operator) -> Converter:
     return lambda given: given.emit(operator(*_both(given)))
 
 
-_TOGETHER = {"sum": "add", "prod": "mul", "amax": "max", "amin": "min"}
-
 RARER: Converters = {
     **{f"max_pool{rank}d_with_indices.default": _maxima(rank) for rank in (2, 3)},
-    "scatter_add.default": _scattered,
-    "scatter_reduce.two": _scattered,
     "_cdist_forward.default": _distances,
     "signbit.default": _is_below_zero,
     **{f"__lshift__.{of}": _shifted(relax.op.left_shift) for of in ("Tensor", "Scalar")},

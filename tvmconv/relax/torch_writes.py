@@ -13,11 +13,19 @@ import numpy as np
 from tvm import relax
 
 from .simplify import constant
-from .torch_given import Converters, Given
+from .torch_given import Converter, Converters, Given
 from .torch_moves import linear
 
 # Values at one place, beyond which they are added one by one.
 _MOST_GATHERS = 64
+# What TVM calls how a scatter brings numbers together, by what PyTorch calls it.
+_TOGETHER = {
+    "write": "update",
+    **dict.fromkeys(("add", "sum"), "add"),
+    **dict.fromkeys(("multiply", "prod"), "mul"),
+    "amax": "max",
+    "amin": "min",
+}
 
 
 def _put(given: Given) -> relax.Expr:
@@ -107,6 +115,29 @@ def _permuted(given: Given, data: Any, order: list[int]) -> Any:
     return data if order == sorted(order) else given.emit(relax.op.permute_dims(data, order))
 
 
+def _scattered(default: str) -> Converter:
+    """Return how to convert numbers that are written, or brought together with what is there, at places along an axis."""
+
+    def convert(given: Given) -> relax.Expr:
+        how = _TOGETHER.get(given.get("reduce") or default)
+        if how is None or given.get("include_self") is False:
+            raise ValueError(f"it is a scatter by {given['reduce']}, with include_self={given.get('include_self')}")
+        index, (axis,) = given["index"], given.axes()
+        wanted = given.fixed_shape("index")
+        if given.get("src") is None:
+            source = given.emit(relax.op.full(wanted, relax.const(given["value"], given.dtype), given.dtype))
+        else:
+            source = given["src"]
+        for each, extent in enumerate(wanted):  # of the source only as many are read as there are places
+            if given.shape_of(source)[each] != extent:
+                source = given.emit(relax.op.strided_slice(source, [each], [0], [extent]))
+        return given.emit(relax.op.scatter_elements(given["self"], index, source, axis=axis, reduction=how))
+
+    return convert
+
+
 WRITES: Converters = {
     "index_put.default": _put,
+    **{f"scatter.{of}": _scattered("write") for of in ("src", "value", "reduce", "value_reduce")},
+    **{name: _scattered("sum") for name in ("scatter_add.default", "scatter_reduce.two")},
 }

@@ -1,0 +1,75 @@
+"""Scatters along an axis whose indices are fewer than the data in others, beside PyTorch's."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+torch = pytest.importorskip("torch")
+from torch import nn  # noqa: E402
+
+from tvmconv.relax.compiling import build  # noqa: E402
+from tvmconv.relax.torch_export import read_torch  # noqa: E402
+from tvmconv.runtime.network import load_network  # noqa: E402
+
+SHAPE, PLACES = (2, 5, 4, 6), (1, 3, 2, 4)
+
+
+class Scattered(nn.Module):  # type: ignore[misc]
+    """Every kind of scatter, along every axis, and a split in one part."""
+
+    def forward(self, x: Any, values: Any, places: Any) -> Any:
+        answers = []
+        for axis in range(4):
+            index = places % x.shape[axis]
+            whole = x.argmax(axis, keepdim=True)
+            answers += [
+                x.scatter_add(axis, index, values),
+                x.scatter(axis, whole, 1.5),
+                x.scatter(axis, whole, 2.0, reduce="multiply"),
+                x.scatter(axis, whole, values.sum().expand_as(whole), reduce="add"),
+                x.scatter_reduce(axis, index, values, "amax"),
+                x.scatter_reduce(axis, index, values, "prod"),
+                torch.cat(x.split(x.shape[axis], axis), 0),
+            ]
+        return answers
+
+
+@pytest.mark.parametrize("layout", ["NXC", "NCX"])
+def test_scatters(layout: str, tmp_path: Path) -> None:
+    torch.manual_seed(0)
+    given = (torch.randint(-4, 5, SHAPE).float(), torch.randint(-3, 4, PLACES).float(), torch.randint(0, 60, PLACES))
+    network = Scattered()
+    expected = network(*given)
+    build(read_torch(torch.export.export(network, given, strict=False)), tmp_path / "network.so", layout=layout)
+    compiled = load_network(tmp_path / "network.so")
+    answers = compiled(**{one.name: each.numpy() for one, each in zip(compiled.inputs, given, strict=True)}).values()
+    for answer, right in zip(answers, expected, strict=True):
+        np.testing.assert_array_equal(answer, right.numpy())
+
+
+@pytest.mark.filterwarnings("error::tvmconv.errors.TvmconvWarning")
+def test_scatters_and_splits_in_one_part_after_a_convolution(tmp_path: Path) -> None:
+    torch.manual_seed(0)
+    convolution, data = nn.Conv2d(3, 8, 1), torch.randn(1, 3, 4, 6)
+
+    class Network(nn.Module):  # type: ignore[misc]
+        def __init__(self) -> None:
+            super().__init__()
+            self.before, self.after = convolution, nn.Conv2d(8, 2, 3)
+
+        def forward(self, x: torch.Tensor) -> torch.Tensor:
+            data = self.before(x)
+            (data,) = data.split(8, 1)
+            return self.after(data.scatter(1, torch.tensor([5, 0, 2, 1]).reshape(1, 1, 2, 2), 3.0))
+
+    network = Network()
+    with torch.no_grad():
+        expected = network(data)
+        build(read_torch(torch.export.export(network, (data,), strict=False)), tmp_path / "network.so", layout="NXC")
+    compiled = load_network(tmp_path / "network.so")
+    (answer,) = compiled(**{compiled.inputs[0].name: data.numpy()}).values()
+    np.testing.assert_allclose(answer, expected.numpy(), rtol=1e-4, atol=1e-5)
