@@ -42,8 +42,6 @@ def tiled_by_channels(windows: Sequence[PlanarWindow], target: CpuTarget) -> lis
     """Return windows with tiles of channels of which the last is shifted, if that is worth it, their rows rounded up.
 
     19 or 37 channels divide into tiles of one only, which loads its data for each multiply-add; 7 vectors of a row go well with three.
-    Two cores of a Zen 5, us, before and now: 128 to 19 channels at 64x128 345 and 120, 64 to 17 at 80x80 115 and 33, 64 to 38,
-    3x3 taps, stride 2, at 56x56 181 and 89; one core, 3 to 64, 7x7 taps, stride 2, at 224x224 1050 and 956; 64 to 85 keep tiles of five.
     """
     ways = [windows]
     if windows and windows[0].outputs > MOST_CHANNELS:
