@@ -184,7 +184,8 @@ def spills_alone(vectors: int, pixels: int, target: CpuTarget) -> bool:
 def pixel_stride(window: Window) -> int:
     """Bytes between the data of neighbouring outputs of a row."""
     copied = window.stages_data or not window.order
-    return 4 * window.pixel * window.axes[-1].stride * (1 if copied else window.apart)
+    pixel = window.pixel if window.stages_data or window.problem.data_format == "NXC" else 1
+    return 4 * pixel * window.axes[-1].stride * (1 if copied else window.apart)
 
 
 def reads_in_place(window: Window) -> bool:

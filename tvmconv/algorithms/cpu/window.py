@@ -23,6 +23,9 @@ from .plan import GroupedPlan, Plan, WinogradPlan
 TOGETHER = 4  # vectors of the filter: more than most tiles have
 # An element of a filter of fewer pixels takes long to read: a core multiplies 12 in the time of 4 bytes from L3 at 30 GB/s.
 FEW_PIXELS = 256
+# A step of the sum unrolls so many channels, which it reads in place. Two cores of a Zen 5, us, copied and in place, 16x16 taps with
+# stride 16, 3 channels: to 768 at 224x224 540 and 467, to 192 126 and 116, to 64 at 160x160 24.0 and 21.8; to 768 at 384x384 1354, 1364.
+FEW_PLANES = 4
 # Fewer pixels are multiplied with a line of 16 elements, 16 products a cycle, in less time than reading its 64 bytes takes, at 8
 # a cycle: prefetches only compete then. A single pixel takes 74 us from 960 to 1280 channels on one core of a Zen 3, and 131
 # with prefetches; 4 pixels 173 and 224; 9 pixels from 1024 to 4096 channels 1447 and 1317.
@@ -241,10 +244,15 @@ class Window(SubConvolution):
             any(axis.padded for axis in self.axes)
             or self.excess > 0
             or (not self.data_in_pairs if self.vnni_factor > 1 else self.problem.dtype != "f32")
-            or (self.problem.data_format == "NCX" and self.problem.in_channels > 1)
+            or (self.problem.data_format == "NCX" and not self.reads_planes)
             or self.expands
             or self.spread
         )
+
+    @property
+    def reads_planes(self) -> bool:
+        """Whether a pixel's channels are so few that they can be read from planes: as many as the sum unrolls."""
+        return self.problem.in_channels <= (1 if self.across else FEW_PLANES)
 
     @property
     def copied_once(self) -> bool:

@@ -71,6 +71,11 @@ class WinogradWindow(Window):
     plans: tuple[WinogradPlan, ...] = ()
 
     @property
+    def reads_planes(self) -> bool:
+        """One alone: tiles share their data, which transforms read again."""
+        return self.problem.in_channels == 1
+
+    @property
     def rows(self) -> int:
         """Tiles along the second axis."""
         return self.tilings[0].tiles
