@@ -162,3 +162,15 @@ def test_counts_of_parts() -> None:
     assert part_counts(74, 32, 8) == [1, 2, 37]
     assert part_counts(7, 32, 8) == [1, 7]
     assert part_counts(1, 32, 8) == [1]
+
+
+@pytest.mark.parametrize(("outputs", "tile", "together"), [(464, 2, 2), (480, 2, 2), (512, 2, 4), (384, 3, 3)])
+def test_vectors_of_the_filter_lie_together_as_tiles_take_them(outputs: int, tile: int, together: int) -> None:
+    side = 64 if tile == 3 else 28
+    problem = parse_signature(
+        f"conv2d-n1-i192x{side}x{side}-o{outputs}x{side}x{side}-k1x1-s1x1-d1x1-p0x0_0x0-g1-NXC-XIO-f32"
+    )
+    target = Target.parse("znver5")
+    assert isinstance(target, CpuTarget)
+    (window,) = planned(direct_windows(problem, target, prepacked=True), target)
+    assert (window.plans[0].vectors, window.vectors_together) == (tile, together)
