@@ -99,6 +99,17 @@ def test_channels_of_planar_tiles_lie_together_in_the_filter(channels: int) -> N
     assert window.together % window.plans[0].channels == channels % window.together == 0
 
 
+@pytest.mark.parametrize(("channels", "vectors"), [(16, 4), (32, 2)])
+def test_planar_tiles_have_fewer_vectors_where_l1_does_not_keep_all_rows_of_their_taps(
+    channels: int, vectors: int
+) -> None:
+    target = Target.parse("znver5")
+    problem = parse_signature(f"conv2d-n1-i{channels}x128x128-o64x64x64-k3x3-s2x2-d1x1-p1x1_1x1-g1-NCX-OIX-f32")
+    assert isinstance(target, CpuTarget)
+    (window,) = planar.planar_windows(problem, target, prepacked=True)
+    assert window.plans[0].vectors[1] == vectors
+
+
 def _with_vectors(window: PlanarWindow, vectors: Options) -> PlanarWindow:
     """Return the window with its first plan alone, with tiles of so many vectors of a row."""
     return replace(window, plans=(replace(window.plans[0], vectors=vectors),))

@@ -95,7 +95,7 @@ def _window_estimate(window: PlanarWindow, target: CpuTarget) -> Counts:
         sums = slots * short_cycles(window, width, together, target)
         counted: list[Counts] = [{"shared_rows.scale": sums, "plane": batch * window.groups * bands}]
     else:
-        sums = slots * tile_cycles(window, channels, width, target)
+        sums = slots * tile_cycles(window, channels, width, target, alone=True)
         counted = [{"start": vectors / (channels * width * window.tile_phases), scale: sums}]
     size = 4 * prod(window.problem.filter_shape)
     if size > target.l2_share:

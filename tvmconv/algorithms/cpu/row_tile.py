@@ -123,16 +123,21 @@ def vector_counts(window: PlanarWindow, channels: int, target: CpuTarget) -> lis
     return sorted((vectors for vectors in fitting if _fits(window, window.row_tile, vectors, target)), key=cycles)
 
 
-def tile_cycles(window: PlanarWindow, channels: int, vectors: int, target: CpuTarget) -> float:
+def tile_cycles(window: PlanarWindow, channels: int, vectors: int, target: CpuTarget, alone: bool = False) -> float:
     """Multiply-adds per multiply-add of a tile: its own, and what loads take beside them.
 
     A shifted vector crosses two cache lines, and comes from L2 where the sum has many channels; a
-    broadcast shares the load ports.
+    broadcast shares the load ports. Where tiles are compared, so do the rows of all taps, once each, that L1 does not keep for the next
+    channels.
     """
     step, sums = target.costs.rows, channels * window.tile_phases
-    far = 4 * window.lanes * vectors * window.channels > target.l1_share // 2
+    row, rows = 4 * window.lanes * vectors * window.channels, _rows_held(window)
+    far = row > target.l1_share // 2
     if far and window.panels:
         step, far = replace(step, vector=step.from_l2), False
+    elif not far and not alone and row * rows >= target.l1_share:
+        first = rows / prod(axis.taps for axis in window.axes)  # of what its taps read again
+        step, far = replace(step, far=1 + first * (step.far - 1)), True
     return tile_step(step, vectors, sums, sums * vectors, far=far) / (sums * vectors)
 
 
@@ -188,6 +193,12 @@ def tiled_by_rows(window: PlanarWindow, target: CpuTarget) -> PlanarWindow:
     counts = range(2, min(window.axes[-2].outputs, target.vector_registers // 2))
     best = min((replace(window, row_tile=rows) for rows in counts), key=cycles, default=window)
     return best if cycles(best) < cycles(window) * (1 - LEAST_GAIN) else window
+
+
+def _rows_held(window: PlanarWindow) -> int:
+    """Return how many rows of a channel's data the taps of a sum read: of each phase that columns a stride apart are."""
+    *outer, axis = window.axes
+    return prod(each.taps for each in outer) * min(axis.stride, axis.span)
 
 
 def _shares_rows(window: PlanarWindow) -> bool:

@@ -23,8 +23,7 @@ from .plan import GroupedPlan, Plan, WinogradPlan
 TOGETHER = 4  # vectors of the filter: more than most tiles have
 # An element of a filter of fewer pixels takes long to read: a core multiplies 12 in the time of 4 bytes from L3 at 30 GB/s.
 FEW_PIXELS = 256
-# A step of the sum unrolls so many channels, which it reads in place. Two cores of a Zen 5, us, copied and in place, 16x16 taps with
-# stride 16, 3 channels: to 768 at 224x224 540 and 467, to 192 126 and 116, to 64 at 160x160 24.0 and 21.8; to 768 at 384x384 1354, 1364.
+# A step of the sum unrolls so many channels, which it reads in place (measured in docs/cost-model.md).
 FEW_PLANES = 4
 # Fewer pixels are multiplied with a line of 16 elements, 16 products a cycle, in less time than reading its 64 bytes takes, at 8
 # a cycle: prefetches only compete then. A single pixel takes 74 us from 960 to 1280 channels on one core of a Zen 3, and 131
