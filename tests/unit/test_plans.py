@@ -185,3 +185,21 @@ def test_vectors_of_the_filter_lie_together_as_tiles_take_them(outputs: int, til
     assert isinstance(target, CpuTarget)
     (window,) = planned(direct_windows(problem, target, prepacked=True), target)
     assert (window.plans[0].vectors, window.vectors_together) == (tile, together)
+
+
+@pytest.mark.parametrize(
+    ("signature", "vectors"),
+    [
+        ("conv2d-n1-i256x5x5-o256x3x3-k3x3-s1x1-d1x1-p0x0_0x0-g1-NXC-XIO-f32", 4),  # eight leave L2 between its rows
+        ("conv2d-n1-i128x5x5-o256x3x3-k3x3-s1x1-d1x1-p0x0_0x0-g1-NXC-XIO-f32", 8),  # eight stay
+        (
+            "conv2d-n1-i512x2x2-o512x2x2-k3x3-s1x1-d1x1-p1x1_1x1-g1-NXC-XIO-f32",
+            8,
+        ),  # fewer stay, and leave gaps between sums
+    ],
+)
+def test_tiles_of_few_pixels_have_as_many_vectors_as_l2_keeps_for_the_next_row(signature: str, vectors: int) -> None:
+    target = Target.parse("znver5")
+    assert isinstance(target, CpuTarget)
+    (window,) = planned(direct_windows(parse_signature(signature), target, prepacked=True), target)
+    assert window.plans[0].vectors == vectors

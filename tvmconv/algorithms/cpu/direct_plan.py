@@ -9,7 +9,7 @@ from math import gcd, prod
 from typing import TypeVar
 
 from ...targets.target import CpuTarget
-from ..shapes import divisors, part_counts
+from ..shapes import IN_FLIGHT, divisors, part_counts
 from .cost import uneven
 from .grouped_plan import grouped_plan, grouped_vectors
 from .plan import Options, Plan
@@ -56,6 +56,10 @@ def _vectors(window: Window, target: CpuTarget) -> list[int]:
     one_row = window.problem.batch * prod(axis.outputs * axis.phases for axis in window.axes[:-1]) == 1
     one_tile = one_row and all(window.row in widths(window, count, target) for count in counts)
     blocks = window.groups * window.padded_outputs // window.lanes
+    if not one_tile and counts and _passes_again(window, counts[0], target):
+        kept = (v for v in counts if _stays(window, v, target) and v * widths(window, v, target)[0] >= IN_FLIGHT)
+        best = next(kept, counts[0])
+        return sorted(counts, key=lambda count: count != best)
     if not one_tile or not counts or blocks // counts[0] >= TASKS:
         return counts
     # All pixels are one tile: threads share its vectors of channels alone, and of the best there are few.
@@ -72,6 +76,22 @@ def _shared_cycles(window: Window, vectors: int, target: CpuTarget) -> float:
     """
     chunks = part_counts(window.padded_outputs // window.lanes // vectors, MOST_CHUNKS, TASKS)
     return tile_cycles(window, window.row, vectors, target) * min(map(uneven, (c * window.groups for c in chunks)))
+
+
+def _passes_again(window: Window, vectors: int, target: CpuTarget) -> bool:
+    """Whether L3 bounds the best tile, of fewer pixels than vectors, in each of a few rows.
+
+    Two cores of a Zen 5, 3x3 outputs, 3 pixels by 8 and by 4 vectors, us: 256 to 256 channels, 3x3 taps, 37 and 28, plain 51 and 59; 256
+    to 512 with stride 2 63 and 53, plain 95 and 85.
+    """
+    rows = prod(axis.outputs for axis in window.axes[:-1])
+    few = 1 < rows < LEAST_ROWS and widths(window, vectors, target)[0] < vectors
+    return few and not _stays(window, vectors, target)
+
+
+def _stays(window: Window, vectors: int, target: CpuTarget) -> bool:
+    """Whether L2 keeps the filter of a tile's channels for the next row, as `_is_deep` has it."""
+    return 4 * window.products * vectors * window.lanes <= 2 * target.l2_share
 
 
 def plan_of(window: Window, vectors: int, target: CpuTarget) -> Plan:
@@ -143,10 +163,10 @@ def _is_deep(window: Window, vectors: int, target: CpuTarget) -> bool:
     One tap's stays. Sums in memory are worth it where some rows use the filter.
     """
     one_tap = 4 * window.channels * vectors * window.lanes
-    taps = prod(axis.taps for axis in window.axes)
     rows = prod(axis.outputs for axis in window.axes[:-1])
     simple = len(window.axes) > 1 and all(axis.phases == 1 for axis in window.axes)
-    return simple and one_tap <= target.l2_share < one_tap * taps / 2 and rows >= LEAST_ROWS
+    kept = _stays(window, vectors, target)
+    return simple and one_tap <= target.l2_share and not kept and rows >= LEAST_ROWS
 
 
 def _copied_parts(window: Window, parts: Sequence[int], target: CpuTarget) -> int:
