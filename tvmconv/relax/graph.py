@@ -117,7 +117,7 @@ def along(array: npt.NDArray[Any] | None, rank: int, axis: int, channels: int) -
     if array is None or array.ndim > rank:
         return None
     shape = (1,) * (rank - array.ndim) + array.shape
-    if any(size != 1 for at, size in enumerate(shape) if at != axis):
+    if array.size not in (1, channels) or any(size != 1 for at, size in enumerate(shape) if at != axis):
         return None
     return np.broadcast_to(array.reshape(-1).astype(np.float64), (channels,)).copy()
 
