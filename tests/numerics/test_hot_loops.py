@@ -25,6 +25,7 @@ THREES = "conv2d-n1-i448x28x28-o480x28x28-k1x1-s1x1-d1x1-p0x0_0x0-g1-NXC-XIO-f32
 WIDE = "conv2d-n1-i32x7x9-o128x7x9-k3x3-s1x1-d1x1-p1x1_1x1-g1-NXC-XIO-f32"
 DILATED = "conv2d-n1-i256x13x13-o64x13x13-k3x3-s1x1-d6x6-p6x6_6x6-g1-NXC-XIO-f32"
 STRIDED = "conv2d-n1-i128x56x56-o128x28x28-k3x3-s2x2-d1x1-p1x1_1x1-g1-NXC-XIO-f32"
+FEW_STRIDED = "conv2d-n1-i32x112x112-o32x56x56-k3x3-s2x2-d1x1-p1x1_0x0-g1-NXC-XIO-f32"
 FEW_OUTPUTS = "conv2d-n1-i32x32x32-o3x32x32-k3x3-s1x1-d1x1-p1x1_1x1-g1-NXC-XIO-f32"
 FEW_TRANSPOSED = "backprop2d-n1-i64x32x32-o3x64x64-k4x4-s2x2-d1x1-p1x1_1x1-g1-NXC-XIO-f32"
 PLANES = "conv2d-n1-i64x28x28-o32x28x28-k1x1-s1x1-d1x1-p0x0_0x0-g1-NCX-OIX-f32"
@@ -59,8 +60,9 @@ def hot(algorithm: str, target: str, signature: str) -> HotLoop:
     [
         # Pixels by vectors; steps of the sum in one pass.
         ("direct", "x86-64-v3", DENSE, (3, 4), 4),
-        ("direct", "x86-64-v4", DENSE, (14, 2), 4),
+        ("direct", "znver4", DENSE, (14, 2), 4),
         ("direct", "znver5", THREES, (14, 2), 4),  # not three vectors of the filter together
+        ("direct", "znver5", FEW_STRIDED, (14, 2), 4),  # its steps stay apart, else a sum was stored and loaded in each
         ("direct", "x86-64-v3", LEFT_OVER, (6, 2), 4),  # the tile is stored element by element
         ("direct", "x86-64-v3", FEW_INPUTS, (2, 5), 8),  # LLVM makes two steps one pass
         ("direct", "x86-64-v3", TAPS, (6, 2), 1),

@@ -24,6 +24,7 @@ from ...algorithms.pairs import DOT, ROUND
 from ..common.activations import expand_steps
 from ..common.entry_points import EntryPoints
 from ..common.rewrites import EXTERN, asked_of, check_answered, check_well_formed, found
+from .apart import keep_apart
 from .choices import choose_once
 from .columns import part_columns
 from .functions import functions_of, kernel_functions
@@ -189,7 +190,8 @@ LOWERING: tuple[Pass, ...] = (
     ours("stride", deinterleave, ask.STRIDED, after=_LOOPS),
     ours("stage-sums", stage_sums, after={"transpose": "it asks for orders of stores", "instructions": "it takes sums of dot products"}),
     ours("reload", reload_data, ask.RELOAD, after={"shuffles": "what all lanes read is a load outside of vectors"}),
-    Pass("check", _check, after={"reload": "it is the last that answers an annotation of a loop"}),
+    ours("apart", keep_apart, ask.APART, after={"reload": "steps read what is hidden there"}),
+    Pass("check", _check, after={"apart": "it is the last that answers an annotation of a loop"}),
 )  # fmt: skip
 _VECTORS = {"VectorizeLoop": "values are vectors"}
 GENERATION: tuple[Pass, ...] = (
