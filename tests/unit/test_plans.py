@@ -11,6 +11,7 @@ from tvmconv.algorithms.cpu import planar
 from tvmconv.algorithms.cpu.cost import cycles
 from tvmconv.algorithms.cpu.direct import direct_windows, windows_estimate
 from tvmconv.algorithms.cpu.direct_plan import planned
+from tvmconv.algorithms.cpu.filter import vectors_together
 from tvmconv.algorithms.cpu.kn2row import tap_windows, vector_counts, widths
 from tvmconv.algorithms.cpu.plan import Options
 from tvmconv.algorithms.cpu.row_window import PlanarWindow
@@ -184,7 +185,7 @@ def test_vectors_of_the_filter_lie_together_as_tiles_take_them(outputs: int, til
     target = Target.parse("znver5")
     assert isinstance(target, CpuTarget)
     (window,) = planned(direct_windows(problem, target, prepacked=True), target)
-    assert (window.plans[0].vectors, window.vectors_together) == (tile, together)
+    assert (window.plans[0].vectors, vectors_together(window)) == (tile, together)
 
 
 @pytest.mark.parametrize(
@@ -203,3 +204,9 @@ def test_tiles_of_few_pixels_have_as_many_vectors_as_l2_keeps_for_the_next_row(s
     assert isinstance(target, CpuTarget)
     (window,) = planned(direct_windows(parse_signature(signature), target, prepacked=True), target)
     assert window.plans[0].vectors == vectors
+
+
+def test_phases_of_a_row_that_meet_no_data_are_not_channels() -> None:
+    problem, target = parse_signature("backprop1d-n2-i12x2-o5x3-k3-s3-d1-p4_0-g1-NXC-XIO-f32"), Target.parse("znver5")
+    assert algorithms.get("phased").covers(problem, target) == "some phases of a row meet no data"
+    assert algorithms.get("phased").covers(problem.with_(pads_begin=(3,), out_spatial=(3,)), target) is None

@@ -362,22 +362,6 @@ class Window(SubConvolution):
         return self.by_blocks and not self.packs_parts and self.pixels >= STREAMED_PIXELS
 
     @property
-    def vectors_together(self) -> int:
-        """Vectors of output channels that lie together in the copy of the filter: those of a tile are one stream of lines.
-
-        As many as a tile has, or a multiple or part of them. Of others a tile's vectors would have addresses of their own, around
-        which LLVM spilled sums: 448 to 1232 channels at 28x28, 3 together in tiles of 2, took two cores of a Zen 5 1965 us, and 2
-        together take 1745.
-        """
-        vectors = self.padded_outputs // self.lanes
-        if self.whole_image or self.by_blocks or self.packs_parts:
-            return 1
-        plan = self.plans[0] if self.plans else None
-        tile = plan.vectors if isinstance(plan, Plan) else 1
-        counts = (v for v in range(1, self.most_together + 1) if vectors % v == 0)
-        return max(v for v in counts if v % tile == 0 or tile % v == 0)
-
-    @property
     def stores_vectors(self) -> bool:
         """Whether whole vectors of output channels lie together in the output."""
         return self.problem.data_format == "NXC" and (self.shifted or self.padded_outputs == self.outputs)
