@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import random
 from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import Any
@@ -13,9 +14,11 @@ from campaign.check import Batch, Case, Outcome
 from toys import compile_bundle, small_problem
 
 from tvmconv import ops
-from tvmconv.signature import format_signature
+from tvmconv.algorithms import table as algorithms
+from tvmconv.lowering.compiler import Choice, samples
+from tvmconv.signature import format_signature, parse_signature
 from tvmconv.support.sandbox import Sandbox
-from tvmconv.targets.target import CpuTarget
+from tvmconv.targets.target import CpuTarget, Target
 
 # Of a batch, on a machine that does much else.
 BATCH_SECONDS = 600.0
@@ -73,5 +76,23 @@ def try_kernels(sandbox: Sandbox[Batch, list[Outcome]]) -> Callable[..., None]:
         assert {each.number for each in outcomes} == set(range(len(cases)))
         failed = [each for each in outcomes if each.kind != "right"]
         assert not failed, "\n".join(f"{format_signature(cases[each.number].problem)}: {each}" for each in failed)
+
+    return try_all
+
+
+@pytest.fixture(scope="session")
+def try_sketches(try_kernels: Callable[..., None]) -> Callable[..., None]:
+    """Return what tries a problem by an algorithm: the default with a plain filter, then each sketch with a packed one.
+
+    ``try_sketches(signature, name, target="host")`` draws each sketch's decisions by the signature.
+    """
+
+    def try_all(signature: str, name: str, target: str = "host") -> None:
+        problem, cpu, algorithm = parse_signature(signature), Target.parse(target), algorithms.get(name)
+        draw, choices = random.Random(signature), [(Choice(name), False)]
+        for number, sketch in enumerate(algorithm.sketches(algorithm.define(problem, cpu), cpu)):
+            decisions = tuple(draw.randrange(len(sample.attrs[0])) for sample in samples(sketch))
+            choices.append((Choice(name, number, decisions), True))
+        try_kernels([Case(problem, cpu, 0, tuple(choices))])
 
     return try_all

@@ -2,19 +2,14 @@
 
 from __future__ import annotations
 
-import random
 from collections.abc import Callable
 
 import pytest
-from campaign.check import Case
 
-from tvmconv.algorithms import table as algorithms
 from tvmconv.algorithms.cpu.planar import planar_windows
-from tvmconv.lowering.compiler import Choice, samples
 from tvmconv.signature import parse_signature
 from tvmconv.targets.target import CpuTarget, Target
 
-HOST = Target.parse("host")
 LAYER = "conv2d-n1-i64x32x32-o{}x32x32-k1x1-s1x1-d1x1-p0x0_0x0-g1-NCX-OIX-f32"
 TILED = [
     "conv2d-n2-i16x13x20-o19x13x20-k1x1-s1x1-d1x1-p0x0_0x0-g1-NCX-OIX-f32-bias-relu",
@@ -47,10 +42,5 @@ def test_channels_that_divide_into_no_good_tiles_are_shifted() -> None:
 
 
 @pytest.mark.parametrize("signature", TILED)
-def test_shifted_channels_are_exact(signature: str, try_kernels: Callable[..., None]) -> None:
-    problem, algorithm, draw = parse_signature(signature), algorithms.get("planar"), random.Random(signature)
-    choices = [(Choice("planar"), False)]
-    for number, sketch in enumerate(algorithm.sketches(algorithm.define(problem, HOST), HOST)):
-        decisions = tuple(draw.randrange(len(sample.attrs[0])) for sample in samples(sketch))
-        choices.append((Choice("planar", number, decisions), True))
-    try_kernels([Case(problem, HOST, 0, tuple(choices))])
+def test_shifted_channels_are_exact(signature: str, try_sketches: Callable[..., None]) -> None:
+    try_sketches(signature, "planar")

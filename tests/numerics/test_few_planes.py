@@ -2,19 +2,14 @@
 
 from __future__ import annotations
 
-import random
 from collections.abc import Callable
 
 import pytest
-from campaign.check import Case
 
-from tvmconv.algorithms import table as algorithms
 from tvmconv.algorithms.cpu.direct import direct_windows
-from tvmconv.lowering.compiler import Choice, samples
 from tvmconv.signature import parse_signature
 from tvmconv.targets.target import CpuTarget, Target
 
-HOST = Target.parse("host")
 PATCHES = "conv2d-n1-i{0}x32x32-o32x8x8-k4x4-s4x4-d1x1-p{1}-g1-NCX-OIX-{2}"
 IN_PLACE = {
     "conv2d-n2-i3x48x56-o40x6x7-k8x8-s8x8-d1x1-p0x0_0x0-g1-NCX-OIX-f32-bias": "direct",
@@ -42,10 +37,5 @@ def test_a_few_planes_are_read_in_place() -> None:
 
 
 @pytest.mark.parametrize("signature", IN_PLACE)
-def test_planes_in_place_are_exact(signature: str, try_kernels: Callable[..., None]) -> None:
-    problem, algorithm = parse_signature(signature), algorithms.get(IN_PLACE[signature])
-    draw, choices = random.Random(signature), [(Choice(algorithm.name), False)]
-    for number, sketch in enumerate(algorithm.sketches(algorithm.define(problem, HOST), HOST)):
-        decisions = tuple(draw.randrange(len(sample.attrs[0])) for sample in samples(sketch))
-        choices.append((Choice(algorithm.name, number, decisions), True))
-    try_kernels([Case(problem, HOST, 0, tuple(choices))])
+def test_planes_in_place_are_exact(signature: str, try_sketches: Callable[..., None]) -> None:
+    try_sketches(signature, IN_PLACE[signature])

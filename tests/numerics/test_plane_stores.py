@@ -2,20 +2,14 @@
 
 from __future__ import annotations
 
-import random
 from collections.abc import Callable
 
 import pytest
-from campaign.check import Case
 from kernels import isa
 from tvm.script import tirx as T
 
-from tvmconv.algorithms import table as algorithms
 from tvmconv.algorithms.cpu.counts import lines_evict
-from tvmconv.lowering.compiler import Choice, samples
 from tvmconv.lowering.cpu.transposing import transpose
-from tvmconv.signature import parse_signature
-from tvmconv.targets.target import Target
 
 # By the algorithm that transposes sums: planes of 4 KiB, with rows of 8, 10, 16 and 12 pixels a tile.
 EVICTING = {
@@ -50,11 +44,5 @@ def test_parts_of_a_line_are_stored_together_where_planes_share_sets() -> None:
 
 
 @pytest.mark.parametrize("signature", [pytest.param(each, marks=isa("znver4")) for each in EVICTING])
-def test_stores_are_exact(signature: str, try_kernels: Callable[..., None]) -> None:
-    problem, target, algorithm = parse_signature(signature), Target.parse("znver4"), algorithms.get(EVICTING[signature])
-    draw = random.Random(signature)
-    choices = [(Choice(algorithm.name), False)]
-    for number, sketch in enumerate(algorithm.sketches(algorithm.define(problem, target), target)):
-        decisions = tuple(draw.randrange(len(sample.attrs[0])) for sample in samples(sketch))
-        choices.append((Choice(algorithm.name, number, decisions), True))
-    try_kernels([Case(problem, target, 0, tuple(choices))])
+def test_stores_are_exact(signature: str, try_sketches: Callable[..., None]) -> None:
+    try_sketches(signature, EVICTING[signature], "znver4")

@@ -48,8 +48,16 @@ def _along(axis: int) -> dict[str, Callable[[Any], Any]]:
     }
 
 
+def _rotated(y: Any) -> Any:
+    """Return pairs of numbers rotated and stacked along a new last axis, as rotary embeddings have them."""
+    return y + torch.stack([y[..., 1::2], -y[..., ::2]], -1).flatten(-2)
+
+
 OPERATORS: dict[str, Callable[[Any], Any]] = {
     **{name: function for axis in (0, 1, 2, -1) for name, function in _along(axis).items()},
+    "pairs rotated": _rotated,
+    "a split in one part": lambda y: y.split(CHANNELS, 1)[0],
+    "few numbers scattered": lambda y: y.scatter(1, torch.tensor([5, 0, 2, 1]).reshape(1, 1, 2, 2), 3.0),
     "rows by their root mean square": lambda y: F.rms_norm(y, (WIDTH,)),
     "rows normalized": lambda y: F.layer_norm(y, (WIDTH,)),
     "maps normalized": lambda y: F.layer_norm(y, (CHANNELS, HEIGHT, WIDTH)),

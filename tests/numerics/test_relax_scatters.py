@@ -49,27 +49,3 @@ def test_scatters(layout: str, tmp_path: Path) -> None:
     answers = compiled(**{one.name: each.numpy() for one, each in zip(compiled.inputs, given, strict=True)}).values()
     for answer, right in zip(answers, expected, strict=True):
         np.testing.assert_array_equal(answer, right.numpy())
-
-
-@pytest.mark.filterwarnings("error::tvmconv.errors.TvmconvWarning")
-def test_scatters_and_splits_in_one_part_after_a_convolution(tmp_path: Path) -> None:
-    torch.manual_seed(0)
-    convolution, data = nn.Conv2d(3, 8, 1), torch.randn(1, 3, 4, 6)
-
-    class Network(nn.Module):  # type: ignore[misc]
-        def __init__(self) -> None:
-            super().__init__()
-            self.before, self.after = convolution, nn.Conv2d(8, 2, 3)
-
-        def forward(self, x: torch.Tensor) -> torch.Tensor:
-            data = self.before(x)
-            (data,) = data.split(8, 1)
-            return self.after(data.scatter(1, torch.tensor([5, 0, 2, 1]).reshape(1, 1, 2, 2), 3.0))
-
-    network = Network()
-    with torch.no_grad():
-        expected = network(data)
-        build(read_torch(torch.export.export(network, (data,), strict=False)), tmp_path / "network.so", layout="NXC")
-    compiled = load_network(tmp_path / "network.so")
-    (answer,) = compiled(**{compiled.inputs[0].name: data.numpy()}).values()
-    np.testing.assert_allclose(answer, expected.numpy(), rtol=1e-4, atol=1e-5)

@@ -72,27 +72,3 @@ def test_no_stack_is_left() -> None:
     text = str(unstacked(read_torch(torch.export.export(model.eval(), (torch.randn(shape),), strict=False))))
     assert "R.concat" not in text
     assert "R.stack" not in text
-
-
-class Rotated(nn.Module):  # type: ignore[misc]
-    """Pairs of a convolution's numbers, rotated and stacked along a new last axis, as rotary embeddings have them."""
-
-    def __init__(self) -> None:
-        super().__init__()
-        self.before, self.after = nn.Conv2d(3, 8, 3, padding=1), nn.Conv2d(8, 4, 3)
-
-    def forward(self, x: torch.Tensor) -> Any:
-        data = self.before(x)
-        pairs = torch.stack([data[..., 1::2], -data[..., ::2]], -1)
-        return self.after(data + pairs.flatten(-2))
-
-
-@pytest.mark.filterwarnings("error::tvmconv.errors.TvmconvWarning")
-def test_a_stack_along_a_new_last_axis_lets_its_network_go_to_channels_last(tmp_path: Path) -> None:
-    network, data = Rotated().eval(), torch.randn(1, 3, 6, 8)
-    with torch.no_grad():
-        expected = network(data)
-        build(read_torch(torch.export.export(network, (data,), strict=False)), tmp_path / "network.so", layout="NXC")
-    compiled = load_network(tmp_path / "network.so")
-    (answer,) = compiled(**{compiled.inputs[0].name: data.numpy()}).values()
-    np.testing.assert_allclose(answer, expected.numpy(), rtol=1e-4, atol=1e-5)

@@ -2,19 +2,14 @@
 
 from __future__ import annotations
 
-import random
 from collections.abc import Callable
 
 import pytest
-from campaign.check import Case
 
-from tvmconv.algorithms import table as algorithms
 from tvmconv.algorithms.cpu.planar import planar_windows
-from tvmconv.lowering.compiler import Choice, samples
 from tvmconv.signature import parse_signature
 from tvmconv.targets.target import CpuTarget, Target
 
-HOST = Target.parse("host")
 LAYER = "conv2d-n1-i64x{0}x{0}-o64x{0}x{0}-k{1}x{1}-s1x1-d1x1-p{2}x{2}_{2}x{2}-g64-NCX-OIX-f32"
 TILED = [
     "conv2d-n1-i24x13x13-o24x13x13-k7x7-s1x1-d1x1-p3x3_3x3-g24-NCX-OIX-f32-bias",
@@ -45,10 +40,5 @@ def test_rows_that_divide_into_no_good_tiles_are_shifted() -> None:
 
 
 @pytest.mark.parametrize("signature", TILED)
-def test_shifted_tiles_are_exact(signature: str, try_kernels: Callable[..., None]) -> None:
-    problem, algorithm, draw = parse_signature(signature), algorithms.get("planar"), random.Random(signature)
-    choices = [(Choice("planar"), False)]
-    for number, sketch in enumerate(algorithm.sketches(algorithm.define(problem, HOST), HOST)):
-        decisions = tuple(draw.randrange(len(sample.attrs[0])) for sample in samples(sketch))
-        choices.append((Choice("planar", number, decisions), True))
-    try_kernels([Case(problem, HOST, 0, tuple(choices))])
+def test_shifted_tiles_are_exact(signature: str, try_sketches: Callable[..., None]) -> None:
+    try_sketches(signature, "planar")

@@ -2,16 +2,12 @@
 
 from __future__ import annotations
 
-import random
 from collections.abc import Callable
 
 import pytest
-from campaign.check import Case
 from kernels import isa
 
-from tvmconv.algorithms import table as algorithms
 from tvmconv.algorithms.cpu.direct import direct_windows
-from tvmconv.lowering.compiler import Choice, samples
 from tvmconv.signature import parse_signature
 from tvmconv.targets.target import CpuTarget, Target
 
@@ -46,10 +42,5 @@ def test_data_is_copied_where_that_takes_less() -> None:
 
 
 @pytest.mark.parametrize("signature", [pytest.param(each, marks=isa("znver5")) for each in SPREAD])
-def test_copied_pixels_are_exact(signature: str, try_kernels: Callable[..., None]) -> None:
-    problem, target, algorithm = parse_signature(signature), Target.parse("znver5"), algorithms.get("grouped")
-    draw, choices = random.Random(signature), [(Choice("grouped"), False)]
-    for number, sketch in enumerate(algorithm.sketches(algorithm.define(problem, target), target)):
-        decisions = tuple(draw.randrange(len(sample.attrs[0])) for sample in samples(sketch))
-        choices.append((Choice("grouped", number, decisions), True))
-    try_kernels([Case(problem, target, 0, tuple(choices))])
+def test_copied_pixels_are_exact(signature: str, try_sketches: Callable[..., None]) -> None:
+    try_sketches(signature, "grouped", "znver5")

@@ -1,7 +1,7 @@
 """Numbers written, or brought together with what is there, at places along an axis.
 
-TVM's (0.27) takes axes before and after this one to be as long in the indices as in the data, and gives other answers where only
-the first of them is shorter or none is (PyTorch and ONNX allow any); and an index beyond the data is written beside it.
+TVM's (0.27) joins the axes before this one, and those after, and gives wrong answers where one that is not the first of these is
+shorter in the indices than in the data, which PyTorch and ONNX allow; and an index beyond the data is written beside it.
 """
 
 from __future__ import annotations

@@ -39,12 +39,8 @@ def filter_element(window: Window, weights: te.Tensor) -> Callable[..., Expr]:
 
 def staged_filter(window: Window, weights: te.Tensor) -> Callable[..., Expr]:
     """Return what reads the filter for a product, ``(g, phases, taps, c, o)``: in place or from its copy."""
-    axes, lanes, together, element = (
-        window.axes,
-        window.lanes,
-        vectors_together(window),
-        filter_element(window, weights),
-    )
+    axes, lanes, element = window.axes, window.lanes, filter_element(window, weights)
+    together = vectors_together(window)
     if not window.stages_filter:
         return lambda g, p, k, c, o: element(g, p, k, c, window.output(o))
 
