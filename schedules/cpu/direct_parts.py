@@ -11,10 +11,10 @@ from collections.abc import Sequence
 from dataclasses import replace
 
 from tvm.s_tir import Schedule
-from tvm.s_tir.schedule import LoopRV, SBlockRV
+from tvm.s_tir.schedule import LoopRV
 
 from tvmconv.algorithms.annotations import PREFETCH_PART, ROUND_STORES
-from tvmconv.algorithms.cpu.filter_parts import channels_of_part, taps_together
+from tvmconv.algorithms.cpu.filter_parts import channels_of_part, taps_together, whole_rows
 from tvmconv.algorithms.cpu.plan import Options, Plan
 from tvmconv.algorithms.cpu.tasks import vector_counts
 from tvmconv.algorithms.cpu.tile import widths
@@ -23,13 +23,14 @@ from tvmconv.algorithms.shapes import divisors
 from tvmconv.algorithms.stage_names import ACC, FILTER, FILTER_PACK, OUT, TILE, stage_name
 from tvmconv.schedules.cpu import steps
 from tvmconv.schedules.cpu.bf16_dot import import_bf16
+from tvmconv.schedules.cpu.direct_rows import inner_loops, sum_whole_rows
 from tvmconv.targets.target import CpuTarget
 
 
 def reduce_by_parts(sch: Schedule, window: Window, plan: Plan, target: CpuTarget) -> None:
     """Schedule a window by tasks of all pixels and a part of the output channels.
 
-    One choice is made for prepacked filters alone, so that both have the same: the pixels of a task, where theirs have one.
+    Some choices are made for prepacked filters alone, so that both have the same: the pixels of a task, where theirs have one, and all where rows are read whole.
     """
     chunks, vectors, tiles = plan.chunks, plan.vectors, plan.tiles
     if window.whole_image:
@@ -38,7 +39,14 @@ def reduce_by_parts(sch: Schedule, window: Window, plan: Plan, target: CpuTarget
     pixels: Options | None = plan.parts if window.large else None
     if len(window.axes) > 1:
         pixels = None if plan.tap_by_tap or window.whole_image else plan.rows
-    _store(sch, window, sum_by_parts(sch, window, vectors, (chunks, tiles, plan.unrolls, pixels), target))
+    choices = chunks, tiles, plan.unrolls, pixels
+    if not window.stages_filter and (cut := whole_rows(window, target)):
+        for options in choices:
+            if options is not None:
+                steps.choose(sch, *options)
+        sum_whole_rows(sch, window, cut, target)
+        return
+    _store(sch, window, sum_by_parts(sch, window, vectors, choices, target))
 
 
 def sum_by_parts(
@@ -75,7 +83,7 @@ def sum_by_parts(
     sch.parallel(task)
 
     sch.compute_at(sum_of_part, tile, preserve_unit_loops=True)
-    sx, so, sc, *taps = _inner_loops(sch, sum_of_part, window)
+    sx, so, sc, *taps = inner_loops(sch, sum_of_part, window)
     step, unrolled = sch.split(sc, [None, unroll])
     part_vector, part_lane = sch.split(so, [vectors, lanes])
     sch.reorder(*taps, step, unrolled, *steps.held_first(sx, part_vector, width < vectors), part_lane)
@@ -111,17 +119,6 @@ def _tiles_of_rows(
 
     options = [most(parts, chunk) for chunk in chunks[0]]
     return (options, most(parts, chunks[1])), vectors, [most(fitting, tile) for tile in tiles]
-
-
-def _inner_loops(sch: Schedule, sum_of_part: SBlockRV, window: Window) -> list[LoopRV]:
-    """Return the loops of a part's sums within a tile: pixels, output channels, channels, and then those over taps.
-
-    Taps that were fused have loops only where there is one, for it left no trace.
-    """
-    single = sum(axis.taps == 1 for axis in window.axes)
-    taps = len(window.axes) if taps_together(window) else single
-    x, o, *taps_loops, c = sch.get_loops(sum_of_part)[-3 - taps :]
-    return [x, o, c, *taps_loops]
 
 
 def _store(sch: Schedule, window: Window, around: LoopRV) -> None:

@@ -35,6 +35,14 @@ FROM_MEMORY = {
     "conv1d-n3-i512x17-o832x17-k5-s1-d1-p2_2-g1-NXC-XIO-f16": "skylake",
     "conv1d-n1-i12000x3-o256x3-k1-s1-d1-p0_0-g1-NXC-XIO-f32": "skylake-avx512",
 }
+# Read in place, whole rows: one pixel, pixels in rows with padding that is skipped, taps, left-over channels.
+WHOLE_ROWS = [
+    "conv1d-n1-i1024x1-o1000x1-k1-s1-d1-p0_0-g1-NXC-XIO-f32-bias-relu",
+    "conv2d-n1-i512x2x2-o512x2x2-k3x3-s1x1-d1x1-p1x1_1x1-g1-NXC-XIO-f32-bias",
+    "conv2d-n1-i256x8x8-o288x4x4-k3x3-s2x2-d1x1-p1x1_0x0-g1-NXC-XIO-f32",
+    "conv1d-n1-i768x7-o520x7-k5-s1-d2-p4_4-g1-NXC-XIO-f16-bias",
+    "conv3d-n1-i288x2x2x2-o320x2x2x2-k3x3x3-s1x1x1-d1x1x1-p1x1x1_1x1x1-g1-NXC-XIO-f32",
+]
 # Prepacked, a tile has all rows.
 WHOLE_IMAGES = [
     "conv2d-n1-i1024x4x4-o480x4x4-k3x3-s1x1-d1x1-p1x1_1x1-g1-NXC-OIX-f32-bias",
@@ -72,6 +80,17 @@ def options(sketch: Any) -> list[int]:
 @pytest.mark.parametrize("signature", COPIED + WHOLE_IMAGES + DEEP)
 def test_every_sketch_and_random_decisions_are_exact(signature: str, try_kernels: Callable[..., None]) -> None:
     try_kernels(cases(parse_signature(signature), "direct"))
+
+
+@pytest.mark.parametrize(
+    ("signature", "target"),
+    [
+        *(pytest.param(signature, "x86-64-v4", marks=isa("x86-64-v4")) for signature in WHOLE_ROWS),
+        pytest.param(WHOLE_ROWS[1], "x86-64-v3", marks=isa("x86-64-v3")),
+    ],
+)
+def test_whole_rows_in_place_are_exact(signature: str, target: str, try_kernels: Callable[..., None]) -> None:
+    try_kernels(cases(parse_signature(signature), "direct", Target.parse(target)))
 
 
 @pytest.mark.isa("avx512_bf16")

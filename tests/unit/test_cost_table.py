@@ -40,18 +40,19 @@ TRIED = ("divisors", "range")
 REASONS = {
     "the problem: how often what is read, copied or transformed once is used, or how much of a vector is empty": """
         direct.LEAST_PER_GROUP direct.LEAST_PACKED_PIXELS direct.LEAST_STREAMED_PRODUCTS direct.MOST_TASK_PIXELS
-        direct.LEAST_CHANNELS_OF_PARTS direct_plan.MOST_COPIED_PRODUCTS direct_plan.LEAST_ROWS inner.LEAST_PRODUCTS
+        direct.LEAST_CHANNELS_OF_PARTS direct_plan.MOST_COPIED_PRODUCTS direct_plan.LEAST_ROWS filter_parts.LEAST_ROWS_OF_SHARE
+        inner.LEAST_PRODUCTS
         inner.MOST_PIXELS mmla.LEAST_CHANNELS paired_taps.LEAST_USED plain.LEAST_TAPS plain.LEAST_PRODUCTS
         planar_plan.LEAST_SHARING tasks.EXPANSION window.FEW_PIXELS window.STREAMED_PIXELS winograd_plan.MOST_PREFETCHED
         winograd_cost.LEAST_PER_GROUP winograd_cost.MOST_PIECES amx.FEWEST_OUTPUTS""",
     "the code: what is unrolled, and what LLVM makes of it": """
-        direct_plan.SHORT_SUMS direct_plan.SHARED_DATA grouped_plan.MAX_UNROLLED grouped_plan.MAX_UNROLLED_ROW
+        direct_plan.SHORT_SUMS direct_plan.SHARED_DATA filter_parts.MOST_SUMS grouped_plan.MAX_UNROLLED grouped_plan.MAX_UNROLLED_ROW
         grouped_plan.LEAST_STEPS inner.MOST_OUTPUTS kn2row.MAX_GATHERED plain.MOST_PIXELS plain.MOST_CHANNELS plain.COLUMNS
         reduced.TWELVE reduced.LEAST_STEPS reduced.LONG_SUM row_tile.MAX_UNROLLED row_tile.SHORT_TILE
         row_window.MOST_CHANNELS row_window.MOST_ROW_BYTES winograd.TRANSPOSED winograd_plan.UNROLL steps.ROWS
         winograd_cost.MOST_HELD_TAPS window.FEW_PLANES window.TOGETHER amx_cost.BLOCKS""",
     "tasks: how many, so that two threads to eight find a share, and how large": """
-        cost.THREADS counts.TASK_ROWS direct_plan.MOST_CHUNKS grouped_plan.LEAST_BANDS grouped_plan.LEAST_CHUNK inner.MOST_CHUNKS
+        cost.THREADS counts.TASK_ROWS direct_plan.MOST_CHUNKS filter_parts.MOST_SHARES grouped_plan.LEAST_BANDS grouped_plan.LEAST_CHUNK inner.MOST_CHUNKS
         kn2row.MOST_CHUNKS mmla.MOST_CHUNKS planar_plan.COPIED_PLANES tasks.TASKS tile.LONG_ROW winograd_plan.STRIP_TILES""",
     "what an estimate must gain, for it is no more exact": "direct.LEAST_TURNED tile.LEAST_GAIN",
     "how many ways are tried": "tile.MORE_VECTORS winograd_plan.MOST_PLANS",

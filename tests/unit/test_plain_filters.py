@@ -10,6 +10,7 @@ from tvm.ir import StringImm, assert_structural_equal
 from tvmconv.algorithms.cpu import direct, winograd
 from tvmconv.algorithms.cpu.counts import rows_kept
 from tvmconv.algorithms.cpu.direct import direct_windows
+from tvmconv.algorithms.cpu.filter_parts import WholeRows, whole_rows
 from tvmconv.algorithms.cpu.kn2row import define_prepacked, tap_windows
 from tvmconv.algorithms.pairs import filter_in_pairs
 from tvmconv.algorithms.table import for_plain_filters, get
@@ -74,6 +75,23 @@ def test_vectors_of_left_over_lanes_are_shifted_inwards_in_the_filter(signature:
 def test_left_over_lanes_make_a_copy_where_no_shift_fills_them_or_it_is_used_often(signature: str) -> None:
     (window,) = direct_windows(*_asked(signature, "x86-64-v4"))
     assert window.stages_filter
+
+
+@pytest.mark.parametrize(
+    ("signature", "cut"),
+    [
+        (CLASSES, WholeRows(8, 8, 16)),
+        (CLASSES.replace("o1000", "o864"), WholeRows(8, 8, 9)),
+        (CLASSES.replace("i1280x1x1-o1000x1x1", "i1280x2x2-o1024x2x2"), WholeRows(8, 8, 4)),  # a row of four pixels
+        (CLASSES.replace("o1000", "o9000"), None),  # pieces of a row are pages
+        (CLASSES.replace("i1280", "i127"), None),  # no few rows
+        (CLASSES.replace("i1280x1x1-o1000x1x1", "i1280x4x4-o1024x4x4"), None),  # sums that no L1 keeps
+        (CLASSES.replace("XIO", "OIX"), None),
+    ],
+)
+def test_tasks_read_whole_rows_where_pixels_are_no_more_than_a_tiles(signature: str, cut: WholeRows | None) -> None:
+    (window,) = direct_windows(*_asked(signature, "x86-64-v4"))
+    assert whole_rows(window, CpuTarget.parse("x86-64-v4")) == cut
 
 
 def test_the_copies_of_parts_are_smaller_than_the_filter() -> None:

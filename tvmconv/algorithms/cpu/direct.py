@@ -22,7 +22,7 @@ from .cost import Counts, cycles, lines, multiply_add, total
 from .counts import copied, filter_traffic, outputs, stored, stored_lines
 from .direct_plan import planned
 from .express import express
-from .filter_parts import has_parts
+from .filter_parts import has_parts, whole_rows
 from .grouped_plan import crowded, grouped_cycles
 from .im2col import im2col
 from .paired_taps import by_row_taps, pairs_taps
@@ -220,10 +220,13 @@ def _by_parts(window: Window, target: CpuTarget) -> Window:
     weights = prod(window.problem.filter_shape)
     copied = replace(window, packs_parts=False).stages_filter
     once = reads_once(window, target)
-    kept = (0 if once else target.l2_share) if copied else target.l3_share
+    rows = not copied and whole_rows(window, target) is not None
+    kept = (0 if once else target.l2_share) if copied else target.l2_share if rows else target.l3_share
     size = (4 // window.vnni_factor if copied else DTYPE_BYTES[window.problem.dtype]) * weights
     if window.pixels > MOST_TASK_PIXELS or window.channels < LEAST_CHANNELS_OF_PARTS or size <= kept:
         return window
+    if rows:
+        return replace(window, by_parts=True, packs_parts=False)
     if not all(has_parts(window, vectors, target) for vectors in vector_counts(window, target)[:3]):
         return window
     return replace(window, by_parts=True, packs_parts=copied or not once)

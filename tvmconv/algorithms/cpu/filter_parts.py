@@ -3,14 +3,69 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import dataclass
 from math import lcm, prod
 
 from ...problem import DTYPE_BYTES
+from ...targets.cpus import L1_WAY_BYTES, L1_WAYS
 from ...targets.target import CpuTarget
 from ..annotations import PART
-from ..shapes import divisors
+from ..shapes import IN_FLIGHT, accumulators, divisors, part_counts
+from .cost import uneven
 from .counts import rows_kept
+from .tasks import TASKS
 from .window import Window
+
+# Of whole rows of a filter. A task's sums, written by it and read by the last, are lines beside as many as its rows have.
+LEAST_ROWS_OF_SHARE = 32
+MOST_SHARES = 16
+# Vectors of sums of a tile, which wait in L1 between parts: as many again are loaded and added.
+MOST_SUMS = 16
+
+
+@dataclass(frozen=True)
+class WholeRows:
+    """How tasks read whole rows of a filter in place.
+
+    Attributes
+    ----------
+    shares
+        Tasks, each of which sums the products of as many rows, one after the other in memory.
+    rows
+        Of a part: for each of their products, a tile's sums are in registers.
+    vectors
+        Of a tile.
+    """
+
+    shares: int
+    rows: int
+    vectors: int
+
+
+def whole_rows(window: Window, target: CpuTarget) -> WholeRows | None:
+    """Return how tasks read whole rows of a filter in place, where pixels are no more than a tile's; None: they read pieces of all rows.
+
+    Pieces shorter than a page, a row apart, are what the CPU's own prefetching follows badly, and of an array that begins
+    within a line, as NumPy's do, each piece is one line more. Two cores of a Zen 5, one pixel, us by pieces of 512 bytes and by
+    whole rows, an array at 16 bytes of a line: 12544 to 1024 channels 1074 and 608, 1024 to 1024 30 and 21.
+    """
+    blocks = window.padded_outputs // window.lanes
+    piece = DTYPE_BYTES[window.problem.dtype] * window.problem.out_channels // TASKS
+    pixels = window.problem.batch * prod(axis.outputs for axis in window.axes[:-1]) * window.row
+    one = window.groups == 1 and pixels <= accumulators(target) and all(axis.phases == 1 for axis in window.axes)
+    rows = divisors(window.channels, L1_WAYS)[-1]  # those a multiple of a way of L1 apart share a set of it
+    vectors = divisors(blocks, max(1, min(MOST_SUMS, accumulators(target)) // window.row))[-1]
+    # Beside rows of the filter, L1 keeps the sums; or from L2 come no more lines of them than of the filter.
+    kept = pixels <= rows or 4 * pixels * window.padded_outputs <= target.l1_share
+    if not (one and kept and window.reads_rows) or piece >= L1_WAY_BYTES:
+        return None
+    # Of one vector, a tile would read a line of each row.
+    if rows < PART or vectors == 1 or vectors * window.row < IN_FLIGHT:
+        return None
+    parts = prod(axis.taps for axis in window.axes) * window.channels // rows
+    counts = [count for count in part_counts(parts, MOST_SHARES, TASKS) if LEAST_ROWS_OF_SHARE * count <= parts * rows]
+    shares = min(counts, key=uneven, default=1)
+    return WholeRows(shares, rows, vectors) if shares >= TASKS // 2 else None
 
 
 def taps_together(window: Window) -> bool:
