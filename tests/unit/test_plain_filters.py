@@ -7,7 +7,7 @@ from math import prod
 import pytest
 from tvm.ir import StringImm, assert_structural_equal
 
-from tvmconv.algorithms.cpu import direct, winograd
+from tvmconv.algorithms.cpu import direct, planar, winograd
 from tvmconv.algorithms.cpu.counts import rows_kept
 from tvmconv.algorithms.cpu.direct import direct_windows
 from tvmconv.algorithms.cpu.filter_parts import WholeRows, whole_rows
@@ -92,6 +92,24 @@ def test_left_over_lanes_make_a_copy_where_no_shift_fills_them_or_it_is_used_oft
 def test_tasks_read_whole_rows_where_pixels_are_no_more_than_a_tiles(signature: str, cut: WholeRows | None) -> None:
     (window,) = direct_windows(*_asked(signature, "x86-64-v4"))
     assert whole_rows(window, CpuTarget.parse("x86-64-v4")) == cut
+
+
+UPSAMPLING = "backprop2d-n1-i512x16x16-o256x32x32-k2x2-s2x2-d1x1-p0x0_0x0-g1-NCX-OIX-f32"
+
+
+@pytest.mark.parametrize(
+    ("signature", "packs"),
+    [
+        (UPSAMPLING, True),
+        (UPSAMPLING.replace("i512", "i32").replace("o256", "o64"), False),  # L2 keeps it
+        (UPSAMPLING.replace("OIX", "XIO"), False),  # what a sum takes lies together
+    ],
+)
+def test_planar_packs_a_plain_filter_where_a_sum_takes_lines_of_few_sets(signature: str, packs: bool) -> None:
+    problem, target = _asked(signature)
+    (window,) = planar.define(problem, target).windows
+    assert window.prepacked == packs
+    assert (planar.define_prepacked(problem, target) is None) == packs
 
 
 def test_the_copies_of_parts_are_smaller_than_the_filter() -> None:

@@ -19,7 +19,7 @@ from typing import Any
 from tvm import te, tirx
 
 from ...checks import within_reach
-from ...problem import Problem
+from ...problem import DTYPE_BYTES, Problem
 from ...targets.target import CpuTarget
 from ..axes import convolution_axes
 from ..backprop import interleaved_axes
@@ -27,12 +27,13 @@ from ..data_dependence import covers_data
 from ..definition import Definition, assemble
 from ..epilogue import Epilogue
 from ..flatten import flatten
+from ..pairs import filter_channels
 from ..shapes import FEW_OUTPUTS
 from ..stage_names import ACC, DATA_PAD, DATA_PHASES, FILTER_PACK, OUT, TILE, stage_name
 from ..subconvolution import Expr
 from ..types import widen, zero_outside
 from .cost import Counts, lines, multiply_add, total
-from .counts import copied_again, far, held, outputs, stored_lines
+from .counts import copied_again, far, held, lines_evict, outputs, stored_lines
 from .planar_plan import planned
 from .row_tile import packed_together, short_cycles, short_sums, tile_cycles, tiled_by_channels, tiled_by_rows
 from .row_window import PlanarWindow
@@ -48,14 +49,31 @@ def covers(problem: Problem, target: CpuTarget) -> str | None:
 
 def define(problem: Problem, target: CpuTarget, prepacked: bool = False) -> Definition:
     """Define `problem` by windows whose lanes run along a row; with `prepacked`, as it is best where the filter is prepacked."""
-    windows = planar_windows(problem, target, prepacked)
+    windows = planar_windows(problem, target, prepacked or _filter_evicts(problem, target))
     return assemble(problem, flatten(problem), windows, express_planar)
 
 
 def define_prepacked(problem: Problem, target: CpuTarget) -> Definition | None:
     """Return the definition whose filter lies in the order of the sum, where several channels are summed for several."""
-    several = min(problem.in_channels, problem.out_channels) > problem.groups
-    return define(problem, target, prepacked=True) if problem.dtype == "f32" and several else None
+    if problem.dtype != "f32" or not _sums_several(problem) or _filter_evicts(problem, target):
+        return None
+    return define(problem, target, prepacked=True)
+
+
+def _sums_several(problem: Problem) -> bool:
+    return min(problem.in_channels, problem.out_channels) > problem.groups
+
+
+def _filter_evicts(problem: Problem, target: CpuTarget) -> bool:
+    """Whether each tile would read a plain filter from L3: L2 does not keep it, and elements of a sum lie in too few sets of L1.
+
+    Two cores of a Zen 5, transposed, 512 to 256 channels, 16x16 pixels, 2x2 taps, stride 2, us: in place 1190, packed in the call 820.
+    """
+    shape, channels = problem.filter_shape, problem.in_channels // problem.groups
+    size = DTYPE_BYTES[problem.dtype]
+    apart = size * prod(shape[filter_channels(problem) % len(shape) + 1 :])
+    of_l3 = problem.dtype == "f32" and size * prod(shape) > target.l2_share
+    return of_l3 and _sums_several(problem) and lines_evict(apart, channels)
 
 
 def planar_windows(problem: Problem, target: CpuTarget, prepacked: bool) -> list[PlanarWindow]:
