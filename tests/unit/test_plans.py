@@ -191,19 +191,36 @@ def test_vectors_of_the_filter_lie_together_as_tiles_take_them(outputs: int, til
 @pytest.mark.parametrize(
     ("signature", "vectors"),
     [
-        ("conv2d-n1-i256x5x5-o256x3x3-k3x3-s1x1-d1x1-p0x0_0x0-g1-NXC-XIO-f32", 4),  # eight leave L2 between its rows
-        ("conv2d-n1-i128x5x5-o256x3x3-k3x3-s1x1-d1x1-p0x0_0x0-g1-NXC-XIO-f32", 8),  # eight stay
-        (
-            "conv2d-n1-i512x2x2-o512x2x2-k3x3-s1x1-d1x1-p1x1_1x1-g1-NXC-XIO-f32",
-            8,
-        ),  # fewer stay, and leave gaps between sums
+        ("conv2d-n1-i512x5x5-o256x3x3-k3x3-s1x1-d1x1-p0x0_0x0-g1-NXC-XIO-bf16", 4),  # eight leave L2 between its rows
+        ("conv2d-n1-i256x5x5-o256x3x3-k3x3-s1x1-d1x1-p0x0_0x0-g1-NXC-XIO-bf16", 8),  # eight stay
+        ("conv2d-n1-i1024x2x2-o512x2x2-k3x3-s1x1-d1x1-p1x1_1x1-g1-NXC-XIO-bf16", 8),  # fewer stay, and leave gaps
     ],
 )
 def test_tiles_of_few_pixels_have_as_many_vectors_as_l2_keeps_for_the_next_row(signature: str, vectors: int) -> None:
+    assert packed_window(signature, 2).plans[0].vectors == vectors
+
+
+@pytest.mark.parametrize(
+    ("signature", "vectors"),
+    [
+        ("conv2d-n1-i1024x7x7-o1280x4x4-k3x3-s2x2-d1x1-p1x1_1x1-g1-NXC-XIO-f32", 1),
+        ("conv2d-n1-i512x2x2-o512x2x2-k3x3-s1x1-d1x1-p1x1_1x1-g1-NCX-OIX-f32", 2),  # eight sums in flight
+        ("conv2d-n1-i512x7x7-o512x7x7-k3x3-s1x1-d1x1-p1x1_1x1-g1-NXC-XIO-f32", 0),  # more pixels than a tile has
+        ("conv2d-n1-i64x4x4-o64x4x4-k3x3-s1x1-d1x1-p1x1_1x1-g1-NXC-XIO-f32", 0),  # of L2
+    ],
+)
+def test_tiles_of_the_whole_image_where_the_filter_is_of_l3(signature: str, vectors: int) -> None:
+    window = packed_window(signature)
+    assert window.whole_image == (vectors > 0)
+    assert vectors in (0, window.plans[0].vectors)
+
+
+def packed_window(signature: str, vnni_factor: int = 1) -> Window:
     target = Target.parse("znver5")
     assert isinstance(target, CpuTarget)
-    (window,) = planned(direct_windows(parse_signature(signature), target, prepacked=True), target)
-    assert window.plans[0].vectors == vectors
+    windows = direct_windows(parse_signature(signature), target, vnni_factor=vnni_factor, prepacked=True)
+    (window,) = planned(windows, target)
+    return window
 
 
 def test_phases_of_a_row_that_meet_no_data_are_not_channels() -> None:

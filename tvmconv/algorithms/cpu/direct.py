@@ -136,12 +136,25 @@ def direct_windows(
     # The windows of a transposed convolution share the vectors of a tile.
     rounds = wider if len(windows) == 1 else rounded_up
     order = _arranged if arrange else lambda window, rounds, target: rounds(window, target)
-    tiled = [tiled_by_images(order(window, rounds, target), target) for window in windows]
+    tiled = [_tiled(order(window, rounds, target), target) for window in windows]
     tiled = [_spread(window, target) for window in tiled]
     # Both have the same choices: those of filters in place, whose tiles may be others.
     in_place = direct_windows(problem, target, across, vnni_factor, arrange=arrange) if prepacked else []
     large = [window.large for window in in_place] or [is_large(window, target) for window in tiled]
     return [_ordered(replace(window, large=each), target) for window, each in zip(tiled, large, strict=True)]
+
+
+def _tiled(window: Window, target: CpuTarget) -> Window:
+    """Return the window with tiles of the whole image, if that is worth it and those of a plain filter may be others.
+
+    Both have the same choices, and vectors of a tile are to lie together in a filter that is read in place. Two cores of a Zen 5,
+    prepacked, us by tiles of a row and of the image: 1024 to 1280 channels, 3x3 taps, stride 2, at 7x7 1650 and 830, 1024 to 1024, stride
+    2, at 4x4 810 and 350; from L3 384 to 256, 5x5 taps, stride 3, at 13x13 280 and 168, 512 to 512 at 3x3 140 and 89, at 2x2 70 and 60,
+    pairs 33 and 38.
+    """
+    plain = replace(window, prepacked=False)
+    others = plain.stages_filter or _by_parts(plain, target).by_parts
+    return tiled_by_images(window, target) if others else window
 
 
 def _arranged(window: Window, rounds: Callable[[Window, CpuTarget], Window], target: CpuTarget) -> Window:

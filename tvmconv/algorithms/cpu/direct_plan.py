@@ -51,7 +51,9 @@ def planned(windows: Sequence[W], target: CpuTarget) -> list[W]:
 def _vectors(window: Window, target: CpuTarget) -> list[int]:
     """Return how many vectors of channels a tile may have, the best first."""
     if window.whole_image:
-        return [1]
+        counts = divisors(window.padded_outputs // window.lanes, IN_FLIGHT)
+        pixels = window.row * window.axes[-2].outputs
+        return [next((count for count in counts if count * pixels >= IN_FLIGHT), 1)]
     counts = vector_counts(window, target)[:3]
     one_row = window.problem.batch * prod(axis.outputs * axis.phases for axis in window.axes[:-1]) == 1
     one_tile = one_row and all(window.row in widths(window, count, target) for count in counts)

@@ -83,18 +83,17 @@ def wider(window: Window, target: CpuTarget) -> Window:
 
 
 def tiled_by_images(window: Window, target: CpuTarget) -> Window:
-    """Return the window with tiles of all its rows where they fit, and no cache keeps the filter from call to call.
+    """Return the window with tiles of all its rows where they fit, and a core's L2 does not keep the filter for the next row.
 
-    A tile of one row reads it from memory for each row. Not where only the prepacked filter is a copy: both have the same
-    choices, and in place, vectors of a tile are to lie together.
+    Of pairs, where no cache keeps it from call to call: they ask L3 for half as much.
     """
-    copied = replace(window, prepacked=False).stages_filter
-    if window.across or len(window.axes) == 1 or not copied:
+    if window.across or len(window.axes) == 1:
         return window
     # Of one phase, it is known for each of the rows' taps which rows are padding.
     fits = window.axes[-2].phases == 1 and window.axes[-2].outputs * window.row <= accumulators(target)
+    size = 4 * prod(window.problem.filter_shape) // window.vnni_factor
     return replace(
-        window, whole_image=fits and 4 * prod(window.problem.filter_shape) // window.vnni_factor > target.l3_share
+        window, whole_image=fits and size > (target.l2_share if window.vnni_factor == 1 else target.l3_share)
     )
 
 
