@@ -30,7 +30,8 @@ from tvmconv.targets.target import CpuTarget
 def reduce_by_parts(sch: Schedule, window: Window, plan: Plan, target: CpuTarget) -> None:
     """Schedule a window by tasks of all pixels and a part of the output channels.
 
-    Some choices are made for prepacked filters alone, so that both have the same: the pixels of a task, where theirs have one, and all where rows are read whole.
+    Some choices are made for prepacked filters alone, so that both have the same: the pixels of a task, where theirs have one, and all
+    where rows are read whole.
     """
     chunks, vectors, tiles = plan.chunks, plan.vectors, plan.tiles
     if window.whole_image:

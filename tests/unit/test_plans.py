@@ -207,6 +207,8 @@ def test_tiles_of_few_pixels_have_as_many_vectors_as_l2_keeps_for_the_next_row(s
         ("conv2d-n1-i512x2x2-o512x2x2-k3x3-s1x1-d1x1-p1x1_1x1-g1-NCX-OIX-f32", 2),  # eight sums in flight
         ("conv2d-n1-i512x7x7-o512x7x7-k3x3-s1x1-d1x1-p1x1_1x1-g1-NXC-XIO-f32", 0),  # more pixels than a tile has
         ("conv2d-n1-i64x4x4-o64x4x4-k3x3-s1x1-d1x1-p1x1_1x1-g1-NXC-XIO-f32", 0),  # of L2
+        ("conv2d-n1-i512x3x3-o512x3x3-k3x3-s1x1-d1x1-p1x1_1x1-g8-NXC-XIO-f32", 0),  # L2 keeps a group's
+        ("conv2d-n1-i512x5x5-o512x1x1-k3x3-s4x4-d1x1-p1x1_0x0-g1-NXC-XIO-f32", 0),  # one row, which reads it once
     ],
 )
 def test_tiles_of_the_whole_image_where_the_filter_is_of_l3(signature: str, vectors: int) -> None:

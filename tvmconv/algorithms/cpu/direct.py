@@ -152,9 +152,8 @@ def _tiled(window: Window, target: CpuTarget) -> Window:
     2, at 4x4 810 and 350; from L3 384 to 256, 5x5 taps, stride 3, at 13x13 280 and 168, 512 to 512 at 3x3 140 and 89, at 2x2 70 and 60,
     pairs 33 and 38.
     """
-    plain = replace(window, prepacked=False)
-    others = plain.stages_filter or _by_parts(plain, target).by_parts
-    return tiled_by_images(window, target) if others else window
+    tiled, plain = tiled_by_images(window, target), replace(window, prepacked=False)
+    return tiled if tiled.whole_image and (plain.stages_filter or _by_parts(plain, target).by_parts) else window
 
 
 def _arranged(window: Window, rounds: Callable[[Window, CpuTarget], Window], target: CpuTarget) -> Window:
@@ -230,13 +229,16 @@ def _by_parts(window: Window, target: CpuTarget) -> Window:
     and 14.9; 4096 to 4096, one pixel, 29.5 and 3.9; from L3, 1024 to 1000, 16 pixels 0.33 and 0.44, and with OIX 768 to 3072, 16 pixels,
     0.92 and 0.86. Two cores of a Zen 5, pairs of bf16, one pixel, us: 384 to 96 channels 7.3 and 4.1, 960 to 240 11.1 and 8.3.
     """
-    weights = prod(window.problem.filter_shape)
+    if window.pixels > MOST_TASK_PIXELS or window.channels < LEAST_CHANNELS_OF_PARTS:
+        return window
     copied = replace(window, packs_parts=False).stages_filter
     once = reads_once(window, target)
     rows = not copied and whole_rows(window, target) is not None
-    kept = (0 if once else target.l2_share) if copied else target.l2_share if rows else target.l3_share
-    size = (4 // window.vnni_factor if copied else DTYPE_BYTES[window.problem.dtype]) * weights
-    if window.pixels > MOST_TASK_PIXELS or window.channels < LEAST_CHANNELS_OF_PARTS or size <= kept:
+    if copied:
+        element, kept = 4 // window.vnni_factor, 0 if once else target.l2_share
+    else:
+        element, kept = DTYPE_BYTES[window.problem.dtype], target.l2_share if rows else target.l3_share
+    if element * prod(window.problem.filter_shape) <= kept:
         return window
     if rows:
         return replace(window, by_parts=True, packs_parts=False)

@@ -54,14 +54,14 @@ def define(problem: Problem, target: CpuTarget, prepacked: bool = False) -> Defi
 
 
 def define_prepacked(problem: Problem, target: CpuTarget) -> Definition | None:
-    """Return the definition whose filter lies in the order of the sum, where several channels are summed for several."""
-    if problem.dtype != "f32" or not _sums_several(problem) or _filter_evicts(problem, target):
-        return None
-    return define(problem, target, prepacked=True)
+    """Return the definition whose filter lies in the order of the sum, where plain ones are read in place, and in another order."""
+    in_place = _reads_in_place(problem) and not _filter_evicts(problem, target)
+    return define(problem, target, prepacked=True) if in_place else None
 
 
-def _sums_several(problem: Problem) -> bool:
-    return min(problem.in_channels, problem.out_channels) > problem.groups
+def _reads_in_place(problem: Problem) -> bool:
+    """Whether a plain filter could be read in place, in an order that is not the sum's: several channels are summed for several."""
+    return problem.dtype == "f32" and min(problem.in_channels, problem.out_channels) > problem.groups
 
 
 def _filter_evicts(problem: Problem, target: CpuTarget) -> bool:
@@ -69,11 +69,10 @@ def _filter_evicts(problem: Problem, target: CpuTarget) -> bool:
 
     Two cores of a Zen 5, transposed, 512 to 256 channels, 16x16 pixels, 2x2 taps, stride 2, us: in place 1190, packed in the call 820.
     """
-    shape, channels = problem.filter_shape, problem.in_channels // problem.groups
-    size = DTYPE_BYTES[problem.dtype]
+    shape, size = problem.filter_shape, DTYPE_BYTES[problem.dtype]
+    of_l3 = _reads_in_place(problem) and size * prod(shape) > target.l2_share
     apart = size * prod(shape[filter_channels(problem) % len(shape) + 1 :])
-    of_l3 = problem.dtype == "f32" and size * prod(shape) > target.l2_share
-    return of_l3 and _sums_several(problem) and lines_evict(apart, channels)
+    return of_l3 and lines_evict(apart, problem.in_channels // problem.groups)
 
 
 def planar_windows(problem: Problem, target: CpuTarget, prepacked: bool) -> list[PlanarWindow]:

@@ -83,18 +83,19 @@ def wider(window: Window, target: CpuTarget) -> Window:
 
 
 def tiled_by_images(window: Window, target: CpuTarget) -> Window:
-    """Return the window with tiles of all its rows where they fit, and a core's L2 does not keep the filter for the next row.
+    """Return the window with tiles of all its rows where they fit, and the next row would read the filter anew.
 
-    Of pairs, where no cache keeps it from call to call: they ask L3 for half as much.
+    From memory, where no cache keeps it from call to call; or from L3, where a core's L2 does not keep a group's. Pairs ask L3
+    for half as much.
     """
     if window.across or len(window.axes) == 1:
         return window
     # Of one phase, it is known for each of the rows' taps which rows are padding.
-    fits = window.axes[-2].phases == 1 and window.axes[-2].outputs * window.row <= accumulators(target)
+    rows = window.axes[-2].outputs if window.axes[-2].phases == 1 else 0
     size = 4 * prod(window.problem.filter_shape) // window.vnni_factor
-    return replace(
-        window, whole_image=fits and size > (target.l2_share if window.vnni_factor == 1 else target.l3_share)
-    )
+    of_l3 = window.vnni_factor == 1 and size // window.groups > target.l2_share
+    anew = rows > 1 and (size > target.l3_share or of_l3)
+    return replace(window, whole_image=anew and rows * window.row <= accumulators(target))
 
 
 def pixel_cycles(window: Window, target: CpuTarget) -> float:
