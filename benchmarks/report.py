@@ -29,7 +29,10 @@ def markers(module: str) -> tuple[str, str]:
 BEGIN, END = MARKERS = markers("benchmarks.report")
 HEADLINE = ("type, layout", "geometric mean", "worst", "shapes below 1", "on")
 CONDITIONS = ("type, layout", "measured on", "threads", "date", "load before", "versions", "shapes not computed")
-HEADER = ("type, layout", "shapes", "geometric mean", "worst", "below 1", "with plain filters", "transposed alone")
+HEADER = (
+    *("type, layout", "shapes", "geometric mean", "worst", "below 1"),
+    *("with plain filters", "plain beside plain", "transposed alone"),
+)
 
 
 def main(argv: Sequence[str] | None = None) -> int:
@@ -170,6 +173,7 @@ def _line(result: Result) -> tuple[str, ...]:
         f"{summary.worst:.2f}",
         str(summary.slower),
         f"{summary.plain_mean:.2f} ({summary.plain_worst:.2f})",
+        "" if summary.given_mean is None else f"{summary.given_mean:.2f} ({summary.given_worst:.2f})",
         _short(row for row in result.rows if row.problem.op == "convolution_backprop_data"),
     )
 

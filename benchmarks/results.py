@@ -16,6 +16,9 @@ from tvmconv.signature import parse_signature
 
 from .result_files import read_file
 
+# Peers that take the filter in every call, as it is; the others have packed it before.
+GIVEN_FILTERS = ("pytorch_ncx", "pytorch_nxc")
+
 
 class Compared:
     """What was measured beside peers."""
@@ -78,6 +81,12 @@ class Row(Compared):
     def plain_ratio(self) -> float | None:
         """The same with the filter as it is."""
         return self._ratio(self.plain.median)
+
+    @property
+    def given_ratio(self) -> float | None:
+        """The same beside those peers alone that take the filter in every call too, None without one."""
+        given = [self.peers[name].median for name in GIVEN_FILTERS if name in self.peers]
+        return min(given) / self.plain.median if given else None
 
     def _ratio(self, ours: float) -> float | None:
         return None if self.fastest is None else self.peers[self.fastest].median / ours
@@ -151,6 +160,8 @@ class Summary:
         How many ratios are below 1.
     plain_mean, plain_worst
         Geometric mean and least of the ratios with filters as they are.
+    given_mean, given_worst
+        The same beside those peers alone that take filters in every call too, None where no row has one.
     worst_signature
         Where the worst is.
     """
@@ -161,6 +172,8 @@ class Summary:
     slower: int
     plain_mean: float
     plain_worst: float
+    given_mean: float | None
+    given_worst: float | None
     worst_signature: str
 
 
@@ -171,6 +184,7 @@ def summarize_rows(rows: Iterable[Row]) -> Summary | None:
     if not known:
         return None
     worst, _, row = min(known, key=lambda entry: entry[0])
+    given = [row.given_ratio for _, _, row in known if row.given_ratio is not None]
     return Summary(
         shapes=len(known),
         mean=geometric_mean(ratio for ratio, _, _ in known),
@@ -178,6 +192,8 @@ def summarize_rows(rows: Iterable[Row]) -> Summary | None:
         slower=sum(ratio < 1 for ratio, _, _ in known),
         plain_mean=geometric_mean(plain for _, plain, _ in known),
         plain_worst=min(plain for _, plain, _ in known),
+        given_mean=geometric_mean(given) if given else None,
+        given_worst=min(given, default=None),
         worst_signature=row.signature,
     )
 

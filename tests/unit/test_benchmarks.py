@@ -82,6 +82,16 @@ def test_a_ratio_is_of_the_fastest_peer_and_of_packed_filters() -> None:
     assert alone.fastest is None and alone.ratio is None
 
 
+def test_plain_filters_beside_plain_ones_alone() -> None:
+    assert [row.given_ratio for row in ROWS] == [2.0, 0.5]
+    assert row(CONV, 2.0, 1.0, pytorch_packed=1.0, openvino_nxc=1.0).given_ratio is None
+    assert row(CONV, 2.0, 1.0, pytorch_packed=1.0, pytorch_ncx=3.0, pytorch_nxc=5.0).given_ratio == 1.5
+    summary = summarize_rows(ROWS)
+    assert summary is not None and (summary.given_mean, summary.given_worst) == (pytest.approx(1.0), 0.5)
+    without = summarize_rows([row(CONV, 2.0, 1.0, onnxruntime=1.0)])
+    assert without is not None and without.given_mean is None and without.given_worst is None
+
+
 def test_a_summary_is_of_the_rows_that_have_a_peer() -> None:
     summary = summarize_rows((*ROWS, row(CONV, 1.0, 1.0)))
     assert summary is not None
@@ -122,9 +132,9 @@ def test_a_line_for_each_result_and_the_suites_side_by_side() -> None:
     tables = [line.strip("| ").split(" | ") for line in lines if line.startswith("| ")]
     assert tables == [
         list(report.HEADER),
-        ["---"] * 7,
-        ["f32, NXC/XIO", "1", "2.00", "2.00", "0", "1.00 (1.00)"],
-        ["f32, NXC/XIO, untuned", "2", "1.00", "0.50", "1", "0.71 (0.50)", "0.50 (0.50)"],
+        ["---"] * 8,
+        ["f32, NXC/XIO", "1", "2.00", "2.00", "0", "1.00 (1.00)", "2.00 (2.00)"],
+        ["f32, NXC/XIO, untuned", "2", "1.00", "0.50", "1", "0.71 (0.50)", "1.00 (0.50)", "0.50 (0.50)"],
         ["suite", "f32, NXC/XIO", "f32, NXC/XIO, untuned"],
         ["---"] * 3,
         ["a", "2.00 (2.00)", "2.00 (2.00)"],
