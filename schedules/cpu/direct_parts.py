@@ -41,7 +41,7 @@ def reduce_by_parts(sch: Schedule, window: Window, plan: Plan, target: CpuTarget
     if len(window.axes) > 1:
         pixels = None if plan.tap_by_tap or window.whole_image else plan.rows
     choices = chunks, tiles, plan.unrolls, pixels
-    if not window.stages_filter and (cut := whole_rows(window, target)):
+    if window.rows_in_place and (cut := whole_rows(window, target)):
         for options in choices:
             if options is not None:
                 steps.choose(sch, *options)

@@ -14,6 +14,7 @@ from tvmconv.algorithms.cpu.filter_parts import WholeRows, taps_together
 from tvmconv.algorithms.cpu.window import Window
 from tvmconv.algorithms.stage_names import ACC, stage_name
 from tvmconv.schedules.cpu import steps
+from tvmconv.schedules.cpu.bf16_dot import import_bf16
 from tvmconv.targets.target import CpuTarget
 
 
@@ -66,3 +67,5 @@ def sum_whole_rows(sch: Schedule, window: Window, cut: WholeRows, target: CpuTar
     sch.decompose_reduction(of_share, part)
     sch.decompose_reduction(acc, of_shares)
     steps.skip_padding(sch, window, sx, part_lane)
+    if window.vnni_factor == 2:
+        import_bf16(sch, share, lanes, target)

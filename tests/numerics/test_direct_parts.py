@@ -56,6 +56,10 @@ DOT = [
     "conv2d-n1-i384x5x5-o240x5x5-k3x3-s1x1-d1x1-p1x1_1x1-g1-NCX-OIX-bf16-bias",
     "backprop2d-n1-i256x4x4-o256x8x8-k4x4-s2x2-d1x1-p1x1_1x1-g1-NXC-XIO-bf16",
     "conv2d-n1-i1026x4x6-o512x4x6-k5x5-s1x1-d1x1-p2x2_2x2-g1-NXC-XIO-bf16",
+    # Whole rows in place, pairs in registers: one pixel, tiles in rows with padding, taps, left-over channels.
+    "conv1d-n1-i1024x1-o1000x1-k1-s1-d1-p0_0-g1-NXC-XIO-bf16-bias-relu",
+    "conv2d-n1-i512x3x3-o512x3x3-k3x3-s1x1-d1x1-p1x1_1x1-g1-NXC-XIO-bf16-bias",
+    "conv1d-n1-i768x7-o520x7-k5-s1-d2-p4_4-g1-NXC-XIO-bf16-bias",
 ]
 
 

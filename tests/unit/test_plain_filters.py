@@ -94,6 +94,28 @@ def test_tasks_read_whole_rows_where_pixels_are_no_more_than_a_tiles(signature: 
     assert whole_rows(window, CpuTarget.parse("x86-64-v4")) == cut
 
 
+@pytest.mark.parametrize(
+    ("signature", "in_place"),
+    [
+        (CLASSES, True),
+        (CLASSES.replace("i1280x1x1-o1000x1x1", "i1280x2x2-o1024x2x2"), True),
+        (CLASSES.replace("i1280", "i1281"), False),  # a channel is left over
+        (
+            CLASSES.replace("i1280x1x1-o1000x1x1-k1x1", "i512x4x4-o512x4x4-k3x3"),
+            False,
+        ),  # each row of pixels would make all pairs
+        (CLASSES.replace("XIO", "OIX"), False),
+    ],
+)
+def test_pairs_of_bf16_are_made_in_registers_of_whole_rows(signature: str, in_place: bool) -> None:
+    problem, target = _asked(
+        signature.replace("f32", "bf16").replace("k3x3-s1x1-d1x1-p0x0_0x0", "k3x3-s1x1-d1x1-p1x1_1x1"), "znver4"
+    )
+    definition = direct.define(problem, target, vnni_factor=2)
+    assert definition.windows[0].rows_in_place == in_place
+    assert ("filter_pack0" in str(definition.func)) != in_place
+
+
 UPSAMPLING = "backprop2d-n1-i512x16x16-o256x32x32-k2x2-s2x2-d1x1-p0x0_0x0-g1-NCX-OIX-f32"
 
 

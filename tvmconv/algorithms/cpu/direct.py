@@ -231,9 +231,9 @@ def _by_parts(window: Window, target: CpuTarget) -> Window:
     """
     if window.pixels > MOST_TASK_PIXELS or window.channels < LEAST_CHANNELS_OF_PARTS:
         return window
-    copied = replace(window, packs_parts=False).stages_filter
+    in_place = replace(window, packs_parts=False, rows_in_place=whole_rows(window, target) is not None)
+    copied, rows = in_place.stages_filter, in_place.rows_in_place and not in_place.stages_filter
     once = reads_once(window, target)
-    rows = not copied and whole_rows(window, target) is not None
     if copied:
         element, kept = 4 // window.vnni_factor, 0 if once else target.l2_share
     else:
@@ -241,7 +241,7 @@ def _by_parts(window: Window, target: CpuTarget) -> Window:
     if element * prod(window.problem.filter_shape) <= kept:
         return window
     if rows:
-        return replace(window, by_parts=True, packs_parts=False)
+        return replace(in_place, by_parts=True)
     if not all(has_parts(window, vectors, target) for vectors in vector_counts(window, target)[:3]):
         return window
     return replace(window, by_parts=True, packs_parts=copied or not once)

@@ -21,6 +21,10 @@ LEAST_ROWS_OF_SHARE = 32
 MOST_SHARES = 16
 # Vectors of sums of a tile, which wait in L1 between parts: as many again are loaded and added.
 MOST_SUMS = 16
+# Tiles that make pairs of bf16 of two rows, each again: two loads that widen, a shift and an or, beside a tile's 4 products. Two cores of
+# a Zen 5, us by copied pairs and in place: 1 tile, 2048 to 2048 channels 129 and 59; 2, 1024 to 1024, 3x3 taps, 277 and 194; 3, 768 to
+# 512, 125 and 123; 4, 512 to 512, 119 and 147.
+MOST_TILES_OF_PAIRS = 3
 
 
 @dataclass(frozen=True)
@@ -53,17 +57,25 @@ def whole_rows(window: Window, target: CpuTarget) -> WholeRows | None:
     piece = DTYPE_BYTES[window.problem.dtype] * window.problem.out_channels // TASKS
     pixels = window.problem.batch * prod(axis.outputs for axis in window.axes[:-1]) * window.row
     one = window.groups == 1 and pixels <= accumulators(target) and all(axis.phases == 1 for axis in window.axes)
-    rows = divisors(window.channels, L1_WAYS)[-1]  # those a multiple of a way of L1 apart share a set of it
+    # Those a multiple of a way of L1 apart share a set of it.
+    rows = divisors(window.channels, L1_WAYS // window.vnni_factor)[-1]
+    of_row = DTYPE_BYTES[window.problem.dtype] * window.vnni_factor / 4
     vectors = divisors(blocks, max(1, min(MOST_SUMS, accumulators(target)) // window.row))[-1]
     # Beside rows of the filter, L1 keeps the sums; or from L2 come no more lines of them than of the filter.
-    kept = pixels <= rows or 4 * pixels * window.padded_outputs <= target.l1_share
+    kept = pixels <= rows * of_row or 4 * pixels * window.padded_outputs <= target.l1_share
     if not (one and kept and window.reads_rows) or piece >= L1_WAY_BYTES:
         return None
+    if window.vnni_factor > 1 and not (window.whole_elements and pixels <= MOST_TILES_OF_PAIRS * window.row):
+        return None
     # Of one vector, a tile would read a line of each row.
-    if rows < PART or vectors == 1 or vectors * window.row < IN_FLIGHT:
+    if rows * window.vnni_factor < PART or vectors == 1 or vectors * window.row < IN_FLIGHT:
         return None
     parts = prod(axis.taps for axis in window.axes) * window.channels // rows
-    counts = [count for count in part_counts(parts, MOST_SHARES, TASKS) if LEAST_ROWS_OF_SHARE * count <= parts * rows]
+    counts = [
+        count
+        for count in part_counts(parts, MOST_SHARES, TASKS)
+        if LEAST_ROWS_OF_SHARE * count <= parts * rows * of_row
+    ]
     shares = min(counts, key=uneven, default=1)
     return WholeRows(shares, rows, vectors) if shares >= TASKS // 2 else None
 

@@ -69,6 +69,8 @@ class Window(SubConvolution):
         one copy.
     by_parts
         Whether tasks take the filter part after part, in the order of memory, and add the sums of each part to those before.
+    rows_in_place
+        Whether parts are whole rows of the filter, as it is, all pixels being one tile's: pairs of bf16 are made in registers.
     by_blocks
         Whether a task takes all its pixels of one block of output channels before the next block, so that it reads the filter
         once.
@@ -101,6 +103,7 @@ class Window(SubConvolution):
     rounds_groups: bool = False
     order: tuple[int, ...] = ()
     by_parts: bool = False
+    rows_in_place: bool = False
     spread: bool = False
     plans: tuple[Plan | GroupedPlan | WinogradPlan, ...] = ()
 
@@ -310,8 +313,9 @@ class Window(SubConvolution):
         fastest_is_lane = self.reads_rows or backwards
         left_over = self.padded_outputs != self.outputs and (self.copied_whole or not self.shifted)
         widened = self.across and self.problem.dtype != "f32"
+        pairs = self.vnni_factor > 1 and not self.rows_in_place
         copied = self.prepacked or self.packs_parts or widened or self.spread
-        return not fastest_is_lane or left_over or self.shuffles or self.vnni_factor > 1 or copied
+        return not fastest_is_lane or left_over or self.shuffles or pairs or copied
 
     @property
     def sums_lie_together(self) -> bool:

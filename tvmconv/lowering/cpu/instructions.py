@@ -160,7 +160,7 @@ def _text(name: str, count: int, lanes: int) -> str:
     """Return, in LLVM IR, the function that adds to `count` vectors their dot products with a pair in memory.
 
     Inlined, the sums' pointers are gone: they stay in registers. Memory is an operand without use in the code, so that stores
-    before keep their place.
+    before keep their place. It returns: LLVM would not move divisions from behind it out of the sum's loop.
     """
     numbers, vector, pairs = range(count), f"<{lanes} x float>", f"<{lanes} x i32>"
     lines = _head(name, count, lanes)
@@ -177,7 +177,7 @@ def _text(name: str, count: int, lanes: int) -> str:
     returned = vector if count == 1 else f"{{{', '.join(outputs)}}}"
     result = "%r0" if count == 1 else "%r"
     lines += [f'  {result} = call {returned} asm "{"; ".join(code)}", "{",".join(constraints)}"({", ".join(operands)})']
-    lines[-1] += " nounwind memory(argmem: read)"
+    lines[-1] += " nounwind willreturn memory(argmem: read)"
     lines += [f"  %r{i} = extractvalue {returned} %r, {i}" for i in numbers if count > 1]
     lines += [f"  store {vector} %r{i}, ptr %p{i}, align 4" for i in numbers]
     return "\n".join([*lines, "  ret void", "}", ""])
@@ -210,7 +210,7 @@ def _text_by_element(name: str, count: int, lanes: int) -> str:
     lines += ["  %x = insertelement <4 x i32> poison, i32 %pair, i64 0"]
     for i in range(count):
         given = f"{vector} %s{i}, {pairs} %w{i}, <4 x i32> %x"
-        lines += [f'  %r{i} = call {vector} asm "{code}", "=w,0,w,w"({given}) nounwind memory(none)']
+        lines += [f'  %r{i} = call {vector} asm "{code}", "=w,0,w,w"({given}) nounwind willreturn memory(none)']
         lines += [f"  store {vector} %r{i}, ptr %p{i}, align 4"]
     return "\n".join([*lines, "  ret void", "}", ""])
 

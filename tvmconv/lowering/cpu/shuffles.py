@@ -38,11 +38,18 @@ def _instead(loop: Any, statement: Any, each: Any) -> Any:
 def lanes_of(value: Any, loop: Any) -> Any:
     """Return the vector of `value` in the lanes of a vectorized loop; None where a load's order is not known.
 
-    What all lanes read is a broadcast, lanes that lie together are one load, and others a shuffle of one.
+    What all lanes read is a broadcast, lanes that lie together are one load, and others a shuffle of one; of an operator's operands it
+    is the same of their vectors.
     """
     lane, count, analyzer = loop.loop_var, int(loop.extent), sym.Analyzer()
     if not uses(value, lane):
         return tirx.Broadcast(value, count)
+    if isinstance(value, tirx.Cast):
+        inner = lanes_of(value.value, loop)
+        return None if inner is None else tirx.Cast(f"{value.ty.dtype}x{count}", inner)
+    if not isinstance(value, TensorLoad):
+        a, b = (lanes_of(each, loop) for each in (value.a, value.b))
+        return None if a is None or b is None else type(value)(a, b)
     *outer, index = value.indices
     if any(uses(each, lane) for each in outer):
         return None
