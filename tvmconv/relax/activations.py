@@ -7,19 +7,19 @@ variable; it is computed at many points in float64 and compared with each step t
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from math import erf, inf
 
 import numpy as np
 import numpy.typing as npt
 import tvm
 from tvm import relax
-from tvm.relax.expr_functor import PyExprMutator, mutator
+from tvm.relax.expr_functor import mutator
 
 from ..epilogue import Step
 from ..reference import apply_step
 from .graph import ARITHMETIC, Graph, scalar
-from .mutating import each_function
+from .mutating import Rebinding, each_function
 
 Points = npt.NDArray[np.float64]
 _FUNCTIONS: Mapping[str, Callable[..., Points]] = {
@@ -54,31 +54,25 @@ _OPERATORS: Mapping[str, Callable[[relax.Expr], relax.Expr]] = {
 
 def joined_activations(mod: tvm.IRModule) -> tvm.IRModule:
     """Return a module with one operator for each activation that is no kernel's, such as GELU by erf after a normalization."""
-
-    def mutator_of(new: tvm.IRModule, function: relax.Function) -> _Joining:
-        return _Joining(new, Graph(function), function.params)
-
-    return each_function(mod, mutator_of, with_bindings=True)
+    return each_function(mod, _Joining, with_bindings=True)
 
 
 @mutator
-class _Joining(PyExprMutator):  # type: ignore[misc]
-    def __init__(self, mod: tvm.IRModule, graph: Graph, params: Sequence[relax.Var]) -> None:
+class _Joining(Rebinding):
+    def __init__(self, mod: tvm.IRModule, function: relax.Function) -> None:
         super().__init__(mod)
-        self._found = {}
-        for variable in (*params, *graph.values):
+        self._found, graph = {}, Graph(function)
+        for variable in (*function.params, *graph.values):
             found = find_activation(variable, graph)
             if found is not None and found[1].name in _OPERATORS:
                 self._found[found[0]] = variable, _OPERATORS[found[1].name]
 
-    def visit_var_binding_(self, binding: relax.VarBinding) -> None:
-        """Bind an activation to its operator; visit every other binding."""
+    def rebound(self, binding: relax.VarBinding) -> relax.Expr | None:
+        """Return the operator of an activation."""
         if binding.var not in self._found:
-            super().visit_var_binding_(binding)
-            return
+            return None
         variable, operator = self._found[binding.var]
-        made = self.builder_.normalize(operator(self.visit_expr(variable)))
-        self.builder_.emit_normalized(relax.VarBinding(binding.var, made))
+        return operator(self.visit_expr(variable))
 
 
 def find_activation(variable: relax.Var, graph: Graph) -> tuple[relax.Var, Step] | None:

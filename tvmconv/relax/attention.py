@@ -15,11 +15,11 @@ from typing import Any
 import numpy as np
 import tvm
 from tvm import relax, te, tirx
-from tvm.relax.expr_functor import PyExprMutator, mutator
+from tvm.relax.expr_functor import mutator
 
 from .attention_scores import BESIDE, MASKS, MATMUL, MOVES, SCORES, TYPES, Scores, shares_of
 from .graph import Graph
-from .mutating import tidied
+from .mutating import Rebinding, each_function, tidied
 from .simplify import constant, static_shape
 from .views import FLOATS, Axis, Row, View, aligned, dense, joined_rows, merged, moved_by, sources, whole
 
@@ -42,36 +42,22 @@ class _Found:
 
 def with_attention(mod: tvm.IRModule) -> tvm.IRModule:
     """Return a module in which attention of f32 or bf16 is a call of the C function."""
-    mod = tidied(mod)
-    attending = _Attending(mod)
-    for variable, function in mod.functions_items():
-        if isinstance(function, relax.Function) and isinstance(function.body, relax.SeqExpr):
-            attending.rewrite(variable, function)
-    return tidied(attending.builder_.finalize())
+    return tidied(each_function(tidied(mod), _Attending, with_bindings=True))
 
 
 @mutator
-class _Attending(PyExprMutator):  # type: ignore[misc]
-    def __init__(self, mod: tvm.IRModule) -> None:
+class _Attending(Rebinding):
+    def __init__(self, mod: tvm.IRModule, function: relax.Function) -> None:
         super().__init__(mod)
-        self._found: dict[relax.Var, _Found] = {}
-
-    def rewrite(self, variable: Any, function: relax.Function) -> None:
-        """Rewrite one function of the module, which gets those that it calls."""
         graph = Graph(function)
         found = (_find(each, graph) for each in graph.values)
         self._found = {each.output: each for each in found if each is not None}
-        self.builder_.update_func(variable, self.visit_expr(function))
 
-    def visit_var_binding_(self, binding: relax.VarBinding) -> None:
-        """Bind the output of an attention to the call; visit every other binding."""
+    def rebound(self, binding: relax.VarBinding) -> relax.Expr | None:
+        """Return the call that computes the output of an attention."""
         found = self._found.get(binding.var)
         if found is None:
-            super().visit_var_binding_(binding)
-            return
-        self.builder_.emit_normalized(relax.VarBinding(binding.var, self.builder_.normalize(self._call(found))))
-
-    def _call(self, found: _Found) -> relax.Expr:
+            return None
         arrays = [self._bits(self.visit_expr(each)) for each in found.operands]
         arrays += arrays[:1] * (_OPERANDS - len(arrays))
         shape, dtype = list(static_shape(found.output.ty) or ()), str(found.output.ty.dtype)

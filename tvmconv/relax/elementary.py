@@ -6,7 +6,7 @@ for an arc sine (two threads of a Zen 4). Hyperbolic sines it does not compile, 
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from math import inf
 from typing import Any
 
@@ -15,7 +15,7 @@ from tvm import relax, te, tirx, topi
 
 from ..lowering.common.elementary_arithmetic import elementary
 from .extremes import broadcast
-from .functions import FLOATS, Legalize
+from .functions import FLOATS, Legalize, by_element
 from .graph import scalar
 from .simplify import constant, static_shape
 
@@ -50,23 +50,6 @@ def _f32(value: float) -> Any:
     return tirx.const(float(np.float32(value)), "float32")
 
 
-def _by(function: Callable[[Any], Any], name: str) -> Legalize:
-    """Return how an operator on each number is legalized; of other types than f32 and f16 it is TVM's."""
-
-    def legalize(builder: relax.BlockBuilder, call: relax.Call) -> relax.Expr:
-        if str(call.ty.dtype) not in FLOATS:
-            return call.op.get_attr("FLegalize")(builder, call)
-        return builder.call_te(computed, call.args[0], primfunc_name_hint=name)
-
-    def computed(data: te.Tensor) -> te.Tensor:
-        def element(*at: Any) -> Any:
-            return function(data(*at).astype("float32")).astype(data.dtype)
-
-        return te.compute(data.shape, element, name, tag=topi.tag.ELEMWISE)
-
-    return legalize
-
-
 def _of_two(name: str) -> Legalize:
     """Return how a function of two tensors that are broadcast is legalized; of other types, and of shapes that are not fixed, it is TVM's."""
 
@@ -94,7 +77,7 @@ def _power(builder: relax.BlockBuilder, call: relax.Call) -> relax.Expr:
     # LLVM makes a product of pow by 2, which what is around it is fused with.
     if number == 8 or shape is None or len(shape) != call.ty.ndim:
         return call.op.get_attr("FLegalize")(builder, call)
-    return _by(lambda x: power(x, number), "power")(builder, call)
+    return by_element(lambda x: power(x, number), "power")(builder, call)
 
 
 def _softplus(builder: relax.BlockBuilder, call: relax.Call) -> relax.Expr:
@@ -107,11 +90,11 @@ def _softplus(builder: relax.BlockBuilder, call: relax.Call) -> relax.Expr:
         # Of more than these it is x, rounded.
         return answer if threshold > _MOST_CURVED else tirx.Select(scaled > _f32(threshold), x, answer)
 
-    return _by(computed, "softplus")(builder, call)
+    return by_element(computed, "softplus")(builder, call)
 
 
 def _of_name(name: str) -> Legalize:
-    return _by(lambda x: elementary(name, x), name)
+    return by_element(lambda x: elementary(name, x), name)
 
 
 # By the name of the operator.

@@ -18,8 +18,8 @@ Legalize = Callable[[relax.BlockBuilder, relax.Call], relax.Expr]
 FLOATS = ("float32", "float16")
 
 
-def by_step(name: str) -> Legalize:
-    """Return how an operator is legalized that computes an epilogue's step; of doubles it is TVM's."""
+def by_element(function: Callable[[Any], Any], name: str) -> Legalize:
+    """Return how an operator on each number is legalized, by a function of f32; of other types than f32 and f16 it is TVM's."""
 
     def legalize(builder: relax.BlockBuilder, call: relax.Call) -> relax.Expr:
         if str(call.ty.dtype) not in FLOATS:
@@ -28,18 +28,22 @@ def by_step(name: str) -> Legalize:
 
     def computed(data: te.Tensor) -> te.Tensor:
         def element(*at: Any) -> Any:
-            return apply_operator(Step(name), data(*at).astype("float32")).astype(data.dtype)
+            return function(data(*at).astype("float32")).astype(data.dtype)
 
         return te.compute(data.shape, element, name, tag=topi.tag.ELEMWISE)
 
     return legalize
 
 
+def _by_step(name: str) -> Legalize:
+    return by_element(lambda x: apply_operator(Step(name), x), name)
+
+
 # By the name of the operator.
 FUNCTIONS = {
-    "relax.nn.gelu": by_step("gelu"),
-    "relax.nn.gelu_tanh": by_step("gelu_tanh"),
-    "relax.nn.silu": by_step("silu"),
-    "relax.sigmoid": by_step("sigmoid"),
-    "relax.tanh": by_step("tanh"),
+    "relax.nn.gelu": _by_step("gelu"),
+    "relax.nn.gelu_tanh": _by_step("gelu_tanh"),
+    "relax.nn.silu": _by_step("silu"),
+    "relax.sigmoid": _by_step("sigmoid"),
+    "relax.tanh": _by_step("tanh"),
 }

@@ -79,6 +79,11 @@ class Graph:
         """Return the numbers of a constant, or of a variable bound to one; None: they are not fixed."""
         return constant(self.values.get(expr) if isinstance(expr, relax.Var) else expr)
 
+    def fields(self, expr: Any) -> list[Any]:
+        """Return what a tuple consists of; nothing if that is not known."""
+        value = self.values.get(expr) if isinstance(expr, relax.Var) else expr
+        return list(value.fields) if isinstance(value, relax.Tuple) else []
+
     def normalization(self, item: Any) -> Normalization | None:
         """Return the batch normalization by fixed numbers whose answer an item of a tuple is; None: it is something else."""
         if not isinstance(item, relax.TupleGetItem) or item.index:

@@ -18,11 +18,11 @@ import numpy.typing as npt
 import tvm
 from tvm import relax
 from tvm.ir import TupleType
-from tvm.relax.expr_functor import PyExprMutator, mutator
+from tvm.relax.expr_functor import mutator
 
 from .graph import Graph, scalar
 from .moves import RESHAPES, collapsed, order_of
-from .mutating import each_function, tidied
+from .mutating import Rebinding, each_function, tidied
 from .problems import is_convolution, is_product
 from .simplify import static_shape
 
@@ -54,25 +54,21 @@ def hoisted(mod: tvm.IRModule) -> tvm.IRModule:
 
     Reshapes that were around them, and follow each other now, are one, or none.
     """
-    return collapsed(
-        tidied(each_function(mod, lambda new, function: _Hoisting(new, Graph(function)), with_bindings=True))
-    )
+    return collapsed(tidied(each_function(mod, _Hoisting, with_bindings=True)))
 
 
 @mutator
-class _Hoisting(PyExprMutator):  # type: ignore[misc]
-    def __init__(self, mod: tvm.IRModule, graph: Graph) -> None:
+class _Hoisting(Rebinding):
+    def __init__(self, mod: tvm.IRModule, function: relax.Function) -> None:
         super().__init__(mod)
-        self._graph = graph
+        self._graph = Graph(function)
 
-    def visit_var_binding_(self, binding: relax.VarBinding) -> None:
-        """Bind what scales channels to the same of what was before; visit every other binding."""
+    def rebound(self, binding: relax.VarBinding) -> relax.Expr | None:
+        """Return what scales channels as the same of what was before."""
         found = self._scaling(binding.var)
         if found is None or self._computes(found.data, found.axis) or not self._reaches(found.data, found.axis):
-            super().visit_var_binding_(binding)
-            return
-        made = self.builder_.normalize(self._moved(found, found.data, found.axis, found.vectors))
-        self.builder_.emit_normalized(relax.VarBinding(binding.var, made))
+            return None
+        return self._moved(found, found.data, found.axis, found.vectors)
 
     def _scaling(self, variable: relax.Var) -> _Scaling | None:
         """Return the operator on channels that a variable is bound to."""
@@ -142,15 +138,12 @@ class _Hoisting(PyExprMutator):  # type: ignore[misc]
         return []
 
     def _concatenated(self, call: relax.Call, axis: int, rank: int) -> list[tuple[Any, int, Callable[[Array], Array]]]:
-        bound = call.args[0]
-        fields = bound if isinstance(bound, relax.Tuple) else self._graph.values.get(bound)
-        if not isinstance(fields, relax.Tuple):
-            return []
+        fields = self._graph.fields(call.args[0])
         if int(call.attrs.axis) % rank != axis:
-            return [(field, axis, lambda vector: vector) for field in fields.fields]
+            return [(field, axis, lambda vector: vector) for field in fields]
         parts: list[tuple[Any, int, Callable[[Array], Array]]] = []
         begin = 0
-        for field in fields.fields:
+        for field in fields:
             shape = static_shape(field.ty)
             if shape is None:
                 return []

@@ -7,11 +7,11 @@ from typing import Any
 
 import tvm
 from tvm import relax
-from tvm.relax.expr_functor import PyExprMutator, mutator
+from tvm.relax.expr_functor import mutator
 
 from ..errors import TvmconvError, last_line
 from .graph import Graph
-from .mutating import each_function
+from .mutating import Rebinding, each_function
 from .problems import NotCoveredError, is_convolution, problem_of
 from .simplify import constant, static_shape
 
@@ -55,7 +55,7 @@ def channels_last(mod: tvm.IRModule) -> tvm.IRModule:
             relax.analysis.post_order_visit(function, lambda e: branches.append(e) if isinstance(e, relax.If) else None)
     if branches:  # a convolution that a branch begins and ends with crashed when it was called
         raise LayoutError("TVM's ConvertLayout changes the branches of an If to code that crashes")
-    mod = each_function(mod, lambda new, function: _Fixing(new, _exchanged(function)))
+    mod = each_function(mod, _Fixing)
     try:
         return relax.transform.ConvertLayout({}, _layout_of)(mod)
     except Exception as error:  # TVM's checks are errors of many classes
@@ -121,7 +121,7 @@ def _followed(value: Any) -> list[relax.Var]:
 
 
 @mutator
-class _Fixing(PyExprMutator):  # type: ignore[misc]
+class _Fixing(Rebinding):
     """Gives operators the form that ConvertLayout brings to NXC.
 
     It keeps the layout of what is reshaped, and gives a sum that of its first argument: a convolution's is put there. Of ScatterND
@@ -129,18 +129,16 @@ class _Fixing(PyExprMutator):  # type: ignore[misc]
     stack along a new last axis (``Index -1 out of bounds``), which is a concatenation.
     """
 
-    def __init__(self, mod: tvm.IRModule, exchanged: set[relax.Var]) -> None:
+    def __init__(self, mod: tvm.IRModule, function: relax.Function) -> None:
         super().__init__(mod)
-        self._exchanged = exchanged
+        self._exchanged = _exchanged(function)
 
-    def visit_var_binding_(self, binding: relax.VarBinding) -> None:
-        """Bind a variable whose arguments change places to the same of these; visit every other binding."""
+    def rebound(self, binding: relax.VarBinding) -> relax.Expr | None:
+        """Return an operator whose arguments change places."""
         if binding.var not in self._exchanged:
-            super().visit_var_binding_(binding)
-            return
+            return None
         call = binding.value
-        made = relax.Call(call.op, [*map(self.visit_expr, reversed(call.args))], call.attrs, call.ty_args)
-        self.builder_.emit_normalized(relax.VarBinding(binding.var, self.builder_.normalize(made)))
+        return relax.Call(call.op, [*map(self.visit_expr, reversed(call.args))], call.attrs, call.ty_args)
 
     def visit_call_(self, call: relax.Call) -> relax.Expr:
         """Return a call in the form that ConvertLayout takes."""

@@ -12,14 +12,14 @@ from .mutating import each_function, tidied
 
 def as_maps(mod: tvm.IRModule) -> tvm.IRModule:
     """Return a module whose batch normalizations by fixed numbers are a product and a sum; TVM would divide by roots in each call."""
-    return tidied(each_function(mod, lambda new, function: _Mapping(new, Graph(function)), with_bindings=True))
+    return tidied(each_function(mod, _Mapping, with_bindings=True))
 
 
 @mutator
 class _Mapping(PyExprMutator):  # type: ignore[misc]
-    def __init__(self, mod: tvm.IRModule, graph: Graph) -> None:
+    def __init__(self, mod: tvm.IRModule, function: relax.Function) -> None:
         super().__init__(mod)
-        self._graph = graph
+        self._graph = Graph(function)
 
     def visit_tuple_getitem_(self, item: relax.TupleGetItem) -> relax.Expr:
         """Return what a batch normalization computes by two operators, of 16 bits in f32."""

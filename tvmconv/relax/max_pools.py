@@ -113,7 +113,7 @@ def _pooled(
 ) -> te.Tensor:
     """Return the greatest of each window; `spatial` is the first of the axes that windows lie along."""
     rank, taps = len(sizes), [te.reduce_axis((0, size), "k") for size in sizes]
-    begins = pads[:rank]
+    begins = list(pads[:rank])
     # Of windows that reach beyond the pads, too, as they do where the output's size is rounded up.
     ends = [
         max((y - 1) * stride + dilation * (size - 1) + 1 - int(x) - begin, 0)
@@ -122,7 +122,8 @@ def _pooled(
         )
     ]
     if any(begins) or any(ends):
-        data = _padded(data, spatial, begins, ends)
+        before, after = ([0] * spatial + sizes + [0] * (len(shape) - spatial - rank) for sizes in (begins, ends))
+        data = topi.nn.pad(data, before, after, tirx.const(-inf, data.dtype))
 
     def element(*at: Any) -> Any:
         index = list(at)
@@ -131,22 +132,6 @@ def _pooled(
         return greatest(data(*index), axis=taps)
 
     return te.compute(shape, element, "max_pool")
-
-
-def _padded(data: te.Tensor, spatial: int, begins: Sequence[int], ends: Sequence[int]) -> te.Tensor:
-    extents = [int(size) for size in data.shape]
-    whole = list(extents)
-    for axis, (begin, end) in enumerate(zip(begins, ends, strict=True), spatial):
-        whole[axis] += begin + end
-
-    def element(*at: Any) -> Any:
-        index, inside = list(at), []
-        for axis, (begin, end) in enumerate(zip(begins, ends, strict=True), spatial):
-            index[axis] = at[axis] - begin
-            inside += [at[axis] >= begin] * bool(begin) + [index[axis] < extents[axis]] * bool(end)
-        return tirx.if_then_else(tirx.all(*inside), data(*index), tirx.const(-inf, data.dtype))
-
-    return te.compute(whole, element, "padded")
 
 
 def _numbers(values: Any) -> list[int]:

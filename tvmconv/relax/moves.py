@@ -49,7 +49,7 @@ _OF_TWO = tuple(f"relax.{name}" for name in ("add", "subtract", "multiply", "div
 
 def moved(mod: tvm.IRModule) -> tvm.IRModule:
     """Return a module whose transpositions are merged and whose reshapes follow what kernels compute."""
-    mod = each_function(mod, lambda new, function: _Merging(new, Graph(function)), with_bindings=True)
+    mod = each_function(mod, _Merging, with_bindings=True)
     return collapsed(each_function(collapsed(mod), lambda new, _: _Sinking(new), with_bindings=True))
 
 
@@ -60,9 +60,9 @@ def collapsed(mod: tvm.IRModule) -> tvm.IRModule:
 
 @mutator
 class _Merging(PyExprMutator):  # type: ignore[misc]
-    def __init__(self, mod: tvm.IRModule, graph: Graph) -> None:
+    def __init__(self, mod: tvm.IRModule, function: relax.Function) -> None:
         super().__init__(mod)
-        self._graph = graph
+        self._graph = Graph(function)
 
     def visit_call_(self, call: relax.Call) -> relax.Expr:
         """Return a transposition merged with that before it, perhaps behind reshapes and activations; any other call as it is."""

@@ -7,12 +7,29 @@ from typing import Any
 
 import tvm
 from tvm import relax
+from tvm.relax.expr_functor import PyExprMutator
+
+
+class Rebinding(PyExprMutator):  # type: ignore[misc]
+    """A mutator that binds some variables to something else, and copies every other binding."""
+
+    def rebound(self, binding: relax.VarBinding) -> relax.Expr | None:
+        """Return what the variable of a binding is bound to instead; None: its value is visited."""
+        raise NotImplementedError
+
+    def visit_var_binding_(self, binding: relax.VarBinding) -> None:
+        """Bind a variable to what :meth:`rebound` returns."""
+        made = self.rebound(binding)
+        if made is None:
+            super().visit_var_binding_(binding)
+        else:
+            self.builder_.emit_normalized(relax.VarBinding(binding.var, self.builder_.normalize(made)))
 
 
 def each_function(
     mod: tvm.IRModule, mutator_of: Callable[[tvm.IRModule, relax.Function], Any], with_bindings: bool = False
 ) -> tvm.IRModule:
-    """Return a module with what a mutator makes of each Relax function, or of each that has bindings.
+    """Return a module with what a mutator makes of each Relax function, or of each that has bindings, and functions that it adds.
 
     Parameters
     ----------
@@ -21,10 +38,11 @@ def each_function(
     with_bindings
         Leave functions alone whose body is a single expression, which are no graph.
     """
-    mod = tvm.IRModule(dict(mod.functions_items()), attrs=mod.attrs)
     for variable, function in mod.functions_items():
         if isinstance(function, relax.Function) and (not with_bindings or isinstance(function.body, relax.SeqExpr)):
-            mod.update_func(variable, mutator_of(mod, function).visit_expr(function))
+            mutator = mutator_of(mod, function)
+            mutator.builder_.update_func(variable, mutator.visit_expr(function))
+            mod = mutator.builder_.get()
     return mod
 
 

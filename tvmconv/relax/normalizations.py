@@ -10,14 +10,16 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from math import prod
+from operator import add
 from typing import Any
 
 import tvm
 from tvm import relax, te, tirx, topi
 from tvm.relax.expr_functor import PyExprMutator, mutator
 
-from .mutating import tidied
+from .mutating import each_function, tidied
 from .schedules import ROWS
+from .softmax import halved
 
 # Parts of a row's sum, the first of these that divides it: 16 are two vectors of AVX2, or one of AVX-512.
 _LANES = (16, 8, 4, 2, 1)
@@ -99,12 +101,7 @@ def narrow_groups(mod: tvm.IRModule) -> tvm.IRModule:
 
     What is in f32 by itself is read three times.
     """
-    mod = tidied(mod)
-    reading = _Reading(mod)
-    for variable, function in mod.functions_items():
-        if isinstance(function, relax.Function) and isinstance(function.body, relax.SeqExpr):
-            reading.builder_.update_func(variable, reading.visit_expr(function))
-    return tidied(reading.builder_.finalize())
+    return tidied(each_function(tidied(mod), lambda new, _: _Reading(new), with_bindings=True))
 
 
 @mutator
@@ -206,7 +203,7 @@ def _parts_of_rows(value: Value, shape: Sequence[Any], axes: Sequence[int], name
 
 def _added_parts(parts: te.Tensor, name: str) -> te.Tensor:
     *shape, lanes = parts.shape
-    return te.compute(shape, lambda *at: _added([parts(*at, each) for each in range(int(lanes))]), f"{name}_total")
+    return te.compute(shape, lambda *at: halved([parts(*at, each) for each in range(int(lanes))], add), f"{name}_total")
 
 
 def _across_rows(value: Value, shape: Sequence[Any], axes: Sequence[int], name: str) -> te.Tensor:
@@ -235,13 +232,6 @@ def _summed(value: Value, shape: Sequence[Any], axes: Sequence[int], name: str) 
 def _inverse_root(square: te.Tensor, epsilon: float, name: str) -> te.Tensor:
     one, least = tirx.const(1, "float32"), tirx.const(epsilon, "float32")
     return te.compute(square.shape, lambda *at: one / te.sqrt(square(*at) + least), name)
-
-
-def _added(terms: Sequence[Any]) -> Any:
-    """Return a sum by halves: of single numbers, each of which waits for few others."""
-    if len(terms) == 1:
-        return terms[0]
-    return _added(terms[: len(terms) // 2]) + _added(terms[len(terms) // 2 :])
 
 
 def _without(items: Sequence[Any], axes: Sequence[int]) -> list[Any]:

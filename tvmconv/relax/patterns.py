@@ -13,11 +13,11 @@ from typing import Any
 import numpy as np
 import tvm
 from tvm import relax
-from tvm.relax.expr_functor import PyExprMutator, mutator
+from tvm.relax.expr_functor import mutator
 
 from .formulas import Normalization, find_normalization
 from .graph import Graph, scalar
-from .mutating import each_function, tidied
+from .mutating import Rebinding, each_function, tidied
 from .problems import is_product
 from .simplify import static_shape
 
@@ -26,29 +26,25 @@ Shape = tuple[int, ...]
 
 def joined(mod: tvm.IRModule) -> tvm.IRModule:
     """Return a simplified module with one operator for what was several."""
-    return tidied(each_function(mod, lambda new, function: _Joining(new, Graph(function)), with_bindings=True))
+    return tidied(each_function(mod, _Joining, with_bindings=True))
 
 
 @mutator
-class _Joining(PyExprMutator):  # type: ignore[misc]
-    def __init__(self, mod: tvm.IRModule, graph: Graph) -> None:
+class _Joining(Rebinding):
+    def __init__(self, mod: tvm.IRModule, function: relax.Function) -> None:
         super().__init__(mod)
-        self._graph = graph
-        found = (find_normalization(variable, graph) for variable in graph.values)
+        self._graph = Graph(function)
+        found = (find_normalization(variable, self._graph) for variable in self._graph.values)
         # What is centered is normalized by its root mean square, too: the first that is found takes off the mean.
         rows = {
             each.output: each for each in reversed(list(found)) if each is not None and not self._is_instances(each)
         }
         self._rows = {self._scaled(each)[0]: each for each in rows.values()}
 
-    def visit_var_binding_(self, binding: relax.VarBinding) -> None:
-        """Bind what a normalization's formula computes to its operator; visit every other binding."""
+    def rebound(self, binding: relax.VarBinding) -> relax.Expr | None:
+        """Return the operator of a normalization by its formula."""
         found = self._rows.get(binding.var)
-        if found is None:
-            super().visit_var_binding_(binding)
-            return
-        made = self.builder_.normalize(self._of_rows(found))
-        self.builder_.emit_normalized(relax.VarBinding(binding.var, made))
+        return None if found is None else self._of_rows(found)
 
     def visit_call_(self, call: relax.Call) -> relax.Expr:
         """Return the operator that a call is the last of; or the call."""

@@ -6,7 +6,6 @@ written where its caller wants it; all else lies in an arena, whose bytes are us
 
 from __future__ import annotations
 
-import hashlib
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from enum import IntEnum
@@ -20,7 +19,7 @@ from tvm.ir import GenericConst
 
 from ..errors import SourceError
 from ..runtime.placing import Lifetime, largest_gap, place, whole_lines
-from .simplify import constant, static_shape
+from .simplify import constant, content, static_shape
 
 COPY = "tvmconv_copy"
 _BITS = {"bool": 8}
@@ -193,8 +192,7 @@ class _Planner:
     def _constant(self, expr: Any) -> Array:
         array = np.ascontiguousarray(constant(expr))
         shape, dtype = _fixed(expr)
-        digest = hashlib.sha256(array.reshape(-1).view(np.uint8).data).digest()
-        storage = self._weights.setdefault(digest, Storage(Region.WEIGHTS, array.nbytes, array=array))
+        storage = self._weights.setdefault(content(array), Storage(Region.WEIGHTS, array.nbytes, array=array))
         return Array(storage, 0, shape, dtype)
 
     def _view(self, call: relax.Call) -> Array:

@@ -12,11 +12,11 @@ import numpy as np
 import numpy.typing as npt
 import tvm
 from tvm import relax
-from tvm.relax.expr_functor import PyExprMutator, mutator
+from tvm.relax.expr_functor import mutator
 
 from .gathers import parts_of
 from .graph import Graph
-from .mutating import tidied
+from .mutating import Rebinding, each_function, tidied
 from .simplify import static_shape
 from .windows import TYPES, Kind, Windows, made
 
@@ -38,42 +38,28 @@ class _Along:
 
 def resampled(mod: tvm.IRModule) -> tvm.IRModule:
     """Return a module in which resizes of f32 or bf16 whose last axis is that of the data are calls of the C function."""
-    mod = tidied(mod)
-    resampling = _Resampling(mod)
-    for variable, function in mod.functions_items():
-        if isinstance(function, relax.Function) and isinstance(function.body, relax.SeqExpr):
-            resampling.rewrite(variable, function)
-    return tidied(resampling.builder_.finalize())
+    return tidied(each_function(tidied(mod), _Resampling, with_bindings=True))
 
 
 @mutator
-class _Resampling(PyExprMutator):  # type: ignore[misc]
-    def __init__(self, mod: tvm.IRModule) -> None:
+class _Resampling(Rebinding):
+    def __init__(self, mod: tvm.IRModule, function: relax.Function) -> None:
         super().__init__(mod)
         self._found: dict[Any, list[_Along]] = {}
-
-    def rewrite(self, variable: Any, function: relax.Function) -> None:
-        """Rewrite one function of the module, which gets those that it calls."""
         graph, within = Graph(function), set[Any]()
-        self._found = {}
         for each in reversed(graph.values):
             axes = [] if each in within else _axes_of(each, graph)
             if axes:
                 self._found[each] = axes
                 within |= {inner for along in axes for inner in along.variables}
-        self.builder_.update_func(variable, self.visit_expr(function))
 
-    def visit_var_binding_(self, binding: relax.VarBinding) -> None:
-        """Bind what a resize gives to the call; visit every other binding."""
-        made_here = self._made(binding.var) if binding.var in self._found else None
-        if made_here is None:
-            super().visit_var_binding_(binding)
-            return
-        self.builder_.emit_normalized(relax.VarBinding(binding.var, self.builder_.normalize(made_here)))
-
-    def _made(self, variable: Any) -> relax.Expr | None:
-        axes = {each.axis: each.windows for each in self._found[variable]}
-        data, shape = self._found[variable][-1].data, static_shape(variable.ty) or ()
+    def rebound(self, binding: relax.VarBinding) -> relax.Expr | None:
+        """Return the call that computes what a resize gives."""
+        found = self._found.get(binding.var)
+        if found is None:
+            return None
+        axes = {each.axis: each.windows for each in found}
+        data, shape = found[-1].data, static_shape(binding.var.ty) or ()
         kind = (
             Kind.GREATEST
             if all((each.factors == 1).all() and each.taps == 1 for each in axes.values())

@@ -11,7 +11,7 @@ from typing import Any
 
 import tvm
 from tvm import relax
-from tvm.relax.expr_functor import PyExprMutator, mutator
+from tvm.relax.expr_functor import mutator
 
 from ..algorithms.table import check_math
 from ..checks import check_memory
@@ -32,6 +32,7 @@ from .kernels import Kernel, build_kernels
 from .layout import LayoutError, channels_last
 from .maps import as_maps
 from .moves import moved
+from .mutating import Rebinding
 from .patterns import joined
 from .problems import NotCoveredError, elements, is_convolution, is_product
 from .room import room_for
@@ -287,7 +288,7 @@ def _chains(name: str, function: relax.Function) -> tuple[dict[relax.Var, Chain]
 
 
 @mutator
-class _Replacing(PyExprMutator):  # type: ignore[misc]
+class _Replacing(Rebinding):
     """Binds the outputs of chains to calls of their kernels."""
 
     def __init__(self, mod: tvm.IRModule, kernels: Mapping[Problem, Kernel | BundledKernel]) -> None:
@@ -322,16 +323,14 @@ class _Replacing(PyExprMutator):  # type: ignore[misc]
             return Row(name, signature, kernel.algorithm, kernel.origin, kernel.function, kernel.library)
         return Row(name, signature, kernel.algorithm, kernel.origin, self._functions[chain.problem].name_hint)
 
-    def visit_var_binding_(self, binding: relax.VarBinding) -> None:
-        """Bind the output of a chain to the call of its kernel; copy every other binding."""
+    def rebound(self, binding: relax.VarBinding) -> relax.Expr | None:
+        """Return the call of a chain's kernel."""
         chain = self._chains.get(binding.var)
         if chain is None:
-            super().visit_var_binding_(binding)
-            return
+            return None
         output = self.builder_.emit(self._call(chain, relax.const(self._filters[binding.var])))
         self._outputs[binding.var] = output
-        made = _viewed(output, static_shape(binding.var.ty), str(binding.var.ty.dtype))
-        self.builder_.emit_normalized(relax.VarBinding(binding.var, self.builder_.normalize(made)))
+        return _viewed(output, static_shape(binding.var.ty), str(binding.var.ty.dtype))
 
     def _call(self, chain: Chain, filter_: relax.Expr) -> relax.Call:
         kernel, dtype = self._kernels[chain.problem], KERNEL_TYPES[chain.problem.dtype].name

@@ -38,8 +38,8 @@ def schedule_others(target: CpuTarget) -> tvm.transform.Pass:
     return dlight.ApplyDefaultSchedule(
         _Rows(),
         _Tiles(),
-        Transposes(target.vector_bits // 32, LEAST_PARALLEL),
-        Segments(LEAST_PARALLEL),
+        Transposes(target.vector_bits // 32),
+        Segments(),
         _RowByRow(across=True),
         _Gemv(),
         RowReductions(),

@@ -18,33 +18,25 @@ from tvm.s_tir import dlight
 from ..lowering.common.rewrites import replaced
 from ..lowering.cpu.padding import uses
 from .loops import choices, loop, one_stage, only_block, with_loops
+from .stages import LEAST_PARALLEL
 
 _LANES = 16
 _COMPARISONS = (tirx.LT, tirx.LE, tirx.GT, tirx.GE)
 
 
 class Segments(dlight.ScheduleRule):  # type: ignore[misc]
-    """Compute the rows of a function whose last axis is in parts, by vectors.
-
-    Parameters
-    ----------
-    least_parallel
-        From how many elements on rows are shared by threads.
-    """
-
-    def __init__(self, least_parallel: int) -> None:
-        self._least_parallel = least_parallel
+    """Compute the rows of a function whose last axis is in parts, by vectors."""
 
     def apply(self, func: tirx.PrimFunc, target: tvm.target.Target, tunable: bool) -> s_tir.Schedule | None:
         """Return the schedule of a function; None if its last axis is not in parts."""
         sch = one_stage(func)
         if sch is None or not choices(func.body):
             return None
-        body = _by_rows(only_block(sch), self._least_parallel)
+        body = _by_rows(only_block(sch))
         return None if body is None else with_loops(sch, body)
 
 
-def _by_rows(block: Any, least_parallel: int) -> Any:
+def _by_rows(block: Any) -> Any:
     """Return the loops of a block that stores an element of each row after the other; None: it is not so."""
     store, variables = block.body, [each.var for each in block.iter_vars]
     extents = [int(each.dom.extent) for each in block.iter_vars]
@@ -65,7 +57,7 @@ def _by_rows(block: Any, least_parallel: int) -> Any:
         rest = tirx.floordiv(rest, extent)
     parts = [part for begin, end in pairwise(bounds) for part in _part(store, variables[-1], places, begin, end)]
     rows = prod(extents[:-1])
-    kind = tirx.ForKind.PARALLEL if prod(extents) >= least_parallel else tirx.ForKind.SERIAL
+    kind = tirx.ForKind.PARALLEL if prod(extents) >= LEAST_PARALLEL else tirx.ForKind.SERIAL
     return loop(row, rows, kind, tirx.SeqStmt(parts))
 
 

@@ -15,9 +15,9 @@ from tvm import relax
 from tvm.relax.expr_functor import PyExprMutator, mutator
 
 from .graph import Graph
-from .mutating import each_function, tidied
+from .mutating import Rebinding, each_function, tidied
 from .pixel_shuffles import marked_pixels, moved_pixels, pixel_shuffle
-from .simplify import static_shape
+from .simplify import integers, static_shape
 
 _SLICE = "relax.strided_slice"
 
@@ -25,7 +25,7 @@ _SLICE = "relax.strided_slice"
 def marked(mod: tvm.IRModule) -> tvm.IRModule:
     """Return a module with what has a layout for each shuffle, and without slices that take all."""
     # ConvertLayout does not look through a variable that is bound to another.
-    return tidied(each_function(mod, lambda new, function: _Marking(new, Graph(function)), with_bindings=True))
+    return tidied(each_function(mod, _Marking, with_bindings=True))
 
 
 def written(mod: tvm.IRModule) -> tvm.IRModule:
@@ -34,19 +34,15 @@ def written(mod: tvm.IRModule) -> tvm.IRModule:
 
 
 @mutator
-class _Marking(PyExprMutator):  # type: ignore[misc]
-    def __init__(self, mod: tvm.IRModule, graph: Graph) -> None:
+class _Marking(Rebinding):
+    def __init__(self, mod: tvm.IRModule, function: relax.Function) -> None:
         super().__init__(mod)
-        self._graph = graph
+        self._graph = Graph(function)
 
-    def visit_var_binding_(self, binding: relax.VarBinding) -> None:
-        """Bind what shuffles pixels to what has a layout; visit every other binding."""
+    def rebound(self, binding: relax.VarBinding) -> relax.Expr | None:
+        """Return what shuffles pixels as what has a layout."""
         found = pixel_shuffle(binding.var, self._graph)
-        made = None if found is None else marked_pixels(found, self.visit_expr(found.data))
-        if made is None:
-            super().visit_var_binding_(binding)
-        else:
-            self.builder_.emit_normalized(relax.VarBinding(binding.var, self.builder_.normalize(made)))
+        return None if found is None else marked_pixels(found, self.visit_expr(found.data))
 
     def visit_call_(self, call: relax.Call) -> relax.Expr:
         """Return a slice of all channels for the last operator of a shuffle, and what a slice takes all of for it."""
@@ -88,11 +84,7 @@ def _groups(call: Any) -> tuple[int, int] | None:
     shape = None if call is None else static_shape(call.ty)
     if shape is None or getattr(call.op, "name", "") != _SLICE or static_shape(call.args[0].ty) != shape:
         return None
-    axes, _, ends = (list(map(_integer, each.fields)) for each in call.args[1:4])
-    if len(axes) != 1 or ends[0] <= shape[axes[0]]:
+    axes, _, ends = map(integers, call.args[1:4])
+    if not axes or not ends or len(axes) != 1 or ends[0] <= shape[axes[0]]:
         return None
     return axes[0], ends[0] - shape[axes[0]]
-
-
-def _integer(value: Any) -> int:
-    return int(getattr(value, "value", value))

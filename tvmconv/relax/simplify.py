@@ -1,8 +1,7 @@
 """Relax functions as the passes after this want them: constants computed, bounds spelt in one way.
 
 TVM's own FoldConstant compiles each constant expression, 20 ms and more for one; NumPy needs none of that. Frontends write
-a clip as an operator, or as TE functions for its two bounds, and the greatest or the sum of tensors as that of their stack;
-ConvertLayout knows none of them, but `maximum`, `minimum` and `add`.
+a clip as an operator, or as TE functions for its two bounds; ConvertLayout knows neither, but `maximum` and `minimum`.
 """
 
 from __future__ import annotations
@@ -60,12 +59,6 @@ _OF_FLOATS = ("relax.divide", "relax.power", "relax.sqrt")
 # Of a take that NumPy computes alike.
 _NUMPY_MODES = ("wrap", "clip")
 _BINARY = {f"relax.{name}" for name in ("add", "subtract", "multiply", "divide", "maximum", "minimum", "power")}
-_STACKED = {
-    "relax.max": relax.op.maximum,
-    "relax.min": relax.op.minimum,
-    "relax.sum": relax.op.add,
-    "relax.mean": relax.op.add,
-}
 _BOUNDS = {tirx.Max: relax.op.maximum, tirx.Min: relax.op.minimum}
 
 
@@ -102,6 +95,13 @@ def constant_sizes(mod: tvm.IRModule) -> dict[bytes, int]:
 def content(array: Array) -> bytes:
     """Return a digest of an array's bytes."""
     return hashlib.sha256(np.ascontiguousarray(array).reshape(-1).view(np.uint8).data).digest()
+
+
+def integers(expr: Any) -> list[int] | None:
+    """Return the numbers of a tuple or a shape, or one number as such; None: they are not fixed."""
+    fields = expr.fields if isinstance(expr, (relax.Tuple, relax.ShapeExpr)) else [expr]
+    numbers = [getattr(each, "value", each) for each in fields]
+    return [int(each) for each in numbers] if all(isinstance(each, (int, tirx.IntImm)) for each in numbers) else None
 
 
 def static_shape(type_: Any) -> tuple[int, ...] | None:
@@ -150,8 +150,6 @@ class _Simplifier(PyExprMutator):  # type: ignore[misc]
         made = self._computed(call, name)
         if made is not None:
             return relax.const(np.array(made, order="C"), str(call.ty.dtype))  # without one, int64 becomes int32
-        if name in _STACKED:
-            return self._unstacked(call, name)
         return self._with_scalars(call) if name in _BINARY else call
 
     def _computed(self, call: relax.Call, name: str) -> Array | None:
@@ -184,38 +182,6 @@ class _Simplifier(PyExprMutator):  # type: ignore[misc]
                 arg = relax.const(array.reshape(()), str(arg.ty.dtype))
             args.append(arg)
         return relax.Call(call.op, args, call.attrs, call.ty_args)
-
-    def _unstacked(self, call: relax.Call, name: str) -> relax.Expr:
-        """Return what is computed along a stack of tensors, such as their sum, by an operator on two of them at a time."""
-        stack = self._value(call.args[0], "stack")
-        fields = self._fields(stack.args[0]) if stack is not None and not stack.attrs.axis else []
-        if not fields or call.attrs.keepdims or [int(axis) for axis in call.attrs.axis or ()] != [0]:
-            return call
-        shape = static_shape(call.ty)
-        tensors = [self._narrow(field, shape) for field in fields]
-        if shape is None or all(static_shape(tensor.ty) != shape for tensor in tensors):
-            return call
-        tensors.sort(key=lambda tensor: static_shape(tensor.ty) != shape)
-        total = tensors[0]
-        for tensor in tensors[1:]:
-            total = self.builder_.emit(_STACKED[name](total, tensor))
-        if name == "relax.mean":
-            total = relax.op.multiply(total, relax.const(1 / len(tensors), str(call.ty.dtype)))
-        return total
-
-    def _fields(self, expr: relax.Expr) -> list[relax.Expr]:
-        """Return what a tuple consists of; nothing if it is not known."""
-        value = self.lookup_binding(expr) if isinstance(expr, relax.Var) else expr
-        return list(value.fields) if isinstance(value, relax.Tuple) else []
-
-    def _narrow(self, expr: relax.Expr, shape: tuple[int, ...] | None) -> relax.Expr:
-        """Return a tensor that is broadcast to `shape` as it was before: where it had that, or was a constant of one element."""
-        broadcast = self._value(expr, "broadcast_to")
-        source = expr if broadcast is None else broadcast.args[0]
-        array = self._constant(source)
-        if array is not None and array.size == 1:
-            return relax.const(array.reshape(()), str(source.ty.dtype))
-        return source if static_shape(source.ty) == shape else expr
 
     def _clipped(self, call: relax.Call) -> relax.Expr:
         """Return a clip by its two bounds."""

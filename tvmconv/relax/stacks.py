@@ -1,8 +1,9 @@
 """What is summed, or the greatest taken, over a stack of tensors: by operators on its parts, which are never put together.
 
-A selective kernel stacks the outputs of its convolutions, sums them, and sums their products with a factor for each; a split
-attention cuts the channels of one so. ConvertLayout has no layout for the stack, which lies transposed and copied in memory:
-skresnet18 spent 2.2 ms of 13 on that (two threads of a Zen 4).
+The ONNX frontend writes the greatest, the sum or the mean of several tensors so, of which it broadcasts each. A selective kernel
+stacks the outputs of its convolutions, sums them, and sums their products with a factor for each; a split attention cuts the channels
+of one so. ConvertLayout has no layout for the stack, which lies transposed and copied in memory: skresnet18 spent 2.2 ms of 13 on
+that (two threads of a Zen 4).
 """
 
 from __future__ import annotations
@@ -18,7 +19,7 @@ from .graph import Graph
 from .mutating import each_function, tidied
 from .simplify import static_shape
 
-# Each part is read by an operator of its own; of more the stack may be read faster.
+# Each part is read by an operator of its own; of more a tensor that is cut in parts may be read faster.
 _MOST = 8
 _REDUCED = {
     "relax.sum": relax.op.add,
@@ -34,14 +35,14 @@ Shape = tuple[int, ...]
 
 def unstacked(mod: tvm.IRModule) -> tvm.IRModule:
     """Return a simplified module without the stacks that can be left out."""
-    return tidied(each_function(mod, lambda new, function: _Unstacking(new, Graph(function)), with_bindings=True))
+    return tidied(each_function(mod, _Unstacking, with_bindings=True))
 
 
 @mutator
 class _Unstacking(PyExprMutator):  # type: ignore[misc]
-    def __init__(self, mod: tvm.IRModule, graph: Graph) -> None:
+    def __init__(self, mod: tvm.IRModule, function: relax.Function) -> None:
         super().__init__(mod)
-        self._graph = graph
+        self._graph = Graph(function)
 
     def visit_call_(self, call: relax.Call) -> relax.Expr:
         """Return what is reduced over a stack by its parts; any other call as it is."""
@@ -50,9 +51,13 @@ class _Unstacking(PyExprMutator):  # type: ignore[misc]
         if combine is None or shape is None or len(call.attrs.axis or ()) != 1 or call.attrs.keepdims:
             return super().visit_call_(call)
         axis = int(call.attrs.axis[0]) % len(shape)
-        if not 2 <= shape[axis] <= _MOST or not self._is_stack(call.args[0], axis, shape):
+        is_stack = isinstance(self._stacked(call.args[0], axis, shape), list)
+        if not is_stack and not (2 <= shape[axis] <= _MOST and self._is_stack(call.args[0], axis, shape)):
             return super().visit_call_(call)
-        total, *others = [self._part(call.args[0], axis, shape, number) for number in range(shape[axis])]
+        parts = [self._part(call.args[0], axis, shape, number) for number in range(shape[axis])]
+        total, *others = sorted(parts, key=lambda part: static_shape(part.ty) != static_shape(call.ty))
+        if static_shape(total.ty) != static_shape(call.ty):
+            return super().visit_call_(call)
         for part in others:
             total = self.builder_.emit(combine(total, part))
         if call.op.name == "relax.mean":
@@ -71,11 +76,11 @@ class _Unstacking(PyExprMutator):  # type: ignore[misc]
     def _stacked(self, value: Any, axis: int, shape: Shape) -> Any:
         """Return what is stacked: the parts, or the tensor whose axis is cut in parts that lie one behind the other."""
         call = self._graph.call(value) if isinstance(value, relax.Var) else None
-        if call is None or len(shape) < 2:
+        if call is None:
             return None
         whole = shape[:axis] + shape[axis + 1 :]
         if call.op.name == "relax.stack" and int(call.attrs.axis or 0) % len(shape) == axis:
-            return self._fields(call.args[0])
+            return self._graph.fields(call.args[0]) or None
         if call.op.name != "relax.reshape" or axis + 1 == len(shape):
             return None
         before = static_shape(call.args[0].ty)
@@ -83,14 +88,19 @@ class _Unstacking(PyExprMutator):  # type: ignore[misc]
             return None
         joined = self._graph.call(call.args[0], "relax.concat") if isinstance(call.args[0], relax.Var) else None
         if joined is not None and int(joined.attrs.axis or 0) % len(whole) == axis:
-            fields = self._fields(joined.args[0])
+            fields = self._graph.fields(joined.args[0])
             if fields and all(static_shape(field.ty) == whole for field in fields):
                 return fields
         return call.args[0]
 
-    def _fields(self, value: Any) -> list[Any] | None:
-        fields = self._graph.values.get(value) if isinstance(value, relax.Var) else value
-        return list(fields.fields) if isinstance(fields, relax.Tuple) else None
+    def _narrow(self, part: Any, shape: Shape) -> relax.Expr:
+        """Return a part as it was before it was broadcast to `shape`: where it had that, or was a constant of one element."""
+        broadcast = self._graph.call(part, "relax.broadcast_to") if isinstance(part, relax.Var) else None
+        source = part if broadcast is None else broadcast.args[0]
+        array = self._graph.array(source)
+        if array is not None and array.size == 1:
+            return relax.const(array.reshape(()), str(source.ty.dtype))
+        return self.visit_expr(source if static_shape(source.ty) == shape else part)
 
     def _part(self, value: Any, axis: int, shape: Shape, number: int) -> relax.Expr:
         """Return a part of what :meth:`_is_stack` holds for, or of what is broadcast to `shape` with it."""
@@ -101,7 +111,7 @@ class _Unstacking(PyExprMutator):  # type: ignore[misc]
         rest = own[:at] + own[at + 1 :]
         stacked = self._stacked(value, axis, shape) if own == shape else None
         if isinstance(stacked, list):
-            return self.visit_expr(stacked[number])
+            return self._narrow(stacked[number], rest)
         if stacked is not None:
             return self._cut(self.visit_expr(stacked), at, number * shape[axis + 1], shape[axis + 1], rest)
         call = self._graph.call(value) if isinstance(value, relax.Var) else None

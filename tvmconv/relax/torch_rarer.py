@@ -65,20 +65,6 @@ def _place(given: Given) -> relax.Expr:
     return given.emit(relax.op.sum(relax.op.astype(below, given.dtype), -1))
 
 
-def _vector_sum(given: Given) -> relax.Expr:
-    """Return ``addmv`` or ``addbmm``: a product, summed over the batch if there is one, beside what it is added to."""
-    if given.get("batch1") is None:
-        product = given.emit(relax.op.matmul(given["mat"], given["vec"]))
-    else:
-        product = given.emit(relax.op.sum(given.emit(relax.op.matmul(given["batch1"], given["batch2"])), 0))
-
-    def scaled(value: Any, factor: float) -> Any:
-        return value if factor == 1 else given.emit(relax.op.multiply(value, relax.const(factor, given.dtype)))
-
-    product = scaled(product, given["alpha"])
-    return product if given["beta"] == 0 else given.emit(relax.op.add(product, scaled(given["self"], given["beta"])))
-
-
 def _median(given: Given) -> Any:
     """Return the lower median of all numbers, or along an axis: that in the middle of what is sorted, unless one is no number."""
     data, whole = given["self"], given.get("dim") is None
@@ -184,5 +170,4 @@ RARER: Converters = {
     "hypot.default": _hypotenuse,
     "exp2.default": _power_of_2,
     **{f"{name}.{of}": _place for name in ("searchsorted", "bucketize") for of in ("Tensor", "Scalar")},
-    **{f"{name}.default": _vector_sum for name in ("addmv", "addbmm")},
 }

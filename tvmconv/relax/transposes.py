@@ -20,6 +20,7 @@ from ..lowering.cpu.squares import SQUARE, crosses
 from ..lowering.cpu.transposing import loads_of
 from .loops import choices, loop, one_stage, only_block, with_loops
 from .segments import bounds_of, stored
+from .stages import LEAST_PARALLEL
 
 # Sides of a square: a vector of AVX-512, of AVX2, or of SSE.
 _SIDES = (16, 8, 4)
@@ -35,12 +36,10 @@ class Transposes(dlight.ScheduleRule):  # type: ignore[misc]
     ----------
     lanes
         Of a vector of 32 bits each.
-    least_parallel
-        From how many elements on squares are shared by threads.
     """
 
-    def __init__(self, lanes: int, least_parallel: int) -> None:
-        self._lanes, self._least_parallel = lanes, least_parallel
+    def __init__(self, lanes: int) -> None:
+        self._lanes = lanes
 
     def apply(self, func: tirx.PrimFunc, target: tvm.target.Target, tunable: bool) -> s_tir.Schedule | None:
         """Return the schedule of a function; None if it reads nothing along another axis."""
@@ -110,5 +109,5 @@ class Transposes(dlight.ScheduleRule):  # type: ignore[misc]
                 else tirx.const(_TOGETHER // side, integer)
             )
             body = loop(steps[at], count, tirx.ForKind.SERIAL, body)
-        kind = tirx.ForKind.PARALLEL if prod(extents) >= self._least_parallel else tirx.ForKind.SERIAL
+        kind = tirx.ForKind.PARALLEL if prod(extents) >= LEAST_PARALLEL else tirx.ForKind.SERIAL
         return loop(task, prod(counts), kind, body)

@@ -11,11 +11,11 @@ from dataclasses import dataclass, replace
 from math import isfinite, prod
 from typing import Any
 
-from tvm import relax, tirx
+from tvm import relax
 
 from .graph import Graph, scalar
 from .moves import RESHAPES, order_of
-from .simplify import static_shape
+from .simplify import integers, static_shape
 
 Factor = tuple[int, int]
 Axis = tuple[Factor, ...]
@@ -159,7 +159,7 @@ def _taken(call: relax.Call, view: View, graph: Graph) -> View | None:
 
 def _cut(call: relax.Call, view: View, graph: Graph) -> View | None:
     shape = static_shape(call.ty) or ()
-    given = [_integers(arg) for arg in call.args[1:]]
+    given = [integers(arg) for arg in call.args[1:]]
     if len(given) < 3 or any(each is None for each in given):
         return None
     axes, starts, _, *steps = (each or [] for each in given)
@@ -194,12 +194,6 @@ def _sliced(view: View, axis: int, start: int, count: int, step: int) -> View | 
     made = (*([(outer, stride * step)] if outer > 1 else []), *rest)
     axes = (*view.axes[:axis], made, *view.axes[axis + 1 :])
     return replace(view, offset=view.offset + start // inner * stride, axes=axes)
-
-
-def _integers(expr: Any) -> list[int] | None:
-    fields = expr.fields if isinstance(expr, (relax.Tuple, relax.ShapeExpr)) else [expr]
-    numbers = [getattr(each, "value", each) for each in fields]
-    return [int(each) for each in numbers] if all(isinstance(each, (int, tirx.IntImm)) for each in numbers) else None
 
 
 def _repeated(call: relax.Call, view: View, graph: Graph) -> View | None:

@@ -171,12 +171,9 @@ def _fields(variable: Any, graph: Graph) -> list[Any]:
     call = graph.call(variable, "relax.concat")
     if call is None or len(graph.readers(variable)) != 1 or call.attrs.axis is None:
         return []
-    bound = call.args[0]
-    fields = bound if isinstance(bound, relax.Tuple) else graph.values.get(bound)
-    if not isinstance(fields, relax.Tuple) or int(call.attrs.axis) % variable.ty.ndim != 1:
-        return []
-    whole = all(isinstance(each, relax.Var) and static_shape(each.ty) is not None for each in fields.fields)
-    return list(fields.fields) if whole and len(fields.fields) > 1 else []
+    fields = graph.fields(call.args[0])
+    whole = all(isinstance(each, relax.Var) and static_shape(each.ty) is not None for each in fields)
+    return fields if whole and len(fields) > 1 and int(call.attrs.axis) % variable.ty.ndim == 1 else []
 
 
 def _joined_shape(fields: Sequence[Any]) -> tuple[int, ...]:

@@ -11,14 +11,14 @@ from math import prod
 from typing import Any
 
 import numpy as np
-from tvm import relax, tirx
+from tvm import relax
 
 from ...fills import numpy_dtype
 from ...linear.maps import Array, LinearMap, composed, identity
 from ..graph import Graph, affine, along
 from ..operators import AVERAGE_POOLS, CONVOLUTIONS
 from ..problems import DTYPES, is_convolution
-from ..simplify import static_shape
+from ..simplify import integers, static_shape
 
 POOLS = [f"relax.nn.avg_pool{rank}d" for rank in AVERAGE_POOLS]
 # Multiplications to compose two filters: more would take seconds.
@@ -157,7 +157,7 @@ def _slice(call: relax.Call) -> tuple[Any, LinearMap] | None:
     given, made = static_shape(call.args[0].ty), static_shape(call.ty)
     if given is None or made is None or not 3 <= len(given) <= 5 or len(call.args) < 5:
         return None
-    axes, starts, strides = (_integers(call.args[at]) for at in (1, 2, 4))
+    axes, starts, strides = (integers(call.args[at]) for at in (1, 2, 4))
     if axes is None or starts is None or strides is None:
         return None
     begins, steps = [0] * len(given), [1] * len(given)
@@ -174,13 +174,6 @@ def _slice(call: relax.Call) -> tuple[Any, LinearMap] | None:
     return call.args[0], replace(
         plain, strides=tuple(steps[2:]), begins=tuple(-each for each in begins[2:]), ends=tuple(ends[2:]), passes=True
     )
-
-
-def _integers(expr: Any) -> list[int] | None:
-    """Return the numbers of a tuple; None: they are not fixed."""
-    fields = expr.fields if isinstance(expr, relax.Tuple) else [expr]
-    numbers = [getattr(each, "value", each) for each in fields]
-    return [int(each) for each in numbers] if all(isinstance(each, (int, tirx.IntImm)) for each in numbers) else None
 
 
 def _pool(call: relax.Call) -> tuple[Any, LinearMap] | None:

@@ -7,11 +7,11 @@ from typing import Any, Protocol
 
 import tvm
 from tvm import relax
-from tvm.relax.expr_functor import PyExprMutator, mutator
+from tvm.relax.expr_functor import mutator
 
 from ...targets.target import CpuTarget
 from ..graph import Graph
-from ..mutating import each_function, tidied
+from ..mutating import Rebinding, each_function, tidied
 from .branches import Branches
 from .concatenation import find_split
 from .pools import find_pooled
@@ -73,16 +73,12 @@ def _moved(graph: Graph, target: CpuTarget, small: bool) -> Found:
 
 
 @mutator
-class _Rewriting(PyExprMutator):  # type: ignore[misc]
+class _Rewriting(Rebinding):
     def __init__(self, mod: tvm.IRModule, found: Found) -> None:
         super().__init__(mod)
         self._found = found
 
-    def visit_var_binding_(self, binding: relax.VarBinding) -> None:
-        """Bind a variable to what computes it instead; copy every other binding."""
+    def rebound(self, binding: relax.VarBinding) -> relax.Expr | None:
+        """Return what computes a variable instead."""
         rewrite = self._found.get(binding.var)
-        if rewrite is None:
-            super().visit_var_binding_(binding)
-            return
-        made = rewrite.written(self.visit_expr, self.builder_.emit)
-        self.builder_.emit_normalized(relax.VarBinding(binding.var, made))
+        return None if rewrite is None else rewrite.written(self.visit_expr, self.builder_.emit)
