@@ -16,6 +16,7 @@ except ImportError:
     raise missing_extra("torch", "torch") from None
 
 from .torch_complex import without_complex
+from .torch_rarer import RARER
 
 if TYPE_CHECKING:
     from torch.export import ExportedProgram
@@ -48,6 +49,7 @@ def decomposed(program: ExportedProgram) -> ExportedProgram:
         table.pop(operator)
     pad = torch.ops.aten.pad.default
     table[pad] = partial(_padded, table[pad])
+    table.update(RARER)
     with warnings.catch_warnings():  # of PyTorch's about itself
         warnings.simplefilter("ignore", FutureWarning)
         return without_complex(program.run_decompositions(table))

@@ -82,17 +82,13 @@ def _of_one(operator: Operator) -> Converter:
 
 
 def _clamped(given: Given) -> relax.Expr:
-    """Return ``clamp`` by numbers or tensors: NaN stays one."""
+    """Return ``clamp`` or ``hardtanh``, by numbers or tensors: NaN stays one."""
     data = given.of_type(given["self"], given.dtype)
-    for name, operator in (("min", relax.op.maximum), ("max", relax.op.minimum)):
+    below, above = relax.op.maximum, relax.op.minimum
+    for name, operator in (("min", below), ("min_val", below), ("max", above), ("max_val", above)):
         if given.get(name) is not None:
             data = given.emit(operator(data, given.of_type(given[name], given.dtype)))
     return data
-
-
-def _hardtanh(given: Given) -> relax.Expr:
-    low, high = (relax.const(given[name], given.dtype) for name in ("min_val", "max_val"))
-    return given.emit(relax.op.minimum(given.emit(relax.op.maximum(given["self"], low)), high))
 
 
 def _where(given: Given) -> relax.Expr:
@@ -156,6 +152,8 @@ _TWO = {
     "minimum": relax.op.minimum,
     "remainder": relax.op.floor_mod,
     "fmod": relax.op.mod,
+    "__lshift__": relax.op.left_shift,
+    "__rshift__": relax.op.right_shift,
 }
 # What sums, products and extremes of truth values are.
 _OF_TRUTH = {
@@ -189,7 +187,7 @@ ARITHMETIC: Converters = {
     **{f"pow.{of}": _power for of in ("Tensor_Tensor", "Tensor_Scalar", "Scalar")},
     **{f"clamp.{of}": _clamped for of in ("default", "Tensor")},
     **{f"clamp_{of}": _clamped for of in ("min.default", "max.default", "min.Tensor", "max.Tensor")},
-    "hardtanh.default": _hardtanh,
+    "hardtanh.default": _clamped,
     "where.self": _where,
     "log1p.default": _log1p,
     "softplus.default": _softplus,

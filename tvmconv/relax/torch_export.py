@@ -21,7 +21,6 @@ from .torch_given import Converter, Given
 from .torch_moves import MOVES
 from .torch_normalizations import NORMALIZATIONS
 from .torch_products import PRODUCTS
-from .torch_rarer import RARER
 from .torch_reductions import REDUCTIONS
 from .torch_windows import WINDOWS
 from .torch_writes import WRITES
@@ -30,7 +29,7 @@ if TYPE_CHECKING:
     from torch.export import ExportedProgram
     from torch.fx import Node
 
-_CONVERTERS = {**ARITHMETIC, **MOVES, **NORMALIZATIONS, **PRODUCTS, **RARER, **REDUCTIONS, **WINDOWS, **WRITES}
+_CONVERTERS = {**ARITHMETIC, **MOVES, **NORMALIZATIONS, **PRODUCTS, **REDUCTIONS, **WINDOWS, **WRITES}
 
 
 class UnreadError(SourceError):

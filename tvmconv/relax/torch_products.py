@@ -47,18 +47,13 @@ def _product(given: Given) -> relax.Expr:
 
 
 def _sum_of_product(given: Given) -> relax.Expr:
-    """Return ``addmm.default`` and its like: a product, of ``addbmm`` summed over the batch, beside what it is added to."""
-    factors = (
-        given[each] for each in ("mat1", "mat2", "mat", "vec", "batch1", "batch2") if given.get(each) is not None
-    )
+    """Return ``addmm.default`` or ``baddbmm.default``."""
+    left, right = ("mat1", "mat2") if given.get("batch1") is None else ("batch1", "batch2")
 
     def scaled(value: Any, factor: float) -> Any:
         return value if factor == 1 else given.emit(relax.op.multiply(value, relax.const(factor, given.dtype)))
 
-    product = given.emit(relax.op.matmul(*factors))
-    if product.ty.ndim > given.node.meta["val"].ndim:
-        product = given.emit(relax.op.sum(product, 0))
-    product = scaled(product, given["alpha"])
+    product = scaled(given.emit(relax.op.matmul(given[left], given[right])), given["alpha"])
     # A factor of 0 leaves out what it multiplies, NaN too.
     return product if given["beta"] == 0 else given.emit(relax.op.add(product, scaled(given["self"], given["beta"])))
 
@@ -102,6 +97,6 @@ PRODUCTS: Converters = {
     "convolution.default": _convolution,
     "linear.default": _linear,
     **{f"{name}.default": _product for name in ("mm", "bmm", "matmul", "mv", "dot")},
-    **{f"{name}.default": _sum_of_product for name in ("addmm", "baddbmm", "addmv", "addbmm")},
+    **{f"{name}.default": _sum_of_product for name in ("addmm", "baddbmm")},
     "scaled_dot_product_attention.default": _attention,
 }

@@ -1,4 +1,4 @@
-"""ATen's adaptive pools and resizes: windows that differ from element to element, axis by axis.
+"""ATen's pools and resizes; of adaptive ones windows differ from element to element, axis by axis.
 
 TVM's resize (0.27) rounds coordinates that PyTorch truncates, and knows neither ``nearest-exact`` nor scales that are no quotients
 of sizes. Which elements and weights an output has, PyTorch says: it resizes the identity.
@@ -26,7 +26,7 @@ _OF_PLANES = {
 # Of weights, which are of the order of 1 and in f32.
 _ZERO = 1e-7
 _METHODS, _OUTSIDE = ("bilinear", "nearest", "bicubic"), ("zeros", "border", "reflection")
-LAYOUTS = {1: "NCW", 2: "NCHW", 3: "NCDHW"}
+_LAYOUTS = {1: "NCW", 2: "NCHW", 3: "NCDHW"}
 
 
 def _adaptive(rank: int, pools: Operators, reduce: Callable[..., Any], pair: bool) -> Converter:
@@ -36,7 +36,7 @@ def _adaptive(rank: int, pools: Operators, reduce: Callable[..., Any], pair: boo
         data, shape = given["self"], given.fixed_shape("self")
         if pair and any(user.args[1] == 1 for user in given.node.users):
             raise ValueError("its indices are asked for, which are not computed")
-        extents, wanted = shape[-rank:], sizes_of(given["output_size"], rank)
+        extents, wanted = shape[-rank:], _sizes_of(given["output_size"], rank)
         sizes = [extent if size is None else size for extent, size in zip(extents, wanted, strict=True)]
         if all(size == 1 for size in sizes):
             data = given.emit(reduce(data, list(range(len(shape) - rank, len(shape))), keepdims=True))
@@ -44,7 +44,7 @@ def _adaptive(rank: int, pools: Operators, reduce: Callable[..., Any], pair: boo
             size and not extent % size for extent, size in zip(extents, sizes, strict=True)
         ):
             window = [extent // size for extent, size in zip(extents, sizes, strict=True)]
-            data = given.emit(pools[rank](data, window, window, layout=LAYOUTS[rank]))
+            data = given.emit(pools[rank](data, window, window, layout=_LAYOUTS[rank]))
         else:
             for axis, size in enumerate(sizes, len(shape) - rank):
                 data = _by_windows(given, data, axis, shape[axis], size, reduce)
@@ -70,9 +70,9 @@ def _average(rank: int) -> Converter:
     def convert(given: Given) -> relax.Expr:
         shape, taps, pads = (
             given.fixed_shape("self"),
-            *(sizes_of(given[name], rank) for name in ("kernel_size", "padding")),
+            *(_sizes_of(given[name], rank) for name in ("kernel_size", "padding")),
         )
-        strides, divisor = sizes_of(given["stride"] or taps, rank), given.get("divisor_override")
+        strides, divisor = _sizes_of(given["stride"] or taps, rank), given.get("divisor_override")
         data = given["self"] if len(shape) == rank + 2 else given.emit(relax.op.expand_dims(given["self"], 0))
         ends, options = list(pads), {"ceil_mode": given["ceil_mode"], "count_include_pad": given["count_include_pad"]}
         if divisor:  # of whole windows, with zeros where they go beyond the data
@@ -81,10 +81,47 @@ def _average(rank: int) -> Converter:
             ends = [max((size - 1) * step + tap - extent - pad, 0) for size, extent, tap, pad, step in whole]
             around = [0] * 4 + [each for pair in zip(pads, ends, strict=True) for each in pair]
             data, pads, ends, options = given.emit(relax.op.nn.pad(data, around)), [0] * rank, [0] * rank, {}
-        pooled = given.emit(AVERAGE_POOLS[rank](data, taps, strides, [*pads, *ends], layout=LAYOUTS[rank], **options))
+        pooled = given.emit(AVERAGE_POOLS[rank](data, taps, strides, [*pads, *ends], layout=_LAYOUTS[rank], **options))
         if divisor:
             pooled = given.emit(relax.op.multiply(pooled, relax.const(prod(taps) / divisor, given.dtype)))
         return pooled if len(shape) == rank + 2 else given.emit(relax.op.squeeze(pooled, [0]))
+
+    return convert
+
+
+def _maxima(rank: int) -> Converter:
+    """Return how to convert a maximum pool that may be asked where in its plane each maximum is."""
+
+    def convert(given: Given) -> relax.Expr:
+        data, shape = given["self"], given.fixed_shape("self")
+        taps, pads, dilations = (_sizes_of(given[name], rank) for name in ("kernel_size", "padding", "dilation"))
+        strides = _sizes_of(given["stride"] or taps, rank)
+        whole = data if len(shape) == rank + 2 else given.emit(relax.op.expand_dims(data, 0))
+        attributes = {"strides": strides, "padding": [*pads, *pads], "dilation": dilations}
+        pool = MAX_POOLS[rank](whole, taps, ceil_mode=given["ceil_mode"], layout=_LAYOUTS[rank], **attributes)
+        values = given.emit(pool)
+        values = values if len(shape) == rank + 2 else given.emit(relax.op.squeeze(values, [0]))
+        if not any(user.args[1] == 1 and user.users for user in given.node.users):
+            return relax.Tuple([values, values])  # nobody asks for the second
+        outputs = given.shape_of(values)
+        places: Any = np.zeros([1] * (2 * rank), np.int64)
+        inside: Any = np.ones([1] * (2 * rank), bool)
+        for axis, (tap, pad, step, gap) in enumerate(zip(taps, pads, strides, dilations, strict=True)):
+            at = np.arange(outputs[axis - rank])[:, None] * step - pad + np.arange(tap) * gap
+            extent, form = shape[axis - rank], [1] * (2 * rank)
+            form[axis], form[axis + rank] = at.shape
+            places = places * extent + at.clip(0, extent - 1).reshape(form)
+            inside = inside & ((at >= 0) & (at < extent)).reshape(form)
+        count, outer = prod(taps), list(shape[:-rank])
+        flat = given.emit(relax.op.reshape(data, [*outer, prod(shape[-rank:])]))
+        table = relax.const(places.reshape(-1, count), "int64")
+        windows = given.emit(relax.op.take(flat, table, len(outer), mode="clip"))
+        least = relax.const(float("-inf"), given.dtype)
+        windows = given.emit(relax.op.where(relax.const(inside.reshape(-1, count), "bool"), windows, least))
+        best = given.emit(relax.op.argmax(windows, -1))
+        row = relax.const(np.arange(places.size // count) * count, "int64")
+        found = given.emit(relax.op.take(relax.const(places.ravel(), "int64"), relax.op.add(best, row), 0, mode="clip"))
+        return relax.Tuple([values, given.emit(relax.op.reshape(found, outputs))])
 
     return convert
 
@@ -104,7 +141,7 @@ def _sampled(given: Given) -> relax.Expr:
     )
 
 
-def sizes_of(given: Any, rank: int) -> list[Any]:
+def _sizes_of(given: Any, rank: int) -> list[Any]:
     """Return a size for each axis; of one that is given, for all."""
     sizes = list(given) if isinstance(given, (list, tuple)) else [given]
     return sizes if len(sizes) == rank else sizes * rank
@@ -185,6 +222,7 @@ WINDOWS: Converters = {
         for prefix in ("", "_")
     },
     **{f"avg_pool{rank}d.default": _average(rank) for rank in (1, 2, 3)},
+    **{f"max_pool{rank}d_with_indices.default": _maxima(rank) for rank in (2, 3)},
     "grid_sampler_2d.default": _sampled,
     **{f"upsample_nearest{rank}d.vec": _resized(rank, "nearest", "nearest_neighbor") for rank in (1, 2, 3)},
     **{f"_upsample_nearest_exact{rank}d.vec": _resized(rank, "exact", None) for rank in (1, 2, 3)},

@@ -1,0 +1,111 @@
+"""ATen's operators that neither TVM's frontend (0.27) nor PyTorch's decompositions have, by those that others have."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from functools import partial
+from math import copysign
+from typing import Any
+
+import torch
+from torch._prims_common import ELEMENTWISE_TYPE_PROMOTION_KIND
+from torch._prims_common.wrappers import elementwise_type_promotion_wrapper
+
+aten = torch.ops.aten
+
+
+def _known_extreme(extreme: Callable[[Any, Any], Any], self: Any, other: Any) -> Any:
+    """Return ``fmax`` or ``fmin``, which leave out what is not a number."""
+    found = torch.where(torch.isnan(other), self, extreme(self, other))
+    return torch.where(torch.isnan(self), other, found)
+
+
+def _is_below_zero(self: Any) -> Any:
+    """Return ``signbit``: of zeros the sign is that of infinity over them."""
+    return (torch.where(self == 0, 1 / self, self) if self.is_floating_point() else self) < 0
+
+
+@elementwise_type_promotion_wrapper(  # type: ignore[untyped-decorator]
+    type_promoting_args=("self", "other"), type_promotion_kind=ELEMENTWISE_TYPE_PROMOTION_KIND.INT_TO_FLOAT
+)
+def _with_sign(self: Any, other: Any) -> Any:
+    size = self.abs()
+    if not isinstance(other, torch.Tensor):
+        return -size if copysign(1, other) < 0 else size
+    return torch.where(_is_below_zero(other), -size, size)
+
+
+def _hypotenuse(self: Any, other: Any) -> Any:
+    return torch.sqrt(self * self + other * other)
+
+
+def _power_of_2(self: Any) -> Any:
+    return torch.pow(2.0, self)
+
+
+def _place(
+    sorted_sequence: Any,
+    self: Any,
+    *,
+    out_int32: bool = False,
+    right: bool = False,
+    side: str | None = None,
+    sorter: Any = None,
+) -> Any:
+    """Return ``searchsorted``: of how many of a sorted row a number is above, or at."""
+    rows = sorted_sequence if sorter is None else sorted_sequence.gather(-1, sorter)
+    rows = rows.unsqueeze(-2) if rows.ndim > 1 else rows
+    numbers = self.unsqueeze(-1) if isinstance(self, torch.Tensor) else self
+    below = rows <= numbers if right or side == "right" else rows < numbers
+    return below.sum(-1, dtype=torch.int32 if out_int32 else torch.int64)
+
+
+def _bucket(self: Any, boundaries: Any, *, out_int32: bool = False, right: bool = False) -> Any:
+    return _place(boundaries, self, out_int32=out_int32, right=right)
+
+
+def _median(self: Any) -> Any:
+    """Return the lower median of all numbers."""
+    return _median_along(self.reshape(-1), 0)[0]
+
+
+def _median_along(self: Any, dim: int, keepdim: bool = False) -> tuple[Any, Any]:
+    """Return the lower median along an axis: that in the middle of what is sorted, unless one is no number."""
+    data = self if self.ndim else self.reshape(1)
+    ordered = data.sort(dim)
+    middle = (data.shape[dim] - 1) // 2
+    value, place = (each.narrow(dim, middle, 1) for each in ordered)
+    if data.is_floating_point():
+        value = torch.where(torch.isnan(data).any(dim, keepdim=True), float("nan"), value)
+    return (value, place) if keepdim and self.ndim else (value.squeeze(dim), place.squeeze(dim))
+
+
+def _distances(x1: Any, x2: Any, p: float, compute_mode: int | None) -> Any:
+    """Return ``cdist``: the distances between all of some rows and all of others."""
+    return torch.linalg.vector_norm(x1.unsqueeze(-2) - x2.unsqueeze(-3), p, -1)
+
+
+def _added(self: Any, batch1: Any, batch2: Any, *, beta: float = 1, alpha: float = 1) -> Any:
+    """Return ``addbmm``, a sum over the batch; a factor of 0 leaves out what it multiplies, NaN too."""
+    product = (batch1 @ batch2).sum(0) * alpha
+    return self * beta + product if beta else product
+
+
+RARER: Mapping[Any, Callable[..., Any]] = {
+    aten._cdist_forward.default: _distances,
+    aten.addbmm.default: _added,
+    aten.addmv.default: torch._decomp.decomposition_table[aten.addmv.default],
+    aten.bucketize.Scalar: _bucket,
+    aten.bucketize.Tensor: _bucket,
+    aten.copysign.Scalar: _with_sign,
+    aten.copysign.Tensor: _with_sign,
+    aten.exp2.default: _power_of_2,
+    aten.fmax.default: partial(_known_extreme, torch.maximum),
+    aten.fmin.default: partial(_known_extreme, torch.minimum),
+    aten.hypot.default: _hypotenuse,
+    aten.median.default: _median,
+    aten.median.dim: _median_along,
+    aten.searchsorted.Scalar: _place,
+    aten.searchsorted.Tensor: _place,
+    aten.signbit.default: _is_below_zero,
+}
