@@ -79,13 +79,13 @@ def as_relax(model: ModelProto, source: str) -> tvm.IRModule:
         drop_empty(simple)
     join_pads(simple)
     simple = mended(simple, source)
-    from tvm.relax.frontend.onnx import from_onnx
+    from .onnx_operators import read
 
     try:
         # It prints what it stumbles over; the error says it again.
         with redirect_stdout(io.StringIO()), warnings.catch_warnings():
             warnings.simplefilter("ignore")
-            module = from_onnx(simple, sanitize_input_names=False)
+            module = read(simple)
     except tvm.error.OpNotImplemented as error:
         names = str(error).rpartition(": ")[2]
         reasons = [f" ({name}: {why})" for name, why in OTHER_OP_TYPES.items() if name in names]

@@ -15,8 +15,7 @@ from .onnx_computed import add_constant, computed
 from .onnx_explicit_pads import POOLS, give_longer_output, give_pool_pads, padded, set_attributes
 from .onnx_functions import types_of
 from .onnx_recurrent import unrolled
-from .onnx_resize import FLOATS, resized
-from .onnx_special import infinite, log_sum_exp, thresholded
+from .onnx_resize import resized
 
 if TYPE_CHECKING:
     from onnx import ModelProto, NodeProto
@@ -28,25 +27,16 @@ _NAMES = {
     "Conv",
     "ConvTranspose",
     "DequantizeLinear",
-    "Dropout",
     "GRU",
-    "IsInf",
     "LSTM",
     "LayerNormalization",
     "NonMaxSuppression",
-    "OneHot",
+    "Dropout",
     "Pad",
-    "Pow",
-    "ReduceLogSumExp",
     "Resize",
     "RoiAlign",
-    "Slice",
-    "ThresholdedRelu",
     "Upsample",
 }
-
-# What computes a node by others, of the type of what it takes.
-_BY_OTHERS = {"IsInf": infinite, "ReduceLogSumExp": log_sum_exp, "ThresholdedRelu": thresholded}
 # Whose outputs after the first are optional.
 _OPTIONAL = ("BatchNormalization", "Dropout", "LayerNormalization", "MaxPool")
 
@@ -97,9 +87,6 @@ def _nodes(node: NodeProto, shapes: Shapes, types: dict[str, int], model: ModelP
         give_longer_output(node)
     if node.op_type in POOLS:
         give_pool_pads(node, shapes.get(node.input[0], ()))
-    if node.op_type == "Dropout" and len(node.input) < 3 and len(node.output) == 1:
-        # One that gives an output of the model; onnxruntime removed the others. ConvertLayout takes no tuple.
-        return [onnx.helper.make_node("Identity", node.input[:1], node.output, node.name)]
     if node.op_type == "DequantizeLinear":
         return _dequantized(node, given, model)
     if node.op_type in ("LayerNormalization", "MaxPool") and len(node.output) > 1:
@@ -108,16 +95,8 @@ def _nodes(node: NodeProto, shapes: Shapes, types: dict[str, int], model: ModelP
         return unrolled(node, shapes.get(node.input[0], ()), model)
     if node.op_type == "Pad":
         return padded(node, shapes.get(node.input[0], ()), model)
-    if node.op_type in _BY_OTHERS:
-        return _BY_OTHERS[node.op_type](node, types[node.input[0]], model)
-    if node.op_type == "OneHot":
-        return _of_type(node, types)
-    if node.op_type == "Pow":
-        return _powered(node, types)
     if node.op_type == "RoiAlign":
         return _aligned(node, given, types, model)
-    if node.op_type == "Slice" and "starts" in given:
-        return [_sliced(node, given, model)]
     if node.op_type in ("Resize", "Upsample"):
         data, output = shapes.get(node.input[0], ()), shapes.get(node.output[0], ())
         return resized(node, data, output, types.get(node.input[0], 0), model)
@@ -132,33 +111,6 @@ def _dequantized(node: NodeProto, given: dict[str, Any], model: ModelProto) -> l
     array = computed(node.op_type, given, [constants.get(name) for name in node.input], model)
     add_constant(model, node.output[0], array)
     return []
-
-
-def _of_type(node: NodeProto, types: dict[str, int]) -> list[NodeProto]:
-    """Convert what a OneHot gives to its type: the frontend takes numbers for f64 or i64."""
-    name = node.output[0]
-    node.output[0] = f"{name}_wide"
-    return [node, onnx.helper.make_node("Cast", [node.output[0]], [name], to=types[node.input[2]])]
-
-
-def _powered(node: NodeProto, types: dict[str, int]) -> list[NodeProto]:
-    """Convert an exponent to the type of its numbers, which the frontend takes it for; integers keep theirs."""
-    base, exponent = (types.get(name, 0) for name in node.input)
-    if base == exponent or base not in FLOATS:
-        return [node]
-    name = f"{node.output[0]}_exponent"
-    cast = onnx.helper.make_node("Cast", node.input[1:], [name], to=base)
-    node.input[1] = name
-    return [cast, node]
-
-
-def _sliced(node: NodeProto, given: dict[str, Any], model: ModelProto) -> NodeProto:
-    """Return a Slice with inputs in place of its attributes, which it has up to opset 9, and the frontend does not know."""
-    names = [f"{node.output[0]}_{name}" for name in ("starts", "ends", "axes")]
-    axes = given.get("axes", range(len(given["starts"])))
-    for name, numbers in zip(names, (given["starts"], given["ends"], axes), strict=True):
-        add_constant(model, name, np.array(numbers, np.int64))
-    return onnx.helper.make_node("Slice", [node.input[0], *names], node.output, node.name)
 
 
 def _aligned(node: NodeProto, given: dict[str, Any], types: dict[str, int], model: ModelProto) -> list[NodeProto]:
