@@ -12,9 +12,9 @@ import onnx.shape_inference
 from ..errors import InvalidProblemError, SourceError
 from ..problem import DTYPES as KERNEL_DTYPES
 from ..problem import Problem
+from .following import Chain, follow
 from .model import Node, Skipped
-from .onnx_constants import constants_of
-from .onnx_epilogue import Chain, follow
+from .onnx_effects import Operations, constants_of, has_fixed_filter
 from .onnx_graph import (
     DTYPES,
     OTHER_OP_TYPES,
@@ -193,13 +193,17 @@ class OnnxReader(Reader):
         chain = Chain(place.node.output[0])
         if self._fuse or self._with_constants:
             try:
-                chain = follow(place, problem, tensors, self._fuse)
+                folds, operations = has_fixed_filter(place, tensors), Operations(place, problem, tensors)
+                chain = follow(
+                    operations, chain.last, problem.out_channels, tensors.taken, folds=folds, fuse=self._fuse
+                )
             except SourceError as error:
                 raise SourceError(
                     f"{self._source}: what follows {place}: {error}; without fusion (--no-fuse) it is not read"
                 ) from error
-        constants = constants_of(place, chain, problem.out_channels, tensors) if self._with_constants else None
-        serves = self._serves(place.name, [node.name or node.output[0] for node in chain.nodes])
+        constants = constants_of(place, chain, problem, tensors) if self._with_constants else None
+        following = (node for node in map(tensors.maker, chain.nodes) if node is not None)
+        serves = self._serves(place.name, [node.name or node.output[0] for node in following])
         return Node(place.name, chain.problem(problem), constants, serves, chain.residual, self._joined(place.name))
 
 

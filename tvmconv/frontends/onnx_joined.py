@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from math import prod
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -13,9 +12,9 @@ from onnx import helper, numpy_helper
 from ..dtypes import numpy_dtype
 from ..errors import InvalidProblemError
 from ..linear.maps import Array, LinearMap, identity
+from .following import by_channel, is_per_channel
 from .joining import Join, Step, average, find_joins
-from .onnx_constants import normalization
-from .onnx_epilogue import other_input
+from .onnx_effects import normalization, other_input
 from .onnx_graph import DTYPES, OURS, attributes_of, convolutions
 from .onnx_rules import node_problem
 from .onnx_tensors import Tensors
@@ -144,11 +143,9 @@ class _Graph:
         data = other_input(node, fixed[0])
         if self._shape(data) != self._shape(node.output[0]):
             return None
-        extents = self._tensors.shape(fixed[0])
-        aligned = (1,) * (rank + 2 - len(extents)) + extents
-        if prod(extents) != 1 and aligned != (1, channels, *(1,) * rank):
+        if not is_per_channel(self._tensors.shape(fixed[0]), channels, rank + 2):
             return None
-        numbers = np.broadcast_to(np.asarray(self._tensors.value(fixed[0]), np.float64).reshape(-1), (channels,))
+        numbers = by_channel(self._tensors.value(fixed[0]), channels)
         plain, first = identity(channels, rank), node.input[0] == data
         if node.op_type in ("Add", "Sub"):
             sign = -1.0 if node.op_type == "Sub" else 1.0

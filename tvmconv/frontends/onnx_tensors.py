@@ -38,6 +38,8 @@ class Tensors:
     ----------
     nodes : list of NodeProto
         The graph's nodes, in the order in which they can be computed.
+    taken
+        By the names of sums those of the convolutions whose kernels they are part of.
     """
 
     def __init__(self, model: ModelProto, place: Place, folder: Path) -> None:
@@ -60,15 +62,15 @@ class Tensors:
                 self._readers.setdefault(name, []).append(i)
         for value in place.graphs[-1].output:
             self._readers.setdefault(value.name, []).append(OUTSIDE)
-        self._owners: dict[str, int] = {}
+        self.taken: dict[str, str] = {}
 
     def readers(self, name: str) -> list[int]:
         """Return the places in `nodes` of those that read a tensor, once for each time, and OUTSIDE if the graph gives it."""
         return self._readers.get(name, [])
 
-    def claim(self, name: str, owner: int) -> bool:
-        """Whether the node that computes a tensor belongs to the convolution of number `owner`, the first that asked."""
-        return self._owners.setdefault(name, owner) == owner
+    def maker(self, name: str) -> NodeProto | None:
+        """Return the node that computes a tensor; None: it is given."""
+        return self._makers.get(name)
 
     def is_fixed(self, name: str) -> bool:
         """Whether a tensor depends on no input, without computing it."""

@@ -72,7 +72,7 @@ class OpenvinoReader(Reader):
                 if self._shapes == "run":
                     raise SourceError(f"{self._source}: {cause}") from error
         nodes, skipped = [], []
-        taken: set[str] = set()
+        taken: dict[str, str] = {}
         for op in reversed(found):  # a sum of two belongs to the later one
             name, op_type = _name(op), op.get_type_name()
             shape = observed.get(op.get_friendly_name()) or (_static(op) if op in convolutions else None)
@@ -107,7 +107,7 @@ class OpenvinoReader(Reader):
         except RuntimeError as error:
             raise SourceError(f"{self._source}: the model does not take these shapes: {_last_line(error)}") from error
 
-    def _node(self, name: str, op: Any, data: Shape, taps: Shape, output: Shape, taken: set[str]) -> Node:
+    def _node(self, name: str, op: Any, data: Shape, taps: Shape, output: Shape, taken: dict[str, str]) -> Node:
         element = op.input_value(0).get_element_type().to_string()
         dtype = _DTYPES.get(element, self._dtype)
         if dtype is None:
@@ -138,7 +138,7 @@ class OpenvinoReader(Reader):
         filter_ = value_of(op.input_value(1)).reshape(made.filter_shape).astype(np.float64)
         return LinearMap(filter_, None, made.strides, made.dilations, made.pads_begin, made.pads_end, made.groups)
 
-    def _follow(self, op: Any, channels: int, fixed: bool, taken: set[str]) -> Chain:
+    def _follow(self, op: Any, channels: int, fixed: bool, taken: dict[str, str]) -> Chain:
         """Return what the kernel computes, the bias at the least."""
         folds = fixed and (self._fuse or self._with_constants)
         return follow(Operations(), op, channels, taken, folds=folds, biased=True, fuse=self._fuse)

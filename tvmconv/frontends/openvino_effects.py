@@ -9,7 +9,7 @@ import numpy as np
 import openvino
 
 from ..epilogue import Step
-from .following import Activation, Effect, Linear, Sum, per_channel
+from .following import Activation, Effect, Gates, Linear, Sum, per_channel
 
 _STEPS = {
     "Relu": Step("relu"),
@@ -21,7 +21,7 @@ _STEPS = {
 _GELU = {"erf": Step("gelu"), "tanh": Step("gelu_tanh")}
 
 
-class Operations:
+class Operations(Gates):
     """The graph of a model, as :func:`~tvmconv.frontends.following.follow` reads it."""
 
     def readers(self, op: Any) -> Sequence[Any]:
@@ -58,7 +58,7 @@ class Operations:
             numbers = per_channel(value_of(other), channels, len(mine.get_partial_shape()))
             if numbers is None:
                 return None
-            return Linear(None, numbers) if op.get_type_name() == "Add" else Linear(numbers, None)
+            return Linear(None, lambda: numbers) if op.get_type_name() == "Add" else Linear(lambda: numbers, None)
         shape = mine.get_partial_shape()
         alike = shape.is_static and shape == other.get_partial_shape()
         alike = alike and mine.get_element_type() == other.get_element_type()
@@ -93,7 +93,7 @@ def _prelu(slope: Any, channels: int, rank: int) -> Effect | None:
     if numbers.shape == (channels,):  # these are the channels', whatever the last axis is
         numbers = numbers.reshape(channels, *(1,) * (rank - 2))
     slopes = per_channel(numbers, channels, rank)
-    return None if slopes is None else Activation(Step("prelu"), slopes)
+    return None if slopes is None else Activation(Step("prelu"), lambda: slopes)
 
 
 def _number(value: Any) -> float | None:

@@ -90,8 +90,8 @@ class _Graph:
             (*_, source) = [each for each in op.input_values() if not is_fixed(each.get_node())]
             effect = self._effects.effect(op, source.get_node(), shape[0])
             if isinstance(effect, Linear) and source.get_partial_shape() == op.output(0).get_partial_shape():
-                ones = np.ones(shape[0]) if effect.factor is None else effect.factor
-                map_ = identity(*shape).scaled(ones, effect.shift)
+                factor = np.ones(shape[0]) if effect.factor is None else effect.factor()
+                map_ = identity(*shape).scaled(factor, None if effect.shift is None else effect.shift())
         if map_ is None or self.dtype(_key(source)) != self.dtype(tensor):
             return None
         return Step(tensor, _key(source), map_, self.name_of(op), op.get_type_name() in CONVOLUTIONS)

@@ -11,7 +11,7 @@ import numpy as np
 import torch
 
 from ..epilogue import Step
-from .following import Activation, Effect, Linear, Sum, per_channel
+from .following import Activation, Effect, Gates, Linear, Sum, per_channel
 
 # By an operation's name: the step, and the arguments that are its numbers.
 _STEPS: dict[str, tuple[str, tuple[str, ...]]] = {
@@ -31,7 +31,7 @@ _NORMS = ("aten.batch_norm.default", "aten._native_batch_norm_legit_no_training.
 Tensors = Mapping[str, tuple[tuple[int, ...], Any]]
 
 
-class Operations:
+class Operations(Gates):
     """The graph of a program, as :func:`~tvmconv.frontends.following.follow` reads it.
 
     Parameters
@@ -93,7 +93,7 @@ class Operations:
             vector = per_channel(numbers, channels, len(shape))
             if vector is None:
                 return None
-            return Linear(None, vector) if _kind(op) == "add" else Linear(vector, None)
+            return Linear(None, lambda: vector) if _kind(op) == "add" else Linear(lambda: vector, None)
         alike = isinstance(other, torch.fx.Node) and self._tensors.get(other.name) == self._tensors[read.name]
         return Sum(other) if alike and _kind(op) == "add" else None
 
@@ -110,7 +110,7 @@ class Operations:
                 if value is None:
                     return None
                 factor, shift = (factor * value, shift * value) if name == "weight" else (factor, shift + value)
-        return Linear(factor, shift)
+        return Linear(lambda: factor, lambda: shift)
 
     def _value(self, node: Any) -> np.ndarray | None:
         """Return a tensor of the program, in f32 or f64; None for what is computed."""
@@ -156,4 +156,4 @@ def _step(kind: str, op: Any) -> Step | None:
 def _prelu(slope: np.ndarray, channels: int) -> Effect:
     if slope.size == 1:
         return Activation(Step("leaky", (float(slope.reshape(-1)[0]),)))
-    return Activation(Step("prelu"), slope.reshape(channels).astype(np.float64))
+    return Activation(Step("prelu"), lambda: slope.reshape(channels).astype(np.float64))

@@ -86,7 +86,7 @@ class ExportReader(Reader):
             return [], [Skipped(name, str(node.target), reason, cause) for node, name in names.items()]
         by_name = {name: (placeholders[name], dims) for name, dims in bound.items()}
         calls, tensors = self._calls(module, by_name)
-        operations, taken = Operations(module, tensors), set[str]()
+        operations, taken = Operations(module, tensors), dict[str, str]()
         nodes, skipped = [], []
         for node, name in reversed(names.items()):  # a sum of two belongs to the later one
             if node.name not in calls:
@@ -128,7 +128,9 @@ class ExportReader(Reader):
             torch.randn(dims).to(value.dtype) if value.dtype.is_floating_point else torch.ones(dims, dtype=value.dtype)
         )
 
-    def _node(self, name: str, node: Any, call: _Call, module: Any, operations: Operations, taken: set[str]) -> Node:
+    def _node(
+        self, name: str, node: Any, call: _Call, module: Any, operations: Operations, taken: dict[str, str]
+    ) -> Node:
         data, taps, bias = (call.arguments[each] for each in ("input", "weight", "bias"))
         dtype = _DTYPES.get(data.dtype, self._dtype)
         if dtype is None:

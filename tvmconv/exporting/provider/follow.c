@@ -1,4 +1,4 @@
-/* What follows a convolution, as steps of an epilogue: tvmconv.frontends.onnx_epilogue, on onnxruntime's graphs. */
+/* What follows a convolution, as steps of an epilogue: tvmconv.frontends.following, on onnxruntime's graphs. */
 #include "tvmconv-graph.h"
 
 #include <float.h>
