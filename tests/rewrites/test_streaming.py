@@ -66,6 +66,35 @@ def test_a_filter_in_place_is_prefetched_while_it_is_multiplied() -> None:
     check(prefetch_parts, before, after)
 
 
+def test_lines_that_lie_together_are_placed_together() -> None:
+    """A division for each of them took as long as the products of a single pixel."""
+
+    @T.prim_func(private=True, s_tir=True)
+    def before(
+        data: T.Buffer((12,), "float32"), filter: T.Buffer((12, 96), "float32"), sums: T.Buffer((64,), "float32")
+    ):
+        for part in T.serial(4, annotations={"tvmconv.prefetch_part": "filter"}):
+            for row, step in T.grid(3, 2):
+                for o in T.vectorized(32):
+                    sums[step * 32 + o] = (
+                        sums[step * 32 + o] + data[part * 3 + row] * filter[part * 3 + row, step * 32 + o + 32]
+                    )
+
+    @T.prim_func(private=True, s_tir=True)
+    def after(
+        data: T.Buffer((12,), "float32"), filter: T.Buffer((12, 96), "float32"), sums: T.Buffer((64,), "float32")
+    ):
+        for part, row, step in T.grid(4, 3, 2):
+            T.call_intrin("void", "tirx.prefetch", T.address_of(filter[part * 3 + row + 3, step * 32 + 32]), 0, 2, 1)
+            T.call_intrin("void", "tirx.prefetch", T.address_of(filter[part * 3 + row + 3, step * 32 + 48]), 0, 2, 1)
+            for o in T.vectorized(32):
+                sums[step * 32 + o] = (
+                    sums[step * 32 + o] + data[part * 3 + row] * filter[part * 3 + row, step * 32 + o + 32]
+                )
+
+    check(prefetch_parts, before, after)
+
+
 def test_what_cannot_be_prefetched_is_refused() -> None:
     @T.prim_func(private=True, s_tir=True)
     def no_filter(sums: T.Buffer((16,), "float32")):

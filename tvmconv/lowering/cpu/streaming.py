@@ -15,6 +15,7 @@ from tvm import sym, tirx
 from tvm.ir import TensorLoad
 
 from ...algorithms.annotations import PREFETCH_PART
+from ...algorithms.shapes import divisors
 from ...algorithms.stage_names import FILTER
 from ..common.rewrites import answered, found, mapped, refuse, replaced, rewritten
 from .prefetching import L2, is_step, loops_down_to, prefetch
@@ -71,7 +72,10 @@ def _box(part: Any, loads: list[Any], inner: dict[Any, int]) -> tuple[list[Any],
 
 
 def _share(source: Any, at: list[Any], extents: list[int], number: Any, count: int) -> list[Any]:
-    """Return the prefetches of step `number` of `count`: lines of the rows that lie together in memory."""
+    """Return the prefetches of step `number` of `count`: lines of the rows that lie together in memory.
+
+    A division finds where some of a row lie, as many as are placed together without more lines in all.
+    """
     shape = [int(extent) for extent in source.shape]
     axis, run = len(shape) - 1, extents[-1]
     while axis > 0 and extents[axis] == shape[axis]:
@@ -80,15 +84,33 @@ def _share(source: Any, at: list[Any], extents: list[int], number: Any, count: i
     elements = LINE_BYTES // np.dtype(str(source.dtype)).itemsize  # bf16 is a uint16 here
     lines = -(-run // elements)
     rows = prod(extents[:axis])
-    each, fetched = -(-rows * lines // count), []
+
+    def pieces(size: int) -> int:
+        return -(-rows * lines // (size * count))
+
+    piece = min(divisors(lines, lines), key=lambda size: (pieces(size) * size, pieces(size)))
+    each, fetched = pieces(piece), []
     for which in range(each):
-        line = number * each + which
-        row, rest = line // lines, line % lines
+        place = number * each + which
+        of_row = lines // piece
+        row, rest = (place, 0) if of_row == 1 else (place // of_row, place % of_row * piece)
         indices = list(at)
         for outer in reversed(range(axis)):
             first = prod(extents[:outer]) == 1  # beyond the last row lies what the part after that reads
             indices[outer] = indices[outer] + (row if first else row % extents[outer])
             row = tirx.const(0, "int32") if first else row // extents[outer]
-        indices[-1] = indices[-1] + rest * elements
-        fetched.append(prefetch(tirx.BufferLoad(source, indices), L2))
+        for line in range(piece):
+            at_line = _further(indices, shape, (rest + line) * elements)
+            fetched.append(prefetch(tirx.BufferLoad(source, at_line), L2))
     return fetched
+
+
+def _further(indices: list[Any], shape: list[int], elements: Any) -> list[Any]:
+    """Return where the element lies that is so many behind another: of a number carried to outer axes, for none may end beyond its own."""
+    if not isinstance(elements, int):
+        return [*indices[:-1], indices[-1] + elements]
+    further = list(indices)
+    for axis in reversed(range(1, len(shape))):
+        further[axis] = further[axis] + elements % shape[axis]
+        elements //= shape[axis]
+    return [further[0] + elements, *further[1:]]
