@@ -63,3 +63,20 @@ def test_a_library_of_its_own_has_transforms(tmp_path: Path) -> None:
     x = torch.ones(2, 12)
     library = tvmconv.torch.compile(Spectrum().eval(), x, tmp_path / "model.so")
     assert math.isclose(float(library(x)[0, 0]), 12, rel_tol=1e-6)
+
+
+def test_bf16_by_complex_numbers_is_computed_in_f32(tmp_path: Path) -> None:
+    """As in the heads of vocoders: magnitudes and angles of a spectrum."""
+
+    class Spectrum(nn.Module):
+        def forward(self, x: Any) -> Any:
+            y = x.exp() * (x.cos() + 1j * x.sin())
+            return torch.fft.irfft(y, dim=1), torch.view_as_real(y + x)
+
+    torch.manual_seed(0)
+    network, x = Spectrum().eval(), torch.randn(2, 9, 5).bfloat16()
+    fast = tvmconv.torch.optimize(network, x, tmp_path, progress=None)
+    assert [row for row in tvmconv.torch.report(fast) if row.why] == []
+    for answer, right in zip(fast(x), network(x.float()), strict=True):
+        assert answer.dtype is torch.float32
+        assert (answer - right).norm() < 4e-3 * right.norm()

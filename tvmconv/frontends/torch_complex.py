@@ -87,6 +87,9 @@ class _Rewriting:
                     key: self._filled(value) if isinstance(value, Parts) and is_complex(given[key]) else value
                     for key, value in args.items()
                 }
+            if is_complex(node):
+                real = _REAL[node.meta["val"].dtype]
+                args = {key: self._of_type(each, real) if isinstance(each, Parts) else each for key, each in args.items()}
             made = RULES[name](self._nodes, **args)
             if name == "view_as_real.default":
                 self._pairs[made] = args["self"]
@@ -155,6 +158,18 @@ class _Rewriting:
         if parts.imaginary is None:
             return Parts(made, None)
         return Parts(made, self._nodes.call(aten._to_copy.default, parts.imaginary, dtype=real))
+
+    def _of_type(self, parts: Parts, dtype: torch.dtype) -> Parts:
+        """Return parts in the type of an answer's: bf16 by a complex number is computed in f32."""
+        to = self._nodes.call
+        return Parts(
+            *(
+                to(aten._to_copy.default, part, dtype=dtype)
+                if isinstance(part, fx.Node) and part.meta["val"].dtype != dtype
+                else part
+                for part in parts
+            )
+        )
 
     def _as_parts(self, value: Any) -> Any:
         if isinstance(value, fx.Node):
