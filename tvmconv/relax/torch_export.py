@@ -16,7 +16,7 @@ from ..frontends.torch_decomposed import decomposed
 from ..frontends.torch_memory import readable
 from ..support.lines import line_of
 from .torch_arithmetic import ARITHMETIC
-from .torch_fixed import TYPES, constants, fixed_values
+from .torch_fixed import TYPES, constants, fixed_values, is_fixed
 from .torch_given import Converter, Given
 from .torch_moves import MOVES
 from .torch_normalizations import NORMALIZATIONS
@@ -77,10 +77,15 @@ def read_decomposed(program: ExportedProgram) -> tvm.IRModule:
 
 
 def unread(nodes: Iterable[Node]) -> dict[Node, str]:
-    """Return of nodes of a decomposed program's graph those that cannot be read, and why."""
-    importer = _Importer()
-    calls = [node for node in nodes if node.op == "call_function"]
-    return {node: why for node in calls if (why := importer.lacking(node))}
+    """Return of nodes of a decomposed program's graph those that cannot be read, and why; attributes are its parameters."""
+    importer, found = _Importer(), {}
+    fixed: set[Node] = set()
+    for node in nodes:
+        if is_fixed(node, fixed):
+            fixed.add(node)
+        elif node.op == "call_function" and (why := importer.lacking(node)):
+            found[node] = why
+    return found
 
 
 class _Importer(ExportedProgramImporter):  # type: ignore[misc]

@@ -6,6 +6,7 @@ eca_nfnet_l0 TVM computed all of these convolutions, in seconds.
 
 from __future__ import annotations
 
+from collections.abc import Collection
 from typing import TYPE_CHECKING, Any
 
 import torch
@@ -44,10 +45,21 @@ def fixed_values(program: ExportedProgram) -> dict[Node, Any]:
                 if torch.Tag.nondeterministic_seeded in getattr(node.target, "tags", ()):
                     continue
                 made = node.target(*map_arg(node.args, values.get), **map_arg(node.kwargs, values.get))
-                leaves = pytree.tree_leaves(made)
-                if leaves and all(isinstance(each, torch.Tensor) and each.dtype in TYPES for each in leaves):
+                if _is_known(made):
                     values[node] = made
     return values
+
+
+def is_fixed(node: Node, fixed: Collection[Node]) -> bool:
+    """Whether a node of a graph that has its parameters as attributes depends on these alone, as those of `fixed` do."""
+    if node.op != "call_function" or torch.Tag.nondeterministic_seeded in getattr(node.target, "tags", ()):
+        return node.op == "get_attr"
+    return all(each in fixed for each in node.all_input_nodes) and _is_known(node.meta.get("val"))
+
+
+def _is_known(made: Any) -> bool:
+    leaves = pytree.tree_leaves(made)
+    return bool(leaves) and all(isinstance(each, torch.Tensor) and each.dtype in TYPES for each in leaves)
 
 
 def constants(value: Any) -> relax.Expr:
