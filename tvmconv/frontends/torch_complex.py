@@ -16,7 +16,7 @@ from torch.export.graph_signature import InputKind
 from torch.utils import _pytree as pytree
 
 from .torch_complex_rules import OF_REAL, RULES
-from .torch_nodes import Nodes, Parts
+from .torch_nodes import Nodes, Parts, name_of
 
 aten = torch.ops.aten
 _REAL = {torch.complex32: torch.float16, torch.complex64: torch.float32, torch.complex128: torch.float64}
@@ -89,7 +89,9 @@ class _Rewriting:
                 }
             if is_complex(node):
                 real = _REAL[node.meta["val"].dtype]
-                args = {key: self._of_type(each, real) if isinstance(each, Parts) else each for key, each in args.items()}
+                args = {
+                    key: self._of_type(each, real) if isinstance(each, Parts) else each for key, each in args.items()
+                }
             made = RULES[name](self._nodes, **args)
             if name == "view_as_real.default":
                 self._pairs[made] = args["self"]
@@ -215,11 +217,6 @@ class _Rewriting:
                 for part in torch.view_as_real(value.detach().resolve_conj()).unbind(-1)
             )
         )
-
-
-def name_of(node: fx.Node) -> str:
-    """Return an operator's name."""
-    return str(getattr(node.target, "__name__", ""))
 
 
 # Arguments that are tensors.

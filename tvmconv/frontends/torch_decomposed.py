@@ -16,6 +16,7 @@ except ImportError:
     raise missing_extra("torch", "torch") from None
 
 from .torch_complex import without_complex
+from .torch_masked import without_masks
 from .torch_rarer import RARER
 
 if TYPE_CHECKING:
@@ -54,4 +55,4 @@ def decomposed(program: ExportedProgram) -> ExportedProgram:
     table.update(RARER)
     with warnings.catch_warnings():  # of PyTorch's about itself
         warnings.simplefilter("ignore", FutureWarning)
-        return without_complex(program.run_decompositions(table))
+        return without_complex(without_masks(program.run_decompositions(table)))

@@ -11,6 +11,11 @@ from torch.export import ExportedProgram
 from torch.export.graph_signature import InputKind, InputSpec, TensorArgument
 
 
+def name_of(node: fx.Node) -> str:
+    """Return an operator's name."""
+    return str(getattr(node.target, "__name__", ""))
+
+
 class Parts(NamedTuple):
     """The real and the imaginary part of a complex tensor, or of several, or of a number; None: it has no imaginary part."""
 
