@@ -3,9 +3,12 @@
 from __future__ import annotations
 
 from collections import ChainMap, Counter
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
+from math import prod
 from typing import TYPE_CHECKING, Any, NamedTuple
+
+import numpy as np
 
 from ..errors import SourceError, missing_extra
 from .onnx_rules import OP_TYPES
@@ -214,6 +217,28 @@ def used_names_of(node: NodeProto) -> Iterator[str]:
     for inner in subgraphs(node):
         yield from used_names(inner)
         yield from (value.name for value in inner.output)
+
+
+def keep_used(graph: GraphProto, names: Iterable[str]) -> set[str]:
+    """Leave out the nodes of a graph that some tensors do not need; return what the others read, and these tensors."""
+    read, nodes = set(names), []
+    for node in reversed(graph.node):  # ONNX has them in an order in which each reads earlier ones
+        if read.intersection(node.output):
+            read.update(used_names_of(node))
+            nodes.append(node)
+    del graph.node[:]
+    graph.node.extend(reversed(nodes))
+    return read
+
+
+def sizes_of(node: NodeProto, shape: Sequence[Any] | None) -> np.ndarray | None:
+    """Return what a Shape or a Size gives of a tensor of a shape; None if that is not known, or the node is another."""
+    if node.op_type not in ("Shape", "Size") or shape is None or not all(isinstance(dim, int) for dim in shape):
+        return None
+    if node.op_type == "Size":
+        return np.array(prod(shape), np.int64)
+    bounds = {each.name: each.i for each in node.attribute}
+    return np.array(shape[bounds.get("start", 0) : bounds.get("end", len(shape))], np.int64)
 
 
 def values_of(graph: GraphProto) -> dict[str, Value]:

@@ -11,13 +11,11 @@ import onnx
 from onnx import numpy_helper
 
 from ..errors import SourceError
-from .onnx_graph import OURS, Place, subgraphs, used_names_of
+from .onnx_graph import OURS, Place, sizes_of, subgraphs, used_names_of
 
 if TYPE_CHECKING:
     from onnx import ModelProto, NodeProto
 
-# What depends on the shape of a tensor alone.
-_SIZES = ("Shape", "Size")
 # Stands among the readers of a tensor for whoever reads what the graph gives.
 OUTSIDE = -1
 
@@ -103,14 +101,8 @@ class Tensors:
         return float(self.value(name).astype(np.float64).item())
 
     def _sizes(self, node: NodeProto) -> np.ndarray | None:
-        """Return what a Shape or a Size gives of a tensor whose shape is known; None if it is not, or the node another."""
-        known = self._scope[node.input[0]].shape if node.op_type in _SIZES and node.input[0] in self._scope else None
-        if known is None or not all(isinstance(dim, int) for dim in known):
-            return None
-        if node.op_type == "Size":
-            return np.array(prod(known), np.int64)
-        bounds = {each.name: each.i for each in node.attribute}
-        return np.array(known[bounds.get("start", 0) : bounds.get("end", len(known))], np.int64)
+        value = self._scope.get("".join(node.input[:1]))
+        return None if value is None else sizes_of(node, value.shape)
 
     def _weight(self, name: str) -> np.ndarray:
         try:

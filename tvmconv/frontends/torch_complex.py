@@ -16,7 +16,7 @@ from torch.export.graph_signature import InputKind
 from torch.utils import _pytree as pytree
 
 from .torch_complex_rules import OF_REAL, RULES
-from .torch_nodes import Nodes, Parts, name_of
+from .torch_nodes import Nodes, Parts, arguments, name_of
 
 aten = torch.ops.aten
 _REAL = {torch.complex32: torch.float16, torch.complex64: torch.float32, torch.complex128: torch.float64}
@@ -75,9 +75,7 @@ class _Rewriting:
     def _ruled(self, node: fx.Node) -> bool:
         """Put real operators in a complex one's place; say whether there are such."""
         name = name_of(node)
-        schema = getattr(getattr(node.target, "_schema", None), "arguments", ())
-        given = {each.name: each.default_value for each in schema}
-        given |= dict(zip(given, node.args, strict=False)) | dict(node.kwargs)
+        given = arguments(node) if hasattr(node.target, "_schema") else {}
         if name in _EACH or node.target is operator.getitem:
             made: Any = self._each(node)
         elif name in RULES and not any(isinstance(each, torch.dtype) for each in given.values()):

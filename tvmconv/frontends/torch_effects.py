@@ -12,6 +12,7 @@ import torch
 
 from ..epilogue import Step
 from .following import Activation, Effect, Gates, Linear, Sum, per_channel
+from .torch_nodes import arguments
 
 # By an operation's name: the step, and the arguments that are its numbers.
 _STEPS: dict[str, tuple[str, tuple[str, ...]]] = {
@@ -70,7 +71,7 @@ class Operations(Gates):
         if not op.args or op.args[0] is not read:
             return None
         if str(op.target) in _NORMS:
-            return self._norm(_arguments(op))
+            return self._norm(arguments(op))
         if kind in ("prelu", "_prelu_kernel"):
             slope = self._value(op.args[1])
             return None if slope is None or slope.size not in (1, channels) else _prelu(slope, channels)
@@ -83,7 +84,7 @@ class Operations(Gates):
             one, other = other, one
             if _writes(op):
                 return None  # to what it reads beside
-        if one is not read or other is read or _arguments(op).get("alpha", 1) != 1:
+        if one is not read or other is read or arguments(op).get("alpha", 1) != 1:
             return None
         if self._tensors.get(op.name) != self._tensors[read.name]:
             return None  # of another shape or type
@@ -131,18 +132,11 @@ def _writes(op: Any) -> bool:
     return str(op.target).split(".")[1].endswith("_")
 
 
-def _arguments(op: Any) -> dict[str, Any]:
-    """Return a node's arguments, with their defaults, by the names of its schema."""
-    declared = op.target._schema.arguments
-    defaults = {each.name: each.default_value for each in declared if each.has_default_value()}
-    return {**defaults, **{each.name: given for each, given in zip(declared, op.args, strict=False)}, **op.kwargs}
-
-
 def _step(kind: str, op: Any) -> Step | None:
     """Return what an activation with fixed numbers does."""
     if kind in _FIXED:
         return _FIXED[kind]
-    given = _arguments(op)
+    given = arguments(op)
     if kind == "gelu":
         return _GELU.get(given["approximate"])
     if kind not in _STEPS or any(given.get(name, 1) != 1 for name in ("scale", "input_scale")):

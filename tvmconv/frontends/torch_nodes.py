@@ -23,6 +23,12 @@ class Parts(NamedTuple):
     imaginary: Any
 
 
+def arguments(node: fx.Node) -> dict[str, Any]:
+    """Return what a call of an operator is given, by the names of its schema; what it leaves out as that has it."""
+    given = {each.name: each.default_value for each in node.target._schema.arguments}
+    return given | dict(zip(given, node.args, strict=False)) | dict(node.kwargs)
+
+
 class Nodes:
     """Puts calls of operators into a program's graph.
 

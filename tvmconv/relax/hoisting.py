@@ -97,14 +97,10 @@ class _Hoisting(Rebinding):
 
     def _computes(self, variable: relax.Var, axis: int) -> bool:
         """Whether a variable's channels are computed right before, by a convolution or product and what is folded into it."""
-        call = self._graph.call(variable)
-        if call is None:
-            found = self._scaling(variable)  # a batch normalization
-        elif is_convolution(call) or is_product(call):
+        call, found = self._graph.call(variable), self._scaling(variable)
+        if call is not None and (is_convolution(call) or is_product(call)):
             channels = call.ty.ndim - 1 if is_product(call) else 1
             return axis == channels and self._graph.array(call.args[1]) is not None
-        else:
-            found = self._scaling(variable)
         return (
             found is not None and found.axis == axis and self._is_alone(found.data) and self._computes(found.data, axis)
         )

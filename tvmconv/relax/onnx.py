@@ -19,8 +19,8 @@ from ..frontends.onnx_graph import (
     OURS,
     declared_inputs,
     inputs_of,
+    keep_used,
     load,
-    used_names_of,
     with_inputs,
 )
 from ..frontends.onnx_rules import OP_TYPES
@@ -174,13 +174,7 @@ def _cut(model: ModelProto, names: Sequence[str], source: str) -> None:
             )
     del model.graph.output[:]
     model.graph.output.extend(onnx.ValueInfoProto(name=name) for name in dict.fromkeys(names))
-    read, nodes = set(names), []
-    for node in reversed(model.graph.node):  # ONNX has them in an order in which each reads earlier ones
-        if read.intersection(node.output):
-            read.update(used_names_of(node))
-            nodes.append(node)
-    del model.graph.node[:]
-    model.graph.node.extend(reversed(nodes))
+    keep_used(model.graph, names)
 
 
 def simplified(model: ModelProto, source: str) -> ModelProto:

@@ -6,6 +6,7 @@ pads what a negative pad crops off. Relax refuses a transposed convolution whose
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -15,7 +16,7 @@ from ..frontends.onnx_graph import attributes_of
 from .onnx_computed import add_constant
 
 if TYPE_CHECKING:
-    from onnx import ModelProto, NodeProto
+    from onnx import ModelProto, NodeProto, TensorProto
 
 Shape = tuple[int, ...]
 POOLS = ("AveragePool", "LpPool", "MaxPool")
@@ -68,7 +69,8 @@ def give_longer_output(node: NodeProto) -> None:
 def padded(node: NodeProto, data: Shape, model: ModelProto) -> list[NodeProto]:
     """Return the nodes for a Pad: itself, or with pads below 0, or beyond the data, a gather or a crop for each axis."""
     given = attributes_of(node)
-    mode, pads = given.get("mode", "constant"), _pads(node, given, len(data), model)
+    constants = {each.name: each for each in model.graph.initializer}
+    mode, pads = given.get("mode", "constant"), pads_of(node, given, constants, len(data))
     if pads is None or not data or not all(data):
         return [node]
     # Of what is left of each axis, which pads are made of.
@@ -99,25 +101,20 @@ def padded(node: NodeProto, data: Shape, model: ModelProto) -> list[NodeProto]:
     return [*nodes, helper.make_node("Pad", [before, name, *value], [output], node.name, mode=mode)]
 
 
-def _pads(node: NodeProto, given: dict[str, Any], rank: int, model: ModelProto) -> list[tuple[int, int]] | None:
-    """Return where each axis of a Pad begins and ends; None if that is not fixed."""
-    if "pads" in given:
-        numbers, axes = given["pads"], list(range(rank))
-    else:
-        constants = {each.name: each for each in model.graph.initializer}
-        arrays = [numpy_helper.to_array(constants[each]) if each in constants else None for each in node.input]
-        if len(arrays) < 2 or arrays[1] is None or (len(node.input) > 3 and node.input[3] and arrays[3] is None):
-            return None
-        numbers = arrays[1].tolist()
-        axes = (
-            [axis % rank for axis in arrays[3].tolist()]
-            if len(arrays) > 3 and arrays[3] is not None
-            else list(range(rank))
-        )
-    pads = [(0, 0)] * rank
-    for axis, begin, end in zip(axes, numbers, numbers[len(axes) :], strict=False):
-        pads[axis] = begin, end
-    return pads
+def pads_of(
+    node: NodeProto, given: dict[str, Any], constants: Mapping[str, TensorProto], rank: int | None = None
+) -> list[tuple[int, int]] | None:
+    """Return where each axis of a Pad begins and ends; None if that is not fixed. With `axes` it needs the rank."""
+    arrays = [numpy_helper.to_array(constants[each]) if each in constants else None for each in node.input]
+    pads, axes = ([*arrays, None, None, None][at] for at in (1, 3))
+    numbers = given["pads"] if "pads" in given else None if pads is None else pads.tolist()
+    if numbers is None or ("".join(node.input[3:]) and (axes is None or rank is None)):
+        return None
+    pairs = [*zip(numbers, numbers[len(numbers) // 2 :], strict=False)]
+    if axes is None or rank is None:
+        return pairs
+    found = dict(zip((axis % rank for axis in axes.tolist()), pairs, strict=True))
+    return [found.get(axis, (0, 0)) for axis in range(rank)]
 
 
 def set_attributes(node: NodeProto, attributes: dict[str, Any]) -> None:

@@ -14,7 +14,7 @@ from onnx import helper, numpy_helper
 from onnx.reference import ReferenceEvaluator
 
 from ..errors import SourceError
-from ..frontends.onnx_graph import OURS, attributes_of, subgraphs, used_names_of
+from ..frontends.onnx_graph import OURS, attributes_of, keep_used, sizes_of, subgraphs
 from .onnx_computed import add_constant
 
 if TYPE_CHECKING:
@@ -63,7 +63,8 @@ def _fold(model: ModelProto, shapes: Shapes, source: str) -> bool:
         if node.op_type == "If" and node.input[0] in constants:
             nodes += _branch(node, bool(numpy_helper.to_array(constants[node.input[0]])), model)
             continue
-        values = _sizes(node, shapes)
+        sizes = sizes_of(node, shapes.get("".join(node.input[:1])))
+        values = None if sizes is None else [sizes]
         if values is None and _is_fixed(node, constants):
             feeds = {name: numpy_helper.to_array(constants[name]) for name in node.input if name}
             try:
@@ -97,16 +98,6 @@ def _branch(node: NodeProto, choice: bool, model: ModelProto) -> Iterator[NodePr
         yield helper.make_node("Identity", [given.name], [name])
 
 
-def _sizes(node: NodeProto, shapes: Shapes) -> list[np.ndarray] | None:
-    """Return what a Shape or a Size gives, if it is known."""
-    if node.op_type not in ("Shape", "Size") or node.input[0] not in shapes:
-        return None
-    shape, given = shapes[node.input[0]], attributes_of(node)
-    if node.op_type == "Size":
-        return [np.array(np.prod(shape), np.int64)]
-    return [np.array(shape[given.get("start", 0) : given.get("end", len(shape))], np.int64)]
-
-
 def _is_fixed(node: NodeProto, constants: dict[str, onnx.TensorProto]) -> bool:
     moves = node.op_type.startswith("Random") or node.op_type in ("Bernoulli", "Multinomial")
     if moves or node.domain not in OURS or any(True for _ in subgraphs(node)):
@@ -116,13 +107,7 @@ def _is_fixed(node: NodeProto, constants: dict[str, onnx.TensorProto]) -> bool:
 
 def _drop_unread(model: ModelProto) -> None:
     """Leave out constants and nodes that nobody reads."""
-    read, nodes = {each.name for each in model.graph.output}, []
-    for node in reversed(model.graph.node):
-        if read.intersection(node.output):
-            read.update(used_names_of(node))
-            nodes.append(node)
-    del model.graph.node[:]
-    model.graph.node.extend(reversed(nodes))
+    read = keep_used(model.graph, [each.name for each in model.graph.output])
     weights = [each for each in model.graph.initializer if each.name in read]
     del model.graph.initializer[:]
     model.graph.initializer.extend(weights)

@@ -2,15 +2,16 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import numpy as np
-from onnx import helper, numpy_helper
+from onnx import numpy_helper
 
 from ..frontends.onnx_graph import attributes_of, used_names
+from .onnx_explicit_pads import pads_of, set_attributes
 
 if TYPE_CHECKING:
-    from onnx import ModelProto, NodeProto
+    from onnx import ModelProto, NodeProto, TensorProto
 
 
 def join_pads(model: ModelProto) -> None:
@@ -26,18 +27,12 @@ def join_pads(model: ModelProto) -> None:
             node.op_type == "Conv" and node.domain in ("", "ai.onnx") and (pad := made.get(node.input[0])) is not None
         ):
             attributes = attributes_of(node)
-            if attributes.get("auto_pad", "NOTSET") not in ("NOTSET", b"NOTSET"):
-                break
             pads = _zeros(pad, constants)
-            if pads is None or any(pads[:2]) or any(pads[len(pads) // 2 :][:2]):
+            if attributes.get("auto_pad", "NOTSET") != "NOTSET" or pads is None or any(map(any, pads[:2])):
                 break
-            more = [*pads[2 : len(pads) // 2], *pads[len(pads) // 2 + 2 :]]
+            more = [*(begin for begin, _ in pads[2:]), *(end for _, end in pads[2:])]
             own = attributes.get("pads", [0] * len(more))
-            kept = [each for each in node.attribute if each.name != "pads"]
-            del node.attribute[:]
-            node.attribute.extend(
-                [*kept, helper.make_attribute("pads", [a + b for a, b in zip(own, more, strict=True)])]
-            )
+            set_attributes(node, attributes | {"pads": [a + b for a, b in zip(own, more, strict=True)]})
             joined.add(pad.output[0])
             node.input[0] = pad.input[0]
     outputs = {each.name for each in model.graph.output}
@@ -46,22 +41,14 @@ def join_pads(model: ModelProto) -> None:
             model.graph.node.remove(pad)
 
 
-def _zeros(pad: NodeProto, constants: dict[str, Any]) -> list[int] | None:
-    """Return how many zeros a Pad puts before each axis, then after each; None if it does something else, or is no Pad."""
-    attributes = attributes_of(pad)
-    if pad.op_type != "Pad" or attributes.get("mode", "constant") not in ("constant", b"constant"):
+def _zeros(pad: NodeProto, constants: dict[str, TensorProto]) -> list[tuple[int, int]] | None:
+    """Return how many zeros a Pad puts before and after each axis; None if it does something else, or is no Pad."""
+    given = attributes_of(pad)
+    if pad.op_type != "Pad" or given.get("mode", "constant") != "constant" or "".join(pad.input[3:]):
         return None
-    given = [*pad.input[1:], "", "", ""][:3]
-    if any(name and name not in constants for name in given):
+    name = "".join(pad.input[2:3])
+    value = numpy_helper.to_array(constants[name]) if name in constants else given.get("value", 0.0)
+    if (name and name not in constants) or np.any(value != 0):
         return None
-    amounts, value, axes = (numpy_helper.to_array(constants[name]) if name else None for name in given)
-    if amounts is None:  # as before opset 11
-        amounts, value = np.array(attributes.get("pads", ())), np.array(attributes.get("value", 0.0))
-    if (
-        axes is not None
-        or len(amounts) < 6
-        or int(amounts.min()) < 0
-        or (value is not None and bool(np.any(value != 0)))
-    ):
-        return None
-    return [int(each) for each in amounts]
+    pads = pads_of(pad, given, constants)
+    return pads if pads is not None and len(pads) > 2 and min(map(min, pads)) >= 0 else None

@@ -16,7 +16,7 @@ from tvm import relax
 from tvm.relax.expr_functor import mutator
 
 from .formulas import Normalization, find_normalization
-from .graph import Graph, scalar
+from .graph import Graph, along, scalar
 from .mutating import Rebinding, each_function, tidied
 from .problems import is_product
 from .simplify import static_shape
@@ -127,12 +127,8 @@ class _Joining(Rebinding):
             return None, None
         array = self._graph.array(call.args[1 if call.args[0].same_as(variable) else 0])
         rank, axis = len(found.order), found.order.index(found.axis)
-        if array is None or array.ndim > rank:
-            return None, None
-        shape = (1,) * (rank - array.ndim) + array.shape
-        if any(size != 1 for at, size in enumerate(shape) if at != axis):
-            return None, None
-        return readers[0], np.broadcast_to(array.reshape(-1), int(found.data.ty.shape[found.axis]))
+        vector = along(array, rank, axis, int(found.data.ty.shape[found.axis]))
+        return (None, None) if vector is None else (readers[0], vector)
 
     def _of_instances(self, call: relax.Call, shape: Shape) -> relax.Expr | None:
         """Return a normalization of instances for its formula, without factors."""

@@ -4,7 +4,6 @@ ones of one or three dimensions, and of others that TVM lacks: calls of the C fu
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -15,7 +14,7 @@ from tvm import relax
 from tvm.relax.expr_functor import mutator
 
 from .gathers import parts_of
-from .graph import Graph
+from .graph import Graph, along
 from .mutating import Rebinding, each_function, tidied
 from .simplify import static_shape
 from .windows import TYPES, Kind, Windows, made
@@ -109,7 +108,8 @@ def _along(variable: Any, graph: Graph) -> _Along | None:
     if any(each is None or each.ndim != 1 for each in places):
         return None
     table = np.clip(np.stack([np.asarray(each) for each in places], 1), 0, given[axis] - 1).astype(np.int32)
-    factors = [_weights(each, shape, axis) for each in weights]
+    ones = np.ones(shape[axis])
+    factors = [ones if each is None else along(each, len(shape), axis, shape[axis]) for each in weights]
     if any(each is None for each in factors):
         return None
     windows = Windows(given[axis], table, np.stack([np.asarray(each) for each in factors], 1).astype(np.float32))
@@ -162,13 +162,3 @@ def _is_gather(call: relax.Call) -> bool:
 
 def _axis(call: relax.Call) -> int:
     return int(call.attrs.axis) % int(call.args[0].ty.ndim)
-
-
-def _weights(array: npt.NDArray[Any] | None, shape: Sequence[int], axis: int) -> npt.NDArray[Any] | None:
-    """Return the weights of each place along an axis, of an array that is broadcast to a shape; None: they are others."""
-    if array is None:
-        return np.ones(shape[axis])
-    full = (1,) * (len(shape) - array.ndim) + array.shape
-    if any(size != 1 for each, size in enumerate(full) if each != axis):
-        return None
-    return np.broadcast_to(array.reshape(-1), (shape[axis],))

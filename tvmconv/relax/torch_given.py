@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 from torch._prims_common import ELEMENTWISE_TYPE_PROMOTION_KIND, elementwise_dtypes
 from tvm import relax
 
+from ..frontends.torch_nodes import arguments
 from .simplify import static_shape
 
 if TYPE_CHECKING:
@@ -28,9 +29,7 @@ class Given:
 
     def __init__(self, node: Node, importer: BaseFXGraphImporter) -> None:
         self._builder, self.node = importer.block_builder, node
-        schema = node.target._schema.arguments
-        self.nodes = {each.name: each.default_value for each in schema}
-        self.nodes |= dict(zip(self.nodes, node.args, strict=False)) | node.kwargs
+        self.nodes = arguments(node)
         self._values = {name: importer._retrieve_args(value) for name, value in self.nodes.items()}
 
     def __getitem__(self, name: str) -> Any:

@@ -54,9 +54,7 @@ class NetworkCall(nn.Module):  # type: ignore[misc]
         made = [torch.empty(shape, dtype=dtype) for shape, dtype, _ in self._made]
         addresses = ([each.data_ptr() for each in given], [each.data_ptr() for each in made])
         self.network.run(*addresses, threads=torch.get_num_threads(), openmp=True)
-        return [
-            each if back is None else each.permute(back) for each, (_, _, back) in zip(made, self._made, strict=True)
-        ]
+        return self._returned(made)
 
     def sliced(self, tensors: Sequence[Any]) -> list[Any]:
         """Return what the network computes of tensors with more images than it takes, their first axis, some at a time."""
@@ -68,9 +66,11 @@ class NetworkCall(nn.Module):  # type: ignore[misc]
                 [each.data_ptr() + number * (each.nbytes // times) for each in some] for some in (given, made)
             )
             self.network.run(data, answers, threads=torch.get_num_threads(), openmp=True)
-        return [
-            each if back is None else each.permute(back) for each, (_, _, back) in zip(made, self._made, strict=True)
-        ]
+        return self._returned(made)
+
+    def _returned(self, made: Sequence[Any]) -> list[Any]:
+        backs = (back for _, _, back in self._made)
+        return [each if back is None else each.permute(back) for each, back in zip(made, backs, strict=True)]
 
 
 def _or_none(order: Sequence[int]) -> list[int] | None:

@@ -118,7 +118,7 @@ def _piece(whole: fx.GraphModule, call: fx.Node) -> Piece:
         node.meta = dict(outside.meta)
         argument = TensorArgument(name=node.name)
         if outside.op == "get_attr":
-            constants[node.name] = _attribute(whole, str(outside.target))
+            constants[node.name] = operator.attrgetter(str(outside.target))(whole).detach()
             node.meta.setdefault("val", constants[node.name])
             specs.append(InputSpec(InputKind.CONSTANT_TENSOR, argument, node.name))
         else:
@@ -159,9 +159,3 @@ def _permuted(graph: fx.Graph, node: fx.Node, order: list[int]) -> fx.Node:
     permuted = graph.call_function(torch.ops.aten.permute.default, (node, order))
     permuted.meta = {"val": node.meta["val"].permute(order)}
     return permuted
-
-
-def _attribute(module: Any, path: str) -> torch.Tensor:
-    for name in path.split("."):
-        module = getattr(module, name)
-    return module.detach()
