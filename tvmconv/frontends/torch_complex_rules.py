@@ -124,7 +124,7 @@ def _viewed(nodes: Nodes, self: Parts) -> Parts:
     return Parts(*(nodes.call(aten.select.int, self.real, -1, part) for part in (0, 1)))
 
 
-_MATRICES = tuple(f"{name}.default" for name in ("mm", "bmm", "matmul", "mv", "dot"))
+_MATRICES = tuple(f"{name}.default" for name in ("mm", "bmm", "matmul"))
 RULES: Mapping[str, Rule] = {
     "mul.Tensor": _multiplied,
     "add.Tensor": _sum(1),

@@ -28,23 +28,20 @@ MOST_TAPS = 1024
 
 def max_pool(planned: bool, builder: relax.BlockBuilder, call: relax.Call) -> relax.Expr:
     """Return a maximum pool; TVM's of integers, and of shapes that are not fixed."""
-    attrs, shape = call.attrs, static_shape(call.ty)
-    fixed = shape is not None and static_shape(call.args[0].ty) is not None and 0 not in shape
-    plain = str(attrs.layout).isalpha() and attrs.layout == attrs.out_layout
-    first = str(attrs.layout).index("C") == 1
+    attrs, shape, channels = call.attrs, static_shape(call.ty), channels_of(call)
     if planned and (axes := axes_for_function(call)):
         return by_function(builder, call, axes, FUNCTION, "max_pool")
-    if planned and fixed and plain and first and str(call.ty.dtype) in FUNCTION_TYPES:
+    if planned and channels == 1 and str(call.ty.dtype) in FUNCTION_TYPES:
         windows = list(map(Windows.of_pool, axes_of(call, 2)))
         pooled = made(builder, call.args[0], shape or (), windows, Kind.GREATEST, "max_pool")
         if pooled is not None:
             return pooled
     if str(call.ty.dtype) == HALF:
         return in_f32(partial(max_pool, planned), builder, call)
-    if str(call.ty.dtype) not in TYPES or not fixed or not plain:
+    if str(call.ty.dtype) not in TYPES or channels is None:
         return call.op.get_attr("FLegalize")(builder, call)
     return builder.call_te(
-        _pooled, call.args[0], shape, 2 if first else 1, *map(_numbers, (attrs.pool_size, attrs.strides)),
+        _pooled, call.args[0], shape, 2 if channels == 1 else 1, *map(_numbers, (attrs.pool_size, attrs.strides)),
         _numbers(attrs.dilation), _numbers(attrs.padding), primfunc_name_hint="max_pool",
     )  # fmt: skip
 
@@ -56,12 +53,17 @@ def in_f32(legalize: Legalize, builder: relax.BlockBuilder, call: relax.Call) ->
     return builder.call_te(topi.cast, pooled, HALF)
 
 
+def channels_of(call: relax.Call) -> int | None:
+    """Return the axis of channels of a pool; None: its shapes are not fixed, its answer has no elements, or its layout is in blocks."""
+    attrs, shape = call.attrs, static_shape(call.ty)
+    plain = str(attrs.layout).isalpha() and attrs.layout == attrs.out_layout
+    fixed = static_shape(call.args[0].ty) and shape and 0 not in shape
+    return str(attrs.layout).index("C") if plain and fixed else None
+
+
 def axes_for_function(call: relax.Call) -> list[Axis]:
     """Return of each axis its inputs, outputs, taps, stride, pad and dilation, if a function in C has the pool; else none."""
-    attrs = call.attrs
-    plain = str(attrs.layout).isalpha() and attrs.layout == attrs.out_layout and str(attrs.layout)[-1] == "C"
-    fixed = static_shape(call.ty) and static_shape(call.args[0].ty)
-    if not plain or str(call.ty.dtype) not in FUNCTION_TYPES or not fixed:
+    if channels_of(call) != call.ty.ndim - 1 or str(call.ty.dtype) not in FUNCTION_TYPES:
         return []
     axes = axes_of(call, 1)
     return axes if all_meet(axes) and prod(axis[2] for axis in axes) <= MOST_TAPS else []

@@ -10,7 +10,7 @@ from math import prod
 
 from tvm import relax
 
-from .max_pools import HALF, all_meet, axes_for_function, axes_of, by_function, in_f32
+from .max_pools import HALF, all_meet, axes_for_function, axes_of, by_function, channels_of, in_f32
 from .simplify import static_shape
 from .windows import TYPES, Axis, Kind, Windows, made
 
@@ -42,9 +42,8 @@ def _channels_last(builder: relax.BlockBuilder, call: relax.Call) -> relax.Expr 
 
 def _channels_first(builder: relax.BlockBuilder, call: relax.Call) -> relax.Expr | None:
     """Return an average pool, channels first; None: it is none, or not of fixed shapes."""
-    attrs, shape = call.attrs, static_shape(call.ty)
-    plain = str(attrs.layout).isalpha() and attrs.layout == attrs.out_layout and str(attrs.layout)[1] == "C"
-    if not plain or str(call.ty.dtype) not in TYPES or not shape or 0 in shape or not static_shape(call.args[0].ty):
+    attrs, shape = call.attrs, static_shape(call.ty) or ()
+    if channels_of(call) != 1 or str(call.ty.dtype) not in TYPES:
         return None
     axes = axes_of(call, 2)
     if not all_meet(axes):

@@ -41,13 +41,6 @@ def _compared(operator: Operator) -> Converter:
     return convert
 
 
-def _reversed_difference(given: Given) -> relax.Expr:
-    left, right = (given.of_type(given[name], given.dtype) for name in ("self", "other"))
-    if given["alpha"] != 1:
-        left = given.emit(relax.op.multiply(left, relax.const(given["alpha"], given.dtype)))
-    return given.emit(relax.op.subtract(right, left))
-
-
 def _divided(given: Given) -> relax.Expr:
     """Return ``div.Tensor_mode`` or ``div.Scalar_mode``."""
     mode, dtype = given["rounding_mode"], given.dtype
@@ -182,11 +175,9 @@ ARITHMETIC: Converters = {
     **{f"{name}.{of}": _of_two(each) for name, each in _TWO.items() for of in ("Tensor", "Scalar", "default")},
     **{f"{name}.{of}": _compared(each) for name, each in _COMPARED.items() for of in ("Tensor", "Scalar")},
     **{f"{name}.default": _of_one(each) for name, each in _ONE.items()},
-    **{f"rsub.{of}": _reversed_difference for of in ("Tensor", "Scalar")},
     **{f"div.{of}_mode": _divided for of in ("Tensor", "Scalar")},
     **{f"pow.{of}": _power for of in ("Tensor_Tensor", "Tensor_Scalar", "Scalar")},
     **{f"clamp.{of}": _clamped for of in ("default", "Tensor")},
-    **{f"clamp_{of}": _clamped for of in ("min.default", "max.default", "min.Tensor", "max.Tensor")},
     "hardtanh.default": _clamped,
     "where.self": _where,
     "log1p.default": _log1p,

@@ -15,7 +15,7 @@ import torch
 from tvm import relax
 
 from .simplify import static_shape
-from .torch_given import Converter, Converters, Given
+from .torch_given import Converters, Given
 
 
 def _indexed(given: Given) -> relax.Expr:
@@ -92,22 +92,17 @@ def _stacked(given: Given) -> relax.Expr:
 
 def _range(given: Given) -> relax.Expr:
     """Return ``arange``, which is fixed."""
-    bounds = [given.get("start") or 0, given["end"], given.get("step") or 1]
+    bounds = [given[name] for name in ("start", "end", "step")]
     if any(isinstance(bound, (relax.Expr, torch.SymInt)) for bound in bounds):
         raise ValueError("its bounds are not fixed")
     numbers = torch.arange(*bounds, dtype=getattr(torch, given.dtype))
     return relax.const(numbers.float().numpy() if numbers.is_floating_point() else numbers.numpy(), given.dtype)
 
 
-def _filled(value: Any) -> Converter:
-    """Return how to convert what is one number everywhere: `value`, or what the call gives."""
-
-    def convert(given: Given) -> relax.Expr:
-        number = next((given[each] for each in ("fill_value", "value") if given.get(each) is not None), value)
-        shape = [int(size) for size in given.node.meta["val"].shape]
-        return given.emit(relax.op.broadcast_to(given.of_type(number, given.dtype), shape))
-
-    return convert
+def _filled(given: Given) -> relax.Expr:
+    """Return what is one number everywhere, 0 if the call gives none."""
+    shape = [int(size) for size in given.node.meta["val"].shape]
+    return given.emit(relax.op.broadcast_to(given.of_type(given.get("fill_value") or 0, given.dtype), shape))
 
 
 def _strided(given: Given) -> relax.Expr:
@@ -124,15 +119,13 @@ def _strided(given: Given) -> relax.Expr:
 
 MOVES: Converters = {
     "as_strided.default": _strided,
-    **{f"{name}.default": _filled(0) for name in ("empty_like", "new_empty", "new_zeros", "zeros_like")},
-    **{f"{name}.default": _filled(1) for name in ("new_ones", "ones_like")},
-    **{f"{name}.default": _filled(None) for name in ("full_like", "new_full")},
-    **{f"fill.{of}": _filled(None) for of in ("Scalar", "Tensor")},
+    "full_like.default": _filled,
+    "zeros_like.default": _filled,
     "index.Tensor": _indexed,
     "index_select.default": _selected,
     "select.int": _chosen,
     "embedding.default": _embedded,
     "cat.default": _concatenated,
     "stack.default": _stacked,
-    **{f"arange.{of}": _range for of in ("default", "start", "start_step")},
+    "arange.start_step": _range,
 }

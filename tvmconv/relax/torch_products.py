@@ -38,22 +38,16 @@ def _linear(given: Given) -> relax.Expr:
 
 
 def _product(given: Given) -> relax.Expr:
-    return given.emit(
-        relax.op.matmul(
-            given["self"],
-            next(given[each] for each in ("mat2", "other", "vec", "tensor") if given.get(each) is not None),
-        )
-    )
+    return given.emit(relax.op.matmul(given["self"], given["other" if given.get("mat2") is None else "mat2"]))
 
 
 def _sum_of_product(given: Given) -> relax.Expr:
-    """Return ``addmm.default`` or ``baddbmm.default``."""
-    left, right = ("mat1", "mat2") if given.get("batch1") is None else ("batch1", "batch2")
+    """Return ``addmm.default``."""
 
     def scaled(value: Any, factor: float) -> Any:
         return value if factor == 1 else given.emit(relax.op.multiply(value, relax.const(factor, given.dtype)))
 
-    product = scaled(given.emit(relax.op.matmul(given[left], given[right])), given["alpha"])
+    product = scaled(given.emit(relax.op.matmul(given["mat1"], given["mat2"])), given["alpha"])
     # A factor of 0 leaves out what it multiplies, NaN too.
     return product if given["beta"] == 0 else given.emit(relax.op.add(product, scaled(given["self"], given["beta"])))
 
@@ -96,7 +90,7 @@ def _masked(given: Given, scores: Any, mask: Any) -> Any:
 PRODUCTS: Converters = {
     "convolution.default": _convolution,
     "linear.default": _linear,
-    **{f"{name}.default": _product for name in ("mm", "bmm", "matmul", "mv", "dot")},
-    **{f"{name}.default": _sum_of_product for name in ("addmm", "baddbmm")},
+    **{f"{name}.default": _product for name in ("mm", "bmm", "matmul")},
+    "addmm.default": _sum_of_product,
     "scaled_dot_product_attention.default": _attention,
 }

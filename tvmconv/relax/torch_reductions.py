@@ -50,17 +50,13 @@ def _extreme_with_index(operator: Reduce, index: Reduce) -> Converter:
     return convert
 
 
-def _quantified(operator: Reduce) -> Converter:
-    """Return how to convert ``any`` or ``all``: NaN is true."""
-
-    def convert(given: Given) -> relax.Expr:
-        data = given["self"]
-        if str(data.ty.dtype) != "bool":
-            data = given.emit(relax.op.not_equal(data, relax.const(0, str(data.ty.dtype))))
-        numbers = given.emit(relax.op.astype(data, "int8"))
-        return given.of_type(given.emit(operator(numbers, given.axes(), keepdims=_kept(given))), "bool")
-
-    return convert
+def _any(given: Given) -> relax.Expr:
+    """Return ``any``: NaN is true."""
+    data = given["self"]
+    if str(data.ty.dtype) != "bool":
+        data = given.emit(relax.op.not_equal(data, relax.const(0, str(data.ty.dtype))))
+    numbers = given.emit(relax.op.astype(data, "int8"))
+    return given.of_type(given.emit(relax.op.max(numbers, given.axes(), keepdims=_kept(given))), "bool")
 
 
 def _variance(given: Given) -> relax.Expr:
@@ -78,10 +74,6 @@ def _variance(given: Given) -> relax.Expr:
 def _variance_and_mean(given: Given) -> relax.Expr:
     mean = given.emit(relax.op.mean(given["self"], given.axes(), keepdims=_kept(given)))
     return relax.Tuple([_variance(given), mean])
-
-
-def _deviation(given: Given) -> relax.Expr:
-    return given.emit(relax.op.sqrt(_variance(given)))
 
 
 def _vector_norm(given: Given) -> relax.Expr:
@@ -107,16 +99,14 @@ def _vector_norm(given: Given) -> relax.Expr:
 
 REDUCTIONS: Converters = {
     **{f"mean.{of}": _reduced(relax.op.mean) for of in ("dim", "default")},
-    **{f"sum.{of}": _reduced(relax.op.sum) for of in ("dim_IntList", "default")},
+    "sum.dim_IntList": _reduced(relax.op.sum),
     **{f"prod.{of}": _reduced(relax.op.prod) for of in ("dim_int", "default")},
     **{f"{name}.default": _extreme(relax.op.max) for name in ("amax", "max")},
     **{f"{name}.default": _extreme(relax.op.min) for name in ("amin", "min")},
     "max.dim": _extreme_with_index(relax.op.max, relax.op.argmax),
     "min.dim": _extreme_with_index(relax.op.min, relax.op.argmin),
-    **{f"any.{of}": _quantified(relax.op.max) for of in ("dim", "dims", "default")},
-    **{f"all.{of}": _quantified(relax.op.min) for of in ("dim", "dims", "default")},
+    **{f"any.{of}": _any for of in ("dim", "dims", "default")},
     "var.correction": _variance,
-    "std.correction": _deviation,
     "var_mean.correction": _variance_and_mean,
     "linalg_vector_norm.default": _vector_norm,
 }

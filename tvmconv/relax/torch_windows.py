@@ -221,7 +221,7 @@ WINDOWS: Converters = {
         for rank in (1, 2, 3)
         for prefix in ("", "_")
     },
-    **{f"avg_pool{rank}d.default": _average(rank) for rank in (1, 2, 3)},
+    **{f"avg_pool{rank}d.default": _average(rank) for rank in (2, 3)},
     **{f"max_pool{rank}d_with_indices.default": _maxima(rank) for rank in (2, 3)},
     "grid_sampler_2d.default": _sampled,
     **{f"upsample_nearest{rank}d.vec": _resized(rank, "nearest", "nearest_neighbor") for rank in (1, 2, 3)},
@@ -230,10 +230,6 @@ WINDOWS: Converters = {
     "upsample_bilinear2d.vec": _resized(2, "linear", "linear"),
     "upsample_trilinear3d.vec": _resized(3, "linear", "linear"),
     "upsample_bicubic2d.vec": _resized(2, "cubic", None),
-    **{
-        f"{_OF_PLANES[mode]}.{overload}": _resized(2, mode, None)
-        for mode in ("linear_aa", "cubic_aa")
-        for overload in ("default", "vec")
-    },
+    **{f"{_OF_PLANES[mode]}.default": _resized(2, mode, None) for mode in ("linear_aa", "cubic_aa")},
     "unfold.default": _windows,
 }
