@@ -16,6 +16,9 @@ from ..epilogue import Step
 
 Legalize = Callable[[relax.BlockBuilder, relax.Call], relax.Expr]
 FLOATS = ("float32", "float16")
+# TVM's numbers of operators for FuseOps: that compute each element of few others, that what follows element by element is fused
+# with, and that are left alone.
+INJECTIVE, OUT_FUSABLE, OPAQUE = 2, 4, 8
 
 
 def by_element(function: Callable[[Any], Any], name: str) -> Legalize:

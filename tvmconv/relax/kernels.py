@@ -33,6 +33,7 @@ from ..support.progress import Progress
 from ..targets.target import Target
 from ..tuning.records import Records
 from ..tuning.replay import choice_of
+from .functions import OPAQUE
 from .problems import plain_filter
 
 Array = npt.NDArray[Any]
@@ -42,8 +43,6 @@ LOWERED = "tvmconv"
 CODE, SYMBOL_OF_CODE = "tvmconv_code", "tvmconv_code_symbol"
 # The bytes that it allocates for a call, at most.
 WORKSPACE = "tvmconv_workspace"
-# FuseOps leaves alone what has this pattern.
-_OPAQUE = 8
 
 
 @dataclass(frozen=True)
@@ -165,5 +164,5 @@ def _lowered(
     symbol, content = str(function.attrs["global_symbol"]), np.frombuffer(code.content, np.uint8)
     kept = {CODE: tvm.runtime.tensor(content), SYMBOL_OF_CODE: symbol, WORKSPACE: code.workspaces[symbol].shared}
     function = function.without_attr("global_symbol")
-    function = function.with_attrs({LOWERED: 1, "op_pattern": _OPAQUE, "tirx.is_scheduled": 1, **kept})
+    function = function.with_attrs({LOWERED: 1, "op_pattern": OPAQUE, "tirx.is_scheduled": 1, **kept})
     return Kernel(problem, entry.algorithm, entry.origin, function, functions.get(PACK_SYMBOL), lowered.layout)

@@ -17,6 +17,7 @@ from tvm.relax.expr_functor import PyExprMutator, mutator
 
 from .graph import Graph
 from .mutating import each_function, tidied
+from .operators import BINARY
 from .problems import is_convolution, is_product
 from .simplify import constant, static_shape
 
@@ -44,7 +45,6 @@ _OF_ONE = tuple(
         "nn.leakyrelu",
     ]
 )
-_OF_TWO = tuple(f"relax.{name}" for name in ("add", "subtract", "multiply", "divide", "maximum", "minimum", "power"))
 
 
 def moved(mod: tvm.IRModule) -> tvm.IRModule:
@@ -107,7 +107,7 @@ class _Sinking(PyExprMutator):  # type: ignore[misc]
         """Return an operator on a kernel's reshaped output as the reshape of one on the output; any other call as it is."""
         call = self.visit_expr_post_order(call)
         shape = static_shape(call.ty)
-        if _name(call) not in (*_OF_ONE, *_OF_TWO) or shape is None or 0 in shape:
+        if _name(call) not in (*_OF_ONE, *BINARY) or shape is None or 0 in shape:
             return call
         for arg in call.args:
             before = self._binding(arg)
@@ -124,7 +124,7 @@ class _Sinking(PyExprMutator):  # type: ignore[misc]
             return False
         if data not in self._known:
             call = self._binding(data)
-            if _name(call) in (*_OF_ONE, *_OF_TWO):
+            if _name(call) in (*_OF_ONE, *BINARY):
                 self._known[data] = any(map(self._computed, call.args))
             else:
                 is_kernel = isinstance(call, relax.Call) and (is_convolution(call) or is_product(call))

@@ -17,14 +17,13 @@ import tvm
 from tvm import relax, te, tirx, topi
 from tvm.relax.expr_functor import PyExprMutator, mutator
 
+from .functions import OPAQUE
 from .mutating import each_function, tidied
 from .schedules import ROWS
 from .softmax import halved
 
 # Parts of a row's sum, the first of these that divides it: 16 are two vectors of AVX2, or one of AVX-512.
 _LANES = (16, 8, 4, 2, 1)
-# TVM's number for operators that FuseOps leaves alone.
-_OPAQUE = 8
 _HALF = "bfloat16"
 Value = Callable[..., Any]
 
@@ -32,12 +31,12 @@ Value = Callable[..., Any]
 def layer_norm(builder: relax.BlockBuilder, call: relax.Call) -> relax.Expr:
     """Return a normalization of layers."""
     scaled, centered = bool(call.attrs.scale), bool(call.attrs.center)
-    return _normalized_rows(builder, call, "layer_norm", True, call.args[1:], (scaled, centered))
+    return _normalized_rows(builder, call, "layer_norm", True, (scaled, centered))
 
 
 def rms_norm(builder: relax.BlockBuilder, call: relax.Call) -> relax.Expr:
     """Return a normalization by the root mean square."""
-    return _normalized_rows(builder, call, "rms_norm", False, call.args[1:], (True,))
+    return _normalized_rows(builder, call, "rms_norm", False, (True,))
 
 
 def instance_norm(builder: relax.BlockBuilder, call: relax.Call) -> relax.Expr:
@@ -52,18 +51,13 @@ def group_norm(builder: relax.BlockBuilder, call: relax.Call) -> relax.Expr:
 
 
 def _normalized_rows(
-    builder: relax.BlockBuilder,
-    call: relax.Call,
-    name: str,
-    take_mean: bool,
-    vectors: Sequence[relax.Expr],
-    used: Sequence[bool],
+    builder: relax.BlockBuilder, call: relax.Call, name: str, take_mean: bool, used: Sequence[bool]
 ) -> relax.Expr:
-    """Return the normalization over axes by numbers for each of their elements: a factor, and what is added."""
+    """Return the normalization over axes by numbers for each of their elements: a factor, and what is added, if they are used."""
     rank = call.ty.ndim
     axes = sorted(int(axis) % rank for axis in call.attrs.axes)
     rows = axes == [rank - 1]
-    taken = [vector for vector, use in zip(vectors, used, strict=True) if use]
+    taken = [vector for vector, use in zip(call.args[1:], used, strict=True) if use]
 
     def normalized(given_data: te.Tensor, *arrays: te.Tensor) -> te.Tensor:
         given, data = iter(arrays), given_data
@@ -92,7 +86,7 @@ def _normalized_rows(
 
         return te.compute(data.shape, element, "normalized")
 
-    attrs = {"op_pattern": _OPAQUE} | ({ROWS: 1} if rows else {})
+    attrs = {"op_pattern": OPAQUE} | ({ROWS: 1} if rows else {})
     return builder.call_te(normalized, call.args[0], *taken, primfunc_name_hint=name, primfunc_attrs=attrs)
 
 
@@ -150,7 +144,7 @@ def _normalized_groups(
 
         return te.compute(data.shape, element, "normalized", tag=topi.tag.BROADCAST)
 
-    opaque = {"op_pattern": _OPAQUE}
+    opaque = {"op_pattern": OPAQUE}
     mean = builder.emit(builder.call_te(means, data, primfunc_name_hint="norm_mean", primfunc_attrs=opaque))
     factor = builder.emit(
         builder.call_te(factors, data, mean, scale, primfunc_name_hint="norm_factor", primfunc_attrs=opaque)

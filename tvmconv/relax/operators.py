@@ -1,4 +1,4 @@
-"""Relax's operators of each number of spatial axes, which it has as so many functions."""
+"""Relax's operators of two tensors; and those of each number of spatial axes, which it has as so many functions."""
 
 from __future__ import annotations
 
@@ -9,6 +9,11 @@ from tvm import relax
 
 Operators = Mapping[int, Callable[..., Any]]
 
+# Of two tensors, element by element, by their names.
+BINARY: Mapping[str, Callable[..., Any]] = {
+    f"relax.{name}": getattr(relax.op, name)
+    for name in ("add", "subtract", "multiply", "divide", "maximum", "minimum", "power")
+}
 CONVOLUTIONS: Operators = {1: relax.op.nn.conv1d, 2: relax.op.nn.conv2d, 3: relax.op.nn.conv3d}
 TRANSPOSED: Operators = {
     1: relax.op.nn.conv1d_transpose,

@@ -12,7 +12,7 @@ from typing import Any
 from tvm import relax, te, tirx
 
 from ..targets.target import CpuTarget, Target
-from .functions import Legalize
+from .functions import OUT_FUSABLE, Legalize
 from .schedules import TILES
 from .simplify import static_shape
 
@@ -25,8 +25,6 @@ _WIDE_TILES = ((12, 16), (8, 32))
 # by 8x32, and takes 208 by 12x16 (two threads of a Zen 4, beside other programs).
 # Columns beyond the last may be so much of all for wider tiles: 64x197 takes 4 % less time by 32, 256x40 16 % more.
 _BEYOND = 1.1
-# TVM's number for operators that what follows element by element is fused with.
-_OUT_FUSABLE = 4
 
 
 def matmul_of(target: Target) -> Legalize:
@@ -71,7 +69,7 @@ def _matmul(known: tuple[tuple[int, int], ...], builder: relax.BlockBuilder, cal
             (*batches, rows, columns), lambda *at: tiles(*at[:-1], at[-1] // width, at[-1] % width), "product"
         )
 
-    fusable = {"op_pattern": _OUT_FUSABLE}
+    fusable = {"op_pattern": OUT_FUSABLE}
     return builder.call_te(product, *call.args, primfunc_name_hint="matmul", primfunc_attrs=fusable)
 
 

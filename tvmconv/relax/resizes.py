@@ -13,14 +13,12 @@ import numpy as np
 import numpy.typing as npt
 from tvm import relax, te
 
-from .functions import FLOATS
+from .functions import FLOATS, OUT_FUSABLE
 from .simplify import static_shape
 from .stages import KEPT
 from .windows import TYPES, Kind, Windows, made
 
 Array = npt.NDArray[Any]
-# TVM's number for operators that what follows element by element is fused with.
-_OUT_FUSABLE = 4
 # By which TVM moves coordinates off whole numbers before it rounds them down, or up.
 _EPSILON = np.float32(1e-5)
 _ROUNDINGS: Mapping[str, Callable[[Array], Array]] = {
@@ -90,7 +88,7 @@ def resize2d(planned: bool, builder: relax.BlockBuilder, call: relax.Call) -> re
             rows = te.compute(resized, across, "rows", attrs={KEPT: 1})
         return te.compute(shape, element, "resized")
 
-    fusable = {"op_pattern": _OUT_FUSABLE}
+    fusable = {"op_pattern": OUT_FUSABLE}
     fixed = [relax.const(table, str(table.dtype)) for table in tables]
     return builder.call_te(
         linear if method == "linear" else nearest,

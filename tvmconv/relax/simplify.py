@@ -19,6 +19,7 @@ from tvm.relax.expr_functor import PyExprMutator, mutator
 
 from ..lowering.common.rewrites import found
 from .mutating import each_function, tidied
+from .operators import BINARY
 
 Array = npt.NDArray[Any]
 # Of the arguments, the operator's attributes and the shape of what it computes.
@@ -58,7 +59,6 @@ _CONSTANT: Mapping[str, Callable[[list[Array], Any, list[int]], Array]] = {
 _OF_FLOATS = ("relax.divide", "relax.power", "relax.sqrt")
 # Of a take that NumPy computes alike.
 _NUMPY_MODES = ("wrap", "clip")
-_BINARY = {f"relax.{name}" for name in ("add", "subtract", "multiply", "divide", "maximum", "minimum", "power")}
 _BOUNDS = {tirx.Max: relax.op.maximum, tirx.Min: relax.op.minimum}
 
 
@@ -150,7 +150,7 @@ class _Simplifier(PyExprMutator):  # type: ignore[misc]
         made = self._computed(call, name)
         if made is not None:
             return relax.const(np.array(made, order="C"), str(call.ty.dtype))  # without one, int64 becomes int32
-        return self._with_scalars(call) if name in _BINARY else call
+        return self._with_scalars(call) if name in BINARY else call
 
     def _computed(self, call: relax.Call, name: str) -> Array | None:
         """Return what an operator computes of constants; None: it takes something else, or is not known."""

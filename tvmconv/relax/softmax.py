@@ -13,13 +13,12 @@ from typing import Any
 from tvm import relax, te, tirx, topi
 
 from ..lowering.common.elementary_arithmetic import elementary
+from .functions import OPAQUE
 from .schedules import ROWS
 from .simplify import static_shape
 
 # Parts of a row's sum, and the elements of a vector: one of AVX-512, two of AVX2.
 _LANES = 16
-# TVM's number for operators that FuseOps leaves alone.
-_OPAQUE = 8
 
 
 def softmax(builder: relax.BlockBuilder, call: relax.Call) -> relax.Expr:
@@ -29,7 +28,7 @@ def softmax(builder: relax.BlockBuilder, call: relax.Call) -> relax.Expr:
         return call.op.get_attr("FLegalize")(builder, call)
     if shape is None or axis != len(shape) - 1 or shape[-1] < _LANES:
         return builder.call_te(topi.nn.fast_softmax, call.args[0], axis=axis, primfunc_name_hint="softmax")
-    opaque = {ROWS: 1, "op_pattern": _OPAQUE}
+    opaque = {ROWS: 1, "op_pattern": OPAQUE}
     return builder.call_te(_of_rows, call.args[0], primfunc_name_hint="softmax", primfunc_attrs=opaque)
 
 
@@ -38,7 +37,7 @@ def log_softmax(builder: relax.BlockBuilder, call: relax.Call) -> relax.Expr:
     axis, shape = int(call.attrs.axis) % call.ty.ndim, static_shape(call.ty)
     if str(call.ty.dtype) != "float32" or shape is None or axis != len(shape) - 1 or shape[-1] < _LANES:
         return call.op.get_attr("FLegalize")(builder, call)
-    opaque = {ROWS: 1, "op_pattern": _OPAQUE}
+    opaque = {ROWS: 1, "op_pattern": OPAQUE}
     return builder.call_te(_of_rows, call.args[0], True, primfunc_name_hint="log_softmax", primfunc_attrs=opaque)
 
 

@@ -29,7 +29,7 @@ def topk(planned: bool, builder: relax.BlockBuilder, call: relax.Call) -> relax.
     indices = builder.emit(_indices(planned, builder, call, axis, str(attrs.dtype), bool(attrs.largest), count))
     if str(attrs.ret_type) == "indices":
         return indices
-    values = builder.call_te(_gathered, call.args[0], indices, axis)
+    values = builder.call_te(topi.gather, call.args[0], axis, indices)
     return values if str(attrs.ret_type) == "values" else relax.Tuple([builder.emit(values), indices])
 
 
@@ -43,7 +43,7 @@ def sort(planned: bool, builder: relax.BlockBuilder, call: relax.Call) -> relax.
     """Return a sort."""
     axis = int(call.attrs.axis) % call.args[0].ty.ndim
     indices = builder.emit(_indices(planned, builder, call, axis, "int32", bool(call.attrs.descending)))
-    return builder.call_te(_gathered, call.args[0], indices, axis)
+    return builder.call_te(topi.gather, call.args[0], axis, indices)
 
 
 def _indices(
@@ -92,13 +92,6 @@ def _keys(data: te.Tensor) -> te.Tensor:
         return tirx.Select(tirx.isnan(x), magnitude, ordered).astype("int64")
 
     return te.compute(data.shape, key, "keys", tag=topi.tag.ELEMWISE)
-
-
-def _gathered(data: te.Tensor, indices: te.Tensor, axis: int) -> te.Tensor:
-    def element(*at: Any) -> Any:
-        return data(*at[:axis], indices(*at), *at[axis + 1 :])
-
-    return te.compute(indices.shape, element, "gathered")
 
 
 def sorting(planned: bool) -> dict[str, Legalize]:

@@ -17,6 +17,7 @@ from tvm.relax.expr_functor import PyExprMutator, mutator
 
 from .graph import Graph
 from .mutating import each_function, tidied
+from .operators import BINARY
 from .simplify import static_shape
 
 # Each part is read by an operator of its own; of more a tensor that is cut in parts may be read faster.
@@ -26,9 +27,6 @@ _REDUCED = {
     "relax.mean": relax.op.add,
     "relax.max": relax.op.maximum,
     "relax.min": relax.op.minimum,
-}
-_BINARY = {
-    f"relax.{name}": getattr(relax.op, name) for name in ("add", "subtract", "multiply", "divide", "maximum", "minimum")
 }
 Shape = tuple[int, ...]
 
@@ -69,7 +67,7 @@ class _Unstacking(PyExprMutator):  # type: ignore[misc]
         if self._stacked(value, axis, shape) is not None:
             return True
         call = self._graph.call(value) if isinstance(value, relax.Var) else None
-        if call is None or call.op.name not in _BINARY or len(self._graph.readers(value)) != 1:
+        if call is None or call.op.name not in BINARY or len(self._graph.readers(value)) != 1:
             return False
         return any(static_shape(each.ty) == shape and self._is_stack(each, axis, shape) for each in call.args)
 
@@ -117,7 +115,7 @@ class _Unstacking(PyExprMutator):  # type: ignore[misc]
         call = self._graph.call(value) if isinstance(value, relax.Var) else None
         if own == shape and call is not None and self._is_stack(value, axis, shape):
             return self.builder_.emit(
-                _BINARY[call.op.name](*(self._part(each, axis, shape, number) for each in call.args))
+                BINARY[call.op.name](*(self._part(each, axis, shape, number) for each in call.args))
             )
         return self._cut(self.visit_expr(value), at, number if own[at] > 1 else 0, 1, rest)
 
