@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 # PyTorch would write these as several operators that move or ask more than they need to.
 WHOLE = {
     "linear.default", "matmul.default", "scaled_dot_product_attention.default", "unfold.default",
-    "softplus.default", "log_sigmoid.default", "leaky_relu.default",
+    "softplus.default", "leaky_relu.default",
     *(f"{name}{rank}d.default" for rank in (1, 2, 3) for name in ("adaptive_max_pool", "adaptive_avg_pool", "_adaptive_avg_pool")),
     *(f"{name}{rank}d.vec" for rank in (1, 2, 3) for name in ("upsample_nearest", "_upsample_nearest_exact")),
     # With a check, which is an effect: a program's graph would hand on a token for it.

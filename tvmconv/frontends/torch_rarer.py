@@ -1,10 +1,10 @@
-"""ATen's operators that neither TVM's frontend (0.27) nor PyTorch's decompositions have, by those that others have."""
+"""ATen's operators that neither TVM's frontend (0.27) nor PyTorch's decompositions have, or have as exactly, by those that others have."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from functools import partial
-from math import copysign
+from math import copysign, inf
 from typing import Any
 
 import torch
@@ -37,6 +37,27 @@ def _with_sign(self: Any, other: Any) -> Any:
 
 def _hypotenuse(self: Any, other: Any) -> Any:
     return torch.sqrt(self * self + other * other)
+
+
+def _log1p(self: Any) -> Any:
+    """Return log(1 + x) without losing small x (Kahan): the error of 1 + x is that of the factor beside it."""
+    # The bound is none; without it TVM's simplifier takes (x + 1) - 1 for x.
+    total = (self + 1.0).clamp_min(-inf)
+    logarithm = total.log()
+    # Where the sum is 1 there is nothing to divide by, and infinity is no factor.
+    scaled = torch.where(total == self, logarithm, logarithm * (self / (total - 1)))
+    return torch.where(total == 1, self, scaled)
+
+
+def _expm1(self: Any) -> Any:
+    """Return exp(x) - 1 without losing small x, by tanh: 2t / (1 - t) for t = tanh(x / 2); beyond 1 as it is written."""
+    half = torch.tanh(self * 0.5)
+    return torch.where(self.abs() < 1, (half + half) / (1 - half), self.exp() - 1)
+
+
+def _log_sigmoid(self: Any) -> Any:
+    """Return the logarithm of a sigmoid: what softplus makes of the negative, negative."""
+    return -torch.nn.functional.softplus(-self)
 
 
 def _power_of_2(self: Any) -> Any:
@@ -100,9 +121,12 @@ RARER: Mapping[Any, Callable[..., Any]] = {
     aten.copysign.Scalar: _with_sign,
     aten.copysign.Tensor: _with_sign,
     aten.exp2.default: _power_of_2,
+    aten.expm1.default: _expm1,
     aten.fmax.default: partial(_known_extreme, torch.maximum),
     aten.fmin.default: partial(_known_extreme, torch.minimum),
     aten.hypot.default: _hypotenuse,
+    aten.log1p.default: _log1p,
+    aten.log_sigmoid.default: _log_sigmoid,
     aten.median.default: _median,
     aten.median.dim: _median_along,
     aten.searchsorted.Scalar: _place,

@@ -7,7 +7,6 @@ rounds, and leaves out ``alpha``.
 from __future__ import annotations
 
 from collections.abc import Callable
-from math import inf
 from typing import Any
 
 from tvm import relax
@@ -89,38 +88,8 @@ def _where(given: Given) -> relax.Expr:
     return given.emit(relax.op.where(given.of_type(given["condition"], "bool"), left, right))
 
 
-def _log1p(given: Given) -> relax.Expr:
-    """Return log(1 + x) without losing small x (Kahan): the error of 1 + x is that of the factor beside it."""
-    data, dtype = given.of_type(given["self"], given.dtype), given.dtype
-    one = relax.const(1, dtype)
-    # The bound is none; without it TVM's simplifier takes (x + 1) - 1 for x.
-    total = given.emit(relax.op.maximum(given.emit(relax.op.add(data, one)), relax.const(-inf, dtype)))
-    factor = given.emit(relax.op.divide(data, relax.op.subtract(total, one)))
-    logarithm = given.emit(relax.op.log(total))
-    # Where the sum is 1 there is nothing to divide by, and infinity is no factor.
-    plain = given.emit(relax.op.equal(total, data))
-    scaled = given.emit(relax.op.where(plain, logarithm, relax.op.multiply(logarithm, factor)))
-    return given.emit(relax.op.where(relax.op.equal(total, one), data, scaled))
-
-
 def _softplus(given: Given) -> relax.Expr:
     return given.emit(relax.op.nn.softplus(given["self"], float(given["beta"]), float(given["threshold"])))
-
-
-def _log_sigmoid(given: Given) -> relax.Expr:
-    """Return the logarithm of a sigmoid: what softplus makes of the negative, negative."""
-    negative = given.emit(relax.op.negative(given["self"]))
-    return given.emit(relax.op.negative(given.emit(relax.op.nn.softplus(negative))))
-
-
-def _expm1(given: Given) -> relax.Expr:
-    """Return exp(x) - 1 without losing small x, by tanh: 2t / (1 - t) for t = tanh(x / 2); beyond 1 as it is written."""
-    data, dtype = given.of_type(given["self"], given.dtype), given.dtype
-    one = relax.const(1, dtype)
-    half = given.emit(relax.op.tanh(relax.op.multiply(data, relax.const(0.5, dtype))))
-    small = given.emit(relax.op.divide(relax.op.add(half, half), relax.op.subtract(one, half)))
-    large = given.emit(relax.op.subtract(relax.op.exp(data), one))
-    return given.emit(relax.op.where(relax.op.less(relax.op.abs(data), one), small, large))
 
 
 def _elu(given: Given) -> relax.Expr:
@@ -180,9 +149,6 @@ ARITHMETIC: Converters = {
     **{f"clamp.{of}": _clamped for of in ("default", "Tensor")},
     "hardtanh.default": _clamped,
     "where.self": _where,
-    "log1p.default": _log1p,
     "softplus.default": _softplus,
-    "log_sigmoid.default": _log_sigmoid,
-    "expm1.default": _expm1,
     "elu.default": _elu,
 }
