@@ -16,9 +16,6 @@ import numpy as np
 from ..linear.maps import LinearMap, added, composed, identity, told
 from ..linear.rounding import rounds_more
 
-# Multiplications to compose two filters: more would take seconds.
-_MOST_PRODUCTS = 2 * 10**10
-
 
 @dataclass(frozen=True)
 class Step:
@@ -164,12 +161,8 @@ def _levels(tensor: str, graph: Operations, goes_on: bool) -> list[_Level]:
     found = [_Level(tensor, identity(channels, rank))]
     while goes_on:
         outer, step = found[-1], graph.step(found[-1].source)
-        if step is None or not step.map.is_finite:
-            break
-        if outer.map.products * step.map.products // step.map.outputs > _MOST_PRODUCTS and not outer.map.is_diagonal:
-            break
-        made = composed(outer.map, step.map)
-        if made is None:
+        made = None if step is None else composed(outer.map, step.map)
+        if step is None or made is None:
             break
         found.append(_Level(step.source, made, (*outer.steps, step)))
         goes_on = graph.times_read(step.source) == 1

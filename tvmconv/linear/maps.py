@@ -17,6 +17,9 @@ import numpy.typing as npt
 
 Array = npt.NDArray[np.float64]
 
+# Multiplications to compose two filters: more would take seconds.
+_MOST_PRODUCTS = 2 * 10**10
+
 
 @dataclass(frozen=True)
 class LinearMap:
@@ -134,10 +137,15 @@ def added(maps: Sequence[LinearMap]) -> LinearMap | None:
 def composed(outer: LinearMap, inner: LinearMap) -> LinearMap | None:
     """Return the one map that does one after the other; None: none does so at the borders, too, or both have several taps.
 
-    An outer map that pads sees zeros beyond the inner one's outputs, where the inner one's bias would be: so that is none.
+    An outer map that pads sees zeros beyond the inner one's outputs, where the inner one's bias would be: so that is none. Nor is one of
+    an inner map that is not finite, or that takes too long to find.
     """
+    if not inner.is_finite:
+        return None
     if outer.is_diagonal:
         return inner.scaled(outer.filter.reshape(-1), outer.bias)
+    if outer.products * inner.products // inner.outputs > _MOST_PRODUCTS:
+        return None
     groups = gcd(outer.groups, inner.groups)
     steps = inner.strides
     if outer.is_pointwise or (outer.is_slice and set(steps) <= {1}):

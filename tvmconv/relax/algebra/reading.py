@@ -21,8 +21,6 @@ from ..problems import DTYPES, is_convolution
 from ..simplify import integers, static_shape
 
 POOLS = [f"relax.nn.avg_pool{rank}d" for rank in AVERAGE_POOLS]
-# Multiplications to compose two filters: more would take seconds.
-_MOST_PRODUCTS = 2 * 10**10
 
 
 @dataclass(frozen=True)
@@ -80,13 +78,8 @@ def levels(variable: Any, graph: Graph, rows: bool, most: int | None = None) -> 
         source, inner = step
         if most is not None and sum(not part.is_diagonal for part in (inner, *found[-1].maps)) > most:
             break
-        if not inner.is_finite or source.ty.dtype != variable.ty.dtype:
-            break
-        outer = found[-1].map
-        if not outer.is_diagonal and outer.products * inner.inputs // inner.groups * prod(inner.taps) > _MOST_PRODUCTS:
-            break
-        made = composed(outer, inner)
-        if made is None:
+        made = composed(found[-1].map, inner)
+        if made is None or source.ty.dtype != variable.ty.dtype:
             break
         part = (inner, pixels(static_shape(source.ty) or (), rows))
         found.append(Level(source, made, (*found[-1].parts, part)))
