@@ -6,7 +6,7 @@ BIN := $(VENV)/bin
 MODELS := rapidocr-onnxruntime==1.4.4
 DETECTOR := from importlib.util import find_spec; print(find_spec("rapidocr_onnxruntime").submodule_search_locations[0] + "/models/ch_PP-OCRv4_det_infer.onnx")
 
-.PHONY: help venv demo smoke test campaign lint format typecheck bench results further reported golden docs clean
+.PHONY: help venv demo smoke test campaign lint format typecheck bench results further reported filters golden docs clean
 
 help:
 	@echo "make demo       build, verify and time the convolutions of a text detector"
@@ -20,6 +20,7 @@ help:
 	@echo "make bench      compare with PyTorch, onnxruntime and OpenVINO on all suites in f32"
 	@echo "make results    do so in all types and layouts, and write the tables in README.md and docs, and the pictures"
 	@echo "make further    compare on layers that no suite has, by default schedules, and write docs/further.md"
+	@echo "make filters    compare on layers whose filter is the work, and write docs/filters.md"
 	@echo "make reported   compare on shapes of bug reports, by default schedules, and write docs/reported.md"
 	@echo "make docs       build the pages of docs and of the API into build/site, and check their links"
 	@echo "make clean      remove what these made"
@@ -116,6 +117,15 @@ reported: venv
 	$(BIN)/python -m benchmarks.compare reported --untuned --output $(OUTPUT)/f32-nxc.json
 	$(BIN)/python -m benchmarks.compare reported --untuned --layout ncx --output $(OUTPUT)/f32-ncx.json
 	$(BIN)/python -m benchmarks.report benchmarks/results/reported/*/*.json --update docs/reported.md
+
+filters: OUTPUT = benchmarks/results/filters/$(CPU)
+filters: venv
+	$(BIN)/python -m pip install --quiet --editable '.[bench]'
+	mkdir -p $(OUTPUT)
+	$(BIN)/python -m benchmarks.compare filters --untuned --output $(OUTPUT)/f32-nxc.json
+	$(BIN)/python -m benchmarks.compare filters --untuned --layout ncx --output $(OUTPUT)/f32-ncx.json
+	$(BIN)/python -m benchmarks.compare filters --untuned --dtype bf16 --output $(OUTPUT)/bf16-nxc.json
+	$(BIN)/python -m benchmarks.report benchmarks/results/filters/*/*.json --update docs/filters.md
 
 docs: venv
 	$(BIN)/python -m pip install --quiet --editable '.[docs]'

@@ -189,6 +189,7 @@ def test_a_document_is_updated_between_its_markers_alone(tmp_path: Path) -> None
         ("docs/performance.md", "suites/*/*.json", "--update", report.report),
         ("docs/further.md", "further/*/*.json", "--update", report.report),
         ("docs/reported.md", "reported/*/*.json", "--update", report.report),
+        ("docs/filters.md", "filters/*/*.json", "--update", report.report),
     ],
 )
 def test_documents_show_the_committed_results(
