@@ -276,6 +276,7 @@ def test_weights_that_are_computed_are_computed_once(bundle: Path) -> None:
     assert_close(fast(*given), network(*given))
     assert [row for row in tvmconv.torch.report(fast) if row.why] == [] and refused(fast) == []
     assert "conv1.parametrizations.weight.original0" in fast.state_dict()
+    assert tvmconv.torch.report(fast).refused == {}
 
 
 def test_a_model_is_copied_and_saved(bundle: Path, tmp_path: Path) -> None:

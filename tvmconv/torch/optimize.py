@@ -24,6 +24,7 @@ from .computed import How
 from .examples import DTYPES, Arguments, as_examples, cast, print_progress, run
 from .replacing import Replacing
 from .store import Store, temporary
+from .weights import copied_by_hooks
 
 
 def optimize(
@@ -168,7 +169,9 @@ def _copy(model: nn.Module, examples: list[Arguments], dtype: Any) -> tuple[nn.M
     for example in examples:
         run(model, example)
     try:
-        fast = copy.deepcopy(model, dict(sharing((*model.parameters(), *model.buffers()))))
+        fast = copy.deepcopy(
+            model, {**dict(sharing((*model.parameters(), *model.buffers()))), **copied_by_hooks(model)}
+        )
         for example in examples:
             run(fast, example)
     except Exception as error:

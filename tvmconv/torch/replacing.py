@@ -22,7 +22,7 @@ from .letting_go import let_go
 from .objects import opened
 from .store import Store
 from .unchanged import unchanged
-from .weights import with_fixed_weights
+from .weights import with_fixed_weights, written_by_hooks
 
 # A submodule that is called in more ways within one call of its model is left to its own code.
 _MOST_WAYS = 8
@@ -60,10 +60,11 @@ class Replacing:
 
     def replace(self, examples: Sequence[Arguments]) -> None:
         """Compile networks for examples of the model's arguments."""
+        computed = written_by_hooks(self._model)
         for example in examples:
             with unchanged(self._model):
                 self._run(example)  # what it keeps for later calls is there in the next
-                self._written += run(self._model, example)[1]
+                self._written += [name for name in run(self._model, example)[1] if name not in computed]
         if not self._written:
             for example in examples:
                 self._run(example)

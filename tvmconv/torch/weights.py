@@ -24,9 +24,7 @@ def with_fixed_weights(model: nn.Module) -> nn.Module:
     """Return a copy of a model whose weights are those that its norms and masks give; the model itself, if it has none."""
     if not any(_is_parametrized(module) or _hooks(module) for module in model.modules()):
         return model
-    # What hooks computed with gradients cannot be copied, and nobody reads it before it is computed again.
-    computed = [getattr(module, name) for module in model.modules() for name, _ in _hooks(module)]
-    plain = copy.deepcopy(model, {id(weight): weight.detach() for weight in computed})
+    plain = copy.deepcopy(model, copied_by_hooks(model))
     with torch.no_grad():
         for module in list(plain.modules()):
             if _is_parametrized(module):
@@ -34,6 +32,20 @@ def with_fixed_weights(model: nn.Module) -> nn.Module:
             for name, remove in _hooks(module):
                 remove(module, name)
     return plain
+
+
+def written_by_hooks(model: nn.Module) -> set[str]:
+    """Return the names of the weights that hooks compute in each call, the same each time."""
+    return {f"{path}.{name}".lstrip(".") for path, module in model.named_modules() for name, _ in _hooks(module)}
+
+
+def copied_by_hooks(model: nn.Module) -> dict[int, torch.Tensor]:
+    """Return what a copy (`copy.deepcopy`) has of each weight that hooks compute, by its number.
+
+    With gradients such weights cannot be copied, and nobody reads them before they are computed again.
+    """
+    computed = [getattr(module, name) for module in model.modules() for name, _ in _hooks(module)]
+    return {id(weight): weight.detach() for weight in computed}
 
 
 def _is_parametrized(module: nn.Module) -> bool:
