@@ -17,6 +17,7 @@ except ImportError:
 
 from .torch_complex import without_complex
 from .torch_masked import without_masks
+from .torch_quantized import QUANTIZED
 from .torch_rarer import RARER
 
 if TYPE_CHECKING:
@@ -52,7 +53,7 @@ def decomposed(program: ExportedProgram) -> ExportedProgram:
         table.pop(operator)
     pad = torch.ops.aten.pad.default
     table[pad] = partial(_padded, table[pad])
-    table.update(RARER)
+    table.update({**RARER, **QUANTIZED})
     with warnings.catch_warnings():  # of PyTorch's about itself
         warnings.simplefilter("ignore", FutureWarning)
         return without_complex(without_masks(program.run_decompositions(table)))
