@@ -94,7 +94,7 @@ def plot_roofline(result: Result, path: Path) -> None:
         axes.annotate(
             f"{flops / 1e9:.0f} GFLOP/s", (high, flops), (0, 4), textcoords="offset points", ha="right", size=8
         )
-    colours = matplotlib.colormaps["tab10"].colors  # type: ignore[attr-defined]
+    colours = [matplotlib.colormaps["tab10"](number) for number in range(10)]
     for number, suite in enumerate(suites):
         colour, marker = colours[number % len(colours)], MARKERS[number % len(MARKERS)]
         for row, intensity, rate in points:
