@@ -111,21 +111,15 @@ further: venv
 	$(BIN)/python -m benchmarks.report benchmarks/results/further/*/*.json --update docs/further.md
 
 reported: OUTPUT = benchmarks/results/reported/$(CPU)
-reported: venv
-	$(BIN)/python -m pip install --quiet --editable '.[bench]'
-	mkdir -p $(OUTPUT)
-	$(BIN)/python -m benchmarks.compare reported --untuned --output $(OUTPUT)/f32-nxc.json
-	$(BIN)/python -m benchmarks.compare reported --untuned --layout ncx --output $(OUTPUT)/f32-ncx.json
-	$(BIN)/python -m benchmarks.report benchmarks/results/reported/*/*.json --update docs/reported.md
-
 filters: OUTPUT = benchmarks/results/filters/$(CPU)
-filters: venv
+filters: BF16 = $(BIN)/python -m benchmarks.compare $@ --untuned --dtype bf16 --output $(OUTPUT)/bf16-nxc.json
+reported filters: venv
 	$(BIN)/python -m pip install --quiet --editable '.[bench]'
 	mkdir -p $(OUTPUT)
-	$(BIN)/python -m benchmarks.compare filters --untuned --output $(OUTPUT)/f32-nxc.json
-	$(BIN)/python -m benchmarks.compare filters --untuned --layout ncx --output $(OUTPUT)/f32-ncx.json
-	$(BIN)/python -m benchmarks.compare filters --untuned --dtype bf16 --output $(OUTPUT)/bf16-nxc.json
-	$(BIN)/python -m benchmarks.report benchmarks/results/filters/*/*.json --update docs/filters.md
+	$(BIN)/python -m benchmarks.compare $@ --untuned --output $(OUTPUT)/f32-nxc.json
+	$(BIN)/python -m benchmarks.compare $@ --untuned --layout ncx --output $(OUTPUT)/f32-ncx.json
+	$(BF16)
+	$(BIN)/python -m benchmarks.report benchmarks/results/$@/*/*.json --update docs/$@.md
 
 docs: venv
 	$(BIN)/python -m pip install --quiet --editable '.[docs]'

@@ -152,12 +152,14 @@ def _row(network: str, folder: Path, arguments: argparse.Namespace, report: Repo
             worker.close()
     timings = {name: summarize(answer.samples) for name, answer in answers.items() if answer.samples}
     written = timings.pop(WRITTEN, None)
+    # Where files lie is nobody's business but this machine's.
+    refused = {name: each.unsupported.replace(f"{folder}/", "") for name, each in answers.items() if each.unsupported}
     return ZooRow(
         network=network,
         kind=NETWORKS[network].kind,
         ours=timings.pop(OURS, None),
         peers=timings,
-        unsupported={name: answer.unsupported for name, answer in answers.items() if answer.unsupported},
+        unsupported=refused,
         errors={name: answer.error for name, answer in answers.items() if answer.samples},
         operators=answers[OURS].operators,
         date=datetime.now(timezone.utc).isoformat(timespec="seconds"),

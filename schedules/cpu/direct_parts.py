@@ -14,7 +14,7 @@ from tvm.s_tir import Schedule
 from tvm.s_tir.schedule import LoopRV
 
 from tvmconv.algorithms.annotations import PREFETCH_PART, ROUND_STORES
-from tvmconv.algorithms.cpu.filter_parts import channels_of_part, taps_together, whole_rows
+from tvmconv.algorithms.cpu.filter_parts import channels_of_part, taps_together
 from tvmconv.algorithms.cpu.plan import Options, Plan
 from tvmconv.algorithms.cpu.tasks import vector_counts
 from tvmconv.algorithms.cpu.tile import widths
@@ -41,11 +41,11 @@ def reduce_by_parts(sch: Schedule, window: Window, plan: Plan, target: CpuTarget
     if len(window.axes) > 1:
         pixels = None if plan.tap_by_tap or window.whole_image else plan.rows
     choices = chunks, tiles, plan.unrolls, pixels
-    if window.rows_in_place and (cut := whole_rows(window, target)):
+    if window.rows_in_place is not None:
         for options in choices:
             if options is not None:
                 steps.choose(sch, *options)
-        sum_whole_rows(sch, window, cut, target)
+        sum_whole_rows(sch, window, window.rows_in_place, target)
         return
     _store(sch, window, sum_by_parts(sch, window, vectors, choices, target))
 

@@ -10,7 +10,8 @@ from tvm.s_tir import Schedule
 from tvm.s_tir.schedule import LoopRV, SBlockRV
 
 from tvmconv.algorithms.annotations import APART
-from tvmconv.algorithms.cpu.filter_parts import WholeRows, taps_together
+from tvmconv.algorithms.cpu.filter_parts import taps_together
+from tvmconv.algorithms.cpu.plan import WholeRows
 from tvmconv.algorithms.cpu.window import Window
 from tvmconv.algorithms.stage_names import ACC, stage_name
 from tvmconv.schedules.cpu import steps

@@ -10,8 +10,9 @@ from tvm.ir import StringImm, assert_structural_equal
 from tvmconv.algorithms.cpu import direct, planar, winograd
 from tvmconv.algorithms.cpu.counts import rows_kept
 from tvmconv.algorithms.cpu.direct import direct_windows
-from tvmconv.algorithms.cpu.filter_parts import WholeRows, whole_rows
+from tvmconv.algorithms.cpu.filter_parts import whole_rows
 from tvmconv.algorithms.cpu.kn2row import define_prepacked, tap_windows
+from tvmconv.algorithms.cpu.plan import WholeRows
 from tvmconv.algorithms.pairs import filter_in_pairs
 from tvmconv.algorithms.table import for_plain_filters, get
 from tvmconv.lowering.common.entry_points import SYMBOL, EntryPoints
@@ -112,7 +113,7 @@ def test_pairs_of_bf16_are_made_in_registers_of_whole_rows(signature: str, in_pl
         signature.replace("f32", "bf16").replace("k3x3-s1x1-d1x1-p0x0_0x0", "k3x3-s1x1-d1x1-p1x1_1x1"), "znver4"
     )
     definition = direct.define(problem, target, vnni_factor=2)
-    assert definition.windows[0].rows_in_place == in_place
+    assert (definition.windows[0].rows_in_place is not None) == in_place
     assert ("filter_pack0" in str(definition.func)) != in_place
 
 

@@ -231,8 +231,8 @@ def _by_parts(window: Window, target: CpuTarget) -> Window:
     """
     if window.pixels > MOST_TASK_PIXELS or window.channels < LEAST_CHANNELS_OF_PARTS:
         return window
-    in_place = replace(window, packs_parts=False, rows_in_place=whole_rows(window, target) is not None)
-    copied, rows = in_place.stages_filter, in_place.rows_in_place and not in_place.stages_filter
+    in_place = replace(window, packs_parts=False, rows_in_place=whole_rows(window, target))
+    copied, rows = in_place.stages_filter, in_place.rows_in_place is not None and not in_place.stages_filter
     once = reads_once(window, target)
     if copied:
         element, kept = 4 // window.vnni_factor, 0 if once else target.l2_share

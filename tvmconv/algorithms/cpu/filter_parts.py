@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 from math import lcm, prod
 
 from ...problem import DTYPE_BYTES
@@ -13,6 +12,7 @@ from ..annotations import PART
 from ..shapes import IN_FLIGHT, accumulators, divisors, part_counts
 from .cost import uneven
 from .counts import rows_kept
+from .plan import WholeRows
 from .tasks import TASKS
 from .window import Window
 
@@ -25,25 +25,6 @@ MOST_SUMS = 16
 # a Zen 5, us by copied pairs and in place: 1 tile, 2048 to 2048 channels 129 and 59; 2, 1024 to 1024, 3x3 taps, 277 and 194; 3, 768 to
 # 512, 125 and 123; 4, 512 to 512, 119 and 147.
 MOST_TILES_OF_PAIRS = 3
-
-
-@dataclass(frozen=True)
-class WholeRows:
-    """How tasks read whole rows of a filter in place.
-
-    Attributes
-    ----------
-    shares
-        Tasks, each of which sums the products of as many rows, one after the other in memory.
-    rows
-        Of a part: for each of their products, a tile's sums are in registers.
-    vectors
-        Of a tile.
-    """
-
-    shares: int
-    rows: int
-    vectors: int
 
 
 def whole_rows(window: Window, target: CpuTarget) -> WholeRows | None:

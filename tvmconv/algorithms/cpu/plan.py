@@ -63,6 +63,25 @@ class Plan:
 
 
 @dataclass(frozen=True)
+class WholeRows:
+    """How tasks read whole rows of a filter in place.
+
+    Attributes
+    ----------
+    shares
+        Tasks, each of which sums the products of as many rows, one after the other in memory.
+    rows
+        Of a part: for each of their products, a tile's sums are in registers.
+    vectors
+        Of a tile.
+    """
+
+    shares: int
+    rows: int
+    vectors: int
+
+
+@dataclass(frozen=True)
 class GroupedPlan:
     """How a window whose lanes run across groups is cut into tasks and tiles.
 

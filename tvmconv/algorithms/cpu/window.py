@@ -18,7 +18,7 @@ from ..axes import axes_of
 from ..pairs import ELEMENT_TYPES, reads_pairs
 from ..shapes import LEAST_SKIPPED, lane_count, rotated
 from ..subconvolution import Expr, SubConvolution, shifted, store_index
-from .plan import GroupedPlan, Plan, WinogradPlan
+from .plan import GroupedPlan, Plan, WholeRows, WinogradPlan
 
 TOGETHER = 4  # vectors of the filter: more than most tiles have
 # An element of a filter of fewer pixels takes long to read: a core multiplies 12 in the time of 4 bytes from L3 at 30 GB/s.
@@ -70,7 +70,8 @@ class Window(SubConvolution):
     by_parts
         Whether tasks take the filter part after part, in the order of memory, and add the sums of each part to those before.
     rows_in_place
-        Whether parts are whole rows of the filter, as it is, all pixels being one tile's: pairs of bf16 are made in registers.
+        How parts are whole rows of the filter, as it is, all pixels being one tile's: pairs of bf16 are made in registers. None: they are
+        not.
     by_blocks
         Whether a task takes all its pixels of one block of output channels before the next block, so that it reads the filter
         once.
@@ -103,7 +104,7 @@ class Window(SubConvolution):
     rounds_groups: bool = False
     order: tuple[int, ...] = ()
     by_parts: bool = False
-    rows_in_place: bool = False
+    rows_in_place: WholeRows | None = None
     spread: bool = False
     plans: tuple[Plan | GroupedPlan | WinogradPlan, ...] = ()
 
@@ -313,7 +314,7 @@ class Window(SubConvolution):
         fastest_is_lane = self.reads_rows or backwards
         left_over = self.padded_outputs != self.outputs and (self.copied_whole or not self.shifted)
         widened = self.across and self.problem.dtype != "f32"
-        pairs = self.vnni_factor > 1 and not self.rows_in_place
+        pairs = self.vnni_factor > 1 and self.rows_in_place is None
         copied = self.prepacked or self.packs_parts or widened or self.spread
         return not fastest_is_lane or left_over or self.shuffles or pairs or copied
 

@@ -89,10 +89,9 @@ def _share(source: Any, at: list[Any], extents: list[int], number: Any, count: i
         return -(-rows * lines // (size * count))
 
     piece = min(divisors(lines, lines), key=lambda size: (pieces(size) * size, pieces(size)))
-    each, fetched = pieces(piece), []
+    each, of_row, fetched = pieces(piece), lines // piece, []
     for which in range(each):
         place = number * each + which
-        of_row = lines // piece
         row, rest = (place, 0) if of_row == 1 else (place // of_row, place % of_row * piece)
         indices = list(at)
         for outer in reversed(range(axis)):
