@@ -17,7 +17,7 @@ from __future__ import annotations
 
 from tvm.s_tir import Schedule
 
-from tvmconv.algorithms.annotations import APART, PREFETCH, PREFETCH_NEXT, RELOAD
+from tvmconv.algorithms.annotations import APART, PREFETCH, PREFETCH_NEXT
 from tvmconv.algorithms.cpu.plan import Plan
 from tvmconv.algorithms.cpu.window import Window
 from tvmconv.algorithms.definition import Definition
@@ -143,7 +143,5 @@ def _reduce_in_registers(sch: Schedule, window: Window, plan: Plan, target: CpuT
     sch.decompose_reduction(acc, taps[0])
     steps.skip_padding(sch, window, x, lane)
     sch.annotate(unrolled, APART, 1)
-    if plan.reloads:
-        sch.annotate(taps[0], RELOAD, 1)
     if window.vnni_factor == 2:
         import_bf16(sch, task, lanes, target)

@@ -1,11 +1,10 @@
-"""Loops over lanes made vectors (tvmconv/lowering/cpu/shuffles.py, lanes.py), prefetches and reloads, before and after."""
+"""Loops over lanes made vectors (tvmconv/lowering/cpu/shuffles.py, lanes.py), prefetches, before and after."""
 
 from common import check, check_refused
 from tvm.script import tirx as T
 
 from tvmconv.lowering.cpu.lanes import divide_whole_vectors
 from tvmconv.lowering.cpu.prefetching import prefetch_filters
-from tvmconv.lowering.cpu.reloading import reload_data
 from tvmconv.lowering.cpu.shuffles import by_shuffles
 
 
@@ -177,58 +176,3 @@ def test_a_prefetch_of_what_a_loop_does_not_read_is_refused() -> None:
             sums[c] = data[c]
 
     check_refused(prefetch_filters, nameless, "it names no copy of the filter")
-
-
-def test_data_of_a_tap_is_read_where_no_other_tap_is_known_to_read() -> None:
-    """What the filter's index is stays known; so does the tap in the other loop, where nothing is asked for."""
-
-    @T.prim_func(private=True, s_tir=True)
-    def before(data: T.Buffer((9,), "float32"), weights: T.Buffer((8, 4), "float32")) -> None:
-        sums = T.alloc_buffer((2, 4), scope="local")
-        for tap in T.serial(8, annotations={"tvmconv.reload": 1}):
-            for x in T.unroll(2):
-                for lane in T.vectorized(4):
-                    sums[x, lane] = sums[x, lane] + data[x + tap] * weights[tap, lane]
-        for tap in range(8):
-            for lane in T.vectorized(4):
-                sums[0, lane] = sums[0, lane] + data[tap] * weights[tap, lane]
-
-    body = reload_data(before.body)
-    assert body.attr_key == "pragma_import_llvm"
-    assert "define i32 @tvmconv_hidden(" in body.value.value
-
-    @T.prim_func(private=True, s_tir=True)
-    def after(data: T.Buffer((9,), "float32"), weights: T.Buffer((8, 4), "float32")) -> None:
-        sums = T.alloc_buffer((2, 4), scope="local")
-        for tap in range(8):
-            for x in T.unroll(2):
-                for lane in T.vectorized(4):
-                    sums[x, lane] = (
-                        sums[x, lane]
-                        + data[x + T.call_pure_extern("int32", "tvmconv_hidden", tap)] * weights[tap, lane]
-                    )
-        for tap in range(8):
-            for lane in T.vectorized(4):
-                sums[0, lane] = sums[0, lane] + data[tap] * weights[tap, lane]
-
-    check(lambda body: reload_data(body).body, before, after)
-
-
-def test_a_function_that_reloads_nothing_stays_as_it_is() -> None:
-    @T.prim_func(private=True, s_tir=True)
-    def before(data: T.Buffer((8,), "float32"), output: T.Buffer((8,), "float32")) -> None:
-        for tap in range(8):
-            output[tap] = data[tap]
-
-    check(reload_data, before, before)
-
-
-def test_a_loop_whose_data_all_lies_in_lanes_is_refused_a_reload() -> None:
-    @T.prim_func(private=True, s_tir=True)
-    def before(data: T.Buffer((8, 4), "float32")) -> None:
-        sums = T.alloc_buffer((4,), scope="local")
-        for tap in T.serial(8, annotations={"tvmconv.reload": 1}):
-            for lane in T.vectorized(4):
-                sums[lane] = sums[lane] + data[tap, lane]
-
-    check_refused(reload_data, before, "nothing that all lanes read")

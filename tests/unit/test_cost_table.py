@@ -46,7 +46,7 @@ REASONS = {
         planar_plan.LEAST_SHARING tasks.EXPANSION window.FEW_PIXELS window.STREAMED_PIXELS winograd_plan.MOST_PREFETCHED
         winograd_cost.LEAST_PER_GROUP winograd_cost.MOST_PIECES amx.FEWEST_OUTPUTS""",
     "the code: what is unrolled, and what LLVM makes of it": """
-        direct_plan.SHORT_SUMS direct_plan.SHARED_DATA filter_parts.MOST_SUMS filter_parts.MOST_TILES_OF_PAIRS grouped_plan.MAX_UNROLLED grouped_plan.MAX_UNROLLED_ROW
+        filter_parts.MOST_SUMS filter_parts.MOST_TILES_OF_PAIRS grouped_plan.MAX_UNROLLED grouped_plan.MAX_UNROLLED_ROW
         grouped_plan.LEAST_STEPS inner.MOST_OUTPUTS kn2row.MAX_GATHERED plain.MOST_PIXELS plain.MOST_CHANNELS plain.COLUMNS
         reduced.TWELVE reduced.LEAST_STEPS reduced.LONG_SUM row_tile.MAX_UNROLLED row_tile.SHORT_TILE
         row_window.MOST_CHANNELS row_window.MOST_ROW_BYTES winograd.TRANSPOSED winograd_plan.UNROLL steps.ROWS

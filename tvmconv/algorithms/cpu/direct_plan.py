@@ -19,14 +19,6 @@ from .window import FEW_PIXELS, Window
 
 W = TypeVar("W", bound=Window)
 
-# LLVM unrolls sums of so few products, and loads all data of a tile before it goes from one block of channels to the next:
-# into memory, for there are no such registers. 1 to 512 channels with 10 taps took 94 loads of them for 120 multiply-adds,
-# and 778 us on one core of a Zen 3; block by block, 505. With 3 products that is 1.5 times slower: all are stores.
-SHORT_SUMS = range(4, 13)
-# Longer ones of one channel it unrolls by two taps or more. 12 sums beside the data that these share do not fit 16 registers:
-# 1 to 64 channels with 25, 64 and 101 taps took 265, 507 and 1170 us on one core of a Zen 3, and take 147, 347 and 619
-# where data is read again. 10 sums fit: 16 taps took 89, and would take 102. So many registers hold the data.
-SHARED_DATA = 6
 # Products of an element of data up to which tasks copy their own parts. One core of a Zen 3, milliseconds with one copy and by
 # parts: 384 to 24 channels, 3 taps with stride 2, 8000 pixels (36 products) 4.3 and 3.0, with plain filters 4.3 and 3.4; 192 to
 # 96, 5 taps with stride 2, 4000 pixels (240) 4.8 and 4.7, and 4.4 and 4.6; 80 to 384, 3 taps, 3000 pixels (1152) 6.5 and 6.2, and
@@ -105,10 +97,9 @@ def plan_of(window: Window, vectors: int, target: CpuTarget) -> Plan:
     rows = divisors(window.axes[-2].outputs, 64) if rank > 1 else [1]
     if window.whole_image:
         rows = rows[-1:]
-    short = rank == 1 and window.products in SHORT_SUMS and window.padded_outputs > block
     parts, default_parts = _row_parts(window, tiles)
     copied = _copied_parts(window, parts, target)
-    by_blocks = window.by_blocks or window.packs_parts or short or copied > 0
+    by_blocks = window.by_blocks or window.packs_parts or copied > 0
     width, images = (window.row // default_parts, _images(window)) if by_blocks else (tiles[0], 1)
     best_chunks, best_rows, by_phase = min(
         product(chunks, rows, (False,) if window.whole_image else (False, True)),
@@ -122,8 +113,8 @@ def plan_of(window: Window, vectors: int, target: CpuTarget) -> Plan:
         size = 4 * window.products * window.padded_outputs
         fitting = (count for count in chunks if count >= best_chunks and size // count <= _copied_at_once(target))
         best_chunks = next(fitting, best_chunks)
-    # One where there is no choice, unless LLVM would unroll the sums.
-    elif not (window.large or short):
+    # One where there is no choice.
+    elif not window.large:
         default_parts = 1
     pixel_parts = 1 if copied else _pixel_parts(window, tiles, target)
     if pixel_parts > 1 and by_blocks:
@@ -155,7 +146,6 @@ def plan_of(window: Window, vectors: int, target: CpuTarget) -> Plan:
         or window.whole_image
         or planar
         or window.copied_once,
-        reloads=_reloads(window, tiles[0] * vectors, target),
     )
 
 
@@ -186,17 +176,6 @@ def _copied_parts(window: Window, parts: Sequence[int], target: CpuTarget) -> in
     if not (measured and one_row and few and size > target.l2):
         return 0
     return min((count for count in parts if count >= TASKS and size // count <= target.l2 // 2), key=uneven, default=0)
-
-
-def _reloads(window: Window, sums: int, target: CpuTarget) -> bool:
-    """Whether taps are to read their data again: LLVM would keep what they share of it beside too many sums.
-
-    Where a sum is a long loop over taps alone, each of which reads for an output what another one read for its neighbour.
-    """
-    axis = window.axes[-1]
-    alone = len(window.axes) == 1 and window.channels == 1 and axis.phases == 1
-    shares = alone and axis.taps >= SHORT_SUMS.stop and axis.dilation % axis.stride == 0
-    return shares and sums > target.vector_registers - SHARED_DATA and "reread_data" in target.costs.pays
 
 
 def _groups_together(window: Window, target: CpuTarget) -> bool:

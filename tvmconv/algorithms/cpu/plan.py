@@ -40,8 +40,6 @@ class Plan:
         Whether a task copies its part of the filter as one, not block by block.
     data_at_once
         Whether data is copied before all tasks.
-    reloads
-        Whether taps read data again that others read.
     """
 
     vectors: int
@@ -59,7 +57,6 @@ class Plan:
     groups_together: bool
     filter_at_once: bool
     data_at_once: bool
-    reloads: bool
 
 
 @dataclass(frozen=True)

@@ -35,7 +35,6 @@ from .offsets import index_constants_last
 from .packing import Split, split, unsplit
 from .padding import skip_padding
 from .prefetching import prefetch_filters
-from .reloading import reload_data
 from .shuffles import by_shuffles
 from .stack import keep_on_stack
 from .staging import stage_sums
@@ -189,8 +188,7 @@ LOWERING: tuple[Pass, ...] = (
     ours("tap-columns", lay_taps_apart, ask.TAP_COLUMNS, after=_LOOPS),
     ours("stride", deinterleave, ask.STRIDED, after=_LOOPS),
     ours("stage-sums", stage_sums, after={"transpose": "it asks for orders of stores", "instructions": "it takes sums of dot products"}),
-    ours("reload", reload_data, ask.RELOAD, after={"shuffles": "what all lanes read is a load outside of vectors"}),
-    ours("apart", keep_apart, ask.APART, after={"reload": "steps read what is hidden there"}),
+    ours("apart", keep_apart, ask.APART, after={"shuffles": "what all lanes read is a load outside of vectors"}),
     Pass("check", _check, after={"apart": "it is the last that answers an annotation of a loop"}),
 )  # fmt: skip
 _VECTORS = {"VectorizeLoop": "values are vectors"}
