@@ -65,3 +65,18 @@ def test_strided_taps_over_few_pixels_are_copied_whatever_the_batch(batch: int, 
     strided = parse_signature(f"conv2d-n{batch}-{shapes}-k3x3-s2x2-d1x1-p1x1_0x0-g1-NXC-XIO-f32")
     (window,) = direct_windows(strided, AVX2)
     assert isinstance(window, Im2colWindow) == copied
+
+
+@pytest.mark.parametrize(("channels", "factor", "lanes"), [(12, 2, 2), (4, 1, 4), (4, 2, 2), (16, 2, 8), (3, 1, 1)])
+def test_vectors_of_a_copy_end_with_a_row_of_a_patch(channels: int, factor: int, lanes: int) -> None:
+    """Three taps of a row lie together, those of the row below elsewhere."""
+    problem = parse_signature(PATCHES.format(channels=channels, layout="XIO"))
+    window = im2col(replace(windows_of(problem, AVX2)[0], vnni_factor=factor), AVX2)
+    assert window.most_lanes == lanes
+
+
+@pytest.mark.parametrize(("channels", "layout", "factor"), [(3, "XIO", 2), (4, "OIX", 1)])
+def test_vectors_of_a_copy_whose_elements_lie_apart_anyway_are_long(channels: int, layout: str, factor: int) -> None:
+    problem = parse_signature(PATCHES.format(channels=channels, layout=layout))
+    window = im2col(replace(windows_of(problem, AVX2)[0], vnni_factor=factor), AVX2)
+    assert window.most_lanes > 16

@@ -53,6 +53,15 @@ class Im2colWindow(Window):
         return self.problem.filter_format == "XIO" or self.vnni_factor == 2 or not _read_once(self.data_axes)
 
     @property
+    def most_lanes(self) -> int:
+        """Neighbouring elements of a pixel's copy that lie together in data, as a power of two: those of a row's taps."""
+        row, channels = self.data_axes[-1], self._per_tap
+        if not self._taps_first or channels // self.problem.groups % self.vnni_factor:
+            return super().most_lanes
+        run = channels // self.vnni_factor * (row.taps if row.dilation == 1 else 1)
+        return run & -run
+
+    @property
     def _per_tap(self) -> int:
         return self.problem.in_channels // prod(axis.taps for axis in self.data_axes)
 
