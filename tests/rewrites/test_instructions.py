@@ -140,6 +140,23 @@ def test_vectors_around_pixels_read_a_pair_that_stays_in_a_register() -> None:
     check(by_instructions, before, after)
 
 
+def test_numbers_that_no_vector_stores_are_rounded_one_by_one() -> None:
+    @T.prim_func(private=True, s_tir=True)
+    def before(sums: T.Buffer((4, 6), "float32"), output: T.Buffer((6, 4), "uint16")) -> None:
+        for channel, x in T.grid(6, 4):
+            output[channel, x] = T.call_pure_extern("uint16", "tvmconv_round_bf16", sums[x, channel])
+
+    body = by_instructions(before.body)
+    assert "define i16 @tvmconv_round_bf16_1(float %x)" in body.value.value
+
+    @T.prim_func(private=True, s_tir=True)
+    def after(sums: T.Buffer((4, 6), "float32"), output: T.Buffer((6, 4), "uint16")) -> None:
+        for channel, x in T.grid(6, 4):
+            output[channel, x] = T.call_pure_extern("uint16", "tvmconv_round_bf16_1", sums[x, channel])
+
+    check(lambda body: by_instructions(body).body, before, after)
+
+
 def test_refused() -> None:
     @T.prim_func(private=True, s_tir=True)
     def unknown_order(data: T.Buffer((8,), "float32"), weights: T.Buffer((2, 4), "float32")) -> None:

@@ -56,17 +56,18 @@ def pair(load: Callable[[int], Any], first: Any, channels: int, count: int = 2) 
 
 
 _ROUND_TEXT = """
-define <{lanes} x i16> @{round}_{lanes}(<{lanes} x float> %x) alwaysinline nounwind {{
-  %y = fptrunc <{lanes} x float> %x to <{lanes} x bfloat>
-  %r = bitcast <{lanes} x bfloat> %y to <{lanes} x i16>
-  ret <{lanes} x i16> %r
+define {bits} @{round}_{lanes}({f32} %x) alwaysinline nounwind {{
+  %y = fptrunc {f32} %x to {bf16}
+  %r = bitcast {bf16} %y to {bits}
+  ret {bits} %r
 }}
 """
 
 
 def rounding_text(lanes: int) -> str:
     """Return the LLVM IR of a function that rounds so many f32 to bf16, by the instruction of AVX512-BF16 or of ARM."""
-    return _ROUND_TEXT.format(round=ROUND, lanes=lanes)
+    types = (f"<{lanes} x {each}>" if lanes > 1 else each for each in ("i16", "float", "bfloat"))
+    return _ROUND_TEXT.format(round=ROUND, lanes=lanes, **dict(zip(("bits", "f32", "bf16"), types, strict=True)))
 
 
 def multiply_pairs(a: Any, b: Any) -> Any:

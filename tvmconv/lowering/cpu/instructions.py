@@ -3,7 +3,7 @@
 TVM's code generation has no bf16 and does not vectorize calls of functions it does not know. Definitions therefore
 call `DOT` and `ROUND` for one lane (algorithms/pairs.py), which every step of a schedule takes for plain arithmetic;
 here a loop over lanes becomes one call of the vector function of that name, which schedules/cpu/bf16_dot.py defines in
-LLVM. Where stores are not by vectors, rounding is by integer arithmetic.
+LLVM. Where stores are not by vectors, the instruction rounds one number.
 
 A pair of data that one product uses is broadcast by the instruction itself, as LLVM does for f32. Of the intrinsic it
 never does: it loads a broadcast for each pixel, some ahead, and spills those. On one core of a Zen 4, whose peak is
@@ -23,9 +23,7 @@ from tvm import sym, tirx
 from tvm.ir import Call, Range, StringImm, TensorLoad
 
 from ...algorithms.annotations import ROUND_STORES
-from ...algorithms.epilogue import narrow_once, step_of
-from ...algorithms.pairs import DOT, ROUND, calls
-from ...algorithms.types import narrow
+from ...algorithms.pairs import DOT, ROUND, calls, rounding_text
 from ...errors import RewriteError
 from ..common.rewrites import IMPORT, answered, element_at, found, mapped, refuse, replaced, rewritten
 from .padding import uses
@@ -33,6 +31,7 @@ from .shuffles import lanes_of
 
 # The dot products of a pair in memory with several vectors.
 _DOTS_AT = f"{DOT}_at"
+_ROUND_ONE = f"{ROUND}_1"
 # Vectors of one broadcast: their sums, their filter's and the pair's take 17 registers of 32, also where LLVM optimizes nothing.
 _MOST_TOGETHER = 8
 _PAIR_BYTES = 4
@@ -41,9 +40,11 @@ Text = Callable[[str, int, int], str]
 
 
 def by_instructions(body: Any) -> Any:
-    """Return the statement with calls of DOT made vectors', and those of ROUND, where it is asked for, or arithmetic."""
+    """Return the statement with calls of DOT made vectors', and those of ROUND, where it is asked for, or of one number."""
     body = rewritten(body, ROUND_STORES, _rounded)
-    return mapped(_by_dots(body, _text), Call, _for_one_lane)
+    body = mapped(_by_dots(body, _text), Call, _for_one_lane)
+    one = any(calls(call, _ROUND_ONE) for call in found(body, Call))
+    return tirx.AttrStmt(tirx.const(0, "int32"), IMPORT, StringImm(rounding_text(1)), body) if one else body
 
 
 def by_elements(body: Any) -> Any:
@@ -68,8 +69,7 @@ def _for_one_lane(call: Any) -> Any:
         raise RewriteError(f"a dot product of bf16 is in no vectorized sum: {call}")
     if not calls(call, ROUND):
         return call
-    value = call.args[1]
-    return narrow_once(value) if any(map(step_of, found(value, Call))) else narrow(value, "bf16")
+    return tirx.call_pure_extern("uint16", _ROUND_ONE, call.args[1])
 
 
 def _shared(body: Any) -> list[Any]:
