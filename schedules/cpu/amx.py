@@ -78,9 +78,9 @@ def _schedule(sch: Schedule, window: AmxWindow, order: int, target: CpuTarget) -
     for block in (copy, out):
         sch.reverse_compute_at(block, blocks[-1], preserve_unit_loops=True)
     init = sch.decompose_reduction(acc, taps[0])
-    _mark(sch, [tile, row, vector, lane, pair], (TILES, ROWS, VECTORS, LANES, PAIRS))
-    _mark(sch, sch.get_loops(init)[-4:], (TILES, ROWS, VECTORS, LANES))
-    _mark(sch, _tile_loops(sch.get_loops(copy)), (TILES, ROWS, VECTORS, LANES))
+    mark(sch, [tile, row, vector, lane, pair], (TILES, ROWS, VECTORS, LANES, PAIRS))
+    mark(sch, sch.get_loops(init)[-4:], (TILES, ROWS, VECTORS, LANES))
+    mark(sch, _tile_loops(sch.get_loops(copy)), (TILES, ROWS, VECTORS, LANES))
     *_, out_vector, out_lane = sch.get_loops(out)
     lanes, rounds = window.lanes_stored, window.problem.dtype == "bf16"
     if window.problem.data_format == "NXC" and lanes > 1:
@@ -106,7 +106,8 @@ def _tile_loops(loops: Sequence[LoopRV]) -> list[LoopRV]:
     return [tile, row, vector, lane]
 
 
-def _mark(sch: Schedule, loops: Sequence[LoopRV], roles: Sequence[str]) -> None:
+def mark(sch: Schedule, loops: Sequence[LoopRV], roles: Sequence[str]) -> None:
+    """Say which loops of a block of tiles these are."""
     for loop, role in zip(loops, roles, strict=True):
         sch.annotate(loop, ROLE, role)
 

@@ -86,11 +86,11 @@ def _by_rows(sch: Schedule, tiles: WinogradWindow, plan: WinogradPlan, target: C
     if len(plan.images[0]) > 1:
         z, *image = sch.split(z, [None, steps.choose(sch, *plan.images)])
     block, vector, lane = sch.split(o, [None, shape.vectors, tiles.lanes])
-    columns, *own = _own(sch, tiles, columns, y, x, lane, whole)
+    columns, *own = own_loops(sch, tiles, columns, y, x, lane, whole)
     sch.reorder(n, g, z, band, *cut, *phases, block, *image, block_row, row, columns, vector, *own)
     task = sch.fuse(n, g, z, band, *cut)
     sch.parallel(task)
-    _output(sch, tiles, vector, own)
+    transformed_back(sch, tiles, vector, own)
 
     # The sums stay in registers until they are whole.
     acc = sch.get_sblock(stage_name(ACC, i))
@@ -99,14 +99,14 @@ def _by_rows(sch: Schedule, tiles: WinogradWindow, plan: WinogradPlan, target: C
     *_, rows, columns, o = sch.get_loops(sums)
     tile, inner = _tile(sch, rows, columns, o, shape, tiles)
     sch.reorder(*tile, *inner)
-    _in_registers(sch, inner)
-    _spread(sch, sums)
+    in_registers(sch, inner)
+    spread_points(sch, sums)
     sch.compute_at(acc, tile[-1], preserve_unit_loops=True)
     *_, rows, columns, o, kz, c = sch.get_loops(acc)
     step, unrolled = sch.split(c, [None, steps.choose(sch, *plan.unrolls)])
     _, inner = _tile(sch, rows, columns, o, shape, tiles)
     sch.reorder(kz, step, unrolled, *inner)
-    _in_registers(sch, [unrolled, *inner])
+    in_registers(sch, [unrolled, *inner])
     sch.decompose_reduction(acc, kz)
 
     _data(sch, tiles, task, target)
@@ -117,11 +117,11 @@ def _by_channels(sch: Schedule, tiles: WinogradWindow, plan: WinogradPlan, targe
     i, shape = tiles.index, plan.shape
     n, g, *around, columns, y, x, o = sch.get_loops(sch.get_sblock(stage_name(OUT, i)))
     block, vector, lane = sch.split(o, [None, shape.vectors, tiles.lanes])
-    columns, *own = _own(sch, tiles, columns, y, x, lane, tiles.columns)
+    columns, *own = own_loops(sch, tiles, columns, y, x, lane, tiles.columns)
     sch.reorder(g, block, n, *around, columns, vector, *own)
     task = sch.fuse(g, block)
     sch.parallel(task)
-    _output(sch, tiles, vector, own)
+    transformed_back(sch, tiles, vector, own)
 
     acc = sch.get_sblock(stage_name(ACC, i))
     sch.compute_at(acc, task, preserve_unit_loops=True)
@@ -129,14 +129,14 @@ def _by_channels(sch: Schedule, tiles: WinogradWindow, plan: WinogradPlan, targe
     part, step, unrolled = sch.split(c, [steps.choose(sch, *plan.filter_parts), None, plan.unrolls[1]])
     tile, inner = _tile(sch, rows, columns, o, shape, tiles)
     sch.reorder(g, *phases, kz, part, a, b, n, z, *tile, step, unrolled, *inner)
-    _in_registers(sch, [unrolled, *inner])
-    _spread(sch, acc)
+    in_registers(sch, [unrolled, *inner])
+    spread_points(sch, acc)
     if tiles.prepacked:
         _filter(sch, tiles)
     else:
         block = sch.get_sblock(stage_name(FILTER_TILES, i))
         sch.compute_at(block, part, preserve_unit_loops=True)
-        _by_vectors(sch, tiles, block)
+        filter_by_vectors(sch, tiles, block)
     sch.decompose_reduction(acc, kz)
     if plan.prefetches:
         sch.annotate(b, PREFETCH_NEXT, copy_of_filter(stage_name(FILTER_TILES, i), 2))
@@ -154,14 +154,14 @@ def _tile(
     return [row_tile, column_tile], [row, column, vector, lane]
 
 
-def _in_registers(sch: Schedule, loops: list[LoopRV]) -> None:
+def in_registers(sch: Schedule, loops: list[LoopRV]) -> None:
     """Unroll all loops but the last, the lanes."""
     for loop in loops[:-1]:
         sch.unroll(loop)
     sch.vectorize(loops[-1])
 
 
-def _own(
+def own_loops(
     sch: Schedule, tiles: WinogradWindow, columns: LoopRV, y: LoopRV, x: LoopRV, lane: LoopRV, whole: int
 ) -> list[LoopRV]:
     """Return the loop over a row's tiles, and those within one; planes get a cache line of a row at a time, of several tiles.
@@ -175,17 +175,17 @@ def _own(
     return [columns, y, lane, in_line, x] if tiles.problem.out_spatial[-1] > 1 else [columns, lane, y, in_line, x]
 
 
-def _output(sch: Schedule, tiles: WinogradWindow, vector: LoopRV, own: list[LoopRV]) -> None:
+def transformed_back(sch: Schedule, tiles: WinogradWindow, vector: LoopRV, own: list[LoopRV]) -> None:
     """Transform back a vector of channels of one tile, in straight-line code."""
     rows = sch.get_sblock(stage_name(OUT_ROWS, tiles.index))
     if tiles.stores_vectors:
-        _in_registers(sch, own)
+        in_registers(sch, own)
     else:
         tile = sch.get_sblock(stage_name(TILE, tiles.index))
         sch.set_scope(tile, 0, "local")
         sch.compute_at(tile, vector, preserve_unit_loops=True)
         vector, *loops = sch.get_loops(tile)[-4:]
-        _in_registers(sch, loops)
+        in_registers(sch, loops)
         if tiles.problem.data_format == "NCX":
             sch.fuse(*own[-2:])
             if tiles.stores_rows and tiles.tilings[1].axis.dilation == 1:  # else a tile's outputs lie apart
@@ -194,18 +194,18 @@ def _output(sch: Schedule, tiles: WinogradWindow, vector: LoopRV, own: list[Loop
     sch.compute_at(rows, vector, preserve_unit_loops=True)
     # After the loops around `vector` come the stage's own, points first.
     own = sch.get_loops(rows)[-(len(tiles.axes) * 2 + 4) :]
-    _in_registers(sch, [own[0], own[1], own[-1]])
+    in_registers(sch, [own[0], own[1], own[-1]])
 
 
 def _filter(sch: Schedule, tiles: WinogradWindow) -> None:
     """Transform all of the filter first, in parallel."""
     block = sch.get_sblock(stage_name(FILTER_TILES, tiles.index))
-    outer, lane = _by_vectors(sch, tiles, block)
+    outer, lane = filter_by_vectors(sch, tiles, block)
     sch.parallel(sch.fuse(*outer))
     sch.annotate(lane, PACK, 1)
 
 
-def _by_vectors(sch: Schedule, tiles: WinogradWindow, block: SBlockRV) -> tuple[list[LoopRV], LoopRV]:
+def filter_by_vectors(sch: Schedule, tiles: WinogradWindow, block: SBlockRV) -> tuple[list[LoopRV], LoopRV]:
     """Transform, of a vector of channels, the input channels one after another; return the outer loops, and the lanes.
 
     So each point's values are written as they lie, and what is read of a few channels stays in L1 for all
@@ -221,7 +221,7 @@ def _by_vectors(sch: Schedule, tiles: WinogradWindow, block: SBlockRV) -> tuple[
     few, c = sch.split(c, [None, divisors(int(sch.get(c).extent), most)[-1]])
     outer = [g, few, vector] if tiles.lanes < LINE and tiles.reads_rows else [g, vector, few]
     sch.reorder(*outer, *phases, kz, c, a, b, lane)
-    _transform(sch, block, sch.get_sblock(stage_name(FILTER_ROWS, tiles.index)), c, [a, b, lane])
+    transform_in_registers(sch, block, sch.get_sblock(stage_name(FILTER_ROWS, tiles.index)), c, [a, b, lane])
     if apart:
         pack = sch.get_sblock(stage_name(FILTER_PACK, tiles.index))
         sch.compute_at(pack, few, preserve_unit_loops=True)
@@ -251,7 +251,12 @@ def _data(sch: Schedule, tiles: WinogradWindow, task: LoopRV | None, target: Cpu
         sch.parallel(sch.fuse(n, *phases, z, row, column))
     if channels % LINE == 0:
         sch.storage_align(block, 0, axis=-2, factor=TWO_LINES, offset=LINE)
-    _transform(sch, block, sch.get_sblock(stage_name(DATA_ROWS, tiles.index)), vector, [a, b, lane])
+    transform_in_registers(sch, block, sch.get_sblock(stage_name(DATA_ROWS, tiles.index)), vector, [a, b, lane])
+    padded_data(sch, tiles, task, target)
+
+
+def padded_data(sch: Schedule, tiles: WinogradWindow, task: LoopRV | None, target: CpuTarget) -> None:
+    """Copy data, padded, where it is: a task's rows of it, or all of it first (`task` None)."""
     if not tiles.stages_data:
         return
     pad = sch.get_sblock(stage_name(DATA_PAD, tiles.index))
@@ -264,16 +269,16 @@ def _data(sch: Schedule, tiles: WinogradWindow, task: LoopRV | None, target: Cpu
     steps.by_pixels(sch, pad, tiles, target)
 
 
-def _transform(sch: Schedule, block: SBlockRV, rows: SBlockRV, vector: LoopRV, loops: list[LoopRV]) -> None:
+def transform_in_registers(sch: Schedule, block: SBlockRV, rows: SBlockRV, vector: LoopRV, loops: list[LoopRV]) -> None:
     """Compute all points of one vector in straight-line code, along the first axis in registers."""
     sch.set_scope(rows, 0, "local")
     sch.compute_at(rows, vector, preserve_unit_loops=True)
     a, x, *_, lane = sch.get_loops(rows)[len(sch.get_loops(block)) - len(loops) :]
-    _in_registers(sch, [a, x, lane])
-    _in_registers(sch, loops)
-    _spread(sch, block)
+    in_registers(sch, [a, x, lane])
+    in_registers(sch, loops)
+    spread_points(sch, block)
 
 
-def _spread(sch: Schedule, block: SBlockRV) -> None:
+def spread_points(sch: Schedule, block: SBlockRV) -> None:
     """Put the points' values of `block` (axes 0 and 1) into different sets of the cache."""
     sch.storage_align(block, 0, axis=1, factor=TWO_LINES, offset=LINE)

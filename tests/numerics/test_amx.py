@@ -119,7 +119,10 @@ def test_random_problems_are_exact(call: Call, dtype: str, seed: int, tmp_path_f
 @pytest.mark.skipif(bool(missing_features(REST)), reason="this CPU lacks other instructions of those with tiles, too")
 def test_tiles_are_right_where_they_are_emulated(tmp_path: Path) -> None:
     """The tests of tiles, here and of what is promised, in a process that has them by `tiles.c`."""
-    files = [str(Path(__file__).with_name(name)) for name in ("test_amx.py", "test_promises.py", "test_amx_halves.py")]
+    files = [
+        str(Path(__file__).with_name(name))
+        for name in ("test_amx.py", "test_promises.py", "test_amx_halves.py", "test_amx_winograd.py")
+    ]
     # Its handler of SIGILL would take the place of ours.
     options = (
         "-q",
@@ -129,7 +132,7 @@ def test_tiles_are_right_where_they_are_emulated(tmp_path: Path) -> None:
         "-p",
         "no:cacheprovider",
         "-k",
-        "amx and not emulated and not refuses",
+        "(amx or halves) and not emulated and not refuses",
     )
     done = subprocess.run(
         [sys.executable, "-m", "pytest", *options, *files],

@@ -22,6 +22,7 @@ DENSE = "conv2d-n1-i64x56x56-o64x56x56-k3x3-s1x1-d1x1-p1x1_1x1-g1-NXC-XIO-f32"
 FEW_INPUTS = "conv2d-n1-i8x21x21-o40x21x21-k3x3-s1x1-d1x1-p1x1_1x1-g1-NXC-XIO-f32"
 LEFT_OVER = "conv2d-n1-i192x17x17-o192x17x17-k7x1-s1x1-d1x1-p3x0_3x0-g1-NCX-OIX-f32"
 THREES = "conv2d-n1-i448x28x28-o480x28x28-k1x1-s1x1-d1x1-p0x0_0x0-g1-NXC-XIO-f32"
+DEEP = "conv2d-n1-i256x28x28-o256x28x28-k3x3-s1x1-d1x1-p1x1_1x1-g1-NXC-XIO-f32"
 WIDE = "conv2d-n1-i32x7x9-o128x7x9-k3x3-s1x1-d1x1-p1x1_1x1-g1-NXC-XIO-f32"
 DILATED = "conv2d-n1-i256x13x13-o64x13x13-k3x3-s1x1-d6x6-p6x6_6x6-g1-NXC-XIO-f32"
 STRIDED = "conv2d-n1-i128x56x56-o128x28x28-k3x3-s2x2-d1x1-p1x1_1x1-g1-NXC-XIO-f32"
@@ -83,6 +84,7 @@ def hot(algorithm: str, target: str, signature: str) -> HotLoop:
             (2, 2),
             3 * 4 * 3,
         ),  # three products, 4 steps of channels, 3 taps of a row
+        ("winograd2_halves", "sapphirerapids", DEEP, (2, 2), 3),  # three products
         # Pixels by output channels.
         ("reduced", "x86-64-v3", FEW_OUTPUTS, (2, 3), 4 * 3),  # 3 taps of a row
         ("reduced", "x86-64-v3", FEW_TRANSPOSED, (4, 3), 4 * 2),  # LLVM makes two steps one pass

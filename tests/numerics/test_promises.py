@@ -44,7 +44,13 @@ Compute = Callable[[int, int, fills.Arrays], Outputs]
 
 def needed(algorithm: str) -> tuple[str, ...]:
     """Return the instructions without which it covers nothing."""
-    return TILES.features if algorithm.startswith("amx") else ("avx512_bf16",) if algorithm.endswith("dot") else ()
+    return (
+        TILES.features
+        if algorithm.startswith("amx") or algorithm.endswith("halves")
+        else ("avx512_bf16",)
+        if algorithm.endswith("dot")
+        else ()
+    )
 
 
 def case(algorithm: str, dtype: str, layouts: tuple[str, str]) -> Problem | None:

@@ -21,6 +21,8 @@ DECIDES = (
     "winograd_cost",
     "winograd_plan",
     "winograd_structures",
+    "winograd_halves_cost",
+    "winograd_halves_window",
     "tasks",
 )
 # Others whose functions have no number without a name, beside measurements that explain them.
@@ -44,7 +46,7 @@ REASONS = {
         inner.LEAST_PRODUCTS
         inner.MOST_PIXELS mmla.LEAST_CHANNELS paired_taps.LEAST_USED plain.LEAST_TAPS plain.LEAST_PRODUCTS
         planar_plan.LEAST_SHARING tasks.EXPANSION window.FEW_PIXELS window.STREAMED_PIXELS winograd_plan.MOST_PREFETCHED
-        winograd_cost.LEAST_PER_GROUP winograd_cost.MOST_PIECES amx.FEWEST_OUTPUTS""",
+        winograd_cost.LEAST_PER_GROUP winograd_cost.MOST_PIECES amx.FEWEST_OUTPUTS winograd_halves.FEWEST_OUTPUTS""",
     "the code: what is unrolled, and what LLVM makes of it": """
         filter_parts.MOST_SUMS filter_parts.MOST_TILES_OF_PAIRS grouped_plan.MAX_UNROLLED grouped_plan.MAX_UNROLLED_ROW
         grouped_plan.LEAST_STEPS inner.MOST_OUTPUTS kn2row.MAX_GATHERED plain.MOST_PIXELS plain.MOST_CHANNELS plain.COLUMNS
@@ -53,12 +55,12 @@ REASONS = {
         winograd_cost.MOST_HELD_TAPS window.FEW_PLANES window.TOGETHER amx_cost.BLOCKS""",
     "tasks: how many, so that two threads to eight find a share, and how large": """
         cost.THREADS counts.TASK_ROWS direct_plan.MOST_CHUNKS filter_parts.MOST_SHARES grouped_plan.LEAST_BANDS grouped_plan.LEAST_CHUNK inner.MOST_CHUNKS
-        kn2row.MOST_CHUNKS mmla.MOST_CHUNKS planar_plan.COPIED_PLANES tasks.TASKS tile.LONG_ROW winograd_plan.STRIP_TILES""",
+        kn2row.MOST_CHUNKS mmla.MOST_CHUNKS planar_plan.COPIED_PLANES tasks.TASKS tile.LONG_ROW winograd_halves_cost.MOST_CHUNKS winograd_plan.STRIP_TILES""",
     "what an estimate must gain, for it is no more exact": "direct.LEAST_TURNED tile.LEAST_GAIN",
     "how many ways are tried": "tile.MORE_VECTORS winograd_plan.MOST_PLANS",
     "part of a cache, whose size is the CPU's": "amx_cost.L1_KEPT direct.FAR_APART_BYTES direct.FEW_ROWS mmla.FAR_APART",
     "a format, a transform or an instruction": """
-        amx_window.PAIR_BYTES amx_window.PRODUCTS counts.ACROSS_LANES steps.LINE_FLOATS winograd.LINE winograd.TWO_LINES
+        amx_window.PAIR_BYTES amx_window.PRODUCTS counts.ACROSS_LANES steps.LINE_FLOATS winograd_halves_cost.F32_BYTES winograd_halves_window.HALVES winograd.LINE winograd.TWO_LINES
         winograd_transforms.PAIRS""",
     "the fit of rows itself": "cold.OUTLIER fit.ALIKE fit.STAY fit.OUTLIER fit.LEAST fit.NEAR fit.ROUNDS",
 }

@@ -19,6 +19,8 @@ The annotations of loops, and what answers them:
     PREFETCH_NEXT   that of a loop's next iteration, by `copy_of_filter`    tvmconv/lowering/cpu/prefetching.py
     PREFETCH_PART   the next part of a filter where it lies, while one is   tvmconv/lowering/cpu/streaming.py
                     multiplied, by the name of what the sums read
+    PREFETCH_TILES  the filter of a loop's next iteration, of AMX's tiles,  tvmconv/lowering/cpu/tile_prefetching.py
+                    by its name
     APART           steps of a sum that LLVM keeps in their order           tvmconv/lowering/cpu/apart.py
     PACK            a stage that depends on the filter alone                tvmconv/lowering/cpu/packing.py
     CONFIGURE       a task that uses AMX's tiles, its loops marked by ROLE  tvmconv/lowering/cpu/tiles.py
@@ -63,6 +65,7 @@ BY_ELEMENT = f"{PREFIX}by_element"
 PREFETCH = f"{PREFIX}prefetch"
 PREFETCH_NEXT = f"{PREFIX}prefetch_next"
 PREFETCH_PART = f"{PREFIX}prefetch_part"
+PREFETCH_TILES = f"{PREFIX}prefetch_tiles"
 APART = f"{PREFIX}apart"
 PACK = f"{PREFIX}pack"
 ROLE = f"{PREFIX}tile"

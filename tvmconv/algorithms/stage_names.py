@@ -20,6 +20,8 @@ OUT = "out"
 DATA_ROWS, DATA_TILES = "data_rows", "data_tiles"
 FILTER_ROWS, FILTER_TILES = "filter_rows", "filter_tiles"
 OUT_ROWS = "out_rows"
+# What is transformed as pairs of halves, and its products out of AMX's registers.
+DATA_HALVES, FILTER_HALVES, PRODUCTS = "data_halves", "filter_halves", "products"
 # On GPUs, in shared memory and in registers.
 DATA_TILE, FILTER_TILE = "data_tile", "filter_tile"
 PATCH = "patch"

@@ -31,6 +31,7 @@ ALGORITHMS: tuple[Algorithm, ...] = (
     Algorithm("constant", 1, "exact", "constant"),
     Algorithm("winograd4", 1, "transform", "winograd", {"points": 6}),
     Algorithm("winograd2", 1, "transform", "winograd", {"points": 4}),
+    Algorithm("winograd2_halves", 1, "transform", "winograd_halves", {"points": 4}),
     # For filters as they come.
     Algorithm("inner", 1, "exact", "inner", is_default=False),
     Algorithm("inner_dot", 1, "exact", "inner", {"vnni_factor": 2}, is_default=False),

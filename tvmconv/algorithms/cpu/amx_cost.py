@@ -62,7 +62,7 @@ def best_cut(window: AmxWindow, target: CpuTarget) -> Cut:
 
 def cycles(window: AmxWindow, chunks: int, pixels_first: bool, target: CpuTarget) -> float:
     """Return the cycles of a window that is cut so."""
-    costs, line, problem, (tiles, vectors) = _costs(target), target.costs.lines, window.problem, window.block
+    costs, line, problem, (tiles, vectors) = costs_of_tiles(target), target.costs.lines, window.problem, window.block
     phases = prod(axis.phases for axis in window.axes)
     tasks = problem.batch * window.groups * window.bands * chunks
     blocks = phases * prod(each.outputs for each in window.outer) * window.tile_blocks * window.output_blocks
@@ -105,7 +105,7 @@ def _shared(window: AmxWindow, chunks: int) -> float:
 
 def _loads(window: AmxWindow, pixels_first: bool, target: CpuTarget) -> float:
     """Return the cycles of the lines of a block's sums that come from L2."""
-    costs, (tiles, vectors), last = _costs(target), window.block, window.copy_axes[-1]
+    costs, (tiles, vectors), last = costs_of_tiles(target), window.block, window.copy_axes[-1]
     pixels = tiles * window.tile_rows * last.advance + window.axes[-1].taps - 1
     data = prod(window.taps[:-1]) * pixels * window.pixel * window.halves * PAIR_BYTES
     weights = prod(window.taps) * window.pairs * vectors * SIDE * window.halves * PAIR_BYTES
@@ -114,7 +114,7 @@ def _loads(window: AmxWindow, pixels_first: bool, target: CpuTarget) -> float:
     return from_l2 + lines(0 if kept and pixels_first else weights) * costs.filter_line
 
 
-def _costs(target: CpuTarget) -> Amx:
+def costs_of_tiles(target: CpuTarget) -> Amx:
     """Return what tiles take: those of the nearest CPU that has them."""
     assert target.costs.amx is not None, f"no row of costs has tiles of AMX, for {target.name}"
     return target.costs.amx

@@ -18,7 +18,7 @@ The names end in the window's number.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 from typing import Any
 
@@ -89,37 +89,41 @@ def express_winograd(tiles: WinogradWindow, data: te.Tensor, weights: te.Tensor,
     InvalidProblemError
         If a stage has more elements than 32-bit indices reach.
     """
-    return _output(tiles, _product(tiles, _data(tiles, data), _filter(tiles, weights)), epilogue)
+    products = _product(tiles, transformed_data(tiles, data), transformed_filter(tiles, weights))
+    return transformed_back(tiles, products, epilogue)
 
 
-def _compute(tiles: WinogradWindow, shape: tuple[int, ...], value: Any, name: str) -> te.Tensor:
+def computed(tiles: WinogradWindow, shape: tuple[int, ...], value: Any, name: str) -> te.Tensor:
+    """Return the stage of this name whose elements are ``value(*indices)``."""
     return te.compute(within_reach(shape, name), value, name=stage_name(name, tiles.index))
 
 
-def _data(tiles: WinogradWindow, data: te.Tensor) -> te.Tensor:
-    first, *tiled = tiles.axes
+def transformed_data(tiles: WinogradWindow, data: te.Tensor) -> te.Tensor:
+    """Return `data_tiles`."""
+    along_z, *tiled = tiles.axes
     tilings, (rows, columns) = tiles.tilings, (tiling.points for tiling in tiles.tilings)
     at = data_reader(tiles, data)
     phases = tuple(axis.phases if phases_shift(axis) else 1 for axis in tiled)
-    images = tiles.pieces * first.extent
-    shape = (tiles.problem.batch, *phases, images, tiles.rows, tiles.columns, tiles.problem.in_channels)
+    images = tiles.pieces * along_z.extent
+    shape = (tiles.problem.batch, *phases, images, *tiles.numbered, tiles.problem.in_channels)
 
-    def read(a: int, b: Expr, n: Expr, py: Expr, px: Expr, z: Expr, ty: Expr, tx: Expr, c: Expr) -> Expr:
+    def read(a: int, b: Expr, n: Expr, py: Expr, px: Expr, z: Expr, first: Expr, second: Expr, c: Expr) -> Expr:
         z, *taps = tiles.pieced(z)
+        ty, tx = tiles.row_and_column((first, second))
         points = zip(tiled, tilings, (py, px), (ty, tx), taps, (a, b), strict=True)
         y, x = (
             axis.offset(phase) + tiling.output(tile, point) + tap * axis.dilation
             for axis, tiling, phase, tile, tap, point in points
         )
-        return at(n, z + first.lowest, y, x, c)
+        return at(n, z + along_z.lowest, y, x, c)
 
-    by_rows = _compute(
+    by_rows = computed(
         tiles,
         (rows, columns, *shape),
         lambda a, b, *at: select(data_transform([read(y, b, *at) for y in range(rows)]), a),
         DATA_ROWS,
     )
-    return _compute(
+    return computed(
         tiles,
         (rows, columns, *shape),
         lambda a, b, *at: select(data_transform([by_rows(a, x, *at) for x in range(columns)]), b),
@@ -127,7 +131,8 @@ def _data(tiles: WinogradWindow, data: te.Tensor) -> te.Tensor:
     )
 
 
-def _filter(tiles: WinogradWindow, weights: te.Tensor) -> te.Tensor:
+def transformed_filter(tiles: WinogradWindow, weights: te.Tensor) -> te.Tensor:
+    """Return `filter_tiles`."""
     rows, columns = (tiling.points for tiling in tiles.tilings)
     taps_y, taps_x = (tiling.axis.taps for tiling in tiles.tilings)
     element, lanes = filter_element(tiles, weights), tiles.lanes
@@ -151,15 +156,15 @@ def _filter(tiles: WinogradWindow, weights: te.Tensor) -> te.Tensor:
 
     read: Callable[..., Expr] = stored
     if _lanes_apart(tiles):
-        read = _compute(tiles, (*phases, tiles.depth, taps_y, taps_x, *shape[-4:]), stored, FILTER_PACK)
+        read = computed(tiles, (*phases, tiles.depth, taps_y, taps_x, *shape[-4:]), stored, FILTER_PACK)
 
-    by_rows = _compute(
+    by_rows = computed(
         tiles,
         (rows, taps_x, *shape),
         lambda a, kx, *at: select(filter_transform(rows, [tap(ky, kx, *at) for ky in range(taps_y)]), a),
         FILTER_ROWS,
     )
-    return _compute(
+    return computed(
         tiles,
         (rows, columns, *shape),
         lambda a, b, *at: select(filter_transform(columns, [by_rows(a, kx, *at) for kx in range(taps_x)]), b),
@@ -168,28 +173,34 @@ def _filter(tiles: WinogradWindow, weights: te.Tensor) -> te.Tensor:
 
 
 def _product(tiles: WinogradWindow, data: te.Tensor, weights: te.Tensor) -> te.Tensor:
-    first, *tiled = tiles.axes
     lanes, channels = tiles.lanes, tiles.channels
     kz, c = te.reduce_axis((0, tiles.depth), name="kz"), te.reduce_axis((0, channels), name="c")
 
     def total(a: Expr, b: Expr, n: Expr, g: Expr, *at: Expr) -> Expr:
-        pz, py, px, z, ty, tx, o = at
-        read_phases = (phase if phases_shift(axis) else 0 for axis, phase in zip(tiled, (py, px), strict=True))
-        tap = tiles.pieced(kz)[0]
-        image = (first.offset(pz) - first.lowest + z * first.stride + tap * first.dilation) * tiles.pieces
-        if tiles.pieces > 1:
-            image += kz % tiles.pieces
-        value = data(a, b, n, *read_phases, image, ty, tx, g * channels + c)
-        return te.sum(value * weights(a, b, pz, py, px, kz, g, o // lanes, c, o % lanes), axis=[kz, c])
+        *phases, z, ty, tx, o = at
+        value = data(a, b, n, *data_read(tiles, phases, z, kz), ty, tx, g * channels + c)
+        return te.sum(value * weights(a, b, *phases, kz, g, o // lanes, c, o % lanes), axis=[kz, c])
 
-    shape = (*_shape(tiles), tiles.padded_outputs)
-    return _compute(tiles, (*(tiling.points for tiling in tiles.tilings), *shape), total, ACC)
+    shape = (*output_shape(tiles), tiles.padded_outputs)
+    return computed(tiles, (*(tiling.points for tiling in tiles.tilings), *shape), total, ACC)
 
 
-def _output(tiles: WinogradWindow, acc: te.Tensor, epilogue: Epilogue) -> te.Tensor:
+def data_read(tiles: WinogradWindow, phases: Sequence[Expr], z: Expr, kz: Expr) -> list[Expr]:
+    """Return the phases and the image of `data_tiles` that output `z` of the first axis of `phases` meets by tap `kz`."""
+    first, *tiled = tiles.axes
+    read = [phase if phases_shift(axis) else 0 for axis, phase in zip(tiled, phases[1:], strict=True)]
+    tap = tiles.pieced(kz)[0]
+    image = (first.offset(phases[0]) - first.lowest + z * first.stride + tap * first.dilation) * tiles.pieces
+    if tiles.pieces > 1:
+        image += kz % tiles.pieces
+    return [*read, image]
+
+
+def transformed_back(tiles: WinogradWindow, acc: te.Tensor, epilogue: Epilogue) -> te.Tensor:
+    """Return `out`, of the sums of products: axes as `acc` has them."""
     points, (m_y, m_x) = [tiling.points for tiling in tiles.tilings], (tiling.outputs for tiling in tiles.tilings)
-    shape = _shape(tiles)
-    rows = _compute(
+    shape = output_shape(tiles)
+    rows = computed(
         tiles,
         (m_y, points[1], *shape, tiles.padded_outputs),
         lambda i, b, *at: select(output_transform([acc(a, b, *at) for a in range(points[0])], m_y), i),
@@ -206,10 +217,11 @@ def _output(tiles: WinogradWindow, acc: te.Tensor, epilogue: Epilogue) -> te.Ten
         return epilogue(value, channel, tiles.store_index(list(indices))[0])
 
     if not tiles.stores_vectors:
-        tile = _compute(tiles, (*shape, m_y, m_x, tiles.padded_outputs), total, TILE)
-    return _compute(tiles, (*shape, m_y, m_x, tiles.stored), rounded, OUT)
+        tile = computed(tiles, (*shape, m_y, m_x, tiles.padded_outputs), total, TILE)
+    return computed(tiles, (*shape, m_y, m_x, tiles.stored), rounded, OUT)
 
 
-def _shape(tiles: WinogradWindow) -> tuple[int, ...]:
+def output_shape(tiles: WinogradWindow) -> tuple[int, ...]:
+    """Return the extents of (n, g, phases..., z, tile, tile)."""
     phases = (axis.phases for axis in tiles.axes)
-    return (tiles.problem.batch, tiles.groups, *phases, tiles.axes[0].outputs, tiles.rows, tiles.columns)
+    return (tiles.problem.batch, tiles.groups, *phases, tiles.axes[0].outputs, *tiles.numbered)

@@ -61,23 +61,28 @@ def windows_estimate(
 ) -> Counts:
     """Count the events of a problem's windows by their first plans."""
     counted = [_window_estimate(tiles, target, points, prepacked and tiles.prepacked) for tiles in tiled]
-    counted.append(stored_lines(problem, max((tiles.axes[-1].phases for tiles in tiled), default=1), target))
+    together = tiled[0].plans[0].shape.vectors * tiled[0].lanes if tiled else 0
+    return total(*counted, *moved(problem, tiled, together, target))
+
+
+def moved(problem: Problem, tiled: Sequence[WinogradWindow], together: int, target: CpuTarget) -> list[Counts]:
+    """Count what brings data to windows and takes outputs from them, `together` channels of a tile at a time."""
+    counted: list[Counts] = [stored_lines(problem, max((tiles.axes[-1].phases for tiles in tiled), default=1), target)]
     if problem.data_format == "NCX" and tiled:
         squares = all(tiles.channels % PART == 0 and tiles.axes[-1].extent > 1 for tiles in tiled)
         rows = all(
             tiles.stores_rows and tiles.tilings[1].points > 1 and tiles.axes[-1].dilation == 1 for tiles in tiled
         )
-        moved = ((squares, prod(problem.data_shape), False), (rows, prod(problem.output_shape), not rows))
-        for by_squares, elements, scattered in moved:
+        ways = ((squares, prod(problem.data_shape), False), (rows, prod(problem.output_shape), not rows))
+        for by_squares, elements, scattered in ways:
             name = "points.transpose" if by_squares else "elements.apart"
             counted += [{name: elements}, far(problem, elements, target, scattered)]
-        together = min(tiled[0].outputs, tiled[0].plans[0].shape.vectors * tiled[0].lanes)
-        if not rows and planes_evict(problem, together):
+        if not rows and planes_evict(problem, min(tiled[0].outputs, together)):
             # Each element that is stored brings its line to L1, and drives another out.
             counted.append({"lines.l2": 2 * prod(problem.output_shape)})
     elif any(tiles.stages_data for tiles in tiled):
         counted.append({"elements.copy": prod(problem.data_shape)})
-    return total(*counted)
+    return counted
 
 
 def _window_estimate(tiles: WinogradWindow, target: CpuTarget, points: int, kept: bool) -> Counts:

@@ -8,9 +8,11 @@ further on; their products are summed before these are transformed back.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
 from math import prod
+from typing import Any
 
 from ...problem import Problem
 from ...targets.target import CpuTarget
@@ -126,9 +128,20 @@ class WinogradWindow(Window):
         """Number of tiles that one filter meets."""
         return self.problem.batch * self.axes[0].outputs * self.rows * self.columns
 
+    @property
+    def numbered(self) -> tuple[int, int]:
+        """Extents of the two indices of a tile."""
+        return self.rows, self.columns
+
+    def row_and_column(self, tile: Sequence[Expr]) -> tuple[Expr, Expr]:
+        """Return the row and the column of the tile of two indices."""
+        row, column = tile
+        return row, column
+
     def store_index(self, indices: list[Expr]) -> tuple[Expr, Expr | None]:
         """Return the flat output offset of `out` at `indices`, and where it is inside the output (None: always)."""
-        *before, tile_y, tile_x, i, j, o = indices
+        *before, first, second, i, j, o = indices
+        tile_y, tile_x = self.row_and_column((first, second))
         y, x = self.tilings[0].output(tile_y, i), self.tilings[1].output(tile_x, j)
         return super().store_index([*before, y, x, o])
 
@@ -164,14 +177,23 @@ def windows_3d(problem: Problem, target: CpuTarget) -> list[Window]:
 
 def tiled_window(window: Window, points: int, target: CpuTarget) -> WinogradWindow:
     """Return a window of a problem of three axes cut into tiles of `points` points along its last two axes."""
-    first, *tiled = window.axes
-    tilings = [_tiling(axis, points if axis.taps > 1 else 1) for axis in tiled]
+    tiled, tilings = window.axes[1:], tilings_of(window, points)
     # Tiles of registers lie along the last axis, or along the other where that has one tile: 683 tiles divide into none.
     along = 0 if tilings[-1].tiles == 1 else -1
     if tiled[along].dilation == 1:
         tilings[along] = replace(tilings[along], tiles=row_extent(tilings[along].tiles, target))
-    axes = (first, *map(_rounded, tilings))
-    return window.as_kind(WinogradWindow, axes=axes, row=axes[-1].outputs, tilings=tuple(tilings))
+    return window.as_kind(WinogradWindow, **as_tiled(window, tilings))
+
+
+def tilings_of(window: Window, points: int) -> list[AxisTiling]:
+    """Return how the last two axes of a window of three are cut into tiles of `points` points along each."""
+    return [_tiling(axis, points if axis.taps > 1 else 1) for axis in window.axes[1:]]
+
+
+def as_tiled(window: Window, tilings: Sequence[AxisTiling]) -> dict[str, Any]:
+    """Return what changes in a window of three axes whose last two are cut so: each has as many outputs as its tiles."""
+    axes = (window.axes[0], *map(_rounded, tilings))
+    return {"axes": axes, "row": axes[-1].outputs, "tilings": tuple(tilings)}
 
 
 def _tiling(axis: Axis, points: int) -> AxisTiling:

@@ -43,6 +43,7 @@ from .striding import deinterleave
 from .tap_columns import lay_taps_apart
 from .taps import take_taps_together
 from .threads import in_one_thread
+from .tile_prefetching import prefetch_tiles
 from .tiles import by_tiles
 from .transposing import transpose
 
@@ -176,6 +177,7 @@ LOWERING: tuple[Pass, ...] = (
     ours("taps", take_taps_together, ask.TAPS, after={"padding": "products with padding are under conditions"}),
     ours("prefetch", prefetch_filters, ask.PREFETCH, ask.PREFETCH_NEXT, after={"padding": "sums under conditions are steps, too"}),
     ours("prefetch-parts", prefetch_parts, ask.PREFETCH_PART, after={"padding": "sums under conditions are steps, too"}),
+    ours("prefetch-tiles", prefetch_tiles, ask.PREFETCH_TILES, after={"tiles": "it knows a step by its instructions"}),
     Pass("split", _split, (ask.PACK,), {"prefetch": "it reads the packed filter as a buffer of the function"}),
     Pass("bind", _bind, after={"split": "the two parts have arguments of their own"}),
     ours("one-thread", in_one_thread, ask.ONE_THREAD, after={"bind": "it is for all functions of the kernel"}),

@@ -128,7 +128,8 @@ def _instructions(shapes: set[Any], stored: list[Any], loop: Any) -> Any:
         raise RewriteError(f"a tile has {AMX.side} lanes, not {lanes}")
     sums = [(a, v, a * vectors + v) for a in range(tiles) for v in range(vectors)]
     if PAIRS not in loops and isinstance(body.value, TensorLoad):
-        stored.append(body.buffer)
+        if body.buffer.scope() == "local":  # else it is of a workspace, which is aligned
+            stored.append(body.buffer)
         target = _Tiles(body, loops, TILES, VECTORS, ROWS, LANES)
         return sequence([_call(AMX.store, _number(reg), *target.at(a, v)) for a, v, reg in sums])
     if PAIRS not in loops:

@@ -143,10 +143,12 @@ def _to_planes(loop: Any) -> Any:
         refuse(loop, TRANSPOSE, f"rows have {columns.extent} columns, of which the number is to be known")
     store, width = columns.body, int(columns.extent)
     if isinstance(store, tirx.IfThenElse) and store.else_case is None:
-        if uses(store.condition, loop.loop_var, columns.loop_var):
-            refuse(loop, TRANSPOSE, f"some channels or columns are not stored: {store.condition}")
+        analyzer = sym.Analyzer()
+        analyzer.bind(columns.loop_var, Range(0, width))
+        if uses(condition := analyzer.simplify(store.condition), loop.loop_var, columns.loop_var):
+            refuse(loop, TRANSPOSE, f"some channels or columns are not stored: {condition}")
         whole = _with_body(loop, answered(columns, TRANSPOSE, store.then_case))
-        return tirx.IfThenElse(store.condition, _to_planes(whole), None)
+        return tirx.IfThenElse(condition, _to_planes(whole), None)
     count = next((lanes for lanes in TRANSPOSED_LANES if int(loop.extent) % lanes == 0), 0)
     if not isinstance(store, tirx.BufferStore) or not count:
         refuse(loop, TRANSPOSE, f"it does not store vectors of channels: {store}")

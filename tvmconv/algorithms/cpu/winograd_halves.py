@@ -1,0 +1,144 @@
+"""Winograd convolution of f32 and f16 whose products are made by AMX, of halves. Stages beside those of winograd.py:
+
+    data_halves     data_tiles as pairs of halves:   [a, b, n, phases..., z, band, g, half, tile, pair]
+    filter_halves   filter_tiles as pairs of halves: [g, block, phases..., a, b, taps of the first axis, step, half, vector, pair, lane]
+    acc             the sums, in tile registers:     [a, b, n, g, phases..., z, band, tile, o]
+    products        acc copied out of them
+
+A tile is one of a band, numbered through. data_tiles and filter_tiles are in registers.
+"""
+
+from __future__ import annotations
+
+from functools import lru_cache, reduce
+from itertools import product
+from math import prod
+from operator import add
+from typing import Any
+
+from tvm import te
+
+from ...problem import Problem
+from ...targets.target import CpuTarget
+from ..annotations import CHOOSE_ONCE
+from ..definition import Definition, assemble, requests_of
+from ..epilogue import Epilogue
+from ..flatten import flatten
+from ..halves import halves_of_pair
+from ..pairs import multiply_pairs
+from ..stage_names import ACC, DATA_HALVES, FILTER_HALVES, PRODUCTS
+from ..subconvolution import Expr
+from . import amx, winograd_cost
+from .amx_cost import BLOCKS
+from .amx_window import SIDE
+from .cost import Counts
+from .winograd import computed, data_read, output_shape, transformed_back, transformed_data, transformed_filter
+from .winograd_halves_cost import best_chunks, counts, cycles
+from .winograd_halves_window import HALVES, WinogradHalvesWindow, halves_window
+from .winograd_tiles import as_3d, tilings_of, windows_3d
+
+# Of 64 outputs of two channels one in 3000 draws errs by 1.9e-5 of itself, of 256 by 1.2e-5.
+FEWEST_OUTPUTS = 256
+
+
+def covers(problem: Problem, target: CpuTarget, points: int) -> str | None:
+    """Return None if tiles of so many points can compute `problem` by halves, else why not."""
+    if reason := amx.covers(problem, target, HALVES) or winograd_cost.covers(problem, target, points):
+        return reason
+    if problem.in_channels // problem.groups % HALVES:
+        return "a group's channels are no whole pairs"
+    if prod(problem.output_shape) < FEWEST_OUTPUTS:
+        return f"of less than {FEWEST_OUTPUTS} outputs all may be sums that cancel, and errors large beside them"
+    return None
+
+
+def define(problem: Problem, target: CpuTarget, points: int) -> Definition:
+    """Define `problem` by windows cut into tiles of `points` points along an axis."""
+    windows = cut_windows(problem, target, points)
+    asks = [*requests_of(problem, windows), CHOOSE_ONCE]
+    return assemble(problem, as_3d(flatten(problem)), windows, express, asks=asks)
+
+
+def estimate(problem: Problem, target: CpuTarget, points: int) -> Counts:
+    """Count the events of a problem whose filter is transformed before."""
+    return counts(problem, cut_windows(problem, target, points), target)
+
+
+def filter_bytes(problem: Problem, target: CpuTarget, points: int) -> int:
+    """Return the bytes of the transformed filter."""
+    return sum(window.filter_bytes for window in cut_windows(problem, target, points))
+
+
+@lru_cache(maxsize=64)  # asked for by the estimate, then by the definition
+def cut_windows(problem: Problem, target: CpuTarget, points: int) -> tuple[WinogradHalvesWindow, ...]:
+    """Return the windows of `define`, each cut by least cost."""
+
+    def best(window: Any) -> WinogradHalvesWindow:
+        rows = tilings_of(window, points)[0].tiles
+        bands = sorted({-(-rows // count) for count in range(1, min(rows, 64) + 1)})
+        blocks = [block for block in BLOCKS if block[1] <= -(-window.outputs // SIDE)]
+        ways = (halves_window(window, points, *way) for way in product(bands, blocks))
+        return min(ways, key=lambda way: cycles(way, best_chunks(way, target), target))
+
+    return tuple(map(best, windows_3d(problem, target)))
+
+
+def express(tiles: WinogradHalvesWindow, data: te.Tensor, weights: te.Tensor, epilogue: Epilogue) -> te.Tensor:
+    """Return the window's `out`.
+
+    Raises
+    ------
+    InvalidProblemError
+        If a stage has more elements than 32-bit indices reach.
+    """
+    return transformed_back(tiles, _products(tiles, _data(tiles, data), _filter(tiles, weights)), epilogue)
+
+
+def _data(tiles: WinogradHalvesWindow, data: te.Tensor) -> te.Tensor:
+    transformed = transformed_data(tiles, data)
+    *outer, bands, count, _ = transformed.shape
+
+    def halves(*indices: Expr) -> Expr:
+        *at, g, half, tile, c = indices
+        first, second = (transformed(*at, tile, g * tiles.channels + each) for each in tiles.channels_of_pair(c))
+        return halves_of_pair(first, second, half, "f32")
+
+    return computed(tiles, (*outer, bands, tiles.groups, HALVES, count, tiles.pairs), halves, DATA_HALVES)
+
+
+def _filter(tiles: WinogradHalvesWindow, weights: te.Tensor) -> te.Tensor:
+    """Return `filter_halves`, in the order in which a task reads it."""
+    transformed = transformed_filter(tiles, weights)
+    a, b, *phases, depth, groups, _, _, _ = transformed.shape
+
+    def halves(*indices: Expr) -> Expr:
+        g, block, pz, py, px, a, b, kz, step, half, vector, pair, lane = indices
+        channels = tiles.channels_of_pair(step * tiles.depth_of_step + pair)
+        at = [a, b, pz, py, px, kz, g, block * tiles.block[1] + vector]
+        first, second = (transformed(*at, channel, lane) for channel in channels)
+        return halves_of_pair(first, second, half, "f32")
+
+    inner = (a, b, depth, tiles.steps, HALVES, tiles.block[1], tiles.depth_of_step, SIDE)
+    return computed(tiles, (groups, tiles.output_blocks, *phases, *inner), halves, FILTER_HALVES)
+
+
+def _products(tiles: WinogradHalvesWindow, data: te.Tensor, weights: te.Tensor) -> te.Tensor:
+    kz, step = te.reduce_axis((0, tiles.depth), name="kz"), te.reduce_axis((0, tiles.steps), name="step")
+    pair = te.reduce_axis((0, tiles.depth_of_step), name="pair")
+    together = tiles.block[1] * SIDE
+
+    def total(a: Expr, b: Expr, n: Expr, g: Expr, *at: Expr) -> Expr:
+        *phases, z, band, tile, o = at
+        read = [a, b, n, *data_read(tiles, phases, z, kz), band, g]
+        c, vector = step * tiles.depth_of_step + pair, o % together // SIDE
+
+        def multiplied(of_data: int, of_filter: int) -> Expr:
+            weight = weights(g, o // together, *phases, a, b, kz, step, of_filter, vector, pair, o % SIDE)
+            return multiply_pairs(data(*read, of_data, tile, c), weight)
+
+        return te.sum(reduce(add, (multiplied(*each) for each in tiles.multiplied)), axis=[kz, step, pair])
+
+    points = [tiling.points for tiling in tiles.tilings]
+    shape = (*points, *output_shape(tiles), tiles.padded_outputs)
+    acc = computed(tiles, shape, total, ACC)
+    return computed(tiles, shape, lambda *indices: acc(*indices), PRODUCTS)
