@@ -169,8 +169,11 @@ class Window(SubConvolution):
 
     @property
     def shifted(self) -> bool:
-        """Whether the last vectors of output channels are shifted inwards, to end with them, as the last tile of a row by `tile`."""
-        return self.lanes < self.outputs < self.padded_outputs and self.problem.data_format == "NXC"
+        """Whether the last vectors of output channels are shifted inwards, to end with them, as the last tile of a row by `tile`.
+
+        So all are whole: stored by vectors, by squares to planes, and their filter copied by squares.
+        """
+        return self.lanes < self.outputs < self.padded_outputs
 
     @property
     def excess(self) -> int:
@@ -299,7 +302,7 @@ class Window(SubConvolution):
     def stores_rows(self) -> bool:
         """Whether neighbouring outputs of a row, all of which are stored, are neighbours in a planar output."""
         axis = self.axes[-1]
-        whole = axis.always_inside and self.whole_rows and self.padded_outputs == self.outputs
+        whole = axis.always_inside and self.whole_rows and self.stored == self.padded_outputs
         last = not self.order or prod(self.problem.out_spatial[self.order[-1] + 1 :]) == 1
         return whole and last and axis.phases == 1 and axis.store_index(0, 1) == axis.store_index(0, 0) + 1
 
