@@ -1,9 +1,10 @@
-"""Loops over lanes made vectors (tvmconv/lowering/cpu/shuffles.py, lanes.py), prefetches, before and after."""
+"""Loops over lanes made vectors (tvmconv/lowering/cpu/shuffles.py, lanes.py, overlapping.py), prefetches, before and after."""
 
 from common import check, check_refused
 from tvm.script import tirx as T
 
 from tvmconv.lowering.cpu.lanes import divide_whole_vectors
+from tvmconv.lowering.cpu.overlapping import overlap_vectors
 from tvmconv.lowering.cpu.prefetching import prefetch_filters
 from tvmconv.lowering.cpu.shuffles import by_shuffles
 
@@ -52,6 +53,32 @@ def test_indices_divided_by_whole_vectors_are_the_same_for_all_lanes() -> None:
                 sums[lane] = packed[(a * 288 + v * 16) // 64, (a * 288 + v * 16) % 64 // 16, lane]
 
     check(divide_whole_vectors, before, after)
+
+
+def test_the_last_vector_of_a_copy_overlaps_the_one_before() -> None:
+    @T.prim_func(private=True, s_tir=True)
+    def before(data: T.Buffer((5, 36), "float32"), copy: T.Buffer((5, 9), "float32")) -> None:
+        for x in range(5):
+            for channel in T.serial(9, annotations={"tvmconv.overlap": 4}):
+                copy[x, channel] = data[x, 18 + channel]
+
+    @T.prim_func(private=True, s_tir=True)
+    def after(data: T.Buffer((5, 36), "float32"), copy: T.Buffer((5, 9), "float32")) -> None:
+        for x in range(5):
+            for vector in range(3):
+                for lane in T.vectorized(4):
+                    copy[x, T.min(vector * 4, 5) + lane] = data[x, 18 + (T.min(vector * 4, 5) + lane)]
+
+    check(overlap_vectors, before, after)
+
+
+def test_less_than_a_vector_is_refused_an_overlap() -> None:
+    @T.prim_func(private=True, s_tir=True)
+    def before(data: T.Buffer((3,), "float32"), copy: T.Buffer((3,), "float32")) -> None:
+        for channel in T.serial(3, annotations={"tvmconv.overlap": 4}):
+            copy[channel] = data[channel]
+
+    check_refused(overlap_vectors, before, "of which there are to be 4 or more")
 
 
 def test_filters_are_prefetched_ahead_of_their_use() -> None:

@@ -10,6 +10,7 @@ The annotations of loops, and what answers them:
     SKIP_TILE       tiles of which nothing is stored                        tvmconv/lowering/cpu/padding.py
     SOME_INSIDE     a tile of which some pixels are in the padding          tvmconv/lowering/cpu/padding.py
     UNREAD          rows of padding that are not copied                     tvmconv/lowering/cpu/padding.py
+    OVERLAP         channels by vectors of so many, the last shifted         tvmconv/lowering/cpu/overlapping.py
     COLUMNS         columns of padding, set apart from the others           tvmconv/lowering/cpu/columns.py
     TAPS            taps of a row that pixels share, taken together         tvmconv/lowering/cpu/taps.py
     SHUFFLE         lanes that read in another order                        tvmconv/lowering/cpu/shuffles.py
@@ -56,6 +57,7 @@ SKIP = f"{PREFIX}skip"
 SKIP_TILE = f"{PREFIX}skip_tile"
 SOME_INSIDE = f"{PREFIX}some_inside"
 UNREAD = f"{PREFIX}unread"
+OVERLAP = f"{PREFIX}overlap"
 COLUMNS = f"{PREFIX}columns"
 TAPS = f"{PREFIX}taps"
 SHUFFLE = f"{PREFIX}shuffle"

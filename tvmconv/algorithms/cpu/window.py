@@ -169,10 +169,7 @@ class Window(SubConvolution):
 
     @property
     def shifted(self) -> bool:
-        """Whether the last vectors of output channels are shifted inwards, to end with them, as the last tile of a row by `tile`.
-
-        So all are whole: stored by vectors, by squares to planes, and their filter copied by squares.
-        """
+        """Whether the last vectors of output channels are shifted inwards, to end with them, as the last tile of a row by `tile`."""
         return self.lanes < self.outputs < self.padded_outputs
 
     @property

@@ -32,6 +32,7 @@ from .instructions import by_elements, by_instructions
 from .lanes import divide_whole_vectors
 from .matrices import by_matrices
 from .offsets import index_constants_last
+from .overlapping import overlap_vectors
 from .packing import Split, split, unsplit
 from .padding import skip_padding
 from .prefetching import prefetch_filters
@@ -187,6 +188,7 @@ LOWERING: tuple[Pass, ...] = (
     ours("matrices", by_matrices, ask.MATRICES, after={"padding": "products with padding are under conditions"}),
     ours("transpose", transpose, ask.TRANSPOSE, after={"bind": "columns lie together in the output, not in a stage"}),
     ours("instructions", by_instructions, DOT, ROUND, ask.ROUND_STORES, after={"shuffles": "orders of lanes are known", "elements": "it takes what dot products that leaves", "matrices": "it takes those, too", "transpose": "what rows round is then by instructions"}),
+    ours("overlap", overlap_vectors, ask.OVERLAP, after={"padding": "rows of padding are left out of copies"}),
     ours("tap-columns", lay_taps_apart, ask.TAP_COLUMNS, after=_LOOPS),
     ours("stride", deinterleave, ask.STRIDED, after=_LOOPS),
     ours("stage-sums", stage_sums, after={"transpose": "it asks for orders of stores", "instructions": "it takes sums of dot products"}),
