@@ -8,7 +8,7 @@ Its hot loop is four loads of tiles and four multiplications: 64 cycles of the m
 take 40, and from L2 up to 100. What is around it costs as much at 64 channels: a copy of data, and stores
 of sums, each of which goes through memory.
 
-Of f32 and f16, in two halves, it is ten loads and twelve multiplications: high by high, high by low, low by high. Each
+Of f32 and f16, of two terms, it is ten loads and twelve multiplications: first by first, first by second, second by first. Each
 goes over all sums, for a multiplication waits for the one before that adds to its sum.
 """
 
@@ -116,18 +116,18 @@ def _stage_filter(sch: Schedule, window: AmxWindow) -> None:
     """Pack the filter once, in parallel: in the order in which it lies, or some rows of it at a time."""
     block = sch.get_sblock(stage_name(FILTER_PACK, window.index))
     *outer, vector, pair, lane = sch.get_loops(block)
-    half = [outer.pop()] if window.halves > 1 else []
+    term = [outer.pop()] if window.terms > 1 else []
     group, channels, *taps, step = outer
     if window.problem.filter_format == "OIX":
-        sch.reorder(vector, step, *half, pair, *taps, lane)
+        sch.reorder(vector, step, *term, pair, *taps, lane)
         sch.parallel(sch.fuse(group, channels, vector))
     elif window.problem.op != "convolution":
         sch.parallel(sch.fuse(group, channels, *taps))
     else:
         rows, row = sch.split(pair, [None, divisors(window.depth, steps.ROWS)[-1]])
-        sch.reorder(*taps, step, rows, group, channels, row, vector, *half)
+        sch.reorder(*taps, step, rows, group, channels, row, vector, *term)
         sch.parallel(sch.fuse(*taps, step, rows))
-    for each in half:
+    for each in term:
         sch.unroll(each)
     sch.vectorize(lane)
     sch.annotate(lane, PACK, 1)
@@ -147,17 +147,17 @@ def _stage_data(sch: Schedule, window: AmxWindow, task: LoopRV, target: CpuTarge
     column = steps.by_pixels(sch, block, window, target)
     if len(window.axes) > 1 and window.problem.data_format == "NXC" and window.copy_axes[-1].residues == 1:
         sch.annotate(column, COLUMNS, 1)
-    if window.halves > 1:
+    if window.terms > 1:
         _split(sch, block, len(outer) - 1, column, window)
 
 
 def _split(sch: Schedule, block: SBlockRV, number: int, column: LoopRV, window: AmxWindow) -> None:
-    """Make both halves of a vector together, or where channels lie apart of a row: its loop has this number from outside."""
-    *_, half = (loops := sch.get_loops(block))[: number + 1]
+    """Make all terms of a vector together, or where channels lie apart of a row: its loop has this number from outside."""
+    *_, term = (loops := sch.get_loops(block))[: number + 1]
     inner = loops[number + 1 :]
     variables = [sch.get(each).loop_var for each in inner]
     at = len(inner) - 1
     if window.problem.data_format == "NCX":
         at = next(i for i, each in enumerate(variables) if each.same_as(sch.get(column).loop_var))
-    sch.reorder(*inner[:at], half, *inner[at:])
-    sch.unroll(half)
+    sch.reorder(*inner[:at], term, *inner[at:])
+    sch.unroll(term)

@@ -85,6 +85,7 @@ TILES = {
     "amx_halves": "conv2d-n1-i64x14x14-o64x7x7-k3x3-s2x2-d1x1-p1x1_0x0-g1-NXC-XIO-f32-bias",
     "winograd2_halves": "conv2d-n1-i64x14x14-o64x14x14-k3x3-s1x1-d1x1-p1x1_1x1-g1-NXC-XIO-f32-bias",
     "winograd2_halves_planes": "conv2d-n1-i64x14x14-o64x14x14-k3x3-s1x1-d1x1-p1x1_1x1-g1-NCX-OIX-f32-bias",
+    "amx_exact": "conv2d-n1-i64x14x14-o64x7x7-k3x3-s2x2-d1x1-p1x1_0x0-g1-NXC-XIO-f32-bias",
     "amx_halves_planes": "conv2d-n1-i64x14x14-o64x14x14-k1x1-s1x1-d1x1-p0x0_0x0-g1-NCX-OIX-f32-bias",
 }
 

@@ -36,7 +36,7 @@ from tvmconv.support.toolchain import run_compiler
 from tvmconv.targets.target import Target
 
 HOST = Target.parse("host")
-BY_TYPE = {"bf16": algorithms.get("amx"), "f32": algorithms.get("amx_halves"), "f16": algorithms.get("amx_halves")}
+WAYS = [("bf16", "amx"), ("f32", "amx_halves"), ("f16", "amx_halves"), ("f32", "amx_exact")]
 # What a CPU with tiles has beside them, and emulation needs: f16 arithmetic apart, which no kernel is made of.
 REST = [each for each in Target.parse("sapphirerapids-no-avx512fp16").features if not each.startswith("amx_")]
 SPR = "sapphirerapids"
@@ -72,10 +72,10 @@ def random_decisions(signature: str, sketch: object) -> tuple[int, ...]:
 
 
 @with_tiles
-@pytest.mark.parametrize("dtype", BY_TYPE)
-def test_every_order_is_exact(dtype: str, tmp_path: Path) -> None:
-    """Numbers of 8 bits have no low half: of f32 and f16, too."""
-    algorithm, tried = BY_TYPE[dtype], []
+@pytest.mark.parametrize(("dtype", "name"), WAYS)
+def test_every_order_is_exact(dtype: str, name: str, tmp_path: Path) -> None:
+    """Numbers of 8 bits are one term: of f32 and f16, too."""
+    algorithm, tried = algorithms.get(name), []
     for signature in SHAPES:
         problem = parse_signature(signature).with_(dtype=dtype)
         if algorithm.covers(problem, HOST) is None:
@@ -91,23 +91,26 @@ def test_every_order_is_exact(dtype: str, tmp_path: Path) -> None:
 
 @with_tiles
 @pytest.mark.parametrize(
-    ("block", "dtype"), [*((block, "bf16") for block in BLOCKS), *((block, "f32") for block in BLOCKS[:4])]
+    ("block", "dtype", "name"),
+    [*((block, *WAYS[0]) for block in BLOCKS), *((block, *way) for block in BLOCKS[:4] for way in WAYS[1::2])],
 )
 def test_every_block_is_exact(
-    block: tuple[int, int], dtype: str, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+    block: tuple[int, int], dtype: str, name: str, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
-    """Also those that no estimate takes; numbers of 8 bits have no low half."""
+    """Also those that no estimate takes; numbers of 8 bits are one term."""
     monkeypatch.setattr(amx, "tile_window", lambda *of: replace(tile_window(*of), block=block, rows=4))
     # No definition kept from another block may be taken for this one: a problem for each.
     problem = parse_signature(SHAPES[1]).with_(batch=3 + BLOCKS.index(block), dtype=dtype)
-    assert_exact(problem, HOST, tmp_path, Choice(BY_TYPE[dtype].name))
+    assert_exact(problem, HOST, tmp_path, Choice(name))
 
 
 @with_tiles
 @settings(max_examples=12)
-@given(call=calls(channels=40), dtype=st.sampled_from(list(BY_TYPE)), seed=st.integers(0, 2**32))
-def test_random_problems_are_exact(call: Call, dtype: str, seed: int, tmp_path_factory: pytest.TempPathFactory) -> None:
-    problem, algorithm = call.problem(dtype=dtype), BY_TYPE[dtype]
+@given(call=calls(channels=40), way=st.sampled_from(WAYS), seed=st.integers(0, 2**32))
+def test_random_problems_are_exact(
+    call: Call, way: tuple[str, str], seed: int, tmp_path_factory: pytest.TempPathFactory
+) -> None:
+    problem, algorithm = call.problem(dtype=way[0]), algorithms.get(way[1])
     assume(algorithm.covers(problem, HOST) is None)
     note(format_signature(problem))
     number = seed % len(algorithm.sketches(algorithm.define(problem, HOST), HOST))
@@ -154,10 +157,11 @@ def test_tiles_that_do_not_fit_end_an_emulated_process(tmp_path: Path) -> None:
     assert done.returncode != 0
 
 
-@pytest.mark.parametrize("dtype", BY_TYPE)
-def test_tiles_are_the_default_and_return_their_registers(dtype: str) -> None:
-    problem, algorithm, target = parse_signature(STRIDED).with_(dtype=dtype), BY_TYPE[dtype].name, Target.parse(SPR)
-    assert default_choice(problem, target).algorithm == algorithm
+@pytest.mark.parametrize(("dtype", "algorithm"), WAYS)
+def test_tiles_are_the_default_and_return_their_registers(dtype: str, algorithm: str) -> None:
+    problem, target = parse_signature(STRIDED).with_(dtype=dtype), Target.parse(SPR)
+    math = "strict" if algorithm == "amx_exact" else "default"
+    assert default_choice(problem, target, math).algorithm == algorithm
     definition, scheduled = schedule(problem, target, Choice(algorithm))
     text = lower(scheduled.mod, definition).module.script()
     assert text.count("llvm.x86.ldtilecfg") == text.count("llvm.x86.tilerelease") > 0

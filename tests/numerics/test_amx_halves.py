@@ -1,8 +1,9 @@
-"""f32 and f16 as halves of bf16: errors by scale, length and cancellation, and numbers out of the ordinary."""
+"""f32 and f16 as sums of bf16: errors by scale, length and cancellation, and numbers out of the ordinary."""
 
 from __future__ import annotations
 
 from collections.abc import Callable
+from functools import cache, partial
 from pathlib import Path
 from typing import Any
 
@@ -18,8 +19,11 @@ from tvmconv.signature import parse_signature
 from tvmconv.targets.target import Target
 
 PIXELS, OUTPUTS = 40, 32
-# Products of 32-bit floats: of x*w without the smallest 2^-16 is missing, and both low halves are rounded to 8 bits.
-PRODUCT_ERROR = 2.0**-15
+# Of products of 32-bit floats: by two terms a number 2^-16 is missing, and both second terms are rounded to 8 bits; by three 2^-26,
+# beside what the six sums round off.
+PRODUCT_ERROR = {"amx_halves": 2.0**-15, "amx_exact": 2.0**-23}
+# Of normal data: a third of what a transform may; of 20,000 products in f32, of which `direct` errs by 2.6e-6.
+ERROR = {"amx_halves": TRANSFORM_ERROR["f32"] / 3, "amx_exact": 2e-6}
 LENGTHS = (2, 3, 64, 2304, 20_000)
 # A product of two numbers that are not halved to denormal ones, and its two smaller parts, too.
 SCALES = (-100, -60, 0, 60, 100)
@@ -30,22 +34,32 @@ pytestmark = pytest.mark.isa(*TILES.features)
 
 
 @pytest.fixture(scope="module")
-def multiply(tmp_path_factory: pytest.TempPathFactory) -> Callable[[int, str], Multiply]:
+def kernels(tmp_path_factory: pytest.TempPathFactory) -> Callable[[str, int, str], Multiply]:
     """Return what compiles a product of matrices, PIXELS by a number of channels and those by OUTPUTS, once."""
-    folder, made = tmp_path_factory.mktemp("halves"), dict[tuple[int, str], Multiply]()
+    folder = tmp_path_factory.mktemp("terms")
+    return cache(partial(compiled, folder))
+
+
+@pytest.fixture(params=PRODUCT_ERROR)
+def multiply(request: pytest.FixtureRequest, kernels: Callable[..., Multiply]) -> Callable[..., Multiply]:
+    """Return `kernels` of each algorithm."""
 
     def get(channels: int, dtype: str = "f32") -> Multiply:
-        if (channels, dtype) not in made:
-            made[channels, dtype] = compiled(folder, channels, dtype)
-        return made[channels, dtype]
+        return kernels(request.param, channels, dtype)
 
     return get
 
 
-def compiled(folder: Path, channels: int, dtype: str) -> Multiply:
+@pytest.fixture
+def algorithm(request: pytest.FixtureRequest) -> str:
+    """Return the algorithm whose `multiply` a test has."""
+    return str(request.node.callspec.params["multiply"])
+
+
+def compiled(folder: Path, algorithm: str, channels: int, dtype: str) -> Multiply:
     text = f"conv1d-n1-i{channels}x{PIXELS}-o{OUTPUTS}x{PIXELS}-k1-s1-d1-p0_0-g1-NXC-XIO-{dtype}"
-    path = folder / f"{channels}-{dtype}.so"
-    compile_problem(parse_signature(text), Target.parse("host"), path, choice=Choice("amx_halves"))
+    path = folder / f"{algorithm}-{channels}-{dtype}.so"
+    compile_problem(parse_signature(text), Target.parse("host"), path, choice=Choice(algorithm))
     function = tvm_ffi.load_module(str(path))["tvmconv_kernel"]
 
     def product(data: Matrix, weights: Matrix) -> Matrix:
@@ -69,18 +83,22 @@ def exact(data: Matrix, weights: Matrix) -> Matrix:
 
 
 @pytest.mark.parametrize("channels", LENGTHS)
-def test_the_error_is_the_same_for_all_lengths_and_scales(channels: int, multiply: Callable[..., Multiply]) -> None:
+def test_the_error_is_the_same_for_all_lengths_and_scales(
+    channels: int, multiply: Callable[..., Multiply], algorithm: str
+) -> None:
     data, weights = normal(channels)
     for scale in SCALES:
         factor = np.float32(2.0**scale)
         for of_data, of_weights in ((factor, np.float32(1)), (factor, 1 / factor), (np.float32(1), factor)):
             given = data * of_data, weights * of_weights
             error = relative_error(multiply(channels)(*given), exact(*given))
-            assert error < TRANSFORM_ERROR["f32"] / 3, (scale, of_weights, error)
+            assert error < ERROR[algorithm], (scale, of_weights, error)
 
 
 @pytest.mark.parametrize("channels", LENGTHS)
-def test_sums_that_cancel_err_by_their_products(channels: int, multiply: Callable[..., Multiply]) -> None:
+def test_sums_that_cancel_err_by_their_products(
+    channels: int, multiply: Callable[..., Multiply], algorithm: str
+) -> None:
     """Half of the products are the others, negated and a little off: what is left is as small as their error."""
     data, weights = normal(channels)
     half = channels // 2
@@ -89,17 +107,22 @@ def test_sums_that_cancel_err_by_their_products(channels: int, multiply: Callabl
     error = np.abs(multiply(channels)(data, weights) - exact(data, weights))
     products = np.abs(data).astype(np.float64) @ np.abs(weights).astype(np.float64)
     # Of roundings of the sum, most cancel.
-    assert (error <= (PRODUCT_ERROR + channels**0.5 * 2.0**-22) * products).all()
+    assert (error <= (PRODUCT_ERROR[algorithm] + channels**0.5 * 2.0**-22) * products).all()
 
 
 @pytest.mark.parametrize("scale", [-140, -126, -120, -110])
-def test_of_small_numbers_what_is_below_normal_ones_is_lost(scale: int, multiply: Callable[..., Multiply]) -> None:
+def test_of_small_numbers_what_is_below_normal_ones_is_lost(
+    scale: int, multiply: Callable[..., Multiply], algorithm: str
+) -> None:
     channels = 64
     data, weights = normal(channels)
     data = data * np.float32(2.0**scale)
     error = np.abs(multiply(channels)(data, weights) - exact(data, weights)).max()
-    # A number's two halves are each rounded, or lost, at the least normal number.
-    assert error <= 2 * 2.0**-126 * np.abs(weights).sum(axis=0).max() + PRODUCT_ERROR * 2.0**scale * 8 * channels
+    # A number's terms are each rounded, or lost, at the least normal number.
+    assert (
+        error
+        <= 3 * 2.0**-126 * np.abs(weights).sum(axis=0).max() + PRODUCT_ERROR[algorithm] * 2.0**scale * 8 * channels
+    )
 
 
 def test_f16_loses_no_bit(multiply: Callable[..., Multiply]) -> None:
@@ -112,6 +135,18 @@ def test_f16_loses_no_bit(multiply: Callable[..., Multiply]) -> None:
     np.testing.assert_array_equal(multiply(channels, "f16")(data, weights), data @ weights)
     smallest = (data * np.float16(2.0**-24)).astype(np.float16)  # denormal f16
     np.testing.assert_array_equal(multiply(channels, "f16")(smallest, weights), smallest @ weights)
+
+
+def test_f32_loses_no_bit_by_three_terms(kernels: Callable[..., Multiply]) -> None:
+    """Numbers of 24 bits by ones of 8, and of 12 bits by such: what the products of a sum are in f32."""
+    channels, draw = 64, np.random.default_rng(0)
+    multiply = kernels("amx_exact", channels, "f32")
+    place = draw.integers(0, channels, OUTPUTS), np.arange(OUTPUTS)
+    for bits, others in ((24, 0), (16, 8), (12, 12)):
+        data = draw.integers(-(2**bits) + 1, 2**bits, (PIXELS, channels)).astype(np.float32)
+        weights = np.zeros((channels, OUTPUTS), np.float32)
+        weights[place] = draw.integers(1, 2**others + 1, OUTPUTS)
+        np.testing.assert_array_equal(multiply(data, weights), exact(data, weights))
 
 
 SPECIAL = {

@@ -84,6 +84,7 @@ def hot(algorithm: str, target: str, signature: str) -> HotLoop:
             (2, 2),
             3 * 4 * 3,
         ),  # three products, 4 steps of channels, 3 taps of a row
+        ("amx_exact", "sapphirerapids", STRIDED, (2, 2), 6 * 4),  # six products, 4 steps of channels
         ("winograd2_halves", "sapphirerapids", DEEP, (2, 2), 3),  # three products
         # Pixels by output channels.
         ("reduced", "x86-64-v3", FEW_OUTPUTS, (2, 3), 4 * 3),  # 3 taps of a row

@@ -6,7 +6,7 @@ acc          the sums, f32, axes (n, g, phases..., band, outer..., block, tile, 
 tile         acc copied out of the tile registers
 out          bias added, rounded once to the output type
 
-f32 and f16 are pairs of halves (halves.py), `halves` to a number: in data_pad and filter_pack an axis, before pixel and tile.
+f32 and f16 are sums of terms (terms.py): in data_pad and filter_pack an axis, before pixel and tile.
 """
 
 from __future__ import annotations
@@ -27,10 +27,10 @@ from ..data_dependence import covers_data
 from ..definition import Definition, assemble, requests_of
 from ..epilogue import Epilogue
 from ..flatten import flatten
-from ..halves import halves_of_pair
 from ..pairs import multiply_pairs, round_pair
 from ..stage_names import ACC, DATA_PAD, FILTER_PACK, OUT, TILE, stage_name
 from ..subconvolution import Expr
+from ..terms import terms_of_pair
 from ..types import zero_outside
 from .amx_cost import best_cut, tile_window
 from .amx_window import SIDE, AmxWindow, CopyAxis
@@ -39,48 +39,50 @@ from .data import data_element
 from .filter import filter_element
 from .window import windows_of
 
-FEWEST_OUTPUTS = 16  # of halves: that of 2 to 1 channels at one pixel errs by 1.7e-5 of itself
+# By the order up to which products of terms are added.
+TYPES = (("bf16",), ("f32", "f16"), ("f32",))
+FEWEST_OUTPUTS = 16  # of products of the first order: that of 2 to 1 channels at one pixel errs by 1.7e-5 of itself
 
 
-def covers(problem: Problem, target: CpuTarget, halves: int = 1) -> str | None:
-    """Return None if tiles can compute `problem`, else why not."""
-    if (problem.dtype == "bf16") != (halves == 1):
-        return f"it multiplies {'bf16' if halves == 1 else 'f32 and f16'}, not {problem.dtype}"
+def covers(problem: Problem, target: CpuTarget, product_order: int = 0) -> str | None:
+    """Return None if tiles can compute `problem` by products of terms up to an order, else why not."""
+    if problem.dtype not in (dtypes := TYPES[product_order]):
+        return f"it multiplies {' and '.join(dtypes)}, not {problem.dtype}"
     if target.isa.tiles is None:
         return f"{target.name} has no tiles of bf16"
     if missing := set(target.isa.tiles.features) - set(target.features):
         return f"{target.name} has no {', '.join(sorted(missing))}"
     if problem.in_channels // problem.groups < 2:
         return "there are no two channels to pair"
-    if halves > 1 and prod(problem.output_shape) < FEWEST_OUTPUTS:
+    if product_order == 1 and prod(problem.output_shape) < FEWEST_OUTPUTS:
         return f"of less than {FEWEST_OUTPUTS} outputs all may be sums that cancel, and errors large beside them"
     return covers_data(problem, target)
 
 
-def define(problem: Problem, target: CpuTarget, halves: int = 1) -> Definition:
+def define(problem: Problem, target: CpuTarget, product_order: int = 0) -> Definition:
     """Define `problem` by windows cut into tiles of AMX."""
-    windows = tile_windows(problem, target, halves)
+    windows = tile_windows(problem, target, product_order)
     flat = windows[0].problem
-    if halves == 1:
+    if product_order == 0:
         return assemble(problem, flat, windows, express_tiles, vnni_factor=2)
     return assemble(problem, flat, windows, express_tiles, asks=[*requests_of(problem, windows), CHOOSE_ONCE])
 
 
 @lru_cache(maxsize=64)  # asked for by the estimate, then by the definition
-def tile_windows(problem: Problem, target: CpuTarget, halves: int = 1) -> tuple[AmxWindow, ...]:
+def tile_windows(problem: Problem, target: CpuTarget, product_order: int = 0) -> tuple[AmxWindow, ...]:
     """Return the windows of `define`, each cut by least cost.
 
     Rows of a filter of one row, which flattened are images of their own, may be shorter than a tile. With all axes they are
     not: tiles take no notice of where a row ends.
     """
     ways = dict.fromkeys((flatten(problem), problem))
-    cut = (tuple(tile_window(window, target, halves) for window in windows_of(way, target)) for way in ways)
+    cut = (tuple(tile_window(window, target, product_order) for window in windows_of(way, target)) for way in ways)
     return min(cut, key=lambda windows: _cycles(windows, target))
 
 
-def estimate(problem: Problem, target: CpuTarget, halves: int = 1) -> Counts:
+def estimate(problem: Problem, target: CpuTarget, product_order: int = 0) -> Counts:
     """Count the cycles of a problem: what bounds tiles is not linear."""
-    return {"amx.scale": _cycles(tile_windows(problem, target, halves), target)}
+    return {"amx.scale": _cycles(tile_windows(problem, target, product_order), target)}
 
 
 def _cycles(windows: Sequence[AmxWindow], target: CpuTarget) -> float:
@@ -127,7 +129,7 @@ def express_tiles(window: AmxWindow, data: te.Tensor, weights: te.Tensor, epilog
 
 
 def _data(window: AmxWindow, data: te.Tensor) -> Callable[..., Expr]:
-    """Return ``read(n, g, phases, band, outer, pixel, taps, pair, half)``."""
+    """Return ``read(n, g, phases, band, outer, pixel, taps, pair, term)``."""
     problem, copy_axes = window.problem, window.copy_axes
 
     def in_place(n: Expr, g: Expr, p: Any, band: Expr, z: Any, q: Expr, k: Any, c: Expr, _: int) -> Expr:
@@ -137,10 +139,10 @@ def _data(window: AmxWindow, data: te.Tensor) -> Callable[..., Expr]:
 
     if window.in_place:
         return in_place
-    outer, rank, split = len(window.outer), len(copy_axes), window.halves > 1
+    outer, rank, split = len(window.outer), len(copy_axes), window.terms > 1
 
     def copied(n: Expr, g: Expr, band: Expr, *indices: Expr) -> Expr:
-        z, residues, (*half, pixel, c) = indices[:outer], indices[outer : outer + rank], indices[outer + rank :]
+        z, residues, (*term, pixel, c) = indices[:outer], indices[outer : outer + rank], indices[outer + rank :]
         row = copy_axes[-1].extent
         at = [*z, pixel // row, pixel % row] if len(window.flat) == 2 else [pixel]
         starts = [window.start(band), *[0] * (rank - 1)]
@@ -153,7 +155,7 @@ def _data(window: AmxWindow, data: te.Tensor) -> Callable[..., Expr]:
         if split:
             channels = [(g * (problem.in_channels // problem.groups) + of, at) for of, at in window.channels_of_pair(c)]
             read = [zero_outside(at, _number(window, data, n, x, of), data.dtype) for of, at in channels]
-            return zero_outside(bounds, halves_of_pair(read[0], read[1], half[0], problem.dtype), "uint32")
+            return zero_outside(bounds, terms_of_pair(read[0], read[1], term[0], window.terms, problem.dtype), "uint32")
         if window.pixel > window.channels:
             bounds.append(c < window.channels)
             c = tirx.min(c, window.channels - 1)
@@ -166,13 +168,13 @@ def _data(window: AmxWindow, data: te.Tensor) -> Callable[..., Expr]:
         window.bands,
         *(each.extent for each in window.outer),
         *(each.residues for each in copy_axes),
-        *[window.halves] * split,
+        *[window.terms] * split,
         window.length,
         window.pixel,
     )
     copy = te.compute(within_reach(shape, "the copy of data"), copied, name=stage_name(DATA_PAD, window.index))
 
-    def read(n: Expr, g: Expr, p: Any, band: Expr, z: Any, q: Expr, k: Any, c: Expr, half: int) -> Expr:
+    def read(n: Expr, g: Expr, p: Any, band: Expr, z: Any, q: Expr, k: Any, c: Expr, term: int) -> Expr:
         located = [each.located(pp, kk) for each, pp, kk in zip(copy_axes, p, k, strict=True)]
         residues, firsts = [each[0] for each in located], [each[1] for each in located]
         pixel = q * copy_axes[-1].advance + firsts[-1]
@@ -181,7 +183,7 @@ def _data(window: AmxWindow, data: te.Tensor) -> Callable[..., Expr]:
         if len(window.flat) == 2:
             pixel = pixel + firsts[-2] * copy_axes[-1].extent
         z = [zz + first for zz, first in zip(z, firsts, strict=False)]
-        return copy(n, g, band, *z, *residues, *[half] * split, pixel, c)
+        return copy(n, g, band, *z, *residues, *[term] * split, pixel, c)
 
     return read
 
@@ -197,18 +199,18 @@ def _reach(copied: CopyAxis) -> int:
 
 
 def _filter(window: AmxWindow, weights: te.Tensor) -> Callable[..., Expr]:
-    """Return ``read(g, block, phases, taps, step, half, tile, pair, lane)``."""
-    axes, rank, split = window.axes, len(window.axes), window.halves > 1
+    """Return ``read(g, block, phases, taps, step, term, tile, pair, lane)``."""
+    axes, rank, split = window.axes, len(window.axes), window.terms > 1
 
-    def element(g: Expr, p: Any, k: Any, c: Expr, o: Expr, *half: Expr) -> Expr:
+    def element(g: Expr, p: Any, k: Any, c: Expr, o: Expr, *term: Expr) -> Expr:
         if not split:
             return filter_element(window, weights)(g, p, k, c, o)
         channels = window.channels_of_pair(c)
         read = [zero_outside(at, weights(*window.filter_indices(g, p, k, of, o)), weights.dtype) for of, at in channels]
-        return halves_of_pair(read[0], read[1], half[0], window.problem.dtype)
+        return terms_of_pair(read[0], read[1], term[0], window.terms, window.problem.dtype)
 
     def packed(g: Expr, block: Expr, *indices: Expr) -> Expr:
-        p, k, (step, *half, vector, pair, lane) = indices[:rank], list(indices[rank : 2 * rank]), indices[2 * rank :]
+        p, k, (step, *term, vector, pair, lane) = indices[:rank], list(indices[rank : 2 * rank]), indices[2 * rank :]
         o, bounds = window.channel(block, vector, lane), []
         c = step * window.depth + pair
         if window.row_taps:
@@ -218,11 +220,11 @@ def _filter(window: AmxWindow, weights: te.Tensor) -> Callable[..., Expr]:
             c = tirx.min(c, window.channels - 1)
         if window.padded_outputs > window.outputs and not window.shifted:
             bounds.append(o < window.outputs)
-        value = element(g, p, k, c, window.output(o), *half)
+        value = element(g, p, k, c, window.output(o), *term)
         return zero_outside(bounds, value, "uint32")
 
-    halves = [window.halves] * split
-    order = (*(axis.phases for axis in axes), *window.taps, window.steps, *halves, window.block[1], window.depth, SIDE)
+    terms = [window.terms] * split
+    order = (*(axis.phases for axis in axes), *window.taps, window.steps, *terms, window.block[1], window.depth, SIDE)
     shape = within_reach((window.groups, window.output_blocks, *order), "the copy of the filter")
     pack = te.compute(shape, packed, name=stage_name(FILTER_PACK, window.index))
-    return lambda g, block, p, k, step, half, *rest: pack(g, block, *p, *k, step, *[half] * split, *rest)
+    return lambda g, block, p, k, step, term, *rest: pack(g, block, *p, *k, step, *[term] * split, *rest)

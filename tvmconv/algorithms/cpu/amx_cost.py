@@ -22,11 +22,11 @@ BLOCKS = ((2, 2), (1, 4), (4, 1), (1, 3), (3, 1), (1, 2), (2, 1), (1, 1))
 L1_KEPT = 5 / 6  # of L1, what is still there when it is used again
 
 
-def tile_window(window: Window, target: CpuTarget, halves: int = 1) -> AmxWindow:
-    """Return a window of so many halves as it is cut by least cost."""
+def tile_window(window: Window, target: CpuTarget, product_order: int = 0) -> AmxWindow:
+    """Return a window as it is cut by least cost, products of terms being up to an order."""
     rows = window.axes[0].outputs
     bands = {-(-rows // count) for count in range(1, min(rows, 64) + 1)}
-    axis, kind = window.axes[-1], {"lanes": SIDE, "vnni_factor": 2, "halves": halves}
+    axis, kind = window.axes[-1], {"lanes": SIDE, "vnni_factor": 2, "product_order": product_order}
     together = [False, True] if axis.taps > 1 and axis.phases == axis.dilation == 1 else [False]
     # Of few outputs one tile: those of 32 to 2 channels at 224x224 take 40 us on two cores, and by `reduced` 312.
     blocks = [block for block in BLOCKS if block[1] == 1 or window.outputs >= SIDE]
@@ -107,8 +107,8 @@ def _loads(window: AmxWindow, pixels_first: bool, target: CpuTarget) -> float:
     """Return the cycles of the lines of a block's sums that come from L2."""
     costs, (tiles, vectors), last = costs_of_tiles(target), window.block, window.copy_axes[-1]
     pixels = tiles * window.tile_rows * last.advance + window.axes[-1].taps - 1
-    data = prod(window.taps[:-1]) * pixels * window.pixel * window.halves * PAIR_BYTES
-    weights = prod(window.taps) * window.pairs * vectors * SIDE * window.halves * PAIR_BYTES
+    data = prod(window.taps[:-1]) * pixels * window.pixel * window.terms * PAIR_BYTES
+    weights = prod(window.taps) * window.pairs * vectors * SIDE * window.terms * PAIR_BYTES
     kept = data + weights <= target.costs.l1 * L1_KEPT
     from_l2 = lines(0 if kept and not pixels_first else data) * costs.data_line
     return from_l2 + lines(0 if kept and pixels_first else weights) * costs.filter_line

@@ -11,7 +11,7 @@ but the last axis, if its taps meet all residues, is copied in order, and a tile
 
 Where channels are few, a row's taps are multiplied together (`row_taps`): in such a copy their channels are neighbours.
 
-f32 and f16 are multiplied as two halves of bf16 (halves.py): copies have a plane of each, and a step multiplies three times.
+f32 and f16 are multiplied as sums of bf16 (terms.py): copies have a plane of each term, and a step multiplies several times.
 Which channels are a pair is then for the copies to say: two vectors of channels make one of pairs.
 """
 
@@ -30,12 +30,11 @@ from ...targets.cpus import LINE_BYTES
 from ..pairs import reads_pairs
 from ..shapes import divisors
 from ..subconvolution import Axis, Expr, store_index
+from ..terms import products_of
 from .window import Window
 
 PAIR_BYTES = 4
 SIDE = AMX.side
-# The halves of data and filter that are multiplied, by their number, so that those of data are loaded once and again.
-PRODUCTS = {1: ((0, 0),), 2: ((0, 0), (0, 1), (1, 0))}
 
 
 @dataclass(frozen=True)
@@ -102,14 +101,19 @@ class AmxWindow(Window):
     row_taps
         Whether a tile has channels of several taps along the last axis, which lie together in the copy of data: of 3 channels
         and 7 taps an instruction multiplies all, not 3.
-    halves
-        How many bf16 a number is multiplied as: 2 of f32 and f16.
+    product_order
+        Up to which order products of terms are added: 0 of bf16.
     """
 
     rows: int = 1
     block: tuple[int, int] = (2, 2)
     row_taps: bool = False
-    halves: int = 1
+    product_order: int = 0
+
+    @property
+    def terms(self) -> int:
+        """How many bf16 a number is multiplied as."""
+        return self.product_order + 1
 
     @property
     def bands(self) -> int:
@@ -124,7 +128,7 @@ class AmxWindow(Window):
     @property
     def _could_be_in_place(self) -> bool:
         one = len(self.axes) == 1 and not self.axes[0].padded and not self.row_taps
-        return one and self.halves == 1 and reads_pairs(self.problem)
+        return one and self.terms == 1 and reads_pairs(self.problem)
 
     @property
     def taps(self) -> list[int]:
@@ -225,7 +229,7 @@ class AmxWindow(Window):
         (*apart, axis) = self.flat
         planes = self.problem.data_format == "NCX" and not apart and axis.axis.always_inside and axis.axis.phases == 1
         together = axis.axis.store_index(0, 1) == axis.axis.store_index(0, 0) + 1
-        return self.halves > 1 and planes and together and self.padded_outputs == self.outputs
+        return self.terms > 1 and planes and together and self.padded_outputs == self.outputs
 
     @property
     def pixel(self) -> int:
@@ -234,38 +238,38 @@ class AmxWindow(Window):
 
     @property
     def multiplied(self) -> tuple[tuple[int, int], ...]:
-        """The halves of data and of the filter that a step multiplies: those that stay in registers first change last."""
-        products = PRODUCTS[self.halves]
+        """The terms of data and of the filter that a step multiplies: those that stay in registers first change last."""
+        products = products_of(self.product_order)
         return products if self.block[0] <= self.block[1] else tuple((weight, value) for value, weight in products)
 
     @property
     def distance(self) -> int:
-        """Channels from a pair's first to its second, of halves: vectors of as many channels make one of pairs."""
+        """Channels from a pair's first to its second, of terms: vectors of as many channels make one of pairs."""
         return gcd(self.problem.in_channels // self.problem.groups, self.pixel)
 
     @property
     def whole_elements(self) -> bool:
         """Whether each element of a copy of data has all its channels."""
-        if self.halves == 1:
+        if self.terms == 1:
             return super().whole_elements
         return self.problem.in_channels // self.problem.groups == 2 * self.pixel
 
     @property
     def most_lanes(self) -> int:
         """Neighbouring elements of a pixel's copy that are made of neighbouring channels, as a power of two."""
-        return super().most_lanes if self.halves == 1 else self.distance & -self.distance
+        return super().most_lanes if self.terms == 1 else self.distance & -self.distance
 
     @property
     def pairs_lie_together(self) -> bool:
         """Whether a tile's pairs are neighbours in a filter whose summed channels are; how many the last has must be known."""
         if self.row_taps:
             return False
-        if self.halves == 1:
+        if self.terms == 1:
             return self.steps == 1 or self.channels % self.depth == 0
         return self.whole_elements and self.distance % self.depth == 0
 
     def channels_of_pair(self, c: Expr) -> list[tuple[Expr, list[Expr]]]:
-        """Return both channels of a pair of halves, each with the conditions under which there is such a channel."""
+        """Return both channels of a pair of terms, each with the conditions under which there is such a channel."""
         channels, apart = self.problem.in_channels // self.problem.groups, self.distance
         block, first = c // apart * 2, c // apart * 2 * apart + c % apart
         whole = channels == 2 * self.pixel
@@ -281,14 +285,14 @@ class AmxWindow(Window):
             * prod(each.extent for each in self.outer)
             * self.length
             * self.pixel
-            * self.halves
+            * self.terms
         )
 
     @property
     def filter_bytes(self) -> int:
         """Bytes of the filter of a group, as it is packed."""
         phases = prod(axis.phases for axis in self.axes)
-        return PAIR_BYTES * self.halves * prod(self.taps) * phases * self.pairs * self.padded_outputs
+        return PAIR_BYTES * self.terms * prod(self.taps) * phases * self.pairs * self.padded_outputs
 
     @property
     def data_bytes(self) -> int:

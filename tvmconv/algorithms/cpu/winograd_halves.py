@@ -24,10 +24,10 @@ from ..annotations import CHOOSE_ONCE
 from ..definition import Definition, assemble, requests_of
 from ..epilogue import Epilogue
 from ..flatten import flatten
-from ..halves import halves_of_pair
 from ..pairs import multiply_pairs
 from ..stage_names import ACC, DATA_HALVES, FILTER_HALVES, PRODUCTS
 from ..subconvolution import Expr
+from ..terms import terms_of_pair
 from . import amx, winograd_cost
 from .amx_cost import BLOCKS
 from .amx_window import SIDE
@@ -43,7 +43,7 @@ FEWEST_OUTPUTS = 256
 
 def covers(problem: Problem, target: CpuTarget, points: int) -> str | None:
     """Return None if tiles of so many points can compute `problem` by halves, else why not."""
-    if reason := amx.covers(problem, target, HALVES) or winograd_cost.covers(problem, target, points):
+    if reason := amx.covers(problem, target, product_order=1) or winograd_cost.covers(problem, target, points):
         return reason
     if problem.in_channels // problem.groups % HALVES:
         return "a group's channels are no whole pairs"
@@ -101,7 +101,7 @@ def _data(tiles: WinogradHalvesWindow, data: te.Tensor) -> te.Tensor:
     def halves(*indices: Expr) -> Expr:
         *at, g, half, tile, c = indices
         first, second = (transformed(*at, tile, g * tiles.channels + each) for each in tiles.channels_of_pair(c))
-        return halves_of_pair(first, second, half, "f32")
+        return terms_of_pair(first, second, half, HALVES, "f32")
 
     return computed(tiles, (*outer, bands, tiles.groups, HALVES, count, tiles.pairs), halves, DATA_HALVES)
 
@@ -116,7 +116,7 @@ def _filter(tiles: WinogradHalvesWindow, weights: te.Tensor) -> te.Tensor:
         channels = tiles.channels_of_pair(step * tiles.depth_of_step + pair)
         at = [a, b, pz, py, px, kz, g, block * tiles.block[1] + vector]
         first, second = (transformed(*at, channel, lane) for channel in channels)
-        return halves_of_pair(first, second, half, "f32")
+        return terms_of_pair(first, second, half, HALVES, "f32")
 
     inner = (a, b, depth, tiles.steps, HALVES, tiles.block[1], tiles.depth_of_step, SIDE)
     return computed(tiles, (groups, tiles.output_blocks, *phases, *inner), halves, FILTER_HALVES)

@@ -4,7 +4,7 @@ A definition multiplies pairs of bf16 one by one (algorithms/pairs.py). A space 
 their ROLE: over tiles of pixels, their rows, tiles of outputs, their lanes, and the pairs that are summed. Here the nest
 that clears the sums, the one that adds products and the one that stores them become instructions, whose sums are in tile
 registers; the addresses and strides are those of the loops' own indices. What is added may be several products, of
-halves (algorithms/halves.py). A loop marked by CONFIGURE is given the
+terms (algorithms/terms.py). A loop marked by CONFIGURE is given the
 shapes of the tiles, and returns the registers at its end.
 """
 
