@@ -60,7 +60,7 @@ REASONS = {
     "how many ways are tried": "tile.MORE_VECTORS winograd_plan.MOST_PLANS",
     "part of a cache, whose size is the CPU's": "amx_cost.L1_KEPT direct.FAR_APART_BYTES direct.FEW_ROWS mmla.FAR_APART",
     "a format, a transform or an instruction": """
-        amx_window.PAIR_BYTES amx_window.PRODUCTS counts.ACROSS_LANES steps.LINE_FLOATS winograd_halves_cost.F32_BYTES winograd_halves_window.HALVES winograd.LINE winograd.TWO_LINES
+        amx_window.PAIR_BYTES counts.ACROSS_LANES steps.LINE_FLOATS winograd_halves_cost.F32_BYTES winograd_halves_window.HALVES winograd.LINE winograd.TWO_LINES
         winograd_transforms.PAIRS""",
     "the fit of rows itself": "cold.OUTLIER fit.ALIKE fit.STAY fit.OUTLIER fit.LEAST fit.NEAR fit.ROUNDS",
 }
