@@ -10,19 +10,23 @@ import pytest
 import tvm_ffi
 from campaign.build import compile_all, lowered
 from kernels import assert_exact, call, exact_case
+from tvm import tirx
 
 from tvmconv import reference
 from tvmconv.accuracy import TRANSFORM_ERROR, relative_error
 from tvmconv.algorithms import table as algorithms
+from tvmconv.algorithms.annotations import PREFETCH_TILES
 from tvmconv.algorithms.cpu import winograd_halves
 from tvmconv.algorithms.cpu.amx_cost import BLOCKS
 from tvmconv.algorithms.cpu.winograd_halves_window import halves_window
 from tvmconv.algorithms.cpu.winograd_tiles import windows_3d
+from tvmconv.errors import RewriteError
 from tvmconv.fills import random_fill
 from tvmconv.isa.x86.amx import TILES
 from tvmconv.lowering.common.entry_points import EntryPoints
 from tvmconv.lowering.compiler import Choice, compile_problem, samples, schedule
 from tvmconv.lowering.cpu.lowering import lower
+from tvmconv.lowering.cpu.tile_prefetching import prefetch_tiles
 from tvmconv.signature import format_signature, parse_signature
 from tvmconv.targets.target import Target
 
@@ -122,3 +126,10 @@ def test_the_next_points_filter_is_prefetched_while_one_is_multiplied() -> None:
     (window,) = definition.windows
     lines = 2 * window.depth_of_step * window.block[1]
     assert text.count("prefetch(") == -(-lines // window.tile_blocks)
+
+
+def test_a_filter_that_no_tile_is_loaded_from_is_not_prefetched_in_silence() -> None:
+    loop = tirx.For(tirx.Var("point", "int32"), 0, 4, tirx.ForKind.SERIAL, tirx.Evaluate(0))
+    asking = tirx.For(loop.loop_var, 0, 4, loop.kind, loop.body, annotations={PREFETCH_TILES: "filter_halves0"})
+    with pytest.raises(RewriteError, match="it multiplies no tiles of filter_halves0"):
+        prefetch_tiles(asking)
