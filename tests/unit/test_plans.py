@@ -229,3 +229,12 @@ def test_phases_of_a_row_that_meet_no_data_are_not_channels() -> None:
     problem, target = parse_signature("backprop1d-n2-i12x2-o5x3-k3-s3-d1-p4_0-g1-NXC-XIO-f32"), Target.parse("znver5")
     assert algorithms.get("phased").covers(problem, target) == "some phases of a row meet no data"
     assert algorithms.get("phased").covers(problem.with_(pads_begin=(3,), out_spatial=(3,)), target) is None
+
+
+def test_phases_that_are_neighbours_in_a_row_bring_its_line_once() -> None:
+    target = CpuTarget.parse("znver5")
+    problem = parse_signature("backprop2d-n1-i128x64x64-o64x128x128-k2x2-s2x2-d1x1-p0x0_0x0-g1-NCX-OIX-bf16")
+    counted = {
+        name: algorithms.get(name).estimate(problem, target)["elements.scattered"] for name in ("phased", "direct")
+    }
+    assert counted["direct"] == 2 * counted["phased"] == 64 * 128 * 128

@@ -118,6 +118,11 @@ class SubConvolution:
         return self.channels * prod(axis.taps * axis.phases for axis in self.axes)
 
     @property
+    def row_neighbours(self) -> int:
+        """How many outputs of a vector are neighbours in a row of a plane: each plane has one."""
+        return 1
+
+    @property
     def shape(self) -> tuple[int, ...]:
         """Extents of (n, g, phases..., outputs..., o)."""
         phases, outputs = [axis.phases for axis in self.axes], [axis.outputs for axis in self.axes]

@@ -49,8 +49,8 @@ def held(axis: Axis) -> int:
     return -(-axis.extent // axis.gap)
 
 
-def far(problem: Problem, elements: float, target: CpuTarget, scattered: bool = False) -> Counts:
-    """Count the lines of planes that L2 does not keep while channels are gathered from them, or `scattered` one by one to them."""
+def far(problem: Problem, elements: float, target: CpuTarget, scattered: float = 0) -> Counts:
+    """Count the lines of planes that L2 does not keep while channels are gathered from them, and that part of elements `scattered` to them."""
     size = DTYPE_BYTES[problem.dtype] * elements
     if problem.data_format == "NXC" or size <= target.l2_share:
         return {}
@@ -90,7 +90,9 @@ def stored(window: Window, target: CpuTarget) -> Counts:
     apart = window.stores_apart and window.vnni_factor == 1
     by_planes = _transposed(window) if window.stores_rows else "elements.apart"
     again = {"elements.store_apart": elements * (apart + _evict(window))}
-    return {by_planes: elements, **again, **far(window.problem, elements, target, scattered=not window.stores_rows)}
+    # Of neighbours, the first brings the line.
+    scattered = 0 if window.stores_rows else 1 / window.row_neighbours
+    return {by_planes: elements, **again, **far(window.problem, elements, target, scattered)}
 
 
 def _evict(window: Window) -> bool:

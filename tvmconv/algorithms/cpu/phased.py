@@ -169,6 +169,11 @@ class PhasedWindow(Window):
         return not self._together
 
     @property
+    def row_neighbours(self) -> int:
+        """How many outputs of a vector are neighbours in a row of a plane: a channel's phases."""
+        return len(self.phases)
+
+    @property
     def _together(self) -> bool:
         """Whether the outputs of a vector lie together in the output."""
         return self._piece == self.outputs or self._piece % self.lanes == 0
