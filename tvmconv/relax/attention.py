@@ -38,6 +38,14 @@ class _Found:
     output: relax.Var
     operands: tuple[Any, ...]
     numbers: tuple[int, ...]
+    scores: relax.Call
+
+
+def products_of_attention(graph: Graph) -> set[relax.Var]:
+    """Return the products of a function that are part of an attention."""
+    found = {variable: each for variable in graph.values if (each := _find(variable, graph)) is not None}
+    scores = [each.scores for each in found.values()]
+    return {*found, *(each for each, value in graph.values.items() if any(value.same_as(of) for of in scores))}
 
 
 def with_attention(mod: tvm.IRModule) -> tvm.IRModule:
@@ -179,7 +187,7 @@ def _attention(
         numbers += [mask.kind, _bits(mask.fill)]
     numbers.append(int(shares.empty_is_zero))
     operands = (queries.view.base, keys.view.base, values.view.base, scale.base, *masks)
-    return _Found(output, operands, tuple(numbers))
+    return _Found(output, operands, tuple(numbers), first)
 
 
 @dataclass(frozen=True)

@@ -26,38 +26,48 @@ from .simplify import static_shape
 Vector = npt.NDArray[np.float64]
 
 
-@dataclass
-class Chain:
-    """A convolution and what follows it.
+@dataclass(kw_only=True)
+class Followed:
+    """What a kernel computes, and what follows it.
 
     Attributes
     ----------
     name
-        Of the variable that the convolution is bound to.
+        Of the variable that it is bound to.
     data
         What is convolved.
     problem
         What the kernel computes.
-    filter
-        In the order OIX.
+    output
+        The variable that the last operator is bound to.
     vectors
         The bias, and what the steps take for each channel, by the names of the kernel's operands.
     residual
         What ``add`` adds.
-    output
-        The variable that the last operator is bound to.
-    constant
-        The filter as the module has it.
     """
 
     name: str
     data: Any
     problem: Problem
-    filter: Vector
     output: relax.Var
-    constant: npt.NDArray[Any]
     vectors: dict[str, Vector] = field(default_factory=dict)
     residual: Any = None
+
+
+@dataclass(kw_only=True)
+class Chain(Followed):
+    """A convolution by a fixed filter, and what follows it.
+
+    Attributes
+    ----------
+    filter
+        In the order OIX.
+    constant
+        The filter as the module has it.
+    """
+
+    filter: Vector
+    constant: npt.NDArray[Any]
 
 
 def follow(variable: relax.Var, graph: Graph, sums: set[relax.Var]) -> Chain:
@@ -79,17 +89,32 @@ def follow(variable: relax.Var, graph: Graph, sums: set[relax.Var]) -> Chain:
     problem = problem_of(call)
     if array is None:
         raise NotCoveredError("its filter is not fixed: it cannot be prepacked")
-    walk = _Walk(Chain(variable.name, call.args[0], problem, filter_of(call, array), variable, array), graph, sums)
+    chain = Chain(
+        name=variable.name,
+        data=call.args[0],
+        problem=problem,
+        output=variable,
+        filter=filter_of(call, array),
+        constant=array,
+    )
+    walk = _Walk(chain, graph, sums)
     # Activations first: some begin with an operator that could be folded.
     while walk.activation() or walk.normalization() or walk.by_channel() or walk.slope() or walk.sum():
         pass
-    return walk.chain
+    return chain
+
+
+def follow_steps(chain: Followed, graph: Graph, sums: set[relax.Var]) -> None:
+    """Take what follows a kernel whose filter is not fixed, so that nothing goes into it."""
+    walk = _Walk(chain, graph, sums)
+    while walk.activation() or walk.by_channel() or walk.sum():
+        pass
 
 
 class _Walk:
     """Each method takes what comes next, if that is of its kind."""
 
-    def __init__(self, chain: Chain, graph: Graph, sums: set[relax.Var]) -> None:
+    def __init__(self, chain: Followed, graph: Graph, sums: set[relax.Var]) -> None:
         self.chain, self._graph, self._sums = chain, graph, sums
         self._channel_axis = channel_axis(chain.problem)
 
@@ -126,8 +151,11 @@ class _Walk:
         if numbers is None:
             return False
         factor, shift = numbers
-        if not self.chain.problem.epilogue:
+        if not self.chain.problem.epilogue and isinstance(self.chain, Chain):
             self._fold(factor, shift, reader)
+            return True
+        if not self.chain.problem.epilogue and (factor == 1).all():
+            self._add(shift, reader)
             return True
         if shift.any():
             return False
@@ -168,12 +196,19 @@ class _Walk:
     def _fold(self, factor: Vector, shift: Vector, output: Any) -> None:
         """Put ``sum * factor + shift`` into the filter and the bias."""
         chain, problem = self.chain, self.chain.problem
+        assert isinstance(chain, Chain)
         groups = None if problem.op == "convolution" else problem.groups
         chain.filter, bias = fold(chain.filter, chain.vectors.get("bias"), factor, shift, groups)
         if bias is not None and (problem.bias or shift.any()):
             chain.vectors["bias"] = bias
             chain.problem = problem.with_(bias=True)
         chain.output = output
+
+    def _add(self, shift: Vector, output: Any) -> None:
+        """Put ``sum + shift`` into the bias."""
+        self.chain.vectors["bias"] = self.chain.vectors.get("bias", 0) + shift
+        self.chain.problem = self.chain.problem.with_(bias=True)
+        self.chain.output = output
 
     def _step(self, step: Step, output: Any, **vectors: Vector) -> bool:
         """Add a step to the epilogue, if it can have another; say whether."""

@@ -23,7 +23,8 @@ from .library import MAIN
 from .network import check_target, described, scheduled, tvm_errors
 from .next_filters import prefetch_next
 from .planning import COPY, NetworkPlan, plan
-from .rewriting import Row, report, use_kernels
+from .replacing import Row
+from .rewriting import report, use_kernels
 from .writing import part, write
 
 _PACKED = ("tirx.tvm_call_packed", "tirx.tvm_call_cpacked", "tirx.tvm_call_packed_lowered")

@@ -12,13 +12,15 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 import tvm
-from tvm import tirx
+from tvm import relax, tirx
+from tvm.ir import StringImm
 
 from ..building.builder import build
 from ..building.choosing import Room, algorithms_of
 from ..building.fallbacks import Job, candidate_for, ways
 from ..errors import BuildError, CompilationError
 from ..lowering.common.entry_points import SYMBOL, EntryPoints
+from ..lowering.common.rewrites import found
 from ..lowering.compiler import Choice
 from ..lowering.cpu.functions import functions_of
 from ..lowering.cpu.kernels import lower_choice
@@ -39,6 +41,7 @@ from .problems import plain_filter
 Array = npt.NDArray[Any]
 # Marks the functions that our passes lower (see `tvmconv.relax.pipeline`).
 LOWERED = "tvmconv"
+_OURS = {LOWERED: 1, "op_pattern": OPAQUE, "tirx.is_scheduled": 1}
 # The object file that such a function was compiled to, and what it is called there.
 CODE, SYMBOL_OF_CODE = "tvmconv_code", "tvmconv_code_symbol"
 # The bytes that it allocates for a call, at most.
@@ -56,7 +59,7 @@ class Kernel:
     algorithm, origin
         As a manifest says (see `tvmconv.building.fallbacks`).
     function
-        Takes the problem's operands, the filter packed, and the output.
+        Takes the problem's operands, the filter packed if there is a `pack`, and the output.
     """
 
     problem: Problem
@@ -75,6 +78,27 @@ class Kernel:
         self._packer[PACK_SYMBOL](tvm.runtime.tensor(plain), packed)
         return np.asarray(packed.numpy())
 
+    @property
+    def pack(self) -> tirx.PrimFunc | None:
+        """Return the function that packs a plain filter, given twice, as `function` takes it; None: it takes it plain.
+
+        Of each function that reads one array TVM 0.27 asks whether it is a reshape, and fails where it is lowered already.
+        """
+        if self._pack is None:
+            return None
+        plain, packed = self._pack.params
+        again = tirx.decl_buffer(plain.shape, plain.dtype, "again", data_alignment=plain.data_alignment)
+        read = tirx.Evaluate(tirx.address_of(tirx.BufferLoad(again, [0] * len(again.shape))))
+        body = tirx.SeqStmt([read, self._pack.body])
+        function = tirx.PrimFunc([plain, again, packed], body, self._pack.ret_type, self._pack.attrs)
+        return function.without_attr("global_symbol").with_attrs(_OURS)
+
+    @property
+    def packed_type(self) -> relax.TensorType:
+        """Return the type of a packed filter."""
+        assert self._layout is not None
+        return relax.TensorType((self._layout.elements,), self._layout.dtype)
+
     @cached_property
     def _packer(self) -> Any:
         # For this machine, whatever the kernel is for: a filter is copied and transformed, alike everywhere.
@@ -91,8 +115,9 @@ def build_kernels(
     trials: int = 0,
     seconds: float | None = None,
     room: Room | None = None,
+    prepacked: bool = True,
 ) -> dict[Problem, Kernel]:
-    """Return the kernels of a network's problems; those that no algorithm gives a right kernel for are left out.
+    """Return the kernels of a network's problems, for prepacked filters or plain ones; those that no algorithm gives a right kernel for are left out.
 
     Problems are listed as often as they occur: whether caches keep their filters from call to call decides algorithms, and what `room`
     there is for them. Each is compiled by the first way that holds (`tvmconv.building.fallbacks`), and checked if this machine can run it.
@@ -113,7 +138,7 @@ def build_kernels(
                 math=math,
                 network=network,
                 room=room,
-                prepacked=True,
+                prepacked=prepacked,
                 progress=progress,
                 trials=trials,
                 seconds=seconds,
@@ -125,9 +150,11 @@ def build_kernels(
         entries = {entry.signature: (entry, read_object(bundle, entry)) for entry in bundle.entries}
     known = Target.parse(target)
     ranked = algorithms_of(problems, known, math, network, room, records)
-    found = ((problem, entries.get(format_signature(problem))) for problem in problems)
+    built_of = ((problem, entries.get(format_signature(problem))) for problem in problems)
     return {
-        problem: _lowered(problem, known, *built, records, math, ranked[problem]) for problem, built in found if built
+        problem: _lowered(problem, known, *built, records, math, ranked[problem], prepacked)
+        for problem, built in built_of
+        if built
     }
 
 
@@ -139,8 +166,9 @@ def _lowered(
     records: Records,
     math: str,
     names: tuple[str, ...],
+    prepacked: bool,
 ) -> Kernel:
-    """Return the kernel that a bundle's entry was compiled from, as `code`.
+    """Return the kernel that a bundle's entry was compiled from, as `code`; for plain filters in one function, or in the two that it calls.
 
     Raises
     ------
@@ -152,7 +180,7 @@ def _lowered(
     way = next(each for each in ways(job) if (each.origin, each.algorithm) == (entry.origin, entry.algorithm))
     candidate = candidate_for(job, way) if way.record else None
     choice = Choice(entry.algorithm) if candidate is None else choice_of(problem, target, candidate)
-    lowered = lower_choice(problem, target, choice, EntryPoints.PACKED)
+    lowered = lower_choice(problem, target, choice, EntryPoints.PACKED if prepacked else EntryPoints.BOTH)
     layout = None if lowered.layout is None else lowered.layout.described()
     if layout != entry.packed_filter:
         raise CompilationError(
@@ -160,9 +188,15 @@ def _lowered(
             f" {layout}; were tuning records changed meanwhile? Compile again"
         )
     functions = functions_of(lowered.module)
-    function = functions[PACKED_SYMBOL if lowered.layout else SYMBOL]
+    packs = bool(lowered.layout) if prepacked else _calls_pack(functions[SYMBOL])
+    function = functions[PACKED_SYMBOL if packs else SYMBOL]
     symbol, content = str(function.attrs["global_symbol"]), np.frombuffer(code.content, np.uint8)
     kept = {CODE: tvm.runtime.tensor(content), SYMBOL_OF_CODE: symbol, WORKSPACE: code.workspaces[symbol].shared}
     function = function.without_attr("global_symbol")
-    function = function.with_attrs({LOWERED: 1, "op_pattern": OPAQUE, "tirx.is_scheduled": 1, **kept})
-    return Kernel(problem, entry.algorithm, entry.origin, function, functions.get(PACK_SYMBOL), lowered.layout)
+    function = function.with_attrs({**_OURS, **kept})
+    made = (functions[PACK_SYMBOL], lowered.layout) if packs else (None, None)
+    return Kernel(problem, entry.algorithm, entry.origin, function, *made)
+
+
+def _calls_pack(function: tirx.PrimFunc) -> bool:
+    return any(each.value == PACK_SYMBOL for each in found(function.body, StringImm))

@@ -5,72 +5,43 @@ from __future__ import annotations
 import json
 import os
 import warnings
-from collections.abc import Mapping
-from dataclasses import asdict, dataclass
+from dataclasses import asdict
 from typing import Any
 
 import tvm
 from tvm import relax
-from tvm.relax.expr_functor import mutator
 
 from ..algorithms.table import check_math
 from ..checks import check_memory
 from ..errors import InputError, TargetError, TvmconvError, TvmconvWarning
 from ..problem import Problem
-from ..runtime.arrays import KERNEL_TYPES
-from ..signature import format_signature
 from ..support.progress import Progress
 from ..targets.target import CpuTarget, Target
 from ..tuning.records import Records
 from .activations import joined_activations
 from .algebra import simplified
+from .attention import products_of_attention
 from .bundled import BundledKernel, bundled_kernels
-from .chains import Chain, follow
+from .chains import Chain, Followed, follow
+from .data_products import DataProduct, data_product
 from .graph import Graph
 from .hoisting import hoisted
 from .kernels import Kernel, build_kernels
 from .layout import LayoutError, channels_last
 from .maps import as_maps
 from .moves import moved
-from .mutating import Rebinding
 from .patterns import joined
-from .problems import NotCoveredError, elements, is_convolution, is_product
+from .problems import NotCoveredError, is_convolution, is_product
+from .replacing import Replacing, Row
 from .room import room_for
 from .shifts import take_shift
 from .shuffles import marked, written
-from .simplify import constant_bytes, simplify, static_shape
+from .simplify import constant_bytes, simplify
 from .stacks import unstacked
 from .widening import widened
 
 LAYOUTS = ("NXC", "NCX")
 REPORT = "tvmconv_report"
-
-
-@dataclass(frozen=True)
-class Row:
-    """What became of one convolution of a module.
-
-    Attributes
-    ----------
-    name
-        The function, and the variable that the convolution was bound to.
-    signature, algorithm, origin
-        Our kernel: its problem, and how it was compiled. Empty if it is TVM's.
-    function
-        The function that is our kernel, by its name in the module, or by which the module calls a bundle's.
-    library
-        The bundle's file that has it; empty if it is part of the module.
-    why
-        Why it is TVM's; empty if it is ours.
-    """
-
-    name: str
-    signature: str = ""
-    algorithm: str = ""
-    origin: str = ""
-    function: str = ""
-    library: str = ""
-    why: str = ""
 
 
 @tvm.transform.module_pass(opt_level=0, name="tvmconv.UseKernels")
@@ -163,7 +134,8 @@ class UseKernels:
             if isinstance(function, relax.Function):
                 chains[variable], refused = _chains(variable.name_hint, function)
                 rows += refused
-        every = [chain for found in chains.values() for chain in found.values()]
+        every = [chain for found in chains.values() for chain in found.values() if isinstance(chain, Chain)]
+        products = [chain for found in chains.values() for chain in found.values() if isinstance(chain, DataProduct)]
         # Transforms are what enlarges filters.
         math = "strict" if self._small else self._math
         kernels: dict[Problem, Kernel | BundledKernel] = {}
@@ -180,7 +152,17 @@ class UseKernels:
             self._seconds,
             None if self._small else room_for(lacking, mod, given),
         )
-        replacing = _Replacing(mod, kernels)
+        of_data = build_kernels(
+            [product.problem for product in products],
+            self._target,
+            self._records,
+            math,
+            self._progress,
+            self._trials,
+            self._seconds,
+            prepacked=False,
+        )
+        replacing = Replacing(mod, kernels, of_data)
         for variable, found in chains.items():
             replacing.replace(variable, found)
             rows += [replacing.row(variable.name_hint, chain) for chain in found.values()]
@@ -264,94 +246,30 @@ def _check_module(mod: object) -> None:
         raise InputError(f"mod is a {type(mod).__name__}; give a tvm.IRModule, which TVM's frontends make of a model")
 
 
-def _chains(name: str, function: relax.Function) -> tuple[dict[relax.Var, Chain], list[Row]]:
+def _chains(name: str, function: relax.Function) -> tuple[dict[relax.Var, Followed], list[Row]]:
     """Return the chains of a function by the variables of their outputs, and the convolutions that none covers."""
     graph = Graph(function)
-    chains: dict[relax.Var, Chain] = {}
+    chains: dict[relax.Var, Followed] = {}
     refused: list[Row] = []
+    attended = products_of_attention(graph)
     sums: set[relax.Var] = set()
     # A sum of two convolutions is part of the later one, as it is where a bundle is built from a model.
     for variable in reversed(graph.values):
         call = graph.call(variable)
-        if call is None or not (is_convolution(call) or (is_product(call) and graph.array(call.args[1]) is not None)):
+        if call is None or variable in attended:
             continue
+        chain: Followed | None
         try:
-            chain = follow(variable, graph, sums)
+            if is_convolution(call) or (is_product(call) and graph.array(call.args[1]) is not None):
+                chain = follow(variable, graph, sums)
+            else:
+                chain = data_product(variable, graph, sums)
         except NotCoveredError as error:
             refused.append(Row(f"{name}.{variable.name}", why=str(error)))
             continue
-        chains[chain.output] = chain
+        if chain is not None:
+            chains[chain.output] = chain
     for chain in chains.values():
-        if chain.data not in chains:
+        if isinstance(chain, Chain) and chain.data not in chains:
             take_shift(chain, graph)
     return dict(reversed(chains.items())), refused[::-1]
-
-
-@mutator
-class _Replacing(Rebinding):
-    """Binds the outputs of chains to calls of their kernels."""
-
-    def __init__(self, mod: tvm.IRModule, kernels: Mapping[Problem, Kernel | BundledKernel]) -> None:
-        super().__init__(mod)
-        self._mod, self._kernels = mod, kernels
-        self._chains: Mapping[Any, Chain] = {}
-        self._filters: Mapping[Any, Any] = {}
-        self._functions: dict[Problem, Any] = {}
-        # What kernels compute, by the variables whose values they are as the module has them.
-        self._outputs: dict[Any, relax.Var] = {}
-
-    def replace(self, variable: Any, chains: Mapping[Any, Chain]) -> None:
-        """Rewrite one function of the module."""
-        self._chains = {output: chain for output, chain in chains.items() if chain.problem in self._kernels}
-        # Here, not where they are used: TVM's visitors make RuntimeErrors of all errors.
-        self._filters = {
-            output: self._kernels[chain.problem].packed(chain.filter) for output, chain in self._chains.items()
-        }
-        self.builder_.update_func(variable, self.visit_expr(self._mod[variable]))
-
-    def module(self) -> tvm.IRModule:
-        """Return the rewritten module."""
-        return self.builder_.finalize()
-
-    def row(self, function: str, chain: Chain) -> Row:
-        """Return what became of a chain of a function."""
-        name, signature = f"{function}.{chain.name}", format_signature(chain.problem)
-        kernel = self._kernels.get(chain.problem)
-        if kernel is None:
-            return Row(name, signature, why="no algorithm gives a right kernel")
-        if isinstance(kernel, BundledKernel):
-            return Row(name, signature, kernel.algorithm, kernel.origin, kernel.function, kernel.library)
-        return Row(name, signature, kernel.algorithm, kernel.origin, self._functions[chain.problem].name_hint)
-
-    def rebound(self, binding: relax.VarBinding) -> relax.Expr | None:
-        """Return the call of a chain's kernel."""
-        chain = self._chains.get(binding.var)
-        if chain is None:
-            return None
-        output = self.builder_.emit(self._call(chain, relax.const(self._filters[binding.var])))
-        self._outputs[binding.var] = output
-        return _viewed(output, static_shape(binding.var.ty), str(binding.var.ty.dtype))
-
-    def _call(self, chain: Chain, filter_: relax.Expr) -> relax.Call:
-        kernel, dtype = self._kernels[chain.problem], KERNEL_TYPES[chain.problem.dtype].name
-        operands = chain.problem.operands
-        arrays: dict[str, Any] = {"filter": filter_}
-        for name, given in (("data", chain.data), ("residual", chain.residual)):
-            if given is not None:  # what another kernel computed is taken as it left it
-                tensor = self._outputs.get(given, self.visit_expr(given))
-                arrays[name] = self.builder_.emit(_viewed(tensor, operands[name][0], dtype))
-        arrays |= {name: relax.const(elements(vector, operands[name][1])) for name, vector in chain.vectors.items()}
-        args = [arrays[name] for name in operands]
-        made = relax.TensorType(chain.problem.output_shape, dtype)
-        if isinstance(kernel, BundledKernel):
-            return relax.call_dps_packed(kernel.function, args, made)
-        if chain.problem not in self._functions:
-            self._functions[chain.problem] = self.builder_.add_func(kernel.function, f"tvmconv_{chain.problem.op}")
-        return relax.call_tir(self._functions[chain.problem], args, made)
-
-
-def _viewed(tensor: relax.Var, shape: Any, dtype: str) -> relax.Expr:
-    """Return a tensor in another shape, as the rows of a product are, or bf16 as its bits, which kernels take."""
-    if str(tensor.ty.dtype) != dtype:
-        return relax.op.memory.view(tensor, shape, dtype)
-    return tensor if static_shape(tensor.ty) == tuple(shape) else relax.op.reshape(tensor, shape)

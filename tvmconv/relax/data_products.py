@@ -1,0 +1,111 @@
+"""Products of two tensors that are both data, as convolutions of one tap whose filter is packed in each call.
+
+`left[rows, depth] @ right[depth, columns]`, as both lie in memory, is a convolution with planes for channels: `right` is the data, of
+`depth` channels and `columns` pixels, `left` the filter. A batch of such is one of as many groups. Without a batch it is also one with
+channels last, of which `left` is the data; the smaller of both is the filter.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from math import prod
+from typing import Any
+
+from tvm import relax
+
+from ..errors import InvalidProblemError
+from ..problem import Problem
+from .chains import Followed, follow_steps
+from .graph import Graph
+from .problems import DTYPES
+from .simplify import static_shape
+
+Shape = tuple[int, ...]
+
+
+@dataclass(kw_only=True)
+class DataProduct(Followed):
+    """A product of two tensors that are both data, and what follows it.
+
+    Attributes
+    ----------
+    filter
+        The tensor that the kernel takes as its filter, plain.
+    """
+
+    filter: Any
+
+
+def data_product(variable: relax.Var, graph: Graph, sums: set[relax.Var]) -> DataProduct | None:
+    """Return the product of two tensors that a variable is bound to, and what follows it; None: it is none that a kernel computes.
+
+    Parameters
+    ----------
+    sums
+        As of `chains.follow`.
+    """
+    call = graph.call(variable, "relax.matmul")
+    if call is None or any(graph.array(each) is not None for each in call.args):
+        return None
+    left, right, made = (static_shape(each.ty) for each in (*call.args, call))
+    types = {str(each.ty.dtype) for each in (*call.args, call)}
+    if (
+        not left
+        or not right
+        or not made
+        or len(types) > 1
+        or not types <= set(DTYPES)
+        or min(len(left), len(right)) < 2
+    ):
+        return None
+    problem = _problem(left, right, DTYPES[types.pop()])
+    if problem is None:
+        return None
+    data, filter_ = call.args if problem.data_format == "NXC" else reversed(call.args)
+    found = DataProduct(name=variable.name, data=data, problem=problem, output=variable, filter=filter_)
+    follow_steps(found, graph, sums)
+    return found
+
+
+def _problem(left: Shape, right: Shape, dtype: str) -> Problem | None:
+    (*batches, rows, depth), (*others, columns) = left, (*right[:-2], right[-1])
+    count, other = prod(batches), prod(others)
+    if 0 in (*left, *right):
+        return None
+    if other == 1:
+        rows *= count
+        if columns <= rows:
+            return _pointwise(1, 1, depth, columns, rows, "NXC", dtype)
+        return _pointwise(1, 1, depth, rows, columns, "NCX", dtype)
+    if count == 1:
+        return _pointwise(other, 1, depth, rows, columns, "NCX", dtype)
+    # Batches that are repeated along one axis of several are left to TVM.
+    if [each for each in batches if each > 1] != [each for each in others if each > 1]:
+        return None
+    return _pointwise(1, count, depth, rows, columns, "NCX", dtype)
+
+
+def _pointwise(
+    batch: int, groups: int, depth: int, outputs: int, pixels: int, layout: str, dtype: str
+) -> Problem | None:
+    """Return the convolution of `depth` channels to `outputs`, of each group."""
+    try:
+        return Problem(
+            op="convolution",
+            batch=batch,
+            in_channels=groups * depth,
+            in_spatial=(pixels,),
+            out_channels=groups * outputs,
+            out_spatial=(pixels,),
+            kernel=(1,),
+            strides=(1,),
+            dilations=(1,),
+            pads_begin=(0,),
+            pads_end=(0,),
+            groups=groups,
+            data_format=layout,
+            filter_format="XIO" if layout == "NXC" else "OIX",
+            dtype=dtype,
+        )
+    except InvalidProblemError:
+        return None  # larger than indices reach
