@@ -58,7 +58,7 @@ def data_product(variable: relax.Var, graph: Graph, sums: set[relax.Var]) -> Dat
         or min(len(left), len(right)) < 2
     ):
         return None
-    problem = _problem(left, right, DTYPES[types.pop()])
+    problem = _problem(left, right, prod(made[:-2]), DTYPES[types.pop()])
     if problem is None:
         return None
     data, filter_ = call.args if problem.data_format == "NXC" else reversed(call.args)
@@ -67,7 +67,7 @@ def data_product(variable: relax.Var, graph: Graph, sums: set[relax.Var]) -> Dat
     return found
 
 
-def _problem(left: Shape, right: Shape, dtype: str) -> Problem | None:
+def _problem(left: Shape, right: Shape, batch: int, dtype: str) -> Problem | None:
     (*batches, rows, depth), (*others, columns) = left, (*right[:-2], right[-1])
     count, other = prod(batches), prod(others)
     if 0 in (*left, *right):
@@ -80,7 +80,7 @@ def _problem(left: Shape, right: Shape, dtype: str) -> Problem | None:
     if count == 1:
         return _pointwise(other, 1, depth, rows, columns, "NCX", dtype)
     # Batches that are repeated along one axis of several are left to TVM.
-    if [each for each in batches if each > 1] != [each for each in others if each > 1]:
+    if not count == other == batch:
         return None
     return _pointwise(1, count, depth, rows, columns, "NCX", dtype)
 
