@@ -33,7 +33,7 @@ from tvmconv.algorithms.annotations import (
     TRANSPOSE,
     VECTORS,
 )
-from tvmconv.algorithms.cpu.amx_cost import best_cut
+from tvmconv.algorithms.cpu.amx_cost import best_cut, chunk_counts
 from tvmconv.algorithms.cpu.amx_window import AmxWindow
 from tvmconv.algorithms.definition import Definition
 from tvmconv.algorithms.shapes import divisors
@@ -57,7 +57,7 @@ def _orders(window: AmxWindow, target: CpuTarget) -> tuple[int, int]:
 
 def _schedule(sch: Schedule, window: AmxWindow, order: int, target: CpuTarget) -> None:
     i, rank, outer = window.index, len(window.axes), len(window.outer)
-    chunks = divisors(window.output_blocks, 16)
+    chunks = chunk_counts(window.output_blocks)
 
     acc = sch.get_sblock(stage_name(ACC, i))
     sch.set_scope(acc, 0, "local")

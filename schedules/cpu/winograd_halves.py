@@ -11,7 +11,8 @@ from tvm.s_tir import Schedule
 from tvm.s_tir.schedule import LoopRV
 
 from tvmconv.algorithms.annotations import CONFIGURE, LANES, PACK, PAIRS, PREFETCH_TILES, ROWS, TILES, VECTORS
-from tvmconv.algorithms.cpu.winograd_halves_cost import best_chunks, chunk_counts
+from tvmconv.algorithms.cpu.amx_cost import chunk_counts
+from tvmconv.algorithms.cpu.winograd_halves_cost import best_chunks
 from tvmconv.algorithms.cpu.winograd_halves_window import WinogradHalvesWindow
 from tvmconv.algorithms.definition import Definition
 from tvmconv.algorithms.stage_names import (
@@ -51,7 +52,7 @@ def space(sch: Schedule, definition: Definition, target: CpuTarget) -> list[Sche
 def _schedule(sch: Schedule, tiles: WinogradHalvesWindow, target: CpuTarget) -> None:
     i = tiles.index
     n, g, *phases, z, band, tile, y, x, o = sch.get_loops(sch.get_sblock(stage_name(OUT, i)))
-    parts = steps.choose(sch, chunk_counts(tiles), best_chunks(tiles, target))
+    parts = steps.choose(sch, chunk_counts(tiles.output_blocks), best_chunks(tiles, target))
     chunk, block, vector, lane = sch.split(o, [parts, None, tiles.block[1], tiles.lanes])
     tile, *own = own_loops(sch, tiles, tile, y, x, lane, tiles.columns)
     sch.reorder(n, g, z, band, chunk, *phases, block, tile, vector, *own)

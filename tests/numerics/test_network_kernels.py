@@ -70,9 +70,9 @@ def test_the_room_of_filters_counts_those_that_layers_share_once(monkeypatch: py
 
     asked: list[tuple[list[Problem], Room]] = []
 
-    def note(problems: Sequence[Problem], *others: Any, prepacked: bool = True) -> dict[Problem, Any]:
+    def note(problems: Sequence[Problem], *, prepacked: bool = True, **others: Any) -> dict[Problem, Any]:
         if prepacked:  # not the kernels of products of data, of which there are none
-            asked.append((list(problems), others[-1]))
+            asked.append((list(problems), others["room"]))
         return {}
 
     monkeypatch.setattr(rewriting, "build_kernels", note)

@@ -55,12 +55,12 @@ REASONS = {
         winograd_cost.MOST_HELD_TAPS window.FEW_PLANES window.TOGETHER amx_cost.BLOCKS""",
     "tasks: how many, so that two threads to eight find a share, and how large": """
         cost.THREADS counts.TASK_ROWS direct_plan.MOST_CHUNKS filter_parts.MOST_SHARES grouped_plan.LEAST_BANDS grouped_plan.LEAST_CHUNK inner.MOST_CHUNKS
-        kn2row.MOST_CHUNKS mmla.MOST_CHUNKS planar_plan.COPIED_PLANES tasks.TASKS tile.LONG_ROW winograd_halves_cost.MOST_CHUNKS winograd_plan.STRIP_TILES""",
+        kn2row.MOST_CHUNKS mmla.MOST_CHUNKS planar_plan.COPIED_PLANES tasks.TASKS tile.LONG_ROW amx_cost.MOST_CHUNKS winograd_plan.STRIP_TILES""",
     "what an estimate must gain, for it is no more exact": "direct.LEAST_TURNED tile.LEAST_GAIN",
     "how many ways are tried": "tile.MORE_VECTORS winograd_plan.MOST_PLANS",
     "part of a cache, whose size is the CPU's": "amx_cost.L1_KEPT direct.FAR_APART_BYTES direct.FEW_ROWS mmla.FAR_APART",
     "a format, a transform or an instruction": """
-        amx_window.PAIR_BYTES counts.ACROSS_LANES steps.LINE_FLOATS winograd_halves_cost.F32_BYTES winograd_halves_window.HALVES winograd.LINE winograd.TWO_LINES
+        amx_window.PAIR_BYTES counts.ACROSS_LANES steps.LINE_FLOATS winograd_halves_window.HALVES winograd.LINE winograd.TWO_LINES
         winograd_transforms.PAIRS""",
     "the fit of rows itself": "cold.OUTLIER fit.ALIKE fit.STAY fit.OUTLIER fit.LEAST fit.NEAR fit.ROUNDS",
 }

@@ -17,7 +17,7 @@ from ..errors import InvalidProblemError
 from ..problem import Problem
 from .chains import Followed, follow_steps
 from .graph import Graph
-from .problems import DTYPES
+from .problems import DTYPES, pointwise
 from .simplify import static_shape
 
 Shape = tuple[int, ...]
@@ -58,7 +58,10 @@ def data_product(variable: relax.Var, graph: Graph, sums: set[relax.Var]) -> Dat
         or min(len(left), len(right)) < 2
     ):
         return None
-    problem = _problem(left, right, prod(made[:-2]), DTYPES[types.pop()])
+    try:
+        problem = _problem(left, right, prod(made[:-2]), DTYPES[types.pop()])
+    except InvalidProblemError:
+        return None  # larger than indices reach
     if problem is None:
         return None
     data, filter_ = call.args if problem.data_format == "NXC" else reversed(call.args)
@@ -75,37 +78,9 @@ def _problem(left: Shape, right: Shape, batch: int, dtype: str) -> Problem | Non
     if other == 1:
         rows *= count
         if columns <= rows:
-            return _pointwise(1, 1, depth, columns, rows, "NXC", dtype)
-        return _pointwise(1, 1, depth, rows, columns, "NCX", dtype)
+            return pointwise(depth, columns, rows, dtype)
+        return pointwise(depth, rows, columns, dtype, "NCX")
     if count == 1:
-        return _pointwise(other, 1, depth, rows, columns, "NCX", dtype)
+        return pointwise(depth, rows, columns, dtype, "NCX", batch=other)
     # Batches that are repeated along one axis of several are left to TVM.
-    if not count == other == batch:
-        return None
-    return _pointwise(1, count, depth, rows, columns, "NCX", dtype)
-
-
-def _pointwise(
-    batch: int, groups: int, depth: int, outputs: int, pixels: int, layout: str, dtype: str
-) -> Problem | None:
-    """Return the convolution of `depth` channels to `outputs`, of each group."""
-    try:
-        return Problem(
-            op="convolution",
-            batch=batch,
-            in_channels=groups * depth,
-            in_spatial=(pixels,),
-            out_channels=groups * outputs,
-            out_spatial=(pixels,),
-            kernel=(1,),
-            strides=(1,),
-            dilations=(1,),
-            pads_begin=(0,),
-            pads_end=(0,),
-            groups=groups,
-            data_format=layout,
-            filter_format="XIO" if layout == "NXC" else "OIX",
-            dtype=dtype,
-        )
-    except InvalidProblemError:
-        return None  # larger than indices reach
+    return pointwise(depth, rows, columns, dtype, "NCX", groups=count) if count == other == batch else None

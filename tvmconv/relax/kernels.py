@@ -78,7 +78,7 @@ class Kernel:
         self._packer[PACK_SYMBOL](tvm.runtime.tensor(plain), packed)
         return np.asarray(packed.numpy())
 
-    @property
+    @cached_property
     def pack(self) -> tirx.PrimFunc | None:
         """Return the function that packs a plain filter, given twice, as `function` takes it; None: it takes it plain.
 

@@ -17,7 +17,7 @@ from tvm import tirx
 from tvm.ir import TensorLoad
 
 from ..lowering.common.rewrites import found, mapped
-from ..lowering.cpu.prefetching import L2, loops_down_to, prefetch
+from ..lowering.cpu.prefetching import L2, fetching, loops_down_to, prefetch
 from ..targets.cpus import LINE_BYTES
 from ..targets.target import CpuTarget
 from .kernels import CODE, LOWERED
@@ -93,8 +93,7 @@ def with_next(function: tirx.PrimFunc, most_lines: int) -> tirx.PrimFunc | None:
         first = (step + sum(counts[:number])) * together
         places = ((first + each) * share >> _FRACTION for each in range(together))
         fetched = [prefetch(tirx.BufferLoad(following, [place, 0]), L2) for place in places]
-        body = tirx.SeqStmt([*fetched, loop.body])
-        return tirx.For(loop.loop_var, loop.min, loop.extent, loop.kind, body, annotations=loop.annotations)
+        return fetching(loop, fetched)
 
     params = [*function.params[:-1], following, function.params[-1]]
     attrs = function.without_attr(CODE).attrs  # which does not prefetch

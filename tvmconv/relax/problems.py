@@ -93,19 +93,34 @@ def _convolution(call: relax.Call, dtype: str, data: Shape, weights: Shape, outp
 
 
 def _product(call: relax.Call, dtype: str, data: Shape, weights: Shape, output: Shape) -> Problem:
-    rows = prod(data[:-1])
+    return pointwise(weights[0], weights[1], prod(data[:-1]), dtype)
+
+
+def pointwise(
+    depth: int, outputs: int, pixels: int, dtype: str, layout: str = "NXC", batch: int = 1, groups: int = 1
+) -> Problem:
+    """Return the convolution of one axis and one tap, of `depth` channels to `outputs` in each group.
+
+    Raises
+    ------
+    InvalidProblemError
+        If it is larger than indices reach.
+    """
     return Problem(
         op="convolution",
-        batch=1,
-        in_channels=weights[0],
-        in_spatial=(rows,),
-        out_channels=weights[1],
-        out_spatial=(rows,),
+        batch=batch,
+        in_channels=groups * depth,
+        in_spatial=(pixels,),
+        out_channels=groups * outputs,
+        out_spatial=(pixels,),
         kernel=(1,),
         strides=(1,),
         dilations=(1,),
         pads_begin=(0,),
         pads_end=(0,),
+        groups=groups,
+        data_format=layout,
+        filter_format="XIO" if layout == "NXC" else "OIX",
         dtype=dtype,
     )
 

@@ -6,6 +6,7 @@ import json
 import os
 import warnings
 from dataclasses import asdict
+from functools import partial
 from typing import Any
 
 import tvm
@@ -134,35 +135,27 @@ class UseKernels:
             if isinstance(function, relax.Function):
                 chains[variable], refused = _chains(variable.name_hint, function)
                 rows += refused
-        every = [chain for found in chains.values() for chain in found.values() if isinstance(chain, Chain)]
-        products = [chain for found in chains.values() for chain in found.values() if isinstance(chain, DataProduct)]
+        every = [chain for found in chains.values() for chain in found.values()]
+        fixed = [chain for chain in every if isinstance(chain, Chain)]
+        products = [chain.problem for chain in every if isinstance(chain, DataProduct)]
         # Transforms are what enlarges filters.
         math = "strict" if self._small else self._math
         kernels: dict[Problem, Kernel | BundledKernel] = {}
         if self._bundle is not None:
-            kernels |= bundled_kernels([chain.problem for chain in every], self._bundle, self._target, math)
-        lacking = [chain for chain in every if chain.problem not in kernels]
-        kernels |= build_kernels(
-            [chain.problem for chain in lacking],
-            self._target,
-            self._records,
-            math,
-            self._progress,
-            self._trials,
-            self._seconds,
-            None if self._small else room_for(lacking, mod, given),
+            kernels |= bundled_kernels([chain.problem for chain in fixed], self._bundle, self._target, math)
+        lacking = [chain for chain in fixed if chain.problem not in kernels]
+        built = partial(
+            build_kernels,
+            target=self._target,
+            records=self._records,
+            math=math,
+            progress=self._progress,
+            trials=self._trials,
+            seconds=self._seconds,
         )
-        of_data = build_kernels(
-            [product.problem for product in products],
-            self._target,
-            self._records,
-            math,
-            self._progress,
-            self._trials,
-            self._seconds,
-            prepacked=False,
-        )
-        replacing = Replacing(mod, kernels, of_data)
+        room = None if self._small else room_for(lacking, mod, given)
+        kernels |= built([chain.problem for chain in lacking], room=room)
+        replacing = Replacing(mod, kernels, built(products, prepacked=False))
         for variable, found in chains.items():
             replacing.replace(variable, found)
             rows += [replacing.row(variable.name_hint, chain) for chain in found.values()]

@@ -54,9 +54,16 @@ def covers(problem: Problem, target: CpuTarget, product_order: int = 0) -> str |
         return f"{target.name} has no {', '.join(sorted(missing))}"
     if problem.in_channels // problem.groups < 2:
         return "there are no two channels to pair"
-    if product_order == 1 and prod(problem.output_shape) < FEWEST_OUTPUTS:
-        return f"of less than {FEWEST_OUTPUTS} outputs all may be sums that cancel, and errors large beside them"
+    if product_order == 1 and (few := too_few_outputs(problem, FEWEST_OUTPUTS)):
+        return few
     return covers_data(problem, target)
+
+
+def too_few_outputs(problem: Problem, fewest: int) -> str | None:
+    """Return why a transform does not compute less than `fewest` outputs; None: the problem has as many."""
+    if prod(problem.output_shape) >= fewest:
+        return None
+    return f"of less than {fewest} outputs all may be sums that cancel, and errors large beside them"
 
 
 def define(problem: Problem, target: CpuTarget, product_order: int = 0) -> Definition:

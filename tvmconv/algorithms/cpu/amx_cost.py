@@ -19,6 +19,7 @@ from .window import Window
 
 # (tiles of pixels, tiles of outputs) whose sums and operands fit the registers, the best first.
 BLOCKS = ((2, 2), (1, 4), (4, 1), (1, 3), (3, 1), (1, 2), (2, 1), (1, 1))
+MOST_CHUNKS = 16
 L1_KEPT = 5 / 6  # of L1, what is still there when it is used again
 
 
@@ -56,8 +57,13 @@ class Cut:
 
 def best_cut(window: AmxWindow, target: CpuTarget) -> Cut:
     """Return the cut of least cost."""
-    ways = product(divisors(window.output_blocks, 16), (False, True))
+    ways = product(chunk_counts(window.output_blocks), (False, True))
     return min((Cut(*way, cycles(window, *way, target)) for way in ways), key=lambda cut: cut.cycles)
+
+
+def chunk_counts(output_blocks: int) -> list[int]:
+    """Return into how many parts, of which a task has one, blocks of outputs may be cut."""
+    return divisors(output_blocks, MOST_CHUNKS)
 
 
 def cycles(window: AmxWindow, chunks: int, pixels_first: bool, target: CpuTarget) -> float:

@@ -37,6 +37,12 @@ PAIR_BYTES = 4
 SIDE = AMX.side
 
 
+def multiplied_terms(order: int, block: tuple[int, int]) -> tuple[tuple[int, int], ...]:
+    """Return the terms of data and of the filter that a step of a block multiplies: those that stay in registers first change last."""
+    products = products_of(order)
+    return products if block[0] <= block[1] else tuple((weight, value) for value, weight in products)
+
+
 @dataclass(frozen=True)
 class CopyAxis:
     """How the copy of a task's data lies along one axis, of which the task computes `outputs`.
@@ -238,9 +244,8 @@ class AmxWindow(Window):
 
     @property
     def multiplied(self) -> tuple[tuple[int, int], ...]:
-        """The terms of data and of the filter that a step multiplies: those that stay in registers first change last."""
-        products = products_of(self.product_order)
-        return products if self.block[0] <= self.block[1] else tuple((weight, value) for value, weight in products)
+        """The terms of data and of the filter that a step multiplies."""
+        return multiplied_terms(self.product_order, self.block)
 
     @property
     def distance(self) -> int:

@@ -13,7 +13,7 @@ from ..shapes import F32_BITS
 from .cost import Counts, lines, multiply_add, total
 from .counts import far, planes_evict, stored_lines
 from .winograd_plan import planned_windows
-from .winograd_tiles import WinogradWindow, phases_shift, tiles_of, windows_3d
+from .winograd_tiles import WinogradWindow, tiles_of, windows_3d
 
 MOST_HELD_TAPS = 16  # of a vector of the filter, which its transform holds in registers
 # Fewer output channels leave most lanes empty.
@@ -122,7 +122,7 @@ def _data_vectors(tiles: WinogradWindow, target: CpuTarget) -> float:
 
 def _transformed(tiles: WinogradWindow) -> int:
     transformed = tiles.points * tiles.count * tiles.groups * tiles.channels * tiles.pieces
-    return transformed * prod(axis.phases for axis in tiles.axes[1:] if phases_shift(axis))
+    return transformed * tiles.phases_of_data
 
 
 def _passes(tiles: WinogradWindow, target: CpuTarget) -> Counts:

@@ -12,7 +12,6 @@ from __future__ import annotations
 
 from functools import lru_cache, reduce
 from itertools import product
-from math import prod
 from operator import add
 from typing import Any
 
@@ -47,9 +46,7 @@ def covers(problem: Problem, target: CpuTarget, points: int) -> str | None:
         return reason
     if problem.in_channels // problem.groups % HALVES:
         return "a group's channels are no whole pairs"
-    if prod(problem.output_shape) < FEWEST_OUTPUTS:
-        return f"of less than {FEWEST_OUTPUTS} outputs all may be sums that cancel, and errors large beside them"
-    return None
+    return amx.too_few_outputs(problem, FEWEST_OUTPUTS)
 
 
 def define(problem: Problem, target: CpuTarget, points: int) -> Definition:

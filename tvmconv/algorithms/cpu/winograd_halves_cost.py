@@ -3,20 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from math import prod
 
 from ...problem import Problem
 from ...targets.target import CpuTarget
-from ..shapes import divisors
-from .amx_cost import L1_KEPT, costs_of_tiles
+from .amx_cost import L1_KEPT, chunk_counts, costs_of_tiles
 from .amx_window import PAIR_BYTES, SIDE
 from .cost import THREADS, Counts, lines, total, uneven
 from .winograd_cost import moved
 from .winograd_halves_window import HALVES, WinogradHalvesWindow
-from .winograd_tiles import phases_shift
-
-F32_BYTES = 4
-MOST_CHUNKS = 16  # parts of the output channels, as other tiles of AMX have
 
 
 def counts(problem: Problem, windows: Sequence[WinogradHalvesWindow], target: CpuTarget) -> Counts:
@@ -28,12 +22,7 @@ def counts(problem: Problem, windows: Sequence[WinogradHalvesWindow], target: Cp
 
 def best_chunks(window: WinogradHalvesWindow, target: CpuTarget) -> int:
     """Return the parts of the output channels, of which a task has one, of least cost."""
-    return min(chunk_counts(window), key=lambda chunks: cycles(window, chunks, target))
-
-
-def chunk_counts(window: WinogradHalvesWindow) -> list[int]:
-    """Return into how many parts the output channels may be cut."""
-    return divisors(window.output_blocks, MOST_CHUNKS)
+    return min(chunk_counts(window.output_blocks), key=lambda chunks: cycles(window, chunks, target))
 
 
 def cycles(window: WinogradHalvesWindow, chunks: int, target: CpuTarget) -> float:
@@ -44,14 +33,10 @@ def cycles(window: WinogradHalvesWindow, chunks: int, target: CpuTarget) -> floa
     outputs = window.output_blocks // chunks
 
     # A task transforms the data of its tiles, again for each tap of the first axis and each part of the outputs.
-    shifts = prod(axis.phases for axis in window.axes[1:] if phases_shift(axis))
-    transformed = window.points * count * window.depth * shifts * window.channels
+    transformed = window.points * count * window.depth * window.phases_of_data * window.channels
     data = transformed / window.distance * (points.data + costs.copy)
     # The transformed data, from which a block's sums pass through L2 to its outputs, beside the filters of the block.
-    block = (
-        window.phases * (window.points * count * SIDE * vectors * F32_BYTES)
-        + window.filter_bytes / window.output_blocks
-    )
+    block = window.phases * (window.points * count * 4 * SIDE * vectors) + window.filter_bytes / window.output_blocks
     data_bytes = transformed * PAIR_BYTES
     passes = outputs if data_bytes + block > target.l2 else 0
     data += lines(data_bytes) * line.l3 * passes

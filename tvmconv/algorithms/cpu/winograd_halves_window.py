@@ -15,8 +15,7 @@ from tvm import tirx
 from ...targets.cpus import LINE_BYTES
 from ..shapes import divisors
 from ..subconvolution import Expr
-from ..terms import products_of
-from .amx_window import PAIR_BYTES, SIDE
+from .amx_window import PAIR_BYTES, SIDE, multiplied_terms
 from .window import Window
 from .winograd_tiles import WinogradWindow, as_tiled, tilings_of
 
@@ -110,9 +109,8 @@ class WinogradHalvesWindow(WinogradWindow):
 
     @property
     def multiplied(self) -> tuple[tuple[int, int], ...]:
-        """The halves of data and of the filter that a step multiplies: those that stay in registers first change last."""
-        products = products_of(HALVES - 1)
-        return products if self.block[0] <= self.block[1] else tuple((weight, value) for value, weight in products)
+        """The halves of data and of the filter that a step multiplies."""
+        return multiplied_terms(HALVES - 1, self.block)
 
     @property
     def output_blocks(self) -> int:

@@ -5,13 +5,11 @@ In cycles of one core for the whole problem, without what both take alike, the t
 
 from __future__ import annotations
 
-from math import prod
-
 from ...targets.costs import Structures
 from ...targets.target import CpuTarget
 from .cost import lines, tile_step, uneven
 from .plan import Part, Shape
-from .winograd_tiles import WinogradWindow, phases_shift
+from .winograd_tiles import WinogradWindow
 
 
 def cycles_by_rows(tiles: WinogradWindow, shape: Shape, part: Part, target: CpuTarget) -> float:
@@ -20,7 +18,7 @@ def cycles_by_rows(tiles: WinogradWindow, shape: Shape, part: Part, target: CpuT
     images, rows, columns = part.images, part.band * shape.rows, part.columns
     tasks = tiles.count * groups // (images * rows * columns)
     held = (images - 1) * first.stride + first.span
-    data = 4 * tiles.points * tiles.pieces * held * rows * columns * channels * _shifted(tiles)
+    data = 4 * tiles.points * tiles.pieces * held * rows * columns * channels * tiles.phases_of_data
     sums = 4 * tiles.points * images * rows * columns * shape.vectors * tiles.lanes
     filters = tiles.filter_bytes // groups
     costs, cycles = _costs(target), _products(tiles, shape, tiles.depth, target)
@@ -44,7 +42,9 @@ def cycles_by_channels(tiles: WinogradWindow, shape: Shape, target: CpuTarget) -
     images = tiles.problem.batch * (first.extent if first.taps > 1 else first.outputs)
     blocks = tiles.padded_outputs // (tiles.lanes * vectors)
     tasks = tiles.groups * blocks
-    group = 4 * tiles.points * tiles.pieces * images * tiles.rows * tiles.columns * tiles.channels * _shifted(tiles)
+    group = (
+        4 * tiles.points * tiles.pieces * images * tiles.rows * tiles.columns * tiles.channels * tiles.phases_of_data
+    )
     sums = 4 * tiles.points * tiles.count * tiles.phases * vectors * tiles.lanes
     costs, cycles = _costs(target), _products(tiles, shape, 1, target)
     if group + sums > target.l2 * 3 // 4:
@@ -77,11 +77,6 @@ def _products(tiles: WinogradWindow, shape: Shape, taps: int, target: CpuTarget)
 def _sums(tiles: WinogradWindow) -> int:
     """Vectors of sums of all points."""
     return tiles.points * tiles.count * tiles.phases * tiles.groups * tiles.padded_outputs // tiles.lanes
-
-
-def _shifted(tiles: WinogradWindow) -> int:
-    """How many phases read data of their own."""
-    return prod(axis.phases for axis in tiles.axes[1:] if phases_shift(axis))
 
 
 def copied_rows(tiles: WinogradWindow, rows: int) -> int:

@@ -124,6 +124,11 @@ class WinogradWindow(Window):
         return prod(axis.phases for axis in self.axes)
 
     @cached_property
+    def phases_of_data(self) -> int:
+        """Phases that read other data, which is transformed for each."""
+        return prod(axis.phases for axis in self.axes[1:] if phases_shift(axis))
+
+    @cached_property
     def count(self) -> int:
         """Number of tiles that one filter meets."""
         return self.problem.batch * self.axes[0].outputs * self.rows * self.columns

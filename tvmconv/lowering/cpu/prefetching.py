@@ -65,8 +65,7 @@ def _next_prefetched(block: Any) -> Any:
             return loop
         around = loops_down_to(block.body, loop)
         of_step = _filter_load(loop.body, name)
-        body = tirx.SeqStmt([*_prefetches(block, loop.body, around, of_step, channels), loop.body])
-        return tirx.For(loop.loop_var, loop.min, loop.extent, loop.kind, body, annotations=loop.annotations)
+        return fetching(loop, _prefetches(block, loop.body, around, of_step, channels))
 
     return answered(block, PREFETCH_NEXT, mapped(block.body, tirx.For, asking))
 
@@ -88,9 +87,7 @@ def _prefetches(block: Any, step: Any, around: list[Any], load: Any, channels_ax
         if each.kind != tirx.ForKind.VECTORIZED and not any(_same(each, channel) for channel in channels)
     ]
     extents = [int(extent) for extent in load.source.shape]
-    share, together, row = _count(tiles), _count(channels), tirx.const(0, "int32")
-    for each in tiles:
-        row = row * each.extent + each.loop_var
+    (row, share), together = numbered(tiles), _count(channels)
     row = row * _count(sums) * together
     for axis in range(along, last + 1):
         rest = prod(extents[axis + 1 : last + 1])
@@ -123,6 +120,20 @@ def is_step(loop: Any, name: str) -> bool:
     inner = found(loop.body, tirx.For)
     innermost = loop.kind == tirx.ForKind.SERIAL and all(each.kind != tirx.ForKind.SERIAL for each in inner)
     return innermost and _filter_load(loop.body, name) is not None
+
+
+def numbered(loops: Any) -> tuple[Any, int]:
+    """Return the number of an iteration of a nest of loops, and how many there are."""
+    number: Any = tirx.const(0, "int32")
+    for each in loops:
+        number = number * each.extent + each.loop_var
+    return number, _count(loops)
+
+
+def fetching(loop: Any, prefetches: list[Any]) -> Any:
+    """Return a loop whose iterations prefetch first."""
+    body = tirx.SeqStmt([*prefetches, loop.body])
+    return tirx.For(loop.loop_var, loop.min, loop.extent, loop.kind, body, annotations=loop.annotations)
 
 
 def loops_down_to(body: Any, loop: Any) -> list[Any]:

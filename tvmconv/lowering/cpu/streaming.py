@@ -18,7 +18,7 @@ from ...algorithms.annotations import PREFETCH_PART
 from ...algorithms.shapes import divisors
 from ...algorithms.stage_names import FILTER
 from ..common.rewrites import answered, found, mapped, refuse, replaced, rewritten
-from .prefetching import L2, is_step, loops_down_to, prefetch
+from .prefetching import L2, fetching, is_step, loops_down_to, numbered, prefetch
 
 LINE_BYTES = 64
 
@@ -43,12 +43,8 @@ def _prefetched(part: Any) -> Any:
     def asking(loop: Any) -> Any:
         if not any(loop.loop_var.same_as(step.loop_var) for step in steps):
             return loop
-        number, count = tirx.const(0, "int32"), 1
-        for each in loops_down_to(part.body, loop):
-            number, count = number * each.extent + each.loop_var, count * int(each.extent)
-        fetched = _share(loads[0].source, following, extents, number, count)
-        body = tirx.SeqStmt([*fetched, loop.body])
-        return tirx.For(loop.loop_var, loop.min, loop.extent, loop.kind, body, annotations=loop.annotations)
+        number, count = numbered(loops_down_to(part.body, loop))
+        return fetching(loop, _share(loads[0].source, following, extents, number, count))
 
     return answered(part, PREFETCH_PART, mapped(part.body, tirx.For, asking))
 

@@ -14,7 +14,7 @@ from tvm.ir import TensorLoad
 
 from ...algorithms.annotations import PREFETCH_TILES
 from ..common.rewrites import answered, found, mapped, refuse, replaced, rewritten
-from .prefetching import L2, loops_down_to, prefetch
+from .prefetching import L2, fetching, loops_down_to, numbered, prefetch
 
 
 def prefetch_tiles(body: Any) -> Any:
@@ -36,18 +36,15 @@ def _prefetched(part: Any) -> Any:
             return loop
         first, *others = _loads(loop.body, name)
         used = tirx.analysis.undefined_vars(first, [])
-        number, count = tirx.const(0, "int32"), 1
-        for each in loops_down_to(part.body, loop):
-            if not any(each.loop_var.same_as(var) for var in used):
-                number, count = number * each.extent + each.loop_var, count * int(each.extent)
+        around = loops_down_to(part.body, loop)
+        number, count = numbered([each for each in around if not any(each.loop_var.same_as(var) for var in used)])
         *_, rows, _ = map(int, first.source.shape)
         lines = rows * len({str(each) for each in (first, *others)})
         share = -(-lines // count)
         following = [replaced(index, {part.loop_var: part.loop_var + 1}) for index in first.indices]
         at = [_further(first.source.shape, following, number * share + line) for line in range(share)]
         fetched = [prefetch(tirx.BufferLoad(first.source, indices), L2) for indices in at]
-        body = tirx.SeqStmt([*fetched, loop.body])
-        return tirx.For(loop.loop_var, loop.min, loop.extent, loop.kind, body, annotations=loop.annotations)
+        return fetching(loop, fetched)
 
     if steps == [part]:
         return answered(part, PREFETCH_TILES, asking(part).body)
