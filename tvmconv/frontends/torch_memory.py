@@ -51,6 +51,12 @@ def readable(tensor: torch.Tensor) -> torch.Tensor:
     return tensor.clone() if torch._C._is_cow_tensor(tensor) else tensor
 
 
+def dense(tensor: torch.Tensor) -> torch.Tensor:
+    """Return a tensor of the same numbers, last axis fastest: itself, if it is so already."""
+    strided = tensor.detach() if tensor.layout is torch.strided else tensor.detach().to_dense()
+    return strided.resolve_conj().resolve_neg().contiguous()
+
+
 def numbers(tensor: torch.Tensor) -> Any:
     """Return a tensor's numbers as an array, to be read."""
     return readable(tensor.detach()).numpy()

@@ -13,7 +13,7 @@ from tvm.relax.frontend.torch.exported_program_translator import ExportedProgram
 from ..errors import SourceError, last_line
 from ..frontends.torch_complex import is_complex
 from ..frontends.torch_decomposed import decomposed
-from ..frontends.torch_memory import readable
+from ..frontends.torch_memory import dense, readable
 from ..support.lines import line_of
 from .torch_arithmetic import ARITHMETIC
 from .torch_fixed import TYPES, constants, fixed_values, is_fixed
@@ -138,8 +138,8 @@ class _Importer(ExportedProgramImporter):  # type: ignore[misc]
 
     @staticmethod
     def _convert_pytorch_tensor_to_tvm(tensor_value: torch.Tensor) -> tvm.runtime.Tensor:
-        """Return a parameter as TVM has it, whose memory stays shared, if it is."""
-        return ExportedProgramImporter._convert_pytorch_tensor_to_tvm(readable(tensor_value))
+        """Return a parameter as TVM has it, whose memory stays shared, if it is: of one that is not contiguous, a copy."""
+        return tvm.runtime.from_dlpack(readable(dense(tensor_value)))
 
     def _ours(self, converter: Converter) -> Callable[[Node], Any]:
         return lambda node: converter(Given(node, self))

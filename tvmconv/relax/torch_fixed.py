@@ -14,7 +14,7 @@ from torch.fx.node import map_arg
 from torch.utils import _pytree as pytree
 from tvm import relax
 
-from ..frontends.torch_memory import numbers
+from ..frontends.torch_memory import dense, numbers
 from .torch_given import type_name
 
 if TYPE_CHECKING:
@@ -66,5 +66,5 @@ def constants(value: Any) -> relax.Expr:
     """Return tensors, or one, as constants."""
     if isinstance(value, (tuple, list)):
         return relax.Tuple([constants(each) for each in value])
-    wide = value.detach().float() if value.dtype is torch.bfloat16 else value.detach()
-    return relax.const(numbers(wide.contiguous()), type_name(value.dtype))
+    wide = value.float() if value.dtype is torch.bfloat16 else value
+    return relax.const(numbers(dense(wide)), type_name(value.dtype))
