@@ -9,9 +9,9 @@ import numpy as np
 import pytest
 
 torch = pytest.importorskip("torch")
-import tvmconv.torch
-from tvmconv.relax.torch_export import _Importer
-from tvmconv.relax.torch_fixed import TYPES, constants
+import tvmconv.torch  # noqa: E402
+from tvmconv.relax.torch_export import _Importer  # noqa: E402
+from tvmconv.relax.torch_fixed import TYPES, constants  # noqa: E402
 
 LAYOUTS = {
     "contiguous": lambda each: each.contiguous(),
